@@ -30,6 +30,10 @@ void tandem_pulse_close(tandem_pulse_walk *walk); /* all zero is fine */
 /* tandem_pulse_take: cost: some 50 us. */
 tandem_pulse tandem_pulse_take(tandem_pulse_walk *walk);
 
+/* A walk whose time varies by more than this, (p90 − p10) / median, says nothing of tasks, whose own accesses
+ * vary less: the host moves memory, or swaps. */
+#define PULSE_UNRELIABLE 0.5
+
 /* How long a walk through so many bytes takes at that pulse, in ns; 0 without one. */
 double tandem_pulse_bytes_ns(const tandem_pulse *pulse, double bytes);
 

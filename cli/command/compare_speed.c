@@ -216,7 +216,7 @@ static double slowdown_of_run(const run_steadiness *rank, const tandem_pulse *st
 {
     int64_t ns[KEPT_STEPS];
     const int64_t steady_ns = is_memory ? steady->memory_ns : steady->compute_ns;
-    if (rank->n_step == 0 || steady_ns <= 0) return NAN;
+    if (rank->n_step == 0 || steady_ns <= 0 || (is_memory && rank->pulse[0].memory_ns == 0)) return NAN;
     for (int k = 0; k < rank->n_step; k++)
         ns[k] = is_memory ? rank->pulse[k].memory_ns : rank->pulse[k].compute_ns;
     tandem_sort_int64(ns, (size_t)rank->n_step);
@@ -296,6 +296,17 @@ static tandem_status compare_kinds(compare_kind *kind, int *n_kind, run_speed *s
     return TANDEM_OK;
 }
 
+/* Walks that say nothing of tasks do not count. */
+static void drop_unreliable_walks(run_steadiness *rank)
+{
+    int64_t ns[KEPT_STEPS];
+    const int n = rank->n_step;
+    for (int k = 0; k < n; k++) ns[k] = rank->pulse[k].memory_ns;
+    tandem_sort_int64(ns, (size_t)n);
+    if (n == 0 || (double)(ns[9 * n / 10] - ns[n / 10]) <= PULSE_UNRELIABLE * (double)ns[n / 2]) return;
+    for (int k = 0; k < n; k++) rank->pulse[k].memory_ns = 0;
+}
+
 static tandem_status judge_steps(compare_case *out, const cli_options *options, run_speed *speed,
                                  tandem_error *error)
 {
@@ -303,6 +314,7 @@ static tandem_status judge_steps(compare_case *out, const cli_options *options, 
     int n_kind = 0;
     const int n_step = out->steadiness[0].n_step;
     tandem_status status = TANDEM_OK;
+    for (int r = 0; r < out->n_rank; r++) drop_unreliable_walks(&out->steadiness[r]);
     for (int k = 0; k < n_step && status == TANDEM_OK; k++) status = predict_step(speed, k, error);
     if (status != TANDEM_OK) return status;
     choose_steps(&out->steady, speed, n_step);

@@ -14,9 +14,10 @@
 
 enum {
     WARM_UP = 2,       /* steps before a plan's first round; before the others: one */
-    UNIFORM_STEPS = 4, /* of a round */
+    UNIFORM_STEPS = 3, /* of a round */
     MIXED_STEPS = 3,
-    MIN_ROUNDS = 3, /* of uniform plans; mixed ones run where they have new tasks, and until those are sure */
+    MIN_ROUNDS = 4, /* of uniform plans */
+    MIXED_ROUNDS = 2,
     MIXED_PLANS = 6,
     MIXED_SEED = 1
 };
@@ -149,7 +150,8 @@ static int plan_wants_round(const cost_profile *profile, int k, int is_uniform)
     }
     if (profile->round == 0) return n_new > 0;
     if (!profile->has_run[k] || n_unknown == 0) return 0;
-    if (is_uniform && profile->round < MIN_ROUNDS) return 1;
+    if (!is_uniform) return profile->round < MIXED_ROUNDS;
+    if (profile->round < MIN_ROUNDS) return 1;
     return !(profile_interval_share(profile->key, profile->key_of, profile->step->n_task) <= narrow_interval);
 }
 

@@ -15,8 +15,7 @@ tandem_status profile_machine_open(profile_machine *machine, tandem_store *store
     tandem_machine_counts_read(&machine->before, "");
     const tandem_status status = tandem_store_get_steadiness(&stored, store, device, co_runner, error);
     if (status != TANDEM_OK) return status;
-    machine->steady = (tandem_pulse){stored.compute_pulse_ns, stored.memory_pulse_ns};
-    machine->is_stored = stored.compute_pulse_ns > 0 && stored.memory_pulse_ns > 0;
+    machine->stored = (tandem_pulse){stored.compute_pulse_ns, stored.memory_pulse_ns};
     return TANDEM_OK;
 }
 
@@ -61,21 +60,6 @@ static int64_t quarter_of_pulses(const profile_machine *machine, int is_memory)
     return quarter;
 }
 
-static int is_far_off(int64_t stored_ns, int64_t now_ns)
-{
-    return fabs((double)now_ns / (double)stored_ns - 1) > other_machine;
-}
-
-void profile_machine_settle(profile_machine *machine)
-{
-    const tandem_pulse now = {quarter_of_pulses(machine, 0), quarter_of_pulses(machine, 1)};
-    if (machine->is_stored && now.compute_ns > 0 &&
-        (is_far_off(machine->steady.compute_ns, now.compute_ns) ||
-         is_far_off(machine->steady.memory_ns, now.memory_ns)))
-        machine->is_stored = 0;
-    if (!machine->is_stored) machine->steady = now;
-}
-
 static double spread_of_pulses(const profile_machine *machine, int is_memory)
 {
     int64_t *const ns = sorted_pulses(machine, is_memory);
@@ -84,6 +68,17 @@ static double spread_of_pulses(const profile_machine *machine, int is_memory)
                  spread = median > 0 ? (double)(ns[9 * n / 10] - ns[n / 10]) / median : NAN;
     free(ns);
     return spread;
+}
+
+void profile_machine_settle(profile_machine *machine)
+{
+    const tandem_pulse now = {quarter_of_pulses(machine, 0), quarter_of_pulses(machine, 1)},
+                       *stored = &machine->stored;
+    const int is_same = stored->compute_ns > 0 && now.compute_ns > 0 &&
+                        fabs((double)now.compute_ns / (double)stored->compute_ns - 1) <= other_machine;
+    machine->steady = is_same ? *stored : now;
+    if (machine->steady.memory_ns == 0) machine->steady.memory_ns = now.memory_ns;
+    if (spread_of_pulses(machine, 1) > PULSE_UNRELIABLE) machine->steady.memory_ns = 0;
 }
 
 tandem_steadiness profile_machine_summary(profile_machine *machine, double interval_share)
@@ -114,17 +109,17 @@ void profile_keep_worse(tandem_steadiness *worse, const tandem_steadiness *other
     worse->interval_share = fmax(worse->interval_share, other->interval_share);
 }
 
-/* 0 where a task was not measured in that round. */
+/* A task that was not measured in that round has its median of all; 0 where these are over a tenth of the
+ * time. */
 static double sum_of_round(const key_samples *key, const int *key_of, int n_task, int round)
 {
-    double sum_ns = 0;
+    double sum_ns = 0, missing_ns = 0;
     for (int t = 0; t < n_task; t++) {
         if (key_of[t] < 0) continue;
         const double ns = key[key_of[t]].round_ns[round];
-        if (ns <= 0) return 0;
-        sum_ns += ns;
+        *(ns > 0 ? &sum_ns : &missing_ns) += ns > 0 ? ns : (double)key[key_of[t]].cost.median_ns;
     }
-    return sum_ns;
+    return missing_ns <= (sum_ns + missing_ns) / 10 ? sum_ns + missing_ns : 0;
 }
 
 double profile_interval_share(const key_samples *key, const int *key_of, int n_task)

@@ -6,7 +6,7 @@
 
 typedef struct profile_machine {
     tandem_pulse steady; /* to which costs are brought */
-    int is_stored;       /* it is that of an earlier profile of this host */
+    tandem_pulse stored; /* that of an earlier profile of this host; 0 = none */
     tandem_pulse *pulse; /* [n] one a step */
     int64_t n, capacity;
     int64_t steps_ns, delays_ns;  /* of all steps; delays −1 = unknown */
@@ -21,8 +21,9 @@ void profile_machine_free(profile_machine *machine);
 /* Adds a step. TANDEM_NO_MEMORY. */
 tandem_status profile_machine_add(profile_machine *machine, const step_watch *watch, int64_t step_ns,
                                   tandem_error *error);
-/* Sets the steady pulse from the pulses so far, unless it is an earlier profile's: a quarter of the pulses
- * were faster. An earlier one that is more than 30 % off was of another machine, and is replaced. */
+/* Sets the steady pulse: that of an earlier profile, or of the pulses so far: a quarter of them were faster.
+ * An earlier one whose arithmetic is more than 30 % off was of another machine. Without memory where that is
+ * unreliable. */
 void profile_machine_settle(profile_machine *machine);
 /* At least one step was added. */
 tandem_steadiness profile_machine_summary(profile_machine *machine, double interval_share);
@@ -30,8 +31,8 @@ tandem_steadiness profile_machine_summary(profile_machine *machine, double inter
 void profile_keep_worse(tandem_steadiness *worse, const tandem_steadiness *other);
 
 /* Half the interval of a plan's step over its time, both as sums over tasks: that of the rounds' sums, each
- * task with its median of the round. Rounds in which a task was not measured are left out; NaN for fewer than
- * two. key_of[n_task]: −1 = not timed. */
+ * task with its median of the round. Rounds in which a tenth of the time was not measured are left out; NaN
+ * for fewer than two. key_of[n_task]: −1 = not timed. */
 double profile_interval_share(const key_samples *key, const int *key_of, int n_task);
 
 #endif

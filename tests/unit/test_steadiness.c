@@ -1,6 +1,6 @@
 /* folder: cli */
-/* Which repetitions of a profile count, at which speed and how surely; which steps of a run are kept; and what
- * a comparison concludes from two errors and how surely each is known. */
+/* Which repetitions of a profile count, at which speed and how surely; which steps of a run are kept; what a
+ * comparison concludes from two errors and how surely each is known. */
 #include <math.h>
 #include <string.h>
 
@@ -96,7 +96,7 @@ static void a_steady_pulse_is_kept_unless_the_machine_is_another(void **state)
 {
     (void)state;
     step_watch watch = {.step_delay_ns = 5, .pulse = {10500, 20500}};
-    profile_machine machine = {.steady = steady, .is_stored = 1};
+    profile_machine machine = {.stored = steady};
     for (int k = 0; k < 8; k++) assert_int_equal(profile_machine_add(&machine, &watch, 100, NULL), TANDEM_OK);
     profile_machine_settle(&machine);
     assert_int_equal(machine.steady.compute_ns, 10000);
@@ -108,6 +108,11 @@ static void a_steady_pulse_is_kept_unless_the_machine_is_another(void **state)
         assert_int_equal(profile_machine_add(&machine, &watch, 100, NULL), TANDEM_OK);
     profile_machine_settle(&machine);
     assert_int_equal(machine.steady.compute_ns, 15000);
+    assert_int_equal(machine.steady.memory_ns, 20500);
+    watch.pulse.memory_ns = 200000; /* as where a host takes pages away */
+    for (int k = 0; k < 8; k++) assert_int_equal(profile_machine_add(&machine, &watch, 100, NULL), TANDEM_OK);
+    profile_machine_settle(&machine);
+    assert_int_equal(machine.steady.memory_ns, 0);
     profile_machine_free(&machine);
 }
 
