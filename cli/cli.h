@@ -28,7 +28,10 @@ typedef struct cli_options {
     /* workload */
     const char *model, *device, *cluster, *plan, *data;
     int64_t batch;
-    uint64_t seed;
+    uint64_t seed, data_seed, rounding_seed; /* the last two only where they are given */
+    int hold_weights;                        /* of executors; no option sets it */
+    const char *emulate; /* number formats in the place of their dtypes; NULL: nothing is emulated */
+    double error_scale;
     /* allocation */
     const char *uniform, *policy, *base_precision, *method, *memory;
     double slowdown;          /* < 0 = not given */
@@ -56,7 +59,7 @@ typedef struct cli_options {
     int64_t simulations; /* 0 = none */
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
-    int quick; /* study: small */
+    int quick;           /* study: small */
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks;
     double limit; /* compare: largest allowed error; < 0 = none */
     /* output files */

@@ -144,6 +144,17 @@ static tandem_status read_amax(const option_row *row, void *to, const char *text
     return tandem_cast_scaling_parse(to, text, error);
 }
 
+static tandem_status read_signed_value(const option_row *row, void *to, const char *text, tandem_error *error)
+{
+    char *end = NULL;
+    errno = 0;
+    const double x = strtod(text, &end);
+    if (errno || end == text || *end || !(x >= -row->below && x <= row->below))
+        return fail_value(row, row->what, text, error);
+    *(double *)to = x;
+    return TANDEM_OK;
+}
+
 /* --- The table ------------------------------------------------------------------------------------------ */
 
 /* NOLINTBEGIN(bugprone-macro-parentheses): types and initialisers stand without them. */
@@ -157,6 +168,8 @@ static tandem_status read_amax(const option_row *row, void *to, const char *text
 #define SMALL(m, low, high) READ(m, int, read_small_value), .min = (low), .max = (high)
 #define NUMBER(m, end, words) READ(m, double, read_number_value), .below = (end), .what = (words)
 #define POSITIVE(m, end, words) NUMBER(m, end, words), .min = 1
+#define SIGNED(m, end, words) READ(m, double, read_signed_value), .below = (end), .what = (words)
+#define OPTIONAL(m, if_absent) READ(m, const char *, read_text_value), .absent = (if_absent)
 #define RATIO(m) READ(m, double, read_ratio)
 #define TIME(m) READ(m, int64_t, read_time)
 
@@ -350,6 +363,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
                              .steps = -1,
                              .evaluate = -1,
                              .repetitions = -1,
+                             .error_scale = 1,
                              .rate = -1,
                              .decay = -1,
                              .momentum = -1};

@@ -151,6 +151,14 @@ void train_config_print(char *text, size_t size, const train_config *r, const cl
     text[0] = '\0';
     (void)cli_append(text, size, "seed: %" PRIu64 "\ndata: %s\n", options->seed,
                      options->data ? options->data : "noise");
+    if (cli_option_given(options, OPTION_DATA_SEED))
+        (void)cli_append(text, size, "seed of the data: %" PRIu64 "\n", options->data_seed);
+    if (cli_option_given(options, OPTION_ROUNDING_SEED))
+        (void)cli_append(text, size, "seed of rounding: %" PRIu64 "\n", options->rounding_seed);
+    if (options->emulate)
+        (void)cli_append(text, size, "emulated: %.100s, errors times %.9g\n",
+                         *options->emulate ? options->emulate : "every dtype's own format",
+                         options->error_scale);
     (void)cli_append(text, size, "ranks: %s\n", ranks);
     append_precisions(text, size, workload);
     if (workload->plan->step.scaling.window > 0)

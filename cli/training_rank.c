@@ -116,13 +116,30 @@ static int64_t first_sample_of(const cli_workload *workload, int rank)
     return self * count_micro_steps(workload);
 }
 
+static tandem_status make_emulation(tandem_emulation *emulation, const cli_options *options,
+                                    tandem_error *error)
+{
+    *emulation = tandem_emulation_make(
+        cli_option_given(options, OPTION_ROUNDING_SEED) ? options->rounding_seed : options->seed);
+    emulation->error_scale = options->error_scale;
+    return options->emulate ? tandem_emulation_replace(emulation, options->emulate, error) : TANDEM_OK;
+}
+
 static tandem_status open_training_executor(training_rank *rank, const cli_workload *workload,
                                             const cli_options *options, tandem_error *error)
 {
     const uint64_t limit = tandem_cluster_memory_limit(&workload->cluster, rank->class_index);
+    const int has_data_seed = cli_option_given(options, OPTION_DATA_SEED);
+    tandem_emulation emulation;
+    const tandem_status status = make_emulation(&emulation, options, error);
+    if (status != TANDEM_OK) return status;
     tandem_executor_options executor_options = {.step = rank->step,
                                                 .data = options->data ? &rank->data : NULL,
                                                 .seed = options->seed,
+                                                .data_seed = has_data_seed ? &options->data_seed : NULL,
+                                                .rounding_seed = &emulation.seed,
+                                                .emulation = options->emulate ? &emulation : NULL,
+                                                .hold_weights = options->hold_weights,
                                                 .global_batch = rank->global_batch,
                                                 .first_sample = first_sample_of(workload, rank->self.rank),
                                                 .with_task_times = options->per_operator || options->trace,

@@ -89,6 +89,8 @@ static tandem_status open_model_workload(cli_workload *workload, const cli_optio
     tandem_status status = read_workload_cluster(&workload->cluster, options, error);
     if (status == TANDEM_OK)
         status = tandem_cluster_fill_defaults(&workload->cluster, options->batch, options->memory, error);
+    for (int c = 0; c < workload->cluster.n_class && options->emulate; c++)
+        workload->cluster.classes[c].device.precisions = (1u << TANDEM_N_PRECISION) - 1;
     if (status == TANDEM_OK)
         status = tandem_cluster_open_graphs(workload->graph, &workload->cluster, options->model, error);
     char name[sizeof workload->plan->name];
@@ -149,6 +151,8 @@ tandem_status cli_workload_open(cli_workload *workload, const cli_options *optio
     if (options->step.n_recompute_segment)
         made.plan->step.n_recompute_segment = options->step.n_recompute_segment;
     if (options->step.scaling.window) made.plan->step.scaling = options->step.scaling;
+    made.plan->step.emulated = options->emulate != NULL;
+    made.plan->step.separate_partial_grads = options->step.separate_partial_grads;
     made.loss_scale = options->loss_scale != 0 ? options->loss_scale : made.plan->loss_scale;
     made.plan->step.with_norm = options->clip > 0 || made.loss_scale != 0;
     *workload = made;

@@ -4,6 +4,8 @@
  * known (op.def), or that of a history, which saves the pass that finds it. */
 #include "backend/cpu/kernel.h"
 
+#include <string.h>
+
 static int64_t cpu_cast_elements(const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
@@ -22,9 +24,10 @@ static tandem_status cpu_cast_nonfinite(const tandem_kernel *kernel, uint32_t st
     return tandem_error_set(error, TANDEM_LIMIT_EXCEEDED,
                             "training has diverged in step %u: %s of operator '%s' (%s) is not finite (a NaN "
                             "or an infinity), so "
-                            "it cannot become int8; a smaller learning rate or a warm-up may help",
+                            "it cannot become %s; a smaller learning rate or a warm-up may help",
                             step + 1, what[kernel->task.kind] ? what[kernel->task.kind] : "an input",
-                            kernel->op->name, tandem_op_row_get(kernel->op->kind)->name);
+                            kernel->op->name, tandem_op_row_get(kernel->op->kind)->name,
+                            kernel->task.to == TANDEM_S8 ? "int8" : tandem_dtype_name(kernel->task.to));
 }
 
 /* The range known before the tensor is read; ≤ 0 = none. */
@@ -58,6 +61,38 @@ static tandem_status cpu_cast_quantise(const tandem_kernel *kernel, const tandem
     return status == TANDEM_LIMIT_EXCEEDED ? cpu_cast_nonfinite(kernel, call->rng.stream[0], error) : status;
 }
 
+/* To f32 nothing is rounded. */
+static tandem_status cpu_cast_emulate(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                      tandem_error *error)
+{
+    const tandem_format format =
+        kernel->task.to == TANDEM_F32 ? TANDEM_N_FORMAT : call->emulation->format[kernel->task.to];
+    const int64_t n = cpu_cast_elements(kernel);
+    if (format == TANDEM_N_FORMAT) {
+        memcpy(call->out[0], call->in[0], (size_t)n * sizeof(float));
+        return TANDEM_OK;
+    }
+    const int update_history = call->history && !call->reuse_range;
+    const int64_t columns = kernel->task.kind == TANDEM_TASK_WEIGHT_CAST
+                                ? tandem_shape_last(&kernel->graph->parameter[kernel->task.parameter].shape)
+                                : tandem_shape_last(kernel->task.kind == TANDEM_TASK_SAVED_CAST
+                                                        ? cpu_input_shape(kernel, kernel->task.slot)
+                                                        : &kernel->op->shape);
+    float amax = 0;
+    const tandem_format_cast cast = {
+        .format = format,
+        .x = call->in[0],
+        .rows = n / columns,
+        .columns = columns,
+        .range = cpu_cast_known_range(kernel, call),
+        .error_scale = call->error_scale,
+        .seed = call->rng.seed,
+        .stream = {call->rng.stream[0], call->rng.stream[1], call->rng.stream[2]}};
+    tandem_status status = tandem_format_round(call->out[0], &amax, &cast, error);
+    if (status == TANDEM_OK && update_history) status = tandem_amax_history_add(call->history, amax, error);
+    return status == TANDEM_LIMIT_EXCEEDED ? cpu_cast_nonfinite(kernel, call->rng.stream[0], error) : status;
+}
+
 static tandem_status cpu_cast_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                          tandem_error *error)
 {
@@ -87,7 +122,9 @@ static tandem_status cpu_cast_widen(const tandem_kernel *kernel, const tandem_ke
 static tandem_status cpu_cast_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_dtype from = kernel->task.from, to = kernel->task.to;
-    if (to == TANDEM_S8 && cpu_is_float(from))
+    if (kernel->is_emulated)
+        kernel->run = cpu_cast_emulate;
+    else if (to == TANDEM_S8 && cpu_is_float(from))
         kernel->run = cpu_cast_quantise;
     else if (from == TANDEM_S8 && cpu_is_float(to))
         kernel->run = cpu_cast_dequantise;

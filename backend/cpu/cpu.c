@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/executor/adamw.h"
+#include "backend/cpu/emulate.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/library.h"
 
@@ -121,6 +122,13 @@ static tandem_kernel *cpu_new_kernel(void *device, const tandem_step *step, int 
     return kernel;
 }
 
+static void cpu_release_kernel(tandem_kernel *kernel)
+{
+    if (!kernel) return;
+    if (kernel->destroy) kernel->destroy(kernel->state);
+    free(kernel);
+}
+
 static tandem_status cpu_prepare_kernel(void *device, const tandem_step *step, int task,
                                         tandem_kernel **kernel, uint64_t *workspace_bytes,
                                         tandem_error *error)
@@ -131,9 +139,17 @@ static tandem_status cpu_prepare_kernel(void *device, const tandem_step *step, i
     if (!found || !found->prepare) return kernel_missing(task, task_spec, op, error);
     tandem_kernel *prepared = cpu_new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(task_spec, op, error);
-    const tandem_status status = found->prepare(prepared, error);
+    prepared->is_emulated = step->options.emulated;
+    const int is_wrapped = prepared->is_emulated && found != &cpu_cast;
+    if (is_wrapped) prepared->task = cpu_emulated_task(task_spec);
+    tandem_status status = found->prepare(prepared, error);
     if (status != TANDEM_OK) {
         free(prepared);
+        return status;
+    }
+    if (is_wrapped) status = cpu_emulate_kernel(prepared, step, task, error);
+    if (status != TANDEM_OK) {
+        cpu_release_kernel(prepared);
         return status;
     }
     *kernel = prepared;
@@ -155,13 +171,6 @@ static tandem_status cpu_prepare_library_kernel(void *device, const tandem_step 
     *kernel = prepared;
     *workspace_bytes = prepared->workspace_bytes;
     return TANDEM_OK;
-}
-
-static void cpu_release_kernel(tandem_kernel *kernel)
-{
-    if (!kernel) return;
-    if (kernel->destroy) kernel->destroy(kernel->state);
-    free(kernel);
 }
 
 static tandem_status cpu_run_kernel(const tandem_kernel *kernel, const tandem_kernel_call *call,

@@ -24,7 +24,8 @@ struct tandem_kernel {
     const cpu_device *device;
     const tandem_graph *graph;
     const tandem_op *op; /* NULL for update */
-    tandem_task task;    /* a copy: kind, precision, from, to */
+    tandem_task task;    /* a copy: kind, precision, from, to; where emulated, in f32 but for casts */
+    int is_emulated;
     uint64_t workspace_bytes;
     void *state; /* of the operator; `destroy` frees it */
     void (*destroy)(void *state);

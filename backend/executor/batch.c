@@ -37,16 +37,16 @@ static void fill_noise_sample(tandem_executor *executor, int64_t b, int64_t samp
     const uint32_t stream[3] = {(uint32_t)sample, 0, TANDEM_RNG_SHUFFLE};
     void *to = input_sample_at(executor, b);
     if (input->dtype == TANDEM_F32 && !is_noise_on_device(executor))
-        executor->noise_kernels->noise_f32(to, (size_t)n, executor->options.seed, stream);
+        executor->noise_kernels->noise_f32(to, (size_t)n, executor->data_seed, stream);
     tandem_philox_block block = {{0}};
     for (int64_t i = 0; i < n && input->dtype == TANDEM_S32; i++) {
         const uint32_t counter[4] = {(uint32_t)(i / 4), stream[0], stream[1], stream[2]};
-        if (i % 4 == 0) block = tandem_philox(counter, executor->options.seed);
+        if (i % 4 == 0) block = tandem_philox(counter, executor->data_seed);
         ((int32_t *)to)[i] = (int32_t)(block.word[i % 4] % (uint32_t)graph->vocabulary);
     }
     for (int64_t i = 0; i < graph->length; i++) {
         const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, 1, TANDEM_RNG_SHUFFLE};
-        const uint32_t word = tandem_philox(counter, executor->options.seed).word[0];
+        const uint32_t word = tandem_philox(counter, executor->data_seed).word[0];
         executor->label[b * graph->length + i] = (int32_t)(word % (uint32_t)graph->n_class);
     }
 }
@@ -80,7 +80,7 @@ void tandem_batch_fill_sample(tandem_executor *executor, int test, int64_t b, in
         tandem_data_read_text_class(data, test, sample, to, label);
     if (graph->n_masked) /* the last token of the vocabulary masks a token */
         tandem_data_mask(to, label, graph->length, graph->n_masked, (int32_t)graph->vocabulary - 1,
-                         data ? data->n_class : graph->vocabulary, executor->options.seed, sample);
+                         data ? data->n_class : graph->vocabulary, executor->data_seed, sample);
 }
 
 /* --- A batch -------------------------------------------------------------------------------------------- */
@@ -114,7 +114,7 @@ tandem_status tandem_batch_load(tandem_executor *executor, int64_t micro_index, 
         int64_t sample = index * options->global_batch + first + b;
         if (options->data) {
             const tandem_status status =
-                tandem_data_sample(&sample, &executor->cursor, options->data, options->seed, index,
+                tandem_data_sample(&sample, &executor->cursor, options->data, executor->data_seed, index,
                                    options->global_batch, first + b, error);
             if (status != TANDEM_OK) return status;
         }
@@ -141,7 +141,7 @@ static tandem_status fill_noise_on_device(const tandem_executor *executor, int64
     const int id = tandem_value_activation(executor->step, graph->input, TANDEM_F32);
     return executor->worker->backend->fill_noise(
         executor->worker->device, (float *)(void *)(executor->arena + executor->offset[id]), graph->batch,
-        tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch, options->seed,
+        tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch, executor->data_seed,
         (uint32_t)tandem_executor_first_sample(executor, micro_index), (uint32_t)options->global_batch,
         &executor->step_args->step_index, error);
 }

@@ -25,6 +25,8 @@ struct tandem_executor {
     const tandem_step *step;
     const tandem_graph *graph;
     tandem_optimizer_options optimizer;
+    uint64_t data_seed;
+    tandem_emulation emulation; /* where options.emulation is given */
 
     /* memory */
     tandem_memory memory; /* the plan */
@@ -56,6 +58,7 @@ struct tandem_executor {
     int *active; /* ids of the active tasks, in order */
     int n_active;
     int n_backward; /* active tasks before the norm of all gradients or the first update */
+    int n_run;      /* active tasks of a step: all, or those before the first update */
 
     /* the batch */
     const tandem_kernels *noise_kernels;
@@ -92,6 +95,12 @@ tandem_status tandem_executor_open(tandem_executor **executor, tandem_worker *wo
 void tandem_executor_close(tandem_executor *executor);
 tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss,
                                    tandem_error *error);
+tandem_status tandem_executor_set_emulation(tandem_executor *executor, const tandem_emulation *emulation,
+                                            tandem_error *error);
+tandem_status tandem_executor_get_weights(const tandem_executor *executor, float *weight,
+                                          tandem_error *error);
+tandem_status tandem_executor_put_weights(tandem_executor *executor, const float *weight,
+                                          tandem_error *error);
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error);
 tandem_status tandem_executor_save(tandem_executor *executor, const char *path, int64_t step,

@@ -1,6 +1,7 @@
 /* open.c: opens an executor: its memory, its weights and its kernels' operands, so that a step allocates
  * nothing. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/executor/transfer.h"
 #include "base/philox.h"
@@ -95,7 +96,7 @@ static float *value_scale(const tandem_executor *executor, int id)
 {
     if (id < 0) return NULL;
     const tandem_step *step = executor->step;
-    const int has_scale = tandem_dtype_bytes(step->value[id].dtype) == 1;
+    const int has_scale = !step->options.emulated && tandem_dtype_bytes(step->value[id].dtype) == 1;
     return has_scale ? &executor->scale[tandem_value_untransposed(step, id)] : NULL;
 }
 
@@ -110,7 +111,9 @@ static tandem_rng_stream task_rng_stream(const tandem_executor *executor, const 
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
         purpose = TANDEM_RNG_WEIGHT; /* every rank rounds a weight the same way */
     if (task->kind == TANDEM_TASK_GRADIENT_CAST) purpose = TANDEM_RNG_GRADIENT | rank;
-    return (tandem_rng_stream){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, purpose}};
+    const uint64_t *seed = executor->options.rounding_seed;
+    return (tandem_rng_stream){.seed = seed ? *seed : executor->options.seed,
+                               .stream = {0, (uint32_t)task->op, purpose}};
 }
 
 /* A cast of a recomputed tensor repeats the first one, with its range. */
@@ -168,6 +171,46 @@ static void bind_task_operands(tandem_executor *executor)
     }
 }
 
+/* --- Emulation ------------------------------------------------------------------------------------------ */
+
+tandem_status tandem_executor_set_emulation(tandem_executor *executor, const tandem_emulation *emulation,
+                                            tandem_error *error)
+{
+    if (!executor->step->options.emulated)
+        return tandem_error_set(error, TANDEM_USAGE, "this executor was opened without an emulation");
+    executor->emulation = *emulation;
+    for (int k = 0; k < executor->n_active; k++) {
+        const int t = executor->active[k];
+        tandem_kernel_call *call = &executor->call[t];
+        call->emulation = &executor->emulation;
+        call->error_scale = emulation->error_scale * (emulation->task_scale ? emulation->task_scale[t] : 1);
+        if (call->rng.stream[2] != TANDEM_RNG_DROPOUT) call->rng.seed = emulation->seed;
+    }
+    return TANDEM_OK;
+}
+
+/* --- Weights -------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_executor_get_weights(const tandem_executor *executor, float *weight, tandem_error *error)
+{
+    const uint64_t bytes = tandem_executor_flat_bytes(executor);
+    void *view = NULL;
+    tandem_status status = tandem_worker_view(&view, executor->worker, executor->weight, bytes, 1, error);
+    if (status != TANDEM_OK) return status;
+    memcpy(weight, view, bytes);
+    return tandem_worker_end_view(executor->worker, view, executor->weight, bytes, 0, error);
+}
+
+tandem_status tandem_executor_put_weights(tandem_executor *executor, const float *weight, tandem_error *error)
+{
+    const uint64_t bytes = tandem_executor_flat_bytes(executor);
+    void *view = NULL;
+    tandem_status status = tandem_worker_view(&view, executor->worker, executor->weight, bytes, 1, error);
+    if (status != TANDEM_OK) return status;
+    memcpy(view, weight, bytes);
+    return tandem_worker_end_view(executor->worker, view, executor->weight, bytes, 1, error);
+}
+
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
 static tandem_status open_bucket_reducer(tandem_executor *executor, tandem_error *error)
@@ -219,6 +262,7 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
         return status;
     }
     bind_task_operands(executor);
+    if (options->emulation) status = tandem_executor_set_emulation(executor, options->emulation, error);
     *out = executor;
-    return TANDEM_OK;
+    return status;
 }

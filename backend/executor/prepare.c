@@ -64,11 +64,30 @@ static tandem_status prepare_task_kernels(tandem_executor *executor, int forward
             executor->loss_dgrad_task = t;
         executor->active[executor->n_active++] = t;
         executor->n_backward += t < first_after;
+        executor->n_run += !executor->options.hold_weights || t < step->bucket[0].update_task;
         if (!task_has_kernel(executor, task)) continue;
         const tandem_status status = executor->worker->backend->prepare(
             executor->worker->device, step, t, &executor->kernel[t], &executor->workspace[t], error);
         if (status != TANDEM_OK) return status;
     }
+    return TANDEM_OK;
+}
+
+static tandem_status set_executor_kind(tandem_executor *executor, tandem_error *error)
+{
+    const tandem_executor_options *options = &executor->options;
+    const int is_emulated = options->emulation != NULL;
+    executor->data_seed = options->data_seed ? *options->data_seed : options->seed;
+    if (is_emulated) executor->emulation = *options->emulation;
+    if (is_emulated != executor->step->options.emulated)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "an emulation needs a step that is laid out as emulated, and no other does");
+    if (is_emulated && tandem_worker_has_device_memory(executor->worker))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "number formats are emulated on CPU devices only (tandem list devices)");
+    if (options->hold_weights && executor->worker->n_rank > 1)
+        return tandem_error_set(error, TANDEM_USAGE, "weights are held still on one rank, not on %d",
+                                executor->worker->n_rank);
     return TANDEM_OK;
 }
 
@@ -97,6 +116,9 @@ static tandem_status prepare_evaluator(tandem_executor *executor, tandem_error *
     options.without_all_reduce = 1; /* and it has no gradients */
     options.clip = 0;
     options.loss_scale = 0;
+    options.emulation = NULL;
+    options.hold_weights = 0;
+    options.data_seed = &executor->data_seed;
     if (status == TANDEM_OK)
         status = tandem_executor_prepare(&executor->evaluator, executor->worker, &options, 1, error);
     if (status != TANDEM_OK) return status;
@@ -122,6 +144,7 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     tandem_grad_scaler_open(&executor->grad_scaler, options);
     tandem_status status = tandem_kernels_open(&executor->noise_kernels, "best", error);
     if (status == TANDEM_OK && !forward_only) status = check_norm_task(executor, error);
+    if (status == TANDEM_OK) status = set_executor_kind(executor, error);
     if (status == TANDEM_OK) status = alloc_task_tables(executor, error);
     if (status == TANDEM_OK) status = set_executor_optimizer(executor, error);
     if (status == TANDEM_OK)

@@ -40,7 +40,7 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
     tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
     const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->batchnorm_stats.start[task->op] >= 0 &&
                         !tandem_step_is_recomputed(executor->step, t); /* once per micro-step */
-    if (status == TANDEM_OK && is_norm && !executor->is_evaluation)
+    if (status == TANDEM_OK && is_norm && !executor->is_evaluation && !executor->options.hold_weights)
         status = tandem_batchnorm_stats_update(&executor->batchnorm_stats, executor->graph, task->op,
                                                call->out[1], executor->worker, error);
     return status;

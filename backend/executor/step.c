@@ -13,7 +13,7 @@ static tandem_status run_micro_step(tandem_executor *executor, int64_t micro_ind
 {
     const int n_micro = executor->step->options.n_micro, micro = (int)(micro_index % n_micro);
     const int n_backward = executor->n_backward;
-    const int end = micro < n_micro - 1 ? n_backward : executor->n_active;
+    const int end = micro < n_micro - 1 ? n_backward : executor->n_run;
     int done = 0;
     tandem_status status = tandem_device_graphs_run(executor, &done, micro_index, origin, error);
     if (status == TANDEM_OK)

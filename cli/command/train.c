@@ -85,7 +85,7 @@ static void record_step_times(train_context *t, int64_t index)
     const size_t n_time = (size_t)step->n_task * training_micro_steps(t);
     memcpy(t->times.start_ns, times->all_start_ns, n_time * sizeof *t->times.start_ns);
     memcpy(t->times.end_ns, times->all_end_ns, n_time * sizeof *t->times.end_ns);
-    if (index >= WARM_UP_STEPS) t->times.wait_ns[t->times.n_counted++] = wait;
+    if (index >= WARM_UP_STEPS && !t->options->emulate) t->times.wait_ns[t->times.n_counted++] = wait;
 }
 
 /* Of the step that the watch has seen. */
@@ -168,6 +168,7 @@ static tandem_status log_step(train_context *t, int64_t index, int64_t step_ns, 
                           .step_ns = step_ns,
                           .samples_per_s = (double)t->rank.global_batch * 1e9 / (double)step_ns,
                           .report = t->rank.backend->executor_report(t->rank.executor),
+                          .is_emulated = t->options->emulate != NULL,
                           .is_evaluated = is_evaluated,
                           .accuracy = is_evaluated ? evaluation_accuracy(e) : NAN},
         error);
@@ -355,16 +356,18 @@ static int print_train_json(const train_context *t)
 {
     json_t *loss = json_array();
     for (int64_t i = 0; i < t->steps; i++) json_array_append_new(loss, cli_json_number(t->loss[i]));
+    const int64_t step_ns = t->options->emulate ? -1 : t->report[0].period_ns;
     json_t *result = cli_json_new("train");
     json_object_set_new(result, "plan", json_string(t->workload->plan->name));
     json_object_set_new(result, "model", json_string(t->workload->graph[0]->model));
+    json_object_set_new(result, "emulated", json_boolean(t->options->emulate != NULL));
     json_object_set_new(result, "steps", json_integer(t->steps));
     json_object_set_new(result, "resumed_at", json_integer(t->begin));
     json_object_set_new(result, "loss", loss);
     json_object_set_new(result, "accuracy", cli_json_number(final_accuracy(t)));
     json_object_set_new(result, "evaluations", evaluations_json(t));
     json_object_set_new(result, "samples_per_s", cli_json_number(training_samples_per_s(t)));
-    json_object_set_new(result, "step_ns", json_integer(t->report[0].period_ns));
+    json_object_set_new(result, "step_ns", nullable_integer_json(step_ns));
     json_object_set_new(result, "step_p10_ns", json_integer(t->report[0].p10_ns));
     json_object_set_new(result, "step_p90_ns", json_integer(t->report[0].p90_ns));
     json_object_set_new(result, "ranks", train_ranks_json(t));
@@ -398,6 +401,8 @@ static int print_train_text(const train_context *t)
            t->loss[t->steps - 1], (long long)(t->begin + t->steps));
     if (t->times.n_counted > 0)
         printf("; %.1f samples/s", training_samples_per_s(t));
+    else if (t->options->emulate)
+        printf("; emulated, so it has no times");
     else
         printf("; no times: the first %d steps are warm-up", WARM_UP_STEPS);
     const double accuracy = final_accuracy(t);
@@ -478,6 +483,13 @@ static tandem_status check_training_options(const cli_options *options, tandem_e
                                 "--eval-every needs test samples: give --data, and --eval above 0");
     if (options->checkpoint_every && !options->checkpoint)
         return tandem_error_set(error, TANDEM_USAGE, "--checkpoint-every needs --checkpoint FILE");
+    if (!options->emulate && cli_option_given(options, OPTION_ERROR_SCALE))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--error-scale scales emulated errors: give --emulate, too");
+    if (options->emulate && (options->per_operator || options->trace))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--emulate and %s contradict each other: an emulated step has no times",
+                                options->trace ? "--trace" : "--operators");
     if (options->init && options->resume)
         return tandem_error_set(
             error, TANDEM_USAGE,
@@ -632,6 +644,8 @@ static const int options[] = {OPTION_PLAN,       OPTION_MODEL,
                               OPTION_EXPORT,     OPTION_ACCUMULATE,
                               OPTION_RECOMPUTE,  OPTION_AMAX,
                               OPTION_DB,         OPTION_QUIET,
+                              OPTION_EMULATE,    OPTION_ERROR_SCALE,
+                              OPTION_DATA_SEED,  OPTION_ROUNDING_SEED,
                               OPTION_END};
 const cli_command command_train = {
     .name = "train",

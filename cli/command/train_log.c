@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,10 +28,11 @@ void train_log_close(train_log *log)
 
 static char *log_line_text(const train_log_line *line)
 {
-    json_t *object = json_pack("{s:I,s:o,s:o,s:I,s:o,s:i}", "step", (json_int_t)line->step, "loss",
+    json_t *object = json_pack("{s:I,s:o,s:o,s:o,s:o,s:i}", "step", (json_int_t)line->step, "loss",
                                cli_json_number(line->loss), "lr", cli_json_number(line->rate), "step_ns",
-                               (json_int_t)line->step_ns, "samples_per_s",
-                               cli_json_number(line->samples_per_s), "rank", 0);
+                               line->is_emulated ? json_null() : json_integer(line->step_ns), "samples_per_s",
+                               cli_json_number(line->is_emulated ? NAN : line->samples_per_s), "rank", 0);
+    if (object && line->is_emulated) json_object_set_new(object, "emulated", json_true());
     const tandem_step_report *report = &line->report;
     if (object && report->gradient_norm >= 0) /* NaN is written as null */
         json_object_set_new(object, "gradient_norm", cli_json_number(report->gradient_norm));

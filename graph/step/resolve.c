@@ -151,9 +151,15 @@ static void add_cast_writes(tandem_step *step, int t, int id, int op, tandem_dty
     if (has_transposed_value(step, id)) add_task_write(step, t, transposed_value(step, id), op, dtype, bytes);
 }
 
+/* Of an element of a value. */
+static uint64_t stored_bytes(const tandem_step *step, tandem_dtype dtype)
+{
+    return step->options.emulated ? sizeof(float) : tandem_dtype_bytes(dtype);
+}
+
 static uint64_t output_bytes(const tandem_step *step, int tensor, tandem_dtype dtype)
 {
-    return (uint64_t)tandem_shape_elements(&step->graph->op[tensor].shape) * tandem_dtype_bytes(dtype);
+    return (uint64_t)tandem_shape_elements(&step->graph->op[tensor].shape) * stored_bytes(step, dtype);
 }
 
 static void add_tensor_write(tandem_step *step, int t, int id, int tensor, tandem_dtype dtype)
@@ -176,7 +182,7 @@ static void resolve_weight_cast(tandem_step *step, int t, tandem_dtype to)
     activate_task(step, t, TANDEM_F32, to, cast_variant(TANDEM_F32, to));
     add_task_read(step, t, TANDEM_PARAMETER(p));
     add_cast_writes(step, t, weight_value(step, task->op, to), task->op, to,
-                    (uint64_t)step->graph->parameter[p].elements * tandem_dtype_bytes(to));
+                    (uint64_t)step->graph->parameter[p].elements * stored_bytes(step, to));
 }
 
 /* The casts of a tensor, or of its gradient, from dtype `from` to each of `dtypes`. first_task: to f32;

@@ -14,8 +14,8 @@ enum { TANDEM_RECOMPUTE_SQRT = -1, TANDEM_MAX_MICRO = 1024 };
 typedef struct tandem_step_options {
     int n_micro; /* micro-steps: local batches summed before the one all-reduce; 0 means 1 */
     /* Recompute segments. The graph is cut where a single tensor is handed on; every segment but the last
-     * keeps only that tensor. 0, 1: no recomputation. TANDEM_RECOMPUTE_SQRT: the square root of the number of
-     * cut points (Chen, Xu, Zhang, Guestrin, arXiv:1604.06174, 2016). */
+     * keeps only that tensor. 0, 1: no recomputation. TANDEM_RECOMPUTE_SQRT: the square root of the number
+     * of cut points (Chen, Xu, Zhang, Guestrin, arXiv:1604.06174, 2016). */
     int n_recompute_segment;
     struct tandem_cast_scaling {
         int window; /* > 0: delayed scaling, by the amax of that many earlier casts; 0, −1: by its own */
@@ -26,14 +26,17 @@ typedef struct tandem_step_options {
     /* 1: every term of a tensor's gradient has memory of its own, and no dgrad accumulates. For those who
      * inspect the terms. */
     int separate_partial_grads;
+    /* 1: every value is kept in f32, whatever its dtype: for an executor that emulates number formats
+     * (advanced/format.h). Dtypes, casts and tasks stay those of the plan. */
+    int emulated;
 } tandem_step_options;
 typedef struct tandem_cast_scaling tandem_cast_scaling;
 /* n_recompute_segment from "none", "sqrt" or a whole number. TANDEM_USAGE: names the allowed words. */
 tandem_status tandem_recompute_parse(int *n_recompute_segment, const char *word, tandem_error *error);
 enum { TANDEM_RECOMPUTE_TEXT = 16 };
 char *tandem_recompute_print(char text[TANDEM_RECOMPUTE_TEXT], int n_recompute_segment); /* returns text */
-/* From "current" (window −1: the user said so) or "delayed:window=16,margin=0"; these are the defaults of the
- * two fields. TANDEM_USAGE: names what is allowed. */
+/* From "current" (window −1: the user said so) or "delayed:window=16,margin=0"; these are the defaults of
+ * the two fields. TANDEM_USAGE: names what is allowed. */
 tandem_status tandem_cast_scaling_parse(tandem_cast_scaling *scaling, const char *text, tandem_error *error);
 enum { TANDEM_CAST_SCALING_TEXT = 48 };
 /* returns text */

@@ -1,9 +1,9 @@
-/* allocator.h: chooses a precision for every adjustable operator of every class, and says how far the plan is
- * from the best one.
+/* allocator.h: chooses a precision for every adjustable operator of every class, and says how far the plan
+ * is from the best one.
  *
- * A policy minimizes the sensitivity of the plan, subject to the step target and to the memory of each class.
- * The sensitivity of a plan is Σ_c share_c · Σ_op sensitivity_c(op, precision). share_c is class c's part of
- * the global batch. docs/allocation.md states the problem in full.
+ * A policy minimizes the sensitivity of the plan, subject to the step target and to the memory of each
+ * class. The sensitivity of a plan is Σ_c share_c · Σ_op sensitivity_c(op, precision). share_c is class c's
+ * part of the global batch. docs/allocation.md states the problem in full.
  *
  * Micro-steps and recomputation are options of the replayer (tandem_replayer_options.step). A plan is made
  * for them and records them.
@@ -65,7 +65,8 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
 /* Sensitivity of the replayer's current precisions. */
 double tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 
-/* --- Other objectives ----------------------------------------------------------------------------------- */
+/* --- Other objectives -----------------------------------------------------------------------------------
+ * */
 
 typedef enum tandem_objective {
     TANDEM_MINIMIZE_SENSITIVITY, /* within the target */
@@ -85,7 +86,8 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
                                   const tandem_policy *policy, const tandem_allocation_problem *problem,
                                   const char *method, tandem_error *error);
 
-/* --- Baselines ------------------------------------------------------------------------------------------ */
+/* --- Baselines ------------------------------------------------------------------------------------------
+ * */
 
 typedef enum tandem_baseline_relation {
     TANDEM_BASELINE_OTHER,
@@ -111,7 +113,8 @@ tandem_status tandem_baselines_find(tandem_baseline baseline[TANDEM_N_PRECISION]
                                     const tandem_allocation_problem *problem, const tandem_plan *plan,
                                     tandem_error *error);
 
-/* --- The Pareto front of step and sensitivity ----------------------------------------------------------- */
+/* --- The Pareto front of step and sensitivity -----------------------------------------------------------
+ * */
 
 typedef struct tandem_pareto_point {
     int64_t target_ns, step_ns; /* asked for; reached */
@@ -136,7 +139,8 @@ tandem_status tandem_pareto_front_open(tandem_pareto_front **front, const tandem
                                        tandem_error *error);
 void tandem_pareto_front_close(tandem_pareto_front *front); /* NULL is fine */
 
-/* --- Why an operator has its precision ------------------------------------------------------------------ */
+/* --- Why an operator has its precision ------------------------------------------------------------------
+ * */
 
 /* A precision that an operator could have on a class. Differences are to the plan in the replayer, with this
  * one operator changed. */
@@ -145,8 +149,8 @@ typedef struct tandem_choice {
     int is_chosen;
     int is_measured;    /* 0: a time of it is missing, and the fields after `sensitivity` are 0 */
     double sensitivity; /* its part of the plan's: batch share × sensitivity */
-    /* time of the operator's own tasks, with the casts of its weights and saved inputs; contended where ranks
-     * share a machine */
+    /* time of the operator's own tasks, with the casts of its weights and saved inputs; contended where
+     * ranks share a machine */
     int64_t self_ns;
     int64_t step_delta_ns;    /* of the step */
     int64_t peak_delta_bytes; /* of the class's peak */
@@ -161,7 +165,8 @@ tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], i
                                      const tandem_allocation_problem *problem, int64_t target_ns, int c,
                                      int op, tandem_error *error);
 
-/* --- Why no plan fits ----------------------------------------------------------------------------------- */
+/* --- Why no plan fits -----------------------------------------------------------------------------------
+ * */
 
 typedef struct tandem_memory_deficit {
     int c;
@@ -175,13 +180,14 @@ typedef struct tandem_memory_deficit {
 tandem_status tandem_memory_deficits_find(tandem_memory_deficit deficit[TANDEM_MAX_CLASS], int *n_deficit,
                                           const tandem_allocation_problem *problem, tandem_error *error);
 
-/* --- Precisions and batches together -------------------------------------------------------------------- */
+/* --- Precisions and batches together --------------------------------------------------------------------
+ * */
 
 /* Opens problems at other batches. */
 typedef struct tandem_batch_source {
     void *context;
-    /* The problem with batch[c] on every rank of class c. The source owns it until close. TANDEM_MISSING: the
-     * split is passed over. */
+    /* The problem with batch[c] on every rank of class c. The source owns it until close. TANDEM_MISSING:
+     * the split is passed over. */
     tandem_status (*open)(void *context, const int64_t batch[TANDEM_MAX_CLASS],
                           tandem_allocation_problem **problem, tandem_error *error);
     void (*close)(void *context, tandem_allocation_problem *problem);

@@ -7,6 +7,7 @@
 #define TANDEM_BACKEND_H
 
 #include "tandem/advanced/data.h"
+#include "tandem/advanced/format.h"
 #include "tandem/device.h"
 #include "tandem/advanced/step.h"
 
@@ -15,7 +16,8 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* --- A worker: this process as one rank of a run -------------------------------------------------------- */
+/* --- A worker: this process as one rank of a run --------------------------------------------------------
+ * */
 typedef struct tandem_worker tandem_worker;
 typedef struct tandem_worker_options {
     const char *device; /* "cpu:avx2", "cuda:0" */
@@ -26,12 +28,19 @@ typedef struct tandem_worker_options {
     int over_network; /* 1: gradients go over the network even where all ranks share a machine (cluster.h) */
 } tandem_worker_options;
 
-/* --- An executor: a step program with its memory, weights and kernels ----------------------------------- */
+/* --- An executor: a step program with its memory, weights and kernels -----------------------------------
+ * */
 typedef struct tandem_executor tandem_executor;
 typedef struct tandem_executor_options {
     const tandem_step *step; /* resolved; borrowed; must not change while the executor lives */
     const tandem_data *data; /* borrowed; NULL = uniform noise as inputs, labels by Philox */
     uint64_t seed;
+    /* Seeds of samples and labels, and of stochastic rounding; borrowed while opening; NULL = seed. */
+    const uint64_t *data_seed, *rounding_seed;
+    /* Emulates dtypes; copied. Its step is laid out as emulated, and no other is. CPU devices only:
+     * others are TANDEM_USAGE. Times of such steps say nothing of any device. NULL = its own kernels. */
+    const tandem_emulation *emulation;
+    int hold_weights;     /* 1: steps compute gradients, and leave weights and running statistics; one rank */
     int64_t global_batch; /* over all ranks and micro-steps */
     int64_t
         first_sample; /* of this rank in the global batch; its micro-steps take consecutive local batches */
@@ -56,7 +65,8 @@ typedef struct tandem_executor_options {
     int allow_nan;       /* 1: a loss or gradient that is not finite does not fail the step */
 } tandem_executor_options;
 
-/* --- A checkpoint: a training in a file, resumed to the bit (docs/training.md, backend/checkpoint.h) ---- */
+/* --- A checkpoint: a training in a file, resumed to the bit (docs/training.md, backend/checkpoint.h) ----
+ * */
 enum { TANDEM_CHECKPOINT_VERSION = 3, TANDEM_CHECKPOINT_TRAIN_CONFIG = 2048 };
 typedef struct tandem_checkpoint_info {
     int64_t step;                                      /* steps done */
@@ -135,10 +145,18 @@ typedef struct tandem_backend_api {
     void (*executor_close)(tandem_executor *executor);
     /* Sets the learning rate of the following steps; before the first call it is the optimizer's. */
     void (*executor_set_rate)(tandem_executor *executor, float rate);
+    /* Changes the emulation of the following steps. TANDEM_USAGE: the executor was opened without one. */
+    tandem_status (*executor_set_emulation)(tandem_executor *executor, const tandem_emulation *emulation,
+                                            tandem_error *error);
+    /* Copies all weights from the executor, or into it: [step->n_flat], in the order of the flat arrays. */
+    tandem_status (*executor_get_weights)(const tandem_executor *executor, float *weight,
+                                          tandem_error *error);
+    tandem_status (*executor_put_weights)(tandem_executor *executor, const float *weight,
+                                          tandem_error *error);
     /* All ranks. Runs one training step. *loss: mean over the global batch, the same on every rank. `index`
      * decides samples and random draws. TANDEM_LIMIT_EXCEEDED: the loss or a reduced gradient is not finite;
-     * the error names the first such operator in backward order and the step, counted from 1; the weights are
-     * then of no use. */
+     * the error names the first such operator in backward order and the step, counted from 1; the weights
+     * are then of no use. */
     tandem_status (*executor_step)(tandem_executor *executor, int64_t index, double *loss,
                                    tandem_error *error);
     tandem_step_report (*executor_report)(const tandem_executor *executor);
@@ -157,9 +175,9 @@ typedef struct tandem_backend_api {
     const tandem_memory *(*executor_memory)(const tandem_executor *executor);
     uint64_t (*executor_workspace_bytes)(const tandem_executor *executor, int task);
     void (*executor_observe)(tandem_executor *executor, tandem_observer *observer, void *context);
-    /* The data of a value id or of TANDEM_PARAMETER(p): its weight, or with `gradient` 1 its gradient; *scale
-     * of an s8 value. From device memory: a copy, which is valid until the same value is asked for again.
-     * NULL: no copy could be made. */
+    /* The data of a value id or of TANDEM_PARAMETER(p): its weight, or with `gradient` 1 its gradient;
+     * *scale of an s8 value. From device memory: a copy, which is valid until the same value is asked for
+     * again. NULL: no copy could be made. */
     const void *(*executor_value)(const tandem_executor *executor, int value, int gradient, float *scale);
     /* All ranks. Counts how many of the first n test samples a forward pass in fp32 classifies right, with
      * the batchnorms' running statistics and without dropout. Ranks take samples in turn; correct and total
@@ -169,9 +187,9 @@ typedef struct tandem_backend_api {
                                        int64_t *correct, int64_t *total, tandem_error *error);
 
     /* --- Checkpoints --- */
-    /* All ranks. Rank 0 writes the file whole or not at all. `step`: steps done. TANDEM_IO, TANDEM_NO_MEMORY;
-     * TANDEM_BUG: a rank's weights differ from rank 0's. The same on every rank. Cost: a CRC over the state,
-     * and the file. */
+    /* All ranks. Rank 0 writes the file whole or not at all. `step`: steps done. TANDEM_IO,
+     * TANDEM_NO_MEMORY; TANDEM_BUG: a rank's weights differ from rank 0's. The same on every rank. Cost: a
+     * CRC over the state, and the file. */
     tandem_status (*executor_save)(tandem_executor *executor, const char *path, int64_t step,
                                    const char *train_config, tandem_error *error);
     /* All ranks. Rank 0 reads and broadcasts. Buckets, ranks, precisions and batches may differ from the
@@ -191,7 +209,8 @@ typedef struct tandem_backend_api {
     tandem_status (*executor_import)(tandem_executor *executor, const char *path, tandem_error *error);
     /* All ranks. Rank 0 writes the file whole or not at all. TANDEM_IO, TANDEM_NO_MEMORY. */
     tandem_status (*executor_export)(tandem_executor *executor, const char *path, tandem_error *error);
-    /* Checks that the file holds the graph's weights: the errors of executor_import. Cost: the file's header.
+    /* Checks that the file holds the graph's weights: the errors of executor_import. Cost: the file's
+     * header.
      * */
     tandem_status (*tensors_inspect)(const char *path, const tandem_graph *graph, tandem_error *error);
 

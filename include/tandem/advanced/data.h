@@ -96,11 +96,11 @@ void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample,
 void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
                                  int32_t *label);
 
-/* tandem_data_mask: masks n of `length` tokens (n ≤ length), which the model predicts from the others. Labels
- * become the token at masked positions, −1 elsewhere. A masked token becomes `mask` with probability 0.8, one
- * of 0 … n_symbol−1 with 0.1, and stays with 0.1. All choices of positions are equally likely; the choice
- * depends on seed and sample alone (Philox, TANDEM_RNG_MASK). Source: Devlin et al., NAACL 2019, section 3.1.
- * O(length). */
+/* tandem_data_mask: masks n of `length` tokens (n ≤ length), which the model predicts from the others.
+ * Labels become the token at masked positions, −1 elsewhere. A masked token becomes `mask` with probability
+ * 0.8, one of 0 … n_symbol−1 with 0.1, and stays with 0.1. All choices of positions are equally likely; the
+ * choice depends on seed and sample alone (Philox, TANDEM_RNG_MASK). Source: Devlin et al., NAACL 2019,
+ * section 3.1. O(length). */
 void tandem_data_mask(int32_t *tokens, int32_t *label, int64_t length, int64_t n, int32_t mask,
                       int64_t n_symbol, uint64_t seed, int64_t sample);
 

@@ -5,6 +5,7 @@
 
 #include "tandem/amax_history.h"
 #include "tandem/device.h"
+#include "tandem/advanced/format.h"
 #include "tandem/advanced/step.h"
 
 #ifdef __cplusplus
@@ -57,20 +58,23 @@ typedef struct tandem_kernel_call {
     void *workspace;                      /* 64-byte aligned */
     tandem_rng_stream rng;                /* of casts to s8 and of dropout */
     /* Casts to s8: delayed scaling reads and updates this history, which lies where operands lie. NULL: the
-     * cast finds the tensor's own range. reuse_range: the cast repeats an earlier one, takes that one's range
-     * and leaves the history unchanged. */
+     * cast finds the tensor's own range. reuse_range: the cast repeats an earlier one, takes that one's
+     * range and leaves the history unchanged. */
     tandem_amax_history *history;
     int reuse_range;
-    /* cross_entropy: 1 / (global batch × predictions per sample), × the loss scale in the backward pass; rows
-     * labelled −1 are not predicted. row_factor: in device memory, multiplies it in the backward pass; NULL =
-     * 1. */
+    /* cross_entropy: 1 / (global batch × predictions per sample), × the loss scale in the backward pass;
+     * rows labelled −1 are not predicted. row_factor: in device memory, multiplies it in the backward pass;
+     * NULL = 1. */
     float row_weight;
     const float *row_factor;
-    /* cross_entropy: the share of a label that is spread over all classes (Szegedy et al., CVPR 2016, section
-     * 7) */
+    /* cross_entropy: the share of a label that is spread over all classes (Szegedy et al., CVPR 2016,
+     * section 7) */
     float smoothing;
     int64_t first_sample; /* dropout: index in the global batch of the first of these samples */
     int is_evaluation;    /* dropout drops nothing */
+    /* Of a step that is emulated (step_options.h): how, and the factor of this task's errors. */
+    const tandem_emulation *emulation;
+    double error_scale;
     /* batchnorm normalises by these means, then variances, and does not write aux; NULL: by the batch's */
     const float *running_stats;
 } tandem_kernel_call;
@@ -90,8 +94,8 @@ typedef struct tandem_device_backend {
     /* Describes a device in a text, without opening it; the errors of `open`. NULL: cluster.h describes it.
      * */
     tandem_status (*describe)(char *text, size_t size, const char *name, tandem_error *error);
-    /* Opens the device for this process. A process opens one device only, because the libraries may fix their
-     * instruction set once. TANDEM_UNKNOWN_NAME, TANDEM_NO_DEVICE, TANDEM_NO_MEMORY. */
+    /* Opens the device for this process. A process opens one device only, because the libraries may fix
+     * their instruction set once. TANDEM_UNKNOWN_NAME, TANDEM_NO_DEVICE, TANDEM_NO_MEMORY. */
     tandem_status (*open)(void **device, const char *name, tandem_error *error);
     void (*close)(void *device);
     /* Makes the kernel of a task in its current variant, and gives the workspace that it needs.
@@ -99,8 +103,8 @@ typedef struct tandem_device_backend {
     tandem_status (*prepare)(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
                              uint64_t *workspace_bytes, tandem_error *error);
     /* Of a product of floats (linear, matmul, conv2d: forward, wgrad, dgrad): the library's own kernel for
-     * comparison, with every operand in the library's best layout. It takes in[0], in[1], out[0], whose bytes
-     * it gives, and a workspace. NULL, or TANDEM_NO_KERNEL: the device has none. */
+     * comparison, with every operand in the library's best layout. It takes in[0], in[1], out[0], whose
+     * bytes it gives, and a workspace. NULL, or TANDEM_NO_KERNEL: the device has none. */
     tandem_status (*prepare_library)(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
                                      uint64_t bytes[3], uint64_t *workspace_bytes, tandem_error *error);
     void (*release)(tandem_kernel *kernel);
@@ -115,9 +119,9 @@ typedef struct tandem_device_backend {
     /* Runs the optimizer over n consecutive weights. state: one or two arrays; t: optimizer steps, this one
      * included. Returns whether the whole gradient is finite; the weights are updated in either case.
      * A device with its own memory returns 1 and reports by device_sync; `weight` begins at a multiple of 16
-     * elements, and the padding of the last 16 is updated too. decay_mask[i / 16], there, says whether weight
-     * i decays; NULL: `decays` holds for all. rates, there: the learning rate, and 1 / (1 − beta^t) for both
-     * moments of AdamW; NULL: computed from options and t. */
+     * elements, and the padding of the last 16 is updated too. decay_mask[i / 16], there, says whether
+     * weight i decays; NULL: `decays` holds for all. rates, there: the learning rate, and 1 / (1 − beta^t)
+     * for both moments of AdamW; NULL: computed from options and t. */
     int (*update)(void *device, const tandem_optimizer_options *options, int decays,
                   const unsigned char *decay_mask, float *weight, float *const *state, const float *gradient,
                   int64_t n, int64_t t, const float *rates);
@@ -139,8 +143,8 @@ typedef struct tandem_device_backend {
     /* Copies in any direction, after all work that was queued before, and waits for the copy. */
     tandem_status (*copy)(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error);
     /* Waits for the compute stream and reports its errors: TANDEM_MALFORMED (a label or token out of range),
-     * TANDEM_NO_DEVICE (the device failed). *is_finite: whether all gradients that `update` applied since the
-     * last call were finite. */
+     * TANDEM_NO_DEVICE (the device failed). *is_finite: whether all gradients that `update` applied since
+     * the last call were finite. */
     tandem_status (*device_sync)(void *device, int *is_finite, tandem_error *error);
 
     /* Kernels and updates run on TANDEM_DEVICE_STREAM_COMPUTE. All of these but event_sync return at once;
@@ -172,8 +176,8 @@ typedef struct tandem_device_backend {
      * graph_begin_capture: work that this thread queues from now on is captured with its arguments and does
      * not run. Meanwhile nothing may be allocated or waited for. Work on another stream begins with
      * stream_wait_stream.
-     * graph_end_capture: ends the capture after success and failure. *graph, which the caller owns, holds the
-     * captured work. TANDEM_NO_DEVICE: there is no graph, and the device is as it was before.
+     * graph_end_capture: ends the capture after success and failure. *graph, which the caller owns, holds
+     * the captured work. TANDEM_NO_DEVICE: there is no graph, and the device is as it was before.
      * graph_launch: queues the graph, its events included, on the compute stream; later work there starts
      * after all of it. */
     tandem_status (*graph_begin_capture)(void *device, tandem_error *error);

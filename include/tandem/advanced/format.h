@@ -91,6 +91,25 @@ tandem_status tandem_format_round(float *out, float *amax, const tandem_format_c
 tandem_status tandem_format_variance(float *variance, double *sum, const tandem_format_cast *cast,
                                      tandem_error *error);
 
+/* --- Emulation -------------------------------------------------------------------------------------------
+ * */
+
+/* How an executor emulates: its step keeps all values in f32 (tandem_step_options.emulated), products
+ * multiply in f32, and what a plan casts to a dtype, or writes in it, is rounded to that dtype's format. */
+typedef struct tandem_emulation {
+    tandem_format format[TANDEM_N_COMPUTE_DTYPE]; /* of each dtype */
+    double error_scale;                           /* of tandem_format_cast */
+    const double *task_scale; /* [n_task] multiplies error_scale in each task; NULL: 1; borrowed */
+    uint64_t seed;            /* of stochastic rounding */
+} tandem_emulation;
+
+/* Every dtype's own format, unscaled errors. */
+tandem_emulation tandem_emulation_make(uint64_t seed);
+/* Puts formats of a list with commas, "s4,tf32_cut", in the place of those of their dtypes.
+ * TANDEM_UNKNOWN_NAME:
+ * names the nearest one; *emulation unchanged. */
+tandem_status tandem_emulation_replace(tandem_emulation *emulation, const char *formats, tandem_error *error);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

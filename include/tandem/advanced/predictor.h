@@ -1,8 +1,8 @@
-/* predictor.h: the sensitivity of every adjustable operator to every precision, and the latency of tasks that
- * were never measured.
+/* predictor.h: the sensitivity of every adjustable operator to every precision, and the latency of tasks
+ * that were never measured.
  *
- * A sensitivity is what running an operator in a precision instead of fp32 costs the model. It is 0 for fp32,
- * never negative, and additive over operators. A method computes it from statistics over real batches
+ * A sensitivity is what running an operator in a precision instead of fp32 costs the model. It is 0 for
+ * fp32, never negative, and additive over operators. A method computes it from statistics over real batches
  * (tandem_statistics in store.h):
  *
  * qsync   as published: QSync, IPDPS 2024. predictor/qsync.c has the formula and says where it departs from
@@ -45,7 +45,8 @@ tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, 
                                       const char *method, const char *data, tandem_dtype amp_dtype,
                                       tandem_error *error);
 
-/* --- Collecting statistics (predictor/statistics.c) ----------------------------------------------------- */
+/* --- Collecting statistics (predictor/statistics.c) -----------------------------------------------------
+ * */
 /* One product y = x·w with output gradient g, all in f32, row-major: x (rows, k), w (k, columns), g (rows,
  * columns). transposed: w is stored (columns, k). */
 typedef struct tandem_product {
@@ -65,7 +66,8 @@ double tandem_statistics_amax(const float *x, int64_t n);
 /* Divides sums over n_batch batches into means. */
 void tandem_statistics_finish(tandem_statistics *statistics, int64_t n_batch);
 
-/* --- Latency of unmeasured tasks ------------------------------------------------------------------------ */
+/* --- Latency of unmeasured tasks ------------------------------------------------------------------------
+ * */
 /* What a task computes and moves, from its cost key alone. docs/costs.md has the table of bytes. */
 typedef struct tandem_work {
     const char *kind;  /* "linear", …, "adamw", "cast": one pointer for each */
@@ -92,15 +94,16 @@ typedef struct tandem_latency tandem_latency;
 tandem_status tandem_latency_open(tandem_latency **latency, const tandem_device *device,
                                   const char *co_runner, tandem_store *store, tandem_error *error);
 void tandem_latency_close(tandem_latency *latency); /* NULL is fine */
-/* tandem_latency_ns: time of a key's task, at least 1; −1 where no task like it is known: in a dtype that was
- * not measured, or of an operator that this version does not know.
+/* tandem_latency_ns: time of a key's task, at least 1; −1 where no task like it is known: in a dtype that
+ * was not measured, or of an operator that this version does not know.
  *   spread  [out] of the measured costs around their fit: the median of relative residuals / 0.6745, the
  *           standard deviation of normal ones; NaN where the time rests on a description; may be NULL */
 int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *key, double *spread);
 /* The number of measured costs that it is fitted to; 0 = the description alone. */
 int64_t tandem_latency_fitted(const tandem_latency *latency);
 
-/* --- Robust regression (predictor/robust.c) ------------------------------------------------------------- */
+/* --- Robust regression (predictor/robust.c) -------------------------------------------------------------
+ * */
 enum { TANDEM_ROBUST_MAX_TERMS = 4 };
 
 /* tandem_robust_fit: fits y ≈ Σ_k coefficient[k] · x[k] with coefficients ≥ 0. Errors are relative: rows are

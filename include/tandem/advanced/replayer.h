@@ -3,8 +3,8 @@
  *
  * Each class runs its step program (step.h) on one compute stream. Buckets are all-reduced one after the
  * other on one communication stream. Bucket b starts when every class has made it ready and bucket b−1 is
- * through. The step is periodic: a class begins its next step when it has updated its last bucket. step_ns is
- * the time from the end of one step's last all-reduce to the end of the next one's.
+ * through. The step is periodic: a class begins its next step when it has updated its last bucket. step_ns
+ * is the time from the end of one step's last all-reduce to the end of the next one's.
  *
  * Ranks on one machine (`cpu:` devices of one node) share its memory system. While a co-runner computes, a
  * task takes its contended time, otherwise its time alone. While a bucket is reduced, compute on the same
@@ -39,8 +39,8 @@ typedef struct tandem_replay {
     int slowest; /* the class that finishes its backward pass last */
 } tandem_replay;
 
-/* tandem_replayer_open: looks up the costs of every variant of every task of graph[c], the model at class c's
- * batch, on the devices of `cluster`. Borrows the graphs. All classes start in fp32.
+/* tandem_replayer_open: looks up the costs of every variant of every task of graph[c], the model at class
+ * c's batch, on the devices of `cluster`. Borrows the graphs. All classes start in fp32.
  *   bucket_bytes  0 = 25 MiB
  * A missing cost is an error only when a plan needs it. TANDEM_MISSING: a device has no costs of the model,
  * or a cluster of several ranks has neither a measured all-reduce curve nor links. TANDEM_USAGE,
@@ -77,17 +77,17 @@ enum { TANDEM_REPLAY_MEMORY = 1, TANDEM_REPLAY_EVENTS = 2 };
  *          timeline
  * TANDEM_MISSING names device, operator, shape, precision, pass and the command that measures the cost.
  * TANDEM_NO_MEMORY with TANDEM_REPLAY_MEMORY only: without it, a run allocates nothing. *replay unchanged on
- * error. Cost: O(tasks that changed + buckets × classes), independent of the numbers of tasks and ranks. With
- * contention, also the waits and rate changes of a step; with TANDEM_REPLAY_MEMORY, also the tasks of classes
- * whose precisions changed; with TANDEM_REPLAY_EVENTS, also all tasks. Distinct replayers may run on distinct
- * threads. */
+ * error. Cost: O(tasks that changed + buckets × classes), independent of the numbers of tasks and ranks.
+ * With contention, also the waits and rate changes of a step; with TANDEM_REPLAY_MEMORY, also the tasks of
+ * classes whose precisions changed; with TANDEM_REPLAY_EVENTS, also all tasks. Distinct replayers may run
+ * on distinct threads. */
 tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags,
                                   tandem_error *error);
 
 /* --- Monte Carlo simulation ------------------------------------------------------------------------------
  * A replay uses mean times. In a real step the time of every task of every rank varies, and all ranks wait
- * for the slowest: the more ranks, the longer the usual step. Here each rank draws the time of each task from
- * a lognormal distribution, with the replay's time as its mean and the measured spread
+ * for the slowest: the more ranks, the longer the usual step. Here each rank draws the time of each task
+ * from a lognormal distribution, with the replay's time as its mean and the measured spread
  * (replayer/monte_carlo.c). Draws are independent. Contention and the times of all-reduces stay as in the
  * replay. */
 enum { TANDEM_MAX_SIMULATIONS = 1000000, TANDEM_MAX_SIMULATED_RANKS = 65536 };
@@ -118,21 +118,22 @@ const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int
  * TANDEM_NO_MEMORY. Cost: that of a memory plan. */
 tandem_status tandem_replayer_plan_memory(tandem_replayer *replayer, int c, tandem_memory *memory,
                                           tandem_error *error);
-/* [n_task] bytes that each task of class c needs in addition to its operands: as tandem_memory_timeline takes
- * them. */
+/* [n_task] bytes that each task of class c needs in addition to its operands: as tandem_memory_timeline
+ * takes them. */
 const uint64_t *tandem_replayer_workspace(const tandem_replayer *replayer, int c);
 const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event);
 const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer);
 
-/* --- Times of tasks ------------------------------------------------------------------------------------- */
+/* --- Times of tasks -------------------------------------------------------------------------------------
+ * */
 /* Time of a task in its current variant: alone (contended = 0), or while its co-runner computes; −1 =
  * missing. */
 int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int contended);
 /* The same in any variant, 0 … TANDEM_MAX_VARIANT−1. */
 int64_t tandem_replayer_variant_ns(const tandem_replayer *replayer, int c, int task, int variant,
                                    int contended);
-/* tandem_replayer_set_variant_ns: sets this time from the next run on, in this replayer and for this one task
- * of class c. Setting the old time undoes it.
+/* tandem_replayer_set_variant_ns: sets this time from the next run on, in this replayer and for this one
+ * task of class c. Setting the old time undoes it.
  *   contended  as above; of an all-reduce (variant 0, in every class): while some class computes
  *   ns         ≥ 0, or −1 = missing; an all-reduce must have a time
  * Cost: O(1); of an all-reduce O(buckets + classes). Memory is not planned again.
@@ -148,8 +149,8 @@ tandem_status tandem_replayer_missing_cost(const tandem_replayer *replayer, int 
 
 /* --- Where times come from ------------------------------------------------------------------------------
  * A time that was not measured at the class's batch comes from measurements at other batches: from the line
- * between the two batches around it, else from the line through the nearest two. That line's fixed part is at
- * least 0, and it never falls with the batch. Otherwise the time comes from the predictor, where that was
+ * between the two batches around it, else from the line through the nearest two. That line's fixed part is
+ * at least 0, and it never falls with the batch. Otherwise the time comes from the predictor, where that was
  * asked for, or is missing. See docs/costs.md. */
 typedef enum tandem_origin {
     TANDEM_ORIGIN_MEASURED,

@@ -1,5 +1,5 @@
-/* state_space.h: the dynamic program over the precisions of a model: what the choice for one operator adds to
- * the step, given the state that the choices before it left.
+/* state_space.h: the dynamic program over the precisions of a model: what the choice for one operator adds
+ * to the step, given the state that the choices before it left.
  *
  * A *stage* is the operators from one adjustable operator up to the next. Stage l + 1 begins with the choice
  * of layer l; stage 0 precedes the first choice. What a stage adds follows from its choice and from *state
@@ -28,7 +28,8 @@ typedef struct tandem_task_variant {
 
 typedef struct tandem_state_space tandem_state_space;
 
-/* tandem_state_space_open: of a step program, which is borrowed; its precisions do not matter. allowed[n_op]:
+/* tandem_state_space_open: of a step program, which is borrowed; its precisions do not matter.
+ * allowed[n_op]:
  * bit p: the operator may have precision p. TANDEM_NO_MEMORY. Cost: O(operators + stages × slots). */
 tandem_status tandem_state_space_open(tandem_state_space **space, const tandem_step *step,
                                       const unsigned *allowed, tandem_error *error);

@@ -7,7 +7,8 @@
  * precision of one operator changes a handful of tasks.
  *
  * Order of the tasks:
- *   forward    for each operator: its weight cast, its forward task, the casts of its output to the dtypes in
+ *   forward    for each operator: its weight cast, its forward task, the casts of its output to the dtypes
+ * in
  *              which other operators read it
  *   backward   for each operator, in reverse: casts of the output gradient, saved casts, wgrad, dgrad, sums
  *              of gradients that arrive over several edges. The all-reduce of a bucket follows the task that
@@ -46,8 +47,8 @@ typedef enum tandem_task_kind {
     TANDEM_TASK_SAVED_CAST,    /* a saved input of op, from → to, for its backward pass */
     TANDEM_TASK_WGRAD,
     TANDEM_TASK_DGRAD,
-    /* Adds one term to a sum: of the gradients of a tensor that arrive over several edges, or (parameter ≥ 0)
-     * of a parameter's gradients over micro-steps. In the first micro-step that sum is empty. */
+    /* Adds one term to a sum: of the gradients of a tensor that arrive over several edges, or (parameter ≥
+     * 0) of a parameter's gradients over micro-steps. In the first micro-step that sum is empty. */
     TANDEM_TASK_ACCUMULATE,
     TANDEM_TASK_REDUCE, /* all-reduce of a bucket, on the communication stream */
     TANDEM_TASK_NORM,   /* of all gradients, after every all-reduce; gives the factor of the updates */
@@ -139,8 +140,8 @@ typedef struct tandem_step {
  * 25 MiB. TANDEM_NO_MEMORY. Cost: O(operators + edges). */
 tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype amp_dtype,
                                uint64_t bucket_bytes, tandem_error *error);
-/* tandem_step_open_with: the same with options; NULL: all zero. TANDEM_USAGE: n_micro above TANDEM_MAX_MICRO,
- * a negative number, or a window or margin out of range. */
+/* tandem_step_open_with: the same with options; NULL: all zero. TANDEM_USAGE: n_micro above
+ * TANDEM_MAX_MICRO, a negative number, or a window or margin out of range. */
 tandem_status tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype amp_dtype,
                                     uint64_t bucket_bytes, const tandem_step_options *options,
                                     tandem_error *error);
@@ -176,9 +177,9 @@ static inline int tandem_step_next_active(const tandem_step *step, int t)
     return w * 64 + __builtin_ctzll(word);
 }
 
-/* tandem_step_set: gives an adjustable operator a precision, which its op row must allow (the caller checks).
- * Callers only read the field `precision`. tandem_step_resolve then updates the program, once for any number
- * of changes. Setting the old precision undoes it. Cost: O(1). */
+/* tandem_step_set: gives an adjustable operator a precision, which its op row must allow (the caller
+ * checks). Callers only read the field `precision`. tandem_step_resolve then updates the program, once for
+ * any number of changes. Setting the old precision undoes it. Cost: O(1). */
 void tandem_step_set(tandem_step *step, int op, tandem_precision precision);
 /* tandem_step_load: sets all adjustable operators, precision[n_op], and resolves the step. */
 void tandem_step_load(tandem_step *step, const tandem_precision *precision);
@@ -232,7 +233,8 @@ int tandem_step_cost_key(const tandem_step *step, int task, int variant, tandem_
  * costs. */
 unsigned tandem_step_variants(const tandem_step *step, int task, unsigned precisions);
 
-/* --- Values --------------------------------------------------------------------------------------------- */
+/* --- Values ---------------------------------------------------------------------------------------------
+ * */
 /* Value ids, for executors that bind memory themselves. All of them follow views and gradients that are
  * passed on unchanged. */
 int tandem_value_activation(const tandem_step *step, int tensor, tandem_dtype dtype);
@@ -240,13 +242,14 @@ int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtyp
 /* The weight of an adjustable operator in `dtype`; for f32 TANDEM_PARAMETER(p), the master copy. */
 int tandem_value_weight(const tandem_step *step, int op, tandem_dtype dtype);
 int tandem_value_aux(const tandem_step *step, int op);
-/* What `value` is to operator *op: 0 an activation, 1 a gradient (in any dtype), from 2 on auxiliary results,
- * saved casts and terms of sums, each kind and input by itself. −1: a weight copy, or a value that only
- * micro-steps or recomputation need. */
+/* What `value` is to operator *op: 0 an activation, 1 a gradient (in any dtype), from 2 on auxiliary
+ * results, saved casts and terms of sums, each kind and input by itself. −1: a weight copy, or a value that
+ * only micro-steps or recomputation need. */
 enum { TANDEM_N_VALUE_ROLE = 3 + 3 * TANDEM_MAX_INPUT };
 int tandem_value_role(const tandem_step *step, int value, int *op);
 
-/* --- Memory (graph/step/memory.c) ----------------------------------------------------------------------- */
+/* --- Memory (graph/step/memory.c) -----------------------------------------------------------------------
+ * */
 typedef struct tandem_memory {
     /* over the whole run, bytes */
     uint64_t weights, gradients, optimizer; /* flat arrays: master weights, buckets, state */
@@ -273,7 +276,8 @@ typedef struct tandem_memory {
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error);
 
-/* --- Memory over the step (graph/step/memory_timeline.c) ------------------------------------------------ */
+/* --- Memory over the step (graph/step/memory_timeline.c) ------------------------------------------------
+ * */
 /* What the bytes of a rank hold. Buckets are the gradients themselves: nothing is packed. */
 typedef enum tandem_memory_category {
     TANDEM_MEMORY_WEIGHTS,   /* f32 master copies; for the whole run, as the next three */

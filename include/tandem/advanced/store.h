@@ -35,7 +35,8 @@ tandem_status tandem_store_begin(tandem_store *store, tandem_error *error);
 tandem_status tandem_store_commit(tandem_store *store, tandem_error *error);
 void tandem_store_rollback(tandem_store *store);
 
-/* --- Costs ---------------------------------------------------------------------------------------------- */
+/* --- Costs ----------------------------------------------------------------------------------------------
+ * */
 /* Repetitions of one measurement. Those over three times the median are interruptions by other programs:
  * they count in n_outlier only. Those during which others had the core were dropped before and count in
  * n_disturbed only. */
@@ -54,8 +55,8 @@ typedef struct tandem_cost {
 int64_t tandem_cost_mean_ns(const tandem_cost *cost);
 /* From raw repetitions, n ≥ 1, which are sorted. Of the repetitions that count: the median of an even
  * number is the mean of the two in the middle, rounded down; percentiles are nearest ranks, the ⌈n/10⌉-th
- * and ⌈9n/10⌉-th; the interval lies between the repetitions that the sign test cannot reject as the median at
- * 5 % (n/2 ± 0.98 √n). Sets no n_disturbed and no pulse. */
+ * and ⌈9n/10⌉-th; the interval lies between the repetitions that the sign test cannot reject as the median
+ * at 5 % (n/2 ± 0.98 √n). Sets no n_disturbed and no pulse. */
 void tandem_cost_from_samples(tandem_cost *cost, int64_t *sample_ns, int64_t n, uint64_t workspace_bytes);
 
 /* A key's canonical text in the cost table: "linear m=784 … | int8 | forward | s8>f32", "cast n=1024 |
@@ -116,7 +117,8 @@ tandem_status tandem_store_get_steadiness(tandem_steadiness *steadiness, tandem_
 tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, int compute_mhz,
                                       int memory_mhz, tandem_error *error);
 
-/* --- Choices: how a device does a piece of work that its libraries can do in several ways --------------- */
+/* --- Choices: how a device does a piece of work that its libraries can do in several ways ---------------
+ * */
 /* Stores them, and replaces others for the same work. All or none. */
 tandem_status tandem_store_put_algorithms(tandem_store *store, const tandem_algorithm *choice, int n,
                                           tandem_error *error);
@@ -124,7 +126,8 @@ tandem_status tandem_store_put_algorithms(tandem_store *store, const tandem_algo
 tandem_status tandem_store_load_algorithms(tandem_algorithm **choice, int *n, tandem_store *store,
                                            tandem_error *error);
 
-/* --- Collectives: a curve of time over bytes, for one group of ranks (tandem_cluster_group_key) --------- */
+/* --- Collectives: a curve of time over bytes, for one group of ranks (tandem_cluster_group_key) ---------
+ * */
 typedef struct tandem_collective_point {
     uint64_t bytes;
     tandem_cost cost;
@@ -139,8 +142,8 @@ tandem_status tandem_store_load_collective(tandem_collective_point **points, int
                                            tandem_error *error);
 
 /* --- Interference: a measured slowdown (1 = none) of `kind` on `device` in a group
- * -------------------------------- kind "compute_under_comm": compute, while an all-reduce of `bytes` runs on
- * the same core. */
+ * -------------------------------- kind "compute_under_comm": compute, while an all-reduce of `bytes` runs
+ * on the same core. */
 tandem_status tandem_store_put_interference(tandem_store *store, const char *device, const char *group,
                                             const char *kind, uint64_t bytes, double factor, int64_t n,
                                             tandem_error *error);
@@ -149,7 +152,8 @@ tandem_status tandem_store_get_interference(double *factor, tandem_store *store,
                                             const char *group, const char *kind, uint64_t bytes,
                                             tandem_error *error);
 
-/* --- Statistics over real batches, from which sensitivities are computed (predictor.h) ------------------ */
+/* --- Statistics over real batches, from which sensitivities are computed (predictor.h) ------------------
+ * */
 /* Statistics of an adjustable operator's operands; for matmul the second input is the weight. Means over
  * `n_batch` batches. */
 typedef struct tandem_statistics {
@@ -178,7 +182,8 @@ tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_gra
                                            int op, tandem_precision precision, tandem_dtype amp_dtype,
                                            double sensitivity, tandem_error *error);
 
-/* --- Plans and runs: a record of what was predicted and what came of it --------------------------------- */
+/* --- Plans and runs: a record of what was predicted and what came of it ---------------------------------
+ * */
 typedef struct tandem_run_record {
     const char *model, *cluster, *plan_name, *plan_json;
     uint64_t graph_hash;

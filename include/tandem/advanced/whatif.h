@@ -29,7 +29,8 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* --- What a file is ------------------------------------------------------------------------------------- */
+/* --- What a file is -------------------------------------------------------------------------------------
+ * */
 
 typedef enum tandem_trace_format {
     TANDEM_TRACE_FORMAT_PIPELINE_CSV, /* CSV: tandem_pipeline_trace_read */
@@ -43,7 +44,8 @@ typedef enum tandem_trace_format {
  * CSV. TANDEM_MALFORMED, TANDEM_IO, TANDEM_NO_MEMORY. Cost: up to the first slice. */
 tandem_status tandem_trace_format_detect(tandem_trace_format *format, const char *path, tandem_error *error);
 
-/* --- A recorded job ------------------------------------------------------------------------------------- */
+/* --- A recorded job -------------------------------------------------------------------------------------
+ * */
 
 /* Operator types of a pipeline-parallel step. Columns: name, name in a trace, row of a report,
  * communication. */
@@ -103,7 +105,8 @@ tandem_status tandem_pipeline_trace_parse(tandem_pipeline_trace **pipeline, cons
                                           const char *source, tandem_error *error);
 void tandem_pipeline_trace_close(tandem_pipeline_trace *pipeline); /* NULL is fine */
 
-/* --- What if -------------------------------------------------------------------------------------------- */
+/* --- What if --------------------------------------------------------------------------------------------
+ * */
 
 enum { TANDEM_WHATIF_NAME = 64 };
 

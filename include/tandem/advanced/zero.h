@@ -1,5 +1,5 @@
-/* zero.h: plans a step in which ranks share what plain data parallelism keeps on each of them (ZeRO). Nothing
- * in tandem trains in this way.
+/* zero.h: plans a step in which ranks share what plain data parallelism keeps on each of them (ZeRO).
+ * Nothing in tandem trains in this way.
  *
  * Source: Rajbhandari, Rasley, Ruwase, He, "ZeRO: memory optimizations toward training trillion parameter
  * models", SC
@@ -11,15 +11,16 @@
  *   stage 2  also the gradients
  *   stage 3  also the weights
  *
- * The streams are those of a plain step (replayer.h). The communication stream runs one collective at a time,
- * in the order of the requests, each once all classes have requested it.
+ * The streams are those of a plain step (replayer.h). The communication stream runs one collective at a
+ * time, in the order of the requests, each once all classes have requested it.
  *   - A bucket of gradients is reduce-scattered where a plain step all-reduces it.
  *   - An update waits for its bucket and takes the shard's part of the time.
  *   - Stages 1 and 2: after its update a bucket of weights is all-gathered. An operator of the next step
  *     waits for its bucket.
  *   - Stages 2 and 3: two buckets of gradients exist in full. The third begins when the first has been
  *     scattered.
- *   - Stage 3: an operator waits for its bucket of weights in its forward pass, and again for the gradient of
+ *   - Stage 3: an operator waits for its bucket of weights in its forward pass, and again for the gradient
+ * of
  *     its input. After that wait the next bucket is requested: one is prefetched. The two buckets used last
  *     stay, so that the backward pass begins with what the forward pass used last. At most three exist in
  *     full. The first bucket of a step is requested after all updates.

@@ -1,0 +1,125 @@
+/* emulate.c: tasks whose kernels this device lacks: an f32 kernel between roundings (docs/emulation.md). */
+#include "backend/cpu/emulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/kernel.h"
+
+enum { MAX_ROUNDED_READS = 2 };
+
+/* An array of f32 that is rounded as `to`; n 0: it is not. */
+typedef struct rounded_array {
+    int64_t rows, columns;
+    tandem_dtype to;
+} rounded_array;
+
+typedef struct emulated_kernel {
+    tandem_kernel inner; /* in f32 */
+    rounded_array read[MAX_ROUNDED_READS], write[TANDEM_TASK_WRITES];
+    uint64_t offset[MAX_ROUNDED_READS]; /* of rounded operands in the workspace */
+} emulated_kernel;
+
+tandem_task cpu_emulated_task(const tandem_task *task)
+{
+    tandem_task spec = *task;
+    spec.precision = TANDEM_PRECISION_FP32;
+    spec.from = spec.to = spec.other_operand_dtype = TANDEM_F32;
+    return spec;
+}
+
+/* --- What is rounded ------------------------------------------------------------------------------------ */
+
+static rounded_array array_of_value(const tandem_step *step, int id, tandem_dtype to)
+{
+    const tandem_shape *shape = &step->graph->op[step->value[id].op].shape;
+    const int64_t n = (int64_t)(step->value[id].bytes / sizeof(float)), columns = tandem_shape_last(shape);
+    const int is_whole = columns > 0 && n % columns == 0;
+    return (rounded_array){.rows = is_whole ? n / columns : 1, .columns = is_whole ? columns : n, .to = to};
+}
+
+static rounded_array array_of_operand(const tandem_step *step, int id)
+{
+    if (id >= 0) return array_of_value(step, id, TANDEM_TF32);
+    const tandem_parameter *parameter = &step->graph->parameter[TANDEM_PARAMETER(id)];
+    const int64_t columns = tandem_shape_last(&parameter->shape);
+    return (rounded_array){.rows = parameter->elements / columns, .columns = columns, .to = TANDEM_TF32};
+}
+
+static void find_rounded_arrays(emulated_kernel *emulated, const tandem_step *step, int t)
+{
+    const tandem_task *task = &step->task[t];
+    const int is_product = (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
+                            task->kind == TANDEM_TASK_WGRAD) &&
+                           tandem_op_is_adjustable(&step->graph->op[task->op]) &&
+                           tandem_precision_product_dtype(task->precision, task->from) == TANDEM_TF32;
+    for (int r = 0; r < MAX_ROUNDED_READS && is_product; r++)
+        emulated->read[r] = array_of_operand(step, task->read[r]);
+    for (int w = 0; w < task->n_write; w++) {
+        const int id = task->write[w];
+        const tandem_dtype to = id >= 0 ? step->value[id].dtype : TANDEM_F32;
+        if (to == TANDEM_BF16 || to == TANDEM_F16) emulated->write[w] = array_of_value(step, id, to);
+    }
+}
+
+/* --- Running -------------------------------------------------------------------------------------------- */
+
+static tandem_status round_array(float *out, const float *x, const rounded_array *array,
+                                 const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_format_cast cast = {
+        .format = call->emulation->format[array->to],
+        .x = x,
+        .rows = array->rows,
+        .columns = array->columns,
+        .error_scale = call->error_scale,
+        .seed = call->rng.seed,
+        .stream = {call->rng.stream[0], call->rng.stream[1], call->rng.stream[2]}};
+    return tandem_format_round(out, NULL, &cast, error);
+}
+
+static tandem_status cpu_emulated_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                      tandem_error *error)
+{
+    const emulated_kernel *emulated = kernel->state;
+    tandem_kernel_call inner = *call;
+    tandem_status status = TANDEM_OK;
+    for (int r = 0; r < MAX_ROUNDED_READS && status == TANDEM_OK; r++) {
+        if (!emulated->read[r].columns) continue;
+        float *rounded = cpu_workspace_at(call->workspace, emulated->offset[r]);
+        inner.in[r] = rounded;
+        status = round_array(rounded, call->in[r], &emulated->read[r], call, error);
+    }
+    if (status == TANDEM_OK) status = emulated->inner.run(&emulated->inner, &inner, error);
+    for (int w = 0; w < TANDEM_TASK_WRITES && status == TANDEM_OK; w++)
+        if (emulated->write[w].columns)
+            status = round_array(call->out[w], call->out[w], &emulated->write[w], call, error);
+    return status;
+}
+
+static void cpu_emulated_destroy(void *state)
+{
+    emulated_kernel *emulated = state;
+    if (emulated->inner.destroy) emulated->inner.destroy(emulated->inner.state);
+    free(emulated);
+}
+
+tandem_status cpu_emulate_kernel(tandem_kernel *kernel, const tandem_step *step, int task,
+                                 tandem_error *error)
+{
+    emulated_kernel *emulated = calloc(1, sizeof *emulated);
+    if (!emulated) return cpu_kernel_no_memory(kernel, error);
+    emulated->inner = *kernel;
+    find_rounded_arrays(emulated, step, task);
+    uint64_t end = kernel->workspace_bytes;
+    for (int r = 0; r < MAX_ROUNDED_READS; r++) {
+        const uint64_t n = (uint64_t)(emulated->read[r].rows * emulated->read[r].columns);
+        end = (end + 63) / 64 * 64;
+        emulated->offset[r] = cpu_workspace_reserve(&end, n * sizeof(float));
+    }
+    kernel->workspace_bytes = end;
+    kernel->state = emulated;
+    kernel->destroy = cpu_emulated_destroy;
+    kernel->run = cpu_emulated_run;
+    return TANDEM_OK;
+}

@@ -1,0 +1,66 @@
+#!/bin/bash
+# Emulated precisions: they train, say that they are emulated, and have no times. Speaks TAP. TANDEM_BUILD =
+# the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+
+of=(--model mlp:width=32 --device cpu:sse41 --batch 16 --steps 12 --eval 0 --quiet --json)
+if ! "$tandem" list devices --json | grep -A4 '"cpu:sse41"' | grep -q '"present": true'; then
+    echo "1..0 # SKIP this machine has no cpu:sse41"
+    exit 0
+fi
+losses() { sed -n '/"loss"/,/\]/p' out; }
+
+run 0 train "${of[@]}" && losses >fp32 && grep -q '"emulated": false' out
+report "emulate: fp32's own losses" $?
+
+for precision in fp32 tf32 fp16 bf16 fp8 int8 int8_full; do
+    run 0 train "${of[@]}" --uniform $precision --emulate && grep -q '"emulated": true' out &&
+        grep -q '"samples_per_s": null' out && losses >"is.$precision" && [ -s "is.$precision" ] &&
+        { [ $precision = fp32 ] || ! cmp -s fp32 "is.$precision"; } &&
+        run 0 train "${of[@]}" --uniform $precision --emulate --error-scale 0 && losses | cmp -s - fp32
+    report "emulate: $precision trains without times, and with errors times 0 has fp32's bits" $?
+done
+cmp -s fp32 is.fp32
+report "emulate: fp32 has fp32's bits" $?
+
+run 0 train "${of[@]}" --uniform int8_full --emulate=ulp && losses >ulp &&
+    run 0 train "${of[@]}" --uniform int8_full --emulate=ulp --error-scale 1000 &&
+    ! losses | cmp -s - ulp &&
+    run 0 train "${of[@]}" --uniform int8_full --emulate=s4 && losses >s4 && ! cmp -s s4 is.int8_full &&
+    awk -F, 'NR == FNR { a[NR] = $1; next }
+        FNR > 1 && $1 + 0 > 0 { d = $1 - a[FNR]; if (d * d > 1e-4) bad = 1 }
+        END { exit bad }' fp32 ulp
+report "emulate: a format in the place of its dtype; ulp is close to fp32" $?
+
+run 0 train "${of[@]}" --uniform int8_full --emulate --rounding-seed 3 && losses >other &&
+    ! cmp -s other is.int8_full &&
+    run 0 train "${of[@]}" --uniform int8_full --emulate --rounding-seed 0 &&
+    losses | cmp -s - is.int8_full &&
+    run 0 train "${of[@]}" --data-seed 3 && losses >other && ! cmp -s other fp32 &&
+    run 0 train "${of[@]}" --rounding-seed 3 && losses | cmp -s - fp32
+report "emulate: rounding and data have seeds of their own" $?
+
+run 0 train --model mlp:width=32 --device cpu:sse41 --batch 16 --steps 12 --eval 0 --quiet --uniform fp8 \
+    --emulate --log log && grep -q 'emulated, so it has no times' out && grep -q '"emulated":true' log &&
+    ! grep -q 'samples/s' out && ! grep -qE '"step_ns":[0-9]' log
+report "emulate: the text and the log say so" $?
+
+(
+    for command in profile "bench step" compare replay allocate; do
+        # shellcheck disable=SC2086
+        run 2 $command --model mlp --emulate && grep -q -- "--emulate" err || exit 1
+    done
+)
+report "emulate: commands that measure or plan refuse it" $?
+
+run 2 train "${of[@]}" --emulate=s5 && grep -q "'s5'" err &&
+    run 2 train "${of[@]}" --error-scale 2 && grep -q -- --emulate err &&
+    run 2 train "${of[@]}" --emulate --error-scale nan &&
+    run 2 train "${of[@]}" --emulate --trace trace.json && [ ! -e trace.json ] &&
+    run 2 train "${of[@]}" --emulate --operators
+report "emulate: what contradicts it is refused" $?
+
+echo "1..$n"
+[ $failed = 0 ]
