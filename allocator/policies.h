@@ -1,6 +1,5 @@
 /* policies.h: the policies, one per file, and what they use of each other; private to allocator/. */
-#ifndef TANDEM_ALLOCATOR_POLICIES_H
-#define TANDEM_ALLOCATOR_POLICIES_H
+#pragma once
 
 #include "allocator/policy/target.h"
 #include "allocator/problem.h"
@@ -25,5 +24,3 @@ tandem_status tandem_qsync_find_plan(const tandem_allocation_problem *problem, i
 /* tandem_allocation_fill_plan: writes into the plan what tandem_plan_verify compares with a replay. */
 void tandem_allocation_fill_plan(tandem_plan *plan, const tandem_allocation_problem *problem,
                                  const tandem_allocation *allocation);
-
-#endif

@@ -1,6 +1,5 @@
 /* problem.h: what every policy and every query asks of an allocation problem; private to allocator/. */
-#ifndef TANDEM_ALLOCATOR_PROBLEM_H
-#define TANDEM_ALLOCATOR_PROBLEM_H
+#pragma once
 
 #include "tandem/advanced/allocator.h"
 
@@ -61,5 +60,3 @@ tandem_status tandem_allocation_open_base_plan(tandem_plan **plan, const tandem_
  * TANDEM_MISSING: a cost of the base plan is missing. Outputs unchanged on error. */
 tandem_status tandem_allocation_replay_base(tandem_plan **plan, tandem_replay *replay,
                                             const tandem_allocation_problem *problem, tandem_error *error);
-
-#endif

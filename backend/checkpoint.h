@@ -29,8 +29,7 @@
  *
  * An array holds the parameters in the graph's order, without gaps, so that a file does not depend on the
  * buckets. CRCs are CRC-32, as zlib computes it. */
-#ifndef TANDEM_BACKEND_CHECKPOINT_H
-#define TANDEM_BACKEND_CHECKPOINT_H
+#pragma once
 
 #include <stdio.h>
 
@@ -85,5 +84,3 @@ tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const 
 /* checkpoint_inspect of backend.h. */
 tandem_status tandem_checkpoint_inspect(tandem_checkpoint_info *info, const char *path,
                                         const tandem_graph *graph, tandem_error *error);
-
-#endif

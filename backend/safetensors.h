@@ -7,8 +7,7 @@
  *
  * The tensors cover the data without gap or overlap. tandem writes F32, and reads F32, BF16 and F16.
  * Source: https://github.com/huggingface/safetensors (README, "Format"). */
-#ifndef TANDEM_BACKEND_SAFETENSORS_H
-#define TANDEM_BACKEND_SAFETENSORS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -51,5 +50,3 @@ tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const 
  * TANDEM_NO_MEMORY. */
 tandem_status tandem_safetensors_write(const tandem_tensor *tensor, int n, const char *model,
                                        const char *path, tandem_error *error);
-
-#endif

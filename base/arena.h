@@ -1,6 +1,5 @@
 /* arena.h: many allocations that are freed together. */
-#ifndef TANDEM_BASE_ARENA_H
-#define TANDEM_BASE_ARENA_H
+#pragma once
 
 #include <stddef.h>
 
@@ -23,5 +22,3 @@ char *tandem_arena_text(tandem_arena *arena, const char *text);
 
 /* tandem_arena_free: frees everything; the arena is empty and ready again. */
 void tandem_arena_free(tandem_arena *arena);
-
-#endif

@@ -1,6 +1,5 @@
 /* clock.h: the clock of all durations. */
-#ifndef TANDEM_BASE_CLOCK_H
-#define TANDEM_BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -13,4 +12,3 @@ static inline int64_t tandem_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-#endif

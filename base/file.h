@@ -1,6 +1,5 @@
 /* file.h: reads whole files, and replaces files so that readers see the old or the new one, never a part. */
-#ifndef TANDEM_BASE_FILE_H
-#define TANDEM_BASE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error
 tandem_status tandem_file_finish(tandem_file *file, tandem_error *error);
 /* Gives up; the old file is unchanged. An all-zero or finished file is fine. */
 void tandem_file_discard(tandem_file *file);
-
-#endif

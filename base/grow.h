@@ -1,6 +1,5 @@
 /* grow.h: arrays that grow by one element at a time. */
-#ifndef TANDEM_BASE_GROW_H
-#define TANDEM_BASE_GROW_H
+#pragma once
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -16,5 +15,3 @@ static inline void *tandem_grow(void *array, int *capacity, int n, size_t size, 
     if (grown) *capacity = more;
     return grown;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * DEFLATE makes at most 1032 bytes of one (zlib, Technical Details, "Maximum Compression Factor"): 1 MB would
  * fill 1 GB. Recorded traces unpack to 4 … 17 times their size (gzip -l on those in tests/data), so the limit
  * stops only files that were made to fill the memory. */
-#ifndef TANDEM_BASE_GZIP_LIMIT_H
-#define TANDEM_BASE_GZIP_LIMIT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ static inline int tandem_gzip_exceeds_limit(uint64_t unpacked, uint64_t packed)
 {
     return unpacked > TANDEM_GZIP_FREE_BYTES && unpacked / TANDEM_GZIP_MAX_RATIO > packed;
 }
-
-#endif

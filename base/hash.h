@@ -1,6 +1,5 @@
 /* hash.h: 64-bit FNV-1a (Fowler, Noll, Vo), and a table from hashes to indices. Not against an adversary. */
-#ifndef TANDEM_BASE_HASH_H
-#define TANDEM_BASE_HASH_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ int tandem_hash_index_find(const tandem_hash_index *table, uint64_t hash);
 /* Adds a hash that the table does not have. 0 = no memory; the table is unchanged then. Amortised O(1). */
 int tandem_hash_index_add(tandem_hash_index *table, uint64_t hash, int index);
 void tandem_hash_index_free(tandem_hash_index *table); /* all zero is fine */
-
-#endif

@@ -3,8 +3,7 @@
  *   pop(heap, n, context)        removes and returns the first item; *n > 0
  * before(context, a, b): whether item a comes out before item b; a strict order. Cost: O(log n)
  * comparisons. */
-#ifndef TANDEM_BASE_HEAP_H
-#define TANDEM_BASE_HEAP_H
+#pragma once
 
 /* NOLINTBEGIN(bugprone-macro-parentheses): types and names of functions stand without them. */
 #define TANDEM_HEAP(push, pop, item, context, before)                                                        \
@@ -30,5 +29,3 @@
         return top;                                                                                          \
     }
 /* NOLINTEND(bugprone-macro-parentheses) */
-
-#endif

@@ -1,6 +1,5 @@
 /* nearest.h: search by name, and "did you mean" for names that do not exist. */
-#ifndef TANDEM_BASE_NEAREST_H
-#define TANDEM_BASE_NEAREST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -27,5 +26,3 @@ tandem_hint tandem_nearest_hint(const char *name, const char *const *candidates,
  * column of a table serves: tandem_name_find(name, &rows[0].name, n_row, sizeof rows[0], &hint). `name` may
  * be NULL. */
 int tandem_name_find(const char *name, const void *names, size_t n, size_t stride, tandem_hint *hint);
-
-#endif

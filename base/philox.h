@@ -4,8 +4,7 @@
  * operator can be computed again, alone and in any order. The counter is {index of the block, step, operator,
  * purpose}, and the key is the seed. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
  * 1, 2, 3", SC 2011. */
-#ifndef TANDEM_BASE_PHILOX_H
-#define TANDEM_BASE_PHILOX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -96,5 +95,3 @@ TANDEM_HOST_DEVICE tandem_philox_block tandem_philox_with(const uint32_t counter
 
 /* A float in [0, 1) from the upper 24 bits of a word. */
 TANDEM_HOST_DEVICE float tandem_philox_uniform(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
-
-#endif

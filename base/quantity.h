@@ -12,8 +12,7 @@
  *   ratio   %
  *
  * Nothing depends on the locale. Digits after the 38th significant one count as zeros. */
-#ifndef TANDEM_BASE_QUANTITY_H
-#define TANDEM_BASE_QUANTITY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ char *tandem_quantity_print_bps(char *text, size_t size, double bytes_per_s);
 char *tandem_quantity_print_per_second(char *text, size_t size, double per_s, const char *unit);
 char *tandem_quantity_print_count(char *text, size_t size, double count);
 char *tandem_quantity_print_ratio(char *text, size_t size, double ratio);
-
-#endif

@@ -1,6 +1,5 @@
 /* reserve.h: arrays that grow. */
-#ifndef TANDEM_BASE_RESERVE_H
-#define TANDEM_BASE_RESERVE_H
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,5 +19,3 @@ static inline int tandem_reserve(void *array, size_t *capacity, size_t n, size_t
     *capacity = wanted;
     return 1;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* sort.h: numbers in order, and their median. */
-#ifndef TANDEM_BASE_SORT_H
-#define TANDEM_BASE_SORT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ static inline int64_t tandem_sorted_median(const int64_t *sorted, size_t n)
     const int64_t low = sorted[(n - 1) / 2], high = sorted[n / 2];
     return low + (high - low) / 2;
 }
-
-#endif

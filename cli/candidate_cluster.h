@@ -1,6 +1,5 @@
 /* candidate_cluster.h: the best plan of a model on a cluster, to compare clusters. */
-#ifndef TANDEM_CLI_CANDIDATE_CLUSTER_H
-#define TANDEM_CLI_CANDIDATE_CLUSTER_H
+#pragma once
 
 #include "cli/prediction.h"
 #include "tandem/planner.h"
@@ -63,5 +62,3 @@ const char *cli_batch_list_print(char *text, size_t size, const int64_t *batch, 
 tandem_cluster cli_cluster_without(const tandem_cluster *cluster, int c);
 /* Samples of all ranks in a step without micro-steps. */
 int64_t cli_cluster_samples(const tandem_cluster *cluster);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli.h: what the commands share: options, error output, starting ranks, the backend library. */
-#ifndef TANDEM_CLI_CLI_H
-#define TANDEM_CLI_CLI_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -173,5 +172,3 @@ int cli_ranks_start(int n_rank, const cli_options *options);
  * printed; NULL and *exit_code if it failed. Its stderr is ours. */
 json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code);
 void cli_save_arguments(int argc, char **argv);
-
-#endif

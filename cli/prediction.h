@@ -1,6 +1,5 @@
 /* prediction.h: opens planners from options, and prints where the times of a step come from. */
-#ifndef TANDEM_CLI_PREDICTION_H
-#define TANDEM_CLI_PREDICTION_H
+#pragma once
 
 #include "cli/cli.h"
 #include "tandem/planner.h"
@@ -44,5 +43,3 @@ int cli_cost_sources_are_described(const cli_cost_sources *sources);
 /* cli_cost_sources_collect, then cli_cost_sources_print or cli_cost_sources_json. */
 void cli_provenance_print(const tandem_replayer *replayer);
 json_t *cli_provenance_json(const tandem_replayer *replayer, int c);
-
-#endif

@@ -2,7 +2,6 @@
  * command with RANK, WORLD_SIZE and TANDEM_STORE set; another launcher may set them instead. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>

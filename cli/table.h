@@ -1,6 +1,5 @@
 /* table.h: text tables on stdout. A column is as wide as its widest cell. */
-#ifndef TANDEM_CLI_TABLE_H
-#define TANDEM_CLI_TABLE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ void cli_table_row(cli_table *table, const char *format, ...) __attribute__((for
 int cli_table_finish(cli_table *table);
 /* Releases a table that is not printed. All zero is an empty table, and what this leaves. */
 void cli_table_free(cli_table *table);
-
-#endif

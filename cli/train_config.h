@@ -1,6 +1,5 @@
 /* train_config.h: the optimizer of a run and its learning rate at every step. */
-#ifndef TANDEM_CLI_TRAIN_CONFIG_H
-#define TANDEM_CLI_TRAIN_CONFIG_H
+#pragma once
 
 #include "cli/cli.h"
 
@@ -38,5 +37,3 @@ void train_config_print(char *text, size_t size, const train_config *r, const cl
                         const cli_options *options);
 /* Notes every line of `now` that differs from `before`. */
 void train_config_note_changes(const cli_options *options, const char *before, const char *now);
-
-#endif

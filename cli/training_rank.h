@@ -1,6 +1,5 @@
 /* training_rank.h: what a rank of `train` holds open, and what it reports to rank 0. */
-#ifndef TANDEM_CLI_TRAINING_RANK_H
-#define TANDEM_CLI_TRAINING_RANK_H
+#pragma once
 
 #include "cli/train_config.h"
 
@@ -63,5 +62,3 @@ typedef struct rank_report {
     uint64_t allocated_bytes, planned_bytes, evaluation_bytes;
     int64_t resident_bytes; /* as the system counts it; −1 = unknown */
 } rank_report;
-
-#endif

@@ -38,8 +38,7 @@
  * workstations, J. Parallel Distrib. Comput. 69 (2009). P. Sanders, J. Speck, J. L. Träff, Two-tree
  * algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 35 (2009). M. Cho et al.,
  * BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy, SysML 2019. */
-#ifndef TANDEM_REPLAYER_COLLECTIVE_H
-#define TANDEM_REPLAYER_COLLECTIVE_H
+#pragma once
 
 #include "tandem/advanced/replayer.h"
 
@@ -67,5 +66,3 @@ void tandem_topology_close(tandem_topology *topology); /* NULL is fine */
  * Cost: O(log ranks × links). */
 double tandem_collective_ns(const tandem_topology *topology, tandem_collective collective, uint64_t bytes,
                             tandem_collective_algorithm *used);
-
-#endif

@@ -1,7 +1,6 @@
 /* cost_sums.c: the task times of a plan, summed by block and by interval. A change of one task costs O(1),
  * the list times of all synchronization points cost O(buckets), and a time within an interval is converted
  * without a list of all tasks before it. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* internal.h: what the files of the replayer share: costs, all-reduce times, a class's state, iterations. */
-#ifndef TANDEM_REPLAYER_INTERNAL_H
-#define TANDEM_REPLAYER_INTERNAL_H
+#pragma once
 
 #include "base/arena.h"
 #include "tandem/advanced/predictor.h"
@@ -287,5 +286,3 @@ static inline double tandem_recorded_carry_over_ns(const tandem_sim_class *class
 
 /* --- timeline.c: events of each class from the recorded times ------------------------------------------ */
 void tandem_timeline_build(tandem_replayer *replayer);
-
-#endif

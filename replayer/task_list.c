@@ -1,5 +1,4 @@
 /* task_list.c: lists the tasks that a class's compute stream runs in the current plan, for the timeline. */
-#include <assert.h>
 
 #include "replayer/internal.h"
 

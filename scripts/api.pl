@@ -36,7 +36,8 @@ for my $header (@stable, @advanced) {
     print '## ', anchor($header), "\n\n`#include <", $header =~ s{include/}{}r, ">`\n\n";
     $text =~ s{\A\s*(/\*.*?\*/)}{}s and print prose($1) =~ s/^\S+\.h: //r, "\n\n";
     # What guards the header, and what C++ and the linker need of it, says nothing to a reader.
-    $text =~ s/^#ifdef __cplusplus\n.*?^#endif\n//gms;
+    $text =~ s{^/\* clang-format off \*/.*?^/\* clang-format on \*/\n}{}gms;
+    $text =~ s/^TANDEM_(BEGIN|END)_DECLARATIONS\n//gm;
     $text =~ s/^#(ifndef \w+_H|define \w+_H|endif\b[^\n]*|pragma[^\n]*|include[^\n]*)\n//gm;
     for my $block (split /\n\s*\n/, $text) {
         $block =~ s/^\s+|\s+$//g;

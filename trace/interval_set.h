@@ -1,6 +1,5 @@
 /* interval_set.h: the union of many time intervals, in bounded memory; private to trace/. */
-#ifndef TANDEM_REPLAYER_INTERVAL_SET_H
-#define TANDEM_REPLAYER_INTERVAL_SET_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ int64_t tandem_interval_set_covered_ns(const tandem_interval_set *set, int64_t f
 int64_t tandem_interval_set_common_ns(const tandem_interval_set *a, const tandem_interval_set *b,
                                       int64_t from_ns, int64_t to_ns);
 void tandem_interval_set_free(tandem_interval_set *set);
-
-#endif

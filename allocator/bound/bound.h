@@ -1,7 +1,6 @@
 /* bound.h: a lower bound of the sensitivity of all plans within a target, and the enumeration of plans that
  * proves it tight; private to allocator/. */
-#ifndef TANDEM_ALLOCATOR_BOUND_H
-#define TANDEM_ALLOCATOR_BOUND_H
+#pragma once
 
 #include "allocator/bound/relaxation.h"
 
@@ -48,5 +47,3 @@ void tandem_bound_certify(tandem_certificate *certificate, const tandem_bound *b
 tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem_allocation_problem *problem,
                                    int64_t target_ns, unsigned keeps_base, double sensitivity, double claimed,
                                    double time_limit_s, tandem_error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* constraint_lp.h: the Lagrangian bound under any number of limits, by column generation with GLPK; private
  * to allocator/. For one or two limits lagrange.c finds the same bound some hundred times faster. */
-#ifndef TANDEM_ALLOCATOR_CONSTRAINT_LP_H
-#define TANDEM_ALLOCATOR_CONSTRAINT_LP_H
+#pragma once
 
 #include "allocator/bound/plan_dag.h"
 
@@ -26,5 +25,3 @@ int64_t tandem_constraint_lp_usage(const tandem_constraint_lp *constraints, cons
 tandem_status tandem_constraint_lp_bound(double *bound, double *multiplier, double *sensitivity, int *choice,
                                          const tandem_constraint_lp *constraints,
                                          const tandem_plan_dag *plan_dag, tandem_error *error);
-
-#endif

@@ -4,8 +4,7 @@
  * the cheapest path through its start. So costs are ≥ 0, the sum over a path is what it spends beyond the
  * cheapest path, and `reduced_limit` is what it may spend. All are whole numbers below 2^53, so doubles hold
  * their sums exactly. Arcs that no path within a limit uses are removed, and so are unreachable states. */
-#ifndef TANDEM_ALLOCATOR_PATH_DAG_H
-#define TANDEM_ALLOCATOR_PATH_DAG_H
+#pragma once
 
 #include <math.h>
 
@@ -115,5 +114,3 @@ static inline double tandem_completion_bound_at(const tandem_completion_bound *c
     }
     return sensitivity * paths->rounding_factor + max_rest;
 }
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Many arcs share a task set. The time of a task variant depends on contention, which the plan DAG does not
  * know: solvers take one time per task set (solve.h). */
-#ifndef TANDEM_ALLOCATOR_PLAN_DAG_H
-#define TANDEM_ALLOCATOR_PLAN_DAG_H
+#pragma once
 
 #include "tandem/advanced/replayer.h"
 #include "tandem/advanced/state_space.h"
@@ -50,5 +49,3 @@ typedef struct tandem_plan_dag {
 tandem_status tandem_plan_dag_open(tandem_plan_dag **plan_dag, const tandem_replayer *replayer, int c,
                                    const unsigned *allowed, const double *sensitivity, tandem_error *error);
 void tandem_plan_dag_close(tandem_plan_dag *plan_dag); /* NULL is fine */
-
-#endif

@@ -2,7 +2,6 @@
  * smallest bound. */
 #include "allocator/bound/relaxation.h"
 
-#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>

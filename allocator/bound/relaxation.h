@@ -32,8 +32,7 @@
  *
  * 4. Memory. The values that live when the backward pass begins fit beside weights, gradients and optimizer
  *    state. */
-#ifndef TANDEM_ALLOCATOR_RELAXATION_H
-#define TANDEM_ALLOCATOR_RELAXATION_H
+#pragma once
 
 #include "allocator/bound/solve.h"
 #include "tandem/advanced/allocator.h"
@@ -81,5 +80,3 @@ tandem_limits tandem_relaxation_limits(tandem_relaxation *relaxation, int64_t ta
 
 /* The arena's bytes under the class's memory limit; UINT64_MAX = no limit. */
 uint64_t tandem_relaxation_arena_limit(const tandem_relaxation *relaxation);
-
-#endif

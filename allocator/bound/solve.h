@@ -8,8 +8,7 @@
  * Sensitivities lie in [0, 1e200]; an arc with another one (INFINITY, NAN) is never used. Times and bytes of
  * a path must stay below 2^53, else TANDEM_MALFORMED. Every answer depends on the input alone, unless a time
  * limit ends it. */
-#ifndef TANDEM_ALLOCATOR_SOLVE_H
-#define TANDEM_ALLOCATOR_SOLVE_H
+#pragma once
 
 #include "allocator/bound/plan_dag.h"
 
@@ -83,5 +82,3 @@ void tandem_enumeration_close(tandem_enumeration *enumeration); /* NULL is fine 
  * no later path has less sensitivity. TANDEM_NO_MEMORY: outputs and enumeration are unchanged. */
 tandem_status tandem_enumeration_next(tandem_enumeration *enumeration, double *sensitivity, int *choice,
                                       double *bound, int64_t max_labels, tandem_error *error);
-
-#endif

@@ -4,8 +4,7 @@
  * A move gives one precision to one operator, or to several that share a cast: the readers of one tensor (q,
  * k and v of an attention), or a producer with its consumers where only dependent operators (bias, relu,
  * transpose …) lie between. Operators that lack the precision keep theirs. */
-#ifndef TANDEM_ALLOCATOR_SEARCH_H
-#define TANDEM_ALLOCATOR_SEARCH_H
+#pragma once
 
 #include "tandem/advanced/allocator.h"
 
@@ -83,5 +82,3 @@ tandem_status tandem_search_enable_memory(tandem_search *search, tandem_error *e
 
 /* Whether two moves have an operator in common. */
 int tandem_search_overlap(const tandem_search *search, const tandem_move *a, const tandem_move *b);
-
-#endif

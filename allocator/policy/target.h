@@ -1,6 +1,5 @@
 /* target.h: how long the step may be, and which classes must be lowered for it; private to allocator/. */
-#ifndef TANDEM_ALLOCATOR_TARGET_H
-#define TANDEM_ALLOCATOR_TARGET_H
+#pragma once
 
 #include "allocator/policy/search.h"
 
@@ -35,5 +34,3 @@ tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_
                                  tandem_error *error);
 /* Copies the fields of an allocation that its target determines. */
 void tandem_target_fill_allocation(tandem_allocation *allocation, const tandem_target *target);
-
-#endif

@@ -5,7 +5,6 @@
  * begins at the value reached, and a policy that does better ends the search sooner. The best plan stays. */
 #include "allocator/policies.h"
 #include "allocator/bound/solve.h"
-#include "base/quantity.h"
 
 #include <inttypes.h>
 #include <math.h>

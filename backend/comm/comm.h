@@ -16,8 +16,7 @@
  * device.
  *
  * Thread-safe, with one tag per thread; opening and closing need exclusive access. */
-#ifndef TANDEM_BACKEND_COMM_COMM_H
-#define TANDEM_BACKEND_COMM_COMM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -117,5 +116,3 @@ tandem_status tandem_reducer_wait(tandem_reducer *reducer, int b, int64_t *start
                                   tandem_error *error);
 /* Between steps: no bucket is ready any more. Call it only after waiting for every bucket. */
 void tandem_reducer_next_step(tandem_reducer *reducer);
-
-#endif

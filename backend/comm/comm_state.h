@@ -1,6 +1,5 @@
 /* comm_state.h: the state of a communicator, for comm.c and collectives.c. Private to backend/comm. */
-#ifndef TANDEM_BACKEND_COMM_STATE_H
-#define TANDEM_BACKEND_COMM_STATE_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -48,5 +47,3 @@ tandem_status tandem_comm_check_alive(tandem_comm *comm, tandem_error *error);
 /* A write to a dead rank raises SIGPIPE in the thread that writes, which would end the process. */
 void tandem_comm_block_sigpipe(sigset_t *before);
 void tandem_comm_unblock_sigpipe(const sigset_t *before);
-
-#endif

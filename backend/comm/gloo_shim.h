@@ -13,8 +13,7 @@
  * Why slots contain sizes (collectives.c): when a message is longer than the buffer posted for it, Gloo
  * throws in its own thread, which ends the process. With its size in the slot, such a message finds no buffer
  * and times out. */
-#ifndef TANDEM_BACKEND_COMM_GLOO_SHIM_H
-#define TANDEM_BACKEND_COMM_GLOO_SHIM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -88,5 +87,4 @@ tandem_gloo_result tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t tim
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -13,8 +13,7 @@
  *   failed             "<rank> <text>": the report of the failed rank. The first rank that notices
  *                      writes it, the others read it. Ranks leave only after it is written, so that no
  *                      survivor counts as dead. */
-#ifndef TANDEM_BACKEND_COMM_MEMBERSHIP_H
-#define TANDEM_BACKEND_COMM_MEMBERSHIP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ void tandem_membership_leave(const tandem_membership *membership);
 
 /* Releases the lock. */
 void tandem_membership_close(tandem_membership *membership);
-
-#endif

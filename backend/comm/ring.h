@@ -10,8 +10,7 @@
  * at its owner; in the other steps the finished chunks travel round. One rank makes each sum, in an order
  * that depends on n_rank and the size alone, so all ranks hold the same bits in every run. Each rank sends
  * and receives 2 (n_rank - 1) / n_rank of the data. */
-#ifndef TANDEM_BACKEND_COMM_RING_H
-#define TANDEM_BACKEND_COMM_RING_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ size_t tandem_ring_scratch_bytes(const tandem_ring *ring);
 /* Runs the pass; blocks. After an error the data are undefined, and the mesh must be broken. */
 tandem_gloo_result tandem_ring_run(const tandem_ring *ring, tandem_gloo *gloo, void *scratch,
                                    tandem_gloo_error *reason);
-
-#endif

@@ -4,8 +4,7 @@
  * piece after piece, reads it in all parts and writes the sum into all parts. Over all R ranks, R times the
  * size is read and written, and nothing is copied. The bits do not depend on which rank sums a piece: parts
  * are added in the ring's order (ring.h), so a sum over the network has the same bits. */
-#ifndef TANDEM_BACKEND_COMM_SHARED_SUM_H
-#define TANDEM_BACKEND_COMM_SHARED_SUM_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ bool tandem_shared_sum_contains(const tandem_shared_sum *sum, const float *data,
  * */
 tandem_shared_result tandem_shared_sum_run(tandem_shared_sum *sum, const float *data, size_t n,
                                            const tandem_membership *membership, int64_t timeout_ns);
-
-#endif

@@ -3,8 +3,7 @@
  * Rank 0 creates anonymous memory (memfd_create), and the other ranks open it through /proc. It has one part
  * per rank, which that rank allocates so that it lies near its core, and common bytes after the parts. It has
  * no name and ends with the last process that maps it. */
-#ifndef TANDEM_BACKEND_COMM_SHM_REGION_H
-#define TANDEM_BACKEND_COMM_SHM_REGION_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ static inline float *tandem_shm_region_part(const tandem_shm_region *region, int
 {
     return (float *)(void *)(region->memory + (uint64_t)rank * region->stride_bytes);
 }
-
-#endif

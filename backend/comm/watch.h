@@ -4,8 +4,7 @@
  * Gloo does not wake a thread whose message was half received when the connection broke; the thread would
  * wait for its timeout. A rank takes much longer than 100 ms to die, and the checks cost less than 0.1
  * permille of a core. */
-#ifndef TANDEM_BACKEND_COMM_WATCH_H
-#define TANDEM_BACKEND_COMM_WATCH_H
+#pragma once
 
 #include "tandem/status.h"
 
@@ -16,5 +15,3 @@ tandem_status tandem_watch_open(tandem_watch **watch, void (*poll)(void *context
                                 tandem_error *error);
 /* Returns after the last poll. NULL is fine. */
 void tandem_watch_close(tandem_watch *watch);
-
-#endif

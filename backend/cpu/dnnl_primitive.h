@@ -3,8 +3,7 @@
  * Every primitive uses oneDNN's user scratchpad mode: scratchpad_bytes says what the caller must provide.
  * Memory objects are made with the primitive, and later calls only change their pointers. So only one thread
  * may run a primitive at a time. */
-#ifndef TANDEM_BACKEND_CPU_DNNL_PRIMITIVE_H
-#define TANDEM_BACKEND_CPU_DNNL_PRIMITIVE_H
+#pragma once
 
 #include "backend/cpu/operator.h"
 
@@ -72,5 +71,3 @@ dnnl_data_type_t cpu_dnnl_type(tandem_dtype dtype);
  * nhwc. Dimensions are at least 1 and few, so these calls cannot fail. */
 dnnl_memory_desc_t cpu_matrix_descriptor(tandem_dtype dtype, int64_t rows, int64_t columns);
 dnnl_memory_desc_t cpu_image_descriptor(tandem_dtype dtype, const tandem_shape *shape);
-
-#endif

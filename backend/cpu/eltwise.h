@@ -1,6 +1,5 @@
 /* eltwise.h: elementwise operators that oneDNN computes. */
-#ifndef TANDEM_BACKEND_CPU_ELTWISE_H
-#define TANDEM_BACKEND_CPU_ELTWISE_H
+#pragma once
 
 #include "backend/cpu/operator.h"
 
@@ -8,5 +7,3 @@
  * (DNNL_ARG_SRC) or y (DNNL_ARG_DST). TANDEM_NO_KERNEL, TANDEM_NO_MEMORY. */
 tandem_status cpu_eltwise_prepare(tandem_kernel *kernel, dnnl_alg_kind_t function, int reads,
                                   tandem_error *error);
-
-#endif

@@ -6,8 +6,7 @@
  * that one. Every table does the same IEEE operations in the same order, without contraction or
  * reassociation, unless a comment says otherwise. So the bits agree between tables and with the CUDA
  * kernels. */
-#ifndef TANDEM_BACKEND_CPU_ISA_KERNELS_H
-#define TANDEM_BACKEND_CPU_ISA_KERNELS_H
+#pragma once
 
 #include "tandem/kernels.h"
 
@@ -73,5 +72,3 @@ typedef struct tandem_isa_kernels {
 /* The table of an instruction set by its name ("sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni",
  * "avx512_bf16"), or NULL. It does not check whether this machine can run it. */
 const tandem_isa_kernels *tandem_isa_kernels_find(const char *isa);
-
-#endif

@@ -1,6 +1,5 @@
 /* kernel.h: shared by the operators' files: names of kernels in errors, shapes, offsets in the workspace. */
-#ifndef TANDEM_BACKEND_CPU_KERNEL_H
-#define TANDEM_BACKEND_CPU_KERNEL_H
+#pragma once
 
 #include "backend/cpu/operator.h"
 #include "backend/device/kernel_name.h"
@@ -53,5 +52,3 @@ static inline float cpu_product_scale(const tandem_kernel_call *call)
 {
     return (call->in_scale[0] ? *call->in_scale[0] : 1.0f) * (call->in_scale[1] ? *call->in_scale[1] : 1.0f);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* library.h: the reference that kernels are compared with: the product as oneDNN computes it alone. */
-#ifndef TANDEM_BACKEND_CPU_LIBRARY_H
-#define TANDEM_BACKEND_CPU_LIBRARY_H
+#pragma once
 
 #include "backend/cpu/operator.h"
 
@@ -8,5 +7,3 @@
  * nothing is reordered; convolutions are direct. Sets what the prepare of a cpu_operator sets, and the bytes
  * of the two operands and the result. TANDEM_NO_KERNEL: int8. */
 tandem_status cpu_library_prepare(tandem_kernel *kernel, uint64_t bytes[3], tandem_error *error);
-
-#endif

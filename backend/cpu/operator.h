@@ -5,8 +5,7 @@
  * graph. It makes what the kernel needs, such as oneDNN primitives in user scratchpad mode, and sets run,
  * workspace_bytes and state. All data are contiguous and row-major (weights as in graph.h). If a primitive
  * wants a blocked layout, the kernel reorders its operands, with buffers in the workspace. */
-#ifndef TANDEM_BACKEND_CPU_OPERATOR_H
-#define TANDEM_BACKEND_CPU_OPERATOR_H
+#pragma once
 
 #include <oneapi/dnnl/dnnl.h>
 
@@ -48,5 +47,3 @@ extern const cpu_operator cpu_cast, cpu_accumulate;
 
 /* The device backend itself: backend/cpu/cpu.c */
 extern const tandem_device_backend tandem_cpu_backend;
-
-#endif

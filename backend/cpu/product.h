@@ -5,8 +5,7 @@
  * s32 and scaled in their epilogue. Where oneDNN cannot write the result type (f32 or s8 operands, bf16
  * result), the workspace holds an f32 result that is then narrowed. An accumulated result is added in f32 and
  * rounded once. */
-#ifndef TANDEM_BACKEND_CPU_PRODUCT_H
-#define TANDEM_BACKEND_CPU_PRODUCT_H
+#pragma once
 
 #include "backend/cpu/dnnl_primitive.h"
 
@@ -40,5 +39,3 @@ tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *k
 
 /* A kernel that runs one product of its two operands (`prepare` of linear and matmul). */
 tandem_status cpu_product_prepare(tandem_kernel *kernel, const cpu_product_spec *spec, tandem_error *error);
-
-#endif

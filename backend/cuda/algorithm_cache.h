@@ -3,8 +3,7 @@
  * Work that is in the cache uses the cached algorithm: same bits, same workspace. Other work uses the
  * library's first candidate. With autotune, each candidate runs several times over operands outside the GPU's
  * cache, and the fastest is used. */
-#ifndef TANDEM_BACKEND_CUDA_ALGORITHM_CACHE_H
-#define TANDEM_BACKEND_CUDA_ALGORITHM_CACHE_H
+#pragma once
 
 #include "backend/cuda/vendor.h"
 #include "tandem/device.h"
@@ -37,5 +36,3 @@ int cuda_choose_algorithm(cuda_algorithm *algorithm, cuda_algorithm_cache *cache
 void cuda_product_print(char text[CUDA_WORK_TEXT], const cuda_product_spec *spec);
 void cuda_convolution_print(char text[CUDA_WORK_TEXT], const cuda_convolution_spec *spec);
 uint64_t cuda_type_bytes(cuda_type type);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Each product and each sum is rounded, as isa_kernels.h says. On the GPU, intrinsics prevent contraction; on
  * the host, -ffp-contract=off does. */
-#ifndef TANDEM_BACKEND_CUDA_ARITHMETIC_H
-#define TANDEM_BACKEND_CUDA_ARITHMETIC_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -247,5 +246,3 @@ TANDEM_HOST_DEVICE void tandem_adamw_one(float *w, float *m, float *v, float g, 
     *v = m2;
     *w = TANDEM_SUB(*w, TANDEM_MUL(a->rate, step));
 }
-
-#endif

@@ -4,8 +4,7 @@
  * lead to device memory, 16-byte aligned. No function allocates. Shapes are given after the pointers. "B:" is
  * the number of bytes that a kernel must move; the GPU's copy bandwidth then limits its speed. "CPU:" names
  * the kernel that gives the same bits (backend/cpu/isa_kernels.h). */
-#ifndef TANDEM_BACKEND_CUDA_KERNELS_H
-#define TANDEM_BACKEND_CUDA_KERNELS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -296,5 +295,4 @@ int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t *index, tan
 
 #ifdef __cplusplus
 }
-#endif
 #endif

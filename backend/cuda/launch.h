@@ -3,8 +3,7 @@
  * LAUNCH(kernel, grid, threads, stream, arguments…) launches a kernel and returns its cudaError_t. Tests
  * define LAUNCH, and run a kernel's threads as coroutines on the host (tests/cuda/simt.h). Then no CUDA
  * header is included here. */
-#ifndef TANDEM_BACKEND_CUDA_LAUNCH_H
-#define TANDEM_BACKEND_CUDA_LAUNCH_H
+#pragma once
 
 #ifndef LAUNCH
 #include <cuda_runtime.h>
@@ -140,5 +139,3 @@ template <typename T> static __device__ T block_largest(T x, T *of_warp)
     for (int w = 1; w < WARPS; w++) all = larger_of(all, of_warp[w]);
     return all;
 }
-
-#endif

@@ -1,12 +1,10 @@
 /* libraries.h: what the callers of NVIDIA's libraries share: the handles, and one range of error numbers for
  * all libraries. */
-#ifndef TANDEM_BACKEND_CUDA_LIBRARIES_H
-#define TANDEM_BACKEND_CUDA_LIBRARIES_H
+#pragma once
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <cudnn.h>
-#include <stdlib.h>
 
 #include "backend/cuda/vendor.h"
 
@@ -45,5 +43,3 @@ struct cuda_work {
 int vendor_read_clocks(int *compute_mhz, int *memory_mhz, int index);
 int vendor_product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec);
 int vendor_convolution_open(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A thread first issues loads for 32 bytes, octets_of<T> octets, and keeps them packed. 2048 threads of an SM
  * then have 64 KB in flight; 4.8 TB/s over 132 SMs at a latency of 1 µs needs 40 KB. */
-#ifndef TANDEM_BACKEND_CUDA_OCTET_H
-#define TANDEM_BACKEND_CUDA_OCTET_H
+#pragma once
 
 #include "backend/cuda/launch.h"
 
@@ -224,5 +223,3 @@ template <typename T> static inline unsigned grid_of_octets(size_t n)
 {
     return grid_of(n / OCTET / octets_of<T>::N);
 }
-
-#endif

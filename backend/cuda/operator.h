@@ -2,8 +2,7 @@
  * in one row, as on the CPU (backend/cpu/operator.h). `prepare` checks the task and sets run, workspace_bytes
  * and state. `run` puts launches on the device's stream and returns at once. All pointers of a call lead to
  * GPU memory, scales too. */
-#ifndef TANDEM_BACKEND_CUDA_OPERATOR_H
-#define TANDEM_BACKEND_CUDA_OPERATOR_H
+#pragma once
 
 #include "backend/cuda/algorithm_cache.h"
 #include "backend/device/kernel_name.h"
@@ -164,5 +163,3 @@ void *cuda_gemm_result(const cuda_gemm *matmul, void *workspace);
 /* A kernel that is one product of its operands, as they lie row by row; swaps: A is operand 1. */
 tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swap_operands,
                                 tandem_error *error);
-
-#endif

@@ -4,8 +4,7 @@
  * A load takes about 1 µs, so a thread issues the loads of several rows before it uses the first. The code
  * must do so explicitly: an unrolled loop that adds each number at once waits for each load
  * (scripts/kernel_limits.py shows how many loads a kernel has in flight). */
-#ifndef TANDEM_BACKEND_CUDA_ROWS_H
-#define TANDEM_BACKEND_CUDA_ROWS_H
+#pragma once
 
 #include "backend/cuda/launch.h"
 
@@ -50,5 +49,3 @@ static __device__ __forceinline__ void for_columns(size_t end, Ask ask, Work wor
             if (j + k * THREADS < end) work(j + k * THREADS, own[k]);
     }
 }
-
-#endif

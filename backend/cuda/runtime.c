@@ -2,7 +2,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "backend/cuda/libraries.h"
 

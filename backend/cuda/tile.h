@@ -4,8 +4,7 @@
  * per load and store, where both sides of the matrix are multiples of 16. A word of such a byte tile is 4
  * bytes of a row. Each group of 16 rows is shifted by 4 words, so that neither rows nor columns of words
  * conflict in a bank. */
-#ifndef TANDEM_BACKEND_CUDA_TILE_H
-#define TANDEM_BACKEND_CUDA_TILE_H
+#pragma once
 
 #include "backend/cuda/launch.h"
 
@@ -88,5 +87,3 @@ static __device__ __forceinline__ void store_columns(uint8_t *y /* (batch, colum
             make_uint4(gather_bytes(own, k), gather_bytes(own + 4, k), gather_bytes(own + 8, k),
                        gather_bytes(own + 12, k));
 }
-
-#endif

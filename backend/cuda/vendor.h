@@ -5,10 +5,8 @@
  * Functions return 0, or the library's error number; error_text gives its text. A later call does not report
  * the same error again. Work is put on a stream. The host waits only in stream_sync, event_sync, alloc, free,
  * lock, unlock, and in copies of host memory that is not page-locked. */
-#ifndef TANDEM_BACKEND_CUDA_VENDOR_H
-#define TANDEM_BACKEND_CUDA_VENDOR_H
+#pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "backend/cuda/kernels.h"
@@ -96,5 +94,4 @@ extern const cuda_vendor tandem_cuda_vendor; /* the real one: runtime.c, cublasl
 
 #ifdef __cplusplus
 }
-#endif
 #endif

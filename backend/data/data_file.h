@@ -1,6 +1,5 @@
 /* data_file.h: reads a whole file into memory, and unpacks it where it is gzipped. */
-#ifndef TANDEM_BACKEND_DATA_DATA_FILE_H
-#define TANDEM_BACKEND_DATA_DATA_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ typedef struct tandem_data_file {
  * *file unchanged on error. */
 tandem_status tandem_data_file_read(tandem_data_file *file, const char *path, size_t limit,
                                     tandem_error *error);
-
-#endif

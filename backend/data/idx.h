@@ -1,8 +1,7 @@
 /* idx.h: the files of the MNIST family: two zero bytes, the type (8: unsigned byte), the number of
  * dimensions, each dimension as four bytes, most significant first, then the values, last dimension fastest.
  * Source: LeCun, Cortes, Burges, "The MNIST database of handwritten digits", section "file formats". */
-#ifndef TANDEM_BACKEND_DATA_IDX_H
-#define TANDEM_BACKEND_DATA_IDX_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, 
 /* Reads the four files of `directory` into kind, n_train, n_test, height, width, channels, n_class, pixels,
  * labels, mean and deviation of *data; errors of tandem_data_open. *data unchanged on error. */
 tandem_status tandem_idx_open(tandem_data *data, const char *directory, tandem_error *error);
-
-#endif

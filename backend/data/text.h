@@ -1,9 +1,5 @@
 /* text.h: a text as symbols; a model predicts each character from those before it. */
-#ifndef TANDEM_BACKEND_DATA_TEXT_H
-#define TANDEM_BACKEND_DATA_TEXT_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "tandem/advanced/data.h"
 
@@ -11,5 +7,3 @@
  * and symbol of *data, which owns them. TANDEM_USAGE: length < 1; TANDEM_MALFORMED: fewer than 10·(length+1)
  * bytes; errors of tandem_data_file_read. *data unchanged on error. */
 tandem_status tandem_text_open(tandem_data *data, const char *path, int length, tandem_error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* device_memory.h: the memory of a rank's device, as the host sees it. Devices without their own memory
  * (`alloc` is NULL: the CPU) use the host's: a view is then the memory itself, and nothing is copied. */
-#ifndef TANDEM_BACKEND_DEVICE_MEMORY_H
-#define TANDEM_BACKEND_DEVICE_MEMORY_H
+#pragma once
 
 #include "backend/device/worker.h"
 
@@ -36,5 +35,3 @@ tandem_status tandem_worker_end_view(tandem_worker *worker, void *view, void *me
 /* Copies within device memory, or from staging memory, after all work that was queued before. */
 tandem_status tandem_worker_copy_async(tandem_worker *worker, void *to, const void *from, uint64_t bytes,
                                        tandem_error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* kernel_name.h: how every device backend names a kernel in errors, and which row of its table runs a task.
  * */
-#ifndef TANDEM_BACKEND_KERNEL_NAME_H
-#define TANDEM_BACKEND_KERNEL_NAME_H
+#pragma once
 
 #include "tandem/advanced/step.h"
 
@@ -27,5 +26,3 @@ tandem_status kernel_refuse(const char *device, const tandem_task *task, const t
 tandem_status kernel_missing(int index, const tandem_task *task, const tandem_op *op, tandem_error *error);
 /* TANDEM_NO_MEMORY while a kernel was prepared. */
 tandem_status kernel_no_memory(const tandem_task *task, const tandem_op *op, tandem_error *error);
-
-#endif

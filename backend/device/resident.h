@@ -3,8 +3,7 @@
  * Host memory: the pages of this process (VmHWM of Linux): arrays, generated and touched code, and the
  * libraries' own memory; not the other ranks' parts of shared memory. Device memory: how much less is free on
  * the device, for all processes. */
-#ifndef TANDEM_BACKEND_RESIDENT_H
-#define TANDEM_BACKEND_RESIDENT_H
+#pragma once
 
 #include "backend/device/worker.h"
 
@@ -22,5 +21,3 @@ int64_t tandem_resident_peak_bytes(const tandem_resident *since, const tandem_wo
 /* Bytes from the line of a file in /proc that `format` describes, "MemAvailable: %llu kB"; −1 = no such line.
  * */
 int64_t tandem_proc_bytes(const char *file, const char *format);
-
-#endif

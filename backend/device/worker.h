@@ -1,6 +1,5 @@
 /* worker.h: this process as one rank: its core, its device, its connection to the other ranks. */
-#ifndef TANDEM_BACKEND_WORKER_H
-#define TANDEM_BACKEND_WORKER_H
+#pragma once
 
 #include "backend/comm/comm.h"
 #include "tandem/advanced/backend.h"
@@ -41,5 +40,3 @@ tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t 
 /* measure_all_reduce of backend.h (measure_all_reduce.c). */
 tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
                                         int n, double *slowdown, tandem_error *error);
-
-#endif

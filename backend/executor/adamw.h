@@ -1,6 +1,5 @@
 /* adamw.h: the bias correction of AdamW, with the same bits on every device. */
-#ifndef TANDEM_BACKEND_ADAMW_H
-#define TANDEM_BACKEND_ADAMW_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -10,5 +9,3 @@ static inline float tandem_adamw_correction(float beta, int64_t t)
 {
     return (float)(1 / (1 - pow((double)beta, (double)t)));
 }
-
-#endif

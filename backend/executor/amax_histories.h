@@ -1,7 +1,6 @@
 /* amax_histories.h: the amax histories of an executor's casts, for delayed scaling (docs/rounding.md). They
  * lie in device memory, where each cast's kernel reads its range and adds the new amax. */
-#ifndef TANDEM_BACKEND_AMAX_HISTORIES_H
-#define TANDEM_BACKEND_AMAX_HISTORIES_H
+#pragma once
 
 #include "backend/device/device_memory.h"
 
@@ -55,5 +54,3 @@ tandem_status tandem_amax_histories_gather(tandem_amax_snapshot *snapshot,
 tandem_status tandem_amax_histories_restore(tandem_amax_histories *histories,
                                             const tandem_amax_snapshot *snapshot, tandem_worker *worker,
                                             tandem_error *error);
-
-#endif

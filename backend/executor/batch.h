@@ -3,8 +3,7 @@
  *
  * Without a data set, float inputs are noise: x[i] = 2·u − 1, where u in [0, 1) is word i % 4 of the Philox
  * block {i / 4, sample, 0, TANDEM_RNG_SHUFFLE}. A device with its own memory generates it. */
-#ifndef TANDEM_BACKEND_BATCH_H
-#define TANDEM_BACKEND_BATCH_H
+#pragma once
 
 #include "backend/executor/executor.h"
 
@@ -22,5 +21,3 @@ tandem_status tandem_batch_prefetch(tandem_executor *executor, int64_t micro_ind
 /* Runs the forward task of an input or label operator, which has no kernel. */
 tandem_status tandem_batch_run_source(tandem_executor *executor, int op, int64_t micro_index,
                                       tandem_error *error);
-
-#endif

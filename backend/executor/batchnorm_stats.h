@@ -6,8 +6,7 @@
  *
  * Each rank updates its own statistics, without communication. Their mean over the ranks is used; because the
  * update is linear, this equals updating with the mean over the ranks' batches. */
-#ifndef TANDEM_BACKEND_BATCHNORM_STATS_H
-#define TANDEM_BACKEND_BATCHNORM_STATS_H
+#pragma once
 
 #include "backend/device/device_memory.h"
 
@@ -48,5 +47,3 @@ void tandem_batchnorm_stats_mean(float *mean, const float *copies, int n_copy, i
 /* All ranks: copies[n_rank][n] of all ranks, which the caller frees; NULL where n is 0. */
 tandem_status tandem_batchnorm_stats_gather(float **copies, const tandem_batchnorm_stats *statistics,
                                             tandem_worker *worker, tandem_error *error);
-
-#endif

@@ -11,8 +11,7 @@
  * cost in a graph. No graph is used with an observer, in evaluations, where the environment sets
  * TANDEM_GRAPHS=0, and after a capture has failed: steps then run task by task, and executor_note says why.
  * */
-#ifndef TANDEM_BACKEND_DEVICE_GRAPHS_H
-#define TANDEM_BACKEND_DEVICE_GRAPHS_H
+#pragma once
 
 #include "tandem/advanced/backend.h"
 
@@ -32,5 +31,3 @@ void tandem_device_graphs_close(tandem_executor *executor); /* frees whatever wa
  * a graph. Errors of assembling the batch. */
 tandem_status tandem_device_graphs_run(tandem_executor *executor, int *done, int64_t micro_index,
                                        int64_t origin, tandem_error *error);
-
-#endif

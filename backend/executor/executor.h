@@ -1,6 +1,5 @@
 /* executor.h: the state of an executor, shared by the files of this folder. */
-#ifndef TANDEM_BACKEND_EXECUTOR_H
-#define TANDEM_BACKEND_EXECUTOR_H
+#pragma once
 
 #include "backend/device/device_memory.h"
 #include "backend/device/resident.h"
@@ -174,5 +173,3 @@ static inline int64_t tandem_executor_applied_steps(const tandem_executor *execu
 {
     return index + 1 - executor->grad_scaler.loss_scale.skipped;
 }
-
-#endif

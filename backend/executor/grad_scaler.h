@@ -4,8 +4,7 @@
  * A step with either waits for the last bucket before it updates anything; other steps update each bucket as
  * it arrives. Every rank computes the same result from the same reduced gradients: sums in double, in the
  * order of the flat arrays, by code compiled once for all devices. */
-#ifndef TANDEM_BACKEND_GRAD_SCALER_H
-#define TANDEM_BACKEND_GRAD_SCALER_H
+#pragma once
 
 #include "tandem/advanced/backend.h"
 
@@ -42,5 +41,3 @@ static inline int tandem_grad_scaler_is_used(const tandem_grad_scaler *scaler)
 void tandem_unscale_and_clip(tandem_grad_scaler *scaler, const tandem_step *step, float *gradient);
 /* After the step: sets the next step's scale. */
 void tandem_grad_scaler_update(tandem_grad_scaler *scaler);
-
-#endif

@@ -1,6 +1,5 @@
 /* tensors.c: reads and writes an executor's weights and running statistics as safetensors, on rank 0. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "backend/executor/executor.h"
 #include "backend/safetensors.h"

@@ -5,8 +5,7 @@
  * Three streams: kernels, ready buckets to the host, reduced buckets back. The host runs ahead of the device:
  * it queues the whole backward pass on the compute stream, and the reducer's thread waits for each bucket to
  * arrive. */
-#ifndef TANDEM_BACKEND_TRANSFER_H
-#define TANDEM_BACKEND_TRANSFER_H
+#pragma once
 
 #include "backend/executor/executor.h"
 
@@ -45,5 +44,3 @@ tandem_status tandem_transfer_update_bucket(const tandem_executor *executor, int
 tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, tandem_error *error);
 /* Reads the times of tasks and buckets after the step, so that the step does not take longer. */
 tandem_status tandem_transfer_read_times(tandem_executor *executor, tandem_error *error);
-
-#endif

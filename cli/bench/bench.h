@@ -1,6 +1,5 @@
 /* bench.h: what the benchmarks share. Each benchmark has a file bench_NAME.c. */
-#ifndef TANDEM_CLI_BENCH_H
-#define TANDEM_CLI_BENCH_H
+#pragma once
 
 #include "cli/cli.h"
 
@@ -59,5 +58,3 @@ void bench_default_pair(cli_options *options, char pair[BENCH_PAIR]);
 tandem_status bench_store_make(char path[CLI_SCRATCH_STORE], const tandem_cluster *cluster,
                                const tandem_graph *const *graph, uint64_t bucket_bytes, int64_t n_more,
                                tandem_error *error);
-
-#endif

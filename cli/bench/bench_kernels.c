@@ -1,7 +1,6 @@
 /* bench_kernels.c: the kernel library (tandem/kernels.h) next to a copy of the same bytes, int8 products, and
  * a linear layer in each precision in the executor. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

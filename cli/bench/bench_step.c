@@ -1,7 +1,6 @@
 /* bench_step.c: training steps on noise, run by `tandem train`. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/bench/bench.h"
 

@@ -1,10 +1,7 @@
 /* bench_store.c: a temporary profile store with synthetic costs for given graphs and cluster, and any number
  * of other rows. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/philox.h"

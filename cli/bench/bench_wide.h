@@ -1,6 +1,5 @@
 /* bench_wide.h: a graph of many operators and clusters of many ranks, for replay benchmarks. */
-#ifndef TANDEM_CLI_BENCH_WIDE_H
-#define TANDEM_CLI_BENCH_WIDE_H
+#pragma once
 
 #include "tandem/cluster.h"
 
@@ -11,5 +10,3 @@ tandem_status bench_wide_graph(tandem_graph **graph, tandem_error *error);
 
 /* n_class classes of n_rank / n_class GPUs, one rank per node, joined by a link: there is no contention. */
 void bench_wide_cluster(tandem_cluster *cluster, int n_class, int n_rank, double link_bytes_per_s);
-
-#endif

@@ -1,7 +1,6 @@
 /* allocate.h: what the files of `tandem allocate` share. allocate.c allocates one plan; each other question
  * has a file. */
-#ifndef TANDEM_CLI_ALLOCATE_H
-#define TANDEM_CLI_ALLOCATE_H
+#pragma once
 
 #include "cli/prediction.h"
 #include "cli/candidate_cluster.h"
@@ -66,5 +65,3 @@ int allocate_batch(allocate_context *a);
 /* allocate_svg.c: draws the Pareto front with gnuplot. TANDEM_MISSING: gnuplot is not installed. */
 tandem_status allocate_svg(const tandem_pareto_front *pareto, const allocate_context *a, const char *path,
                            tandem_error *error);
-
-#endif

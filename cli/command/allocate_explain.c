@@ -1,6 +1,5 @@
 /* allocate_explain.c: `tandem allocate --explain`: what other precisions of one operator would change. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/quantity.h"
 #include "cli/command/allocate.h"

@@ -1,6 +1,5 @@
 /* allocate_options.c: checks the options of `tandem allocate` and opens its planner. */
 #include <math.h>
-#include <string.h>
 
 #include "cli/command/allocate.h"
 

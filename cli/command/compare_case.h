@@ -1,6 +1,5 @@
 /* compare_case.h: one plan, predicted by the replayer and measured by a run. `compare` and `demo` use it. */
-#ifndef TANDEM_CLI_COMPARE_CASE_H
-#define TANDEM_CLI_COMPARE_CASE_H
+#pragma once
 
 #include "cli/cli.h"
 #include "cli/command/compare_verdict.h"
@@ -106,5 +105,3 @@ void compare_case_free(compare_case *out);
 enum { COMPARE_PLAN_PATH = 32 };
 tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_workload *workload,
                                  tandem_error *error);
-
-#endif

@@ -2,7 +2,6 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/nearest.h"
 #include "cli/cli.h"

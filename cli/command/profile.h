@@ -1,6 +1,5 @@
 /* profile.h: the stages of `tandem profile`. All ranks run them together. */
-#ifndef TANDEM_CLI_PROFILE_H
-#define TANDEM_CLI_PROFILE_H
+#pragma once
 
 #include "cli/cli.h"
 
@@ -42,5 +41,3 @@ tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *erro
 
 /* Measures all-reduces among the ranks, idle and under load, and how they slow computation. */
 tandem_status profile_allreduce(profile_rank *rank, profile_count *count, tandem_error *error);
-
-#endif

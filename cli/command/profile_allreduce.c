@@ -1,7 +1,6 @@
 /* profile_allreduce.c: measures the all-reduce curve of a group of ranks. Rank 0 stores the curve, each rank
  * the slowdown of its computation. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/command/profile.h"
 

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/philox.h"
 #include "cli/command/profile.h"
 #include "cli/command/profile_machine.h"
 

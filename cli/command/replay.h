@@ -1,6 +1,5 @@
 /* replay.h: variants of the step for `tandem replay`: Monte Carlo simulation and ZeRO. */
-#ifndef TANDEM_CLI_REPLAY_H
-#define TANDEM_CLI_REPLAY_H
+#pragma once
 
 #include "cli/cli.h"
 #include "tandem/advanced/zero.h"
@@ -13,5 +12,3 @@ void replay_monte_carlo_print(const tandem_monte_carlo *noise, uint64_t seed);
 
 json_t *replay_zero_json(const tandem_zero *zero, int stage);
 void replay_zero_print(const tandem_zero *zero, int stage);
-
-#endif

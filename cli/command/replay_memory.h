@@ -1,6 +1,5 @@
 /* replay_memory.h: the memory timeline of `tandem replay`, and remedies for a plan over its memory limit. */
-#ifndef TANDEM_CLI_REPLAY_MEMORY_H
-#define TANDEM_CLI_REPLAY_MEMORY_H
+#pragma once
 
 #include "cli/prediction.h"
 
@@ -38,5 +37,3 @@ tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MAX_REMEDIES], in
 json_t *replay_remedies_json(const replay_remedy *remedy, int n, uint64_t peak_bytes);
 int replay_remedies_print(const replay_remedy *remedy, int n, uint64_t peak_bytes, uint64_t limit_bytes,
                           const char *device);
-
-#endif

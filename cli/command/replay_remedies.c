@@ -1,7 +1,6 @@
 /* replay_remedies.c: changes that save memory. Each is planned and replayed, not estimated. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/quantity.h"
 #include "cli/command/replay_memory.h"

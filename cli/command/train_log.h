@@ -1,6 +1,5 @@
 /* train_log.h: the training log: one JSON object per step and line. */
-#ifndef TANDEM_CLI_TRAIN_LOG_H
-#define TANDEM_CLI_TRAIN_LOG_H
+#pragma once
 
 #include "cli/cli.h"
 
@@ -24,5 +23,3 @@ void train_log_close(train_log *log);
 /* Writes one line with one write, so that readers see whole lines. Removes a partial line on a full disk.
  * TANDEM_IO. */
 tandem_status train_log_add(train_log *log, const train_log_line *line, tandem_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* whatif.h: what the parts of `tandem whatif` share. */
-#ifndef TANDEM_CLI_WHATIF_H
-#define TANDEM_CLI_WHATIF_H
+#pragma once
 
 #include "cli/cli.h"
 
@@ -9,5 +8,3 @@ int whatif_torch(const cli_options *options);
 
 /* Prints how many negative durations were set to 0, if there are any. */
 void whatif_print_negative(int64_t n);
-
-#endif

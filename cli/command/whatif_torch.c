@@ -1,7 +1,6 @@
 /* whatif_torch.c: traces of the PyTorch profiler: where a step's time goes, and which rank the others wait
  * for. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/quantity.h"
 #include "cli/table.h"

@@ -3,8 +3,7 @@
  * A builder keeps its first error and ignores all later calls, so model files need no checks. The error names
  * the operator, what it got and what is allowed (TANDEM_WRONG_GRAPH). Every function returns the id of the
  * new tensor, or −1. */
-#ifndef TANDEM_GRAPH_BUILD_H
-#define TANDEM_GRAPH_BUILD_H
+#pragma once
 
 #include "tandem/graph.h"
 
@@ -72,5 +71,3 @@ void tandem_build_set_epsilon(tandem_builder *b, int norm, float epsilon);
 /* As many rows as labels, or as labels that count: then row j of a sample has its j-th label that is not
  * −1. */
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels);
-
-#endif

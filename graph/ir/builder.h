@@ -1,6 +1,5 @@
 /* builder.h: what the rules of operators (build.c) need of the builder. */
-#ifndef TANDEM_GRAPH_BUILDER_H
-#define TANDEM_GRAPH_BUILDER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -42,5 +41,3 @@ static inline const tandem_shape *input_shape(const tandem_builder *b, const tan
 /* Gives the operator its next parameter. A deviation of 0 means zeros; `ones` overrides it. */
 bool add_parameter(tandem_builder *b, tandem_op *op, tandem_shape shape, float deviation, bool ones,
                    bool has_weight_decay);
-
-#endif

@@ -3,7 +3,6 @@
 #include "graph/ir/op.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* What `first` and its only reader, `second`, become. A sum is joined only where a relu alone reads it; the
  * last row then joins that relu, which the kernel already includes. */

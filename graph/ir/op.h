@@ -1,6 +1,5 @@
 /* op.h: what follows from an operator's kind, attributes and shapes; limits and results of builders. */
-#ifndef TANDEM_GRAPH_OP_H
-#define TANDEM_GRAPH_OP_H
+#pragma once
 
 #include "graph/ir/build.h"
 
@@ -47,5 +46,3 @@ int64_t tandem_builder_batch(const tandem_builder *b);
 /* The shape of a tensor; all zero for −1, the id that a failed builder returns. Valid until the next
  * operator. */
 const tandem_shape *tandem_builder_shape(const tandem_builder *b, int tensor);
-
-#endif

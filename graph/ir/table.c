@@ -3,7 +3,6 @@
 #include "tandem/graph.h"
 
 #include <assert.h>
-#include <string.h>
 
 static const struct {
     const char *name;

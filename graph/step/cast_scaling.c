@@ -1,5 +1,4 @@
 /* cast_scaling.c: which casts keep an amax history, and the text form of delayed scaling. */
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* dtypes.h: in which dtype an operator reads, computes and writes, given the precisions. resolve.c and
  * state_space.c share these rules. They read step->precision, step->output_dtype and index->gradient_dtype,
  * of operators before i only unless they say otherwise. */
-#ifndef TANDEM_GRAPH_DTYPES_H
-#define TANDEM_GRAPH_DTYPES_H
+#pragma once
 
 #include "graph/step/step_index.h"
 
@@ -129,5 +128,3 @@ static inline int cast_variant(tandem_dtype from, tandem_dtype to)
 _Static_assert((int)TANDEM_MAX_VARIANT == N_OUTPUT_DTYPE * (int)TANDEM_N_PRECISION,
                "variants of an operator");
 _Static_assert((int)TANDEM_MAX_VARIANT >= SAVED_CAST_VARIANT + N_OUTPUT_DTYPE, "variants of casts");
-
-#endif

@@ -3,9 +3,7 @@
 #include "tandem/advanced/step.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "graph/step/transposed_copy.h"
 #include "graph/step/values.h"

@@ -1,8 +1,7 @@
 /* step_index.h: the fixed structure behind a step program, and the state of its incremental update. Arrays
  * are [n_op], or [n_op × TANDEM_MAX_INPUT] for edges; −1: there is none. An edge is an operator that reads a
  * tensor: edge = operator · TANDEM_MAX_INPUT + input slot. */
-#ifndef TANDEM_GRAPH_STEP_INDEX_H
-#define TANDEM_GRAPH_STEP_INDEX_H
+#pragma once
 
 #include "base/arena.h"
 #include "tandem/advanced/step.h"
@@ -169,5 +168,3 @@ void step_update_reader_dtypes(tandem_step *step);
 
 /* resolve.c: as tandem_step_resolve, of all operators of a new program. */
 void step_resolve_all(tandem_step *step);
-
-#endif

@@ -1,7 +1,6 @@
 /* transposed_copy.h: which casts write a transposed copy, and which products read it. None with
  * tandem_step_options.transposed_copy 0: then the device does not need them. */
-#ifndef TANDEM_GRAPH_TRANSPOSED_COPY_H
-#define TANDEM_GRAPH_TRANSPOSED_COPY_H
+#pragma once
 
 #include "graph/step/values.h"
 
@@ -12,5 +11,3 @@ void step_find_transposed_copies(tandem_step *step);
 
 /* The value that product `pass` of operator i reads for operand v: v, or its transposed copy. */
 int step_operand(const tandem_step *step, int i, tandem_pass pass, product_operand operand, int v);
-
-#endif

@@ -1,6 +1,5 @@
 /* values.h: the ids of values, which are arithmetic over operators, roles and dtypes. */
-#ifndef TANDEM_GRAPH_VALUES_H
-#define TANDEM_GRAPH_VALUES_H
+#pragma once
 
 #include "graph/step/step_index.h"
 
@@ -64,5 +63,3 @@ static inline uint64_t padded_bytes(uint64_t bytes)
 {
     return (bytes + MEMORY_ALIGNMENT - 1) & ~(uint64_t)(MEMORY_ALIGNMENT - 1);
 }
-
-#endif

@@ -15,10 +15,7 @@
 
 #include "tandem/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 enum { TANDEM_AMAX_WINDOW = 1024, TANDEM_AMAX_MARGIN = 64 };
 typedef struct tandem_amax_history {
@@ -42,8 +39,5 @@ static inline size_t tandem_amax_history_bytes(int window)
     return offsetof(tandem_amax_history, amax) + (size_t)window * sizeof(float);
 }
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -5,10 +5,7 @@
 #include "tandem/device.h"
 #include "tandem/step_options.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 enum { TANDEM_MAX_CLASS = 32 };
 
@@ -144,8 +141,5 @@ const char *tandem_collective_algorithm_name(tandem_collective_algorithm algorit
 tandem_status tandem_collective_algorithm_find(tandem_collective_algorithm *algorithm, const char *name,
                                                tandem_error *error);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -27,10 +27,7 @@
 #include "tandem/kernels.h" /* tandem_rounding, tandem_scale_mode */
 #include "tandem/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 typedef struct CUstream_st *tandem_cuda_stream; /* cudaStream_t; NULL: the first stream */
 
@@ -128,8 +125,5 @@ typedef struct tandem_cuda_sums_call {
 tandem_status tandem_cuda_kernels_scale_sums(const tandem_cuda_sums_call *call, tandem_cuda_stream stream,
                                              tandem_error *error);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -13,10 +13,7 @@
 #include "tandem/dtype.h"
 #include "tandem/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 /* --- Dtypes (dtype.h) ----------------------------------------------------------------------------------- */
 const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "f16", "e4m3", … */
@@ -236,8 +233,5 @@ typedef struct tandem_model {
 int tandem_model_count(void);
 const tandem_model *tandem_model_get(int index);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -24,10 +24,7 @@
 #include "tandem/dtype.h"
 #include "tandem/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 /* --- The kernels of an instruction set ------------------------------------------------------------------ */
 
@@ -153,8 +150,5 @@ size_t tandem_kernels_product_workspace(const tandem_kernels *kernels, int64_t m
 tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *product,
                                      size_t workspace_bytes, tandem_error *error);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

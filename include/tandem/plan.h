@@ -5,10 +5,7 @@
 
 #include "tandem/cluster.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 /* The precision of every operator on every class, opened, copied and compared as a whole. */
 typedef struct tandem_assignment {
@@ -93,8 +90,5 @@ tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const c
 /* The JSON text that tandem_plan_write writes. The caller frees it. NULL: out of memory. */
 char *tandem_plan_text(const tandem_plan *plan, const tandem_graph *graph);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

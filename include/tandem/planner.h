@@ -8,10 +8,7 @@
 
 #include "tandem/plan.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 enum { TANDEM_DEFAULT_BATCH = 16 };
 
@@ -102,8 +99,5 @@ const char *tandem_planner_method(const tandem_planner *planner); /* the sensiti
 tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *allocation,
                                       tandem_planner *planner, const char *policy, tandem_error *error);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

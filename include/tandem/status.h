@@ -8,10 +8,19 @@
 #ifndef TANDEM_STATUS_H
 #define TANDEM_STATUS_H
 
+/* clang-format off */
+/* TANDEM_BEGIN_DECLARATIONS, TANDEM_END_DECLARATIONS: around what a public header declares. It has C linkage
+ * in C++, and the libraries export it; they hide all else. */
 #ifdef __cplusplus
-extern "C" {
+#define TANDEM_BEGIN_DECLARATIONS _Pragma("GCC visibility push(default)") extern "C" {
+#define TANDEM_END_DECLARATIONS } _Pragma("GCC visibility pop")
+#else
+#define TANDEM_BEGIN_DECLARATIONS _Pragma("GCC visibility push(default)")
+#define TANDEM_END_DECLARATIONS _Pragma("GCC visibility pop")
 #endif
-#pragma GCC visibility push(default)
+/* clang-format on */
+
+TANDEM_BEGIN_DECLARATIONS
 
 #define TANDEM_VERSION "0.1.0"
 
@@ -68,8 +77,5 @@ const char *tandem_status_name(tandem_status status);
 int tandem_status_exit_code(tandem_status status);
 const char *tandem_status_meaning(tandem_status status);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -4,10 +4,7 @@
 
 #include "tandem/graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 /* Options of a step program; all zero: one batch per step, all activations kept. */
 enum { TANDEM_RECOMPUTE_SQRT = -1, TANDEM_MAX_MICRO = 1024 };
@@ -42,8 +39,5 @@ enum { TANDEM_CAST_SCALING_TEXT = 48 };
 /* returns text */
 char *tandem_cast_scaling_print(char text[TANDEM_CAST_SCALING_TEXT], tandem_cast_scaling scaling);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

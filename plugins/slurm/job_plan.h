@@ -1,7 +1,6 @@
 /* job_plan.h: the plan file in a job's working directory. The user's own process reads and writes it with
  * the user's rights, never through a symbolic link, and always whole. Private to plugins/slurm. */
-#ifndef TANDEM_ALLOCATOR_SLURM_JOB_PLAN_H
-#define TANDEM_ALLOCATOR_SLURM_JOB_PLAN_H
+#pragma once
 
 #include <time.h>
 
@@ -18,5 +17,3 @@ tandem_status tandem_job_plan_read(tandem_plan **plan, tandem_graph **graph, int
  * was there and stays (a step at the same time was first). TANDEM_IO. */
 tandem_status tandem_job_plan_write(int *exists, int directory, const char *name, const char *text,
                                     time_t since, tandem_error *error);
-
-#endif

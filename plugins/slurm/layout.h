@@ -3,8 +3,7 @@
  * Nodes with the same device and the same number of tasks form one class; classes stand in the order of their
  * first nodes. tandem numbers ranks class by class; Slurm numbers tasks by its own distribution. So a task's
  * rank is the first rank of its node plus its index on the node (SLURM_LOCALID), whatever SLURM_PROCID is. */
-#ifndef TANDEM_ALLOCATOR_SLURM_LAYOUT_H
-#define TANDEM_ALLOCATOR_SLURM_LAYOUT_H
+#pragma once
 
 #include "tandem/cluster.h"
 
@@ -27,5 +26,3 @@ tandem_status tandem_layout_print(char text[TANDEM_LAYOUT_TEXT], const tandem_no
  * ranks from whole nodes, in order. TANDEM_WRONG_MODEL: the nodes do not form the cluster; names both. */
 tandem_status tandem_layout_ranks(tandem_node *node, int n_node, const tandem_cluster *cluster,
                                   tandem_error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* memory_fit.h: whether a model can fit a device's memory, from the graph and its step program alone,
  * without costs. Private to plugins/slurm. */
-#ifndef TANDEM_ALLOCATOR_SLURM_MEMORY_FIT_H
-#define TANDEM_ALLOCATOR_SLURM_MEMORY_FIT_H
+#pragma once
 
 #include "tandem/cluster.h"
 #include "tandem/graph.h"
@@ -52,5 +51,3 @@ enum { TANDEM_MEMORY_FIT_TRIALS = 12 };
 tandem_status tandem_memory_fit_batch(int64_t *batch, tandem_precision *precision, const char *model,
                                       const tandem_device *device, uint64_t limit_bytes, int64_t max,
                                       tandem_work_budget *work, tandem_error *error);
-
-#endif

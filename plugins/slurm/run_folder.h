@@ -9,8 +9,7 @@
  * Others may be able to write in that directory. So folder and file are never opened through a link, must
  * belong to the effective user, must not be writable by others, and only the names below are read from the
  * file. */
-#ifndef TANDEM_ALLOCATOR_SLURM_RUN_FOLDER_H
-#define TANDEM_ALLOCATOR_SLURM_RUN_FOLDER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -62,5 +61,3 @@ tandem_status tandem_run_folder_read(tandem_run_environment *environment, int di
 /* The same for n bytes; `name` names the folder in errors. */
 tandem_status tandem_run_environment_parse(tandem_run_environment *environment, const char *bytes, size_t n,
                                            const char *name, tandem_error *error);
-
-#endif

@@ -9,8 +9,7 @@
  * By default, gpu:TYPE is device TYPE, and a feature cpu_X, also with the prefix tandem_, is device cpu:X:
  * the name of a feature cannot hold a colon. Of several such features the strongest counts, the last of
  * `tandem list devices`. Other resources and features are ignored. Private to plugins/slurm. */
-#ifndef TANDEM_ALLOCATOR_SLURM_SITE_H
-#define TANDEM_ALLOCATOR_SLURM_SITE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -62,5 +61,3 @@ int tandem_site_feature(tandem_device *device, const tandem_site *site, const ch
 
 /* Parses the next feature name at *features and advances *features. 1; 0 at the end. Skips counts (*2). */
 int tandem_feature_next(char name[TANDEM_SITE_NAME], const char **features);
-
-#endif

@@ -1,8 +1,7 @@
 /* spank_planner.h: the interface of spank_tandem_planner.so, which holds the planner and all that it
  * links. spank_tandem.so opens it from its own folder, in the commands that users start, mainly srun;
  * slurmd and slurmstepd, which run as root, never do. Private to plugins/slurm. */
-#ifndef TANDEM_ALLOCATOR_SLURM_SPANK_PLANNER_H
-#define TANDEM_ALLOCATOR_SLURM_SPANK_PLANNER_H
+#pragma once
 
 #include <slurm/slurm.h>
 #include <slurm/spank.h>
@@ -41,5 +40,3 @@ typedef struct tandem_spank_planner {
 
 #define TANDEM_SPANK_INTERFACE "tandem " TANDEM_VERSION ", planner 1"
 #define TANDEM_SPANK_PLANNER "tandem_spank_planner_of" /* the symbol: a const tandem_spank_planner */
-
-#endif

@@ -18,7 +18,6 @@
  * would drain the node, and in srun it would leave a step that holds its nodes until the job ends (Slurm
  * 22.05). */
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>

@@ -1,7 +1,6 @@
 /* step_nodes.h: the nodes of a step with their tasks and devices, from two or three requests to slurmctld.
  * Private to plugins/slurm. */
-#ifndef TANDEM_ALLOCATOR_SLURM_STEP_NODES_H
-#define TANDEM_ALLOCATOR_SLURM_STEP_NODES_H
+#pragma once
 
 #include <time.h>
 
@@ -38,5 +37,3 @@ void tandem_step_nodes_close(tandem_step_nodes *nodes);
  * its first rank, tasks per node, device and nodes: "0 1 cpu:avx2 n[0-3];4 2 t4 g[1,4]". NULL: no memory.
  * The caller frees it. */
 char *tandem_step_nodes_ranks(const tandem_step_nodes *nodes);
-
-#endif

@@ -1,7 +1,6 @@
 /* submission.h: whether a job can run as requested, from what is known at its submission. Private to
  * plugins/slurm; needs no header of Slurm. */
-#ifndef TANDEM_ALLOCATOR_SLURM_SUBMISSION_H
-#define TANDEM_ALLOCATOR_SLURM_SUBMISSION_H
+#pragma once
 
 #include "plugins/slurm/memory_fit.h"
 #include "plugins/slurm/site.h"
@@ -34,5 +33,3 @@ enum { TANDEM_SUBMISSION_MAX_WORK = 50000 }; /* per job in slurmctld */
 tandem_status tandem_submission_check(tandem_work_budget *work, const tandem_submission *submission,
                                       const tandem_site *site, tandem_error *error);
 int tandem_submission_is_refused(tandem_status status);
-
-#endif

@@ -1,7 +1,6 @@
 /* cluster_text.h: limits of a cluster that its text, its JSON file and the plan file share; private to
  * profiles/. */
-#ifndef TANDEM_PROFILES_CLUSTER_TEXT_H
-#define TANDEM_PROFILES_CLUSTER_TEXT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ enum { TANDEM_CLUSTER_MAX_RANK = 1000000, TANDEM_CLUSTER_MAX_BATCH = 1000000000 
  * TANDEM_MALFORMED, TANDEM_UNKNOWN_NAME, TANDEM_NO_MEMORY; *cluster unchanged on error. */
 tandem_status tandem_cluster_parse_json(tandem_cluster *cluster, const char *bytes, size_t n,
                                         const char *source, tandem_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* link.h: links and slowdowns as text and in JSON, of a cluster and of a plan; private to profiles/. */
-#ifndef TANDEM_PROFILES_LINK_H
-#define TANDEM_PROFILES_LINK_H
+#pragma once
 
 #include "profiles/format/json.h"
 #include "tandem/cluster.h"
@@ -32,5 +31,3 @@ tandem_status tandem_slowdown_read(int64_t *slowdown_ppm, const tandem_json_loca
 /* The members "net" and "node" of a cluster or a plan. */
 tandem_status tandem_cluster_read_links(tandem_cluster *cluster, const tandem_json_location *location,
                                         const json_t *root);
-
-#endif

@@ -2,8 +2,7 @@
  * profiles/ and trace/.
  *
  * A node's duration is in whole µs; its attributes tandem_duration_ns and tandem_start_ns are exact. */
-#ifndef TANDEM_PROFILES_CHAKRA_H
-#define TANDEM_PROFILES_CHAKRA_H
+#pragma once
 
 #include "tandem/advanced/trace.h"
 
@@ -26,5 +25,3 @@ int tandem_chakra_is_path(const char *path);
 /* tandem_chakra_write: the .et part of tandem_trace_write. The events must have been checked. */
 tandem_status tandem_chakra_write(const char *path, const char *title, const tandem_trace_track *track,
                                   int n_track, tandem_error *error);
-
-#endif

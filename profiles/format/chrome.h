@@ -9,8 +9,7 @@
  *     tandem_chrome_end(&chrome);
  *
  * Finishing the file reports the stream's errors. */
-#ifndef TANDEM_PROFILES_CHROME_H
-#define TANDEM_PROFILES_CHROME_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -49,5 +48,3 @@ static inline void tandem_chrome_put(tandem_chrome *chrome, const char *text)
     memcpy(chrome->buffer + chrome->n, text, n);
     chrome->n += n;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* json.h: reads JSON that people may have written: each error names file, member, value and allowed values;
  * private to profiles/. */
-#ifndef TANDEM_PROFILES_JSON_H
-#define TANDEM_PROFILES_JSON_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ tandem_status tandem_json_real(double *value, const tandem_json_location *locati
 /* true or false */
 tandem_status tandem_json_bool(int *value, const tandem_json_location *location, const json_t *object,
                                const char *member);
-
-#endif

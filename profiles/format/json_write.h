@@ -2,8 +2,7 @@
  *
  * Not with jansson, which drops characters when memory runs out and does not report it. Closing the stream
  * reports its errors. */
-#ifndef TANDEM_PROFILES_JSON_WRITE_H
-#define TANDEM_PROFILES_JSON_WRITE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -13,5 +12,3 @@ void tandem_json_write_text(FILE *stream, const char *text);
 /* The shortest digits that parse to the same number, with '.' in every locale; null for non-finite numbers.
  * */
 void tandem_json_write_real(FILE *stream, double value);
-
-#endif

@@ -1,6 +1,5 @@
 /* plan_json.h: parses plan files from memory; private to profiles/ and its tests. */
-#ifndef TANDEM_PROFILES_PLAN_JSON_H
-#define TANDEM_PROFILES_PLAN_JSON_H
+#pragma once
 
 #include <stddef.h>
 
@@ -10,5 +9,3 @@
  * error. */
 tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const char *bytes, size_t n,
                                 const char *source, tandem_error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* chakra_trace.h: Chakra execution traces, one per rank, while they become a model of the step; private to
  * trace/. */
-#ifndef TANDEM_REPLAYER_CHAKRA_TRACE_H
-#define TANDEM_REPLAYER_CHAKRA_TRACE_H
+#pragma once
 
 #include "base/hash.h"
 #include "trace/whatif/whatif_model.h"
@@ -65,5 +64,3 @@ static inline tandem_status chakra_no_memory(const chakra_trace *r)
 tandem_status chakra_trace_read(chakra_trace *trace, const char *const *path, const void *const *bytes,
                                 const size_t *n_byte, int n);
 void chakra_trace_close(chakra_trace *trace);
-
-#endif

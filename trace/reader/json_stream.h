@@ -3,8 +3,7 @@
  * Values that the caller skips are scanned for quotes and brackets only: they may hold NaN, control
  * characters, wrong escapes and any depth. Memory is the input's window, whatever the size of the text.
  * Errors name file and byte and what was expected. After an error nothing more may be read. */
-#ifndef TANDEM_REPLAYER_JSON_STREAM_H
-#define TANDEM_REPLAYER_JSON_STREAM_H
+#pragma once
 
 #include "trace/reader/read_input.h"
 
@@ -56,5 +55,3 @@ tandem_status tandem_json_stream_finish(tandem_json_stream *r);
 tandem_status tandem_json_stream_expected(tandem_json_stream *r, const char *what);
 /* The same about a value that was just read. */
 tandem_status tandem_json_stream_wrong(tandem_json_stream *r, tandem_json_stream_slice got, const char *what);
-
-#endif

@@ -1,6 +1,5 @@
 /* pipeline_trace.h: pipeline traces while they are read; private to trace/. */
-#ifndef TANDEM_REPLAYER_PIPELINE_TRACE_H
-#define TANDEM_REPLAYER_PIPELINE_TRACE_H
+#pragma once
 
 #include "trace/reader/read_input.h"
 #include "tandem/advanced/whatif.h"
@@ -25,5 +24,3 @@ tandem_status tandem_pipeline_ops_add(tandem_pipeline_ops *rows, const tandem_pi
  * operators, on error too. TANDEM_MALFORMED without operators; TANDEM_NO_MEMORY. */
 tandem_status tandem_pipeline_trace_open(tandem_pipeline_trace **pipeline, tandem_pipeline_ops *rows,
                                          const char *source, tandem_error *error);
-
-#endif

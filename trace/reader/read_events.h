@@ -1,7 +1,6 @@
 /* read_events.h: a stream of Chrome trace events, from {"traceEvents":[…]} or a bare list; private to
  * trace/. */
-#ifndef TANDEM_REPLAYER_READ_EVENTS_H
-#define TANDEM_REPLAYER_READ_EVENTS_H
+#pragma once
 
 #include "trace/reader/json_stream.h"
 
@@ -60,5 +59,3 @@ void tandem_event_copy(char *to, size_t size, const tandem_event_text *text);
 
 /* TANDEM_MALFORMED: the event cannot be used; names its byte. */
 tandem_status tandem_events_refuse(tandem_events *events, const tandem_event *event, const char *why);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The first two bytes tell whether a file is compressed with gzip (also in several members). A UTF-8
  * byte-order mark before the text is skipped. */
-#ifndef TANDEM_REPLAYER_READ_INPUT_H
-#define TANDEM_REPLAYER_READ_INPUT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ int tandem_input_parse_us(int64_t *ns, const char *text, size_t n);
  * (104 days). */
 #define TANDEM_INPUT_DURATIONS "from -10000 us (below 0 counts as 0: clocks differ) to 9e12 us (104 days)"
 int tandem_input_clamp_duration(int64_t *duration_ns, int64_t *n_negative);
-
-#endif

@@ -1,6 +1,5 @@
 /* torch_rank.h: the trace of one rank while it is read; private to trace/. */
-#ifndef TANDEM_REPLAYER_TORCH_RANK_H
-#define TANDEM_REPLAYER_TORCH_RANK_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -48,5 +47,3 @@ typedef struct torch_rank {
 /* Reads an open file. *rank is to be closed on error, too. */
 tandem_status torch_rank_read(torch_rank *rank, tandem_input *input, tandem_error *error);
 void torch_rank_close(torch_rank *rank); /* all zero is fine */
-
-#endif

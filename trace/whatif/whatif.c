@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "trace/reader/pipeline_trace.h"
 #include "trace/whatif/whatif_model.h"

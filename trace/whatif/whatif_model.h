@@ -1,6 +1,5 @@
 /* whatif_model.h: a recorded step or job that can be simulated with other durations; private to trace/. */
-#ifndef TANDEM_REPLAYER_WHATIF_MODEL_H
-#define TANDEM_REPLAYER_WHATIF_MODEL_H
+#pragma once
 
 #include "base/arena.h"
 #include "tandem/advanced/dag_simulator.h"
@@ -54,5 +53,3 @@ tandem_status whatif_model_of_pipeline(whatif_model *model, const tandem_pipelin
 tandem_status whatif_analyse(tandem_whatif **whatif, const whatif_model *model, const char *trace_path,
                              tandem_error *error);
 tandem_status whatif_write_timeline(const char *path, const whatif_model *model, tandem_error *error);
-
-#endif

@@ -4,8 +4,7 @@
  * x = n·ln 2 + r with |r| ≤ ½ ln 2, so e^x = 2^n·e^r, and e^r is its Taylor polynomial of degree 6, which is
  * off by less than 2^−22. ln 2 is subtracted in two parts, the first of which has so few digits that its
  * product with n is exact. */
-#ifndef TANDEM_BACKEND_CPU_ISA_EXPONENTIAL_H
-#define TANDEM_BACKEND_CPU_ISA_EXPONENTIAL_H
+#pragma once
 
 #include "backend/cpu/isa/isa.h"
 
@@ -24,5 +23,3 @@ static inline float exponential(float x)
     p = p * r + 1.0f;
     return p * float_of_bits((uint32_t)((int32_t)n + 127) << 23);
 }
-
-#endif

@@ -28,8 +28,7 @@
  * A vector is one half of several columns; the same half of a row is broadcast to all of them. RUN = 2 makes
  * an element of the vector one column's sum; sse41 can broadcast 64 bits from memory but not 32, so that it
  * takes RUN = 4, and adds neighbours up at the end. */
-#ifndef TANDEM_BACKEND_CPU_ISA_GEMM_S8_H
-#define TANDEM_BACKEND_CPU_ISA_GEMM_S8_H
+#pragma once
 
 #include "backend/cpu/isa/isa.h"
 
@@ -124,5 +123,3 @@ typedef struct gemm_s8_block {
 
 /* Adds the block's share to the sums; after the last block of k, writes C. */
 void ISA(gemm_s8_multiply)(const gemm_s8_block *block);
-
-#endif

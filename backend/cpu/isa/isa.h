@@ -7,8 +7,7 @@
  *
  * Three things give the same bits in each table: -ffp-contract=off, the same sequence of IEEE operations per
  * element for every vector width, and sums only in an order that the header fixes. */
-#ifndef TANDEM_BACKEND_CPU_ISA_ISA_H
-#define TANDEM_BACKEND_CPU_ISA_ISA_H
+#pragma once
 
 #include <immintrin.h>
 #include <stddef.h>
@@ -64,5 +63,3 @@ static inline uint16_t bf16_of_float(float value) { return (uint16_t)(bf16_in_up
 
 /* table.c: the rows that this compilation serves; one without a name ends them. */
 extern const tandem_isa_kernels ISA(kernels)[];
-
-#endif

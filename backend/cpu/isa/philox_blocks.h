@@ -1,8 +1,7 @@
 /* philox_blocks.h: Philox4x32-10, LANES blocks side by side: the words are those of base/philox.h. A counter
  * word has 64 bits to itself, where its products fit; the compiler cuts these vectors to what an instruction
  * set has. */
-#ifndef TANDEM_BACKEND_CPU_ISA_PHILOX_BLOCKS_H
-#define TANDEM_BACKEND_CPU_ISA_PHILOX_BLOCKS_H
+#pragma once
 
 #include "backend/cpu/isa/isa.h"
 
@@ -37,5 +36,3 @@ static inline void draw_blocks(philox_blocks *out, uint64_t block, uint64_t seed
         __builtin_memcpy(out->word[k], &word, sizeof word);
     }
 }
-
-#endif

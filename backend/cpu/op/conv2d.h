@@ -1,6 +1,5 @@
 /* conv2d.h: the three passes of a convolution as oneDNN primitives. */
-#ifndef TANDEM_BACKEND_CPU_OP_CONV2D_H
-#define TANDEM_BACKEND_CPU_OP_CONV2D_H
+#pragma once
 
 #include "backend/cpu/operator.h"
 
@@ -10,5 +9,3 @@ dnnl_status_t cpu_conv2d_describe(dnnl_convolution_desc_t *operation, const tand
                                   const dnnl_memory_desc_t *w, const dnnl_memory_desc_t *y);
 /* By the kind of the task: the arguments that are read, then the result. */
 extern const int cpu_conv2d_argument[][3];
-
-#endif

@@ -19,10 +19,7 @@
 #include "tandem/advanced/predictor.h"
 #include "tandem/advanced/replayer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 typedef struct tandem_policy {
     const char *name, *meaning;
@@ -217,8 +214,5 @@ tandem_status tandem_batch_choose(tandem_batch_choice *choice, const tandem_clus
                                   double slowdown, tandem_error *error);
 void tandem_batch_choice_free(tandem_batch_choice *choice);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -11,10 +11,7 @@
 #include "tandem/device.h"
 #include "tandem/advanced/step.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 /* --- A worker: this process as one rank of a run --------------------------------------------------------
  * */
@@ -231,8 +228,5 @@ typedef struct tandem_backend_api {
 /* The table; NULL where `version` is not TANDEM_BACKEND_VERSION of this library's build. */
 const tandem_backend_api *tandem_backend_get(int version);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

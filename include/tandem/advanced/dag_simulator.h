@@ -25,10 +25,7 @@
 
 #include "tandem/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 typedef struct tandem_dag_edge {
     int before, after; /* operators: `after` is not ready before `before` has ended */
@@ -68,8 +65,5 @@ tandem_status tandem_dag_simulator_run(tandem_dag_simulator *simulator, const in
                                        int64_t *ready_ns, int64_t *end_ns, int64_t *length_ns,
                                        tandem_error *error);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -7,10 +7,7 @@
 
 #include "tandem/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 typedef enum tandem_data_kind { TANDEM_DATA_IMAGES, TANDEM_DATA_TEXT } tandem_data_kind;
 
@@ -104,8 +101,5 @@ void tandem_data_read_text_class(const tandem_data *data, int test, int64_t samp
 void tandem_data_mask(int32_t *tokens, int32_t *label, int64_t length, int64_t n, int32_t mask,
                       int64_t n_symbol, uint64_t seed, int64_t sample);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

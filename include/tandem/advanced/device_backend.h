@@ -8,9 +8,7 @@
 #include "tandem/advanced/format.h"
 #include "tandem/advanced/step.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+TANDEM_BEGIN_DECLARATIONS
 
 /* The random words that a stochastic rounding or a dropout draws (base/philox.h): key = seed, counter
  * {block, stream…}. */
@@ -186,7 +184,5 @@ typedef struct tandem_device_backend {
     void (*graph_destroy)(void *device, void *graph); /* NULL is fine */
 } tandem_device_backend;
 
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -15,10 +15,7 @@
 
 #include "tandem/advanced/store.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 typedef struct tandem_sensitivity_method {
     const char *name, *meaning, *unit;
@@ -120,8 +117,5 @@ tandem_status tandem_robust_fit(double *coefficient, double *spread, const doubl
 /* Median of n ≥ 1 numbers, which it sorts. */
 double tandem_median(double *value, size_t n);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -17,10 +17,7 @@
 #include "tandem/advanced/store.h"
 #include "tandem/advanced/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 typedef struct tandem_replayer tandem_replayer;
 
@@ -199,8 +196,5 @@ const char *tandem_replayer_bucket_source(const tandem_replayer *replayer, int b
  * tasks. */
 int tandem_replayer_has_contention(const tandem_replayer *replayer);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

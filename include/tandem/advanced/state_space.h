@@ -17,10 +17,7 @@
 
 #include "tandem/advanced/step.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 typedef struct tandem_task_variant {
     int task, variant; /* of the step program */
@@ -57,8 +54,5 @@ typedef struct tandem_stage_cost {
 void tandem_state_space_transition(tandem_state_space *space, int s, tandem_precision precision,
                                    const uint64_t *state, tandem_stage_cost *cost, uint64_t *set_bits);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -34,10 +34,7 @@
 
 #include "tandem/step_options.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 typedef enum tandem_task_kind {
     TANDEM_TASK_WEIGHT_CAST, /* parameter, f32 → to */
@@ -313,8 +310,5 @@ typedef struct tandem_memory_row {
 tandem_status tandem_memory_timeline(tandem_memory_row *row, const tandem_step *step,
                                      const uint64_t *workspace, tandem_error *error);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -23,10 +23,7 @@
 
 #include "tandem/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 typedef enum tandem_torch_pass {
     TANDEM_TORCH_FORWARD,
@@ -112,8 +109,5 @@ tandem_status tandem_torch_parse(tandem_torch_summary **torch, const void *bytes
                                  const char *source, tandem_error *error);
 void tandem_torch_close(tandem_torch_summary *torch); /* NULL is fine */
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

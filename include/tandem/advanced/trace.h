@@ -5,10 +5,7 @@
 
 #include "tandem/advanced/step.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 typedef struct tandem_trace_event {
     int64_t start_ns, end_ns; /* from the begin of the step */
@@ -49,8 +46,5 @@ typedef struct tandem_trace_track { /* one representative rank of a class */
 tandem_status tandem_trace_write(const char *path, const char *title, const tandem_trace_track *track,
                                  int n_track, tandem_error *error);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -24,10 +24,7 @@
 
 #include "tandem/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 /* --- What a file is -------------------------------------------------------------------------------------
  * */
@@ -229,8 +226,5 @@ tandem_status tandem_whatif_parse_chakra(tandem_whatif **whatif, const char *con
                                          tandem_error *error);
 void tandem_whatif_close(tandem_whatif *whatif); /* NULL is fine */
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

@@ -32,10 +32,7 @@
 
 #include "tandem/advanced/replayer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 enum { TANDEM_MAX_ZERO_STAGE = 3 };
 
@@ -55,8 +52,5 @@ typedef struct tandem_zero {
 tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer, int stage,
                                    tandem_error *error);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif
