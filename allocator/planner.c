@@ -78,15 +78,13 @@ static tandem_status open_planner_store(tandem_store **store, const tandem_reque
         return tandem_error_set(
             error, TANDEM_MISSING,
             "there is no profile store '%.200s', and '%s' is a description, which nothing can be measured "
-            "on: "
-            "--predict takes its times from there%s%s%s",
+            "on: --predict takes its times from there%s%s%s",
             request->store, described, request->times_only ? "" : ", and `tandem sensitivity --model ",
             request->times_only ? "" : model, request->times_only ? "" : " --data DATA` begins a store");
     if (status == TANDEM_MISSING && !request->times_only)
         return tandem_error_set(error, TANDEM_MISSING,
                                 "there is no profile store '%.200s': `tandem sensitivity --model %s --data "
-                                "DATA` begins one%s; or "
-                                "name another with --db",
+                                "DATA` begins one%s; or name another with --db",
                                 request->store, model,
                                 request->predict ? ", which is all that --predict needs"
                                                  : ", and `tandem profile` adds what kernels cost");

@@ -68,9 +68,7 @@ static tandem_status check_replayed_metrics(const tandem_plan *plan, const tande
     }
     if (!isnan(plan->sensitivity) && !are_nearly_equal(plan->sensitivity, found->sensitivity))
         return report_wrong_real("sensitivity", plan->sensitivity, found->sensitivity,
-                                 "by the statistics "
-                                 "here",
-                                 error);
+                                 "by the statistics here", error);
     return TANDEM_OK;
 }
 
@@ -88,9 +86,7 @@ static tandem_status check_plan_consistency(const tandem_plan *plan, const tande
             plan->fastest_ns + (int64_t)fmin((double)plan->fastest_ns * plan->slowdown, 0x1p61);
         if (plan->target_ns != target_ns)
             return report_wrong_integer("target_ns", plan->target_ns, target_ns,
-                                        "by its slowdown and "
-                                        "fastest_ns",
-                                        error);
+                                        "by its slowdown and fastest_ns", error);
     }
     if (isnan(plan->gap) || isnan(plan->lower_bound) || isnan(plan->sensitivity)) return TANDEM_OK;
     const double gap =

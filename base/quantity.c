@@ -42,9 +42,7 @@ static const quantity_kind bytes_kind = {"a size", "B, KiB, MiB, GiB, TiB, kB, M
 static const quantity_kind ns_kind = {"a time", "ns, us, ms, s, min, h or d", "1.5ms", time_units, 0x1p63L};
 static const quantity_kind bps_kind = {
     "a rate",
-    "bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, "
-    "MiB/s, GiB/s or "
-    "TiB/s",
+    "bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s or TiB/s",
     "100Gbit/s", rate_units, 0x1p63L};
 static const quantity_kind ratio_kind = {"a ratio", "%", "3%", ratio_units, (long double)DBL_MAX};
 
@@ -107,9 +105,8 @@ static tandem_status fail_quantity(tandem_error *error, const quantity_kind *k, 
     /* A long text must leave room for the advice. */
     const bool cut = strlen(text) > 40;
     return tandem_error_set(error, TANDEM_USAGE,
-                            "\"%.40s%s\" is not %s: %s. Allowed units: %s; for example "
-                            "%s.",
-                            text, cut ? "…" : "", k->noun, why, k->units, k->example);
+                            "\"%.40s%s\" is not %s: %s. Allowed units: %s; for example %s.", text,
+                            cut ? "…" : "", k->noun, why, k->units, k->example);
 }
 
 static tandem_status parse_quantity(long double *value, const quantity_kind *k, const char *text,

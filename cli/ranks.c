@@ -58,8 +58,7 @@ int cli_rank_from_environment(cli_rank *rank, tandem_error *error)
         number >= size) {
         (void)tandem_error_set(
             error, TANDEM_USAGE,
-            "invalid RANK='%s' or WORLD_SIZE='%s': a run of N ranks has WORLD_SIZE=N and RANK "
-            "from 0 to N-1",
+            "invalid RANK='%s' or WORLD_SIZE='%s': a run of N ranks has WORLD_SIZE=N and RANK from 0 to N-1",
             getenv("RANK") ? getenv("RANK") : "", getenv("WORLD_SIZE") ? getenv("WORLD_SIZE") : "");
         return -1;
     }

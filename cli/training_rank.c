@@ -199,8 +199,7 @@ tandem_status training_rank_open(training_rank *rank, const cli_workload *worklo
     if (meant && *meant && strcmp(meant, device) != 0)
         return tandem_error_set(
             error, TANDEM_USAGE,
-            "TANDEM_DEVICE is '%s', but rank %d of the plan is a %s. Ranks are numbered class by "
-            "class",
+            "TANDEM_DEVICE is '%s', but rank %d of the plan is a %s. Ranks are numbered class by class",
             meant, self->rank, device);
     tandem_status status = tandem_device_require(device, error);
     if (status == TANDEM_OK && !(rank->backend = cli_backend(error))) status = TANDEM_MISSING;

@@ -95,8 +95,7 @@ static tandem_status times_from_links(const tandem_allreduce_times *times, const
     if (status == TANDEM_MISSING)
         return tandem_error_set(error, TANDEM_MISSING,
                                 "no all-reduce among %s has been measured, and %s; or profile these devices "
-                                "together with "
-                                "`tandem profile`",
+                                "together with `tandem profile`",
                                 group, missing_link.text);
     if (status != TANDEM_OK) return tandem_error_set(error, status, "%s", missing_link.text);
     for (int b = 0; b < n_bucket; b++) {

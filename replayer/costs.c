@@ -21,13 +21,11 @@ static tandem_status no_measured_costs(const tandem_step *step, const tandem_cos
     if (tandem_device_is_described(source->device))
         return tandem_error_set(error, TANDEM_MISSING,
                                 "nothing of model %s has been measured on %s, a described device; predict "
-                                "its times "
-                                "with --predict",
+                                "its times with --predict",
                                 model, device);
     return tandem_error_set(error, TANDEM_MISSING,
                             "nothing of model %s has been measured on %s; measure it with `tandem profile "
-                            "--model %s "
-                            "--batch %lld --device %s`",
+                            "--model %s --batch %lld --device %s`",
                             model, device, model, (long long)step->graph->batch, device);
 }
 
@@ -168,8 +166,7 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
     return tandem_error_set(
         error, TANDEM_MISSING,
         "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; measure it with `tandem profile "
-        "--model %s "
-        "--batch %lld --device %s%s%s%s%s%s%s`",
+        "--model %s --batch %lld --device %s%s%s%s%s%s%s`",
         key_text, tandem_task_kind_name(task->kind), op, device, busy_co_runner[0] ? " beside a busy " : "",
         busy_co_runner, more, step->graph->model, (long long)step->graph->batch, device,
         co_runner[0] ? "," : "", co_runner, micro, is_delayed ? " --amax " : "", scaling,

@@ -64,8 +64,7 @@ static tandem_status check_replay_input(const tandem_cluster *cluster, const tan
         if (graph[c]->hash != graph[0]->hash || (batch != 0 && batch != graph[c]->batch))
             return tandem_error_set(error, TANDEM_WRONG_MODEL,
                                     "class %d (%s, batch %lld) has model '%s' at batch %lld, and class 0 "
-                                    "model '%s'; "
-                                    "all classes run one model, each at its own batch",
+                                    "model '%s'; all classes run one model, each at its own batch",
                                     c, cluster->classes[c].device.name, (long long)batch, graph[c]->model,
                                     (long long)graph[c]->batch, graph[0]->model);
     }

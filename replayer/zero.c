@@ -373,8 +373,7 @@ tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer,
     if (s.step->norm_task >= 0)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "with ZeRO no rank has all gradients, so the step cannot compute their norm; "
-                                "leave out "
-                                "--clip and --loss-scale");
+                                "leave out --clip and --loss-scale");
     tandem_zero result = {0};
     tandem_status status =
         tandem_replayer_run(replayer, &result.replay, TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS, error);

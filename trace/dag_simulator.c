@@ -329,9 +329,8 @@ static tandem_status check_durations(const tandem_dag_simulator *simulator, cons
             return tandem_error_set(error, TANDEM_MALFORMED,
                                     "durations up to that of %s add up to more than 2^63 ns", name.text);
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s takes %lld ns; a duration lies between 0 and "
-                                "%lld ns",
-                                name.text, (long long)ns, (long long)TANDEM_DAG_MAX_NS);
+                                "%s takes %lld ns; a duration lies between 0 and %lld ns", name.text,
+                                (long long)ns, (long long)TANDEM_DAG_MAX_NS);
     }
     return TANDEM_OK;
 }

@@ -54,8 +54,7 @@ static tandem_status find_onednn_isa(dnnl_cpu_isa_t *isa, const char *name, tand
         }
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                             "there is no device '%s'; allowed: cpu:sse41, cpu:avx, cpu:avx2, cpu:avx2_vnni, "
-                            "cpu:avx512, "
-                            "cpu:avx512_vnni, cpu:avx512_bf16",
+                            "cpu:avx512, cpu:avx512_vnni, cpu:avx512_bf16",
                             name);
 }
 
@@ -70,8 +69,7 @@ static tandem_status limit_onednn_isa(dnnl_cpu_isa_t isa, const char *name, tand
                                 "this machine lacks the instruction set of device '%s'", name);
     return tandem_error_set(error, TANDEM_NO_DEVICE,
                             "device '%s' cannot be opened: oneDNN is held to another instruction set in this "
-                            "process, and a "
-                            "process opens one device only",
+                            "process, and a process opens one device only",
                             name);
 }
 

@@ -53,8 +53,7 @@ tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *is
         return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks even the instruction set sse41");
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                             "there is no instruction set '%.40s'; allowed: sse41, avx, avx2, avx2_vnni, "
-                            "avx512, avx512_vnni, "
-                            "avx512_bf16, best",
+                            "avx512, avx512_vnni, avx512_bf16, best",
                             isa);
 }
 
@@ -119,9 +118,8 @@ static tandem_status check_row_matrix(const char *what, const char *name, const 
     if (status != TANDEM_OK) return status;
     if (*row < columns && rows > 1)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "%s: rows of %s lie %" PRId64 " elements apart and have "
-                                "%" PRId64,
-                                what, name, *row, columns);
+                                "%s: rows of %s lie %" PRId64 " elements apart and have %" PRId64, what, name,
+                                *row, columns);
     return TANDEM_OK;
 }
 

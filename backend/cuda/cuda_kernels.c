@@ -139,8 +139,7 @@ static tandem_status check_random_blocks(const tandem_cuda_quantise_call *call, 
     if (rows == 0 || blocks <= (max_blocks - call->rounding->block) / rows) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
                             "%s: %" PRId64 " elements from rounding's block %" PRIu32 " on need more than "
-                            "2^32 blocks of random "
-                            "numbers; use another stream for a part of them",
+                            "2^32 blocks of random numbers; use another stream for a part of them",
                             quantise_name, n, call->rounding->block);
 }
 

@@ -159,8 +159,7 @@ static size_t print_torch_events(char *to, int64_t k)
         "\"stream\": 7, \"correlation\": %lld,\n      \"registers per thread\": 20,\n      \"shared "
         "memory\": 0,\n      \"blocks "
         "per SM\": 37.925926,\n      \"warps per SM\": 151.703705,\n      \"grid\": [4096, 1, 1],\n      "
-        "\"block\": [128, 1, "
-        "1],\n      \"est. achieved occupancy %%\": 100\n    }\n  }",
+        "\"block\": [128, 1, 1],\n      \"est. achieved occupancy %%\": 100\n    }\n  }",
         k ? ",\n" : "", k % 3 ? "aten::addmm" : "aten::_to_copy", at, (int)(k % 1000), (long long)k,
         k % 2 ? 768 : 3072, (long long)k, at, (long long)k, (long long)k);
 }

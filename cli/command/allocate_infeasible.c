@@ -11,8 +11,7 @@ static void print_infeasible_text(const allocate_context *a, const tandem_memory
         const tandem_memory_deficit *s = &deficit[k];
         const uint64_t missing_bytes = s->peak_bytes - s->limit_bytes;
         fprintf(stderr,
-                "%s: out of memory by %s (%llu B) per rank: the smallest plan at batch %lld takes "
-                "%s; ",
+                "%s: out of memory by %s (%llu B) per rank: the smallest plan at batch %lld takes %s; ",
                 a->workload.cluster.classes[s->c].device.name,
                 tandem_quantity_print_bytes(missing, sizeof missing, missing_bytes),
                 (unsigned long long)missing_bytes, (long long)a->workload.cluster.classes[s->c].batch,

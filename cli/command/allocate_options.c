@@ -16,11 +16,9 @@ static tandem_status check_option_conflicts(const cli_options *o, tandem_error *
     } conflicts[] = {
         {target, slowdown, "--max-step and --slowdown contradict each other", "both limit the step time"},
         {budget && !o->minimize_memory, target, "--max-sensitivity and --max-step contradict each other",
-         "one minimizes the step, the other the sensitivity. With --minimize memory, both are "
-         "limits"},
+         "one minimizes the step, the other the sensitivity. With --minimize memory, both are limits"},
         {budget && !o->minimize_memory, slowdown, "--max-sensitivity and --slowdown contradict each other",
-         "one minimizes the step, the other the sensitivity. With --minimize memory, both are "
-         "limits"},
+         "one minimizes the step, the other the sensitivity. With --minimize memory, both are limits"},
         {o->batch_auto, budget, "--batch auto and --max-sensitivity contradict each other",
          "batches are chosen for the step time"},
         {o->batch_auto, o->minimize_memory, "--batch auto and --minimize memory contradict each other",

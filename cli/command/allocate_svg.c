@@ -130,8 +130,7 @@ static void write_svg_axes(const svg_drawing *d, const allocate_context *a)
     if (d->floor <= 0) fputs("set yrange [-1:1]\n", d->script);
     if (d->floor > 0)
         fprintf(d->script,
-                "set logscale y\nset format y '%%.0e'\nset yrange [%.9g:*]\nset ytics add ('0' "
-                "%.9g)\n",
+                "set logscale y\nset format y '%%.0e'\nset yrange [%.9g:*]\nset ytics add ('0' %.9g)\n",
                 d->floor / 2, d->floor);
 }
 

@@ -149,8 +149,7 @@ static void print_allocation_bound(const allocate_context *a)
                allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->proof);
         return;
     }
-    printf("no plan within that step%s has a sensitivity below %.4g: the gap is at most %s "
-           "(proof: %s)\n",
+    printf("no plan within that step%s has a sensitivity below %.4g: the gap is at most %s (proof: %s)\n",
            allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->lower_bound,
            tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap), certificate->proof);
 }
@@ -161,8 +160,7 @@ static void print_smaller_cluster(const allocate_context *a)
     const int digits = cli_cost_sources_digits(&a->smaller_cluster.sources);
     char smaller[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT];
     printf("\nfewer devices are %sfaster: %s alone makes %s samples/s, sensitivity %.3g; this "
-           "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish "
-           "together\n",
+           "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
            cli_cost_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
            a->smaller_cluster.name,
            tandem_quantity_print_plain(smaller, sizeof smaller, a->smaller_cluster.samples_per_s, digits),

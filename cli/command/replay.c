@@ -384,8 +384,7 @@ static int check_memory_limits(const replay_context *r)
         if (is_class_over_limit(r, c))
             return cli_fail_with(
                 TANDEM_INFEASIBLE,
-                "the plan takes %s on %s, but the limit is %s. `tandem allocate` searches one that "
-                "fits",
+                "the plan takes %s on %s, but the limit is %s. `tandem allocate` searches one that fits",
                 tandem_quantity_print_bytes(need, sizeof need, r->result.classes[c].peak_bytes),
                 workload_class(r, c)->device.name,
                 tandem_quantity_print_bytes(limit, sizeof limit,

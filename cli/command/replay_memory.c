@@ -101,8 +101,7 @@ int replay_timeline_print(const replay_timeline *timeline, const char *device)
     cli_table_row(&table, "%s\t", line);
     for (int t = 0; t < timeline->step->n_task; t++)
         if (timeline->step->task[t].active) add_timeline_row(&table, timeline, t, used);
-    printf("\nmemory of a rank on %s at each task, besides weights, gradients and optimizer "
-           "state:\n",
+    printf("\nmemory of a rank on %s at each task, besides weights, gradients and optimizer state:\n",
            device);
     return cli_table_finish(&table);
 }

@@ -429,9 +429,7 @@ static tandem_status write_train_tracks(const train_context *t, const int64_t *a
     tandem_trace_track track[TANDEM_MAX_CLASS] = {0};
     training_rank other[TANDEM_MAX_CLASS] = {0};
     tandem_trace_event *event = calloc(n_time * (size_t)t->workload->cluster.n_class, sizeof *event);
-    tandem_status status = event ? TANDEM_OK
-                                 : tandem_no_memory(error, "for the "
-                                                           "trace");
+    tandem_status status = event ? TANDEM_OK : tandem_no_memory(error, "for the trace");
     int rank = 0;
     for (int c = 0; c < t->workload->cluster.n_class && status == TANDEM_OK; c++) {
         const tandem_cluster_class *class = &t->workload->cluster.classes[c];

@@ -149,8 +149,7 @@ int tandem_build_matmul(tandem_builder *b, const char *name, int a, int x, int t
         char l[SHAPE_TEXT], r[SHAPE_TEXT];
         fail_build(b, op,
                    "%s by %s%s; allowed are equal leading dimensions, and columns of the first equal to %s "
-                   "of "
-                   "the second",
+                   "of the second",
                    shape_as_text(l, left), shape_as_text(r, right), transpose_b ? " transposed" : "",
                    transpose_b ? "columns" : "rows");
         return -1;

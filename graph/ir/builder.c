@@ -148,8 +148,7 @@ static bool check_input(tandem_builder *b, const tandem_op *op, int slot)
         return fail_build(
             b, op,
             "input %d is '%s' (%s); labels are read by the loss and by gather_labelled, as their second "
-            "input, and by "
-            "nothing else",
+            "input, and by nothing else",
             slot, in->name, tandem_op_row_get(in->kind)->name);
     const bool any_type = op->kind == TANDEM_OP_RESHAPE;
     const tandem_dtype wanted = reads_classes || op->kind == TANDEM_OP_EMBEDDING ? TANDEM_S32 : TANDEM_F32;
@@ -257,8 +256,7 @@ static tandem_status check_model(const char *model, const tandem_optimizer_optio
 {
     if (!model || !*model || strlen(model) >= TANDEM_MODEL_NAME)
         return tandem_error_set(error, TANDEM_WRONG_GRAPH,
-                                "the model's name has %zu characters; allowed 1 … "
-                                "%d",
+                                "the model's name has %zu characters; allowed 1 … %d",
                                 model ? strlen(model) : 0, TANDEM_MODEL_NAME - 1);
     const float options[] = {o->rate, o->momentum, o->beta1, o->beta2, o->epsilon, o->decay};
     bool fine = o->kind == TANDEM_SGD || o->kind == TANDEM_ADAMW;

@@ -119,9 +119,8 @@ tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *
     if (candidates) /* without memory there is no suggestion */
         hint = tandem_nearest_hint(name, candidates, (size_t)graph->n_op);
     tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                     "model %s has no operator '%.60s'.%s `tandem graph show` "
-                     "lists them.",
-                     graph->model, name, hint.text);
+                     "model %s has no operator '%.60s'.%s `tandem graph show` lists them.", graph->model,
+                     name, hint.text);
     free(candidates);
     return TANDEM_UNKNOWN_NAME;
 }

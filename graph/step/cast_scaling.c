@@ -64,8 +64,7 @@ tandem_status tandem_cast_scaling_parse(tandem_cast_scaling *out, const char *te
     if (!rest || text[n ? n - 1 : 0] == ',')
         return tandem_error_set(error, TANDEM_USAGE,
                                 "scaling is current, or delayed:window=%d,margin=0 with a window of 1 to %d "
-                                "and a margin of "
-                                "%d to %d, got '%s'",
+                                "and a margin of %d to %d, got '%s'",
                                 DEFAULT_WINDOW, TANDEM_AMAX_WINDOW, -TANDEM_AMAX_MARGIN, TANDEM_AMAX_MARGIN,
                                 text);
     *out = scaling;

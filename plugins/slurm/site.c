@@ -34,8 +34,7 @@ static tandem_status read_device_row(tandem_site_row *row, int *n, conf_line *l)
     if (!name || !device)
         return refuse_conf_line(l, "gres and feature take a name of Slurm's and a device: gres gpu:t4 t4");
     if (*n == TANDEM_SITE_MAX_ROW)
-        return refuse_conf_line(l, "there are too many lines of this kind; 256 "
-                                   "are allowed");
+        return refuse_conf_line(l, "there are too many lines of this kind; 256 are allowed");
     if (strlen(name) >= TANDEM_SITE_NAME) return refuse_conf_line(l, "a name has 63 characters at most");
     if (tandem_device_find(&row[*n].device, device, &inner) != TANDEM_OK)
         return refuse_conf_line(l, inner.text);
@@ -218,8 +217,7 @@ int tandem_site_gres(tandem_device *device, const tandem_site *site, const tande
     if (tandem_device_find(device, gres->type, NULL) == TANDEM_OK) return 1;
     (void)tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                            "no device is known for the resource %s.%s A line `gres %s DEVICE` in tandem.conf "
-                           "maps it "
-                           "(`tandem list devices`).",
+                           "maps it (`tandem list devices`).",
                            name, nearest_gres(site, name).text, name);
     return -1;
 }

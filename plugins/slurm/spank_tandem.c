@@ -86,12 +86,10 @@ static struct spank_option options[] = {
     OPTION(BATCH, "tandem-batch", "N", "samples a step on each rank [16]"),
     OPTION(DB, "tandem-db", "FILE", "profile store [$TANDEM_DB, or the site's, or tandem.db]"),
     OPTION(MEMORY, "tandem-memory", "SIZE,...",
-           "memory limit of a rank, for all devices or one for each, "
-           "e.g. 12GiB"),
+           "memory limit of a rank, for all devices or one for each, e.g. 12GiB"),
     OPTION(SLOWDOWN, "tandem-slowdown", "P%", "how much longer than the fastest step the plan's may be [0%]"),
     OPTION(BASE, "tandem-base-precision", "PRECISION",
-           "what devices keep that would only wait: what you train in "
-           "today [fp32]"),
+           "what devices keep that would only wait: what you train in today [fp32]"),
     OPTION(POLICY, "tandem-policy", "POLICY", "how precisions are chosen (tandem list policies)"),
     OPTION(PLAN, "tandem-plan", "FILE", "use this plan instead of making one"),
 };
@@ -311,8 +309,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
         _exit((int)strtol(code, NULL, 10));
     char *ranks = malloc(MAX_TEXT);
     const tandem_status status = ranks ? set_task_environment(spank, ranks, step, local, &error)
-                                       : tandem_no_memory(&error, "for a task's "
-                                                                  "rank");
+                                       : tandem_no_memory(&error, "for a task's rank");
     if (status != TANDEM_OK) {
         if (!local) slurm_error("tandem: %s", error.text); /* the first task of a node reports it */
         _exit(tandem_status_exit_code(status));

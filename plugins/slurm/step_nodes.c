@@ -136,8 +136,7 @@ static tandem_status set_device_by_gres(node_query *g, tandem_node *node, const 
         if (found == 0 && strcmp(gres.name, "gpu") == 0)
             return tandem_error_set(g->error, TANDEM_UNKNOWN_NAME,
                                     "the job has a gpu without a type on node %s: give it one in gres.conf "
-                                    "(Type=t4), or "
-                                    "tandem.conf a line `gres gpu DEVICE`",
+                                    "(Type=t4), or tandem.conf a line `gres gpu DEVICE`",
                                     node->name);
         if (found == 0) continue;
         if (count && strcmp(device.name, node->device.name) != 0)
@@ -178,8 +177,7 @@ static tandem_status match_features(node_query *g, tandem_node **order)
         if (!has_device(&nodes->node[i])) unknown = &nodes->node[i];
     if (!unknown) return TANDEM_OK;
     if (slurm_load_node(0, &all, SHOW_ALL) != SLURM_SUCCESS)
-        return refuse_slurmctld(g, "the features of the "
-                                   "nodes");
+        return refuse_slurmctld(g, "the features of the nodes");
     for (uint32_t k = 0; k < all->record_count; k++) {
         const node_info_t *record = &all->node_array[k];
         tandem_node *node = record->name ? find_step_node(order, nodes->n_node, record->name) : NULL;

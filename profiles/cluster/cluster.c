@@ -94,8 +94,7 @@ static tandem_status read_class_device(cluster_parser *p, tandem_cluster_class *
     if (at) {
         class->per_node = (int)parse_positive(at + 1, strlen(at + 1), TANDEM_CLUSTER_MAX_RANK);
         if (class->per_node == 0)
-            return refuse_class(p, "RANKS_PER_NODE must be a whole number from 1 to "
-                                   "1000000");
+            return refuse_class(p, "RANKS_PER_NODE must be a whole number from 1 to 1000000");
     }
     char device[WORD];
     (void)snprintf(device, sizeof device, "%.*s", at ? (int)(at - name) : (int)strlen(name), name);
@@ -248,8 +247,7 @@ static tandem_status add_straggler(cluster_parser *p, const tandem_cluster *whol
         return tandem_error_set(
             p->error, TANDEM_USAGE,
             "slow=…@rank%d: a straggler needs a class beside the cluster's %d, of at most %d; give "
-            "stragglers of one class the same factor, or write "
-            "fewer classes",
+            "stragglers of one class the same factor, or write fewer classes",
             s->rank, made->n_class, TANDEM_MAX_CLASS);
     made->classes[made->n_class] = whole->classes[from];
     made->classes[made->n_class].n_rank = 1;
@@ -267,8 +265,7 @@ static tandem_status split_stragglers(cluster_parser *p, const tandem_cluster *w
     if (n_left > 0 && p->cluster.n_class == TANDEM_MAX_CLASS)
         return tandem_error_set(p->error, TANDEM_USAGE,
                                 "with its stragglers the cluster has more than %d classes; give stragglers "
-                                "of one class the same "
-                                "factor, or write fewer classes",
+                                "of one class the same factor, or write fewer classes",
                                 TANDEM_MAX_CLASS);
     if (n_left > 0) {
         p->cluster.classes[p->cluster.n_class] = whole->classes[from];

@@ -17,9 +17,8 @@ tandem_status tandem_link_parse(tandem_link *link, const char *name, const char 
     const char *const comma = strchr(text, ',');
     if (!comma || comma - text >= (int)sizeof rate)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "%s is a rate and a latency, as in %s=100Gbit/s,5us; "
-                                "got '%.40s'",
-                                name, name, text);
+                                "%s is a rate and a latency, as in %s=100Gbit/s,5us; got '%.40s'", name, name,
+                                text);
     (void)snprintf(rate, sizeof rate, "%.*s", (int)(comma - text), text);
     tandem_status status = tandem_quantity_parse_bps(&made.bytes_per_s, rate, error);
     if (status == TANDEM_OK) status = tandem_quantity_parse_ns(&made.latency_ns, comma + 1, error);

@@ -134,9 +134,8 @@ static tandem_status check_trace_events(const tandem_trace_track *track, int n_t
         for (int e = 0; e < track[i].n_event; e++)
             if (track[i].event[e].task < -1 || track[i].event[e].task >= track[i].step->n_task)
                 return tandem_error_set(error, TANDEM_USAGE,
-                                        "event %d of rank %d belongs to task %d; the "
-                                        "step has %d",
-                                        e, track[i].rank, track[i].event[e].task, track[i].step->n_task);
+                                        "event %d of rank %d belongs to task %d; the step has %d", e,
+                                        track[i].rank, track[i].event[e].task, track[i].step->n_task);
     return TANDEM_OK;
 }
 

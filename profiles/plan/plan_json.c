@@ -443,8 +443,7 @@ static tandem_status read_precisions(tandem_plan *plan, int c, tandem_json_locat
     for (int op = 0; op < graph->n_op && status == TANDEM_OK; op++)
         if (is_adjustable_op(graph, op) && !seen[op])
             status = tandem_json_refuse(location, graph->op[op].name,
-                                        "is missing: every operator that carries a "
-                                        "precision needs one");
+                                        "is missing: every operator that carries a precision needs one");
     free(seen);
     return status;
 }

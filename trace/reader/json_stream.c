@@ -64,9 +64,7 @@ tandem_status tandem_json_stream_expected(tandem_json_stream *r, const char *wha
     const int c = next_json_byte(r);
     if (c >= 0) (void)snprintf(got, sizeof got, c >= 0x20 && c < 0x7f ? "'%c'" : "byte 0x%02x", (unsigned)c);
     (void)snprintf(why, sizeof why, "expected %s, got %s", what,
-                   c >= 0 ? got
-                          : "the end of the text: it was "
-                            "cut off");
+                   c >= 0 ? got : "the end of the text: it was cut off");
     return refuse_json_at(r, r->input->at, why);
 }
 
@@ -236,8 +234,7 @@ static tandem_status scan_value(tandem_json_stream *r, int keep, size_t *past)
     if (!whole) {
         char why[120];
         (void)snprintf(why, sizeof why,
-                       "the text ends within the value that begins at byte %llu: it was cut "
-                       "off",
+                       "the text ends within the value that begins at byte %llu: it was cut off",
                        (unsigned long long)begin);
         return refuse_json_at(r, r->input->end, why);
     }

@@ -73,8 +73,7 @@ static tandem_status refuse_missing_column(const csv_reader *r, int column, cons
     const char *const near = tandem_nearest(column_name[column], names, (size_t)n);
     return tandem_error_set(r->error, TANDEM_MALFORMED,
                             "'%.200s', line 1: no column %s%s%s%s. A trace names its columns dp_rank, stage, "
-                            "step, optype, "
-                            "seq_id, start_us, dur_us; model_chunk and tp_rank are optional",
+                            "step, optype, seq_id, start_us, dur_us; model_chunk and tp_rank are optional",
                             r->input->source, column_name[column], near ? " (is it '" : "", near ? near : "",
                             near ? "'?)" : "");
 }
@@ -90,9 +89,8 @@ static tandem_status read_csv_heading(csv_reader *r)
     r->n_cell = line ? split_csv_cells(cells, line, n) : 0;
     if (r->n_cell > MAX_CELLS)
         return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                "'%.200s', line 1: %d columns; expected at most "
-                                "%d",
-                                r->input->source, r->n_cell, MAX_CELLS);
+                                "'%.200s', line 1: %d columns; expected at most %d", r->input->source,
+                                r->n_cell, MAX_CELLS);
     for (int column = 0; column < N_COLUMN; column++) {
         const size_t length = strlen(column_name[column]);
         r->cell_of[column] = -1;
@@ -171,9 +169,8 @@ static tandem_status read_csv_row(csv_reader *r, const char *line, size_t n)
     const int count = split_csv_cells(cells, line, n);
     if (count != r->n_cell)
         return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                "'%.200s', line %lld: %d cells; expected %d, as "
-                                "in line 1",
-                                r->input->source, (long long)r->line, count, r->n_cell);
+                                "'%.200s', line %lld: %d cells; expected %d, as in line 1", r->input->source,
+                                (long long)r->line, count, r->n_cell);
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < N_COLUMN && status == TANDEM_OK; k++)
         if (max_of[k] && r->cell_of[k] >= 0)

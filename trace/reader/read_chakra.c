@@ -133,9 +133,7 @@ static tandem_status read_message_length(const chakra_trace *r, tandem_input *in
         if (input->at + k == input->end) {
             *is_there = 0;
             return k == 0 ? TANDEM_OK
-                          : refuse_chakra_bytes(r, input,
-                                                "the file ends within the length of a "
-                                                "message");
+                          : refuse_chakra_bytes(r, input, "the file ends within the length of a message");
         }
         const unsigned char byte = input->bytes[input->at + k];
         value |= (uint64_t)(byte & 0x7f) << (7 * k);
@@ -261,8 +259,7 @@ static tandem_status read_node_partners(const chakra_trace *r, const Chakra__Nod
     const int64_t other = is_send ? w->comm_dst : w->comm_src;
     if (other < 0 || other > INT32_MAX)
         return refuse_chakra_node(r, from,
-                                  "expected comm_dst of a send and comm_src of a receive to be a "
-                                  "rank");
+                                  "expected comm_dst of a send and comm_src of a receive to be a rank");
     to->partner = (int32_t)other;
     to->group = hash_integer(
         hash_integer(hash_integer(TANDEM_HASH_START, is_send ? number : other), is_send ? other : number),
@@ -333,10 +330,9 @@ static tandem_status read_chakra_nodes(chakra_trace *r, tandem_input *input)
         if (message)
             status = add_chakra_node(r, message);
         else
-            status = r->is_out_of_memory ? chakra_no_memory(r)
-                                         : refuse_chakra_bytes(r, input,
-                                                               "expected a node; the message is "
-                                                               "damaged");
+            status = r->is_out_of_memory
+                         ? chakra_no_memory(r)
+                         : refuse_chakra_bytes(r, input, "expected a node; the message is damaged");
         chakra__node__free_unpacked(message, &allocator);
         input->at += n;
     }

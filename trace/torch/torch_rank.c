@@ -400,8 +400,7 @@ static tandem_status add_step_window(torch_reader *r, int64_t number, int64_t en
     torch_rank *const rank = r->rank;
     if (rank->n_window == MAX_STEPS)
         return tandem_events_refuse(&r->events, &r->event,
-                                    "expected at most 65536 steps (ProfilerStep#…) in "
-                                    "a file");
+                                    "expected at most 65536 steps (ProfilerStep#…) in a file");
     torch_step_window *const more =
         tandem_grow(rank->window, &rank->window_capacity, rank->n_window, sizeof *more, MAX_STEPS);
     if (!more) return torch_rank_no_memory(r);
@@ -549,8 +548,7 @@ static tandem_status read_torch_rank(torch_reader *r)
     if (rank->first_ns > rank->last_ns && rank->n_window == 0)
         return tandem_error_set(r->error, TANDEM_MALFORMED,
                                 "'%.200s': %lld events, none of which is an operator, a kernel or a step; "
-                                "expected a trace "
-                                "of the PyTorch profiler or of tandem train --trace",
+                                "expected a trace of the PyTorch profiler or of tandem train --trace",
                                 r->events.input->source, (long long)rank->n_event);
     return TANDEM_OK;
 }

@@ -57,8 +57,7 @@ static tandem_status refuse_partner(const chakra_trace *r, const chakra_part *on
 {
     return tandem_error_set(r->error, TANDEM_MALFORMED,
                             "'%.200s', node %llu (%.80s): number %d of its kind (%s) has %d part%s in these "
-                            "files; expected "
-                            "%s",
+                            "files; expected %s",
                             r->rank[one->rank].path, (unsigned long long)chakra_node_at(r, one->node)->id,
                             chakra_node_name(r, one->node), one->number + 1,
                             r->kind[chakra_node_at(r, one->node)->kind].text, n, n == 1 ? "" : "s", missing);

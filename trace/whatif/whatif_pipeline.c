@@ -126,8 +126,7 @@ static tandem_status find_step_workers(pipeline_dag *l)
         if (at == l->n || worker_index(pipeline, &l->op[at]) != w)
             return tandem_error_set(l->error, TANDEM_MALFORMED,
                                     "step %lld: %s has no operators; every worker of the %d x %d x %d "
-                                    "(data-parallel, stages, "
-                                    "tensor-parallel) must occur in every step",
+                                    "(data-parallel, stages, tensor-parallel) must occur in every step",
                                     (long long)pipeline->step[l->op->step], worker_name(pipeline, w).text,
                                     pipeline->n_dp, pipeline->n_stage, pipeline->n_tp);
         if (l->worker_first) l->worker_first[w] = at;

@@ -151,9 +151,8 @@ static tandem_status number_buckets(step_trace_reader *r)
         rank_track *const l = &r->track[t->rank];
         if (i > 0 && t[-1].rank == t->rank && t[-1].id == t->id)
             return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                    "'%.200s': %s runs task %d twice; expected "
-                                    "one step",
-                                    r->input->source, l->name, t->id);
+                                    "'%.200s': %s runs task %d twice; expected one step", r->input->source,
+                                    l->name, t->id);
         if (i == 0 || t[-1].rank != t->rank) l->first = i;
         if (t->role == REDUCE) t->bucket = l->n_bucket++;
         if (t->role == UPDATE) t->bucket = l->n_update++;
