@@ -135,4 +135,4 @@ static tandem_status cpu_cast_prepare(tandem_kernel *kernel, tandem_error *error
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_cast = {cpu_cast_prepare};
+const cpu_operator cpu_cast = {.prepare = cpu_cast_prepare};

@@ -29,7 +29,7 @@ static const struct {
 enum { N_DEVICE = sizeof onednn_isas / sizeof onednn_isas[0] };
 
 /* A reshape is a view: it has no kernel and no task. */
-const cpu_operator cpu_reshape = {NULL};
+const cpu_operator cpu_reshape = {.prepare = NULL};
 
 #define KERNELS_OF_SOURCE(name) NULL
 #define KERNELS_OF_ADJUSTABLE(name) &cpu_##name
@@ -134,13 +134,15 @@ static tandem_status cpu_prepare_kernel(void *device, const tandem_step *step, i
     const tandem_task *task_spec = &step->task[task];
     const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
     const cpu_operator *found = cpu_operator_rows[kernel_row_of(task_spec, op)];
-    if (!found || !found->prepare) return kernel_missing(task, task_spec, op, error);
+    if (!found || (!found->prepare && !found->forward)) return kernel_missing(task, task_spec, op, error);
     tandem_kernel *prepared = cpu_new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(task_spec, op, error);
     prepared->is_emulated = step->options.emulated;
     const int is_wrapped = prepared->is_emulated && found != &cpu_cast;
     if (is_wrapped) prepared->task = cpu_emulated_task(task_spec);
-    tandem_status status = found->prepare(prepared, error);
+    cpu_kernel_run *const run = task_spec->kind == TANDEM_TASK_FORWARD ? found->forward : found->dgrad;
+    tandem_status status =
+        found->prepare ? found->prepare(prepared, error) : cpu_kernel_of_float(prepared, run, error);
     if (status != TANDEM_OK) {
         free(prepared);
         return status;

@@ -123,9 +123,17 @@ static void destroy_primitive_state(void *state)
     free(state);
 }
 
-tandem_status cpu_primitive_keep(tandem_kernel *kernel, cpu_primitive *primitive,
-                                 tandem_status (*run)(const tandem_kernel *, const tandem_kernel_call *,
-                                                      tandem_error *),
+static tandem_status run_kept_primitive(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                        tandem_error *error)
+{
+    const cpu_primitive *primitive = kernel->state;
+    const void *data[CPU_PRIMITIVE_ARGUMENTS];
+    for (int i = 0; i < primitive->n; i++)
+        data[i] = i < primitive->n_in ? call->in[i] : call->out[i - primitive->n_in];
+    return cpu_primitive_run(primitive, kernel, data, call->workspace, error);
+}
+
+tandem_status cpu_primitive_keep(tandem_kernel *kernel, cpu_primitive *primitive, int n_in,
                                  tandem_error *error)
 {
     cpu_primitive *state = malloc(sizeof *state);
@@ -134,11 +142,12 @@ tandem_status cpu_primitive_keep(tandem_kernel *kernel, cpu_primitive *primitive
         return cpu_kernel_no_memory(kernel, error);
     }
     *state = *primitive;
+    state->n_in = n_in;
     *primitive = (cpu_primitive){0};
     kernel->state = state;
     kernel->destroy = destroy_primitive_state;
     kernel->workspace_bytes = state->scratchpad_bytes;
-    kernel->run = run;
+    kernel->run = run_kept_primitive;
     return TANDEM_OK;
 }
 

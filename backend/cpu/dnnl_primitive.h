@@ -12,7 +12,8 @@ enum { CPU_PRIMITIVE_ARGUMENTS = 9 };
 /* All zero: no primitive; running or closing it does nothing. */
 typedef struct cpu_primitive {
     dnnl_primitive_t primitive;
-    int n; /* arguments, without the scratchpad, which comes after them */
+    int n;    /* arguments, without the scratchpad, which comes after them */
+    int n_in; /* of a kernel's only primitive: the first n_in are the call's inputs, the others its results */
     dnnl_exec_arg_t argument[CPU_PRIMITIVE_ARGUMENTS + 1];
     uint64_t scratchpad_bytes;
 } cpu_primitive;
@@ -43,10 +44,9 @@ tandem_status cpu_primitive_make(cpu_primitive *primitive, const tandem_kernel *
                                  const int *argument, tandem_error *error);
 
 /* cpu_primitive_keep: makes `kernel` run this one primitive: sets state (a cpu_primitive), destroy, workspace
- * and `run`. Takes the primitive over, also on error. TANDEM_NO_MEMORY. */
-tandem_status cpu_primitive_keep(tandem_kernel *kernel, cpu_primitive *primitive,
-                                 tandem_status (*run)(const tandem_kernel *, const tandem_kernel_call *,
-                                                      tandem_error *),
+ * and `run`. The primitive's first n_in arguments are the inputs of a call, in their order; its results
+ * follow. Takes the primitive over, also on error. TANDEM_NO_MEMORY. */
+tandem_status cpu_primitive_keep(tandem_kernel *kernel, cpu_primitive *primitive, int n_in,
                                  tandem_error *error);
 
 /* cpu_primitive_copy: copies from one layout to another, also between equal ones. Arguments: source,

@@ -4,21 +4,6 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status cpu_eltwise_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                         tandem_error *error)
-{
-    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]},
-                             call->workspace, error);
-}
-
-static tandem_status cpu_eltwise_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                       tandem_error *error)
-{
-    return cpu_primitive_run(kernel->state, kernel,
-                             (const void *const[]){call->in[0], call->in[1], call->out[0]}, call->workspace,
-                             error);
-}
-
 tandem_status cpu_eltwise_prepare(tandem_kernel *kernel, dnnl_alg_kind_t function, int reads,
                                   tandem_error *error)
 {
@@ -35,8 +20,5 @@ tandem_status cpu_eltwise_prepare(tandem_kernel *kernel, dnnl_alg_kind_t functio
                                         (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error)
                    : cpu_primitive_make(&primitive, kernel, &backward, &forward, 3,
                                         (const int[]){DNNL_ARG_DIFF_DST, reads, DNNL_ARG_DIFF_SRC}, error);
-    return status == TANDEM_OK
-               ? cpu_primitive_keep(kernel, &primitive, is_forward ? cpu_eltwise_forward : cpu_eltwise_dgrad,
-                                    error)
-               : status;
+    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, is_forward ? 1 : 2, error) : status;
 }

@@ -18,8 +18,6 @@ static inline tandem_status cpu_kernel_no_memory(const tandem_kernel *kernel, ta
 
 static inline int cpu_is_float(tandem_dtype dtype) { return dtype == TANDEM_F32 || dtype == TANDEM_BF16; }
 
-typedef tandem_status cpu_kernel_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                     tandem_error *error);
 /* Sets `run`. TANDEM_NO_KERNEL unless the task reads and writes one float type, f32 or bf16. */
 tandem_status cpu_kernel_of_float(tandem_kernel *kernel, cpu_kernel_run *run, tandem_error *error);
 

@@ -69,14 +69,6 @@ static tandem_status make_library_product(cpu_primitive *primitive, const tandem
     return cpu_primitive_make(primitive, kernel, &operation, NULL, 3, argument, error);
 }
 
-static tandem_status cpu_library_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                     tandem_error *error)
-{
-    return cpu_primitive_run(kernel->state, kernel,
-                             (const void *const[]){call->in[0], call->in[1], call->out[0]}, call->workspace,
-                             error);
-}
-
 tandem_status cpu_library_prepare(tandem_kernel *kernel, uint64_t bytes[3], tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
@@ -94,5 +86,5 @@ tandem_status cpu_library_prepare(tandem_kernel *kernel, uint64_t bytes[3], tand
         dnnl_memory_get_memory_desc(primitive.argument[k].memory, &layout);
         bytes[k] = layout ? dnnl_memory_desc_get_size(layout) : 0;
     }
-    return cpu_primitive_keep(kernel, &primitive, cpu_library_run, error);
+    return cpu_primitive_keep(kernel, &primitive, 2, error);
 }

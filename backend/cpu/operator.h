@@ -19,6 +19,9 @@ typedef struct cpu_device {
     dnnl_stream_t stream;
 } cpu_device;
 
+typedef tandem_status cpu_kernel_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error);
+
 struct tandem_kernel {
     const cpu_device *device;
     const tandem_graph *graph;
@@ -28,13 +31,15 @@ struct tandem_kernel {
     uint64_t workspace_bytes;
     void *state; /* of the operator; `destroy` frees it */
     void (*destroy)(void *state);
-    tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
+    cpu_kernel_run *run;
 };
 
 typedef struct cpu_operator {
     /* Fills workspace_bytes, state, destroy and run of a kernel whose other fields are set. An error leaves
      * nothing behind. */
     tandem_status (*prepare)(tandem_kernel *kernel, tandem_error *error);
+    /* Without `prepare`: what runs. The tasks read and write one float type, f32 or bf16. */
+    cpu_kernel_run *forward, *dgrad;
 } cpu_operator;
 
 /* One row per operator of op.def that runs a kernel (sources and reshape run none). */

@@ -89,4 +89,4 @@ static tandem_status cuda_cast_prepare(tandem_kernel *kernel, tandem_error *erro
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_cast = {cuda_cast_prepare};
+const cuda_operator cuda_cast = {.prepare = cuda_cast_prepare};

@@ -18,7 +18,7 @@ enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 #define KERNELS_OF_ADJUSTABLE(name) &cuda_##name
 #define KERNELS_OF_DEPENDENT(name) &cuda_##name
 #define KERNELS_OF_FIXED(name) &cuda_##name
-const cuda_operator cuda_reshape = {NULL};
+const cuda_operator cuda_reshape = {.prepare = NULL};
 static const cuda_operator *const cuda_operator_rows[N_KERNEL_ROW] = {
 #define ROW(NAME, name, class, ...) [TANDEM_OP_##NAME] = KERNELS_OF_##class(name),
 #include "tandem/op.def"
@@ -160,7 +160,7 @@ static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, 
     const tandem_task *task_spec = &step->task[task];
     const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
     const cuda_operator *found = cuda_operator_rows[kernel_row_of(task_spec, op)];
-    if (!found || !found->prepare) return kernel_missing(task, task_spec, op, error);
+    if (!found || (!found->prepare && !found->forward)) return kernel_missing(task, task_spec, op, error);
     tandem_kernel *prepared = calloc(1, sizeof *prepared);
     if (!prepared) return kernel_no_memory(task_spec, op, error);
     prepared->device = device;
@@ -173,7 +173,9 @@ static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, 
             tandem_value_untransposed(step, task_spec->read[k]) != task_spec->read[k];
     if (kernel_row_of(task_spec, op) == KERNEL_ROW_CAST && task_spec->n_write > 1)
         prepared->matrices = tandem_step_matrices(step, task);
-    const tandem_status status = found->prepare(prepared, error);
+    cuda_kernel_run *const run = task_spec->kind == TANDEM_TASK_FORWARD ? found->forward : found->dgrad;
+    const tandem_status status =
+        found->prepare ? found->prepare(prepared, error) : cuda_kernel_of_float(prepared, run, error);
     if (status != TANDEM_OK) {
         free(prepared);
         return status;

@@ -14,6 +14,14 @@ const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot)
     return &kernel->graph->op[kernel->op->input[slot]].shape;
 }
 
+tandem_cuda_pool cuda_window_of(const tandem_kernel *kernel)
+{
+    const tandem_op *op = kernel->op;
+    const int64_t *in = cuda_input_shape(kernel, 0)->dim, *out = op->shape.dim;
+    return (tandem_cuda_pool){(int)in[0],  (int)in[1],   (int)in[2],   (int)in[3], (int)out[1],
+                              (int)out[2], op->kernel_h, op->kernel_w, op->stride, op->pad};
+}
+
 tandem_status cuda_kernel_of_float(tandem_kernel *kernel, cuda_kernel_run *run, tandem_error *error)
 {
     kernel->run = run;

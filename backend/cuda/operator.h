@@ -34,6 +34,9 @@ typedef struct cuda_device {
     uint32_t *amax_bits; /* [2], of the current cast: the range, and with a history the amax that it finds */
 } cuda_device;
 
+typedef tandem_status cuda_kernel_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                      tandem_error *error);
+
 struct tandem_kernel {
     const cuda_device *device;
     const tandem_graph *graph;
@@ -44,11 +47,13 @@ struct tandem_kernel {
     uint64_t workspace_bytes;
     void *state; /* of the operator; freed by `destroy` */
     void (*destroy)(void *state, const cuda_device *device);
-    tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
+    cuda_kernel_run *run;
 };
 
 typedef struct cuda_operator {
     tandem_status (*prepare)(tandem_kernel *kernel, tandem_error *error);
+    /* Without `prepare`: what runs. The tasks read and write one float type. */
+    cuda_kernel_run *forward, *dgrad;
 } cuda_operator;
 
 #define ROW(NAME, name, ...) extern const cuda_operator cuda_##name;
@@ -77,6 +82,8 @@ static inline tandem_status cuda_kernel_no_memory(const tandem_kernel *kernel, t
  * failed. */
 tandem_status cuda_kernel_result(const tandem_kernel *kernel, int failed, tandem_error *error);
 const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot);
+/* The window of a pool or a convolution, and the images that it moves over. */
+tandem_cuda_pool cuda_window_of(const tandem_kernel *kernel);
 static inline size_t cuda_elements(const tandem_kernel *kernel)
 {
     return (size_t)tandem_shape_elements(&kernel->op->shape);
@@ -99,8 +106,6 @@ static inline tandem_cuda_code cuda_code_of(tandem_dtype dtype)
     return dtype == TANDEM_E4M3 ? TANDEM_CUDA_E4M3 : dtype == TANDEM_E5M2 ? TANDEM_CUDA_E5M2 : TANDEM_CUDA_S8;
 }
 /* Sets `run`. TANDEM_NO_KERNEL unless the task reads and writes one float type. */
-typedef tandem_status cuda_kernel_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                      tandem_error *error);
 tandem_status cuda_kernel_of_float(tandem_kernel *kernel, cuda_kernel_run *run, tandem_error *error);
 /* The libraries' name of a type. */
 cuda_type cuda_type_of(tandem_dtype dtype);

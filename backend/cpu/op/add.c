@@ -28,4 +28,4 @@ static tandem_status cpu_add_prepare(tandem_kernel *kernel, tandem_error *error)
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_add = {cpu_add_prepare}, cpu_accumulate = {cpu_add_prepare};
+const cpu_operator cpu_add = {.prepare = cpu_add_prepare}, cpu_accumulate = {.prepare = cpu_add_prepare};

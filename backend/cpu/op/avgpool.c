@@ -2,13 +2,6 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status cpu_avgpool_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                     tandem_error *error)
-{
-    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]},
-                             call->workspace, error);
-}
-
 static tandem_status cpu_avgpool_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_op *op = kernel->op;
@@ -31,7 +24,7 @@ static tandem_status cpu_avgpool_prepare(tandem_kernel *kernel, tandem_error *er
                                  (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error)
             : cpu_primitive_make(&primitive, kernel, &backward, &forward, 2,
                                  (const int[]){DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC}, error);
-    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, cpu_avgpool_run, error) : status;
+    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, 1, error) : status;
 }
 
-const cpu_operator cpu_avgpool = {cpu_avgpool_prepare};
+const cpu_operator cpu_avgpool = {.prepare = cpu_avgpool_prepare};

@@ -138,5 +138,6 @@ static tandem_status cpu_batchnorm_add_prepare(tandem_kernel *kernel, tandem_err
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_batchnorm = {cpu_batchnorm_prepare}, cpu_batchnorm_relu = {cpu_batchnorm_prepare},
-                   cpu_batchnorm_add_relu = {cpu_batchnorm_add_prepare};
+const cpu_operator cpu_batchnorm = {.prepare = cpu_batchnorm_prepare},
+                   cpu_batchnorm_relu = {.prepare = cpu_batchnorm_prepare},
+                   cpu_batchnorm_add_relu = {.prepare = cpu_batchnorm_add_prepare};

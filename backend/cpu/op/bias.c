@@ -48,4 +48,4 @@ static tandem_status cpu_bias_prepare(tandem_kernel *kernel, tandem_error *error
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_bias = {cpu_bias_prepare};
+const cpu_operator cpu_bias = {.prepare = cpu_bias_prepare};

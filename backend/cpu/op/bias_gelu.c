@@ -32,11 +32,4 @@ static tandem_status cpu_bias_gelu_dgrad(const tandem_kernel *kernel, const tand
     return TANDEM_OK;
 }
 
-static tandem_status cpu_bias_gelu_prepare(tandem_kernel *kernel, tandem_error *error)
-{
-    return cpu_kernel_of_float(
-        kernel, kernel->task.kind == TANDEM_TASK_FORWARD ? cpu_bias_gelu_forward : cpu_bias_gelu_dgrad,
-        error);
-}
-
-const cpu_operator cpu_bias_gelu = {cpu_bias_gelu_prepare};
+const cpu_operator cpu_bias_gelu = {.forward = cpu_bias_gelu_forward, .dgrad = cpu_bias_gelu_dgrad};

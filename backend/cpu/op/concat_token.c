@@ -66,4 +66,4 @@ static tandem_status cpu_concat_token_prepare(tandem_kernel *kernel, tandem_erro
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_concat_token = {cpu_concat_token_prepare};
+const cpu_operator cpu_concat_token = {.prepare = cpu_concat_token_prepare};

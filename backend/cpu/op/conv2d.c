@@ -492,4 +492,4 @@ static tandem_status cpu_conv2d_prepare(tandem_kernel *kernel, tandem_error *err
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_conv2d = {cpu_conv2d_prepare};
+const cpu_operator cpu_conv2d = {.prepare = cpu_conv2d_prepare};

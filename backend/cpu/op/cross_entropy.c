@@ -92,4 +92,4 @@ static tandem_status cpu_cross_entropy_prepare(tandem_kernel *kernel, tandem_err
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_cross_entropy = {cpu_cross_entropy_prepare};
+const cpu_operator cpu_cross_entropy = {.prepare = cpu_cross_entropy_prepare};

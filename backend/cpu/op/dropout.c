@@ -34,9 +34,4 @@ static tandem_status cpu_dropout_run(const tandem_kernel *kernel, const tandem_k
     return TANDEM_OK;
 }
 
-static tandem_status cpu_dropout_prepare(tandem_kernel *kernel, tandem_error *error)
-{
-    return cpu_kernel_of_float(kernel, cpu_dropout_run, error);
-}
-
-const cpu_operator cpu_dropout = {cpu_dropout_prepare};
+const cpu_operator cpu_dropout = {.forward = cpu_dropout_run, .dgrad = cpu_dropout_run};

@@ -63,4 +63,4 @@ static tandem_status cpu_embedding_prepare(tandem_kernel *kernel, tandem_error *
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_embedding = {cpu_embedding_prepare};
+const cpu_operator cpu_embedding = {.prepare = cpu_embedding_prepare};

@@ -47,12 +47,5 @@ static tandem_status cpu_gather_labelled_dgrad(const tandem_kernel *kernel, cons
     return TANDEM_OK;
 }
 
-static tandem_status cpu_gather_labelled_prepare(tandem_kernel *kernel, tandem_error *error)
-{
-    return cpu_kernel_of_float(kernel,
-                               kernel->task.kind == TANDEM_TASK_FORWARD ? cpu_gather_labelled_forward
-                                                                        : cpu_gather_labelled_dgrad,
-                               error);
-}
-
-const cpu_operator cpu_gather_labelled = {cpu_gather_labelled_prepare};
+const cpu_operator cpu_gather_labelled = {.forward = cpu_gather_labelled_forward,
+                                          .dgrad = cpu_gather_labelled_dgrad};

@@ -20,4 +20,4 @@ static tandem_status cpu_gelu_prepare(tandem_kernel *kernel, tandem_error *error
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_gelu = {cpu_gelu_prepare};
+const cpu_operator cpu_gelu = {.prepare = cpu_gelu_prepare};

@@ -51,13 +51,12 @@ static tandem_status cpu_layernorm_prepare(tandem_kernel *kernel, tandem_error *
                           DNNL_ARG_VARIANCE, DNNL_ARG_SCALE,      DNNL_ARG_SHIFT,
                           DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
     cpu_primitive primitive = {0};
-    const tandem_status status =
+    tandem_status status =
         is_forward ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 6, reads, error)
                    : cpu_primitive_make(&primitive, kernel, &backward, &forward, 9, writes, error);
-    return status == TANDEM_OK
-               ? cpu_primitive_keep(kernel, &primitive,
-                                    is_forward ? cpu_layernorm_forward : cpu_layernorm_dgrad, error)
-               : status;
+    if (status == TANDEM_OK) status = cpu_primitive_keep(kernel, &primitive, 3, error);
+    kernel->run = is_forward ? cpu_layernorm_forward : cpu_layernorm_dgrad;
+    return status;
 }
 
-const cpu_operator cpu_layernorm = {cpu_layernorm_prepare};
+const cpu_operator cpu_layernorm = {.prepare = cpu_layernorm_prepare};

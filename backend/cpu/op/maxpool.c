@@ -5,22 +5,6 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status cpu_maxpool_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                         tandem_error *error)
-{
-    return cpu_primitive_run(kernel->state, kernel,
-                             (const void *const[]){call->in[0], call->out[0], call->out[1]}, call->workspace,
-                             error);
-}
-
-static tandem_status cpu_maxpool_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                       tandem_error *error)
-{
-    return cpu_primitive_run(kernel->state, kernel,
-                             (const void *const[]){call->in[0], call->in[1], call->out[0]}, call->workspace,
-                             error);
-}
-
 /* oneDNN selects the format of the positions; the step program reserves aux_bytes. */
 static tandem_status cpu_maxpool_check_aux(const tandem_kernel *kernel, const cpu_primitive *primitive,
                                            int slot, tandem_error *error)
@@ -66,8 +50,7 @@ static tandem_status cpu_maxpool_prepare(tandem_kernel *kernel, tandem_error *er
         cpu_primitive_close(&primitive);
         return status;
     }
-    return cpu_primitive_keep(kernel, &primitive, is_forward ? cpu_maxpool_forward : cpu_maxpool_dgrad,
-                              error);
+    return cpu_primitive_keep(kernel, &primitive, is_forward ? 1 : 2, error);
 }
 
-const cpu_operator cpu_maxpool = {cpu_maxpool_prepare};
+const cpu_operator cpu_maxpool = {.prepare = cpu_maxpool_prepare};

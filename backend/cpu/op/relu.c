@@ -18,9 +18,4 @@ static tandem_status cpu_relu_run(const tandem_kernel *kernel, const tandem_kern
     return TANDEM_OK;
 }
 
-static tandem_status cpu_relu_prepare(tandem_kernel *kernel, tandem_error *error)
-{
-    return cpu_kernel_of_float(kernel, cpu_relu_run, error);
-}
-
-const cpu_operator cpu_relu = {cpu_relu_prepare};
+const cpu_operator cpu_relu = {.forward = cpu_relu_run, .dgrad = cpu_relu_run};

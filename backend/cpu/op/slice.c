@@ -27,9 +27,4 @@ static tandem_status cpu_slice_run(const tandem_kernel *kernel, const tandem_ker
     return TANDEM_OK;
 }
 
-static tandem_status cpu_slice_prepare(tandem_kernel *kernel, tandem_error *error)
-{
-    return cpu_kernel_of_float(kernel, cpu_slice_run, error);
-}
-
-const cpu_operator cpu_slice = {cpu_slice_prepare};
+const cpu_operator cpu_slice = {.forward = cpu_slice_run, .dgrad = cpu_slice_run};

@@ -27,4 +27,4 @@ static tandem_status cpu_softmax_prepare(tandem_kernel *kernel, tandem_error *er
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_softmax = {cpu_softmax_prepare};
+const cpu_operator cpu_softmax = {.prepare = cpu_softmax_prepare};

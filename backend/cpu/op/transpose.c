@@ -2,13 +2,6 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status cpu_transpose_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                       tandem_error *error)
-{
-    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]},
-                             call->workspace, error);
-}
-
 /* Both tensors with the dimensions of y: y contiguous, x through its strides. */
 static void cpu_transpose_layouts(const tandem_kernel *kernel, dnnl_memory_desc_t *x, dnnl_memory_desc_t *y)
 {
@@ -41,7 +34,7 @@ static tandem_status cpu_transpose_prepare(tandem_kernel *kernel, tandem_error *
     const tandem_status status = task->kind == TANDEM_TASK_FORWARD
                                      ? cpu_primitive_copy(&primitive, kernel, &x, &y, error)
                                      : cpu_primitive_copy(&primitive, kernel, &y, &x, error);
-    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, cpu_transpose_run, error) : status;
+    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, 1, error) : status;
 }
 
-const cpu_operator cpu_transpose = {cpu_transpose_prepare};
+const cpu_operator cpu_transpose = {.prepare = cpu_transpose_prepare};

@@ -26,7 +26,7 @@ static tandem_status cuda_activation_run(const tandem_kernel *kernel, const tand
         kernel->run = cuda_run_##name;                                                                       \
         return TANDEM_OK;                                                                                    \
     }                                                                                                        \
-    const cuda_operator cuda_##name = {cuda_prepare_##name};
+    const cuda_operator cuda_##name = {.prepare = cuda_prepare_##name};
 
 ACTIVATION(RELU, relu)
 ACTIVATION(GELU, gelu)

@@ -22,4 +22,4 @@ static tandem_status cuda_add_prepare(tandem_kernel *kernel, tandem_error *error
     return cuda_kernel_of_float(kernel, cuda_add_run, error);
 }
 
-const cuda_operator cuda_add = {cuda_add_prepare}, cuda_accumulate = {cuda_add_prepare};
+const cuda_operator cuda_add = {.prepare = cuda_add_prepare}, cuda_accumulate = {.prepare = cuda_add_prepare};

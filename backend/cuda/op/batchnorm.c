@@ -89,5 +89,6 @@ static tandem_status cuda_batchnorm_add_prepare(tandem_kernel *kernel, tandem_er
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_batchnorm = {cuda_batchnorm_prepare}, cuda_batchnorm_relu = {cuda_batchnorm_prepare},
+const cuda_operator cuda_batchnorm = {.prepare = cuda_batchnorm_prepare},
+                    cuda_batchnorm_relu = {.prepare = cuda_batchnorm_prepare},
                     cuda_batchnorm_add_relu = {cuda_batchnorm_add_prepare};

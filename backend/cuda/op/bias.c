@@ -78,4 +78,5 @@ static tandem_status cuda_bias_prepare(tandem_kernel *kernel, tandem_error *erro
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_bias = {cuda_bias_prepare}, cuda_bias_gelu = {cuda_bias_prepare};
+const cuda_operator cuda_bias = {.prepare = cuda_bias_prepare},
+                    cuda_bias_gelu = {.prepare = cuda_bias_prepare};

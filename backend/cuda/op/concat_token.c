@@ -41,4 +41,4 @@ static tandem_status cuda_concat_token_prepare(tandem_kernel *kernel, tandem_err
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_concat_token = {cuda_concat_token_prepare};
+const cuda_operator cuda_concat_token = {.prepare = cuda_concat_token_prepare};

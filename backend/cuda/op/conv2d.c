@@ -13,14 +13,6 @@ typedef struct cuda_conv_state {
     int pointwise;
 } cuda_conv_state;
 
-static tandem_cuda_pool cuda_conv2d_window(const tandem_kernel *kernel)
-{
-    const tandem_op *op = kernel->op;
-    const int64_t *in = cuda_input_shape(kernel, 0)->dim, *out = op->shape.dim;
-    return (tandem_cuda_pool){(int)in[0],  (int)in[1],   (int)in[2],   (int)in[3], (int)out[1],
-                              (int)out[2], op->kernel_h, op->kernel_w, op->stride, op->pad};
-}
-
 static size_t conv2d_weight_rows(const tandem_kernel *kernel)
 {
     return (size_t)(kernel->op->kernel_h * kernel->op->kernel_w) *
@@ -86,7 +78,7 @@ static tandem_status cuda_conv2d_prepare_float(cuda_conv_state *state, tandem_ke
                                                tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    const tandem_cuda_pool w = cuda_conv2d_window(kernel);
+    const tandem_cuda_pool w = cuda_window_of(kernel);
     const uint64_t weight_elements =
                        conv2d_weight_rows(kernel) * (uint64_t)tandem_shape_last(&kernel->op->shape),
                    result_elements = (uint64_t)tandem_shape_elements(
@@ -133,7 +125,7 @@ static tandem_status cuda_conv2d_columns(const void **columns, const tandem_kern
     *columns = call->in[0];
     if (state->pointwise) return TANDEM_OK;
     void *const made = cuda_workspace_at(call->workspace, state->columns_offset);
-    const tandem_cuda_pool window = cuda_conv2d_window(kernel);
+    const tandem_cuda_pool window = cuda_window_of(kernel);
     *columns = made;
     return cuda_kernel_result(
         kernel, tandem_cuda_im2col_bytes(made, call->in[0], &window, kernel->device->stream), error);
@@ -160,7 +152,7 @@ static tandem_status cuda_conv2d_columns_dgrad(const tandem_kernel *kernel, cons
                                                state->pointwise ? call->out[0] : NULL, call->in_scale[0],
                                                call->in_scale[1], call->workspace, error);
     if (status != TANDEM_OK || state->pointwise) return status;
-    const tandem_cuda_pool window = cuda_conv2d_window(kernel);
+    const tandem_cuda_pool window = cuda_window_of(kernel);
     const tandem_cuda_float to = cuda_float_of(kernel->task.to);
     const void *const made = cuda_gemm_result(&state->matmul, call->workspace);
     const size_t stride = (size_t)state->matmul.n;
@@ -223,4 +215,4 @@ static tandem_status cuda_conv2d_prepare(tandem_kernel *kernel, tandem_error *er
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_conv2d = {cuda_conv2d_prepare};
+const cuda_operator cuda_conv2d = {.prepare = cuda_conv2d_prepare};

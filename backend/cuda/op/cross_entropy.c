@@ -71,4 +71,4 @@ static tandem_status cuda_cross_entropy_prepare(tandem_kernel *kernel, tandem_er
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_cross_entropy = {cuda_cross_entropy_prepare};
+const cuda_operator cuda_cross_entropy = {.prepare = cuda_cross_entropy_prepare};

@@ -23,9 +23,4 @@ static tandem_status cuda_dropout_run(const tandem_kernel *kernel, const tandem_
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status cuda_dropout_prepare(tandem_kernel *kernel, tandem_error *error)
-{
-    return cuda_kernel_of_float(kernel, cuda_dropout_run, error);
-}
-
-const cuda_operator cuda_dropout = {cuda_dropout_prepare};
+const cuda_operator cuda_dropout = {.forward = cuda_dropout_run, .dgrad = cuda_dropout_run};

@@ -31,4 +31,4 @@ static tandem_status cuda_embedding_prepare(tandem_kernel *kernel, tandem_error 
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_embedding = {cuda_embedding_prepare};
+const cuda_operator cuda_embedding = {.prepare = cuda_embedding_prepare};

@@ -29,12 +29,5 @@ static tandem_status cuda_gather_labelled_dgrad(const tandem_kernel *kernel, con
         error);
 }
 
-static tandem_status cuda_gather_labelled_prepare(tandem_kernel *kernel, tandem_error *error)
-{
-    return cuda_kernel_of_float(kernel,
-                                kernel->task.kind == TANDEM_TASK_FORWARD ? cuda_gather_labelled_forward
-                                                                         : cuda_gather_labelled_dgrad,
-                                error);
-}
-
-const cuda_operator cuda_gather_labelled = {cuda_gather_labelled_prepare};
+const cuda_operator cuda_gather_labelled = {.forward = cuda_gather_labelled_forward,
+                                            .dgrad = cuda_gather_labelled_dgrad};

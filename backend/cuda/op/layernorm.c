@@ -47,4 +47,4 @@ static tandem_status cuda_layernorm_prepare(tandem_kernel *kernel, tandem_error 
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_layernorm = {cuda_layernorm_prepare};
+const cuda_operator cuda_layernorm = {.prepare = cuda_layernorm_prepare};

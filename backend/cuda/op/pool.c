@@ -2,18 +2,10 @@
  * avgpool: the mean of each window. */
 #include "backend/cuda/operator.h"
 
-static tandem_cuda_pool cuda_pool_window(const tandem_kernel *kernel)
-{
-    const tandem_op *op = kernel->op;
-    const int64_t *in = cuda_input_shape(kernel, 0)->dim, *out = op->shape.dim;
-    return (tandem_cuda_pool){(int)in[0],  (int)in[1],   (int)in[2],   (int)in[3], (int)out[1],
-                              (int)out[2], op->kernel_h, op->kernel_w, op->stride, op->pad};
-}
-
 static tandem_status cuda_maxpool_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                       tandem_error *error)
 {
-    const tandem_cuda_pool pool = cuda_pool_window(kernel);
+    const tandem_cuda_pool pool = cuda_window_of(kernel);
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
     const tandem_cuda_stream stream = kernel->device->stream;
     const int failed =
@@ -26,7 +18,7 @@ static tandem_status cuda_maxpool_run(const tandem_kernel *kernel, const tandem_
 static tandem_status cuda_avgpool_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                       tandem_error *error)
 {
-    const tandem_cuda_pool pool = cuda_pool_window(kernel);
+    const tandem_cuda_pool pool = cuda_window_of(kernel);
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
     const tandem_cuda_stream stream = kernel->device->stream;
     const int failed = kernel->task.kind == TANDEM_TASK_FORWARD
@@ -48,4 +40,5 @@ static tandem_status cuda_pool_prepare(tandem_kernel *kernel, tandem_error *erro
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_maxpool = {cuda_pool_prepare}, cuda_avgpool = {cuda_pool_prepare};
+const cuda_operator cuda_maxpool = {.prepare = cuda_pool_prepare},
+                    cuda_avgpool = {.prepare = cuda_pool_prepare};

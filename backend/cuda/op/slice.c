@@ -18,9 +18,4 @@ static tandem_status cuda_slice_run(const tandem_kernel *kernel, const tandem_ke
                               error);
 }
 
-static tandem_status cuda_slice_prepare(tandem_kernel *kernel, tandem_error *error)
-{
-    return cuda_kernel_of_float(kernel, cuda_slice_run, error);
-}
-
-const cuda_operator cuda_slice = {cuda_slice_prepare};
+const cuda_operator cuda_slice = {.forward = cuda_slice_run, .dgrad = cuda_slice_run};

@@ -21,4 +21,4 @@ static tandem_status cuda_softmax_prepare(tandem_kernel *kernel, tandem_error *e
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_softmax = {cuda_softmax_prepare};
+const cuda_operator cuda_softmax = {.prepare = cuda_softmax_prepare};

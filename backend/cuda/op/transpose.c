@@ -32,9 +32,4 @@ static tandem_status cuda_transpose_run(const tandem_kernel *kernel, const tande
                               error);
 }
 
-static tandem_status cuda_transpose_prepare(tandem_kernel *kernel, tandem_error *error)
-{
-    return cuda_kernel_of_float(kernel, cuda_transpose_run, error);
-}
-
-const cuda_operator cuda_transpose = {cuda_transpose_prepare};
+const cuda_operator cuda_transpose = {.forward = cuda_transpose_run, .dgrad = cuda_transpose_run};
