@@ -2,9 +2,8 @@
 #include "backend/cuda/tile.h"
 
 /* A transpose goes through shared memory, so that it reads and writes along rows. */
-static __global__ void __launch_bounds__(THREADS)
-    pad_bytes(uint8_t *__restrict__ y /* (batch, rows, columns) */, const uint8_t *__restrict__ x,
-              size_t rows, size_t columns, size_t x_rows, size_t x_columns, int transposed)
+KERNEL pad_bytes(uint8_t *__restrict__ y /* (batch, rows, columns) */, const uint8_t *__restrict__ x,
+                 size_t rows, size_t columns, size_t x_rows, size_t x_columns, int transposed)
 {
     __shared__ uint8_t tile[TILE][TILE + 4];
     const tile_position own = tile_of_block(n_tile(columns, TILE), n_tile(rows, TILE));
@@ -24,9 +23,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    transpose_bytes(uint8_t *__restrict__ y /* (batch, columns, rows) */,
-                    const uint8_t *__restrict__ x /* (batch, rows, columns) */, size_t rows, size_t columns)
+KERNEL transpose_bytes(uint8_t *__restrict__ y /* (batch, columns, rows) */,
+                       const uint8_t *__restrict__ x /* (batch, rows, columns) */, size_t rows,
+                       size_t columns)
 {
     __shared__ tile_bytes tile;
     const wide_tile own = wide_tile_of_block(rows, columns);

@@ -17,8 +17,7 @@ struct tanh_one {
 };
 
 template <typename T, typename Function>
-static __global__ void __launch_bounds__(THREADS)
-    map_one(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, Function function)
+KERNEL map_one(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, Function function)
 {
     const size_t rest = n / OCTET * OCTET + first_item();
     for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
@@ -56,8 +55,8 @@ struct tanh_backward_two {
 };
 
 template <typename T, typename Function>
-static __global__ void __launch_bounds__(THREADS) map_two(T *y /* [n]; may be a or b */, const T *a /* [n] */,
-                                                          const T *b /* [n] */, size_t n, Function function)
+KERNEL map_two(T *y /* [n]; may be a or b */, const T *a /* [n] */, const T *b /* [n] */, size_t n,
+               Function function)
 {
     const size_t rest = n / OCTET * OCTET + first_item();
     for_octets_of_two(a, b, n, [&](size_t o, float left[OCTET], const float right[OCTET]) {
@@ -124,9 +123,8 @@ static __device__ __forceinline__ float drop_one(float x, const tandem_dropout &
 
 /* For octets that are blocks of the generator. n: whole octets. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    dropout_octets(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask,
-                   const uint32_t *stream_offset)
+KERNEL dropout_octets(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask,
+                      const uint32_t *stream_offset)
 {
     if (stream_offset) mask.stream[0] += *stream_offset;
     for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
@@ -140,9 +138,8 @@ static __global__ void __launch_bounds__(THREADS)
 /* A thread works on the elements of x that one block of the generator covers. `skip` elements of the first
  * block lie before x. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, size_t skip, tandem_dropout mask,
-            const uint32_t *stream_offset)
+KERNEL dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, size_t skip, tandem_dropout mask,
+               const uint32_t *stream_offset)
 {
     if (stream_offset) mask.stream[0] += *stream_offset;
     const uint64_t first = (mask.first + skip) / OCTET, end = (mask.first + n + OCTET - 1) / OCTET;
@@ -189,9 +186,8 @@ struct identity_one {
 
 /* y = f(x + own[i % period]) */
 template <typename T, typename Function>
-static __global__ void __launch_bounds__(THREADS)
-    shift(T *y /* (n / period, period); may be x */, const T *x, const float *__restrict__ own /* [period] */,
-          size_t n, size_t period, Function function)
+KERNEL shift(T *y /* (n / period, period); may be x */, const T *x,
+             const float *__restrict__ own /* [period] */, size_t n, size_t period, Function function)
 {
     for (size_t i = first_item(); i < n; i += all_items())
         store_one(y + i, function(TANDEM_ADD(load_one(x + i), own[i % period])));
@@ -206,9 +202,8 @@ static __device__ __forceinline__ void load_shift(float shift[OCTET], const floa
 }
 
 template <typename T, typename Function>
-static __global__ void __launch_bounds__(THREADS)
-    shift_octets(T *y, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period,
-                 Function function)
+KERNEL shift_octets(T *y, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period,
+                    Function function)
 {
     for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
         float shift[OCTET];
@@ -247,9 +242,8 @@ extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float t
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    bias_gelu_backward(T *gx /* (n / period, period); may be g */, const T *g, const T *x,
-                       const float *__restrict__ own /* [period] */, size_t n, size_t period)
+KERNEL bias_gelu_backward(T *gx /* (n / period, period); may be g */, const T *g, const T *x,
+                          const float *__restrict__ own /* [period] */, size_t n, size_t period)
 {
     for (size_t i = first_item(); i < n; i += all_items())
         store_one(gx + i, TANDEM_MUL(load_one(g + i),
@@ -257,9 +251,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    bias_gelu_backward_octets(T *gx, const T *g, const T *x, const float *__restrict__ own, size_t n,
-                              uint32_t octets_a_period)
+KERNEL bias_gelu_backward_octets(T *gx, const T *g, const T *x, const float *__restrict__ own, size_t n,
+                                 uint32_t octets_a_period)
 {
     for_octets_of_two(g, x, n, [&](size_t o, float gradient[OCTET], const float value[OCTET]) {
         float shift[OCTET];
@@ -294,9 +287,8 @@ extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    column_part(float *__restrict__ part /* (parts, columns) */,
-                const T *__restrict__ g /* (rows, columns) */, size_t rows, size_t columns)
+KERNEL column_part(float *__restrict__ part /* (parts, columns) */,
+                   const T *__restrict__ g /* (rows, columns) */, size_t rows, size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -313,9 +305,8 @@ static __global__ void __launch_bounds__(THREADS)
     part[own.row * columns + column] = sum;
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    column_whole(float *__restrict__ sum /* [columns] */,
-                 const float *__restrict__ part /* (parts, columns) */, size_t parts, size_t columns)
+KERNEL column_whole(float *__restrict__ sum /* [columns] */,
+                    const float *__restrict__ part /* (parts, columns) */, size_t parts, size_t columns)
 {
     for (size_t c = first_item(); c < columns; c += all_items()) {
         float whole = 0;

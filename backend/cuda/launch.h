@@ -16,6 +16,8 @@
 #include "backend/cuda/kernels.h"
 
 enum { THREADS = 256, WARP = 32, WARPS = THREADS / WARP };
+/* What begins the definition of a kernel; its blocks have THREADS threads. */
+#define KERNEL static __global__ void __launch_bounds__(THREADS)
 
 /* Blocks for n work items in a grid-stride loop: enough to fill any GPU several times, and few enough that
  * each has work. */

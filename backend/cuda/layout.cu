@@ -8,9 +8,9 @@
 
 /* One block per token. A token outside the table sets *bad, as in cross_entropy; its row is 0. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    embedding(T *__restrict__ y /* (n, width) */, const float *__restrict__ table /* (vocabulary, width) */,
-              const int32_t *__restrict__ token /* [n] */, size_t vocabulary, size_t width, uint32_t *bad)
+KERNEL embedding(T *__restrict__ y /* (n, width) */,
+                 const float *__restrict__ table /* (vocabulary, width) */,
+                 const int32_t *__restrict__ token /* [n] */, size_t vocabulary, size_t width, uint32_t *bad)
 {
     const int32_t own = token[blockIdx.x];
     const int known = own >= 0 && (size_t)own < vocabulary;
@@ -33,10 +33,9 @@ extern "C" int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_fl
  * first, so that several rows are in flight. */
 enum { TOKENS_A_PASS = 4096 };
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    embedding_gradient(float *__restrict__ gradient /* (vocabulary, width), added to */,
-                       const int32_t *__restrict__ token /* [n] */, const T *__restrict__ g /* (n, width) */,
-                       size_t n, size_t vocabulary, size_t width)
+KERNEL embedding_gradient(float *__restrict__ gradient /* (vocabulary, width), added to */,
+                          const int32_t *__restrict__ token /* [n] */,
+                          const T *__restrict__ g /* (n, width) */, size_t n, size_t vocabulary, size_t width)
 {
     __shared__ uint32_t of_warp[WARPS], is_own[TOKENS_A_PASS / 32];
     __shared__ uint16_t found[TOKENS_A_PASS];
@@ -86,10 +85,9 @@ extern "C" int tandem_cuda_embedding_gradient(float *gradient, const int32_t *to
 /* --- Labelled rows -------------------------------------------------------------------------------------- */
 
 /* One thread per sample: a sample has few labels, which are read once. */
-static __global__ void __launch_bounds__(THREADS)
-    find_label_rows(int32_t *__restrict__ row_index /* (batch, n) */,
-                    const int32_t *__restrict__ label /* (batch, length) */, size_t batch, size_t length,
-                    size_t n, uint32_t *bad)
+KERNEL find_label_rows(int32_t *__restrict__ row_index /* (batch, n) */,
+                       const int32_t *__restrict__ label /* (batch, length) */, size_t batch, size_t length,
+                       size_t n, uint32_t *bad)
 {
     for (size_t b = first_item(); b < batch; b += all_items()) {
         size_t found = 0;
@@ -107,9 +105,8 @@ extern "C" int tandem_cuda_label_indices(int32_t *row_index, const int32_t *labe
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    move_rows(T *__restrict__ y, const T *__restrict__ x, const int32_t *__restrict__ row_index /* [rows] */,
-              size_t rows, size_t width, int scatter)
+KERNEL move_rows(T *__restrict__ y, const T *__restrict__ x,
+                 const int32_t *__restrict__ row_index /* [rows] */, size_t rows, size_t width, int scatter)
 {
     for (size_t i = first_item(); i < rows * width; i += all_items()) {
         const size_t there = (size_t)row_index[i / width] * width + i % width;
@@ -150,8 +147,7 @@ extern "C" int tandem_cuda_scatter_rows(void *gx, const void *g, tandem_cuda_flo
 /* U: the unit of a copy. Index has 32 bits where that is enough: a 64-bit division takes four times as
  * long. */
 template <typename Index, typename U>
-static __global__ void __launch_bounds__(THREADS)
-    transpose(U *__restrict__ y, const U *__restrict__ x, tandem_cuda_permutation p, size_t n)
+KERNEL transpose(U *__restrict__ y, const U *__restrict__ x, tandem_cuda_permutation p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         Index rest = (Index)i, from = 0;
@@ -184,9 +180,8 @@ static int transpose_by(void *y, const void *x, const tandem_cuda_permutation *p
  * do not conflict in a bank. A thread issues all of its loads before it uses the first. */
 enum { SIDE = 64, STEP = THREADS / SIDE, STEPS = SIDE / STEP };
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    transpose_matrix(T *__restrict__ y /* (rows, columns) */, const T *__restrict__ x /* (columns, rows) */,
-                     size_t rows, size_t columns)
+KERNEL transpose_matrix(T *__restrict__ y /* (rows, columns) */,
+                        const T *__restrict__ x /* (columns, rows) */, size_t rows, size_t columns)
 {
     __shared__ T tile[SIDE][SIDE + 4 / sizeof(T)];
     const tile_position own = tile_of_block(n_tile(columns, SIDE), n_tile(rows, SIDE));
@@ -232,10 +227,10 @@ extern "C" int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float t
 /* The copies of slice, concat_token and their gradients. Row r of y is row r + shift of x; outside x it is
  * `row`, or 0. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    shift_rows(T *__restrict__ y /* (batch, to, width) */, const T *__restrict__ x /* (batch, from, width) */,
-               const float *__restrict__ row /* [width] or NULL */, size_t n, size_t to, size_t from,
-               size_t width, long shift)
+KERNEL shift_rows(T *__restrict__ y /* (batch, to, width) */,
+                  const T *__restrict__ x /* (batch, from, width) */,
+                  const float *__restrict__ row /* [width] or NULL */, size_t n, size_t to, size_t from,
+                  size_t width, long shift)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const size_t j = i % width, r = i / width % to, b = i / width / to;
@@ -293,9 +288,9 @@ static __device__ __forceinline__ size_t pixel_index(size_t image, int h, int w,
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    maxpool(T *__restrict__ y, uint8_t *__restrict__ row_index /* like y: of the maximum within its window */,
-            const T *__restrict__ x, tandem_cuda_pool p, size_t n)
+KERNEL maxpool(T *__restrict__ y,
+               uint8_t *__restrict__ row_index /* like y: of the maximum within its window */,
+               const T *__restrict__ x, tandem_cuda_pool p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const pixel out = pixel_at(i, p.out_h, p.out_w, p.channels);
@@ -315,9 +310,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* For channels that are whole octets. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    maxpool_octets(T *__restrict__ y, uint8_t *__restrict__ row_index, const T *__restrict__ x,
-                   tandem_cuda_pool p, size_t n)
+KERNEL maxpool_octets(T *__restrict__ y, uint8_t *__restrict__ row_index, const T *__restrict__ x,
+                      tandem_cuda_pool p, size_t n)
 {
     for (size_t o = first_item(); o < n / OCTET; o += all_items()) {
         const pixel out = pixel_at(o, p.out_h, p.out_w, p.channels / OCTET);
@@ -344,9 +338,8 @@ static __global__ void __launch_bounds__(THREADS)
 /* Each input gathers from the windows that contain it, so no two threads add to the same element. index NULL:
  * a mean. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    pool_backward(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ row_index,
-                  tandem_cuda_pool p, size_t n)
+KERNEL pool_backward(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ row_index,
+                     tandem_cuda_pool p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const pixel in = pixel_at(i, p.in_h, p.in_w, p.channels);
@@ -364,9 +357,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    pool_backward_octets(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ row_index,
-                         tandem_cuda_pool p, size_t n)
+KERNEL pool_backward_octets(T *__restrict__ gx, const T *__restrict__ g,
+                            const uint8_t *__restrict__ row_index, tandem_cuda_pool p, size_t n)
 {
     for (size_t o = first_item(); o < n / OCTET; o += all_items()) {
         const pixel in = pixel_at(o, p.in_h, p.in_w, p.channels / OCTET);
@@ -391,9 +383,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    avgpool(T *__restrict__ y, const T *__restrict__ x, tandem_cuda_pool p, size_t n)
+template <typename T> KERNEL avgpool(T *__restrict__ y, const T *__restrict__ x, tandem_cuda_pool p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const pixel out = pixel_at(i, p.out_h, p.out_w, p.channels);
@@ -454,8 +444,7 @@ extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t 
 
 /* U: the unit of a copy; the pool's channels count such units. */
 template <typename U>
-static __global__ void __launch_bounds__(THREADS)
-    im2col(U *__restrict__ columns, const U *__restrict__ x, tandem_cuda_pool p, size_t n)
+KERNEL im2col(U *__restrict__ columns, const U *__restrict__ x, tandem_cuda_pool p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         size_t rest = i;
@@ -482,9 +471,8 @@ extern "C" int tandem_cuda_im2col_bytes(void *columns, const void *x, const tand
 
 /* Sum: int32_t, with scales, or float. */
 template <typename T, typename Sum>
-static __global__ void __launch_bounds__(THREADS)
-    col2im(T *__restrict__ gx, const Sum *__restrict__ columns, size_t stride, tandem_cuda_pool p, size_t n,
-           const float *__restrict__ scale_a, const float *__restrict__ scale_b)
+KERNEL col2im(T *__restrict__ gx, const Sum *__restrict__ columns, size_t stride, tandem_cuda_pool p,
+              size_t n, const float *__restrict__ scale_a, const float *__restrict__ scale_b)
 {
     const float scale = scale_a ? TANDEM_MUL(*scale_a, *scale_b) : 1.0f;
     for (size_t i = first_item(); i < n; i += all_items()) {

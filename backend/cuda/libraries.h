@@ -5,6 +5,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <cudnn.h>
+#include <stdlib.h>
 
 #include "backend/cuda/vendor.h"
 

@@ -6,9 +6,8 @@ enum { WORDS_A_BLOCK = 4 };
 /* A thread writes the same positions of all samples, so it does not divide. WHOLE: n is a multiple of 4, and
  * every position is aligned. */
 template <int WHOLE>
-static __global__ void __launch_bounds__(THREADS)
-    noise(float *__restrict__ x /* (batch, n) */, size_t batch, size_t n, tandem_philox_keys keys,
-          uint32_t first, uint32_t global_batch, const uint32_t *__restrict__ index)
+KERNEL noise(float *__restrict__ x /* (batch, n) */, size_t batch, size_t n, tandem_philox_keys keys,
+             uint32_t first, uint32_t global_batch, const uint32_t *__restrict__ index)
 {
     const uint32_t sample = first + *index * global_batch;
     const size_t blocks = n / WORDS_A_BLOCK + (n % WORDS_A_BLOCK > 0);

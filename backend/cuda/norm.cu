@@ -6,11 +6,10 @@
 
 /* --- Layer normalisation: one block per row ------------------------------------------------------------- */
 
-static __global__ void __launch_bounds__(THREADS)
-    layernorm(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */,
-              const float *__restrict__ scale, const float *__restrict__ shift /* [columns] */,
-              float *__restrict__ mean_of, float *__restrict__ variance_of /* [rows] */, size_t columns,
-              float epsilon)
+KERNEL layernorm(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */,
+                 const float *__restrict__ scale, const float *__restrict__ shift /* [columns] */,
+                 float *__restrict__ mean_of, float *__restrict__ variance_of /* [rows] */, size_t columns,
+                 float epsilon)
 {
     __shared__ float of_warp[2][WARPS];
     const float *row = x + (size_t)blockIdx.x * columns;
@@ -46,11 +45,10 @@ extern "C" int tandem_cuda_layernorm(float *y, const float *x, const float *scal
 }
 
 /* gx = (scale·g − mean(scale·g) − x̂·mean(scale·g·x̂)) / √(variance + ε) */
-static __global__ void __launch_bounds__(THREADS)
-    layernorm_backward(float *__restrict__ gx, const float *__restrict__ g,
-                       const float *__restrict__ x /* (rows, columns) */,
-                       const float *__restrict__ scale /* [columns] */, const float *__restrict__ mean_of,
-                       const float *__restrict__ variance_of /* [rows] */, size_t columns, float epsilon)
+KERNEL layernorm_backward(float *__restrict__ gx, const float *__restrict__ g,
+                          const float *__restrict__ x /* (rows, columns) */,
+                          const float *__restrict__ scale /* [columns] */, const float *__restrict__ mean_of,
+                          const float *__restrict__ variance_of /* [rows] */, size_t columns, float epsilon)
 {
     __shared__ float of_warp[2][WARPS];
     const size_t start = (size_t)blockIdx.x * columns;
@@ -129,13 +127,12 @@ static __device__ __forceinline__ void store_as(void *to, tandem_cuda_float type
  * columns. scale and shift are given where a relu follows; y and `residual` where a sum and a relu follow:
  * the residual's gradient is the part of g that passes. */
 template <int BY_ROW, typename T>
-static __global__ void __launch_bounds__(THREADS)
-    gradient_part(float *__restrict__ part /* (parts, 2, columns): of the scale, of the shift */,
-                  const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
-                  const float *__restrict__ mean_of, const float *__restrict__ variance_of, size_t rows,
-                  size_t columns, float epsilon, const float *__restrict__ scale,
-                  const float *__restrict__ shift, const T *__restrict__ y, void *__restrict__ residual,
-                  tandem_cuda_float residual_type)
+KERNEL gradient_part(float *__restrict__ part /* (parts, 2, columns): of the scale, of the shift */,
+                     const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
+                     const float *__restrict__ mean_of, const float *__restrict__ variance_of, size_t rows,
+                     size_t columns, float epsilon, const float *__restrict__ scale,
+                     const float *__restrict__ shift, const T *__restrict__ y, void *__restrict__ residual,
+                     tandem_cuda_float residual_type)
 {
     __shared__ float of_warp[2][WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -174,9 +171,8 @@ static __global__ void __launch_bounds__(THREADS)
     part[(own.row * 2 + 1) * columns + column] = of_shift;
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    gradient_whole(float *__restrict__ of_scale, float *__restrict__ of_shift /* [columns] */,
-                   const float *__restrict__ part /* (parts, 2, columns) */, size_t parts, size_t columns)
+KERNEL gradient_whole(float *__restrict__ of_scale, float *__restrict__ of_shift /* [columns] */,
+                      const float *__restrict__ part /* (parts, 2, columns) */, size_t parts, size_t columns)
 {
     __shared__ float of_warp[2][WARPS][WARP];
     const size_t column = (size_t)blockIdx.x * WARP + threadIdx.x % WARP;
@@ -216,10 +212,9 @@ extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *g
 
 /* Σ x of columns, or Σ (x − mean)² where mean is given. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    moment_part(float *__restrict__ part /* (parts, columns) */,
-                const T *__restrict__ x /* (rows, columns) */,
-                const float *__restrict__ mean /* [columns] or NULL */, size_t rows, size_t columns)
+KERNEL moment_part(float *__restrict__ part /* (parts, columns) */,
+                   const T *__restrict__ x /* (rows, columns) */,
+                   const float *__restrict__ mean /* [columns] or NULL */, size_t rows, size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -240,10 +235,9 @@ static __global__ void __launch_bounds__(THREADS)
     part[own.row * columns + column] = sum;
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    moment_whole(float *__restrict__ moment /* [columns] */,
-                 const float *__restrict__ part /* (parts, columns) */, size_t parts, size_t rows,
-                 size_t columns)
+KERNEL moment_whole(float *__restrict__ moment /* [columns] */,
+                    const float *__restrict__ part /* (parts, columns) */, size_t parts, size_t rows,
+                    size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
     const size_t column = (size_t)blockIdx.x * WARP + threadIdx.x % WARP;
@@ -253,11 +247,10 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    batchnorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */,
-              const float *__restrict__ scale, const float *__restrict__ shift,
-              const float *__restrict__ mean, const float *__restrict__ variance /* [columns] */, size_t n,
-              size_t columns, float epsilon, int has_relu, const T *__restrict__ residual)
+KERNEL batchnorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */,
+                 const float *__restrict__ scale, const float *__restrict__ shift,
+                 const float *__restrict__ mean, const float *__restrict__ variance /* [columns] */, size_t n,
+                 size_t columns, float epsilon, int has_relu, const T *__restrict__ residual)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const size_t c = i % columns;
@@ -275,11 +268,10 @@ static int is_octets_of_block(size_t columns)
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    batchnorm_octets(T *__restrict__ y, const T *__restrict__ x, const float *__restrict__ scale,
-                     const float *__restrict__ shift, const float *__restrict__ mean,
-                     const float *__restrict__ variance, size_t n, size_t columns, float epsilon,
-                     int has_relu, const T *__restrict__ residual)
+KERNEL batchnorm_octets(T *__restrict__ y, const T *__restrict__ x, const float *__restrict__ scale,
+                        const float *__restrict__ shift, const float *__restrict__ mean,
+                        const float *__restrict__ variance, size_t n, size_t columns, float epsilon,
+                        int has_relu, const T *__restrict__ residual)
 {
     const size_t c = threadIdx.x * OCTET % columns;
     float factor[OCTET], centre[OCTET], offset[OCTET];
@@ -340,13 +332,12 @@ extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda
 /* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), with the part of g that passes a following
  * relu */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    batchnorm_backward(void *__restrict__ gx, tandem_cuda_float gx_type, const T *__restrict__ g,
-                       const T *__restrict__ x, const T *__restrict__ y /* (rows, columns) */,
-                       const float *__restrict__ gscale, const float *__restrict__ gshift,
-                       const float *__restrict__ scale, const float *__restrict__ shift,
-                       const float *__restrict__ mean, const float *__restrict__ variance /* [columns] */,
-                       size_t rows, size_t columns, float epsilon)
+KERNEL batchnorm_backward(void *__restrict__ gx, tandem_cuda_float gx_type, const T *__restrict__ g,
+                          const T *__restrict__ x, const T *__restrict__ y /* (rows, columns) */,
+                          const float *__restrict__ gscale, const float *__restrict__ gshift,
+                          const float *__restrict__ scale, const float *__restrict__ shift,
+                          const float *__restrict__ mean, const float *__restrict__ variance /* [columns] */,
+                          size_t rows, size_t columns, float epsilon)
 {
     for (size_t i = first_item(); i < rows * columns; i += all_items()) {
         const size_t c = i % columns;
@@ -372,13 +363,13 @@ static __device__ __forceinline__ void store_octet_as(void *to, tandem_cuda_floa
 
 /* The same, with g alone or with a following relu. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    batchnorm_backward_octets(void *__restrict__ gx, tandem_cuda_float gx_type, const T *__restrict__ g,
-                              const T *__restrict__ x /* (rows, columns) */, const float *__restrict__ gscale,
-                              const float *__restrict__ gshift, const float *__restrict__ scale,
-                              const float *__restrict__ shift, const float *__restrict__ mean,
-                              const float *__restrict__ variance /* [columns] */, size_t rows, size_t columns,
-                              float epsilon)
+KERNEL batchnorm_backward_octets(void *__restrict__ gx, tandem_cuda_float gx_type, const T *__restrict__ g,
+                                 const T *__restrict__ x /* (rows, columns) */,
+                                 const float *__restrict__ gscale, const float *__restrict__ gshift,
+                                 const float *__restrict__ scale, const float *__restrict__ shift,
+                                 const float *__restrict__ mean,
+                                 const float *__restrict__ variance /* [columns] */, size_t rows,
+                                 size_t columns, float epsilon)
 {
     const size_t c = threadIdx.x * OCTET % columns;
     float inverse[OCTET], centre[OCTET], of_scale[OCTET], of_shift[OCTET], own_scale[OCTET], own_shift[OCTET];
@@ -455,9 +446,8 @@ extern "C" int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gr
 
 /* --- Running statistics --------------------------------------------------------------------------------- */
 
-static __global__ void __launch_bounds__(THREADS)
-    update_running(float *__restrict__ running, const float *__restrict__ batch, size_t columns,
-                   float unbiased)
+KERNEL update_running(float *__restrict__ running, const float *__restrict__ batch, size_t columns,
+                      float unbiased)
 {
     for (size_t i = first_item(); i < 2 * columns; i += all_items()) {
         const float own = i < columns ? batch[i] : TANDEM_MUL(unbiased, batch[i]);

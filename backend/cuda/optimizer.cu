@@ -12,10 +12,9 @@ static __device__ __forceinline__ int has_nonfinite_element(float4 g)
 }
 
 /* n is a multiple of GROUP: the flat arrays are padded to it. */
-static __global__ void __launch_bounds__(THREADS)
-    sgd(float4 *__restrict__ w, float4 *__restrict__ v, const float4 *__restrict__ g,
-        const uint8_t *__restrict__ decays, size_t n, float rate, float momentum, float decay,
-        const float *rates, int *nonfinite)
+KERNEL sgd(float4 *__restrict__ w, float4 *__restrict__ v, const float4 *__restrict__ g,
+           const uint8_t *__restrict__ decays, size_t n, float rate, float momentum, float decay,
+           const float *rates, int *nonfinite)
 {
     const float own = rates ? rates[0] : rate;
     for (size_t i = first_item(); i < n / QUAD; i += all_items()) {
@@ -31,10 +30,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    adamw(float4 *__restrict__ w, float4 *__restrict__ m, float4 *__restrict__ v,
-          const float4 *__restrict__ g, const uint8_t *__restrict__ decays, size_t n, tandem_adamw options,
-          const float *rates, int *nonfinite)
+KERNEL adamw(float4 *__restrict__ w, float4 *__restrict__ m, float4 *__restrict__ v,
+             const float4 *__restrict__ g, const uint8_t *__restrict__ decays, size_t n, tandem_adamw options,
+             const float *rates, int *nonfinite)
 {
     if (rates) options.rate = rates[0], options.correction1 = rates[1], options.correction2 = rates[2];
     for (size_t i = first_item(); i < n / QUAD; i += all_items()) {

@@ -25,9 +25,7 @@ template <typename T> static __device__ __forceinline__ uint32_t thread_largest(
     return rest < n ? max(bits, tandem_magnitude_bits(load_one(x + rest))) : bits;
 }
 
-template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    amax(uint32_t *amax_bits, const T *__restrict__ x /* [n] */, size_t n)
+template <typename T> KERNEL amax(uint32_t *amax_bits, const T *__restrict__ x /* [n] */, size_t n)
 {
     __shared__ uint32_t of_warp[WARPS];
     const uint32_t bits = block_largest(thread_largest(x, n), of_warp);
@@ -259,9 +257,8 @@ static __device__ __forceinline__ void publish_largest(uint32_t *words, uint32_t
 }
 
 template <int FIND_AMAX, typename To, typename T>
-static __global__ void __launch_bounds__(THREADS)
-    quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
-             uint32_t *words, To round)
+KERNEL quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
+                uint32_t *words, To round)
 {
     const tandem_quant_scale quant = quant_scale_of_words<FIND_AMAX>(words, To::max_value());
     if (first_item() == 0) *scale = quant.scale;
@@ -269,10 +266,10 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <int FIND_AMAX, typename To, typename T>
-static __global__ void __launch_bounds__(THREADS)
-    quantise_both(uint8_t *__restrict__ q /* (batch, rows, columns) */, uint8_t *__restrict__ transposed_copy,
-                  float *scale, const T *__restrict__ x /* (batch, rows, columns) */, size_t rows,
-                  size_t columns, uint32_t *words, To round)
+KERNEL quantise_both(uint8_t *__restrict__ q /* (batch, rows, columns) */,
+                     uint8_t *__restrict__ transposed_copy, float *scale,
+                     const T *__restrict__ x /* (batch, rows, columns) */, size_t rows, size_t columns,
+                     uint32_t *words, To round)
 {
     __shared__ tile_bytes tile;
     const wide_tile own = wide_tile_of_block(rows, columns);
@@ -331,8 +328,7 @@ extern "C" int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void 
 
 /* words[0]: bits of the history's range, 0 if it has none; words[1]: bits of the largest magnitude so far.
  * One block. */
-static __global__ void __launch_bounds__(THREADS)
-    load_delayed_range(uint32_t *words, const tandem_amax_history *history, int reuse_range)
+KERNEL load_delayed_range(uint32_t *words, const tandem_amax_history *history, int reuse_range)
 {
     __shared__ uint32_t of_warp[WARPS];
     const int n = (int)(history->updates < history->window ? history->updates : history->window);
@@ -347,9 +343,7 @@ static __global__ void __launch_bounds__(THREADS)
     words[1] = 0;
 }
 
-template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    amax_without_range(uint32_t *words, const T *__restrict__ x /* [n] */, size_t n)
+template <typename T> KERNEL amax_without_range(uint32_t *words, const T *__restrict__ x /* [n] */, size_t n)
 {
     __shared__ uint32_t of_warp[WARPS];
     if (words[0]) return;
@@ -537,10 +531,10 @@ extern "C" int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *
 
 /* scale: of all rows, NULL: 1. ADDS: adds to x. */
 template <int KEPT, int ADDS, typename T, typename From>
-static __global__ void __launch_bounds__(THREADS)
-    dequantise_rows(T *__restrict__ x /* (rows, columns) */, const From *__restrict__ q /* (rows, columns) */,
-                    size_t rows, size_t columns, const float *__restrict__ row_scale /* [rows] */,
-                    const float *__restrict__ scale, unsigned shift)
+KERNEL dequantise_rows(T *__restrict__ x /* (rows, columns) */,
+                       const From *__restrict__ q /* (rows, columns) */, size_t rows, size_t columns,
+                       const float *__restrict__ row_scale /* [rows] */, const float *__restrict__ scale,
+                       unsigned shift)
 {
     const row_slice own = row_of_thread(rows, columns, shift);
     const float factor = own.octets ? TANDEM_MUL(row_scale[own.row], scale ? *scale : 1.0f) : 0.0f;
@@ -611,9 +605,8 @@ extern "C" int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, cons
 
 /* y = x, or x·scale. */
 template <typename To, typename From>
-static __global__ void __launch_bounds__(THREADS)
-    convert(To *__restrict__ y /* [n] */, const From *__restrict__ x /* [n] */, size_t n,
-            const float *__restrict__ scale)
+KERNEL convert(To *__restrict__ y /* [n] */, const From *__restrict__ x /* [n] */, size_t n,
+               const float *__restrict__ scale)
 {
     const size_t rest = n / OCTET * OCTET + first_item();
     const float factor = scale ? *scale : 1.0f; /* a product with 1 changes no bits of a number */
@@ -658,9 +651,8 @@ static __device__ __forceinline__ size_t all_rows(void) { return all_items() / W
 
 /* By octets, for rows without a gap. */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    scale_s32(T *__restrict__ y /* [n] */, const int32_t *__restrict__ x /* [n] */, size_t n,
-              const float *__restrict__ scale_a, const float *__restrict__ scale_b, int accumulate)
+KERNEL scale_s32(T *__restrict__ y /* [n] */, const int32_t *__restrict__ x /* [n] */, size_t n,
+                 const float *__restrict__ scale_a, const float *__restrict__ scale_b, int accumulate)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
     const size_t rest = n / OCTET * OCTET + first_item();
@@ -679,11 +671,10 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    scale_rows_s32(T *__restrict__ y /* (rows, columns) */,
-                   const int32_t *__restrict__ x /* (rows, stride) */, size_t rows, size_t columns,
-                   size_t stride, const float *__restrict__ scale_a, const float *__restrict__ scale_b,
-                   int accumulate)
+KERNEL scale_rows_s32(T *__restrict__ y /* (rows, columns) */,
+                      const int32_t *__restrict__ x /* (rows, stride) */, size_t rows, size_t columns,
+                      size_t stride, const float *__restrict__ scale_a, const float *__restrict__ scale_b,
+                      int accumulate)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
     for (size_t r = first_row(); r < rows; r += all_rows())
@@ -707,10 +698,9 @@ extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int3
 /* --- Results of padded products ------------------------------------------------------------------------- */
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    crop(T *__restrict__ y /* (batch, rows, columns) */,
-         const float *__restrict__ x /* (batch, x_rows, x_columns) */, size_t batch, size_t rows,
-         size_t columns, size_t x_rows, size_t x_columns, int accumulate)
+KERNEL crop(T *__restrict__ y /* (batch, rows, columns) */,
+            const float *__restrict__ x /* (batch, x_rows, x_columns) */, size_t batch, size_t rows,
+            size_t columns, size_t x_rows, size_t x_columns, int accumulate)
 {
     for (size_t r = first_row(); r < batch * rows; r += all_rows()) {
         const float *const row = x + (r / rows * x_rows + r % rows) * x_columns;

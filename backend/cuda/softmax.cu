@@ -2,9 +2,8 @@
  * f32. One block per row. CPU reference: backend/cpu/op/{softmax,cross_entropy}.c. */
 #include "backend/cuda/rows.h"
 
-static __global__ void __launch_bounds__(THREADS)
-    softmax(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */, size_t columns,
-            float scale, int causal)
+KERNEL softmax(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */, size_t columns,
+               float scale, int causal)
 {
     __shared__ float of_warp[2][WARPS];
     const size_t start = (size_t)blockIdx.x * columns, seen = causal ? blockIdx.x % columns + 1 : columns;
@@ -25,9 +24,8 @@ extern "C" int tandem_cuda_softmax(float *y, const float *x, size_t rows, size_t
     return LAUNCH(softmax, (unsigned)rows, THREADS, stream, y, x, columns, scale, causal);
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    softmax_backward(float *__restrict__ gx, const float *__restrict__ g,
-                     const float *__restrict__ y /* (rows, columns) */, size_t columns, float scale)
+KERNEL softmax_backward(float *__restrict__ gx, const float *__restrict__ g,
+                        const float *__restrict__ y /* (rows, columns) */, size_t columns, float scale)
 {
     __shared__ float of_warp[WARPS];
     const size_t start = (size_t)blockIdx.x * columns;
@@ -51,11 +49,10 @@ extern "C" int tandem_cuda_softmax_backward(float *gx, const float *g, const flo
 /* --- Cross-entropy -------------------------------------------------------------------------------------- */
 
 /* A label that is neither −1 nor a class sets *bad from its row; of several, the first row wins. */
-static __global__ void __launch_bounds__(THREADS)
-    cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict__ p,
-                  const float *__restrict__ x /* (rows, classes) */,
-                  const int32_t *__restrict__ label /* [rows] */, size_t classes, float smoothing,
-                  uint32_t *bad)
+KERNEL cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict__ p,
+                     const float *__restrict__ x /* (rows, classes) */,
+                     const int32_t *__restrict__ label /* [rows] */, size_t classes, float smoothing,
+                     uint32_t *bad)
 {
     __shared__ float of_warp[3][WARPS];
     const size_t start = (size_t)blockIdx.x * classes;
@@ -79,8 +76,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* One block sums the rows' losses in a fixed order. */
-static __global__ void __launch_bounds__(THREADS)
-    sum_losses(float *loss, const float *__restrict__ loss_of /* [rows] */, size_t rows, float row_weight)
+KERNEL sum_losses(float *loss, const float *__restrict__ loss_of /* [rows] */, size_t rows, float row_weight)
 {
     __shared__ float of_warp[WARPS];
     float sum = 0;
@@ -101,10 +97,9 @@ extern "C" int tandem_cuda_cross_entropy(float *loss, float *p, const float *x, 
     return LAUNCH(sum_losses, 1u, THREADS, stream, loss, loss_of, rows, row_weight);
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    cross_entropy_backward(float *__restrict__ gx, const float *__restrict__ p /* (rows, classes) */,
-                           const int32_t *__restrict__ label /* [rows] */, size_t classes, float row_weight,
-                           const float *factor, float smoothing)
+KERNEL cross_entropy_backward(float *__restrict__ gx, const float *__restrict__ p /* (rows, classes) */,
+                              const int32_t *__restrict__ label /* [rows] */, size_t classes,
+                              float row_weight, const float *factor, float smoothing)
 {
     const float weight = factor ? TANDEM_MUL(row_weight, *factor) : row_weight;
     const float wrong = TANDEM_DIV(smoothing, (float)classes);
