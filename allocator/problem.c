@@ -64,16 +64,14 @@ uint64_t tandem_allocation_excess_bytes(const tandem_allocation_problem *problem
 tandem_status tandem_allocation_infeasible(const tandem_allocation_problem *problem, int c,
                                            uint64_t peak_bytes, tandem_error *error)
 {
-    char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
-    return tandem_error_set(error, TANDEM_INFEASIBLE,
-                            "no plan fits %s: the smallest one found takes %s (%" PRIu64
-                            " B) per rank at batch %" PRId64 ", the limit is %s (%" PRIu64
-                            " B). Use a smaller batch",
-                            tandem_replayer_cluster(problem->replayer)->classes[c].device.name,
-                            tandem_quantity_print_bytes(need, sizeof need, peak_bytes), peak_bytes,
-                            problem_graph_of(problem, c)->batch,
-                            tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
+    return tandem_error_set(
+        error, TANDEM_INFEASIBLE,
+        "no plan fits %s: the smallest one found takes %s (%" PRIu64 " B) per rank at batch %" PRId64
+        ", the limit is %s (%" PRIu64 " B). Use a smaller batch",
+        tandem_replayer_cluster(problem->replayer)->classes[c].device.name,
+        tandem_quantity_bytes(peak_bytes).text, peak_bytes, problem_graph_of(problem, c)->batch,
+        tandem_quantity_bytes(limit_bytes).text, limit_bytes);
 }
 
 tandem_status tandem_allocation_check_memory(const tandem_allocation_problem *problem,

@@ -105,23 +105,21 @@ static tandem_status check_plan_consistency(const tandem_plan *plan, const tande
 static tandem_status check_plan_limits(const tandem_plan *plan, const tandem_allocation_problem *problem,
                                        const tandem_allocation *found, tandem_error *error)
 {
-    char is[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
         if (limit_bytes && found->peak_bytes[c] > limit_bytes)
             return tandem_error_set(
                 error, TANDEM_INFEASIBLE,
                 "the plan takes %s (%" PRIu64 " B) a rank on %s, its limit is %s (%" PRIu64 " B)",
-                tandem_quantity_print_bytes(is, sizeof is, found->peak_bytes[c]), found->peak_bytes[c],
-                plan->cluster.classes[c].device.name,
-                tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
+                tandem_quantity_bytes(found->peak_bytes[c]).text, found->peak_bytes[c],
+                plan->cluster.classes[c].device.name, tandem_quantity_bytes(limit_bytes).text, limit_bytes);
     }
     if (plan->target_ns && found->step_ns > plan->target_ns)
-        return tandem_error_set(
-            error, TANDEM_INFEASIBLE,
-            "the plan's step takes %s (%" PRId64 " ns), its target is %s (%" PRId64 " ns)",
-            tandem_quantity_print_ns(is, sizeof is, found->step_ns), found->step_ns,
-            tandem_quantity_print_ns(limit, sizeof limit, plan->target_ns), plan->target_ns);
+        return tandem_error_set(error, TANDEM_INFEASIBLE,
+                                "the plan's step takes %s (%" PRId64 " ns), its target is %s (%" PRId64
+                                " ns)",
+                                tandem_quantity_ns(found->step_ns).text, found->step_ns,
+                                tandem_quantity_ns(plan->target_ns).text, plan->target_ns);
     return TANDEM_OK;
 }
 

@@ -51,3 +51,15 @@ char *tandem_quantity_print_bps(char *text, size_t size, double bytes_per_s);
 char *tandem_quantity_print_per_second(char *text, size_t size, double per_s, const char *unit);
 char *tandem_quantity_print_count(char *text, size_t size, double count);
 char *tandem_quantity_print_ratio(char *text, size_t size, double ratio);
+
+/* tandem_quantity_…: the same texts as values, which live until the end of the full expression:
+ * printf("%s", tandem_quantity_ns(ns).text). */
+typedef struct tandem_quantity {
+    char text[TANDEM_QUANTITY_TEXT];
+} tandem_quantity;
+tandem_quantity tandem_quantity_bytes(uint64_t bytes);
+tandem_quantity tandem_quantity_ns(int64_t ns);
+tandem_quantity tandem_quantity_ns_to(int64_t ns, int digits);
+tandem_quantity tandem_quantity_plain(double value, int digits);
+tandem_quantity tandem_quantity_count(double count);
+tandem_quantity tandem_quantity_ratio(double ratio);

@@ -61,15 +61,16 @@ int cli_print_json(json_t *object)
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
 {
     if (options->quiet || !isatty(STDERR_FILENO)) return;
-    char text[256], left[TANDEM_QUANTITY_TEXT] = "";
+    char text[256];
+    tandem_quantity left = {""};
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (left_ns > 0) (void)tandem_quantity_print_ns(left, sizeof left, left_ns);
+    if (left_ns > 0) left = tandem_quantity_ns(left_ns);
     cli_progress_end();
     line_is_open = 1;
-    fprintf(stderr, "%s%s%s%s", text, left_ns > 0 ? ", " : "", left, left_ns > 0 ? " left" : "");
+    fprintf(stderr, "%s%s%s%s", text, left_ns > 0 ? ", " : "", left.text, left_ns > 0 ? " left" : "");
     fflush(stderr);
 }
 

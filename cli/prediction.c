@@ -115,10 +115,9 @@ int cli_profile_interval_digits(double interval) { return interval >= 0.05 ? 2 :
 
 void cli_profile_interval_print(double interval)
 {
-    char text[TANDEM_QUANTITY_TEXT];
     if (interval >= 0.02)
         printf("the profile is sure to %s of the step: the machine was not steady\n",
-               tandem_quantity_print_ratio(text, sizeof text, interval));
+               tandem_quantity_ratio(interval).text);
 }
 
 int cli_cost_sources_are_described(const cli_cost_sources *sources)
@@ -140,7 +139,6 @@ json_t *cli_provenance_json(const tandem_replayer *replayer, int c)
 /* Appends what the predicted times are based on. */
 static void append_fit_source(char *line, size_t size, const tandem_provenance *provenance)
 {
-    char spread[TANDEM_QUANTITY_TEXT];
     if (!provenance->n_fitted)
         (void)cli_append(line, size, ", from the description alone");
     else if (isnan(provenance->spread))
@@ -148,15 +146,14 @@ static void append_fit_source(char *line, size_t size, const tandem_provenance *
                          (long long)provenance->n_fitted);
     else
         (void)cli_append(line, size, ", fitted to %lld measured costs, which differ from the fit by %s",
-                         (long long)provenance->n_fitted,
-                         tandem_quantity_print_ratio(spread, sizeof spread, provenance->spread));
+                         (long long)provenance->n_fitted, tandem_quantity_ratio(provenance->spread).text);
 }
 
 /* Prints the algorithms or the measured curve of all-reduces, and the quality of its fit. */
 static void print_allreduce_sources(const cli_cost_sources *sources)
 {
     const tandem_allreduce_source *source = &sources->allreduce_source;
-    char latency[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT] = "any rate", spread[TANDEM_QUANTITY_TEXT];
+    char rate[TANDEM_QUANTITY_TEXT] = "any rate";
     int n = 0;
     for (int k = 0; k < TANDEM_N_COLLECTIVE_ALGORITHM; k++)
         if (source->n_by_algorithm[k])
@@ -170,8 +167,8 @@ static void print_allreduce_sources(const cli_cost_sources *sources)
     if (source->bytes_per_s > 0) tandem_quantity_print_bps(rate, sizeof rate, source->bytes_per_s);
     printf("all-reduces from a measured curve of %d points; its upper part differs by %s from a "
            "line of %s and %s",
-           source->n_point, tandem_quantity_print_ratio(spread, sizeof spread, source->spread),
-           tandem_quantity_print_ns(latency, sizeof latency, llround(source->latency_ns)), rate);
+           source->n_point, tandem_quantity_ratio(source->spread).text,
+           tandem_quantity_ns(llround(source->latency_ns)).text, rate);
     if (source->n_extrapolated) printf("; %d buckets are extrapolated on that line", source->n_extrapolated);
     putchar('\n');
 }
@@ -179,12 +176,11 @@ static void print_allreduce_sources(const cli_cost_sources *sources)
 /* What the times of class c are based on; "" or one source alone if that is all. */
 static void write_sources(char *line, size_t size, const tandem_provenance *provenance)
 {
-    char share[TANDEM_QUANTITY_TEXT];
     *line = '\0';
     for (int k = 0; k < TANDEM_N_ORIGIN; k++)
         if (provenance->n_task[k])
             (void)cli_append(line, size, "%s%s %s (%d tasks)", *line ? ", " : "",
-                             tandem_quantity_print_ratio(share, sizeof share, origin_share(provenance, k)),
+                             tandem_quantity_ratio(origin_share(provenance, k)).text,
                              tandem_origin_name((tandem_origin)k), provenance->n_task[k]);
     if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_fit_source(line, size, provenance);
 }

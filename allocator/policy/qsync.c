@@ -340,13 +340,12 @@ static unsigned find_classes_to_lower(const qsync_state *q)
 
 static tandem_status report_initial_too_slow(const qsync_state *q, tandem_error *error)
 {
-    char asked[TANDEM_QUANTITY_TEXT], initial[TANDEM_QUANTITY_TEXT];
     return tandem_error_set(
         error, TANDEM_INFEASIBLE,
         "no plan reaches a step of %s: the initial setting of policy qsync takes %s (%" PRId64
         " ns) with every class lowered",
-        tandem_quantity_print_ns(asked, sizeof asked, q->problem->target_ns),
-        tandem_quantity_print_ns(initial, sizeof initial, q->last_replay.step_ns), q->last_replay.step_ns);
+        tandem_quantity_ns(q->problem->target_ns).text, tandem_quantity_ns(q->last_replay.step_ns).text,
+        q->last_replay.step_ns);
 }
 
 static tandem_status qsync_choose_plan(qsync_state *q, tandem_plan *plan, tandem_allocation *allocation,

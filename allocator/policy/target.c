@@ -173,13 +173,12 @@ static int exceeds_memory_limit(const target_finder *f, const tandem_replay *rep
 
 static tandem_status report_target_missed(const target_finder *f, int64_t fastest_ns, tandem_error *error)
 {
-    char fastest[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT];
     return tandem_error_set(error, TANDEM_INFEASIBLE,
                             "cannot reach a step time of %s: the fastest plan found takes %s (%" PRId64
                             " ns), with every class at its lowest precision. Raise --max-step, or remove the "
                             "slowest class",
-                            tandem_quantity_print_ns(target, sizeof target, f->problem->target_ns),
-                            tandem_quantity_print_ns(fastest, sizeof fastest, fastest_ns), fastest_ns);
+                            tandem_quantity_ns(f->problem->target_ns).text,
+                            tandem_quantity_ns(fastest_ns).text, fastest_ns);
 }
 
 /* Leaves all classes but the pinned ones at their fastest, replayed into *fastest. */

@@ -92,8 +92,8 @@ static char *print_bench_rate(char *text, size_t size, const bench_case *one)
 
 static int print_bench_text(const bench_result *result)
 {
-    char median[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT],
-        per_second[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT];
+    char rate[TANDEM_QUANTITY_TEXT];
+
     cli_table table = {0};
     cli_progress_end();
     printf("%s%s%s%s%s\n", result->model, result->cluster[0] ? " on " : "", result->cluster,
@@ -106,10 +106,8 @@ static int print_bench_text(const bench_result *result)
         if (has_copy_speed && isfinite(one->of_copy))
             (void)snprintf(share, sizeof share, "%.0f%%", 100 * one->of_copy);
         cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s%s%s", one->name,
-                      tandem_quantity_print_ns(median, sizeof median, one->median_ns),
-                      tandem_quantity_print_ns(low, sizeof low, one->p10_ns),
-                      tandem_quantity_print_ns(high, sizeof high, one->p90_ns),
-                      tandem_quantity_print_count(per_second, sizeof per_second, bench_runs_per_s(one)),
+                      tandem_quantity_ns(one->median_ns).text, tandem_quantity_ns(one->p10_ns).text,
+                      tandem_quantity_ns(one->p90_ns).text, tandem_quantity_count(bench_runs_per_s(one)).text,
                       print_bench_rate(rate, sizeof rate, one), has_copy_speed ? "\t" : "", share);
     }
     return cli_table_finish(&table);

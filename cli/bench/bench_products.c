@@ -245,12 +245,12 @@ static void add_product_row(cli_table *table, const bench_product *one, const ch
                             const char *precision)
 {
     enum { WIDTH = TANDEM_QUANTITY_TEXT };
-    char step[WIDTH], alone[WIDTH], best[WIDTH] = "", rate[3][WIDTH], share[2][WIDTH];
-    if (one->library_median_ns) (void)tandem_quantity_print_ns(best, WIDTH, one->library_median_ns);
+    tandem_quantity best = {""};
+    char rate[3][WIDTH], share[2][WIDTH];
+    if (one->library_median_ns) best = tandem_quantity_ns(one->library_median_ns);
     cli_table_row(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", name, pass, precision, one->count,
-                  tandem_quantity_print_ns(step, WIDTH, one->step_ns),
-                  tandem_quantity_print_ns(alone, WIDTH, one->alone_median_ns), best,
-                  print_gflops(rate[0], WIDTH, one, one->step_ns),
+                  tandem_quantity_ns(one->step_ns).text, tandem_quantity_ns(one->alone_median_ns).text,
+                  best.text, print_gflops(rate[0], WIDTH, one, one->step_ns),
                   print_gflops(rate[1], WIDTH, one, one->alone_median_ns),
                   print_gflops(rate[2], WIDTH, one, one->library_median_ns),
                   print_alone_percent(share[0], WIDTH, one->alone_median_ns, one->step_ns),
@@ -260,12 +260,10 @@ static void add_product_row(cli_table *table, const bench_product *one, const ch
 static int print_products_text(const product_bench *all)
 {
     const bench_product total = sum_products(all);
-    char step[TANDEM_QUANTITY_TEXT], in_step[TANDEM_QUANTITY_TEXT];
     cli_progress_end();
     printf("%s, batch %" PRId64 ", on %s: step %s, of it products %s\n", all->rank.step->graph->model,
            all->rank.step->graph->batch, all->workload.cluster.classes[0].device.name,
-           tandem_quantity_print_ns(step, sizeof step, all->median_step_ns),
-           tandem_quantity_print_ns(in_step, sizeof in_step, total.step_ns));
+           tandem_quantity_ns(all->median_step_ns).text, tandem_quantity_ns(total.step_ns).text);
     cli_table table = {0};
     cli_table_row(&table, "product\tpass\tin\t>count\t>in the "
                           "step\t>alone\t>library\t>GFLOP/s\t>alone\t>library\t>of alone\t>of library");

@@ -171,19 +171,18 @@ static int case_digits(const advise_context *v, int k)
     return cli_cost_sources_digits(&v->candidate[k].sources);
 }
 
-static char *print_case_rate(char *text, size_t size, const advise_context *v, int k)
+static tandem_quantity case_rate(const advise_context *v, int k)
 {
-    return tandem_quantity_print_plain(text, size, v->candidate[k].samples_per_s, case_digits(v, k));
+    return tandem_quantity_plain(v->candidate[k].samples_per_s, case_digits(v, k));
 }
 
 static void append_comparison(char *text, size_t size, const advise_context *v, int other)
 {
-    char rate[TANDEM_QUANTITY_TEXT];
     const candidate_cluster *p = &v->candidate[other];
     const int decimals = case_digits(v, v->best) == 3 && case_digits(v, other) == 3;
     if (p->samples_per_s > 0)
         (void)cli_append(text, size, ", %.*f%% more than %s (%s)", decimals, best_gain_percent(v, other),
-                         p->name, print_case_rate(rate, sizeof rate, v, other));
+                         p->name, case_rate(v, other).text);
     else
         (void)cli_append(text, size, "; %s has no plan", p->name);
 }
@@ -217,14 +216,12 @@ static void print_advice(char *text, size_t size, const advise_context *v)
                                                  "Add part of them: use fewer devices"};
     static const char *const statement[N_ANSWER] = {"Adding none of them", "Using only the added ones",
                                                     "Adding them", "Adding part of them"};
-    char rate[TANDEM_QUANTITY_TEXT];
     const candidate_cluster *best = &v->candidate[v->best];
     const int answer = v->best < CASE_FIRST_SUBSET ? v->best : CASE_FIRST_SUBSET,
               predicted = is_predicted_only(v);
     (void)snprintf(text, size, "%s%s. %s %s %s samples/s", predicted ? statement[answer] : advice[answer],
                    predicted ? " is predicted to be fastest" : "", best->name,
-                   predicted ? "is predicted to make" : "makes",
-                   print_case_rate(rate, sizeof rate, v, v->best));
+                   predicted ? "is predicted to make" : "makes", case_rate(v, v->best).text);
     if (v->best != CASE_CURRENT) append_comparison(text, size, v, CASE_CURRENT);
     if (v->best != CASE_COMBINED) append_comparison(text, size, v, CASE_COMBINED);
     (void)cli_append(text, size, ". Its plan has a sensitivity of %.3g (%s).%s", best->allocation.sensitivity,
@@ -263,7 +260,7 @@ static void print_advise_loss_scales(const advise_context *v)
 static int print_advise_text(const advise_context *v, const char *verdict)
 {
     static const char *const role[] = {"current", "new only", "combined"};
-    char rate[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], batches[256];
+    char batches[256];
     cli_table table = {0};
     cli_table_row(&table, "\tranks\tbatch/rank\t>samples/s\t>step\t>sensitivity\t>memory\t");
     for (int k = 0; k < v->n; k++) {
@@ -273,12 +270,11 @@ static int print_advise_text(const advise_context *v, const char *verdict)
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.classes[c].batch;
         cli_batch_list_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
-            cli_table_row(
-                &table, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s", name, p->name, batches,
-                print_case_rate(rate, sizeof rate, v, k),
-                tandem_quantity_print_ns_to(step, sizeof step, p->allocation.step_ns, case_digits(v, k)),
-                p->allocation.sensitivity, tandem_quantity_print_bytes(bytes, sizeof bytes, p->peak_bytes),
-                k == v->best ? "<" : "");
+            cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s", name, p->name, batches,
+                          case_rate(v, k).text,
+                          tandem_quantity_ns_to(p->allocation.step_ns, case_digits(v, k)).text,
+                          p->allocation.sensitivity, tandem_quantity_bytes(p->peak_bytes).text,
+                          k == v->best ? "<" : "");
         else
             cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t%s", name, p->name,
                           v->options->batch_auto ? "-" : batches, no_plan_reason(p));

@@ -29,7 +29,7 @@ typedef struct split_context {
 
 static int print_split_text(const split_context *s)
 {
-    char cluster[1024], batches[256], step[TANDEM_QUANTITY_TEXT];
+    char cluster[1024], batches[256];
     const int64_t samples = s->options->global_batch;
     const int n_micro = s->options->step.n_micro;
     tandem_cluster without_batches = s->workload.cluster;
@@ -53,7 +53,7 @@ static int print_split_text(const split_context *s)
         }
         cli_table_row(&table, "%s\t%s\t%s\t%.1f\t%.4g", batch_plan_name[k],
                       cli_batch_list_print(batches, sizeof batches, one->batch, s->workload.cluster.n_class),
-                      tandem_quantity_print_ns(step, sizeof step, one->allocation.step_ns),
+                      tandem_quantity_ns(one->allocation.step_ns).text,
                       (double)samples / ((double)one->allocation.step_ns * 1e-9),
                       one->allocation.sensitivity);
     }

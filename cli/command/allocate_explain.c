@@ -20,15 +20,13 @@ tandem_status allocate_find_explained(allocate_context *a, tandem_error *error)
 static void print_choice_verdict(char *text, size_t size, const tandem_choice *choice,
                                  const tandem_choice *chosen)
 {
-    char quantity[TANDEM_QUANTITY_TEXT];
     text[0] = '\0';
     if (choice->is_chosen || !choice->is_measured) {
         (void)snprintf(text, size, choice->is_chosen ? "chosen" : "not measured");
         return;
     }
     if (choice->excess_ns > 0)
-        (void)cli_append(text, size, "%s over the target",
-                         tandem_quantity_print_ns(quantity, sizeof quantity, choice->excess_ns));
+        (void)cli_append(text, size, "%s over the target", tandem_quantity_ns(choice->excess_ns).text);
     if (choice->excess_bytes > 0)
         (void)cli_append(text, size, "%s%llu B over the memory limit", *text ? ", " : "",
                          (unsigned long long)choice->excess_bytes);
@@ -51,30 +49,27 @@ static const tandem_choice *find_chosen_precision(const tandem_choice *choice, i
 /* With a sign, as a difference. */
 static const char *print_signed_bytes(char *text, size_t size, int64_t bytes)
 {
-    char amount[TANDEM_QUANTITY_TEXT];
-    (void)snprintf(
-        text, size, "%s%s",
-        bytes < 0   ? "-"
-        : bytes > 0 ? "+"
-                    : "",
-        tandem_quantity_print_bytes(amount, sizeof amount, (uint64_t)(bytes < 0 ? -bytes : bytes)));
+    (void)snprintf(text, size, "%s%s",
+                   bytes < 0   ? "-"
+                   : bytes > 0 ? "+"
+                               : "",
+                   tandem_quantity_bytes((uint64_t)(bytes < 0 ? -bytes : bytes)).text);
     return text;
 }
 
 static void add_choice_rows(cli_table *table, const tandem_choice *choice, int n, const char *device)
 {
-    char own[TANDEM_QUANTITY_TEXT], longer[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT + 1],
-        verdict[256];
+    char bytes[TANDEM_QUANTITY_TEXT + 1], verdict[256];
     for (int k = 0; k < n; k++) {
         const tandem_choice *c = &choice[k];
         print_choice_verdict(verdict, sizeof verdict, c, find_chosen_precision(choice, n));
-        cli_table_row(
-            table, "%s\t%s\t%.3g\t%s\t%s%s\t%s\t%s", k == 0 ? device : "",
-            tandem_precision_get(c->precision)->name, c->sensitivity,
-            c->is_measured ? tandem_quantity_print_ns(own, sizeof own, c->self_ns) : "-",
-            c->is_measured && c->step_delta_ns > 0 ? "+" : "",
-            c->is_measured ? tandem_quantity_print_ns(longer, sizeof longer, c->step_delta_ns) : "-",
-            c->is_measured ? print_signed_bytes(bytes, sizeof bytes, c->peak_delta_bytes) : "-", verdict);
+        cli_table_row(table, "%s\t%s\t%.3g\t%s\t%s%s\t%s\t%s", k == 0 ? device : "",
+                      tandem_precision_get(c->precision)->name, c->sensitivity,
+                      c->is_measured ? tandem_quantity_ns(c->self_ns).text : "-",
+                      c->is_measured && c->step_delta_ns > 0 ? "+" : "",
+                      c->is_measured ? tandem_quantity_ns(c->step_delta_ns).text : "-",
+                      c->is_measured ? print_signed_bytes(bytes, sizeof bytes, c->peak_delta_bytes) : "-",
+                      verdict);
     }
 }
 

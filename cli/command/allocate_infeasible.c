@@ -6,16 +6,14 @@
 
 static void print_infeasible_text(const allocate_context *a, const tandem_memory_deficit *deficit, int n)
 {
-    char missing[TANDEM_QUANTITY_TEXT], min[TANDEM_QUANTITY_TEXT];
     for (int k = 0; k < n; k++) {
         const tandem_memory_deficit *s = &deficit[k];
         const uint64_t missing_bytes = s->peak_bytes - s->limit_bytes;
         fprintf(stderr,
                 "%s: out of memory by %s (%llu B) per rank: the smallest plan at batch %lld takes %s; ",
-                a->workload.cluster.classes[s->c].device.name,
-                tandem_quantity_print_bytes(missing, sizeof missing, missing_bytes),
+                a->workload.cluster.classes[s->c].device.name, tandem_quantity_bytes(missing_bytes).text,
                 (unsigned long long)missing_bytes, (long long)a->workload.cluster.classes[s->c].batch,
-                tandem_quantity_print_bytes(min, sizeof min, s->peak_bytes));
+                tandem_quantity_bytes(s->peak_bytes).text);
         if (s->batch > 0)
             fprintf(stderr, "batch %lld would fit\n", (long long)s->batch);
         else

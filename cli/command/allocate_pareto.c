@@ -30,15 +30,13 @@ static uint64_t pareto_peak_bytes(const uint64_t *peak_bytes)
 
 static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, int n)
 {
-    char step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     cli_table_row(&table, "plan\t>step\t>ns\t>sensitivity (%s)\t>memory\t",
                   cli_method_text(tandem_planner_method(a->planner)));
     for (int k = 0; k < n; k++)
         cli_table_row(&table, "%s\t%s\t%lld\t%.4g\t%s\t%s", rows[k].name,
-                      tandem_quantity_print_ns(step, sizeof step, rows[k].step_ns),
-                      (long long)rows[k].step_ns, rows[k].sensitivity,
-                      tandem_quantity_print_bytes(bytes, sizeof bytes, rows[k].peak_bytes), rows[k].remark);
+                      tandem_quantity_ns(rows[k].step_ns).text, (long long)rows[k].step_ns,
+                      rows[k].sensitivity, tandem_quantity_bytes(rows[k].peak_bytes).text, rows[k].remark);
     return cli_table_finish(&table);
 }
 

@@ -47,7 +47,6 @@ static void insert_by_step(plan_row *rows, int *n, plan_row added)
 
 static int print_compared_plans(const allocate_context *a, int digits)
 {
-    char step[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     plan_row rows[TANDEM_N_PRECISION + 1];
     int n = 0;
@@ -61,8 +60,8 @@ static int print_compared_plans(const allocate_context *a, int digits)
     cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", cli_method_text(a->plan->method));
     for (int k = 0; k < n; k++)
         cli_table_row(&table, "%s\t%s\t%.4g\t%s", rows[k].name,
-                      tandem_quantity_print_ns_to(step, sizeof step, rows[k].step_ns, digits),
-                      rows[k].sensitivity, rows[k].remark);
+                      tandem_quantity_ns_to(rows[k].step_ns, digits).text, rows[k].sensitivity,
+                      rows[k].remark);
     return cli_table_finish(&table);
 }
 
@@ -70,7 +69,6 @@ static int print_compared_plans(const allocate_context *a, int digits)
 
 static int print_allocated_devices(const allocate_context *a)
 {
-    char bytes[TANDEM_QUANTITY_TEXT], share[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     cli_table_row(&table, "device\tprecision\t>operators\t>of the FLOPs\t>memory");
     for (int c = 0; c < a->plan->cluster.n_class; c++) {
@@ -80,9 +78,8 @@ static int print_allocated_devices(const allocate_context *a)
             if (part.n_op == 0) continue;
             cli_table_row(&table, "%s\t%s\t%d\t%s\t%s", first ? a->plan->cluster.classes[c].device.name : "",
                           tandem_precision_get((tandem_precision)k)->name, part.n_op,
-                          tandem_quantity_print_ratio(share, sizeof share, part.flops_share),
-                          first ? tandem_quantity_print_bytes(bytes, sizeof bytes, a->result.peak_bytes[c])
-                                : "");
+                          tandem_quantity_ratio(part.flops_share).text,
+                          first ? tandem_quantity_bytes(a->result.peak_bytes[c]).text : "");
             first = 0;
         }
     }
@@ -93,19 +90,16 @@ static int print_allocated_devices(const allocate_context *a)
 
 static void print_allocate_request(const allocate_context *a)
 {
-    char time[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ratio[TANDEM_QUANTITY_TEXT];
     char recompute[TANDEM_RECOMPUTE_TEXT];
     printf("%s by policy %s: %lld replays in %s; ", a->plan->model, a->plan->policy,
-           (long long)a->result.replays,
-           tandem_quantity_print_ns(time, sizeof time, (int64_t)(a->seconds * 1e9)));
-    tandem_quantity_print_ns(step, sizeof step, a->result.target_ns);
+           (long long)a->result.replays, tandem_quantity_ns((int64_t)(a->seconds * 1e9)).text);
     if (a->goal.objective == TANDEM_MINIMIZE_STEP)
         printf("fastest step with a sensitivity of at most %g", a->goal.max_sensitivity);
     else
         printf("%sallowed step %s", a->goal.objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
-               step);
+               tandem_quantity_ns(a->result.target_ns).text);
     if (a->goal.objective != TANDEM_MINIMIZE_STEP && !a->problem->target_ns)
-        printf(" (slowdown %s)", tandem_quantity_print_ratio(ratio, sizeof ratio, a->problem->slowdown));
+        printf(" (slowdown %s)", tandem_quantity_ratio(a->problem->slowdown).text);
     if (a->goal.objective == TANDEM_MINIMIZE_MEMORY && isfinite(a->goal.max_sensitivity))
         printf(", sensitivity up to %g", a->goal.max_sensitivity);
     if (a->plan->step.n_micro > 1) printf(", %d micro-steps", a->plan->step.n_micro);
@@ -141,7 +135,7 @@ void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const
 
 static void print_allocation_bound(const allocate_context *a)
 {
-    char gap[TANDEM_QUANTITY_TEXT], pinned[256];
+    char pinned[256];
     const tandem_certificate *certificate = &a->result.certificate;
     if (!isfinite(certificate->lower_bound)) return;
     if (certificate->gap < 1e-8) { /* up to rounding */
@@ -151,21 +145,19 @@ static void print_allocation_bound(const allocate_context *a)
     }
     printf("no plan within that step%s has a sensitivity below %.4g: the gap is at most %s (proof: %s)\n",
            allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->lower_bound,
-           tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap), certificate->proof);
+           tandem_quantity_ratio(certificate->gap).text, certificate->proof);
 }
 
 static void print_smaller_cluster(const allocate_context *a)
 {
     if (a->smaller_cluster.samples_per_s <= 0) return;
     const int digits = cli_cost_sources_digits(&a->smaller_cluster.sources);
-    char smaller[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT];
     printf("\nfewer devices are %sfaster: %s alone makes %s samples/s, sensitivity %.3g; this "
            "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
            cli_cost_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
-           a->smaller_cluster.name,
-           tandem_quantity_print_plain(smaller, sizeof smaller, a->smaller_cluster.samples_per_s, digits),
+           a->smaller_cluster.name, tandem_quantity_plain(a->smaller_cluster.samples_per_s, digits).text,
            a->smaller_cluster.allocation.sensitivity,
-           tandem_quantity_print_plain(all, sizeof all, allocate_samples_per_s(a), digits));
+           tandem_quantity_plain(allocate_samples_per_s(a), digits).text);
 }
 
 int allocate_print_text(allocate_context *a)

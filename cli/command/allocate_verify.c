@@ -34,13 +34,12 @@ static tandem_status verify_plan_file(verify_context *v, tandem_error *error)
 
 static void print_verify_text(const verify_context *v, const char *path)
 {
-    char step[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], pinned[256];
+    char pinned[256];
     const tandem_plan *plan = v->workload.plan;
     assert(plan);
     printf("%s is verified: %s by policy %s\n", path, plan->model, plan->policy[0] ? plan->policy : "none");
-    printf("step         %s", tandem_quantity_print_ns(step, sizeof step, v->found.step_ns));
-    if (plan->target_ns)
-        printf(", target %s", tandem_quantity_print_ns(target, sizeof target, plan->target_ns));
+    printf("step         %s", tandem_quantity_ns(v->found.step_ns).text);
+    if (plan->target_ns) printf(", target %s", tandem_quantity_ns(plan->target_ns).text);
     printf("\nsensitivity  %.4g (%s)", v->found.sensitivity,
            cli_method_text(tandem_planner_method(v->planner)));
     if (isfinite(v->found.certificate.lower_bound))
@@ -50,10 +49,9 @@ static void print_verify_text(const verify_context *v, const char *path)
     putchar('\n');
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const uint64_t limit_bytes = tandem_cluster_memory_limit(&v->workload.cluster, c);
-        printf("memory       %s on %s",
-               tandem_quantity_print_bytes(bytes, sizeof bytes, v->found.peak_bytes[c]),
+        printf("memory       %s on %s", tandem_quantity_bytes(v->found.peak_bytes[c]).text,
                plan->cluster.classes[c].device.name);
-        if (limit_bytes) printf(", limit %s", tandem_quantity_print_bytes(bytes, sizeof bytes, limit_bytes));
+        if (limit_bytes) printf(", limit %s", tandem_quantity_bytes(limit_bytes).text);
         putchar('\n');
     }
 }

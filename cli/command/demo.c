@@ -158,20 +158,15 @@ static int run_demo_cases(demo *d)
 
 static void print_demo_times(const demo *d)
 {
-    char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT],
-        high[TANDEM_QUANTITY_TEXT];
-    char wait[TANDEM_QUANTITY_TEXT];
     printf("%-10s %11s %11s %7s %12s  %-21s %9s %14s %12s\n", "plan", "predicted", "measured", "error",
            "at its speed", "measured p10 .. p90", "samples/s", "fast rank idle", "sensitivity");
     for (int k = 0; k < N_CASE; k++) {
         const compare_case *c = &d->result[k];
         printf("%-10s %11s %11s %+6.1f%% %+11.1f%%  %8s .. %8s %11.1f %14s %12.3g\n", c->plan,
-               tandem_quantity_print_ns(predicted, sizeof predicted, c->predicted_ns),
-               tandem_quantity_print_ns(measured, sizeof measured, c->measured_ns), 100 * c->error,
-               100 * c->steady.error_at_run_speed,
-               tandem_quantity_print_ns(low, sizeof low, c->measured_p10_ns),
-               tandem_quantity_print_ns(high, sizeof high, c->measured_p90_ns), c->samples_per_s,
-               tandem_quantity_print_ns(wait, sizeof wait, c->classes[0].measured_wait_ns), c->sensitivity);
+               tandem_quantity_ns(c->predicted_ns).text, tandem_quantity_ns(c->measured_ns).text,
+               100 * c->error, 100 * c->steady.error_at_run_speed,
+               tandem_quantity_ns(c->measured_p10_ns).text, tandem_quantity_ns(c->measured_p90_ns).text,
+               c->samples_per_s, tandem_quantity_ns(c->classes[0].measured_wait_ns).text, c->sensitivity);
     }
 }
 
@@ -186,12 +181,12 @@ static void print_demo_verdicts(const demo *d)
 
 static void print_class_memory(const compare_class *class)
 {
-    char resident[TANDEM_QUANTITY_TEXT] = "-";
+    tandem_quantity resident = {"-"};
     if (class->resident_peak_bytes >= 0)
-        (void)tandem_quantity_print_bytes(resident, sizeof resident, (uint64_t) class->resident_peak_bytes);
+        resident = tandem_quantity_bytes((uint64_t) class->resident_peak_bytes);
     printf(" %14llu %s %12llu %9s", (unsigned long long)class->predicted_peak_bytes,
            class->predicted_peak_bytes == class->allocated_peak_bytes ? "=" : "!",
-           (unsigned long long)class->allocated_peak_bytes, resident);
+           (unsigned long long)class->allocated_peak_bytes, resident.text);
 }
 
 static void print_demo_memory_and_loss(const demo *d)
@@ -269,9 +264,7 @@ static int run_demo(const cli_options *given)
         release_demo(&d);
         return code;
     }
-    char time[TANDEM_QUANTITY_TEXT];
-    cli_note(&d.options, "the whole loop took %s",
-             tandem_quantity_print_ns(time, sizeof time, tandem_now_ns() - begin));
+    cli_note(&d.options, "the whole loop took %s", tandem_quantity_ns(tandem_now_ns() - begin).text);
     code = given->json ? print_demo_json(&d) : print_demo_text(&d);
     release_demo(&d);
     return code;

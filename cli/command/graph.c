@@ -94,37 +94,35 @@ static const char *print_op_shape(char *text, size_t size, const tandem_shape *s
 /* "1.32 GFLOP", "640 FLOP". */
 static const char *print_flops(char *text, size_t size, double flops)
 {
-    char count[TANDEM_QUANTITY_TEXT];
-    const size_t n = strlen(tandem_quantity_print_count(count, sizeof count, flops));
-    const int has_prefix = n > 0 && (count[n - 1] < '0' || count[n - 1] > '9');
-    (void)snprintf(text, size, "%s%sFLOP", count, has_prefix ? "" : " ");
+    const tandem_quantity count = tandem_quantity_count(flops);
+    const size_t n = strlen(count.text);
+    const int has_prefix = n > 0 && (count.text[n - 1] < '0' || count.text[n - 1] > '9');
+    (void)snprintf(text, size, "%s%sFLOP", count.text, has_prefix ? "" : " ");
     return text;
 }
 
 static int print_graph_text(const tandem_graph *graph)
 {
-    char shape[128], weights[TANDEM_QUANTITY_TEXT], flops[TANDEM_QUANTITY_TEXT + 8],
-        bytes[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT + 8];
+    char shape[128], flops[TANDEM_QUANTITY_TEXT + 8], all[TANDEM_QUANTITY_TEXT + 8];
     cli_table table = {0};
     cli_table_row(&table, "operator\tkind\toutput\t>parameters\t>FLOP\t>bytes");
     for (int i = 0; i < graph->n_op; i++) {
         const tandem_op *op = &graph->op[i];
-        cli_table_row(
-            &table, "%s\t%s\t%s\t%s\t%s\t%s", op->name, tandem_op_row_get(op->kind)->name,
-            print_op_shape(shape, sizeof shape, &op->shape),
-            tandem_quantity_print_count(weights, sizeof weights, (double)count_own_weights(graph, op)),
-            tandem_quantity_print_count(flops, sizeof flops, op->flops),
-            tandem_quantity_print_bytes(bytes, sizeof bytes, op_output_bytes(graph, i)));
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", op->name, tandem_op_row_get(op->kind)->name,
+                      print_op_shape(shape, sizeof shape, &op->shape),
+                      tandem_quantity_count((double)count_own_weights(graph, op)).text,
+                      tandem_quantity_count(op->flops).text,
+                      tandem_quantity_bytes(op_output_bytes(graph, i)).text);
     }
     const int code = cli_table_finish(&table);
     if (code == 0)
         printf("%s at batch %lld: %d operators, %s parameters, %s forward, %s per training step, %s "
                "of outputs in f32\n",
                graph->model, (long long)graph->batch, graph->n_op,
-               tandem_quantity_print_count(weights, sizeof weights, (double)tandem_graph_n_weight(graph)),
+               tandem_quantity_count((double)tandem_graph_n_weight(graph)).text,
                print_flops(flops, sizeof flops, graph_forward_flops(graph)),
                print_flops(all, sizeof all, tandem_graph_flops(graph)),
-               tandem_quantity_print_bytes(bytes, sizeof bytes, total_output_bytes(graph)));
+               tandem_quantity_bytes(total_output_bytes(graph)).text);
     return code;
 }
 

@@ -115,7 +115,7 @@ static json_t *replay_operators_json(const replay_context *r)
 
 static int print_replay_operators(const replay_context *r)
 {
-    char line[1024] = "operator\tkind", time[TANDEM_QUANTITY_TEXT];
+    char line[1024] = "operator\tkind";
     cli_table table = {0};
     for (int c = 0; c < r->result.n_class; c++)
         (void)cli_append(line, sizeof line, "\t\t>%s", workload_class(r, c)->device.name);
@@ -127,9 +127,8 @@ static int print_replay_operators(const replay_context *r)
         for (int c = 0; c < r->result.n_class; c++) {
             const char *precision = operator_row_precision(r, c, row);
             (void)cli_append(line, sizeof line, "\t%s", precision ? precision : "");
-            (void)cli_append(
-                line, sizeof line, "\t%s",
-                tandem_quantity_print_ns(time, sizeof time, r->operator_ns[row * r->result.n_class + c]));
+            (void)cli_append(line, sizeof line, "\t%s",
+                             tandem_quantity_ns(r->operator_ns[row * r->result.n_class + c]).text);
         }
         cli_table_row(&table, "%s", line);
     }
@@ -230,31 +229,28 @@ static int print_replay_json(const replay_context *r)
 
 static int print_replay_devices(const replay_context *r)
 {
-    char busy[TANDEM_QUANTITY_TEXT], comm[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT],
-        bytes[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     cli_table_row(&table, "device\t>ranks\t>batch\t>busy\t>exposed comm\t>idle\t>memory");
     for (int c = 0; c < r->result.n_class; c++) {
         const tandem_replay_class *class = &r->result.classes[c];
         cli_table_row(&table, "%s\t%d\t%lld\t%s\t%s\t%s\t%s", workload_class(r, c)->device.name,
                       workload_class(r, c)->n_rank, (long long)r->workload->graph[c]->batch,
-                      tandem_quantity_print_ns(busy, sizeof busy, class->busy_ns),
-                      tandem_quantity_print_ns(comm, sizeof comm, class->exposed_comm_ns),
-                      tandem_quantity_print_ns(wait, sizeof wait, class->wait_ns),
-                      tandem_quantity_print_bytes(bytes, sizeof bytes, class->peak_bytes));
+                      tandem_quantity_ns(class->busy_ns).text,
+                      tandem_quantity_ns(class->exposed_comm_ns).text,
+                      tandem_quantity_ns(class->wait_ns).text, tandem_quantity_bytes(class->peak_bytes).text);
     }
     return cli_table_finish(&table);
 }
 
 static void add_memory_row(cli_table *table, const replay_context *r, const char *name, size_t offset)
 {
-    char line[1024], bytes[TANDEM_QUANTITY_TEXT];
+    char line[1024];
     (void)snprintf(line, sizeof line, "%s", name);
     for (int c = 0; c < r->result.n_class; c++) {
         const char *memory = (const char *)class_memory(r, c);
         uint64_t value;
         memcpy(&value, memory + offset, sizeof value);
-        (void)cli_append(line, sizeof line, "\t%s", tandem_quantity_print_bytes(bytes, sizeof bytes, value));
+        (void)cli_append(line, sizeof line, "\t%s", tandem_quantity_bytes(value).text);
     }
     cli_table_row(table, "%s", line);
 }
@@ -293,12 +289,11 @@ static int print_replay_memory(const replay_context *r)
 
 static int print_replay_text(const replay_context *r)
 {
-    char cluster[1024], step[TANDEM_QUANTITY_TEXT];
+    char cluster[1024];
     const double interval = cli_profile_interval(r->options, &r->workload->cluster);
     tandem_cluster_print(cluster, sizeof cluster, &r->workload->cluster);
     printf("%s, %s, on %s: step %s\n", r->workload->graph[0]->model, r->workload->plan->name, cluster,
-           tandem_quantity_print_ns_to(step, sizeof step, r->result.step_ns,
-                                       cli_profile_interval_digits(interval)));
+           tandem_quantity_ns_to(r->result.step_ns, cli_profile_interval_digits(interval)).text);
     int code = print_replay_devices(r);
     if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
     if (r->options->simulations) replay_monte_carlo_print(&r->noise, r->options->seed);
@@ -379,16 +374,14 @@ static tandem_status replay_plan(replay_context *r, tandem_error *error)
 /* The negative answer: a class runs out of memory. */
 static int check_memory_limits(const replay_context *r)
 {
-    char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     for (int c = 0; c < r->result.n_class; c++)
         if (is_class_over_limit(r, c))
             return cli_fail_with(
                 TANDEM_INFEASIBLE,
                 "the plan takes %s on %s, but the limit is %s. `tandem allocate` searches one that fits",
-                tandem_quantity_print_bytes(need, sizeof need, r->result.classes[c].peak_bytes),
+                tandem_quantity_bytes(r->result.classes[c].peak_bytes).text,
                 workload_class(r, c)->device.name,
-                tandem_quantity_print_bytes(limit, sizeof limit,
-                                            tandem_cluster_memory_limit(&r->workload->cluster, c)));
+                tandem_quantity_bytes(tandem_cluster_memory_limit(&r->workload->cluster, c)).text);
     return 0;
 }
 

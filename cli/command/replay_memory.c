@@ -77,12 +77,11 @@ static int is_category_used(const replay_timeline *timeline, int category)
 
 static void add_timeline_row(cli_table *table, const replay_timeline *timeline, int t, const int *used)
 {
-    char line[1024] = "", bytes[TANDEM_QUANTITY_TEXT], name[REPLAY_TASK_TEXT];
+    char line[1024] = "", name[REPLAY_TASK_TEXT];
     (void)snprintf(line, sizeof line, "%d\t%s", t, replay_task_print(name, timeline->step, t));
     for (int k = TANDEM_MEMORY_WEIGHT_COPIES; k < TANDEM_N_MEMORY_CATEGORY; k++) {
         if (!used[k]) continue;
-        (void)cli_append(line, sizeof line, "\t%s",
-                         tandem_quantity_print_bytes(bytes, sizeof bytes, timeline->row[t].bytes[k]));
+        (void)cli_append(line, sizeof line, "\t%s", tandem_quantity_bytes(timeline->row[t].bytes[k]).text);
     }
     cli_table_row(table, "%s%s", line, t == timeline->memory->peak_task ? "\tpeak" : "\t");
 }

@@ -23,14 +23,10 @@ json_t *replay_monte_carlo_json(const tandem_monte_carlo *noise, uint64_t seed)
 
 void replay_monte_carlo_print(const tandem_monte_carlo *noise, uint64_t seed)
 {
-    char mean[TANDEM_QUANTITY_TEXT], p50[TANDEM_QUANTITY_TEXT], p95[TANDEM_QUANTITY_TEXT],
-        sigma[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT];
     printf("%d simulated steps of %d ranks (seed %llu): median %s, 95th percentile %s, mean %s; "
            "standard deviation of a task %s, measured for %s of the time\n",
            noise->n_simulation, noise->n_rank, (unsigned long long)seed,
-           tandem_quantity_print_ns(p50, sizeof p50, noise->p50_ns),
-           tandem_quantity_print_ns(p95, sizeof p95, noise->p95_ns),
-           tandem_quantity_print_ns(mean, sizeof mean, noise->mean_ns),
-           tandem_quantity_print_ratio(sigma, sizeof sigma, noise->sigma),
-           tandem_quantity_print_ratio(measured, sizeof measured, noise->measured_share));
+           tandem_quantity_ns(noise->p50_ns).text, tandem_quantity_ns(noise->p95_ns).text,
+           tandem_quantity_ns(noise->mean_ns).text, tandem_quantity_ratio(noise->sigma).text,
+           tandem_quantity_ratio(noise->measured_share).text);
 }

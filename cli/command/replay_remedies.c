@@ -247,17 +247,14 @@ json_t *replay_remedies_json(const replay_remedy *remedy, int n, uint64_t peak_b
 int replay_remedies_print(const replay_remedy *remedy, int n, uint64_t peak_bytes, uint64_t limit_bytes,
                           const char *device)
 {
-    char bytes[TANDEM_QUANTITY_TEXT], saved[TANDEM_QUANTITY_TEXT], time[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     printf("\n%s is %s over its limit of %s. Changed plans:\n", device,
-           tandem_quantity_print_bytes(bytes, sizeof bytes, peak_bytes - limit_bytes),
-           tandem_quantity_print_bytes(saved, sizeof saved, limit_bytes));
+           tandem_quantity_bytes(peak_bytes - limit_bytes).text, tandem_quantity_bytes(limit_bytes).text);
     cli_table_row(&table, "with\t>memory\t>saves\t>step\t");
     for (const replay_remedy *r = remedy; r < remedy + n; r++)
-        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", r->what,
-                      tandem_quantity_print_bytes(bytes, sizeof bytes, r->peak_bytes),
-                      tandem_quantity_print_bytes(saved, sizeof saved, peak_bytes - r->peak_bytes),
-                      r->step_ns >= 0 ? tandem_quantity_print_ns(time, sizeof time, r->step_ns) : "?",
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", r->what, tandem_quantity_bytes(r->peak_bytes).text,
+                      tandem_quantity_bytes(peak_bytes - r->peak_bytes).text,
+                      r->step_ns >= 0 ? tandem_quantity_ns(r->step_ns).text : "?",
                       r->fits ? "fits" : "too large");
     return cli_table_finish(&table);
 }

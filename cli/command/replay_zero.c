@@ -15,9 +15,8 @@ void replay_zero_print(const tandem_zero *zero, int stage)
 {
     static const char *const shared[] = {"optimizer state", "optimizer state and gradients",
                                          "optimizer state, gradients and weights"};
-    char scatter[TANDEM_QUANTITY_TEXT], gather[TANDEM_QUANTITY_TEXT];
     printf("ZeRO stage %d: %s in equal shards over all ranks; reduce-scatters take %s, %d "
            "all-gathers %s. Only simulated: `tandem train` has no ZeRO\n",
-           stage, shared[stage - 1], tandem_quantity_print_ns(scatter, sizeof scatter, zero->scatter_ns),
-           zero->n_gather, tandem_quantity_print_ns(gather, sizeof gather, zero->gather_ns));
+           stage, shared[stage - 1], tandem_quantity_ns(zero->scatter_ns).text, zero->n_gather,
+           tandem_quantity_ns(zero->gather_ns).text);
 }

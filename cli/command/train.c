@@ -377,18 +377,16 @@ static int print_train_json(const train_context *t)
 
 static void print_train_rank(const train_context *t, int r)
 {
-    char step[TANDEM_QUANTITY_TEXT] = "-", wait[TANDEM_QUANTITY_TEXT] = "-",
-         resident[TANDEM_QUANTITY_TEXT] = "-", bytes[TANDEM_QUANTITY_TEXT];
+    tandem_quantity step = {"-"}, wait = {"-"}, resident = {"-"};
     const rank_report *report = &t->report[r];
     if (t->times.n_counted > 0) {
-        (void)tandem_quantity_print_ns(step, sizeof step, report->period_ns);
-        (void)tandem_quantity_print_ns(wait, sizeof wait, report->wait_ns);
+        step = tandem_quantity_ns(report->period_ns);
+        wait = tandem_quantity_ns(report->wait_ns);
     }
-    if (report->resident_bytes >= 0)
-        (void)tandem_quantity_print_bytes(resident, sizeof resident, (uint64_t)report->resident_bytes);
+    if (report->resident_bytes >= 0) resident = tandem_quantity_bytes((uint64_t)report->resident_bytes);
     printf("%-6d %-18s %12s %12s %12s %12s\n", r,
-           t->workload->cluster.classes[tandem_cluster_class_of(&t->workload->cluster, r)].device.name, step,
-           wait, tandem_quantity_print_bytes(bytes, sizeof bytes, report->allocated_bytes), resident);
+           t->workload->cluster.classes[tandem_cluster_class_of(&t->workload->cluster, r)].device.name,
+           step.text, wait.text, tandem_quantity_bytes(report->allocated_bytes).text, resident.text);
 }
 
 static int print_train_text(const train_context *t)

@@ -23,20 +23,19 @@ static double step_reduction(const tandem_whatif *whatif, int64_t without_ns)
 static void print_whatif_cause(const tandem_whatif *whatif)
 {
     const tandem_whatif_cause *const cause = &whatif->cause;
-    char step[TANDEM_QUANTITY_TEXT], without[TANDEM_QUANTITY_TEXT];
     const double all = 100 * step_reduction(whatif, cause->without_ns),
                  one = 100 * step_reduction(whatif, cause->without_what_ns);
-    (void)tandem_quantity_print_ns(step, sizeof step, whatif->step_ns);
-    (void)tandem_quantity_print_ns(without, sizeof without, cause->without_what_ns);
+    const tandem_quantity step = tandem_quantity_ns(whatif->step_ns),
+                          without = tandem_quantity_ns(cause->without_what_ns);
     if (whatif->step_ns <= whatif->ideal_ns)
         printf("No stragglers: the step is as short as the ideal one.\n");
     else if (cause->who[0] && cause->what[0])
         printf("Without the slow %s of %s the step would be %.1f%% shorter: %s instead of %s. "
                "Without all slow operators there: %.1f%%.\n",
-               cause->what, cause->who, one, without, step, all);
+               cause->what, cause->who, one, without.text, step.text, all);
     else if (cause->who[0] || cause->what[0])
         printf("Without the slow %s%s the step would be %.1f%% shorter: %s instead of %s.\n",
-               cause->who[0] ? "operators of " : cause->what, cause->who, one, without, step);
+               cause->who[0] ? "operators of " : cause->what, cause->who, one, without.text, step.text);
     else
         printf("No single cause makes half of the slowdown: without any stragglers the step would "
                "be %.1f%% shorter.\n",
@@ -46,16 +45,13 @@ static void print_whatif_cause(const tandem_whatif *whatif)
 static int print_whatif_parts(const char *heading, const tandem_whatif_parts *parts,
                               const tandem_whatif *whatif, int max_rows)
 {
-    char with[TANDEM_QUANTITY_TEXT], without[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     if (parts->n == 0) return 0;
     cli_table_row(&table, "%s\t>ideal with it\t>slowdown\t>step without it\t>shorter by", heading);
     for (int k = 0; k < parts->n && k < max_rows; k++) {
         const tandem_whatif_part *const part = &parts->part[k];
-        cli_table_row(&table, "%s\t%s\t%.4f\t%s\t%.2f%%", part->name,
-                      tandem_quantity_print_ns(with, sizeof with, part->with_ns),
-                      time_ratio(part->with_ns, whatif->ideal_ns),
-                      tandem_quantity_print_ns(without, sizeof without, part->without_ns),
+        cli_table_row(&table, "%s\t%s\t%.4f\t%s\t%.2f%%", part->name, tandem_quantity_ns(part->with_ns).text,
+                      time_ratio(part->with_ns, whatif->ideal_ns), tandem_quantity_ns(part->without_ns).text,
                       100 * step_reduction(whatif, part->without_ns));
     }
     putchar('\n');
@@ -66,18 +62,14 @@ static int print_whatif_parts(const char *heading, const tandem_whatif_parts *pa
 
 static int print_whatif_ranks(const tandem_whatif *whatif)
 {
-    char busy[TANDEM_QUANTITY_TEXT], exposed[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT],
-        idle[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     if (whatif->n_rank == 0) return 0;
     cli_table_row(&table, "rank\t>computes\t>exposed communication\t>waiting\t>idle");
     for (int k = 0; k < whatif->n_rank; k++) {
         const tandem_whatif_rank *const rank = &whatif->rank[k];
-        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", rank->name,
-                      tandem_quantity_print_ns(busy, sizeof busy, rank->busy_ns),
-                      tandem_quantity_print_ns(exposed, sizeof exposed, rank->exposed_ns),
-                      tandem_quantity_print_ns(wait, sizeof wait, rank->wait_ns),
-                      tandem_quantity_print_ns(idle, sizeof idle, rank->idle_ns));
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", rank->name, tandem_quantity_ns(rank->busy_ns).text,
+                      tandem_quantity_ns(rank->exposed_ns).text, tandem_quantity_ns(rank->wait_ns).text,
+                      tandem_quantity_ns(rank->idle_ns).text);
     }
     putchar('\n');
     return cli_table_finish(&table);
@@ -86,7 +78,6 @@ static int print_whatif_ranks(const tandem_whatif *whatif)
 /* The critical path: shares by operator type; with -v every operator. */
 static int print_critical_path(const tandem_whatif *whatif, const cli_options *options)
 {
-    char start[TANDEM_QUANTITY_TEXT], length[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     if (whatif->n_critical == 0) return 0;
     printf("\nCritical path: %d operator%s", whatif->n_critical, whatif->n_critical == 1 ? "" : "s");
@@ -103,17 +94,14 @@ static int print_critical_path(const tandem_whatif *whatif, const cli_options *o
     cli_table_row(&table, ">from\t>takes\twho\ttype\toperator");
     for (int i = 0; i < whatif->n_critical; i++) {
         const tandem_whatif_path_op *const one = &whatif->critical_path[i];
-        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s",
-                      tandem_quantity_print_ns(start, sizeof start, one->start_ns),
-                      tandem_quantity_print_ns(length, sizeof length, one->end_ns - one->start_ns), one->who,
-                      one->what, one->name);
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", tandem_quantity_ns(one->start_ns).text,
+                      tandem_quantity_ns(one->end_ns - one->start_ns).text, one->who, one->what, one->name);
     }
     return cli_table_finish(&table);
 }
 
 static void print_whatif_steps(const tandem_whatif *whatif)
 {
-    char recorded[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ideal[TANDEM_QUANTITY_TEXT];
     const tandem_whatif_step *worst = whatif->step;
     for (int k = 1; k < whatif->n_step; k++)
         if (whatif->step[k].step_ns > worst->step_ns) worst = &whatif->step[k];
@@ -121,16 +109,13 @@ static void print_whatif_steps(const tandem_whatif *whatif)
            whatif->n_worker, whatif->n_rank ? "rank" : "worker", whatif->n_worker == 1 ? "" : "s",
            (long long)whatif->n_op, whatif->n_rank ? "tasks" : "operators");
     printf("step %s recorded, %s without unaccounted pauses, %s without stragglers: slowdown %.4f\n",
-           whatif->recorded_ns > 0 ? tandem_quantity_print_ns(recorded, sizeof recorded, whatif->recorded_ns)
-                                   : "not",
-           tandem_quantity_print_ns(step, sizeof step, whatif->step_ns),
-           tandem_quantity_print_ns(ideal, sizeof ideal, whatif->ideal_ns),
+           whatif->recorded_ns > 0 ? tandem_quantity_ns(whatif->recorded_ns).text : "not",
+           tandem_quantity_ns(whatif->step_ns).text, tandem_quantity_ns(whatif->ideal_ns).text,
            time_ratio(whatif->step_ns, whatif->ideal_ns));
     whatif_print_negative(whatif->n_negative);
     if (whatif->n_step > 1)
         printf("longest: step %lld, %s, slowdown %.4f\n", (long long)worst->number,
-               tandem_quantity_print_ns(step, sizeof step, worst->step_ns),
-               time_ratio(worst->step_ns, worst->ideal_ns));
+               tandem_quantity_ns(worst->step_ns).text, time_ratio(worst->step_ns, worst->ideal_ns));
 }
 
 static int print_whatif_text(const tandem_whatif *whatif, const cli_options *options)

@@ -9,22 +9,11 @@
 
 enum { ROWS = 15 /* of operators and collectives, unless -v is given */ };
 
-typedef struct quantity_text {
-    char text[TANDEM_QUANTITY_TEXT];
-} quantity_text;
-
 void whatif_print_negative(int64_t n)
 {
     if (n > 0)
         printf("%lld negative duration%s, from clocks that differ, count as 0\n", (long long)n,
                n == 1 ? "" : "s");
-}
-
-static quantity_text ns_text(int64_t value)
-{
-    quantity_text made = {""};
-    (void)tandem_quantity_print_ns(made.text, sizeof made.text, value);
-    return made;
 }
 
 static double time_share(int64_t part_ns, int64_t whole_ns)
@@ -80,8 +69,8 @@ static void print_torch_excess(const tandem_torch_summary *torch)
 {
     if (torch->excess < 0) return;
     const tandem_torch_operator *const op = &torch->operators[torch->excess];
-    printf("It spends %s per step more than the other ranks on %s (%s).\n", ns_text(torch->excess_ns).text,
-           op->name, tandem_torch_pass_name(op->pass));
+    printf("It spends %s per step more than the other ranks on %s (%s).\n",
+           tandem_quantity_ns(torch->excess_ns).text, op->name, tandem_torch_pass_name(op->pass));
 }
 
 static void print_torch_cause(const tandem_torch_summary *torch)
@@ -98,7 +87,8 @@ static void print_torch_cause(const tandem_torch_summary *torch)
         printf("Rank %d is last at %lld of %lld collectives, %s per step later than the next: "
                "without that the step would be up to %.1f%% shorter.\n",
                slowest->rank, (long long)slowest->n_last, (long long)torch->n_joined,
-               ns_text(slowest->late_ns).text, 100 * time_share(slowest->late_ns, slowest->mean.duration_ns));
+               tandem_quantity_ns(slowest->late_ns).text,
+               100 * time_share(slowest->late_ns, slowest->mean.duration_ns));
     if (torch->n_joined == 0 || slowest->n_last > 0) print_torch_excess(torch);
 }
 
@@ -111,10 +101,10 @@ static int print_torch_ranks(const tandem_torch_summary *torch)
         const tandem_torch_rank *const rank = &torch->rank[k];
         const tandem_torch_step *const mean = &rank->mean;
         cli_table_row(&table, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%lld", rank->rank, rank->n_step,
-                      ns_text(mean->duration_ns).text, ns_text(mean->compute_ns).text,
-                      ns_text(mean->comm_ns).text, ns_text(mean->exposed_ns).text,
-                      ns_text(mean->idle_ns).text, ns_text(rank->wait_ns).text, ns_text(rank->late_ns).text,
-                      (long long)rank->n_last);
+                      tandem_quantity_ns(mean->duration_ns).text, tandem_quantity_ns(mean->compute_ns).text,
+                      tandem_quantity_ns(mean->comm_ns).text, tandem_quantity_ns(mean->exposed_ns).text,
+                      tandem_quantity_ns(mean->idle_ns).text, tandem_quantity_ns(rank->wait_ns).text,
+                      tandem_quantity_ns(rank->late_ns).text, (long long)rank->n_last);
     }
     putchar('\n');
     return cli_table_finish(&table);
@@ -131,7 +121,7 @@ static int print_torch_operators(const tandem_torch_summary *torch, int max_rows
         const tandem_torch_operator *const op = &torch->operators[k];
         const int64_t cost_ns = ns_per_step(torch, torch_cost_ns(torch, &op->cost));
         cli_table_row(&table, "%.60s%s\t%s\t%s\t%.2f%%\t%.1f\t%.80s", op->name, op->is_cast ? " (cast)" : "",
-                      tandem_torch_pass_name(op->pass), ns_text(cost_ns).text,
+                      tandem_torch_pass_name(op->pass), tandem_quantity_ns(cost_ns).text,
                       100 * time_share(cost_ns, step_ns),
                       (double)op->cost.calls / (double)count_rank_steps(torch), op->signature);
     }
@@ -149,8 +139,8 @@ static int print_torch_collectives(const tandem_torch_summary *torch, int max_ro
     for (int k = 0; k < torch->n_collective && k < max_rows; k++) {
         const tandem_torch_collective *const one = &torch->collective[k];
         cli_table_row(&table, "%.60s\t%lld\t%s\t%s\t%.80s", one->name, (long long)one->n,
-                      ns_text(one->transfer_ns).text, ns_text(ns_per_step(torch, one->wait_ns)).text,
-                      one->signature);
+                      tandem_quantity_ns(one->transfer_ns).text,
+                      tandem_quantity_ns(ns_per_step(torch, one->wait_ns)).text, one->signature);
     }
     putchar('\n');
     const int code = cli_table_finish(&table);
@@ -176,7 +166,7 @@ static void print_torch_notes(const tandem_torch_summary *torch, const cli_optio
                      (long long)rank->n_unjoined);
         if (rank->joined_ns)
             cli_note(options, "%s: busy times are too long by up to %s in total", rank->path,
-                     ns_text(rank->joined_ns).text);
+                     tandem_quantity_ns(rank->joined_ns).text);
     }
 }
 
@@ -187,7 +177,7 @@ static int print_torch_text(const tandem_torch_summary *torch, const cli_options
     printf("%d rank%s of the PyTorch profiler, %s; step %s, of which casts %s\n", torch->n_rank,
            torch->n_rank > 1 ? "s" : "",
            torch->rank[0].is_device ? "kernels of a device" : "operators on the host",
-           ns_text(mean_step_ns(torch)).text, ns_text(cast_ns_per_step(torch)).text);
+           tandem_quantity_ns(mean_step_ns(torch)).text, tandem_quantity_ns(cast_ns_per_step(torch)).text);
     whatif_print_negative(count_negative_durations(torch));
     print_torch_cause(torch);
     int code = print_torch_ranks(torch);

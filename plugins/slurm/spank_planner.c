@@ -315,10 +315,10 @@ static void close_launch(step_launch *l)
 
 static void log_step_launch(const step_launch *l, int64_t nodes_ns, int64_t all_ns)
 {
-    char cluster[TANDEM_LAYOUT_TEXT], step[TANDEM_QUANTITY_TEXT];
+    char cluster[TANDEM_LAYOUT_TEXT];
     tandem_cluster_print(cluster, sizeof cluster, &l->plan->cluster);
     slurm_verbose("tandem: %s on %s, predicted step %s: %s", l->plan->model, cluster,
-                  tandem_quantity_print_ns(step, sizeof step, l->plan->step_ns), l->path);
+                  tandem_quantity_ns(l->plan->step_ns).text, l->path);
     slurm_verbose("tandem: ready in %.1f ms: %.1f ms to ask for the nodes, %.1f ms for the plan (%s)",
                   (double)all_ns * 1e-6, (double)nodes_ns * 1e-6, (double)(all_ns - nodes_ns) * 1e-6,
                   l->given[TANDEM_SPANK_PLAN] ? "given" : (l->is_reused ? "of an earlier step" : "new"));

@@ -114,7 +114,7 @@ static uint64_t device_memory_limit(const job_check *c, const tandem_device *dev
 static tandem_status refuse_too_little_memory(job_check *c, const tandem_device *device, uint64_t min_bytes,
                                               uint64_t limit_bytes)
 {
-    char min[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT], advice[128];
+    char advice[128];
     int64_t batch = 0;
     tandem_precision precision;
     const tandem_status status = tandem_memory_fit_batch(&batch, &precision, c->graph->model, device,
@@ -127,12 +127,11 @@ static tandem_status refuse_too_little_memory(job_check *c, const tandem_device 
                        tandem_precision_get(precision)->name);
     else
         (void)snprintf(advice, sizeof advice, "no batch fits");
-    return tandem_error_set(
-        c->error, TANDEM_INFEASIBLE,
-        "%s does not fit %s: at batch %" PRId64 " a rank takes %s (%" PRIu64
-        " B) or more under any plan, the limit is %s (%" PRIu64 " B); %s",
-        c->graph->model, device->name, c->batch, tandem_quantity_print_bytes(min, sizeof min, min_bytes),
-        min_bytes, tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes, advice);
+    return tandem_error_set(c->error, TANDEM_INFEASIBLE,
+                            "%s does not fit %s: at batch %" PRId64 " a rank takes %s (%" PRIu64
+                            " B) or more under any plan, the limit is %s (%" PRIu64 " B); %s",
+                            c->graph->model, device->name, c->batch, tandem_quantity_bytes(min_bytes).text,
+                            min_bytes, tandem_quantity_bytes(limit_bytes).text, limit_bytes, advice);
 }
 
 /* Checks devices that need the same memory once. Refuses a model that is too large even where no work is

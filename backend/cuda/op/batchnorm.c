@@ -91,4 +91,4 @@ static tandem_status cuda_batchnorm_add_prepare(tandem_kernel *kernel, tandem_er
 
 const cuda_operator cuda_batchnorm = {.prepare = cuda_batchnorm_prepare},
                     cuda_batchnorm_relu = {.prepare = cuda_batchnorm_prepare},
-                    cuda_batchnorm_add_relu = {cuda_batchnorm_add_prepare};
+                    cuda_batchnorm_add_relu = {.prepare = cuda_batchnorm_add_prepare};
