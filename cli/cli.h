@@ -59,7 +59,8 @@ typedef struct cli_options {
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
     int quick;           /* study: small */
-    int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks;
+    int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, leave_one_out;
+    const char *precision, *pass, *list, *calibrate; /* predict */
     double limit; /* compare: largest allowed error; < 0 = none */
     /* output files */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
@@ -82,7 +83,7 @@ typedef struct cli_command {
 /* Each is defined in its own file. */
 extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile,
     command_sensitivity, command_replay, command_allocate, command_advise, command_train, command_compare,
-    command_whatif, command_bench, command_study;
+    command_whatif, command_predict, command_fit, command_bench, command_study;
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
 /* Parses argv after the command's name. Prints help, version or a usage error and exits if there is one. */

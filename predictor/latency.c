@@ -16,8 +16,7 @@
  *
  * Enough are 6 sizes of a product and 2 of other tasks. With fewer, one special kind (a first convolution
  * with one channel) would decide for all. A described device has no levels 2 and 3: it takes its description
- * instead (predictor/roofline.c), times the median of measured over described time where anything was
- * measured.
+ * instead (predictor/kernel_time.c), calibrated by what was measured (predictor/calibrate.c).
  *
  * On models that were left out of the fit, half of the single times were off by less than 5 to 20 %. A
  * regression of log time on log(flops) and log(bytes) in the same groups was off by 20 to 50 %.
@@ -51,7 +50,7 @@ struct tandem_latency {
     tandem_device device;
     group_fit *fit; /* [n_fit], sorted by group */
     size_t n_fit;
-    double factor; /* measured over described time */
+    tandem_calibration *calibration; /* of a described device */
     int64_t n_sample;
 };
 
@@ -183,7 +182,7 @@ int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *
     if (fit)
         ns = fitted_ns(fit, work.flops, work.bytes);
     else if (tandem_device_is_described(&latency->device))
-        ns = tandem_roofline_ns(&latency->device.gpu_spec, &work) * latency->factor;
+        ns = tandem_calibrated_ns(NULL, latency->calibration, &work);
     if (!(ns >= 0) || ns > 1e18) return -1;
     if (spread) *spread = fit ? fit->spread : NAN;
     return ns > 1 ? llround(ns) : 1;
@@ -195,7 +194,7 @@ int64_t tandem_latency_fitted(const tandem_latency *latency) { return latency->n
 
 typedef struct samples {
     cost_sample *one;
-    tandem_work *work; /* of each, for its described time */
+    tandem_work *work; /* of each */
     size_t n, room;
 } samples;
 
@@ -221,18 +220,14 @@ static tandem_status collect_sample(void *context, const tandem_cost_key *key, c
     return TANDEM_OK;
 }
 
-static tandem_status find_description_factor(tandem_latency *latency, const samples *all, tandem_error *error)
+static tandem_status calibrate_description(tandem_latency *latency, const samples *all, tandem_error *error)
 {
-    double *ratio = malloc(all->n * sizeof *ratio);
-    size_t n = 0;
-    if (!ratio) return tandem_no_memory(error, "for %zu measured times", all->n);
-    for (size_t i = 0; i < all->n; i++) {
-        const double is_described = tandem_roofline_ns(&latency->device.gpu_spec, &all->work[i]);
-        if (is_described > 0) ratio[n++] = all->one[i].ns / is_described;
-    }
-    if (n > 0) latency->factor = tandem_median(ratio, n);
-    free(ratio);
-    return TANDEM_OK;
+    char notes[TANDEM_CALIBRATION_NOTES];
+    tandem_status status = tandem_calibration_open(&latency->calibration, &latency->device, error);
+    for (size_t i = 0; i < all->n && status == TANDEM_OK; i++)
+        status = tandem_calibration_add(latency->calibration, &all->work[i], all->one[i].ns, 0, error);
+    if (status == TANDEM_OK) tandem_calibration_finish(latency->calibration, notes);
+    return status;
 }
 
 static tandem_status collect_samples(samples *all, tandem_store *store, const tandem_device *device,
@@ -254,7 +249,6 @@ tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *dev
     tandem_latency *latency = calloc(1, sizeof *latency);
     if (!latency) return tandem_no_memory(error, "to predict times on %s", device->name);
     latency->device = *device;
-    latency->factor = 1;
     tandem_status status = collect_samples(&all, store, device, co_runner, error);
     if (status == TANDEM_OK && all.n == 0 && !is_described)
         status = tandem_error_set(error, TANDEM_MISSING,
@@ -262,8 +256,7 @@ tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *dev
                                   "no time on it can be "
                                   "predicted; `tandem profile --device %s` with any model measures it",
                                   device->name, device->name);
-    if (status == TANDEM_OK && is_described && all.n > 0)
-        status = find_description_factor(latency, &all, error);
+    if (status == TANDEM_OK && is_described) status = calibrate_description(latency, &all, error);
     for (int level = 0; level < (is_described ? 2 : N_LEVEL) && status == TANDEM_OK; level++)
         status = fit_level(latency, all.one, all.n, level, error);
     latency->n_sample = (int64_t)all.n;
@@ -279,6 +272,7 @@ tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *dev
 void tandem_latency_close(tandem_latency *latency)
 {
     if (!latency) return;
+    tandem_calibration_close(latency->calibration);
     free(latency->fit);
     free(latency);
 }

@@ -49,102 +49,135 @@ static double elements_of_dimensions(const char *text)
 
 static double dtype_size(tandem_dtype dtype) { return (double)tandem_dtype_bytes(dtype); }
 
-/* `count` products of x (m, k) and w (k, n); x, w, y: elements of all of them. Forward x·w → y, dgrad y·wᵀ →
- * x, wgrad xᵀ·y → w. */
-typedef struct matrix_product {
-    double count, m, k, n, x, w, y;
-} matrix_product;
+/* x (m, k) and w (k, n), y (m, n): elements of all products. Forward x·w → y, dgrad y·wᵀ → x, wgrad xᵀ·y → w.
+ */
+typedef struct product_operands {
+    double x, w, y;
+} product_operands;
 
-static void set_product_work(tandem_work *work, const tandem_cost_key *key, const matrix_product *p)
+static int set_product_work(tandem_work *out, const tandem_product_sizes *p, const product_operands *of,
+                            tandem_dtype type, tandem_pass pass)
+{
+    const double in = p->operand_bytes, result = p->result_bytes;
+    const int is_matmul = out->kind && strcmp(out->kind, "matmul") == 0;
+    tandem_work work = {.class = is_matmul ? TANDEM_WORK_MATMUL : TANDEM_WORK_LINEAR,
+                        .kind = out->kind,
+                        .type = type,
+                        .pass = pass,
+                        .flops = 2 * p->count * p->m * p->n * p->k,
+                        .element_bytes = in,
+                        .is_product = 1,
+                        .count = p->count};
+    switch (pass) {
+    case TANDEM_PASS_FORWARD:
+        work.m = p->m, work.n = p->n, work.k = p->k;
+        work.bytes = (of->x + of->w) * in + of->y * result;
+        break;
+    case TANDEM_PASS_DGRAD:
+        work.m = p->m, work.n = p->k, work.k = p->n;
+        work.bytes = (of->y + of->w) * in + of->x * result;
+        break;
+    case TANDEM_PASS_WGRAD:
+        work.m = p->k, work.n = p->n, work.k = p->m;
+        work.bytes = (of->x + of->y) * in + of->w * result;
+        break;
+    default: return 0; /* a product has no other pass */
+    }
+    *out = work;
+    return 1;
+}
+
+int tandem_work_of_product(tandem_work *work, const tandem_product_sizes *sizes, tandem_dtype type,
+                           tandem_pass pass)
+{
+    const tandem_product_sizes *const p = sizes;
+    const product_operands of = {p->count * p->m * p->k, p->count * p->k * p->n, p->count * p->m * p->n};
+    return set_product_work(work, p, &of, type, pass);
+}
+
+/* The number of windows along one side. */
+static double count_along(double size, double pad, double kernel, double stride)
+{
+    const double n = stride > 0 ? floor((size + 2 * pad - kernel) / stride) + 1 : 0;
+    return n > 0 ? n : 0;
+}
+
+/* A product whose rows are windows or, of a dgrad, pixels. */
+int tandem_work_of_convolution(tandem_work *work, const tandem_convolution *v, tandem_dtype type,
+                               tandem_pass pass, double operand_bytes, double result_bytes)
+{
+    const double pixels = v->images * v->height * v->width,
+                 m = v->images * count_along(v->height, v->pad_h, v->kernel_h, v->stride_h) *
+                     count_along(v->width, v->pad_w, v->kernel_w, v->stride_w),
+                 k = v->kernel_h * v->kernel_w * v->channels_in;
+    const tandem_product_sizes p = {1, m, k, v->channels_out, operand_bytes, result_bytes};
+    const product_operands of = {pixels * v->channels_in, k * v->channels_out, m * v->channels_out};
+    if (!(m * k * v->channels_out > 0) || !set_product_work(work, &p, &of, type, pass)) return 0;
+    work->class = TANDEM_WORK_CONVOLUTION;
+    work->convolution = *v;
+    if (pass == TANDEM_PASS_DGRAD) { /* each pixel sums over the windows that it lies in */
+        work->m = pixels;
+        work->n = v->channels_in;
+        work->k = work->flops / (2 * work->m * work->n);
+    }
+    return 1;
+}
+
+static void set_element_bytes(tandem_product_sizes *p, const tandem_cost_key *key)
 {
     /* A result that is added to another one reads that first. */
     const int is_added = field_value(key->signature, "accumulate") > 0;
-    const double in = dtype_size(key->from), out = dtype_size(key->to) * (is_added ? 2 : 1);
-    work->is_product = 1;
-    work->time_factor = 1;
-    work->count = p->count;
-    switch (key->pass) {
-    case TANDEM_PASS_FORWARD:
-        work->m = p->m, work->n = p->n, work->k = p->k;
-        work->bytes = (p->x + p->w) * in + p->y * out;
-        break;
-    case TANDEM_PASS_DGRAD:
-        work->m = p->m, work->n = p->k, work->k = p->n;
-        work->bytes = (p->y + p->w) * in + p->x * out;
-        break;
-    case TANDEM_PASS_WGRAD:
-        work->m = p->k, work->n = p->n, work->k = p->m;
-        work->bytes = (p->x + p->y) * in + p->w * out;
-        break;
-    default: return; /* a product has no other pass */
-    }
-    work->flops = 2 * p->count * p->m * p->n * p->k;
+    p->operand_bytes = dtype_size(key->from);
+    p->result_bytes = dtype_size(key->to) * (is_added ? 2 : 1);
 }
 
 /* linear, and matmul, which has a batch of products. */
 static void matmul_work(tandem_work *work, const tandem_cost_key *key)
 {
-    matrix_product p = {.count =
-                            field_text(key->signature, "batch") ? field_value(key->signature, "batch") : 1,
-                        .m = field_value(key->signature, "m"),
-                        .k = field_value(key->signature, "k"),
-                        .n = field_value(key->signature, "n")};
-    p.x = p.count * p.m * p.k, p.w = p.count * p.k * p.n, p.y = p.count * p.m * p.n;
-    set_product_work(work, key, &p);
+    tandem_product_sizes p = {
+        .count = field_text(key->signature, "batch") ? field_value(key->signature, "batch") : 1,
+        .m = field_value(key->signature, "m"),
+        .k = field_value(key->signature, "k"),
+        .n = field_value(key->signature, "n")};
+    set_element_bytes(&p, key);
+    (void)tandem_work_of_product(work, &p, work->type, key->pass);
 }
+
+static void conv2d_work(tandem_work *work, const tandem_cost_key *key)
+{
+    const char *const in = key->signature, *const out = strstr(in, " -> ");
+    tandem_product_sizes p = {0};
+    if (!out) return;
+    const tandem_convolution v = {.images = field_value(in, "n"),
+                                  .channels_in = field_value(in, "c"),
+                                  .height = field_value(in, "h"),
+                                  .width = field_value(in, "w"),
+                                  .channels_out = field_value(out, "c"),
+                                  .kernel_h = field_value(out, "k"),
+                                  .kernel_w = second_value(out, "k"),
+                                  .pad_h = field_value(out, "p"),
+                                  .pad_w = field_value(out, "p"),
+                                  .stride_h = field_value(out, "s"),
+                                  .stride_w = field_value(out, "s")};
+    set_element_bytes(&p, key);
+    (void)tandem_work_of_convolution(work, &v, work->type, key->pass, p.operand_bytes, p.result_bytes);
+}
+
+/* --- Other kinds with a formula of their own ------------------------------------------------------------ */
 
 /* The number of windows on images of n × h × w; `attributes` has kernel, stride and padding. */
 static double count_windows(const char *images, const char *attributes)
 {
-    const double stride = field_value(attributes, "s"), pad = 2 * field_value(attributes, "p");
-    const double h = floor((field_value(images, "h") + pad - field_value(attributes, "k")) / stride) + 1;
-    const double w = floor((field_value(images, "w") + pad - second_value(attributes, "k")) / stride) + 1;
-    return stride > 0 && h > 0 && w > 0 ? field_value(images, "n") * h * w : 0;
+    const double stride = field_value(attributes, "s"), pad = field_value(attributes, "p");
+    return field_value(images, "n") *
+           count_along(field_value(images, "h"), pad, field_value(attributes, "k"), stride) *
+           count_along(field_value(images, "w"), pad, second_value(attributes, "k"), stride);
 }
 
 static double count_pixels(const char *images)
 {
     return field_value(images, "n") * field_value(images, "h") * field_value(images, "w");
 }
-
-/* A backward pass of a convolution, in forward passes. Both backward passes together take 2.5 (V100, f32),
- * 2.6 (V100, f16), 2.8 (P100) or 2.9 (Titan Xp): medians over the training convolutions of Baidu's DeepBench
- * (github.com/baidu-research/DeepBench at da81ba7, results/train). 1.35 is half of 2.7, the middle of these.
- * */
-static const double convolution_backward = 1.35;
-/* In f32, Winograd's transform makes 3 × 3 kernels of stride 1 multiply up to 2.25 times less, a factor of
- * 0.44 (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016). The transforms cost
- * time too: 0.7 is an *estimate*. */
-static const double convolution_transformed = 0.7;
-
-/* A product whose rows are windows or, of a dgrad, pixels. */
-static void conv2d_work(tandem_work *work, const tandem_cost_key *key)
-{
-    const char *const out = strstr(key->signature, " -> ");
-    if (!out) return;
-    const double c_in = field_value(key->signature, "c"), c_out = field_value(out, "c"),
-                 m = count_windows(key->signature, out),
-                 k = field_value(out, "k") * second_value(out, "k") * c_in;
-    const matrix_product p = {.count = 1,
-                              .m = m,
-                              .k = k,
-                              .n = c_out,
-                              .x = count_pixels(key->signature) * c_in,
-                              .w = k * c_out,
-                              .y = m * c_out};
-    set_product_work(work, key, &p);
-    if (key->pass == TANDEM_PASS_DGRAD) { /* each pixel sums over the windows that it lies in */
-        work->m = count_pixels(key->signature);
-        work->n = c_in;
-        work->k = work->flops / (2 * work->m * work->n);
-    }
-    if (work->type == TANDEM_F32 && field_value(out, "k") == 3 && second_value(out, "k") == 3 &&
-        field_value(out, "s") == 1)
-        work->time_factor = convolution_transformed;
-    if (key->pass != TANDEM_PASS_FORWARD) work->time_factor *= convolution_backward;
-}
-
-/* --- Other kinds with a formula of their own ------------------------------------------------------------ */
 
 static void pool_work(tandem_work *work, const tandem_cost_key *key)
 {
@@ -244,6 +277,18 @@ static int is_operator_kind(const char *signature, const char *name)
     return strncmp(signature, name, n) == 0 && (signature[n] == ' ' || signature[n] == '\0');
 }
 
+/* Rows that a forward pass reads more than once. */
+static void set_row_work(tandem_work *work, const tandem_cost_key *key)
+{
+    if (key->pass != TANDEM_PASS_FORWARD) return;
+    if (strcmp(work->kind, "softmax") == 0) work->class = TANDEM_WORK_SOFTMAX;
+    if (strcmp(work->kind, "layernorm") == 0) work->class = TANDEM_WORK_LAYERNORM;
+    if (work->class == TANDEM_WORK_STREAM) return;
+    work->rows = field_value(key->signature, "rows");
+    work->columns = field_value(key->signature, "n");
+    work->element_bytes = dtype_size(key->from);
+}
+
 static void set_operator_work(tandem_work *work, const tandem_cost_key *key)
 {
     for (size_t i = 0; i < sizeof shaped_kinds / sizeof *shaped_kinds; i++)
@@ -257,6 +302,7 @@ static void set_operator_work(tandem_work *work, const tandem_cost_key *key)
         const double elements = count_elements(key->signature, stream_kinds[i].fields);
         work->flops = elements * stream_kinds[i].flops;
         work->bytes = elements * stream_kinds[i].accesses[key->pass] * dtype_size(key->from);
+        set_row_work(work, key);
     }
 }
 
@@ -271,7 +317,7 @@ static tandem_dtype compute_dtype_of(const tandem_cost_key *key)
 
 int tandem_work_of(tandem_work *out, const tandem_cost_key *key)
 {
-    tandem_work work = {.type = compute_dtype_of(key)};
+    tandem_work work = {.type = compute_dtype_of(key), .pass = key->pass};
     if (key->kind == TANDEM_COST_CAST) cast_work(&work, key);
     if (key->kind == TANDEM_COST_OP) set_operator_work(&work, key);
     if (!(work.bytes > 0) || !isfinite(work.bytes) || !isfinite(work.flops)) return 0;

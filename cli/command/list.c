@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/table.h"
 #include "tandem/advanced/format.h"
+#include "tandem/advanced/predictor.h"
 
 /* --- Devices ---------------------------------------------------------------------------------- */
 
@@ -34,16 +35,19 @@ static json_t *device_facts_json(const tandem_device *device)
 {
     const tandem_gpu_spec *spec = &device->gpu_spec;
     if (!tandem_device_is_described(device)) return json_null();
-    json_t *flops = json_object(), *achieved = json_object();
+    json_t *flops = json_object(), *reached = json_object();
+    tandem_reached_rates rates;
+    tandem_reached_rates_fitted(&rates, device);
     for (int d = 0; d < TANDEM_N_COMPUTE_DTYPE; d++) {
         if (spec->flops_per_s[d] <= 0) continue;
         json_object_set_new(flops, tandem_dtype_name((tandem_dtype)d), json_real(spec->flops_per_s[d]));
-        json_object_set_new(achieved, tandem_dtype_name((tandem_dtype)d),
-                            json_real(spec->compute_efficiency[d]));
+        json_object_set_new(reached, tandem_dtype_name((tandem_dtype)d), json_real(rates.flops_per_s[d]));
     }
-    return json_pack("{s:o,s:o,s:f,s:f,s:I,s:i,s:I}", "flops_per_s", flops, "compute_efficiency", achieved,
-                     "bytes_per_s", spec->bytes_per_s, "memory_efficiency", spec->memory_efficiency,
-                     "launch_ns", (json_int_t)spec->launch_ns, "n_sm", spec->n_sm, "memory_bytes",
+    return json_pack("{s:o,s:o,s:f,s:f,s:f,s:f,s:i,s:i,s:s,s:i,s:I}", "flops_per_s", flops,
+                     "reached_flops_per_s", reached, "bytes_per_s", spec->bytes_per_s, "reached_bytes_per_s",
+                     rates.bytes_per_s, "l2_bytes", spec->l2_bytes, "watts", spec->watts, "process_nm",
+                     spec->process_nm, "mhz", spec->mhz, "memory_kind",
+                     spec->memory_kind == TANDEM_HBM ? "HBM" : "GDDR", "n_sm", spec->n_sm, "memory_bytes",
                      (json_int_t)device->memory_bytes);
 }
 

@@ -9,16 +9,20 @@ TANDEM_BEGIN_DECLARATIONS
 
 enum { TANDEM_MAX_CLASS = 32 };
 
-/* Datasheet and measured efficiencies of a GPU, which predict times without having it (predictor.h).
+/* What a GPU's datasheet says, from which times are predicted without having it (predictor.h).
  * profiles/devices/cards.def has meaning and source of each member. */
+typedef enum tandem_memory_kind { TANDEM_GDDR, TANDEM_HBM } tandem_memory_kind;
 typedef struct tandem_gpu_spec {
     /* peak, by operand type; 0 = no units for it */
     double flops_per_s[TANDEM_N_COMPUTE_DTYPE];
-    double compute_efficiency[TANDEM_N_COMPUTE_DTYPE]; /* share of the peak that large products reach */
-    double bytes_per_s;                                /* peak of its memory */
-    double memory_efficiency;                          /* share of it that streaming kernels reach */
-    int64_t launch_ns;                                 /* from one small kernel to the next */
-    int n_sm; /* multiprocessors; each works on one tile of a product */
+    double bytes_per_s; /* peak of its memory */
+    double l2_bytes;    /* level-2 cache */
+    double watts;       /* limit of the board */
+    int process_nm;     /* name of the process that the chip is made in */
+    int mhz;            /* boost clock, at which the peaks are reached */
+    tandem_memory_kind memory_kind;
+    int generation; /* compute capability, 10 · major + minor: its library takes certain tiles */
+    int n_sm;       /* multiprocessors; each works on one tile of a product */
 } tandem_gpu_spec;
 
 /* The hardware of one worker: an instruction set of this CPU (`cpu:avx2`), a GPU (`cuda:0`), or a described

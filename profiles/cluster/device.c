@@ -41,7 +41,7 @@ static const tandem_device devices[] = {
      (tandem_dtype)AMP_##capability,                                                                       \
      memory_gb * UINT64_C(1000000000),                                                                       \
      1,                                                                                                      \
-     {__VA_ARGS__}},
+     {.generation = (capability), __VA_ARGS__}},
 #include "profiles/devices/cards.def"
 #undef ROW
 };

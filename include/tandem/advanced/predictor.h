@@ -63,25 +63,141 @@ double tandem_statistics_amax(const float *x, int64_t n);
 /* Divides sums over n_batch batches into means. */
 void tandem_statistics_finish(tandem_statistics *statistics, int64_t n_batch);
 
-/* --- Latency of unmeasured tasks ------------------------------------------------------------------------
- * */
+/* --- Work of a task ------------------------------------------------------------------------------------- */
+/* What decides which terms of the form hold for a task. */
+typedef enum tandem_work_class {
+    TANDEM_WORK_STREAM,      /* reads and writes elements */
+    TANDEM_WORK_SOFTMAX,     /* rows that are read again for their sum */
+    TANDEM_WORK_LAYERNORM,   /* rows that are read again for mean and variance */
+    TANDEM_WORK_LINEAR,      /* one product */
+    TANDEM_WORK_MATMUL,      /* many products of one shape */
+    TANDEM_WORK_CONVOLUTION, /* a product of windows, or what the library takes instead */
+    TANDEM_N_WORK_CLASS
+} tandem_work_class;
+const char *tandem_work_class_name(tandem_work_class class); /* "stream", "softmax", … */
+
+typedef struct tandem_convolution {
+    double images, channels_in, height, width, channels_out, kernel_h, kernel_w, pad_h, pad_w, stride_h,
+        stride_w;
+} tandem_convolution;
+
 /* What a task computes and moves, from its cost key alone. docs/costs.md has the table of bytes. */
 typedef struct tandem_work {
-    const char *kind;  /* "linear", …, "adamw", "cast": one pointer for each */
+    const char *kind; /* "linear", …, "adamw", "cast": one pointer for each */
+    tandem_work_class class;
     tandem_dtype type; /* that it multiplies in; decides its rate */
-    double flops;      /* a multiply and an add count as two */
-    double bytes;      /* read and written, once per pass over an operand */
+    tandem_pass pass;
+    double flops;         /* a multiply and an add count as two */
+    double bytes;         /* read and written, once per pass over an operand */
+    double element_bytes; /* of an operand's element */
     int is_product; /* of matrices: `count` products (m, k) × (k, n); a convolution is one of its windows */
     double count, m, n, k;
-    double time_factor; /* time of a product on a GPU over that of its FLOPs; 1 but for convolutions */
+    double rows, columns; /* of softmax and layernorm */
+    tandem_convolution convolution;
 } tandem_work;
 /* tandem_work_of: 0 where this version does not know the key's operator. Cost: O(length of the key). */
 int tandem_work_of(tandem_work *work, const tandem_cost_key *key);
+/* The work of a product or a convolution in a pass; operands and result have these sizes. work->kind is the
+ * caller's: a "matmul" is of the class of batched products. 0 where there is no such pass. */
+typedef struct tandem_product_sizes {
+    double count, m, k, n; /* of the forward pass */
+    double operand_bytes, result_bytes;
+} tandem_product_sizes;
+int tandem_work_of_product(tandem_work *work, const tandem_product_sizes *sizes, tandem_dtype type,
+                           tandem_pass pass);
+int tandem_work_of_convolution(tandem_work *work, const tandem_convolution *convolution, tandem_dtype type,
+                               tandem_pass pass, double operand_bytes, double result_bytes);
 
-/* tandem_roofline_ns: the time of one task on a described device (formula: predictor/roofline.c). At least
- * spec->launch_ns; never falls where a dimension grows. −1 where the device has no units for the dtype. */
-double tandem_roofline_ns(const tandem_gpu_spec *spec, const tandem_work *work);
+/* --- The form: the time of a task on a described device (predictor/kernel_time.c) ----------------------- */
+enum {
+#define CONSTANT(key, ...) TANDEM_CONSTANT_##key,
+#include "tandem/advanced/form.def"
+#undef CONSTANT
+    TANDEM_N_CONSTANT
+};
+typedef struct tandem_constants {
+    double value[TANDEM_N_CONSTANT];
+} tandem_constants;
+/* A constant of the form: its name in lower case, unit, where a fit begins and what it keeps to. */
+typedef struct tandem_constant_row {
+    const char *name, *unit, *meaning;
+    double start, min, max;
+} tandem_constant_row;
+const tandem_constant_row *tandem_constant_get(int constant);
+/* What `tandem fit` found, with which --predict works: predictor/constants.def. */
+const tandem_constants *tandem_constants_fitted(void);
+void tandem_constants_start(tandem_constants *constants);
 
+/* What a device reaches of its peaks. */
+typedef struct tandem_reached_rates {
+    double flops_per_s[TANDEM_N_COMPUTE_DTYPE], bytes_per_s, launch_ns;
+    int is_power_bound[TANDEM_N_COMPUTE_DTYPE]; /* watts, not units, limit the rate */
+} tandem_reached_rates;
+/* From the datasheet and the shared constants alone. */
+void tandem_reached_rates_shared(tandem_reached_rates *rates, const tandem_gpu_spec *spec,
+                                 const tandem_constants *constants);
+/* The same, but what was measured on this card and is in constants.def comes first. */
+void tandem_reached_rates_fitted(tandem_reached_rates *rates, const tandem_device *device);
+
+typedef enum tandem_time_bound {
+    TANDEM_BOUND_LAUNCH,
+    TANDEM_BOUND_COMPUTE,
+    TANDEM_BOUND_MEMORY,
+    TANDEM_BOUND_POWER,
+    TANDEM_N_TIME_BOUND
+} tandem_time_bound;
+const char *tandem_time_bound_name(tandem_time_bound bound);
+
+/* A time, term by term. */
+typedef struct tandem_kernel_time {
+    double ns, launch_ns, compute_ns, memory_ns; /* ns ≥ launch + the larger of the others */
+    double least_ns;                             /* the executed work at the datasheet's peaks */
+    double executed_flops;                       /* padding and transforms included */
+    double bytes;                                /* past the level-2 cache, each pass over an operand */
+    const char *algorithm;                /* "product", "direct", "winograd", "gemm", "stream": static text */
+    double tile_m, tile_n, waves, splits; /* of the product that counts most; 0 = none */
+    tandem_time_bound bound;
+} tandem_kernel_time;
+
+/* tandem_kernel_time_of: ns of one task; −1 where the device has no units for the type. Never below the
+ * executed work at the datasheet's peaks. *time may be NULL. Cost: O(1), about 1 µs. */
+double tandem_kernel_time_of(tandem_kernel_time *time, const tandem_constants *constants,
+                             const tandem_gpu_spec *spec, const tandem_reached_rates *rates,
+                             const tandem_work *work);
+/* The same with the fitted constants, from the device's description alone. */
+double tandem_described_ns(const tandem_device *device, const tandem_work *work);
+
+/* How far predictions of a class were off on chips left out: logarithmic standard deviations, of what all
+ * tasks of a device share, and of a task's own. */
+typedef struct tandem_class_spread {
+    double shared, own;
+    int n_cell; /* cells of a fit that it rests on; 0 = none, and the other two are NaN */
+} tandem_class_spread;
+const tandem_class_spread *tandem_class_spread_fitted(tandem_work_class class);
+
+/* --- Calibration: measured times of a device sharpen the rest (predictor/calibrate.c) ------------------- */
+/* Large products give the device its rate of their type, large streams its bandwidth, tiny kernels its
+ * launch: medians, never above the peak. What remains of a class's rows moves that class, in part, and
+ * shapes near a measured one more. */
+typedef struct tandem_calibration tandem_calibration;
+/* Begins with the fitted rates. A device without description: TANDEM_NO_DEVICE. TANDEM_NO_MEMORY. */
+tandem_status tandem_calibration_open(tandem_calibration **calibration, const tandem_device *device,
+                                      tandem_error *error);
+void tandem_calibration_close(tandem_calibration *calibration); /* NULL is fine */
+/* Adds a measured time; is_between_events: with what a host's events add. TANDEM_NO_MEMORY. */
+tandem_status tandem_calibration_add(tandem_calibration *calibration, const tandem_work *work, double ns,
+                                     int is_between_events, tandem_error *error);
+/* After the last row. notes: text about rows that contradict the datasheet by more than 3 ×, which are left
+ * out, and about what no row decides; "" = none. */
+enum { TANDEM_CALIBRATION_NOTES = 512 };
+void tandem_calibration_finish(tandem_calibration *calibration, char notes[TANDEM_CALIBRATION_NOTES]);
+/* tandem_calibrated_ns: as tandem_kernel_time_of. *time may be NULL. Cost: O(rows of the class). */
+double tandem_calibrated_ns(tandem_kernel_time *time, const tandem_calibration *calibration,
+                            const tandem_work *work);
+const tandem_reached_rates *tandem_calibration_rates(const tandem_calibration *calibration);
+int64_t tandem_calibration_row_count(const tandem_calibration *calibration);
+
+/* --- Latency of unmeasured tasks ------------------------------------------------------------------------ */
 /* tandem_latency_open: a predictor for a device while `co_runner` computes ("" = alone). It is fitted to all
  * contended times that were measured with that co-runner or, where there are none, to the times alone
  * (formula: predictor/latency.c). Tasks unlike all measured ones take their time from the device's

@@ -1,0 +1,191 @@
+/* fit.c: `tandem fit`: fits the constants behind --predict to tables of measured times. */
+#include <math.h>
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/table.h"
+#include "tandem/advanced/fit.h"
+
+/* --- As JSON -------------------------------------------------------------------------------------------- */
+
+static json_t *fit_constants_json(const tandem_constant_fit *fit)
+{
+    json_t *rows = json_array();
+    for (int c = 0; c < TANDEM_N_CONSTANT; c++) {
+        const tandem_constant_row *const row = tandem_constant_get(c);
+        const tandem_constant_fit_value *const fitted = &tandem_constant_fit_constants(fit)[c];
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:f,s:o,s:I}", "name", row->name, "unit",
+                                              row->unit, "meaning", row->meaning, "value", fitted->value,
+                                              "standard_error", cli_json_number(fitted->standard_error),
+                                              "rows", (json_int_t)fitted->n_row));
+    }
+    return rows;
+}
+
+static const char *share_name(int type)
+{
+    return type == TANDEM_N_COMPUTE_DTYPE ? "bandwidth" : tandem_dtype_name((tandem_dtype)type);
+}
+
+static json_t *fit_shares_json(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    const tandem_constant_fit_share *const share = tandem_constant_fit_shares(fit, &n);
+    json_t *rows = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(rows,
+                              json_pack("{s:s,s:s,s:f,s:o,s:I}", "device", share[i].gpu, "of",
+                                        share_name(share[i].type), "share", share[i].share.value,
+                                        "standard_error", cli_json_number(share[i].share.standard_error),
+                                        "rows", (json_int_t)share[i].share.n_row));
+    return rows;
+}
+
+static json_t *fit_errors_json(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
+    json_t *rows = json_array();
+    for (int i = 0; i < n; i++)
+        if (cell[i].n_row > 0)
+            json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:f}", "device",
+                                                  cell[i].gpu, "class", tandem_work_class_name(cell[i].class),
+                                                  "type", tandem_dtype_name(cell[i].type), "pass",
+                                                  tandem_pass_name(cell[i].pass), "rows",
+                                                  (json_int_t)cell[i].n_row, "mean", cell[i].mean, "median",
+                                                  cell[i].median, "p90", cell[i].p90, "bias", cell[i].bias,
+                                                  "sum", cell[i].sum, "inside", cell[i].inside));
+    return rows;
+}
+
+static json_t *fit_spreads_json(const tandem_constant_fit *fit)
+{
+    json_t *rows = json_array();
+    for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++) {
+        const tandem_class_spread *const spread = &tandem_constant_fit_spreads(fit)[class];
+        json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:i}", "class",
+                                              tandem_work_class_name((tandem_work_class) class), "shared",
+                                              spread->shared, "own", spread->own, "cells", spread->n_cell));
+    }
+    return rows;
+}
+
+static int print_fit_json(const tandem_constant_fit *fit, const cli_options *options, int64_t rows,
+                          int64_t skipped)
+{
+    json_t *result = cli_json_new("fit");
+    json_object_set_new(result, "rows", json_integer((json_int_t)rows));
+    json_object_set_new(result, "skipped", json_integer((json_int_t)skipped));
+    json_object_set_new(result, "constants", fit_constants_json(fit));
+    json_object_set_new(result, "shares", fit_shares_json(fit));
+    if (options->leave_one_out) {
+        json_object_set_new(result, "left_out", fit_errors_json(fit));
+        json_object_set_new(result, "spreads", fit_spreads_json(fit));
+    }
+    return cli_print_json(result);
+}
+
+/* --- As text -------------------------------------------------------------------------------------------- */
+
+static void add_value_cells(cli_table *table, const char *name, const tandem_constant_fit_value *value,
+                            const char *unit, const char *meaning)
+{
+    if (isnan(value->standard_error))
+        cli_table_row(table, "%s\t%.4g\t-\t%s\t%lld\t%s", name, value->value, unit, (long long)value->n_row,
+                      meaning);
+    else
+        cli_table_row(table, "%s\t%.4g\t%.2g\t%s\t%lld\t%s", name, value->value, value->standard_error, unit,
+                      (long long)value->n_row, meaning);
+}
+
+static int print_fit_constants(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    cli_table table = {0};
+    const tandem_constant_fit_share *const share = tandem_constant_fit_shares(fit, &n);
+    cli_table_row(&table, "constant\t>value\t>standard error\tunit\t>rows\tmeaning");
+    for (int c = 0; c < TANDEM_N_CONSTANT; c++) {
+        const tandem_constant_row *const row = tandem_constant_get(c);
+        add_value_cells(&table, row->name, &tandem_constant_fit_constants(fit)[c], row->unit, row->meaning);
+    }
+    for (int i = 0; i < n; i++) {
+        char name[TANDEM_DEVICE_NAME + 16];
+        (void)snprintf(name, sizeof name, "%s %s", share[i].gpu, share_name(share[i].type));
+        add_value_cells(&table, name, &share[i].share, "1", "share of its peak that the card reaches");
+    }
+    return cli_table_finish(&table);
+}
+
+static int print_fit_errors(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    cli_table table = {0};
+    const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
+    printf("\nEach chip left out, then calibrated by one product per type and one copy; rows above 0.2 ms\n");
+    cli_table_row(&table,
+                  "device\tclass\ttype\tpass\t>rows\t>mean\t>median\t>p90\t>bias\t>sum\t>inside 80 %%");
+    for (int i = 0; i < n; i++)
+        if (cell[i].n_row > 0)
+            cli_table_row(&table, "%s\t%s\t%s\t%s\t%lld\t%.1f%%\t%.1f%%\t%.1f%%\t%+.1f%%\t%+.1f%%\t%.0f%%",
+                          cell[i].gpu, tandem_work_class_name(cell[i].class), tandem_dtype_name(cell[i].type),
+                          tandem_pass_name(cell[i].pass), (long long)cell[i].n_row, 100 * cell[i].mean,
+                          100 * cell[i].median, 100 * cell[i].p90, 100 * cell[i].bias, 100 * cell[i].sum,
+                          100 * cell[i].inside);
+    return cli_table_finish(&table);
+}
+
+static int print_fit_text(const tandem_constant_fit *fit, const cli_options *options, int64_t rows,
+                          int64_t skipped)
+{
+    printf("%lld rows; %lld rows of other devices, precisions or operators left out\n", (long long)rows,
+           (long long)skipped);
+    int code = print_fit_constants(fit);
+    if (code == 0 && options->leave_one_out) code = print_fit_errors(fit);
+    return code;
+}
+
+/* --- The command ---------------------------------------------------------------------------------------- */
+
+static tandem_status fit_files(tandem_constant_fit *fit, const cli_options *options, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int i = 0; i < options->n_word && status == TANDEM_OK; i++)
+        status = tandem_constant_fit_add_file(fit, options->word[i], error);
+    if (status == TANDEM_OK) status = tandem_constant_fit_run(fit, error);
+    if (status == TANDEM_OK && options->leave_one_out) status = tandem_constant_fit_leave_one_out(fit, error);
+    if (status == TANDEM_OK && options->output)
+        status = tandem_constant_fit_write(fit, options->output, error);
+    return status;
+}
+
+static int run_fit(const cli_options *options)
+{
+    tandem_error error = {0};
+    tandem_constant_fit *fit = NULL;
+    if (options->n_word == 0)
+        return cli_fail_with(TANDEM_USAGE, "no table given. Use: tandem fit FILE.csv...");
+    tandem_status status = tandem_constant_fit_open(&fit, &error);
+    if (status == TANDEM_OK) status = fit_files(fit, options, &error);
+    int code = status == TANDEM_OK ? 0 : cli_fail(&error);
+    if (code == 0) {
+        int64_t skipped = 0;
+        const int64_t rows = tandem_constant_fit_row_count(fit, &skipped);
+        code = options->json ? print_fit_json(fit, options, rows, skipped)
+                             : print_fit_text(fit, options, rows, skipped);
+    }
+    tandem_constant_fit_close(fit);
+    return code;
+}
+
+static const int options[] = {OPTION_LEAVE_ONE_OUT, OPTION_OUTPUT, OPTION_END};
+const cli_command command_fit = {
+    .name = "fit",
+    .words = "FILE...",
+    .summary = "Fit the constants behind --predict to tables of measured times",
+    .option = options,
+    .description = "Examples:\n"
+                   "  tandem fit products.csv convolutions.csv streams.csv --leave-one-out\n"
+                   "  tandem fit *.csv --leave-one-out -o predictor/constants.def\n"
+                   "Prints every constant with its unit, standard error and the rows that it rests on.",
+    .run = run_fit,
+};

@@ -1,0 +1,30 @@
+/* predict.h: what the two files of `tandem predict` share. */
+#ifndef TANDEM_CLI_COMMAND_PREDICT_H
+#define TANDEM_CLI_COMMAND_PREDICT_H
+
+#include "cli/cli.h"
+#include "tandem/advanced/timings.h"
+
+/* A calibration per described device, opened when it is first asked for. */
+enum { PREDICT_MAX_DEVICES = 64 };
+typedef struct predict_devices {
+    tandem_calibration *of[PREDICT_MAX_DEVICES]; /* by index of tandem_device_get */
+} predict_devices;
+
+/* Opens all that --calibrate has rows of, or that is asked for by name. Errors of the files. */
+tandem_status predict_devices_open(predict_devices *devices, const cli_options *options, tandem_error *error);
+void predict_devices_close(predict_devices *devices);
+/* TANDEM_UNKNOWN_NAME, TANDEM_NO_DEVICE, TANDEM_NO_MEMORY. */
+tandem_status predict_find(tandem_calibration **calibration, predict_devices *devices, const char *name,
+                           tandem_error *error);
+
+/* The 80 % interval of a time of a class. */
+typedef struct predict_interval {
+    double low_ns, high_ns;
+} predict_interval;
+predict_interval predict_interval_of(tandem_work_class class, double ns);
+
+/* --list. Returns the exit code. */
+int predict_list(predict_devices *devices, const cli_options *options);
+
+#endif

@@ -1,0 +1,82 @@
+/* predict_devices.c: the devices of `tandem predict`, calibrated by the rows of --calibrate. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/command/predict.h"
+
+static int known_device_index(const tandem_device *device)
+{
+    for (int d = 0; d < tandem_device_count() && d < PREDICT_MAX_DEVICES; d++)
+        if (strcmp(tandem_device_get(d)->name, device->name) == 0) return d;
+    return -1;
+}
+
+tandem_status predict_find(tandem_calibration **calibration, predict_devices *devices, const char *name,
+                           tandem_error *error)
+{
+    tandem_device device;
+    const tandem_status status = tandem_timing_device(&device, name, error);
+    if (status != TANDEM_OK) return status;
+    const int d = known_device_index(&device);
+    if (d < 0) return tandem_error_set(error, TANDEM_NO_DEVICE, "%s is not described", device.name);
+    if (!devices->of[d]) {
+        tandem_calibration *made = NULL;
+        const tandem_status opened = tandem_calibration_open(&made, &device, error);
+        if (opened != TANDEM_OK) return opened;
+        devices->of[d] = made;
+    }
+    *calibration = devices->of[d];
+    return TANDEM_OK;
+}
+
+typedef struct calibrating {
+    predict_devices *devices;
+    const cli_options *options;
+} calibrating;
+
+static tandem_status add_calibration_row(void *context, const tandem_timing *timing, tandem_error *error)
+{
+    const calibrating *const c = context;
+    tandem_calibration *calibration = NULL;
+    tandem_work work;
+    const char *const name = timing->device[0] ? timing->device : c->options->device;
+    if (!name)
+        return tandem_error_set(error, TANDEM_USAGE, "line %lld names no device; --device does",
+                                (long long)timing->line);
+    tandem_status status = predict_find(&calibration, c->devices, name, error);
+    if (status == TANDEM_OK) status = tandem_timing_work(&work, timing, error);
+    if (status == TANDEM_OK && !(timing->time_ns > 0))
+        return tandem_error_set(error, TANDEM_MALFORMED, "line %lld has no time", (long long)timing->line);
+    return status == TANDEM_OK ? tandem_calibration_add(calibration, &work, timing->time_ns,
+                                                        tandem_timing_is_between_events(timing), error)
+                               : status;
+}
+
+tandem_status predict_devices_open(predict_devices *devices, const cli_options *options, tandem_error *error)
+{
+    calibrating context = {devices, options};
+    tandem_status status = TANDEM_OK;
+    if (options->calibrate)
+        status = tandem_timings_read_file(options->calibrate, 1, add_calibration_row, &context, error);
+    for (int d = 0; d < PREDICT_MAX_DEVICES && status == TANDEM_OK; d++) {
+        char notes[TANDEM_CALIBRATION_NOTES];
+        if (!devices->of[d]) continue;
+        tandem_calibration_finish(devices->of[d], notes);
+        if (notes[0]) cli_note(options, "%s", notes);
+    }
+    return status;
+}
+
+void predict_devices_close(predict_devices *devices)
+{
+    for (int d = 0; d < PREDICT_MAX_DEVICES; d++) tandem_calibration_close(devices->of[d]);
+}
+
+predict_interval predict_interval_of(tandem_work_class class, double ns)
+{
+    const double z80 = 1.2816;
+    const tandem_class_spread *const spread = tandem_class_spread_fitted(class);
+    const double half = z80 * hypot(spread->shared, spread->own);
+    return (predict_interval){ns * exp(-half), ns * exp(half)};
+}

@@ -1,0 +1,73 @@
+/* fit.h: fits the constants of the form (predictor.h) to tables of measured times (timings.h). */
+#ifndef TANDEM_FIT_H
+#define TANDEM_FIT_H
+
+#include "tandem/advanced/timings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+typedef struct tandem_constant_fit tandem_constant_fit;
+
+/* A fitted number. */
+typedef struct tandem_constant_fit_value {
+    double value, standard_error; /* in the constant's unit; NaN: nothing says how far it is off */
+    int64_t n_row;                /* that it rests on; 0 = it stays where the fit begins */
+} tandem_constant_fit_value;
+
+/* What a card reached: a share of its peak. */
+typedef struct tandem_constant_fit_share {
+    char gpu[TANDEM_DEVICE_NAME];
+    int type; /* of tandem_dtype; TANDEM_N_COMPUTE_DTYPE = the memory's bandwidth */
+    tandem_constant_fit_value share;
+} tandem_constant_fit_share;
+
+/* The errors of one cell: a card, a class of work, a type and a pass. */
+typedef struct tandem_constant_fit_errors {
+    char gpu[TANDEM_DEVICE_NAME];
+    tandem_work_class class;
+    tandem_dtype type;
+    tandem_pass pass;
+    int64_t n_row;
+    double mean, median, p90, bias; /* of (predicted − measured) / measured */
+    double sum;                     /* of all predicted over that of all measured times, less 1 */
+    double inside;                  /* share of rows inside their 80 % interval */
+} tandem_constant_fit_errors;
+
+/* Opens an empty one. TANDEM_NO_MEMORY. */
+tandem_status tandem_constant_fit_open(tandem_constant_fit **fit, tandem_error *error);
+void tandem_constant_fit_close(tandem_constant_fit *fit); /* NULL is fine */
+/* Adds all rows of a table. Rows of devices that are not described, and of precisions that tandem has not,
+ * are counted and left out. Errors of tandem_timings_read_file; TANDEM_NO_MEMORY. */
+tandem_status tandem_constant_fit_add_file(tandem_constant_fit *fit, const char *path, tandem_error *error);
+int64_t tandem_constant_fit_row_count(const tandem_constant_fit *fit, int64_t *n_skipped);
+
+/* tandem_constant_fit_run: fits all constants. Nonlinear least squares of log(predicted / measured) by the
+ * trust region method of gsl_multifit_nlinear, with Tukey's bisquare weights; streams first, then products,
+ * then convolutions, each with at most 400 rows of a cell. A row weighs the same whatever its time. Cards
+ * below 100 W, which no one rate describes, count for streams only. TANDEM_USAGE: no rows. TANDEM_NO_MEMORY.
+ * Cost: about 5 s for 250,000 rows. */
+tandem_status tandem_constant_fit_run(tandem_constant_fit *fit, tandem_error *error);
+/* tandem_constant_fit_leave_one_out: fits again without each chip in turn, all its forms. The chip is then a
+ * datasheet, one product per type and one copy. Sets errors and spreads, over rows above 0.2 ms. After
+ * tandem_constant_fit_run. */
+tandem_status tandem_constant_fit_leave_one_out(tandem_constant_fit *fit, tandem_error *error);
+
+/* Results; arrays of the fit. */
+const tandem_constant_fit_value *
+tandem_constant_fit_constants(const tandem_constant_fit *fit); /* [TANDEM_N_CONSTANT] */
+const tandem_constant_fit_share *tandem_constant_fit_shares(const tandem_constant_fit *fit, int *n);
+const tandem_constant_fit_errors *tandem_constant_fit_error_table(const tandem_constant_fit *fit, int *n);
+const tandem_class_spread *
+tandem_constant_fit_spreads(const tandem_constant_fit *fit); /* [TANDEM_N_WORK_CLASS] */
+/* Writes predictor/constants.def. */
+tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const char *path,
+                                        tandem_error *error);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,252 @@
+/* calibrate.c: measured times of a device sharpen the form (predictor.h).
+ *
+ * Of a row that is mostly compute, the rate is that with which the form gives its time; of one that is mostly
+ * memory, the bandwidth; of a tiny one, the launch. The median of each counts. Then, with residuals
+ * r = log(measured / form), a task of a class is longer by
+ *
+ *   r_class · n / (n + 2)  +  Σ wᵢ (rᵢ − r_class · n / (n + 2)) / (Σ wᵢ + ½),   wᵢ = exp(−dᵢ² / 2h²)
+ *
+ * with the mean r_class of its n rows, and d the distance of shapes in logarithms (Nadaraya-Watson
+ * regression, shrunk towards nothing far from all rows). The constants 2, ½ and h = 0.7 are *estimates*. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "predictor/form.h"
+#include "tandem/advanced/predictor.h"
+
+enum { N_SHAPE = 5, MAX_NEAR = 1024 }; /* rows that are asked how near they are, evenly spaced */
+
+typedef struct calibration_row {
+    tandem_work work;
+    double ns, residual;
+    int is_between_events;
+} calibration_row;
+
+struct tandem_calibration {
+    tandem_device device;
+    tandem_reached_rates rates;
+    calibration_row *row;
+    size_t n, room;
+    double class_mean[TANDEM_N_WORK_CLASS]; /* shrunk */
+};
+
+tandem_status tandem_calibration_open(tandem_calibration **calibration, const tandem_device *device,
+                                      tandem_error *error)
+{
+    if (!tandem_device_is_described(device))
+        return tandem_error_set(
+            error, TANDEM_NO_DEVICE,
+            "%s is not described, so that its times follow no form; `tandem list devices` "
+            "shows those that are",
+            device->name);
+    tandem_calibration *const made = calloc(1, sizeof *made);
+    if (!made) return tandem_no_memory(error, "to calibrate %s", device->name);
+    made->device = *device;
+    tandem_reached_rates_fitted(&made->rates, device);
+    *calibration = made;
+    return TANDEM_OK;
+}
+
+void tandem_calibration_close(tandem_calibration *calibration)
+{
+    if (!calibration) return;
+    free(calibration->row);
+    free(calibration);
+}
+
+tandem_status tandem_calibration_add(tandem_calibration *c, const tandem_work *work, double ns,
+                                     int is_between_events, tandem_error *error)
+{
+    if (c->n == c->room) {
+        const size_t room = c->room ? 2 * c->room : 64;
+        calibration_row *const more = realloc(c->row, room * sizeof *more);
+        if (!more) return tandem_no_memory(error, "to calibrate %s", c->device.name);
+        c->row = more;
+        c->room = room;
+    }
+    c->row[c->n++] = (calibration_row){.work = *work, .ns = ns, .is_between_events = is_between_events};
+    return TANDEM_OK;
+}
+
+static double uncalibrated_ns(const tandem_calibration *c, const tandem_work *work, int is_between_events,
+                              tandem_kernel_time *time)
+{
+    const tandem_constants *const constants = tandem_constants_fitted();
+    const double ns = tandem_kernel_time_of(time, constants, &c->device.gpu_spec, &c->rates, work);
+    return ns < 0 ? ns : ns + (is_between_events ? 1e3 * constants->value[TANDEM_CONSTANT_EVENTS] : 0);
+}
+
+/* --- Rates ---------------------------------------------------------------------------------------------- */
+
+/* The value of *rate with which a row is as it was measured; 0: no value from `min` to the peak does that. */
+static double solve_rate(tandem_calibration *c, const calibration_row *row, double *rate, double min,
+                         double peak)
+{
+    const double kept = *rate, tolerance = 1.02;
+    double low = min, high = peak;
+    for (int i = 0; i < 40; i++) {
+        *rate = sqrt(low * high);
+        if (uncalibrated_ns(c, &row->work, row->is_between_events, NULL) > row->ns)
+            low = *rate;
+        else
+            high = *rate;
+    }
+    const double found = *rate, ns = uncalibrated_ns(c, &row->work, row->is_between_events, NULL);
+    *rate = kept;
+    return ns < row->ns * tolerance && row->ns < ns * tolerance ? found : 0;
+}
+
+/* Whether a row is mostly of one term. */
+static int is_mostly(const tandem_calibration *c, const calibration_row *row, int is_memory)
+{
+    tandem_kernel_time time;
+    if (uncalibrated_ns(c, &row->work, row->is_between_events, &time) < 0) return 0;
+    const double one = is_memory ? time.memory_ns : time.compute_ns,
+                 other = is_memory ? time.compute_ns : time.memory_ns;
+    return one > 2 * other && one > time.launch_ns;
+}
+
+/* Sets *rate to the median of what rows say; returns how many contradict the datasheet. */
+static int calibrate_one(tandem_calibration *c, double *rate, double peak, int type, double *scratch)
+{
+    const int is_memory = type == TANDEM_N_COMPUTE_DTYPE;
+    size_t n = 0;
+    int n_contradiction = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        const calibration_row *const row = &c->row[i];
+        const int is_meant = is_memory ? row->work.class == TANDEM_WORK_STREAM
+                                       : row->work.class == TANDEM_WORK_LINEAR && (int)row->work.type == type;
+        if (!is_meant || !is_mostly(c, row, is_memory)) continue;
+        const double found = solve_rate(c, row, rate, *rate / 3, peak);
+        if (found > 0)
+            scratch[n++] = found;
+        else
+            n_contradiction++;
+    }
+    if (n > 0) *rate = tandem_median(scratch, n);
+    return n_contradiction;
+}
+
+/* Rows that take hardly longer than a launch, kernel time only: a host's events hide the launch. */
+static void calibrate_launch(tandem_calibration *c, double *scratch)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        tandem_kernel_time time;
+        const calibration_row *const row = &c->row[i];
+        if (row->is_between_events || uncalibrated_ns(c, &row->work, 0, &time) < 0) continue;
+        const double rest = time.ns - time.launch_ns;
+        if (rest < time.launch_ns && row->ns > rest && row->ns < 10 * time.launch_ns)
+            scratch[n++] = row->ns - rest;
+    }
+    if (n > 0) c->rates.launch_ns = tandem_median(scratch, n);
+}
+
+/* --- Residuals ------------------------------------------------------------------------------------------ */
+
+static void shape_of(double shape[N_SHAPE], const tandem_work *w)
+{
+    const double sides[N_SHAPE] = {w->count, w->m, w->k, w->n, w->columns};
+    if (!w->is_product) {
+        shape[0] = log(w->bytes), shape[1] = log(fmax(1, w->columns));
+        for (int i = 2; i < N_SHAPE; i++) shape[i] = 0;
+        return;
+    }
+    for (int i = 0; i < N_SHAPE; i++) shape[i] = log(fmax(1, sides[i]));
+}
+
+static int is_like(const tandem_work *a, const tandem_work *b)
+{
+    return a->class == b->class && a->type == b->type && (!a->is_product || a->pass == b->pass);
+}
+
+static double residual_at(const tandem_calibration *c, const tandem_work *work)
+{
+    const double width = 0.7, floor_weight = 0.5;
+    const double mean = c->class_mean[work->class];
+    double at[N_SHAPE], sum = 0, weights = floor_weight;
+    shape_of(at, work);
+    const size_t step = (c->n + MAX_NEAR - 1) / MAX_NEAR;
+    for (size_t i = 0; i < c->n; i += step) {
+        const calibration_row *const row = &c->row[i];
+        double shape[N_SHAPE], square = 0;
+        if (!is_like(&row->work, work) || isnan(row->residual)) continue;
+        shape_of(shape, &row->work);
+        for (int k = 0; k < N_SHAPE; k++) square += (shape[k] - at[k]) * (shape[k] - at[k]);
+        const double weight = exp(-square / (2 * width * width));
+        sum += weight * (row->residual - mean);
+        weights += weight;
+    }
+    return mean + sum / weights;
+}
+
+static void find_residuals(tandem_calibration *c, int *n_contradiction)
+{
+    double sum[TANDEM_N_WORK_CLASS] = {0}, n[TANDEM_N_WORK_CLASS] = {0};
+    for (size_t i = 0; i < c->n; i++) {
+        calibration_row *const row = &c->row[i];
+        const double ns = uncalibrated_ns(c, &row->work, row->is_between_events, NULL);
+        row->residual = ns > 0 ? log(row->ns / ns) : NAN;
+        if (fabs(row->residual) > log(3)) {
+            ++*n_contradiction;
+            row->residual = NAN;
+        }
+        if (isnan(row->residual)) continue;
+        sum[row->work.class] += row->residual;
+        n[row->work.class]++;
+    }
+    for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++)
+        c->class_mean[class] = n[class] > 0 ? sum[class] / (n[class] + 2) : 0;
+}
+
+void tandem_calibration_finish(tandem_calibration *c, char notes[TANDEM_CALIBRATION_NOTES])
+{
+    const tandem_gpu_spec *const spec = &c->device.gpu_spec;
+    double *const scratch = malloc((c->n + 1) * sizeof *scratch);
+    int n_contradiction = 0, n_residual = 0;
+    notes[0] = '\0';
+    if (!scratch) {
+        (void)snprintf(notes, TANDEM_CALIBRATION_NOTES, "no memory to calibrate %s", c->device.name);
+        return;
+    }
+    (void)calibrate_one(c, &c->rates.bytes_per_s, spec->bytes_per_s, TANDEM_N_COMPUTE_DTYPE, scratch);
+    for (int t = 0; t < TANDEM_N_COMPUTE_DTYPE; t++)
+        if (spec->flops_per_s[t] > 0)
+            n_contradiction += calibrate_one(c, &c->rates.flops_per_s[t], spec->flops_per_s[t], t, scratch);
+    calibrate_launch(c, scratch);
+    free(scratch);
+    find_residuals(c, &n_residual);
+    if (n_residual > 0)
+        (void)snprintf(notes, TANDEM_CALIBRATION_NOTES,
+                       "%d of %zu rows contradict the datasheet of %s by more than 3 x and are left out",
+                       n_residual, c->n, c->device.name);
+    else if (n_contradiction > 0)
+        (void)snprintf(notes, TANDEM_CALIBRATION_NOTES,
+                       "%d of %zu rows need more than the peak of %s, or less than a third of what is "
+                       "expected; no rate follows from them",
+                       n_contradiction, c->n, c->device.name);
+}
+
+double tandem_calibrated_ns(tandem_kernel_time *out, const tandem_calibration *c, const tandem_work *work)
+{
+    tandem_kernel_time time;
+    if (uncalibrated_ns(c, work, 0, &time) < 0) return -1;
+    if (c->n > 0) {
+        const double floor = time.least_ns;
+        time.ns = fmax(floor, time.ns * exp(residual_at(c, work)));
+    }
+    if (out) *out = time;
+    return time.ns;
+}
+
+const tandem_reached_rates *tandem_calibration_rates(const tandem_calibration *calibration)
+{
+    return &calibration->rates;
+}
+
+int64_t tandem_calibration_row_count(const tandem_calibration *calibration)
+{
+    return (int64_t)calibration->n;
+}

@@ -1,0 +1,45 @@
+/* fit_data.h: rows of a fit and its state; private to predictor/. */
+#ifndef TANDEM_PREDICTOR_FIT_DATA_H
+#define TANDEM_PREDICTOR_FIT_DATA_H
+
+#include "tandem/advanced/fit.h"
+
+enum { FIT_STREAMS = 1, FIT_PRODUCTS, FIT_CONVOLUTIONS, FIT_MAX_DEVICES = 64 };
+
+typedef struct fit_row {
+    tandem_work work;
+    double ns;
+    int gpu;  /* index of tandem_device_get */
+    int cell; /* of tandem_constant_fit.cell */
+    unsigned char is_between_events, is_fitted;
+    float left_out; /* log(predicted / measured) without its chip; NaN = none */
+} fit_row;
+
+/* What is fitted: constants, and what every device reaches. */
+typedef struct fit_state {
+    tandem_constants constants;
+    tandem_reached_rates rates[FIT_MAX_DEVICES];
+    tandem_constant_fit_value constant[TANDEM_N_CONSTANT];
+    tandem_constant_fit_value share[FIT_MAX_DEVICES][TANDEM_N_COMPUTE_DTYPE + 1];
+} fit_state;
+
+struct tandem_constant_fit {
+    fit_row *row;
+    size_t n_row, room;
+    int64_t n_skipped;
+    tandem_constant_fit_errors *cell;
+    int n_cell, cell_room;
+    fit_state state;
+    tandem_constant_fit_share *share;
+    int n_share;
+    tandem_class_spread spread[TANDEM_N_WORK_CLASS];
+};
+
+/* Whether a device is of the chip that is left out: "a100_pcie" of "a100". NULL leaves out none. */
+int fit_is_left_out(const char *device, const char *chip);
+/* Fits all stages to the rows of other chips. */
+tandem_status fit_all_stages(const tandem_constant_fit *fit, fit_state *state, const char *left_out,
+                             tandem_error *error);
+double fit_predicted_ns(const fit_state *state, const fit_row *row, const tandem_device *device);
+
+#endif

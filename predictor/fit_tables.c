@@ -1,0 +1,395 @@
+/* fit_tables.c: the rows of a fit, its leave-one-out errors, and the table of constants it writes (fit.h). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/grow.h"
+#include "base/sort.h"
+#include "predictor/fit_data.h"
+
+static const double min_judged_ns = 2e5;
+
+/* --- Rows ----------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_constant_fit_open(tandem_constant_fit **fit, tandem_error *error)
+{
+    tandem_constant_fit *const made = calloc(1, sizeof *made);
+    if (!made) return tandem_no_memory(error, "for a fit");
+    *fit = made;
+    return TANDEM_OK;
+}
+
+void tandem_constant_fit_close(tandem_constant_fit *fit)
+{
+    if (!fit) return;
+    free(fit->row);
+    free(fit->cell);
+    free(fit->share);
+    free(fit);
+}
+
+int64_t tandem_constant_fit_row_count(const tandem_constant_fit *fit, int64_t *n_skipped)
+{
+    if (n_skipped) *n_skipped = fit->n_skipped;
+    return (int64_t)fit->n_row;
+}
+
+static int find_device_index(const char *name)
+{
+    for (int d = 0; d < tandem_device_count() && d < FIT_MAX_DEVICES; d++)
+        if (strcmp(tandem_device_get(d)->name, name) == 0) return d;
+    return -1;
+}
+
+/* The cell of a row; −1 without memory. Rows come sorted, so that the last cells are asked first. */
+static int find_fit_cell(tandem_constant_fit *fit, const fit_row *row)
+{
+    const char *const gpu = tandem_device_get(row->gpu)->name;
+    for (int c = fit->n_cell - 1; c >= 0; c--) {
+        const tandem_constant_fit_errors *const one = &fit->cell[c];
+        if (one->class == row->work.class && one->type == row->work.type && one->pass == row->work.pass &&
+            strcmp(one->gpu, gpu) == 0)
+            return c;
+    }
+    tandem_constant_fit_errors *const more =
+        tandem_grow(fit->cell, &fit->cell_room, fit->n_cell, sizeof *more, 1 << 20);
+    if (!more) return -1;
+    fit->cell = more;
+    tandem_constant_fit_errors *const made = &more[fit->n_cell];
+    *made = (tandem_constant_fit_errors){
+        .class = row->work.class, .type = row->work.type, .pass = row->work.pass};
+    (void)snprintf(made->gpu, sizeof made->gpu, "%s", gpu);
+    return fit->n_cell++;
+}
+
+static int is_fittable(const tandem_timing *timing, tandem_device *device, tandem_work *work)
+{
+    return timing->time_ns > 0 && tandem_timing_device(device, timing->device, NULL) == TANDEM_OK &&
+           tandem_device_is_described(device) && tandem_timing_work(work, timing, NULL) == TANDEM_OK &&
+           (!work->is_product || device->gpu_spec.flops_per_s[work->type] > 0);
+}
+
+static tandem_status add_fit_row(void *context, const tandem_timing *timing, tandem_error *error)
+{
+    tandem_constant_fit *const fit = context;
+    tandem_device device;
+    fit_row row = {.ns = timing->time_ns, .left_out = NAN};
+    if (!is_fittable(timing, &device, &row.work)) {
+        fit->n_skipped++;
+        return TANDEM_OK;
+    }
+    if (fit->n_row == fit->room) {
+        const size_t room = fit->room ? 2 * fit->room : 4096;
+        fit_row *const more = realloc(fit->row, room * sizeof *more);
+        if (!more) return tandem_no_memory(error, "for %zu measured times", room);
+        fit->row = more;
+        fit->room = room;
+    }
+    row.gpu = find_device_index(device.name);
+    row.is_between_events = (unsigned char)tandem_timing_is_between_events(timing);
+    row.cell = find_fit_cell(fit, &row);
+    if (row.cell < 0) return tandem_no_memory(error, "for a fit");
+    fit->row[fit->n_row++] = row;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_constant_fit_add_file(tandem_constant_fit *fit, const char *path, tandem_error *error)
+{
+    return tandem_timings_read_file(path, 1, add_fit_row, fit, error);
+}
+
+/* Below, a host's events, or a launch, are most of the time. */
+static int is_long_enough(const fit_row *row)
+{
+    const double min_events_ns = 1e5, min_ns = 3e4;
+    return row->ns >= (row->is_between_events ? min_events_ns : min_ns);
+}
+
+/* The tables have convolutions of one-byte types only of cards whose library had no fast kernel for them. */
+static int is_odd_convolution(const fit_row *row)
+{
+    return row->work.class == TANDEM_WORK_CONVOLUTION && row->work.element_bytes < 2;
+}
+
+/* Evenly spaced rows of each cell that say something of the card. */
+static tandem_status choose_fitted_rows(tandem_constant_fit *fit, tandem_error *error)
+{
+    enum { MAX_PER_CELL = 400 };
+    int64_t *const seen = calloc(2 * (size_t)fit->n_cell + 1, sizeof *seen), *const all = seen + fit->n_cell;
+    if (!seen) return tandem_no_memory(error, "for a fit");
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < fit->n_row; i++) {
+            fit_row *const row = &fit->row[i];
+            row->is_fitted = 0;
+            if (!is_long_enough(row) || is_odd_convolution(row)) continue;
+            if (round == 0) {
+                all[row->cell]++;
+                continue;
+            }
+            const int64_t step = (all[row->cell] + MAX_PER_CELL - 1) / MAX_PER_CELL;
+            row->is_fitted = seen[row->cell]++ % step == 0;
+        }
+    free(seen);
+    return TANDEM_OK;
+}
+
+/* --- The fit of all rows -------------------------------------------------------------------------------- */
+
+static tandem_status list_shares(tandem_constant_fit *fit, tandem_error *error)
+{
+    const size_t room = FIT_MAX_DEVICES * (TANDEM_N_COMPUTE_DTYPE + 1);
+    if (!fit->share) fit->share = malloc(room * sizeof *fit->share);
+    if (!fit->share) return tandem_no_memory(error, "for a fit");
+    fit->n_share = 0;
+    for (int d = 0; d < tandem_device_count(); d++)
+        for (int t = 0; t <= TANDEM_N_COMPUTE_DTYPE; t++) {
+            if (fit->state.share[d][t].n_row == 0) continue;
+            tandem_constant_fit_share *const one = &fit->share[fit->n_share++];
+            *one = (tandem_constant_fit_share){.type = t, .share = fit->state.share[d][t]};
+            (void)snprintf(one->gpu, sizeof one->gpu, "%s", tandem_device_get(d)->name);
+        }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_constant_fit_run(tandem_constant_fit *fit, tandem_error *error)
+{
+    if (fit->n_row == 0)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "no row to fit: %lld rows of devices or precisions that "
+                                "are not described",
+                                (long long)fit->n_skipped);
+    tandem_status status = choose_fitted_rows(fit, error);
+    if (status == TANDEM_OK) status = fit_all_stages(fit, &fit->state, NULL, error);
+    return status == TANDEM_OK ? list_shares(fit, error) : status;
+}
+
+/* --- One chip left out ---------------------------------------------------------------------------------- */
+
+/* The row of a card that is nearest to a large product, or to a copy of 160 MB; NULL = none. */
+static const fit_row *find_calibration(const tandem_constant_fit *fit, int gpu, int type)
+{
+    const fit_row *best = NULL;
+    double least = INFINITY;
+    for (size_t i = 0; i < fit->n_row; i++) {
+        const fit_row *const row = &fit->row[i];
+        const tandem_work *const w = &row->work;
+        if (row->gpu != gpu) continue;
+        double distance;
+        if (type == TANDEM_N_COMPUTE_DTYPE) {
+            if (w->class != TANDEM_WORK_STREAM || w->flops > w->rows * w->columns) continue;
+            distance = fabs(log(w->rows * w->columns / 4e7));
+        } else {
+            if (w->class != TANDEM_WORK_LINEAR || (int)w->type != type) continue;
+            distance = fabs(log(w->m / 4096)) + fabs(log(w->k / 2048)) + fabs(log(w->n / 4096));
+        }
+        if (distance < least) least = distance, best = row;
+    }
+    return best;
+}
+
+/* The rate with which a row is predicted as it was measured, by bisection; a rate is at most its peak. */
+static void calibrate_rate(fit_state *state, const fit_row *row, double *rate, double peak)
+{
+    const tandem_device *const device = tandem_device_get(row->gpu);
+    double low = 0.05 * peak, high = peak;
+    for (int i = 0; i < 50; i++) {
+        *rate = sqrt(low * high);
+        if (fit_predicted_ns(state, row, device) > row->ns)
+            low = *rate;
+        else
+            high = *rate;
+    }
+}
+
+static void calibrate_gpu(const tandem_constant_fit *fit, fit_state *state, int gpu)
+{
+    const tandem_gpu_spec *const spec = &tandem_device_get(gpu)->gpu_spec;
+    tandem_reached_rates *const rates = &state->rates[gpu];
+    tandem_reached_rates_shared(rates, spec, &state->constants);
+    const fit_row *const copy = find_calibration(fit, gpu, TANDEM_N_COMPUTE_DTYPE);
+    if (copy) calibrate_rate(state, copy, &rates->bytes_per_s, spec->bytes_per_s);
+    for (int t = 0; t < TANDEM_N_COMPUTE_DTYPE; t++) {
+        const fit_row *const product = find_calibration(fit, gpu, t);
+        if (product) calibrate_rate(state, product, &rates->flops_per_s[t], spec->flops_per_s[t]);
+    }
+}
+
+static tandem_status leave_chip_out(tandem_constant_fit *fit, fit_state *state, const char *chip,
+                                    tandem_error *error)
+{
+    const tandem_status status = fit_all_stages(fit, state, chip, error);
+    if (status != TANDEM_OK) return status;
+    for (int d = 0; d < tandem_device_count(); d++)
+        if (fit_is_left_out(tandem_device_get(d)->name, chip)) calibrate_gpu(fit, state, d);
+    for (size_t i = 0; i < fit->n_row; i++) {
+        fit_row *const row = &fit->row[i];
+        const tandem_device *const device = tandem_device_get(row->gpu);
+        if (row->ns < min_judged_ns || !fit_is_left_out(device->name, chip)) continue;
+        row->left_out = (float)log(fit_predicted_ns(state, row, device) / row->ns);
+    }
+    return TANDEM_OK;
+}
+
+static double quantile(const double *sorted, size_t n, double share)
+{
+    return sorted[(size_t)(share * (double)(n - 1) + 0.5)];
+}
+
+/* Residuals of a cell into value[]; returns their number. */
+static size_t collect_left_out(double *value, const tandem_constant_fit *fit, int cell)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < fit->n_row; i++)
+        if (fit->row[i].cell == cell && !isnan(fit->row[i].left_out))
+            value[n++] = (double)fit->row[i].left_out;
+    return n;
+}
+
+/* Per class: the spread within a cell, the median over cells; and what, with it, makes 80 % of the rows of a
+ * middling cell lie inside ± 1.2816 standard deviations. */
+static void find_spreads(tandem_constant_fit *fit, double *value)
+{
+    const double z80 = 1.2816;
+    enum { MAX_CELLS = 256, MIN_ROWS = 30 };
+    for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++) {
+        double own[MAX_CELLS], total[MAX_CELLS];
+        size_t n_cell = 0;
+        for (int c = 0; c < fit->n_cell && n_cell < MAX_CELLS; c++) {
+            const size_t n = (int)fit->cell[c].class == class ? collect_left_out(value, fit, c) : 0;
+            if (n < MIN_ROWS) continue;
+            const double median = tandem_median(value, n);
+            for (size_t i = 0; i < n; i++) value[i] = fabs(value[i]);
+            (void)tandem_median(value, n); /* sorts */
+            total[n_cell] = quantile(value, n, 0.8) / z80;
+            (void)collect_left_out(value, fit, c);
+            for (size_t i = 0; i < n; i++) value[i] = fabs(value[i] - median);
+            own[n_cell++] = tandem_median(value, n) / 0.6745;
+        }
+        if (n_cell == 0) continue;
+        tandem_class_spread *const spread = &fit->spread[class];
+        spread->own = tandem_median(own, n_cell);
+        const double all = tandem_median(total, n_cell);
+        spread->shared = all > spread->own ? sqrt(all * all - spread->own * spread->own) : 0;
+        if (all < spread->own) spread->own = all;
+        spread->n_cell = (int)n_cell;
+    }
+}
+
+static void find_cell_errors(tandem_constant_fit *fit, int c, double *value)
+{
+    tandem_constant_fit_errors *const cell = &fit->cell[c];
+    const tandem_class_spread *const spread = &fit->spread[cell->class];
+    const double half = 1.2816 * hypot(spread->shared, spread->own);
+    double predicted = 0, measured = 0, mean = 0, bias = 0;
+    size_t n = 0, inside = 0;
+    for (size_t i = 0; i < fit->n_row; i++) {
+        const fit_row *const row = &fit->row[i];
+        if (row->cell != c || isnan(row->left_out)) continue;
+        const double ratio = exp((double)row->left_out);
+        predicted += ratio * row->ns;
+        measured += row->ns;
+        mean += fabs(ratio - 1);
+        bias += ratio - 1;
+        inside += fabs((double)row->left_out) <= half;
+        value[n++] = fabs(ratio - 1);
+    }
+    cell->n_row = (int64_t)n;
+    if (n == 0) return;
+    cell->median = tandem_median(value, n);
+    cell->p90 = quantile(value, n, 0.9);
+    cell->mean = mean / (double)n;
+    cell->bias = bias / (double)n;
+    cell->sum = predicted / measured - 1;
+    cell->inside = (double)inside / (double)n;
+}
+
+tandem_status tandem_constant_fit_leave_one_out(tandem_constant_fit *fit, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    fit_state *const state = malloc(sizeof *state);
+    double *const value = malloc((fit->n_row + 1) * sizeof *value);
+    if (!state || !value) status = tandem_no_memory(error, "for %zu measured times", fit->n_row);
+    for (int c = 0; c < fit->n_cell && status == TANDEM_OK; c++) {
+        char chip[TANDEM_DEVICE_NAME];
+        int is_done = 0;
+        (void)snprintf(chip, sizeof chip, "%s", fit->cell[c].gpu);
+        chip[strcspn(chip, "_")] = '\0';
+        if (strcmp(chip, "titan") == 0) (void)snprintf(chip, sizeof chip, "titan_xp");
+        for (int before = 0; before < c; before++) is_done |= fit_is_left_out(fit->cell[before].gpu, chip);
+        if (!is_done) status = leave_chip_out(fit, state, chip, error);
+    }
+    if (status == TANDEM_OK) find_spreads(fit, value);
+    for (int c = 0; c < fit->n_cell && status == TANDEM_OK; c++) find_cell_errors(fit, c, value);
+    free(value);
+    free(state);
+    return status;
+}
+
+/* --- Results -------------------------------------------------------------------------------------------- */
+
+const tandem_constant_fit_value *tandem_constant_fit_constants(const tandem_constant_fit *fit)
+{
+    return fit->state.constant;
+}
+
+const tandem_constant_fit_share *tandem_constant_fit_shares(const tandem_constant_fit *fit, int *n)
+{
+    *n = fit->n_share;
+    return fit->share;
+}
+
+const tandem_constant_fit_errors *tandem_constant_fit_error_table(const tandem_constant_fit *fit, int *n)
+{
+    *n = fit->n_cell;
+    return fit->cell;
+}
+
+const tandem_class_spread *tandem_constant_fit_spreads(const tandem_constant_fit *fit) { return fit->spread; }
+
+static const char *const class_keys[TANDEM_N_WORK_CLASS] = {
+    [TANDEM_WORK_STREAM] = "TANDEM_WORK_STREAM",       [TANDEM_WORK_SOFTMAX] = "TANDEM_WORK_SOFTMAX",
+    [TANDEM_WORK_LAYERNORM] = "TANDEM_WORK_LAYERNORM", [TANDEM_WORK_LINEAR] = "TANDEM_WORK_LINEAR",
+    [TANDEM_WORK_MATMUL] = "TANDEM_WORK_MATMUL",       [TANDEM_WORK_CONVOLUTION] = "TANDEM_WORK_CONVOLUTION"};
+
+static void write_number(FILE *to, const tandem_constant_fit_value *value)
+{
+    fprintf(to, "%.4g, %.2g, %lld", value->value, isnan(value->standard_error) ? 0.0 : value->standard_error,
+            (long long)value->n_row);
+}
+
+tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const char *path, tandem_error *error)
+{
+    tandem_file file;
+    const tandem_status status = tandem_file_open(&file, path, error);
+    if (status != TANDEM_OK) return status;
+    FILE *const to = file.stream;
+    fputs("/* constants.def: fitted values of the form's constants. `tandem fit` writes it "
+          "(docs/predicting.md);\n * meaning and units: include/tandem/advanced/form.def.\n *\n"
+          " * FITTED(key, value, standard error or 0, rows that it rests on)\n"
+          " * RATE(card, type, share of the peak reached, standard error, rows)\n"
+          " * BANDWIDTH(card, share of the peak reached, standard error, rows)\n"
+          " * SPREAD(class, shared, own, cells): logarithmic standard deviations on chips left out */\n",
+          to);
+    for (int c = 0; c < TANDEM_N_CONSTANT; c++) {
+        fprintf(to, "FITTED(%s, ", tandem_constant_get(c)->name);
+        write_number(to, &fit->state.constant[c]);
+        fputs(")\n", to);
+    }
+    for (int i = 0; i < fit->n_share; i++) {
+        const tandem_constant_fit_share *const one = &fit->share[i];
+        static const char *const type_keys[] = {
+            [TANDEM_F32] = "F32",   [TANDEM_TF32] = "TF32", [TANDEM_F16] = "F16", [TANDEM_BF16] = "BF16",
+            [TANDEM_E4M3] = "E4M3", [TANDEM_E5M2] = "E5M2", [TANDEM_S8] = "S8"};
+        if (one->type == TANDEM_N_COMPUTE_DTYPE)
+            fprintf(to, "BANDWIDTH(\"%s\", ", one->gpu);
+        else
+            fprintf(to, "RATE(\"%s\", %s, ", one->gpu, type_keys[one->type]);
+        write_number(to, &one->share);
+        fputs(")\n", to);
+    }
+    for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++)
+        fprintf(to, "SPREAD(%s, %.3g, %.3g, %d)\n", class_keys[class], fit->spread[class].shared,
+                fit->spread[class].own, fit->spread[class].n_cell);
+    return tandem_file_finish(&file, error);
+}

@@ -1,0 +1,32 @@
+/* form.h: what the files of the form share; private to predictor/. */
+#ifndef TANDEM_PREDICTOR_FORM_H
+#define TANDEM_PREDICTOR_FORM_H
+
+#include "tandem/advanced/predictor.h"
+
+/* A card as the form sees it. */
+typedef struct kernel_gpu {
+    const tandem_gpu_spec *spec;
+    const double *constant;                 /* [TANDEM_N_CONSTANT] */
+    double flops_per_ns, peak_flops_per_ns; /* reached and peak, of the task's type, of the whole card */
+    double bytes_per_ns;                    /* reached by streams */
+} kernel_gpu;
+
+/* Products of one shape: `count` of (m, k) × (k, n). */
+typedef struct tiled_product {
+    double count, m, k, n;
+    int is_batched, splits_depth;
+} tiled_product;
+
+/* The share of its peak that a measured card reached, of a type or, TANDEM_N_COMPUTE_DTYPE, of its bandwidth;
+ * 0 = not measured. */
+double tandem_measured_share(const char *gpu, int type);
+/* FLOPs that the busiest multiprocessor executes, times their number; *time gets the tiles. */
+double tandem_tiled_flops(tandem_kernel_time *time, const kernel_gpu *gpu, const tiled_product *product);
+/* Two terms that overlap: between their maximum and their sum. */
+double tandem_overlap_ns(double a, double b, double exponent);
+/* What the library would choose for a convolution: sets compute_ns, memory_ns, executed_flops, bytes,
+ * algorithm and tiles. Returns their overlapped time. */
+double tandem_convolution_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work);
+
+#endif

@@ -1,0 +1,1 @@
+"$TANDEM" fit; echo $?; "$TANDEM" fit no.csv; echo $?; printf 'device,operator,m,k,n,precision,time_us\nM40,linear,1,2,3,fp32,1\n' >a.csv; "$TANDEM" fit a.csv -o out.def; echo $?; test -e out.def; echo $?; "$TANDEM" fit "$FIXTURES/timings.csv" -o out.def | head -n 1; tail -n 6 out.def

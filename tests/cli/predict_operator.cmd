@@ -1,0 +1,1 @@
+"$TANDEM" predict --device h100 "linear m=4096 k=1280 n=3840" --precision fp32 --pass dgrad; "$TANDEM" predict --device t4 "linear m=4096 k=1024 n=1024" --precision fp16; "$TANDEM" predict --device v100 --json "softmax rows=1000 n=2000" | grep -v schema

@@ -1,0 +1,213 @@
+/* folder: predictor */
+/* Tables of measured times: what a reader takes, what it refuses, and what a fit finds again. */
+#include <math.h>
+
+#include "tandem/advanced/fit.h"
+#include "tests/support/tandem_test.h"
+
+typedef struct seen_rows {
+    tandem_timing last;
+    int n;
+} seen_rows;
+
+static tandem_status keep_row(void *context, const tandem_timing *timing, tandem_error *error)
+{
+    seen_rows *const seen = context;
+    (void)error;
+    seen->last = *timing;
+    seen->n++;
+    return TANDEM_OK;
+}
+
+static tandem_status read_text(seen_rows *seen, const char *text, int needs_times, tandem_error *error)
+{
+    FILE *const stream = fmemopen((void *)(uintptr_t)text, strlen(text), "r");
+    assert_non_null(stream);
+    *seen = (seen_rows){.n = 0};
+    const tandem_status status = tandem_timings_read(stream, "rows.csv", needs_times, keep_row, seen, error);
+    (void)fclose(stream);
+    return status;
+}
+
+static void columns_come_by_name(void **state)
+{
+    seen_rows seen;
+    tandem_error error = {0};
+    tandem_work work;
+    const char *const text =
+        "\xEF\xBB\xBFtime_us,n,\"k\",other,m,precision,operator,method,device,repeats\r\n"
+        "\r\n"
+        "2.5,7,5,\"a, \"\"b\"\"\",3,fp16,linear,\"events,zeros\",V100-PCIe-32GB,\r\n"
+        "1e3,70,50,,30,fp32,linear,loop,t4,24";
+    assert_int_equal(read_text(&seen, text, 1, &error), TANDEM_OK);
+    assert_int_equal(seen.n, 2);
+    assert_true(seen.last.m == 30 && seen.last.k == 50 && seen.last.n == 70 && seen.last.repeats == 24);
+    assert_true(fabs(seen.last.time_ns - 1e6) < 1e-6 && seen.last.line == 4);
+    assert_false(tandem_timing_is_between_events(&seen.last));
+    assert_int_equal(tandem_timing_work(&work, &seen.last, &error), TANDEM_OK);
+    assert_true(work.flops == 2.0 * 30 * 50 * 70 && work.class == TANDEM_WORK_LINEAR);
+    /* a table without operators holds convolutions; ms */
+    assert_int_equal(read_text(&seen,
+                               "images,channels_in,height,width,channels_out,kernel_h,kernel_w,pad_h,pad_w,"
+                               "stride_h,stride_w,precision,pass,time_ms\n"
+                               "2,3,8,6,4,3,3,1,0,1,1,bf16,wgrad,0.5\n",
+                               1, &error),
+                     TANDEM_OK);
+    assert_int_equal(tandem_timing_work(&work, &seen.last, &error), TANDEM_OK);
+    assert_true(work.class == TANDEM_WORK_CONVOLUTION && work.pass == TANDEM_PASS_WGRAD);
+    assert_true(work.flops == 2.0 * 2 * 8 * 4 * 27 * 4 && fabs(seen.last.time_ns - 5e5) < 1e-6);
+    assert_int_equal(read_text(&seen, "operator,rows,columns,precision\npowu,3,4,fp32\n", 0, &error),
+                     TANDEM_OK);
+    assert_int_equal(tandem_timing_work(&work, &seen.last, &error), TANDEM_OK);
+    assert_true(work.bytes == 12 * 2 * 4 && work.flops > 12);
+}
+
+/* A refusal names the line and what was wrong. */
+static void what_is_no_table_is_refused(void **state)
+{
+    static const char header[] = "operator,m,k,n,precision,time_us\n";
+    const struct {
+        const char *text, *says;
+        int has_header;
+    } rows[] = {
+        {"", "names of the columns", 0},
+        {"operator,m,time\n", "has no unit", 0},
+        {"operator,m\nlinear,1\n", "no column of times", 0},
+        {"operator,time_us,time_ms\n", "two columns of times", 0},
+        {"operator,time_us,operator\n", "stands twice", 0},
+        {"time_us\n1\n", "no column 'operator'", 0},
+        {"linear,1,2,3,fp32\n", "line 2 has 5 fields, the first line 6", 1},
+        {"linear,1,2,3,fp32,1,\n", "7 fields", 1},
+        {"linear,1,2,3,fp32,0\n", "time_us must be a time above 0", 1},
+        {"linear,1,2,3,fp32,-1\n", "time_us", 1},
+        {"linear,1,2,3,fp32,1e300\n", "time_us", 1},
+        {"linear,1,2,3,fp32,nan\n", "a number, got 'nan'", 1},
+        {"linear,1,2,3,fp32,0x10\n", "a number", 1},
+        {"linear,1.5,2,3,fp32,1\n", "m must be a whole number", 1},
+        {"linear,0,2,3,fp32,1\n", "m must be a whole number", 1},
+        {"linear,9007199254740994,2,3,fp32,1\n", "2^53", 1},
+        {"\"linear,1,2,3,fp32,1\n", "quote is not closed", 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[256];
+        seen_rows seen;
+        tandem_error error = {0};
+        (void)snprintf(text, sizeof text, "%s%s", rows[i].has_header ? header : "", rows[i].text);
+        if (!*text) (void)snprintf(text, sizeof text, "%s", "\n");
+        const tandem_status status = read_text(&seen, text, 1, &error);
+        if (status != TANDEM_MALFORMED || (*rows[i].text && !strstr(error.text, rows[i].says)))
+            fail_msg("'%s': %s", text, error.text);
+        assert_int_equal(seen.n, 0);
+    }
+    seen_rows seen;
+    tandem_work work = {.flops = -7};
+    tandem_error error = {0};
+    assert_int_equal(read_text(&seen, "operator,m,precision,time_us\nlinaer,1,fp32,1\n", 1, &error),
+                     TANDEM_OK);
+    assert_int_equal(tandem_timing_work(&work, &seen.last, &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "Did you mean 'linear'"));
+    assert_int_equal(read_text(&seen, "operator,m,precision,time_us\nlinear,1,fp32,1\n", 1, &error),
+                     TANDEM_OK);
+    assert_int_equal(tandem_timing_work(&work, &seen.last, &error), TANDEM_MALFORMED);
+    assert_non_null(strstr(error.text, "m, k and n"));
+    assert_true(work.flops == -7);
+}
+
+static void tables_write_cards_with_their_form(void **state)
+{
+    tandem_device device;
+    tandem_error error = {0};
+    assert_int_equal(tandem_timing_device(&device, "V100-PCIe-32GB", &error), TANDEM_OK);
+    assert_string_equal(device.name, "v100_pcie");
+    assert_int_equal(tandem_timing_device(&device, "a40", &error), TANDEM_OK);
+    assert_int_equal(tandem_timing_device(&device, "A41", &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "Did you mean 'a4"));
+}
+
+/* --- The fit -------------------------------------------------------------------------------------------- */
+
+/* Times of the form with other constants than those where a fit begins, on two cards. In the second half,
+ * every 11th is off by half. */
+static void write_synthetic_table(const char *path, const tandem_constants *constants, double share)
+{
+    static const char *const gpus[] = {"v100", "a100"};
+    FILE *const to = fopen(path, "w");
+    assert_non_null(to);
+    fputs("device,method,operator,precision,m,k,n,rows,columns,time_ns\n", to);
+    for (int i = 0; i < 1200; i++) {
+        tandem_device device;
+        tandem_reached_rates rates;
+        tandem_work work;
+        tandem_timing timing = {.pass = TANDEM_PASS_FORWARD, .precision = "fp32", .repeats = 1};
+        assert_int_equal(tandem_device_find(&device, gpus[i % 2], NULL), TANDEM_OK);
+        tandem_reached_rates_shared(&rates, &device.gpu_spec, constants);
+        rates.flops_per_s[TANDEM_F32] = share * device.gpu_spec.flops_per_s[TANDEM_F32];
+        rates.bytes_per_s = 0.8 * device.gpu_spec.bytes_per_s;
+        if (i % 3 == 0) {
+            memcpy(timing.kind, "add", sizeof "add");
+            timing.rows = 1000 + 37 * i, timing.columns = 2000;
+        } else {
+            memcpy(timing.kind, "linear", sizeof "linear");
+            timing.m = 500 + 61 * (i % 97), timing.k = 200 + 53 * (i % 89), timing.n = 300 + 47 * (i % 101);
+        }
+        assert_int_equal(tandem_timing_work(&work, &timing, NULL), TANDEM_OK);
+        double ns = tandem_kernel_time_of(NULL, constants, &device.gpu_spec, &rates, &work);
+        if (i > 600 && i % 11 == 7) ns *= 1.5;
+        fprintf(to, "%s,loop,%s,fp32,", gpus[i % 2], timing.kind);
+        if (timing.m > 0)
+            fprintf(to, "%.0f,%.0f,%.0f,,,%.9g\n", timing.m, timing.k, timing.n, ns);
+        else
+            fprintf(to, ",,,%.0f,%.0f,%.9g\n", timing.rows, timing.columns, ns);
+    }
+    assert_int_equal(fclose(to), 0);
+}
+
+static void a_fit_finds_constants_again(void **state)
+{
+    const char *const path = "test_timings.csv";
+    tandem_constants truth;
+    tandem_constant_fit *fit = NULL;
+    tandem_error error = {0};
+    int n = 0, n_share = 0;
+    tandem_constants_start(&truth);
+    truth.value[TANDEM_CONSTANT_LAUNCH] = 4;
+    truth.value[TANDEM_CONSTANT_WAVE_SHARE] = 0.6;
+    truth.value[TANDEM_CONSTANT_PROLOGUE] = 80;
+    write_synthetic_table(path, &truth, 0.7);
+    require_ok(tandem_constant_fit_open(&fit, &error), &error);
+    assert_int_equal(tandem_constant_fit_run(fit, &error), TANDEM_USAGE);
+    require_ok(tandem_constant_fit_add_file(fit, path, &error), &error);
+    assert_int_equal(tandem_constant_fit_row_count(fit, NULL), 1200);
+    require_ok(tandem_constant_fit_run(fit, &error), &error);
+    const tandem_constant_fit_value *const found = tandem_constant_fit_constants(fit);
+    assert_true(fabs(found[TANDEM_CONSTANT_WAVE_SHARE].value - 0.6) < 0.05);
+    assert_true(fabs(found[TANDEM_CONSTANT_PROLOGUE].value - 80) < 8);
+    assert_true(found[TANDEM_CONSTANT_PROLOGUE].standard_error < 8 &&
+                found[TANDEM_CONSTANT_PROLOGUE].n_row > 100);
+    assert_int_equal(found[TANDEM_CONSTANT_WINOGRAD].n_row, 0); /* no row says anything of it */
+    const tandem_constant_fit_share *const share = tandem_constant_fit_shares(fit, &n_share);
+    assert_int_equal(n_share, 4);
+    for (int i = 0; i < n_share; i++)
+        if (!(fabs(share[i].share.value / (share[i].type == TANDEM_F32 ? 0.7 : 0.8) - 1) < 0.03))
+            fail_msg("%s: %g of type %d", share[i].gpu, share[i].share.value, share[i].type);
+    require_ok(tandem_constant_fit_leave_one_out(fit, &error), &error);
+    const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
+    assert_int_equal(n, 4);
+    for (int i = 0; i < n; i++)
+        if (cell[i].n_row < 20 || cell[i].median > 0.03)
+            fail_msg("%s, class %d: %g of %lld rows", cell[i].gpu, (int)cell[i].class, cell[i].median,
+                     (long long)cell[i].n_row);
+    tandem_constant_fit_close(fit);
+    assert_int_equal(remove(path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(columns_come_by_name),
+        cmocka_unit_test(what_is_no_table_is_refused),
+        cmocka_unit_test(tables_write_cards_with_their_form),
+        cmocka_unit_test(a_fit_finds_constants_again),
+    };
+    return cmocka_run_group_tests_name("timing tables", tests, NULL, NULL);
+}
