@@ -309,7 +309,7 @@ static const struct {
 };
 enum { N_STREAM_OPERATOR = sizeof stream_operators / sizeof *stream_operators };
 
-static tandem_status refuse_operator(const char *name, tandem_error *error)
+static tandem_status refuse_timing_kind(const char *name, tandem_error *error)
 {
     const char *names[N_STREAM_OPERATOR + 3] = {"linear", "matmul", "conv2d"};
     for (int i = 0; i < N_STREAM_OPERATOR; i++) names[i + 3] = stream_operators[i].name;
@@ -366,7 +366,7 @@ tandem_status tandem_timing_work(tandem_work *out, const tandem_timing *timing, 
     } else {
         int i = 0;
         while (i < N_STREAM_OPERATOR && strcmp(stream_operators[i].name, timing->kind) != 0) i++;
-        if (i == N_STREAM_OPERATOR) return refuse_operator(timing->kind, error);
+        if (i == N_STREAM_OPERATOR) return refuse_timing_kind(timing->kind, error);
         status = stream_work(&work, timing, i, stored, error);
         if (status != TANDEM_OK) return status;
     }
