@@ -181,3 +181,45 @@ tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *all
                ? tandem_allocate(plan, allocation, chosen, &planner->problem, planner->method->name, error)
                : status;
 }
+
+/* The share of the compute time of all classes that was measured, in millionths. */
+static int64_t measured_share_ppm(const tandem_replayer *replayer, int n_class)
+{
+    double measured_ns = 0, all_ns = 0;
+    for (int c = 0; c < n_class; c++) {
+        tandem_provenance provenance;
+        tandem_replayer_provenance(replayer, c, &provenance);
+        measured_ns += (double)provenance.ns[TANDEM_ORIGIN_MEASURED];
+        for (int k = 0; k < TANDEM_N_ORIGIN; k++) all_ns += (double)provenance.ns[k];
+    }
+    return all_ns > 0 ? (int64_t)(1e6 * measured_ns / all_ns) : 0;
+}
+
+tandem_status tandem_planner_replay(tandem_planned_step *step, tandem_planner *planner,
+                                    const tandem_plan *plan, tandem_error *error)
+{
+    tandem_replayer *const replayer = planner->problem.replayer;
+    const tandem_cluster *const cluster = tandem_planner_cluster(planner);
+    tandem_replay replay;
+    tandem_status status = tandem_plan_check(plan, planner->problem.graph, error);
+    if (status == TANDEM_OK && plan->cluster.n_class != cluster->n_class)
+        status = tandem_error_set(error, TANDEM_WRONG_MODEL,
+                                  "the plan was made for %d classes of ranks; the cluster has %d",
+                                  plan->cluster.n_class, cluster->n_class);
+    if (status != TANDEM_OK) return status;
+    tandem_replayer_load(replayer, &plan->assignment);
+    status = tandem_replayer_run(replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+    if (status != TANDEM_OK) return status;
+    *step = (tandem_planned_step){.step_ns = replay.step_ns,
+                                  .n_class = replay.n_class,
+                                  .slowest = replay.slowest,
+                                  .measured_ppm = measured_share_ppm(replayer, replay.n_class)};
+    for (int c = 0; c < replay.n_class; c++) {
+        const tandem_replay_class *one = &replay.classes[c];
+        step->classes[c] =
+            (struct tandem_planned_class){one->busy_ns, one->exposed_comm_ns, one->wait_ns, one->peak_bytes,
+                                          cluster->classes[c].batch * cluster->classes[c].n_rank *
+                                              tandem_replayer_step(replayer, c)->options.n_micro};
+    }
+    return TANDEM_OK;
+}

@@ -229,6 +229,9 @@ static const struct {
     {"slice", "n of row", {2, 2, 0, 0}, 0},
     {"gather_labelled", "n rows row", {2, 2, 0, 0}, 0},
     {"concat_token", "n of row", {2, 2, 1, 0}, 0},
+    /* *estimates*: a stream, and a norm */
+    {"call", "n", {2, 3, 0, 0}, 1},
+    {"call_trained", "n", {2, 3, 2, 0}, 7},
     {"softmax", "rows n", {2, 3, 0, 0}, 6},
     {"cross_entropy", "rows n", {2, 2, 0, 0}, 5},
     /* backward: input and gradient for the rows' sums, and again for the columns' */

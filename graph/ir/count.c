@@ -40,6 +40,8 @@ static double count_forward_flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_SLICE:
     case TANDEM_OP_GATHER_LABELLED:
     case TANDEM_OP_CONCAT_TOKEN:
+    case TANDEM_OP_CALL:
+    case TANDEM_OP_CALL_TRAINED:
     case TANDEM_N_OP_KIND: break;
     }
     return 0;

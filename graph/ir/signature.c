@@ -120,6 +120,8 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
     case TANDEM_OP_BATCHNORM_RELU:
     case TANDEM_OP_BATCHNORM_ADD_RELU:
     case TANDEM_OP_CROSS_ENTROPY: sign_rows(op, "rows", in, "n"); break;
+    case TANDEM_OP_CALL: /* record.c appends what was called */
+    case TANDEM_OP_CALL_TRAINED:
     case TANDEM_N_OP_KIND: break;
     }
 }

@@ -9,7 +9,7 @@
 #include "graph/step/values.h"
 #include "tandem/amax_history.h"
 
-enum { DEFAULT_BUCKET_BYTES = 25 << 20, ALIGNMENT_ELEMENTS = 16 };
+enum { DEFAULT_BUCKET_BYTES = 25 << 20, FIRST_DDP_BUCKET_BYTES = 1 << 20, ALIGNMENT_ELEMENTS = 16 };
 
 /* --- Static structure: gradients ------------------------------------------------------------------------ */
 
@@ -108,6 +108,14 @@ static int completes_parameter(const tandem_graph *graph, int op, int parameter)
     return parameter >= 0 && graph->parameter[parameter].op == op;
 }
 
+/* Whether no more goes into bucket b of `used` elements, before `elements` more. */
+static int is_bucket_full(const tandem_step *step, int b, int64_t used, int64_t elements)
+{
+    const uint64_t bytes = (uint64_t)used * sizeof(float);
+    if (step->options.ddp_buckets) return bytes >= (b == 0 ? FIRST_DDP_BUCKET_BYTES : step->bucket_bytes);
+    return bytes + (uint64_t)elements * sizeof(float) > step->bucket_bytes;
+}
+
 static void plan_buckets(tandem_step *step)
 {
     const tandem_graph *graph = step->graph;
@@ -122,7 +130,7 @@ static void plan_buckets(tandem_step *step)
     for (position = 0; position < graph->n_parameter; position++) {
         const int p = step->parameter_order[position];
         const int64_t elements = round_up_to_multiple(graph->parameter[p].elements, ALIGNMENT_ELEMENTS);
-        if (b < 0 || (uint64_t)(used + elements) * sizeof(float) > step->bucket_bytes) {
+        if (b < 0 || is_bucket_full(step, b, used, elements)) {
             if (b >= 0) start += step->bucket[b].elements;
             step->bucket[++b] = (tandem_bucket){.first_parameter_position = position, .start = start};
             used = 0;

@@ -65,6 +65,10 @@ void tandem_plan_close(tandem_plan *plan); /* NULL is fine */
  * says which it has. TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
                                   tandem_precision precision, tandem_error *error);
+/* tandem_plan_set: gives one operator of class c a precision. TANDEM_USAGE: it is not adjustable, or lacks the
+ * precision. TANDEM_NO_KERNEL: the device lacks it. TANDEM_WRONG_MODEL. The plan is unchanged on error. */
+tandem_status tandem_plan_set(tandem_plan *plan, const tandem_graph *graph, int c, int op,
+                              tandem_precision precision, tandem_error *error);
 /* tandem_plan_random: gives each operator of class c a random precision of `precisions` (bit p: precision p)
  * that the device has, with the substitutes of tandem_plan_uniform. The same seed gives the same plan.
  * TANDEM_NO_KERNEL: the device has none of them. TANDEM_WRONG_MODEL. The plan is unchanged on error. */

@@ -93,6 +93,26 @@ const tandem_graph *tandem_planner_graph(const tandem_planner *planner, int c);
 const tandem_cluster *tandem_planner_cluster(const tandem_planner *planner);
 const char *tandem_planner_method(const tandem_planner *planner); /* the sensitivity method */
 
+/* One simulated step. Of each class, the first three times sum to step_ns. */
+typedef struct tandem_planned_step {
+    int64_t step_ns;
+    int n_class, slowest; /* the class that finishes its backward pass last */
+    struct tandem_planned_class {
+        int64_t busy_ns;         /* a rank computes */
+        int64_t exposed_comm_ns; /* it waits while gradients are reduced */
+        int64_t wait_ns;         /* it waits for another class */
+        uint64_t peak_bytes;     /* of memory, as our executor would use it */
+        int64_t sample_per_step; /* of all its ranks */
+    } classes[TANDEM_MAX_CLASS];
+    int64_t
+        measured_ppm; /* share of the compute time that was measured; the rest is interpolated or predicted */
+} tandem_planned_step;
+/* tandem_planner_replay: simulates a step of a plan for the planner's model and cluster. TANDEM_WRONG_MODEL: of
+ * another one. TANDEM_MISSING: a time was not measured. TANDEM_NO_MEMORY. *step unchanged on error. Cost: a
+ * replay and a plan of memory. */
+tandem_status tandem_planner_replay(tandem_planned_step *step, tandem_planner *planner,
+                                    const tandem_plan *plan, tandem_error *error);
+
 /* tandem_planner_allocate: runs a policy on the planner's problem; NULL = the first policy, "exact". The
  * caller closes *plan. TANDEM_INFEASIBLE: no plan fits, or none reaches the target. TANDEM_UNKNOWN_NAME.
  * TANDEM_USAGE: opened with times_only. Outputs unchanged on error. */

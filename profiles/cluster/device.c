@@ -70,6 +70,20 @@ static bool is_gpu_name(const char *name)
     return digits > 0 && digits <= MAX_GPU_DIGITS && !name[n + digits] && (digits == 1 || name[n] != '0');
 }
 
+/* What a framework recorded on a machine of its own name (record.h). Its casts are its own, so that int8's
+ * gradients count as f32. */
+static const tandem_device any_torch = {
+    "torch:NAME", "recorded by PyTorch", FP32 | BF16 | INT8, TANDEM_F32, 0, 0, {.n_sm = 0}};
+
+int tandem_device_is_recorded(const char *name)
+{
+    static const char prefix[] = "torch:", allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
+    const size_t n = sizeof prefix - 1;
+    if (!name || strncmp(name, prefix, n) != 0) return 0;
+    const size_t length = strspn(name + n, allowed);
+    return length > 0 && !name[n + length] && n + length < TANDEM_DEVICE_NAME;
+}
+
 #if defined(__x86_64__)
 /* Compilers older than the instruction set lack its name, so the bit is read directly: leaf 7, subleaf 1,
  * EAX bit 4. The feature "avx2" in the same row checks that the operating system saves the registers. */
@@ -179,6 +193,7 @@ static tandem_status refuse_unknown_device(const char *name, tandem_error *error
     candidates[n++] = word_strongest;
     candidates[n++] = word_weakest;
     append_to_list(known, sizeof known, any_gpu.name);
+    append_to_list(known, sizeof known, any_torch.name);
     return tandem_error_set(
         error, TANDEM_UNKNOWN_NAME,
         "there is no device '%.*s'.%s Devices: %s; on a command line also %s and %s, of this machine's CPU.",
@@ -193,8 +208,8 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
         *device = devices[index];
         return TANDEM_OK;
     }
-    if (is_gpu_name(name)) {
-        *device = any_gpu;
+    if (is_gpu_name(name) || tandem_device_is_recorded(name)) {
+        *device = is_gpu_name(name) ? any_gpu : any_torch;
         (void)snprintf(device->name, sizeof device->name, "%s", name);
         return TANDEM_OK;
     }
@@ -236,6 +251,11 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
             "'%s' is a description for planning and cannot run: use it with `tandem replay --predict` or "
             "`tandem allocate --predict`. `tandem list devices` shows this machine's devices.",
             name);
+    if (tandem_device_is_recorded(name))
+        return tandem_error_set(error, TANDEM_NO_DEVICE,
+                                "'%s' stands for jobs of PyTorch, which tandem's executor does not run: "
+                                "tandem.profile and tandem.apply in Python do (docs/pytorch.md)",
+                                name);
     if (is_gpu_name(name)) return TANDEM_OK; /* opening it shows whether it is there */
     char missing[128], have[512] = "";
     if (list_missing_features(find_device_row(name), missing, sizeof missing) == 0) return TANDEM_OK;

@@ -101,6 +101,24 @@ tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, 
     return TANDEM_OK;
 }
 
+tandem_status tandem_plan_set(tandem_plan *plan, const tandem_graph *graph, int c, int op,
+                              tandem_precision precision, tandem_error *error)
+{
+    const tandem_status status = check_plan_class(plan, graph, c, error);
+    if (status != TANDEM_OK) return status;
+    const tandem_device *const device = &plan->cluster.classes[c].device;
+    if (op < 0 || op >= graph->n_op || (unsigned)precision >= TANDEM_N_PRECISION)
+        return tandem_error_set(error, TANDEM_USAGE, "operator %d in precision %d; %s has operators 0 to %d",
+                                op, (int)precision, graph->model, graph->n_op - 1);
+    if (!(tandem_op_row_get(graph->op[op].kind)->precisions >> precision & 1))
+        return tandem_error_set(error, TANDEM_USAGE, "operator '%s' (%s) has no precision %s",
+                                graph->op[op].name, tandem_op_row_get(graph->op[op].kind)->name,
+                                tandem_precision_get(precision)->name);
+    if (!(device->precisions >> precision & 1)) return refuse_precision(device, precision, error);
+    plan->assignment.precision[c][op] = precision;
+    return TANDEM_OK;
+}
+
 tandem_status tandem_plan_random(tandem_plan *plan, const tandem_graph *graph, int c, unsigned precisions,
                                  uint64_t seed, tandem_error *error)
 {

@@ -287,6 +287,7 @@ static void every_operator_has_a_case(void **state)
     for (int kind = 0; kind < TANDEM_N_OP_KIND; kind++) {
         const tandem_op_row *row = tandem_op_row_get((tandem_op_kind)kind);
         if (row->op_class == TANDEM_SOURCE || kind == TANDEM_OP_RESHAPE) continue;
+        if (kind == TANDEM_OP_CALL || kind == TANDEM_OP_CALL_TRAINED) continue; /* no kernel runs them */
         int n = 0;
         for (int i = 0; i < n_operator_case; i++) n += operator_cases[i].kind == (tandem_op_kind)kind;
         if (n == 0) fail_msg("operator '%s' of op.def has no case in operator_case.c", row->name);

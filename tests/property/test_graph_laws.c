@@ -385,7 +385,8 @@ static void random_graphs_keep_the_laws(void **state)
         tandem_graph_close(graph);
     }
     for (int k = 0; k < TANDEM_N_OP_KIND; k++)
-        if (!seen[k]) fail_msg("no random graph had a %s", tandem_op_row_get((tandem_op_kind)k)->name);
+        if (!seen[k] && k != TANDEM_OP_CALL && k != TANDEM_OP_CALL_TRAINED) /* recorded, not built */
+            fail_msg("no random graph had a %s", tandem_op_row_get((tandem_op_kind)k)->name);
     (void)printf("%d graphs, %" PRId64 " operators\n", (int)N_GRAPH, n_op);
     free(g);
 }

@@ -1,0 +1,9 @@
+/* call: what another framework ran (tandem/record.h). Its times can be simulated; no kernel here computes it. */
+#include "backend/cpu/kernel.h"
+
+static tandem_status cpu_call_prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    return cpu_kernel_refuse(kernel, "it was recorded in another framework, which alone can run it", error);
+}
+
+const cpu_operator cpu_call = {cpu_call_prepare}, cpu_call_trained = {cpu_call_prepare};

@@ -1,0 +1,150 @@
+/* record.c: the graph of a list of calls that another framework made (record.h). */
+#include "tandem/record.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/ir/builder.h"
+
+typedef struct recorder {
+    tandem_builder *b;
+    int n_order;
+} recorder;
+
+/* An edge without data: x, as a tensor of another shape. */
+static int append_order(recorder *r, int x, const tandem_shape *shape)
+{
+    char name[32];
+    (void)snprintf(name, sizeof name, "recorded.order%d", ++r->n_order);
+    tandem_op *op = begin_op(r->b, TANDEM_OP_RESHAPE, name, x, -1, 0, TANDEM_MAX_DIM);
+    if (!op) return -1;
+    op->shape = *shape;
+    return finish_op(r->b, op);
+}
+
+static bool is_shape(const tandem_shape *a, const tandem_shape *b)
+{
+    return a->n_dim == b->n_dim && memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) == 0;
+}
+
+static int ordered(recorder *r, int x, const tandem_shape *shape)
+{
+    return x < 0 || is_shape(&r->b->op[x].shape, shape) ? x : append_order(r, x, shape);
+}
+
+static bool is_call_text(const char *text)
+{
+    size_t n = 0;
+    for (; text && text[n] > ' ' && text[n] <= '~'; n++) {
+    }
+    return n >= 1 && n <= TANDEM_RECORDED_TEXT && !text[n];
+}
+
+static int append_call(tandem_builder *b, const tandem_recorded_call *call, int x)
+{
+    const int is_trained = call->parameter_elements != 0;
+    tandem_op *op = begin_op(b, is_trained ? TANDEM_OP_CALL_TRAINED : TANDEM_OP_CALL, call->name, x, -1, 0,
+                             TANDEM_MAX_DIM);
+    if (!op) return -1;
+    if (!is_call_text(call->text)) {
+        fail_build(b, op, "its text is '%.130s'; allowed are 1 … %d visible characters without spaces",
+                   call->text ? call->text : "", TANDEM_RECORDED_TEXT);
+        return -1;
+    }
+    const tandem_shape parameter = {1, {call->parameter_elements}};
+    if (is_trained && !add_parameter(b, op, parameter, 0, false, true)) return -1;
+    if (call->shape.n_dim < 1 || call->shape.n_dim > TANDEM_MAX_DIM) {
+        fail_build(b, op, "its result has %d dimensions; allowed 1 … %d", call->shape.n_dim, TANDEM_MAX_DIM);
+        return -1;
+    }
+    op->shape = call->shape;
+    if (!check_shape(b, op, "result", &op->shape)) return -1;
+    const int y = finish_op(b, op);
+    if (y >= 0)
+        (void)snprintf(op->signature, sizeof op->signature, "%s %.*s n=%" PRId64,
+                       tandem_op_row_get(op->kind)->name, TANDEM_RECORDED_TEXT, call->text,
+                       tandem_shape_elements(&op->shape));
+    return y;
+}
+
+static bool has_dimensions(recorder *r, const tandem_recorded_call *call, const tandem_shape *shape)
+{
+    if (shape->n_dim >= 1 && shape->n_dim <= TANDEM_MAX_DIM) return true;
+    if (r->b->error.status == TANDEM_OK)
+        tandem_error_set(&r->b->error, TANDEM_WRONG_GRAPH,
+                         "call '%.60s' reads a tensor of %d dimensions; allowed 1 … %d",
+                         call->name ? call->name : "", shape->n_dim, TANDEM_MAX_DIM);
+    return false;
+}
+
+/* The builder's rules give a shape that the recording must agree with. */
+static int check_result(recorder *r, const tandem_recorded_call *call, int y)
+{
+    char is[SHAPE_TEXT], should_be[SHAPE_TEXT];
+    if (y < 0 || is_shape(&r->b->op[y].shape, &call->shape)) return y;
+    fail_build(r->b, &r->b->op[y], "its result was recorded as %s, but is %s",
+               shape_as_text(is, &call->shape), shape_as_text(should_be, &r->b->op[y].shape));
+    return -1;
+}
+
+static int append_recorded(recorder *r, const tandem_recorded_call *call, int x)
+{
+    tandem_builder *const b = r->b;
+    if (call->kind == TANDEM_OP_CALL) return append_call(b, call, x);
+    if (!has_dimensions(r, call, &call->input)) return -1;
+    switch (call->kind) {
+    case TANDEM_OP_LINEAR:
+        x = ordered(r, x, &call->input);
+        return check_result(r, call,
+                            tandem_build_linear(b, call->name, x, tandem_shape_last(&call->shape), 0));
+    case TANDEM_OP_CONV2D:
+        x = ordered(r, x, &call->input);
+        return check_result(r, call,
+                            tandem_build_conv2d(b, call->name, x, tandem_shape_last(&call->shape),
+                                                call->kernel, call->stride, call->pad));
+    case TANDEM_OP_MATMUL:
+        if (!has_dimensions(r, call, &call->second)) return -1;
+        const int second = append_order(r, x, &call->second);
+        x = append_order(r, x, &call->input);
+        return check_result(r, call, tandem_build_matmul(b, call->name, x, second, call->transpose_b));
+    default:
+        if (b->error.status == TANDEM_OK)
+            tandem_error_set(&b->error, TANDEM_USAGE,
+                             "call '%.60s' has kind %d; allowed are linear, conv2d, matmul and call",
+                             call->name ? call->name : "", (int)call->kind);
+        return -1;
+    }
+}
+
+static tandem_status check_recording(const tandem_recording *recording, tandem_error *error)
+{
+    if (recording->n_call < 1 || recording->n_call > TANDEM_MAX_RECORDED_CALL)
+        return tandem_error_set(error, TANDEM_USAGE, "the recording has %d calls; allowed 1 … %d",
+                                recording->n_call, TANDEM_MAX_RECORDED_CALL);
+    if (recording->n_prediction < 1 || recording->n_class < 1)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "the recording has %" PRId64 " predictions a sample and %" PRId64
+                                " classes; both must be 1 or more",
+                                recording->n_prediction, recording->n_class);
+    return TANDEM_OK;
+}
+
+tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recording *recording,
+                                  tandem_error *error)
+{
+    recorder r = {0};
+    tandem_status status = check_recording(recording, error);
+    if (status == TANDEM_OK) status = tandem_builder_open(&r.b, recording->batch, error);
+    if (status != TANDEM_OK) return status;
+    const int64_t batch = recording->batch, length = recording->n_prediction;
+    int x = tandem_build_images(r.b, "recorded.input", 1, 1, 1);
+    const int label = tandem_build_labels(r.b, "recorded.label", length);
+    for (int i = 0; i < recording->n_call && x >= 0; i++) x = append_recorded(&r, &recording->call[i], x);
+    const tandem_shape logits = length == 1 ? (tandem_shape){2, {batch, recording->n_class}}
+                                            : (tandem_shape){3, {batch, length, recording->n_class}};
+    tandem_build_cross_entropy(r.b, "recorded.loss", ordered(&r, x, &logits), label);
+    status = tandem_builder_finish(r.b, recording->model, &recording->optimizer, graph, error);
+    tandem_builder_close(r.b);
+    return status;
+}

@@ -1,0 +1,237 @@
+"""apply: a module in the precisions of a plan."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+import torch
+
+from tandem import _library
+from tandem._capture import unwrap
+from tandem._graph import Graph, fingerprint_of
+from tandem._kernels import Conv2d, Convolution, Kernels, Linear, Matmul, Rounds
+from tandem._plan import Plan
+from tandem._structs import PRECISIONS
+from tandem._trace import Follower, Names, Product, follow_modules
+
+HAS = ("fp32", "bf16", "int8", "int8_full")  # that apply can run
+
+Wanted = Union[Plan, str, "os.PathLike[str]", Mapping[str, str]]
+
+
+def rank_here() -> int:
+    """This process's rank in torch.distributed, or 0."""
+    distributed = torch.distributed
+    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+
+
+class _Conversion:
+    """What a converted module's forward needs: precisions by name, kernels, counters. Copied with the module."""
+
+    def __init__(self, precision: Dict[str, str], uniform: Optional[str], graph: Optional[Graph], rank: int, seed: int) -> None:
+        self.precision, self.uniform, self.rank, self.seed = precision, uniform, rank, seed
+        self.graph = graph
+        self.by_name = {call.name: call for call in graph.calls} if graph else {}
+        self.kernels = Kernels()
+        self.names = Names()
+        self.rounds: Dict[str, Rounds] = {}
+        self.step = 0
+        self.warned: List[str] = []
+
+    def precision_of(self, name: str) -> str:
+        if self.uniform is not None:
+            return self.uniform
+        found = self.precision.get(name)
+        if found is None and name not in self.warned and name not in self.by_name:
+            self.warned.append(name)
+            warnings.warn(f"tandem: the module calls '{name}', which its plan does not know (a branch that the captured inputs "
+                          "did not take?); it runs in fp32", stacklevel=4)
+        return found or "fp32"
+
+    def rounds_of(self, name: str) -> Rounds:
+        rounds = self.rounds.get(name)
+        if rounds is None:
+            rounds = self.rounds[name] = Rounds(len(self.rounds), self.rank, self.seed)
+        rounds.step = self.step
+        return rounds
+
+
+def _check_product(conversion: _Conversion, name: str, product: Product) -> None:
+    """Refuses operands that the kernels do not take, and shapes that the plan was not made for."""
+    for what, tensor in (("input", product.x), ("weight", product.w)):
+        if tensor.device.type != "cpu":
+            raise _library.error("NO_KERNEL", f"layer '{name}': its {what} is on {tensor.device}; tandem's kernels for modules "
+                                 "take CPU tensors. Move the module to the CPU, or plan this rank in fp32")
+        if tensor.dtype != torch.float32:
+            raise _library.error("NO_KERNEL", f"layer '{name}': its {what} is {tensor.dtype}; allowed is torch.float32, which "
+                                 "apply rounds itself: leave autocast and .half() away")
+    call = conversion.by_name.get(name)
+    if call is None:
+        return
+    if call.kind == "conv2d":
+        got, planned = (product.x.shape[2], product.x.shape[3], product.x.shape[1]), call.input[1:]
+        weight = (product.w.shape[0], product.kernel, product.stride, product.pad)
+        if weight != (call.shape[3], call.kernel, call.stride, call.pad):
+            planned = None
+    elif product.kind == "linear":
+        n = product.w.shape[-1] if product.turned else product.w.shape[0]
+        got, planned = (product.x.shape[-1], n), (call.input[-1], call.shape[-1])
+    else:
+        got, planned = tuple(product.x.shape[-2:]), tuple(call.input[-2:])
+    if planned is None or tuple(got) != tuple(planned):
+        raise _library.error("WRONG_MODEL", f"layer '{name}' reads {'x'.join(map(str, product.x.shape))} with a weight of "
+                             f"{'x'.join(map(str, product.w.shape))}; the plan was made for another shape: "
+                             f"{call.kind} {'x'.join(map(str, call.input))} -> {'x'.join(map(str, call.shape))}. Capture the "
+                             "module with these inputs, and plan again")
+
+
+class _Converter(Follower):
+    """Runs products in the precisions of a plan, and everything else as it is."""
+
+    def __init__(self, module: torch.nn.Module, conversion: _Conversion) -> None:
+        super().__init__(module, conversion.names)
+        self.conversion = conversion
+
+    def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
+        conversion = self.conversion
+        precision = conversion.precision_of(name)
+        if precision == "fp32":
+            if name in conversion.by_name:
+                _check_shape_only(conversion, name, product)
+            return func(*args, **kwargs)
+        _check_product(conversion, name, product)
+        try:
+            return run_product(product, precision, conversion.kernels, conversion.rounds_of(name))
+        except _library.TandemError as refused:
+            raise _library.error(refused.status, f"layer '{name}': {refused}") from None
+
+
+def _check_shape_only(conversion: _Conversion, name: str, product: Product) -> None:
+    if product.x.device.type == "cpu" and product.x.dtype == torch.float32 and product.w.dtype == torch.float32:
+        _check_product(conversion, name, product)
+
+
+def run_product(product: Product, precision: str, kernels: Kernels, rounds: Rounds) -> torch.Tensor:
+    """One product in a precision that is not fp32."""
+    if product.kind == "conv2d":
+        of = Convolution(product.kernel, product.stride, product.pad)
+        return Conv2d.apply(product.x, product.w, product.bias, of, precision, kernels, rounds)
+    if product.kind == "linear":
+        w = product.w.t() if product.turned else product.w
+        return Linear.apply(product.x, w, product.bias, precision, kernels, rounds)
+    y = Matmul.apply(product.x, product.w, precision, kernels, rounds)
+    return y if product.addend is None else y + product.addend
+
+
+class _Forward:
+    """Stands as `module.forward`, so that the module's own code runs with its products converted."""
+
+    def __init__(self, module: torch.nn.Module, conversion: _Conversion) -> None:
+        self.module, self.conversion = module, conversion
+        self.converter: Optional[_Converter] = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.converter is None:
+            self.converter = _Converter(self.module, self.conversion)
+        self.conversion.names.begin()
+        self.conversion.step += 1
+        with self.converter:
+            return type(self.module).forward(self.module, *args, **kwargs)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {"module": self.module, "conversion": self.conversion, "converter": None}
+
+    def __deepcopy__(self, memo: Any) -> "_Forward":
+        import copy
+
+        made = _Forward.__new__(_Forward)
+        memo[id(self)] = made
+        made.converter = None
+        made.module = copy.deepcopy(self.module, memo)
+        made.conversion = copy.deepcopy(self.conversion, memo)
+        return made
+
+
+def _check_module(module: torch.nn.Module, graph: Graph) -> None:
+    """Refuses a module whose parameters are not those that the graph was captured with."""
+    have = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    if fingerprint_of(have.items()) == graph.fingerprint:
+        return
+    text = lambda shape: "x".join(map(str, shape)) or "1"  # noqa: E731
+    for name in list(graph.parameters) + list(have):
+        if have.get(name) == graph.parameters.get(name):
+            continue
+        layer = name.rpartition(".")[0] or type(module).__name__
+        now = f"has '{name}' of {text(have[name])}" if name in have else f"has no '{name}'"
+        then = f"of {text(graph.parameters[name])}" if name in graph.parameters else "without it"
+        raise _library.error("WRONG_MODEL", f"layer '{layer}' was changed after the plan was made: the module {now}, and was "
+                             f"captured {then}. Capture it again, and plan again")
+
+
+def _read_wanted(wanted: Wanted, rank: int) -> "tuple[Dict[str, str], Optional[str], Optional[Graph]]":
+    """Precisions by name, or one for all calls, and the graph that they are of."""
+    if isinstance(wanted, str) and wanted in PRECISIONS:
+        return {}, wanted, None
+    if isinstance(wanted, (str, os.PathLike)):
+        wanted = Plan.load(wanted)
+    if isinstance(wanted, Plan):
+        if wanted.graph is None:
+            raise _library.error("WRONG_MODEL", f"the plan is of {wanted.model}, a model of the zoo; apply needs one that was made "
+                                 "for a captured module")
+        return dict(wanted.precision(rank)), None, wanted.graph
+    return dict(wanted), None, None
+
+
+def apply(module: torch.nn.Module, plan: Wanted, *, rank: Optional[int] = None, seed: int = 0) -> torch.nn.Module:
+    """Runs a module's linear layers, convolutions and matrix products in the precisions of a plan, from now on.
+
+    The module is changed in place and returned. Its submodules, parameters and `state_dict` stay; so do hooks, copies
+    (`copy.deepcopy`) and DistributedDataParallel, which is wrapped around it afterwards. A backward pass runs in the
+    precision too. Inputs and results are float32; what no plan names runs as before. `remove` undoes it.
+
+        plan   a Plan or the file of one, a precision for all calls ("int8_full"), or precisions by name
+        rank   whose class of the plan [torch.distributed's rank, or 0]
+        seed   of the random rounding to int8
+
+    >>> tandem.apply(module, plan)                      # in each rank of a DDP job, before DDP(module)
+    >>> tandem.apply(module, {"fc": "int8_full"})       # by hand
+
+    A module that is not the captured one is refused with the layer's name, here where its parameters differ, and in
+    the forward pass where shapes do. Any batch is fine. `precision` "bf16" is fast on CPUs with AVX-512 BF16.
+    """
+    inner = unwrap(module)
+    rank = rank_here() if rank is None else rank
+    precision, uniform, graph = _read_wanted(plan, rank)
+    for name, one in [("every call", uniform)] if uniform else list(precision.items()):
+        if one not in HAS:
+            raise _library.error("NO_KERNEL", f"'{name}' in {one}: modules run in {', '.join(HAS)}")
+    if graph is not None:
+        _check_module(inner, graph)
+    remove(inner)
+    conversion = _Conversion(precision, uniform, graph, rank, seed)
+    handles = follow_modules(inner, conversion.names)
+    forward = _Forward(inner, conversion)
+    inner.__dict__["_tandem_hooks"] = handles
+    inner.__dict__["forward"] = forward
+    return module
+
+
+def remove(module: torch.nn.Module) -> torch.nn.Module:
+    """Undoes `apply`; a module that was not converted stays as it is."""
+    inner = unwrap(module)
+    for handle in inner.__dict__.pop("_tandem_hooks", []):
+        handle.remove()
+    if isinstance(inner.__dict__.get("forward"), _Forward):
+        del inner.__dict__["forward"]
+    return module
+
+
+def applied(module: torch.nn.Module) -> Dict[str, str]:
+    """The precisions of a converted module by name; empty where it is not converted, "*" for all calls."""
+    forward = unwrap(module).__dict__.get("forward")
+    if not isinstance(forward, _Forward):
+        return {}
+    conversion = forward.conversion
+    return {"*": conversion.uniform} if conversion.uniform else dict(conversion.precision)

@@ -1,0 +1,388 @@
+"""Products of CPU tensors in int8 and bf16.
+
+int8: rounded, multiplied and summed by libtandem_kernels (include/tandem/kernels.h), exactly as tandem's executor
+does. bf16: cast and multiplied by PyTorch, whose oneDNN is what tandem's executor takes for bf16, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import byref, c_char_p, c_int64, c_size_t, c_void_p
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+
+from tandem import _library
+from tandem._structs import F32, SCALE_TENSOR, ProductS8, QuantiseCall, Rounding
+
+Tensor = torch.Tensor
+
+MAX_K = 1 << 17  # TANDEM_PRODUCT_MAX_K
+COLUMN_BYTES = 1 << 20  # windows of as many images are unfolded together
+THREADED_WORK = 1 << 25  # multiplications from which a product is worth several threads
+
+# What of PyTorch's own settings holds our kernels to an older instruction set, too.
+_ISA_BY_SETTING = {"SSE41": "sse41", "AVX": "avx", "AVX2": "avx2", "AVX2_VNNI": "avx2_vnni", "AVX512_CORE": "avx512",
+                   "AVX512_CORE_VNNI": "avx512_vnni"}
+
+
+def isa_wanted() -> str:
+    """The instruction set of our kernels: that of ONEDNN_MAX_CPU_ISA, which holds PyTorch's, or the best one."""
+    setting = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", ""))
+    return _ISA_BY_SETTING.get(setting.upper(), "best")
+
+
+class Kernels:
+    """The kernels of one instruction set, and the workspaces of this process's threads."""
+
+    _pools: Dict[Tuple[int, int], ThreadPoolExecutor] = {}
+
+    def __init__(self, isa: Optional[str] = None) -> None:
+        self._library = _library.load("tandem_kernels")
+        self._table = c_void_p()
+        _library.call("tandem_kernels", "tandem_kernels_open", byref(self._table), c_char_p((isa or isa_wanted()).encode()))
+        self._workspace_of = self._library.tandem_kernels_product_workspace
+        self._workspace_of.restype, self._workspace_of.argtypes = c_size_t, [c_void_p] + [c_int64] * 3
+        self._quantise = self._library.tandem_kernels_quantise
+        self._product = self._library.tandem_kernels_product
+
+    @property
+    def isa(self) -> str:
+        return _library.text_function("tandem_kernels", "tandem_kernels_isa", self._table)
+
+    def quantise(self, x: Tensor, stream: Tuple[int, int, int], seed: int) -> Tuple[Tensor, float]:
+        """x, contiguous f32, as int8 of its shape, rounded at random, and the scale."""
+        q = torch.empty_like(x, dtype=torch.int8, memory_format=torch.contiguous_format)
+        scale = ctypes.c_float()
+        columns = x.shape[-1] if x.dim() else 1
+        rounding = Rounding(seed & (1 << 64) - 1, (ctypes.c_uint32 * 3)(*(word & 0xFFFFFFFF for word in stream)), 0)
+        call = QuantiseCall(x=x.data_ptr(), from_=F32, rows=x.numel() // max(columns, 1), columns=columns,
+                            q=q.data_ptr(), scale_mode=SCALE_TENSOR, rounding=ctypes.pointer(rounding),
+                            scale=ctypes.addressof(scale))
+        _library.call("tandem_kernels", "tandem_kernels_quantise", self._table, byref(call))
+        return q, scale.value
+
+    def product(self, c: Tensor, a: Tensor, a_strides: Tuple[int, int], b: Tensor, b_strides: Tuple[int, int],
+                sizes: Tuple[int, int, int], scale: float, bias: Optional[Tensor] = None, c_row: int = 0) -> None:
+        """c (m, n), f32, = a·b + bias; `sizes` m, n, k; strides in elements. Long sums are cut into parts."""
+        m, n, k = sizes
+        if m == 0 or n == 0:
+            return
+        if k == 0:
+            c.zero_() if bias is None else c.copy_(bias.expand(m, n))
+            return
+        threads = torch.get_num_threads()
+        parts = min(threads, (m + 15) // 16) if threads > 1 and m * n * k >= THREADED_WORK else 1
+        step = -(-m // parts)
+        jobs = [(row, min(step, m - row)) for row in range(0, m, step)]
+
+        def run(job: Tuple[int, int]) -> None:
+            row, rows = job
+            for begin in range(0, k, MAX_K):
+                depth = min(MAX_K, k - begin)
+                self._run(c.data_ptr() + 4 * row * (c_row or n), c_row or n,
+                          a.data_ptr() + row * a_strides[0] + begin * a_strides[1], a_strides,
+                          b.data_ptr() + begin * b_strides[0], b_strides, (rows, n, depth), scale,
+                          bias.data_ptr() if bias is not None and begin == 0 else None, begin > 0)
+
+        if len(jobs) == 1:
+            run(jobs[0])
+        else:
+            list(self._pool(threads).map(run, jobs))
+
+    def _run(self, c: int, c_row: int, a: int, a_strides: Tuple[int, int], b: int, b_strides: Tuple[int, int],
+             sizes: Tuple[int, int, int], scale: float, bias: Optional[int], accumulate: bool) -> None:
+        m, n, k = sizes
+        size = self._workspace_of(self._table, m, n, k)
+        workspace = torch.empty(size + 64, dtype=torch.uint8)
+        call = ProductS8(m=m, n=n, k=k, a=a, a_row=a_strides[0], a_column=a_strides[1], b=b, b_row=b_strides[0],
+                         b_column=b_strides[1], c=c, c_row=c_row, c_type=F32, scale=scale, bias=bias,
+                         workspace=workspace.data_ptr() + -workspace.data_ptr() % 64, accumulate=accumulate)
+        _library.call("tandem_kernels", "tandem_kernels_product", self._table, byref(call), c_size_t(size))
+
+    @classmethod
+    def _pool(cls, threads: int) -> ThreadPoolExecutor:
+        """Threads of this process: a forked child makes its own."""
+        key = (os.getpid(), threads)
+        if key not in cls._pools:
+            cls._pools[key] = ThreadPoolExecutor(threads, thread_name_prefix="tandem")
+        return cls._pools[key]
+
+    def __deepcopy__(self, memo: Any) -> "Kernels":
+        return self
+
+    def __reduce__(self) -> Any:
+        return Kernels, ()
+
+
+# --- Windows of images ---
+
+
+def _windows(padded: Tensor, height: int, width: int, kernel: int, stride: int) -> Tensor:
+    """The windows of images (n, h, w, c), as (n, height, width, kernel, kernel, c) that shares their memory."""
+    n, h, w, c = padded.shape
+    image, row, pixel, channel = padded.stride()
+    return padded.as_strided((n, height, width, kernel, kernel, c),
+                             (image, row * stride, pixel * stride, row, pixel, channel))
+
+
+def _groups(images: int, bytes_an_image: int):
+    """Slices of images whose windows take about COLUMN_BYTES together."""
+    step = max(1, COLUMN_BYTES // max(1, bytes_an_image))
+    return (slice(first, min(first + step, images)) for first in range(0, images, step))
+
+
+class Convolution:
+    """What a convolution's three products need to know: square windows, equal strides and padding."""
+
+    def __init__(self, kernel: int, stride: int, pad: int) -> None:
+        self.kernel, self.stride, self.pad = kernel, stride, pad
+
+    def size(self, length: int) -> int:
+        return (length + 2 * self.pad - self.kernel) // self.stride + 1
+
+    @property
+    def pointwise(self) -> bool:
+        return self.kernel == 1 and self.pad == 0
+
+    def padded(self, q: Tensor) -> Tensor:
+        p = self.pad
+        return torch.nn.functional.pad(q, (0, 0, p, p, p, p)) if p else q
+
+
+def convolve(kernels: Kernels, of: Convolution, qx: Tensor, qw: Tensor, scale: float, bias: Optional[Tensor]) -> Tensor:
+    """qx (n, h, w, c), qw (out, kernel·kernel·c): f32 (n, height, width, out)."""
+    n, h, w, c = qx.shape
+    height, width, out, k = of.size(h), of.size(w), qw.shape[0], qw.shape[1]
+    y = torch.empty((n, height, width, out))
+    if of.pointwise:
+        a = qx[:, :: of.stride, :: of.stride].contiguous()
+        kernels.product(y, a, (k, 1), qw, (1, k), (n * height * width, out, k), scale, bias)
+        return y
+    padded = of.padded(qx)
+    for group in _groups(n, height * width * k):
+        columns = _windows(padded[group], height, width, of.kernel, of.stride).contiguous()
+        kernels.product(y[group], columns, (k, 1), qw, (1, k), (columns.numel() // k, out, k), scale, bias)
+    return y
+
+
+def convolve_weight(kernels: Kernels, of: Convolution, qx: Tensor, qg: Tensor, scale: float) -> Tensor:
+    """The weight's gradient (out, kernel·kernel·c) from qx (n, h, w, c) and qg (n, height, width, out)."""
+    n, height, width, out = qg.shape
+    k = of.kernel * of.kernel * qx.shape[3]
+    total = torch.empty((out, k))
+    padded = qx if of.pointwise else of.padded(qx)
+    first = True
+    for group in [slice(0, n)] if of.pointwise else _groups(n, height * width * k):
+        if of.pointwise:
+            columns = padded[:, :: of.stride, :: of.stride].contiguous()
+        else:
+            columns = _windows(padded[group], height, width, of.kernel, of.stride).contiguous()
+        rows = columns.numel() // k
+        part = total if first else torch.empty_like(total)
+        kernels.product(part, qg[group], (1, out), columns, (k, 1), (out, k, rows), scale)
+        if not first:
+            total += part
+        first = False
+    return total
+
+
+def convolve_input(kernels: Kernels, of: Convolution, qg: Tensor, qw: Tensor, shape: torch.Size, scale: float) -> Tensor:
+    """The input's gradient, of `shape` (n, h, w, c), from qg (n, height, width, out) and qw (out, kernel·kernel·c)."""
+    n, h, w, c = shape
+    _, height, width, out = qg.shape
+    k, s = of.kernel, of.stride
+    if of.pointwise:
+        g = torch.empty((n, height, width, c))
+        kernels.product(g, qg, (out, 1), qw, (c, 1), (n * height * width, c, out), scale)
+        if s == 1:
+            return g
+        gx = torch.zeros((n, h, w, c))
+        gx[:, : (height - 1) * s + 1 : s, : (width - 1) * s + 1 : s] = g
+        return gx
+    # A convolution of the gradient, zeros between its pixels, with the windows turned round.
+    turned = qw.view(out, k, k, c).flip(1, 2).permute(1, 2, 0, 3).reshape(k * k * out, c).contiguous()
+    before = k - 1 - of.pad
+    spread = torch.zeros((n, h + k - 1, w + k - 1, out), dtype=torch.int8)
+    spread[:, before : before + (height - 1) * s + 1 : s, before : before + (width - 1) * s + 1 : s] = qg
+    gx = torch.empty((n, h, w, c))
+    depth = k * k * out
+    for group in _groups(n, h * w * depth):
+        columns = _windows(spread[group], h, w, k, 1).contiguous()
+        kernels.product(gx[group], columns, (depth, 1), turned, (c, 1), (columns.numel() // depth, c, depth), scale)
+    return gx
+
+
+# --- Operators with gradients ---
+
+
+class Rounds:
+    """The random numbers of one operator's casts: a stream of its own in every step, on every rank."""
+
+    def __init__(self, index: int, rank: int, seed: int) -> None:
+        self.index, self.rank, self.seed, self.step = index, rank, seed, 0
+
+    def stream(self, purpose: int) -> Tuple[int, int, int]:
+        return (self.step, self.index, purpose | self.rank << 8)
+
+
+_X, _W, _G = 1, 2, 3
+
+
+class Linear(torch.autograd.Function):
+    """y = x·wᵀ + bias in int8, int8_full or bf16; w is (n, k)."""
+
+    @staticmethod
+    def forward(ctx, x, w, bias, precision, kernels, rounds):  # type: ignore[override]
+        k, n = x.shape[-1], w.shape[0]
+        rows = x.detach().reshape(-1, k).contiguous()
+        ctx.precision, ctx.kernels, ctx.rounds, ctx.shape, ctx.step = precision, kernels, rounds, x.shape, rounds.step
+        ctx.with_bias = bias is not None
+        if precision == "bf16":
+            x16, w16 = rows.to(torch.bfloat16), w.detach().to(torch.bfloat16)
+            ctx.save_for_backward(x16, w16)
+            y = (x16 @ w16.t()).float()
+            if bias is not None:
+                y += bias
+        else:
+            qx, sx = kernels.quantise(rows, rounds.stream(_X), rounds.seed)
+            qw, sw = kernels.quantise(w.detach().contiguous(), rounds.stream(_W), rounds.seed)
+            y = torch.empty((rows.shape[0], n))
+            kernels.product(y, qx, (k, 1), qw, (1, k), (rows.shape[0], n, k), sx * sw,
+                            None if bias is None else bias.detach().contiguous())
+            # int8 reads the weight itself in its backward pass, int8_full its int8 copy
+            ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
+            ctx.scales = (sx, sw)
+        return y.view(*x.shape[:-1], n)
+
+    @staticmethod
+    def backward(ctx, g):  # type: ignore[override]
+        kernels, rounds = ctx.kernels, ctx.rounds
+        x, w = ctx.saved_tensors
+        n, k = w.shape
+        rows = g.reshape(-1, n).contiguous()
+        m = rows.shape[0]
+        gx = gw = None
+        if ctx.precision == "bf16":
+            g16 = rows.to(torch.bfloat16)
+            gx = (g16 @ w).float() if ctx.needs_input_grad[0] else None
+            gw = (g16.t() @ x).float() if ctx.needs_input_grad[1] else None
+        elif ctx.precision == "int8":
+            gx = rows @ w.detach() if ctx.needs_input_grad[0] else None
+            gw = rows.t() @ (x.float() * ctx.scales[0]) if ctx.needs_input_grad[1] else None
+        else:
+            stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
+            qg, sg = kernels.quantise(rows, stream, rounds.seed)
+            if ctx.needs_input_grad[0]:
+                gx = torch.empty((m, k))
+                kernels.product(gx, qg, (n, 1), w, (k, 1), (m, k, n), sg * ctx.scales[1])
+            if ctx.needs_input_grad[1]:
+                gw = torch.empty((n, k))
+                kernels.product(gw, qg, (1, n), x, (k, 1), (n, k, m), sg * ctx.scales[0])
+        gb = rows.sum(0) if ctx.with_bias and ctx.needs_input_grad[2] else None
+        return None if gx is None else gx.view(ctx.shape), gw, gb, None, None, None
+
+
+class Conv2d(torch.autograd.Function):
+    """A convolution in int8, int8_full or bf16; x (n, c, h, w), w (out, c, kernel, kernel), as PyTorch has them."""
+
+    @staticmethod
+    def forward(ctx, x, w, bias, of, precision, kernels, rounds):  # type: ignore[override]
+        ctx.of, ctx.precision, ctx.kernels, ctx.rounds, ctx.step = of, precision, kernels, rounds, rounds.step
+        ctx.with_bias, ctx.shape, ctx.weight_shape = bias is not None, x.shape, w.shape
+        ctx.layout = torch.channels_last if x.is_contiguous(memory_format=torch.channels_last) else torch.contiguous_format
+        if precision == "bf16":
+            x16, w16 = x.detach().to(torch.bfloat16), w.detach().to(torch.bfloat16)
+            ctx.save_for_backward(x16, w16)
+            y = torch.conv2d(x16, w16, None, of.stride, of.pad).float()
+            return y if bias is None else y + bias.view(1, -1, 1, 1)
+        images = x.detach().permute(0, 2, 3, 1).contiguous()
+        weight = w.detach().permute(0, 2, 3, 1).reshape(w.shape[0], -1).contiguous()
+        qx, sx = kernels.quantise(images, rounds.stream(_X), rounds.seed)
+        qw, sw = kernels.quantise(weight, rounds.stream(_W), rounds.seed)
+        y = convolve(kernels, of, qx, qw, sx * sw, None if bias is None else bias.detach().contiguous())
+        ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
+        ctx.scales = (sx, sw)
+        return y.permute(0, 3, 1, 2).contiguous(memory_format=ctx.layout)
+
+    @staticmethod
+    def backward(ctx, g):  # type: ignore[override]
+        of, kernels, rounds = ctx.of, ctx.kernels, ctx.rounds
+        x, w = ctx.saved_tensors
+        wants = (ctx.needs_input_grad[0], ctx.needs_input_grad[1], False)
+        gx = gw = None
+        if ctx.precision in ("bf16", "int8"):
+            g_in = g.to(torch.bfloat16) if ctx.precision == "bf16" else g
+            saved = x if ctx.precision == "bf16" else (x.float() * ctx.scales[0]).permute(0, 3, 1, 2)
+            gx, gw, _ = torch.ops.aten.convolution_backward(g_in, saved, w.detach(), None, [of.stride] * 2, [of.pad] * 2,
+                                                            [1, 1], False, [0, 0], 1, wants)
+            gx, gw = (None if one is None else one.float() for one in (gx, gw))
+        else:
+            rows = g.permute(0, 2, 3, 1).contiguous()
+            stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
+            qg, sg = kernels.quantise(rows, stream, rounds.seed)
+            if wants[0]:
+                n, c, h, width = ctx.shape
+                gx = convolve_input(kernels, of, qg, w, torch.Size((n, h, width, c)), sg * ctx.scales[1])
+                gx = gx.permute(0, 3, 1, 2).contiguous(memory_format=ctx.layout)
+            if wants[1]:
+                out, c, k, _ = ctx.weight_shape
+                gw = convolve_weight(kernels, of, x, qg, sg * ctx.scales[0]).view(out, k, k, c).permute(0, 3, 1, 2)
+                gw = gw.contiguous()
+        gb = g.sum((0, 2, 3)) if ctx.with_bias and ctx.needs_input_grad[2] else None
+        return gx, gw, gb, None, None, None, None
+
+
+class Matmul(torch.autograd.Function):
+    """Products of two activations (…, m, k)·(…, k, n) of equal leading sizes, in int8, int8_full or bf16."""
+
+    @staticmethod
+    def forward(ctx, a, b, precision, kernels, rounds):  # type: ignore[override]
+        ctx.precision, ctx.kernels, ctx.rounds, ctx.step = precision, kernels, rounds, rounds.step
+        if precision == "bf16":
+            a16, b16 = a.detach().to(torch.bfloat16), b.detach().to(torch.bfloat16)
+            ctx.save_for_backward(a16, b16)
+            return torch.matmul(a16, b16).float()
+        qa, sa = kernels.quantise(a.detach().contiguous(), rounds.stream(_X), rounds.seed)
+        qb, sb = kernels.quantise(b.detach().contiguous(), rounds.stream(_W), rounds.seed)
+        ctx.scales = (sa, sb)
+        ctx.save_for_backward(qa, qb if precision == "int8_full" else b)
+        return _batched(kernels, qa, False, qb, False, sa * sb)
+
+    @staticmethod
+    def backward(ctx, g):  # type: ignore[override]
+        a, b = ctx.saved_tensors
+        ga = gb = None
+        if ctx.precision == "int8_full":
+            rounds = ctx.rounds
+            stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
+            qg, sg = ctx.kernels.quantise(g.contiguous(), stream, rounds.seed)
+            if ctx.needs_input_grad[0]:
+                ga = _batched(ctx.kernels, qg, False, b, True, sg * ctx.scales[1])
+            if ctx.needs_input_grad[1]:
+                gb = _batched(ctx.kernels, a, True, qg, False, sg * ctx.scales[0])
+            return ga, gb, None, None, None
+        if ctx.precision == "bf16":
+            g = g.to(torch.bfloat16)
+        else:
+            a = a.float() * ctx.scales[0]
+        if ctx.needs_input_grad[0]:
+            ga = torch.matmul(g, b.detach().transpose(-1, -2)).float()
+        if ctx.needs_input_grad[1]:
+            gb = torch.matmul(a.transpose(-1, -2), g).float()
+        return ga, gb, None, None, None
+
+
+def _batched(kernels: Kernels, a: Tensor, turn_a: bool, b: Tensor, turn_b: bool, scale: float) -> Tensor:
+    """Contiguous int8 (…, m, k)·(…, k, n), either operand stored transposed."""
+    m, k = (a.shape[-1], a.shape[-2]) if turn_a else (a.shape[-2], a.shape[-1])
+    n = b.shape[-2] if turn_b else b.shape[-1]
+    c = torch.empty((*a.shape[:-2], m, n))
+    a_strides = (1, m) if turn_a else (k, 1)
+    b_strides = (1, k) if turn_b else (n, 1)
+    a3, b3, c3 = a.view(-1, *a.shape[-2:]), b.view(-1, *b.shape[-2:]), c.view(-1, m, n)
+    for i in range(c3.shape[0]):
+        kernels.product(c3[i], a3[i], a_strides, b3[i], b_strides, (m, n, k), scale)
+    return c

@@ -1,0 +1,201 @@
+"""What a module calls while it runs, under names that come from its submodules.
+
+One run of the module is followed, so that any code that runs is fine: branches taken in Python, weights that
+several layers share, operations in place, any number of inputs, functions without a module.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+Tensor = torch.Tensor
+
+
+@dataclass
+class Product:
+    """An adjustable call, as the plan sees it, with its operands."""
+
+    kind: str  # "linear", "conv2d", "matmul"
+    x: Tensor
+    w: Tensor  # linear: (n, k), conv2d: (out, c, kernel, kernel), matmul: the second operand
+    bias: Optional[Tensor] = None
+    kernel: int = 0
+    stride: int = 0
+    pad: int = 0
+    addend: Optional[Tensor] = None  # baddbmm: what the product is added to
+    turned: bool = False  # linear: the weight is used as x @ weight, (k, n)
+
+
+def _pair(value: Any) -> Optional[int]:
+    """The number that stands for both of a pair; None where they differ."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, (tuple, list)) and all(one == value[0] for one in value):
+        return value[0]
+    return None
+
+
+def _read_linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Optional[Product]:
+    return Product("linear", input, weight, bias) if input.dim() >= 2 and weight.dim() == 2 else None
+
+
+def _read_conv2d(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Any = 1, padding: Any = 0,
+                 dilation: Any = 1, groups: int = 1) -> Optional[Product]:
+    stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
+    kernel = weight.shape[-1]
+    if input.dim() != 4 or weight.shape[-2] != kernel or groups != 1 or dilation != 1:
+        return None
+    if stride is None or padding is None or padding >= kernel:
+        return None
+    return Product("conv2d", input, weight, bias, kernel, stride, padding)
+
+
+def _read_matmul(input: Tensor, other: Tensor) -> Optional[Product]:
+    if other.dim() == 2 and input.dim() >= 2 and (isinstance(other, torch.nn.Parameter) or input.dim() > 2):
+        return Product("linear", input, other, turned=True)
+    if input.dim() == other.dim() and 2 <= input.dim() <= 4 and input.shape[:-2] == other.shape[:-2]:
+        return Product("matmul", input, other)
+    return None
+
+
+def _read_bmm(input: Tensor, mat2: Tensor) -> Optional[Product]:
+    return _read_matmul(input, mat2)
+
+
+def _read_baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1):
+    product = _read_matmul(batch1, batch2) if alpha == 1 and beta == 1 else None
+    if product:
+        product.addend = input
+    return product
+
+
+_READERS: Dict[str, Callable[..., Optional[Product]]] = {
+    "linear": _read_linear, "conv2d": _read_conv2d, "matmul": _read_matmul, "__matmul__": _read_matmul,
+    "bmm": _read_bmm, "mm": _read_bmm, "baddbmm": _read_baddbmm,
+}
+
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def read_product(func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Product]:
+    """The product that a call computes; None where it is no adjustable call."""
+    reader = _READERS.get(getattr(func, "__name__", ""))
+    if reader is None or "out" in kwargs:
+        return None
+    try:
+        product = reader(*args, **kwargs)
+    except (TypeError, AttributeError):  # a function of this name with other arguments
+        return None
+    if product is None or product.x.dtype not in _FLOATS or product.x.numel() == 0:
+        return None
+    return product
+
+
+# Functions in Python that call products inside, which are followed.
+_COMPOSITE = {F.multi_head_attention_forward}
+_opened: Dict[Any, Any] = {}
+
+
+def _open_composite(func: Any) -> Any:
+    """The same function without its own check for overrides, so that what it calls is seen."""
+    if func not in _opened:
+        names = dict(func.__globals__)
+        for check in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
+            names[check] = lambda *_: False
+        made = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
+        made.__kwdefaults__ = func.__kwdefaults__
+        _opened[func] = made
+    return _opened[func]
+
+
+class Names:
+    """Gives every call of a run a name: the path of its module, and what tells it from others there."""
+
+    def __init__(self) -> None:
+        self.path: List[str] = []
+        self.taken: Dict[str, int] = {}
+
+    def begin(self) -> None:
+        self.path, self.taken = [""], {}
+
+    def give(self, what: str, of_module: bool) -> str:
+        module = self.path[-1] if self.path else ""
+        name = module if of_module and module else f"{module}.{what}" if module else what
+        return self._unique(name)
+
+    def give_next(self, name: str, what: str) -> str:
+        """A name for what belongs to a call that has `name`."""
+        return self._unique(f"{name}.{what}")
+
+    def _unique(self, name: str) -> str:
+        seen = self.taken.get(name, 0)
+        self.taken[name] = seen + 1
+        return f"{name}_{seen}" if seen else name
+
+
+class Enter:
+    """A pre-hook that says which submodule runs."""
+
+    def __init__(self, names: Names, name: str) -> None:
+        self.names, self.name = names, name
+
+    def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
+        self.names.path.append(self.name)
+
+
+class Leave:
+    def __init__(self, names: Names) -> None:
+        self.names = names
+
+    def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        if len(self.names.path) > 1:
+            self.names.path.pop()
+
+
+def follow_modules(module: torch.nn.Module, names: Names) -> List[Any]:
+    """Hooks on all submodules; the caller removes them."""
+    handles = []
+    for name, child in module.named_modules():
+        if child is module:
+            continue
+        handles.append(child.register_forward_pre_hook(Enter(names, name)))
+        handles.append(child.register_forward_hook(Leave(names)))
+    return handles
+
+
+_MODULES_OF = {"linear": torch.nn.Linear, "conv2d": torch.nn.Conv2d}
+
+
+class Follower(TorchFunctionMode):
+    """Sees every call of PyTorch while it is entered. Subclasses say what happens at each."""
+
+    def __init__(self, module: torch.nn.Module, names: Names) -> None:
+        super().__init__()
+        self.names = names
+        self._modules = dict(module.named_modules())
+
+    def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def other(self, func: Any, args: Any, kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    def name_product(self, product: Product) -> str:
+        module = self._modules.get(self.names.path[-1] if self.names.path else "")
+        return self.names.give(product.kind, isinstance(module, _MODULES_OF.get(product.kind, ())))
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _COMPOSITE:
+            with self:
+                return _open_composite(func)(*args, **kwargs)
+        product = read_product(func, args, kwargs)
+        if product is None:
+            return self.other(func, args, kwargs)
+        return self.product(self.name_product(product), product, func, args, kwargs)
