@@ -10,8 +10,8 @@
 /* A kind of task matters from a tenth of its class's time on. What a simulated run does not know (the
  * order of neighbours, the caches after a wait) moves a kind by less than 12 %. */
 static const double kind_share = 0.1, kind_tolerance = 0.12;
-/* What others take is known to about a tenth: whether a rank's delay holds the others up. */
-static const double delay_uncertainty = 0.1;
+/* What others take is known to about a twentieth: whether a rank's delay holds the others up. */
+static const double delay_uncertainty = 0.05;
 
 const char *compare_verdict_name(compare_verdict verdict)
 {
@@ -61,8 +61,10 @@ void compare_verdict_decide(compare_steadiness *s, double error, double toleranc
     if (!isfinite(off) || !isfinite(error) || !isfinite(run)) return;
     if (s->kind[0] || (off > tolerance && off > all))
         s->verdict = VERDICT_OFF;
+    else if (off <= tolerance && fabs(error) > tolerance + (all > tolerance ? all : 0))
+        s->verdict = VERDICT_MOVED;
     else if (off <= tolerance && all <= tolerance)
-        s->verdict = fabs(error) <= tolerance ? VERDICT_HOLDS : VERDICT_MOVED;
+        s->verdict = VERDICT_HOLDS;
     /* the run's interval narrows with the root of the steps; the rest does not */
     const double left = tolerance * tolerance - rest * rest;
     if (s->verdict == VERDICT_UNKNOWN && left > 0)

@@ -18,6 +18,7 @@ static const char demo_model[] = "vit_tiny:width=256,heads=4", demo_batch[] = "1
 typedef struct demo {
     cli_options options; /* for the commands that it runs */
     const tandem_device *strong, *weak;
+    double delay_share; /* of the time, others had a core during the profile */
     char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], uniform_plan[64];
     compare_case result[N_CASE]; /* all fp32, uniform, allocated */
 } demo;
@@ -36,13 +37,21 @@ static json_t *run_demo_stage(const demo *d, const char *const *argument, int *c
     return cli_run_self(&d->options, argument, code);
 }
 
-static int demo_profile(const demo *d)
+static int demo_profile(demo *d)
 {
     int code = 0;
     const char *const argument[] = {"profile",        "--db",    d->options.db,   "--model",
                                     d->options.model, "--batch", demo_batch,      "--device",
                                     d->devices,       "--data",  d->options.data, NULL};
-    json_decref(run_demo_stage(d, argument, &code));
+    json_t *profile = run_demo_stage(d, argument, &code), *device;
+    size_t k;
+    json_array_foreach(json_object_get(profile, "devices"), k, device)
+    {
+        const double share =
+            json_number_value(json_object_get(json_object_get(device, "steadiness"), "delay_share"));
+        if (share > d->delay_share) d->delay_share = share;
+    }
+    json_decref(profile);
     return code;
 }
 
@@ -76,12 +85,15 @@ static int demo_allocate(demo *d)
     return code;
 }
 
-/* As many steps as the time budget allows, equal for all cases. */
+/* As many steps as the time budget allows while others have the cores as often as during the profile; equal
+ * for all cases. */
 static int choose_demo_steps(demo *d)
 {
     int64_t all_ns = 0;
     for (int k = 0; k < N_CASE; k++) all_ns += d->result[k].predicted_ns;
-    const int64_t affordable = all_ns > 0 ? training_budget_ns / all_ns : STEPS;
+    const double share = d->delay_share < 0.9 ? d->delay_share : 0.9;
+    const int64_t budget_ns = (int64_t)((1 - share) * (double)training_budget_ns),
+                  affordable = all_ns > 0 ? budget_ns / all_ns : STEPS;
     if (d->options.steps < 0)
         d->options.steps = affordable > STEPS ? STEPS : affordable < MIN_STEPS ? MIN_STEPS : affordable;
     return 0;

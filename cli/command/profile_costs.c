@@ -21,8 +21,10 @@ enum {
     MIXED_SEED = 1
 };
 
-/* More rounds follow until the plans' intervals are narrow, for half as long as the first ones took. */
+/* More rounds follow until the plans' intervals are narrow, for half as long as the first ones took. After
+ * two rounds, none begins when a minute is over. */
 static const double narrow_interval = 0.01, more_time = 0.5;
+static const int64_t patience_ns = INT64_C(60000000000);
 
 typedef struct cost_profile {
     profile_rank *rank;
@@ -373,7 +375,7 @@ static tandem_status run_profile_rounds(cost_profile *profile, tandem_error *err
         const int64_t spent_ns = tandem_now_ns() - profile->begin_ns;
         if (status != TANDEM_OK) return status;
         if (round + 1 == MIN_ROUNDS) enough_ns = (int64_t)((1 + more_time) * (double)spent_ns);
-        if (spent_ns >= enough_ns) return TANDEM_OK;
+        if (spent_ns >= enough_ns || (round > 0 && spent_ns >= patience_ns)) return TANDEM_OK;
     }
     return TANDEM_OK;
 }

@@ -192,7 +192,8 @@ static void a_verdict_follows_from_errors_and_how_sure_they_are(void **state)
         {0.2, 0.2, 0.005, 0.01, VERDICT_OFF},      {-0.5, -0.2, 0.005, 0.01, VERDICT_OFF},
         {0.01, 0.01, 0.08, 0.01, VERDICT_UNKNOWN}, {0.2, 0.06, 0.005, 0.2, VERDICT_UNKNOWN},
         {NAN, 0.01, 0.005, 0.01, VERDICT_UNKNOWN}, {0.01, NAN, 0.005, 0.01, VERDICT_UNKNOWN},
-        {0.01, 0.01, 0.005, NAN, VERDICT_HOLDS},
+        {0.01, 0.01, 0.005, NAN, VERDICT_HOLDS},   {-0.5, 0.01, 0.005, 0.2, VERDICT_MOVED},
+        {-0.1, 0.01, 0.005, 0.2, VERDICT_UNKNOWN},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         compare_steadiness s = errors(cases[i].at_run_speed, cases[i].half, cases[i].noise);
