@@ -64,8 +64,8 @@ static double spread_of_pulses(const profile_machine *machine, int is_memory)
 {
     int64_t *const ns = sorted_pulses(machine, is_memory);
     const int64_t n = machine->n;
-    const double median = ns ? (double)ns[n / 2] : 0,
-                 spread = median > 0 ? (double)(ns[9 * n / 10] - ns[n / 10]) / median : NAN;
+    double spread = NAN;
+    if (ns && n > 0 && ns[n / 2] > 0) spread = (double)(ns[9 * n / 10] - ns[n / 10]) / (double)ns[n / 2];
     free(ns);
     return spread;
 }

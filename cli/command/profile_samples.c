@@ -91,7 +91,8 @@ tandem_status key_samples_summarise(key_samples *key, const tandem_pulse *steady
     const int with_disturbed = n_undisturbed < MIN_UNDISTURBED;
     int64_t n = collect_times(ns, key, -1, with_disturbed, steady, 0);
     tandem_sort_int64(ns, (size_t)n);
-    const double memory_share = task_memory_share(&key->key, tandem_sorted_median(ns, (size_t)n), steady);
+    const double memory_share =
+        n > 0 ? task_memory_share(&key->key, tandem_sorted_median(ns, (size_t)n), steady) : 0;
     double median[PROFILE_MAX_ROUNDS];
     int n_round = 0;
     for (int round = 0; round < PROFILE_MAX_ROUNDS; round++) {
