@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "backend/cpu/isa/vector.h"
+
 #define UNROLLED _Pragma("GCC unroll 16")
 
 /* Tells the compiler that v is in a register and is to stay there: it would else load an operand again for
@@ -24,64 +26,27 @@
 #define ACCUMULATE_DOT(c, a, b) __asm__ volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(c) : "x"(a), "x"(b))
 #endif
 
-#if defined __AVX512BW__
-typedef __m512i tile_vector;
-static inline tile_vector zero_vector(void) { return _mm512_setzero_si512(); }
-static inline tile_vector load_vector(const void *from) { return _mm512_load_si512(from); }
-static inline void store_vector(void *to, tile_vector v) { _mm512_store_si512(to, v); }
-static inline tile_vector add16(tile_vector a, tile_vector b) { return _mm512_add_epi16(a, b); }
-static inline tile_vector add32(tile_vector a, tile_vector b) { return _mm512_add_epi32(a, b); }
-static inline tile_vector sub32(tile_vector a, tile_vector b) { return _mm512_sub_epi32(a, b); }
-static inline tile_vector multiply_add16(tile_vector a, tile_vector b) { return _mm512_madd_epi16(a, b); }
-static inline tile_vector splat_u32(uint32_t value) { return _mm512_set1_epi32((int)value); }
+typedef isa_integers tile_vector;
+static inline tile_vector zero_vector(void) { return VECTOR_BITS(setzero)(); }
+static inline tile_vector load_vector(const void *from) { return VECTOR_BITS(load)(from); }
+static inline void store_vector(void *to, tile_vector v) { VECTOR_BITS(store)(to, v); }
+static inline tile_vector add16(tile_vector a, tile_vector b) { return VECTOR(add_epi16)(a, b); }
+static inline tile_vector add32(tile_vector a, tile_vector b) { return VECTOR(add_epi32)(a, b); }
+static inline tile_vector sub32(tile_vector a, tile_vector b) { return VECTOR(sub_epi32)(a, b); }
+static inline tile_vector multiply_add16(tile_vector a, tile_vector b) { return VECTOR(madd_epi16)(a, b); }
+static inline tile_vector splat_u32(uint32_t value) { return VECTOR(set1_epi32)((int)value); }
+static inline isa_floats scale_sums(tile_vector sum, float scale)
+{
+    return VECTOR(mul_ps)(VECTOR(cvtepi32_ps)(sum), VECTOR(set1_ps)(scale));
+}
 static inline void store_scaled(float *to, tile_vector sum, float scale)
 {
-    _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(scale)));
+    VECTOR(storeu_ps)(to, scale_sums(sum, scale));
 }
 static inline void accumulate_scaled(float *to, tile_vector sum, float scale)
 {
-    const __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(scale));
-    _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), value));
+    VECTOR(storeu_ps)(to, VECTOR(add_ps)(VECTOR(loadu_ps)(to), scale_sums(sum, scale)));
 }
-#elif defined __AVX2__
-typedef __m256i tile_vector;
-static inline tile_vector zero_vector(void) { return _mm256_setzero_si256(); }
-static inline tile_vector load_vector(const void *from) { return _mm256_load_si256(from); }
-static inline void store_vector(void *to, tile_vector v) { _mm256_store_si256(to, v); }
-static inline tile_vector add16(tile_vector a, tile_vector b) { return _mm256_add_epi16(a, b); }
-static inline tile_vector add32(tile_vector a, tile_vector b) { return _mm256_add_epi32(a, b); }
-static inline tile_vector sub32(tile_vector a, tile_vector b) { return _mm256_sub_epi32(a, b); }
-static inline tile_vector multiply_add16(tile_vector a, tile_vector b) { return _mm256_madd_epi16(a, b); }
-static inline tile_vector splat_u32(uint32_t value) { return _mm256_set1_epi32((int)value); }
-static inline void store_scaled(float *to, tile_vector sum, float scale)
-{
-    _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(scale)));
-}
-static inline void accumulate_scaled(float *to, tile_vector sum, float scale)
-{
-    const __m256 value = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(scale));
-    _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), value));
-}
-#else
-typedef __m128i tile_vector;
-static inline tile_vector zero_vector(void) { return _mm_setzero_si128(); }
-static inline tile_vector load_vector(const void *from) { return _mm_load_si128(from); }
-static inline void store_vector(void *to, tile_vector v) { _mm_store_si128(to, v); }
-static inline tile_vector add16(tile_vector a, tile_vector b) { return _mm_add_epi16(a, b); }
-static inline tile_vector add32(tile_vector a, tile_vector b) { return _mm_add_epi32(a, b); }
-static inline tile_vector sub32(tile_vector a, tile_vector b) { return _mm_sub_epi32(a, b); }
-static inline tile_vector multiply_add16(tile_vector a, tile_vector b) { return _mm_madd_epi16(a, b); }
-static inline tile_vector splat_u32(uint32_t value) { return _mm_set1_epi32((int)value); }
-static inline void store_scaled(float *to, tile_vector sum, float scale)
-{
-    _mm_storeu_ps(to, _mm_mul_ps(_mm_cvtepi32_ps(sum), _mm_set1_ps(scale)));
-}
-static inline void accumulate_scaled(float *to, tile_vector sum, float scale)
-{
-    const __m128 value = _mm_mul_ps(_mm_cvtepi32_ps(sum), _mm_set1_ps(scale));
-    _mm_storeu_ps(to, _mm_add_ps(_mm_loadu_ps(to), value));
-}
-#endif
 
 enum {
     LANES = (int)(sizeof(tile_vector) / sizeof(uint32_t)),

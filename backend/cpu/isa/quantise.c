@@ -11,7 +11,7 @@
  *
  * A draw becomes a float without a conversion: 0x4300 over the 16 bits of r is the float 128 + r/65536, from
  * which 128 − 2^−17 is subtracted exactly. */
-#include "backend/cpu/isa/isa.h"
+#include "backend/cpu/isa/vector.h"
 
 #define MULTIPLIER_0 0xD2511F53u
 #define MULTIPLIER_1 0xCD9E8D57u
@@ -20,24 +20,57 @@
 #define DRAW_EXPONENT 0x4300
 #define DRAW_OFFSET 0x1.fffffep+6f /* 128 − 2^−17 */
 
+typedef isa_integers quant_words;
+typedef isa_floats quant_floats;
+
+static inline quant_words add64(quant_words a, quant_words b) { return VECTOR(add_epi64)(a, b); }
+static inline quant_words multiply_low(quant_words a, quant_words b) { return VECTOR(mul_epu32)(a, b); }
+static inline quant_words upper_half(quant_words a) { return VECTOR(srli_epi64)(a, 32); }
+static inline quant_words xor_two(quant_words a, quant_words b) { return VECTOR_BITS(xor)(a, b); }
+static inline quant_words xor_three(quant_words a, quant_words b, quant_words c)
+{
+#if defined __AVX512BW__
+    return _mm512_ternarylogic_epi64(a, b, c, 0x96);
+#else
+    return xor_two(a, xor_two(b, c));
+#endif
+}
+
+static inline quant_floats splat_float(float value) { return VECTOR(set1_ps)(value); }
+static inline quant_floats load_quant_f32(const float *x) { return VECTOR(loadu_ps)(x); }
+
+/* clamp(floor(x · inv_scale + u)) as int32, its lower bound left to `store`; below the range and NaN:
+ * INT32_MIN. */
+static inline quant_words round_with_draw(quant_floats x, quant_floats inv_scale, quant_floats u)
+{
+    const quant_floats sum = VECTOR(add_ps)(VECTOR(mul_ps)(x, inv_scale), u),
+                       below = VECTOR(min_ps)(VECTOR(set1_ps)(127.0f), sum);
+#if defined __AVX512BW__
+    return _mm512_cvt_roundps_epi32(below, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+#else
+    return VECTOR(cvttps_epi32)(VECTOR(floor_ps)(below));
+#endif
+}
+
+/* The larger of bits of magnitudes. */
+static inline quant_words max_magnitude(quant_words bits, quant_floats x)
+{
+    const quant_words magnitude = VECTOR_BITS(and)(VECTOR_BITS(castps)(x), VECTOR(set1_epi32)(0x7FFFFFFF));
+    return VECTOR(max_epi32)(bits, magnitude);
+}
+
+static inline quant_words round_to_nearest(quant_floats x, quant_floats inv_scale)
+{
+    return VECTOR(cvtps_epi32)(VECTOR(min_ps)(VECTOR(set1_ps)(127.0f), VECTOR(mul_ps)(x, inv_scale)));
+}
+
 /* BLOCKS blocks of 8 elements are rounded at a time; vector q of a group holds its elements q·WIDTH to
  * q·WIDTH+WIDTH−1. */
 #if defined __AVX512BW__
 
 enum { BLOCKS = 8, WIDTH = 16 };
-typedef __m512i quant_words;
-typedef __m512 quant_floats;
 
 static inline quant_words splat_u64(uint64_t value) { return _mm512_set1_epi64((long long)value); }
-static inline quant_words add64(quant_words a, quant_words b) { return _mm512_add_epi64(a, b); }
-static inline quant_words multiply_low(quant_words a, quant_words b) { return _mm512_mul_epu32(a, b); }
-static inline quant_words upper_half(quant_words a) { return _mm512_srli_epi64(a, 32); }
-static inline quant_words xor_two(quant_words a, quant_words b) { return _mm512_xor_si512(a, b); }
-static inline quant_words xor_three(quant_words a, quant_words b, quant_words c)
-{
-    return _mm512_ternarylogic_epi64(a, b, c, 0x96);
-}
-
 /* Block 0, 4, 1, 5, …: so that interleaving quads puts blocks 0 to 3 in order into one vector, 4 to 7 into
  * another. */
 static inline quant_words first_block_counters(void) { return _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0); }
@@ -68,32 +101,10 @@ static inline void draws_to_floats(quant_floats u[4], quant_words w01, quant_wor
         _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, high, b4)), offset);
 }
 
-static inline quant_floats splat_float(float value) { return _mm512_set1_ps(value); }
-static inline quant_floats load_quant_f32(const float *x) { return _mm512_loadu_ps(x); }
 static inline quant_floats load_quant_bf16(const uint16_t *x)
 {
     const __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)x);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
-/* clamp(floor(x · inv_scale + u)) as int32, its lower bound left to `store`; below the range and NaN:
- * INT32_MIN. */
-static inline quant_words round_with_draw(quant_floats x, quant_floats inv_scale, quant_floats u)
-{
-    const quant_floats sum = _mm512_add_ps(_mm512_mul_ps(x, inv_scale), u);
-    return _mm512_cvt_roundps_epi32(_mm512_min_ps(_mm512_set1_ps(127.0f), sum),
-                                    _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-}
-
-/* The larger of bits of magnitudes. */
-static inline quant_words max_magnitude(quant_words bits, quant_floats x)
-{
-    return _mm512_max_epi32(bits, _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7FFFFFFF)));
-}
-
-static inline quant_words round_to_nearest(quant_floats x, quant_floats inv_scale)
-{
-    return _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(127.0f), _mm512_mul_ps(x, inv_scale)));
 }
 
 static inline void store_s8(int8_t *q, quant_words v[4])
@@ -108,19 +119,8 @@ static inline void store_s8(int8_t *q, quant_words v[4])
 #elif defined __AVX2__
 
 enum { BLOCKS = 4, WIDTH = 8 };
-typedef __m256i quant_words;
-typedef __m256 quant_floats;
 
 static inline quant_words splat_u64(uint64_t value) { return _mm256_set1_epi64x((long long)value); }
-static inline quant_words add64(quant_words a, quant_words b) { return _mm256_add_epi64(a, b); }
-static inline quant_words multiply_low(quant_words a, quant_words b) { return _mm256_mul_epu32(a, b); }
-static inline quant_words upper_half(quant_words a) { return _mm256_srli_epi64(a, 32); }
-static inline quant_words xor_two(quant_words a, quant_words b) { return _mm256_xor_si256(a, b); }
-static inline quant_words xor_three(quant_words a, quant_words b, quant_words c)
-{
-    return xor_two(a, xor_two(b, c));
-}
-
 static inline quant_words first_block_counters(void) { return _mm256_set_epi64x(3, 2, 1, 0); }
 
 static inline quant_words join_words(quant_words last, quant_words a, quant_words key)
@@ -142,29 +142,10 @@ static inline void draws_to_floats(quant_floats u[4], quant_words w01, quant_wor
     u[3] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(b2, exponent)), offset);
 }
 
-static inline quant_floats splat_float(float value) { return _mm256_set1_ps(value); }
-static inline quant_floats load_quant_f32(const float *x) { return _mm256_loadu_ps(x); }
 static inline quant_floats load_quant_bf16(const uint16_t *x)
 {
     const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)x);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
-static inline quant_words round_with_draw(quant_floats x, quant_floats inv_scale, quant_floats u)
-{
-    const quant_floats sum = _mm256_add_ps(_mm256_mul_ps(x, inv_scale), u);
-    return _mm256_cvttps_epi32(_mm256_floor_ps(_mm256_min_ps(_mm256_set1_ps(127.0f), sum)));
-}
-
-/* The larger of bits of magnitudes. */
-static inline quant_words max_magnitude(quant_words bits, quant_floats x)
-{
-    return _mm256_max_epi32(bits, _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7FFFFFFF)));
-}
-
-static inline quant_words round_to_nearest(quant_floats x, quant_floats inv_scale)
-{
-    return _mm256_cvtps_epi32(_mm256_min_ps(_mm256_set1_ps(127.0f), _mm256_mul_ps(x, inv_scale)));
 }
 
 static inline void store_s8(int8_t *q, quant_words v[4])
@@ -178,19 +159,8 @@ static inline void store_s8(int8_t *q, quant_words v[4])
 #else
 
 enum { BLOCKS = 2, WIDTH = 4 };
-typedef __m128i quant_words;
-typedef __m128 quant_floats;
 
 static inline quant_words splat_u64(uint64_t value) { return _mm_set1_epi64x((long long)value); }
-static inline quant_words add64(quant_words a, quant_words b) { return _mm_add_epi64(a, b); }
-static inline quant_words multiply_low(quant_words a, quant_words b) { return _mm_mul_epu32(a, b); }
-static inline quant_words upper_half(quant_words a) { return _mm_srli_epi64(a, 32); }
-static inline quant_words xor_two(quant_words a, quant_words b) { return _mm_xor_si128(a, b); }
-static inline quant_words xor_three(quant_words a, quant_words b, quant_words c)
-{
-    return xor_two(a, xor_two(b, c));
-}
-
 static inline quant_words first_block_counters(void) { return _mm_set_epi64x(1, 0); }
 
 static inline quant_words join_words(quant_words last, quant_words a, quant_words key)
@@ -209,29 +179,10 @@ static inline void draws_to_floats(quant_floats u[4], quant_words w01, quant_wor
     u[3] = _mm_sub_ps(_mm_castsi128_ps(_mm_unpackhi_epi16(w23, exponent)), offset);
 }
 
-static inline quant_floats splat_float(float value) { return _mm_set1_ps(value); }
-static inline quant_floats load_quant_f32(const float *x) { return _mm_loadu_ps(x); }
 static inline quant_floats load_quant_bf16(const uint16_t *x)
 {
     const __m128i half = _mm_loadl_epi64((const __m128i *)(const void *)x);
     return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), half));
-}
-
-static inline quant_words round_with_draw(quant_floats x, quant_floats inv_scale, quant_floats u)
-{
-    const quant_floats sum = _mm_add_ps(_mm_mul_ps(x, inv_scale), u);
-    return _mm_cvttps_epi32(_mm_floor_ps(_mm_min_ps(_mm_set1_ps(127.0f), sum)));
-}
-
-/* The larger of bits of magnitudes. */
-static inline quant_words max_magnitude(quant_words bits, quant_floats x)
-{
-    return _mm_max_epi32(bits, _mm_and_si128(_mm_castps_si128(x), _mm_set1_epi32(0x7FFFFFFF)));
-}
-
-static inline quant_words round_to_nearest(quant_floats x, quant_floats inv_scale)
-{
-    return _mm_cvtps_epi32(_mm_min_ps(_mm_set1_ps(127.0f), _mm_mul_ps(x, inv_scale)));
 }
 
 static inline void store_s8(int8_t *q, quant_words v[4])
