@@ -4,15 +4,17 @@
  * in another, so that the rest is done on 16 bits. h becomes h + 1 where l + (h & 1), without overflow, is
  * above ½ = 0x8000: to nearest, ties to even. A NaN keeps its sign and upper payload and becomes quiet, so
  * that the cut cannot make it an infinity. */
-#include "backend/cpu/isa/isa.h"
+#include "backend/cpu/isa/vector.h"
+
+typedef isa_integers cast_words;
+
+static inline cast_words load_cast_words(const void *x) { return VECTOR_BITS(loadu)((const cast_words *)x); }
+static inline void store_cast_words(void *y, cast_words v) { VECTOR_BITS(storeu)((cast_words *)y, v); }
 
 #if defined __AVX512BW__
 
 enum { WIDTH = 16, TABLE_PAYS = 512 };
-typedef __m512i cast_words;
 
-static inline cast_words load_cast_words(const void *x) { return _mm512_loadu_si512(x); }
-static inline void store_cast_words(void *y, cast_words v) { _mm512_storeu_si512(y, v); }
 static inline cast_words scale_s8(const int8_t *q, float scale)
 {
     const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)q));
@@ -72,37 +74,17 @@ static size_t dequantise_by_table(uint16_t *x, const int8_t *q, size_t n, float 
 #elif defined __AVX2__
 
 enum { WIDTH = 8 };
-typedef __m256i cast_words;
 
-static inline cast_words load_cast_words(const void *x) { return _mm256_loadu_si256((const __m256i *)x); }
-static inline void store_cast_words(void *y, cast_words v) { _mm256_storeu_si256((__m256i *)y, v); }
 static inline cast_words scale_s8(const int8_t *q, float scale)
 {
     const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)q));
     return _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(scale)));
 }
 
-static inline cast_words narrow_to_bf16(cast_words a, cast_words b)
-{
-    const cast_words one = _mm256_set1_epi16(1), low = _mm256_set1_epi32(0xFFFF);
-    const cast_words h = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
-    const cast_words l = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
-    const cast_words biased = _mm256_adds_epu16(l, _mm256_and_si256(h, one));
-    const cast_words up = _mm256_min_epu16(_mm256_subs_epu16(biased, _mm256_set1_epi16(INT16_MIN)), one);
-    const cast_words magnitude = _mm256_and_si256(h, _mm256_set1_epi16(INT16_MAX));
-    const cast_words nan =
-        _mm256_cmpgt_epi16(_mm256_adds_epi16(magnitude, _mm256_min_epu16(l, one)), _mm256_set1_epi16(0x7F80));
-    const cast_words quiet = _mm256_or_si256(h, _mm256_set1_epi16(0x40));
-    return _mm256_permute4x64_epi64(_mm256_blendv_epi8(_mm256_add_epi16(h, up), quiet, nan), 0xD8);
-}
-
 #else
 
 enum { WIDTH = 4 };
-typedef __m128i cast_words;
 
-static inline cast_words load_cast_words(const void *x) { return _mm_loadu_si128((const __m128i *)x); }
-static inline void store_cast_words(void *y, cast_words v) { _mm_storeu_si128((__m128i *)y, v); }
 static inline cast_words scale_s8(const int8_t *q, float scale)
 {
     int32_t four;
@@ -111,19 +93,27 @@ static inline cast_words scale_s8(const int8_t *q, float scale)
     return _mm_castps_si128(_mm_mul_ps(wide, _mm_set1_ps(scale)));
 }
 
+#endif
+
+#if !defined __AVX512BW__
 static inline cast_words narrow_to_bf16(cast_words a, cast_words b)
 {
-    const cast_words one = _mm_set1_epi16(1), low = _mm_set1_epi32(0xFFFF);
-    const cast_words h = _mm_packus_epi32(_mm_srli_epi32(a, 16), _mm_srli_epi32(b, 16));
-    const cast_words l = _mm_packus_epi32(_mm_and_si128(a, low), _mm_and_si128(b, low));
-    const cast_words biased = _mm_adds_epu16(l, _mm_and_si128(h, one));
-    const cast_words up = _mm_min_epu16(_mm_subs_epu16(biased, _mm_set1_epi16(INT16_MIN)), one);
-    const cast_words magnitude = _mm_and_si128(h, _mm_set1_epi16(INT16_MAX));
-    const cast_words nan =
-        _mm_cmpgt_epi16(_mm_adds_epi16(magnitude, _mm_min_epu16(l, one)), _mm_set1_epi16(0x7F80));
-    return _mm_blendv_epi8(_mm_add_epi16(h, up), _mm_or_si128(h, _mm_set1_epi16(0x40)), nan);
+    const cast_words one = VECTOR(set1_epi16)(1), low = VECTOR(set1_epi32)(0xFFFF);
+    const cast_words h = VECTOR(packus_epi32)(VECTOR(srli_epi32)(a, 16), VECTOR(srli_epi32)(b, 16));
+    const cast_words l = VECTOR(packus_epi32)(VECTOR_BITS(and)(a, low), VECTOR_BITS(and)(b, low));
+    const cast_words biased = VECTOR(adds_epu16)(l, VECTOR_BITS(and)(h, one));
+    const cast_words up = VECTOR(min_epu16)(VECTOR(subs_epu16)(biased, VECTOR(set1_epi16)(INT16_MIN)), one);
+    const cast_words magnitude = VECTOR_BITS(and)(h, VECTOR(set1_epi16)(INT16_MAX));
+    const cast_words nan = VECTOR(cmpgt_epi16)(VECTOR(adds_epi16)(magnitude, VECTOR(min_epu16)(l, one)),
+                                               VECTOR(set1_epi16)(0x7F80));
+    const cast_words quiet = VECTOR_BITS(or)(h, VECTOR(set1_epi16)(0x40));
+    const cast_words narrow = VECTOR(blendv_epi8)(VECTOR(add_epi16)(h, up), quiet, nan);
+#if defined __AVX2__
+    return _mm256_permute4x64_epi64(narrow, 0xD8);
+#else
+    return narrow;
+#endif
 }
-
 #endif
 
 void ISA(dequantise_f32)(float *restrict x, const int8_t *restrict q, size_t n, float scale)

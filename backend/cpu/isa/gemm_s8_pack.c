@@ -24,21 +24,6 @@ static inline void store_packed(gemm_s8_packed *to, __m128i quads)
     _mm_storeu_si128((__m128i *)(void *)to, quads);
 }
 
-/* 8 rows × 16 terms, the terms of a row side by side: 4 × 4 transposes of quads. */
-static inline void pack_rows(gemm_s8_packed *to, int64_t step_stride, const int8_t *from, int64_t row_stride)
-{
-    for (int row = 0; row < PACK_ROWS; row += 4, to += 4 * RUN, from += 4 * row_stride) {
-        const __m128i r0 = load_16(from), r1 = load_16(from + row_stride);
-        const __m128i r2 = load_16(from + 2 * row_stride), r3 = load_16(from + 3 * row_stride);
-        const __m128i low01 = _mm_unpacklo_epi32(r0, r1), high01 = _mm_unpackhi_epi32(r0, r1);
-        const __m128i low23 = _mm_unpacklo_epi32(r2, r3), high23 = _mm_unpackhi_epi32(r2, r3);
-        store_packed(to, _mm_unpacklo_epi64(low01, low23));
-        store_packed(to + step_stride, _mm_unpackhi_epi64(low01, low23));
-        store_packed(to + 2 * step_stride, _mm_unpacklo_epi64(high01, high23));
-        store_packed(to + 3 * step_stride, _mm_unpackhi_epi64(high01, high23));
-    }
-}
-
 /* 8 rows × 16 terms, a term of all rows side by side. */
 static inline void pack_terms(gemm_s8_packed *to, int64_t step_stride, const int8_t *from,
                               int64_t term_stride)
@@ -116,19 +101,6 @@ static inline void store_packed(gemm_s8_packed *to, __m128i quads)
     _mm_storeu_si128((__m128i *)(void *)(to + 8), _mm_cvtepi8_epi16(_mm_unpackhi_epi64(quads, quads)));
 }
 
-/* 4 rows × 16 terms, the terms of a row side by side: a 4 × 4 transpose of quads. */
-static inline void pack_rows(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
-{
-    const __m128i r0 = load_16(from), r1 = load_16(from + row_stride);
-    const __m128i r2 = load_16(from + 2 * row_stride), r3 = load_16(from + 3 * row_stride);
-    const __m128i low01 = _mm_unpacklo_epi32(r0, r1), high01 = _mm_unpackhi_epi32(r0, r1);
-    const __m128i low23 = _mm_unpacklo_epi32(r2, r3), high23 = _mm_unpackhi_epi32(r2, r3);
-    store_packed(to, _mm_unpacklo_epi64(low01, low23));
-    store_packed(to + half_stride, _mm_unpackhi_epi64(low01, low23));
-    store_packed(to + 2 * half_stride, _mm_unpacklo_epi64(high01, high23));
-    store_packed(to + 3 * half_stride, _mm_unpackhi_epi64(high01, high23));
-}
-
 /* 4 rows × 16 terms, a term of all rows side by side. */
 static inline void pack_terms(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
                               int64_t term_stride)
@@ -142,6 +114,23 @@ static inline void pack_terms(gemm_s8_packed *to, int64_t half_stride, const int
     }
 }
 
+#endif
+
+#if GEMM_S8_DOT || !defined __AVX__
+/* PACK_ROWS rows × 16 terms, the terms of a row side by side: 4 × 4 transposes of quads. */
+static inline void pack_rows(gemm_s8_packed *to, int64_t step_stride, const int8_t *from, int64_t row_stride)
+{
+    for (int row = 0; row < PACK_ROWS; row += 4, to += 4 * RUN, from += 4 * row_stride) {
+        const __m128i r0 = load_16(from), r1 = load_16(from + row_stride);
+        const __m128i r2 = load_16(from + 2 * row_stride), r3 = load_16(from + 3 * row_stride);
+        const __m128i low01 = _mm_unpacklo_epi32(r0, r1), high01 = _mm_unpackhi_epi32(r0, r1);
+        const __m128i low23 = _mm_unpacklo_epi32(r2, r3), high23 = _mm_unpackhi_epi32(r2, r3);
+        store_packed(to, _mm_unpacklo_epi64(low01, low23));
+        store_packed(to + step_stride, _mm_unpackhi_epi64(low01, low23));
+        store_packed(to + 2 * step_stride, _mm_unpacklo_epi64(high01, high23));
+        store_packed(to + 3 * step_stride, _mm_unpackhi_epi64(high01, high23));
+    }
+}
 #endif
 
 /* A block that the operand's edge cuts, or whose elements lie apart both ways. */
