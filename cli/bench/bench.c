@@ -121,15 +121,25 @@ int bench_print(const bench_result *result, const char *what, const cli_options 
 /* --- The command ------------------------------------------------------------------------------ */
 
 /* The options of each benchmark. */
-#define BENCH_PRINTING OPTION_REPETITIONS, OPTION_JSON, OPTION_QUIET, OPTION_END
-#define BENCH_WORKLOAD OPTION_MODEL, OPTION_BATCH, OPTION_DEVICE, OPTION_CLUSTER, OPTION_BUCKET
-static const int of_training[] = {BENCH_WORKLOAD, OPTION_UNIFORM, OPTION_AMAX, BENCH_PRINTING};
-static const int of_replay[] = {BENCH_WORKLOAD, OPTION_UNIFORM, OPTION_DB, BENCH_PRINTING};
-static const int of_open[] = {BENCH_WORKLOAD, OPTION_UNIFORM, OPTION_PREDICT, BENCH_PRINTING};
-static const int of_allocate[] = {BENCH_WORKLOAD, OPTION_PREDICT, OPTION_SLOWDOWN, OPTION_DB, BENCH_PRINTING};
-static const int of_trace[] = {BENCH_PRINTING};
-static const int of_kernels[] = {OPTION_DEVICE, BENCH_PRINTING};
-static const int of_allreduce[] = {OPTION_DEVICE, OPTION_CLUSTER, BENCH_PRINTING};
+static const int of_step[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AMAX,
+                              OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_replay[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                                OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_DB,
+                                OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_open[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
+                              OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_allocate[] = {OPTION_MODEL,   OPTION_BATCH,    OPTION_DEVICE,      OPTION_CLUSTER,
+                                  OPTION_PREDICT, OPTION_SLOWDOWN, OPTION_REPETITIONS, OPTION_BUCKET,
+                                  OPTION_DB,      OPTION_JSON,     OPTION_QUIET,       OPTION_END};
+static const int of_trace[] = {OPTION_REPETITIONS, OPTION_JSON, OPTION_QUIET, OPTION_END};
+static const int of_kernels[] = {OPTION_DEVICE, OPTION_REPETITIONS, OPTION_JSON, OPTION_QUIET, OPTION_END};
+static const int of_products[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                                  OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AMAX,
+                                  OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_allreduce[] = {OPTION_DEVICE, OPTION_CLUSTER, OPTION_REPETITIONS,
+                                   OPTION_JSON,   OPTION_QUIET,   OPTION_END};
 
 /* `bench` leaves its cases to be printed here; `run` prints them itself. */
 static const struct {
@@ -137,13 +147,13 @@ static const struct {
     const int *option;
     int (*bench)(bench_result *result, const cli_options *options);
     int (*run)(const cli_options *options);
-} kinds[] = {{"step", of_training, bench_step, NULL},
+} kinds[] = {{"step", of_step, bench_step, NULL},
              {"replay", of_replay, bench_replay, NULL},
              {"open", of_open, bench_open, NULL},
              {"allocate", of_allocate, bench_allocate, NULL},
              {"trace", of_trace, bench_trace, NULL},
              {"kernels", of_kernels, bench_kernels, NULL},
-             {"products", of_training, NULL, bench_products},
+             {"products", of_products, NULL, bench_products},
              {"allreduce", of_allreduce, NULL, bench_allreduce}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
