@@ -10,7 +10,7 @@
 static const struct {
     const char *name;
     study_part *run;
-} parts[] = {{"rounding", study_rounding}};
+} parts[] = {{"rounding", study_rounding}, {"gradient", study_gradient}};
 enum { N_PART = sizeof parts / sizeof *parts };
 
 void study_add_cell(study_report *report, json_t *cell, int is_met)
@@ -99,18 +99,20 @@ static int run_study(const cli_options *options)
 {
     tandem_hint hint;
     const char *word = options->n_word == 1 ? options->word[0] : NULL;
-    if (!word) return cli_fail_with(TANDEM_USAGE, "say which part to run: rounding, or all");
+    if (!word) return cli_fail_with(TANDEM_USAGE, "say which part to run: rounding, gradient, or all");
     int code = 0;
     const int is_all = strcmp(word, "all") == 0;
     if (is_all && options->output)
         return cli_fail_with(TANDEM_USAGE, "--output takes the tables of one part, not of all");
-    for (int p = 0; p < N_PART && is_all && code == 0; p++)
-        code = run_part(options, parts[p].name, parts[p].run);
+    for (int p = 0; p < N_PART && is_all && code <= 1; p++) {
+        const int part_code = run_part(options, parts[p].name, parts[p].run);
+        code = part_code ? part_code : code;
+    }
     if (is_all) return code;
     const int part = tandem_name_find(word, &parts[0].name, N_PART, sizeof *parts, &hint);
     if (part < 0)
-        return cli_fail_with(TANDEM_UNKNOWN_NAME, "the study has no part '%s'.%s Say rounding, or all", word,
-                             hint.text);
+        return cli_fail_with(TANDEM_UNKNOWN_NAME,
+                             "the study has no part '%s'.%s Say rounding, gradient, or all", word, hint.text);
     return run_part(options, parts[part].name, parts[part].run);
 }
 
@@ -118,7 +120,7 @@ static const int options[] = {OPTION_QUICK,  OPTION_DEVICE, OPTION_SEED,
                               OPTION_OUTPUT, OPTION_QUIET,  OPTION_END};
 const cli_command command_study = {
     .name = "study",
-    .words = "rounding|all",
+    .words = "rounding|gradient|all",
     .summary = "Measure what is predicted of low precision, with intervals",
     .option = options,
     .description =

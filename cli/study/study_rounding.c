@@ -41,7 +41,8 @@ static tandem_format_cast cast_of(const study_tensor *tensor, tandem_format form
                                 .stream = {0, (uint32_t)format, (uint32_t)tensor->age}};
 }
 
-/* --- What rounding gives -------------------------------------------------------------------------------- */
+/* --- What rounding gives --------------------------------------------------------------------------------
+ * */
 
 static tandem_status round_by_s8_kernel(rounding_work *work, const tandem_format_cast *cast, int is_drawn,
                                         tandem_error *error)
@@ -120,7 +121,8 @@ static tandem_status measure_rounding(rounding_cell *cell, rounding_work *work, 
     return TANDEM_OK;
 }
 
-/* --- What is predicted ---------------------------------------------------------------------------------- */
+/* --- What is predicted ----------------------------------------------------------------------------------
+ * */
 
 static double variance_by_rule(const study_tensor *tensor, const tandem_format_row *row)
 {
@@ -141,7 +143,8 @@ static int is_rounding_met(const rounding_cell *cell, double predicted)
     return off <= max_error * cell->measured || off <= cell->half_width;
 }
 
-/* --- The table ------------------------------------------------------------------------------------------ */
+/* --- The table ------------------------------------------------------------------------------------------
+ * */
 
 static double ratio_or_one(double a, double b) { return b > 0 ? a / b : a > 0 ? INFINITY : 1; }
 

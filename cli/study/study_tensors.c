@@ -29,7 +29,8 @@ void study_tensors_free(study_tensor *tensor, int n_tensor)
     for (int i = 0; i < n_tensor; i++) free(tensor[i].x);
 }
 
-/* The entry for one more tensor of a kind: the first two of an age are new ones, then the second is replaced.
+/* The entry for one more tensor of a kind: the first two of an age are new ones, then the second is
+ * replaced.
  * */
 static study_tensor *next_tensor(tensor_collector *c, study_tensor_kind kind)
 {

@@ -1,0 +1,244 @@
+/* probe.c: the noise that rounding puts into the whole gradient, by differences of two gradients.
+ *
+ * The loss of a batch is L(w, x) with a cast tensor x. Rounding x by ξ, of variances v and mean 0, changes
+ * the gradient by (∂²L/∂w∂x)·ξ to first order. For a direction z of independent random signs, E over z and
+ * ξ of (zᵀ(∂²L/∂w∂x)ξ)² is the expected square of that change, in the metric in which z has the unit
+ * covariance: here 1, SGD's. Mixed derivatives commute, so zᵀ(∂²L/∂w∂x) is the change of ∂L/∂x along z,
+ *     D = (∂L/∂x(w + εz) − ∂L/∂x(w − εz)) / 2ε,
+ * and the expected square is Σ v·D². Rounding to nearest has an error e that is known and not independent
+ * from element to element: equal numbers have equal errors. Its square is then (Σ e·D)². What D is taken
+ * of, by what is rounded:
+ *   input     the gradient that the operator returns for it; forward and weight gradient read one rounded
+ * copy
+ *   weight    the weight's gradient; forward and input gradient read one rounded copy
+ *   gradient  of the operator's output: the gradient enters all weight gradients below linearly, as
+ * γᵀ(∂y/∂w), so D
+ *             is the change of the output y along z
+ * A slope that jumps, as that of a relu, has no derivative there. Rounding then turns units on and off, and
+ * the expected square grows with the size of the error, not with its square: D does not show that.
+ *
+ * One pair of steps serves all operators, parts and formats. z·ε is small beside the weights, and large
+ * beside their last bit. Cost: three gradients. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "cli/study/study_gradient.h"
+
+static const double epsilon = 0x1p-10; /* of the root of the mean square of all weights */
+
+enum { AT_WEIGHTS, ABOVE, BELOW, N_PLACE };
+
+typedef struct probe_array {
+    float *x; /* [n] */
+    int64_t n;
+} probe_array;
+
+typedef struct probe_run {
+    held_model *model;
+    int place;
+    /* at the weights: what is rounded; above and below: what D is taken of */
+    probe_array array[N_PLACE][STUDY_MAX_OPERATORS][N_PART_OF_OPERATOR];
+    tandem_status status;
+} probe_run;
+
+/* --- What tasks show -------------------------------------------------------------------------------------
+ * */
+
+static float *keep_probe_array(probe_run *run, int k, rounded_part part, int64_t n)
+{
+    probe_array *array = &run->array[run->place][k][part];
+    free(array->x);
+    array->n = n;
+    array->x = malloc((size_t)n * sizeof *array->x);
+    if (!array->x) run->status = TANDEM_NO_MEMORY;
+    return array->x;
+}
+
+static void copy_probe_array(probe_run *run, int k, rounded_part part, const float *x, int64_t n)
+{
+    float *to = keep_probe_array(run, k, part, n);
+    if (to && x) memcpy(to, x, (size_t)n * sizeof *to);
+}
+
+/* g·Wᵀ: of an operator whose input needs no gradient. */
+static void compute_input_gradient(probe_run *run, int k, const tandem_op *op, const float *g, const float *w,
+                                   int64_t n_x)
+{
+    const int64_t columns = tandem_shape_last(&op->shape), rows = tandem_shape_elements(&op->shape) / columns,
+                  depth = n_x / rows;
+    float *to = keep_probe_array(run, k, PART_INPUT, n_x);
+    for (int64_t i = 0; to && i < rows; i++)
+        for (int64_t l = 0; l < depth; l++) {
+            double sum = 0;
+            for (int64_t j = 0; j < columns; j++) {
+                const float weight = op->transpose_b ? w[j * depth + l] : w[l * columns + j];
+                sum += (double)g[i * columns + j] * (double)weight;
+            }
+            to[i * depth + l] = (float)sum;
+        }
+}
+
+static void observe_probe(void *context, const tandem_executor *executor, int t)
+{
+    probe_run *run = context;
+    const tandem_backend_api *backend = run->model->rank.backend;
+    const tandem_step *step = run->model->rank.step;
+    const tandem_task *task = &step->task[t];
+    int k = 0;
+    while (k < run->model->n_op && run->model->op[k] != task->op) k++;
+    if (k == run->model->n_op || task->op < 0 || run->status != TANDEM_OK) return;
+    const tandem_op *op = &step->graph->op[task->op];
+    const int64_t n_y = tandem_shape_elements(&op->shape),
+                  n_x = tandem_shape_elements(&step->graph->op[op->input[0]].shape);
+    const int is_at_weights = run->place == AT_WEIGHTS;
+    if (task->kind == TANDEM_TASK_FORWARD && !is_at_weights)
+        copy_probe_array(run, k, PART_GRADIENT, backend->executor_value(executor, task->write[0], 0, NULL),
+                         n_y);
+    if (task->kind == TANDEM_TASK_DGRAD && !is_at_weights)
+        copy_probe_array(run, k, PART_INPUT, backend->executor_value(executor, task->write[0], 0, NULL), n_x);
+    if (task->kind != TANDEM_TASK_WGRAD) return;
+    const float *x = backend->executor_value(executor, task->read[0], 0, NULL),
+                *g = backend->executor_value(executor, task->read[1], 0, NULL),
+                *w = backend->executor_value(executor, TANDEM_PARAMETER(op->parameter[0]), 0, NULL);
+    if (is_at_weights) {
+        copy_probe_array(run, k, PART_INPUT, x, n_x);
+        copy_probe_array(run, k, PART_GRADIENT, g, n_y);
+        copy_probe_array(run, k, PART_WEIGHT, w, step->graph->parameter[op->parameter[0]].elements);
+    } else if (!step->graph->op[op->input[0]].needs_gradient) {
+        compute_input_gradient(run, k, op, g, w, n_x);
+    }
+}
+
+/* --- The three gradients ---------------------------------------------------------------------------------
+ * */
+
+static int64_t parameter_offset(const tandem_graph *graph, int parameter)
+{
+    int64_t offset = 0;
+    for (int p = 0; p < parameter; p++) offset += graph->parameter[p].elements;
+    return offset;
+}
+
+static tandem_status take_gradient(probe_run *run, int place, const float *weight, int64_t index,
+                                   float *gradient, tandem_error *error)
+{
+    held_model *model = run->model;
+    const tandem_graph *graph = model->rank.step->graph;
+    run->place = place;
+    tandem_status status = model->rank.backend->executor_put_weights(model->rank.executor, weight, error);
+    if (status == TANDEM_OK) status = held_model_gradient(model, index, gradient, error);
+    if (status == TANDEM_OK && run->status != TANDEM_OK)
+        status = tandem_no_memory(error, "for the tensors of a probe");
+    for (int k = 0; k < model->n_op && status == TANDEM_OK && place != AT_WEIGHTS; k++) {
+        const int p = graph->op[model->op[k]].parameter[0];
+        copy_probe_array(run, k, PART_WEIGHT, gradient + parameter_offset(graph, p),
+                         graph->parameter[p].elements);
+    }
+    return status;
+}
+
+/* moved = weight + by·z on every parameter; the rest of the flat array is copied. */
+static void move_weights(float *moved, const float *weight, const tandem_step *step, uint64_t seed, double by)
+{
+    memcpy(moved, weight, (size_t)step->n_flat * sizeof *moved);
+    for (int p = 0; p < step->graph->n_parameter; p++) {
+        float *of = moved + step->parameter_start[p];
+        tandem_philox_block block = {{0}};
+        for (int64_t i = 0; i < step->graph->parameter[p].elements; i++) {
+            if (i % 128 == 0)
+                block =
+                    tandem_philox((const uint32_t[]){(uint32_t)(i / 128), (uint32_t)p, 0, 0x50524F42u}, seed);
+            const int sign = block.word[i % 128 / 32] >> (i % 32) & 1 ? 1 : -1;
+            of[i] = (float)((double)of[i] + by * sign);
+        }
+    }
+}
+
+static double weight_rms(const float *weight, const tandem_step *step)
+{
+    double square = 0, n = 0;
+    for (int p = 0; p < step->graph->n_parameter; p++)
+        for (int64_t i = 0; i < step->graph->parameter[p].elements; i++, n++)
+            square += pow((double)weight[step->parameter_start[p] + i], 2);
+    return n > 0 ? sqrt(square / n) : 0;
+}
+
+/* --- The sums --------------------------------------------------------------------------------------------
+ * */
+
+/* D of a part, into [n]; of an input the sum over all operators that read it. */
+static void take_difference(double *difference, const probe_run *run, int k, rounded_part part, double step)
+{
+    const int64_t n = run->array[AT_WEIGHTS][k][part].n;
+    memset(difference, 0, (size_t)n * sizeof *difference);
+    for (int other = 0; other < run->model->n_op; other++) {
+        if (other != k && (part != PART_INPUT || !held_model_same_input(run->model, k, other))) continue;
+        const float *above = run->array[ABOVE][other][part].x, *below = run->array[BELOW][other][part].x;
+        for (int64_t i = 0; i < n; i++) difference[i] += ((double)above[i] - (double)below[i]) / (2 * step);
+    }
+}
+
+/* Σ v·D² where errors are drawn; (Σ e·D)² where the error e is known. room: [n]. */
+static tandem_status sum_probe_format(double *sum, const probe_array *x, const double *difference,
+                                      tandem_format format, float *room, tandem_error *error)
+{
+    const tandem_format_cast cast = {
+        .format = format, .x = x->x, .rows = 1, .columns = x->n, .error_scale = 1};
+    const int is_drawn = tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
+    const tandem_status status = is_drawn ? tandem_format_variance(room, NULL, &cast, error)
+                                          : tandem_format_round(room, NULL, &cast, error);
+    double total = 0;
+    for (int64_t i = 0; i < x->n && status == TANDEM_OK; i++)
+        total += is_drawn ? (double)room[i] * difference[i] * difference[i]
+                          : ((double)room[i] - (double)x->x[i]) * difference[i];
+    *sum = is_drawn ? total : total * total;
+    return status;
+}
+
+static tandem_status sum_probe_part(double sum[TANDEM_N_FORMAT], const probe_run *run, int k,
+                                    rounded_part part, double step, tandem_error *error)
+{
+    const probe_array *x = &run->array[AT_WEIGHTS][k][part];
+    float *room = malloc((size_t)x->n * sizeof *room);
+    double *difference = malloc((size_t)x->n * sizeof *difference);
+    tandem_status status =
+        room && difference ? TANDEM_OK : tandem_no_memory(error, "for the sums of a probe");
+    if (status == TANDEM_OK) take_difference(difference, run, k, part, step);
+    for (int f = 0; f < TANDEM_N_FORMAT && status == TANDEM_OK; f++)
+        status = sum_probe_format(&sum[f], x, difference, (tandem_format)f, room, error);
+    free(room);
+    free(difference);
+    return status;
+}
+
+tandem_status probe_predict(probe_sums *sums, held_model *model, const float *weight, int64_t index,
+                            uint64_t seed, tandem_error *error)
+{
+    const tandem_step *program = model->rank.step;
+    probe_run *run = calloc(1, sizeof *run);
+    float *moved = malloc((size_t)program->n_flat * sizeof *moved),
+          *gradient = malloc((size_t)model->n_weight * sizeof *gradient);
+    tandem_status status = run && moved && gradient ? TANDEM_OK : tandem_no_memory(error, "for a probe");
+    const double step = status == TANDEM_OK ? epsilon * weight_rms(weight, program) : 0;
+    if (status == TANDEM_OK) {
+        run->model = model;
+        model->rank.backend->executor_observe(model->rank.executor, observe_probe, run);
+        status = take_gradient(run, AT_WEIGHTS, weight, index, gradient, error);
+    }
+    for (int place = ABOVE; place <= BELOW && status == TANDEM_OK; place++) {
+        move_weights(moved, weight, program, seed, place == ABOVE ? step : -step);
+        status = take_gradient(run, place, moved, index, gradient, error);
+    }
+    for (int k = 0; k < model->n_op && status == TANDEM_OK; k++)
+        for (int part = 0; part < N_PART_OF_OPERATOR && status == TANDEM_OK; part++)
+            status = sum_probe_part(sums->sum[k][part], run, k, (rounded_part)part, step, error);
+    model->rank.backend->executor_observe(model->rank.executor, NULL, NULL);
+    for (int i = 0; run && i < N_PLACE * STUDY_MAX_OPERATORS * N_PART_OF_OPERATOR; i++)
+        free((&run->array[0][0][0])[i].x);
+    free(run);
+    free(moved);
+    free(gradient);
+    return status;
+}
