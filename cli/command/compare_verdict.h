@@ -41,9 +41,9 @@ typedef struct compare_kind {
     int64_t predicted_ns, measured_ns, class_ns; /* class_ns: measured, of all kinds of the class */
 } compare_kind;
 
-/* compare_verdict_decide: sets moved_by, verdict, steps_needed and kind from the rest, from the plain
- * error, and from the kinds of tasks. tolerance: an error that is none. Both errors small, the prediction
- * holds. An error is known where its interval, with the profile's, is narrower than it or than the tolerance. Beyond
+/* compare_verdict_decide: sets moved_by, verdict, steps_needed and kind from the rest, from the plain error,
+ * and from the kinds of tasks. tolerance: an error that is none. Both errors small, the prediction holds. An
+ * error is known where its interval, with the profile's, is narrower than it or than the tolerance. Beyond
  * both, a plain error is the machine's where the other error is small. */
 void compare_verdict_decide(compare_steadiness *s, double error, double tolerance, const compare_kind *kind,
                             int n_kind);
