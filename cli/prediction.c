@@ -84,6 +84,7 @@ json_t *cli_cost_sources_json(const cli_cost_sources *sources, int c)
             json_pack("{s:i,s:f}", "tasks", provenance->n_task[k], "share", origin_share(provenance, k)));
     json_object_set_new(costs, "fitted_to", json_integer((json_int_t)provenance->n_fitted));
     json_object_set_new(costs, "spread", cli_json_number(provenance->spread));
+    json_object_set_new(costs, "form_interval_80", cli_json_number(provenance->form_interval));
     return costs;
 }
 
@@ -147,6 +148,8 @@ static void append_fit_source(char *line, size_t size, const tandem_provenance *
     else
         (void)cli_append(line, size, ", fitted to %lld measured costs, which differ from the fit by %s",
                          (long long)provenance->n_fitted, tandem_quantity_ratio(provenance->spread).text);
+    if (!isnan(provenance->form_interval))
+        (void)cli_append(line, size, ", within %.0f%% in 80%% of cases", 100 * provenance->form_interval);
 }
 
 /* Prints the algorithms or the measured curve of all-reduces, and the quality of its fit. */

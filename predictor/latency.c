@@ -172,7 +172,8 @@ static const group_fit *find_fit(const tandem_latency *latency, const task_group
 }
 _Static_assert(offsetof(group_fit, group) == 0, "compare_groups compares fits");
 
-int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *key, double *spread)
+int64_t tandem_latency_ns_by_class(const tandem_latency *latency, const tandem_cost_key *key, double *spread,
+                                   int *form_class)
 {
     tandem_work work;
     if (!tandem_work_of(&work, key)) return -1;
@@ -185,7 +186,13 @@ int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *
         ns = tandem_calibrated_ns(NULL, latency->calibration, &work);
     if (!(ns >= 0) || ns > 1e18) return -1;
     if (spread) *spread = fit ? fit->spread : NAN;
+    if (form_class) *form_class = fit ? -1 : (int)work.class;
     return ns > 1 ? llround(ns) : 1;
+}
+
+int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *key, double *spread)
+{
+    return tandem_latency_ns_by_class(latency, key, spread, NULL);
 }
 
 int64_t tandem_latency_fitted(const tandem_latency *latency) { return latency->n_sample; }

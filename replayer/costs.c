@@ -71,9 +71,11 @@ static void predict_costs(tandem_costs *costs, const tandem_step *step, int cont
     for (tandem_missing_cost at = {.task = -1};
          tandem_costs_next_missing(&at, costs, step, contention, device);) {
         double spread = NAN;
-        const int64_t ns = tandem_latency_ns(latency, &at.key, &spread);
+        int form_class = -1;
+        const int64_t ns = tandem_latency_ns_by_class(latency, &at.key, &spread, &form_class);
         if (ns < 0) continue;
         costs->spread[at.slot][contention] = (float)spread;
+        costs->form_class[at.slot][contention] = (signed char)form_class;
         costs->variant_cost[at.slot].ns[contention] = ns;
         costs->origin[at.slot][contention] = TANDEM_ORIGIN_PREDICTED;
     }
@@ -88,10 +90,11 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, tandem_arena *are
     tandem_missing_cost first = {.task = -1};
     if (!source->predict || !tandem_costs_next_missing(&first, costs, step, contention, source->device))
         return TANDEM_OK;
-    if (!costs->spread)
-        costs->spread =
-            tandem_arena_array(arena, (size_t)step->n_task * TANDEM_MAX_VARIANT, sizeof *costs->spread);
-    if (!costs->spread) return tandem_no_memory(error, "to predict the times of %d tasks", step->n_task);
+    const size_t n_slot = (size_t)step->n_task * TANDEM_MAX_VARIANT;
+    if (!costs->spread) costs->spread = tandem_arena_array(arena, n_slot, sizeof *costs->spread);
+    if (!costs->form_class) costs->form_class = tandem_arena_array(arena, n_slot, sizeof *costs->form_class);
+    if (!costs->spread || !costs->form_class)
+        return tandem_no_memory(error, "to predict the times of %d tasks", step->n_task);
     const tandem_status status =
         tandem_latency_open(&latency, source->device, contention == TANDEM_CONTENDED ? source->co_runner : "",
                             source->store, &refusal);
@@ -190,12 +193,41 @@ static int least_certain_origin(const tandem_costs *costs, size_t slot)
     return seen;
 }
 
+/* Times by the form, per class of work, for the interval of their sum. */
+typedef struct form_sum {
+    double class_ns[TANDEM_N_WORK_CLASS], own_square; /* own_square: of the standard deviations in ns */
+} form_sum;
+
+static void add_to_form_sum(form_sum *sum, int form_class, double ns)
+{
+    if (form_class < 0) return;
+    const double own = tandem_class_spread_fitted((tandem_work_class)form_class)->own;
+    sum->class_ns[form_class] += ns;
+    sum->own_square += ns * ns * own * own;
+}
+
+/* Half of the 80 % interval over the sum. What a class shares does not average out; what is a
+ * task's own does. Classes count as independent. */
+static double form_half_interval(const form_sum *sum)
+{
+    const double z80 = 1.2816;
+    double square = sum->own_square, ns = 0;
+    for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++) {
+        const double shared =
+            sum->class_ns[class] * tandem_class_spread_fitted((tandem_work_class) class)->shared;
+        square += shared * shared;
+        ns += sum->class_ns[class];
+    }
+    return ns > 0 ? z80 * sqrt(square) / ns : NAN;
+}
+
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *out)
 {
     const tandem_sim_class *class = &replayer->classes[c];
     const int contention = class->co_runner[0] ? TANDEM_CONTENDED : TANDEM_ALONE;
     tandem_provenance provenance = {.n_fitted = class->costs.n_fitted[contention]};
     double spread = 0;
+    form_sum form = {.own_square = 0};
     for (int t = 0; t < class->step->n_task; t++) {
         const tandem_task *task = &class->step->task[t];
         const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant;
@@ -205,10 +237,12 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
             tandem_step_runs_per_step(class->step, task) * class->costs.variant_cost[slot].ns[contention];
         provenance.n_task[origin]++;
         provenance.ns[origin] += ns;
-        if (origin == TANDEM_ORIGIN_PREDICTED)
-            spread += (double)ns * (double)class->costs.spread[slot][contention];
+        if (origin != TANDEM_ORIGIN_PREDICTED) continue;
+        spread += (double)ns * (double)class->costs.spread[slot][contention];
+        add_to_form_sum(&form, class->costs.form_class[slot][contention], (double)ns);
     }
     const int64_t predicted_ns = provenance.ns[TANDEM_ORIGIN_PREDICTED];
     provenance.spread = predicted_ns > 0 ? spread / (double)predicted_ns : NAN;
+    provenance.form_interval = form_half_interval(&form);
     *out = provenance;
 }

@@ -556,6 +556,35 @@ static void a_description_is_calibrated_by_what_was_measured(void **state)
     replay_store_close(&s);
 }
 
+/* A class's shared part does not average out over equal tasks; their own parts do. */
+static void a_step_of_many_tasks_keeps_the_shared_error(void **state)
+{
+    tandem_cluster cluster = {.n_class = 1};
+    tandem_provenance few, many;
+    const char *const models[] = {"mlp:width=512,depth=1", "mlp:width=512,depth=24"};
+    tandem_provenance *const out[] = {&few, &many};
+    cluster.classes[0] = (tandem_cluster_class){.n_rank = 1, .batch = 4096};
+    assert_int_equal(tandem_device_find(&cluster.classes[0].device, "t4", NULL), TANDEM_OK);
+    for (int i = 0; i < 2; i++) {
+        tandem_graph *graph = NULL;
+        tandem_replayer *replayer = NULL;
+        tandem_replay result;
+        tandem_error error = {0};
+        require_ok(tandem_graph_open(&graph, models[i], 4096, &error), &error);
+        const tandem_graph *const graphs[] = {graph};
+        const tandem_replayer_options options = {.predict = 1};
+        require_ok(tandem_replayer_open_with(&replayer, &cluster, graphs, NULL, &options, &error), &error);
+        require_ok(tandem_replayer_run(replayer, &result, 0, &error), &error);
+        tandem_replayer_provenance(replayer, 0, out[i]);
+        tandem_replayer_close(replayer);
+        tandem_graph_close(graph);
+    }
+    const tandem_class_spread *const linear = tandem_class_spread_fitted(TANDEM_WORK_LINEAR);
+    assert_true(linear->shared > 0 && linear->own > 0);
+    assert_true(many.form_interval > 0 && many.form_interval < few.form_interval);
+    assert_true(many.form_interval > 0.3 * 1.2816 * linear->shared);
+}
+
 static void a_device_of_which_nothing_is_known_is_refused(void **state)
 {
     replay_store s = {.path = ""};
@@ -701,6 +730,7 @@ int main(void)
         cmocka_unit_test(a_device_is_fitted_to_what_was_measured),
         cmocka_unit_test(few_sizes_do_not_speak_for_a_kind),
         cmocka_unit_test(a_description_is_calibrated_by_what_was_measured),
+        cmocka_unit_test(a_step_of_many_tasks_keeps_the_shared_error),
         cmocka_unit_test(a_device_of_which_nothing_is_known_is_refused),
         cmocka_unit_test(a_described_cluster_replays_where_that_is_asked_for),
         cmocka_unit_test(what_was_measured_stays_as_it_is),

@@ -212,6 +212,9 @@ void tandem_latency_close(tandem_latency *latency); /* NULL is fine */
  *   spread  [out] of the measured costs around their fit: the median of relative residuals / 0.6745, the
  *           standard deviation of normal ones; NaN where the time rests on a description; may be NULL */
 int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *key, double *spread);
+/* The same; *form_class: the class of work (tandem_class_spread_fitted) of a time by the form, else −1. */
+int64_t tandem_latency_ns_by_class(const tandem_latency *latency, const tandem_cost_key *key, double *spread,
+                                   int *form_class);
 /* The number of measured costs that it is fitted to; 0 = the description alone. */
 int64_t tandem_latency_fitted(const tandem_latency *latency);
 

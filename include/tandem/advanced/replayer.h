@@ -167,6 +167,9 @@ typedef struct tandem_provenance {
     /* Of predicted times: how far the costs that they rest on lie from their fits (tandem_latency_ns), mean
      * over time. NaN where some rest on a description, or none is predicted. */
     double spread;
+    /* Half of the 80 % interval of the sum of the times that follow the form, over that sum: 0.2 is 20 %
+     * either way. From chips that were left out of the fit. NaN where there are none. */
+    double form_interval;
 } tandem_provenance;
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *provenance);
 
