@@ -277,7 +277,7 @@ $(B)/tests/%: tests/%.c $(TEST_PARTS) $(B)/obj/tests/support/fail_allocation.o
 	    $(B)/tests/parts-$(call folder_of,$<).a -lcmocka $(CORE_LIBS) $(BACKEND_LIBS) -ldl
 
 SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/run.sh tests/fuzz/run.sh \
-    $(sort $(wildcard tests/torch/test_*.sh))
+    $(sort $(wildcard tests/torch/test_*.sh tests/python/test_*.sh))
 # ONLY='unit fault/test_comm' builds and runs those whose names begin so.
 ONLY =
 # CPU=avx2: they see a CPU without AVX-512, so that its kernels and its speed are tested on a larger one, too.

@@ -145,7 +145,7 @@ for my $file (@code) {
     my $string = parts($file)->{string}; # environment variables, members of JSON
     $known{$1} = 1 while $string =~ /\b((?:tandem|TANDEM)_\w+)/g;
 }
-for my $file (grep { /\.(sql|map|proto|in|pl|sh)$/ || $_ eq 'Makefile' } @tracked) {
+for my $file (grep { /\.(sql|map|proto|in|pl|sh|py)$/ || $_ eq 'Makefile' } @tracked) {
     my $all = content($file);
     $known{$1} = 1 while $all =~ /\b(\w+)/g;
 }

@@ -33,7 +33,7 @@ is_alone() {
     case $1 in
     *cli/test_runner.sh | *cli/test_man.sh | *cli/test_options.sh | \
         *cli/test_documents.sh | *cli/test_kernel_limits.sh) return 1 ;;
-    *cli/test_*.sh | *slurm/run.sh | *torch/*.sh | *fault/test_comm) return 0 ;;
+    *cli/test_*.sh | *slurm/run.sh | *torch/*.sh | *python/*.sh | *fault/test_comm) return 0 ;;
     *) return 1 ;;
     esac
 }

@@ -432,3 +432,52 @@ tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem
     kernels->gemm_s8(&product);
     return TANDEM_OK;
 }
+
+/* --- Windows of images ---------------------------------------------------------------------------------- */
+
+static tandem_status check_windows_call(const tandem_windows_call *call, tandem_error *error)
+{
+    static const char what[] = "windows";
+    const int64_t limit = max_elements;
+    const struct {
+        const char *name;
+        int64_t value, min, max;
+    } number[] = {
+        {"images", call->images, 0, limit},      {"height", call->height, 0, limit},
+        {"width", call->width, 0, limit},        {"channels", call->channels, 0, limit},
+        {"kernel", call->kernel, 1, 1 << 20},    {"stride", call->stride, 1, 1 << 20},
+        {"pad", call->pad, 0, call->kernel - 1},
+    };
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        if (number[i].value < number[i].min || number[i].value > number[i].max)
+            return tandem_error_set(error, TANDEM_USAGE,
+                                    "%s: %s is %" PRId64 "; allowed %" PRId64 " … %" PRId64, what,
+                                    number[i].name, number[i].value, number[i].min, number[i].max);
+    int64_t pixels = 0, elements = 0, of_windows = 0;
+    if (__builtin_mul_overflow(call->height, call->width, &pixels) ||
+        __builtin_mul_overflow(pixels, call->channels, &elements) ||
+        __builtin_mul_overflow(elements, call->images, &elements) ||
+        __builtin_mul_overflow(elements, call->kernel * call->kernel, &of_windows))
+        return tandem_error_set(error, TANDEM_USAGE, "%s: the images have more than 2^63 elements", what);
+    if (elements > 0 && (!call->x || !call->columns))
+        return tandem_error_set(error, TANDEM_USAGE, "%s: %s is NULL", what, call->x ? "columns" : "x");
+    return TANDEM_OK;
+}
+
+tandem_status tandem_kernels_windows(const tandem_kernels *kernels, const tandem_windows_call *call,
+                                     tandem_error *error)
+{
+    tandem_status status = check_not_null("windows", kernels, call, error);
+    if (status == TANDEM_OK) status = check_windows_call(call, error);
+    if (status != TANDEM_OK) return status;
+    const int64_t out_h = (call->height + 2 * call->pad - call->kernel) / call->stride + 1,
+                  out_w = (call->width + 2 * call->pad - call->kernel) / call->stride + 1;
+    if (call->height + 2 * call->pad < call->kernel || call->width + 2 * call->pad < call->kernel)
+        return TANDEM_OK; /* no window fits */
+    const int64_t image = call->height * call->width * call->channels,
+                  columns = out_h * out_w * call->kernel * call->kernel * call->channels;
+    for (int64_t i = 0; i < call->images; i++)
+        kernels->im2col_s8(call->columns + i * columns, call->x + i * image, call->height, call->width,
+                           call->channels, call->kernel, call->stride, call->pad);
+    return TANDEM_OK;
+}

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "graph/ir/builder.h"
 
 typedef struct recorder {
@@ -117,7 +118,49 @@ static int append_recorded(recorder *r, const tandem_recorded_call *call, int x)
     }
 }
 
-static tandem_status check_recording(const tandem_recording *recording, tandem_error *error)
+/* --- The hash -------------------------------------------------------------------------------------------
+ * */
+
+static uint64_t hash_numbers(uint64_t hash, const int64_t *number, size_t n)
+{
+    char text[24];
+    for (size_t i = 0; i < n; i++) {
+        (void)snprintf(text, sizeof text, " %" PRId64, number[i]);
+        hash = tandem_hash_text(hash, text);
+    }
+    return hash;
+}
+
+/* What an adjustable operator does with one sample. Rows that hold several samples, or parts of one, count
+ * only where they are a multiple of the batch. */
+static uint64_t hash_product(uint64_t hash, const tandem_graph *g, const tandem_op *op)
+{
+    const tandem_shape *in = &g->op[op->input[0]].shape;
+    const int is_of_samples = op->kind != TANDEM_OP_LINEAR && in->dim[0] % g->batch == 0;
+    const int64_t attributes[] = {
+        tandem_shape_last(in), tandem_shape_last(&op->shape), op->kernel_h, op->stride, op->pad,
+        op->transpose_b};
+    hash = hash_numbers(hash, attributes, sizeof attributes / sizeof *attributes);
+    return is_of_samples ? hash_numbers(hash, &in->dim[1], (size_t)in->n_dim - 1) : hash;
+}
+
+/* Of names, kinds and weights, and of the shapes of products. Costs, statistics and plans of one module
+ * belong together, whatever its batch is and whatever trains it. */
+static uint64_t hash_recorded(const tandem_graph *g)
+{
+    uint64_t hash = tandem_hash_text(TANDEM_HASH_START, g->model);
+    for (int i = 0; i < g->n_op; i++) {
+        const tandem_op *op = &g->op[i];
+        if (op->kind == TANDEM_OP_RESHAPE) continue;
+        hash = tandem_hash_text(tandem_hash_text(hash, "\n"), tandem_op_row_get(op->kind)->name);
+        hash = tandem_hash_text(tandem_hash_text(hash, " "), op->name);
+        if (tandem_op_is_adjustable(op)) hash = hash_product(hash, g, op);
+        if (op->parameter[0] >= 0) hash = hash_numbers(hash, &g->parameter[op->parameter[0]].elements, 1);
+    }
+    return hash;
+}
+
+static tandem_status check_recording(const tandem_recorded_graph *recording, tandem_error *error)
 {
     if (recording->n_call < 1 || recording->n_call > TANDEM_MAX_RECORDED_CALL)
         return tandem_error_set(error, TANDEM_USAGE, "the recording has %d calls; allowed 1 … %d",
@@ -130,7 +173,7 @@ static tandem_status check_recording(const tandem_recording *recording, tandem_e
     return TANDEM_OK;
 }
 
-tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recording *recording,
+tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recorded_graph *recording,
                                   tandem_error *error)
 {
     recorder r = {0};
@@ -144,7 +187,11 @@ tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recording *
     const tandem_shape logits = length == 1 ? (tandem_shape){2, {batch, recording->n_class}}
                                             : (tandem_shape){3, {batch, length, recording->n_class}};
     tandem_build_cross_entropy(r.b, "recorded.loss", ordered(&r, x, &logits), label);
-    status = tandem_builder_finish(r.b, recording->model, &recording->optimizer, graph, error);
+    tandem_graph *made = NULL;
+    status = tandem_builder_finish(r.b, recording->model, &recording->optimizer, &made, error);
     tandem_builder_close(r.b);
-    return status;
+    if (status != TANDEM_OK) return status;
+    made->hash = hash_recorded(made);
+    *graph = made;
+    return TANDEM_OK;
 }

@@ -41,8 +41,8 @@ typedef struct tandem_device {
 } tandem_device;
 /* Whether it is a described device. It has no kernels: plans for it can be made and replayed, not run. */
 int tandem_device_is_described(const tandem_device *device);
-/* Whether it is "torch:" and 1 or more of a-z, 0-9 and ._-: what a framework recorded (record.h). It has costs,
- * but no kernels: plans for it are made here and run there. */
+/* Whether it is "torch:" and 1 or more of a-z, 0-9 and ._-: what a framework recorded (record.h). It has
+ * costs, but no kernels: plans for it are made here and run there. */
 int tandem_device_is_recorded(const char *name);
 
 /* Opens the step program of a graph for the device: tandem_step_open_with (step.h) with its amp_dtype and
@@ -55,7 +55,8 @@ tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *d
 /* All known devices: the rows of profiles/devices/cpu.def, weakest first, then those of cards.def. */
 int tandem_device_count(void);
 const tandem_device *tandem_device_get(int index);
-/* By name; also cuda:0, cuda:1, … of any machine, and torch:NAME. TANDEM_UNKNOWN_NAME suggests the nearest one. */
+/* By name; also cuda:0, cuda:1, … of any machine, and torch:NAME. TANDEM_UNKNOWN_NAME suggests the nearest
+ * one. */
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error);
 /* A device as typed on a command line: a name, or `strongest` or `weakest`: the last and the first row of
  * profiles/devices/cpu.def that this machine's CPU has. *device has the real name. Files never contain

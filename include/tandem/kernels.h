@@ -40,9 +40,9 @@ const char *tandem_kernels_isa(const tandem_kernels *kernels); /* its name */
 
 /* The random numbers of stochastic rounding: Philox4x32-10 with key = seed and counter {block, stream[0..2]}.
  * Element (i, j) takes half-word j % 8 of block  block + i·⌈columns/8⌉ + j/8: bits 16·(j%2) … of word
- * (j%8)/2. The memory layout of the rows does not matter. A tensor may be rounded in several calls if `block`
- * says where the rows of each call begin. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2,
- * 3", SC 2011. */
+ * (j%8)/2. The memory layout of the rows does not matter. A tensor may be rounded in several calls if
+ * `block` says where the rows of each call begin. Source: Salmon et al., "Parallel random numbers: as easy
+ * as 1, 2, 3", SC 2011. */
 typedef struct tandem_rounding {
     uint64_t seed;
     uint32_t stream[3];
@@ -76,7 +76,8 @@ typedef struct tandem_quantise_call {
 } tandem_quantise_call;
 
 /* tandem_kernels_quantise: TANDEM_LIMIT_EXCEEDED: a scale would come from a NaN or an infinity; q is then
- * undefined (with TANDEM_SCALE_TENSOR unchanged). With a known range a NaN becomes −127 and an infinity ±127;
+ * undefined (with TANDEM_SCALE_TENSOR unchanged). With a known range a NaN becomes −127 and an infinity
+ * ±127;
  * *amax shows it. With rounding, rows·⌈columns/8⌉ + block ≤ 2^32. */
 tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *call,
                                       tandem_error *error);
@@ -149,6 +150,22 @@ size_t tandem_kernels_product_workspace(const tandem_kernels *kernels, int64_t m
 /* Strides are at least 0. One stride of a and one of b should be 1; otherwise packing is slow. */
 tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *product,
                                      size_t workspace_bytes, tandem_error *error);
+
+/* --- Windows of images ---------------------------------------------------------------------------------- */
+
+/* Copies every window of int8 images to a row, so that a product of the rows is a convolution: row
+ * (image·out_height + i)·out_width + j of `columns`, (rows, kernel·kernel·channels), holds the pixels
+ * (i·stride − pad + a, j·stride − pad + b) in the order of a, b and channels, and 0 for those outside the
+ * image. Out_height is (height + 2·pad − kernel) / stride + 1, rounded down; out_width likewise. */
+typedef struct tandem_windows_call {
+    const int8_t *x; /* (images, height, width, channels), without gaps */
+    int64_t images, height, width, channels;
+    /* 1 ≤ kernel ≤ height + 2·pad, width + 2·pad; 1 ≤ stride; 0 ≤ pad < kernel */
+    int64_t kernel, stride, pad;
+    int8_t *columns;
+} tandem_windows_call;
+tandem_status tandem_kernels_windows(const tandem_kernels *kernels, const tandem_windows_call *call,
+                                     tandem_error *error);
 
 TANDEM_END_DECLARATIONS
 #endif

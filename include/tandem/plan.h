@@ -1,5 +1,5 @@
-/* plan.h: the precision of every adjustable operator on every class: as a value (an assignment), with what is
- * known about it (a plan), and as a file (tandem.plan/1). */
+/* plan.h: the precision of every adjustable operator on every class: as a value (an assignment), with what
+ * is known about it (a plan), and as a file (tandem.plan/1). */
 #ifndef TANDEM_PLAN_H
 #define TANDEM_PLAN_H
 
@@ -61,12 +61,13 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
 void tandem_plan_close(tandem_plan *plan); /* NULL is fine */
 /* tandem_plan_uniform: gives class c `precision` wherever the operator has it. Substitutes elsewhere: int8
  * for int8_full; the precision of the device's amp_dtype (bf16, fp16 or fp32) for int8 and fp8; fp32 for all
- * others. So with int8_full an embedding gets bf16 or fp32. TANDEM_NO_KERNEL: the device lacks the precision;
- * says which it has. TANDEM_WRONG_MODEL. The plan is unchanged on error. */
+ * others. So with int8_full an embedding gets bf16 or fp32. TANDEM_NO_KERNEL: the device lacks the
+ * precision; says which it has. TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
                                   tandem_precision precision, tandem_error *error);
-/* tandem_plan_set: gives one operator of class c a precision. TANDEM_USAGE: it is not adjustable, or lacks the
- * precision. TANDEM_NO_KERNEL: the device lacks it. TANDEM_WRONG_MODEL. The plan is unchanged on error. */
+/* tandem_plan_set: gives one operator of class c a precision. TANDEM_USAGE: it is not adjustable, or lacks
+ * the precision. TANDEM_NO_KERNEL: the device lacks it. TANDEM_WRONG_MODEL. The plan is unchanged on error.
+ * */
 tandem_status tandem_plan_set(tandem_plan *plan, const tandem_graph *graph, int c, int op,
                               tandem_precision precision, tandem_error *error);
 /* tandem_plan_random: gives each operator of class c a random precision of `precisions` (bit p: precision p)

@@ -1,8 +1,8 @@
 /* planner.h: from a profile store and the name of a cluster to a plan, in a few calls. A job scheduler needs
  * no other header of tandem. docs/examples/plan.c and tradeoff.c use it.
  *
- * Distinct threads may use distinct planners at once, also over one store file. Only one thread at a time may
- * use a planner. */
+ * Distinct threads may use distinct planners at once, also over one store file. Only one thread at a time
+ * may use a planner. */
 #ifndef TANDEM_PLANNER_H
 #define TANDEM_PLANNER_H
 
@@ -107,9 +107,9 @@ typedef struct tandem_planned_step {
     int64_t
         measured_ppm; /* share of the compute time that was measured; the rest is interpolated or predicted */
 } tandem_planned_step;
-/* tandem_planner_replay: simulates a step of a plan for the planner's model and cluster. TANDEM_WRONG_MODEL: of
- * another one. TANDEM_MISSING: a time was not measured. TANDEM_NO_MEMORY. *step unchanged on error. Cost: a
- * replay and a plan of memory. */
+/* tandem_planner_replay: simulates a step of a plan for the planner's model and cluster.
+ * TANDEM_WRONG_MODEL: of another one. TANDEM_MISSING: a time was not measured. TANDEM_NO_MEMORY. *step
+ * unchanged on error. Cost: a replay and a plan of memory. */
 tandem_status tandem_planner_replay(tandem_planned_step *step, tandem_planner *planner,
                                     const tandem_plan *plan, tandem_error *error);
 

@@ -5,7 +5,7 @@
  *   graph.h    models as graphs of operators
  *   cluster.h  devices, and clusters of them
  *   plan.h     plans and their files
- *   record.h   graphs and costs that another framework recorded
+ *   record.h   graphs that another framework recorded; record_costs.h: what their calls took
  *   planner.h  from a profile store to a plan: begin here
  * kernels.h (libtandem_kernels.so) and cuda_kernels.h (libtandem_cuda_kernels.so) are stable, too, and stand
  * alone. Headers in advanced/ show how tandem works inside. They may change with every version. */
@@ -17,6 +17,7 @@
 #include "tandem/plan.h"
 #include "tandem/planner.h"
 #include "tandem/record.h"
+#include "tandem/record_costs.h"
 #include "tandem/status.h"
 
 #endif

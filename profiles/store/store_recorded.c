@@ -1,6 +1,6 @@
-/* store_recorded.c: files the costs of a graph that another framework recorded (record.h) under the keys that a
- * replay of it looks up. */
-#include "tandem/record.h"
+/* store_recorded.c: files the costs of a graph that another framework recorded (record.h) under the keys
+ * that a replay of it looks up. */
+#include "tandem/record_costs.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,7 +28,8 @@ typedef struct recorded_keys {
     int n, capacity;
 } recorded_keys;
 
-/* --- What is given -------------------------------------------------------------------------------------- */
+/* --- What is given --------------------------------------------------------------------------------------
+ * */
 
 static tandem_status check_times(const char *what, const int64_t *time_ns, int64_t n, tandem_error *error)
 {
@@ -75,7 +76,8 @@ static tandem_status index_costs(recorded_keys *keys, tandem_error *error)
     return status;
 }
 
-/* --- The key of every task ------------------------------------------------------------------------------ */
+/* --- The key of every task ------------------------------------------------------------------------------
+ * */
 
 /* The times of a pass of an operator; 0: nothing was recorded. The backward time counts once, at the weight
  * gradient where there is one. */
@@ -144,7 +146,8 @@ static int by_key_text(const void *left, const void *right)
     return strcmp(((const recorded_key *)left)->text, ((const recorded_key *)right)->text);
 }
 
-/* --- Into the store ------------------------------------------------------------------------------------- */
+/* --- Into the store -------------------------------------------------------------------------------------
+ * */
 
 /* The mean over n keys of one text, repetition by repetition, so that their sum stays what was measured. */
 static tandem_status put_mean(tandem_store *store, const char *device, const recorded_key *key, int n,

@@ -24,7 +24,9 @@ def _write_wheel(folder, sources):
     info = f"tandem-{_version()}.dist-info"
     files = dict(sources)
     files[f"{info}/METADATA"] = _metadata().encode()
-    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: tandem_build\nRoot-Is-Purelib: true\n" b"Tag: py3-none-any\n"
+    files[f"{info}/WHEEL"] = (
+        b"Wheel-Version: 1.0\nGenerator: tandem_build\nRoot-Is-Purelib: true\n" b"Tag: py3-none-any\n"
+    )
     record = ""
     for name, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -60,7 +62,9 @@ def get_requires_for_build_editable(config_settings=None):
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     # The checkout's build folder, so that an installed package finds the libraries that stand there.
     build = os.path.join(os.path.dirname(HERE), "build")
-    return _write_wheel(wheel_directory, {**dict(_package()), "tandem/_checkout.py": f"BUILD = {build!r}\n".encode()})
+    return _write_wheel(
+        wheel_directory, {**dict(_package()), "tandem/_checkout.py": f"BUILD = {build!r}\n".encode()}
+    )
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):

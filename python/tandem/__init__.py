@@ -6,9 +6,9 @@
     plan = tandem.allocate(graph, "torch:a + torch:b net=10Gbit/s,20us")
     tandem.apply(module, plan, rank=rank)               # in each rank, before DDP(module)
 
-`replay`, `allocate` and `advise` also take the zoo's models and described GPUs, and need no PyTorch. Errors are
-exceptions (`TandemError` and what derives from it) with the texts of the command line. docs/pytorch.md has examples
-that run.
+`replay`, `allocate` and `advise` also take the zoo's models and described GPUs, and need no PyTorch. Errors
+are exceptions (`TandemError` and what derives from it) with the texts of the command line. docs/pytorch.md
+has examples that run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tandem._graph import Call, Graph
-from tandem._library import (InfeasibleError, MalformedError, MissingError, TandemError, UsageError, WrongModelError)
+from tandem._library import (
+    InfeasibleError,
+    MalformedError,
+    MissingError,
+    TandemError,
+    UsageError,
+    WrongModelError,
+)
 from tandem._plan import Advice, ClassTimes, Plan, PlanClass, Replay, advise, allocate, replay
 
 if TYPE_CHECKING:
@@ -28,13 +35,49 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # What needs PyTorch is imported when it is asked for.
-_OF_TORCH = {"capture": "_capture", "apply": "_apply", "remove": "_apply", "applied": "_apply", "profile": "_profile",
-             "profile_all_reduce": "_profile", "compare": "_profile", "Profile": "_profile", "Comparison": "_profile",
-             "sensitivity": "_sensitivity", "Sensitivity": "_sensitivity"}
+_OF_TORCH = {
+    "capture": "_capture",
+    "apply": "_apply",
+    "remove": "_apply",
+    "applied": "_apply",
+    "profile": "_profile",
+    "profile_all_reduce": "_profile",
+    "compare": "_profile",
+    "Profile": "_profile",
+    "Comparison": "_profile",
+    "sensitivity": "_sensitivity",
+    "Sensitivity": "_sensitivity",
+}
 
-__all__ = ["Advice", "Call", "ClassTimes", "Comparison", "Graph", "InfeasibleError", "MalformedError", "MissingError", "Plan",
-           "PlanClass", "Profile", "Replay", "Sensitivity", "TandemError", "UsageError", "WrongModelError", "advise", "allocate",
-           "applied", "apply", "capture", "compare", "profile", "profile_all_reduce", "remove", "replay", "sensitivity"]
+__all__ = [
+    "Advice",
+    "Call",
+    "ClassTimes",
+    "Comparison",
+    "Graph",
+    "InfeasibleError",
+    "MalformedError",
+    "MissingError",
+    "Plan",
+    "PlanClass",
+    "Profile",
+    "Replay",
+    "Sensitivity",
+    "TandemError",
+    "UsageError",
+    "WrongModelError",
+    "advise",
+    "allocate",
+    "applied",
+    "apply",
+    "capture",
+    "compare",
+    "profile",
+    "profile_all_reduce",
+    "remove",
+    "replay",
+    "sensitivity",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -49,6 +92,9 @@ def __getattr__(name: str) -> Any:
     except ImportError as missing:
         if (missing.name or "").split(".")[0] != "torch":
             raise
-        raise _library.error("MISSING", f"tandem.{name} needs PyTorch, which this Python has not: "
-                             "apt-get install python3-torch libopenblas0, and /usr/bin/python3") from missing
+        raise _library.error(
+            "MISSING",
+            f"tandem.{name} needs PyTorch, which this Python has not: "
+            "apt-get install python3-torch libopenblas0, and /usr/bin/python3",
+        ) from missing
     return getattr(module, name)

@@ -30,7 +30,9 @@ def rank_here() -> int:
 class _Conversion:
     """What a converted module's forward needs: precisions by name, kernels, counters. Copied with the module."""
 
-    def __init__(self, precision: Dict[str, str], uniform: Optional[str], graph: Optional[Graph], rank: int, seed: int) -> None:
+    def __init__(
+        self, precision: Dict[str, str], uniform: Optional[str], graph: Optional[Graph], rank: int, seed: int
+    ) -> None:
         self.precision, self.uniform, self.rank, self.seed = precision, uniform, rank, seed
         self.graph = graph
         self.by_name = {call.name: call for call in graph.calls} if graph else {}
@@ -44,10 +46,13 @@ class _Conversion:
         if self.uniform is not None:
             return self.uniform
         found = self.precision.get(name)
-        if found is None and name not in self.warned and name not in self.by_name:
+        if found is None and self.graph and name not in self.warned and name not in self.by_name:
             self.warned.append(name)
-            warnings.warn(f"tandem: the module calls '{name}', which its plan does not know (a branch that the captured inputs "
-                          "did not take?); it runs in fp32", stacklevel=4)
+            warnings.warn(
+                f"tandem: the module calls '{name}', which its plan does not know (a branch that the captured inputs "
+                "did not take?); it runs in fp32",
+                stacklevel=4,
+            )
         return found or "fp32"
 
     def rounds_of(self, name: str) -> Rounds:
@@ -62,11 +67,17 @@ def _check_product(conversion: _Conversion, name: str, product: Product) -> None
     """Refuses operands that the kernels do not take, and shapes that the plan was not made for."""
     for what, tensor in (("input", product.x), ("weight", product.w)):
         if tensor.device.type != "cpu":
-            raise _library.error("NO_KERNEL", f"layer '{name}': its {what} is on {tensor.device}; tandem's kernels for modules "
-                                 "take CPU tensors. Move the module to the CPU, or plan this rank in fp32")
+            raise _library.error(
+                "NO_KERNEL",
+                f"layer '{name}': its {what} is on {tensor.device}; tandem's kernels for modules "
+                "take CPU tensors. Move the module to the CPU, or plan this rank in fp32",
+            )
         if tensor.dtype != torch.float32:
-            raise _library.error("NO_KERNEL", f"layer '{name}': its {what} is {tensor.dtype}; allowed is torch.float32, which "
-                                 "apply rounds itself: leave autocast and .half() away")
+            raise _library.error(
+                "NO_KERNEL",
+                f"layer '{name}': its {what} is {tensor.dtype}; allowed is torch.float32, which "
+                "apply rounds itself: leave autocast and .half() away",
+            )
     call = conversion.by_name.get(name)
     if call is None:
         return
@@ -81,10 +92,13 @@ def _check_product(conversion: _Conversion, name: str, product: Product) -> None
     else:
         got, planned = tuple(product.x.shape[-2:]), tuple(call.input[-2:])
     if planned is None or tuple(got) != tuple(planned):
-        raise _library.error("WRONG_MODEL", f"layer '{name}' reads {'x'.join(map(str, product.x.shape))} with a weight of "
-                             f"{'x'.join(map(str, product.w.shape))}; the plan was made for another shape: "
-                             f"{call.kind} {'x'.join(map(str, call.input))} -> {'x'.join(map(str, call.shape))}. Capture the "
-                             "module with these inputs, and plan again")
+        raise _library.error(
+            "WRONG_MODEL",
+            f"layer '{name}' reads {'x'.join(map(str, product.x.shape))} with a weight of "
+            f"{'x'.join(map(str, product.w.shape))}; the plan was made for another shape: "
+            f"{call.kind} {'x'.join(map(str, call.input))} -> {'x'.join(map(str, call.shape))}. Capture the "
+            "module with these inputs, and plan again",
+        )
 
 
 class _Converter(Follower):
@@ -109,7 +123,11 @@ class _Converter(Follower):
 
 
 def _check_shape_only(conversion: _Conversion, name: str, product: Product) -> None:
-    if product.x.device.type == "cpu" and product.x.dtype == torch.float32 and product.w.dtype == torch.float32:
+    if (
+        product.x.device.type == "cpu"
+        and product.x.dtype == torch.float32
+        and product.w.dtype == torch.float32
+    ):
         _check_product(conversion, name, product)
 
 
@@ -166,8 +184,11 @@ def _check_module(module: torch.nn.Module, graph: Graph) -> None:
         layer = name.rpartition(".")[0] or type(module).__name__
         now = f"has '{name}' of {text(have[name])}" if name in have else f"has no '{name}'"
         then = f"of {text(graph.parameters[name])}" if name in graph.parameters else "without it"
-        raise _library.error("WRONG_MODEL", f"layer '{layer}' was changed after the plan was made: the module {now}, and was "
-                             f"captured {then}. Capture it again, and plan again")
+        raise _library.error(
+            "WRONG_MODEL",
+            f"layer '{layer}' was changed after the plan was made: the module {now}, and was "
+            f"captured {then}. Capture it again, and plan again",
+        )
 
 
 def _read_wanted(wanted: Wanted, rank: int) -> "tuple[Dict[str, str], Optional[str], Optional[Graph]]":
@@ -178,18 +199,24 @@ def _read_wanted(wanted: Wanted, rank: int) -> "tuple[Dict[str, str], Optional[s
         wanted = Plan.load(wanted)
     if isinstance(wanted, Plan):
         if wanted.graph is None:
-            raise _library.error("WRONG_MODEL", f"the plan is of {wanted.model}, a model of the zoo; apply needs one that was made "
-                                 "for a captured module")
+            raise _library.error(
+                "WRONG_MODEL",
+                f"the plan is of {wanted.model}, a model of the zoo; apply needs one that was made "
+                "for a captured module",
+            )
         return dict(wanted.precision(rank)), None, wanted.graph
     return dict(wanted), None, None
 
 
-def apply(module: torch.nn.Module, plan: Wanted, *, rank: Optional[int] = None, seed: int = 0) -> torch.nn.Module:
+def apply(
+    module: torch.nn.Module, plan: Wanted, *, rank: Optional[int] = None, seed: int = 0
+) -> torch.nn.Module:
     """Runs a module's linear layers, convolutions and matrix products in the precisions of a plan, from now on.
 
-    The module is changed in place and returned. Its submodules, parameters and `state_dict` stay; so do hooks, copies
-    (`copy.deepcopy`) and DistributedDataParallel, which is wrapped around it afterwards. A backward pass runs in the
-    precision too. Inputs and results are float32; what no plan names runs as before. `remove` undoes it.
+    The module is changed in place and returned. Its submodules, parameters and `state_dict` stay; so do
+    hooks, copies (`copy.deepcopy`) and DistributedDataParallel, which is wrapped around it afterwards. A
+    backward pass runs in the precision too. Inputs and results are float32; what no plan names runs as
+    before. `remove` undoes it.
 
         plan   a Plan or the file of one, a precision for all calls ("int8_full"), or precisions by name
         rank   whose class of the plan [torch.distributed's rank, or 0]
@@ -198,9 +225,9 @@ def apply(module: torch.nn.Module, plan: Wanted, *, rank: Optional[int] = None, 
     >>> tandem.apply(module, plan)                      # in each rank of a DDP job, before DDP(module)
     >>> tandem.apply(module, {"fc": "int8_full"})       # by hand
 
-    A module that is not the captured one is refused with the layer's name, here where its parameters differ, and in
-    the forward pass where shapes do. Any batch is fine. `precision` "bf16" is fast on CPUs with AVX-512 BF16.
-    """
+    A module that is not the captured one is refused with the layer's name, here where its parameters
+    differ, and in the forward pass where shapes do. Any batch is fine. `precision` "bf16" is fast on CPUs
+    with AVX-512 BF16. """
     inner = unwrap(module)
     rank = rank_here() if rank is None else rank
     precision, uniform, graph = _read_wanted(plan, rank)

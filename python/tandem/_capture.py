@@ -12,8 +12,24 @@ from tandem._structs import OPERATORS
 from tandem._trace import Follower, Names, Product, follow_modules
 
 # What asks about a tensor, or gives it back as it is, and takes no time worth a row.
-_SILENT = {"__get__", "__set__", "detach", "requires_grad_", "size", "dim", "stride", "storage_offset", "data_ptr",
-           "is_contiguous", "numel", "nelement", "type", "retain_grad", "register_hook", "backward"}
+_SILENT = {
+    "__get__",
+    "__set__",
+    "detach",
+    "requires_grad_",
+    "size",
+    "dim",
+    "stride",
+    "storage_offset",
+    "data_ptr",
+    "is_contiguous",
+    "numel",
+    "nelement",
+    "type",
+    "retain_grad",
+    "register_hook",
+    "backward",
+}
 
 
 def tensors_in(value: Any) -> List[torch.Tensor]:
@@ -87,8 +103,16 @@ class Recorder(Follower):
         parameters, elements = self._own(product.bias)
         if parameters:
             shape = self.calls[-1].shape
-            self._add(Call(self.names.give_next(name, "bias"), "call", "bias", shape=shape, parameters=parameters,
-                           elements=elements))
+            self._add(
+                Call(
+                    self.names.give_next(name, "bias"),
+                    "call",
+                    "bias",
+                    shape=shape,
+                    parameters=parameters,
+                    elements=elements,
+                )
+            )
 
     def _product_call(self, name: str, product: Product, result: torch.Tensor) -> Optional[Call]:
         is_own = id(product.w) in self.name_of and id(product.w) not in self.seen
@@ -97,20 +121,42 @@ class Recorder(Follower):
                 return None
             shapes = [(t.shape[0], t.shape[2], t.shape[3], t.shape[1]) for t in (product.x, result)]
             parameters, elements = self._own(product.w)
-            return Call(name, "conv2d", "", shapes[0], (), shapes[1], product.kernel, product.stride, product.pad,
-                        weight=parameters[0], parameters=parameters, elements=elements)
+            return Call(
+                name,
+                "conv2d",
+                "",
+                shapes[0],
+                (),
+                shapes[1],
+                product.kernel,
+                product.stride,
+                product.pad,
+                weight=parameters[0],
+                parameters=parameters,
+                elements=elements,
+            )
         if product.kind == "linear" and is_own:
             k, n = product.x.shape[-1], result.shape[-1]
             lead = (product.x.numel() // k,)
             parameters, elements = self._own(product.w)
-            return Call(name, "linear", "", (*lead, k), (), (*lead, n), weight=parameters[0], parameters=parameters,
-                        elements=elements)
+            return Call(
+                name,
+                "linear",
+                "",
+                (*lead, k),
+                (),
+                (*lead, n),
+                weight=parameters[0],
+                parameters=parameters,
+                elements=elements,
+            )
         x, w = product.x, product.w
         if product.kind == "linear":  # of a weight that another call owns, or that is computed
             k, n = x.shape[-1], result.shape[-1]
             m = x.numel() // k
             second = (1, k, n) if product.turned else (1, n, k)
-            return Call(name, "matmul", "", (1, m, k), second, (1, m, n), transpose_b=int(not product.turned))
+            return Call(name, "matmul", "", (1, m, k), second, (1, m, n), transpose_b=int(not
+            product.turned))
         m, k, n = x.shape[-2], x.shape[-1], result.shape[-1]
         count = x.numel() // (m * k)
         return Call(name, "matmul", "", (count, m, k), (count, k, n), (count, m, n))
@@ -121,8 +167,16 @@ class Recorder(Follower):
         shapes = ",".join("x".join(map(str, tensor.shape)) or "1" for tensor in inputs[:3])
         parameters, elements = self._own((args, kwargs))
         output = max(tensors_in(result), key=torch.Tensor.numel)
-        self._add(Call(name, "call", f"{what}({shapes})"[:120], shape=self.flat(output), parameters=parameters,
-                       elements=elements))
+        self._add(
+            Call(
+                name,
+                "call",
+                f"{what}({shapes})"[:120],
+                shape=self.flat(output),
+                parameters=parameters,
+                elements=elements,
+            )
+        )
 
     def other(self, func: Any, args: Any, kwargs: Any) -> Any:
         if getattr(func, "__name__", "") in _SILENT:
@@ -145,10 +199,20 @@ def optimizer_options(optimizer: Optional[torch.optim.Optimizer]) -> Dict[str, A
         return {"kind": "sgd", "rate": 0.01, "momentum": 0.9}
     options = optimizer.param_groups[0]
     if "betas" in options:
-        return {"kind": "adamw", "rate": options["lr"], "beta1": options["betas"][0], "beta2": options["betas"][1],
-                "epsilon": options.get("eps", 1e-8), "decay": options.get("weight_decay", 0)}
-    return {"kind": "sgd", "rate": options["lr"], "momentum": options.get("momentum", 0),
-            "decay": options.get("weight_decay", 0)}
+        return {
+            "kind": "adamw",
+            "rate": options["lr"],
+            "beta1": options["betas"][0],
+            "beta2": options["betas"][1],
+            "epsilon": options.get("eps", 1e-8),
+            "decay": options.get("weight_decay", 0),
+        }
+    return {
+        "kind": "sgd",
+        "rate": options["lr"],
+        "momentum": options.get("momentum", 0),
+        "decay": options.get("weight_decay", 0),
+    }
 
 
 def batch_of(inputs: Any, batch: Optional[int]) -> int:
@@ -161,27 +225,50 @@ def batch_of(inputs: Any, batch: Optional[int]) -> int:
     return first.shape[0]
 
 
-def make_graph(module: torch.nn.Module, recorder: Recorder, output: Any, optimizer: Optional[torch.optim.Optimizer],
-               name: Optional[str]) -> Graph:
+def make_graph(
+    module: torch.nn.Module,
+    recorder: Recorder,
+    output: Any,
+    optimizer: Optional[torch.optim.Optimizer],
+    name: Optional[str],
+) -> Graph:
     """The graph of what a recorder wrote down."""
     if not any(call.kind in OPERATORS for call in recorder.calls):
-        raise _library.error("WRONG_GRAPH", f"{type(module).__name__} called no linear layer, convolution or matrix product "
-                             "with CPU tensors; there is nothing to give a precision to")
+        raise _library.error(
+            "WRONG_GRAPH",
+            f"{type(module).__name__} called no linear layer, convolution or matrix product "
+            "with CPU tensors; there is nothing to give a precision to",
+        )
     outputs = [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
     logits = outputs[0] if outputs else None
     n_class = logits.shape[-1] if logits is not None and logits.dim() > 1 else 1
     rows = logits.numel() // max(1, n_class) if logits is not None else recorder.batch
     parameters = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-    return Graph((name or type(module).__name__)[:127], recorder.batch, recorder.calls, parameters,
-                 max(1, rows // recorder.batch), max(1, n_class), optimizer_options(optimizer), torch.__version__)
+    return Graph(
+        (name or type(module).__name__)[:127],
+        recorder.batch,
+        recorder.calls,
+        parameters,
+        max(1, rows // recorder.batch),
+        max(1, n_class),
+        optimizer_options(optimizer),
+        torch.__version__,
+    )
 
 
-def capture(module: torch.nn.Module, example_inputs: Any, *, batch: Optional[int] = None,
-            optimizer: Optional[torch.optim.Optimizer] = None, name: Optional[str] = None) -> Graph:
+def capture(
+    module: torch.nn.Module,
+    example_inputs: Any,
+    *,
+    batch: Optional[int] = None,
+    optimizer: Optional[torch.optim.Optimizer] = None,
+    name: Optional[str] = None,
+) -> Graph:
     """Records what a module calls in one forward pass: a graph whose names are the module's.
 
-    The module runs once, as it is (a branch is the one that these inputs take), without gradients; its buffers are put
-    back. Every call of PyTorch is followed, so any module that runs can be captured; no tracing or export is needed.
+    The module runs once, as it is (a branch is the one that these inputs take); its buffers are put back.
+    Every call of PyTorch is followed, so any module that runs can be captured; no tracing or export is
+    needed.
 
         module          any torch.nn.Module, also inside DistributedDataParallel
         example_inputs  a tensor, a tuple of arguments, or a dict of keyword arguments
@@ -201,7 +288,7 @@ def capture(module: torch.nn.Module, example_inputs: Any, *, batch: Optional[int
     random = torch.get_rng_state()
     handles = follow_modules(inner, names)
     try:
-        with torch.no_grad(), recorder:
+        with torch.enable_grad(), recorder:
             output = inner(*args, **kwargs)
     finally:
         for handle in handles:

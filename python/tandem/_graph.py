@@ -39,8 +39,8 @@ def _kind_number(kind: str) -> int:
 class Call:
     """One call of a module's forward pass.
 
-    `kind` is "linear", "conv2d" or "matmul" for the calls that carry a precision, "call" for all others. Shapes are
-    those of the graph: images as (batch, height, width, channels).
+    `kind` is "linear", "conv2d" or "matmul" for the calls that carry a precision, "call" for all others.
+    Shapes are those of the graph: images as (batch, height, width, channels).
     """
 
     name: str
@@ -121,8 +121,11 @@ class Graph:
         for call in self.calls:
             if call.name == name:
                 return call
-        raise _library.error("UNKNOWN_NAME", f"the graph of {self.model} has no call '{name}'; its adjustable ones are "
-                             f"{', '.join(call.name for call in self.adjustable)}")
+        raise _library.error(
+            "UNKNOWN_NAME",
+            f"the graph of {self.model} has no call '{name}'; its adjustable ones are "
+            f"{', '.join(call.name for call in self.adjustable)}",
+        )
 
     def c_graph(self) -> _library.Owned:
         """The graph in C, made once."""
@@ -136,13 +139,37 @@ class Graph:
         for to, call in zip(calls, self.calls):
             to.kind, to.name, to.text = _kind_number(call.kind), call.operator.encode(), call.text.encode()
             to.input, to.second, to.shape = Shape.of(call.input), Shape.of(call.second), Shape.of(call.shape)
-            to.kernel, to.stride, to.pad, to.transpose_b = call.kernel, call.stride, call.pad, call.transpose_b
+            to.kernel, to.stride, to.pad, to.transpose_b = (
+                call.kernel,
+                call.stride,
+                call.pad,
+                call.transpose_b,
+            )
             to.parameter_elements = 0 if call.adjustable else call.elements
         wanted = self.optimizer
-        optimizer = Optimizer(1 if wanted["kind"] == "adamw" else 0, *(float(wanted.get(name, default)) for name, default in (
-            ("rate", 0.01), ("momentum", 0), ("beta1", 0.9), ("beta2", 0.999), ("epsilon", 1e-8), ("decay", 0))))
-        recording = Recording(self.model.encode(), self.batch, len(self.calls), calls, self.n_prediction, self.n_class,
-                              optimizer)
+        optimizer = Optimizer(
+            1 if wanted["kind"] == "adamw" else 0,
+            *(
+                float(wanted.get(name, default))
+                for name, default in (
+                    ("rate", 0.01),
+                    ("momentum", 0),
+                    ("beta1", 0.9),
+                    ("beta2", 0.999),
+                    ("epsilon", 1e-8),
+                    ("decay", 0),
+                )
+            ),
+        )
+        recording = Recording(
+            self.model.encode(),
+            self.batch,
+            len(self.calls),
+            calls,
+            self.n_prediction,
+            self.n_class,
+            optimizer,
+        )
         graph = _COwned()
         _library.call("tandem", "tandem_graph_record", byref(graph.pointer), byref(recording))
         return graph
@@ -167,12 +194,25 @@ class Graph:
         if not isinstance(members, dict) or members.get("schema") != SCHEMA:
             raise _library.error("WRONG_FORMAT", f"'{source}' is no {SCHEMA}")
         try:
-            calls = [Call(**{name: tuple(value) if isinstance(value, list) else value for name, value in one.items()})
-                     for one in members["calls"]]
-            return cls(members["model"], int(members["batch"]), calls,
-                       {name: tuple(shape) for name, shape in members["parameters"].items()},
-                       int(members["n_prediction"]), int(members["n_class"]), dict(members["optimizer"]),
-                       str(members["torch_version"]))
+            calls = [
+                Call(
+                    **{
+                        name: tuple(value) if isinstance(value, list) else value
+                        for name, value in one.items()
+                    }
+                )
+                for one in members["calls"]
+            ]
+            return cls(
+                members["model"],
+                int(members["batch"]),
+                calls,
+                {name: tuple(shape) for name, shape in members["parameters"].items()},
+                int(members["n_prediction"]),
+                int(members["n_class"]),
+                dict(members["optimizer"]),
+                str(members["torch_version"]),
+            )
         except (KeyError, TypeError, AttributeError, ValueError) as wrong:
             raise _library.error("MALFORMED", f"'{source}': {wrong!r} in a {SCHEMA}") from None
 
@@ -182,8 +222,10 @@ class Graph:
         return cls.from_json(read_json(path), str(path))
 
     def __repr__(self) -> str:
-        return (f"<tandem.Graph of {self.model}: batch {self.batch}, {len(self.calls)} calls, {len(self.adjustable)} with a "
-                f"precision, {self.n_weight:,} weights>")
+        return (
+            f"<tandem.Graph of {self.model}: batch {self.batch}, {len(self.calls)} calls, {len(self.adjustable)} with a "
+            f"precision, {self.n_weight:,} weights>"
+        )
 
     def __str__(self) -> str:
         width = max((len(call.name) for call in self.calls), default=4)
@@ -191,7 +233,9 @@ class Graph:
         for call in self.calls:
             shape = "x".join(map(str, call.shape))
             weights = f"  {call.elements:,} weights" if call.elements else ""
-            lines.append(f"  {call.name:<{width}}  {call.kind if call.adjustable else call.text}  -> {shape}{weights}")
+            lines.append(
+                f"  {call.name:<{width}}  {call.kind if call.adjustable else call.text}  -> {shape}{weights}"
+            )
         return "\n".join(lines)
 
 

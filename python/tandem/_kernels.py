@@ -1,8 +1,8 @@
 """Products of CPU tensors in int8 and bf16.
 
-int8: rounded, multiplied and summed by libtandem_kernels (include/tandem/kernels.h), exactly as tandem's executor
-does. bf16: cast and multiplied by PyTorch, whose oneDNN is what tandem's executor takes for bf16, too.
-"""
+int8: rounded, multiplied and summed by libtandem_kernels (include/tandem/kernels.h), exactly as tandem's
+executor does. bf16: cast and multiplied by PyTorch, whose oneDNN is what tandem's executor takes for bf16,
+too. """
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import ctypes
 import os
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_char_p, c_int64, c_size_t, c_void_p
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import torch
 
 from tandem import _library
-from tandem._structs import F32, SCALE_TENSOR, ProductS8, QuantiseCall, Rounding
+from tandem._structs import F32, SCALE_TENSOR, ProductS8, QuantiseCall, Rounding, WindowsCall
 
 Tensor = torch.Tensor
 
@@ -24,8 +24,14 @@ COLUMN_BYTES = 1 << 20  # windows of as many images are unfolded together
 THREADED_WORK = 1 << 25  # multiplications from which a product is worth several threads
 
 # What of PyTorch's own settings holds our kernels to an older instruction set, too.
-_ISA_BY_SETTING = {"SSE41": "sse41", "AVX": "avx", "AVX2": "avx2", "AVX2_VNNI": "avx2_vnni", "AVX512_CORE": "avx512",
-                   "AVX512_CORE_VNNI": "avx512_vnni"}
+_ISA_BY_SETTING = {
+    "SSE41": "sse41",
+    "AVX": "avx",
+    "AVX2": "avx2",
+    "AVX2_VNNI": "avx2_vnni",
+    "AVX512_CORE": "avx512",
+    "AVX512_CORE_VNNI": "avx512_vnni",
+}
 
 
 def isa_wanted() -> str:
@@ -42,7 +48,12 @@ class Kernels:
     def __init__(self, isa: Optional[str] = None) -> None:
         self._library = _library.load("tandem_kernels")
         self._table = c_void_p()
-        _library.call("tandem_kernels", "tandem_kernels_open", byref(self._table), c_char_p((isa or isa_wanted()).encode()))
+        _library.call(
+            "tandem_kernels",
+            "tandem_kernels_open",
+            byref(self._table),
+            c_char_p((isa or isa_wanted()).encode()),
+        )
         self._workspace_of = self._library.tandem_kernels_product_workspace
         self._workspace_of.restype, self._workspace_of.argtypes = c_size_t, [c_void_p] + [c_int64] * 3
         self._quantise = self._library.tandem_kernels_quantise
@@ -57,21 +68,41 @@ class Kernels:
         q = torch.empty_like(x, dtype=torch.int8, memory_format=torch.contiguous_format)
         scale = ctypes.c_float()
         columns = x.shape[-1] if x.dim() else 1
-        rounding = Rounding(seed & (1 << 64) - 1, (ctypes.c_uint32 * 3)(*(word & 0xFFFFFFFF for word in stream)), 0)
-        call = QuantiseCall(x=x.data_ptr(), from_=F32, rows=x.numel() // max(columns, 1), columns=columns,
-                            q=q.data_ptr(), scale_mode=SCALE_TENSOR, rounding=ctypes.pointer(rounding),
-                            scale=ctypes.addressof(scale))
+        rounding = Rounding(
+            seed & (1 << 64) - 1, (ctypes.c_uint32 * 3)(*(word & 0xFFFFFFFF for word in stream)), 0
+        )
+        call = QuantiseCall(
+            x=x.data_ptr(),
+            from_=F32,
+            rows=x.numel() // max(columns, 1),
+            columns=columns,
+            q=q.data_ptr(),
+            scale_mode=SCALE_TENSOR,
+            rounding=ctypes.pointer(rounding),
+            scale=ctypes.addressof(scale),
+        )
         _library.call("tandem_kernels", "tandem_kernels_quantise", self._table, byref(call))
         return q, scale.value
 
-    def product(self, c: Tensor, a: Tensor, a_strides: Tuple[int, int], b: Tensor, b_strides: Tuple[int, int],
-                sizes: Tuple[int, int, int], scale: float, bias: Optional[Tensor] = None, c_row: int = 0) -> None:
-        """c (m, n), f32, = a·b + bias; `sizes` m, n, k; strides in elements. Long sums are cut into parts."""
+    def product(
+        self,
+        c: Tensor,
+        a: Tensor,
+        a_strides: Tuple[int, int],
+        b: Tensor,
+        b_strides: Tuple[int, int],
+        sizes: Tuple[int, int, int],
+        scale: float,
+        bias: Optional[Tensor] = None,
+        accumulate: bool = False,
+    ) -> None:
+        """c (m, n), f32, = a·b + bias, or c += a·b; `sizes` m, n, k; strides in elements. Long sums are cut."""
         m, n, k = sizes
         if m == 0 or n == 0:
             return
         if k == 0:
-            c.zero_() if bias is None else c.copy_(bias.expand(m, n))
+            if not accumulate:
+                c.fill_(0.0) if bias is None else c.copy_(bias.expand(m, n))
             return
         threads = torch.get_num_threads()
         parts = min(threads, (m + 15) // 16) if threads > 1 and m * n * k >= THREADED_WORK else 1
@@ -82,24 +113,67 @@ class Kernels:
             row, rows = job
             for begin in range(0, k, MAX_K):
                 depth = min(MAX_K, k - begin)
-                self._run(c.data_ptr() + 4 * row * (c_row or n), c_row or n,
-                          a.data_ptr() + row * a_strides[0] + begin * a_strides[1], a_strides,
-                          b.data_ptr() + begin * b_strides[0], b_strides, (rows, n, depth), scale,
-                          bias.data_ptr() if bias is not None and begin == 0 else None, begin > 0)
+                self._run(
+                    c.data_ptr() + 4 * row * n,
+                    n,
+                    a.data_ptr() + row * a_strides[0] + begin * a_strides[1],
+                    a_strides,
+                    b.data_ptr() + begin * b_strides[0],
+                    b_strides,
+                    (rows, n, depth),
+                    scale,
+                    bias.data_ptr() if bias is not None and begin == 0 else None,
+                    accumulate or begin > 0,
+                )
 
         if len(jobs) == 1:
             run(jobs[0])
         else:
             list(self._pool(threads).map(run, jobs))
 
-    def _run(self, c: int, c_row: int, a: int, a_strides: Tuple[int, int], b: int, b_strides: Tuple[int, int],
-             sizes: Tuple[int, int, int], scale: float, bias: Optional[int], accumulate: bool) -> None:
+    def windows(self, images: Tensor, kernel: int, stride: int, pad: int) -> Tensor:
+        """The windows of contiguous int8 images (n, h, w, c), one a row."""
+        n, h, w, c = images.shape
+        height, width = (h + 2 * pad - kernel) // stride + 1, (w + 2 * pad - kernel) // stride + 1
+        columns = torch.empty((n * height * width, kernel * kernel * c), dtype=torch.int8)
+        call = WindowsCall(images.data_ptr(), n, h, w, c, kernel, stride, pad, columns.data_ptr())
+        _library.call("tandem_kernels", "tandem_kernels_windows", self._table, byref(call))
+        return columns
+
+    def _run(
+        self,
+        c: int,
+        c_row: int,
+        a: int,
+        a_strides: Tuple[int, int],
+        b: int,
+        b_strides: Tuple[int, int],
+        sizes: Tuple[int, int, int],
+        scale: float,
+        bias: Optional[int],
+        accumulate: bool,
+    ) -> None:
         m, n, k = sizes
         size = self._workspace_of(self._table, m, n, k)
         workspace = torch.empty(size + 64, dtype=torch.uint8)
-        call = ProductS8(m=m, n=n, k=k, a=a, a_row=a_strides[0], a_column=a_strides[1], b=b, b_row=b_strides[0],
-                         b_column=b_strides[1], c=c, c_row=c_row, c_type=F32, scale=scale, bias=bias,
-                         workspace=workspace.data_ptr() + -workspace.data_ptr() % 64, accumulate=accumulate)
+        call = ProductS8(
+            m=m,
+            n=n,
+            k=k,
+            a=a,
+            a_row=a_strides[0],
+            a_column=a_strides[1],
+            b=b,
+            b_row=b_strides[0],
+            b_column=b_strides[1],
+            c=c,
+            c_row=c_row,
+            c_type=F32,
+            scale=scale,
+            bias=bias,
+            workspace=workspace.data_ptr() + -workspace.data_ptr() % 64,
+            accumulate=accumulate,
+        )
         _library.call("tandem_kernels", "tandem_kernels_product", self._table, byref(call), c_size_t(size))
 
     @classmethod
@@ -120,22 +194,8 @@ class Kernels:
 # --- Windows of images ---
 
 
-def _windows(padded: Tensor, height: int, width: int, kernel: int, stride: int) -> Tensor:
-    """The windows of images (n, h, w, c), as (n, height, width, kernel, kernel, c) that shares their memory."""
-    n, h, w, c = padded.shape
-    image, row, pixel, channel = padded.stride()
-    return padded.as_strided((n, height, width, kernel, kernel, c),
-                             (image, row * stride, pixel * stride, row, pixel, channel))
-
-
-def _groups(images: int, bytes_an_image: int):
-    """Slices of images whose windows take about COLUMN_BYTES together."""
-    step = max(1, COLUMN_BYTES // max(1, bytes_an_image))
-    return (slice(first, min(first + step, images)) for first in range(0, images, step))
-
-
 class Convolution:
-    """What a convolution's three products need to know: square windows, equal strides and padding."""
+    """A convolution's windows: square, with equal strides and padding."""
 
     def __init__(self, kernel: int, stride: int, pad: int) -> None:
         self.kernel, self.stride, self.pad = kernel, stride, pad
@@ -147,25 +207,37 @@ class Convolution:
     def pointwise(self) -> bool:
         return self.kernel == 1 and self.pad == 0
 
-    def padded(self, q: Tensor) -> Tensor:
-        p = self.pad
-        return torch.nn.functional.pad(q, (0, 0, p, p, p, p)) if p else q
+    def columns(self, kernels: Kernels, images: Tensor, group: slice) -> Tensor:
+        """The windows of some images (n, h, w, c), one a row."""
+        some = images[group]
+        if self.pointwise:
+            return some[:, :: self.stride, :: self.stride].contiguous()
+        return kernels.windows(some, self.kernel, self.stride, self.pad)
+
+    def groups(self, images: int, bytes_an_image: int) -> Iterator[slice]:
+        """Images whose windows take about COLUMN_BYTES together."""
+        step = images if self.pointwise else max(1, COLUMN_BYTES // max(1, bytes_an_image))
+        return (slice(first, min(first + step, images)) for first in range(0, images, step))
 
 
-def convolve(kernels: Kernels, of: Convolution, qx: Tensor, qw: Tensor, scale: float, bias: Optional[Tensor]) -> Tensor:
-    """qx (n, h, w, c), qw (out, kernel·kernel·c): f32 (n, height, width, out)."""
-    n, h, w, c = qx.shape
+def empty_images(shape: Tuple[int, int, int, int]) -> Tuple[Tensor, Tensor]:
+    """A tensor (n, c, h, w) for images (n, h, w, c), and these."""
+    n, h, w, c = shape
+    images = torch.empty((n, c, h, w), memory_format=torch.channels_last)
+    return images, images.permute(0, 2, 3, 1)
+
+
+def convolve(
+    kernels: Kernels, of: Convolution, qx: Tensor, qw: Tensor, scale: float, bias: Optional[Tensor]
+) -> Tensor:
+    """qx (n, h, w, c), qw (out, kernel·kernel·c): f32 (n, out, height, width), channels last."""
+    n, h, w, _ = qx.shape
     height, width, out, k = of.size(h), of.size(w), qw.shape[0], qw.shape[1]
-    y = torch.empty((n, height, width, out))
-    if of.pointwise:
-        a = qx[:, :: of.stride, :: of.stride].contiguous()
-        kernels.product(y, a, (k, 1), qw, (1, k), (n * height * width, out, k), scale, bias)
-        return y
-    padded = of.padded(qx)
-    for group in _groups(n, height * width * k):
-        columns = _windows(padded[group], height, width, of.kernel, of.stride).contiguous()
+    result, y = empty_images((n, height, width, out))
+    for group in of.groups(n, height * width * k):
+        columns = of.columns(kernels, qx, group)
         kernels.product(y[group], columns, (k, 1), qw, (1, k), (columns.numel() // k, out, k), scale, bias)
-    return y
+    return result
 
 
 def convolve_weight(kernels: Kernels, of: Convolution, qx: Tensor, qg: Tensor, scale: float) -> Tensor:
@@ -173,46 +245,48 @@ def convolve_weight(kernels: Kernels, of: Convolution, qx: Tensor, qg: Tensor, s
     n, height, width, out = qg.shape
     k = of.kernel * of.kernel * qx.shape[3]
     total = torch.empty((out, k))
-    padded = qx if of.pointwise else of.padded(qx)
-    first = True
-    for group in [slice(0, n)] if of.pointwise else _groups(n, height * width * k):
-        if of.pointwise:
-            columns = padded[:, :: of.stride, :: of.stride].contiguous()
-        else:
-            columns = _windows(padded[group], height, width, of.kernel, of.stride).contiguous()
-        rows = columns.numel() // k
-        part = total if first else torch.empty_like(total)
-        kernels.product(part, qg[group], (1, out), columns, (k, 1), (out, k, rows), scale)
-        if not first:
-            total += part
-        first = False
+    # groups of at least as many bytes as the gradient, which every group reads and writes
+    bytes_an_image = min(height * width * k, max(1, COLUMN_BYTES * height * width // (4 * out)))
+    for group in of.groups(n, bytes_an_image):
+        columns = of.columns(kernels, qx, group)
+        sizes = (out, k, columns.numel() // k)
+        kernels.product(total, qg[group], (1, out), columns, (k, 1), sizes, scale, accumulate=group.start >
+        0)
     return total
 
 
-def convolve_input(kernels: Kernels, of: Convolution, qg: Tensor, qw: Tensor, shape: torch.Size, scale: float) -> Tensor:
-    """The input's gradient, of `shape` (n, h, w, c), from qg (n, height, width, out) and qw (out, kernel·kernel·c)."""
+def convolve_input(
+    kernels: Kernels, of: Convolution, qg: Tensor, qw: Tensor, shape: Tuple[int, int, int, int], scale: float
+) -> Tensor:
+    """The input's gradient (n, c, h, w), channels last, for `shape` (n, h, w, c), from qg (n, height, width, out)
+    and qw (out, kernel·kernel·c)."""
     n, h, w, c = shape
     _, height, width, out = qg.shape
     k, s = of.kernel, of.stride
+    result, gx = empty_images(shape)
     if of.pointwise:
+        if s == 1:
+            kernels.product(gx, qg, (out, 1), qw, (c, 1), (n * h * w, c, out), scale)
+            return result
         g = torch.empty((n, height, width, c))
         kernels.product(g, qg, (out, 1), qw, (c, 1), (n * height * width, c, out), scale)
-        if s == 1:
-            return g
-        gx = torch.zeros((n, h, w, c))
+        result.zero_()
         gx[:, : (height - 1) * s + 1 : s, : (width - 1) * s + 1 : s] = g
-        return gx
+        return result
     # A convolution of the gradient, zeros between its pixels, with the windows turned round.
     turned = qw.view(out, k, k, c).flip(1, 2).permute(1, 2, 0, 3).reshape(k * k * out, c).contiguous()
     before = k - 1 - of.pad
-    spread = torch.zeros((n, h + k - 1, w + k - 1, out), dtype=torch.int8)
-    spread[:, before : before + (height - 1) * s + 1 : s, before : before + (width - 1) * s + 1 : s] = qg
-    gx = torch.empty((n, h, w, c))
+    if s == 1 and before < k:
+        spread, back = qg, Convolution(k, 1, before)
+    else:
+        spread, back = torch.zeros((n, h + k - 1, w + k - 1, out), dtype=torch.int8), Convolution(k, 1, 0)
+        spread[:, before : before + (height - 1) * s + 1 : s, before : before + (width - 1) * s + 1 : s] = qg
     depth = k * k * out
-    for group in _groups(n, h * w * depth):
-        columns = _windows(spread[group], h, w, k, 1).contiguous()
-        kernels.product(gx[group], columns, (depth, 1), turned, (c, 1), (columns.numel() // depth, c, depth), scale)
-    return gx
+    for group in back.groups(n, h * w * depth):
+        columns = kernels.windows(spread[group], k, 1, back.pad)
+        sizes = (columns.numel() // depth, c, depth)
+        kernels.product(gx[group], columns, (depth, 1), turned, (c, 1), sizes, scale)
+    return result
 
 
 # --- Operators with gradients ---
@@ -238,24 +312,38 @@ class Linear(torch.autograd.Function):
     def forward(ctx, x, w, bias, precision, kernels, rounds):  # type: ignore[override]
         k, n = x.shape[-1], w.shape[0]
         rows = x.detach().reshape(-1, k).contiguous()
-        ctx.precision, ctx.kernels, ctx.rounds, ctx.shape, ctx.step = precision, kernels, rounds, x.shape, rounds.step
+        ctx.precision, ctx.kernels, ctx.rounds, ctx.shape, ctx.step = (
+            precision,
+            kernels,
+            rounds,
+            x.shape,
+            rounds.step,
+        )
         ctx.with_bias = bias is not None
         if precision == "bf16":
             x16, w16 = rows.to(torch.bfloat16), w.detach().to(torch.bfloat16)
             ctx.save_for_backward(x16, w16)
-            y = (x16 @ w16.t()).float()
+            y = (x16 @ w16.t()).view(*x.shape[:-1], n).float()
             if bias is not None:
                 y += bias
         else:
             qx, sx = kernels.quantise(rows, rounds.stream(_X), rounds.seed)
             qw, sw = kernels.quantise(w.detach().contiguous(), rounds.stream(_W), rounds.seed)
-            y = torch.empty((rows.shape[0], n))
-            kernels.product(y, qx, (k, 1), qw, (1, k), (rows.shape[0], n, k), sx * sw,
-                            None if bias is None else bias.detach().contiguous())
+            y = torch.empty((*x.shape[:-1], n))
+            kernels.product(
+                y,
+                qx,
+                (k, 1),
+                qw,
+                (1, k),
+                (rows.shape[0], n, k),
+                sx * sw,
+                None if bias is None else bias.detach().contiguous(),
+            )
             # int8 reads the weight itself in its backward pass, int8_full its int8 copy
             ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
             ctx.scales = (sx, sw)
-        return y.view(*x.shape[:-1], n)
+        return y
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
@@ -292,7 +380,11 @@ class Conv2d(torch.autograd.Function):
     def forward(ctx, x, w, bias, of, precision, kernels, rounds):  # type: ignore[override]
         ctx.of, ctx.precision, ctx.kernels, ctx.rounds, ctx.step = of, precision, kernels, rounds, rounds.step
         ctx.with_bias, ctx.shape, ctx.weight_shape = bias is not None, x.shape, w.shape
-        ctx.layout = torch.channels_last if x.is_contiguous(memory_format=torch.channels_last) else torch.contiguous_format
+        ctx.layout = (
+            torch.channels_last
+            if x.is_contiguous(memory_format=torch.channels_last)
+            else torch.contiguous_format
+        )
         if precision == "bf16":
             x16, w16 = x.detach().to(torch.bfloat16), w.detach().to(torch.bfloat16)
             ctx.save_for_backward(x16, w16)
@@ -305,7 +397,7 @@ class Conv2d(torch.autograd.Function):
         y = convolve(kernels, of, qx, qw, sx * sw, None if bias is None else bias.detach().contiguous())
         ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
         ctx.scales = (sx, sw)
-        return y.permute(0, 3, 1, 2).contiguous(memory_format=ctx.layout)
+        return y.contiguous(memory_format=ctx.layout)
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
@@ -316,8 +408,9 @@ class Conv2d(torch.autograd.Function):
         if ctx.precision in ("bf16", "int8"):
             g_in = g.to(torch.bfloat16) if ctx.precision == "bf16" else g
             saved = x if ctx.precision == "bf16" else (x.float() * ctx.scales[0]).permute(0, 3, 1, 2)
-            gx, gw, _ = torch.ops.aten.convolution_backward(g_in, saved, w.detach(), None, [of.stride] * 2, [of.pad] * 2,
-                                                            [1, 1], False, [0, 0], 1, wants)
+            gx, gw, _ = torch.ops.aten.convolution_backward(
+                g_in, saved, w.detach(), None, [of.stride] * 2, [of.pad] * 2, [1, 1], False, [0, 0], 1, wants
+            )
             gx, gw = (None if one is None else one.float() for one in (gx, gw))
         else:
             rows = g.permute(0, 2, 3, 1).contiguous()
@@ -325,11 +418,15 @@ class Conv2d(torch.autograd.Function):
             qg, sg = kernels.quantise(rows, stream, rounds.seed)
             if wants[0]:
                 n, c, h, width = ctx.shape
-                gx = convolve_input(kernels, of, qg, w, torch.Size((n, h, width, c)), sg * ctx.scales[1])
-                gx = gx.permute(0, 3, 1, 2).contiguous(memory_format=ctx.layout)
+                gx = convolve_input(kernels, of, qg, w, (n, h, width, c), sg * ctx.scales[1])
+                gx = gx.contiguous(memory_format=ctx.layout)
             if wants[1]:
                 out, c, k, _ = ctx.weight_shape
-                gw = convolve_weight(kernels, of, x, qg, sg * ctx.scales[0]).view(out, k, k, c).permute(0, 3, 1, 2)
+                gw = (
+                    convolve_weight(kernels, of, x, qg, sg * ctx.scales[0])
+                    .view(out, k, k, c)
+                    .permute(0, 3, 1, 2)
+                )
                 gw = gw.contiguous()
         gb = g.sum((0, 2, 3)) if ctx.with_bias and ctx.needs_input_grad[2] else None
         return gx, gw, gb, None, None, None, None

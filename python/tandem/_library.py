@@ -53,8 +53,19 @@ _EXCEPTIONS = {
     "NO_DEVICE": MissingError,
     "NO_KERNEL": MissingError,
 }
-_EXIT_CODES = {"INFEASIBLE": 1, "LIMIT_EXCEEDED": 1, "USAGE": 2, "UNKNOWN_NAME": 2, "MALFORMED": 3, "WRONG_FORMAT": 3,
-               "WRONG_GRAPH": 3, "WRONG_MODEL": 3, "MISSING": 4, "NO_DEVICE": 4, "NO_KERNEL": 4}
+_EXIT_CODES = {
+    "INFEASIBLE": 1,
+    "LIMIT_EXCEEDED": 1,
+    "USAGE": 2,
+    "UNKNOWN_NAME": 2,
+    "MALFORMED": 3,
+    "WRONG_FORMAT": 3,
+    "WRONG_GRAPH": 3,
+    "WRONG_MODEL": 3,
+    "MISSING": 4,
+    "NO_DEVICE": 4,
+    "NO_KERNEL": 4,
+}
 
 
 def error(status: str, text: str) -> TandemError:
@@ -74,7 +85,7 @@ def _folders() -> List[str]:
     folders = []
     given = os.environ.get("TANDEM_LIBRARY")
     if given:
-        return [given if os.path.isdir(given) else os.path.dirname(given) or "."]
+        return [os.path.dirname(given) or "." if ".so" in os.path.basename(given) else given]
     here = os.path.dirname(os.path.abspath(__file__))
     folders.append(os.path.join(os.path.dirname(os.path.dirname(here)), "build"))
     try:
@@ -104,8 +115,11 @@ def load(name: str) -> ctypes.CDLL:
             return _loaded[name]
         except OSError as failed:
             tried.append(f"{path} ({failed})")
-    raise error("MISSING", f"lib{name}.so.0 is not here: looked for {', '.join(tried)}. Build it with `make` in "
-                "tandem's checkout, install it with `make install`, or name its folder in TANDEM_LIBRARY.")
+    raise error(
+        "MISSING",
+        f"lib{name}.so.0 is not here: looked for {', '.join(tried)}. Build it with `make` in "
+        "tandem's checkout, install it with `make install`, or name its folder in TANDEM_LIBRARY.",
+    )
 
 
 def _text_of(library: ctypes.CDLL, status: int) -> str:
@@ -152,5 +166,13 @@ class Owned:
             self._close(pointer)
 
 
-__all__ = ["TandemError", "UsageError", "MalformedError", "WrongModelError", "MissingError", "InfeasibleError",
-           "POINTER", "c_size_t"]
+__all__ = [
+    "TandemError",
+    "UsageError",
+    "MalformedError",
+    "WrongModelError",
+    "MissingError",
+    "InfeasibleError",
+    "POINTER",
+    "c_size_t",
+]

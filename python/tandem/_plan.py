@@ -68,11 +68,15 @@ class Replay:
         return sum(one.samples for one in self.classes) / self.step if self.step else math.inf
 
     def __str__(self) -> str:
-        lines = [f"{self.model}, {self.plan}: step {time_text(self.step)}, {self.samples_per_second:.4g} samples/s"]
+        lines = [
+            f"{self.model}, {self.plan}: step {time_text(self.step)}, {self.samples_per_second:.4g} samples/s"
+        ]
         for one in self.classes:
             memory = f", memory {_bytes_text(one.memory_bytes)}" if one.memory_bytes is not None else ""
-            lines.append(f"  {one.ranks} x {one.device}, batch {one.batch}: busy {time_text(one.busy)}, exposed "
-                         f"communication {time_text(one.exposed_comm)}, idle {time_text(one.idle)}{memory}")
+            lines.append(
+                f"  {one.ranks} x {one.device}, batch {one.batch}: busy {time_text(one.busy)}, exposed "
+                f"communication {time_text(one.exposed_comm)}, idle {time_text(one.idle)}{memory}"
+            )
         lines.append(f"  {100 * self.measured:.0f} % of the compute time was measured")
         return "\n".join(lines)
 
@@ -130,8 +134,11 @@ class Plan:
             if 0 <= first < one.ranks:
                 return one
             first -= one.ranks
-        raise _library.error("WRONG_MODEL", f"the plan is for ranks 0 to {self.n_rank - 1} ({self.cluster}); there is no "
-                             f"rank {rank} in it")
+        raise _library.error(
+            "WRONG_MODEL",
+            f"the plan is for ranks 0 to {self.n_rank - 1} ({self.cluster}); there is no "
+            f"rank {rank} in it",
+        )
 
     def precision(self, rank: int = 0) -> Dict[str, str]:
         """The precision of every adjustable call on a rank."""
@@ -142,10 +149,25 @@ class Plan:
         if self.graph is None:
             write_whole(path, self.text.rstrip("\n"))
             return
-        members = {name: getattr(self, name) for name in ("name", "model", "cluster", "hash", "step", "base_step",
-                                                         "sensitivity", "lower_bound", "gap", "proof")}
+        members = {
+            name: getattr(self, name)
+            for name in (
+                "name",
+                "model",
+                "cluster",
+                "hash",
+                "step",
+                "base_step",
+                "sensitivity",
+                "lower_bound",
+                "gap",
+                "proof",
+            )
+        }
         members["classes"] = [vars(one) for one in self.classes]
-        write_whole(path, json.dumps({"schema": SCHEMA, "plan": members, "graph": self.graph.to_json()}, indent=1))
+        write_whole(
+            path, json.dumps({"schema": SCHEMA, "plan": members, "graph": self.graph.to_json()}, indent=1)
+        )
 
     @classmethod
     def load(cls, path: "str | os.PathLike[str]") -> "Plan":
@@ -155,8 +177,10 @@ class Plan:
             raise _library.error("WRONG_FORMAT", f"'{os.fspath(path)}' is no plan of a module ({SCHEMA})")
         try:
             members = dict(read["plan"])
-            classes = [PlanClass(str(one["device"]), int(one["ranks"]), int(one["batch"]), dict(one["precision"]))
-                       for one in members.pop("classes")]
+            classes = [
+                PlanClass(str(one["device"]), int(one["ranks"]), int(one["batch"]), dict(one["precision"]))
+                for one in members.pop("classes")
+            ]
             graph = Graph.from_json(read["graph"], os.fspath(path))
             plan = cls(classes=classes, graph=graph, **members)
         except (KeyError, TypeError, ValueError, AttributeError) as wrong:
@@ -164,14 +188,20 @@ class Plan:
                 raise
             raise _library.error("MALFORMED", f"'{os.fspath(path)}': {wrong!r} in a {SCHEMA}") from None
         if graph.hash != plan.hash:
-            raise _library.error("WRONG_MODEL", f"'{os.fspath(path)}': its graph has the hash {graph.hash}, the plan was made "
-                                 f"for {plan.hash}")
+            raise _library.error(
+                "WRONG_MODEL",
+                f"'{os.fspath(path)}': its graph has the hash {graph.hash}, the plan was made "
+                f"for {plan.hash}",
+            )
         known = {call.name for call in graph.adjustable}
         for one in plan.classes:
             for name, precision in one.precision.items():
                 if name not in known or precision not in PRECISIONS:
-                    raise _library.error("MALFORMED", f"'{os.fspath(path)}': '{name}': '{precision}' is no call of the graph in "
-                                         f"one of {', '.join(PRECISIONS)}")
+                    raise _library.error(
+                        "MALFORMED",
+                        f"'{os.fspath(path)}': '{name}': '{precision}' is no call of the graph in "
+                        f"one of {', '.join(PRECISIONS)}",
+                    )
         return plan
 
     def __str__(self) -> str:
@@ -180,10 +210,16 @@ class Plan:
             base = f" (all in base precision: {time_text(self.base_step)})" if self.base_step else ""
             lines[0] += f": step {time_text(self.step)}{base}"
         for one in self.classes:
-            counts = ", ".join(f"{n} {name}" for name, n in sorted(one.counts().items(), key=lambda pair: -pair[1]))
+            counts = ", ".join(
+                f"{n} {name}" for name, n in sorted(one.counts().items(), key=lambda pair: -pair[1])
+            )
             lines.append(f"  {one.ranks} x {one.device}, batch {one.batch}: {counts}")
         if self.sensitivity is not None:
-            bound = "no bound was computed" if self.gap is None else f"no plan as fast is better by more than {100 * self.gap:.2g} %"
+            bound = (
+                "no bound was computed"
+                if self.gap is None
+                else f"no plan as fast is better by more than {100 * self.gap:.2g} %"
+            )
             lines.append(f"  sensitivity {self.sensitivity:.3g}; {bound}")
         return "\n".join(lines)
 
@@ -209,7 +245,13 @@ def open_cluster(text: str, batch: Optional[int], memory: Optional[str] = None) 
     """A cluster from its text, with the batch and memory of classes that name none."""
     cluster = Cluster()
     _library.call("tandem", "tandem_cluster_parse", byref(cluster), c_char_p(text.encode()))
-    _library.call("tandem", "tandem_cluster_fill_defaults", byref(cluster), c_int64(batch or 0), c_char_p(_encode(memory)))
+    _library.call(
+        "tandem",
+        "tandem_cluster_fill_defaults",
+        byref(cluster),
+        c_int64(batch or 0),
+        c_char_p(_encode(memory)),
+    )
     return cluster
 
 
@@ -224,9 +266,21 @@ def cluster_text(cluster: Cluster) -> str:
 class Planning:
     """A model on a cluster, with what the store knows of it."""
 
-    def __init__(self, model: Model, cluster: str, *, store: Optional[str] = None, batch: Optional[int] = None,
-                 memory: Optional[str] = None, predict: bool = False, times_only: bool = False, method: Optional[str] = None,
-                 data: Optional[str] = None, base_precision: Optional[str] = None, bucket_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        model: Model,
+        cluster: str,
+        *,
+        store: Optional[str] = None,
+        batch: Optional[int] = None,
+        memory: Optional[str] = None,
+        predict: bool = False,
+        times_only: bool = False,
+        method: Optional[str] = None,
+        data: Optional[str] = None,
+        base_precision: Optional[str] = None,
+        bucket_bytes: int = 0,
+    ) -> None:
         self.module_graphs: Optional[List[Graph]] = None
         if isinstance(model, Graph):
             batch = batch or model.batch
@@ -236,16 +290,28 @@ class Planning:
         self.graphs = self._open_graphs(model)
         is_recorded = self.module_graphs is not None
         self.cluster.over_network = int(is_recorded)
-        request = Request(store=_encode(store or default_store()), method=_encode(method), data=_encode(data),
-                          base_precision=_encode(base_precision), bucket_bytes=bucket_bytes, predict=predict,
-                          times_only=times_only)
+        request = Request(
+            store=_encode(store or default_store()),
+            method=_encode(method),
+            data=_encode(data),
+            base_precision=_encode(base_precision),
+            bucket_bytes=bucket_bytes,
+            predict=predict,
+            times_only=times_only,
+        )
         # PyTorch's optimizer runs when all gradients are reduced, and DDP has buckets of its own.
         request.step.with_norm = request.step.ddp_buckets = int(is_recorded)
         self.planner = _Planner()
         pointers = (c_void_p * len(self.graphs))(*(graph.pointer for graph in self.graphs))
         self._keep = (request, pointers)
-        _library.call("tandem", "tandem_planner_open_for", byref(self.planner.pointer), byref(request), byref(self.cluster),
-                      pointers)
+        _library.call(
+            "tandem",
+            "tandem_planner_open_for",
+            byref(self.planner.pointer),
+            byref(request),
+            byref(self.cluster),
+            pointers,
+        )
 
     def _open_graphs(self, model: Model) -> List[_library.Owned]:
         classes = list(self.cluster.classes[: self.cluster.n_class])
@@ -253,7 +319,13 @@ class Planning:
             graphs = []
             for one in classes:
                 graph = _COwned()
-                _library.call("tandem", "tandem_graph_open", byref(graph.pointer), c_char_p(model.encode()), c_int64(one.batch))
+                _library.call(
+                    "tandem",
+                    "tandem_graph_open",
+                    byref(graph.pointer),
+                    c_char_p(model.encode()),
+                    c_int64(one.batch),
+                )
                 graphs.append(graph)
             return graphs
         given = [model] if isinstance(model, Graph) else list(model)
@@ -261,9 +333,12 @@ class Planning:
         self.module_graphs = []
         for one in classes:
             if one.batch not in by_batch:
-                raise _library.error("WRONG_MODEL", f"'{one.device.name.decode()}' has batch {one.batch}, and the model was "
-                                     f"captured with batch {', '.join(map(str, sorted(by_batch)))}: give batch=, or a list with "
-                                     "a capture of every batch")
+                raise _library.error(
+                    "WRONG_MODEL",
+                    f"'{one.device.name.decode()}' has batch {one.batch}, and the model was "
+                    f"captured with batch {', '.join(map(str, sorted(by_batch)))}: give batch=, or a list with "
+                    "a capture of every batch",
+                )
             self.module_graphs.append(by_batch[one.batch])
         return [graph.c_graph() for graph in self.module_graphs]
 
@@ -284,16 +359,25 @@ class Planning:
 
     def new_plan(self, name: str) -> _CPlan:
         plan = _CPlan()
-        _library.call("tandem", "tandem_plan_open", byref(plan.pointer), self.graphs[0].pointer, byref(self.cluster),
-                      c_char_p(name.encode()))
+        _library.call(
+            "tandem",
+            "tandem_plan_open",
+            byref(plan.pointer),
+            self.graphs[0].pointer,
+            byref(self.cluster),
+            c_char_p(name.encode()),
+        )
         return plan
 
     def plan_of(self, wanted: Union[None, str, "Plan", Dict[str, str]]) -> Tuple[_CPlan, str]:
         """A C plan and its name: None: fp32; a precision: uniform; a Plan; precisions by name, on every class."""
         if isinstance(wanted, Plan):
             if len(wanted.classes) != self.cluster.n_class:
-                raise _library.error("WRONG_MODEL", f"the plan is for {wanted.cluster}, with {len(wanted.classes)} classes of "
-                                     f"ranks; this cluster has {self.cluster.n_class}")
+                raise _library.error(
+                    "WRONG_MODEL",
+                    f"the plan is for {wanted.cluster}, with {len(wanted.classes)} classes of "
+                    f"ranks; this cluster has {self.cluster.n_class}",
+                )
             plan = self.new_plan(wanted.name)
             for c, one in enumerate(wanted.classes):
                 self._set_all(plan, c, one.precision)
@@ -306,19 +390,32 @@ class Planning:
         name = f"uniform {wanted or 'fp32'}"
         plan = self.new_plan(name)
         precision = c_int()
-        _library.call("tandem", "tandem_precision_find", byref(precision), c_char_p((wanted or "fp32").encode()))
+        _library.call(
+            "tandem", "tandem_precision_find", byref(precision), c_char_p((wanted or "fp32").encode())
+        )
         for c in range(self.cluster.n_class):
-            _library.call("tandem", "tandem_plan_uniform", plan.pointer, self.graphs[0].pointer, c_int(c), precision)
+            _library.call(
+                "tandem", "tandem_plan_uniform", plan.pointer, self.graphs[0].pointer, c_int(c), precision
+            )
         return plan, name
 
     def _set_all(self, plan: _CPlan, c: int, precision_of: Dict[str, str]) -> None:
         operator_of = {call.name: call.operator for call in self.graph.adjustable} if self.graph else {}
         for name, precision_name in precision_of.items():
             op, precision = c_int(), c_int()
-            _library.call("tandem", "tandem_graph_find", byref(op), self.graphs[0].pointer,
-                          c_char_p(operator_of.get(name, name).encode()))
-            _library.call("tandem", "tandem_precision_find", byref(precision), c_char_p(precision_name.encode()))
-            _library.call("tandem", "tandem_plan_set", plan.pointer, self.graphs[0].pointer, c_int(c), op, precision)
+            _library.call(
+                "tandem",
+                "tandem_graph_find",
+                byref(op),
+                self.graphs[0].pointer,
+                c_char_p(operator_of.get(name, name).encode()),
+            )
+            _library.call(
+                "tandem", "tandem_precision_find", byref(precision), c_char_p(precision_name.encode())
+            )
+            _library.call(
+                "tandem", "tandem_plan_set", plan.pointer, self.graphs[0].pointer, c_int(c), op, precision
+            )
 
     def replay(self, wanted: Union[None, str, "Plan", Dict[str, str]] = None) -> Replay:
         plan, name = self.plan_of(wanted)
@@ -327,20 +424,40 @@ class Planning:
         classes = []
         for c in range(step.n_class):
             own, times = self.cluster.classes[c], step.classes[c]
-            classes.append(ClassTimes(own.device.name.decode(), own.n_rank, own.batch, times.busy_ns * 1e-9,
-                                      times.exposed_comm_ns * 1e-9, times.wait_ns * 1e-9,
-                                      None if self.graph else times.peak_bytes, times.sample_per_step))
+            classes.append(
+                ClassTimes(
+                    own.device.name.decode(),
+                    own.n_rank,
+                    own.batch,
+                    times.busy_ns * 1e-9,
+                    times.exposed_comm_ns * 1e-9,
+                    times.wait_ns * 1e-9,
+                    None if self.graph else times.peak_bytes,
+                    times.sample_per_step,
+                )
+            )
         return Replay(self.model, name, step.step_ns * 1e-9, classes, step.measured_ppm * 1e-6)
 
-    def allocate(self, slowdown: Optional[float] = None, target: Optional[float] = None, policy: Optional[str] = None,
-                 time_limit: Optional[float] = None) -> Plan:
+    def allocate(
+        self,
+        slowdown: Optional[float] = None,
+        target: Optional[float] = None,
+        policy: Optional[str] = None,
+        time_limit: Optional[float] = None,
+    ) -> Plan:
         problem = self.problem()
         problem.slowdown = slowdown or 0
         problem.target_ns = int(target * 1e9) if target else 0
         problem.time_limit_s = time_limit or 0
         made, found = _CPlan(), Allocation()
-        _library.call("tandem", "tandem_planner_allocate", byref(made.pointer), byref(found), self.planner.pointer,
-                      c_char_p(_encode(policy)))
+        _library.call(
+            "tandem",
+            "tandem_planner_allocate",
+            byref(made.pointer),
+            byref(found),
+            self.planner.pointer,
+            c_char_p(_encode(policy)),
+        )
         return self._plan_from(made, found)
 
     def _plan_from(self, made: _CPlan, found: Allocation) -> Plan:
@@ -355,37 +472,76 @@ class Planning:
         free(address)
         members = json.loads(text)
         name_of = {call.operator: call.name for call in self.graph.adjustable} if self.graph else {}
-        classes = [PlanClass(one["device"], one["ranks"], one["batch"],
-                             {name_of.get(name, name): value for name, value in one["precision"].items()})
-                   for one in members["classes"]]
+        classes = [
+            PlanClass(
+                one["device"],
+                one["ranks"],
+                one["batch"],
+                {name_of.get(name, name): value for name, value in one["precision"].items()},
+            )
+            for one in members["classes"]
+        ]
         certificate = found.certificate
         is_bound = not math.isnan(certificate.lower_bound)
-        return Plan(members["name"], self.model, cluster_text(self.cluster), classes, members["graph_hash"],
-                    found.step_ns * 1e-9, found.base_ns * 1e-9, found.sensitivity,
-                    certificate.lower_bound if is_bound else None, certificate.gap if is_bound else None,
-                    certificate.proof.decode(), self.graph, text)
+        return Plan(
+            members["name"],
+            self.model,
+            cluster_text(self.cluster),
+            classes,
+            members["graph_hash"],
+            found.step_ns * 1e-9,
+            found.base_ns * 1e-9,
+            found.sensitivity,
+            certificate.lower_bound if is_bound else None,
+            certificate.gap if is_bound else None,
+            certificate.proof.decode(),
+            self.graph,
+            text,
+        )
 
 
-def replay(model: Model, cluster: str, plan: Union[None, str, Plan, Dict[str, str]] = None, *, store: Optional[str] = None,
-           batch: Optional[int] = None, predict: bool = False, bucket_bytes: int = 0) -> Replay:
+def replay(
+    model: Model,
+    cluster: str,
+    plan: Union[None, str, Plan, Dict[str, str]] = None,
+    *,
+    store: Optional[str] = None,
+    batch: Optional[int] = None,
+    predict: bool = False,
+    bucket_bytes: int = 0,
+) -> Replay:
     """Simulates one training step of a model on a cluster under a plan.
 
-        model    a graph that `capture` recorded, a list of them (one for each batch), or a model of the zoo ("resnet50")
-        cluster  "torch:fast + torch:slow net=10Gbit/s,20us", "8*v100@8 + 8*t4@8 net=100Gbit/s,5us"
-        plan     a Plan, a precision for all calls, or precisions by name; nothing: fp32
+        model    a graph that `capture` recorded, a list of them (one for each batch), or a model of the zoo
+        ("resnet50") cluster  "torch:fast + torch:slow net=10Gbit/s,20us", "8*v100@8 + 8*t4@8
+        net=100Gbit/s,5us" plan     a Plan, a precision for all calls, or precisions by name; nothing: fp32
         store    the profile store [TANDEM_DB, tandem.db]
         predict  True: times that were not measured are predicted where possible
 
     >>> print(tandem.replay("resnet50", "8*v100@8 + 8*t4@8 net=100Gbit/s,5us", batch=32, predict=True))
     """
-    return Planning(model, cluster, store=store, batch=batch, predict=predict, times_only=True,
-                    bucket_bytes=bucket_bytes).replay(plan)
+    return Planning(
+        model, cluster, store=store, batch=batch, predict=predict, times_only=True, bucket_bytes=bucket_bytes
+    ).replay(plan)
 
 
-def allocate(model: Model, cluster: str, *, slowdown: Optional[float] = None, target: Optional[float] = None,
-             policy: Optional[str] = None, store: Optional[str] = None, batch: Optional[int] = None,
-             memory: Optional[str] = None, predict: bool = False, method: Optional[str] = None, data: Optional[str] = None,
-             base_precision: Optional[str] = None, bucket_bytes: int = 0, time_limit: Optional[float] = None) -> Plan:
+def allocate(
+    model: Model,
+    cluster: str,
+    *,
+    slowdown: Optional[float] = None,
+    target: Optional[float] = None,
+    policy: Optional[str] = None,
+    store: Optional[str] = None,
+    batch: Optional[int] = None,
+    memory: Optional[str] = None,
+    predict: bool = False,
+    method: Optional[str] = None,
+    data: Optional[str] = None,
+    base_precision: Optional[str] = None,
+    bucket_bytes: int = 0,
+    time_limit: Optional[float] = None,
+) -> Plan:
     """The plan of least sensitivity whose step is as short as asked for, with a bound on any better one.
 
         slowdown  0.03: a step up to 3 % longer than the fastest one [0]
@@ -396,9 +552,22 @@ def allocate(model: Model, cluster: str, *, slowdown: Optional[float] = None, ta
     The model's sensitivities must be in the store (`sensitivity`), and its costs, unless `predict`.
     """
     if memory is not None and not isinstance(model, str):
-        raise _library.error("USAGE", "memory limits are for models of the zoo: what PyTorch allocates for a module is not known")
-    planning = Planning(model, cluster, store=store, batch=batch, memory=memory, predict=predict, method=method, data=data,
-                        base_precision=base_precision, bucket_bytes=bucket_bytes)
+        raise _library.error(
+            "USAGE",
+            "memory limits are for models of the zoo: what PyTorch allocates for a module is not known",
+        )
+    planning = Planning(
+        model,
+        cluster,
+        store=store,
+        batch=batch,
+        memory=memory,
+        predict=predict,
+        method=method,
+        data=data,
+        base_precision=base_precision,
+        bucket_bytes=bucket_bytes,
+    )
     return planning.allocate(slowdown, target, policy, time_limit)
 
 
@@ -425,8 +594,11 @@ class Advice:
         return self._rate(self.combined) > max(self._rate(self.current), self._rate(self.added))
 
     def __str__(self) -> str:
-        rows = [f"  {plan.cluster}: step {time_text(plan.step or 0)}, {self._rate(plan):.4g} samples/s, sensitivity "
-                f"{plan.sensitivity:.3g}" for plan in (self.current, self.added, self.combined)]
+        rows = [
+            f"  {plan.cluster}: step {time_text(plan.step or 0)}, {self._rate(plan):.4g} samples/s, sensitivity "
+            f"{plan.sensitivity:.3g}"
+            for plan in (self.current, self.added, self.combined)
+        ]
         verdict = "worth it" if self.worth_it else "not worth it"
         return "\n".join([f"{verdict}: {self.speedup:.2f} times as many samples a second", *rows])
 

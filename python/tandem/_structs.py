@@ -20,42 +20,96 @@ class Link(Structure):
 
 
 class GpuSpec(Structure):
-    _fields_ = [("flops_per_s", c_double * N_COMPUTE_DTYPE), ("compute_efficiency", c_double * N_COMPUTE_DTYPE),
-                ("bytes_per_s", c_double), ("memory_efficiency", c_double), ("launch_ns", c_int64), ("n_sm", c_int)]
+    _fields_ = [
+        ("flops_per_s", c_double * N_COMPUTE_DTYPE),
+        ("compute_efficiency", c_double * N_COMPUTE_DTYPE),
+        ("bytes_per_s", c_double),
+        ("memory_efficiency", c_double),
+        ("launch_ns", c_int64),
+        ("n_sm", c_int),
+    ]
 
 
 class Device(Structure):
-    _fields_ = [("name", c_char * 48), ("meaning", c_char * 96), ("precisions", c_uint32), ("amp_dtype", c_int),
-                ("memory_bytes", c_uint64), ("transposed_copy", c_int), ("gpu_spec", GpuSpec)]
+    _fields_ = [
+        ("name", c_char * 48),
+        ("meaning", c_char * 96),
+        ("precisions", c_uint32),
+        ("amp_dtype", c_int),
+        ("memory_bytes", c_uint64),
+        ("transposed_copy", c_int),
+        ("gpu_spec", GpuSpec),
+    ]
 
 
 class ClusterClass(Structure):
-    _fields_ = [("device", Device), ("n_rank", c_int), ("per_node", c_int), ("batch", c_int64),
-                ("memory_bytes", c_uint64), ("link", Link), ("slowdown_ppm", c_int64)]
+    _fields_ = [
+        ("device", Device),
+        ("n_rank", c_int),
+        ("per_node", c_int),
+        ("batch", c_int64),
+        ("memory_bytes", c_uint64),
+        ("link", Link),
+        ("slowdown_ppm", c_int64),
+    ]
 
 
 class Cluster(Structure):
-    _fields_ = [("n_class", c_int), ("classes", ClusterClass * MAX_CLASS), ("link_bytes_per_s", c_double),
-                ("link_latency_ns", c_int64), ("node", Link), ("over_network", c_int)]
+    _fields_ = [
+        ("n_class", c_int),
+        ("classes", ClusterClass * MAX_CLASS),
+        ("link_bytes_per_s", c_double),
+        ("link_latency_ns", c_int64),
+        ("node", Link),
+        ("over_network", c_int),
+    ]
 
 
 class StepOptions(Structure):
-    _fields_ = [("n_micro", c_int), ("n_recompute_segment", c_int), ("window", c_int), ("margin", c_int),
-                ("transposed_copy", c_int), ("with_norm", c_int), ("separate_partial_grads", c_int),
-                ("ddp_buckets", c_int)]
+    _fields_ = [
+        ("n_micro", c_int),
+        ("n_recompute_segment", c_int),
+        ("window", c_int),
+        ("margin", c_int),
+        ("transposed_copy", c_int),
+        ("with_norm", c_int),
+        ("separate_partial_grads", c_int),
+        ("ddp_buckets", c_int),
+    ]
 
 
 class Request(Structure):
-    _fields_ = [("store", c_char_p), ("model", c_char_p), ("cluster", c_char_p), ("batch", c_int64),
-                ("memory", c_char_p), ("method", c_char_p), ("data", c_char_p), ("base_precision", c_char_p),
-                ("bucket_bytes", c_uint64), ("predict", c_int), ("collective", c_int), ("times_only", c_int),
-                ("over_network", c_int), ("step", StepOptions)]
+    _fields_ = [
+        ("store", c_char_p),
+        ("model", c_char_p),
+        ("cluster", c_char_p),
+        ("batch", c_int64),
+        ("memory", c_char_p),
+        ("method", c_char_p),
+        ("data", c_char_p),
+        ("base_precision", c_char_p),
+        ("bucket_bytes", c_uint64),
+        ("predict", c_int),
+        ("collective", c_int),
+        ("times_only", c_int),
+        ("over_network", c_int),
+        ("step", StepOptions),
+    ]
 
 
 class Problem(Structure):
-    _fields_ = [("replayer", c_void_p), ("graph", c_void_p), ("sensitivity", c_void_p * MAX_CLASS),
-                ("base_precision", c_int), ("uniform", c_int), ("slowdown", c_double), ("target_ns", c_int64),
-                ("time_limit_s", c_double), ("without_certificate", c_int), ("memory_limit_bytes", c_uint64)]
+    _fields_ = [
+        ("replayer", c_void_p),
+        ("graph", c_void_p),
+        ("sensitivity", c_void_p * MAX_CLASS),
+        ("base_precision", c_int),
+        ("uniform", c_int),
+        ("slowdown", c_double),
+        ("target_ns", c_int64),
+        ("time_limit_s", c_double),
+        ("without_certificate", c_int),
+        ("memory_limit_bytes", c_uint64),
+    ]
 
 
 class Certificate(Structure):
@@ -63,20 +117,40 @@ class Certificate(Structure):
 
 
 class Allocation(Structure):
-    _fields_ = [("name", c_char * 48), ("step_ns", c_int64), ("target_ns", c_int64), ("base_ns", c_int64),
-                ("fastest_ns", c_int64), ("sensitivity", c_double), ("base_sensitivity", c_double),
-                ("fastest_sensitivity", c_double), ("peak_bytes", c_uint64 * MAX_CLASS), ("replays", c_int64),
-                ("keeps_base", c_uint32), ("certificate", Certificate)]
+    _fields_ = [
+        ("name", c_char * 48),
+        ("step_ns", c_int64),
+        ("target_ns", c_int64),
+        ("base_ns", c_int64),
+        ("fastest_ns", c_int64),
+        ("sensitivity", c_double),
+        ("base_sensitivity", c_double),
+        ("fastest_sensitivity", c_double),
+        ("peak_bytes", c_uint64 * MAX_CLASS),
+        ("replays", c_int64),
+        ("keeps_base", c_uint32),
+        ("certificate", Certificate),
+    ]
 
 
 class PlannedClass(Structure):
-    _fields_ = [("busy_ns", c_int64), ("exposed_comm_ns", c_int64), ("wait_ns", c_int64), ("peak_bytes", c_uint64),
-                ("sample_per_step", c_int64)]
+    _fields_ = [
+        ("busy_ns", c_int64),
+        ("exposed_comm_ns", c_int64),
+        ("wait_ns", c_int64),
+        ("peak_bytes", c_uint64),
+        ("sample_per_step", c_int64),
+    ]
 
 
 class PlannedStep(Structure):
-    _fields_ = [("step_ns", c_int64), ("n_class", c_int), ("slowest", c_int), ("classes", PlannedClass * MAX_CLASS),
-                ("measured_ppm", c_int64)]
+    _fields_ = [
+        ("step_ns", c_int64),
+        ("n_class", c_int),
+        ("slowest", c_int),
+        ("classes", PlannedClass * MAX_CLASS),
+        ("measured_ppm", c_int64),
+    ]
 
 
 class Shape(Structure):
@@ -88,49 +162,108 @@ class Shape(Structure):
 
 
 class Optimizer(Structure):
-    _fields_ = [("kind", c_int), ("rate", c_float), ("momentum", c_float), ("beta1", c_float), ("beta2", c_float),
-                ("epsilon", c_float), ("decay", c_float)]
+    _fields_ = [
+        ("kind", c_int),
+        ("rate", c_float),
+        ("momentum", c_float),
+        ("beta1", c_float),
+        ("beta2", c_float),
+        ("epsilon", c_float),
+        ("decay", c_float),
+    ]
 
 
 class RecordedCall(Structure):
-    _fields_ = [("kind", c_int), ("name", c_char_p), ("text", c_char_p), ("input", Shape), ("second", Shape),
-                ("shape", Shape), ("kernel", c_int), ("stride", c_int), ("pad", c_int), ("transpose_b", c_int),
-                ("parameter_elements", c_int64)]
+    _fields_ = [
+        ("kind", c_int),
+        ("name", c_char_p),
+        ("text", c_char_p),
+        ("input", Shape),
+        ("second", Shape),
+        ("shape", Shape),
+        ("kernel", c_int),
+        ("stride", c_int),
+        ("pad", c_int),
+        ("transpose_b", c_int),
+        ("parameter_elements", c_int64),
+    ]
 
 
 class GraphHead(Structure):
     """The first members of tandem_graph."""
 
-    _fields_ = [("model", c_char * 128), ("batch", c_int64), ("hash", c_uint64)]
+    _fields_ = [("model", c_char * 128), ("batch", c_int64), ("hash", c_uint64), ("n_op", c_int)]
 
 
 class Recording(Structure):
-    _fields_ = [("model", c_char_p), ("batch", c_int64), ("n_call", c_int), ("call", POINTER(RecordedCall)),
-                ("n_prediction", c_int64), ("n_class", c_int64), ("optimizer", Optimizer)]
+    _fields_ = [
+        ("model", c_char_p),
+        ("batch", c_int64),
+        ("n_call", c_int),
+        ("call", POINTER(RecordedCall)),
+        ("n_prediction", c_int64),
+        ("n_class", c_int64),
+        ("optimizer", Optimizer),
+    ]
 
 
 class RecordedCost(Structure):
-    _fields_ = [("op", c_int), ("precision", c_int), ("n", c_int64), ("forward_ns", POINTER(c_int64)),
-                ("backward_ns", POINTER(c_int64))]
+    _fields_ = [
+        ("op", c_int),
+        ("precision", c_int),
+        ("n", c_int64),
+        ("forward_ns", POINTER(c_int64)),
+        ("backward_ns", POINTER(c_int64)),
+    ]
 
 
 class RecordedCosts(Structure):
-    _fields_ = [("device", c_char_p), ("libraries", c_char_p), ("n_thread", c_int), ("bucket_bytes", c_uint64),
-                ("n_cost", c_int), ("cost", POINTER(RecordedCost)), ("n_update", c_int64),
-                ("update_ns", POINTER(c_int64))]
+    _fields_ = [
+        ("device", c_char_p),
+        ("libraries", c_char_p),
+        ("n_thread", c_int),
+        ("bucket_bytes", c_uint64),
+        ("n_cost", c_int),
+        ("cost", POINTER(RecordedCost)),
+        ("n_update", c_int64),
+        ("update_ns", POINTER(c_int64)),
+    ]
 
 
 class Statistics(Structure):
-    _fields_ = [(name, c_int64) for name in ("n_batch", "local_batch", "rows", "k", "columns", "x_elements",
-                                             "w_elements")]
-    _fields_ += [(name, c_double) for name in ("x_amax", "w_amax", "g_amax", "x_square", "w_square", "g_square",
-                                               "wgrad_square", "dgrad_square", "g2_w2", "g2_x2", "g2_x2_c",
-                                               "x2_g2_d")]
+    _fields_ = [
+        (name, c_int64)
+        for name in ("n_batch", "local_batch", "rows", "k", "columns", "x_elements", "w_elements")
+    ]
+    _fields_ += [
+        (name, c_double)
+        for name in (
+            "x_amax",
+            "w_amax",
+            "g_amax",
+            "x_square",
+            "w_square",
+            "g_square",
+            "wgrad_square",
+            "dgrad_square",
+            "g2_w2",
+            "g2_x2",
+            "g2_x2_c",
+            "x2_g2_d",
+        )
+    ]
 
 
 class Product(Structure):
-    _fields_ = [("rows", c_int64), ("k", c_int64), ("columns", c_int64), ("x", c_void_p), ("w", c_void_p),
-                ("g", c_void_p), ("transposed", c_int)]
+    _fields_ = [
+        ("rows", c_int64),
+        ("k", c_int64),
+        ("columns", c_int64),
+        ("x", c_void_p),
+        ("w", c_void_p),
+        ("g", c_void_p),
+        ("transposed", c_int),
+    ]
 
 
 # --- kernels.h ---
@@ -141,17 +274,59 @@ class Rounding(Structure):
 
 
 class QuantiseCall(Structure):
-    _fields_ = [("x", c_void_p), ("from_", c_int), ("rows", c_int64), ("columns", c_int64), ("x_row", c_int64),
-                ("q", c_void_p), ("q_row", c_int64), ("transposed", c_void_p), ("transposed_row", c_int64),
-                ("scale_mode", c_int), ("range", c_float), ("rounding", POINTER(Rounding)), ("scale", c_void_p),
-                ("amax", c_void_p)]
+    _fields_ = [
+        ("x", c_void_p),
+        ("from_", c_int),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("x_row", c_int64),
+        ("q", c_void_p),
+        ("q_row", c_int64),
+        ("transposed", c_void_p),
+        ("transposed_row", c_int64),
+        ("scale_mode", c_int),
+        ("range", c_float),
+        ("rounding", POINTER(Rounding)),
+        ("scale", c_void_p),
+        ("amax", c_void_p),
+    ]
+
+
+class WindowsCall(Structure):
+    _fields_ = [
+        ("x", c_void_p),
+        ("images", c_int64),
+        ("height", c_int64),
+        ("width", c_int64),
+        ("channels", c_int64),
+        ("kernel", c_int64),
+        ("stride", c_int64),
+        ("pad", c_int64),
+        ("columns", c_void_p),
+    ]
 
 
 class ProductS8(Structure):
-    _fields_ = [("m", c_int64), ("n", c_int64), ("k", c_int64), ("a", c_void_p), ("a_row", c_int64),
-                ("a_column", c_int64), ("b", c_void_p), ("b_row", c_int64), ("b_column", c_int64), ("c", c_void_p),
-                ("c_row", c_int64), ("c_type", c_int), ("scale", c_float), ("row_scale", c_void_p),
-                ("column_scale", c_void_p), ("bias", c_void_p), ("workspace", c_void_p), ("accumulate", c_int)]
+    _fields_ = [
+        ("m", c_int64),
+        ("n", c_int64),
+        ("k", c_int64),
+        ("a", c_void_p),
+        ("a_row", c_int64),
+        ("a_column", c_int64),
+        ("b", c_void_p),
+        ("b_row", c_int64),
+        ("b_column", c_int64),
+        ("c", c_void_p),
+        ("c_row", c_int64),
+        ("c_type", c_int),
+        ("scale", c_float),
+        ("row_scale", c_void_p),
+        ("column_scale", c_void_p),
+        ("bias", c_void_p),
+        ("workspace", c_void_p),
+        ("accumulate", c_int),
+    ]
 
 
 __all__ = [name for name in dir() if name[0].isupper()] + ["c_int8", "c_int32"]

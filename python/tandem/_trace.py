@@ -45,8 +45,15 @@ def _read_linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -
     return Product("linear", input, weight, bias) if input.dim() >= 2 and weight.dim() == 2 else None
 
 
-def _read_conv2d(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Any = 1, padding: Any = 0,
-                 dilation: Any = 1, groups: int = 1) -> Optional[Product]:
+def _read_conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Optional[Product]:
     stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
     kernel = weight.shape[-1]
     if input.dim() != 4 or weight.shape[-2] != kernel or groups != 1 or dilation != 1:
@@ -76,8 +83,13 @@ def _read_baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float 
 
 
 _READERS: Dict[str, Callable[..., Optional[Product]]] = {
-    "linear": _read_linear, "conv2d": _read_conv2d, "matmul": _read_matmul, "__matmul__": _read_matmul,
-    "bmm": _read_bmm, "mm": _read_bmm, "baddbmm": _read_baddbmm,
+    "linear": _read_linear,
+    "conv2d": _read_conv2d,
+    "matmul": _read_matmul,
+    "__matmul__": _read_matmul,
+    "bmm": _read_bmm,
+    "mm": _read_bmm,
+    "baddbmm": _read_baddbmm,
 }
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

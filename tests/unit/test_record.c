@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "tandem/advanced/replayer.h"
-#include "tandem/record.h"
+#include "tandem/record_costs.h"
 
-/* Images (2, 4, 4, 3) through a convolution, a norm, a product of two activations, and a linear layer of which
- * the bias is a row of its own. */
+/* Images (2, 4, 4, 3) through a convolution, a norm, a product of two activations, and a linear layer of
+ * which the bias is a row of its own. */
 static const tandem_recorded_call calls[] = {
     {.kind = TANDEM_OP_CONV2D,
      .name = "conv",
@@ -40,22 +40,22 @@ static const tandem_recorded_call calls[] = {
      .parameter_elements = 10}};
 enum { N_CALL = (int)(sizeof calls / sizeof *calls) };
 
-static tandem_recording recording_of(const tandem_recorded_call *call, int n)
+static tandem_recorded_graph recording_of(const tandem_recorded_call *call, int n)
 {
-    return (tandem_recording){.model = "Net",
-                              .batch = 2,
-                              .n_call = n,
-                              .call = call,
-                              .n_prediction = 1,
-                              .n_class = 10,
-                              .optimizer = {.kind = TANDEM_SGD, .rate = 0.1f}};
+    return (tandem_recorded_graph){.model = "Net",
+                                   .batch = 2,
+                                   .n_call = n,
+                                   .call = call,
+                                   .n_prediction = 1,
+                                   .n_class = 10,
+                                   .optimizer = {.kind = TANDEM_SGD, .rate = 0.1f}};
 }
 
 static tandem_graph *recorded_graph(void)
 {
     tandem_graph *graph = NULL;
     tandem_error error = {0};
-    const tandem_recording recording = recording_of(calls, N_CALL);
+    const tandem_recorded_graph recording = recording_of(calls, N_CALL);
     if (tandem_graph_record(&graph, &recording, &error) != TANDEM_OK) fail_msg("%s", error.text);
     return graph;
 }
@@ -85,11 +85,38 @@ static void a_recording_becomes_a_graph_of_its_names(void **state)
     tandem_graph_close(graph);
 }
 
+static void the_hash_is_that_of_the_module(void **state)
+{
+    tandem_graph *one = recorded_graph(), *other = NULL;
+    tandem_recorded_graph recording = recording_of(calls, N_CALL);
+    recording.optimizer = (tandem_optimizer_options){.kind = TANDEM_ADAMW, .rate = 0.5f};
+    assert_int_equal(tandem_graph_record(&other, &recording, NULL), TANDEM_OK);
+    assert_true(one->hash == other->hash);
+    assert_int_equal(other->optimizer.kind, TANDEM_ADAMW);
+    tandem_graph_close(other);
+    tandem_recorded_call larger[N_CALL]; /* twice the batch */
+    memcpy(larger, calls, sizeof larger);
+    for (int i = 0; i < N_CALL; i++)
+        larger[i].input.dim[0] *= 2, larger[i].second.dim[0] *= 2, larger[i].shape.dim[0] *= 2;
+    recording = recording_of(larger, N_CALL);
+    recording.batch = 4;
+    assert_int_equal(tandem_graph_record(&other, &recording, NULL), TANDEM_OK);
+    assert_true(one->hash == other->hash);
+    tandem_graph_close(other);
+    memcpy(larger, calls, sizeof larger);
+    larger[3].shape.dim[1] = larger[4].shape.dim[1] = 11; /* another module */
+    recording = recording_of(larger, N_CALL);
+    assert_int_equal(tandem_graph_record(&other, &recording, NULL), TANDEM_OK);
+    assert_true(one->hash != other->hash);
+    tandem_graph_close(other);
+    tandem_graph_close(one);
+}
+
 static void assert_refused(const tandem_recorded_call *call, int n, tandem_status expected, const char *text)
 {
     tandem_graph *graph = NULL;
     tandem_error error = {0};
-    const tandem_recording recording = recording_of(call, n);
+    const tandem_recorded_graph recording = recording_of(call, n);
     assert_int_equal(tandem_graph_record(&graph, &recording, &error), expected);
     assert_null(graph);
     if (!strstr(error.text, text)) fail_msg("'%s' does not say '%s'", error.text, text);
@@ -121,7 +148,8 @@ static void wrong_recordings_are_refused_by_name(void **state)
     assert_refused(wrong, N_CALL, TANDEM_WRONG_GRAPH, "operator 'norm'");
 }
 
-/* --- Costs ---------------------------------------------------------------------------------------------- */
+/* --- Costs ----------------------------------------------------------------------------------------------
+ * */
 
 typedef struct recorded_store {
     char path[64];
@@ -268,7 +296,7 @@ static void ddp_closes_buckets_when_they_are_full(void **state)
     tandem_graph *graph = NULL;
     tandem_step *step = NULL;
     tandem_error error = {0};
-    const tandem_recording recording = recording_of(call, N + 1);
+    const tandem_recorded_graph recording = recording_of(call, N + 1);
     const tandem_step_options options = {.ddp_buckets = 1};
     assert_int_equal(tandem_graph_record(&graph, &recording, &error), TANDEM_OK);
     assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_F32, 8 << 20, &options, &error), TANDEM_OK);
@@ -284,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recording_becomes_a_graph_of_its_names),
+        cmocka_unit_test(the_hash_is_that_of_the_module),
         cmocka_unit_test(wrong_recordings_are_refused_by_name),
         cmocka_unit_test(a_replay_takes_as_long_as_the_recorded_calls),
         cmocka_unit_test(an_all_reduce_delays_the_step),

@@ -1,4 +1,4 @@
-/* call: what another framework ran (tandem/record.h). Its times can be simulated; no kernel here computes it. */
+/* call: what another framework ran (tandem/record.h). It can be simulated; no kernel here computes it. */
 #include "backend/cpu/kernel.h"
 
 static tandem_status cpu_call_prepare(tandem_kernel *kernel, tandem_error *error)

@@ -1,4 +1,4 @@
-/* call: what another framework ran (tandem/record.h). Its times can be simulated; no kernel here computes it. */
+/* call: what another framework ran (tandem/record.h). It can be simulated; no kernel here computes it. */
 #include "backend/cuda/operator.h"
 
 static tandem_status cuda_call_prepare(tandem_kernel *kernel, tandem_error *error)

@@ -1,0 +1,56 @@
+"""The examples of docs/pytorch.md, as they stand there."""
+
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+from support import ROOT, Case
+
+
+def example(name):
+    with open(os.path.join(ROOT, "docs", "pytorch.md"), encoding="utf-8") as file:
+        return re.search(rf"```python\n(# {name}: .*?)```", file.read(), re.S).group(1)
+
+
+class Examples(Case):
+    def run_example(self, name):
+        path = os.path.join(self.folder, name)
+        code = example(name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(code)
+        variables = {
+            **os.environ,
+            "PYTHONPATH": os.path.join(ROOT, "python"),
+            "OMP_NUM_THREADS": "1",
+            "TMPDIR": self.folder,
+        }
+        ran = subprocess.run(
+            [sys.executable, path], cwd=self.folder, env=variables, capture_output=True, text=True
+        )
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        return ran.stdout, code
+
+    def test_two_unlike_ranks(self):
+        printed, code = self.run_example("ddp.py")
+        self.assertLessEqual(len(code.splitlines()), 40)
+        self.assertIn("plan of Sequential on torch:new", printed)
+        losses = [float(found) for found in re.findall(r"rank \d: loss ([\d.]+)", printed)]
+        self.assertEqual(len(losses), 2)
+        self.assertLess(max(losses), 2.2)  # ln 10 = 2.30 before
+
+    def test_what_if(self):
+        printed, _ = self.run_example("whatif.py")
+        self.assertIn("21 with a precision", printed)
+        self.assertEqual(printed.count("times as many samples a second"), 4)
+
+    def test_a_model_of_your_own(self):
+        printed, _ = self.run_example("own.py")
+        self.assertIn("allocated plan of Own on torch:rank0", printed)
+        self.assertRegex(printed, r"mix_1 +matmul")
+        self.assertLess(float(re.search(r"loss ([\d.]+)", printed).group(1)), 2.2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,123 @@
+"""Products in int8 and bf16, against the same in double."""
+
+import unittest
+
+from support import Case
+import torch
+import torch.nn.functional as F
+
+from tandem._kernels import (
+    MAX_K,
+    Conv2d,
+    Convolution,
+    Kernels,
+    Linear,
+    Matmul,
+    Rounds,
+    convolve,
+    convolve_weight,
+)
+from tandem._kernels import convolve_input
+
+K = Kernels()
+
+
+def off(found, expected):
+    return ((found.double() - expected.double()).norm() / expected.double().norm()).item()
+
+
+class Products(Case):
+    limits = {"int8": 0.03, "int8_full": 0.03, "bf16": 0.006}
+
+    def check(self, apply, reference, operands):
+        for precision, limit in self.limits.items():
+            with self.subTest(precision):
+                inputs = [one.clone().requires_grad_() for one in operands]
+                y, expected = apply(precision, *inputs), reference(*inputs)
+                self.assertEqual(y.shape, expected.shape)
+                self.assertLess(off(y, expected), limit)
+                g = torch.randn_like(expected)
+                for found, right in zip(
+                    torch.autograd.grad(y, inputs, g), torch.autograd.grad(expected, inputs, g)
+                ):
+                    self.assertEqual(found.shape, right.shape)
+                    self.assertLess(off(found, right), limit)
+
+    def test_linear(self):
+        torch.manual_seed(0)
+        operands = torch.randn(3, 5, 70), torch.randn(33, 70), torch.randn(33)
+        self.check(lambda p, *o: Linear.apply(*o, p, K, Rounds(0, 0, 1)), F.linear, operands)
+
+    def test_convolutions(self):
+        torch.manual_seed(1)
+        for kernel, stride, pad, h, w in (
+            (3, 1, 1, 9, 8),
+            (3, 2, 1, 10, 11),
+            (1, 1, 0, 7, 7),
+            (1, 2, 0, 9, 8),
+            (7, 2, 3, 17, 16),
+        ):
+            with self.subTest(kernel=kernel, stride=stride):
+                operands = torch.randn(2, 6, h, w), torch.randn(8, 6, kernel, kernel), torch.randn(8)
+                of = Convolution(kernel, stride, pad)
+                self.check(
+                    lambda p, *o: Conv2d.apply(*o, of, p, K, Rounds(0, 0, 1)),
+                    lambda x, weight, b: F.conv2d(x, weight, b, stride, pad),
+                    operands,
+                )
+
+    def test_matmul(self):
+        torch.manual_seed(2)
+        operands = torch.randn(2, 3, 9, 16), torch.randn(2, 3, 16, 7)
+        self.check(lambda p, *o: Matmul.apply(*o, p, K, Rounds(0, 0, 1)), torch.matmul, operands)
+
+    def test_int8_sums_are_exact(self):
+        """The three products of a convolution in int8, to the bit."""
+        torch.manual_seed(3)
+        qx, qw = (torch.randint(-127, 128, shape, dtype=torch.int8) for shape in ((2, 6, 7, 4), (5, 9 * 4)))
+        for stride in (1, 2):
+            of = Convolution(3, stride, 1)
+            x, w = qx.double().permute(0, 3, 1, 2), qw.double().view(5, 3, 3, 4).permute(0, 3, 1, 2)
+            x.requires_grad_()
+            w.requires_grad_()
+            expected = F.conv2d(x, w, None, stride, 1)
+            self.assertTrue(torch.equal(convolve(K, of, qx, qw, 1.0, None).double(), expected))
+            qg = torch.randint(-127, 128, expected.permute(0, 2, 3, 1).shape, dtype=torch.int8)
+            gx, gw = torch.autograd.grad(expected, (x, w), qg.double().permute(0, 3, 1, 2))
+            found = convolve_input(K, of, qg, qw, qx.shape, 1.0)
+            self.assertTrue(torch.equal(found.double(), gx))
+            found = convolve_weight(K, of, qx, qg, 1.0).view(5, 3, 3, 4).permute(0, 3, 1, 2)
+            self.assertTrue(torch.equal(found.double(), gw))
+
+    def test_sums_longer_than_int32_holds(self):
+        depth = MAX_K + 100
+        a, b = torch.full((2, depth), 127, dtype=torch.int8), torch.full((depth, 3), 127, dtype=torch.int8)
+        c = torch.empty(2, 3)
+        K.product(c, a, (depth, 1), b, (3, 1), (2, 3, depth), 1.0)
+        self.assertTrue(torch.equal(c, torch.full((2, 3), float(127 * 127 * depth))))
+
+    def test_threads_give_the_same_bits(self):
+        torch.manual_seed(4)
+        a, b = (torch.randint(-127, 128, shape, dtype=torch.int8) for shape in ((257, 640), (640, 300)))
+        results, before = [], torch.get_num_threads()
+        try:
+            for threads in (1, 3):
+                torch.set_num_threads(threads)
+                c = torch.empty(257, 300)
+                K.product(c, a, (640, 1), b, (300, 1), (257, 300, 640), 0.5, torch.arange(300.0))
+                results.append(c)
+        finally:
+            torch.set_num_threads(before)
+        self.assertTrue(torch.equal(*results))
+
+    def test_rounding_is_unbiased_and_differs_by_step_and_rank(self):
+        x = torch.full((1, 4096), 0.3)
+        x[0, 0] = 1.0
+        q, scale = K.quantise(x, Rounds(0, 0, 1).stream(1), 1)
+        self.assertAlmostEqual(q.float().mul(scale)[0, 1:].mean().item(), 0.3, delta=3e-4)
+        other, _ = K.quantise(x, Rounds(0, 1, 1).stream(1), 1)
+        self.assertFalse(torch.equal(q, other))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,261 @@
+"""capture and apply: modules of all kinds, and what is refused."""
+
+import copy
+import os
+import pickle
+import unittest
+import warnings
+
+from support import Case
+import torch
+import torch.nn.functional as F
+
+import tandem
+
+
+class Odd(torch.nn.Module):
+    """A branch in Python, a shared weight, an operation in place, two inputs, a head without a module."""
+
+    def __init__(self):
+        super().__init__()
+        self.image = torch.nn.Conv2d(1, 4, 3, padding=1)
+        self.mix = torch.nn.Linear(16, 16)
+        self.attention = torch.nn.MultiheadAttention(16, 2, batch_first=True)
+        self.norm = torch.nn.BatchNorm1d(16)
+        self.head = torch.nn.Parameter(torch.randn(16, 10))
+        self.other = torch.nn.Linear(16, 10)
+
+    def forward(self, image, words, other=False):
+        seen = F.relu_(self.image(image)).mean((2, 3))
+        words = self.mix(self.mix(words))
+        words = self.attention(words, words, words)[0]
+        words[:, 0, :4] += seen
+        words = self.norm(words.mean(1))
+        return self.other(words) if other else words @ self.head
+
+
+def odd_inputs(batch=3):
+    return torch.randn(batch, 1, 6, 6), torch.randn(batch, 5, 16)
+
+
+class Small(torch.nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, width, 3, padding=1)
+        self.fc = torch.nn.Linear(width, 4)
+
+    def forward(self, x):
+        return self.fc(F.relu(self.conv(x)).mean((2, 3)))
+
+
+class Capture(Case):
+    def test_an_odd_module(self):
+        module = Odd()
+        buffers = {name: value.clone() for name, value in module.named_buffers()}
+        graph = tandem.capture(module, odd_inputs())
+        names = [call.name for call in graph.adjustable]
+        self.assertEqual(
+            names,
+            [
+                "image",
+                "mix",
+                "mix_1",
+                "attention.linear",
+                "attention.matmul",
+                "attention.matmul_1",
+                "attention.linear_1",
+                "linear",
+            ],
+        )
+        # the second use of a weight owns nothing; weights of what was not called are not in the step
+        unused = sum(parameter.numel() for parameter in module.other.parameters())
+        self.assertEqual(graph.n_weight, sum(parameter.numel() for parameter in module.parameters()) - unused)
+        self.assertEqual(graph.find("mix_1").kind, "matmul")
+        self.assertEqual(graph.find("linear").parameters, ("head",))
+        for name, value in module.named_buffers():
+            self.assertTrue(torch.equal(value, buffers[name]), name)
+
+    def test_the_hash_is_of_the_module_and_not_of_the_batch(self):
+        torch.manual_seed(0)
+        hashes = {tandem.capture(Odd(), odd_inputs(batch)).hash for batch in (2, 3, 8)}
+        self.assertEqual(len(hashes), 1)
+        self.assertNotEqual(
+            tandem.capture(Small(8), torch.randn(2, 3, 8, 8)).hash,
+            tandem.capture(Small(9), torch.randn(2, 3, 8, 8)).hash,
+        )
+
+    def test_a_transformer_and_long_names(self):
+        module = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
+        inside = module
+        for _ in range(6):
+            outer = torch.nn.Sequential()
+            outer.add_module("a_long_name", inside)
+            inside = outer
+        graph = tandem.capture(inside, torch.randn(2, 5, 16))
+        self.assertEqual(graph.n_weight, sum(parameter.numel() for parameter in module.parameters()))
+        self.assertEqual(len({call.operator for call in graph.calls}), len(graph.calls))
+        self.assertEqual(len(graph.hash), 16)
+
+    def test_files(self):
+        graph = tandem.capture(Small(), torch.randn(2, 3, 8, 8))
+        path = os.path.join(self.folder, "graph.json")
+        graph.save(path)
+        self.assertEqual(tandem.Graph.load(path), graph)
+        with open(path, "w", encoding="ascii") as file:
+            file.write('{"schema": "tandem.recording/1", "calls": 3}')
+        with self.assertRaisesRegex(tandem.MalformedError, "graph.json"):
+            tandem.Graph.load(path)
+
+    def test_what_cannot_be_captured(self):
+        with self.assertRaisesRegex(tandem.MalformedError, "ReLU called no linear layer"):
+            tandem.capture(torch.nn.ReLU(), torch.randn(2, 3))
+        with self.assertRaisesRegex(tandem.UsageError, "batch=N"):
+            tandem.capture(torch.nn.Identity(), 3)
+        with self.assertRaisesRegex(tandem.UsageError, "no call 'nosuch'; its adjustable ones are conv, fc"):
+            tandem.capture(Small(), torch.randn(2, 3, 8, 8)).find("nosuch")
+
+
+class Apply(Case):
+    def losses(self, module, inputs, target, steps=8):
+        torch.manual_seed(0)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+        found = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(module(*inputs), target)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    def test_training_follows_fp32(self):
+        torch.manual_seed(0)
+        base, inputs, target = Odd(), odd_inputs(8), torch.randint(0, 10, (8,))
+        base.other.requires_grad_(False)
+        expected = self.losses(copy.deepcopy(base), inputs, target)
+        self.assertLess(expected[-1], 0.7 * expected[0])
+        for precision in ("int8", "int8_full", "bf16"):
+            module = tandem.apply(copy.deepcopy(base), precision)
+            found = self.losses(module, inputs, target)
+            self.assertNotEqual(found, expected)
+            for one, right in zip(found, expected):
+                self.assertAlmostEqual(one, right, delta=0.05 * expected[0])
+
+    def test_precisions_by_name_change_these_calls_alone(self):
+        torch.manual_seed(0)
+        module, x = Small(), torch.randn(2, 3, 8, 8)
+        inside = {}
+        module.fc.register_forward_hook(lambda m, i, o: inside.update(fc=i[0]))
+        expected, before = module(x), inside["fc"]
+        tandem.apply(module, {"fc": "int8_full"})
+        found = module(x)
+        self.assertTrue(torch.equal(inside["fc"], before))  # the convolution stayed as it was
+        self.assertFalse(torch.equal(found, expected))
+        self.assertEqual(tandem.applied(module), {"fc": "int8_full"})
+        tandem.remove(module)
+        self.assertTrue(torch.equal(module(x), expected))
+
+    def test_state_copies_and_pickles(self):
+        torch.manual_seed(0)
+        module, x = Small(), torch.randn(2, 3, 8, 8)
+        keys = list(module.state_dict())
+        tandem.apply(module, "int8_full")
+        self.assertEqual(list(module.state_dict()), keys)
+        self.assertEqual([name for name, _ in module.named_modules()], ["", "conv", "fc"])
+        copied, pickled = copy.deepcopy(module), pickle.loads(pickle.dumps(module))
+        expected = module(x)
+        for other in (copied, pickled):
+            with torch.no_grad():
+                self.assertTrue(torch.equal(other(x), expected))
+                other.fc.weight.zero_()
+                self.assertFalse(torch.equal(other(x), expected))  # its own weights, not those of the first
+        Small().load_state_dict(module.state_dict())
+
+    def test_operands_of_all_kinds(self):
+        torch.manual_seed(0)
+        module = tandem.apply(Small(), "int8_full")
+        x = torch.randn(2, 3, 8, 8)
+        expected = copy.deepcopy(module)(x)
+        strided = torch.randn(2, 8, 8, 6)[..., ::2].permute(0, 3, 1, 2)
+        strided.copy_(x)
+        self.assertTrue(torch.equal(copy.deepcopy(module)(strided), expected))
+        last = x.contiguous(memory_format=torch.channels_last)
+        self.assertTrue(torch.equal(copy.deepcopy(module)(last), expected))
+        for parameter in module.conv.parameters():
+            parameter.requires_grad_(False)
+        module(x).sum().backward()  # neither the input nor the convolution needs a gradient
+        self.assertIsNone(module.conv.weight.grad)
+        self.assertIsNotNone(module.fc.weight.grad)
+        with torch.no_grad():
+            self.assertFalse(module(x).requires_grad)
+        self.assertEqual(module(x[:0] if False else x[:1]).shape, (1, 4))
+
+    def test_what_apply_refuses(self):
+        module = tandem.apply(Small(), "int8_full")
+        with self.assertRaisesRegex(tandem.MissingError, "layer 'conv': its input is torch.float64"):
+            module(torch.randn(2, 3, 8, 8).double())
+        with self.assertRaisesRegex(tandem.MissingError, "layer 'conv': its input is on meta"):
+            module(torch.randn(2, 3, 8, 8, device="meta"))
+        with self.assertRaisesRegex(tandem.InfeasibleError, "layer 'conv'"):
+            module(torch.full((2, 3, 8, 8), float("nan")))
+        with self.assertRaisesRegex(
+            tandem.MissingError, "'fc' in fp8: modules run in fp32, bf16, int8, int8_full"
+        ):
+            tandem.apply(module, {"fc": "fp8"})
+        module(torch.randn(2, 3, 8, 8))  # after errors it still runs
+
+    def plan_for(self, module, inputs, precision="int8_full"):
+        graph = tandem.capture(module, inputs)
+        one = tandem.PlanClass("torch:x", 1, graph.batch, {call.name: precision for call in graph.adjustable})
+        return tandem.Plan("test", graph.model, "torch:x", [one], graph.hash, graph=graph)
+
+    def test_a_changed_module_is_refused_by_the_layers_name(self):
+        plan = self.plan_for(Small(), torch.randn(2, 3, 8, 8))
+        tandem.apply(Small(), plan)(torch.randn(7, 3, 8, 8))  # any batch
+        with self.assertRaisesRegex(
+            tandem.WrongModelError, "layer 'conv' was changed.*'conv.weight' of 9x3x3x3.*captured of 8x3x3x3"
+        ):
+            tandem.apply(Small(9), plan)
+        changed = Small()
+        changed.extra = torch.nn.Linear(2, 2)
+        with self.assertRaisesRegex(tandem.WrongModelError, "layer 'extra' was changed"):
+            tandem.apply(changed, plan)
+        strided = Small()
+        strided.conv.stride = (2, 2)
+        with self.assertRaisesRegex(tandem.WrongModelError, "layer 'conv' reads.*another shape"):
+            tandem.apply(strided, plan)(torch.randn(2, 3, 8, 8))
+        with self.assertRaisesRegex(tandem.WrongModelError, "layer 'conv' reads 2x3x9x9"):
+            tandem.apply(Small(), plan)(torch.randn(2, 3, 9, 9))
+        with self.assertRaisesRegex(tandem.WrongModelError, "no rank 3"):
+            tandem.apply(Small(), plan, rank=3)
+
+    def test_another_branch_runs_in_fp32_with_a_warning(self):
+        module = Odd()
+        tandem.apply(module, self.plan_for(module, odd_inputs()))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            module(*odd_inputs(), other=True)
+            module(*odd_inputs(), other=True)
+        self.assertEqual(len([one for one in caught if "'other'" in str(one.message)]), 1)
+
+    def test_a_fork_after_import(self):
+        module, x = tandem.apply(torch.nn.Linear(600, 600), "int8_full"), torch.randn(300, 600)
+        before = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            module(x)
+            child = os.fork()
+            if child == 0:
+                try:
+                    torch.set_num_threads(2)
+                    module(x)
+                    os._exit(0)
+                except BaseException:
+                    os._exit(1)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+        finally:
+            torch.set_num_threads(before)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,263 @@
+"""profile, sensitivity, replay, allocate: from a module to a plan, and what is refused."""
+
+import os
+import sqlite3
+import statistics
+import subprocess
+import unittest
+
+from support import BUILD, Case
+import torch
+import torch.nn.functional as F
+
+import tandem
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 16, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(16)
+        self.fc = torch.nn.Linear(16, 4)
+        self.again = torch.nn.Linear(4, 4, bias=False)
+
+    def forward(self, x):
+        return self.again(self.again(self.fc(F.relu(self.norm(self.conv(x))).mean((2, 3)))))
+
+
+X, Y = torch.randn(8, 3, 12, 12), torch.randint(0, 4, (8,))
+
+
+def loss(output):
+    return F.cross_entropy(output, Y)
+
+
+class Profile(Case):
+    def profiled(self, **options):
+        torch.manual_seed(0)
+        module = Net()
+        return module, tandem.profile(
+            module, X, loss, device="torch:one", store=self.store, steps=4, warmup=1, **options
+        )
+
+    def test_every_precision_can_be_replayed(self):
+        module, profile = self.profiled()
+        for precision, step in profile.steps.items():
+            replayed = tandem.replay(profile.graph, "torch:one", precision, store=self.store)
+            self.assertGreater(replayed.step, 0)
+            self.assertGreater(step, profile.update)
+            self.assertEqual(replayed.measured, 1.0)
+        of = {(one.call, one.precision): one for one in profile.calls}
+        self.assertTrue(all(one.forward >= 0 and one.backward >= 0 for one in profile.calls))
+        self.assertGreater(of["conv", "fp32"].forward, 0)
+        self.assertGreater(of["conv", "int8_full"].backward, 0)
+        self.assertIn("step", str(profile))
+
+    def test_the_step_is_the_sum_of_its_calls(self):
+        _, profile = self.profiled(precisions=["fp32"])
+        with sqlite3.connect(self.store) as store:
+            filed = store.execute(
+                "SELECT signature, pass, sum_ns / n FROM op_cost JOIN operator ON operator.id = op_cost.operator "
+                "WHERE precision = 'fp32' AND operand = 'f32' AND result = 'f32'"
+            ).fetchall()
+        ns = {(signature, name): mean for signature, name, mean in filed}
+        graph, total = profile.graph, 0
+        signatures = [
+            "conv2d n=8 h=12 w=12 c=3 -> c=16 k=3x3 s=1 p=1",
+            "linear m=8 k=16 n=4",
+            "linear m=8 k=4 n=4",
+            "matmul batch=1 m=8 k=4 n=4 tb=1",
+        ]
+        for signature in signatures:
+            self.assertIn((signature, "forward"), ns)
+            self.assertIn((signature, "wgrad"), ns)
+        step = sum(mean for (signature, _), mean in ns.items() if not signature.startswith("accumulate"))
+        replayed = tandem.replay(graph, "torch:one", store=self.store).step * 1e9
+        self.assertAlmostEqual(step / replayed, 1, delta=0.02)
+
+    def test_the_module_is_as_it_was(self):
+        torch.manual_seed(0)
+        expected = {name: value.clone() for name, value in Net().state_dict().items()}
+        module, _ = self.profiled(precisions=["fp32"])
+        self.assertEqual(set(module.state_dict()), set(expected))
+        for name, value in module.state_dict().items():
+            self.assertTrue(torch.equal(value, expected[name]), name)
+        self.assertTrue(all(parameter.grad is None for parameter in module.parameters()))
+        self.assertEqual(tandem.applied(module), {})
+
+    def test_what_profile_refuses(self):
+        with self.assertRaisesRegex(tandem.UsageError, "torch:NAME"):
+            tandem.profile(
+                Net(), X, loss, device="cpu:avx2", store=self.store, steps=1, warmup=0, precisions=["fp32"]
+            )
+        with self.assertRaisesRegex(tandem.UsageError, "got precision 'fp8'"):
+            tandem.profile(Net(), X, loss, store=self.store, precisions=["fp8"])
+        self.assertFalse(os.path.exists(self.store))
+
+        class Random(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc, self.calls = torch.nn.Linear(3, 3), 0
+
+            def forward(self, x):
+                self.calls += 1
+                return self.fc(x) if self.calls % 3 else self.fc(torch.relu(x))
+
+        with self.assertRaisesRegex(tandem.MalformedError, "Random made . calls in one step"):
+            tandem.profile(Random(), torch.randn(2, 3), store=self.store, steps=4)
+
+    def test_a_plan_of_a_module(self):
+        module, profile = self.profiled(precisions=["fp32", "int8_full"])
+        with self.assertRaisesRegex(tandem.MissingError, "there are no statistics of Net"):
+            tandem.allocate(profile.graph, "torch:one", store=self.store)
+        tandem.sensitivity(module, [(X, Y)] * 2, F.cross_entropy, store=self.store)
+        plan = tandem.allocate(profile.graph, "torch:one", store=self.store, slowdown=0.1)
+        self.assertEqual(set(plan.precision(0)), {"conv", "fc", "again", "again_1"})
+        self.assertLessEqual(plan.step, plan.base_step)
+        self.assertIsNotNone(plan.lower_bound)
+        path = os.path.join(self.folder, "plan.json")
+        plan.save(path)
+        loaded = tandem.Plan.load(path)
+        self.assertEqual((loaded.classes, loaded.hash, loaded.graph), (plan.classes, plan.hash, plan.graph))
+        replayed = tandem.replay(profile.graph, "torch:one", loaded, store=self.store)
+        self.assertAlmostEqual(replayed.step, plan.step, delta=1e-9)
+        tandem.apply(module, path)(X)
+        with open(path, encoding="ascii") as file:
+            text = file.read()
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text.replace('"fc": "', '"fc": "no', 1))
+        with self.assertRaisesRegex(tandem.MalformedError, "'fc'"):
+            tandem.Plan.load(path)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text.replace(plan.hash, "0123456789abcdef", 1))
+        with self.assertRaisesRegex(tandem.WrongModelError, "0123456789abcdef"):
+            tandem.Plan.load(path)
+
+    def test_what_was_not_measured_is_missing_by_name(self):
+        _, profile = self.profiled(precisions=["fp32"])
+        with self.assertRaisesRegex(tandem.MissingError, "conv.*torch:one"):
+            tandem.replay(profile.graph, "torch:one", "int8_full", store=self.store)
+        with self.assertRaisesRegex(
+            tandem.MissingError, "nothing of model Net has been measured on torch:two"
+        ):
+            tandem.replay(profile.graph, "torch:two", store=self.store)
+        with self.assertRaisesRegex(tandem.WrongModelError, "batch 3.*captured with batch 8"):
+            tandem.replay(profile.graph, "torch:one batch=3", store=self.store)
+
+
+class Sensitivity(Case):
+    def test_statistics_are_those_of_the_formulas(self):
+        """All sums of a linear layer and a convolution, from double arithmetic (docs/sensitivity.md)."""
+        torch.manual_seed(0)
+        module = Net()
+        kept = {}
+        module.fc.register_forward_hook(lambda m, i, o: kept.update(x=i[0].detach()))
+        module.fc.register_full_backward_hook(lambda m, i, o: kept.update(g=o[0]))
+        module.conv.register_full_backward_hook(lambda m, i, o: kept.update(conv_g=o[0]))
+        loss(module(X)).backward()
+        found = tandem.sensitivity(module, [(X, Y)], F.cross_entropy, store=self.store)
+        with sqlite3.connect(self.store) as store:
+            store.row_factory = sqlite3.Row
+            rows = {row["op_name"]: dict(row) for row in store.execute("SELECT * FROM statistics")}
+        self.assertEqual(set(rows), {"conv", "fc", "again", "again_1"})
+        columns = F.unfold(X, 3, padding=1).transpose(1, 2).reshape(-1, 27)
+        conv_g = kept["conv_g"].permute(0, 2, 3, 1).reshape(-1, 16)
+        self.check(rows["fc"], kept["x"], module.fc.weight.t(), kept["g"])
+        self.check(rows["conv"], columns, module.conv.weight.reshape(16, 27).t(), conv_g)
+        self.assertEqual((rows["conv"]["x_elements"], rows["conv"]["local_batch"]), (X.numel(), 8))
+        for of in found.values.values():
+            self.assertEqual(of["fp32"], 0)
+            self.assertGreater(of["int8_full"], 0)
+
+    def check(self, row, x, w, g):
+        x, w, g = (one.detach().double() for one in (x, w, g))
+        self.assertEqual((row["rows"], row["k"], row["columns"]), (x.shape[0], x.shape[1], w.shape[1]))
+        c, d = (x**2).sum(0), (g**2).sum(0)
+        expected = {
+            "x_square": (columns_square := (x**2)).sum(),
+            "w_square": (w**2).sum(),
+            "g_square": (g**2).sum(),
+            "w_amax": w.abs().max(),
+            "g_amax": g.abs().max(),
+            "wgrad_square": ((x.t() @ g) ** 2).sum(),
+            "g2_w2": ((g**2) @ (w**2).sum(0)).sum(),
+            "g2_x2": ((g**2).sum(1) * columns_square.sum(1)).sum(),
+            "g2_x2_c": ((g**2).sum(1) * (columns_square @ c)).sum(),
+            "x2_g2_d": (columns_square.sum(1) * ((g**2) @ d)).sum(),
+        }
+        for name, value in expected.items():
+            self.assertAlmostEqual(row[name] / float(value), 1, delta=1e-4, msg=name)
+
+    def test_training_mode_weights_and_gradients_stay(self):
+        torch.manual_seed(0)
+        module = Net().eval()
+        expected = {name: value.clone() for name, value in module.state_dict().items()}
+        tandem.sensitivity(module, [X, X], store=self.store)
+        self.assertFalse(module.training)
+        for name, value in module.state_dict().items():
+            self.assertTrue(torch.equal(value, expected[name]), name)
+        with self.assertRaisesRegex(tandem.UsageError, "no batches"):
+            tandem.sensitivity(module, [], store=self.store)
+
+
+class Zoo(Case):
+    cluster = "8*v100@8 + 8*t4@8 net=100Gbit/s,5us"
+
+    def test_the_same_step_and_text_as_the_command_line(self):
+        replayed = tandem.replay("resnet50", self.cluster, batch=32, predict=True, store=self.store)
+        command = [
+            os.path.join(BUILD, "tandem"),
+            "replay",
+            "--model",
+            "resnet50",
+            "--batch",
+            "32",
+            "--cluster",
+            self.cluster,
+            "--predict",
+            "--db",
+            self.store,
+        ]
+        import json
+
+        printed = json.loads(
+            subprocess.run(command + ["--json"], capture_output=True, text=True, check=True).stdout
+        )
+        self.assertEqual(round(replayed.step * 1e9), printed["step_ns"])
+        for wrong in (
+            ["--model", "resnet51"],
+            ["--model", "resnet50", "--cluster", "8*v101"],
+            ["--model", "resnet50", "--cluster", "t4", "--uniform", "int9"],
+        ):
+            given = dict(zip(wrong[::2], wrong[1::2]))
+            told = subprocess.run(
+                [command[0], "replay", "--batch", "32", "--predict", *wrong]
+                + ([] if "--cluster" in given else ["--cluster", "t4"]),
+                capture_output=True,
+                text=True,
+            )
+            with self.assertRaises(tandem.TandemError) as caught:
+                tandem.replay(
+                    given["--model"],
+                    given.get("--cluster", "t4"),
+                    given.get("--uniform"),
+                    batch=32,
+                    predict=True,
+                )
+            self.assertIn(str(caught.exception), told.stderr)
+            self.assertEqual(caught.exception.exit_code, told.returncode)
+
+    def test_advice(self):
+        graph = tandem.capture(Net(), X)
+        tandem.sensitivity(Net(), [(X, Y)], F.cross_entropy, store=self.store)
+        advice = tandem.advise(
+            graph, "2*t4@2 net=100Gbit/s,5us", "2*v100@2", store=self.store, predict=True, time_limit=0.1
+        )
+        self.assertEqual(
+            [len(plan.classes) for plan in (advice.current, advice.added, advice.combined)], [1, 1, 2]
+        )
+        self.assertIn("times as many samples", str(advice))
+
+
+if __name__ == "__main__":
+    unittest.main()
