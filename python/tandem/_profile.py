@@ -165,8 +165,8 @@ class _Job:
         """Wraps the module for several ranks, and makes the optimizer."""
         parameters = [parameter for parameter in self.inner.parameters() if parameter.requires_grad]
         self.optimizer = self.make_optimizer(parameters)
-        for group in self.optimizer.param_groups:  # weights stay where they are, however many steps are
-        timed
+        # weights stay where they are, however many steps are timed
+        for group in self.optimizer.param_groups:
             group["lr"] = 0.0
         self.runner: torch.nn.Module = self.inner
         if _world() > 1:
