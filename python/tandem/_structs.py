@@ -74,6 +74,7 @@ class StepOptions(Structure):
         ("transposed_copy", c_int),
         ("with_norm", c_int),
         ("separate_partial_grads", c_int),
+        ("emulated", c_int),
         ("ddp_buckets", c_int),
     ]
 

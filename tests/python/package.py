@@ -55,6 +55,48 @@ class Package(Case):
         self.assertIn("True\n", ran.stdout)
         self.assertIn("apt-get install python3-torch libopenblas0", ran.stdout)
 
+    def test_structs_are_those_of_the_headers(self):
+        """Size and offsets of every struct that calls pass, from the C compiler."""
+        import ctypes
+
+        from tandem import _structs
+
+        of = {
+            "Cluster": "tandem_cluster", "ClusterClass": "tandem_cluster_class", "Device": "tandem_device",
+            "GpuSpec": "tandem_gpu_spec", "StepOptions": "tandem_step_options", "Request": "tandem_request",
+            "Problem": "tandem_allocation_problem", "Allocation": "tandem_allocation",
+            "Shape": "tandem_shape",
+            "PlannedStep": "tandem_planned_step", "Optimizer": "tandem_optimizer_options",
+            "RecordedCall": "tandem_recorded_call", "Recording": "tandem_recorded_graph",
+            "RecordedCost": "tandem_recorded_cost", "RecordedCosts": "tandem_recorded_costs",
+            "Statistics": "tandem_statistics", "Product": "tandem_product", "Rounding": "tandem_rounding",
+            "QuantiseCall": "tandem_quantise_call", "ProductS8": "tandem_product_s8", "Link": "tandem_link",
+            "WindowsCall": "tandem_windows_call", "GraphHead": "tandem_graph",
+        }  # fmt: skip
+        renamed = {"from_": "from", "window": "scaling.window", "margin": "scaling.margin"}
+        lines, expected = [], []
+        for name, c in of.items():
+            struct = getattr(_structs, name)
+            for field, *_ in struct._fields_:
+                lines.append(f'printf("%zu\\n", offsetof({c}, {renamed.get(field, field)}));')
+                expected.append((f"{c}.{field}", getattr(struct, field).offset))
+            if name != "GraphHead":
+                lines.append(f'printf("%zu\\n", sizeof({c}));')
+                expected.append((f"{c} size", ctypes.sizeof(struct)))
+        headers = ("tandem.h", "kernels.h", "advanced/predictor.h")
+        source = (
+            "".join(f"#include <tandem/{one}>\n" for one in headers) + "#include <stdio.h>\nint main(void) {"
+        )
+        path = os.path.join(self.folder, "structs")
+        with open(path + ".c", "w", encoding="ascii") as file:
+            file.write(source + "\n".join(lines) + "}")
+        try:
+            subprocess.run(["gcc", "-I", os.path.join(ROOT, "include"), "-o", path, path + ".c"], check=True)
+        except FileNotFoundError:
+            self.skipTest("no C compiler; apt-get install gcc")
+        printed = subprocess.run([path], capture_output=True, text=True, check=True).stdout.split()
+        self.assertEqual([(name, int(found)) for (name, _), found in zip(expected, printed)], expected)
+
     def test_every_name_is_there_and_documented(self):
         code = (
             "import tandem\n"
