@@ -40,9 +40,9 @@ const char *tandem_kernels_isa(const tandem_kernels *kernels); /* its name */
 
 /* The random numbers of stochastic rounding: Philox4x32-10 with key = seed and counter {block, stream[0..2]}.
  * Element (i, j) takes half-word j % 8 of block  block + i·⌈columns/8⌉ + j/8: bits 16·(j%2) … of word
- * (j%8)/2. The memory layout of the rows does not matter. A tensor may be rounded in several calls if
- * `block` says where the rows of each call begin. Source: Salmon et al., "Parallel random numbers: as easy
- * as 1, 2, 3", SC 2011. */
+ * (j%8)/2. The memory layout of the rows does not matter. A tensor may be rounded in several calls if `block`
+ * says where the rows of each call begin. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2,
+ * 3", SC 2011. */
 typedef struct tandem_rounding {
     uint64_t seed;
     uint32_t stream[3];
@@ -76,8 +76,7 @@ typedef struct tandem_quantise_call {
 } tandem_quantise_call;
 
 /* tandem_kernels_quantise: TANDEM_LIMIT_EXCEEDED: a scale would come from a NaN or an infinity; q is then
- * undefined (with TANDEM_SCALE_TENSOR unchanged). With a known range a NaN becomes −127 and an infinity
- * ±127;
+ * undefined (with TANDEM_SCALE_TENSOR unchanged). With a known range a NaN becomes −127 and an infinity ±127;
  * *amax shows it. With rounding, rows·⌈columns/8⌉ + block ≤ 2^32. */
 tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *call,
                                       tandem_error *error);

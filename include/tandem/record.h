@@ -11,10 +11,7 @@
 
 #include "tandem/graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 /* One call, in the order of the forward pass. Strings are borrowed while a graph is recorded. */
 typedef struct tandem_recorded_call {
@@ -52,8 +49,5 @@ typedef struct tandem_recorded_graph {
 tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recorded_graph *recording,
                                   tandem_error *error);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif

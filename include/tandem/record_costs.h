@@ -10,10 +10,7 @@
 #include "tandem/cluster.h"
 #include "tandem/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-#pragma GCC visibility push(default)
+TANDEM_BEGIN_DECLARATIONS
 
 /* Measured times of one operator of a recorded graph, ns. */
 typedef struct tandem_recorded_cost {
@@ -51,8 +48,5 @@ tandem_status tandem_record_all_reduce(const char *path, const tandem_cluster *c
                                        const int64_t *alone_ns, const int64_t *loaded_ns, int64_t n,
                                        double slowdown, tandem_error *error);
 
-#pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+TANDEM_END_DECLARATIONS
 #endif
