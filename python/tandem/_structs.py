@@ -22,10 +22,13 @@ class Link(Structure):
 class GpuSpec(Structure):
     _fields_ = [
         ("flops_per_s", c_double * N_COMPUTE_DTYPE),
-        ("compute_efficiency", c_double * N_COMPUTE_DTYPE),
         ("bytes_per_s", c_double),
-        ("memory_efficiency", c_double),
-        ("launch_ns", c_int64),
+        ("l2_bytes", c_double),
+        ("watts", c_double),
+        ("process_nm", c_int),
+        ("mhz", c_int),
+        ("memory_kind", c_int),
+        ("generation", c_int),
         ("n_sm", c_int),
     ]
 
