@@ -236,7 +236,7 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
 TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c \
-    tests/support/without_avx512.c tests/cuda/on_card.c, \
+    tests/support/without_avx512.c tests/cuda/on_card.c tests/onnx/train_steps.c, \
                                                     $(wildcard tests/*/*.c)))
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
@@ -325,6 +325,16 @@ $(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CUDA_BELOW) 
 	@echo "  link  $@"
 	@$(CXX) -pie $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas \
 	    -ljansson -lm
+
+# Imported models against PyTorch and ONNX's own cases (tests/onnx): minutes, so no part of `make test`.
+ONNX_TRAIN = $(B)/tests/onnx/train_steps
+$(ONNX_TRAIN): $(B)/obj/tests/onnx/train_steps.o $(CORE) $(ONNX) $(BACKEND)
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(CXX) $(LDFLAGS) -o $@ $^ $(CORE_LIBS) $(BACKEND_LIBS)
+
+test-onnx: all $(ONNX_TRAIN) ## imported models against PyTorch, and ONNX's own cases
+	@tests/onnx/run.sh $(B)
 
 tests: $(TESTS) $(B)/bench/mckp $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
 

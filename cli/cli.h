@@ -26,6 +26,9 @@ typedef struct cli_options {
     int json, quiet, verbose;
     /* workload */
     const char *model, *device, *cluster, *plan, *data;
+    const char *set, *loss; /* joined to `model` when the command line is read */
+    char model_text[TANDEM_MODEL_NAME];
+    int unsupported;
     int64_t batch;
     uint64_t seed, data_seed, rounding_seed; /* the last two only where they are given */
     int hold_weights;                        /* of executors; no option sets it */

@@ -339,6 +339,51 @@ const char *cli_option_not_allowed(const cli_options *options, const int *allowe
 
 /* --- The parser of one command -------------------------------------------------------------------------- */
 
+/* --set batch=N is --batch N. Returns what else it sets, in `rest`. */
+static void take_batch(cli_options *options, char *rest, size_t size)
+{
+    rest[0] = '\0';
+    for (const char *at = options->set; at && *at; at += strspn(at, ",")) {
+        const size_t n = strcspn(at, ",");
+        char *end = NULL;
+        if (strncmp(at, "batch=", 6) == 0) {
+            const long long batch = strtoll(at + 6, &end, 10);
+            if (end != at + n || batch < 1 || batch > 1 << 20 ||
+                (options->given[OPTION_BATCH - OPTION_FIRST] && batch != options->batch))
+                exit(cli_fail_with(TANDEM_USAGE,
+                                   "--set %.*s: allowed are batches of 1 to 1048576, and the same as --batch",
+                                   (int)n, at));
+            options->batch = batch;
+            options->given[OPTION_BATCH - OPTION_FIRST] = 1;
+        } else {
+            (void)cli_append(rest, size, "%s%.*s", *rest ? "," : "", (int)n, at);
+        }
+        at += n;
+    }
+}
+
+/* Options of the model join its name: "a.onnx" and --set seq=128 are "a.onnx:seq=128". */
+static void join_model(cli_options *options, const cli_command *command)
+{
+    const int is_graph = strcmp(command->name, "graph") == 0; /* its model is a word */
+    const char **const model = is_graph && options->n_word > 1 ? &options->word[1] : &options->model;
+    char rest[TANDEM_MODEL_NAME];
+    take_batch(options, rest, sizeof rest);
+    if (!*rest && !options->loss) return;
+    if (!*model)
+        exit(cli_fail_with(TANDEM_USAGE,
+                           "--set and --loss are of a model; give it with --model, without --plan"));
+    const char *const name = strrchr(*model, '/') ? strrchr(*model, '/') : *model;
+    const int n = snprintf(options->model_text, sizeof options->model_text, "%s%s%s%s%s%s", *model,
+                           strchr(name, ':') ? "," : ":", rest, *rest && options->loss ? "," : "",
+                           options->loss ? "loss=" : "", options->loss ? options->loss : "");
+    if (n < 0 || (size_t)n >= sizeof options->model_text)
+        exit(cli_fail_with(TANDEM_USAGE,
+                           "the model's name and options have %d characters; allowed are at most %d", n,
+                           TANDEM_MODEL_NAME - 1));
+    *model = options->model_text;
+}
+
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv)
 {
     struct argp_option option[CLI_N_OPTION + 1];
@@ -373,6 +418,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     check_command_options(command, option, argc, argv);
     (void)argp_parse(&argp, argc, argv, 0, NULL, options);
     check_no_words(options, command);
+    join_model(options, command);
     int may_be_auto = 0;
     for (const int *key = command->option; *key != OPTION_END; key++)
         may_be_auto |= *key == OPTION_GLOBAL_BATCH;

@@ -168,10 +168,13 @@ static void conv2d_work(tandem_work *work, const tandem_cost_key *key)
 /* The number of windows on images of n × h × w; `attributes` has kernel, stride and padding. */
 static double count_windows(const char *images, const char *attributes)
 {
-    const double stride = field_value(attributes, "s"), pad = field_value(attributes, "p");
-    return field_value(images, "n") *
-           count_along(field_value(images, "h"), pad, field_value(attributes, "k"), stride) *
-           count_along(field_value(images, "w"), pad, second_value(attributes, "k"), stride);
+    /* more padding at the end counts half on each side; entries of a window may lie apart */
+    const double stride = field_value(attributes, "s"), apart = fmax(1, field_value(attributes, "d")),
+                 pad = field_value(attributes, "p") + field_value(attributes, "e") / 2,
+                 reach_h = (field_value(attributes, "k") - 1) * apart + 1,
+                 reach_w = (second_value(attributes, "k") - 1) * apart + 1;
+    return field_value(images, "n") * count_along(field_value(images, "h"), pad, reach_h, stride) *
+           count_along(field_value(images, "w"), pad, reach_w, stride);
 }
 
 static double count_pixels(const char *images)
@@ -199,11 +202,31 @@ static void embedding_work(tandem_work *work, const tandem_cost_key *key)
         work->bytes = rows * dtype_size(key->from) + (table + rows) * dtype_size(key->to);
 }
 
+/* Few multiplications per element, so that it moves more than it computes: no product. One backward task
+ * computes both gradients. */
+static void grouped_conv2d_work(tandem_work *work, const tandem_cost_key *key)
+{
+    const char *const out = strstr(key->signature, " -> ");
+    const double groups = out ? field_value(out, "g") : 0;
+    if (!(groups > 0)) return;
+    const double c_in = field_value(key->signature, "c"), c_out = field_value(out, "c"),
+                 depth = field_value(out, "k") * second_value(out, "k") * c_in / groups,
+                 x = count_pixels(key->signature) * c_in, y = count_windows(key->signature, out) * c_out;
+    const int passes = key->pass == TANDEM_PASS_FORWARD ? 1 : 2;
+    work->flops = 2 * y * depth * passes;
+    work->bytes = (passes * (x + depth * c_out) + y) * dtype_size(key->from);
+}
+
 static const struct {
     const char *name;
     void (*set)(tandem_work *work, const tandem_cost_key *key);
-} shaped_kinds[] = {{"linear", matmul_work}, {"matmul", matmul_work}, {"conv2d", conv2d_work},
-                    {"maxpool", pool_work},  {"avgpool", pool_work},  {"embedding", embedding_work}};
+} shaped_kinds[] = {{"grouped_conv2d", grouped_conv2d_work},
+                    {"linear", matmul_work},
+                    {"matmul", matmul_work},
+                    {"conv2d", conv2d_work},
+                    {"maxpool", pool_work},
+                    {"avgpool", pool_work},
+                    {"embedding", embedding_work}};
 
 /* --- Streams of elements -------------------------------------------------------------------------------- */
 
@@ -232,6 +255,10 @@ static const struct {
     /* *estimates*: a stream, and a norm */
     {"call", "n", {2, 3, 0, 0}, 1},
     {"call_trained", "n", {2, 3, 2, 0}, 7},
+    {"concat", "n of row", {2, 2, 0, 0}, 0},
+    {"mul", "n", {3, 5, 0, 0}, 1},
+    {"map", "n", {2, 3, 0, 0}, 8},
+    {"scale", "rows n", {2, 3, 0, 0}, 1},
     {"softmax", "rows n", {2, 3, 0, 0}, 6},
     {"cross_entropy", "rows n", {2, 2, 0, 0}, 5},
     /* backward: input and gradient for the rows' sums, and again for the columns' */

@@ -282,8 +282,8 @@ static int run_demo(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL, OPTION_DATA,  OPTION_STEPS, OPTION_SEED,
-                              OPTION_DB,    OPTION_QUIET, OPTION_END};
+static const int options[] = {OPTION_MODEL, OPTION_SET, OPTION_LOSS,  OPTION_DATA, OPTION_STEPS,
+                              OPTION_SEED,  OPTION_DB,  OPTION_QUIET, OPTION_END};
 const cli_command command_demo = {
     .name = "demo",
     .words = "",

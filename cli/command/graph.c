@@ -141,10 +141,37 @@ static int check_graph_words(const cli_options *options)
                          "no model given. Use e.g. tandem graph show vit_tiny (tandem list models)");
 }
 
+/* Exit code 1 where there are some. */
+static int print_unsupported(const cli_options *options)
+{
+    tandem_error error = {0};
+    tandem_unsupported list = {0};
+    if (tandem_graph_list_unsupported(&list, options->word[1], options->batch, &error) != TANDEM_OK)
+        return cli_fail(&error);
+    int code = list.n > 0;
+    if (options->json) {
+        json_t *result = cli_json_new("unsupported"), *nodes = json_array();
+        for (int i = 0; i < list.n; i++)
+            json_array_append_new(
+                nodes, json_pack("{s:s,s:s}", "node", list.line[i].node, "reason", list.line[i].why));
+        json_object_set_new(result, "model", json_string(options->word[1]));
+        json_object_set_new(result, "nodes", json_integer(list.n_node));
+        json_object_set_new(result, "unsupported", nodes);
+        const int printed = cli_print_json(result);
+        code = printed ? printed : code;
+    } else {
+        for (int i = 0; i < list.n; i++) printf("%s: %s\n", list.line[i].node, list.line[i].why);
+        printf("%d of %d nodes are not supported\n", list.n, list.n_node);
+    }
+    tandem_unsupported_close(&list);
+    return code;
+}
+
 static int run_graph(const cli_options *options)
 {
     const int refused = check_graph_words(options);
     if (refused) return refused;
+    if (options->unsupported) return print_unsupported(options);
     tandem_error error = {0};
     tandem_graph *graph = NULL;
     if (tandem_graph_open(&graph, options->word[1], options->batch, &error) != TANDEM_OK)
@@ -154,7 +181,7 @@ static int run_graph(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_BATCH, OPTION_END};
+static const int options[] = {OPTION_BATCH, OPTION_SET, OPTION_LOSS, OPTION_UNSUPPORTED, OPTION_END};
 const cli_command command_graph = {
     .name = "graph",
     .words = "show MODEL",

@@ -621,28 +621,19 @@ static int run_train(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,       OPTION_MODEL,
-                              OPTION_CLUSTER,    OPTION_DEVICE,
-                              OPTION_UNIFORM,    OPTION_BATCH,
-                              OPTION_DATA,       OPTION_SEED,
-                              OPTION_STEPS,      OPTION_EVALUATE,
-                              OPTION_MEMORY,     OPTION_BUCKET,
-                              OPTION_TIMEOUT,    OPTION_OPERATORS,
-                              OPTION_TRACE,      OPTION_RATE,
-                              OPTION_SCHEDULE,   OPTION_WARMUP,
-                              OPTION_DECAY,      OPTION_MOMENTUM,
-                              OPTION_BETAS,      OPTION_ALLOW_NAN,
-                              OPTION_LOG,        OPTION_EVALUATE_EVERY,
-                              OPTION_CHECKPOINT, OPTION_CHECKPOINT_EVERY,
-                              OPTION_RESUME,     OPTION_NO_DECAY,
-                              OPTION_CLIP,       OPTION_LABEL_SMOOTHING,
-                              OPTION_LOSS_SCALE, OPTION_INIT,
-                              OPTION_EXPORT,     OPTION_ACCUMULATE,
-                              OPTION_RECOMPUTE,  OPTION_AMAX,
-                              OPTION_DB,         OPTION_QUIET,
-                              OPTION_EMULATE,    OPTION_ERROR_SCALE,
-                              OPTION_DATA_SEED,  OPTION_ROUNDING_SEED,
-                              OPTION_END};
+static const int options[] = {
+    OPTION_PLAN,       OPTION_MODEL,          OPTION_SET,        OPTION_LOSS,
+    OPTION_CLUSTER,    OPTION_DEVICE,         OPTION_UNIFORM,    OPTION_BATCH,
+    OPTION_DATA,       OPTION_SEED,           OPTION_STEPS,      OPTION_EVALUATE,
+    OPTION_MEMORY,     OPTION_BUCKET,         OPTION_TIMEOUT,    OPTION_OPERATORS,
+    OPTION_TRACE,      OPTION_RATE,           OPTION_SCHEDULE,   OPTION_WARMUP,
+    OPTION_DECAY,      OPTION_MOMENTUM,       OPTION_BETAS,      OPTION_ALLOW_NAN,
+    OPTION_LOG,        OPTION_EVALUATE_EVERY, OPTION_CHECKPOINT, OPTION_CHECKPOINT_EVERY,
+    OPTION_RESUME,     OPTION_NO_DECAY,       OPTION_CLIP,       OPTION_LABEL_SMOOTHING,
+    OPTION_LOSS_SCALE, OPTION_INIT,           OPTION_EXPORT,     OPTION_ACCUMULATE,
+    OPTION_RECOMPUTE,  OPTION_AMAX,           OPTION_DB,         OPTION_QUIET,
+    OPTION_EMULATE,    OPTION_ERROR_SCALE,    OPTION_DATA_SEED,  OPTION_ROUNDING_SEED,
+    OPTION_END};
 const cli_command command_train = {
     .name = "train",
     .words = "",

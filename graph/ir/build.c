@@ -236,6 +236,18 @@ int tandem_build_maxpool(tandem_builder *b, const char *name, int x, int kernel,
     return op && set_window_shape(b, op, kernel, kernel, stride, pad) ? finish_op(b, op) : -1;
 }
 
+int tandem_build_maxpool_to(tandem_builder *b, const char *name, int x, int kernel, int stride, int pad,
+                            int pad_end)
+{
+    tandem_op *op = begin_op(b, TANDEM_OP_MAXPOOL, name, x, -1, 4, 4);
+    if (!op || !check_op_range(b, op, "the padding at the end", pad_end, 0, kernel - 1 - pad)) return -1;
+    const int64_t *const in = input_shape(b, op, 0)->dim;
+    if (!set_window_shape(b, op, kernel, kernel, stride, pad)) return -1;
+    op->pad_end = pad_end;
+    for (int d = 1; d < 3; d++) op->shape.dim[d] = (in[d] + 2 * pad + pad_end - kernel) / stride + 1;
+    return finish_op(b, op);
+}
+
 int tandem_build_avgpool(tandem_builder *b, const char *name, int x, int kernel_h, int kernel_w, int stride)
 {
     tandem_op *op = begin_op(b, TANDEM_OP_AVGPOOL, name, x, -1, 4, 4);
@@ -323,7 +335,98 @@ int tandem_build_concat_token(tandem_builder *b, const char *name, int x, float 
     return finish_op(b, op);
 }
 
+int tandem_build_concat(tandem_builder *b, const char *name, int x, int y)
+{
+    tandem_op *op = begin_op(b, TANDEM_OP_CONCAT, name, x, y, 2, TANDEM_MAX_DIM);
+    if (!op) return -1;
+    const tandem_shape *left = input_shape(b, op, 0), *right = input_shape(b, op, 1);
+    bool fits = left->n_dim == right->n_dim;
+    for (int d = 0; d < left->n_dim && fits; d++) fits = d == 1 || left->dim[d] == right->dim[d];
+    char l[SHAPE_TEXT], r[SHAPE_TEXT];
+    if (!fits) {
+        fail_build(b, op, "the inputs have shapes %s and %s; allowed are equal ones, but for dimension 1",
+                   shape_as_text(l, left), shape_as_text(r, right));
+        return -1;
+    }
+    op->shape.dim[1] += right->dim[1];
+    return finish_op(b, op);
+}
+
+int tandem_build_mul(tandem_builder *b, const char *name, int x, int y)
+{
+    tandem_op *op = begin_op(b, TANDEM_OP_MUL, name, x, y, 1, TANDEM_MAX_DIM);
+    if (!op) return -1;
+    const tandem_shape *left = input_shape(b, op, 0), *right = input_shape(b, op, 1);
+    bool fits = left->n_dim == right->n_dim;
+    for (int d = 0; d < left->n_dim && fits; d++)
+        fits = left->dim[d] == right->dim[d] || (d == 1 && right->dim[d] == 1);
+    char l[SHAPE_TEXT], r[SHAPE_TEXT];
+    if (!fits) {
+        fail_build(
+            b, op,
+            "the inputs have shapes %s and %s; allowed are equal ones, or 1 in dimension 1 of the second",
+            shape_as_text(l, left), shape_as_text(r, right));
+        return -1;
+    }
+    return finish_op(b, op);
+}
+
 /* --- Fixed operators ------------------------------------------------------------------------------------ */
+
+int tandem_build_map(tandem_builder *b, const char *name, int x, tandem_function function, float alpha,
+                     float beta)
+{
+    tandem_op *op = begin_op(b, TANDEM_OP_MAP, name, x, -1, 1, TANDEM_MAX_DIM);
+    if (!op || !check_op_range(b, op, "the function", (int64_t)function, 0, TANDEM_N_FUNCTION - 1)) return -1;
+    if (!isfinite(alpha) || !isfinite(beta)) {
+        fail_build(b, op, "its attributes are %g and %g; allowed are numbers", (double)alpha, (double)beta);
+        return -1;
+    }
+    op->function = function;
+    op->alpha = alpha;
+    op->beta = beta;
+    return finish_op(b, op);
+}
+
+int tandem_build_scale(tandem_builder *b, const char *name, int x)
+{
+    tandem_op *op = begin_op(b, TANDEM_OP_SCALE, name, x, -1, 2, TANDEM_MAX_DIM);
+    if (!op) return -1;
+    const tandem_shape channels = {1, {tandem_shape_last(&op->shape)}};
+    return add_parameter(b, op, channels, 0, true, false) ? finish_op(b, op) : -1;
+}
+
+int tandem_build_grouped_conv2d(tandem_builder *b, const char *name, int x, int64_t channels,
+                                const tandem_grouped_window *w)
+{
+    tandem_op *op = begin_op(b, TANDEM_OP_GROUPED_CONV2D, name, x, -1, 4, 4);
+    if (!op) return -1;
+    int64_t *const dim = op->shape.dim;
+    if (!check_op_range(b, op, "the window's height", w->kernel_h, 1, MAX_KERNEL) ||
+        !check_op_range(b, op, "the window's width", w->kernel_w, 1, MAX_KERNEL) ||
+        !check_op_range(b, op, "the stride", w->stride, 1, MAX_KERNEL) ||
+        !check_op_range(b, op, "the padding", w->pad, 0, MAX_KERNEL) ||
+        !check_op_range(b, op, "the padding at the end", w->pad_end, 0, MAX_KERNEL) ||
+        !check_op_range(b, op, "the dilation", w->dilation, 1, MAX_KERNEL) ||
+        !check_op_range(b, op, "the number of groups", w->groups, 1, dim[3]) ||
+        !check_op_range(b, op, "the rest of channels over groups", dim[3] % w->groups + channels % w->groups,
+                        0, 0))
+        return -1;
+    const int64_t kernel[2] = {w->kernel_h, w->kernel_w};
+    tandem_shape weight = {2, {kernel[0] * kernel[1], channels}};
+    if (__builtin_mul_overflow(weight.dim[0], dim[3] / w->groups, &weight.dim[0])) weight.dim[0] = INT64_MAX;
+    const float deviation = sqrtf(2 / (float)weight.dim[0]);
+    for (int d = 1; d < 3; d++) {
+        const int64_t room = dim[d] + 2 * w->pad + w->pad_end - (kernel[d - 1] - 1) * w->dilation - 1;
+        if (!check_op_range(b, op, "the room for the window", room, 0, INT32_MAX)) return -1;
+        dim[d] = room / w->stride + 1;
+    }
+    if (!add_parameter(b, op, weight, deviation, false, true)) return -1;
+    op->kernel_h = w->kernel_h, op->kernel_w = w->kernel_w, op->stride = w->stride, op->pad = w->pad;
+    op->pad_end = w->pad_end, op->dilation = w->dilation, op->groups = w->groups;
+    dim[3] = channels;
+    return finish_op(b, op);
+}
 
 int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal)
 {

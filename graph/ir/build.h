@@ -9,6 +9,10 @@
 
 typedef struct tandem_builder tandem_builder;
 
+typedef struct tandem_grouped_window {
+    int kernel_h, kernel_w, stride, pad, pad_end, dilation, groups;
+} tandem_grouped_window;
+
 /* batch: 1 … 2^20, else TANDEM_USAGE. TANDEM_NO_MEMORY. */
 tandem_status tandem_builder_open(tandem_builder **builder, int64_t batch, tandem_error *error);
 void tandem_builder_close(tandem_builder *builder); /* NULL is fine */
@@ -53,6 +57,9 @@ int tandem_build_tanh(tandem_builder *b, const char *name, int x);
 int tandem_build_dropout(tandem_builder *b, const char *name, int x, float rate);
 int tandem_build_add(tandem_builder *b, const char *name, int x, int y);
 int tandem_build_maxpool(tandem_builder *b, const char *name, int x, int kernel, int stride, int pad);
+/* maxpool with more padding below and on the right, as where the number of windows is rounded up. */
+int tandem_build_maxpool_to(tandem_builder *b, const char *name, int x, int kernel, int stride, int pad,
+                            int pad_end);
 int tandem_build_avgpool(tandem_builder *b, const char *name, int x, int kernel_h, int kernel_w, int stride);
 int tandem_build_reshape(tandem_builder *b, const char *name, int x, int n_dim, const int64_t *dim);
 int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int *axis);
@@ -62,6 +69,20 @@ int tandem_build_slice(tandem_builder *b, const char *name, int x, int64_t start
 int tandem_build_gather_labelled(tandem_builder *b, const char *name, int x, int labels);
 /* (batch, n, width) → (batch, 1+n, width): a trained row first. */
 int tandem_build_concat_token(tandem_builder *b, const char *name, int x, float deviation);
+/* (a, n, …) and (a, m, …) → (a, n+m, …) */
+int tandem_build_concat(tandem_builder *b, const char *name, int x, int y);
+/* The product of each element; y may have size 1 in dimension 1, and then repeats. */
+int tandem_build_mul(tandem_builder *b, const char *name, int x, int y);
+/* A function of each element (function.def). */
+int tandem_build_map(tandem_builder *b, const char *name, int x, tandem_function function, float alpha,
+                     float beta);
+/* A factor for each entry of the last dimension, 1 at first. */
+int tandem_build_scale(tandem_builder *b, const char *name, int x);
+/* conv2d, but channels in groups, each its own convolution, windows of any height and width, and a distance
+ * between their entries; `pad_end` more below and on the right. fp32 alone. Weights: (kernel_h·kernel_w·
+ * c_in/groups, c_out). */
+int tandem_build_grouped_conv2d(tandem_builder *b, const char *name, int x, int64_t channels,
+                                const tandem_grouped_window *window);
 /* Over the last dimension. */
 int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal);
 int tandem_build_layernorm(tandem_builder *b, const char *name, int x);

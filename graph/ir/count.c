@@ -5,6 +5,8 @@ static double forward_product_flops(const tandem_op *op, const tandem_shape *in)
 {
     const double out = (double)tandem_shape_elements(&op->shape);
     const double depth = (double)tandem_shape_last(in);
+    if (op->kind == TANDEM_OP_GROUPED_CONV2D)
+        return 2 * out * (double)op->kernel_h * (double)op->kernel_w * depth / op->groups;
     if (op->kind == TANDEM_OP_CONV2D) return 2 * out * (double)op->kernel_h * (double)op->kernel_w * depth;
     return 2 * out * depth;
 }
@@ -15,8 +17,12 @@ static double count_forward_flops(const tandem_op *op, const tandem_shape *in)
     switch (op->kind) {
     case TANDEM_OP_LINEAR:
     case TANDEM_OP_CONV2D:
+    case TANDEM_OP_GROUPED_CONV2D:
     case TANDEM_OP_MATMUL: return forward_product_flops(op, in);
+    case TANDEM_OP_MAP: return tandem_function_flops(op->function) * out;
     case TANDEM_OP_BIAS:
+    case TANDEM_OP_SCALE:
+    case TANDEM_OP_MUL:
     case TANDEM_OP_ADD:
     case TANDEM_OP_TANH:
     case TANDEM_OP_DROPOUT:
@@ -42,6 +48,7 @@ static double count_forward_flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_CONCAT_TOKEN:
     case TANDEM_OP_CALL:
     case TANDEM_OP_CALL_TRAINED:
+    case TANDEM_OP_CONCAT:
     case TANDEM_N_OP_KIND: break;
     }
     return 0;

@@ -34,6 +34,7 @@ char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const tandem_graph
     switch (op->kind) {
     case TANDEM_OP_LINEAR:
     case TANDEM_OP_CONV2D:
+    case TANDEM_OP_GROUPED_CONV2D:
     case TANDEM_OP_EMBEDDING: part = ".weight"; break;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
@@ -96,7 +97,8 @@ double tandem_graph_flops(const tandem_graph *graph)
     for (int i = 0; i < graph->n_op; i++) {
         const tandem_op *op = &graph->op[i];
         flops += op->flops;
-        if (op->kind != TANDEM_OP_LINEAR && op->kind != TANDEM_OP_CONV2D && op->kind != TANDEM_OP_MATMUL)
+        if (op->kind != TANDEM_OP_LINEAR && op->kind != TANDEM_OP_CONV2D && op->kind != TANDEM_OP_MATMUL &&
+            op->kind != TANDEM_OP_GROUPED_CONV2D)
             continue;
         /* The gradients of the first input, and of the weight or second input, cost as much each. */
         const int second = op->kind == TANDEM_OP_MATMUL ? graph->op[op->input[1]].needs_gradient : 1;

@@ -7,6 +7,8 @@
  * checked that no product overflows. FLOPs are those of one forward pass. A product counts multiplications
  * and additions. Other operators count per element, exp and tanh as one operation:
  *   bias, add, relu   1   an addition, a comparison
+ *   scale, mul        1   a multiplication
+ *   map                   of its function (function.def)
  *   dropout           1   a multiplication; random numbers are not counted
  *   gelu              8   u = x(c₀ + c₁x²): 4; tanh: 1; ½x(1 + …): 3; with a bias 9
  *   tanh              1

@@ -63,7 +63,8 @@ static void sign_bias(tandem_op *op, const tandem_parameter *own)
     if (own->elements != period) append_signature(op, " of=%" PRId64, own->elements);
 }
 
-static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_parameter *own)
+static void sign_attributes(tandem_op *op, const tandem_op *all, const tandem_shape *in,
+                            const tandem_parameter *own)
 {
     const int64_t elements = tandem_shape_elements(in);
     switch (op->kind) {
@@ -96,10 +97,30 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
     case TANDEM_OP_TANH:
     case TANDEM_OP_ADD:
     case TANDEM_OP_RESHAPE: append_signature(op, " n=%" PRId64, elements); break;
+    case TANDEM_OP_GROUPED_CONV2D:
+        sign_image(op, in);
+        append_signature(op, " -> c=%" PRId64 " k=%dx%d s=%d p=%d e=%d d=%d g=%d",
+                         tandem_shape_last(&op->shape), op->kernel_h, op->kernel_w, op->stride, op->pad,
+                         op->pad_end, op->dilation, op->groups);
+        break;
     case TANDEM_OP_MAXPOOL:
     case TANDEM_OP_AVGPOOL:
         sign_image(op, in);
         append_signature(op, " k=%dx%d s=%d p=%d", op->kernel_h, op->kernel_w, op->stride, op->pad);
+        if (op->pad_end) append_signature(op, " e=%d", op->pad_end);
+        break;
+    case TANDEM_OP_MAP:
+        append_signature(op, " f=%s n=%" PRId64, tandem_function_name(op->function), elements);
+        break;
+    case TANDEM_OP_MUL:
+        append_signature(op, " n=%" PRId64 " of=%" PRId64, elements,
+                         tandem_shape_elements(&all[op->input[1]].shape));
+        break;
+    case TANDEM_OP_CONCAT:
+        append_signature(op, " n=%" PRId64 " of=%" PRId64 " row=%" PRId64 " first=%" PRId64, op->shape.dim[0],
+                         op->shape.dim[1],
+                         tandem_shape_elements(&op->shape) / (op->shape.dim[0] * op->shape.dim[1]),
+                         in->dim[1]);
         break;
     case TANDEM_OP_TRANSPOSE: sign_transpose(op, in); break;
     case TANDEM_OP_SLICE:
@@ -115,6 +136,7 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
         sign_rows(op, "rows", in, "n");
         append_signature(op, " causal=%d", op->causal);
         break;
+    case TANDEM_OP_SCALE:
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
     case TANDEM_OP_BATCHNORM_RELU:
@@ -132,7 +154,7 @@ void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter 
     const tandem_shape *in = op->input[0] >= 0 ? &all[op->input[0]].shape : &op->shape;
     op->signature[0] = '\0';
     append_signature(op, "%s", tandem_op_row_get(op->kind)->name);
-    sign_attributes(op, in, op->parameter[0] >= 0 ? &parameter[op->parameter[0]] : &none);
+    sign_attributes(op, all, in, op->parameter[0] >= 0 ? &parameter[op->parameter[0]] : &none);
 }
 
 /* --- Graphs --------------------------------------------------------------------------------------------- */
@@ -170,6 +192,13 @@ static uint64_t hash_op(uint64_t hash, const tandem_op *op, int64_t batch)
         hash = hash_number(hash, attributes[i]);
     for (int d = 0; d < TANDEM_MAX_DIM; d++) hash = hash_number(hash, op->axis[d]);
     if (op->start) hash = hash_number(tandem_hash_text(hash, " start"), op->start);
+    if (op->kind == TANDEM_OP_MAP) {
+        hash = tandem_hash_text(tandem_hash_text(hash, " function "), tandem_function_name(op->function));
+        hash = hash_float(hash_float(hash, op->alpha), op->beta);
+    }
+    if (op->groups)
+        hash = hash_number(hash_number(tandem_hash_text(hash, " groups"), op->groups), op->dilation);
+    if (op->pad_end) hash = hash_number(tandem_hash_text(hash, " end"), op->pad_end);
     if (op->rate > 0) hash = hash_float(tandem_hash_text(hash, " rate"), op->rate);
     return hash_float(hash_float(hash, op->scale), op->epsilon);
 }

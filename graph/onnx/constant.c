@@ -633,6 +633,18 @@ static bool fold_known(onnx_import *import, const onnx_constant *const *in, int 
     return true;
 }
 
+bool onnx_is_foldable(const onnx_import *import)
+{
+    static const char *const others[] = {"Constant",  "Shape",      "Size",      "ConstantOfShape",
+                                         "Range",     "Tile",       "ReduceSum", "ReduceMax",
+                                         "ReduceMin", "ReduceProd", "Trilu"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i], onnx_op_type(import)) == 0) return true;
+    for (size_t i = 0; i < sizeof elementwise / sizeof *elementwise; i++)
+        if (strcmp(elementwise[i].op_type, onnx_op_type(import)) == 0) return true;
+    return false;
+}
+
 bool onnx_fold(onnx_import *import, bool *done)
 {
     const onnx_node *const node = &import->node[import->current];

@@ -63,6 +63,13 @@ static int emit_linear(const onnx_import *import, tandem_builder *b, const onnx_
     return tandem_build_linear(b, r->name, x, r->n, (float)(1 / sqrt(depth)));
 }
 
+static int emit_grouped(tandem_builder *b, const onnx_record *r, int x)
+{
+    const tandem_grouped_window window = {r->kernel_h, r->kernel_w, r->stride, r->pad,
+                                          r->pad_end,  r->dilation, r->groups};
+    return tandem_build_grouped_conv2d(b, r->name, x, r->n, &window);
+}
+
 static int emit_source(tandem_builder *b, const onnx_record *r)
 {
     const int64_t *const d = r->shape.dim;
@@ -89,12 +96,19 @@ static int emit_record(const onnx_import *import, tandem_builder *b, const onnx_
     case TANDEM_OP_TANH: return tandem_build_tanh(b, r->name, x);
     case TANDEM_OP_DROPOUT: return tandem_build_dropout(b, r->name, x, r->rate);
     case TANDEM_OP_ADD: return tandem_build_add(b, r->name, x, y);
-    case TANDEM_OP_MAXPOOL: return tandem_build_maxpool(b, r->name, x, r->kernel_h, r->stride, r->pad);
+    case TANDEM_OP_MAXPOOL:
+        return r->pad_end ? tandem_build_maxpool_to(b, r->name, x, r->kernel_h, r->stride, r->pad, r->pad_end)
+                          : tandem_build_maxpool(b, r->name, x, r->kernel_h, r->stride, r->pad);
     case TANDEM_OP_AVGPOOL: return tandem_build_avgpool(b, r->name, x, r->kernel_h, r->kernel_w, r->stride);
     case TANDEM_OP_RESHAPE: return tandem_build_reshape(b, r->name, x, r->shape.n_dim, r->shape.dim);
     case TANDEM_OP_TRANSPOSE: return tandem_build_transpose(b, r->name, x, r->axis);
     case TANDEM_OP_SLICE: return tandem_build_slice(b, r->name, x, r->start, r->n);
     case TANDEM_OP_CONCAT_TOKEN: return tandem_build_concat_token(b, r->name, x, 0.02f);
+    case TANDEM_OP_CONCAT: return tandem_build_concat(b, r->name, x, y);
+    case TANDEM_OP_MUL: return tandem_build_mul(b, r->name, x, y);
+    case TANDEM_OP_MAP: return tandem_build_map(b, r->name, x, r->function, r->alpha, r->beta);
+    case TANDEM_OP_SCALE: return tandem_build_scale(b, r->name, x);
+    case TANDEM_OP_GROUPED_CONV2D: return emit_grouped(b, r, x);
     case TANDEM_OP_SOFTMAX: return tandem_build_softmax(b, r->name, x, r->scale, r->causal);
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM: return emit_norm(b, r, x);

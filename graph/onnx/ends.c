@@ -5,6 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MAX_INPUTS = 17 };
+
+typedef struct sample_input {
+    int value, n_dim;
+    int64_t dim[ONNX_MAX_DIM];
+    bool is_float;
+    const char *name;
+} sample_input;
+
 /* --- Samples -------------------------------------------------------------------------------------------- */
 
 static bool find_set(const onnx_import *import, const char *name, int64_t *value)
@@ -31,7 +40,7 @@ static bool read_sizes(onnx_import *import, const Onnx__ValueInfo *info, int64_t
     for (int d = 0; d < *n_dim; d++) {
         const Onnx__Dimension *const one = t->shape->dim[d];
         dim[d] = one->has_dim_value ? one->dim_value : 0;
-        if (d == 0) {
+        if (d == 0 && !import->options->whole_output) {
             import->file_batch = dim[0] > 0 ? dim[0] : 0;
             dim[0] = import->batch;
         } else if (!one->has_dim_value || (one->dim_param && *one->dim_param)) {
@@ -64,6 +73,11 @@ static int add_source(onnx_import *import, tandem_op_kind kind, const char *name
     return import->n_record - 1;
 }
 
+static onnx_view input_view(const onnx_import *import, const sample_input *in)
+{
+    return onnx_view_of(in->n_dim, in->dim, !import->options->whole_output);
+}
+
 /* Tokens. */
 static bool read_tokens(onnx_import *import, onnx_value *v, const char *name, int n_dim, const int64_t *dim)
 {
@@ -82,17 +96,46 @@ static bool read_tokens(onnx_import *import, onnx_value *v, const char *name, in
 }
 
 /* Images as (batch, height, width, channels); anything else as its elements in ONNX's order. */
-static bool read_images(onnx_import *import, onnx_value *v, int n_dim, const int64_t *dim)
+static bool read_images(onnx_import *import, const sample_input *in)
 {
-    onnx_view view = onnx_view_of(n_dim, dim, true);
-    tandem_shape shape = {4, {dim[0], 1, 1, onnx_view_elements(&view) / dim[0]}};
-    if (n_dim == 4) {
+    onnx_view view = input_view(import, in);
+    const bool is_image = in->n_dim == 4 && !import->options->whole_output;
+    const int64_t *const dim = in->dim;
+    tandem_shape shape = {4, {import->batch, 1, 1, onnx_view_elements(&view) / import->batch}};
+    if (is_image) {
         shape = (tandem_shape){4, {dim[0], dim[2], dim[3], dim[1]}};
         view = onnx_image_view(&view, dim[2], dim[3], dim[1]);
     }
-    const int made = add_source(import, TANDEM_OP_IMAGES, "image", shape);
-    import->samples = made;
-    return onnx_set_tensor(import, v, made, &view);
+    import->samples = add_source(import, TANDEM_OP_IMAGES, "image", shape);
+    return onnx_set_tensor(import, &import->value[in->value], import->samples, &view);
+}
+
+/* Several inputs of numbers: a sample is all of them, one behind the other. */
+static bool read_several(onnx_import *import, const sample_input *in, int n)
+{
+    int64_t all = 0, start = 0;
+    for (int i = 0; i < n; i++) {
+        const onnx_view view = input_view(import, &in[i]);
+        all += onnx_view_elements(&view) / import->batch;
+    }
+    import->samples = add_source(import, TANDEM_OP_IMAGES, "image", (tandem_shape){4, { import->batch,
+                                                                                        1,
+                                                                                        1,
+                                                                                        all }});
+    const int flat = onnx_reshape_record(import, import->samples, 2, (const int64_t[]){import->batch, all});
+    if (flat < 0) return false;
+    for (int i = 0; i < n; i++) {
+        const onnx_view view = input_view(import, &in[i]);
+        onnx_record *const r =
+            onnx_add_record(import, TANDEM_OP_SLICE, import->value_name[in[i].value], flat, -1);
+        if (!r) return false;
+        r->start = start;
+        r->n = onnx_view_elements(&view) / import->batch;
+        r->shape.dim[1] = r->n;
+        start += r->n;
+        if (!onnx_set_tensor(import, &import->value[in[i].value], import->n_record - 1, &view)) return false;
+    }
+    return true;
 }
 
 static bool set_input_constant(onnx_import *import, onnx_value *v, int n_dim, const int64_t *dim,
@@ -103,43 +146,57 @@ static bool set_input_constant(onnx_import *import, onnx_value *v, int n_dim, co
     return onnx_set_constant(import, v, c);
 }
 
-static bool lower_input(onnx_import *import, const Onnx__ValueInfo *info, onnx_value *v)
+/* Notes an input of samples, unless --set makes it a constant. */
+static bool note_input(onnx_import *import, const Onnx__ValueInfo *info, int value, sample_input *in, int *n)
 {
-    int64_t dim[ONNX_MAX_DIM], number;
-    int n_dim = 0;
+    int64_t number;
+    sample_input *const next = &in[*n];
     const int type = info->type && info->type->tensor_type ? info->type->tensor_type->elem_type : 0;
-    const bool is_float =
+    next->is_float =
         type == ONNX_FLOAT || type == ONNX_DOUBLE || type == ONNX_FLOAT16 || type == ONNX_BFLOAT16;
-    if (!read_sizes(import, info, dim, &n_dim)) return false;
+    next->value = value;
+    next->name = info->name;
+    if (!read_sizes(import, info, next->dim, &next->n_dim)) return false;
     if (find_set(import, info->name, &number))
-        return set_input_constant(import, v, n_dim, dim, number, is_float);
-    if (import->samples >= 0)
-        return onnx_fail(
-            import, TANDEM_WRONG_GRAPH,
-            "input '%.80s' is a second input of samples; allowed is one. --set %.60s=N makes it a constant",
-            info->name, info->name);
-    if (n_dim < 1)
+        return set_input_constant(import, &import->value[value], next->n_dim, next->dim, number,
+                                  next->is_float);
+    if (next->n_dim < 1 && !import->options->whole_output)
         return onnx_fail(import, TANDEM_WRONG_GRAPH, "input '%.80s' is one number; allowed are samples",
                          info->name);
-    if (is_float) return read_images(import, v, n_dim, dim);
-    if (type == ONNX_INT64 || type == ONNX_INT32) return read_tokens(import, v, info->name, n_dim, dim);
-    return onnx_fail(import, TANDEM_WRONG_GRAPH,
-                     "input '%.80s' has element type %d; allowed are floats and integers", info->name, type);
+    if (!next->is_float && type != ONNX_INT64 && type != ONNX_INT32)
+        return onnx_fail(import, TANDEM_WRONG_GRAPH,
+                         "input '%.80s' has element type %d; allowed are floats and integers (a mask: --set "
+                         "%.60s=1)",
+                         info->name, type, info->name);
+    if (*n > 0 && (!next->is_float || !in[0].is_float))
+        return onnx_fail(
+            import, TANDEM_WRONG_GRAPH,
+            "input '%.80s' is a second input of samples, of integers; allowed are one of integers, or "
+            "several of floats. --set %.60s=N makes it a constant",
+            next->is_float ? in[0].name : info->name, next->is_float ? in[0].name : info->name);
+    if (++*n < MAX_INPUTS) return true;
+    return onnx_fail(import, TANDEM_WRONG_GRAPH, "more than %d inputs; allowed are as many", MAX_INPUTS - 1);
 }
 
 bool onnx_lower_inputs(onnx_import *import)
 {
     const Onnx__Graph *const g = import->model->graph;
+    sample_input in[MAX_INPUTS];
+    int n = 0;
     for (size_t i = 0; i < g->n_input; i++) {
         const int v = g->input[i]->name ? onnx_find_value(import, g->input[i]->name) : -1;
         if (v < 0 || import->value[v].kind != ONNX_TENSOR || import->n_reader[v] == 0 ||
-            import->producer[v] >= 0)
+            import->producer[v] >= 0 || import->value[v].view.n_dim > 0)
             continue;
-        if (!lower_input(import, g->input[i], &import->value[v])) return false;
+        if (!note_input(import, g->input[i], v, in, &n)) return false;
     }
-    if (import->samples >= 0) return true;
-    return onnx_fail(import, TANDEM_WRONG_GRAPH,
-                     "its output reads no input of samples; allowed is a model that does");
+    if (n == 0)
+        return onnx_fail(import, TANDEM_WRONG_GRAPH,
+                         "its output reads no input of samples; allowed is a model that does");
+    if (n > 1) return read_several(import, in, n);
+    return in[0].is_float
+               ? read_images(import, &in[0])
+               : read_tokens(import, &import->value[in[0].value], in[0].name, in[0].n_dim, in[0].dim);
 }
 
 /* --- The loss ------------------------------------------------------------------------------------------- */
@@ -153,18 +210,38 @@ static bool check_loss_option(onnx_import *import)
                      loss);
 }
 
+/* All of the output as the logits of one row. */
+static bool lower_whole_output(onnx_import *import, onnx_value *v)
+{
+    const int record = onnx_arrange_plain(import, v);
+    if (record == -1) return false;
+    if (record == -2) return onnx_fail_refused(import);
+    const int64_t n = onnx_view_elements(&v->view);
+    const int logits = onnx_reshape_record(import, record, 2, (const int64_t[]){1, n});
+    const int labels = add_source(import, TANDEM_OP_LABELS, "label", (tandem_shape){1, {1}});
+    if (logits < 0 || labels < 0) return false;
+    /* so that something is trained */
+    onnx_record *const bias = onnx_add_record(import, TANDEM_OP_BIAS, "whole", logits, -1);
+    if (!bias) return false;
+    bias->n_trailing = 1;
+    const int last = import->n_record - 1;
+    return onnx_add_record(import, TANDEM_OP_CROSS_ENTROPY, "loss", last, labels) != NULL;
+}
+
 bool onnx_lower_loss(onnx_import *import)
 {
     const int output = onnx_find_value(import, onnx_trained_output(import));
     onnx_value v = import->value[output];
     if (!check_loss_option(import)) return false;
     if (v.kind == ONNX_REFUSED) return onnx_fail_refused(import);
-    if (v.kind != ONNX_TENSOR || v.is_index || v.causal || v.view.n_dim < 2)
+    if (v.kind != ONNX_TENSOR || v.is_index || v.causal ||
+        (v.view.n_dim < 2 && !import->options->whole_output))
         return onnx_fail(
             import, TANDEM_WRONG_GRAPH,
             "its output '%.80s' has no logits; allowed are numbers of two dimensions or more, which the "
             "samples decide",
             import->value_name[output]);
+    if (import->options->whole_output) return lower_whole_output(import, &v);
     const int classes = v.view.n_dim == 4 ? 1 : v.view.n_dim - 1;
     const int record = onnx_make_last(import, &v, 1, &classes);
     if (record == -1) return false;

@@ -28,7 +28,8 @@ static bool read_initializer(onnx_import *import, onnx_value *value, const char 
     const bool is_float = is_float_type(t->data_type);
     if (is_float && n > 0 && (value->weight = onnx_add_weight(import, name, index)) < 0) return false;
     value->view = onnx_view_of((int)t->n_dims, t->dims, false);
-    if (is_float && (n > 1 || (n == 1 && !onnx_tensor_has_data(t)))) return true;
+    if (is_float && n > 0 && !onnx_tensor_has_data(t)) return true;
+    if (is_float && n > 1) return onnx_tensor_check(import, t, n);
     if (n > 0 && !onnx_tensor_has_data(t))
         return onnx_fail(import, TANDEM_MALFORMED,
                          "tensor '%.80s' has no data; only weights of type float may be left out", name);
@@ -60,6 +61,11 @@ static const struct {
     {"Concat", onnx_lower_concat},
     {"Conv", onnx_lower_conv},
     {"DequantizeLinear", onnx_lower_quantize},
+    {"Cos", onnx_lower_unary},
+    {"Selu", onnx_lower_unary},
+    {"Sin", onnx_lower_unary},
+    {"Softsign", onnx_lower_unary},
+    {"Pad", onnx_lower_pad},
     {"Div", onnx_lower_binary},
     {"Dropout", onnx_lower_dropout},
     {"Elu", onnx_lower_unary},
@@ -113,15 +119,21 @@ static onnx_lowering *find_lowering(const onnx_import *import)
     return NULL;
 }
 
-static bool refuse_operator(onnx_import *import)
+static const char no_control_flow[] =
+    "control flow is not supported; export a traced model, without branches and loops";
+
+static bool is_control_flow(const onnx_import *import)
 {
     static const char *const control[] = {"If", "Loop", "Scan"};
-    const char *const type = onnx_op_type(import);
     for (size_t i = 0; i < sizeof control / sizeof *control; i++)
-        if (strcmp(type, control[i]) == 0)
-            return onnx_refuse(import,
-                               "control flow is not supported: export a traced model, without branches");
-    return onnx_refuse(import, "there is no such operator here");
+        if (strcmp(onnx_op_type(import), control[i]) == 0) return true;
+    return false;
+}
+
+static bool refuse_operator(onnx_import *import)
+{
+    return onnx_refuse(import, "%s",
+                       is_control_flow(import) ? no_control_flow : "there is no such operator here");
 }
 
 static bool lower_node(onnx_import *import)
@@ -129,17 +141,31 @@ static bool lower_node(onnx_import *import)
     const onnx_node *const node = &import->node[import->current];
     bool done = false;
     onnx_lowering *const lower = find_lowering(import);
+    /* what lies inside a layernorm need not be supported */
+    if (lower && strcmp(onnx_op_type(import), "Div") == 0 && !onnx_lower_written_layernorm(import, &done))
+        return false;
+    if (done) return true;
     for (size_t i = 0; i < node->message->n_input; i++) {
         const onnx_value *const v = node->input[i] >= 0 ? &import->value[node->input[i]] : NULL;
         if (!v || v->kind != ONNX_REFUSED) continue;
         const int root = v->refused;
-        if (!lower && !refuse_operator(import)) return false;
+        if (!lower && !onnx_is_foldable(import) && !refuse_operator(import)) return false;
         onnx_blame(import, root);
         return true;
     }
     if (!onnx_fold(import, &done)) return false;
     if (done) return true;
     return lower ? lower(import) : refuse_operator(import);
+}
+
+/* Its branches may read anything, and are not looked at. */
+static bool check_control_flow(onnx_import *import)
+{
+    for (int i = 0; i < import->n_sequence; i++) {
+        import->current = import->sequence[i];
+        if (is_control_flow(import)) return onnx_fail_node(import, "%s", no_control_flow);
+    }
+    return true;
 }
 
 static bool lower_nodes(onnx_import *import)
@@ -164,8 +190,8 @@ static void close_import(onnx_import *import)
 
 static bool lower_model(onnx_import *import)
 {
-    return onnx_order_nodes(import) && read_initializers(import) && onnx_lower_inputs(import) &&
-           lower_nodes(import);
+    return onnx_order_nodes(import) && check_control_flow(import) && read_initializers(import) &&
+           onnx_lower_inputs(import) && lower_nodes(import);
 }
 
 tandem_status tandem_onnx_open(tandem_graph **graph, const char *model, const char *path,
@@ -205,6 +231,8 @@ tandem_status tandem_onnx_list_unsupported(tandem_unsupported *list, const char 
     int first = 0, n = 0;
     if (fine) {
         list->n_node = import.n_sequence;
+        for (int i = 0; i < import.n_sequence; i++)
+            if (import.node[import.sequence[i]].is_absorbed) import.node[import.sequence[i]].refused = NULL;
         list->n = onnx_count_refused(&import, &first);
         list->line = calloc((size_t)list->n + 1, sizeof *list->line);
         fine = list->line || onnx_no_memory(&import);

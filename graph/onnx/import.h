@@ -131,7 +131,11 @@ typedef enum onnx_function {
     ONNX_F_SOFTPLUS,
     ONNX_F_ABS,
     ONNX_F_LOG,
-    ONNX_F_RECIPROCAL
+    ONNX_F_RECIPROCAL,
+    ONNX_F_SELU,
+    ONNX_F_SOFTSIGN,
+    ONNX_F_SIN,
+    ONNX_F_COS
 } onnx_function;
 
 /* A function of the elements of operator `base`. Nothing is built before an operator needs its values;
@@ -141,6 +145,7 @@ typedef struct onnx_expression {
     int base;        /* the record whose elements it reads */
     int left, right; /* expressions; right −1: `number` instead; left −1: `number` is the left operand */
     double number, alpha, beta;
+    int depth;                    /* steps from the base */
     double sample[ONNX_N_SAMPLE]; /* its values at onnx_sample_points */
     int record;                   /* with its values; −1: not built */
     int node;
@@ -160,6 +165,9 @@ typedef struct onnx_record {
     int input[2];
     onnx_parameter parameter[2], statistics[2]; /* statistics: running mean and variance */
     tandem_shape shape;                         /* of the output, as the builder has it */
+    tandem_function function;
+    float alpha, beta;
+    int groups, dilation, pad_end;
     int kernel_h, kernel_w, stride, pad, transpose_b, causal, axis[TANDEM_MAX_DIM], n_trailing;
     int64_t n, start; /* outputs of a product; rows; first row */
     float scale, epsilon, rate;
@@ -173,6 +181,7 @@ typedef struct onnx_node {
     int *input, *output; /* values; −1: left out */
     int opset;
     const char *refused; /* why it is not supported */
+    bool is_absorbed;    /* a part of a pattern; it does not count where it is refused */
     bool is_needed;
 } onnx_node;
 
@@ -198,7 +207,6 @@ typedef struct onnx_import {
     int n_record, record_capacity;
     int current;         /* the node that is being lowered */
     int samples, labels; /* records */
-    bool keeps_softmax;  /* a softmax at the end is an operator, not a part of the loss */
     tandem_error *error;
 } onnx_import;
 
@@ -211,6 +219,7 @@ bool onnx_read_model(onnx_import *import);
 void onnx_free_model(onnx_import *import);
 /* Elements of a tensor of the file as doubles or floats; TANDEM_MALFORMED where its data do not fit. */
 bool onnx_tensor_elements(onnx_import *import, const Onnx__Tensor *tensor, int64_t *n);
+bool onnx_tensor_check(onnx_import *import, const Onnx__Tensor *tensor, int64_t n);
 bool onnx_tensor_has_data(const Onnx__Tensor *tensor);
 bool onnx_tensor_read(onnx_import *import, const Onnx__Tensor *tensor, double *number, float *single,
                       int64_t n);
@@ -260,6 +269,8 @@ onnx_constant *onnx_constant_new(onnx_import *import, int n_dim, const int64_t *
 bool onnx_set_constant(onnx_import *import, onnx_value *value, const onnx_constant *constant);
 /* Computes the node where all of its inputs are constants, or where it asks for a shape. *done: whether. */
 bool onnx_fold(onnx_import *import, bool *done);
+/* Whether it could be computed if its inputs were known. */
+bool onnx_is_foldable(const onnx_import *import);
 /* Reads a small weight, so that it can be computed with. *constant NULL: too large, or without data. */
 bool onnx_weight_constant(onnx_import *import, const onnx_value *weight, const onnx_constant **constant);
 /* A number of a constant as an integer, cut to ±2^62. */
@@ -319,6 +330,8 @@ int onnx_express(onnx_import *import, onnx_function function, int left, int righ
                  double alpha, double beta);
 /* The record with the values of an expression; −1: error. -2: refused, and the node is marked. */
 int onnx_build_expression(onnx_import *import, int expression);
+/* left function right, of records of one layout; Sub and Div through −x and 1/x. −1, −2 as above. */
+int onnx_combine_records(onnx_import *import, onnx_function function, int left, int right, int origin);
 /* Whether the expression is factor·x + shift of its base. */
 bool onnx_is_linear(const onnx_import *import, int expression, double *factor, double *shift);
 bool onnx_is_identity(const onnx_import *import, int expression);
@@ -330,7 +343,7 @@ onnx_lowering onnx_lower_conv, onnx_lower_gemm, onnx_lower_matmul, onnx_lower_un
     onnx_lower_global_pool, onnx_lower_reduce_mean, onnx_lower_reshape, onnx_lower_flatten,
     onnx_lower_transpose, onnx_lower_squeeze, onnx_lower_unsqueeze, onnx_lower_identity, onnx_lower_dropout,
     onnx_lower_slice, onnx_lower_split, onnx_lower_gather, onnx_lower_concat, onnx_lower_expand,
-    onnx_lower_where, onnx_lower_quantize;
+    onnx_lower_where, onnx_lower_quantize, onnx_lower_pad;
 /* Whether the current node, a Div, ends a LayerNorm that is written in steps; lowers it then. */
 bool onnx_lower_written_layernorm(onnx_import *import, bool *done);
 /* Finds or makes the source of samples, and the values of the file's inputs. */

@@ -27,8 +27,12 @@ static const struct {
     {"Pow", ONNX_F_POW, 0, 0},
     {"Reciprocal", ONNX_F_RECIPROCAL, 0, 0},
     {"Relu", ONNX_F_RELU, 0, 0},
+    {"Selu", ONNX_F_SELU, 1.67326319217681884765625f, 1.05070102214813232421875f},
     {"Sigmoid", ONNX_F_SIGMOID, 0, 0},
+    {"Cos", ONNX_F_COS, 0, 0},
+    {"Sin", ONNX_F_SIN, 0, 0},
     {"Softplus", ONNX_F_SOFTPLUS, 0, 0},
+    {"Softsign", ONNX_F_SOFTSIGN, 0, 0},
     {"Sqrt", ONNX_F_SQRT, 0, 0},
     {"Sub", ONNX_F_SUB, 0, 0},
     {"Tanh", ONNX_F_TANH, 0, 0},
@@ -57,7 +61,8 @@ bool onnx_lower_unary(onnx_import *import)
     const int i = find_element_function(import);
     if (!is_numbers(&x) || x.causal) return onnx_refuse(import, "its input is no tensor of numbers");
     const double alpha = (double)onnx_float(import, "alpha", functions[i].alpha),
-                 beta = (double)onnx_float(import, "beta", functions[i].beta);
+                 beta = (double)onnx_float(import, functions[i].function == ONNX_F_SELU ? "gamma" : "beta",
+                                           functions[i].beta);
     return set_expression(import, x,
                           onnx_express(import, functions[i].function, x.expression, -1, 0, alpha, beta));
 }
@@ -76,8 +81,9 @@ bool onnx_lower_clip(onnx_import *import)
 
 /* --- Biases --------------------------------------------------------------------------------------------- */
 
-/* Adds a weight whose dimension d is the tensor's dimension axis[d]; −1: of size 1. */
-static bool add_bias_along(onnx_import *import, onnx_value *x, onnx_value *w, const int *axis)
+/* Adds or multiplies by a weight whose dimension d is the tensor's dimension axis[d]; −1: of size 1. */
+static bool apply_along(onnx_import *import, tandem_op_kind kind, onnx_value *x, onnx_value *w,
+                        const int *axis)
 {
     int last[ONNX_MAX_DIM], own[ONNX_MAX_DIM], n = 0, used = 0;
     onnx_parameter parameter = {.weight = w->weight};
@@ -105,7 +111,7 @@ static bool add_bias_along(onnx_import *import, onnx_value *x, onnx_value *w, co
     char name[48];
     onnx_module_name(import, import->weight[w->weight].name, name);
     import->weight[w->weight].n_use++;
-    onnx_record *const r = flat < 0 ? NULL : onnx_add_record(import, TANDEM_OP_BIAS, name, flat, -1);
+    onnx_record *const r = flat < 0 ? NULL : onnx_add_record(import, kind, name, flat, -1);
     if (!r) return false;
     r->n_trailing = 1;
     r->parameter[0] = parameter;
@@ -138,12 +144,13 @@ static bool add_rows(onnx_import *import, onnx_value *x, onnx_value *w)
     return onnx_set_tensor(import, x, import->n_record - 1, &view);
 }
 
-bool onnx_add_bias(onnx_import *import, onnx_value *x, onnx_value *w)
+static bool apply_weight(onnx_import *import, tandem_op_kind kind, onnx_value *x, onnx_value *w)
 {
     int axis[ONNX_MAX_DIM];
     if (!onnx_as_weight(import, w))
-        return onnx_refuse(import, "it adds no number, tensor or weight that it alone reads");
-    if (w->rows) return add_rows(import, x, w);
+        return onnx_refuse(import, "of no number, tensor or weight that it alone reads");
+    if (w->rows)
+        return kind == TANDEM_OP_BIAS ? add_rows(import, x, w) : onnx_refuse(import, "a part of a weight");
     for (int d = 0; d < w->view.n_dim; d++) {
         const int to = x->view.n_dim - w->view.n_dim + d;
         const int64_t size = onnx_view_dim(&w->view, d);
@@ -156,7 +163,12 @@ bool onnx_add_bias(onnx_import *import, onnx_value *x, onnx_value *w)
                                   "a weight of %" PRId64 " for %" PRId64 " elements; allowed are as many",
                                   size, onnx_view_dim(&x->view, to));
     }
-    return add_bias_along(import, x, w, axis);
+    return apply_along(import, kind, x, w, axis);
+}
+
+bool onnx_add_bias(onnx_import *import, onnx_value *x, onnx_value *w)
+{
+    return apply_weight(import, TANDEM_OP_BIAS, x, w);
 }
 
 /* One element per channel, dimension 1. */
@@ -167,7 +179,7 @@ bool onnx_add_channel_bias(onnx_import *import, onnx_value *x, onnx_value *w)
     const int64_t n = onnx_view_dim(&x->view, 1);
     if (w->view.n_dim != 1 || onnx_view_dim(&w->view, 0) != n)
         return onnx_fail_node(import, "a bias of %d dimensions; allowed is 1, of %" PRId64, w->view.n_dim, n);
-    return add_bias_along(import, x, w, (const int[]){n == 1 ? -1 : 1});
+    return apply_along(import, TANDEM_OP_BIAS, x, w, (const int[]){n == 1 ? -1 : 1});
 }
 
 /* --- Masks ---------------------------------------------------------------------------------------------- */
@@ -269,31 +281,90 @@ static bool align(onnx_import *import, onnx_value *a, onnx_value *b, int *left, 
     return *right >= 0;
 }
 
-static bool add_tensors(onnx_import *import, onnx_value *a, onnx_value *b)
+static bool combine_aligned(onnx_import *import, onnx_value *a, onnx_value *b, onnx_function function)
 {
     int left = -1, right = -1;
     if (!align(import, a, b, &left, &right)) return false;
     if (onnx_output(import, 0)->kind == ONNX_REFUSED) return true;
-    if (!onnx_add_record(import, TANDEM_OP_ADD, NULL, left, right)) return false;
+    const int made = onnx_combine_records(import, function, left, right, import->current);
+    if (made == -1) return false;
+    if (made == -2) return onnx_refuse(import, "of two tensors");
+    return onnx_set_tensor(import, onnx_output(import, 0), made, &a->view);
+}
+
+/* Whether b has size 1 where it has not a's, in at least one dimension. */
+static bool repeats_over(const onnx_view *a, const onnx_view *b)
+{
+    bool repeats = false;
+    for (int d = 0; d < a->n_dim; d++) {
+        const int64_t x = onnx_view_dim(a, d), y = onnx_view_dim(b, d);
+        if (x != y && y != 1) return false;
+        repeats |= x != y;
+    }
+    return repeats;
+}
+
+/* a·b where b has size 1 in some dimensions: their atoms stand together in a's memory, b has none of them. */
+static bool multiply_repeated(onnx_import *import, onnx_value *a, onnx_value *b)
+{
+    int wanted[ONNX_MAX_ATOM], of_b[ONNX_MAX_ATOM], order_b[ONNX_MAX_ATOM], axis[ONNX_MAX_DIM], n = 0,
+                                                                                                n_axis = 0;
+    for (int d = 0; d < a->view.n_dim; d++) {
+        if (onnx_view_dim(&b->view, d) != onnx_view_dim(&a->view, d))
+            axis[n_axis++] = d;
+        else if (!onnx_view_match(&a->view, d, &b->view, d))
+            return onnx_refuse(import, "these layouts of its inputs");
+    }
+    bool is_repeated[ONNX_MAX_ATOM] = {false};
+    for (int i = 0; i < n_axis; i++)
+        for (int k = 0; k < a->view.n_of[axis[i]]; k++)
+            is_repeated[a->view.order[onnx_view_start(&a->view, axis[i]) + k]] = true;
+    if (a->view.batch >= 0 && is_repeated[a->view.batch])
+        return onnx_refuse(import, "a factor for all samples");
+    for (int k = 0, j = 0; k < a->view.n_atom; k++)
+        if (!is_repeated[a->view.order[k]]) of_b[a->view.order[k]] = b->view.order[j++];
+    int first = 0, last = -1, count = 0;
+    for (int p = 0; p < a->view.n_atom; p++)
+        if (is_repeated[p]) first = count ? first : p, last = p, count++;
+    const bool together = last - first + 1 == count;
+    for (int p = 0; p < a->view.n_atom && !together; p++)
+        if (!is_repeated[p]) wanted[n++] = p;
+    for (int p = 0; p < a->view.n_atom && !together; p++)
+        if (is_repeated[p]) wanted[n++] = p;
+    n = 0;
+    for (int p = 0; p < a->view.n_atom; p++)
+        if (!is_repeated[p]) order_b[n++] = of_b[p];
+    int left = together ? onnx_build_expression(import, a->expression) : onnx_arrange(import, a, wanted);
+    int right = left < 0 ? left : onnx_arrange(import, b, order_b);
+    if (left == -1 || right == -1) return false;
+    if (left == -2 || right == -2) return onnx_refuse(import, "its input is not supported");
+    if (!together) first = a->view.n_atom - count;
+    int64_t dim[3] = {1, 1, 1};
+    for (int p = 0; p < a->view.n_atom; p++)
+        dim[p < first ? 0 : p < first + count ? 1 : 2] *= a->view.size[p];
+    left = onnx_reshape_record(import, left, 3, dim);
+    right = onnx_reshape_record(import, right, 3, (const int64_t[]){dim[0], 1, dim[2]});
+    if (left < 0 || right < 0 || !onnx_add_record(import, TANDEM_OP_MUL, NULL, left, right)) return false;
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &a->view);
 }
 
 static bool combine_tensors(onnx_import *import, onnx_value *a, onnx_value *b, onnx_function function)
 {
     const int base = import->expression[a->expression].base;
-    if (a->view.n_dim != b->view.n_dim)
-        return onnx_refuse(import, "inputs of %d and %d dimensions", a->view.n_dim, b->view.n_dim);
+    if (a->causal || b->causal) return onnx_refuse(import, "it reads a masked tensor");
+    while (a->view.n_dim < b->view.n_dim && onnx_view_insert(&a->view, 0)) continue;
+    while (b->view.n_dim < a->view.n_dim && onnx_view_insert(&b->view, 0)) continue;
+    if (function == ONNX_F_MUL && repeats_over(&a->view, &b->view)) return multiply_repeated(import, a, b);
+    if (function == ONNX_F_MUL && repeats_over(&b->view, &a->view)) return multiply_repeated(import, b, a);
     for (int d = 0; d < a->view.n_dim; d++)
         if (onnx_view_dim(&a->view, d) != onnx_view_dim(&b->view, d))
             return onnx_refuse(
                 import, "inputs of %" PRId64 " and %" PRId64 " in dimension %d; allowed are equal ones",
                 onnx_view_dim(&a->view, d), onnx_view_dim(&b->view, d), d);
-    if (a->causal || b->causal) return onnx_refuse(import, "it reads a masked tensor");
     if (import->expression[b->expression].base == base && same_view(&a->view, &b->view))
         return set_expression(import, *a,
                               onnx_express(import, function, a->expression, b->expression, 0, 0, 0));
-    if (function == ONNX_F_ADD) return add_tensors(import, a, b);
-    return onnx_refuse(import, "of two tensors");
+    return combine_aligned(import, a, b, function);
 }
 
 /* --- All of two inputs ---------------------------------------------------------------------------------- */
@@ -329,6 +400,11 @@ static bool with_weight(onnx_import *import, onnx_value *x, onnx_value *w, onnx_
         if (!complete_layernorm(import, x, w, function == ONNX_F_ADD, &done)) return false;
         if (done) return true;
     }
+    if (function == ONNX_F_MUL && w->kind == ONNX_WEIGHT && !x->causal) {
+        if (!apply_weight(import, TANDEM_OP_SCALE, x, w)) return false;
+        if (onnx_output(import, 0)->kind != ONNX_REFUSED) *onnx_output(import, 0) = *x;
+        return true;
+    }
     if (function != ONNX_F_ADD) return onnx_refuse(import, "of a tensor and a weight or constant");
     if (!add_mask(import, x, w, &done)) return false;
     if (done) return true;
@@ -344,11 +420,8 @@ bool onnx_lower_binary(onnx_import *import)
     onnx_value a = *onnx_input(import, 0), b = *onnx_input(import, 1);
     const onnx_function function = functions[find_element_function(import)].function;
     double number;
-    bool done = false;
     if (onnx_n_input(import) != 2)
         return onnx_refuse(import, "%d inputs; allowed are 2", onnx_n_input(import));
-    if (function == ONNX_F_DIV && !onnx_lower_written_layernorm(import, &done)) return false;
-    if (done) return true;
     if (is_numbers(&a) && is_numbers(&b)) return combine_tensors(import, &a, &b, function);
     const bool first = is_numbers(&a);
     if (!first && !is_numbers(&b)) return onnx_refuse(import, "it reads no tensor of numbers");

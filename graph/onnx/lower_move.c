@@ -439,6 +439,82 @@ static bool concat_token(onnx_import *import, const onnx_value *token, onnx_valu
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &view);
 }
 
+/* Gives a dimension of size 1 an atom, behind that of the dimension before it. */
+static bool give_atom(onnx_view *view, int axis)
+{
+    const int start = onnx_view_start(view, axis);
+    if (view->n_of[axis] > 0) return true;
+    if (view->n_atom == ONNX_MAX_ATOM || (start == 0 && view->batch >= 0)) return false;
+    const int place = start > 0 ? view->order[start - 1] + 1 : 0;
+    memmove(&view->size[place + 1], &view->size[place], (size_t)(view->n_atom - place) * sizeof *view->size);
+    for (int k = 0; k < view->n_atom; k++) view->order[k] += view->order[k] >= place;
+    memmove(&view->order[start + 1], &view->order[start],
+            (size_t)(view->n_atom - start) * sizeof *view->order);
+    view->size[place] = 1;
+    view->order[start] = place;
+    view->batch += view->batch >= place;
+    view->n_atom++;
+    view->n_of[axis] = 1;
+    return true;
+}
+
+/* The record of both; the same as before where both were joined before. */
+static int join_records(onnx_import *import, int left, int right, int64_t rows)
+{
+    for (int i = import->n_record - 1; i >= 0 && i >= import->n_record - 4096; i--) {
+        const onnx_record *const r = &import->record[i];
+        if (r->kind == TANDEM_OP_CONCAT && r->input[0] == left && r->input[1] == right) return i;
+    }
+    onnx_record *const r = onnx_add_record(import, TANDEM_OP_CONCAT, NULL, left, right);
+    if (!r) return -1;
+    r->shape.dim[1] = rows;
+    return import->n_record - 1;
+}
+
+/* Appends b to a along a dimension. Sums of many inputs are chains: those that begin alike share it. */
+static bool append_tensor(onnx_import *import, onnx_value *a, onnx_value *b, int axis)
+{
+    int wanted[ONNX_MAX_ATOM];
+    if (b->kind != ONNX_TENSOR || b->is_index || b->causal || b->view.n_dim != a->view.n_dim)
+        return onnx_refuse(import, "it joins a tensor and something else");
+    int left = join_axis(import, a, axis), right = left < 0 ? left : join_axis(import, b, axis);
+    if (left == -1 || right == -1) return false;
+    if (left == -2 || right == -2) return onnx_refuse(import, "its input is not supported");
+    for (int d = 0; d < a->view.n_dim; d++)
+        if (d != axis && (onnx_view_dim(&a->view, d) != onnx_view_dim(&b->view, d) ||
+                          !onnx_view_match(&a->view, d, &b->view, d)))
+            return onnx_refuse(import, "inputs of unlike shapes or layouts");
+    if (has_batch(&a->view, axis) || !give_atom(&a->view, axis) || !give_atom(&b->view, axis))
+        return onnx_refuse(import, "it joins samples");
+    for (int k = 0; k < a->view.n_atom; k++) wanted[a->view.order[k]] = b->view.order[k];
+    right = onnx_arrange(import, b, wanted);
+    if (right < 0) return false;
+    const int atom = a->view.order[onnx_view_start(&a->view, axis)];
+    int64_t dim[3] = {1, a->view.size[atom], 1};
+    for (int p = 0; p < a->view.n_atom; p++)
+        if (p != atom) dim[p > atom ? 2 : 0] *= a->view.size[p];
+    const int64_t more = b->view.size[b->view.order[onnx_view_start(&b->view, axis)]];
+    left = onnx_reshape_record(import, left, 3, dim);
+    right = onnx_reshape_record(import, right, 3, (const int64_t[]){dim[0], more, dim[2]});
+    const int made = left < 0 || right < 0 ? -1 : join_records(import, left, right, dim[1] + more);
+    onnx_view view = a->view;
+    view.size[atom] += more;
+    return onnx_set_tensor(import, a, made, &view);
+}
+
+static bool concat_tensors(onnx_import *import, int axis)
+{
+    onnx_value all = *onnx_input(import, 0);
+    if (all.kind != ONNX_TENSOR || all.is_index || all.causal)
+        return onnx_refuse(import, "it joins a tensor and something else");
+    for (int i = 1; i < onnx_n_input(import); i++) {
+        onnx_value next = *onnx_input(import, i);
+        if (!append_tensor(import, &all, &next, axis)) return false;
+        if (onnx_output(import, 0)->kind == ONNX_REFUSED) return true;
+    }
+    return pass_on(import, &all);
+}
+
 bool onnx_lower_concat(onnx_import *import)
 {
     const int n = onnx_n_input(import);
@@ -450,7 +526,7 @@ bool onnx_lower_concat(onnx_import *import)
     if (!onnx_axis(import, onnx_int(import, "axis", 0), first.view.n_dim, &axis)) return false;
     if (n == 2 && axis == 1 && first.kind == ONNX_WEIGHT && second.kind == ONNX_TENSOR)
         return concat_token(import, &first, &second);
-    return onnx_refuse(import, "it joins tensors");
+    return concat_tensors(import, axis);
 }
 
 /* Of a weight that every sample gets, such as a class token; the batch is left to its reader. */
@@ -499,4 +575,18 @@ bool onnx_lower_dropout(onnx_import *import)
     if (!r) return false;
     r->rate = (float)rate;
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &x.view);
+}
+
+/* Of nothing: exporters leave such nodes behind. */
+bool onnx_lower_pad(onnx_import *import)
+{
+    const onnx_value x = *onnx_input(import, 0), pads = *onnx_input(import, 1);
+    size_t n = 0;
+    const int64_t *const given = onnx_ints(import, "pads", &n);
+    bool is_nothing = given || pads.kind == ONNX_CONSTANT;
+    if (x.kind == ONNX_ABSENT || !is_nothing)
+        return onnx_refuse(import, "its sizes are computed from samples");
+    for (size_t i = 0; i < n; i++) is_nothing &= given[i] == 0;
+    for (int64_t i = 0; !given && i < pads.constant->n; i++) is_nothing &= pads.constant->number[i] == 0;
+    return is_nothing ? pass_on(import, &x) : onnx_refuse(import, "padding outside of a convolution or pool");
 }

@@ -202,6 +202,16 @@ bool onnx_lower_written_layernorm(onnx_import *import, bool *done)
         return true;
     const int made = add_layernorm(import, &x, x.view.n_dim - 1, (float)epsilon);
     if (made == -1) return false;
+    const onnx_node *const inner[] = {difference,
+                                      root,
+                                      variance,
+                                      mean,
+                                      square,
+                                      input_node(import, variance, 0, "Pow"),
+                                      input_node(import, variance, 0, "Mul"),
+                                      input_node(import, root, 0, "Add")};
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+        if (inner[i]) import->node[inner[i] - import->node].is_absorbed = true;
     *done = true;
     if (made == -2) return onnx_refuse(import, "its input is not supported");
     return onnx_set_tensor(import, onnx_output(import, 0), made, &x.view);
@@ -229,7 +239,7 @@ bool onnx_lower_softmax(onnx_import *import)
     if (!onnx_axis(import, onnx_int(import, "axis", is_old ? 1 : -1), x.view.n_dim, &first)) return false;
     axis[n++] = first;
     for (int d = first + 1; d < x.view.n_dim && is_old; d++) axis[n++] = d; /* all of them, as one */
-    if (first == x.view.n_dim - 1 && !x.causal && ends_model(import) && !import->keeps_softmax) {
+    if (first == x.view.n_dim - 1 && !x.causal && ends_model(import) && !import->options->whole_output) {
         *onnx_output(import, 0) = x;
         return true;
     }

@@ -21,11 +21,16 @@ bool onnx_lower_pool(onnx_import *import)
         *onnx_output(import, 0) = x;
         return true;
     }
-    const int64_t plain_h = (onnx_view_dim(&x.view, 2) + 2 * w.before[0] - w.kernel[0]) / w.stride[0] + 1,
-                  plain_w = (onnx_view_dim(&x.view, 3) + 2 * w.before[1] - w.kernel[1]) / w.stride[1] + 1;
-    if (!onnx_window_is_simple(&w) ||
-        (is_max && (w.kernel[0] != w.kernel[1] || 2 * w.before[0] > w.kernel[0])) ||
-        (!is_max && w.before[0] != 0) || plain_h != w.n[0] || plain_w != w.n[1])
+    int64_t end[2];
+    for (int d = 0; d < 2; d++) { /* as much more padding as the last window reaches */
+        end[d] = (w.n[d] - 1) * w.stride[d] + w.kernel[d] - onnx_view_dim(&x.view, 2 + d) - 2 * w.before[d];
+        end[d] = end[d] < 0 ? 0 : end[d];
+    }
+    if (w.stride[0] != w.stride[1] || w.dilation[0] != 1 || w.dilation[1] != 1 ||
+        w.before[0] != w.before[1] ||
+        (is_max && (w.kernel[0] != w.kernel[1] || 2 * w.before[0] > w.kernel[0] || end[0] != end[1] ||
+                    end[0] > w.kernel[0] - 1 - w.before[0])) ||
+        (!is_max && (w.before[0] || w.after[0] || w.after[1] || end[0] || end[1])))
         return onnx_refuse(import, "dilations, unlike sizes in height and width, or padding of a mean");
     const int record = onnx_as_image(import, &x);
     if (record == -1) return false;
@@ -34,7 +39,7 @@ bool onnx_lower_pool(onnx_import *import)
         onnx_add_record(import, is_max ? TANDEM_OP_MAXPOOL : TANDEM_OP_AVGPOOL, NULL, record, -1);
     if (!r) return false;
     r->kernel_h = (int)w.kernel[0], r->kernel_w = (int)w.kernel[1];
-    r->stride = (int)w.stride[0], r->pad = (int)w.before[0];
+    r->stride = (int)w.stride[0], r->pad = (int)w.before[0], r->pad_end = (int)end[0];
     r->shape.dim[1] = w.n[0], r->shape.dim[2] = w.n[1];
     const onnx_view view = onnx_image_view(&x.view, w.n[0], w.n[1], onnx_view_dim(&x.view, 1));
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &view);

@@ -265,20 +265,25 @@ bool onnx_lower_conv(onnx_import *import)
                               "%" PRId64 " channels in %" PRId64 " groups, and a weight for %" PRId64
                               "; allowed are equal ones, and a kernel_shape that is the weight's",
                               c, group, onnx_view_dim(&w.view, 1));
-    if (group != 1 || !onnx_window_is_simple(&window) || window.kernel[0] != window.kernel[1] ||
-        window.before[0] > window.kernel[0] - 1)
-        return onnx_refuse(import, "groups, dilations, or unlike sizes in height and width");
+    const bool is_plain = group == 1 && onnx_window_is_simple(&window) &&
+                          window.kernel[0] == window.kernel[1] && window.before[0] <= window.kernel[0] - 1;
+    const int64_t end = window.after[0] - window.before[0];
+    if (window.stride[0] != window.stride[1] || window.dilation[0] != window.dilation[1] ||
+        window.before[0] != window.before[1] || window.after[0] != window.after[1] || end < 0)
+        return onnx_refuse(import, "unlike strides, paddings or dilations in height and width");
     const int record = onnx_as_image(import, &x);
     if (record == -1) return false;
     if (record == -2) return onnx_refuse(import, "its input is not supported");
     onnx_view_transpose(&w.view, (const int[]){2, 3, 1, 0});
     import->weight[w.weight].n_use++;
     onnx_module_name(import, import->weight[w.weight].name, name);
-    onnx_record *const r = onnx_add_record(import, TANDEM_OP_CONV2D, name, record, -1);
+    onnx_record *const r =
+        onnx_add_record(import, is_plain ? TANDEM_OP_CONV2D : TANDEM_OP_GROUPED_CONV2D, name, record, -1);
     if (!r) return false;
     r->parameter[0] = (onnx_parameter){w.weight, w.view};
     r->kernel_h = (int)window.kernel[0], r->kernel_w = (int)window.kernel[1];
-    r->stride = (int)window.stride[0], r->pad = (int)window.before[0];
+    r->stride = (int)window.stride[0], r->pad = (int)window.before[0], r->pad_end = (int)end;
+    r->groups = (int)group, r->dilation = (int)window.dilation[0];
     r->n = out;
     r->shape = (tandem_shape){4, {r->shape.dim[0], window.n[0], window.n[1], out}};
     const onnx_view view = onnx_image_view(&x.view, window.n[0], window.n[1], out);

@@ -109,8 +109,11 @@ bool onnx_refuse(onnx_import *import, const char *format, ...)
 int onnx_count_refused(const onnx_import *import, int *first)
 {
     int n = 0;
-    for (int i = import->n_sequence - 1; i >= 0; i--)
-        if (import->node[import->sequence[i]].refused) *first = import->sequence[i], n++;
+    for (int pass = 0; pass < 2 && n == 0; pass++) /* those of patterns where there is no other */
+        for (int i = import->n_sequence - 1; i >= 0; i--) {
+            const onnx_node *const node = &import->node[import->sequence[i]];
+            if (node->refused && (pass == 1 || !node->is_absorbed)) *first = import->sequence[i], n++;
+        }
     return n;
 }
 

@@ -12,6 +12,9 @@ enum { TANDEM_ONNX_MAX_OPTION = 16 };
 /* What closes a model that its file leaves open. */
 typedef struct tandem_onnx_options {
     const char *loss, *output; /* NULL: cross_entropy; the first output */
+    /* For tests: no dimension is the batch, which is 1, and the loss reads the output as one row, in ONNX's
+     * order. */
+    int whole_output;
     int n;
     struct {
         char name[64]; /* of a symbolic size, or of an input, which then holds this number everywhere */

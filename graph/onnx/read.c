@@ -171,7 +171,7 @@ static bool external_number(const char *text, int64_t *number)
     return end != text && *end == '\0' && errno == 0 && *number >= 0;
 }
 
-/* Reads a tensor's bytes from the file that it names. */
+/* Reads a tensor's bytes from the file that it names; only checks it where `bytes` is NULL. */
 static bool read_external(onnx_import *import, const Onnx__Tensor *tensor, unsigned char *bytes, int64_t n)
 {
     const char *location = "", *name = tensor->name ? tensor->name : "";
@@ -209,7 +209,7 @@ static bool read_external(onnx_import *import, const Onnx__Tensor *tensor, unsig
                          "tensor '%.80s' is bytes %" PRId64 " to %" PRId64
                          " of '%.80s', which is no file of so many",
                          name, offset, offset + n, location);
-    else if (!read_exactly(file, bytes, (size_t)n, offset))
+    else if (bytes && !read_exactly(file, bytes, (size_t)n, offset))
         fine = onnx_fail(import, TANDEM_IO, "'%.80s' cannot be read to its end", location);
     close(file);
     return fine;
@@ -354,14 +354,29 @@ static size_t n_typed_elements(const Onnx__Tensor *t)
     }
 }
 
-bool onnx_tensor_read(onnx_import *import, const Onnx__Tensor *tensor, double *number, float *single,
-                      int64_t n)
+/* Whether a tensor's data are as many as its shape says; a file beside it is opened, and not read. */
+bool onnx_tensor_check(onnx_import *import, const Onnx__Tensor *tensor, int64_t n)
 {
     const char *const name = tensor->name ? tensor->name : "";
     const int64_t bytes = type_bytes(tensor->data_type) * n;
     if (bytes == 0 && n > 0)
         return onnx_fail(import, TANDEM_MALFORMED, "tensor '%.80s' has element type %d; allowed are numbers",
                          name, tensor->data_type);
+    if (is_external(tensor)) return read_external(import, tensor, NULL, bytes);
+    if (tensor->raw_data.len ? (int64_t)tensor->raw_data.len == bytes
+                             : (int64_t)n_typed_elements(tensor) == n)
+        return true;
+    return onnx_fail(import, TANDEM_MALFORMED,
+                     "tensor '%.80s' has %" PRId64
+                     " elements by its shape, and %zu bytes or %zu numbers of data",
+                     name, n, tensor->raw_data.len, n_typed_elements(tensor));
+}
+
+bool onnx_tensor_read(onnx_import *import, const Onnx__Tensor *tensor, double *number, float *single,
+                      int64_t n)
+{
+    const int64_t bytes = type_bytes(tensor->data_type) * n;
+    if (!onnx_tensor_check(import, tensor, n)) return false;
     unsigned char *external = NULL;
     const unsigned char *raw = tensor->raw_data.data;
     if (is_external(tensor)) {
@@ -372,12 +387,6 @@ bool onnx_tensor_read(onnx_import *import, const Onnx__Tensor *tensor, double *n
             return false;
         }
         raw = external;
-    } else if (tensor->raw_data.len ? (int64_t)tensor->raw_data.len != bytes
-                                    : (int64_t)n_typed_elements(tensor) != n) {
-        return onnx_fail(import, TANDEM_MALFORMED,
-                         "tensor '%.80s' has %" PRId64
-                         " elements by its shape, and %zu bytes or %zu numbers of data",
-                         name, n, tensor->raw_data.len, n_typed_elements(tensor));
     }
     for (int64_t i = 0; i < n; i++) {
         double one = 0;

@@ -370,11 +370,12 @@ static void resolve_dgrad(tandem_step *step, int i)
         read_operand(step, t, TANDEM_PASS_DGRAD, OPERAND_OTHER, dgrad_operand(step, i));
     else if (row->saves & TANDEM_SAVES_INPUT)
         add_task_read(step, t, saved_activation(step, op->input[0], from));
+    if (is_both && op_saves_input(row, 1)) add_task_read(step, t, saved_activation(step, op->input[1], from));
     if (row->saves & TANDEM_SAVES_OUTPUT) add_task_read(step, t, saved_activation(step, i, from));
     if (row->saves & TANDEM_SAVES_AUX) add_task_read(step, t, saved_aux(step, i));
     write_contribution(step, t, i, 0);
     if (is_both) write_contribution(step, t, i, 1);
-    if (row->wgrad != TANDEM_GRAD_FUSED) return;
+    if (row->wgrad != TANDEM_GRAD_FUSED || row->n_parameter == 0) return;
     add_task_read(step, t, TANDEM_PARAMETER(op->parameter[0]));
     if (op->kind == TANDEM_OP_BATCHNORM_RELU) add_task_read(step, t, TANDEM_PARAMETER(op->parameter[1]));
     for (int j = 0; j < row->n_parameter; j++) write_weight_gradient(step, t, i, j);

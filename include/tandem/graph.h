@@ -73,6 +73,22 @@ typedef struct tandem_op_row {
 } tandem_op_row;
 const tandem_op_row *tandem_op_row_get(tandem_op_kind kind);
 
+#pragma push_macro("ROW")
+#undef ROW
+/* The functions of each element (function.def). */
+typedef enum tandem_function {
+#define ROW(NAME, ...) TANDEM_FUNCTION_##NAME,
+#include "tandem/function.def"
+#undef ROW
+    TANDEM_N_FUNCTION
+} tandem_function;
+#pragma pop_macro("ROW")
+const char *tandem_function_name(tandem_function function);
+/* Of one element, in double. Cost: O(1). */
+double tandem_function_value(tandem_function function, double x, double alpha, double beta);
+double tandem_function_slope(tandem_function function, double x, double alpha, double beta);
+double tandem_function_flops(tandem_function function);
+
 enum { TANDEM_MAX_DIM = 4, TANDEM_MAX_INPUT = 2, TANDEM_MAX_PARAMETER = 2, TANDEM_MAX_SIGNATURE = 160 };
 
 typedef struct tandem_shape {
@@ -96,6 +112,10 @@ typedef struct tandem_op {
     int kernel_h, kernel_w, stride, pad; /* conv2d and pools */
     int transpose_b; /* matmul: the second operand is (…, n, k); linear: its weight is an embedding's table */
     int axis[TANDEM_MAX_DIM];             /* transpose: output dimension d is input dimension axis[d] */
+    tandem_function function;             /* map */
+    float alpha, beta;                    /* map: of its function */
+    int groups, dilation;                 /* grouped_conv2d: of channels; distance of the window's entries */
+    int pad_end;                          /* conv2d's like and maxpool: more padding below and on the right */
     int causal;                           /* softmax: entry (i, j) with j > i is masked */
     float scale;                          /* softmax: factor of the inputs; 1 where not set */
     float epsilon;                        /* norms */

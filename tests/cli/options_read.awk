@@ -124,7 +124,9 @@ END {
     for (pair in body) {
         split(pair, parts, SUBSEP)
         if (body[pair] ~ /^const cli_command command_/)
-            check(substr(parts[2], 9), parts[1] SUBSEP "run_" substr(parts[2], 9), body[parts[1], "options"] " " of_every)
+            # what every command line goes through reads for each command
+            check(substr(parts[2], 9), parts[1] SUBSEP "run_" substr(parts[2], 9) " " owner["cli_options_parse"] SUBSEP \
+                "join_model", body[parts[1], "options"] " " of_every)
         else if (parts[1] == "bench.c" && parts[2] ~ /^of_/) {
             kind = "bench_" substr(parts[2], 4)
             check(kind, owner[kind] SUBSEP kind " bench.c" SUBSEP "bench_print", body[pair])

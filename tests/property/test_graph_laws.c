@@ -240,11 +240,39 @@ static void grow_tied(generator *g, int x)
     g->word = 0;
 }
 
+/* Operators of imported models. */
+static void grow_imported(generator *g, int x)
+{
+    tandem_shape s = g->shape[x];
+    switch (below_graph(&g->draw, 5)) {
+    case 0:
+        took(g,
+             tandem_build_map(g->b, next_name(g), x,
+                              (tandem_function)below_graph(&g->draw, TANDEM_N_FUNCTION), 1, 0),
+             s, x, -1);
+        break;
+    case 1: took(g, tandem_build_mul(g->b, next_name(g), x, x), s, x, x); break;
+    case 2:
+        if (s.n_dim >= 2) took(g, tandem_build_scale(g->b, next_name(g), x), s, x, -1);
+        break;
+    case 3:
+        if (s.n_dim < 2 || 2 * sample_elements(g, x) > MAX_SAMPLE) break;
+        s.dim[1] *= 2;
+        took(g, tandem_build_concat(g->b, next_name(g), x, x), s, x, x);
+        break;
+    default:
+        if (s.n_dim == 4) {
+            const tandem_grouped_window window = {1, 1, 1, 0, 0, 1, (int)s.dim[3]};
+            took(g, tandem_build_grouped_conv2d(g->b, next_name(g), x, s.dim[3], &window), s, x, -1);
+        }
+    }
+}
+
 static void grow(generator *g)
 {
     static void (*const kinds[])(generator *, int) = {
-        grow_linear, grow_window,  grow_window,    grow_matmul, grow_elementwise,
-        grow_add,    grow_reshape, grow_transpose, grow_rows,   grow_tied};
+        grow_linear,  grow_window,    grow_window, grow_matmul, grow_elementwise, grow_add,
+        grow_reshape, grow_transpose, grow_rows,   grow_tied,   grow_imported};
     kinds[below_graph(&g->draw, (int)(sizeof kinds / sizeof *kinds))](g, any_tensor(g));
 }
 

@@ -273,6 +273,12 @@ static void check_wgrad(run *r, int t)
     check_counts(task, k, 1);
 }
 
+/* Whether one task computes the gradients of both inputs. */
+static int has_two_gradients(tandem_op_kind kind)
+{
+    return kind == TANDEM_OP_BATCHNORM_ADD_RELU || kind == TANDEM_OP_CONCAT || kind == TANDEM_OP_MUL;
+}
+
 static void check_dgrad(run *r, int t)
 {
     const tandem_task *task = &r->step->task[t];
@@ -289,11 +295,12 @@ static void check_dgrad(run *r, int t)
         check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), task->other_operand_dtype);
     else if (row->saves & TANDEM_SAVES_INPUT)
         check_read(r, t, k++, activation(r, op->input[0]), task->from);
+    if (op->kind == TANDEM_OP_MUL) check_read(r, t, k++, activation(r, op->input[1]), task->from);
     if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
     if (row->saves & TANDEM_SAVES_AUX) check_read(r, t, k++, symbol(AUX, task->op, 0), TANDEM_S32);
     check_brought(r, t, 0, 0, &k);
-    if (op->kind == TANDEM_OP_BATCHNORM_ADD_RELU) check_brought(r, t, 1, written++, &k);
-    if (row->wgrad == TANDEM_GRAD_FUSED) {
+    if (has_two_gradients(op->kind)) check_brought(r, t, 1, written++, &k);
+    if (row->wgrad == TANDEM_GRAD_FUSED && row->n_parameter > 0) {
         const int n_read = op->kind == TANDEM_OP_BATCHNORM_RELU ? 2 : 1;
         for (int j = 0; j < n_read; j++)
             check_read(r, t, k++, symbol(WEIGHT, op->parameter[j], 0), TANDEM_F32);
@@ -357,7 +364,7 @@ static void check_norm(run *r, int t)
 
 static int brings_two(const tandem_step *step, const tandem_task *task)
 {
-    return task->kind == TANDEM_TASK_DGRAD && step->graph->op[task->op].kind == TANDEM_OP_BATCHNORM_ADD_RELU;
+    return task->kind == TANDEM_TASK_DGRAD && has_two_gradients(step->graph->op[task->op].kind);
 }
 
 /* Types of a product's operands are those of its precision's row. */

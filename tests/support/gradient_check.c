@@ -218,7 +218,11 @@ static void set_task_operands(subject *s)
     case TANDEM_OP_RELU:
     case TANDEM_OP_TANH:
     case TANDEM_OP_SOFTMAX: copy(&d->in[1], &f->out[0]); break;
+    case TANDEM_OP_MAP:
     case TANDEM_OP_GELU: copy(&d->in[1], &f->in[0]); break;
+    case TANDEM_OP_MUL:
+    case TANDEM_OP_SCALE:
+    case TANDEM_OP_GROUPED_CONV2D:
     case TANDEM_OP_BIAS_GELU:
         copy(&d->in[1], &f->in[0]);
         copy(&d->in[2], &f->in[1]);
@@ -249,8 +253,9 @@ static void check_gradients(subject *s)
     const tandem_op_row *row = tandem_op_row_get(kind);
     operands_fill(&s->of_forward, s->step, s->forward, 17);
     keep_from_bends(&s->of_forward.in[kind == TANDEM_OP_EMBEDDING ? 1 : 0], kind);
-    const int has_residual = kind == TANDEM_OP_BATCHNORM_ADD_RELU;
-    if (kind == TANDEM_OP_BATCHNORM_RELU || has_residual) keep_norm_from_bend(&s->of_forward, has_residual);
+    const int is_norm = kind == TANDEM_OP_BATCHNORM_ADD_RELU,
+              has_residual = is_norm || kind == TANDEM_OP_CONCAT || kind == TANDEM_OP_MUL;
+    if (kind == TANDEM_OP_BATCHNORM_RELU || is_norm) keep_norm_from_bend(&s->of_forward, is_norm);
     if (!run_gradient_check(s, &s->of_forward, s->forward)) return;
     set_task_operands(s);
     if (s->dgrad >= 0 && run_gradient_check(s, &s->of_dgrad, s->dgrad)) {

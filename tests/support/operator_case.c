@@ -116,6 +116,23 @@ const operator_case operator_cases[] = {
     {OF(CONCAT_TOKEN), .batch = 3, .n_dim = 2, .dim = {7, 5}},
     {OF(CONCAT_TOKEN), .batch = 1, .n_dim = 2, .dim = {1, 1}},
     {OF(CONCAT_TOKEN), .batch = 5, .n_dim = 2, .dim = {4, 33}},
+    {OF(CONCAT), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {4, 5, 7}, .out = 2},
+    {OF(CONCAT), .cpu = 1, .batch = 2, .n_dim = 2, .dim = {1, 1}, .out = 1},
+    {OF(MUL), .cpu = 1, .batch = 3, .n_dim = 2, .dim = {5, 7}},
+    {OF(MUL), .cpu = 1, .batch = 2, .n_dim = 3, .dim = {9, 3, 4}, .flag = 1},
+    {OF(MAP), .cpu = 1, .batch = 3, .n_dim = 2, .dim = {7, 11}, .vocabulary = TANDEM_FUNCTION_GELU_ERF},
+    {OF(MAP), .cpu = 1, .batch = 3, .n_dim = 1, .dim = {9}, .vocabulary = TANDEM_FUNCTION_SWISH},
+    {OF(MAP), .cpu = 1, .batch = 3, .n_dim = 1, .dim = {9}, .vocabulary = TANDEM_FUNCTION_SIGMOID},
+    {OF(MAP), .cpu = 1, .batch = 3, .n_dim = 1, .dim = {9}, .vocabulary = TANDEM_FUNCTION_LINEAR},
+    {OF(MAP), .cpu = 1, .batch = 3, .n_dim = 1, .dim = {9}, .vocabulary = TANDEM_FUNCTION_SIN},
+    {OF(MAP), .cpu = 1, .batch = 3, .n_dim = 1, .dim = {9}, .vocabulary = TANDEM_FUNCTION_MISH},
+    {OF(MAP), .cpu = 1, .batch = 3, .n_dim = 1, .dim = {9}, .vocabulary = TANDEM_FUNCTION_SOFTPLUS},
+    {OF(SCALE), .cpu = 1, .batch = 3, .n_dim = 2, .dim = {5, 7}},
+    {OF(SCALE), .cpu = 1, .batch = 2, .n_dim = 3, .dim = {3, 4, 33}},
+    {OF(GROUPED_CONV2D), .cpu = 1, .batch = 2, .n_dim = 3, .dim = {6, 5, 8}, .out = 8, .window_h = 3,
+     .window_w = 3, .stride = 1, .pad = 1, .flag = 8},
+    {OF(GROUPED_CONV2D), .cpu = 1, .batch = 2, .n_dim = 3, .dim = {7, 8, 6}, .out = 4, .window_h = 3,
+     .window_w = 2, .stride = 2, .pad = 1, .flag = 2},
     {OF(TANH), .batch = 3, .n_dim = 2, .dim = {7, 11}},
     {OF(TANH), .batch = 1, .n_dim = 1, .dim = {1}},
     {OF(GELU), .batch = 3, .n_dim = 2, .dim = {7, 11}},
@@ -193,6 +210,19 @@ static int build_tied(tandem_builder *b, const operator_case *c, case_graph *mad
     return tandem_build_tied(b, "op", made->pre, made->pre);
 }
 
+/* The second input has `out` rows (concat), or one (mul, flag). */
+static int build_pair(tandem_builder *b, const operator_case *c, int images, case_graph *made)
+{
+    int64_t second[TANDEM_MAX_DIM];
+    const int64_t last = c->dim[c->n_dim - 1];
+    memcpy(second, c->dim, sizeof second);
+    if (c->kind == TANDEM_OP_CONCAT) second[0] = c->out;
+    if (c->kind == TANDEM_OP_MUL && c->flag) second[0] = 1;
+    made->pre2 = input_tensor(b, "pre2", images, c, c->n_dim, second, last * (c->dim[0] / second[0]), last);
+    return c->kind == TANDEM_OP_CONCAT ? tandem_build_concat(b, "op", made->pre, made->pre2)
+                                       : tandem_build_mul(b, "op", made->pre, made->pre2);
+}
+
 static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
 {
     if (c->kind == TANDEM_OP_LINEAR && c->flag) return build_tied(b, c, made);
@@ -224,6 +254,14 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_SLICE: return tandem_build_slice(b, "op", x, c->flag, c->out);
     case TANDEM_OP_GATHER_LABELLED: return tandem_build_gather_labelled(b, "op", x, made->labels);
     case TANDEM_OP_CONCAT_TOKEN: return tandem_build_concat_token(b, "op", x, 0.1f);
+    case TANDEM_OP_CONCAT:
+    case TANDEM_OP_MUL: return build_pair(b, c, images, made);
+    case TANDEM_OP_MAP: return tandem_build_map(b, "op", x, (tandem_function)c->vocabulary, 0.7f, 0.3f);
+    case TANDEM_OP_SCALE: return tandem_build_scale(b, "op", x);
+    case TANDEM_OP_GROUPED_CONV2D: {
+        const tandem_grouped_window window = {c->window_h, c->window_w, c->stride, c->pad, 0, 1, c->flag};
+        return tandem_build_grouped_conv2d(b, "op", x, c->out, &window);
+    }
     case TANDEM_OP_TANH: return tandem_build_tanh(b, "op", x);
     case TANDEM_OP_GELU: return tandem_build_gelu(b, "op", x);
     case TANDEM_OP_SOFTMAX: return tandem_build_softmax(b, "op", x, c->scale, c->flag);
@@ -252,6 +290,10 @@ static int64_t elements_a_sample(const operator_case *c)
     case TANDEM_OP_SLICE:
     case TANDEM_OP_GATHER_LABELLED: return all / d[0] * c->out;
     case TANDEM_OP_CONCAT_TOKEN: return all + last;
+    case TANDEM_OP_CONCAT: return all / d[0] * (d[0] + c->out);
+    case TANDEM_OP_GROUPED_CONV2D:
+        return ((d[0] + 2 * c->pad - c->window_h) / c->stride + 1) *
+               ((d[1] + 2 * c->pad - c->window_w) / c->stride + 1) * c->out;
     case TANDEM_OP_CONV2D:
         return ((d[0] + 2 * c->pad - c->window_h) / c->stride + 1) *
                ((d[1] + 2 * c->pad - c->window_h) / c->stride + 1) * c->out;

@@ -65,7 +65,7 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     (void)snprintf(second, sizeof second, "%s.b", name);
     static const int turn[3] = {0, 2, 1};
     static const int64_t turned[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
-    switch (draw_below(c, 20)) {
+    switch (draw_below(c, 23)) {
     case 0: return tandem_build_linear(b, name, x, WIDTH, 0.1f);
     case 1: return tandem_build_bias(b, name, x, 1 + (int)draw_below(c, 2), 0);
     case 2: return tandem_build_relu(b, name, x);
@@ -85,6 +85,10 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     case 14: return tandem_build_dropout(b, name, x, 0.25f);
     case 15: return tandem_build_gelu(b, name, tandem_build_bias(b, second, x, 1, 0));
     case 16: return from_images(b, name, x, y);
+    case 17: return tandem_build_mul(b, name, x, y);
+    case 18:
+        return tandem_build_slice(b, name, tandem_build_concat(b, second, x, y), draw_below(c, ROWS), ROWS);
+    case 19: return tandem_build_scale(b, name, tandem_build_map(b, second, x, TANDEM_FUNCTION_SWISH, 0, 0));
     default: return tandem_build_add(b, name, x, y);
     }
 }

@@ -373,6 +373,112 @@ static void prepend(const work *w)
     }
 }
 
+static void concat_reference(const work *w)
+{
+    const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
+    const int64_t row = tandem_shape_elements(in) / (in->dim[0] * in->dim[1]);
+    const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+    for (int64_t i = 0; i < tandem_shape_elements(out); i++) {
+        const int64_t block = i / (out->dim[1] * row), k = i / row % out->dim[1], j = i % row;
+        const int part = k >= in->dim[1];
+        const int64_t rows = part ? out->dim[1] - in->dim[1] : in->dim[1],
+                      at = (block * rows + (part ? k - in->dim[1] : k)) * row + j;
+        if (is_forward)
+            w->out[0][i] = w->in[part][at];
+        else
+            w->out[part][at] = w->in[0][i];
+    }
+}
+
+static void mul_reference(const work *w)
+{
+    const tandem_shape *in = shape_in(w, 0), *other = shape_in(w, 1);
+    const int64_t n = tandem_shape_elements(in), m = tandem_shape_elements(other), repeats = n / m,
+                  row = m / other->dim[0];
+    const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = i / (repeats * row) * row + i % row;
+        if (is_forward) {
+            w->out[0][i] = w->in[0][i] * w->in[1][at];
+            w->bound[0][i] = 2 * u * fabs(w->out[0][i]);
+            continue;
+        }
+        const double g = w->in[0][i], part = g * w->in[1][i];
+        w->out[0][i] = g * w->in[2][at];
+        w->bound[0][i] = 2 * u * fabs(w->out[0][i]);
+        w->out[1][at] += part;
+        w->bound[1][at] += (double)(repeats + 2) * u * fabs(part);
+    }
+}
+
+/* f, and its slope by differences of it. */
+static void map_reference(const work *w)
+{
+    const int64_t n = tandem_shape_elements(shape_out(w));
+    const tandem_function f = w->op->function;
+    const double a = (double)w->op->alpha, b = (double)w->op->beta, h = 1e-5;
+    for (int64_t i = 0; i < n; i++) {
+        if (w->task->kind == TANDEM_TASK_FORWARD) {
+            w->out[0][i] = tandem_function_value(f, w->in[0][i], a, b);
+            w->bound[0][i] = 2 * u * fabs(w->out[0][i]);
+            continue;
+        }
+        const double x = w->in[1][i], g = w->in[0][i];
+        w->out[0][i] =
+            g * (tandem_function_value(f, x + h, a, b) - tandem_function_value(f, x - h, a, b)) / (2 * h);
+        w->bound[0][i] = fabs(g) * 1e-8 + 4 * u * fabs(w->out[0][i]);
+    }
+}
+
+static void scale_reference(const work *w)
+{
+    const int64_t n = tandem_shape_elements(shape_out(w)), width = tandem_shape_last(shape_out(w));
+    const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = w->in[0][i], factor = w->in[is_forward ? 1 : 2][i % width];
+        w->out[0][i] = x * factor;
+        w->bound[0][i] = 2 * u * fabs(w->out[0][i]);
+        if (is_forward) continue;
+        const double part = x * w->in[1][i];
+        w->out[1][i % width] += part;
+        w->bound[1][i % width] += (double)(n / width + 2) * u * fabs(part);
+    }
+}
+
+/* For each result and each entry of its window. */
+static void grouped_reference(const work *w)
+{
+    const tandem_op *op = w->op;
+    const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
+    const int64_t depth = in->dim[3] / op->groups, per = out->dim[3] / op->groups;
+    const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+    const double *const x = w->in[is_forward ? 0 : 1], *const weight = w->in[is_forward ? 1 : 2];
+    for (int64_t i = 0; i < tandem_shape_elements(out); i++) {
+        const int64_t o = i % out->dim[3], column = i / out->dim[3] % out->dim[2],
+                      row = i / (out->dim[3] * out->dim[2]) % out->dim[1],
+                      n = i / (out->dim[3] * out->dim[2] * out->dim[1]);
+        for (int64_t k = 0; k < (int64_t)op->kernel_h * op->kernel_w * depth; k++) {
+            const int64_t d = k % depth, kx = k / depth % op->kernel_w, ky = k / depth / op->kernel_w;
+            const int64_t y0 = row * op->stride - op->pad + ky * op->dilation,
+                          x0 = column * op->stride - op->pad + kx * op->dilation;
+            if (y0 < 0 || y0 >= in->dim[1] || x0 < 0 || x0 >= in->dim[2]) continue;
+            const int64_t at = ((n * in->dim[1] + y0) * in->dim[2] + x0) * in->dim[3] + o / per * depth + d,
+                          of = k * out->dim[3] + o;
+            const double terms = (double)(tandem_shape_elements(out) + 2) * u;
+            if (is_forward) {
+                w->out[0][i] += x[at] * weight[of];
+                w->bound[0][i] += terms * fabs(x[at] * weight[of]);
+                continue;
+            }
+            const double g = w->in[0][i];
+            w->out[0][at] += g * weight[of];
+            w->bound[0][at] += terms * fabs(g * weight[of]);
+            w->out[1][of] += g * x[at];
+            w->bound[1][of] += terms * fabs(g * x[at]);
+        }
+    }
+}
+
 /* Probabilities of one row; the last `masked` are 0. */
 static void softmax_row(const double *x, double *p, int64_t n, int64_t masked, double scale)
 {
@@ -665,6 +771,11 @@ static int reference_op(const work *w)
     case TANDEM_OP_SLICE: slice_reference(w); return 1;
     case TANDEM_OP_GATHER_LABELLED: labelled(w); return 1;
     case TANDEM_OP_CONCAT_TOKEN: prepend(w); return 1;
+    case TANDEM_OP_CONCAT: concat_reference(w); return 1;
+    case TANDEM_OP_MUL: mul_reference(w); return 1;
+    case TANDEM_OP_MAP: map_reference(w); return 1;
+    case TANDEM_OP_SCALE: scale_reference(w); return 1;
+    case TANDEM_OP_GROUPED_CONV2D: grouped_reference(w); return 1;
     case TANDEM_OP_TANH: hyperbolic_tangent(w); return 1;
     case TANDEM_OP_GELU: gelu(w); return 1;
     case TANDEM_OP_BIAS_GELU: bias_gelu(w); return 1;
@@ -690,6 +801,7 @@ static int only_moves(const work *w)
     if (w->task->kind != TANDEM_TASK_FORWARD && w->task->kind != TANDEM_TASK_DGRAD) return 0;
     return kind == TANDEM_OP_RELU || kind == TANDEM_OP_TRANSPOSE || kind == TANDEM_OP_SLICE ||
            kind == TANDEM_OP_GATHER_LABELLED ||
+           (kind == TANDEM_OP_CONCAT && w->task->kind == TANDEM_TASK_FORWARD) ||
            (w->task->kind == TANDEM_TASK_DGRAD && kind == TANDEM_OP_CONCAT_TOKEN) ||
            (w->task->kind == TANDEM_TASK_FORWARD && kind == TANDEM_OP_MAXPOOL) ||
            (w->task->kind == TANDEM_TASK_FORWARD && kind == TANDEM_OP_EMBEDDING &&

@@ -29,11 +29,11 @@ static tandem_status cpu_maxpool_prepare(tandem_kernel *kernel, tandem_error *er
     const dnnl_memory_desc_t x = cpu_image_descriptor(task->from, cpu_input_shape(kernel, 0));
     const dnnl_memory_desc_t y = cpu_image_descriptor(task->from, &op->shape);
     const dnnl_dims_t stride = {op->stride, op->stride}, window = {op->kernel_h, op->kernel_w},
-                      pad = {op->pad, op->pad};
+                      pad = {op->pad, op->pad}, end = {op->pad + op->pad_end, op->pad + op->pad_end};
     dnnl_pooling_desc_t forward, backward;
     if (dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, dnnl_pooling_max, &x, &y, stride,
-                                       window, pad, pad) != dnnl_success ||
-        dnnl_pooling_backward_desc_init(&backward, dnnl_pooling_max, &x, &y, stride, window, pad, pad) !=
+                                       window, pad, end) != dnnl_success ||
+        dnnl_pooling_backward_desc_init(&backward, dnnl_pooling_max, &x, &y, stride, window, pad, end) !=
             dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no pool of these shapes", error);
     cpu_primitive primitive = {0};

@@ -1,0 +1,76 @@
+#!/bin/bash
+# Models in ONNX files (tests/data/onnx, made by tests/onnx/make_small.py): what is right is imported, planned
+# and trained; what is wrong is refused with exit code 3 and the reason. Speaks TAP. TANDEM_BUILD = the build
+# folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+cp -r "$here/../data/onnx" nets
+kinds() { run 0 graph show "$@" && awk 'NR > 1 && !/ at batch / { printf "%s ", $2 }' out >kinds; }
+
+kinds nets/odd.onnx && [ "$(cat kinds)" = "images relu map reshape linear bias labels cross_entropy " ]
+report "nodes in any order, unused inputs, initializers as inputs, scalars as 1-tensors" $?
+kinds nets/conv.onnx && [ "$(cat kinds)" = "images conv2d bias batchnorm_relu avgpool reshape linear bias \
+layernorm map labels cross_entropy " ] && ! grep -q transpose out && grep -q "^bn .* batchnorm_relu" out
+report "a layernorm and a gelu written in steps, a batchnorm, a final softmax" $?
+run 0 graph show nets/tokens.onnx --set seq=5,batch=3 && grep -q "^table .*3×5×6" out &&
+    cp out set && run 0 graph show nets/tokens.onnx:seq=5 --batch 3 && grep -v "at batch" out >one &&
+    grep -v "at batch" set | cmp -s - one
+report "symbolic sizes: --set and the model's options say the same" $?
+run 3 graph show nets/tokens.onnx &&
+    grep -q "size 'seq', dimension 1 of input 'ids', is left open; close it with --set seq=N" err
+report "a symbolic size that is left open is named, with what closes it" $?
+run 0 graph show nets/odd.onnx --batch 8 --json &&
+    sed -n 's/.*"signature": "\(linear[^"]*\)".*/\1/p' out | grep -qx "linear m=8 k=8 n=10"
+report "an imported operator has the signature of the zoo's" $?
+run 0 train -q --model nets/external.onnx --device weakest --steps 2 --eval 0 &&
+    run 0 train -q --model nets/conv.onnx --device weakest --steps 2 --eval 0
+report "imported models are trained, with weights of the file and of a file beside it" $?
+run 0 train -q --model nets/odd.onnx --device weakest --steps 1 --eval 0 --seed 1 &&
+    sed -n 's/.*loss \([0-9.]*\) .*/\1/p' out >a
+run 0 train -q --model nets/odd.onnx --device weakest --steps 1 --eval 0 --seed 1 &&
+    sed -n 's/.*loss \([0-9.]*\) .*/\1/p' out >b
+[ -s a ] && cmp -s a b
+report "initial weights are the file's" $?
+run 0 profile -q --model nets/conv.onnx --device weakest --batch 4 --db p.db &&
+    run 0 replay -q --model nets/conv.onnx --device weakest --batch 4 --db p.db && grep -q "nets/conv.onnx" out &&
+    run 0 replay -q --model nets/conv.onnx --cluster "2*t4@8 net=10Gbit/s,5us" --predict
+report "an imported model is profiled, replayed, and predicted for a described GPU" $?
+run 0 sensitivity -q --model nets/conv.onnx --data data --device weakest --batch 4 --steps 2 --db p.db &&
+    run 0 allocate -q --model nets/conv.onnx --device weakest --batch 4 --db p.db -o plan.json --predict &&
+    run 0 train -q --plan plan.json --steps 1 --eval 0
+report "an imported model is allocated, and trained by its plan" $?
+run 1 graph show nets/unknown.onnx --unsupported && grep -q "Einsum, domain ai.onnx, opset 13): there is no" out &&
+    run 0 graph show nets/conv.onnx --unsupported && run 0 graph show mlp --unsupported
+report "graph show --unsupported lists all nodes" $?
+run 2 graph show nets/odd.onnx --loss mse && grep -q "allowed are cross_entropy" err &&
+    run 2 graph show nets/odd.onnx:seq && run 2 graph show nets/odd.onnx --batch 3 --set batch=4
+report "options of a model that make no sense" $?
+
+while IFS='|' read -r file wanted; do
+    run 3 graph show "nets/$file.onnx" && grep -qF "$wanted" err && [ ! -s out ]
+    report "refused: $file" $?
+done <<'END'
+cut|are no ONNX model, or not all of one
+cycle|reads what it computes
+undefined|reads 'nothing', which nothing computes
+sizes|8 columns by 9 rows; allowed are as many
+opset8|its opset is 8; allowed are 9 to 18
+unknown|(Einsum, domain ai.onnx, opset 13) is not supported
+if|(If, domain ai.onnx, opset 13): control flow is not supported
+short|has 80 elements by its shape, and 317 bytes
+outside|allowed are files in the model's folder
+absolute|allowed are files in the model's folder
+missing|'nothing.bin' beside it, which cannot be read
+behind|is bytes 64 to 384 of 'weights.bin'
+promise|has 8000000000 elements by its shape
+END
+ln -s "$PWD/nets/weights.bin" nets/nothing.bin
+run 3 graph show nets/missing.onnx && grep -q "without '..' and links" err
+report "refused: a link beside the model" $?
+mkfifo nets/pipe.onnx && mkdir nets/folder.onnx
+run 3 graph show nets/pipe.onnx && grep -q "no regular file" err && run 3 graph show nets/folder.onnx &&
+    run 5 graph show nets/none.onnx && printf 'no model' >nets/text.onnx && run 3 graph show nets/text.onnx
+report "refused: a pipe, a folder, a text; a missing file has exit code 5" $?
+echo "1..$n"
+[ $failed = 0 ]

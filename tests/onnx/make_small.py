@@ -1,0 +1,154 @@
+"""Writes the small models that `make test` imports, and damaged ones, into a folder. Needs python3-onnx; its output is committed
+in tests/data/onnx. usage: make_small.py FOLDER"""
+import sys
+
+import numpy
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+folder = sys.argv[1]
+FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+
+
+def tensor(name, *dim, scale=0.1):
+    draw = numpy.random.default_rng(sum(name.encode()))
+    return numpy_helper.from_array((scale * draw.standard_normal(dim)).astype(numpy.float32), name)
+
+
+def integers(name, *numbers):
+    return numpy_helper.from_array(numpy.array(numbers, numpy.int64), name)
+
+
+def node(kind, inputs, outputs, **attributes):
+    return helper.make_node(kind, inputs.split(), outputs.split(), name=f"/{outputs.split()[0]}/{kind}", **attributes)
+
+
+def model(name, nodes, inputs, outputs, initializers, opset=13, change=None):
+    graph = helper.make_graph(nodes, "g", inputs, outputs, initializers)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=7)
+    if change:
+        change(made)
+    with open(f"{folder}/{name}.onnx", "wb") as file:
+        file.write(made.SerializeToString(deterministic=True))
+
+
+X = helper.make_tensor_value_info("x", FLOAT, ["batch", 8])
+Y = helper.make_tensor_value_info("y", FLOAT, ["batch", 10])
+W = [tensor("fc.weight", 10, 8), tensor("fc.bias", 10)]
+GEMM = node("Gemm", "x fc.weight fc.bias", "y", transB=1)
+
+# What is right, if odd: nodes in any order, an input that nobody reads, initializers as inputs, scalars as 1-tensors.
+model(
+    "odd",
+    [node("Gemm", "c fc.weight fc.bias", "y", transB=1), node("Mul", "b two", "c"), node("Relu", "x", "b")],
+    [X, helper.make_tensor_value_info("unused", FLOAT, [3]), helper.make_tensor_value_info("fc.weight", FLOAT, [10, 8])],
+    [Y],
+    W + [numpy_helper.from_array(numpy.array([2.0], numpy.float32), "two")],
+)
+# A gelu by erf, a layernorm in steps, a batchnorm, a convolution, and a softmax at the end.
+IMAGE = helper.make_tensor_value_info("x", FLOAT, ["batch", 3, 8, 8])
+model(
+    "conv",
+    [
+        node("Conv", "x conv.weight conv.bias", "a", pads=[1, 1, 1, 1]),
+        node("BatchNormalization", "a bn.weight bn.bias bn.mean bn.var", "b", epsilon=0.001),
+        node("Relu", "b", "c"),
+        node("GlobalAveragePool", "c", "d"),
+        node("Flatten", "d", "e"),
+        node("MatMul", "e fc.weight", "f"),
+        node("Add", "f fc.bias", "h"),
+        node("ReduceMean", "h", "m", axes=[-1]),
+        node("Sub", "h m", "n"),
+        node("Pow", "n two", "o"),
+        node("ReduceMean", "o", "p", axes=[-1]),
+        node("Add", "p epsilon", "q"),
+        node("Sqrt", "q", "r"),
+        node("Div", "n r", "s"),
+        node("Mul", "s norm.weight", "t"),
+        node("Add", "t norm.bias", "u"),
+        node("Div", "u root", "v"),
+        node("Erf", "v", "w"),
+        node("Add", "w one", "z"),
+        node("Mul", "u z", "aa"),
+        node("Mul", "aa half", "bb"),
+        node("LogSoftmax", "bb", "y", axis=1),
+    ],
+    [IMAGE],
+    [Y],
+    [
+        tensor("conv.weight", 6, 3, 3, 3),
+        tensor("conv.bias", 6),
+        tensor("bn.weight", 6),
+        tensor("bn.bias", 6),
+        tensor("bn.mean", 6),
+        tensor("bn.var", 6),
+        tensor("fc.weight", 6, 10),
+        tensor("fc.bias", 10),
+        tensor("norm.weight", 10),
+        tensor("norm.bias", 10),
+    ]
+    + [
+        numpy_helper.from_array(numpy.array(value, numpy.float32), name)
+        for name, value in (("two", 2), ("epsilon", 1e-5), ("root", 2**0.5), ("one", 1), ("half", 0.5))
+    ],
+)
+model(
+    "tokens",
+    [
+        node("Gather", "table ids", "a"),
+        node("MatMul", "a head", "y"),
+    ],
+    [helper.make_tensor_value_info("ids", INT, ["batch", "seq"])],
+    [helper.make_tensor_value_info("y", FLOAT, ["batch", "seq", 11])],
+    [tensor("table", 11, 6), tensor("head", 6, 11)],
+)
+
+# What is wrong.
+model("cycle", [node("Add", "x b", "a"), node("Relu", "a", "b"), node("Gemm", "a fc.weight fc.bias", "y", transB=1)], [X], [Y], W)
+model("undefined", [node("Gemm", "nothing fc.weight fc.bias", "y", transB=1)], [X], [Y], W)
+model("sizes", [GEMM], [X], [Y], [tensor("fc.weight", 10, 9), W[1]])
+model("opset8", [GEMM], [X], [Y], W, opset=8)
+model("unknown", [node("Relu", "x", "a"), node("Einsum", "a a", "b", equation="ij,ij->ij"), node("Gemm", "b fc.weight fc.bias", "y", transB=1)], [X], [Y], W)
+branch = helper.make_graph([node("Relu", "x", "o")], "b", [], [helper.make_tensor_value_info("o", FLOAT, None)])
+model(
+    "if",
+    [node("If", "flag", "a", then_branch=branch, else_branch=branch), node("Gemm", "a fc.weight fc.bias", "y", transB=1)],
+    [X],
+    [Y],
+    W + [numpy_helper.from_array(numpy.array(True), "flag")],
+)
+
+
+def cut_data(made):
+    made.graph.initializer[0].raw_data = made.graph.initializer[0].raw_data[:-3]
+
+
+def outside(location, offset=0):
+    def change(made):
+        t = made.graph.initializer[0]
+        t.ClearField("raw_data")
+        t.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", location), ("offset", str(offset))):
+            entry = t.external_data.add()
+            entry.key, entry.value = key, value
+
+    return change
+
+
+def promise(made):
+    made.graph.initializer[0].dims[0] = 10**9
+
+
+model("short", [GEMM], [X], [Y], W, change=cut_data)
+model("external", [GEMM], [X], [Y], W, change=outside("weights.bin"))
+model("outside", [GEMM], [X], [Y], W, change=outside("../onnx/weights.bin"))
+model("absolute", [GEMM], [X], [Y], W, change=outside("/etc/passwd"))
+model("missing", [GEMM], [X], [Y], W, change=outside("nothing.bin"))
+model("behind", [GEMM], [X], [Y], W, change=outside("weights.bin", 64))
+model("promise", [GEMM], [X], [Y], W, change=promise)
+with open(f"{folder}/weights.bin", "wb") as file:
+    file.write(W[0].raw_data)
+with open(f"{folder}/odd.onnx", "rb") as file:
+    whole = file.read()
+with open(f"{folder}/cut.onnx", "wb") as file:
+    file.write(whole[: len(whole) * 2 // 3])
