@@ -152,8 +152,8 @@ table_of_beds() {
 
 # --- Verdicts: 20 steady, 20 in beds, 20 with a kind of task mispriced ---
 misprice() { # DB PASS
-    sqlite3 "$1" "UPDATE op_cost SET sum_ns = sum_ns * 1.2, median_ns = median_ns * 1.2,
-        low_ns = low_ns * 1.2, high_ns = high_ns * 1.2, p10_ns = p10_ns * 1.2, p90_ns = p90_ns * 1.2
+    sqlite3 "$1" "UPDATE op_cost SET sum_ns = sum_ns * 1.2, median_ns = median_ns * 6 / 5,
+        low_ns = low_ns * 6 / 5, high_ns = high_ns * 6 / 5, p10_ns = p10_ns * 6 / 5, p90_ns = p90_ns * 6 / 5
         WHERE pass = '$2'"
 }
 run_verdict() {

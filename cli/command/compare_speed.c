@@ -154,37 +154,49 @@ static void add_task_delay(run_speed *speed, int c, int t, int64_t delay_ns)
                 tandem_replayer_variant_ns(speed->replayer, c, t, task->variant, contended) + delay_ns);
 }
 
-/* Delays of unknown place delay_factor all tasks. */
-static void set_step_times(run_speed *speed, int c, int step)
+/* At the pulse beside the step, and with_delays or without. Delays of unknown place stretch all tasks. */
+static void set_step_times(run_speed *speed, int c, int step, int with_delays)
 {
     const speed_class *class = &speed->classes[c];
     int64_t all_ns = 0, spread_ns = 0;
     const run_steadiness *rank = delayed_rank(speed, class, step, &all_ns);
     const int n_micro = tandem_replayer_step(speed->replayer, c)->options.n_micro;
-    for (int k = 0; k < rank->n_delay; k++)
+    for (int k = 0; k < rank->n_delay && with_delays; k++)
         if (rank->delay[k].step == step && rank->delay[k].task < 0) spread_ns += rank->delay[k].ns;
     set_class_times(speed, c, &rank->pulse[step],
                     class->busy_ns > 0 ? 1 + (double)spread_ns / n_micro / (double)class->busy_ns : 1);
-    for (int k = 0; k < rank->n_delay; k++)
+    for (int k = 0; k < rank->n_delay && with_delays; k++)
         if (rank->delay[k].step == step && rank->delay[k].task >= 0 && rank->delay[k].task < class->n_task)
             add_task_delay(speed, c, rank->delay[k].task, rank->delay[k].ns / n_micro);
 }
 
-static tandem_status predict_step(run_speed *speed, int step, tandem_error *error)
+static tandem_status replay_step(int64_t *ns, run_speed *speed, int step, int with_delays,
+                                 tandem_error *error)
 {
     tandem_replay replay;
-    int64_t most_ns = 0;
+    for (int c = 0; c < speed->n_class; c++) set_step_times(speed, c, step, with_delays);
+    const tandem_status status = tandem_replayer_run(speed->replayer, &replay, 0, error);
+    if (status == TANDEM_OK) *ns = replay.step_ns;
+    return status;
+}
+
+/* What the delays add to the simulated step is taken off the measured one: long delays do not dilute the
+ * tasks' error. */
+static tandem_status predict_step(run_speed *speed, int step, tandem_error *error)
+{
+    int64_t most_ns = 0, alone_ns = 0, delayed_ns = 0;
     const int64_t measured_ns = speed->run->steadiness[0].step_ns[step];
     for (int c = 0; c < speed->n_class; c++) {
         int64_t ns = 0;
         (void)delayed_rank(speed, &speed->classes[c], step, &ns);
         if (ns > most_ns) most_ns = ns;
-        set_step_times(speed, c, step);
     }
-    const tandem_status status = tandem_replayer_run(speed->replayer, &replay, 0, error);
+    tandem_status status = replay_step(&alone_ns, speed, step, 0, error);
+    if (status == TANDEM_OK) status = replay_step(&delayed_ns, speed, step, 1, error);
     if (status != TANDEM_OK) return status;
+    const double own_ns = (double)(measured_ns - (delayed_ns - alone_ns));
     speed->counts[step] = most_ns <= measured_ns / UNDISTURBED_SHARE;
-    speed->error[step] = measured_ns > 0 ? (double)(replay.step_ns - measured_ns) / (double)measured_ns : NAN;
+    speed->error[step] = own_ns > 0 ? ((double)alone_ns - own_ns) / own_ns : NAN;
     return TANDEM_OK;
 }
 

@@ -10,7 +10,8 @@
 /* A kind of task matters from a tenth of its class's time on. What a simulated run does not know (the
  * order of neighbours, the caches after a wait) moves a kind by less than 12 %. */
 static const double kind_share = 0.1, kind_tolerance = 0.12;
-/* What others take is known to about a twentieth: whether a rank's delay holds the others up. */
+/* What others take is known to about a twentieth: whether a rank's delay holds the others up. The error is
+ * of what is left. */
 static const double delay_uncertainty = 0.05;
 
 const char *compare_verdict_name(compare_verdict verdict)
@@ -51,8 +52,8 @@ void compare_verdict_decide(compare_steadiness *s, double error, double toleranc
                             int n_kind)
 {
     const double off = fabs(s->error_at_run_speed), run = (s->high - s->low) / 2,
-                 profile = or_zero(s->profile_noise) / sqrt(2),
-                 delays = s->n_undisturbed >= 8 ? 0 : delay_uncertainty * or_zero(s->delay_share),
+                 profile = or_zero(s->profile_noise) / sqrt(2), share = or_zero(s->delay_share),
+                 delays = s->n_undisturbed >= 8 ? 0 : delay_uncertainty * share / fmax(1 - share, 0.01),
                  rest = sqrt(profile * profile + delays * delays), all = sqrt(run * run + rest * rest);
     s->verdict = VERDICT_UNKNOWN;
     s->steps_needed = 0;
