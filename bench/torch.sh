@@ -90,3 +90,10 @@ for (model, precision, program), (step, peak, of_model) in median.items():
         f"{faster:>7} {sizes[0]:>9} {sizes[1]:>13}"
     )
 END
+
+# What tandem.apply makes of the same PyTorch, and replays of its DistributedDataParallel from its own profile.
+for model in resnet18 encoder; do
+    taskset -c "$core" "$python" "$here/torch/apply.py" "$model" --rounds "$rounds" | jq -r \
+        '"\(.model)  tandem.apply \(.precision)  \(.step_ns / 1e6 | round) ms, losses \(.losses | join(" "))"'
+done
+"$python" "$here/torch/replay.py"

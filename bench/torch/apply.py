@@ -1,0 +1,71 @@
+"""Steps of a module in PyTorch's fp32 and as tandem.apply runs it, in turns: one line of JSON per precision.
+
+usage: apply.py resnet18|encoder [--batch N] [--rounds N]     one thread; libraries in build/
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+import torch
+
+import tandem
+
+parser = argparse.ArgumentParser()
+parser.add_argument("model", choices=("resnet18", "encoder"))
+parser.add_argument("--batch", type=int, default=8)
+parser.add_argument("--rounds", type=int, default=5)
+options = parser.parse_args()
+torch.set_num_threads(1)
+torch.manual_seed(0)
+if options.model == "resnet18":
+    import torchvision
+
+    module, x = torchvision.models.resnet18(num_classes=10), torch.randn(options.batch, 3, 96, 96)
+else:
+    layer = torch.nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
+    module = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 4), torch.nn.Linear(256, 10))
+    x = torch.randn(options.batch, 64, 256)
+y = torch.randint(0, 10, (options.batch,))
+start = {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def losses_and_times(precision, steps):
+    """Losses of some training steps from the same weights, and their times."""
+    module.load_state_dict(start)
+    tandem.remove(module)
+    if precision != "fp32":
+        tandem.apply(module, precision)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+    losses, times = [], []
+    for _ in range(steps):
+        begin = time.perf_counter_ns()
+        optimizer.zero_grad()
+        output = module(x)
+        loss = torch.nn.functional.cross_entropy(output if output.dim() == 2 else output.mean(1), y)
+        loss.backward()
+        optimizer.step()
+        times.append(time.perf_counter_ns() - begin)
+        losses.append(loss.item())
+    return losses, times[1:]
+
+
+precisions = ("fp32", "int8_full", "int8", "bf16")
+samples = {precision: [] for precision in precisions}
+losses = {}
+for _ in range(options.rounds):
+    for precision in precisions:
+        losses[precision], times = losses_and_times(precision, 4)
+        samples[precision] += times
+for precision in precisions:
+    row = {
+        "model": options.model,
+        "precision": precision,
+        "step_ns": int(statistics.median(samples[precision])),
+    }
+    row["losses"] = [round(loss, 4) for loss in losses[precision]]
+    print(json.dumps(row))
