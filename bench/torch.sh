@@ -91,7 +91,7 @@ for (model, precision, program), (step, peak, of_model) in median.items():
     )
 END
 
-# What tandem.apply makes of the same PyTorch, and replays of its DistributedDataParallel from its own profile.
+# What tandem.apply makes of the same PyTorch; replays of its DistributedDataParallel from its own profile.
 for model in resnet18 encoder; do
     taskset -c "$core" "$python" "$here/torch/apply.py" "$model" --rounds "$rounds" | jq -r \
         '"\(.model)  tandem.apply \(.precision)  \(.step_ns / 1e6 | round) ms, losses \(.losses | join(" "))"'

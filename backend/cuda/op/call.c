@@ -6,4 +6,5 @@ static tandem_status cuda_call_prepare(tandem_kernel *kernel, tandem_error *erro
     return cuda_kernel_refuse(kernel, "it was recorded in another framework, which alone can run it", error);
 }
 
-const cuda_operator cuda_call = {.prepare = cuda_call_prepare}, cuda_call_trained = {.prepare = cuda_call_prepare};
+const cuda_operator cuda_call = {.prepare = cuda_call_prepare},
+                    cuda_call_trained = {.prepare = cuda_call_prepare};
