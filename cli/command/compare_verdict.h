@@ -14,8 +14,8 @@ typedef enum compare_verdict {
 
 /* Errors are (predicted − measured) / measured; NaN = unknown. */
 typedef struct compare_steadiness {
-    /* each kept step's own error: predicted at the pulse beside it, and measured less what the delays in it add
-     * to the simulated step; their median, and an interval that holds it in 95 of 100 cases */
+    /* each kept step's own error: predicted at the pulse beside it, and measured less what the delays in it
+     * add to the simulated step; their median, and an interval that holds it in 95 of 100 cases */
     double error_at_run_speed, low, high;
     int n_step, n_undisturbed; /* kept steps; those in which others took 1 % or less. Where these are 8 or
                                 * more, the others do not count */
