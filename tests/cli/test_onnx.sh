@@ -33,14 +33,16 @@ run 0 train -q --model nets/odd.onnx --device weakest --steps 1 --eval 0 --seed 
 [ -s a ] && cmp -s a b
 report "initial weights are the file's" $?
 run 0 profile -q --model nets/conv.onnx --device weakest --batch 4 --db p.db &&
-    run 0 replay -q --model nets/conv.onnx --device weakest --batch 4 --db p.db && grep -q "nets/conv.onnx" out &&
+    run 0 replay -q --model nets/conv.onnx --device weakest --batch 4 --db p.db &&
+    grep -q "nets/conv.onnx" out &&
     run 0 replay -q --model nets/conv.onnx --cluster "2*t4@8 net=10Gbit/s,5us" --predict
 report "an imported model is profiled, replayed, and predicted for a described GPU" $?
 run 0 sensitivity -q --model nets/conv.onnx --data data --device weakest --batch 4 --steps 2 --db p.db &&
     run 0 allocate -q --model nets/conv.onnx --device weakest --batch 4 --db p.db -o plan.json --predict &&
     run 0 train -q --plan plan.json --steps 1 --eval 0
 report "an imported model is allocated, and trained by its plan" $?
-run 1 graph show nets/unknown.onnx --unsupported && grep -q "Einsum, domain ai.onnx, opset 13): there is no" out &&
+run 1 graph show nets/unknown.onnx --unsupported &&
+    grep -q "Einsum, domain ai.onnx, opset 13): there is no" out &&
     run 0 graph show nets/conv.onnx --unsupported && run 0 graph show mlp --unsupported
 report "graph show --unsupported lists all nodes" $?
 run 2 graph show nets/odd.onnx --loss mse && grep -q "allowed are cross_entropy" err &&
