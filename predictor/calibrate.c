@@ -116,8 +116,9 @@ static int calibrate_one(tandem_calibration *c, double *rate, double peak, int t
     int n_contradiction = 0;
     for (size_t i = 0; i < c->n; i++) {
         const calibration_row *const row = &c->row[i];
-        const int is_meant = is_memory ? row->work.class == TANDEM_WORK_STREAM
-                                       : row->work.class == TANDEM_WORK_LINEAR && (int)row->work.type == type;
+        const int is_meant = is_memory
+                                 ? row->work.work_class == TANDEM_WORK_STREAM
+                                 : row->work.work_class == TANDEM_WORK_LINEAR && (int)row->work.type == type;
         if (!is_meant || !is_mostly(c, row, is_memory)) continue;
         const double found = solve_rate(c, row, rate, *rate / 3, peak);
         if (found > 0)
@@ -159,13 +160,13 @@ static void shape_of(double shape[N_SHAPE], const tandem_work *w)
 
 static int is_like(const tandem_work *a, const tandem_work *b)
 {
-    return a->class == b->class && a->type == b->type && (!a->is_product || a->pass == b->pass);
+    return a->work_class == b->work_class && a->type == b->type && (!a->is_product || a->pass == b->pass);
 }
 
 static double residual_at(const tandem_calibration *c, const tandem_work *work)
 {
     const double width = 0.7, floor_weight = 0.5;
-    const double mean = c->class_mean[work->class];
+    const double mean = c->class_mean[work->work_class];
     double at[N_SHAPE], sum = 0, weights = floor_weight;
     shape_of(at, work);
     const size_t step = (c->n + MAX_NEAR - 1) / MAX_NEAR;
@@ -194,8 +195,8 @@ static void find_residuals(tandem_calibration *c, int *n_contradiction)
             row->residual = NAN;
         }
         if (isnan(row->residual)) continue;
-        sum[row->work.class] += row->residual;
-        n[row->work.class]++;
+        sum[row->work.work_class] += row->residual;
+        n[row->work.work_class]++;
     }
     for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++)
         c->class_mean[class] = n[class] > 0 ? sum[class] / (n[class] + 2) : 0;

@@ -300,7 +300,7 @@ static tandem_status fit_stage(const tandem_constant_fit *fit, fit_state *state,
     for (size_t i = 0; i < fit->n_row && status == TANDEM_OK; i++) {
         const fit_row *const row = &fit->row[i];
         const tandem_device *const device = tandem_device_get(row->gpu);
-        if (!row->is_fitted || stage_of_class(row->work.class) != stage ||
+        if (!row->is_fitted || stage_of_class(row->work.work_class) != stage ||
             fit_is_left_out(device->name, left_out))
             continue;
         if (stage != FIT_STREAMS && device->gpu_spec.watts < 100) continue;

@@ -48,8 +48,8 @@ static int find_fit_cell(tandem_constant_fit *fit, const fit_row *row)
     const char *const gpu = tandem_device_get(row->gpu)->name;
     for (int c = fit->n_cell - 1; c >= 0; c--) {
         const tandem_constant_fit_errors *const one = &fit->cell[c];
-        if (one->class == row->work.class && one->type == row->work.type && one->pass == row->work.pass &&
-            strcmp(one->gpu, gpu) == 0)
+        if (one->work_class == row->work.work_class && one->type == row->work.type &&
+            one->pass == row->work.pass && strcmp(one->gpu, gpu) == 0)
             return c;
     }
     tandem_constant_fit_errors *const more =
@@ -58,7 +58,7 @@ static int find_fit_cell(tandem_constant_fit *fit, const fit_row *row)
     fit->cell = more;
     tandem_constant_fit_errors *const made = &more[fit->n_cell];
     *made = (tandem_constant_fit_errors){
-        .class = row->work.class, .type = row->work.type, .pass = row->work.pass};
+        .work_class = row->work.work_class, .type = row->work.type, .pass = row->work.pass};
     (void)snprintf(made->gpu, sizeof made->gpu, "%s", gpu);
     return fit->n_cell++;
 }
@@ -109,7 +109,7 @@ static int is_long_enough(const fit_row *row)
 /* The tables have convolutions of one-byte types only of cards whose library had no fast kernel for them. */
 static int is_odd_convolution(const fit_row *row)
 {
-    return row->work.class == TANDEM_WORK_CONVOLUTION && row->work.element_bytes < 2;
+    return row->work.work_class == TANDEM_WORK_CONVOLUTION && row->work.element_bytes < 2;
 }
 
 /* Evenly spaced rows of each cell that say something of the card. */
@@ -177,10 +177,10 @@ static const fit_row *find_calibration(const tandem_constant_fit *fit, int gpu, 
         if (row->gpu != gpu) continue;
         double distance;
         if (type == TANDEM_N_COMPUTE_DTYPE) {
-            if (w->class != TANDEM_WORK_STREAM || w->flops > w->rows * w->columns) continue;
+            if (w->work_class != TANDEM_WORK_STREAM || w->flops > w->rows * w->columns) continue;
             distance = fabs(log(w->rows * w->columns / 4e7));
         } else {
-            if (w->class != TANDEM_WORK_LINEAR || (int)w->type != type) continue;
+            if (w->work_class != TANDEM_WORK_LINEAR || (int)w->type != type) continue;
             distance = fabs(log(w->m / 4096)) + fabs(log(w->k / 2048)) + fabs(log(w->n / 4096));
         }
         if (distance < least) least = distance, best = row;
@@ -256,7 +256,7 @@ static void find_spreads(tandem_constant_fit *fit, double *value)
         double own[MAX_CELLS], total[MAX_CELLS];
         size_t n_cell = 0;
         for (int c = 0; c < fit->n_cell && n_cell < MAX_CELLS; c++) {
-            const size_t n = (int)fit->cell[c].class == class ? collect_left_out(value, fit, c) : 0;
+            const size_t n = (int)fit->cell[c].work_class == class ? collect_left_out(value, fit, c) : 0;
             if (n < MIN_ROWS) continue;
             const double median = tandem_median(value, n);
             for (size_t i = 0; i < n; i++) value[i] = fabs(value[i]);
@@ -279,7 +279,7 @@ static void find_spreads(tandem_constant_fit *fit, double *value)
 static void find_cell_errors(tandem_constant_fit *fit, int c, double *value)
 {
     tandem_constant_fit_errors *const cell = &fit->cell[c];
-    const tandem_class_spread *const spread = &fit->spread[cell->class];
+    const tandem_class_spread *const spread = &fit->spread[cell->work_class];
     const double half = 1.2816 * hypot(spread->shared, spread->own);
     double predicted = 0, measured = 0, mean = 0, bias = 0;
     size_t n = 0, inside = 0;

@@ -40,7 +40,7 @@ static double bytes_past_cache(const kernel_gpu *gpu, double bytes)
 static double product_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
 {
     const double *const c = gpu->constant;
-    const int is_batched = work->class == TANDEM_WORK_MATMUL;
+    const int is_batched = work->work_class == TANDEM_WORK_MATMUL;
     const tiled_product product = {work->count, work->m, work->k, work->n, is_batched, !is_batched};
     const double busy =
         tandem_tiled_flops(time, gpu, &product) * (is_batched ? c[TANDEM_CONSTANT_BATCHED_TIME] : 1);
@@ -63,10 +63,10 @@ static double stream_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const t
     /* rows in flight: eight to a multiprocessor, as of blocks of 256 threads */
     const double in_flight = gpu->spec->n_sm * 8 * work->columns * work->element_bytes / gpu->spec->l2_bytes;
     double passes = 0, row_ns = 0;
-    if (work->class == TANDEM_WORK_SOFTMAX) {
+    if (work->work_class == TANDEM_WORK_SOFTMAX) {
         passes = work->columns > 1024 ? c[TANDEM_CONSTANT_SOFTMAX_PASSES] : 0;
         row_ns = c[TANDEM_CONSTANT_SOFTMAX_ROW];
-    } else if (work->class == TANDEM_WORK_LAYERNORM) {
+    } else if (work->work_class == TANDEM_WORK_LAYERNORM) {
         passes = c[TANDEM_CONSTANT_LAYERNORM_PASSES] * in_flight /
                  (in_flight + c[TANDEM_CONSTANT_LAYERNORM_CACHE]);
         row_ns = c[TANDEM_CONSTANT_LAYERNORM_ROW];
@@ -147,9 +147,9 @@ double tandem_kernel_time_of(tandem_kernel_time *out, const tandem_constants *co
                             .bytes_per_ns = 1e-9 * rates->bytes_per_s};
     tandem_kernel_time time = {.launch_ns = rates->launch_ns};
     if (work->is_product && !(gpu.flops_per_ns > 0)) return -1;
-    const double ns = work->class == TANDEM_WORK_CONVOLUTION ? tandem_convolution_ns(&time, &gpu, work)
-                      : work->is_product                     ? product_ns(&time, &gpu, work)
-                                                             : stream_ns(&time, &gpu, work);
+    const double ns = work->work_class == TANDEM_WORK_CONVOLUTION ? tandem_convolution_ns(&time, &gpu, work)
+                      : work->is_product                          ? product_ns(&time, &gpu, work)
+                                                                  : stream_ns(&time, &gpu, work);
     time.bound = find_bound(&time, rates->is_power_bound[type]);
     time.least_ns = work_at_peak_ns(&time, &gpu, spec);
     time.ns = time.launch_ns + fmax(ns, time.least_ns);

@@ -186,7 +186,7 @@ int64_t tandem_latency_ns_by_class(const tandem_latency *latency, const tandem_c
         ns = tandem_calibrated_ns(NULL, latency->calibration, &work);
     if (!(ns >= 0) || ns > 1e18) return -1;
     if (spread) *spread = fit ? fit->spread : NAN;
-    if (form_class) *form_class = fit ? -1 : (int)work.class;
+    if (form_class) *form_class = fit ? -1 : (int)work.work_class;
     return ns > 1 ? llround(ns) : 1;
 }
 

@@ -60,7 +60,7 @@ static int set_product_work(tandem_work *out, const tandem_product_sizes *p, con
 {
     const double in = p->operand_bytes, result = p->result_bytes;
     const int is_matmul = out->kind && strcmp(out->kind, "matmul") == 0;
-    tandem_work work = {.class = is_matmul ? TANDEM_WORK_MATMUL : TANDEM_WORK_LINEAR,
+    tandem_work work = {.work_class = is_matmul ? TANDEM_WORK_MATMUL : TANDEM_WORK_LINEAR,
                         .kind = out->kind,
                         .type = type,
                         .pass = pass,
@@ -113,7 +113,7 @@ int tandem_work_of_convolution(tandem_work *work, const tandem_convolution *v, t
     const tandem_product_sizes p = {1, m, k, v->channels_out, operand_bytes, result_bytes};
     const product_operands of = {pixels * v->channels_in, k * v->channels_out, m * v->channels_out};
     if (!(m * k * v->channels_out > 0) || !set_product_work(work, &p, &of, type, pass)) return 0;
-    work->class = TANDEM_WORK_CONVOLUTION;
+    work->work_class = TANDEM_WORK_CONVOLUTION;
     work->convolution = *v;
     if (pass == TANDEM_PASS_DGRAD) { /* each pixel sums over the windows that it lies in */
         work->m = pixels;
@@ -311,9 +311,9 @@ static int is_operator_kind(const char *signature, const char *name)
 static void set_row_work(tandem_work *work, const tandem_cost_key *key)
 {
     if (key->pass != TANDEM_PASS_FORWARD) return;
-    if (strcmp(work->kind, "softmax") == 0) work->class = TANDEM_WORK_SOFTMAX;
-    if (strcmp(work->kind, "layernorm") == 0) work->class = TANDEM_WORK_LAYERNORM;
-    if (work->class == TANDEM_WORK_STREAM) return;
+    if (strcmp(work->kind, "softmax") == 0) work->work_class = TANDEM_WORK_SOFTMAX;
+    if (strcmp(work->kind, "layernorm") == 0) work->work_class = TANDEM_WORK_LAYERNORM;
+    if (work->work_class == TANDEM_WORK_STREAM) return;
     work->rows = field_value(key->signature, "rows");
     work->columns = field_value(key->signature, "n");
     work->element_bytes = dtype_size(key->from);

@@ -297,7 +297,7 @@ tandem_status tandem_timings_read_file(const char *path, int needs_times, tandem
 static const struct {
     const char *name;
     double accesses, flops;
-    tandem_work_class class;
+    tandem_work_class work_class;
 } stream_operators[] = {
     {"add", 3, 1, TANDEM_WORK_STREAM},      {"addu", 2, 1, TANDEM_WORK_STREAM},
     {"mul", 3, 1, TANDEM_WORK_STREAM},      {"mulu", 2, 1, TANDEM_WORK_STREAM},
@@ -329,7 +329,7 @@ static tandem_status stream_work(tandem_work *work, const tandem_timing *timing,
     const double elements = timing->rows * timing->columns, size = (double)tandem_dtype_bytes(type);
     if (!(elements > 0)) return refuse_sizes(timing, "rows and columns", error);
     *work = (tandem_work){.kind = stream_operators[i].name,
-                          .class = stream_operators[i].class,
+                          .work_class = stream_operators[i].work_class,
                           .type = type,
                           .pass = timing->pass,
                           .flops = elements * stream_operators[i].flops,

@@ -48,13 +48,13 @@ static json_t *fit_errors_json(const tandem_constant_fit *fit)
     json_t *rows = json_array();
     for (int i = 0; i < n; i++)
         if (cell[i].n_row > 0)
-            json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:f}", "device",
-                                                  cell[i].gpu, "class", tandem_work_class_name(cell[i].class),
-                                                  "type", tandem_dtype_name(cell[i].type), "pass",
-                                                  tandem_pass_name(cell[i].pass), "rows",
-                                                  (json_int_t)cell[i].n_row, "mean", cell[i].mean, "median",
-                                                  cell[i].median, "p90", cell[i].p90, "bias", cell[i].bias,
-                                                  "sum", cell[i].sum, "inside", cell[i].inside));
+            json_array_append_new(
+                rows,
+                json_pack("{s:s,s:s,s:s,s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:f}", "device", cell[i].gpu, "class",
+                          tandem_work_class_name(cell[i].work_class), "type", tandem_dtype_name(cell[i].type),
+                          "pass", tandem_pass_name(cell[i].pass), "rows", (json_int_t)cell[i].n_row, "mean",
+                          cell[i].mean, "median", cell[i].median, "p90", cell[i].p90, "bias", cell[i].bias,
+                          "sum", cell[i].sum, "inside", cell[i].inside));
     return rows;
 }
 
@@ -127,10 +127,10 @@ static int print_fit_errors(const tandem_constant_fit *fit)
     for (int i = 0; i < n; i++)
         if (cell[i].n_row > 0)
             cli_table_row(&table, "%s\t%s\t%s\t%s\t%lld\t%.1f%%\t%.1f%%\t%.1f%%\t%+.1f%%\t%+.1f%%\t%.0f%%",
-                          cell[i].gpu, tandem_work_class_name(cell[i].class), tandem_dtype_name(cell[i].type),
-                          tandem_pass_name(cell[i].pass), (long long)cell[i].n_row, 100 * cell[i].mean,
-                          100 * cell[i].median, 100 * cell[i].p90, 100 * cell[i].bias, 100 * cell[i].sum,
-                          100 * cell[i].inside);
+                          cell[i].gpu, tandem_work_class_name(cell[i].work_class),
+                          tandem_dtype_name(cell[i].type), tandem_pass_name(cell[i].pass),
+                          (long long)cell[i].n_row, 100 * cell[i].mean, 100 * cell[i].median,
+                          100 * cell[i].p90, 100 * cell[i].bias, 100 * cell[i].sum, 100 * cell[i].inside);
     return cli_table_finish(&table);
 }
 

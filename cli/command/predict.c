@@ -81,14 +81,14 @@ static tandem_status make_prediction(prediction *p, predict_devices *devices, co
                                 key->precision);
     p->rates = tandem_calibration_rates(calibration);
     p->n_row = tandem_calibration_row_count(calibration);
-    p->interval = predict_interval_of(p->work.class, p->time.ns);
+    p->interval = predict_interval_of(p->work.work_class, p->time.ns);
     return TANDEM_OK;
 }
 
 static int print_prediction_json(const prediction *p)
 {
     const tandem_kernel_time *const t = &p->time;
-    const tandem_class_spread *const spread = tandem_class_spread_fitted(p->work.class);
+    const tandem_class_spread *const spread = tandem_class_spread_fitted(p->work.work_class);
     json_t *result = cli_json_new("predict");
     json_object_set_new(result, "device", json_string(p->device));
     json_object_set_new(result, "operator", json_string(p->operator));
@@ -132,7 +132,7 @@ static int print_prediction_text(const prediction *p)
 {
     char time[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT],
         rate[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
-    const tandem_class_spread *const spread = tandem_class_spread_fitted(p->work.class);
+    const tandem_class_spread *const spread = tandem_class_spread_fitted(p->work.work_class);
     const tandem_kernel_time *const t = &p->time;
     printf("%s, %s, %s %s: %s", p->device, p->operator, p->precision, tandem_pass_name(p->work.pass),
            print_double_ns(time, t->ns));
@@ -152,7 +152,8 @@ static int print_prediction_text(const prediction *p)
         printf(
             "  the interval: %s on chips left out of the fit, %.0f%% shared and %.0f%% a shape's own, from "
             "%d cells\n",
-            tandem_work_class_name(p->work.class), 100 * spread->shared, 100 * spread->own, spread->n_cell);
+            tandem_work_class_name(p->work.work_class), 100 * spread->shared, 100 * spread->own,
+            spread->n_cell);
     return 0;
 }
 

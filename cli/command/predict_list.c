@@ -103,9 +103,9 @@ static tandem_status visit_list_row(void *context, const tandem_timing *timing, 
     const double events = timing->time_ns > 0 && tandem_timing_is_between_events(timing)
                               ? 1e3 * tandem_constants_fitted()->value[TANDEM_CONSTANT_EVENTS]
                               : 0;
-    const predict_interval interval = predict_interval_of(work.class, time.ns + events);
+    const predict_interval interval = predict_interval_of(work.work_class, time.ns + events);
     if (list->file.stream) {
-        const predict_interval own = predict_interval_of(work.class, time.ns);
+        const predict_interval own = predict_interval_of(work.work_class, time.ns);
         fprintf(list->file.stream, "%lld,%s,%s,%s,%s,%.4g,%.4g,%.4g,%s\n", (long long)timing->line, device,
                 timing->kind, timing->precision, tandem_pass_name(timing->pass), 1e-3 * time.ns,
                 1e-3 * own.low_ns, 1e-3 * own.high_ns, tandem_time_bound_name(time.bound));

@@ -108,10 +108,10 @@ static void products_turn_with_their_pass(void **state)
         tandem_work work;
         tandem_cost_key key = f32_key("linear m=8 k=4 n=2", (tandem_pass)pass);
         assert_true(tandem_work_of(&work, &key) && work.is_product && work.count == 1 &&
-                    work.class == TANDEM_WORK_LINEAR);
+                    work.work_class == TANDEM_WORK_LINEAR);
         assert_true(work.m == mnk[pass][0] && work.n == mnk[pass][1] && work.k == mnk[pass][2]);
         key = f32_key("conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=2 p=1", (tandem_pass)pass);
-        assert_true(tandem_work_of(&work, &key) && work.class == TANDEM_WORK_CONVOLUTION);
+        assert_true(tandem_work_of(&work, &key) && work.work_class == TANDEM_WORK_CONVOLUTION);
         assert_true(work.convolution.stride_w == 2 && work.convolution.kernel_h == 3 &&
                     (int)work.pass == pass);
         assert_true(fabs(work.flops - 2 * work.m * work.n * work.k) < 1e-6);
@@ -120,9 +120,9 @@ static void products_turn_with_their_pass(void **state)
     tandem_work rows;
     const tandem_cost_key softmax = f32_key("softmax rows=3 n=5", TANDEM_PASS_FORWARD),
                           gradient = f32_key("softmax rows=3 n=5", TANDEM_PASS_DGRAD);
-    assert_true(tandem_work_of(&rows, &softmax) && rows.class == TANDEM_WORK_SOFTMAX && rows.rows == 3 &&
+    assert_true(tandem_work_of(&rows, &softmax) && rows.work_class == TANDEM_WORK_SOFTMAX && rows.rows == 3 &&
                 rows.columns == 5);
-    assert_true(tandem_work_of(&rows, &gradient) && rows.class == TANDEM_WORK_STREAM);
+    assert_true(tandem_work_of(&rows, &gradient) && rows.work_class == TANDEM_WORK_STREAM);
 }
 
 /* tf32 reads f32, and is as fast as its own rate says; nothing is transformed. */

@@ -45,7 +45,7 @@ static void columns_come_by_name(void **state)
     assert_true(fabs(seen.last.time_ns - 1e6) < 1e-6 && seen.last.line == 4);
     assert_false(tandem_timing_is_between_events(&seen.last));
     assert_int_equal(tandem_timing_work(&work, &seen.last, &error), TANDEM_OK);
-    assert_true(work.flops == 2.0 * 30 * 50 * 70 && work.class == TANDEM_WORK_LINEAR);
+    assert_true(work.flops == 2.0 * 30 * 50 * 70 && work.work_class == TANDEM_WORK_LINEAR);
     /* a table without operators holds convolutions; ms */
     assert_int_equal(read_text(&seen,
                                "images,channels_in,height,width,channels_out,kernel_h,kernel_w,pad_h,pad_w,"
@@ -54,7 +54,7 @@ static void columns_come_by_name(void **state)
                                1, &error),
                      TANDEM_OK);
     assert_int_equal(tandem_timing_work(&work, &seen.last, &error), TANDEM_OK);
-    assert_true(work.class == TANDEM_WORK_CONVOLUTION && work.pass == TANDEM_PASS_WGRAD);
+    assert_true(work.work_class == TANDEM_WORK_CONVOLUTION && work.pass == TANDEM_PASS_WGRAD);
     assert_true(work.flops == 2.0 * 2 * 8 * 4 * 27 * 4 && fabs(seen.last.time_ns - 5e5) < 1e-6);
     assert_int_equal(read_text(&seen, "operator,rows,columns,precision\npowu,3,4,fp32\n", 0, &error),
                      TANDEM_OK);
@@ -195,7 +195,7 @@ static void a_fit_finds_constants_again(void **state)
     assert_int_equal(n, 4);
     for (int i = 0; i < n; i++)
         if (cell[i].n_row < 20 || cell[i].median > 0.03)
-            fail_msg("%s, class %d: %g of %lld rows", cell[i].gpu, (int)cell[i].class, cell[i].median,
+            fail_msg("%s, class %d: %g of %lld rows", cell[i].gpu, (int)cell[i].work_class, cell[i].median,
                      (long long)cell[i].n_row);
     tandem_constant_fit_close(fit);
     assert_int_equal(remove(path), 0);

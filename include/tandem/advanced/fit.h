@@ -27,7 +27,7 @@ typedef struct tandem_constant_fit_share {
 /* The errors of one cell: a card, a class of work, a type and a pass. */
 typedef struct tandem_constant_fit_errors {
     char gpu[TANDEM_DEVICE_NAME];
-    tandem_work_class class;
+    tandem_work_class work_class;
     tandem_dtype type;
     tandem_pass pass;
     int64_t n_row;

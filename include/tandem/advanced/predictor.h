@@ -74,7 +74,7 @@ typedef enum tandem_work_class {
     TANDEM_WORK_CONVOLUTION, /* a product of windows, or what the library takes instead */
     TANDEM_N_WORK_CLASS
 } tandem_work_class;
-const char *tandem_work_class_name(tandem_work_class class); /* "stream", "softmax", … */
+const char *tandem_work_class_name(tandem_work_class work_class); /* "stream", "softmax", … */
 
 typedef struct tandem_convolution {
     double images, channels_in, height, width, channels_out, kernel_h, kernel_w, pad_h, pad_w, stride_h,
@@ -84,7 +84,7 @@ typedef struct tandem_convolution {
 /* What a task computes and moves, from its cost key alone. docs/costs.md has the table of bytes. */
 typedef struct tandem_work {
     const char *kind; /* "linear", …, "adamw", "cast": one pointer for each */
-    tandem_work_class class;
+    tandem_work_class work_class;
     tandem_dtype type; /* that it multiplies in; decides its rate */
     tandem_pass pass;
     double flops;         /* a multiply and an add count as two */
@@ -173,7 +173,7 @@ typedef struct tandem_class_spread {
     double shared, own;
     int n_cell; /* cells of a fit that it rests on; 0 = none, and the other two are NaN */
 } tandem_class_spread;
-const tandem_class_spread *tandem_class_spread_fitted(tandem_work_class class);
+const tandem_class_spread *tandem_class_spread_fitted(tandem_work_class work_class);
 
 /* --- Calibration: measured times of a device sharpen the rest (predictor/calibrate.c) ------------------- */
 /* Large products give the device its rate of their type, large streams its bandwidth, tiny kernels its
