@@ -294,7 +294,10 @@ static int run_compare(const cli_options *given)
     compare_case compared = {0};
     const int joined = cli_rank_from_environment(&self, &error);
     if (joined < 0) return cli_fail(&error);
-    if (joined && self.rank > 0) return command_train.run(&options); /* rank 0 compares */
+    if (joined && self.rank > 0) {
+        options.per_operator = 1; /* rank 0 compares, and asks all for the times of their tasks */
+        return command_train.run(&options);
+    }
     tandem_status status = cli_workload_open(&workload, &options, &error);
     if (status == TANDEM_OK) status = check_compare(&options, &workload, joined, &error);
     if (status == TANDEM_OK) status = compare_case_predict(&compared, &options, &workload, &error);

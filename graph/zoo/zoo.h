@@ -31,7 +31,7 @@ size_t tandem_model_file_length(const char *model);
 /* Opens a model in a file (graph/onnx). NULL where it is not linked: in Slurm's plug-ins a path is no
  * name. */
 extern tandem_status tandem_onnx_open_named(tandem_graph **graph, const char *model, int64_t batch,
-                                            tandem_error *error) __attribute__((weak));
+                                            tandem_error *error) __attribute__((weak, visibility("hidden")));
 
 /* The option "image" packs three numbers below 2^16. A single number N means NxN with the default's
  * channels. */

@@ -8,7 +8,7 @@
 
 static void gradients_are_slopes(void **state)
 {
-    gradients g = {.backend = &mirror_backend, .max_elements = gpu_is_real ? 120 : 2};
+    gradients g = {.backend = &mirror_backend, .is_gpu = 1, .max_elements = gpu_is_real ? 120 : 2};
     tandem_error error = {0};
     assert_int_equal(mirror_backend.open(&g.device, "cuda:0", &error), TANDEM_OK);
     gradients_check_every_case(&g);

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Imported models against PyTorch (truth.py), and ONNX's own node cases (nodes.py). Skipped, aloud, without Debian's
-# packages. usage: run.sh BUILD
+# Imported models against PyTorch (truth.py), and ONNX's own node cases (nodes.py). Skipped, aloud, without
+# Debian's packages. usage: run.sh BUILD
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$1" && pwd) || exit 4
@@ -18,8 +18,10 @@ else
     /usr/bin/python3 "$here/nodes.py" "$build/tests/onnx/train_steps" "$device" "$work" $cases || failed=1
 fi
 if ! /usr/bin/python3 -c 'import torch, torchvision' 2>/dev/null; then
-    echo "SKIP: imported models against PyTorch: apt-get install python3-torch python3-torchvision libopenblas0"
+    echo "SKIP: imported models against PyTorch:" \
+        "apt-get install python3-torch python3-torchvision libopenblas0"
 else
-    /usr/bin/python3 "$here/truth.py" "$build/tandem" "$build/tests/onnx/train_steps" "$device" "$work" || failed=1
+    /usr/bin/python3 "$here/truth.py" "$build/tandem" "$build/tests/onnx/train_steps" "$device" "$work" ||
+        failed=1
 fi
 exit $failed
