@@ -301,42 +301,42 @@ char *tandem_quantity_print_ratio(char *text, size_t size, double ratio)
 
 tandem_quantity tandem_quantity_bytes(uint64_t bytes)
 {
-    tandem_quantity printed;
+    tandem_quantity printed = {""};
     (void)tandem_quantity_print_bytes(printed.text, sizeof printed.text, bytes);
     return printed;
 }
 
 tandem_quantity tandem_quantity_ns(int64_t ns)
 {
-    tandem_quantity printed;
+    tandem_quantity printed = {""};
     (void)tandem_quantity_print_ns(printed.text, sizeof printed.text, ns);
     return printed;
 }
 
 tandem_quantity tandem_quantity_ns_to(int64_t ns, int digits)
 {
-    tandem_quantity printed;
+    tandem_quantity printed = {""};
     (void)tandem_quantity_print_ns_to(printed.text, sizeof printed.text, ns, digits);
     return printed;
 }
 
 tandem_quantity tandem_quantity_plain(double value, int digits)
 {
-    tandem_quantity printed;
+    tandem_quantity printed = {""};
     (void)tandem_quantity_print_plain(printed.text, sizeof printed.text, value, digits);
     return printed;
 }
 
 tandem_quantity tandem_quantity_count(double count)
 {
-    tandem_quantity printed;
+    tandem_quantity printed = {""};
     (void)tandem_quantity_print_count(printed.text, sizeof printed.text, count);
     return printed;
 }
 
 tandem_quantity tandem_quantity_ratio(double ratio)
 {
-    tandem_quantity printed;
+    tandem_quantity printed = {""};
     (void)tandem_quantity_print_ratio(printed.text, sizeof printed.text, ratio);
     return printed;
 }

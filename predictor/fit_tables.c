@@ -116,8 +116,9 @@ static int is_odd_convolution(const fit_row *row)
 static tandem_status choose_fitted_rows(tandem_constant_fit *fit, tandem_error *error)
 {
     enum { MAX_PER_CELL = 400 };
-    int64_t *const seen = calloc(2 * (size_t)fit->n_cell + 1, sizeof *seen), *const all = seen + fit->n_cell;
+    int64_t *const seen = calloc(2 * (size_t)fit->n_cell + 1, sizeof *seen);
     if (!seen) return tandem_no_memory(error, "for a fit");
+    int64_t *const all = seen + fit->n_cell;
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < fit->n_row; i++) {
             fit_row *const row = &fit->row[i];

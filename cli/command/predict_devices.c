@@ -78,5 +78,6 @@ predict_interval predict_interval_of(tandem_work_class class, double ns)
     const double z80 = 1.2816;
     const tandem_class_spread *const spread = tandem_class_spread_fitted(class);
     const double half = z80 * hypot(spread->shared, spread->own);
-    return (predict_interval){ns * exp(-half), ns * exp(half)};
+    const double factor = exp(half);
+    return (predict_interval){ns / factor, ns * factor};
 }

@@ -124,7 +124,7 @@ static double sum_of_round(const key_samples *key, const int *key_of, int n_task
 
 double profile_interval_share(const key_samples *key, const int *key_of, int n_task)
 {
-    double sum_ns[PROFILE_MAX_ROUNDS], mean_ns = 0;
+    double sum_ns[PROFILE_MAX_ROUNDS] = {0}, mean_ns = 0;
     int n = 0;
     for (int round = 0; round < PROFILE_MAX_ROUNDS; round++) {
         const double ns = sum_of_round(key, key_of, n_task, round);

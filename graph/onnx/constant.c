@@ -498,6 +498,21 @@ static bool fold_expand(onnx_import *import, const onnx_constant *const *in, boo
     return onnx_set_constant(import, onnx_output(import, 0), c);
 }
 
+/* Whether ends, and axes and steps where they are given, are as many as starts. */
+static bool are_slice_inputs_even(const onnx_value *const *in, int64_t n)
+{
+    return in[2]->kind == ONNX_CONSTANT && in[2]->constant->n == n &&
+           (in[3]->kind != ONNX_CONSTANT || in[3]->constant->n == n) &&
+           (in[4]->kind != ONNX_CONSTANT || in[4]->constant->n == n);
+}
+
+/* Of a list in an attribute, or else of an input that is a constant. */
+static double slice_number(const int64_t *listed, const onnx_value *input, int64_t i, double otherwise)
+{
+    if (listed) return (double)listed[i];
+    return input->kind == ONNX_CONSTANT ? input->constant->number[i] : otherwise;
+}
+
 bool onnx_slice_bounds(onnx_import *import, int n_dim, const int64_t *dim, int64_t *start, int64_t *count,
                        int64_t *step)
 {
@@ -508,7 +523,7 @@ bool onnx_slice_bounds(onnx_import *import, int n_dim, const int64_t *dim, int64
                          *const axes = onnx_ints(import, "axes", &n_axis);
     onnx_value kept[5];
     for (int i = 1; i < 5; i++) {
-        kept[i] = *onnx_input(import, i);
+        kept[i] = starts ? (onnx_value){.kind = ONNX_ABSENT} : *onnx_input(import, i);
         in[i] = &kept[i];
         if (in[i]->kind != ONNX_CONSTANT && in[i]->kind != ONNX_ABSENT)
             return onnx_fail_node(import, "its bounds are computed from samples");
@@ -516,22 +531,16 @@ bool onnx_slice_bounds(onnx_import *import, int n_dim, const int64_t *dim, int64
     for (int d = 0; d < n_dim; d++) start[d] = 0, count[d] = dim[d], step[d] = 1;
     if (!starts && in[1]->kind == ONNX_ABSENT) return onnx_fail_node(import, "it has no bounds");
     const int64_t n = starts ? (int64_t)n_start : in[1]->constant->n;
-    if ((starts && n_end != n_start) ||
-        (!starts && (in[2]->kind == ONNX_ABSENT || in[2]->constant->n != n)) ||
-        (axes && (int64_t)n_axis != n) ||
-        (!starts && in[3]->kind == ONNX_CONSTANT && in[3]->constant->n != n) ||
-        (!starts && in[4]->kind == ONNX_CONSTANT && in[4]->constant->n != n))
+    const bool is_even = starts ? n_end == n_start : are_slice_inputs_even(in, n);
+    if (!is_even || (axes && (int64_t)n_axis != n))
         return onnx_fail_node(import, "unlike numbers of starts, ends, axes or steps");
     for (int64_t i = 0; i < n; i++) {
         int d;
-        const int64_t given = axes ? axes[i]
-                              : !starts && in[3]->kind == ONNX_CONSTANT
-                                  ? onnx_whole(in[3]->constant->number[i])
-                                  : i;
+        const int64_t given = onnx_whole(slice_number(axes, in[3], i, (double)i));
         if (!onnx_axis(import, given, n_dim, &d)) return false;
-        const double first = starts ? (double)starts[i] : in[1]->constant->number[i],
-                     last = starts ? (double)ends[i] : in[2]->constant->number[i],
-                     by = !starts && in[4]->kind == ONNX_CONSTANT ? in[4]->constant->number[i] : 1;
+        const double first = slice_number(starts, in[1], i, 0),
+                     last = slice_number(starts ? ends : NULL, in[2], i, 0),
+                     by = slice_number(NULL, in[4], i, 1);
         const double size = (double)dim[d];
         if (by == 0 || fabs(by) > 1e15) return onnx_fail_node(import, "a step of %g; allowed are others", by);
         double a = first < 0 ? first + size : first, z = last < 0 ? last + size : last;
@@ -547,7 +556,8 @@ bool onnx_slice_bounds(onnx_import *import, int n_dim, const int64_t *dim, int64
 
 static bool fold_slice(onnx_import *import, const onnx_constant *const *in)
 {
-    int64_t start[ONNX_MAX_DIM], count[ONNX_MAX_DIM], step[ONNX_MAX_DIM], at[ONNX_MAX_DIM] = {0};
+    int64_t start[ONNX_MAX_DIM] = {0}, count[ONNX_MAX_DIM] = {0}, step[ONNX_MAX_DIM] = {0},
+            at[ONNX_MAX_DIM] = {0};
     if (!onnx_slice_bounds(import, in[0]->n_dim, in[0]->dim, start, count, step)) return false;
     onnx_constant *const c = onnx_constant_new(import, in[0]->n_dim, count, in[0]->is_float);
     if (!c) return false;

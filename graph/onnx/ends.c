@@ -149,8 +149,9 @@ static bool set_input_constant(onnx_import *import, onnx_value *v, int n_dim, co
 /* Notes an input of samples, unless --set makes it a constant. */
 static bool note_input(onnx_import *import, const Onnx__ValueInfo *info, int value, sample_input *in, int *n)
 {
-    int64_t number;
+    int64_t number = 0;
     sample_input *const next = &in[*n];
+    *next = (sample_input){0};
     const int type = info->type && info->type->tensor_type ? info->type->tensor_type->elem_type : 0;
     next->is_float =
         type == ONNX_FLOAT || type == ONNX_DOUBLE || type == ONNX_FLOAT16 || type == ONNX_BFLOAT16;

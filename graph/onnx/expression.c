@@ -88,7 +88,8 @@ int onnx_express(onnx_import *import, onnx_function function, int left, int righ
     const onnx_expression *const r = right >= 0 ? &import->expression[right] : NULL;
     e->depth = 1 + (l && (!r || l->depth > r->depth) ? l->depth : r ? r->depth : 0);
     e->function = function;
-    e->base = l ? l->base : r->base;
+    const onnx_expression *const operand = l ? l : r;
+    e->base = operand ? operand->base : -1;
     e->left = left;
     e->right = right;
     e->number = number;

@@ -87,15 +87,15 @@ typedef struct onnx_constant {
 } onnx_constant;
 
 typedef struct onnx_value {
-    onnx_kind kind;
     const onnx_constant *constant;
+    int64_t rows; /* weight: of its next to last dimension only so many rows are used; 0: all */
+    onnx_view view;
+    onnx_kind kind;
     int weight;     /* of import->weight */
-    int64_t rows;   /* weight: of its next to last dimension only so many rows are used; 0: all */
     int expression; /* tensor */
+    int refused;    /* the node that is to blame */
     bool causal;    /* tensor: entries (i, j), j > i, of the last two dimensions are masked */
     bool is_index;  /* tensor: tokens */
-    onnx_view view;
-    int refused; /* the node that is to blame */
 } onnx_value;
 
 typedef struct onnx_weight {

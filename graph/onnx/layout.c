@@ -53,7 +53,7 @@ static void renumber_atoms(onnx_view *view, const int *at)
 
 int onnx_arrange(onnx_import *import, onnx_value *value, const int *wanted)
 {
-    int at[ONNX_MAX_ATOM];
+    int at[ONNX_MAX_ATOM] = {0};
     onnx_view *const view = &value->view;
     int record = onnx_build_expression(import, value->expression);
     if (record < 0) return record;

@@ -85,7 +85,7 @@ bool onnx_lower_clip(onnx_import *import)
 static bool apply_along(onnx_import *import, tandem_op_kind kind, onnx_value *x, onnx_value *w,
                         const int *axis)
 {
-    int last[ONNX_MAX_DIM], own[ONNX_MAX_DIM], n = 0, used = 0;
+    int last[ONNX_MAX_DIM] = {0}, own[ONNX_MAX_DIM] = {0}, n = 0, used = 0;
     onnx_parameter parameter = {.weight = w->weight};
     for (int d = 0; d < w->view.n_dim; d++) {
         if (axis[d] < 0) continue;
@@ -146,7 +146,7 @@ static bool add_rows(onnx_import *import, onnx_value *x, onnx_value *w)
 
 static bool apply_weight(onnx_import *import, tandem_op_kind kind, onnx_value *x, onnx_value *w)
 {
-    int axis[ONNX_MAX_DIM];
+    int axis[ONNX_MAX_DIM] = {0};
     if (!onnx_as_weight(import, w))
         return onnx_refuse(import, "of no number, tensor or weight that it alone reads");
     if (w->rows)
@@ -304,11 +304,23 @@ static bool repeats_over(const onnx_view *a, const onnx_view *b)
     return repeats;
 }
 
+/* All atoms into wanted[n_atom], repeated ones behind the others; returns how many the others are. */
+static int put_repeated_last(int *wanted, int n_atom, const bool *is_repeated)
+{
+    int n = 0, n_other = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int p = 0; p < n_atom; p++)
+            if (is_repeated[p] == (pass == 1)) wanted[n++] = p;
+        if (pass == 0) n_other = n;
+    }
+    return n_other;
+}
+
 /* a·b where b has size 1 in some dimensions: their atoms stand together in a's memory, b has none of them. */
 static bool multiply_repeated(onnx_import *import, onnx_value *a, onnx_value *b)
 {
-    int wanted[ONNX_MAX_ATOM], of_b[ONNX_MAX_ATOM], order_b[ONNX_MAX_ATOM], axis[ONNX_MAX_DIM], n = 0,
-                                                                                                n_axis = 0;
+    int wanted[ONNX_MAX_ATOM], of_b[ONNX_MAX_ATOM] = {0}, order_b[ONNX_MAX_ATOM] = {0}, axis[ONNX_MAX_DIM],
+                               n_axis = 0;
     for (int d = 0; d < a->view.n_dim; d++) {
         if (onnx_view_dim(&b->view, d) != onnx_view_dim(&a->view, d))
             axis[n_axis++] = d;
@@ -327,13 +339,8 @@ static bool multiply_repeated(onnx_import *import, onnx_value *a, onnx_value *b)
     for (int p = 0; p < a->view.n_atom; p++)
         if (is_repeated[p]) first = count ? first : p, last = p, count++;
     const bool together = last - first + 1 == count;
-    for (int p = 0; p < a->view.n_atom && !together; p++)
-        if (!is_repeated[p]) wanted[n++] = p;
-    for (int p = 0; p < a->view.n_atom && !together; p++)
-        if (is_repeated[p]) wanted[n++] = p;
-    n = 0;
-    for (int p = 0; p < a->view.n_atom; p++)
-        if (!is_repeated[p]) order_b[n++] = of_b[p];
+    const int n = put_repeated_last(wanted, a->view.n_atom, is_repeated);
+    for (int p = 0; p < n; p++) order_b[p] = of_b[wanted[p]];
     int left = together ? onnx_build_expression(import, a->expression) : onnx_arrange(import, a, wanted);
     int right = left < 0 ? left : onnx_arrange(import, b, order_b);
     if (left == -1 || right == -1) return false;

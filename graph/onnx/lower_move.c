@@ -586,7 +586,7 @@ bool onnx_lower_pad(onnx_import *import)
     bool is_nothing = given || pads.kind == ONNX_CONSTANT;
     if (x.kind == ONNX_ABSENT || !is_nothing)
         return onnx_refuse(import, "its sizes are computed from samples");
-    for (size_t i = 0; i < n; i++) is_nothing &= given[i] == 0;
+    for (size_t i = 0; given && i < n; i++) is_nothing &= given[i] == 0;
     for (int64_t i = 0; !given && i < pads.constant->n; i++) is_nothing &= pads.constant->number[i] == 0;
     return is_nothing ? pass_on(import, &x) : onnx_refuse(import, "padding outside of a convolution or pool");
 }

@@ -36,7 +36,7 @@ static tandem_status read_file_option(given_options *g, const char *text, size_t
     tandem_onnx_options *const o = &g->options;
     if (strcmp(copy, "loss") == 0 || strcmp(copy, "output") == 0) {
         char *const to = *copy == 'l' ? g->loss : g->output;
-        (void)strcpy(to, value + 1);
+        memcpy(to, value + 1, strlen(value + 1) + 1);
         if (*copy == 'l')
             o->loss = to;
         else
@@ -52,7 +52,7 @@ static tandem_status read_file_option(given_options *g, const char *text, size_t
         if (strcmp(o->set[i].name, copy) == 0)
             return tandem_error_set(error, TANDEM_USAGE, "model option '%s' is given twice; allowed once",
                                     copy);
-    (void)strcpy(o->set[o->n].name, copy);
+    memcpy(o->set[o->n].name, copy, strlen(copy) + 1);
     o->set[o->n++].value = number;
     return TANDEM_OK;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -260,66 +261,49 @@ bool onnx_tensor_has_data(const Onnx__Tensor *t)
 
 static double half_to_double(uint16_t half, bool is_bfloat)
 {
-    uint32_t bits = (uint32_t)half << 16;
+    const uint32_t bits = (uint32_t)half << 16;
+    const int exponent = half >> 10 & 31, fraction = half & 1023;
     float value;
-    if (!is_bfloat) {
-        _Float16 narrow;
-        memcpy(&narrow, &half, sizeof narrow);
-        return (double)narrow;
-    }
     memcpy(&value, &bits, sizeof value);
-    return (double)value;
+    if (is_bfloat) return (double)value;
+    const double size = exponent == 31  ? (fraction ? (double)NAN : (double)INFINITY)
+                        : exponent == 0 ? ldexp(fraction, -24)
+                                        : ldexp(1024 + fraction, exponent - 25);
+    return half & 0x8000 ? -size : size;
 }
 
 static double raw_element(const unsigned char *bytes, int64_t i, int type)
 {
-#define AS(TYPE, name)                                                                                       \
-    TYPE name;                                                                                               \
-    memcpy(&name, bytes + i * (int64_t)sizeof name, sizeof name)
+    union {
+        uint8_t u8;
+        int8_t s8;
+        uint16_t u16;
+        int16_t s16;
+        uint32_t u32;
+        int32_t s32;
+        uint64_t u64;
+        int64_t s64;
+        float f32;
+        double f64;
+    } one = {0};
+    const int64_t size = type_bytes(type);
+    memcpy(&one, bytes + i * size, (size_t)size);
     switch (type) {
     case ONNX_BOOL:
-    case ONNX_UINT8: return bytes[i];
-    case ONNX_INT8: return (signed char)bytes[i];
-    case ONNX_UINT16: {
-        AS(uint16_t, v);
-        return v;
-    }
-    case ONNX_INT16: {
-        AS(int16_t, v);
-        return v;
-    }
+    case ONNX_UINT8: return one.u8;
+    case ONNX_INT8: return one.s8;
+    case ONNX_UINT16: return one.u16;
+    case ONNX_INT16: return one.s16;
     case ONNX_FLOAT16:
-    case ONNX_BFLOAT16: {
-        AS(uint16_t, v);
-        return half_to_double(v, type == ONNX_BFLOAT16);
-    }
-    case ONNX_FLOAT: {
-        AS(float, v);
-        return (double)v;
-    }
-    case ONNX_INT32: {
-        AS(int32_t, v);
-        return v;
-    }
-    case ONNX_UINT32: {
-        AS(uint32_t, v);
-        return v;
-    }
-    case ONNX_DOUBLE: {
-        AS(double, v);
-        return v;
-    }
-    case ONNX_INT64: {
-        AS(int64_t, v);
-        return (double)v;
-    }
-    case ONNX_UINT64: {
-        AS(uint64_t, v);
-        return (double)v;
-    }
+    case ONNX_BFLOAT16: return half_to_double(one.u16, type == ONNX_BFLOAT16);
+    case ONNX_FLOAT: return (double)one.f32;
+    case ONNX_INT32: return one.s32;
+    case ONNX_UINT32: return one.u32;
+    case ONNX_DOUBLE: return one.f64;
+    case ONNX_INT64: return (double)one.s64;
+    case ONNX_UINT64: return (double)one.u64;
     default: return 0;
     }
-#undef AS
 }
 
 /* Of the repeated field that the element type uses. */
