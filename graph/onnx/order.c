@@ -92,7 +92,7 @@ static bool name_initializers(naming *n)
             return onnx_fail(import, TANDEM_MALFORMED, "initializer '%.80s' occurs twice; allowed is once",
                              g->initializer[i]->name);
         import->value[v].kind = ONNX_WEIGHT;
-        import->value[v].weight = (int)i; /* for now the tensor; import.c makes a weight of it */
+        import->value[v].weight = (int)i; /* the tensor's number; import.c makes a weight of it */
     }
     return true;
 }

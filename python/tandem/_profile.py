@@ -588,22 +588,27 @@ def _file_all_reduces(
         for of_bucket in zip(*of_ranks):
             shortest.setdefault(of_bucket[0][0], []).append(min(ns for _, ns in of_bucket))
     if distributed.get_rank() == 0:
-        parsed = open_cluster(cluster, graph.batch)
-        parsed.over_network = 1
         for size, times in sorted(shortest.items()):
-            _library.call(
-                "tandem",
-                "tandem_record_all_reduce",
-                c_char_p(os.fspath(store).encode()),
-                byref(parsed),
-                c_uint64(size),
-                _array(times),
-                _array(times),
-                c_int64(len(times)),
-                c_double(1.0),
-            )
+            _file_all_reduce(store, cluster, graph.batch, size, times)
     distributed.barrier()
     return cluster, [(size, statistics.median(times) * 1e-9) for size, times in sorted(shortest.items())]
+
+
+def _file_all_reduce(store: str, cluster: str, batch: int, size: int, times: List[int]) -> None:
+    """Files the times in ns of an all-reduce of `size` bytes between the cluster's ranks."""
+    parsed = open_cluster(cluster, batch)
+    parsed.over_network = 1
+    _library.call(
+        "tandem",
+        "tandem_record_all_reduce",
+        c_char_p(os.fspath(store).encode()),
+        byref(parsed),
+        c_uint64(size),
+        _array(times),
+        _array(times),
+        c_int64(len(times)),
+        c_double(1.0),
+    )
 
 
 def profile_all_reduce(
@@ -631,19 +636,7 @@ def profile_all_reduce(
         shortest = [min(one) for one in zip(*_gather(times[1:]))]
         found[size] = statistics.median(shortest) * 1e-9
         if distributed.get_rank() == 0:
-            parsed = open_cluster(cluster, batch)
-            parsed.over_network = 1
-            _library.call(
-                "tandem",
-                "tandem_record_all_reduce",
-                c_char_p(os.fspath(store).encode()),
-                byref(parsed),
-                c_uint64(size),
-                _array(shortest),
-                _array(shortest),
-                c_int64(len(shortest)),
-                c_double(1.0),
-            )
+            _file_all_reduce(store, cluster, batch, size, shortest)
     distributed.barrier()
     return found
 
