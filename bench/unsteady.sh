@@ -55,11 +55,13 @@ set_quota() { # PERCENT of one core
     if [ -e "$group/cpu.max" ]; then echo "$(($1 * 1000)) 100000" >"$group/cpu.max"; else
         echo $(($1 * 1000)) >"$group/cpu.cfs_quota_us"; fi
 }
-change_quota() {
-    while :; do for percent in 120 170 90 150 190 110; do set_quota $percent; sleep 60; done; done
+# The first change comes after 12 to 19 s, so that it falls between a case's profile and its end.
+change_quota() { # SEED
+    set_quota $((100 + 30 * ($1 % 3))); sleep $((12 + $1 % 8))
+    while :; do for percent in 75 140 60 110 85 125; do set_quota $percent; sleep 60; done; done
 }
 lower_quota() {
-    while :; do for ((percent = 195; percent > 90; percent -= 3)); do set_quota $percent; sleep 3; done; done
+    while :; do for ((percent = 150; percent > 60; percent -= 2)); do set_quota $percent; sleep 0.8; done; done
 }
 # begin_bed BED SEED: 1 where it cannot be made here
 begin_bed() {
@@ -70,7 +72,7 @@ begin_bed() {
     memory) for cpu in 0 1; do nice -n 10 ./hog memory $cpu & hogs+=($!); done ;;
     quota | warm-up)
         make_group || { echo "SKIP bed $1: no control group with a CPU quota can be made here"; return 1; }
-        if [ "$1" = quota ]; then change_quota & else lower_quota & fi
+        if [ "$1" = quota ]; then change_quota "$2" & else lower_quota & fi
         hogs+=($!)
         sleep 0.2 ;;
     *) echo "no bed '$1'"; exit 2 ;;

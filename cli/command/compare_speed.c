@@ -269,43 +269,76 @@ static void choose_steps(compare_steadiness *out, run_speed *speed, int n_step)
 
 enum { MAX_KINDS = TANDEM_MAX_CLASS * TANDEM_N_TASK_KIND };
 
+static tandem_pulse median_pulse_of_run(const run_steadiness *rank, const tandem_pulse *steady)
+{
+    const double compute = slowdown_of_run(rank, steady, 0), memory = slowdown_of_run(rank, steady, 1);
+    return (tandem_pulse){isnan(compute) ? 0 : llround(compute * (double)steady->compute_ns),
+                          isnan(memory) ? 0 : llround(memory * (double)steady->memory_ns)};
+}
+
 /* At the median pulse of the run, without delays. */
+static void set_median_times(run_speed *speed, int c)
+{
+    const speed_class *class = &speed->classes[c];
+    const tandem_pulse pulse =
+        median_pulse_of_run(&speed->run->steadiness[class->first_rank], &class->steady);
+    set_class_times(speed, c, &pulse, 1);
+}
+
+/* of[TANDEM_N_TASK_KIND]: the times of a class by kind, from the replay that was run last. */
+static void sum_kinds(compare_kind *of, const run_speed *speed, int c)
+{
+    int n_event = 0;
+    const tandem_step *step = tandem_replayer_step(speed->replayer, c);
+    const tandem_trace_event *event = tandem_replayer_events(speed->replayer, c, &n_event);
+    for (int k = 0; k < TANDEM_N_TASK_KIND; k++)
+        of[k] = (compare_kind){.device = speed->run->classes[c].device,
+                               .name = tandem_task_kind_name((tandem_task_kind)k)};
+    for (int e = 0; e < n_event; e++) {
+        if (event[e].task < 0 || step->task[event[e].task].kind == TANDEM_TASK_REDUCE) continue;
+        compare_kind *kind = &of[step->task[event[e].task].kind];
+        kind->predicted_ns += event[e].end_ns - event[e].start_ns;
+        kind->measured_ns += speed->run->task[event[e].task].class_measured_ns[c];
+    }
+}
+
+/* What the step would gain or lose if this kind took its measured time. */
+static tandem_status find_step_effect(compare_kind *of, run_speed *speed, int c, tandem_task_kind kind,
+                                      int64_t step_ns, tandem_error *error)
+{
+    tandem_replay replay;
+    const tandem_step *step = tandem_replayer_step(speed->replayer, c);
+    const double factor = (double)of->measured_ns / (double)of->predicted_ns;
+    for (int t = 0; t < step->n_task; t++)
+        for (int contended = 0; contended < 2 && step->task[t].kind == kind; contended++) {
+            const int variant = step->task[t].variant;
+            if (speed->classes[c].ns[contended * step->n_task + t] < 0) continue;
+            const int64_t ns = tandem_replayer_variant_ns(speed->replayer, c, t, variant, contended);
+            tandem_replayer_set_variant_ns(speed->replayer, c, t, variant, contended,
+                                           llround((double)ns * factor));
+        }
+    const tandem_status status = tandem_replayer_run(speed->replayer, &replay, 0, error);
+    if (status == TANDEM_OK) of->step_effect = (double)replay.step_ns / (double)step_ns - 1;
+    set_median_times(speed, c);
+    return status;
+}
+
 static tandem_status compare_kinds(compare_kind *kind, int *n_kind, run_speed *speed, tandem_error *error)
 {
     tandem_replay replay;
+    compare_kind of[TANDEM_MAX_CLASS][TANDEM_N_TASK_KIND];
     *n_kind = 0;
-    for (int c = 0; c < speed->n_class; c++) {
-        const speed_class *class = &speed->classes[c];
-        const run_steadiness *rank = &speed->run->steadiness[class->first_rank];
-        const double compute = slowdown_of_run(rank, &class->steady, 0),
-                     memory = slowdown_of_run(rank, &class->steady, 1);
-        const tandem_pulse pulse = {isnan(compute) ? 0 : llround(compute * (double)class->steady.compute_ns),
-                                    isnan(memory) ? 0 : llround(memory * (double)class->steady.memory_ns)};
-        set_class_times(speed, c, &pulse, 1);
-    }
-    const tandem_status status = tandem_replayer_run(speed->replayer, &replay, TANDEM_REPLAY_EVENTS, error);
+    for (int c = 0; c < speed->n_class; c++) set_median_times(speed, c);
+    tandem_status status = tandem_replayer_run(speed->replayer, &replay, TANDEM_REPLAY_EVENTS, error);
     if (status != TANDEM_OK) return status;
-    for (int c = 0; c < speed->n_class; c++) {
-        compare_kind of[TANDEM_N_TASK_KIND] = {{0}};
-        int64_t all_ns = 0;
-        int n_event = 0;
-        const tandem_step *step = tandem_replayer_step(speed->replayer, c);
-        const tandem_trace_event *event = tandem_replayer_events(speed->replayer, c, &n_event);
-        for (int e = 0; e < n_event; e++) {
-            if (event[e].task < 0 || step->task[event[e].task].kind == TANDEM_TASK_REDUCE) continue;
-            const int64_t measured_ns = speed->run->task[event[e].task].class_measured_ns[c];
-            of[step->task[event[e].task].kind].predicted_ns += event[e].end_ns - event[e].start_ns;
-            of[step->task[event[e].task].kind].measured_ns += measured_ns;
-            all_ns += measured_ns;
+    for (int c = 0; c < speed->n_class; c++) sum_kinds(of[c], speed, c);
+    for (int c = 0; c < speed->n_class; c++)
+        for (int k = 0; k < TANDEM_N_TASK_KIND && status == TANDEM_OK; k++) {
+            if (of[c][k].measured_ns <= 0 || of[c][k].predicted_ns <= 0) continue;
+            status = find_step_effect(&of[c][k], speed, c, (tandem_task_kind)k, replay.step_ns, error);
+            kind[(*n_kind)++] = of[c][k];
         }
-        for (int k = 0; k < TANDEM_N_TASK_KIND; k++) {
-            of[k].device = speed->run->classes[c].device;
-            of[k].name = tandem_task_kind_name((tandem_task_kind)k);
-            of[k].class_ns = all_ns;
-            if (of[k].measured_ns > 0) kind[(*n_kind)++] = of[k];
-        }
-    }
-    return TANDEM_OK;
+    return status;
 }
 
 /* Walks that say nothing of tasks do not count. */

@@ -7,9 +7,9 @@
 #include "base/quantity.h"
 #include "cli/cli.h"
 
-/* A kind of task matters from a tenth of its class's time on. What a simulated run does not know (the
+/* A kind of task matters where its error moves the step by 1.5 %. What a simulated run does not know (the
  * order of neighbours, the caches after a wait) moves a kind by less than 12 %. */
-static const double kind_share = 0.1, kind_tolerance = 0.12;
+static const double kind_effect = 0.015, kind_tolerance = 0.12;
 /* What others take is known to about a twentieth: whether a rank's delay holds the others up. The error is
  * of what is left. */
 static const double delay_uncertainty = 0.05;
@@ -34,9 +34,7 @@ static void find_kind_off(compare_steadiness *s, double uncertainty, const compa
     s->kind_error = NAN;
     double most = kind_tolerance + uncertainty;
     for (int k = 0; k < n_kind; k++) {
-        if (kind[k].measured_ns <= 0 || kind[k].predicted_ns <= 0 ||
-            (double)kind[k].measured_ns < kind_share * (double)kind[k].class_ns)
-            continue;
+        if (fabs(kind[k].step_effect) < kind_effect) continue;
         const double error = kind_error_of(&kind[k]);
         if (fabs(error) <= most) continue;
         most = fabs(error);

@@ -35,10 +35,11 @@ typedef struct compare_steadiness {
 
 const char *compare_verdict_name(compare_verdict verdict);
 
-/* A kind of task on a device class. Times at the speed of the run, and without what others took. */
+/* A kind of task on a device class. Times at the speed of the run, and without what others took; both > 0. */
 typedef struct compare_kind {
     const char *device, *name;
-    int64_t predicted_ns, measured_ns, class_ns; /* class_ns: measured, of all kinds of the class */
+    int64_t predicted_ns, measured_ns;
+    double step_effect; /* change of the simulated step, of its time, with the measured time of this kind */
 } compare_kind;
 
 /* compare_verdict_decide: sets moved_by, verdict, steps_needed and kind from the rest, from the plain error,
