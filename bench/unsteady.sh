@@ -5,10 +5,11 @@
 #   memory   a process that copies memory on either core, at a low weight
 #   quota    a control group of the commands whose CPU quota changes each minute
 #   warm-up  one whose quota falls slowly
-# usage: bench/unsteady.sh [beds|verdict|twice]…     needs `make`, jq, sqlite3, a C compiler; quotas need root
+# usage: bench/unsteady.sh [beds|verdict|twice|other]…     needs `make`, jq, sqlite3, a C compiler; quotas need root
 #   beds     errors by bed: plain, and at the speed of the run [about 25 minutes]
 #   verdict  60 runs, of them 20 with a kind of task mispriced by 20 %: what `tandem compare` concluded
 #   twice    two profiles with WAIT seconds [3600] of bursts between them: how far their medians differ
+#   other    with OTHER=TANDEM, another version's program: errors of both without a bed, in turns, 3 rounds
 #   OUT [unsteady.out]: results, one file a case; the next run with the same OUT makes the rest
 #   LIMIT [7200]: seconds after which no further case begins. MODELS, BEDS, SECONDS_A_CASE [8]: fewer
 # Exits 1 where a bar is missed: at the speed of the run 4 % mean and 10 % worst; 90 % of the verdicts right;
@@ -101,12 +102,13 @@ compare() { # DB MODEL PLAN: in the bed, for as many steps as the time allows
     local what=(-q --db "$1" --model "$(model_of "$2")" --batch "$(batch_of "$2")" --device "$pair"
         --uniform "$3")
     local step steps
-    step=$("$tandem" replay "${what[@]}" --json | jq .step_ns) || return
+    step=$("$tandem" replay "${what[@]}" --json | jq -e .step_ns) || return
     steps=$((seconds * 1000000000 / step))
     [ $steps -ge 30 ] || steps=30
     [ $steps -le 3000 ] || steps=3000
     in_bed "$tandem" compare "${what[@]}" --steps $steps --json
 }
+copy_store() { rm -f "$2"* && sqlite3 "$1" "VACUUM INTO '$2'"; } # FROM TO
 name_of() { tr ':=,@' '____' <<<"$1"; }
 
 run_beds() {
@@ -172,7 +174,7 @@ run_verdict() {
         bed=steady
         [ $((k / 20)) != 1 ] || bed=${loud[k % 3]}
         [ $((k / 20)) != 2 ] || [ $((k % 2)) = 0 ] || bed=bursts
-        cp "$db" case.db && rm -f case.db-*
+        copy_store "$db" case.db
         [ $((k / 20)) != 2 ] || { pass=${passes[k / 3 % 3]}; misprice case.db "$pass"; }
         begin_bed "$bed" $k || continue
         compare case.db "$model" fp32 >"$name.part" && mv "$name.part" "$name.json"
@@ -204,7 +206,7 @@ run_twice() {
     if [ ! -s twice.1.db ]; then begin_bed steady 1 && profile twice.part.db "$model" fp32 >/dev/null &&
         mv twice.part.db twice.1.db; fi
     if [ ! -s twice.2.db ]; then
-        cp twice.1.db twice.part.db
+        copy_store twice.1.db twice.part.db
         begin_bed bursts 5 && sleep "$wait"
         profile twice.part.db "$model" fp32 --remeasure >/dev/null && mv twice.part.db twice.2.db
         end_bed
@@ -222,6 +224,38 @@ table_of_twice() {
                   exit !(near >= 0.9 * all) }'
 }
 
+# --- Beside another version ---
+run_other() {
+    local round model plan who name programs=("$tandem" "$OTHER")
+    for round in 1 2 3; do
+        for model in $models; do
+            for plan in fp32 fp32,int8; do
+                for who in $((round % 2)) $((1 - round % 2)); do
+                    name=other.$who.$(name_of "$model").$(name_of "$plan").$round
+                    [ ! -s "$name.json" ] || continue
+                    has_time || return
+                    tandem=${programs[who]}
+                    profile "$name.db" "$model" "$plan" >/dev/null &&
+                        compare "$name.db" "$model" "$plan" >"$name.part" && mv "$name.part" "$name.json"
+                    tandem=${programs[0]}
+                    rm -f "$name.db"*
+                done
+            done
+        done
+    done
+}
+table_of_other() {
+    for file in other.*.json; do
+        jq -r --arg who "$(cut -d. -f2 <<<"$file")" '.cases[0] |
+            [$who, .error, (.error_at_run_speed // .error)] | @tsv' "$file"
+    done | awk -F'\t' '
+        { n[$1]++; plain[$1] += $2 < 0 ? -$2 : $2; speed[$1] += $3 < 0 ? -$3 : $3 }
+        END { for (k = 0; k < 2; k++)
+                  printf "%s: %d runs, error %.1f%% mean; at the speed of the run %.1f%% mean\n",
+                      k ? "the other" : "this", n[k], 100 * plain[k] / n[k], 100 * speed[k] / n[k]
+              exit speed[0] / n[0] > plain[1] / n[1] }'
+}
+
 missed=0
 echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $("$tandem" --version | head -n 1)"
 for part; do
@@ -229,7 +263,10 @@ for part; do
     beds) run_beds; table_of_beds || missed=1 ;;
     verdict) run_verdict; table_of_verdicts || missed=1 ;;
     twice) run_twice; table_of_twice || missed=1 ;;
-    *) echo "usage: bench/unsteady.sh [beds|verdict|twice]…"; exit 2 ;;
+    other)
+        [ -x "${OTHER:-}" ] || { echo "SKIP other: OTHER= names no program"; continue; }
+        run_other; table_of_other || missed=1 ;;
+    *) echo "usage: bench/unsteady.sh [beds|verdict|twice|other]…"; exit 2 ;;
     esac
 done
 exit $missed
