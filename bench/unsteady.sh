@@ -5,11 +5,12 @@
 #   memory   a process that copies memory on either core, at a low weight
 #   quota    a control group of the commands whose CPU quota changes each minute
 #   warm-up  one whose quota falls slowly
-# usage: bench/unsteady.sh [beds|verdict|twice|other]…     needs `make`, jq, sqlite3, a C compiler; quotas need root
+# usage: bench/unsteady.sh [beds|verdict|twice|other|demo]…     needs `make`, jq, sqlite3, a C compiler; quotas need root
 #   beds     errors by bed: plain, and at the speed of the run [about 25 minutes]
 #   verdict  60 runs, of them 20 with a kind of task mispriced by 20 %: what `tandem compare` concluded
 #   twice    two profiles with WAIT seconds [3600] of bursts between them: how far their medians differ
 #   other    with OTHER=TANDEM, another version's program: errors of both without a bed, in turns, 3 rounds
+#   demo     `tandem demo` ten times in bursts: errors of its three plans, and how long it took
 #   OUT [unsteady.out]: results, one file a case; the next run with the same OUT makes the rest
 #   LIMIT [7200]: seconds after which no further case begins. MODELS, BEDS, SECONDS_A_CASE [8]: fewer
 # Exits 1 where a bar is missed: at the speed of the run 4 % mean and 10 % worst; 90 % of the verdicts right;
@@ -256,6 +257,33 @@ table_of_other() {
               exit speed[0] / n[0] > plain[1] / n[1] }'
 }
 
+# --- The demo ---
+run_demo() {
+    local k start
+    for k in 0 1 2 3 4 5 6 7 8 9; do
+        [ ! -s demo.$k.json ] || continue
+        has_time || return
+        begin_bed bursts $((k + 40))
+        start=$SECONDS
+        rm -rf demo && mkdir demo && (cd demo && "$tandem" demo -q --json) >demo.part &&
+            jq --argjson s $((SECONDS - start)) '.seconds = $s' demo.part >demo.$k.json
+        rm -rf demo demo.part
+        end_bed
+    done
+}
+table_of_demo() {
+    for file in demo.*.json; do
+        jq -r --arg k "$(cut -d. -f2 <<<"$file")" '.seconds as $s | .cases[] |
+            [$k, $s, .plan, .error, .error_at_run_speed, .verdict, .moved_by] | @tsv' "$file"
+    done | awk -F'\t' '
+        BEGIN { printf "%-4s %8s %-10s %7s %10s %s\n", "run", "time (s)", "plan", "error", "run speed", "verdict" }
+        { printf "%-4s %8d %-10s %+6.1f%% %+9.1f%% %s\n", $1, $2, $3, 100 * $4, 100 * $5,
+              $6 == "machine moved" ? sprintf("%s by %.1f%%", $6, 100 * $7) : $6
+          n++; e = $5 < 0 ? -$5 : $5; right += e <= 0.08 || $6 == "machine moved"; if ($2 > most) most = $2 }
+        END { printf "demo: %d of %d plans within 8%% or the machine moved; at most %d s\n", right, n, most
+              exit !(n && right >= n * 28 / 30 && most <= 180) }'
+}
+
 missed=0
 echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $("$tandem" --version | head -n 1)"
 for part; do
@@ -266,7 +294,8 @@ for part; do
     other)
         [ -x "${OTHER:-}" ] || { echo "SKIP other: OTHER= names no program"; continue; }
         run_other; table_of_other || missed=1 ;;
-    *) echo "usage: bench/unsteady.sh [beds|verdict|twice|other]…"; exit 2 ;;
+    demo) run_demo; table_of_demo || missed=1 ;;
+    *) echo "usage: bench/unsteady.sh [beds|verdict|twice|other|demo]…"; exit 2 ;;
     esac
 done
 exit $missed
