@@ -100,6 +100,7 @@ int allocate_pareto(allocate_context *a)
     tandem_error error = {0};
     tandem_pareto_front *pareto = NULL;
     int code = 0;
+    cli_progress(a->options, -1, "allocating for %lld targets", (long long)a->options->pareto);
     tandem_status status =
         tandem_pareto_front_open(&pareto, a->policy, a->problem, (int)a->options->pareto, &error);
     if (status == TANDEM_MISSING && a->options->loss_scale == 0 && a->loss_scale != 0) {
@@ -108,6 +109,7 @@ int allocate_pareto(allocate_context *a)
             status =
                 tandem_pareto_front_open(&pareto, a->policy, a->problem, (int)a->options->pareto, &error);
     }
+    cli_progress_end();
     if (status == TANDEM_INFEASIBLE) return allocate_explain_infeasible(a, &error);
     if (status == TANDEM_OK && a->options->svg) status = allocate_svg(pareto, a, a->options->svg, &error);
     if (status != TANDEM_OK)
