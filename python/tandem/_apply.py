@@ -11,7 +11,7 @@ import torch
 from tandem import _library
 from tandem._capture import unwrap
 from tandem._graph import Graph, fingerprint_of
-from tandem._kernels import Conv2d, Convolution, Kernels, Linear, Matmul, Rounds
+from tandem._kernels import Conv2d, Convolution, Kernels, Linear, Matmul, Rounds, channels_last
 from tandem._plan import Plan
 from tandem._structs import PRECISIONS
 from tandem._trace import Follower, Names, Product, follow_modules
@@ -121,6 +121,14 @@ class _Converter(Follower):
         except _library.TandemError as refused:
             raise _library.error(refused.status, f"layer '{name}': {refused}") from None
 
+    def other(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Results of convolutions are in channels_last, which not every view of theirs allows."""
+        if getattr(func, "__name__", "") == "view" and isinstance(args[0], torch.Tensor):
+            x = args[0]
+            if x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last):
+                x.data = x.detach().contiguous()
+        return func(*args, **kwargs)
+
 
 def _check_shape_only(conversion: _Conversion, name: str, product: Product) -> None:
     if (
@@ -208,6 +216,15 @@ def _read_wanted(wanted: Wanted, rank: int) -> "tuple[Dict[str, str], Optional[s
     return dict(wanted), None, None
 
 
+def _set_layout(module: torch.nn.Module, conversion: _Conversion) -> None:
+    """Weights of convolutions as the int8 kernels read them and their gradients, so that no step copies them."""
+    for name, child in module.named_modules():
+        precision = conversion.uniform or conversion.precision.get(name, "fp32")
+        if isinstance(child, torch.nn.Conv2d) and child.groups == 1 and precision.startswith("int8"):
+            child.weight.data = channels_last(child.weight.data)
+            child.__dict__["_tandem_layout"] = True
+
+
 def apply(
     module: torch.nn.Module, plan: Wanted, *, rank: Optional[int] = None, seed: int = 0
 ) -> torch.nn.Module:
@@ -216,7 +233,9 @@ def apply(
     The module is changed in place and returned. Its submodules, parameters and `state_dict` stay; so do
     hooks, copies (`copy.deepcopy`) and DistributedDataParallel, which is wrapped around it afterwards. A
     backward pass runs in the precision too. Inputs and results are float32; what no plan names runs as
-    before. `remove` undoes it.
+    before. `remove` undoes it. Convolutions in int8 give their results in the memory format channels_last,
+    and their weights are kept in it, as `module.to(memory_format=torch.channels_last)` would: wrap the
+    module in DistributedDataParallel, and make its optimizer, afterwards.
 
         plan   a Plan or the file of one, a precision for all calls ("int8_full"), or precisions by name
         rank   whose class of the plan [torch.distributed's rank, or 0]
@@ -240,6 +259,7 @@ def apply(
     conversion = _Conversion(precision, uniform, graph, rank, seed)
     handles = follow_modules(inner, conversion.names)
     forward = _Forward(inner, conversion)
+    _set_layout(inner, conversion)
     inner.__dict__["_tandem_hooks"] = handles
     inner.__dict__["forward"] = forward
     return module
@@ -252,6 +272,9 @@ def remove(module: torch.nn.Module) -> torch.nn.Module:
         handle.remove()
     if isinstance(inner.__dict__.get("forward"), _Forward):
         del inner.__dict__["forward"]
+    for child in inner.modules():
+        if child.__dict__.pop("_tandem_layout", False):
+            child.weight.data = child.weight.data.contiguous()
     return module
 
 

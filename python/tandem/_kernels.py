@@ -7,7 +7,9 @@ too. """
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_char_p, c_int64, c_size_t, c_void_p
 from typing import Any, Dict, Iterator, Optional, Tuple
@@ -44,6 +46,7 @@ class Kernels:
     """The kernels of one instruction set, and the workspaces of this process's threads."""
 
     _pools: Dict[Tuple[int, int], ThreadPoolExecutor] = {}
+    _of_thread = threading.local()
 
     def __init__(self, isa: Optional[str] = None) -> None:
         self._library = _library.load("tandem_kernels")
@@ -67,15 +70,14 @@ class Kernels:
         """x, contiguous f32, as int8 of its shape, rounded at random, and the scale."""
         q = torch.empty_like(x, dtype=torch.int8, memory_format=torch.contiguous_format)
         scale = ctypes.c_float()
-        columns = x.shape[-1] if x.dim() else 1
         rounding = Rounding(
             seed & (1 << 64) - 1, (ctypes.c_uint32 * 3)(*(word & 0xFFFFFFFF for word in stream)), 0
         )
         call = QuantiseCall(
             x=x.data_ptr(),
             from_=F32,
-            rows=x.numel() // max(columns, 1),
-            columns=columns,
+            rows=1,  # short rows would each begin a block of random numbers
+            columns=x.numel(),
             q=q.data_ptr(),
             scale_mode=SCALE_TENSOR,
             rounding=ctypes.pointer(rounding),
@@ -95,36 +97,50 @@ class Kernels:
         scale: float,
         bias: Optional[Tensor] = None,
         accumulate: bool = False,
+        batch: int = 1,
     ) -> None:
-        """c (m, n), f32, = a·b + bias, or c += a·b; `sizes` m, n, k; strides in elements. Long sums are cut."""
+        """c (m, n), f32, = a·b + bias, or c += a·b; `sizes` m, n, k; strides in elements. Long sums are cut.
+        With `batch`, so many products of operands that follow each other."""
         m, n, k = sizes
-        if m == 0 or n == 0:
+        if m == 0 or n == 0 or batch == 0:
             return
         if k == 0:
             if not accumulate:
                 c.fill_(0.0) if bias is None else c.copy_(bias.expand(m, n))
             return
         threads = torch.get_num_threads()
-        parts = min(threads, (m + 15) // 16) if threads > 1 and m * n * k >= THREADED_WORK else 1
+        is_large = threads > 1 and batch * m * n * k >= THREADED_WORK
+        parts = min(threads, (m + 15) // 16) if is_large and batch == 1 else 1
         step = -(-m // parts)
-        jobs = [(row, min(step, m - row)) for row in range(0, m, step)]
+        shares = min(threads, batch) if is_large else 1
+        share = -(-batch // shares)
+        jobs = [
+            (row, min(step, m - row), first, min(first + share, batch))
+            for row in range(0, m, step)
+            for first in range(0, batch, share)
+        ]
 
-        def run(job: Tuple[int, int]) -> None:
-            row, rows = job
+        def run(job: Tuple[int, int, int, int]) -> None:
+            row, rows, first, end = job
             for begin in range(0, k, MAX_K):
-                depth = min(MAX_K, k - begin)
-                self._run(
-                    c.data_ptr() + 4 * row * n,
-                    n,
-                    a.data_ptr() + row * a_strides[0] + begin * a_strides[1],
-                    a_strides,
-                    b.data_ptr() + begin * b_strides[0],
-                    b_strides,
-                    (rows, n, depth),
-                    scale,
-                    bias.data_ptr() if bias is not None and begin == 0 else None,
-                    accumulate or begin > 0,
+                call = ProductS8(
+                    m=rows,
+                    n=n,
+                    k=min(MAX_K, k - begin),
+                    a=a.data_ptr() + first * m * k + row * a_strides[0] + begin * a_strides[1],
+                    a_row=a_strides[0],
+                    a_column=a_strides[1],
+                    b=b.data_ptr() + first * k * n + begin * b_strides[0],
+                    b_row=b_strides[0],
+                    b_column=b_strides[1],
+                    c=c.data_ptr() + 4 * (first * m + row) * n,
+                    c_row=n,
+                    c_type=F32,
+                    scale=scale,
+                    bias=bias.data_ptr() if bias is not None and begin == 0 else None,
+                    accumulate=accumulate or begin > 0,
                 )
+                self._run(call, end - first, (m * k, k * n, 4 * m * n))
 
         if len(jobs) == 1:
             run(jobs[0])
@@ -140,41 +156,23 @@ class Kernels:
         _library.call("tandem_kernels", "tandem_kernels_windows", self._table, byref(call))
         return columns
 
-    def _run(
-        self,
-        c: int,
-        c_row: int,
-        a: int,
-        a_strides: Tuple[int, int],
-        b: int,
-        b_strides: Tuple[int, int],
-        sizes: Tuple[int, int, int],
-        scale: float,
-        bias: Optional[int],
-        accumulate: bool,
-    ) -> None:
-        m, n, k = sizes
-        size = self._workspace_of(self._table, m, n, k)
-        workspace = torch.empty(size + 64, dtype=torch.uint8)
-        call = ProductS8(
-            m=m,
-            n=n,
-            k=k,
-            a=a,
-            a_row=a_strides[0],
-            a_column=a_strides[1],
-            b=b,
-            b_row=b_strides[0],
-            b_column=b_strides[1],
-            c=c,
-            c_row=c_row,
-            c_type=F32,
-            scale=scale,
-            bias=bias,
-            workspace=workspace.data_ptr() + -workspace.data_ptr() % 64,
-            accumulate=accumulate,
-        )
-        _library.call("tandem_kernels", "tandem_kernels_product", self._table, byref(call), c_size_t(size))
+    def _run(self, call: ProductS8, batch: int, apart: Tuple[int, int, int]) -> None:
+        """Products whose operands and results lie `apart` bytes apart."""
+        size = self._workspace_of(self._table, call.m, call.n, call.k)
+        call.workspace = self._workspace(size)
+        for _ in range(batch):
+            _library.call(
+                "tandem_kernels", "tandem_kernels_product", self._table, byref(call), c_size_t(size)
+            )
+            call.a, call.b, call.c = call.a + apart[0], call.b + apart[1], call.c + apart[2]
+
+    @classmethod
+    def _workspace(cls, size: int) -> int:
+        """The address of this thread's workspace, of `size` bytes and more."""
+        have = getattr(cls._of_thread, "workspace", None)
+        if have is None or have.numel() < size + 64:
+            have = cls._of_thread.workspace = torch.empty(size + 64, dtype=torch.uint8)
+        return have.data_ptr() + -have.data_ptr() % 64
 
     @classmethod
     def _pool(cls, threads: int) -> ThreadPoolExecutor:
@@ -274,7 +272,7 @@ def convolve_input(
         gx[:, : (height - 1) * s + 1 : s, : (width - 1) * s + 1 : s] = g
         return result
     # A convolution of the gradient, zeros between its pixels, with the windows turned round.
-    turned = qw.view(out, k, k, c).flip(1, 2).permute(1, 2, 0, 3).reshape(k * k * out, c).contiguous()
+    turned = qw.view(out * k * k, c).index_select(0, _turned_rows(out, k * k))
     before = k - 1 - of.pad
     if s == 1 and before < k:
         spread, back = qg, Convolution(k, 1, before)
@@ -287,6 +285,21 @@ def convolve_input(
         sizes = (columns.numel() // depth, c, depth)
         kernels.product(gx[group], columns, (depth, 1), turned, (c, 1), sizes, scale)
     return result
+
+
+@functools.lru_cache(maxsize=None)
+def _turned_rows(out: int, taps: int) -> Tensor:
+    """Where the rows (tap, out), the last tap first, stand among rows (out, tap)."""
+    return (torch.arange(out) * taps + torch.arange(taps - 1, -1, -1)[:, None]).reshape(-1)
+
+
+def as_images(x: Tensor) -> Tensor:
+    """(n, h, w, c), contiguous; of a tensor (n, c, h, w) in channels_last without a copy."""
+    return x.permute(0, 2, 3, 1).contiguous()
+
+
+def channels_last(weight: Tensor) -> Tensor:
+    return weight.contiguous(memory_format=torch.channels_last)
 
 
 # --- Operators with gradients ---
@@ -359,7 +372,7 @@ class Linear(torch.autograd.Function):
             gw = (g16.t() @ x).float() if ctx.needs_input_grad[1] else None
         elif ctx.precision == "int8":
             gx = rows @ w.detach() if ctx.needs_input_grad[0] else None
-            gw = rows.t() @ (x.float() * ctx.scales[0]) if ctx.needs_input_grad[1] else None
+            gw = rows.t() @ (x * ctx.scales[0]) if ctx.needs_input_grad[1] else None
         else:
             stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
             qg, sg = kernels.quantise(rows, stream, rounds.seed)
@@ -380,24 +393,19 @@ class Conv2d(torch.autograd.Function):
     def forward(ctx, x, w, bias, of, precision, kernels, rounds):  # type: ignore[override]
         ctx.of, ctx.precision, ctx.kernels, ctx.rounds, ctx.step = of, precision, kernels, rounds, rounds.step
         ctx.with_bias, ctx.shape, ctx.weight_shape = bias is not None, x.shape, w.shape
-        ctx.layout = (
-            torch.channels_last
-            if x.is_contiguous(memory_format=torch.channels_last)
-            else torch.contiguous_format
-        )
+        ctx.is_last = w.is_contiguous(memory_format=torch.channels_last)
         if precision == "bf16":
             x16, w16 = x.detach().to(torch.bfloat16), w.detach().to(torch.bfloat16)
             ctx.save_for_backward(x16, w16)
             y = torch.conv2d(x16, w16, None, of.stride, of.pad).float()
             return y if bias is None else y + bias.view(1, -1, 1, 1)
-        images = x.detach().permute(0, 2, 3, 1).contiguous()
-        weight = w.detach().permute(0, 2, 3, 1).reshape(w.shape[0], -1).contiguous()
-        qx, sx = kernels.quantise(images, rounds.stream(_X), rounds.seed)
+        weight = as_images(w.detach()).view(w.shape[0], -1)
+        qx, sx = kernels.quantise(as_images(x.detach()), rounds.stream(_X), rounds.seed)
         qw, sw = kernels.quantise(weight, rounds.stream(_W), rounds.seed)
         y = convolve(kernels, of, qx, qw, sx * sw, None if bias is None else bias.detach().contiguous())
         ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
         ctx.scales = (sx, sw)
-        return y.contiguous(memory_format=ctx.layout)
+        return y
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
@@ -407,27 +415,23 @@ class Conv2d(torch.autograd.Function):
         gx = gw = None
         if ctx.precision in ("bf16", "int8"):
             g_in = g.to(torch.bfloat16) if ctx.precision == "bf16" else g
-            saved = x if ctx.precision == "bf16" else (x.float() * ctx.scales[0]).permute(0, 3, 1, 2)
+            saved = x if ctx.precision == "bf16" else (x * ctx.scales[0]).permute(0, 3, 1, 2)
             gx, gw, _ = torch.ops.aten.convolution_backward(
                 g_in, saved, w.detach(), None, [of.stride] * 2, [of.pad] * 2, [1, 1], False, [0, 0], 1, wants
             )
             gx, gw = (None if one is None else one.float() for one in (gx, gw))
         else:
-            rows = g.permute(0, 2, 3, 1).contiguous()
+            rows = as_images(g)
             stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
             qg, sg = kernels.quantise(rows, stream, rounds.seed)
             if wants[0]:
                 n, c, h, width = ctx.shape
                 gx = convolve_input(kernels, of, qg, w, (n, h, width, c), sg * ctx.scales[1])
-                gx = gx.contiguous(memory_format=ctx.layout)
             if wants[1]:
                 out, c, k, _ = ctx.weight_shape
-                gw = (
-                    convolve_weight(kernels, of, x, qg, sg * ctx.scales[0])
-                    .view(out, k, k, c)
-                    .permute(0, 3, 1, 2)
-                )
-                gw = gw.contiguous()
+                gw = convolve_weight(kernels, of, x, qg, sg * ctx.scales[0])
+                gw = gw.view(out, k, k, c).permute(0, 3, 1, 2)
+                gw = gw if ctx.is_last else gw.contiguous()
         gb = g.sum((0, 2, 3)) if ctx.with_bias and ctx.needs_input_grad[2] else None
         return gx, gw, gb, None, None, None, None
 
@@ -464,7 +468,7 @@ class Matmul(torch.autograd.Function):
         if ctx.precision == "bf16":
             g = g.to(torch.bfloat16)
         else:
-            a = a.float() * ctx.scales[0]
+            a = a * ctx.scales[0]
         if ctx.needs_input_grad[0]:
             ga = torch.matmul(g, b.detach().transpose(-1, -2)).float()
         if ctx.needs_input_grad[1]:
@@ -479,7 +483,5 @@ def _batched(kernels: Kernels, a: Tensor, turn_a: bool, b: Tensor, turn_b: bool,
     c = torch.empty((*a.shape[:-2], m, n))
     a_strides = (1, m) if turn_a else (k, 1)
     b_strides = (1, k) if turn_b else (n, 1)
-    a3, b3, c3 = a.view(-1, *a.shape[-2:]), b.view(-1, *b.shape[-2:]), c.view(-1, m, n)
-    for i in range(c3.shape[0]):
-        kernels.product(c3[i], a3[i], a_strides, b3[i], b_strides, (m, n, k), scale)
+    kernels.product(c, a, a_strides, b, b_strides, (m, n, k), scale, batch=a.shape[:-2].numel())
     return c
