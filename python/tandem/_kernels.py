@@ -17,7 +17,17 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 import torch
 
 from tandem import _library
-from tandem._structs import F32, SCALE_TENSOR, ProductS8, QuantiseCall, Rounding, WindowsCall
+from tandem._structs import (
+    BF16,
+    F32,
+    SCALE_TENSOR,
+    CastCall,
+    DequantiseCall,
+    ProductS8,
+    QuantiseCall,
+    Rounding,
+    WindowsCall,
+)
 
 Tensor = torch.Tensor
 
@@ -40,6 +50,21 @@ def isa_wanted() -> str:
     """The instruction set of our kernels: that of ONEDNN_MAX_CPU_ISA, which holds PyTorch's, or the best one."""
     setting = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", ""))
     return _ISA_BY_SETTING.get(setting.upper(), "best")
+
+
+@functools.lru_cache(maxsize=None)
+def has_fast_bf16() -> bool:
+    """Whether this CPU multiplies bf16 itself, and PyTorch is not held to an older instruction set."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            return "avx512_bf16" in file.read() and "ONEDNN_MAX_CPU_ISA" not in os.environ
+    except OSError:
+        return False
+
+
+def _is_dense(x: Tensor) -> bool:
+    """Whether the elements lie side by side, in one of PyTorch's two orders."""
+    return x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
 
 
 class Kernels:
@@ -85,6 +110,33 @@ class Kernels:
         )
         _library.call("tandem_kernels", "tandem_kernels_quantise", self._table, byref(call))
         return q, scale.value
+
+    def cast(self, x: Tensor) -> Tensor:
+        """f32 as bf16, or bf16 as f32, in the same memory format."""
+        x = x.detach()
+        if not _is_dense(x):
+            x = x.contiguous()
+        is_narrow = x.dtype == torch.bfloat16
+        y = torch.empty_like(x, dtype=torch.float32 if is_narrow else torch.bfloat16)
+        from_, to = (BF16, F32) if is_narrow else (F32, BF16)
+        call = CastCall(x.data_ptr(), from_, 1, x.numel(), 0, y.data_ptr(), to, 0)
+        _library.call("tandem_kernels", "tandem_kernels_cast", self._table, byref(call))
+        return y
+
+    def dequantise(self, q: Tensor, scale: float, to: torch.dtype) -> Tensor:
+        """scale·q of contiguous int8, in f32 or bf16."""
+        x, given = torch.empty_like(q, dtype=to), ctypes.c_float(scale)
+        call = DequantiseCall(
+            q=q.data_ptr(),
+            rows=1,
+            columns=q.numel(),
+            x=x.data_ptr(),
+            to=BF16 if to == torch.bfloat16 else F32,
+            scale_mode=SCALE_TENSOR,
+            scale=ctypes.addressof(given),
+        )
+        _library.call("tandem_kernels", "tandem_kernels_dequantise", self._table, byref(call))
+        return x
 
     def product(
         self,
@@ -318,6 +370,22 @@ class Rounds:
 _X, _W, _G = 1, 2, 3
 
 
+def _for_gradients(ctx: Any, g: Tensor, x: Tensor, w: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """The gradient and the saved operands, as the products of a backward pass in bf16 or int8 take them.
+
+    int8 has gradients in bf16 where the CPU multiplies it, as tandem's executor does, and in f32 elsewhere."""
+    if ctx.precision == "bf16":
+        return ctx.kernels.cast(g), x, w
+    if has_fast_bf16():
+        x = ctx.kernels.dequantise(x, ctx.scales[0], torch.bfloat16)
+        return ctx.kernels.cast(g), x, ctx.kernels.cast(w)
+    return g, ctx.kernels.dequantise(x, ctx.scales[0], torch.float32), w.detach()
+
+
+def _as_f32(kernels: Kernels, x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float32 else kernels.cast(x)
+
+
 class Linear(torch.autograd.Function):
     """y = x·wᵀ + bias in int8, int8_full or bf16; w is (n, k)."""
 
@@ -334,9 +402,9 @@ class Linear(torch.autograd.Function):
         )
         ctx.with_bias = bias is not None
         if precision == "bf16":
-            x16, w16 = rows.to(torch.bfloat16), w.detach().to(torch.bfloat16)
+            x16, w16 = kernels.cast(rows), kernels.cast(w)
             ctx.save_for_backward(x16, w16)
-            y = (x16 @ w16.t()).view(*x.shape[:-1], n).float()
+            y = kernels.cast((x16 @ w16.t()).view(*x.shape[:-1], n))
             if bias is not None:
                 y += bias
         else:
@@ -366,13 +434,10 @@ class Linear(torch.autograd.Function):
         rows = g.reshape(-1, n).contiguous()
         m = rows.shape[0]
         gx = gw = None
-        if ctx.precision == "bf16":
-            g16 = rows.to(torch.bfloat16)
-            gx = (g16 @ w).float() if ctx.needs_input_grad[0] else None
-            gw = (g16.t() @ x).float() if ctx.needs_input_grad[1] else None
-        elif ctx.precision == "int8":
-            gx = rows @ w.detach() if ctx.needs_input_grad[0] else None
-            gw = rows.t() @ (x * ctx.scales[0]) if ctx.needs_input_grad[1] else None
+        if ctx.precision != "int8_full":
+            g_in, x, w = _for_gradients(ctx, rows, x, w)
+            gx = _as_f32(kernels, g_in @ w) if ctx.needs_input_grad[0] else None
+            gw = _as_f32(kernels, g_in.t() @ x) if ctx.needs_input_grad[1] else None
         else:
             stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
             qg, sg = kernels.quantise(rows, stream, rounds.seed)
@@ -395,9 +460,9 @@ class Conv2d(torch.autograd.Function):
         ctx.with_bias, ctx.shape, ctx.weight_shape = bias is not None, x.shape, w.shape
         ctx.is_last = w.is_contiguous(memory_format=torch.channels_last)
         if precision == "bf16":
-            x16, w16 = x.detach().to(torch.bfloat16), w.detach().to(torch.bfloat16)
+            x16, w16 = kernels.cast(x), kernels.cast(w)
             ctx.save_for_backward(x16, w16)
-            y = torch.conv2d(x16, w16, None, of.stride, of.pad).float()
+            y = kernels.cast(torch.conv2d(x16, w16, None, of.stride, of.pad))
             return y if bias is None else y + bias.view(1, -1, 1, 1)
         weight = as_images(w.detach()).view(w.shape[0], -1)
         qx, sx = kernels.quantise(as_images(x.detach()), rounds.stream(_X), rounds.seed)
@@ -413,13 +478,13 @@ class Conv2d(torch.autograd.Function):
         x, w = ctx.saved_tensors
         wants = (ctx.needs_input_grad[0], ctx.needs_input_grad[1], False)
         gx = gw = None
-        if ctx.precision in ("bf16", "int8"):
-            g_in = g.to(torch.bfloat16) if ctx.precision == "bf16" else g
-            saved = x if ctx.precision == "bf16" else (x * ctx.scales[0]).permute(0, 3, 1, 2)
+        if ctx.precision != "int8_full":
+            g_in, saved, w = _for_gradients(ctx, g, x, w)
+            saved = saved if ctx.precision == "bf16" else saved.permute(0, 3, 1, 2)
             gx, gw, _ = torch.ops.aten.convolution_backward(
-                g_in, saved, w.detach(), None, [of.stride] * 2, [of.pad] * 2, [1, 1], False, [0, 0], 1, wants
+                g_in, saved, w, None, [of.stride] * 2, [of.pad] * 2, [1, 1], False, [0, 0], 1, wants
             )
-            gx, gw = (None if one is None else one.float() for one in (gx, gw))
+            gx, gw = (None if one is None else _as_f32(kernels, one) for one in (gx, gw))
         else:
             rows = as_images(g)
             stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
@@ -443,9 +508,9 @@ class Matmul(torch.autograd.Function):
     def forward(ctx, a, b, precision, kernels, rounds):  # type: ignore[override]
         ctx.precision, ctx.kernels, ctx.rounds, ctx.step = precision, kernels, rounds, rounds.step
         if precision == "bf16":
-            a16, b16 = a.detach().to(torch.bfloat16), b.detach().to(torch.bfloat16)
+            a16, b16 = kernels.cast(a), kernels.cast(b)
             ctx.save_for_backward(a16, b16)
-            return torch.matmul(a16, b16).float()
+            return kernels.cast(torch.matmul(a16, b16))
         qa, sa = kernels.quantise(a.detach().contiguous(), rounds.stream(_X), rounds.seed)
         qb, sb = kernels.quantise(b.detach().contiguous(), rounds.stream(_W), rounds.seed)
         ctx.scales = (sa, sb)
@@ -465,14 +530,11 @@ class Matmul(torch.autograd.Function):
             if ctx.needs_input_grad[1]:
                 gb = _batched(ctx.kernels, a, True, qg, False, sg * ctx.scales[0])
             return ga, gb, None, None, None
-        if ctx.precision == "bf16":
-            g = g.to(torch.bfloat16)
-        else:
-            a = a * ctx.scales[0]
+        g, a, b = _for_gradients(ctx, g, a, b)
         if ctx.needs_input_grad[0]:
-            ga = torch.matmul(g, b.detach().transpose(-1, -2)).float()
+            ga = _as_f32(ctx.kernels, torch.matmul(g, b.transpose(-1, -2)))
         if ctx.needs_input_grad[1]:
-            gb = torch.matmul(a.transpose(-1, -2), g).float()
+            gb = _as_f32(ctx.kernels, torch.matmul(a.transpose(-1, -2), g))
         return ga, gb, None, None, None
 
 

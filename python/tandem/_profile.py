@@ -18,7 +18,7 @@ from tandem import _library
 from tandem._apply import HAS, apply, remove, run_product
 from tandem._capture import _SILENT, Recorder, as_inputs, batch_of, make_graph, tensors_in, unwrap
 from tandem._graph import Graph
-from tandem._kernels import Kernels, Rounds
+from tandem._kernels import Kernels, Rounds, has_fast_bf16
 from tandem._plan import Plan, Planning, Replay, default_store, open_cluster, time_text
 from tandem._structs import PRECISIONS, RecordedCost, RecordedCosts
 from tandem._trace import Follower, Names, follow_modules
@@ -45,15 +45,6 @@ def _mean_square(output: Any) -> torch.Tensor:
 
 def _world() -> int:
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
-
-
-def has_fast_bf16() -> bool:
-    """Whether this CPU multiplies bf16 itself, and PyTorch is not held to an older instruction set."""
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            return "avx512_bf16" in file.read() and "ONEDNN_MAX_CPU_ISA" not in os.environ
-    except OSError:
-        return False
 
 
 class _Timer(Follower):

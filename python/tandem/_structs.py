@@ -296,6 +296,33 @@ class QuantiseCall(Structure):
     ]
 
 
+class CastCall(Structure):
+    _fields_ = [
+        ("x", c_void_p),
+        ("from_", c_int),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("x_row", c_int64),
+        ("y", c_void_p),
+        ("to", c_int),
+        ("y_row", c_int64),
+    ]
+
+
+class DequantiseCall(Structure):
+    _fields_ = [
+        ("q", c_void_p),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("q_row", c_int64),
+        ("x", c_void_p),
+        ("to", c_int),
+        ("x_row", c_int64),
+        ("scale_mode", c_int),
+        ("scale", c_void_p),
+    ]
+
+
 class WindowsCall(Structure):
     _fields_ = [
         ("x", c_void_p),

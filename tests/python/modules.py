@@ -190,6 +190,34 @@ class Apply(Case):
             self.assertFalse(module(x).requires_grad)
         self.assertEqual(module(x[:0] if False else x[:1]).shape, (1, 4))
 
+    def test_convolutions_keep_channels_last_and_their_results_can_be_viewed(self):
+        class Viewed(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv, self.fc = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Linear(8 * 16, 4)
+
+            def forward(self, x):
+                y = self.conv(x)
+                self.layout = y.is_contiguous(memory_format=torch.channels_last)
+                rows = y.view(y.shape[0], -1)  # of NCHW; channels_last alone would refuse it
+                rows += 1
+                return self.fc(rows) + y.mean()  # which sees the 1
+
+        torch.manual_seed(0)
+        module, x = Viewed(), torch.randn(2, 3, 4, 4)
+        expected = module(x)
+        grads = torch.autograd.grad(expected.sum(), list(module.parameters()))
+        tandem.apply(module, {"conv": "int8_full"})
+        found = module(x)
+        self.assertTrue(module.layout)
+        self.assertTrue(module.conv.weight.is_contiguous(memory_format=torch.channels_last))
+        for one, right in zip(torch.autograd.grad(found.sum(), list(module.parameters())), grads):
+            self.assertLess((one - right).norm() / right.norm(), 0.05)
+        self.assertLess((found - expected).norm() / expected.norm(), 0.05)
+        tandem.remove(module)
+        self.assertTrue(module.conv.weight.is_contiguous())
+        self.assertTrue(torch.equal(module(x), expected))
+
     def test_what_apply_refuses(self):
         module = tandem.apply(Small(), "int8_full")
         with self.assertRaisesRegex(tandem.MissingError, "layer 'conv': its input is torch.float64"):

@@ -71,7 +71,8 @@ class Package(Case):
             "RecordedCost": "tandem_recorded_cost", "RecordedCosts": "tandem_recorded_costs",
             "Statistics": "tandem_statistics", "Product": "tandem_product", "Rounding": "tandem_rounding",
             "QuantiseCall": "tandem_quantise_call", "ProductS8": "tandem_product_s8", "Link": "tandem_link",
-            "WindowsCall": "tandem_windows_call", "GraphHead": "tandem_graph",
+            "WindowsCall": "tandem_windows_call", "CastCall": "tandem_cast_call",
+            "DequantiseCall": "tandem_dequantise_call", "GraphHead": "tandem_graph",
         }  # fmt: skip
         renamed = {"from_": "from", "window": "scaling.window", "margin": "scaling.margin"}
         lines, expected = [], []
