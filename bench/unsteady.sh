@@ -5,7 +5,8 @@
 #   memory   a process that copies memory on either core, at a low weight
 #   quota    a control group of the commands whose CPU quota changes each minute
 #   warm-up  one whose quota falls slowly
-# usage: bench/unsteady.sh [beds|verdict|twice|other|demo]…     needs `make`, jq, sqlite3, a C compiler; quotas need root
+# usage: bench/unsteady.sh [beds|verdict|twice|other|demo]…
+#   needs `make`, jq, sqlite3, a C compiler; quotas need root
 #   beds     errors by bed: plain, and at the speed of the run [about 25 minutes]
 #   verdict  60 runs, of them 20 with a kind of task mispriced by 20 %: what `tandem compare` concluded
 #   twice    two profiles with WAIT seconds [3600] of bursts between them: how far their medians differ
@@ -63,7 +64,9 @@ change_quota() { # SEED
     while :; do for percent in 75 140 60 110 85 125; do set_quota $percent; sleep 60; done; done
 }
 lower_quota() {
-    while :; do for ((percent = 150; percent > 60; percent -= 2)); do set_quota $percent; sleep 0.8; done; done
+    while :; do
+        for ((percent = 150; percent > 60; percent -= 2)); do set_quota $percent; sleep 0.8; done
+    done
 }
 # begin_bed BED SEED: 1 where it cannot be made here
 begin_bed() {
@@ -276,7 +279,8 @@ table_of_demo() {
         jq -r --arg k "$(cut -d. -f2 <<<"$file")" '.seconds as $s | .cases[] |
             [$k, $s, .plan, .error, .error_at_run_speed, .verdict, .moved_by] | @tsv' "$file"
     done | awk -F'\t' '
-        BEGIN { printf "%-4s %8s %-10s %7s %10s %s\n", "run", "time (s)", "plan", "error", "run speed", "verdict" }
+        BEGIN { printf "%-4s %8s %-10s %7s %10s %s\n", "run", "time (s)", "plan", "error", "run speed",
+                       "verdict" }
         { printf "%-4s %8d %-10s %+6.1f%% %+9.1f%% %s\n", $1, $2, $3, 100 * $4, 100 * $5,
               $6 == "machine moved" ? sprintf("%s by %.1f%%", $6, 100 * $7) : $6
           n++; e = $5 < 0 ? -$5 : $5; right += e <= 0.08 || $6 == "machine moved"; if ($2 > most) most = $2 }
