@@ -52,12 +52,12 @@ static int64_t *sorted_pulses(const profile_machine *machine, int is_memory)
     return ns;
 }
 
-static int64_t quarter_of_pulses(const profile_machine *machine, int is_memory)
+static int64_t median_of_pulses(const profile_machine *machine, int is_memory)
 {
     int64_t *const ns = sorted_pulses(machine, is_memory);
-    const int64_t quarter = ns && machine->n > 0 ? ns[machine->n / 4] : 0;
+    const int64_t median = ns && machine->n > 0 ? tandem_sorted_median(ns, (size_t)machine->n) : 0;
     free(ns);
-    return quarter;
+    return median;
 }
 
 static double spread_of_pulses(const profile_machine *machine, int is_memory)
@@ -72,7 +72,7 @@ static double spread_of_pulses(const profile_machine *machine, int is_memory)
 
 void profile_machine_settle(profile_machine *machine)
 {
-    const tandem_pulse now = {quarter_of_pulses(machine, 0), quarter_of_pulses(machine, 1)},
+    const tandem_pulse now = {median_of_pulses(machine, 0), median_of_pulses(machine, 1)},
                        *stored = &machine->stored;
     const int is_same = stored->compute_ns > 0 && now.compute_ns > 0 &&
                         fabs((double)now.compute_ns / (double)stored->compute_ns - 1) <= other_machine;

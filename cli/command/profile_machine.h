@@ -21,7 +21,7 @@ void profile_machine_free(profile_machine *machine);
 /* Adds a step. TANDEM_NO_MEMORY. */
 tandem_status profile_machine_add(profile_machine *machine, const step_watch *watch, int64_t step_ns,
                                   tandem_error *error);
-/* Sets the steady pulse: that of an earlier profile, or of the pulses so far: a quarter of them were faster.
+/* Sets the steady pulse: that of an earlier profile, or the median of the pulses so far.
  * An earlier one whose arithmetic is more than 30 % off was of another machine. Without memory where that is
  * unreliable. */
 void profile_machine_settle(profile_machine *machine);

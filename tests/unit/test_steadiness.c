@@ -116,6 +116,22 @@ static void a_steady_pulse_is_kept_unless_the_machine_is_another(void **state)
     profile_machine_free(&machine);
 }
 
+/* Not the fastest pulses: predictions would be of a machine that is always at its best. */
+static void the_steady_pulse_is_a_median(void **state)
+{
+    (void)state;
+    static const int64_t ns[] = {9000, 9000, 10000, 11000, 12000};
+    profile_machine machine = {.n = 0};
+    for (size_t k = 0; k < N_OF(ns); k++) {
+        const step_watch watch = {.pulse = {ns[k], 2 * ns[k]}};
+        assert_int_equal(profile_machine_add(&machine, &watch, 100, NULL), TANDEM_OK);
+    }
+    profile_machine_settle(&machine);
+    assert_int_equal(machine.steady.compute_ns, 10000);
+    assert_int_equal(machine.steady.memory_ns, 20000);
+    profile_machine_free(&machine);
+}
+
 /* --- A run's steps -------------------------------------------------------------------------------------- */
 
 enum { RUN_STEPS = 1000, RUN_TASKS = 2 };
@@ -242,6 +258,7 @@ int main(void)
         cmocka_unit_test(times_are_brought_to_the_steady_pulse),
         cmocka_unit_test(rounds_that_differ_widen_the_interval),
         cmocka_unit_test(a_steady_pulse_is_kept_unless_the_machine_is_another),
+        cmocka_unit_test(the_steady_pulse_is_a_median),
         cmocka_unit_test(kept_steps_cover_the_whole_run),
         cmocka_unit_test(unknown_delays_are_null),
         cmocka_unit_test(a_verdict_follows_from_errors_and_how_sure_they_are),
