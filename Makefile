@@ -41,6 +41,7 @@ PARTS_predictor = $(call objects,$(call sources,predictor))
 PARTS_trace = $(call objects,$(call sources,trace $(addprefix trace/,reader whatif torch)))
 PARTS_replayer = $(call objects,$(call sources,replayer))
 PARTS_allocator = $(call objects,$(call sources,allocator $(addprefix allocator/,policy bound queries)))
+PARTS_report = $(call objects,$(call sources,report report/section))
 PARTS_plugins = $(SLURM_PARTS)
 PARTS_backend = $(BACKEND) $(CUDA_HOST) $(CUDA_PUBLIC) $(CUDA_AS_COROUTINES)
 FOUNDATION = $(PARTS_base) $(PARTS_graph)
@@ -110,7 +111,7 @@ all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B
 setup: ## compilers and libraries from Debian, once
 	@scripts/setup.sh
 
-$(B)/tandem: $(CLI) $(CORE) $(ONNX) $(KERNELS)
+$(B)/tandem: $(CLI) $(PARTS_report) $(CORE) $(ONNX) $(KERNELS)
 	@echo "  link  $@"
 	@$(CC) -pie $(LDFLAGS) -o $@ $^ $(CORE_LIBS) -ldl
 
@@ -161,12 +162,18 @@ no-plugins:
 	@echo "  skip  spank_tandem.so, spank_tandem_planner.so, job_submit_tandem.so: Slurm's headers" \
 	    "are not here (scripts/setup.sh --slurm)"
 
+# Texts that the program carries: path/name.ext becomes the C string name_ext of a header of its own.
+TEXT_HEADERS = $(addprefix $(B)/generated/,schema_sql.h page_css.h page_js.h)
 $(B)/generated/schema_sql.h: profiles/store/schema.sql
+$(B)/generated/page_css.h: report/page.css
+$(B)/generated/page_js.h: report/page.js
+$(TEXT_HEADERS):
 	@mkdir -p $(@D)
-	@{ echo '/* made from profiles/store/schema.sql */'; echo 'static const char schema_sql[] ='; \
+	@{ echo '/* made from $< */'; echo 'static const char $(basename $(@F))[] ='; \
 	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$$/\\n"/' $<; echo '    ;'; } > $@
 
 $(B)/obj/profiles/store/store.o: $(B)/generated/schema_sql.h
+$(B)/obj/report/page.o: $(B)/generated/page_css.h $(B)/generated/page_js.h
 
 # Messages of execution traces and of ONNX models. What protoc-c generates is not held to our warnings.
 MESSAGES = $(addprefix $(B)/generated/,profiles/format/chakra.pb-c.h graph/onnx/onnx.pb-c.h)
@@ -448,7 +455,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu')
 format: ## clang-format 14
 	clang-format -i $(C_FILES)
 
-lint: all $(B)/generated/schema_sql.h $(MESSAGES)
+lint: all $(TEXT_HEADERS) $(MESSAGES)
 lint: ## clang-tidy, cppcheck, words, structure
 	scripts/lint.sh
 

@@ -1,6 +1,6 @@
 # Which folder may use which. `make lint` holds includes and symbols to it (scripts/lint_structure.pl), and a test
 # that names its folder links no more than that folder and what it may use.
-FOLDERS = base graph profiles predictor trace replayer allocator plugins backend cli
+FOLDERS = base graph profiles predictor trace replayer allocator plugins backend report cli
 USES_base =
 USES_graph = base
 USES_profiles = base graph
@@ -10,10 +10,13 @@ USES_replayer = base graph profiles predictor trace
 USES_allocator = base graph profiles predictor replayer
 USES_plugins = base graph profiles predictor replayer allocator
 USES_backend = base graph
-USES_cli = base graph profiles predictor trace replayer allocator backend
+USES_report = base graph profiles predictor trace
+USES_cli = base graph profiles predictor trace replayer allocator backend report
 
 # Internal headers that other folders include, each a contract between two folders:
 #   build.h       how a graph is put together; zoo.h: its limits of models
 #   chakra.h, chakra.pb-c.h, chrome.h, plan_json.h: the formats of files, for those that read and write them
+#   step_timeline.h: a recorded step, for its drawing; page.h: what a page is drawn from
 SHARED = graph/ir/build.h graph/zoo/zoo.h profiles/plan/plan_json.h \
-         profiles/format/chakra.h profiles/format/chakra.pb-c.h profiles/format/chrome.h
+         profiles/format/chakra.h profiles/format/chakra.pb-c.h profiles/format/chrome.h \
+         trace/reader/step_timeline.h report/page.h

@@ -64,7 +64,7 @@ typedef struct cli_options {
     int quick;           /* study: small */
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, leave_one_out;
     const char *precision, *pass, *list, *calibrate; /* predict */
-    double limit; /* compare: largest allowed error; < 0 = none */
+    double limit;                                    /* compare: largest allowed error; < 0 = none */
     /* output files */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
     /* which options were given: for cli_option_given and cli_option_not_allowed */
@@ -86,7 +86,7 @@ typedef struct cli_command {
 /* Each is defined in its own file. */
 extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile,
     command_sensitivity, command_replay, command_allocate, command_advise, command_train, command_compare,
-    command_whatif, command_predict, command_fit, command_bench, command_study;
+    command_whatif, command_predict, command_fit, command_report, command_bench, command_study;
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
 /* Parses argv after the command's name. Prints help, version or a usage error and exits if there is one. */

@@ -8,23 +8,12 @@
 #include "cli/cli.h"
 
 const cli_command *const cli_commands[] = {
-    &command_demo,
-    &command_list,
-    &command_doctor,
-    &command_graph,
-    &command_profile,
-    &command_sensitivity,
-    &command_replay,
-    &command_allocate,
-    &command_advise,
-    &command_train,
-    &command_compare,
-    &command_whatif,
-    &command_predict,
-    &command_fit,
-    &command_bench,
-    &command_study,
-    NULL,
+    &command_demo,   &command_list,     &command_doctor,
+    &command_graph,  &command_profile,  &command_sensitivity,
+    &command_replay, &command_allocate, &command_advise,
+    &command_train,  &command_compare,  &command_report,
+    &command_whatif, &command_predict,  &command_fit,
+    &command_bench,  &command_study,    NULL,
 };
 
 static void print_help(FILE *out)

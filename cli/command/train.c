@@ -442,7 +442,8 @@ static tandem_status write_train_tracks(const train_context *t, const int64_t *a
                                  .n_rank = class->n_rank,
                                  .step = other[c].step,
                                  .event = mine,
-                                 .n_event = collect_trace_events(mine, other[c].step, times, times + n_time)};
+                                 .n_event = collect_trace_events(mine, other[c].step, times, times + n_time),
+                                 .is_measured = 1};
         rank += class->n_rank;
     }
     if (status == TANDEM_OK)

@@ -108,16 +108,18 @@ void tandem_chrome_name(tandem_chrome *chrome, const char *kind, int pid, int ti
     tandem_chrome_put(chrome, "}}");
 }
 
-void tandem_chrome_begin(tandem_chrome *chrome, FILE *stream, const char *title)
+void tandem_chrome_begin(tandem_chrome *chrome, FILE *stream, const char *const *about)
 {
     chrome->stream = stream;
     chrome->n_event = 0;
     chrome->n = 0;
     tandem_chrome_put(chrome, "{\"displayTimeUnit\":\"ns\"");
-    if (title) {
-        tandem_chrome_put(chrome, ",\"otherData\":{\"title\":");
-        put_json_string(chrome, title);
-        tandem_chrome_put(chrome, "}");
+    for (int k = 0; about && about[k]; k += 2) {
+        tandem_chrome_put(chrome, k ? "," : ",\"otherData\":{");
+        put_json_string(chrome, about[k]);
+        tandem_chrome_put(chrome, ":");
+        put_json_string(chrome, about[k + 1]);
+        if (!about[k + 2]) tandem_chrome_put(chrome, "}");
     }
     tandem_chrome_put(chrome, ",\"traceEvents\":[");
 }

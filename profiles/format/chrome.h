@@ -1,6 +1,6 @@
 /* chrome.h: a writer of Chrome trace events with a buffer of fixed size; private to profiles/ and trace/.
  *
- *     tandem_chrome_begin(&chrome, file.stream, "title");
+ *     tandem_chrome_begin(&chrome, file.stream, NULL);
  *     tandem_chrome_name(&chrome, "process_name", 0, 0, "rank 0");
  *     tandem_chrome_event(&chrome, 'X', "fc1", "forward", 0, 0, start_ns);
  *     tandem_chrome_put(&chrome, ",\"dur\":");
@@ -26,8 +26,9 @@ typedef struct tandem_chrome {
     char buffer[TANDEM_CHROME_CAPACITY];
 } tandem_chrome;
 
-/* Writes {"displayTimeUnit":"ns", …, "traceEvents":[ and its end. title NULL: none. */
-void tandem_chrome_begin(tandem_chrome *chrome, FILE *stream, const char *title);
+/* Writes {"displayTimeUnit":"ns", …, "traceEvents":[ and its end. `about`: members of otherData, a name and a
+ * value each, NULL last; NULL: none. */
+void tandem_chrome_begin(tandem_chrome *chrome, FILE *stream, const char *const *about);
 void tandem_chrome_end(tandem_chrome *chrome);
 
 /* A whole metadata event; `kind` is process_name or thread_name. */

@@ -187,7 +187,11 @@ static tandem_status write_chrome_trace(const char *path, const char *title, con
     w->error = error;
     tandem_status status = tandem_file_open(&file, path, error);
     if (status != TANDEM_OK) goto out;
-    tandem_chrome_begin(&w->chrome, file.stream, title ? title : "");
+    const char *const about[] = {"title",  title ? title : "",
+                                 "model",  n_track ? track->step->graph->model : "",
+                                 "origin", n_track && track->is_measured ? "measured" : "simulated",
+                                 NULL};
+    tandem_chrome_begin(&w->chrome, file.stream, about);
     for (int i = 0; i < n_track; i++) write_track_names(&w->chrome, &track[i]);
     for (int i = 0; i < n_track && status == TANDEM_OK; i++) status = write_track(w, &track[i]);
     tandem_chrome_end(&w->chrome);

@@ -174,6 +174,9 @@ static tandem_status read_event_argument(tandem_json_stream *json, tandem_json_s
         if (slice_is(name, "kind")) return read_event_text(json, &event->kind);
         if (slice_is(name, "task")) return read_integer_or(json, &event->task, INT64_MIN);
         break;
+    case 9:
+        if (slice_is(name, "precision")) return read_event_text(json, &event->precision);
+        break;
     case 10:
         if (slice_is(name, "Input Dims")) return read_raw_text(json, &event->dims);
         if (slice_is(name, "Input type")) return read_raw_text(json, &event->types);
@@ -289,6 +292,7 @@ static void clear_event(tandem_event *event)
     clear_event_text(&event->members);
     clear_event_text(&event->label);
     clear_event_text(&event->kind);
+    clear_event_text(&event->precision);
     event->phase = 0;
     event->has_start = event->has_duration = event->has_name = 0;
     event->thread = 0;
@@ -318,7 +322,8 @@ static tandem_status read_trace_event(tandem_events *events, tandem_event *event
 
 void tandem_events_open(tandem_events *events, tandem_input *input, tandem_error *error)
 {
-    *events = (tandem_events){.input = input, .json = {.input = input, .error = error}, .header = {-1, -1}};
+    *events = (tandem_events){
+        .input = input, .json = {.input = input, .error = error}, .header = {.rank = -1, .n_rank = -1}};
 }
 
 static tandem_status read_distributed_info(tandem_events *events)
@@ -340,6 +345,24 @@ static tandem_status read_distributed_info(tandem_events *events)
     return status;
 }
 
+static tandem_status read_other_data(tandem_events *events)
+{
+    tandem_json_stream *const json = &events->json;
+    if (tandem_json_stream_peek(json) != '{') return tandem_json_stream_skip(json);
+    tandem_json_stream_slice name = {NULL, 0};
+    tandem_status status = tandem_json_stream_enter(json, '{');
+    while (status == TANDEM_OK) {
+        status = tandem_json_stream_member(json, &name);
+        if (status != TANDEM_OK || !name.text) break;
+        tandem_event_text *const text = slice_is(name, "title")    ? &events->header.title
+                                        : slice_is(name, "model")  ? &events->header.model
+                                        : slice_is(name, "origin") ? &events->header.origin
+                                                                   : NULL;
+        status = text ? read_event_text(json, text) : tandem_json_stream_skip(json);
+    }
+    return status;
+}
+
 /* Skips members of the outer object up to the events or to its end. */
 static tandem_status find_trace_events(tandem_events *events)
 {
@@ -356,8 +379,10 @@ static tandem_status find_trace_events(tandem_events *events)
             events->state = IN_OBJECT;
             return tandem_json_stream_enter(json, '[');
         }
-        status =
-            slice_is(name, "distributedInfo") ? read_distributed_info(events) : tandem_json_stream_skip(json);
+        if (slice_is(name, "distributedInfo"))
+            status = read_distributed_info(events);
+        else
+            status = slice_is(name, "otherData") ? read_other_data(events) : tandem_json_stream_skip(json);
         if (status != TANDEM_OK) return status;
     }
 }

@@ -28,14 +28,17 @@ typedef struct tandem_event {
     tandem_event_text members; /* hash of "Process Group Ranks" and "Process Group Name" */
     tandem_event_text label;   /* "name" of metadata events; "Collective name" of kernels */
     tandem_event_text kind;    /* "kind", written by tandem */
-    int64_t external;          /* "External id" (older: "external id"); −1 = none */
-    int64_t elements;          /* "In msg nelems"; −1 = none */
-    int64_t task;              /* "task", written by tandem; INT64_MIN = none */
+    tandem_event_text precision;
+    int64_t external; /* "External id" (older: "external id"); −1 = none */
+    int64_t elements; /* "In msg nelems"; −1 = none */
+    int64_t task;     /* "task", written by tandem; INT64_MIN = none */
 } tandem_event;
 
 /* Members beside the events, as far as read. */
 typedef struct tandem_events_header {
     int64_t rank, n_rank; /* distributedInfo; −1 = not given */
+    /* otherData, written by tandem */
+    tandem_event_text title, model, origin;
 } tandem_events_header;
 
 typedef struct tandem_events {

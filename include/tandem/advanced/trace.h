@@ -19,13 +19,14 @@ typedef struct tandem_trace_track { /* one representative rank of a class */
     const tandem_trace_event *event;
     int n_event;
     const uint64_t *workspace; /* [n_task] bytes each task needs beside its operands; NULL = unknown */
+    int is_measured;           /* 1: the events are those of a run; 0: of a simulation */
 } tandem_trace_track;
 
 /* tandem_trace_write: the end of the path decides the format.
  *
- * JSON, unless it ends in .et; "-" = stdout. {"displayTimeUnit":"ns","traceEvents":[…]}; `title` goes to
- * otherData. pid = rank, named by its device; tid 0 = compute, 1 = communication; ts and dur in µs with
- * three decimals.
+ * JSON, unless it ends in .et; "-" = stdout. {"displayTimeUnit":"ns","traceEvents":[…]}; otherData has
+ * `title`, `model` and `origin` ("simulated" or "measured", of the first track). pid = rank, named by its
+ * device; tid 0 = compute, 1 = communication; ts and dur in µs with three decimals.
  *   "X"       a task: name = operator, category = task kind; args = op, kind, precision, from, to,
  *   variant,
  *             task. precision is that of an adjustable operator, otherwise the type read.

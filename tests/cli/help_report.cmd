@@ -1,0 +1,1 @@
+$TANDEM report --help

@@ -1,0 +1,103 @@
+#!/bin/bash
+# `tandem report`: what a page holds, equal bytes, and what cannot be drawn. Speaks TAP. TANDEM_BUILD = the
+# build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+
+cards=(--db cards.db --model resnet50 --batch 32 --predict)
+cluster=(--cluster "8*v100@8 + 8*t4@8 net=100Gbit/s,5us")
+gunzip -c "$here/fixtures/resnet50.sqlite.gz" >cards.db
+"$tandem" allocate "${cards[@]}" "${cluster[@]}" -o plan.json --json -q >allocate.json 2>err
+"$tandem" allocate "${cards[@]}" "${cluster[@]}" --pareto=4 --json -q >front.json 2>err
+"$tandem" replay --db cards.db --plan plan.json --predict --operators --memory-timeline --trace predicted.json \
+    --json >replay.json 2>err
+sed 's/"origin":"simulated"/"origin":"measured"/' predicted.json >measured.json
+cp "$here/fixtures/job.csv" job.csv
+printf '{"step":%d,"loss":%s,"lr":0.1}\n' 1 2.5 2 null 3 2.0 >run.jsonl
+printf '{"step":%d,"loss":%s,"lr":0.1}\n' 1 2.6 2 2.2 3 1.9 >other.jsonl
+files=(plan.json allocate.json front.json replay.json predicted.json measured.json run.jsonl other.jsonl)
+
+run 0 report "${files[@]}" -o page.html && for section in Verdict Cluster Timeline "Precision map" Trade-off \
+    "Memory over the step" Training Provenance; do
+        grep -q "<h2>$section</h2>" page.html || echo "$section" >>absent
+    done && [ ! -e absent ]
+report "every section that the files have something for" $?
+! grep -q '<h2>Sensitivity</h2>' page.html && grep -q 'tandem sensitivity --model' page.html
+report "a section without data is left out, and the command that makes it is named" $?
+! grep -oE '(src|href)="[^"]*"' page.html | grep -vE '"(#[a-z0-9-]*|data:,)"' && ! grep -q 'url(http' page.html &&
+    ! grep -qE 'https?://' page.html && [ "$(wc -c <page.html)" -lt 2000000 ]
+report "the page asks for nothing from outside, and is under 2 MB" $?
+run 0 report "${files[@]}" -o again.html && cmp page.html again.html
+report "the same files give the same bytes" $?
+run 0 report "${files[@]}" -o - && cmp page.html out
+report "-o - is standard output" $?
+run 0 report --json plan.json -o one.html && grep -q '"schema": "tandem.report/1"' out &&
+    grep -q '"file": "plan.json"' out
+report "report --json" $?
+run 0 report job.csv -o job.html && grep -q '<h2>Stragglers</h2>' job.html && grep -q 'heatmap' job.html
+report "a recorded job is analysed, and its stragglers drawn" $?
+grep -q 'losses missing' page.html && grep -A1 'run.jsonl</th>' page.html | grep -q '<td class="n">1</td>'
+report "a loss that is missing is counted as a gap" $?
+
+run 0 report predicted.json -o trace.html && grep -q '<h2>Timeline</h2>' trace.html
+report "a trace without a plan" $?
+run 0 report measured.json -o run.html && grep -q 'Only the run is here' run.html
+report "a measured run without its prediction" $?
+run 0 report plan.json "$here/fixtures/plan.json" -o two.html && grep -q 'These files belong to 2 models' two.html
+report "files of two models are kept apart, and the page says so" $?
+
+# refused CODE TEXT ARGUMENT…: the page keeps its old bytes.
+refused() {
+    local expected=$1 text=$2
+    shift 2
+    echo old >old.html
+    run "$expected" report "$@" -o old.html && grep -q -- "$text" err && [ "$(cat old.html)" = old ] &&
+        [ "$(wc -l <err)" = 1 ]
+}
+refused 4 'tandem demo'
+report "no file: exit code 4, and a command that makes something" $?
+"$tandem" list devices --json >list.json
+refused 4 'tandem allocate' list.json
+report "nothing to show: exit code 4, and a command that makes something" $?
+refused 5 "cannot read 'absent.json'" absent.json
+report "a file that is missing" $?
+: >empty.json
+refused 3 "'empty.json' holds nothing" empty.json
+report "an empty file" $?
+echo '{"schema":"tandem.replay/1","step_ns":NaN}' >nan.json
+refused 3 "'nan.json', line 1" nan.json
+report "NaN, which is no JSON" $?
+head -c 3000 replay.json >cut.json
+refused 3 "'cut.json', line" cut.json
+report "a result that is cut off" $?
+head -c 3000 predicted.json >cut-trace.json
+refused 3 "'cut-trace.json', byte" cut-trace.json
+report "a trace that is cut off" $?
+{ cat run.jsonl; echo '{"loss":1}'; echo '{"step":5}'; } >bad.jsonl
+refused 3 "'bad.jsonl', line 4" bad.jsonl
+report "a log with a line of something else" $?
+{ cat run.jsonl; printf '{"step":4,"lo'; } >killed.jsonl
+run 0 report killed.jsonl -o killed.html
+report "a log whose last line was not finished" $?
+echo '{"hello":1}' >foreign.json
+refused 3 "'foreign.json' holds nothing that a page shows" foreign.json
+report "somebody else's JSON" $?
+sed 's/"dur":[0-9.]*/"dur":-5/' predicted.json >jumped.json
+run 0 report jumped.json -o jumped.html && grep -q 'durations of jumped.json are below 0' jumped.html
+report "a clock that jumped: said, and counted as 0" $?
+run 5 report plan.json -o no/such/folder/page.html && grep -q 'no/such/folder' err
+report "an output folder that is missing" $?
+run 5 report plan.json -o /dev/full && grep -q /dev/full err
+report "a full disk" $?
+cp plan.json precious.json
+run 2 report precious.json -o precious.json && cmp -s plan.json precious.json
+report "the page never replaces a file that it is drawn from" $?
+
+mkdir hostile && cp plan.json 'hostile/<script>alert(1)<.json'
+run 0 report 'hostile/<script>alert(1)<.json' -o hostile.html && ! grep -q '<script>alert' hostile.html &&
+    grep -q '&lt;script&gt;alert(1)&lt;.json' hostile.html
+report "a file's name is shown as text" $?
+
+echo "1..$n"
+[ $failed = 0 ]
