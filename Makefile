@@ -370,7 +370,7 @@ endif
 # --- Fuzzing with coverage guidance: the code that targets parse with, by clang, in a folder of its own
 # (docs/fuzzing.md) ---
 FUZZ_CC = clang-14
-FUZZED = $(CORE) $(call objects,$(call sources,backend backend/executor backend/device backend/data)) \
+FUZZED = $(CORE) $(ONNX) $(call objects,$(call sources,backend backend/executor backend/device backend/data)) \
     $(SLURM_PARTS) $(call objects,tests/support/draw.c)
 $(B)/libfuzzed.a: $(FUZZED)
 	@rm -f $@

@@ -9,11 +9,24 @@ static uint64_t all_stats_bytes(const tandem_batchnorm_stats *statistics)
     return (uint64_t)statistics->n * sizeof(float);
 }
 
-static void init_batchnorm_stats(const tandem_batchnorm_stats *s, const tandem_graph *graph, float *value)
+/* Into value[n]: those of the file that the model came from; where it has none, 0 and 1. */
+static tandem_status init_batchnorm_stats(const tandem_batchnorm_stats *s, const tandem_graph *graph,
+                                          float *value, tandem_error *error)
 {
-    for (int i = 0; i < graph->n_op; i++)
-        for (int64_t c = 0, channels = tandem_batchnorm_channels(graph, i); c < channels; c++)
+    const tandem_weight_source *const source = graph->source;
+    float **const place = calloc((size_t)graph->n_parameter + 1, sizeof *place);
+    if (!place) return tandem_no_memory(error, "for the running statistics of model '%s'", graph->model);
+    for (int i = 0; i < graph->n_op; i++) {
+        const int64_t channels = tandem_batchnorm_channels(graph, i);
+        if (!channels) continue;
+        for (int k = 0; k < 2; k++) place[graph->op[i].parameter[k]] = value + s->start[i] + k * channels;
+        for (int64_t c = 0; c < channels; c++)
             value[s->start[i] + c] = 0, value[s->start[i] + channels + c] = 1;
+    }
+    const tandem_status status =
+        source && source->read_statistics ? source->read_statistics(source, place, error) : TANDEM_OK;
+    free(place);
+    return status;
 }
 
 static tandem_status alloc_batchnorm_stats(tandem_batchnorm_stats *s, const tandem_graph *graph,
@@ -25,8 +38,10 @@ static tandem_status alloc_batchnorm_stats(tandem_batchnorm_stats *s, const tand
     s->value = value;
     if (status == TANDEM_OK) status = tandem_worker_view(&view, worker, value, all_stats_bytes(s), 0, error);
     if (status != TANDEM_OK) return status;
-    init_batchnorm_stats(s, graph, view);
-    return tandem_worker_end_view(worker, view, value, all_stats_bytes(s), 1, error);
+    status = init_batchnorm_stats(s, graph, view, error);
+    const tandem_status ended =
+        tandem_worker_end_view(worker, view, value, all_stats_bytes(s), status == TANDEM_OK, error);
+    return status == TANDEM_OK ? ended : status;
 }
 
 tandem_status tandem_batchnorm_stats_open(tandem_batchnorm_stats *out, const tandem_graph *graph,

@@ -29,7 +29,8 @@ static inline int64_t tandem_batchnorm_stats_count(const tandem_graph *graph)
     for (int i = 0; i < graph->n_op; i++) n += 2 * tandem_batchnorm_channels(graph, i);
     return n;
 }
-/* Sets means to 0 and variances to 1. TANDEM_NO_MEMORY. */
+/* Means and variances are those of the model's file, or 0 and 1. TANDEM_NO_MEMORY; of a file also TANDEM_IO
+ * and TANDEM_MALFORMED. */
 tandem_status tandem_batchnorm_stats_open(tandem_batchnorm_stats *statistics, const tandem_graph *graph,
                                           tandem_worker *worker, tandem_error *error);
 /* an all-zero one is fine */

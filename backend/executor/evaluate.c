@@ -45,25 +45,27 @@ static int64_t test_sample_number(const tandem_executor *evaluator, int64_t k, i
     return evaluator->worker->rank + (k * evaluator->graph->batch + b) * evaluator->worker->n_rank;
 }
 
+/* Padding samples of the last batch are not counted. */
+static tandem_status fill_test_batch(tandem_executor *evaluator, int64_t k, int64_t n, tandem_error *error)
+{
+    const tandem_status status = tandem_batch_wait_copied(evaluator, error);
+    if (status != TANDEM_OK) return status;
+    for (int64_t b = 0; b < evaluator->graph->batch; b++) {
+        const int64_t sample = test_sample_number(evaluator, k, b);
+        tandem_batch_fill_sample(evaluator, 1, b, sample < n ? sample : evaluator->worker->rank);
+    }
+    return tandem_batch_copy_to_device(evaluator, error);
+}
+
 static tandem_status run_test_batch(tandem_executor *evaluator, int64_t k, int64_t n, tandem_error *error)
 {
-    const tandem_graph *graph = evaluator->graph;
     for (int a = 0; a < evaluator->n_active; a++) {
-        const int t = evaluator->active[a], op = evaluator->step->task[t].op;
-        if (op == graph->input) {
-            tandem_status status = tandem_batch_wait_copied(evaluator, error);
-            if (status != TANDEM_OK) return status;
-            /* padding samples of the last batch are not counted */
-            for (int64_t b = 0; b < graph->batch; b++) {
-                const int64_t sample = test_sample_number(evaluator, k, b);
-                tandem_batch_fill_sample(evaluator, 1, b, sample < n ? sample : evaluator->worker->rank);
-            }
-            status = tandem_batch_copy_to_device(evaluator, error);
-            if (status != TANDEM_OK) return status;
-            continue;
-        }
-        const tandem_status status = tandem_executor_run_task(evaluator, t, 0, error);
+        const int t = evaluator->active[a];
+        const tandem_status status = evaluator->step->task[t].op == evaluator->graph->input
+                                         ? fill_test_batch(evaluator, k, n, error)
+                                         : tandem_executor_run_task(evaluator, t, 0, error);
         if (status != TANDEM_OK) return status;
+        if (evaluator->observer) evaluator->observer(evaluator->observer_context, evaluator, t);
     }
     return TANDEM_OK;
 }

@@ -58,7 +58,7 @@ bool onnx_weight_constant(onnx_import *import, const onnx_value *value, const on
 {
     const onnx_weight *const w = value->kind == ONNX_WEIGHT ? &import->weight[value->weight] : NULL;
     *constant = value->kind == ONNX_CONSTANT ? value->constant : NULL;
-    if (!w || !onnx_view_is_plain(&value->view)) return true;
+    if (!w || w->tensor < 0 || !onnx_view_is_plain(&value->view)) return true;
     const Onnx__Tensor *const t = import->model->graph->initializer[w->tensor];
     const int64_t n = onnx_view_elements(&value->view);
     if (!onnx_tensor_has_data(t) || n > 1 << 22) return true;

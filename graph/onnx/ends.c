@@ -6,12 +6,13 @@
 #include <string.h>
 
 enum { MAX_INPUTS = 17 };
+static const int64_t MAX_WEIGHT = INT64_C(1) << 40; /* elements */
 
 typedef struct sample_input {
     int value, n_dim;
     int64_t dim[ONNX_MAX_DIM];
     bool is_float;
-    const char *name;
+    const Onnx__ValueInfo *info;
 } sample_input;
 
 /* --- Samples -------------------------------------------------------------------------------------------- */
@@ -146,17 +147,73 @@ static bool set_input_constant(onnx_import *import, onnx_value *v, int n_dim, co
     return onnx_set_constant(import, v, c);
 }
 
+/* --- Weights without numbers ---------------------------------------------------------------------------- */
+
+static int input_type(const Onnx__ValueInfo *info)
+{
+    return info->type && info->type->tensor_type ? info->type->tensor_type->elem_type : 0;
+}
+
+static bool is_float_input(const Onnx__ValueInfo *info)
+{
+    const int type = input_type(info);
+    return type == ONNX_FLOAT || type == ONNX_DOUBLE || type == ONNX_FLOAT16 || type == ONNX_BFLOAT16;
+}
+
+static int64_t fixed_size(const Onnx__Dimension *d)
+{
+    return d->has_dim_value && !(d->dim_param && *d->dim_param) ? d->dim_value : 0;
+}
+
+/* A file that was exported without weights lists them among its inputs, behind the samples. Their sizes are
+ * fixed; the first one is no batch, or the name is that of a module's parameter: "layer1.weight". */
+static bool is_weight_input(const onnx_import *import, const Onnx__ValueInfo *info,
+                            const Onnx__ValueInfo *samples)
+{
+    int64_t number, n = 1;
+    if (!is_float_input(info) || !info->type->tensor_type->shape ||
+        info->type->tensor_type->shape->n_dim - 1 >= ONNX_MAX_DIM || find_set(import, info->name, &number))
+        return false;
+    const Onnx__Shape *const shape = info->type->tensor_type->shape;
+    for (size_t d = 0; d < shape->n_dim; d++) {
+        const int64_t size = fixed_size(shape->dim[d]);
+        if (size < 1 || size > MAX_WEIGHT / n) return false;
+        n *= size;
+    }
+    const Onnx__Shape *const first = samples->type->tensor_type->shape;
+    return strchr(info->name, '.') || fixed_size(first->dim[0]) != fixed_size(shape->dim[0]);
+}
+
+static bool add_weight_input(onnx_import *import, const Onnx__ValueInfo *info, onnx_value *v)
+{
+    const Onnx__Shape *const shape = info->type->tensor_type->shape;
+    int64_t dim[ONNX_MAX_DIM];
+    for (size_t d = 0; d < shape->n_dim; d++) dim[d] = shape->dim[d]->dim_value;
+    *v = (onnx_value){.kind = ONNX_WEIGHT, .weight = onnx_add_weight(import, info->name, -1)};
+    v->view = onnx_view_of((int)shape->n_dim, dim, false);
+    return v->weight >= 0;
+}
+
+/* Whether the file has weights that its output needs. */
+static bool has_weights(const onnx_import *import)
+{
+    for (int v = 0; v < import->n_value; v++)
+        if (import->value[v].kind == ONNX_WEIGHT && import->n_reader[v]) return true;
+    return false;
+}
+
+/* --- Inputs --------------------------------------------------------------------------------------------- */
+
 /* Notes an input of samples, unless --set makes it a constant. */
 static bool note_input(onnx_import *import, const Onnx__ValueInfo *info, int value, sample_input *in, int *n)
 {
     int64_t number = 0;
     sample_input *const next = &in[*n];
     *next = (sample_input){0};
-    const int type = info->type && info->type->tensor_type ? info->type->tensor_type->elem_type : 0;
-    next->is_float =
-        type == ONNX_FLOAT || type == ONNX_DOUBLE || type == ONNX_FLOAT16 || type == ONNX_BFLOAT16;
+    const int type = input_type(info);
+    next->is_float = is_float_input(info);
     next->value = value;
-    next->name = info->name;
+    next->info = info;
     if (!read_sizes(import, info, next->dim, &next->n_dim)) return false;
     if (find_set(import, info->name, &number))
         return set_input_constant(import, &import->value[value], next->n_dim, next->dim, number,
@@ -174,7 +231,7 @@ static bool note_input(onnx_import *import, const Onnx__ValueInfo *info, int val
             import, TANDEM_WRONG_GRAPH,
             "input '%.80s' is a second input of samples, of integers; allowed are one of integers, or "
             "several of floats. --set %.60s=N makes it a constant",
-            next->is_float ? in[0].name : info->name, next->is_float ? in[0].name : info->name);
+            next->is_float ? in[0].info->name : info->name, next->is_float ? in[0].info->name : info->name);
     if (++*n < MAX_INPUTS) return true;
     return onnx_fail(import, TANDEM_WRONG_GRAPH, "more than %d inputs; allowed are as many", MAX_INPUTS - 1);
 }
@@ -184,12 +241,16 @@ bool onnx_lower_inputs(onnx_import *import)
     const Onnx__Graph *const g = import->model->graph;
     sample_input in[MAX_INPUTS];
     int n = 0;
+    const bool may_be_weights = !import->options->whole_output && !has_weights(import);
     for (size_t i = 0; i < g->n_input; i++) {
         const int v = g->input[i]->name ? onnx_find_value(import, g->input[i]->name) : -1;
         if (v < 0 || import->value[v].kind != ONNX_TENSOR || import->n_reader[v] == 0 ||
             import->producer[v] >= 0 || import->value[v].view.n_dim > 0)
             continue;
-        if (!note_input(import, g->input[i], v, in, &n)) return false;
+        const bool is_weight = may_be_weights && n > 0 && is_weight_input(import, g->input[i], in[0].info);
+        if (!(is_weight ? add_weight_input(import, g->input[i], &import->value[v])
+                        : note_input(import, g->input[i], v, in, &n)))
+            return false;
     }
     if (n == 0)
         return onnx_fail(import, TANDEM_WRONG_GRAPH,
@@ -197,7 +258,7 @@ bool onnx_lower_inputs(onnx_import *import)
     if (n > 1) return read_several(import, in, n);
     return in[0].is_float
                ? read_images(import, &in[0])
-               : read_tokens(import, &import->value[in[0].value], in[0].name, in[0].n_dim, in[0].dim);
+               : read_tokens(import, &import->value[in[0].value], in[0].info->name, in[0].n_dim, in[0].dim);
 }
 
 /* --- The loss ------------------------------------------------------------------------------------------- */

@@ -100,7 +100,7 @@ typedef struct onnx_value {
 
 typedef struct onnx_weight {
     const char *name;
-    int tensor; /* of the file's initializers */
+    int tensor; /* of the file's initializers; −1: an input of a file without weights */
     int elem_type;
     int n_use;
 } onnx_weight;

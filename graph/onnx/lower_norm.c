@@ -19,11 +19,19 @@ static bool set_norm_parameter(onnx_import *import, onnx_record *r, int slot, on
     return true;
 }
 
-/* Its running mean and variance are initial values only; without data there are none. */
-static void set_statistics(const onnx_import *import, onnx_record *r, int slot, const onnx_value *w)
+/* The running mean beside the scale, the variance beside the shift: an evaluation begins with them. A file may
+ * leave out the numbers. Constants that a node in training mode has in their place mean nothing. */
+static bool set_statistics(onnx_import *import, onnx_record *r, int slot, const onnx_value *w)
 {
-    if (w->weight >= 0 && import->weight[w->weight].tensor >= 0)
-        r->statistics[slot] = (onnx_parameter){w->weight, w->view};
+    const bool is_weight = w->kind == ONNX_WEIGHT || (w->kind == ONNX_CONSTANT && w->weight >= 0);
+    if (!is_weight)
+        return onnx_int(import, "training_mode", 0) == 1 ||
+               onnx_refuse(import, "its running mean or variance is no initializer");
+    const int64_t n = onnx_view_elements(&r->parameter[slot].view);
+    if (w->view.n_dim != 1 || !onnx_view_is_plain(&w->view) || onnx_view_elements(&w->view) != n)
+        return onnx_fail_node(import, "a running mean or variance of other than %" PRId64 " channels", n);
+    r->statistics[slot] = (onnx_parameter){w->weight, r->parameter[slot].view};
+    return true;
 }
 
 bool onnx_lower_batchnorm(onnx_import *import)
@@ -59,8 +67,9 @@ bool onnx_lower_batchnorm(onnx_import *import)
     r->epsilon = onnx_float(import, "epsilon", 1e-5f);
     for (int i = 0; i < 2; i++) {
         if (!set_norm_parameter(import, r, i, &x.view, axis, &w[i])) return false;
-        set_statistics(import, r, i, &w[i + 2]);
+        if (!set_statistics(import, r, i, &w[i + 2])) return false;
     }
+    if (import->node[import->current].refused) return true;
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &x.view);
 }
 

@@ -144,8 +144,8 @@ int onnx_add_weight(onnx_import *import, const char *name, int tensor)
         return -1;
     }
     import->weight = more;
-    more[import->n_weight] = (onnx_weight){
-        .name = name, .tensor = tensor, .elem_type = import->model->graph->initializer[tensor]->data_type};
+    const int type = tensor >= 0 ? import->model->graph->initializer[tensor]->data_type : ONNX_FLOAT;
+    more[import->n_weight] = (onnx_weight){.name = name, .tensor = tensor, .elem_type = type};
     return import->n_weight++;
 }
 

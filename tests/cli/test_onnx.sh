@@ -74,5 +74,15 @@ mkfifo nets/pipe.onnx && mkdir nets/folder.onnx
 run 3 graph show nets/pipe.onnx && grep -q "no regular file" err && run 3 graph show nets/folder.onnx &&
     run 5 graph show nets/none.onnx && printf 'no model' >nets/text.onnx && run 3 graph show nets/text.onnx
 report "refused: a pipe, a folder, a text; a missing file has exit code 5" $?
+# A path in a job's option must not be read by slurmctld, slurmd or slurmstepd, whose plug-ins these are.
+importer() { nm "$1" | grep -i onnx >out; }
+if [ -e "$build/job_submit_tandem.so" ]; then
+    importer "$build/libtandem.so" && nm "$build/job_submit_tandem.so" | grep -q ' tandem_graph_open$' &&
+        ! importer "$build/job_submit_tandem.so" && ! importer "$build/spank_tandem.so" &&
+        ! importer "$build/spank_tandem_planner.so"
+    report "Slurm's plug-ins contain no importer" $?
+else
+    skip "Slurm's plug-ins" "they were built without Slurm's headers, or with sanitizers"
+fi
 echo "1..$n"
 [ $failed = 0 ]

@@ -21,7 +21,7 @@ class Transformer(nn.Module):
         self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Parameter(torch.randn(1, length, width) * 0.02)
         layer = nn.TransformerEncoderLayer(
-            width, 4, 4 * width, activation="gelu", batch_first=True, norm_first=causal
+            width, 4, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=causal
         )
         self.layers = nn.TransformerEncoder(layer, layers)
         self.head = nn.Linear(width, vocabulary)
@@ -80,9 +80,9 @@ MODELS = {
     "vgg11_bn": torchvision_model("vgg11_bn", 224),
     "vit_b_16": torchvision_model("vit_b_16", 64, image_size=64),
     "densenet121": torchvision_model("densenet121", 64),
-    "mobilenet_v2": torchvision_model("mobilenet_v2", 128),
+    "mobilenet_v2": torchvision_model("mobilenet_v2", 224),
     "efficientnet_b0": torchvision_model("efficientnet_b0", 64),
-    "googlenet": torchvision_model("googlenet", 128, aux_logits=False, init_weights=False),
+    "googlenet": torchvision_model("googlenet", 224, aux_logits=False, init_weights=False),
     "convnext_tiny": torchvision_model("convnext_tiny", 64),
     "swin_t": torchvision_model("swin_t", 64),
 }

@@ -1,17 +1,26 @@
 /* Trains an imported model on samples and labels from files, for checks against PyTorch and ONNX's own cases.
- * usage: train_steps MODEL BATCH DEVICE SAMPLES LABELS STEPS LOGITS RATE [whole]
+ * usage: train_steps MODEL BATCH
+ *        train_steps MODEL BATCH DEVICE SAMPLES LABELS STEPS LOGITS RATE [whole]
  *
  * SAMPLES: the input's numbers (f32, or s32 for tokens) as the graph has them, channels last. LABELS: s32;
  * "-": all 0. LOGITS: written, f32: what the loss reads in the first step. whole: the output as one row, in
- * ONNX's order, with a softmax at its end. Prints each step's loss; exit codes are those of tandem. */
+ * ONNX's order, with a softmax at its end. Prints each step's loss; exit codes are those of tandem. STEPS 0: an
+ * evaluation before any step: LOGITS as with the file's running statistics of batchnorms. With MODEL and BATCH alone: prints the milliseconds of an import, the
+ * median of N_IMPORT, and the bytes of the buckets that PyTorch's DDP makes of its gradients. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/executor/executor.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "graph/onnx/onnx.h"
 #include "tandem/advanced/backend.h"
+#include "tandem/advanced/step.h"
 #include "tandem/cluster.h"
+
+enum { N_IMPORT = 5 };
 
 typedef struct run_state {
     const tandem_backend_api *backend;
@@ -94,6 +103,16 @@ static tandem_status train(run_state *s, tandem_executor *executor, int64_t step
     return status;
 }
 
+static tandem_status evaluate(run_state *s, tandem_executor *executor, tandem_error *error)
+{
+    int64_t n_correct, n_seen;
+    tandem_executor *const evaluator = executor->evaluator;
+    s->step = evaluator->step;
+    evaluator->observer = observe_training;
+    evaluator->observer_context = s;
+    return s->backend->executor_evaluate(executor, NULL, s->graph->batch, &n_correct, &n_seen, error);
+}
+
 static tandem_status run(char **argument, int is_whole, tandem_error *error)
 {
     run_state s = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
@@ -111,11 +130,15 @@ static tandem_status run(char **argument, int is_whole, tandem_error *error)
     if (status == TANDEM_OK) tandem_step_resolve(step);
     const tandem_worker_options rank = {argument[3], 0, 1, NULL, -1, INT64_C(20000000000), 0};
     if (status == TANDEM_OK) status = s.backend->worker_open(&worker, &rank, error);
-    const tandem_executor_options options = {
-        .step = step, .global_batch = graph ? graph->batch : 1, .allow_nan = is_whole};
+    const int64_t n_step = strtoll(argument[6], NULL, 10);
+    const tandem_executor_options options = {.step = step,
+                                             .global_batch = graph ? graph->batch : 1,
+                                             .allow_nan = is_whole,
+                                             .with_evaluation = n_step == 0};
     if (status == TANDEM_OK) status = s.backend->executor_open(&executor, worker, &options, error);
     if (status == TANDEM_OK)
-        status = train(&s, executor, strtoll(argument[6], NULL, 10), strtof(argument[8], NULL), error);
+        status = n_step ? train(&s, executor, n_step, strtof(argument[8], NULL), error)
+                        : evaluate(&s, executor, error);
     FILE *const out = status == TANDEM_OK ? fopen(argument[7], "wb") : NULL;
     if (status == TANDEM_OK && (!out || fwrite(s.logits, 1, s.n_logits, out) != s.n_logits))
         status = tandem_error_set(error, TANDEM_IO, "'%s' cannot be written", argument[7]);
@@ -131,14 +154,55 @@ static tandem_status run(char **argument, int is_whole, tandem_error *error)
     return status;
 }
 
+static int is_less_ns(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static tandem_status inspect(const char *model, int64_t batch, tandem_error *error)
+{
+    const tandem_step_options as_ddp = {.ddp_buckets = 1};
+    int64_t ns[N_IMPORT];
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < N_IMPORT && status == TANDEM_OK; k++) {
+        tandem_graph_close(graph);
+        graph = NULL;
+        const int64_t begin = tandem_now_ns();
+        status = tandem_graph_open(&graph, model, batch, error);
+        ns[k] = tandem_now_ns() - begin;
+    }
+    if (status == TANDEM_OK) status = tandem_step_open_with(&step, graph, TANDEM_F32, 0, &as_ddp, error);
+    if (status == TANDEM_OK) {
+        qsort(ns, N_IMPORT, sizeof *ns, is_less_ns);
+        printf("%.2f", (double)ns[N_IMPORT / 2] / 1e6);
+        for (int b = 0; b < step->n_bucket; b++) {
+            int64_t elements = 0;
+            for (int k = 0; k < step->bucket[b].n_parameter; k++)
+                elements +=
+                    graph->parameter[step->parameter_order[step->bucket[b].first_parameter_position + k]]
+                        .elements;
+            printf(" %" PRId64, 4 * elements);
+        }
+        printf("\n");
+    }
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     tandem_error error = {0};
-    if (argc < 9) {
-        fputs("usage: train_steps MODEL BATCH DEVICE SAMPLES LABELS STEPS LOGITS RATE [whole]\n", stderr);
+    if (argc != 3 && argc < 9) {
+        fputs("usage: train_steps MODEL BATCH [DEVICE SAMPLES LABELS STEPS LOGITS RATE [whole]]\n", stderr);
         return 2;
     }
-    if (run(argv, argc > 9, &error) == TANDEM_OK) return 0;
+    if ((argc == 3 ? inspect(argv[1], strtoll(argv[2], NULL, 10), &error) : run(argv, argc > 9, &error)) ==
+        TANDEM_OK)
+        return 0;
     fprintf(stderr, "%s\n", error.text);
     return tandem_status_exit_code(error.status);
 }
