@@ -3,7 +3,10 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "tandem/record.h"
 
 enum { MAX_KERNEL = 1 << 20 };
 
@@ -394,6 +397,42 @@ int tandem_build_scale(tandem_builder *b, const char *name, int x)
     if (!op) return -1;
     const tandem_shape channels = {1, {tandem_shape_last(&op->shape)}};
     return add_parameter(b, op, channels, 0, true, false) ? finish_op(b, op) : -1;
+}
+
+static bool is_call_text(const char *text)
+{
+    size_t n = 0;
+    for (; text && text[n] > ' ' && text[n] <= '~'; n++) {
+    }
+    return n >= 1 && n <= TANDEM_RECORDED_TEXT && !text[n];
+}
+
+int tandem_build_call(tandem_builder *b, const char *name, int x, const char *text,
+                      int64_t parameter_elements, const tandem_shape *shape)
+{
+    const int is_trained = parameter_elements != 0;
+    tandem_op *op =
+        begin_op(b, is_trained ? TANDEM_OP_CALL_TRAINED : TANDEM_OP_CALL, name, x, -1, 0, TANDEM_MAX_DIM);
+    if (!op) return -1;
+    if (!is_call_text(text)) {
+        fail_build(b, op, "its text is '%.130s'; allowed are 1 … %d visible characters without spaces",
+                   text ? text : "", TANDEM_RECORDED_TEXT);
+        return -1;
+    }
+    const tandem_shape parameter = {1, {parameter_elements}};
+    if (is_trained && !add_parameter(b, op, parameter, 0, false, true)) return -1;
+    if (shape->n_dim < 1 || shape->n_dim > TANDEM_MAX_DIM) {
+        fail_build(b, op, "its result has %d dimensions; allowed 1 … %d", shape->n_dim, TANDEM_MAX_DIM);
+        return -1;
+    }
+    op->shape = *shape;
+    if (!check_shape(b, op, "result", &op->shape)) return -1;
+    const int y = finish_op(b, op);
+    if (y >= 0)
+        (void)snprintf(op->signature, sizeof op->signature, "%s %.*s n=%" PRId64,
+                       tandem_op_row_get(op->kind)->name, TANDEM_RECORDED_TEXT, text,
+                       tandem_shape_elements(&op->shape));
+    return y;
 }
 
 int tandem_build_grouped_conv2d(tandem_builder *b, const char *name, int x, int64_t channels,

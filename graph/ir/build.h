@@ -76,6 +76,11 @@ int tandem_build_mul(tandem_builder *b, const char *name, int x, int y);
 /* A function of each element (function.def). */
 int tandem_build_map(tandem_builder *b, const char *name, int x, tandem_function function, float alpha,
                      float beta);
+/* What no kernel here computes; it is simulated by its cost. text: what it does on which shapes, 1 …
+ * TANDEM_RECORDED_TEXT visible characters (record.h), for the cost key. parameter_elements 0: nothing is
+ * trained. Its result has the given shape. */
+int tandem_build_call(tandem_builder *b, const char *name, int x, const char *text,
+                      int64_t parameter_elements, const tandem_shape *shape);
 /* A factor for each entry of the last dimension, 1 at first. */
 int tandem_build_scale(tandem_builder *b, const char *name, int x);
 /* conv2d, but channels in groups, each its own convolution, windows of any height and width, and a distance

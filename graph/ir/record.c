@@ -34,41 +34,6 @@ static int ordered(recorder *r, int x, const tandem_shape *shape)
     return x < 0 || is_shape(&r->b->op[x].shape, shape) ? x : append_order(r, x, shape);
 }
 
-static bool is_call_text(const char *text)
-{
-    size_t n = 0;
-    for (; text && text[n] > ' ' && text[n] <= '~'; n++) {
-    }
-    return n >= 1 && n <= TANDEM_RECORDED_TEXT && !text[n];
-}
-
-static int append_call(tandem_builder *b, const tandem_recorded_call *call, int x)
-{
-    const int is_trained = call->parameter_elements != 0;
-    tandem_op *op = begin_op(b, is_trained ? TANDEM_OP_CALL_TRAINED : TANDEM_OP_CALL, call->name, x, -1, 0,
-                             TANDEM_MAX_DIM);
-    if (!op) return -1;
-    if (!is_call_text(call->text)) {
-        fail_build(b, op, "its text is '%.130s'; allowed are 1 … %d visible characters without spaces",
-                   call->text ? call->text : "", TANDEM_RECORDED_TEXT);
-        return -1;
-    }
-    const tandem_shape parameter = {1, {call->parameter_elements}};
-    if (is_trained && !add_parameter(b, op, parameter, 0, false, true)) return -1;
-    if (call->shape.n_dim < 1 || call->shape.n_dim > TANDEM_MAX_DIM) {
-        fail_build(b, op, "its result has %d dimensions; allowed 1 … %d", call->shape.n_dim, TANDEM_MAX_DIM);
-        return -1;
-    }
-    op->shape = call->shape;
-    if (!check_shape(b, op, "result", &op->shape)) return -1;
-    const int y = finish_op(b, op);
-    if (y >= 0)
-        (void)snprintf(op->signature, sizeof op->signature, "%s %.*s n=%" PRId64,
-                       tandem_op_row_get(op->kind)->name, TANDEM_RECORDED_TEXT, call->text,
-                       tandem_shape_elements(&op->shape));
-    return y;
-}
-
 static bool has_dimensions(recorder *r, const tandem_recorded_call *call, const tandem_shape *shape)
 {
     if (shape->n_dim >= 1 && shape->n_dim <= TANDEM_MAX_DIM) return true;
@@ -92,7 +57,8 @@ static int check_result(recorder *r, const tandem_recorded_call *call, int y)
 static int append_recorded(recorder *r, const tandem_recorded_call *call, int x)
 {
     tandem_builder *const b = r->b;
-    if (call->kind == TANDEM_OP_CALL) return append_call(b, call, x);
+    if (call->kind == TANDEM_OP_CALL)
+        return tandem_build_call(b, call->name, x, call->text, call->parameter_elements, &call->shape);
     if (!has_dimensions(r, call, &call->input)) return -1;
     switch (call->kind) {
     case TANDEM_OP_LINEAR:

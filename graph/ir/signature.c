@@ -142,7 +142,7 @@ static void sign_attributes(tandem_op *op, const tandem_op *all, const tandem_sh
     case TANDEM_OP_BATCHNORM_RELU:
     case TANDEM_OP_BATCHNORM_ADD_RELU:
     case TANDEM_OP_CROSS_ENTROPY: sign_rows(op, "rows", in, "n"); break;
-    case TANDEM_OP_CALL: /* record.c appends what was called */
+    case TANDEM_OP_CALL: /* tandem_build_call appends what was called */
     case TANDEM_OP_CALL_TRAINED:
     case TANDEM_N_OP_KIND: break;
     }
@@ -152,6 +152,8 @@ void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter 
 {
     static const tandem_parameter none = {.op = -1, .tied = -1};
     const tandem_shape *in = op->input[0] >= 0 ? &all[op->input[0]].shape : &op->shape;
+    const int is_call = op->kind == TANDEM_OP_CALL || op->kind == TANDEM_OP_CALL_TRAINED;
+    if (is_call && op->signature[0]) return; /* it says what was called */
     op->signature[0] = '\0';
     append_signature(op, "%s", tandem_op_row_get(op->kind)->name);
     sign_attributes(op, all, in, op->parameter[0] >= 0 ? &parameter[op->parameter[0]] : &none);

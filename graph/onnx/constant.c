@@ -614,6 +614,36 @@ static bool fold_trilu(onnx_import *import, const onnx_constant *const *in, int 
     return onnx_set_constant(import, onnx_output(import, 0), c);
 }
 
+/* Rows of the updates in the places that the index names. */
+static bool fold_scatter(onnx_import *import, const onnx_constant *const *in)
+{
+    const onnx_constant *const x = in[0], *const index = in[1], *const update = in[2];
+    const int64_t n_axis = index->n_dim > 0 ? index->dim[index->n_dim - 1] : 0;
+    if (n_axis < 1 || n_axis > x->n_dim)
+        return onnx_fail_node(import, "indices of %" PRId64 " axes; allowed are 1 to %d", n_axis, x->n_dim);
+    int64_t width = 1;
+    for (int d = (int)n_axis; d < x->n_dim; d++) width *= x->dim[d];
+    const int64_t rows = index->n / n_axis;
+    if (update->n != rows * width)
+        return onnx_fail_node(import, "%" PRId64 " updates for %" PRId64 " elements; allowed are as many",
+                              update->n, rows * width);
+    onnx_constant *const c = onnx_constant_new(import, x->n_dim, x->dim, x->is_float);
+    if (!c) return false;
+    memcpy(c->number, x->number, (size_t)x->n * sizeof *c->number);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t to = 0;
+        for (int64_t d = 0; d < n_axis; d++) {
+            int64_t at = onnx_whole(index->number[i * n_axis + d]);
+            at = at < 0 ? at + x->dim[d] : at;
+            if (at < 0 || at >= x->dim[d])
+                return onnx_fail_node(import, "index %" PRId64 " of %" PRId64, at, x->dim[d]);
+            to = to * x->dim[d] + at;
+        }
+        memcpy(&c->number[to * width], &update->number[i * width], (size_t)width * sizeof *c->number);
+    }
+    return onnx_set_constant(import, onnx_output(import, 0), c);
+}
+
 /* --- Which ---------------------------------------------------------------------------------------------- */
 
 static bool fold_known(onnx_import *import, const onnx_constant *const *in, int n, bool *done)
@@ -638,6 +668,9 @@ static bool fold_known(onnx_import *import, const onnx_constant *const *in, int 
     if (IS("ReduceProd", 1) || IS("ReduceSum", 1) || IS("ReduceMax", 1) || IS("ReduceMin", 1))
         return fold_reduce(import, in);
     if (IS("Trilu", 1)) return fold_trilu(import, in, n);
+    if (IS("ScatterND", 3) &&
+        (!onnx_attribute(import, "reduction") || onnx_has_text(import, "reduction", "none")))
+        return fold_scatter(import, in);
 #undef IS
     *done = false;
     return true;
@@ -647,7 +680,7 @@ bool onnx_is_foldable(const onnx_import *import)
 {
     static const char *const others[] = {"Constant",  "Shape",      "Size",      "ConstantOfShape",
                                          "Range",     "Tile",       "ReduceSum", "ReduceMax",
-                                         "ReduceMin", "ReduceProd", "Trilu"};
+                                         "ReduceMin", "ReduceProd", "Trilu",     "ScatterND"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(others[i], onnx_op_type(import)) == 0) return true;
     for (size_t i = 0; i < sizeof elementwise / sizeof *elementwise; i++)

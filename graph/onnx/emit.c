@@ -78,6 +78,16 @@ static int emit_source(tandem_builder *b, const onnx_record *r)
     return tandem_build_labels(b, r->name, r->shape.n_dim == 1 ? 1 : d[1]);
 }
 
+static int emit_call(tandem_builder *b, const onnx_record *r, int x)
+{
+    char text[64];
+    const bool is_trained = r->kind == TANDEM_OP_CALL_TRAINED;
+    (void)snprintf(text, sizeof text,
+                   is_trained ? "add_rows_of_table(%" PRId64 ")" : "add_constant(%" PRId64 ")", r->n);
+    const tandem_shape shape = *tandem_builder_shape(b, x);
+    return tandem_build_call(b, r->name, x, text, is_trained ? r->n : 0, &shape);
+}
+
 static int emit_record(const onnx_import *import, tandem_builder *b, const onnx_record *r)
 {
     const int x = r->input[0] >= 0 ? import->record[r->input[0]].tensor : -1,
@@ -112,6 +122,8 @@ static int emit_record(const onnx_import *import, tandem_builder *b, const onnx_
     case TANDEM_OP_SOFTMAX: return tandem_build_softmax(b, r->name, x, r->scale, r->causal);
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM: return emit_norm(b, r, x);
+    case TANDEM_OP_CALL:
+    case TANDEM_OP_CALL_TRAINED: return emit_call(b, r, x);
     case TANDEM_OP_CROSS_ENTROPY: return tandem_build_cross_entropy(b, r->name, x, y);
     default: return -1;
     }

@@ -75,6 +75,7 @@ typedef enum onnx_kind {
     ONNX_ABSENT,   /* an optional input that is not there, or nothing yet */
     ONNX_CONSTANT, /* numbers that are known */
     ONNX_WEIGHT,   /* an initial weight: a tensor of the file, seen through a view */
+    ONNX_LOOKUP,   /* rows of a weight, in an order that the file fixes: a table of relative positions */
     ONNX_TENSOR,   /* computed: a function of each element of an operator's result */
     ONNX_REFUSED   /* of an operator that is not supported, or after one */
 } onnx_kind;
@@ -88,7 +89,8 @@ typedef struct onnx_constant {
 
 typedef struct onnx_value {
     const onnx_constant *constant;
-    int64_t rows; /* weight: of its next to last dimension only so many rows are used; 0: all */
+    /* Weight: of its next to last dimension only so many rows are used; 0: all. Lookup: of its table. */
+    int64_t rows, width; /* width: of a lookup's table */
     onnx_view view;
     onnx_kind kind;
     int weight;     /* of import->weight */

@@ -400,6 +400,46 @@ static bool complete_layernorm(onnx_import *import, onnx_value *x, onnx_value *w
     return true;
 }
 
+/* --- What is planned and not trained --------------------------------------------------------------------- */
+
+/* Whether each size is 1 or that of x. */
+static bool fits_along(const onnx_view *x, int n_dim, const int64_t *dim)
+{
+    bool fine = n_dim <= x->n_dim;
+    for (int d = 0; d < n_dim && fine; d++)
+        fine = dim[d] == 1 || dim[d] == onnx_view_dim(x, x->n_dim - n_dim + d);
+    return fine;
+}
+
+/* x plus numbers that depend on the place alone: constants, or rows of a table that is trained. */
+static bool add_by_place(onnx_import *import, const onnx_value *x, const onnx_value *y)
+{
+    const bool is_table = y->kind == ONNX_LOOKUP;
+    int64_t dim[ONNX_MAX_DIM];
+    const int n_dim = is_table ? y->view.n_dim : y->constant->n_dim;
+    for (int d = 0; d < n_dim; d++) dim[d] = is_table ? onnx_view_dim(&y->view, d) : y->constant->dim[d];
+    if (x->causal) return onnx_refuse(import, "it adds to a masked tensor");
+    if (!fits_along(&x->view, n_dim, dim)) return onnx_refuse(import, "it adds numbers of another shape");
+    if (is_table && onnx_weight_is_taken(import, y->weight))
+        return onnx_refuse(import, "its table is read by another node, too");
+    const int record = onnx_build_expression(import, x->expression);
+    if (record == -1) return false;
+    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    char name[48];
+    if (is_table) onnx_module_name(import, import->weight[y->weight].name, name);
+    onnx_record *const r = onnx_add_record(import, is_table ? TANDEM_OP_CALL_TRAINED : TANDEM_OP_CALL,
+                                           is_table ? name : NULL, record, -1);
+    if (!r) return false;
+    r->n = is_table ? 0 : y->constant->n;
+    if (is_table) {
+        r->parameter[0] =
+            (onnx_parameter){y->weight, onnx_view_of(2, (const int64_t[]){y->rows, y->width}, false)};
+        r->n = onnx_view_elements(&r->parameter[0].view);
+        import->weight[y->weight].n_use++;
+    }
+    return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &x->view);
+}
+
 static bool with_weight(onnx_import *import, onnx_value *x, onnx_value *w, onnx_function function)
 {
     bool done = false;
@@ -416,7 +456,8 @@ static bool with_weight(onnx_import *import, onnx_value *x, onnx_value *w, onnx_
     if (!add_mask(import, x, w, &done)) return false;
     if (done) return true;
     if (x->causal) return onnx_refuse(import, "it adds a weight to a masked tensor");
-    if (w->kind != ONNX_WEIGHT) return onnx_refuse(import, "it adds a constant that is no mask");
+    if (w->kind == ONNX_CONSTANT || w->kind == ONNX_LOOKUP) return add_by_place(import, x, w);
+    if (w->kind != ONNX_WEIGHT) return onnx_refuse(import, "it adds what is no number here");
     if (!onnx_add_bias(import, x, w)) return false;
     if (onnx_output(import, 0)->kind != ONNX_REFUSED) *onnx_output(import, 0) = *x;
     return true;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 static bool is_seen(const onnx_value *v) { return v->kind == ONNX_TENSOR || v->kind == ONNX_WEIGHT; }
+static bool has_view(const onnx_value *v) { return is_seen(v) || v->kind == ONNX_LOOKUP; }
 
 /* The current node's result is its input 0 through another view. */
 static bool pass_on(onnx_import *import, const onnx_value *value)
@@ -75,7 +76,7 @@ bool onnx_lower_reshape(onnx_import *import)
     const onnx_value *const shape = onnx_input(import, 1);
     int64_t dim[ONNX_MAX_DIM], known = 1;
     int open = -1;
-    if (!is_seen(&v) || shape->kind != ONNX_CONSTANT)
+    if (!has_view(&v) || shape->kind != ONNX_CONSTANT)
         return onnx_refuse(import, "its shape is computed from samples");
     const int n_dim = (int)shape->constant->n;
     if (n_dim > ONNX_MAX_DIM || n_dim < 1)
@@ -111,7 +112,7 @@ bool onnx_lower_flatten(onnx_import *import)
     onnx_value v = *onnx_input(import, 0);
     int64_t dim[2] = {1, 1};
     const int64_t axis = onnx_int(import, "axis", 1);
-    if (!is_seen(&v)) return onnx_refuse(import, "its input is known");
+    if (!has_view(&v)) return onnx_refuse(import, "its input is known");
     if (axis < -v.view.n_dim || axis > v.view.n_dim)
         return onnx_fail_node(import, "axis %" PRId64 " of %d dimensions", axis, v.view.n_dim);
     const int64_t first = axis < 0 ? axis + v.view.n_dim : axis;
@@ -127,7 +128,7 @@ bool onnx_lower_transpose(onnx_import *import)
     int axis[ONNX_MAX_DIM];
     unsigned seen = 0;
     const int64_t *const perm = onnx_ints(import, "perm", &n);
-    if (!is_seen(&v)) return onnx_refuse(import, "its input is known");
+    if (!has_view(&v)) return onnx_refuse(import, "its input is known");
     if (perm && n != (size_t)v.view.n_dim)
         return onnx_fail_node(import, "%zu axes; allowed are %d, as its input has", n, v.view.n_dim);
     for (int d = 0; d < v.view.n_dim; d++) {
@@ -146,7 +147,7 @@ bool onnx_lower_squeeze(onnx_import *import)
 {
     onnx_value v = *onnx_input(import, 0);
     int axis[ONNX_MAX_DIM], n;
-    if (!is_seen(&v)) return onnx_refuse(import, "its input is known");
+    if (!has_view(&v)) return onnx_refuse(import, "its input is known");
     if (!onnx_axes(import, "axes", 1, v.view.n_dim, axis, &n)) return false;
     for (int d = v.view.n_dim - 1; d >= 0; d--) {
         bool gone = n < 0 && onnx_view_dim(&v.view, d) == 1;
@@ -166,7 +167,7 @@ bool onnx_lower_unsqueeze(onnx_import *import)
     int axis[ONNX_MAX_DIM], n;
     size_t n_given;
     const onnx_value *const given = onnx_input(import, 1);
-    if (!is_seen(&v)) return onnx_refuse(import, "its input is known");
+    if (!has_view(&v)) return onnx_refuse(import, "its input is known");
     (void)onnx_ints(import, "axes", &n_given);
     const int64_t more = n_given ? (int64_t)n_given : given->kind == ONNX_CONSTANT ? given->constant->n : 0;
     if (more < 1 || more + v.view.n_dim > ONNX_MAX_DIM)
@@ -366,25 +367,42 @@ static bool embed(onnx_import *import, const onnx_value *table, const onnx_value
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &view);
 }
 
-/* Rows 0 … n−1 of a table of positions: the table itself. */
+static bool are_first_rows(const onnx_constant *index, int64_t rows)
+{
+    bool fine = index->n >= 1 && index->n <= rows;
+    for (int64_t i = 0; i < index->n && fine; i++) fine = index->number[i] == (double)i;
+    for (int d = 0; d + 1 < index->n_dim; d++) fine = fine && index->dim[d] == 1;
+    return fine;
+}
+
+/* Rows 0 … n−1 of a table of positions are the table itself. Others are looked up. */
 static bool gather_positions(onnx_import *import, const onnx_value *table, const onnx_constant *index)
 {
     onnx_value v = *table;
-    const int64_t rows = onnx_view_dim(&v.view, 0);
-    if (v.view.n_dim != 2 || index->n < 1 || index->n > rows || v.rows)
-        return onnx_refuse(import, "constant rows of weight '%.80s'", import->weight[v.weight].name);
-    for (int64_t i = 0; i < index->n; i++)
-        if (index->number[i] != (double)i)
-            return onnx_refuse(import, "rows of weight '%.80s' in another order",
-                               import->weight[v.weight].name);
-    v.rows = index->n == rows ? 0 : index->n;
-    for (int d = 0; d + 1 < index->n_dim; d++) {
-        if (index->dim[d] != 1)
-            return onnx_refuse(import, "rows of weight '%.80s' for several samples",
-                               import->weight[v.weight].name);
-        if (!onnx_view_insert(&v.view, 0))
-            return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
+    const char *const name = import->weight[v.weight].name;
+    if (v.view.n_dim != 2 || !onnx_view_is_plain(&v.view) || v.rows || index->n < 1)
+        return onnx_refuse(import, "constant rows of weight '%.80s'", name);
+    const int64_t rows = onnx_view_dim(&v.view, 0), width = onnx_view_dim(&v.view, 1);
+    if (index->n_dim + 1 > ONNX_MAX_DIM) return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
+    if (are_first_rows(index, rows)) {
+        v.rows = index->n == rows ? 0 : index->n;
+        for (int d = 0; d + 1 < index->n_dim; d++)
+            if (!onnx_view_insert(&v.view, 0))
+                return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
+        return pass_on(import, &v);
     }
+    int64_t dim[ONNX_MAX_DIM];
+    for (int64_t i = 0; i < index->n; i++) {
+        const double row = index->number[i];
+        if (!(row >= (double)-rows && row < (double)rows))
+            return onnx_fail_node(import, "row %g of %" PRId64 " of weight '%.80s'", row, rows, name);
+    }
+    for (int d = 0; d < index->n_dim; d++) dim[d] = index->dim[d];
+    dim[index->n_dim] = width;
+    v.kind = ONNX_LOOKUP;
+    v.rows = rows;
+    v.width = width;
+    v.view = onnx_view_of(index->n_dim + 1, dim, false);
     return pass_on(import, &v);
 }
 
