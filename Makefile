@@ -184,7 +184,8 @@ $(MESSAGES): $(B)/generated/%.pb-c.h: %.proto
 $(MESSAGES:.h=.c): %.c: %.h
 $(B)/obj/profiles/format/chakra.o $(B)/obj/trace/reader/read_chakra.o: \
     $(B)/generated/profiles/format/chakra.pb-c.h
-$(call objects,$(call sources,graph/onnx)): $(B)/generated/graph/onnx/onnx.pb-c.h
+$(call objects,$(call sources,graph/onnx) tests/fuzz/fuzz_onnx.c) $(B)/tests/fuzz/fuzz_onnx: \
+    $(B)/generated/graph/onnx/onnx.pb-c.h
 
 $(patsubst $(B)/generated/%.h,$(B)/obj/%.o,$(MESSAGES)): $(B)/obj/%.o: $(B)/generated/%.c
 	@mkdir -p $(@D)
@@ -370,8 +371,8 @@ endif
 # --- Fuzzing with coverage guidance: the code that targets parse with, by clang, in a folder of its own
 # (docs/fuzzing.md) ---
 FUZZ_CC = clang-14
-FUZZED = $(CORE) $(ONNX) $(call objects,$(call sources,backend backend/executor backend/device backend/data)) \
-    $(SLURM_PARTS) $(call objects,tests/support/draw.c)
+FUZZED = $(CORE) $(ONNX) $(SLURM_PARTS) \
+    $(call objects,tests/support/draw.c $(call sources,backend $(addprefix backend/,executor device data)))
 $(B)/libfuzzed.a: $(FUZZED)
 	@rm -f $@
 	@ar rcs $@ $^

@@ -272,12 +272,23 @@ static bool check_loss_option(onnx_import *import)
                      loss);
 }
 
+/* The output, or an operator before it, cannot be laid out so that it ends with the classes. */
+static bool fail_output(onnx_import *import)
+{
+    int first;
+    if (onnx_count_refused(import, &first) > 0) return onnx_fail_refused(import);
+    return onnx_fail(import, TANDEM_WRONG_GRAPH,
+                     "its output '%.80s' does not count samples first; allowed are logits of one sample "
+                     "after the other",
+                     onnx_trained_output(import));
+}
+
 /* All of the output as the logits of one row. */
 static bool lower_whole_output(onnx_import *import, onnx_value *v)
 {
     const int record = onnx_arrange_plain(import, v);
     if (record == -1) return false;
-    if (record == -2) return onnx_fail_refused(import);
+    if (record == -2) return fail_output(import);
     const int64_t n = onnx_view_elements(&v->view);
     const int logits = onnx_reshape_record(import, record, 2, (const int64_t[]){1, n});
     const int labels = add_source(import, TANDEM_OP_LABELS, "label", (tandem_shape){1, {1}});
@@ -307,7 +318,7 @@ bool onnx_lower_loss(onnx_import *import)
     const int classes = v.view.n_dim == 4 ? 1 : v.view.n_dim - 1;
     const int record = onnx_make_last(import, &v, 1, &classes);
     if (record == -1) return false;
-    if (record == -2) return onnx_fail_refused(import);
+    if (record == -2) return fail_output(import);
     const int64_t n = onnx_view_dim(&v.view, classes), rows = onnx_view_elements(&v.view) / n;
     const int64_t length = rows / import->batch;
     const int labels =

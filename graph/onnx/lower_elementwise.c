@@ -400,7 +400,7 @@ static bool complete_layernorm(onnx_import *import, onnx_value *x, onnx_value *w
     return true;
 }
 
-/* --- What is planned and not trained --------------------------------------------------------------------- */
+/* --- What is planned and not trained -------------------------------------------------------------------- */
 
 /* Whether each size is 1 or that of x. */
 static bool fits_along(const onnx_view *x, int n_dim, const int64_t *dim)

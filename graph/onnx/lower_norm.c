@@ -19,8 +19,8 @@ static bool set_norm_parameter(onnx_import *import, onnx_record *r, int slot, on
     return true;
 }
 
-/* The running mean beside the scale, the variance beside the shift: an evaluation begins with them. A file may
- * leave out the numbers. Constants that a node in training mode has in their place mean nothing. */
+/* The running mean beside the scale, the variance beside the shift: an evaluation begins with them. Constants
+ * that a node in training mode has in their place mean nothing. */
 static bool set_statistics(onnx_import *import, onnx_record *r, int slot, const onnx_value *w)
 {
     const bool is_weight = w->kind == ONNX_WEIGHT || (w->kind == ONNX_CONSTANT && w->weight >= 0);

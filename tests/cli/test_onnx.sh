@@ -20,6 +20,15 @@ report "symbolic sizes: --set and the model's options say the same" $?
 run 3 graph show nets/tokens.onnx &&
     grep -q "size 'seq', dimension 1 of input 'ids', is left open; close it with --set seq=N" err
 report "a symbolic size that is left open is named, with what closes it" $?
+kinds nets/places.onnx && [ "$(cat kinds)" = "images reshape linear call_trained call softmax reshape linear \
+bias labels cross_entropy " ] && grep -q "^attn.table .* call_trained  *64×4  *7 " out &&
+    run 0 replay -q --model nets/places.onnx --cluster "2*t4@8 net=10Gbit/s,5us" --predict &&
+    run 4 train -q --model nets/places.onnx --device weakest --steps 1 --eval 0 &&
+    grep -q "'attn.table' (call_trained.*planned, not trained" err
+report "a table of relative positions and a written mask are planned; a training names the operator" $?
+kinds nets/bare.onnx && [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ] &&
+    run 0 train -q --model nets/bare.onnx --device weakest --steps 2 --eval 0
+report "a file that lists its weights as inputs, without numbers" $?
 run 0 graph show nets/odd.onnx --batch 8 --json &&
     sed -n 's/.*"signature": "\(linear[^"]*\)".*/\1/p' out | grep -qx "linear m=8 k=8 n=10"
 report "an imported operator has the signature of the zoo's" $?
@@ -45,6 +54,9 @@ run 1 graph show nets/unknown.onnx --unsupported &&
     grep -q "Einsum, domain ai.onnx, opset 13): there is no" out &&
     run 0 graph show nets/conv.onnx --unsupported && run 0 graph show mlp --unsupported
 report "graph show --unsupported lists all nodes" $?
+run 3 graph show "$here/../fuzz/corpus/onnx/samples_last.onnx" --batch 3 &&
+    grep -q "output 'transposed' does not count samples first" err
+report "refused: samples in the place of classes" $?
 run 2 graph show nets/odd.onnx --loss mse && grep -q "allowed are cross_entropy" err &&
     run 2 graph show nets/odd.onnx:seq && run 2 graph show nets/odd.onnx --batch 3 --set batch=4
 report "options of a model that make no sense" $?

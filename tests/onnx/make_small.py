@@ -102,6 +102,44 @@ model(
     [helper.make_tensor_value_info("y", FLOAT, ["batch", "seq", 11])],
     [tensor("table", 11, 6), tensor("head", 6, 11)],
 )
+# Attention with a table of relative positions and a mask that is written in steps, as Swin's; no weights but names.
+model(
+    "places",
+    [
+        node("MatMul", "x to.weight", "a"),
+        node("Gather", "attn.table places", "g"),
+        node("Reshape", "g square", "h"),
+        node("Transpose", "h", "t", perm=[2, 0, 1]),
+        node("Add", "a t", "b"),
+        node("ConstantOfShape", "two", "zeros"),
+        node("ScatterND", "zeros place number", "mask"),
+        node("Add", "b mask", "c"),
+        node("Softmax", "c", "d", axis=2),
+        node("Flatten", "d", "e"),
+        node("Gemm", "e fc.weight fc.bias", "y", transB=1),
+    ],
+    [helper.make_tensor_value_info("x", FLOAT, ["batch", 4, 4])],
+    [Y],
+    [
+        tensor("to.weight", 4, 4),
+        tensor("attn.table", 7, 1),
+        tensor("fc.weight", 10, 16),
+        tensor("fc.bias", 10),
+        integers("places", *[3 + i - j for i in range(4) for j in range(4)]),
+        integers("square", 4, 4, -1),
+        integers("two", 4, 4),
+        numpy_helper.from_array(numpy.array([[0, 1]], numpy.int64), "place"),
+        numpy_helper.from_array(numpy.array([-100], numpy.float32), "number"),
+    ],
+)
+model(
+    "bare",
+    [GEMM],
+    [X]
+    + [helper.make_tensor_value_info(name, FLOAT, dim) for name, dim in (("fc.weight", [10, 8]), ("fc.bias", [10]))],
+    [Y],
+    [],
+)
 
 # What is wrong.
 model("cycle", [node("Add", "x b", "a"), node("Relu", "a", "b"), node("Gemm", "a fc.weight fc.bias", "y", transB=1)], [X], [Y], W)

@@ -4,9 +4,10 @@
  *
  * SAMPLES: the input's numbers (f32, or s32 for tokens) as the graph has them, channels last. LABELS: s32;
  * "-": all 0. LOGITS: written, f32: what the loss reads in the first step. whole: the output as one row, in
- * ONNX's order, with a softmax at its end. Prints each step's loss; exit codes are those of tandem. STEPS 0: an
- * evaluation before any step: LOGITS as with the file's running statistics of batchnorms. With MODEL and BATCH alone: prints the milliseconds of an import, the
- * median of N_IMPORT, and the bytes of the buckets that PyTorch's DDP makes of its gradients. */
+ * ONNX's order, with a softmax at its end. Prints each step's loss; exit codes are those of tandem. STEPS 0:
+ * an evaluation before any step, LOGITS with the file's running statistics of batchnorms. With MODEL and
+ * BATCH alone: prints the milliseconds of an import, the median of N_IMPORT, and the bytes of the buckets
+ * that PyTorch's DDP makes of its gradients. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
