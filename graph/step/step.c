@@ -116,18 +116,44 @@ static int is_bucket_full(const tandem_step *step, int b, int64_t used, int64_t 
     return bytes + (uint64_t)elements * sizeof(float) > step->bucket_bytes;
 }
 
+static void order_parameters_of(tandem_step *step, int op, int *position)
+{
+    for (int j = 0; j < TANDEM_MAX_PARAMETER; j++)
+        if (completes_parameter(step->graph, op, step->graph->op[op].parameter[j]))
+            step->parameter_order[(*position)++] = step->graph->op[op].parameter[j];
+}
+
+static int is_bias_of_convolution(const tandem_graph *graph, int op)
+{
+    const tandem_op_kind kind = graph->op[op].kind;
+    if (kind != TANDEM_OP_BIAS && kind != TANDEM_OP_BIAS_GELU) return 0;
+    const tandem_op_kind of = graph->op[graph->op[op].input[0]].kind;
+    return of == TANDEM_OP_CONV2D || of == TANDEM_OP_GROUPED_CONV2D;
+}
+
+/* As the backward pass completes gradients. Weight and bias of a convolution are one module in PyTorch, where
+ * autograd hands on the weight's gradient first; a linear layer's bias comes first there as here. */
+static void order_parameters(tandem_step *step)
+{
+    const tandem_graph *graph = step->graph;
+    const int as_ddp = step->options.ddp_buckets;
+    int position = 0;
+    for (int i = graph->n_op - 1; i >= 0; i--) {
+        if (as_ddp && is_bias_of_convolution(graph, i)) continue;
+        order_parameters_of(step, i, &position);
+        for (int k = graph->consumer_start[i]; k < graph->consumer_start[i + 1] && as_ddp; k++)
+            if (is_bias_of_convolution(graph, graph->consumer[k]))
+                order_parameters_of(step, graph->consumer[k], &position);
+    }
+}
+
 static void plan_buckets(tandem_step *step)
 {
     const tandem_graph *graph = step->graph;
-    int position = 0;
-    for (int i = graph->n_op - 1; i >= 0; i--)
-        for (int j = 0; j < TANDEM_MAX_PARAMETER; j++)
-            if (completes_parameter(graph, i, graph->op[i].parameter[j]))
-                step->parameter_order[position++] = graph->op[i].parameter[j];
-
+    order_parameters(step);
     int64_t start = 0, used = 0;
     int b = -1;
-    for (position = 0; position < graph->n_parameter; position++) {
+    for (int position = 0; position < graph->n_parameter; position++) {
         const int p = step->parameter_order[position];
         const int64_t elements = round_up_to_multiple(graph->parameter[p].elements, ALIGNMENT_ELEMENTS);
         if (b < 0 || is_bucket_full(step, b, used, elements)) {
@@ -141,6 +167,7 @@ static void plan_buckets(tandem_step *step)
         /* + 1: the spare element */
         step->bucket[b].elements = round_up_to_multiple(used + 1, ALIGNMENT_ELEMENTS);
         step->index->bucket_of[p] = b;
+        step->index->n_awaited[b]++;
     }
     step->n_bucket = b + 1;
     step->n_flat = b < 0 ? 0 : start + step->bucket[b].elements;
@@ -201,12 +228,12 @@ static int append_micro_sum(tandem_step *step, int i, int j)
     return task;
 }
 
-/* Appends the all-reduce of a bucket, if p is its last parameter. Task `ready` completes p's gradient. */
+/* Appends the all-reduce of a bucket, if p's gradient is its last one. Task `ready` completes it. */
 static void append_reduce(tandem_step *step, int p, int ready)
 {
     const int b = step->index->bucket_of[p];
     tandem_bucket *bucket = &step->bucket[b];
-    if (step->parameter_order[bucket->first_parameter_position + bucket->n_parameter - 1] != p) return;
+    if (--step->index->n_awaited[b] > 0) return;
     bucket->ready_task = ready;
     bucket->reduce_task = append_task(step, TANDEM_TASK_REDUCE, -1, 0);
     step->task[bucket->reduce_task].stream = TANDEM_STREAM_COMM;
@@ -402,6 +429,7 @@ static void alloc_graph_arrays(tandem_step *step, size_t n_op, size_t n_paramete
     index->sum = alloc_ids(step, n_op * TANDEM_MAX_PARAMETER);
     index->recompute_segment_begin = alloc_ids(step, n_op);
     index->bucket_of = alloc_ids(step, n_parameter);
+    index->n_awaited = alloc_array(step, n_parameter, sizeof *index->n_awaited);
     index->reader_start = alloc_array(step, n_op + 1, sizeof *index->reader_start);
     index->reader = alloc_ids(step, n_edge);
     index->gradient_group_start = alloc_array(step, n_op + 1, sizeof *index->gradient_group_start);

@@ -48,6 +48,7 @@ struct tandem_step_index {
     int *sum;                     /* [n_op × TANDEM_MAX_PARAMETER] over micro-steps */
     int *recompute_segment_begin; /* of the last operator of a segment to recompute: the first one */
     int *bucket_of;               /* [n_parameter] */
+    int *n_awaited;               /* [n_bucket] gradients that no task has completed yet */
     /* ids below are of values as operators and casts write them, the rest of their copies */
     int n_untransposed;
     unsigned char *has_transposed_copy; /* [n_untransposed] NULL: no value has */

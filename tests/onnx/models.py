@@ -75,7 +75,7 @@ MODELS = {
     "encoder": (lambda: Transformer(False), 32),
     "decoder": (lambda: Transformer(True), 32),
     "resnet18": torchvision_model("resnet18", 64),
-    "resnet50": torchvision_model("resnet50", 64, zero_init_residual=True),
+    "resnet50": torchvision_model("resnet50", 128),
     "vgg16": torchvision_model("vgg16", 224),
     "vgg11_bn": torchvision_model("vgg11_bn", 224),
     "vit_b_16": torchvision_model("vit_b_16", 64, image_size=64),
@@ -84,5 +84,5 @@ MODELS = {
     "efficientnet_b0": torchvision_model("efficientnet_b0", 64),
     "googlenet": torchvision_model("googlenet", 224, aux_logits=False, init_weights=False),
     "convnext_tiny": torchvision_model("convnext_tiny", 64),
-    "swin_t": torchvision_model("swin_t", 64),
+    "swin_t": torchvision_model("swin_t", 224),
 }

@@ -6,6 +6,7 @@ without weights, the median of five times.
 usage: truth.py TANDEM TRAIN_STEPS DEVICE FOLDER [MODEL...]. Speaks TAP; then the table of docs/onnx.md."""
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -177,7 +178,8 @@ def check_runs(case, mode, model, path):
     """(What is wrong, the cells forward, losses)."""
     logits, losses = run_steps(case, path, STEPS)
     if logits is None:
-        return [] if "planned, not trained" in losses else [losses], [losses, ""]
+        named = re.search(r"operator '[^']*' \((\w+).*planned, not trained", losses)
+        return [] if named else [losses], [f"planned, not trained: `{named[1]}`" if named else "", ""]
     forward, wrong = farthest(logits, case.logits), []
     if mode == "eval":
         with torch.no_grad():

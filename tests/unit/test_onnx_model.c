@@ -1,5 +1,5 @@
-/* test_onnx_statistics.c: an executor begins with the running statistics of the model's file
- * (tests/data/onnx/conv.onnx), which an evaluation uses.
+/* test_onnx_model.c: what an imported model (tests/data/onnx/conv.onnx) brings: an executor begins with its
+ * running statistics, which an evaluation uses, and DDP's buckets have its parameters in PyTorch's order.
  * folder: backend */
 #include "tests/support/tandem_test.h"
 
@@ -57,10 +57,32 @@ static void an_executor_begins_with_the_statistics_of_the_file(void **state)
     tandem_graph_close(graph);
 }
 
+static void a_convolutions_weight_is_in_ddps_buckets_before_its_bias(void **state)
+{
+    static const tandem_onnx_options none;
+    const tandem_step_options as_ddp = {.ddp_buckets = 1};
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    tandem_error error = {0};
+    char name[2][TANDEM_PARAMETER_NAME];
+    assert_int_equal(tandem_onnx_open(&graph, MODEL, MODEL, &none, 2, &error), TANDEM_OK);
+    assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_F32, 0, &as_ddp, &error), TANDEM_OK);
+    assert_int_equal(step->n_bucket, 1);
+    for (int k = 0; k < 2; k++)
+        tandem_parameter_name(name[k], graph, step->parameter_order[graph->n_parameter - 2 + k]);
+    assert_string_equal(name[0], "conv.weight");
+    assert_string_equal(name[1], "conv.bias");
+    /* the bucket waits for the weight, whose gradient is computed last */
+    assert_string_equal(graph->op[step->task[step->bucket[0].ready_task].op].name, "conv");
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_executor_begins_with_the_statistics_of_the_file),
+        cmocka_unit_test(a_convolutions_weight_is_in_ddps_buckets_before_its_bias),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
