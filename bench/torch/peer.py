@@ -4,7 +4,6 @@ product of two 1024 x 1024 matrices in fp32 on one thread stays under 10 GFLOP/s
 
 usage: peer.py [--json]
 """
-import ctypes
 import json
 import os
 import re
@@ -12,6 +11,9 @@ import sys
 import time
 
 import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+from tandem._blas import blas_file  # noqa: E402
 
 LEAST_GFLOPS = 10
 SETS = ("amx_bf16", "avx512_bf16", "avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx", "sse4_1")
@@ -27,22 +29,6 @@ def product_gflops():
         a @ b
         best = min(best, time.perf_counter() - begin)
     return 2 * 1024**3 / best / 1e9
-
-
-class Symbol(ctypes.Structure):
-    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("at", ctypes.c_void_p)]
-
-
-def blas_file():
-    """The library whose product PyTorch calls; None where it is built into PyTorch."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        loaded = {os.path.realpath(file) for file in re.findall(r"/\S+libtorch_cpu\S*", maps.read())}
-    for file in loaded:
-        product = getattr(ctypes.CDLL(file), "sgemm_", None)
-        found = Symbol()
-        if product and ctypes.CDLL(None).dladdr(ctypes.cast(product, ctypes.c_void_p), ctypes.byref(found)):
-            return os.path.realpath(os.fsdecode(found.file))
-    return None
 
 
 def cpu():

@@ -1,12 +1,13 @@
 """Replays of PyTorch's DistributedDataParallel from its own profile, beside the runs: two ranks over Gloo.
 
-One rank is held to SSE4.1. Plans take turns with each other, and are measured in the same processes that were
-profiled. Prints a line per case, and the mean and largest error.
+One rank is held to SSE4.1. Profiles and runs take turns in the same processes: profile, run, profile, … profile.
+Prints a line per case: model, plan, predicted and measured ns of a step, medians over all turns.
 
-usage: replay.py [--steps N]     a core per rank; libraries in build/ (docs/pytorch.md)
+usage: replay.py [MODEL…] [-v]     mlp, encoder, convolutions [all]; a core per rank; libraries in build/
 """
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -14,8 +15,10 @@ import tempfile
 OLD = {"ONEDNN_MAX_CPU_ISA": "SSE41", "OPENBLAS_CORETYPE": "Nehalem", "ATEN_CPU_CAPABILITY": "default"}
 if "RANK" not in os.environ:
     folder = tempfile.mkdtemp()
+    # OpenBLAS has threads of its own, which torch.set_num_threads does not know.
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     ranks = [
-        subprocess.Popen([sys.executable, *sys.argv, folder], env={**os.environ, **only, "RANK": str(rank)})
+        subprocess.Popen([sys.executable, *sys.argv, folder], env={**alone, **only, "RANK": str(rank)})
         for rank, only in enumerate(({}, OLD))
     ]
     sys.exit(max(rank.wait() for rank in ranks))
@@ -27,7 +30,7 @@ import torch.distributed as dist
 import tandem
 
 rank, folder = int(os.environ["RANK"]), sys.argv[-1]
-steps = int(sys.argv[sys.argv.index("--steps") + 1]) if "--steps" in sys.argv else 8
+steps, rounds = 12, 3
 torch.set_num_threads(1)
 cores = sorted(os.sched_getaffinity(0))
 os.sched_setaffinity(0, {cores[rank % len(cores)]})
@@ -53,26 +56,44 @@ def convolutions():
     return torch.nn.Sequential(*parts, *head), torch.randn(16, 16, 24, 24)
 
 
-errors = []
-for make in (mlp, encoder, convolutions):
+MODELS = {make.__name__: make for make in (mlp, encoder, convolutions)}
+PRECISIONS = ("fp32", "int8", "int8_full")
+
+
+def measure(make):
+    """Profiles and runs in turns: what is predicted and what is measured are medians over the same minutes."""
     module, x = make()
-    store = f"{folder}/{make.__name__}.db"
-    of = {"device": ("torch:new", "torch:old")[rank], "store": store, "steps": steps}
-    profile = tandem.profile(module, x, precisions=["fp32", "int8", "int8_full"], **of)
+    predicted, measured, plans = {}, {}, {}
+    for turn in range(rounds + 1):
+        store = f"{folder}/{make.__name__}{turn}.db"
+        of = {"device": ("torch:new", "torch:old")[rank], "store": store, "steps": steps}
+        profile = tandem.profile(module, x, precisions=PRECISIONS, **of)
+        if rank == 0:
+            tandem.sensitivity(module, [x] * 2, store=store)
+        dist.barrier()
+        if not plans:
+            plan = tandem.allocate(profile.graph, profile.cluster, store=store, time_limit=1)
+            plans = {**{precision: precision for precision in PRECISIONS}, "planned": plan}
+        if turn < rounds:
+            options = {"graph": profile.graph, "steps": steps, "rounds": 1, "store": store}
+            for row in tandem.compare(module, x, plans, profile.cluster, **options):
+                predicted.setdefault(row.plan, []).append(row.predicted)
+                measured.setdefault(row.plan, []).append(row.measured)
+                if "-v" in sys.argv and rank == 0:
+                    print(row, row.replay, sep="\n")
+        else:
+            for name, plan in plans.items():
+                replayed = tandem.replay(profile.graph, profile.cluster, plan, store=store)
+                predicted[name].append(replayed.step)
+    return {name: (statistics.median(predicted[name]), statistics.median(measured[name])) for name in plans}
+
+
+for name in sys.argv[1:-1] if len(sys.argv) > 2 else MODELS:
+    if name not in MODELS:
+        continue
+    rows = measure(MODELS[name])
     if rank == 0:
-        tandem.sensitivity(module, [x] * 2, store=store)
-    dist.barrier()
-    plan = tandem.allocate(profile.graph, profile.cluster, store=store, time_limit=1)
-    plans = {"fp32": None, "int8": "int8", "int8_full": "int8_full", "planned": plan}
-    rows = tandem.compare(
-        module, x, plans, profile.cluster, graph=profile.graph, steps=steps, rounds=2, store=store
-    )
-    errors += [abs(row.error) for row in rows]
-    if rank == 0:
-        for row in rows:
-            print(f"{make.__name__:<13} {row}", flush=True)
-if rank == 0:
-    mean, worst = 100 * sum(errors) / len(errors), 100 * max(errors)
-    print(f"{len(errors)} cases: error {mean:.1f} % on average, {worst:.1f} % at worst")
+        for plan, (predicted, measured) in rows.items():
+            print(f"{name}\t{plan}\t{round(predicted * 1e9)}\t{round(measured * 1e9)}", flush=True)
 dist.barrier()
 dist.destroy_process_group()

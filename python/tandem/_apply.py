@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Container, Dict, List, Mapping, Optional, Set, Union
 
 import torch
 
 from tandem import _library
+from tandem._blas import warn_of_slow_blas
 from tandem._capture import unwrap
 from tandem._graph import Graph, fingerprint_of
 from tandem._kernels import Conv2d, Convolution, Kernels, Linear, Matmul, Rounds, channels_last
@@ -199,12 +200,18 @@ def _check_module(module: torch.nn.Module, graph: Graph) -> None:
         )
 
 
-def _read_wanted(wanted: Wanted, rank: int) -> "tuple[Dict[str, str], Optional[str], Optional[Graph]]":
+def _load_wanted(wanted: Wanted) -> Union[str, Plan, Mapping[str, str]]:
+    """The plan of a file, or what was given."""
+    is_file = isinstance(wanted, (str, os.PathLike)) and wanted not in PRECISIONS
+    return Plan.load(wanted) if is_file else wanted  # type: ignore[arg-type,return-value]
+
+
+def _read_wanted(
+    wanted: Union[str, Plan, Mapping[str, str]], rank: int
+) -> "tuple[Dict[str, str], Optional[str], Optional[Graph]]":
     """Precisions by name, or one for all calls, and the graph that they are of."""
-    if isinstance(wanted, str) and wanted in PRECISIONS:
+    if isinstance(wanted, str):
         return {}, wanted, None
-    if isinstance(wanted, (str, os.PathLike)):
-        wanted = Plan.load(wanted)
     if isinstance(wanted, Plan):
         if wanted.graph is None:
             raise _library.error(
@@ -216,13 +223,18 @@ def _read_wanted(wanted: Wanted, rank: int) -> "tuple[Dict[str, str], Optional[s
     return dict(wanted), None, None
 
 
-def _set_layout(module: torch.nn.Module, conversion: _Conversion) -> None:
-    """Weights of convolutions as the int8 kernels read them and their gradients, so that no step copies them."""
+def lay_out(module: torch.nn.Module, names: Optional[Container[str]] = None) -> None:
+    """Weights of convolutions [all] as the int8 kernels read them, so that no step copies them."""
     for name, child in module.named_modules():
-        precision = conversion.uniform or conversion.precision.get(name, "fp32")
-        if isinstance(child, torch.nn.Conv2d) and child.groups == 1 and precision.startswith("int8"):
+        if isinstance(child, torch.nn.Conv2d) and child.groups == 1 and (names is None or name in names):
             child.weight.data = channels_last(child.weight.data)
             child.__dict__["_tandem_layout"] = True
+
+
+def _in_int8(plan: Union[Plan, Mapping[str, str]]) -> Set[str]:
+    """What any rank runs in int8: DistributedDataParallel wants the same layout on all."""
+    classes = [one.precision for one in plan.classes] if isinstance(plan, Plan) else [plan]
+    return {name for one in classes for name, precision in one.items() if precision.startswith("int8")}
 
 
 def apply(
@@ -235,7 +247,8 @@ def apply(
     backward pass runs in the precision too. Inputs and results are float32; what no plan names runs as
     before. `remove` undoes it. Convolutions in int8 give their results in the memory format channels_last,
     and their weights are kept in it, as `module.to(memory_format=torch.channels_last)` would: wrap the
-    module in DistributedDataParallel, and make its optimizer, afterwards.
+    module in DistributedDataParallel, and make its optimizer, afterwards. All ranks of a job need the same
+    layout: give them one Plan; of precisions by hand, the same convolutions in int8 on every rank.
 
         plan   a Plan or the file of one, a precision for all calls ("int8_full"), or precisions by name
         rank   whose class of the plan [torch.distributed's rank, or 0]
@@ -246,10 +259,12 @@ def apply(
 
     A module that is not the captured one is refused with the layer's name, here where its parameters
     differ, and in the forward pass where shapes do. Any batch is fine. `precision` "bf16" is fast on CPUs
-    with AVX-512 BF16. """
+    with AVX-512 BF16."""
+    warn_of_slow_blas()
     inner = unwrap(module)
     rank = rank_here() if rank is None else rank
-    precision, uniform, graph = _read_wanted(plan, rank)
+    wanted = _load_wanted(plan)
+    precision, uniform, graph = _read_wanted(wanted, rank)
     for name, one in [("every call", uniform)] if uniform else list(precision.items()):
         if one not in HAS:
             raise _library.error("NO_KERNEL", f"'{name}' in {one}: modules run in {', '.join(HAS)}")
@@ -259,7 +274,8 @@ def apply(
     conversion = _Conversion(precision, uniform, graph, rank, seed)
     handles = follow_modules(inner, conversion.names)
     forward = _Forward(inner, conversion)
-    _set_layout(inner, conversion)
+    if uniform is None or uniform.startswith("int8"):
+        lay_out(inner, None if isinstance(wanted, str) else _in_int8(wanted))
     inner.__dict__["_tandem_hooks"] = handles
     inner.__dict__["forward"] = forward
     return module

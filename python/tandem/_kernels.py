@@ -300,8 +300,7 @@ def convolve_weight(kernels: Kernels, of: Convolution, qx: Tensor, qg: Tensor, s
     for group in of.groups(n, bytes_an_image):
         columns = of.columns(kernels, qx, group)
         sizes = (out, k, columns.numel() // k)
-        kernels.product(total, qg[group], (1, out), columns, (k, 1), sizes, scale, accumulate=group.start >
-        0)
+        kernels.product(total, qg[group], (1, out), columns, (k, 1), sizes, scale, accumulate=group.start > 0)
     return total
 
 
@@ -373,7 +372,8 @@ _X, _W, _G = 1, 2, 3
 def _for_gradients(ctx: Any, g: Tensor, x: Tensor, w: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
     """The gradient and the saved operands, as the products of a backward pass in bf16 or int8 take them.
 
-    int8 has gradients in bf16 where the CPU multiplies it, as tandem's executor does, and in f32 elsewhere."""
+    int8 has gradients in bf16 where the CPU multiplies it, as tandem's executor does, and in f32 elsewhere.
+    """
     if ctx.precision == "bf16":
         return ctx.kernels.cast(g), x, w
     if has_fast_bf16():

@@ -15,7 +15,8 @@ import torch
 import torch.distributed as distributed
 
 from tandem import _library
-from tandem._apply import HAS, apply, remove, run_product
+from tandem._apply import HAS, apply, lay_out, remove, run_product
+from tandem._blas import warn_of_slow_blas
 from tandem._capture import _SILENT, Recorder, as_inputs, batch_of, make_graph, tensors_in, unwrap
 from tandem._graph import Graph
 from tandem._kernels import Kernels, Rounds, has_fast_bf16
@@ -108,6 +109,7 @@ class _Sample:
     calls_forward: List[int] = field(default_factory=list)
     calls_backward: Dict[int, int] = field(default_factory=dict)
     buckets: List[Tuple[int, int]] = field(default_factory=list)  # bytes, ns
+    after_reduce: int = 0  # of the backward pass: DDP copies reduced buckets to gradients
 
     @property
     def step(self) -> int:
@@ -125,6 +127,7 @@ class _Job:
         optimizer: Optional[MakeOptimizer],
         bucket_bytes: int,
     ) -> None:
+        warn_of_slow_blas()
         self.inner = unwrap(module)
         self.args, self.kwargs = as_inputs(inputs)
         self.loss = loss or _mean_square
@@ -133,6 +136,7 @@ class _Job:
         )
         self.bucket_bytes = bucket_bytes or 25 << 20
         self.buckets: List[Tuple[int, int, int]] = []
+        self.reduced_at = 0  # when the last all-reduce was done
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -155,6 +159,8 @@ class _Job:
     def start(self) -> None:
         """Wraps the module for several ranks, and makes the optimizer."""
         parameters = [parameter for parameter in self.inner.parameters() if parameter.requires_grad]
+        for parameter in parameters:
+            parameter.grad = None
         self.optimizer = self.make_optimizer(parameters)
         # weights stay where they are, however many steps are timed
         for group in self.optimizer.param_groups:
@@ -172,11 +178,13 @@ class _Job:
         buckets, world = self.buckets, _world()
 
         def reduce(state, bucket):  # DDP refuses other annotations than its own
-            begin, buffer = time.perf_counter_ns(), bucket.buffer()
-            work = distributed.all_reduce(buffer.div_(world), async_op=True).get_future()
+            buffer = bucket.buffer().div_(world)  # which DDP itself does as it fills the bucket
+            begin = time.perf_counter_ns()
+            work = distributed.all_reduce(buffer, async_op=True).get_future()
 
             def done(future: Any) -> torch.Tensor:
-                buckets.append((bucket.index(), buffer.numel() * 4, time.perf_counter_ns() - begin))
+                self.reduced_at = time.perf_counter_ns()
+                buckets.append((bucket.index(), buffer.numel() * 4, self.reduced_at - begin))
                 return future.value()[0]
 
             return work.then(done)
@@ -204,7 +212,9 @@ class _Job:
         self.optimizer.step()
         end = clock()
         sample = _Sample(run - zeroed, lost - run, back - lost, end - back + zeroed - begin)
-        sample.buckets = [(size, ns) for _, size, ns in sorted(self.buckets)]
+        if self.buckets:
+            sample.buckets = [(size, ns) for _, size, ns in sorted(self.buckets)]
+            sample.after_reduce = max(0, back - self.reduced_at)
         if timer is not None:
             edges = timer.starts[1:] + [run]
             sample.calls_forward = [after - start for start, after in zip(timer.starts, edges)]
@@ -222,12 +232,19 @@ def _fit(rows: List[List[int]], total: int) -> List[List[int]]:
     """Takes what noting the times took from each of them, so that they sum to the step without notes, in the median."""
     if not rows or not rows[0]:
         return rows
+    rows = _middle(rows, sum)
     noted = statistics.median(sum(row) for row in rows)
     each = max(0.0, (noted - total) / len(rows[0]))
     less = [[max(0.0, value - each) for value in row] for row in rows]
-    left = statistics.median(sum(row) for row in less)
+    left = statistics.mean(sum(row) for row in less)
     scale = total / left if left else 0
     return [[round(value * scale) for value in row] for row in less]
+
+
+def _middle(values: List[Any], key: Callable[[Any], float] = float) -> List[Any]:
+    """The middle half: the store files means, which one disturbed step would move."""
+    drop = len(values) // 4
+    return sorted(values, key=key)[drop : len(values) - drop]
 
 
 @dataclass
@@ -320,29 +337,42 @@ def _followed(module: torch.nn.Module, timer: _Timer) -> Iterator[None]:
             return type(module).forward(module, *args, **kwargs)
 
     handles = follow_modules(module, timer.names)
+    before = module.__dict__.get("forward")  # of a converted module
     module.__dict__["forward"] = forward
     try:
         yield
     finally:
         del module.__dict__["forward"]
+        if before is not None:
+            module.__dict__["forward"] = before
         for handle in handles:
             handle.remove()
 
 
 def _alternate(
-    job: _Job, timer: _Timer, applied: Optional[str], steps: int, warmup: int
+    job: _Job, timer: _Timer, precision: str, has: bool, steps: int, warmup: int
 ) -> Tuple[List[_Sample], List[_Sample]]:
     """Steps without and with notes, in turns; the machine's mood then is the same for both."""
     plain, noted = [], []
+    remove(job.inner)
+    if has and precision != "fp32":
+        apply(job.inner, precision)
+    elif precision.startswith("int8"):
+        lay_out(job.inner)  # DDP wants the same layout on all ranks
+    job.start()
     for step in range(warmup + steps):
-        if applied:
-            apply(job.inner, applied)
         plain.append(job.step())
-        if applied:
-            remove(job.inner)
         with _followed(job.inner, timer):
             noted.append(job.step(timer))
     return plain[warmup:], noted[warmup:]
+
+
+def _reduce(job: _Job, steps: int, warmup: int) -> List[_Sample]:
+    """All ranks: steps in fp32 whose all-reduces are timed; by a hook, which other steps are spared."""
+    remove(job.inner)
+    job.start()
+    job.watch_buckets()
+    return [job.step() for _ in range(warmup + steps)][warmup:] if _world() > 1 else []
 
 
 def _phases(wanted: List[str], steps: int, warmup: int) -> List[str]:
@@ -421,8 +451,6 @@ def profile(
         try:
             job.optimizer = job.make_optimizer(list(job.inner.parameters()))
             graph = _record_module(job, batch_of(inputs, batch), name)
-            job.start()
-            job.watch_buckets()
             return _measure(job, graph, kernels, wanted, steps, warmup, device, store)
         finally:
             remove(job.inner)
@@ -444,18 +472,15 @@ def _measure(
     costs: List[Tuple[str, str, List[int], List[int]]] = []
     step_times: Dict[str, float] = {}
     updates: List[int] = []
-    reduces: List[List[Tuple[int, int]]] = []
     other_forward = other_backward = 0.0
+    median = statistics.median
     for precision in _phases(wanted, steps, warmup):
         has = precision in wanted  # another rank measures it; this one keeps it company
         timer = _Timer(job.inner, Names(), precision if has else "fp32", kernels)
-        applied = precision if has and precision != "fp32" else None
-        plain, noted = _alternate(job, timer, applied, steps, warmup)
-        reduces += [sample.buckets for sample in plain]
+        plain, noted = _alternate(job, timer, precision, has, steps, warmup)
         if not has:
             continue
         _check_calls(graph, mains, noted)
-        median = lambda values: statistics.median(values)  # noqa: E731
         step_times[precision] = median(sample.step for sample in plain) * 1e-9
         forward = [sample.calls_forward for sample in noted]
         backward = [
@@ -463,17 +488,15 @@ def _measure(
             for sample in noted
         ]
         # without the wait for the last all-reduce, which no call is to blame for
-        waited = (
-            median(sample.backward - sum(sample.calls_backward.values()) for sample in noted)
-            if _world() > 1
-            else 0
-        )
+        waits = [sample.backward - sum(sample.calls_backward.values()) for sample in noted]
+        waited = median(waits) if _world() > 1 else 0
         total_forward = median(sample.forward for sample in plain)
         total_backward = median(sample.backward for sample in plain) - waited
         if precision == "fp32":
+            tails = waits
             forward, backward = _fit(forward, total_forward), _fit(backward, max(0, total_backward))
-            updates = [sample.update for sample in plain]
-            losses = [sample.loss for sample in plain]
+            updates = _middle([sample.update for sample in plain])
+            losses = _middle([sample.loss for sample in plain])
             costs += [
                 (
                     graph.calls[index].operator,
@@ -503,8 +526,15 @@ def _measure(
                 )
                 for i, p in enumerate(adjustable)
             ]
+    reduced = _reduce(job, steps, warmup)
+    if reduced:
+        after = round(median(sample.after_reduce for sample in reduced))
+        updates = [update + after for update in updates]
+        tails = [max(1, wait - after) for wait in tails]
     _file_costs(job, graph, costs, updates, device, store)
-    cluster, buckets = _file_all_reduces(job, graph, reduces, device, store)
+    cluster, buckets = _file_all_reduces(
+        job, graph, [sample.buckets for sample in reduced], tails, device, store
+    )
     name_of = {call.operator: call.name for call in graph.calls}
     rows = [
         CallTimes(
@@ -566,27 +596,51 @@ def _file_costs(
 
 
 def _file_all_reduces(
-    job: _Job, graph: Graph, reduces: List[List[Tuple[int, int]]], device: str, store: str
+    job: _Job, graph: Graph, reduces: List[List[Tuple[int, int]]], tails: List[int], device: str, store: str
 ) -> Tuple[str, List[Tuple[int, float]]]:
-    """All ranks: the rank that is ready last sees what the transfer takes, so the shortest time counts."""
+    """All ranks: times of the buckets' all-reduces, alone and as they ran beside the backward passes.
+
+    The rank that is ready last sees what the transfer takes, so the shortest time counts. `tails`: how much
+    longer than its backward pass the last all-reduce took, which begins while the last call still ends."""
     devices, batches = _gather(device), _gather(graph.batch)
     cluster = _cluster_of(devices, batches)
     if _world() == 1:
         return cluster, []
     everyone = _gather(reduces)
-    shortest: Dict[int, List[int]] = {}
+    loaded: Dict[int, List[int]] = {}
     for of_ranks in zip(*everyone):
         for of_bucket in zip(*of_ranks):
-            shortest.setdefault(of_bucket[0][0], []).append(min(ns for _, ns in of_bucket))
-    if distributed.get_rank() == 0:
-        for size, times in sorted(shortest.items()):
-            _file_all_reduce(store, cluster, graph.batch, size, times)
+            loaded.setdefault(of_bucket[0][0], []).append(min(ns for _, ns in of_bucket))
+    loaded = {size: _middle(times) for size, times in sorted(loaded.items())}
+    shortest_tails = _middle([min(one) for one in zip(*_gather(tails))])
+    for size, times in loaded.items():
+        alone = _middle(_time_all_reduce(size, 2 * len(times)))
+        if size == reduces[0][-1][0]:
+            alone = min(alone, shortest_tails, key=statistics.median)
+        if distributed.get_rank() == 0:
+            # the last bucket has no backward pass beside it
+            beside = [max(ns, statistics.median(alone)) for ns in times]
+            _file_all_reduce(store, cluster, graph.batch, size, alone, beside)
     distributed.barrier()
-    return cluster, [(size, statistics.median(times) * 1e-9) for size, times in sorted(shortest.items())]
+    return cluster, [(size, statistics.median(times) * 1e-9) for size, times in loaded.items()]
 
 
-def _file_all_reduce(store: str, cluster: str, batch: int, size: int, times: List[int]) -> None:
+def _time_all_reduce(size: int, repetitions: int) -> List[int]:
+    """All ranks: ns of all-reduces of `size` bytes, with nothing beside them."""
+    tensor, times = torch.zeros(max(1, size // 4)), []
+    for _ in range(repetitions + 1):
+        distributed.barrier()
+        begin = time.perf_counter_ns()
+        distributed.all_reduce(tensor)
+        times.append(time.perf_counter_ns() - begin)
+    return [min(one) for one in zip(*_gather(times[1:]))]
+
+
+def _file_all_reduce(
+    store: str, cluster: str, batch: int, size: int, alone: Sequence[float], loaded: Sequence[float]
+) -> None:
     """Files the times in ns of an all-reduce of `size` bytes between the cluster's ranks."""
+    n = min(len(alone), len(loaded))
     parsed = open_cluster(cluster, batch)
     parsed.over_network = 1
     _library.call(
@@ -595,10 +649,10 @@ def _file_all_reduce(store: str, cluster: str, batch: int, size: int, times: Lis
         c_char_p(os.fspath(store).encode()),
         byref(parsed),
         c_uint64(size),
-        _array(times),
-        _array(times),
-        c_int64(len(times)),
-        c_double(1.0),
+        _array([round(ns) for ns in alone[:n]]),
+        _array([round(ns) for ns in loaded[:n]]),
+        c_int64(n),
+        c_double(1.0),  # times of calls are those beside all-reduces
     )
 
 
@@ -618,16 +672,10 @@ def profile_all_reduce(
     found: Dict[int, float] = {}
     cluster = _cluster_of(_gather(device), [batch] * _world())
     for size in sizes:
-        tensor, times = torch.zeros(max(1, size // 4)), []
-        for repetition in range(repetitions + 1):
-            distributed.barrier()
-            begin = time.perf_counter_ns()
-            distributed.all_reduce(tensor)
-            times.append(time.perf_counter_ns() - begin)
-        shortest = [min(one) for one in zip(*_gather(times[1:]))]
+        shortest = _time_all_reduce(size, repetitions)
         found[size] = statistics.median(shortest) * 1e-9
         if distributed.get_rank() == 0:
-            _file_all_reduce(store, cluster, batch, size, shortest)
+            _file_all_reduce(store, cluster, batch, size, shortest, shortest)
     distributed.barrier()
     return found
 
@@ -674,7 +722,7 @@ def compare(
     or precisions by name. The measured step is the median over all rounds, of the slowest rank.
 
     >>> for row in tandem.compare(module, x, {"fp32": None, "planned": plan}, "torch:a + torch:b"):
-    print(row) """
+    print(row)"""
     job = _Job(module, inputs, loss, optimizer, bucket_bytes)
     measured: Dict[str, List[int]] = {name: [] for name in plans}
     was_training = job.inner.training

@@ -257,6 +257,19 @@ class Apply(Case):
         with self.assertRaisesRegex(tandem.WrongModelError, "no rank 3"):
             tandem.apply(Small(), plan, rank=3)
 
+    def test_all_ranks_of_a_plan_have_the_same_layout(self):
+        """DistributedDataParallel refuses ranks whose weights differ in strides."""
+        graph = tandem.capture(Small(), torch.randn(2, 3, 8, 8))
+        classes = [
+            tandem.PlanClass(f"torch:{precision}", 1, 2, {"conv": precision, "fc": "fp32"})
+            for precision in ("fp32", "int8_full")
+        ]
+        plan = tandem.Plan(
+            "test", graph.model, "torch:fp32 + torch:int8_full", classes, graph.hash, graph=graph
+        )
+        strides = {tandem.apply(Small(), plan, rank=rank).conv.weight.stride() for rank in (0, 1)}
+        self.assertEqual(strides, {(27, 1, 9, 3)})
+
     def test_another_branch_runs_in_fp32_with_a_warning(self):
         module = Odd()
         tandem.apply(module, self.plan_for(module, odd_inputs()))

@@ -1,5 +1,6 @@
 """The package itself: installing, and what is said where something is missing."""
 
+import glob
 import os
 import subprocess
 import sys
@@ -54,6 +55,24 @@ class Package(Case):
         self.assertEqual(ran.stderr, "")
         self.assertIn("True\n", ran.stdout)
         self.assertIn("apt-get install python3-torch libopenblas0", ran.stdout)
+
+    def test_a_slow_blas_is_warned_of_with_the_package(self):
+        code = (
+            "import torch, tandem, warnings; warnings.simplefilter('always')\n"
+            "for _ in range(2): tandem.apply(torch.nn.Linear(3, 3), 'int8')\n"
+            "from tandem._blas import blas_file; print(blas_file())"
+        )
+        ran = self.python(code)
+        is_reference = "/blas/libblas.so" in ran.stdout
+        self.assertEqual(ran.stderr.count("apt-get install libopenblas0"), int(is_reference), ran.stderr)
+        if is_reference:
+            return
+        folder = next(iter(glob.glob("/usr/lib/*/blas")), None)
+        if folder is None:
+            self.skipTest("no reference BLAS to be warned of; apt-get install libblas3")
+        told = self.python(code, LD_LIBRARY_PATH=folder).stderr
+        self.assertEqual(told.count("the reference BLAS"), 1, told)
+        self.assertIn("apt-get install libopenblas0", told)
 
     def test_structs_are_those_of_the_headers(self):
         """Size and offsets of every struct that calls pass, from the C compiler."""
