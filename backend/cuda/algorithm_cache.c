@@ -13,6 +13,7 @@ enum { WHERE_TEXT = 256, CHOICE_TEXT = CUDA_ALGORITHM_WORDS * 17 };
 typedef struct known_algorithm {
     char *spec; /* the GPU and versions, then the work's text */
     cuda_algorithm algorithm;
+    int is_guess; /* the library's, which has run once; else it was tuned */
 } known_algorithm;
 
 struct cuda_algorithm_cache {
@@ -105,7 +106,7 @@ static int parse_algorithm(cuda_algorithm *algorithm, const char *text)
 
 /* --- Cached algorithms ---------------------------------------------------------------------------------- */
 
-static const known_algorithm *find_known_algorithm(const cuda_algorithm_cache *cache, const char *text)
+static known_algorithm *find_known_algorithm(const cuda_algorithm_cache *cache, const char *text)
 {
     const size_t n = strlen(cache->where);
     for (int i = 0; i < cache->n_known; i++)
@@ -133,15 +134,22 @@ static int reserve_one(void **array, size_t size, int n, int *room)
     return 1;
 }
 
-/* Owns the text in either case. */
-static int add_known_algorithm(cuda_algorithm_cache *cache, char *spec, const cuda_algorithm *algorithm)
+/* Owns the text in either case. In place of a guess for the same work. */
+static int add_known_algorithm(cuda_algorithm_cache *cache, char *spec, const cuda_algorithm *algorithm,
+                               int is_guess)
 {
+    known_algorithm *const before = spec ? find_known_algorithm(cache, spec + strlen(cache->where)) : NULL;
+    if (before) {
+        free(spec);
+        before->algorithm = *algorithm, before->is_guess = is_guess;
+        return 1;
+    }
     if (!spec ||
         !reserve_one((void **)&cache->known, sizeof *cache->known, cache->n_known, &cache->n_known_room)) {
         free(spec);
         return 0;
     }
-    cache->known[cache->n_known++] = (known_algorithm){spec, *algorithm};
+    cache->known[cache->n_known++] = (known_algorithm){spec, *algorithm, is_guess};
     return 1;
 }
 
@@ -153,10 +161,9 @@ tandem_status cuda_algorithm_cache_load(cuda_algorithm_cache *cache, const tande
     for (int i = 0; i < n; i++) {
         cuda_algorithm algorithm;
         if (strncmp(choice[i].spec, cache->where, n_where) != 0) continue;
-        if (find_known_algorithm(cache, choice[i].spec + n_where) ||
-            !parse_algorithm(&algorithm, choice[i].choice))
-            continue;
-        if (!add_known_algorithm(cache, join_texts(choice[i].spec, ""), &algorithm))
+        const known_algorithm *const known = find_known_algorithm(cache, choice[i].spec + n_where);
+        if ((known && !known->is_guess) || !parse_algorithm(&algorithm, choice[i].choice)) continue;
+        if (!add_known_algorithm(cache, join_texts(choice[i].spec, ""), &algorithm, 0))
             return tandem_no_memory(error, "for %d algorithms chosen before", n);
     }
     return TANDEM_OK;
@@ -177,7 +184,7 @@ static void add_tuned_algorithm(cuda_algorithm_cache *cache, const char *text,
     char *spec = join_texts(cache->where, text), *chosen = join_texts(word, "");
     if (spec && chosen &&
         reserve_one((void **)&cache->tuned, sizeof *cache->tuned, cache->n_tuned, &cache->n_tuned_room) &&
-        add_known_algorithm(cache, join_texts(spec, ""), algorithm)) {
+        add_known_algorithm(cache, join_texts(spec, ""), algorithm, 0)) {
         cache->tuned[cache->n_tuned++] = (tandem_algorithm){spec, chosen};
         return;
     }
@@ -234,7 +241,7 @@ static int fill_operands(const algorithm_trial *t, uint64_t bytes)
     return failed;
 }
 
-/* Returns 0 also without memory; then t->memory is NULL. */
+/* Sets of operands for twice cache_bytes. Returns 0 also without memory; then t->memory is NULL. */
 static int open_algorithm_trial(algorithm_trial *t, uint64_t cache_bytes, const cuda_algorithm *candidate,
                                 int n)
 {
@@ -308,16 +315,22 @@ static int tune_algorithms(algorithm_trial *t, int *best, const cuda_algorithm *
     return 0;
 }
 
-/* The best candidate, else the first that passes the library's check. The check computes the same workspace
- * as for a cached algorithm. */
-static int first_accepted(cuda_algorithm *chosen, const cuda_vendor *vendor, const cuda_work *work,
-                          const cuda_algorithm *candidate, int n, int best)
+/* The best candidate, else the first that passes the library's check and, where `t` has memory, a run: an
+ * algorithm that passes may fail in its first run. The check computes the same workspace as for a cached
+ * algorithm. */
+static int first_that_runs(cuda_algorithm *chosen, algorithm_trial *t, const cuda_algorithm *candidate, int n,
+                           int best)
 {
-    *chosen = candidate[best];
-    int failed = vendor->work_check(chosen, work);
-    for (int i = 0; i < n && failed && vendor->is_unsupported(failed); i++) {
-        *chosen = candidate[i];
-        failed = vendor->work_check(chosen, work);
+    const cuda_vendor *vendor = t->vendor;
+    int failed = 0, is_refused = 1;
+    for (int i = -1; i < n && is_refused; i++) {
+        *chosen = candidate[i < 0 ? best : i];
+        failed = vendor->work_check(chosen, t->work->work);
+        is_refused = failed && cuda_error_is_unsupported(failed);
+        if (failed || !t->memory) continue;
+        failed = run_trial_once(t, chosen);
+        if (!failed) failed = vendor->stream_sync(t->stream);
+        is_refused = failed != 0;
     }
     return failed;
 }
@@ -327,26 +340,27 @@ int cuda_choose_algorithm(cuda_algorithm *algorithm, cuda_algorithm_cache *cache
 {
     const known_algorithm *known = find_known_algorithm(cache, work->text);
     cuda_algorithm candidate[CUDA_CANDIDATES], chosen;
-    int n = 0, best = 0;
-    if (known) {
+    int n = 0, best = 0, failed = 0;
+    if (known && !(known->is_guess && cache->autotune)) {
         chosen = known->algorithm;
-        if (!vendor->work_check(&chosen, work->work)) {
-            *algorithm = chosen;
-            return 0;
-        }
+        failed = vendor->work_check(&chosen, work->work);
+        if (!failed) *algorithm = chosen;
+        if (!failed || !cuda_error_is_unsupported(failed)) return failed;
     }
-    int failed = vendor->work_candidates(candidate, &n, work->work);
+    failed = vendor->work_candidates(candidate, &n, work->work);
     if (failed) return failed;
     algorithm_trial t = {.vendor = vendor, .stream = stream, .work = work};
-    const int autotune = cache->autotune && !known && n > 1 && work->c_bytes;
-    if (autotune) failed = open_algorithm_trial(&t, cache->cache_bytes, candidate, n);
-    if (!failed && t.memory) failed = tune_algorithms(&t, &best, candidate, n);
-    const int was_tuned = t.memory != NULL;
+    const int autotune = cache->autotune && (!known || known->is_guess) && n > 1;
+    if (work->c_bytes) failed = open_algorithm_trial(&t, autotune ? cache->cache_bytes : 0, candidate, n);
+    if (!failed && t.memory && autotune) failed = tune_algorithms(&t, &best, candidate, n);
+    if (!failed) failed = first_that_runs(&chosen, &t, candidate, n, best);
+    const int has_run = t.memory != NULL;
     close_algorithm_trial(&t);
     if (failed) return failed;
-    failed = first_accepted(&chosen, vendor, work->work, candidate, n, best);
-    if (failed) return failed;
-    if (was_tuned) add_tuned_algorithm(cache, work->text, &chosen);
+    if (has_run && autotune) add_tuned_algorithm(cache, work->text, &chosen);
+    /* without memory for the entry, it runs once more when it is next asked for */
+    else if (has_run && !known)
+        (void)add_known_algorithm(cache, join_texts(cache->where, work->text), &chosen, 1);
     *algorithm = chosen;
     return 0;
 }

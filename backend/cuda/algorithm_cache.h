@@ -1,8 +1,8 @@
 /* algorithm_cache.h: which algorithm of its library a product or convolution uses.
  *
  * Work that is in the cache uses the cached algorithm: same bits, same workspace. Other work uses the
- * library's first candidate. With autotune, each candidate runs several times over operands outside the GPU's
- * cache, and the fastest is used. */
+ * library's first candidate that runs: it is tried once, over scratch memory. With autotune, each candidate
+ * runs several times over operands outside the GPU's cache, and the fastest is used. */
 #pragma once
 
 #include "backend/cuda/vendor.h"
@@ -27,8 +27,8 @@ typedef struct cuda_work_key {
     char text[CUDA_WORK_TEXT];          /* equal for equal work */
     uint64_t a_bytes, b_bytes, c_bytes; /* of its operands */
 } cuda_work_key;
-/* 0, or the error of a library. Without GPU memory for autotuning, the library's first candidate is used;
- * that is no error. */
+/* 0, or the error of a library. Without GPU memory for the trial, the library's first candidate is used
+ * untried; that is no error. */
 int cuda_choose_algorithm(cuda_algorithm *algorithm, cuda_algorithm_cache *cache, const cuda_vendor *vendor,
                           tandem_cuda_stream stream, const cuda_work_key *work);
 

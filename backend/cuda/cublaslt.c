@@ -55,6 +55,17 @@ static cublasStatus_t set_lt_attribute(const lt_product *p, cublasLtMatmulDescAt
     return cublasLtMatmulDescSetAttribute(p->operation, attribute, value, size);
 }
 
+/* A product of scaled operands takes pointers to their scales, which differ per run. */
+static cublasStatus_t set_lt_scales(const lt_product *p, const float *scale_a, const float *scale_b)
+{
+    cublasStatus_t status =
+        set_lt_attribute(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, (const void *)&scale_b, sizeof scale_b);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status =
+            set_lt_attribute(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, (const void *)&scale_a, sizeof scale_a);
+    return status;
+}
+
 static cublasStatus_t describe_lt_operation(lt_product *p, const cuda_product_spec *s)
 {
     const cublasOperation_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
@@ -63,6 +74,7 @@ static cublasStatus_t describe_lt_operation(lt_product *p, const cuda_product_sp
                                      : s->tf32     ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                    : CUBLAS_COMPUTE_32F;
     const int8_t fast = (int8_t)s->fast_sums;
+    static const float no_scale = 1;
     cublasStatus_t status =
         cublasLtMatmulDescCreate(&p->operation, sums, p->is_integer ? CUDA_R_32I : CUDA_R_32F);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -71,6 +83,8 @@ static cublasStatus_t describe_lt_operation(lt_product *p, const cuda_product_sp
         status = set_lt_attribute(p, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     if (status == CUBLAS_STATUS_SUCCESS && p->is_scaled)
         status = set_lt_attribute(p, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
+    /* The heuristics see that there are scales; what they point to is set for each run. */
+    if (status == CUBLAS_STATUS_SUCCESS && p->is_scaled) status = set_lt_scales(p, &no_scale, &no_scale);
     return status;
 }
 
@@ -84,17 +98,6 @@ static cublasStatus_t describe_lt_product(lt_product *p, const cuda_product_spec
         status = s->transpose_a ? create_lt_layout(&p->second, s->a, s->k, s->m, s->batch)
                                 : create_lt_layout(&p->second, s->a, s->m, s->k, s->batch);
     if (status == CUBLAS_STATUS_SUCCESS) status = create_lt_layout(&p->result, s->to, s->m, s->n, s->batch);
-    return status;
-}
-
-/* A product of scaled operands takes pointers to their scales, which differ per run. */
-static cublasStatus_t set_lt_scales(const lt_product *p, const float *scale_a, const float *scale_b)
-{
-    cublasStatus_t status =
-        set_lt_attribute(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, (const void *)&scale_b, sizeof scale_b);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status =
-            set_lt_attribute(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, (const void *)&scale_a, sizeof scale_a);
     return status;
 }
 

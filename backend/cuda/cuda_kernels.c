@@ -295,7 +295,7 @@ tandem_status tandem_cuda_kernels_scale_sums(const tandem_cuda_sums_call *call, 
         what,
         by_row ? tandem_cuda_scale_rows_s32(call->y, to, call->sums, rows, columns, call->a_scale,
                                             call->b_scale, call->accumulate, stream)
-               : tandem_cuda_scale_s32(call->y, to, call->sums, rows, columns, columns, call->a_scale,
-                                       call->b_scale, call->accumulate, stream),
+               : tandem_cuda_scale_s32(call->y, to, call->sums, 1, rows, columns, rows, columns,
+                                       call->a_scale, call->b_scale, call->accumulate, stream),
         error);
 }

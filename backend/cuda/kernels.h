@@ -81,11 +81,12 @@ int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tande
 int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cuda_float from, size_t n,
                         tandem_cuda_stream stream);
 
-/* y (rows, columns) = x·*scale_a·*scale_b, where x is (rows, stride). scale_a·scale_b is rounded first, as on
- * the CPU. accumulate: the result is added to y in f32 and rounded once, here and below. */
-int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
-                          size_t stride, const float *scale_a, const float *scale_b, int accumulate,
-                          tandem_cuda_stream stream);
+/* y (batch, rows, columns) = x·*scale_a·*scale_b of the first rows and columns of x (batch, x_rows,
+ * x_columns). scale_a·scale_b is rounded first, as on the CPU. accumulate: the result is added to y in f32
+ * and rounded once, here and below. */
+int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t batch, size_t rows,
+                          size_t columns, size_t x_rows, size_t x_columns, const float *scale_a,
+                          const float *scale_b, int accumulate, tandem_cuda_stream stream);
 
 /* y = x·row_scale[r]·*scale of x (rows, columns); both scales are multiplied first. B: n·(4 + size);
  * accumulate: n·(4 + 2·size). CPU: gemm_s8 with one scale per row. */
@@ -274,10 +275,10 @@ TANDEM_HOST_DEVICE int tandem_cuda_first_window(int at, int kernel, const tandem
     const int first = at + pool->pad - kernel + 1;
     return first > 0 ? (first + pool->stride - 1) / pool->stride : 0;
 }
-/* columns (batch·out_h·out_w, kernel_h·kernel_w·channels), 0 where a window leaves its image; elements of one
- * byte. CPU: im2col_s8. */
-int tandem_cuda_im2col_bytes(void *columns, const void *x, const tandem_cuda_pool *pool,
-                             tandem_cuda_stream stream);
+/* columns (batch·out_h·out_w, kernel_h·kernel_w·channels), 0 where a window leaves its image. Elements of
+ * element_bytes: 1, 2 or 4; all bits 0 is 0. CPU: im2col_s8. */
+int tandem_cuda_im2col(void *columns, const void *x, size_t element_bytes, const tandem_cuda_pool *pool,
+                       tandem_cuda_stream stream);
 /* The gradient of im2col: positions that lie in several windows are summed. Integers are summed first and
  * then multiplied by both scales; floats include the scales and are summed in f32. Rows of the columns are
  * `stride` apart. */

@@ -457,16 +457,22 @@ KERNEL im2col(U *__restrict__ columns, const U *__restrict__ x, tandem_cuda_pool
     }
 }
 
-extern "C" int tandem_cuda_im2col_bytes(void *columns, const void *x, const tandem_cuda_pool *pool,
-                                        tandem_cuda_stream stream)
+template <typename U>
+static int im2col_by(void *columns, const void *x, tandem_cuda_pool p, int unit, tandem_cuda_stream stream)
 {
-    tandem_cuda_pool p = *pool;
-    const int wide = p.channels % SIXTEEN == 0;
-    if (wide) p.channels /= SIXTEEN;
+    p.channels /= unit;
     const size_t n = n_output(&p) * (size_t)(p.kernel_h * p.kernel_w);
-    if (wide)
-        return LAUNCH(im2col<uint4>, grid_of(n), THREADS, stream, (uint4 *)columns, (const uint4 *)x, p, n);
-    return LAUNCH(im2col<uint8_t>, grid_of(n), THREADS, stream, (uint8_t *)columns, (const uint8_t *)x, p, n);
+    return LAUNCH(im2col<U>, grid_of(n), THREADS, stream, (U *)columns, (const U *)x, p, n);
+}
+
+extern "C" int tandem_cuda_im2col(void *columns, const void *x, size_t element_bytes,
+                                  const tandem_cuda_pool *pool, tandem_cuda_stream stream)
+{
+    const int unit = SIXTEEN / (int)element_bytes;
+    if (pool->channels % unit == 0) return im2col_by<uint4>(columns, x, *pool, unit, stream);
+    return element_bytes == 1   ? im2col_by<uint8_t>(columns, x, *pool, 1, stream)
+           : element_bytes == 2 ? im2col_by<uint16_t>(columns, x, *pool, 1, stream)
+                                : im2col_by<uint32_t>(columns, x, *pool, 1, stream);
 }
 
 /* Sum: int32_t, with scales, or float. */

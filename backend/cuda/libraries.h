@@ -14,10 +14,8 @@ struct cuda_libraries {
     cudnnHandle_t dnn;
 };
 
-/* Errors of cuBLASLt and cuDNN come after those of cudart, which are below 1000. */
-enum { CUDA_FROM_CUBLASLT = 10000, CUDA_FROM_CUDNN = 20000 };
-/* For cudart: an error also stays in cudaGetLastError, where the next launch would find it. This clears
- * it. */
+/* An error of cudart also stays in cudaGetLastError, where the next launch would find it: these functions
+ * clear it. The other libraries call cudart, and a launch of theirs that fails leaves its error there too. */
 static inline int cuda_from_cudart(cudaError_t status)
 {
     if (status != cudaSuccess) (void)cudaGetLastError();
@@ -25,11 +23,15 @@ static inline int cuda_from_cudart(cudaError_t status)
 }
 static inline int cuda_from_cublaslt(cublasStatus_t status)
 {
-    return status == CUBLAS_STATUS_SUCCESS ? 0 : CUDA_FROM_CUBLASLT + (int)status;
+    if (status == CUBLAS_STATUS_SUCCESS) return 0;
+    (void)cudaGetLastError();
+    return CUDA_FROM_CUBLASLT + (int)status;
 }
 static inline int cuda_from_cudnn(cudnnStatus_t status)
 {
-    return status == CUDNN_STATUS_SUCCESS ? 0 : CUDA_FROM_CUDNN + (int)status;
+    if (status == CUDNN_STATUS_SUCCESS) return 0;
+    (void)cudaGetLastError();
+    return CUDA_FROM_CUDNN + (int)status;
 }
 
 /* A piece of work of one library; the work types of cublaslt.c and cudnn.c begin with it. */

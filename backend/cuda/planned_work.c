@@ -7,11 +7,10 @@
 /* Work that a library cannot do is no fault of the GPU; another precision may work. */
 static tandem_status library_error(const tandem_kernel *kernel, int failed, tandem_error *error)
 {
-    const cuda_vendor *vendor = kernel->device->vendor;
-    if (!vendor->is_unsupported(failed)) return cuda_kernel_result(kernel, failed, error);
+    if (!cuda_error_is_unsupported(failed)) return cuda_kernel_result(kernel, failed, error);
     char why[160];
-    (void)snprintf(why, sizeof why, "its library says: %.100s (error %d)", vendor->error_text(failed),
-                   failed);
+    (void)snprintf(why, sizeof why, "its library says: %.100s (error %d)",
+                   kernel->device->vendor->error_text(failed), failed);
     return cuda_kernel_refuse(kernel, why, error);
 }
 

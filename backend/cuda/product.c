@@ -3,9 +3,10 @@
 
 #include "backend/cuda/operator.h"
 
-/* Sides of one-byte matrices. fp8 needs multiples of 16; s8 allows multiples of 4, for which there are fewer
- * kernels. */
-static int64_t round_up_to_16(int64_t n) { return (n + 15) / 16 * 16; }
+/* Sides of one-byte matrices. fp8 needs multiples of 16. s8 is documented for multiples of 4, but has few
+ * kernels for them: PyTorch refuses m up to 16 in torch._int_mm, and m = 17 gave wrong sums (PyTorch issue
+ * 107671). */
+static int64_t round_up_to(int64_t unit, int64_t n) { return (n + unit - 1) / unit * unit; }
 
 /* The type of the library's result: s32 for s8, the operands' type or f32 for floats, any float for fp8. */
 static tandem_dtype library_result_dtype(tandem_dtype from, tandem_dtype to)
@@ -18,8 +19,8 @@ static tandem_dtype library_result_dtype(tandem_dtype from, tandem_dtype to)
 static void plan_padding(cuda_gemm *g)
 {
     const cuda_product_spec *s = &g->spec;
-    g->m = g->a == TANDEM_S8 ? s->m : round_up_to_16(s->m);
-    g->n = round_up_to_16(s->n), g->k = round_up_to_16(s->k);
+    g->m = round_up_to(g->a == TANDEM_S8 ? 32 : 16, s->m);
+    g->n = round_up_to(16, s->n), g->k = round_up_to(16, s->k);
     g->repack_a = s->transpose_a || g->k != s->k || g->m != s->m;
     g->repack_b = !s->transpose_b || g->k != s->k || g->n != s->n;
 }
@@ -94,8 +95,8 @@ static int finish_gemm(const cuda_gemm *g, void *c, void *made, const float *sca
     const size_t batch = (size_t)s->batch, rows = (size_t)s->m, columns = (size_t)s->n;
     const tandem_cuda_float to = cuda_float_of(g->to);
     if (g->made == TANDEM_S32)
-        return tandem_cuda_scale_s32(c, to, made, batch * rows, columns, (size_t)g->n, scale_a, scale_b,
-                                     s->accumulate, stream);
+        return tandem_cuda_scale_s32(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, scale_a,
+                                     scale_b, s->accumulate, stream);
     if (g->m == s->m && g->n == s->n && !s->accumulate)
         return tandem_cuda_convert(c, to, made, cuda_float_of(g->made), batch * rows * columns, stream);
     return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, s->accumulate,

@@ -671,28 +671,31 @@ KERNEL scale_s32(T *__restrict__ y /* [n] */, const int32_t *__restrict__ x /* [
 }
 
 template <typename T>
-KERNEL scale_rows_s32(T *__restrict__ y /* (rows, columns) */,
-                      const int32_t *__restrict__ x /* (rows, stride) */, size_t rows, size_t columns,
-                      size_t stride, const float *__restrict__ scale_a, const float *__restrict__ scale_b,
-                      int accumulate)
+KERNEL scale_rows_s32(T *__restrict__ y /* (batch, rows, columns) */,
+                      const int32_t *__restrict__ x /* (batch, x_rows, x_columns) */, size_t batch,
+                      size_t rows, size_t columns, size_t x_rows, size_t x_columns,
+                      const float *__restrict__ scale_a, const float *__restrict__ scale_b, int accumulate)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
-    for (size_t r = first_row(); r < rows; r += all_rows())
+    for (size_t r = first_row(); r < batch * rows; r += all_rows()) {
+        const int32_t *const row = x + (r / rows * x_rows + r % rows) * x_columns;
         for (size_t c = threadIdx.x % WARP; c < columns; c += WARP)
-            store_or_add(y + r * columns + c, TANDEM_MUL((float)x[r * stride + c], scale), accumulate);
+            store_or_add(y + r * columns + c, TANDEM_MUL((float)row[c], scale), accumulate);
+    }
 }
 
-extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows,
-                                     size_t columns, size_t stride, const float *scale_a,
-                                     const float *scale_b, int accumulate, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t batch,
+                                     size_t rows, size_t columns, size_t x_rows, size_t x_columns,
+                                     const float *scale_a, const float *scale_b, int accumulate,
+                                     tandem_cuda_stream stream)
 {
-    const size_t n = rows * columns;
-    if (stride == columns) {
+    const size_t n = batch * rows * columns;
+    if (x_columns == columns && (x_rows == rows || batch == 1)) {
         RETURN_FOR(type, LAUNCH(scale_s32, grid_of_octets<int32_t>(n), THREADS, stream, (T *)y, x, n, scale_a,
                                 scale_b, accumulate));
     }
-    RETURN_FOR(type, LAUNCH(scale_rows_s32, grid_of_rows(rows), THREADS, stream, (T *)y, x, rows, columns,
-                            stride, scale_a, scale_b, accumulate));
+    RETURN_FOR(type, LAUNCH(scale_rows_s32, grid_of_rows(batch * rows), THREADS, stream, (T *)y, x, batch,
+                            rows, columns, x_rows, x_columns, scale_a, scale_b, accumulate));
 }
 
 /* --- Results of padded products ------------------------------------------------------------------------- */

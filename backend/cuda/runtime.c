@@ -42,13 +42,12 @@ static const char *vendor_error_text(int error)
     return cudaGetErrorString((cudaError_t)error);
 }
 
-static int vendor_is_unsupported(int error)
-{
-    if (error >= CUDA_FROM_CUDNN)
-        return CUDNN_STATUS_CATEGORY(error - CUDA_FROM_CUDNN) == CUDNN_STATUS_NOT_SUPPORTED;
-    return error == CUDA_FROM_CUBLASLT + CUBLAS_STATUS_NOT_SUPPORTED ||
-           error == CUDA_FROM_CUBLASLT + CUBLAS_STATUS_ARCH_MISMATCH;
-}
+_Static_assert(CUBLASLT_INVALID_VALUE == CUDA_FROM_CUBLASLT + (int)CUBLAS_STATUS_INVALID_VALUE &&
+                   CUBLASLT_ARCH_MISMATCH == CUDA_FROM_CUBLASLT + (int)CUBLAS_STATUS_ARCH_MISMATCH &&
+                   CUBLASLT_NOT_SUPPORTED == CUDA_FROM_CUBLASLT + (int)CUBLAS_STATUS_NOT_SUPPORTED &&
+                   CUDNN_BAD_PARAM == CUDA_FROM_CUDNN + (int)CUDNN_STATUS_BAD_PARAM &&
+                   CUDNN_NOT_SUPPORTED == CUDA_FROM_CUDNN + (int)CUDNN_STATUS_NOT_SUPPORTED,
+               "the errors of vendor.h are those of the libraries");
 
 static int vendor_versions(char *written, size_t size)
 {

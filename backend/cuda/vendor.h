@@ -18,6 +18,28 @@ extern "C" {
 typedef struct CUevent_st *tandem_cuda_event;     /* cudaEvent_t */
 typedef struct CUgraphExec_st *tandem_cuda_graph; /* cudaGraphExec_t */
 
+/* Errors of cuBLASLt and cuDNN come after those of cudart, which are below 1000. Those of cuDNN are
+ * categories of a thousand each. */
+enum {
+    CUDA_FROM_CUBLASLT = 10000,
+    CUBLASLT_INVALID_VALUE = CUDA_FROM_CUBLASLT + 7,
+    CUBLASLT_ARCH_MISMATCH = CUDA_FROM_CUBLASLT + 8,
+    CUBLASLT_NOT_SUPPORTED = CUDA_FROM_CUBLASLT + 15,
+    CUDA_FROM_CUDNN = 20000,
+    CUDNN_BAD_PARAM = CUDA_FROM_CUDNN + 2000,
+    CUDNN_NOT_SUPPORTED = CUDA_FROM_CUDNN + 3000
+};
+/* Whether the error, when work is described, checked or given candidates, means that the library cannot do it
+ * on this GPU. A combination that a library dislikes may be "an invalid value" there. Of a run it is a fault.
+ */
+static inline int cuda_error_is_unsupported(int error)
+{
+    if (error >= CUDA_FROM_CUDNN)
+        return error / 1000 * 1000 == CUDNN_BAD_PARAM || error / 1000 * 1000 == CUDNN_NOT_SUPPORTED;
+    return error == CUBLASLT_INVALID_VALUE || error == CUBLASLT_ARCH_MISMATCH ||
+           error == CUBLASLT_NOT_SUPPORTED;
+}
+
 typedef struct cuda_gpu {
     char name[128];
     int major, minor;                   /* compute capability */
@@ -37,9 +59,9 @@ typedef enum cuda_type {
 } cuda_type;
 
 /* C (m, n) = A·B, `batch` times, row-major and contiguous. One-byte types need A as (m, k) and B as (n, k):
- * transpose_a 0, transpose_b 1. s8 gives s32, and k and n are multiples of 4. e4m3 and e5m2 (not both e5m2)
- * give floats, multiplied by both scales, and all sides are multiples of 16. Floats give their own type, or
- * f32. Source: NVIDIA, cuBLAS documentation, cublasLtMatmul, tables 1 and 3. */
+ * transpose_a 0, transpose_b 1. s8 gives s32; k and n are multiples of 4, m of 32. e4m3 and e5m2 (not both
+ * e5m2) give floats, multiplied by both scales, and all sides are multiples of 16. Floats give their own
+ * type, or f32. Source: NVIDIA, cuBLAS documentation, cublasLtMatmul, tables 1 and 3. */
 typedef struct cuda_product_spec {
     int64_t batch, m, n, k;
     int transpose_a; /* A is stored (k, m) */

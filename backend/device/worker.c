@@ -53,8 +53,13 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
     worker->cpu = options->cpu;
     (void)snprintf(worker->device_name, sizeof worker->device_name, "%s", options->device);
     tandem_status status = find_device_backend(&worker->backend, options->device, error);
-    if (status == TANDEM_OK) status = pin_to_core(options->cpu, error);
+    /* Threads have the cores of the thread that begins them. Those of a CPU's kernels belong on the rank's
+     * core; those that a GPU's driver begins would be in its way there, beside the one that reduces
+     * gradients. */
+    const int is_pinned_first = status == TANDEM_OK && !worker->backend->alloc;
+    if (is_pinned_first) status = pin_to_core(options->cpu, error);
     if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, error);
+    if (status == TANDEM_OK && !is_pinned_first) status = pin_to_core(options->cpu, error);
     if (status == TANDEM_OK && options->n_rank > 1)
         status =
             tandem_comm_open(&worker->comm,

@@ -177,10 +177,10 @@ LAUNCH_OF(dequantise_f32, tandem_cuda_dequantise(a->y, F, a->q, TANDEM_CUDA_S8, 
 LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(narrow, tandem_cuda_convert(a->half_out, H, a->x, F, a->n, s))
 LAUNCH_OF(widen, tandem_cuda_convert(a->y, F, a->half, H, a->n, s))
-LAUNCH_OF(scale_f32, tandem_cuda_scale_s32(a->y, F, a->x, a->rows, a->columns, a->columns, a->of_row,
-                                           a->of_row + 1, 0, s))
-LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, a->x, a->rows, a->columns, a->columns, a->of_row,
-                                            a->of_row + 1, 0, s))
+LAUNCH_OF(scale_f32, tandem_cuda_scale_s32(a->y, F, a->x, 1, a->rows, a->columns, a->rows, a->columns,
+                                           a->of_row, a->of_row + 1, 0, s))
+LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, a->x, 1, a->rows, a->columns, a->rows, a->columns,
+                                            a->of_row, a->of_row + 1, 0, s))
 LAUNCH_OF(scale_rows_bf16,
           tandem_cuda_scale_rows_s32(a->half_out, H, a->x, a->rows, a->columns, a->mean, a->of_row, 0, s))
 LAUNCH_OF(bench_transpose_s8,
@@ -248,7 +248,7 @@ static int bench_transpose_bf16(const gpu_arrays *a, tandem_cuda_stream s)
 static int bench_im2col(const gpu_arrays *a, tandem_cuda_stream s)
 {
     const tandem_cuda_pool window = bench_window(a, 4, 3, 1, 1);
-    return tandem_cuda_im2col_bytes(a->y, a->q, &window, s);
+    return tandem_cuda_im2col(a->y, a->q, 1, &window, s);
 }
 static int bench_col2im(const gpu_arrays *a, tandem_cuda_stream s) /* x, of a sixteenth, in s32 */
 {

@@ -13,7 +13,11 @@ int skip_without_gpu(void);
 /* Memory that both host and card reach, 256-byte aligned, filled with 0xA5; NULL where there is none. */
 void *gpu_alloc_shared(size_t bytes);
 void gpu_free_shared(void *memory);
+/* Waits for all that the card was given. CUDA_LAUNCH_BLOCKING makes launches wait, and no memset. */
+void gpu_sync(void);
 /* What was opened or taken and not given back; 0 on a card, which does not count. */
 int gpu_open_handles(void);
+/* 1: from now on its library knows no way for a convolution; 0: it does again. Whether that can be told. */
+int gpu_has_no_convolutions(int none);
 
 #endif

@@ -52,6 +52,7 @@ static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 extern "C" void stand_in_enter(void), stand_in_leave(void); /* tests/cuda/stand_in.h */
 extern "C" int stand_in_next_error(void);
+extern "C" void stand_in_clear_later(void *memory, int value, uint64_t bytes), stand_in_clear_now(void);
 extern "C" int stand_in_submit(struct CUstream_st *stream, void (*run_grid)(void *what),
                                void (*drop)(void *what), void *what);
 
@@ -198,6 +199,7 @@ inline int submit_work(struct CUstream_st *stream, const std::function<void()> &
 {
     const int lost = stand_in_next_error();
     if (lost) return lost;
+    stand_in_clear_now();
     return stand_in_submit(
         stream,
         [](void *what) {
@@ -281,9 +283,13 @@ static inline const char *cudaGetErrorString(cudaError_t failed)
     return failed == cudaSuccess ? "no error" : "the card is lost";
 }
 
+/* "Asynchronous with respect to the host" (CUDA Runtime API, API synchronization behavior): on the stream
+ * that has no name it is done when something follows there, or somebody waits. */
 static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t n, struct CUstream_st *stream)
 {
-    return simt::submit_work(stream, [=]() { std::memset(at, value, n); });
+    if (stream) return simt::submit_work(stream, [=]() { std::memset(at, value, n); });
+    stand_in_clear_later(at, value, n);
+    return stand_in_next_error();
 }
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,9 @@ enum {
     LOCKED_ALREADY = 712,
     LOST = 719,
     LOCKS_NONE = 801,
-    BAD_VALUE = 10007,
-    UNSUPPORTED = 10015
+    BAD_VALUE = CUBLASLT_INVALID_VALUE,
+    RUN_FAILED = CUDA_FROM_CUBLASLT + 13, /* CUBLAS_STATUS_EXECUTION_FAILED */
+    UNSUPPORTED = CUBLASLT_NOT_SUPPORTED
 };
 #define SECOND INT64_C(1000000000)
 
@@ -190,12 +192,11 @@ static const char *stand_in_error_text(int error)
            : error == UNSUPPORTED || error == LOCKS_NONE             ? "not supported"
            : error == INVALID                                        ? "an invalid value"
            : error == LOCKED_ALREADY                                 ? "locked already"
-           : error == BAD_VALUE                                      ? "a wrong value"
+           : error == RUN_FAILED                                     ? "the run failed"
+           : error == BAD_VALUE || error == CUDNN_BAD_PARAM          ? "a wrong value"
            : error >= CAPTURE_UNSUPPORTED && error <= CAPTURED_EVENT ? "not permitted in a capture"
                                                                      : "no memory";
 }
-
-static int stand_in_is_unsupported(int error) { return error == UNSUPPORTED; }
 
 /* NVML's calls fail by themselves, whatever becomes of the others. */
 static int stand_in_read_clocks(int *compute_mhz, int *memory_mhz, int index)
@@ -219,6 +220,7 @@ struct cuda_libraries {
 /* Calls of a thread are for the first card until it says otherwise; here that is for none. */
 static _Thread_local int has_gpu;
 static int used_gpu; /* a process has one */
+int stand_in_cores_at_open;
 static int stand_in_set_device(int index)
 {
     if (index < 0 || index >= stand_in_n_gpu) abort();
@@ -231,6 +233,8 @@ static int stand_in_open(cuda_libraries **libraries, int index)
     const int failed = stand_in_set_device(index);
     if (failed) return failed;
     used_gpu = index;
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0) stand_in_cores_at_open = CPU_COUNT(&cores);
     *libraries = new_handle(sizeof **libraries);
     (*libraries)->index = index;
     return 0;
@@ -264,6 +268,7 @@ static void stand_in_free(void *memory, int is_pinned)
     header h;
     char *whole = (char *)memory - HEADER;
     (void)graph_forbidden_call();
+    stand_in_clear_now();
     stand_in_enter();
     memcpy(&h, whole, sizeof h);
     stand_in_leave();
@@ -449,6 +454,28 @@ static void run_cleared(void *what)
     stand_in_leave();
 }
 
+static struct {
+    void *memory;
+    int value;
+    uint64_t bytes;
+} delayed_clear;
+
+void stand_in_clear_now(void)
+{
+    pthread_mutex_lock(&mutex);
+    stand_in_enter();
+    if (delayed_clear.memory) memset(delayed_clear.memory, delayed_clear.value, delayed_clear.bytes);
+    stand_in_leave();
+    delayed_clear.memory = NULL;
+    pthread_mutex_unlock(&mutex);
+}
+
+void stand_in_clear_later(void *memory, int value, uint64_t bytes)
+{
+    stand_in_clear_now();
+    delayed_clear.memory = memory, delayed_clear.value = value, delayed_clear.bytes = bytes;
+}
+
 static int stand_in_clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
 {
     if (!stream->is_first) abort();
@@ -557,6 +584,15 @@ static int stand_in_capture_end(tandem_cuda_graph *graph, tandem_cuda_stream str
     pthread_mutex_unlock(&mutex);
     return failed;
 }
+/* Where the environment says so, a recorded event in a graph takes a card's time. */
+static void run_event_node(void *what)
+{
+    const char *const asked = getenv("STAND_IN_EVENT_NS");
+    const int64_t end_ns = asked ? tandem_now_ns() + atoi(asked) : 0;
+    while (asked && tandem_now_ns() < end_ns) continue;
+    run_queued_item(what);
+}
+
 static int stand_in_event_record_external(tandem_cuda_event event, tandem_cuda_stream stream)
 {
     const queued one = {.recorded = event};
@@ -566,7 +602,7 @@ static int stand_in_event_record_external(tandem_cuda_event event, tandem_cuda_s
     pthread_mutex_lock(&mutex);
     int failed = INVALID;
     if (graph_is_captured(&stream->position))
-        failed = graph_append(stream, run_queued_node, free, what, event);
+        failed = graph_append(stream, run_event_node, free, what, event);
     else
         free(what);
     pthread_mutex_unlock(&mutex);
@@ -645,6 +681,9 @@ static const struct {
                              {256, SECOND},
                              {0, SECOND * 7}}; /* BROKEN is named, and fails when it runs */
 int stand_in_fail_third;                       /* whether it does */
+int stand_in_n_failing;
+int stand_in_refusal = UNSUPPORTED;
+int stand_in_max_convolution_channels = INT32_MAX;
 int stand_in_candidates = N_ALGORITHM;
 int stand_in_n_refused;
 int stand_in_runs;
@@ -659,8 +698,11 @@ static void stand_in_work_close(cuda_work *work) { free_handle(work); }
 
 static int stand_in_work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {
-    (void)work;
-    if (!stand_in_candidates) return UNSUPPORTED;
+    const cuda_convolution_spec *const c = &work->convolution;
+    if (!stand_in_candidates) return stand_in_refusal;
+    if (!work->is_product &&
+        (c->c_in > stand_in_max_convolution_channels || c->c_out > stand_in_max_convolution_channels))
+        return stand_in_refusal;
     for (int i = 0; i < stand_in_candidates; i++)
         candidate[i] = (cuda_algorithm){{(uint64_t)i}, algorithms[i].workspace_bytes};
     *n = stand_in_candidates;
@@ -670,7 +712,8 @@ static int stand_in_work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], i
 static int stand_in_work_check(cuda_algorithm *algorithm, const cuda_work *work)
 {
     (void)work;
-    if (algorithm->word[0] >= N_ALGORITHM || (int)algorithm->word[0] < stand_in_n_refused) return UNSUPPORTED;
+    if (algorithm->word[0] >= N_ALGORITHM || (int)algorithm->word[0] < stand_in_n_refused)
+        return stand_in_refusal;
     algorithm->workspace_bytes = algorithms[algorithm->word[0]].workspace_bytes;
     return stand_in_next_error();
 }
@@ -688,7 +731,8 @@ static int has_type(cuda_type type, int tf32)
     return 10 * stand_in_gpu.major + stand_in_gpu.minor >= min_capability;
 }
 
-/* What cuBLASLt documents for these types (cublasLtMatmul, tables 1 and 3); its m is our n. */
+/* What cuBLASLt documents for these types (cublasLtMatmul, tables 1 and 3); its m is our n. Of s8 that m,
+ * which is its n, is whole 32s is not documented; with fewer, cards refused or gave wrong sums. */
 static int is_supported_product(const cuda_product_spec *s)
 {
     const int64_t unit = s->a == CUDA_TYPE_S8 ? 4 : 16;
@@ -699,6 +743,8 @@ static int is_supported_product(const cuda_product_spec *s)
     if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16 ||
                          !is_float(s->to)))
         return 0;
+    const char *const missing_k = getenv("STAND_IN_LACKS_S8_K");
+    if (s->a == CUDA_TYPE_S8 && (s->m % 32 || (missing_k && s->k == atoi(missing_k)))) return 0;
     return !s->transpose_a && s->transpose_b && s->n % unit == 0 && s->k % unit == 0;
 }
 
@@ -853,7 +899,8 @@ static int stand_in_work_run(const cuda_work *work, const cuda_algorithm *algori
     if (!is_aligned(operands, workspace)) return BAD_VALUE;
     if (work->is_product && is_fp8(work->product.a) && (!operands->scale_a || !operands->scale_b))
         return BAD_VALUE;
-    if (stand_in_fail_third && algorithm_index == BROKEN) return UNSUPPORTED;
+    if (stand_in_fail_third && algorithm_index == BROKEN) return RUN_FAILED;
+    if ((int)algorithm_index < stand_in_n_failing) return RUN_FAILED;
     const int must_refuse = stand_in_refuse_capture || getenv("STAND_IN_REFUSES_CAPTURE");
     if (must_refuse && graph_is_captured(&stream->position)) return graph_invalidate(CAPTURE_UNSUPPORTED);
     return submit_copy_of(stream, compute_work, &(running_work){*work, *operands, workspace, algorithm_index},
@@ -880,3 +927,11 @@ void *gpu_alloc_shared(size_t bytes)
 void gpu_free_shared(void *memory) { stand_in_free(memory, 1); }
 
 int gpu_open_handles(void) { return open_handles; }
+
+int gpu_has_no_convolutions(int none)
+{
+    stand_in_max_convolution_channels = none ? 0 : INT32_MAX;
+    return 1;
+}
+
+void gpu_sync(void) { stand_in_clear_now(); }

@@ -19,6 +19,7 @@ extern cuda_gpu stand_in_gpu;
 extern int stand_in_n_gpu;
 extern int stand_in_clock_is_fixed; /* 1: on the card a nanosecond passes from one event to the next */
 extern int stand_in_clocks[2];      /* of compute, of memory; in MHz */
+extern int stand_in_cores_at_open; /* that the thread which opened the card could run on */
 /* The call or launch after that many more fails as a lost card would, and all behind it; −1: none does. */
 extern int stand_in_calls_to_failure;
 extern int stand_in_fail_once;       /* 1: but that one alone, as a launch that is refused */
@@ -26,9 +27,14 @@ int stand_in_next_error(void);       /* of the call that now comes: 0, or its er
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
 /* Of the four ways in which it does a piece of work the first is its guess, the third is fastest, then the
  * second. */
-extern int stand_in_candidates;     /* how many it names; 0: it knows no way */
-extern int stand_in_n_refused;      /* how many of these do not pass its own check */
-extern int stand_in_fail_third;     /* whether the third fails when it is run */
+extern int stand_in_candidates; /* how many it names; 0: it knows no way */
+extern int stand_in_n_refused;  /* how many of these do not pass its own check */
+extern int stand_in_fail_third; /* whether the third fails when it is run */
+extern int stand_in_n_failing;  /* how many, from its guess on, fail when they are run */
+/* With which error it refuses work and ways: CUBLASLT_NOT_SUPPORTED, … */
+extern int stand_in_refusal;
+/* It knows no way for a convolution of more channels; 0: for none. */
+extern int stand_in_max_convolution_channels;
 extern int stand_in_runs;           /* of work, so far */
 extern int64_t stand_in_max_locked; /* bytes that a `lock` may have */
 /* the card that can lock none, −1: all can; so it is with STAND_IN_REFUSES_LOCK in the environment */
@@ -46,6 +52,10 @@ int stand_in_open_handles(void);   /* what was opened or taken and not given bac
 /* What a stream is to do: done now, behind what it was given before, or a node of a graph. run(what), then
  * drop(what), which may be NULL; for the first stream. 0, or why it cannot be captured. */
 int stand_in_submit(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what);
+
+/* A memset of the stream without a name, until something follows on it or somebody waits. */
+void stand_in_clear_later(void *memory, int value, uint64_t bytes);
+void stand_in_clear_now(void);
 
 /* Around whatever the card does (simt.h, and here). */
 void stand_in_enter(void);

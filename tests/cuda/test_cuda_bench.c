@@ -9,7 +9,7 @@
 static const gpu_bench_sizes small = {.copy_bytes = {1 << 10, 1 << 12, 1 << 14},
                                       .elements = 16 * 16384,
                                       .columns = 256,
-                                      .side = 16,
+                                      .side = 32,
                                       .tokens = 16,
                                       .hidden = 16,
                                       .ffn = 32,
@@ -67,16 +67,21 @@ static void every_table_is_whole(void **state)
     gpu_bench c = {.device = device, .sizes = small};
     char *text = report_of(&c, TANDEM_OK);
     assert_true(c.copy_bytes_per_s > 0 && c.bf16_flops_per_s > 0);
-    static const char *const starts[] = {"copy of 1.00 KiB",         "copy of 16.0 KiB",
-                                         "int8 16 x 16 x 16",        "bf16 16 x 16 x 16",
-                                         "QKV            int8_full", "all four       bf16",
-                                         "all four       fp8",       "all four       fp8 delayed"};
+    static const char *const starts[] = {
+        "copy of 1.00 KiB",   "copy of 16.0 KiB",          "int8 32 x 32 x 32",        "bf16 32 x 32 x 32",
+        "fp8 32 x 32 x 32",   "fp8 slow 32 x 32 x 32",     "QKV            int8_full", "all four       bf16",
+        "all four       fp8", "all four       fp8 delayed"};
     for (size_t k = 0; k < sizeof starts / sizeof *starts; k++) {
         const char *line = line_of(text, starts[k]);
         assert_non_null(line);
-        assert_false(has_dash(line));
+        assert_false(has_dash(line) && !strstr(starts[k], "slow"));
     }
     for (int k = 0; k < n_gpu_kernel; k++) assert_non_null(line_of(text, gpu_kernels[k].name));
+    /* below each of the four tables, those of its own work */
+    int n_clocks = 0;
+    for (const char *at = text; (at = strstr(at, "\nat 1755 to 1755 MHz, memory 3201 to 3201 MHz\n")); at++)
+        n_clocks++;
+    assert_int_equal(n_clocks, 4);
     free(text);
     tandem_cuda_backend.close(device);
     assert_int_equal(stand_in_open_handles(), 0);

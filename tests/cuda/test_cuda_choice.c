@@ -35,6 +35,21 @@ static chosen open_cache(const char *versions)
     return c;
 }
 
+/* Of several: trials copy from the host, which only a stand-in's first stream does. */
+static void close_cache_beside(chosen *c)
+{
+    stand_in_vendor.work_close(c->work);
+    cuda_algorithm_cache_close(c->algorithm_cache);
+}
+
+static chosen open_cache_beside(const chosen *first, const char *versions)
+{
+    chosen c = open_cache(versions);
+    stand_in_vendor.stream_close(c.stream);
+    c.stream = first->stream;
+    return c;
+}
+
 static void close_cache(chosen *c)
 {
     stand_in_vendor.stream_close(c->stream);
@@ -65,21 +80,49 @@ static int n_tuned(const chosen *c)
     return n;
 }
 
-static void the_librarys_guess_is_taken_untried(void **state)
+static void the_librarys_guess_runs_once_before_it_is_trusted(void **state)
 {
     chosen c = open_cache("1.0");
     const int before = stand_in_runs;
     const cuda_algorithm algorithm = chosen_algorithm(&c);
     assert_int_equal(algorithm.word[0], 0);
     assert_int_equal(algorithm.workspace_bytes, 512);
-    assert_int_equal(stand_in_runs, before);
+    assert_int_equal(stand_in_runs, before + 1);
     assert_int_equal(n_tuned(&c), 0);
+    assert_int_equal(chosen_algorithm(&c).word[0], 0);
+    assert_int_equal(stand_in_runs, before + 1);
+    load_text(&c, NULL, NULL, 1); /* what has run once can still be tuned, or be known from a store */
+    assert_int_equal(chosen_algorithm(&c).word[0], 2);
+    assert_int_equal(n_tuned(&c), 1);
+    close_cache(&c);
+    c = open_cache("1.0");
+    assert_int_equal(chosen_algorithm(&c).word[0], 0);
+    load_text(&c, "stand-in 9.0, 1.0 | product batch=2 m=24 n=16 k=32 nt bf16*bf16>f32", "3.0.0.0.0.0.0.0",
+              0);
+    assert_int_equal(chosen_algorithm(&c).word[0], 3);
+    close_cache(&c);
+}
+
+static void a_guess_that_does_not_run_gives_way_to_the_next(void **state)
+{
+    chosen c = open_cache("1.0");
+    cuda_algorithm algorithm = {{99}, 99};
+    stand_in_n_failing = 2;
+    assert_int_equal(chosen_algorithm(&c).word[0], 2);
+    close_cache(&c);
+    c = open_cache("1.0");
+    stand_in_n_failing = 4;
+    const int failed =
+        cuda_choose_algorithm(&algorithm, c.algorithm_cache, &stand_in_vendor, c.stream, &c.candidate);
+    stand_in_n_failing = 0;
+    assert_true(failed && !cuda_error_is_unsupported(failed));
+    assert_int_equal(algorithm.word[0], 99);
     close_cache(&c);
 }
 
 static void the_fastest_is_chosen_and_known_again(void **state)
 {
-    chosen c = open_cache("1.0"), later = open_cache("1.0"), other = open_cache("1.1");
+    chosen c = open_cache("1.0"), later = open_cache_beside(&c, "1.0"), other = open_cache_beside(&c, "1.1");
     int n = 0;
     load_text(&c, NULL, NULL, 1);
     cuda_algorithm algorithm = chosen_algorithm(&c);
@@ -99,15 +142,11 @@ static void the_fastest_is_chosen_and_known_again(void **state)
     assert_int_equal(algorithm.word[0], 2);
     assert_int_equal(algorithm.workspace_bytes, 256);
     assert_int_equal(n_tuned(&later), 0);
+    assert_int_equal(stand_in_runs, runs);
     load_text(&other, all[0].spec, all[0].choice, 0); /* of another version: the guess */
     assert_int_equal(chosen_algorithm(&other).word[0], 0);
-    assert_int_equal(stand_in_runs, runs);
-    stand_in_vendor.stream_close(later.stream);
-    stand_in_vendor.work_close(later.work);
-    cuda_algorithm_cache_close(later.algorithm_cache);
-    stand_in_vendor.stream_close(other.stream);
-    stand_in_vendor.work_close(other.work);
-    cuda_algorithm_cache_close(other.algorithm_cache);
+    close_cache_beside(&later);
+    close_cache_beside(&other);
     close_cache(&c);
 }
 
@@ -144,7 +183,7 @@ static void a_candidate_that_its_library_refuses_is_passed_over(void **state)
     const int failed =
         cuda_choose_algorithm(&algorithm, c.algorithm_cache, &stand_in_vendor, c.stream, &c.candidate);
     stand_in_n_refused = 0;
-    assert_true(failed && stand_in_vendor.is_unsupported(failed));
+    assert_true(failed && cuda_error_is_unsupported(failed));
     assert_int_equal(algorithm.word[0], 99);
     close_cache(&c);
 }
@@ -265,22 +304,32 @@ static void a_gpu_without_a_type_says_what_it_would_take(void **state)
 /* … where another might: the profile measures the other precisions then. */
 static void what_a_library_cannot_do_is_a_kernel_that_is_missing(void **state)
 {
-    for (int k = 0; k < 2; k++) {
-        tandem_error error = {0};
-        const int refused = k == 0;
-        stand_in_n_refused = refused ? 4 : 0, stand_in_candidates = refused ? 4 : 0;
-        const tandem_status status = prepare_operator(&error, &linear, TANDEM_PRECISION_BF16, 9, 0);
-        stand_in_n_refused = 0, stand_in_candidates = 4;
-        assert_int_equal(status, TANDEM_NO_KERNEL);
-        assert_non_null(
-            strstr(error.text, "not supported (error 10015); give the operator another precision"));
-    }
+    static const struct {
+        int refusal;
+        const char *text;
+    } refusals[] = {{CUBLASLT_NOT_SUPPORTED, "not supported (error 10015)"},
+                    {CUBLASLT_INVALID_VALUE, "a wrong value (error 10007)"},
+                    {CUDNN_BAD_PARAM, "a wrong value (error 22000)"}};
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        for (int k = 0; k < 2; k++) {
+            tandem_error error = {0};
+            char text[80];
+            const int refused = k == 0;
+            stand_in_refusal = refusals[i].refusal;
+            stand_in_n_refused = refused ? 4 : 0, stand_in_candidates = refused ? 4 : 0;
+            const tandem_status status = prepare_operator(&error, &linear, TANDEM_PRECISION_BF16, 9, 0);
+            stand_in_n_refused = 0, stand_in_candidates = 4, stand_in_refusal = CUBLASLT_NOT_SUPPORTED;
+            assert_int_equal(status, TANDEM_NO_KERNEL);
+            (void)snprintf(text, sizeof text, "%s; give the operator another precision", refusals[i].text);
+            assert_non_null(strstr(error.text, text));
+        }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_librarys_guess_is_taken_untried),
+        cmocka_unit_test(the_librarys_guess_runs_once_before_it_is_trusted),
+        cmocka_unit_test(a_guess_that_does_not_run_gives_way_to_the_next),
         cmocka_unit_test(the_fastest_is_chosen_and_known_again),
         cmocka_unit_test(candidates_that_fail_are_out_of_the_running),
         cmocka_unit_test(a_single_candidate_is_not_tried),

@@ -495,14 +495,14 @@ static void rows_of_any_width_are_scaled_and_shifted(void **state)
     for (size_t k = 0; k < 4; k++)
         for (size_t beyond = 0; beyond < 2; beyond++) {
             const size_t columns = widths[k], rows = 37, stride = columns + beyond;
-            assert_int_equal(tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale,
-                                                   scale + 1, 0, NULL),
+            assert_int_equal(tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, 1, rows, columns, rows, stride,
+                                                   scale, scale + 1, 0, NULL),
                              0);
             for (size_t i = 0; i < rows * columns; i++)
                 assert_true(y[i] == (float)sum[i / columns * stride + i % columns] * (0.37f * 1.21f));
             for (size_t i = 0; i < N; i++) y[i] = x[i];
-            assert_int_equal(tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale,
-                                                   scale + 1, 1, NULL),
+            assert_int_equal(tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, 1, rows, columns, rows, stride,
+                                                   scale, scale + 1, 1, NULL),
                              0);
             for (size_t i = 0; i < rows * columns; i++)
                 assert_true(y[i] == x[i] + (float)sum[i / columns * stride + i % columns] * (0.37f * 1.21f));
@@ -785,16 +785,62 @@ static void columns_of_images_are_their_windows(void **state)
             *all = alloc_array_cuda_kernels((size_t)WINDOWS * WINDOW * CHANNELS),
             *own = alloc_array_cuda_kernels((size_t)WINDOWS * WINDOW);
     for (int i = 0; i < IN * CHANNELS; i++) x[i] = (uint8_t)(i * 37 / 5 + 1);
-    assert_int_equal(tandem_cuda_im2col_bytes(all, x, &wide, NULL), 0);
+    assert_int_equal(tandem_cuda_im2col(all, x, 1, &wide, NULL), 0);
     for (int c = 0; c < CHANNELS; c++) {
         for (int i = 0; i < IN; i++) one[i] = x[i * CHANNELS + c];
-        assert_int_equal(tandem_cuda_im2col_bytes(own, one, &thin, NULL), 0);
+        assert_int_equal(tandem_cuda_im2col(own, one, 1, &thin, NULL), 0);
         for (int i = 0; i < WINDOWS * WINDOW; i++) assert_int_equal(all[i * CHANNELS + c], own[i]);
     }
     free_array(own);
     free_array(all);
     free_array(one);
     free_array(x);
+}
+
+/* Channels of several bytes lie as that many channels of one. */
+static void columns_of_floats_are_columns_of_their_bytes(void **state)
+{
+    enum { IN = 2 * 5 * 4, COLUMNS = 2 * 3 * 2 * 9, MOST_BYTES = 32 };
+    uint8_t *x = alloc_array_cuda_kernels((size_t)IN * MOST_BYTES),
+            *all = alloc_array_cuda_kernels((size_t)COLUMNS * MOST_BYTES),
+            *bytes = alloc_array_cuda_kernels((size_t)COLUMNS * MOST_BYTES);
+    for (int i = 0; i < IN * MOST_BYTES; i++) x[i] = (uint8_t)(i * 37 / 5 + 1);
+    for (int channels = 3; channels <= 8; channels += 5)
+        for (int size = 2; size <= 4; size *= 2) {
+            const tandem_cuda_pool of_floats = {2, 5, 4, channels, 3, 2, 3, 3, 2, 1};
+            tandem_cuda_pool of_bytes = of_floats;
+            of_bytes.channels *= size;
+            assert_int_equal(tandem_cuda_im2col(all, x, (size_t)size, &of_floats, NULL), 0);
+            assert_int_equal(tandem_cuda_im2col(bytes, x, 1, &of_bytes, NULL), 0);
+            assert_memory_equal(all, bytes, (size_t)(COLUMNS * channels * size));
+        }
+    free_array(bytes);
+    free_array(all);
+    free_array(x);
+}
+
+/* What pads the matrices of a batch is passed over. */
+static void padded_batches_of_sums_are_scaled_without_their_padding(void **state)
+{
+    enum { BATCH = 3, ROWS = 5, X_ROWS = 7 };
+    static const size_t widths[][2] = {{8, 8}, {13, 16}};
+    float *y = alloc_array_cuda_kernels(N * sizeof *y), *scale = alloc_array_cuda_kernels(2 * sizeof *scale);
+    int32_t *sum = alloc_array_cuda_kernels(N * sizeof *sum);
+    scale[0] = 0.37f, scale[1] = 1.21f;
+    for (size_t i = 0; i < N; i++) sum[i] = (int32_t)(i * 7919) - 20000000;
+    for (size_t k = 0; k < 2; k++) {
+        const size_t columns = widths[k][0], x_columns = widths[k][1];
+        assert_int_equal(tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, BATCH, ROWS, columns, X_ROWS,
+                                               x_columns, scale, scale + 1, 0, NULL),
+                         0);
+        for (size_t i = 0; i < BATCH * ROWS * columns; i++) {
+            const size_t r = i / columns, row = r / ROWS * X_ROWS + r % ROWS;
+            assert_true(y[i] == (float)sum[row * x_columns + i % columns] * (0.37f * 1.21f));
+        }
+    }
+    free_array(sum);
+    free_array(scale);
+    free_array(y);
 }
 
 /* --- The optimizer -------------------------------------------------------------------------------------- */
@@ -877,6 +923,8 @@ int main(void)
         cmocka_unit_test(norms_are_those_of_the_channels),
         cmocka_unit_test(pools_of_octets_are_those_of_channels),
         cmocka_unit_test(columns_of_images_are_their_windows),
+        cmocka_unit_test(columns_of_floats_are_columns_of_their_bytes),
+        cmocka_unit_test(padded_batches_of_sums_are_scaled_without_their_padding),
         cmocka_unit_test(updates_are_the_same),
     };
     return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,15 +13,42 @@ static void every_operator_agrees_with_the_reference(void **state)
 {
     const tandem_device row = {
         .name = "cuda:0", .precisions = all_precisions, .amp_dtype = TANDEM_BF16, .transposed_copy = 1};
-    bench b = {.backend = &mirror_backend, .row = &row, .narrow_gradients = 1, .is_gpu = 1};
+    bench b = {.backend = &mirror_backend,
+               .row = &row,
+               .narrow_gradients = 1,
+               .is_gpu = 1,
+               .max_complaints = gpu_is_real ? MAX_COMPLAINTS_ON_CARD : 0};
     tandem_error error = {0};
     assert_int_equal(mirror_backend.open(&b.device, "cuda:0", &error), TANDEM_OK);
     bench_check_every_case(&b);
     bench_check_every_precision(&b);
+    bench_print_wrong(&b);
     b.backend->close(b.device);
     assert_int_equal(b.complaints, 0);
     assert_true(b.checks > 300);
     assert_true(b.copies > 20);
+    assert_int_equal(gpu_open_handles(), 0);
+}
+
+/* Where cuDNN has no algorithm for a convolution, its columns are multiplied. */
+static void convolutions_without_an_algorithm_are_products(void **state)
+{
+    const tandem_device row = {
+        .name = "cuda:0", .precisions = all_precisions, .amp_dtype = TANDEM_BF16, .transposed_copy = 1};
+    bench b = {.backend = &mirror_backend,
+               .row = &row,
+               .is_gpu = 1,
+               .narrow_gradients = 1,
+               .only = TANDEM_OP_CONV2D};
+    tandem_error error = {0};
+    if (gpu_has_no_convolutions(1)) {
+        assert_int_equal(mirror_backend.open(&b.device, "cuda:0", &error), TANDEM_OK);
+        bench_check_every_case(&b);
+        b.backend->close(b.device);
+        gpu_has_no_convolutions(0);
+        assert_int_equal(b.complaints, 0);
+        assert_true(b.checks > 100);
+    }
     assert_int_equal(gpu_open_handles(), 0);
 }
 
@@ -68,6 +95,7 @@ static void products_of_column_wise_copies_turn_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_operator_agrees_with_the_reference),
+                                       cmocka_unit_test(convolutions_without_an_algorithm_are_products),
                                        cmocka_unit_test(products_of_column_wise_copies_turn_nothing)};
     return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,9 @@ enum { MAX_ELEMENTS = 1 << 14 };
 static const tandem_kernels *cpu;
 static const tandem_rounding rounding = {2024, {9, 8, 7}, 3};
 
+/* The call is good, and the card has done it. */
+#define assert_done(call) (assert_int_equal((call), TANDEM_OK), gpu_sync())
+
 /* What every test works on, on the card. */
 static float *x, *scale;
 static uint16_t *half;
@@ -62,9 +65,7 @@ static void the_largest_magnitude_is_the_same(void **state)
             assert_int_equal(
                 tandem_kernels_amax(cpu, &right, public_numbers(types[k]), types[k], 1, n, 0, NULL),
                 TANDEM_OK);
-            assert_int_equal(
-                tandem_cuda_kernels_amax(scale, public_numbers(types[k]), types[k], n, NULL, NULL),
-                TANDEM_OK);
+            assert_done(tandem_cuda_kernels_amax(scale, public_numbers(types[k]), types[k], n, NULL, NULL));
             assert_memory_equal(scale, &right, sizeof right);
         }
 }
@@ -97,7 +98,7 @@ static void check_public_quantise(tandem_dtype from, int64_t rows, int64_t colum
                                              .scale = scale,
                                              .workspace = by_row ? NULL : workspace};
     assert_int_equal(tandem_kernels_quantise(cpu, &here, NULL), TANDEM_OK);
-    assert_int_equal(tandem_cuda_kernels_quantise(&there, NULL, NULL), TANDEM_OK);
+    assert_done(tandem_cuda_kernels_quantise(&there, NULL, NULL));
     assert_memory_equal(out, expected, (size_t)(rows * columns));
     if (!by_row) assert_memory_equal(transposed, expected_transposed, (size_t)(rows * columns));
     assert_memory_equal(scale, expected_scale, (size_t)(by_row ? rows : 1) * sizeof *scale);
@@ -138,7 +139,7 @@ static void batches_and_streams_are_those_of_single_calls(void **state)
                                              .scale = scale,
                                              .workspace = workspace};
     *stream_offset = 40;
-    assert_int_equal(tandem_cuda_kernels_quantise(&there, NULL, NULL), TANDEM_OK);
+    assert_done(tandem_cuda_kernels_quantise(&there, NULL, NULL));
     for (uint32_t b = 0; b < BATCH; b++) {
         tandem_rounding own = rounding;
         own.stream[0] += 40;
@@ -192,7 +193,7 @@ static void a_history_goes_on(void **state)
                                                      .workspace = workspace};
             assert_int_equal(tandem_kernels_quantise(cpu, &here, NULL), TANDEM_OK);
             if (!reuse_range) assert_int_equal(tandem_amax_history_add(&own, amax, NULL), TANDEM_OK);
-            assert_int_equal(tandem_cuda_kernels_quantise(&there, NULL, NULL), TANDEM_OK);
+            assert_done(tandem_cuda_kernels_quantise(&there, NULL, NULL));
             assert_memory_equal(out, expected, (size_t)here.columns);
             assert_memory_equal(scale, expected_scale, sizeof *scale);
             assert_memory_equal(history, &own, tandem_amax_history_bytes(3));
@@ -217,8 +218,8 @@ static void eight_bit_floats_are_the_nearest(void **state)
                                                   .workspace = workspace};
             const tandem_cuda_dequantise_call back = {transposed, code,       ROWS,       COLUMNS,
                                                       out,        TANDEM_F32, scale_mode, scale};
-            assert_int_equal(tandem_cuda_kernels_quantise(&to, NULL, NULL), TANDEM_OK);
-            assert_int_equal(tandem_cuda_kernels_dequantise(&back, NULL, NULL), TANDEM_OK);
+            assert_done(tandem_cuda_kernels_quantise(&to, NULL, NULL));
+            assert_done(tandem_cuda_kernels_dequantise(&back, NULL, NULL));
             for (int i = 0; i < ROWS * COLUMNS; i++) {
                 const int row = i / COLUMNS, first = by_row ? row * COLUMNS : 0,
                           end = by_row ? first + COLUMNS : ROWS * COLUMNS;
@@ -250,7 +251,7 @@ static void numbers_come_back_the_same(void **state)
             const tandem_cuda_dequantise_call there = {
                 q, TANDEM_S8, ROWS, COLUMNS, out, to, (tandem_scale_mode)scale_mode, scale};
             assert_int_equal(tandem_kernels_dequantise(cpu, &here, NULL), TANDEM_OK);
-            assert_int_equal(tandem_cuda_kernels_dequantise(&there, NULL, NULL), TANDEM_OK);
+            assert_done(tandem_cuda_kernels_dequantise(&there, NULL, NULL));
             assert_memory_equal(out, expected_wide, N * (wide ? sizeof(float) : sizeof(uint16_t)));
         }
 }
@@ -261,12 +262,12 @@ static void public_casts_are_the_same(void **state)
     const tandem_cast_call narrow = {x, TANDEM_F32, 1, N, 0, expected_wide, TANDEM_BF16, 0},
                            widen = {half, TANDEM_BF16, 1, N, 0, expected_wide, TANDEM_F32, 0};
     assert_int_equal(tandem_kernels_cast(cpu, &narrow, NULL), TANDEM_OK);
-    assert_int_equal(tandem_cuda_kernels_cast(out, TANDEM_BF16, x, TANDEM_F32, N, NULL, NULL), TANDEM_OK);
+    assert_done(tandem_cuda_kernels_cast(out, TANDEM_BF16, x, TANDEM_F32, N, NULL, NULL));
     assert_memory_equal(out, expected_wide, N * sizeof(uint16_t));
     assert_int_equal(tandem_kernels_cast(cpu, &widen, NULL), TANDEM_OK);
-    assert_int_equal(tandem_cuda_kernels_cast(out, TANDEM_F32, half, TANDEM_BF16, N, NULL, NULL), TANDEM_OK);
+    assert_done(tandem_cuda_kernels_cast(out, TANDEM_F32, half, TANDEM_BF16, N, NULL, NULL));
     assert_memory_equal(out, expected_wide, N * sizeof(float));
-    assert_int_equal(tandem_cuda_kernels_cast(out, TANDEM_F16, x, TANDEM_F32, N, NULL, NULL), TANDEM_OK);
+    assert_done(tandem_cuda_kernels_cast(out, TANDEM_F16, x, TANDEM_F32, N, NULL, NULL));
     for (int i = 0; i < N; i++) assert_int_equal(((uint16_t *)out)[i], tandem_f16_of(x[i]));
 }
 
@@ -315,7 +316,7 @@ static void sums_are_scaled_as_in_the_product(void **state)
                                             .a_scale = scale,
                                             .b_scale = scale + M,
                                             .accumulate = accumulate};
-        assert_int_equal(tandem_cuda_kernels_scale_sums(&call, NULL, NULL), TANDEM_OK);
+        assert_done(tandem_cuda_kernels_scale_sums(&call, NULL, NULL));
         assert_memory_equal(out, expected_wide, M * N * sizeof(float));
     }
     free(own);

@@ -4,9 +4,12 @@
  * NVIDIA's. Its card's memory is apart: a host that touches it dies. Its lanes beside the first do nothing
  * before somebody waits for them. */
 #include <dlfcn.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "backend/device/worker.h"
 #include "tests/cuda/stand_in_library.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
@@ -485,6 +488,33 @@ static void a_gpu_lost_in_a_step_ends_the_run(void **state)
     training_forget(alone);
 }
 
+/* A thread has the cores of the one that begins it, and the driver begins some when a card is opened. */
+static void a_rank_is_pinned_behind_the_opening_of_its_gpu(void **state)
+{
+    const int *cores_at_open = dlsym(stand_in_library_open(), "stand_in_cores_at_open");
+    cpu_set_t before, after;
+    int cpu = 0, ended = -1;
+    assert_true(cores_at_open && sched_getaffinity(0, sizeof before, &before) == 0);
+    if (CPU_COUNT(&before) < 2) {
+        printf("SKIP: one core is not pinned to fewer\n");
+        skip();
+    }
+    while (!CPU_ISSET((size_t)cpu, &before)) cpu++;
+    const pid_t rank = fork(); /* so that the other tests are not pinned */
+    if (rank == 0) {
+        tandem_worker *worker = NULL;
+        const tandem_worker_options options = {.device = "cuda:0", .n_rank = 1, .cpu = cpu};
+        int is_good = tandem_worker_open(&worker, &options, NULL) == TANDEM_OK &&
+                      *cores_at_open == CPU_COUNT(&before) &&
+                      sched_getaffinity(0, sizeof after, &after) == 0 && CPU_COUNT(&after) == 1 &&
+                      CPU_ISSET((size_t)cpu, &after);
+        tandem_worker_close(worker);
+        _exit(!is_good);
+    }
+    assert_int_equal(waitpid(rank, &ended, 0), rank);
+    assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +532,7 @@ int main(void)
         cmocka_unit_test(a_divergence_names_its_operator),
         cmocka_unit_test(what_does_not_fit_is_said_before_the_first_step),
         cmocka_unit_test(a_gpu_lost_in_a_step_ends_the_run),
+        cmocka_unit_test(a_rank_is_pinned_behind_the_opening_of_its_gpu),
     };
     return cmocka_run_group_tests_name("training on cards", tests, open_training_stand_in,
                                        training_folder_remove);

@@ -11,12 +11,25 @@
 
 void bench_complain(bench *b, const char *format, ...)
 {
-    if (b->complaints++ >= MAX_COMPLAINTS) return;
+    if (b->complaints++ >= (b->max_complaints ? b->max_complaints : MAX_COMPLAINTS)) return;
     va_list arguments;
     va_start(arguments, format);
     vprintf(format, arguments);
     va_end(arguments);
     putchar('\n');
+}
+
+void bench_print_wrong(const bench *b)
+{
+    for (int kind = 0; kind < TANDEM_N_OP_KIND; kind++)
+        for (int p = 0; p < TANDEM_N_PRECISION; p++)
+            for (int pass = 0; pass < TANDEM_N_TASK_KIND; pass++) {
+                const bench_count *n = &b->count[kind][p][pass];
+                if (n->wrong)
+                    printf("wrong: %s, %s, %s: %d of %d\n", tandem_op_row_get((tandem_op_kind)kind)->name,
+                           tandem_precision_get((tandem_precision)p)->name,
+                           tandem_task_kind_name((tandem_task_kind)pass), n->wrong, n->checked);
+            }
 }
 
 int bench_has_bf16(const bench *b) { return (b->row->precisions >> TANDEM_PRECISION_BF16) & 1; }
@@ -93,6 +106,9 @@ static void check_task_every_case(bench *b, const tandem_step *step, int t, uint
         result[k] = numbers_every_case(operands.out[k].n);
         bound[k] = numbers_every_case(operands.out[k].n);
     }
+    const int complaints_before = b->complaints;
+    bench_count *const count =
+        &b->count[step->graph->op[step->task[t].op].kind][step->task[t].precision][step->task[t].kind];
     b->checks++;
     if (!operands_run(&operands, b->backend, b->device, step, t, 7, row_weight, complaint,
                       sizeof complaint)) {
@@ -111,6 +127,8 @@ static void check_task_every_case(bench *b, const tandem_step *step, int t, uint
         check_scale(b, step, t, &operands, where);
         check_copy(b, &operands, where);
     }
+    count->checked++;
+    count->wrong += b->complaints > complaints_before;
     for (int k = 0; k < operands.n_out; k++) {
         free(result[k]);
         free(bound[k]);
@@ -260,7 +278,7 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
 void bench_check_every_case(bench *b)
 {
     for (int i = 0; i < n_operator_case; i++) {
-        if (b->is_gpu && operator_cases[i].cpu) continue;
+        if ((b->is_gpu && operator_cases[i].cpu) || (b->only && operator_cases[i].kind != b->only)) continue;
         check_case(b, &operator_cases[i], TANDEM_F32);
         /* int8's gradients run in the AMP dtype: what other devices of a cluster would do with it, too */
         if (bench_has_bf16(b) && tandem_op_row_get(operator_cases[i].kind)->op_class == TANDEM_ADJUSTABLE)

@@ -1,12 +1,13 @@
 /* conv2d: channels last; weight (kernel·kernel·c_in, c_out). Floats use cuDNN, which has c_out first: the
  * weight or its gradient is transposed in the workspace, which costs kilobytes against megabytes of images.
- * One-byte types use products of im2col columns, and so do gradients of a 1x1 window that are accumulated. */
+ * One-byte types use products of im2col columns, and so do gradients of a 1x1 window that are accumulated,
+ * and floats where cuDNN has no algorithm for a shape. */
 #include <stdlib.h>
 
 #include "backend/cuda/operator.h"
 
 typedef struct cuda_conv_state {
-    cuda_planned_work chosen; /* none for one-byte types */
+    cuda_planned_work chosen; /* none for products of columns */
     tandem_dtype made;        /* cuDNN's result type, where it is not the kernel's */
     uint64_t weight_offset, result_offset, columns_offset;
     cuda_gemm matmul;
@@ -127,8 +128,11 @@ static tandem_status cuda_conv2d_columns(const void **columns, const tandem_kern
     void *const made = cuda_workspace_at(call->workspace, state->columns_offset);
     const tandem_cuda_pool window = cuda_window_of(kernel);
     *columns = made;
-    return cuda_kernel_result(
-        kernel, tandem_cuda_im2col_bytes(made, call->in[0], &window, kernel->device->stream), error);
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_im2col(made, call->in[0],
+                                                 tandem_dtype_bytes(cuda_operand_type(kernel, 0)), &window,
+                                                 kernel->device->stream),
+                              error);
 }
 
 /* columns · W, and columnsᵀ · g */
@@ -185,7 +189,8 @@ static tandem_status cuda_conv2d_prepare_columns(cuda_conv_state *state, tandem_
     if (status != TANDEM_OK) return status;
     uint64_t end = state->matmul.workspace_bytes;
     if (!state->pointwise && !is_dgrad)
-        state->columns_offset = cuda_workspace_reserve(&end, (uint64_t)(positions * k));
+        state->columns_offset =
+            cuda_workspace_reserve(&end, (uint64_t)(positions * k) * tandem_dtype_bytes(operand[0]));
     kernel->workspace_bytes = end;
     kernel->run = is_dgrad ? cuda_conv2d_columns_dgrad : cuda_conv2d_run_columns;
     return TANDEM_OK;
@@ -204,8 +209,8 @@ static tandem_status cuda_conv2d_prepare(tandem_kernel *kernel, tandem_error *er
     cuda_conv_state *state = calloc(1, sizeof *state);
     if (!state) return cuda_kernel_no_memory(kernel, error);
     const int is_product = cuda_is_code(kernel->task.from) || kernel->task.accumulate;
-    const tandem_status status = is_product ? cuda_conv2d_prepare_columns(state, kernel, error)
-                                            : cuda_conv2d_prepare_float(state, kernel, error);
+    tandem_status status = is_product ? TANDEM_NO_KERNEL : cuda_conv2d_prepare_float(state, kernel, error);
+    if (status == TANDEM_NO_KERNEL) status = cuda_conv2d_prepare_columns(state, kernel, error);
     if (status != TANDEM_OK) {
         cuda_conv2d_destroy(state, kernel->device);
         return status;
