@@ -51,9 +51,12 @@ static tandem_status check_norm_task(const tandem_executor *executor, tandem_err
         is_there ? "that norm" : "no such norm");
 }
 
+/* Where the caller wants all operators that lack a kernel, the error is that of the first. */
 static tandem_status prepare_task_kernels(tandem_executor *executor, int forward_only, tandem_error *error)
 {
     const tandem_step *step = executor->step;
+    unsigned char *const lacks_kernel = executor->options.lacks_kernel;
+    int is_lacking = 0;
     const int first_after = step->norm_task >= 0 ? step->norm_task : step->bucket[0].update_task;
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
@@ -66,11 +69,15 @@ static tandem_status prepare_task_kernels(tandem_executor *executor, int forward
         executor->n_backward += t < first_after;
         executor->n_run += !executor->options.hold_weights || t < step->bucket[0].update_task;
         if (!task_has_kernel(executor, task)) continue;
-        const tandem_status status = executor->worker->backend->prepare(
-            executor->worker->device, step, t, &executor->kernel[t], &executor->workspace[t], error);
-        if (status != TANDEM_OK) return status;
+        const tandem_status status =
+            executor->worker->backend->prepare(executor->worker->device, step, t, &executor->kernel[t],
+                                               &executor->workspace[t], is_lacking ? NULL : error);
+        if (status == TANDEM_NO_KERNEL && lacks_kernel && task->op >= 0)
+            lacks_kernel[task->op] = 1, is_lacking = 1;
+        else if (status != TANDEM_OK)
+            return status;
     }
-    return TANDEM_OK;
+    return is_lacking ? TANDEM_NO_KERNEL : TANDEM_OK;
 }
 
 static tandem_status set_executor_kind(tandem_executor *executor, tandem_error *error)

@@ -17,6 +17,7 @@ typedef struct stage_counts {
     profile_count alone, contended, allreduce;
     profile_clocks clocks;
     tandem_steadiness steadiness;
+    int64_t event_ns;
 } stage_counts;
 
 /* The co-runner of this rank: the device of the first other rank. */
@@ -150,19 +151,28 @@ static void print_clocks(const profile_clocks *clocks)
            clocks->max.compute_mhz, clocks->min.memory_mhz, clocks->max.memory_mhz);
 }
 
+static void print_event(int64_t event_ns)
+{
+    char text[TANDEM_QUANTITY_TEXT];
+    if (event_ns >= 0)
+        printf("  %-18s without %s that timing a task takes\n", "",
+               tandem_quantity_print_ns(text, sizeof text, event_ns));
+}
+
 static int print_profile_report(const profile_rank *rank, const stage_counts *all, int64_t ns)
 {
     const tandem_cluster *cluster = &rank->workload->cluster;
     if (rank->options->json) {
         json_t *result = cli_json_new("profile"), *devices = json_array();
         for (int r = 0; r < rank->self.n_rank; r++)
-            json_array_append_new(devices,
-                                  json_pack("{s:s,s:o,s:o,s:o,s:o}", "name",
-                                            cluster->classes[tandem_cluster_class_of(cluster, r)].device.name,
-                                            "alone", profile_count_json(&all[r].alone), "contended",
-                                            profile_count_json(&all[r].contended), "clocks",
-                                            clocks_json(&all[r].clocks), "steadiness",
-                                            steadiness_json(&all[r].steadiness)));
+            json_array_append_new(
+                devices,
+                json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "name",
+                          cluster->classes[tandem_cluster_class_of(cluster, r)].device.name, "alone",
+                          profile_count_json(&all[r].alone), "contended",
+                          profile_count_json(&all[r].contended), "clocks", clocks_json(&all[r].clocks),
+                          "steadiness", steadiness_json(&all[r].steadiness), "event_ns",
+                          all[r].event_ns < 0 ? json_null() : json_integer((json_int_t)all[r].event_ns)));
         json_object_set_new(result, "model", json_string(rank->workload->graph[0]->model));
         json_object_set_new(result, "store", json_string(rank->options->db));
         json_object_set_new(result, "devices", devices);
@@ -181,6 +191,7 @@ static int print_profile_report(const profile_rank *rank, const stage_counts *al
                (long long)all[r].contended.measured, (long long)all[r].contended.known);
         print_clocks(&all[r].clocks);
         print_steadiness(&all[r].steadiness);
+        print_event(all[r].event_ns);
     }
     if (rank->self.n_rank > 1)
         printf("  all-reduce         %lld sizes (%lld)\n", (long long)all[0].allreduce.measured,
@@ -194,13 +205,15 @@ static int run_profile_rank(const cli_options *options, const cli_workload *work
     profile_rank rank = {.options = options,
                          .workload = workload,
                          .self = *self,
-                         .steadiness = {0, 0, NAN, NAN, NAN, NAN, NAN}};
+                         .steadiness = {0, 0, NAN, NAN, NAN, NAN, NAN},
+                         .event_ns = -1};
     stage_counts mine = {0}, all[MAX_RANKS];
     const int64_t begin = tandem_now_ns();
     tandem_status status = open_profile_rank(&rank, &error);
     if (status == TANDEM_OK) status = profile_stages(&rank, &mine, &error);
     mine.clocks = rank.clocks;
     mine.steadiness = rank.steadiness;
+    mine.event_ns = rank.event_ns;
     if (status == TANDEM_OK)
         status = rank.backend->worker_gather(rank.worker, &mine, all, sizeof mine, &error);
     int code = 0;

@@ -20,6 +20,8 @@ typedef struct profile_rank {
     tandem_data data; /* open if options->data is given */
     profile_clocks clocks;
     tandem_steadiness steadiness; /* of the less steady stage */
+    /* of a GPU: what timing a task adds to it, which its cost is without; −1 = not measured, or no GPU */
+    int64_t event_ns;
 } profile_rank;
 
 typedef struct profile_count {

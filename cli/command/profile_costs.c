@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "cli/command/profile.h"
 #include "cli/command/profile_machine.h"
+#include "tandem/advanced/predictor.h"
 
 enum {
     WARM_UP = 2,       /* steps before a plan's first round; before the others: one */
@@ -36,9 +37,9 @@ typedef struct cost_profile {
     int *key_of;      /* [n_task] of the current plan, −1 = not timed */
     int plan, n_plan; /* for the progress line */
     int round;
-    unsigned char *has_run; /* [n_plan] in the first round */
-    /* for mixed plans: those of the device that have kernels */
-    unsigned precisions;
+    unsigned char *has_run;      /* [n_plan] in the first round */
+    unsigned *lacks;             /* [n_op] precisions that the device has no kernels for */
+    unsigned char *lacks_kernel; /* [n_op] in the current plan */
     int64_t begin_ns;
     step_watch watch;
     profile_machine machine;
@@ -67,6 +68,13 @@ static int count_profile_plans(const profile_rank *rank)
     return n_uniform + (n_uniform > 1 ? MIXED_PLANS : 0);
 }
 
+/* An operator without kernels in its precision gets fp32. */
+static void avoid_missing_kernels(tandem_precision *precision, const cost_profile *profile)
+{
+    for (int op = 0; op < profile->step->graph->n_op; op++)
+        if (profile->lacks[op] >> precision[op] & 1) precision[op] = TANDEM_PRECISION_FP32;
+}
+
 /* Uniform plans first, then seeded mixed ones; or the given plan. */
 static tandem_status set_profile_plan(cost_profile *profile, int k, tandem_error *error)
 {
@@ -80,7 +88,8 @@ static tandem_status set_profile_plan(cost_profile *profile, int k, tandem_error
         status =
             k < count_uniform_plans(device)
                 ? tandem_plan_uniform(made, graph, c, nth_precision(device->precisions, k), error)
-                : tandem_plan_random(made, graph, c, profile->precisions, MIXED_SEED + (uint64_t)k, error);
+                : tandem_plan_random(made, graph, c, device->precisions, MIXED_SEED + (uint64_t)k, error);
+    if (status == TANDEM_OK && !is_given) avoid_missing_kernels(made->assignment.precision[c], profile);
     const tandem_plan *plan = is_given ? rank->workload->plan : made;
     if (status == TANDEM_OK) tandem_step_load(profile->step, plan->assignment.precision[c]);
     tandem_plan_close(made);
@@ -163,6 +172,7 @@ static tandem_status record_task_times(cost_profile *profile, const tandem_execu
     const tandem_backend_api *backend = profile->rank->backend;
     const tandem_step_times *times = backend->executor_times(executor);
     const tandem_pulse *after = &profile->watch.pulse;
+    const int64_t event_ns = profile->rank->event_ns > 0 ? profile->rank->event_ns : 0;
     const tandem_pulse beside = {(before->compute_ns + after->compute_ns) / 2,
                                  (before->memory_ns + after->memory_ns) / 2};
     tandem_status status = profile_machine_add(&profile->machine, &profile->watch, times->step_ns, error);
@@ -170,8 +180,9 @@ static tandem_status record_task_times(cost_profile *profile, const tandem_execu
         if (profile->key_of[t] < 0) continue;
         key_samples *key = &profile->key[profile->key_of[t]];
         key->workspace_bytes = backend->executor_workspace_bytes(executor, t);
-        status = key_samples_add(key, times->end_ns[t] - times->start_ns[t], profile->watch.last_delay_ns[t],
-                                 &beside, profile->round, error);
+        const int64_t own_ns = times->end_ns[t] - times->start_ns[t] - event_ns;
+        status = key_samples_add(key, own_ns > 0 ? own_ns : 0, profile->watch.last_delay_ns[t], &beside,
+                                 profile->round, error);
     }
     return status;
 }
@@ -224,7 +235,7 @@ static int all_ranks_done(const profile_rank *rank)
 /* --- Running plans -------------------------------------------------------------------------------------- */
 
 static tandem_status open_profile_executor(cost_profile *profile, tandem_executor **executor,
-                                           tandem_error *error)
+                                           int with_task_times, tandem_error *error)
 {
     profile_rank *rank = profile->rank;
     const tandem_executor_options options = {.step = profile->step,
@@ -235,7 +246,8 @@ static tandem_status open_profile_executor(cost_profile *profile, tandem_executo
                                              .clip = rank->options->clip,
                                              .loss_scale = (float)rank->workload->loss_scale,
                                              .without_all_reduce = 1,
-                                             .with_task_times = 1};
+                                             .with_task_times = with_task_times,
+                                             .lacks_kernel = profile->lacks_kernel};
     return rank->backend->executor_open(executor, rank->worker, &options, error);
 }
 
@@ -298,13 +310,50 @@ static int is_step_wanted(const cost_profile *profile, int i, int least, int64_t
     return profile->rank->options->repetitions <= 0 && i < MOST && tandem_now_ns() - begin_ns < some_ns;
 }
 
+/* The median time of a step of the current plan, with its tasks timed or not. */
+static tandem_status time_whole_step(double *median_ns, cost_profile *profile, int with_task_times,
+                                     tandem_error *error)
+{
+    enum { FIRST = 3, N = 12 }; /* graphs are made in the second step */
+    const tandem_backend_api *backend = profile->rank->backend;
+    tandem_executor *executor = NULL;
+    double ns[N] = {0}, loss = 0;
+    tandem_status status = open_profile_executor(profile, &executor, with_task_times, error);
+    for (int i = 0; i < FIRST + N && status == TANDEM_OK; i++) {
+        status = backend->executor_step(executor, i, &loss, error);
+        if (status == TANDEM_OK && i >= FIRST)
+            ns[i - FIRST] = (double)backend->executor_times(executor)->step_ns;
+    }
+    if (executor) backend->executor_close(executor);
+    if (status == TANDEM_OK) *median_ns = tandem_median(ns, N);
+    return status;
+}
+
+/* On a GPU an event behind each task times it, and takes time that a run's step does not have: what a timed
+ * step is longer, for each of its events. Measured once, in the first plan. */
+static tandem_status measure_event(cost_profile *profile, tandem_error *error)
+{
+    profile_rank *rank = profile->rank;
+    double timed_ns = 0, plain_ns = 0;
+    int64_t n_event = 0;
+    if (rank->event_ns >= 0 || strncmp(rank->device, "cuda:", 5) != 0) return TANDEM_OK;
+    for (int t = 0; t < profile->step->n_task; t++) n_event += profile->key_of[t] >= 0;
+    tandem_status status = time_whole_step(&timed_ns, profile, 1, error);
+    if (status == TANDEM_OK) status = time_whole_step(&plain_ns, profile, 0, error);
+    if (status != TANDEM_OK || n_event == 0) return status;
+    const double of_event = (timed_ns - plain_ns) / (double)(n_event * profile->step->options.n_micro);
+    rank->event_ns = of_event > 0 ? (int64_t)of_event : 0;
+    return TANDEM_OK;
+}
+
 static tandem_status run_profile_plan(cost_profile *profile, int k, int is_uniform, tandem_error *error)
 {
     profile_rank *rank = profile->rank;
     const int least = steps_of_round(profile, is_uniform), warm_up = profile->round == 0 ? WARM_UP : 1;
     tandem_executor *executor = NULL;
     if (least < 1) return TANDEM_OK;
-    tandem_status status = open_profile_executor(profile, &executor, error);
+    tandem_status status = measure_event(profile, error);
+    if (status == TANDEM_OK) status = open_profile_executor(profile, &executor, 1, error);
     if (status == TANDEM_OK) step_watch_tasks(&profile->watch, rank->backend, executor, 1);
     for (int i = 0; i < warm_up && status == TANDEM_OK; i++)
         status = run_profile_step(profile, executor, i, 0, error);
@@ -332,32 +381,46 @@ static tandem_status run_plan_if_wanted(cost_profile *profile, int k, int *has_r
     return run_profile_plan(profile, k, is_uniform, error);
 }
 
-/* A GPU's row lists precisions of its kind; the device may lack kernels for some. */
-static int skip_unsupported_precision(cost_profile *profile, int k)
+/* A GPU's row lists precisions of its kind; the device may lack kernels of some, for some shapes. Leaves them
+ * out of the profile: those of operators of the current plan alone, the precision stays. Returns how many; 0
+ * also for fp32 and given plans, which have nothing in their place. */
+static int leave_out_missing_kernels(cost_profile *profile)
 {
-    const profile_rank *rank = profile->rank;
-    const tandem_device *device = &rank->workload->cluster.classes[rank->class_index].device;
-    if (profile_of_plan(rank->options) || k >= count_uniform_plans(device)) return 0;
-    const tandem_precision precision = nth_precision(device->precisions, k);
-    if (precision == TANDEM_PRECISION_FP32) return 0;
-    profile->precisions &= ~(1u << precision);
-    cli_note(rank->options, "%s lacks some kernels for %s, which is not measured", rank->device,
-             tandem_precision_get(precision)->name);
-    return 1;
+    const tandem_step *step = profile->step;
+    int n_out = 0, of_precision[TANDEM_N_PRECISION] = {0}, first[TANDEM_N_PRECISION] = {0};
+    if (profile_of_plan(profile->rank->options)) return 0;
+    for (int op = 0; op < step->graph->n_op; op++) {
+        const tandem_precision precision = step->precision[op];
+        const int is_lacking = profile->lacks_kernel[op];
+        profile->lacks_kernel[op] = 0;
+        if (!is_lacking || precision == TANDEM_PRECISION_FP32) continue;
+        profile->lacks[op] |= 1u << precision;
+        if (of_precision[precision]++ == 0) first[precision] = op;
+        n_out++;
+    }
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        if (of_precision[p])
+            cli_note(profile->rank->options,
+                     "%s lacks kernels for %d operator%s in %s ('%s'%s), which %s not measured",
+                     profile->rank->device, of_precision[p], of_precision[p] == 1 ? "" : "s",
+                     tandem_precision_get((tandem_precision)p)->name, step->graph->op[first[p]].name,
+                     of_precision[p] == 1 ? "" : ", …", of_precision[p] == 1 ? "is" : "are");
+    return n_out;
 }
 
 /* Runs all plans that want this round, one after the other, so that a slow moment falls on no plan alone. */
 static tandem_status run_profile_round(cost_profile *profile, int *has_run, tandem_error *error)
 {
-    for (int k = 0; k < profile->n_plan; k++) {
+    for (int k = 0; k < profile->n_plan;) {
         const int n_key = profile->n_key;
         const tandem_status status = run_plan_if_wanted(profile, k, has_run, error);
-        if (status == TANDEM_NO_KERNEL && profile->round == 0 && skip_unsupported_precision(profile, k)) {
+        if (status == TANDEM_NO_KERNEL && profile->round == 0 && leave_out_missing_kernels(profile)) {
             for (; profile->n_key > n_key; profile->n_key--)
                 key_samples_free(&profile->key[profile->n_key - 1]);
-        } else if (status != TANDEM_OK) {
-            return status;
+            continue; /* the same plan, without them */
         }
+        if (status != TANDEM_OK) return status;
+        k++;
     }
     return TANDEM_OK;
 }
@@ -385,7 +448,7 @@ static tandem_status keep_computing(cost_profile *profile, tandem_error *error)
 {
     tandem_executor *executor = NULL;
     if (all_ranks_done(profile->rank)) return TANDEM_OK;
-    tandem_status status = open_profile_executor(profile, &executor, error);
+    tandem_status status = open_profile_executor(profile, &executor, 1, error);
     for (int64_t i = 0; status == TANDEM_OK && !all_ranks_done(profile->rank); i++) {
         double loss = 0;
         status = profile->rank->backend->executor_step(executor, i, &loss, error);
@@ -400,6 +463,8 @@ static void release_cost_profile(cost_profile *profile)
     free(profile->key);
     free(profile->key_of);
     free(profile->has_run);
+    free(profile->lacks);
+    free(profile->lacks_kernel);
     profile_machine_free(&profile->machine);
     step_watch_close(&profile->watch);
     tandem_cost_table_free(profile->known);
@@ -420,7 +485,10 @@ static tandem_status open_cost_profile(cost_profile *profile, tandem_error *erro
     if (status != TANDEM_OK) return status;
     profile->key_of = calloc((size_t)profile->step->n_task, sizeof *profile->key_of);
     profile->has_run = calloc((size_t)profile->n_plan, 1);
-    if (!profile->key_of || !profile->has_run) return no_profile_memory(error);
+    profile->lacks = calloc((size_t)profile->step->graph->n_op, sizeof *profile->lacks);
+    profile->lacks_kernel = calloc((size_t)profile->step->graph->n_op, 1);
+    if (!profile->key_of || !profile->has_run || !profile->lacks || !profile->lacks_kernel)
+        return no_profile_memory(error);
     status = step_watch_open(&profile->watch, rank->device, error);
     if (status == TANDEM_OK) status = step_watch_set_tasks(&profile->watch, profile->step->n_task, error);
     return status == TANDEM_OK
@@ -458,12 +526,8 @@ static tandem_status store_profile_steadiness(cost_profile *profile, tandem_erro
 tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_count *count,
                             tandem_error *error)
 {
-    const tandem_device *device = &rank->workload->cluster.classes[rank->class_index].device;
-    cost_profile profile = {.rank = rank,
-                            .co_runner = co_runner,
-                            .begin_ns = tandem_now_ns(),
-                            .precisions = device->precisions,
-                            .watch.probe.file = -1};
+    cost_profile profile = {
+        .rank = rank, .co_runner = co_runner, .begin_ns = tandem_now_ns(), .watch.probe.file = -1};
     tandem_status status = open_cost_profile(&profile, error);
     if (status == TANDEM_OK) status = run_profile_rounds(&profile, error);
     if (status == TANDEM_OK) status = store_profile_steadiness(&profile, error);

@@ -38,6 +38,29 @@ report "a profile of a card, and a second that finds everything known" $?
 run 0 compare "${model[@]}" --cluster cuda:0 --uniform int8 --steps 12 --json &&
     positive "$(field measured_ns out | head -1)"
 report "compare: tasks of a step on a card have times" $?
+TANDEM_DB=$work/lacks.db
+export TANDEM_DB
+STAND_IN_LACKS_S8_K=16 run 0 profile "${model[@]}" --cluster cuda:0 &&
+    [ "$(grep -c "cuda:0 lacks kernels for 2 operators in int8 ('fc2', …), which are not measured" err)" = \
+        1 ] &&
+    run 4 replay "${model[@]}" --cluster cuda:0 --uniform int8 &&
+        grep -q "(cast of fc1.relu) on cuda:0" err &&
+    STAND_IN_LACKS_S8_K=16 run 4 profile "${model[@]}" --cluster cuda:0 --uniform int8_full &&
+    grep -q "has no kernel for the .* of operator 'fc2'.* int8_full.*another precision" err
+report "a missing kernel takes out one operator in one precision; a plan that needs it is refused" $?
+sum_of_costs() { run 0 replay "${model[@]}" --cluster cuda:0 --uniform bf16 --json && field step_ns out |
+    head -1; }
+of_event() { field event_ns out | head -1; }
+TANDEM_DB=$work/events.db
+export TANDEM_DB
+run 0 profile "${model[@]}" --cluster cuda:0 --uniform bf16 --json && free_ns=$(of_event) &&
+    plain_ns=$(sum_of_costs) &&
+    TANDEM_DB=$work/slow_events.db && STAND_IN_EVENT_NS=1000000 run 0 profile "${model[@]}" --cluster cuda:0 \
+    --uniform bf16 --json && event_ns=$(of_event) && slow_ns=$(sum_of_costs) &&
+    [ "$event_ns" -ge 900000 ] && [ "$free_ns" -lt 300000 ] &&
+        [ "$slow_ns" -lt $((plain_ns + 10 * event_ns)) ]
+report "what timing a task takes is measured, and taken off its cost" $?
+unset TANDEM_DB
 graphs=("${model[@]}" --cluster cuda:0 --uniform int8 --steps 5 --json)
 run 0 train "${graphs[@]}" && array loss out >replayed && ! grep -q graph err &&
     TANDEM_GRAPHS=0 run 0 train "${graphs[@]}" && array loss out | cmp - replayed && ! grep -q graph err &&
@@ -92,7 +115,7 @@ else
             cmp - first &&
         [ "$(grep -c 'over the network, because ranks cannot share memory: rank 0: .*page-lock' err)" = 1 ] &&
         STAND_IN_REFUSES_LOCK=1 run 2 profile "${both[@]}" --remeasure &&
-            grep -q 'page-lock.*TANDEM_ALLREDUCE=network' err && [ "$(wc -l <err)" = 1 ] &&
+            grep -q 'page-lock.*TANDEM_ALLREDUCE=network' err && [ "$(grep -c '^tandem: ' err)" = 1 ] &&
         STAND_IN_REFUSES_LOCK=1 TANDEM_ALLREDUCE=network run 0 profile "${both[@]}" --allreduce-only \
             --remeasure
     report "where a driver locks no shared memory: the losses are the same, one line says why, \

@@ -60,6 +60,9 @@ typedef struct tandem_executor_options {
     float loss_scale;
     int with_evaluation; /* 1: executor_evaluate may be called; its kernels and memory are prepared at once */
     int allow_nan;       /* 1: a loss or gradient that is not finite does not fail the step */
+    /* [n_op], borrowed while opening, NULL = not wanted: where executor_open fails with TANDEM_NO_KERNEL, 1
+     * for each operator that lacks a kernel in its precision; the others are unchanged. */
+    unsigned char *lacks_kernel;
 } tandem_executor_options;
 
 /* --- A checkpoint: a training in a file, resumed to the bit (docs/training.md, backend/checkpoint.h) ----
