@@ -1,16 +1,22 @@
 #!/bin/bash
-# All that is to be known of one card, in one call of at most ten minutes: what is found, the tests, the
-# speeds, steps beside PyTorch's, profiles and predictions beside runs, a run beside the CPU. Each part has a
-# time limit of its own, and one that fails does not stop the next. Runs in a checkout where `make` and `make
-# test-cuda` have been, or out of build/card-kit.tar.gz (make card-kit), which brings all libraries but
-# NVIDIA's. Writes tables and a log, and profiles/measured/CARD.sql, into a folder. Exit code: 0 where all was
-# done, 1 where a part failed or was stopped, 4 where something that it needs is missing. usage:
-# scripts/on_card.sh [FOLDER]     [$OUT, or on_card_out]; SECONDS_IN_ALL [570]; DEVICE [cuda:0] of profiles
-# and steps
+# What is to be known of a card, in three calls of at most 560 s each: 1, is it right? 2, how fast is it? 3,
+# is it predicted well, and does it hold beside a CPU? Parts come in the order of their importance, each with
+# a limit of its own; one that fails does not stop the next. docs/cuda.md says what a failure means. Runs in a
+# checkout where `make` and `make test-cuda` have been, or out of build/card-kit.tar.gz (make card-kit), which
+# brings all libraries but NVIDIA's. All that is printed is in FOLDER too: N.log whole, and a file for each
+# kind of part. Call 3 takes what call 2 profiled from FOLDER/tandem.db. Exit code: 0 where all was done, 1
+# where a part failed or was stopped, 2 for other arguments, 4 where something that it needs is missing, 5
+# where the folder cannot be written. usage: scripts/on_card.sh 1|2|3 [FOLDER]     [$OUT, or on_card_out];
+# SECONDS_IN_ALL [550]; DEVICE [cuda:0]
 set -u
-PATH=$PATH:/usr/sbin:/sbin # ldconfig
+PATH=$PATH:/usr/sbin:/sbin:/usr/local/cuda/bin # ldconfig, compute-sanitizer, ncu
+call=${1:-}
+[[ $call == [123] ]] || {
+    echo "usage: scripts/on_card.sh 1|2|3 [FOLDER]: is it right, how fast is it, is it predicted well" >&2
+    exit 2
+}
 root=$(cd "$(dirname "$0")/.." && pwd)
-out=$(realpath -m "${1:-${OUT:-on_card_out}}")
+out=$(realpath -m "${2:-${OUT:-on_card_out}}")
 mkdir -p "$out" || exit 5
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 if [ ! -x "$root/build/tandem" ]; then
@@ -22,14 +28,14 @@ if [ ! -x "$root/build/tandem" ]; then
             exit 4
         }
     tar -xzf "$kit" -C "$work" || exit 5
-    "$work/card-kit/scripts/on_card.sh" "$out"
+    "$work/card-kit/scripts/on_card.sh" "$call" "$out"
     exit
 fi
-exec > >(tee "$out/log.txt") 2>&1
+exec > >(tee "$out/$call.log") 2>&1
 log=$!
-limit_in_all=${SECONDS_IN_ALL:-570}
+limit_in_all=${SECONDS_IN_ALL:-550} # parts that are stopped may take 5 s more
 tandem=$work/tandem programs=$root/build/card device=${DEVICE:-cuda:0}
-export TANDEM_DB=$work/tandem.db
+export TANDEM_DB=$out/tandem.db
 cd "$work" || exit 5
 
 # --- Libraries: those of the kit, those of the compiler where the machine has none, NVIDIA's wherever they
@@ -74,8 +80,8 @@ end_session() { # LEADER
         [ "${field[3]}" != "$1" ] || kill -KILL "$pid" 2>/dev/null
     done
 }
-leader='' ended=0 # of the part that runs, of the one before
-failed=() missing_parts=()
+leader='' # of the part that runs
+failed=() missing_parts=() begun=()
 lack() { missing_parts+=("$1"); } # NAME: a part that cannot be done here
 trap 'exit 143' TERM INT HUP
 # After the wait the log is whole.
@@ -90,13 +96,13 @@ part() {
         return
     fi
     [ "$limit" -le "$left" ] || limit=$left
-    echo "=== $1"
-    touch "$out/$3"
+    echo "=== $1 (at most $2 s)"
+    [[ " ${begun[*]} " == *" $3 "* ]] || { begun+=("$3") && : >"$out/$3"; }
     told=$(stat -c %s "$out/$3")
     setsid timeout -k 5 "$limit" "${@:4}" >>"$out/$3" 2>&1 </dev/null &
     leader=$!
     wait "$leader"
-    code=$? ended=$code
+    code=$?
     end_session "$leader"
     leader=
     tail -c +$((told + 1)) "$out/$3"
@@ -111,84 +117,128 @@ part() {
     esac
     echo "--- $1: $code, $((SECONDS - begin)) s"
 }
-rm -f "$out"/{doctor,tests,speeds,steps,compare,hybrid}.txt
+ours() { env "LD_LIBRARY_PATH=$path" "$@"; } # a program of ours that is not tandem itself
+
+# --- 1: is it right? What decides first comes first: kernels, then operators, then whole steps ---
+test_program() { # NAME LIMIT
+    part "test_cuda_$1" "$2" 1-tests.txt env "LD_LIBRARY_PATH=$path" CMOCKA_MESSAGE_OUTPUT=TAP \
+        CUBLASLT_LOG_LEVEL=1 "CUBLASLT_LOG_FILE=$out/1-cublaslt.log" CUDNN_LOGLEVEL_DBG=1 \
+        "CUDNN_LOGDEST_DBG=$out/1-cudnn.log" "$programs/test_cuda_$1"
+}
+is_it_right() {
+    part "what is found" 20 1-doctor.txt "$tandem" doctor
+    test_program kernels 50
+    test_program operators 90
+    for graphs in 1 0; do
+        part "five steps of mlp, graphs $graphs" 15 1-mlp.txt env TANDEM_GRAPHS=$graphs "$tandem" train -q \
+            --json --model mlp --device "$device" --uniform bf16 --steps 5
+    done
+    test_program gradients 50
+    test_program public_kernels 40
+    test_program delayed 30
+    test_program shared 20
+    test_program repeats 90
+    sanitizer=$(command -v compute-sanitizer)
+    if [ -n "$sanitizer" ]; then
+        part "memcheck of kernels" 70 1-sanitizer.txt env "LD_LIBRARY_PATH=$path" "$sanitizer" --tool \
+            memcheck \
+            --error-exitcode 9 "$programs/test_cuda_kernels"
+        part "racecheck of repeats" 60 1-sanitizer.txt env "LD_LIBRARY_PATH=$path" "$sanitizer" --tool \
+            racecheck --error-exitcode 9 "$programs/test_cuda_repeats" small
+    else
+        printf '\n=== compute-sanitizer: SKIP: not installed; it comes with CUDA Toolkit 13\n'
+        lack compute-sanitizer
+    fi
+    grep -hE '^(not ok|wrong:)' "$out/1-tests.txt" >"$out/1-wrong.txt"
+    echo
+    echo "$(grep -c '^ok' "$out/1-tests.txt") tests passed, $(grep -c '^not ok' "$out/1-wrong.txt") did not"
+}
+
+# --- 2: how fast is it? ---
+how_fast() {
+    part "kernels, products and a layer beside the card's copy" 110 2-speeds.txt env "LD_LIBRARY_PATH=$path" \
+        "$programs/bench_card" "$device"
+    for one in "resnet50 110" "bert_base 130" "gpt2_small 130" "resnet20 35" "gpt_tiny 35"; do
+        read -r model limit <<<"$one"
+        part "a step of $model beside PyTorch's" "$limit" 2-steps.txt env ONE_LIMIT=30 \
+            "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device" "$model"
+    done
+}
+
+# --- 3: is it predicted well, and does it hold beside a CPU? ---
+predict() { # MODEL BATCH PRECISION [OPTION…]
+    part "$1 in $3${4:+, by operators}, predicted and run" 15 3-compare.txt "$tandem" compare -q --model \
+        "$1" \
+        --batch "$2" --device "$device" --uniform "$3" --steps 20 "${@:4}"
+}
+does_it_predict() {
+    for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
+        "$tandem" doctor 2>/dev/null | grep -qE "^$cpu +ok" && break
+    done
+    local cluster="$device batch=256 + $cpu batch=16" one model batch limit precision
+    for one in "bert_base:seq=128 64" "resnet50 128" "gpt2_small:seq=1024 16"; do
+        read -r model batch <<<"$one"
+        part "profile of $model" 25 3-compare.txt "$tandem" profile -q --model "$model" --batch "$batch" \
+            --device "$device" --uniform bf16 # known already behind call 2
+        predict "$model" "$batch" bf16
+    done
+    predict bert_base:seq=128 64 bf16 --operators
+    part "profile of gpt_tiny" 40 3-compare.txt "$tandem" profile -q --model gpt_tiny --batch 32 --device \
+        "$device"
+    for precision in bf16 fp8 int8_full fp32; do predict gpt_tiny 32 $precision; done
+    part "losses with graphs and without, on $device" 20 3-hybrid.txt "$root/bench/cuda/same_losses.sh" \
+        "$tandem" "$device batch=32" gpt_tiny
+    part "losses with graphs and without, on $cluster" 30 3-hybrid.txt "$root/bench/cuda/same_losses.sh" \
+        "$tandem" "$cluster" resnet20
+    part "all-reduces on $cluster" 25 3-hybrid.txt "$tandem" bench allreduce --cluster "$cluster" \
+        --repetitions 5
+    part "profile of $cluster" 40 3-hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
+    part "resnet20 on $cluster, predicted and run" 20 3-hybrid.txt "$tandem" compare -q --model resnet20 \
+        --cluster "$cluster" --uniform bf16,fp32 --steps 20
+    part "memory of bert_base" 25 3-memory.txt "$tandem" train -q --json --model bert_base:seq=128 --batch \
+        64 \
+        --device "$device" --uniform bf16 --steps 20
+    ncu=$(command -v ncu)
+    if [ -n "$ncu" ]; then
+        part "names of kernels in a step of bert_base" 40 3-ncu.txt env TANDEM_GRAPHS=0 "$ncu" \
+            --clock-control \
+            none -k 'regex:xmma|nvjet|cutlass|gemm|conv' -c 60 --metrics gpu__time_duration.sum "$tandem" \
+            bench step -q --device "$device" --uniform bf16 --repetitions 1 --model bert_base:seq=128 \
+                --batch 64
+    else
+        printf '\n=== ncu: SKIP: not installed; it comes with CUDA Toolkit 13\n'
+        lack ncu
+    fi
+}
 
 date -u
 uname -a
 timeout 20 nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here, or no card"
-part "what is found" 20 doctor.txt "$tandem" doctor
-part "tests" 170 tests.txt env "LD_LIBRARY_PATH=$path" TEST_TIMEOUT=90 CUBLASLT_LOG_LEVEL=1 \
-    "CUBLASLT_LOG_FILE=$work/cublaslt.log" \
-    CUDNN_LOGLEVEL_DBG=1 "CUDNN_LOGDEST_DBG=$work/cudnn.log" "$root/scripts/test_cuda.sh" "$programs" tests
-[ "$ended" = 0 ] || tail -v -n 30 "$work"/cu*.log 2>/dev/null # what the libraries say of it themselves
-missing=$(LD_LIBRARY_PATH=$path ldd "$programs/bench_card" | awk '/not found/ { printf "%s ", $1 }')
+missing=$(ours ldd "$programs/test_cuda_kernels" "$programs/bench_card" |
+    awk '/not found/ && !seen[$1]++ { printf "%s ", $1 }')
 if [ -n "$missing" ]; then
-    printf '\n=== speeds: SKIP: %snot found; they come with CUDA Toolkit 13 and cuDNN 9\n' "$missing"
-    lack speeds
+    printf '\n=== SKIP: %snot found; they come with CUDA Toolkit 13, cuDNN 9 and libcmocka0\n' "$missing"
+    lack "libraries"
+elif ! timeout 60 "$tandem" doctor 2>&1 | grep -E "^$device +ok" >/dev/null; then
+    printf '\n=== SKIP: %s cannot be used here: %s\n' "$device" \
+        "$(timeout 60 "$tandem" doctor 2>&1 | grep -E "^$device " || echo "tandem doctor does not list it")"
+    lack "$device"
 else
-    part "speeds" 90 speeds.txt env "LD_LIBRARY_PATH=$path" "$root/bench/cuda/clocks.sh" \
-        "$programs/bench_card"
+    case $call in
+    1) is_it_right ;;
+    2) how_fast ;;
+    3) does_it_predict ;;
+    esac
 fi
-timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repetitions 1 >/dev/null
-runs=$?
-if [ $runs = 0 ]; then
-    part "steps beside PyTorch" 190 steps.txt env ONE_LIMIT=40 "$root/bench/cuda/clocks.sh" \
-        "$root/bench/cuda/steps.sh" "$tandem" "$device"
-    for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
-        grep -qE "^$cpu +ok" "$out/doctor.txt" && break
-    done
-    cluster="$device batch=256 + $cpu batch=16"
-    part "graphs on $device" 20 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$device batch=32" \
-        gpt_tiny
-    part "graphs on $cluster" 30 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$cluster" resnet20
-    part "all-reduces on $cluster" 30 hybrid.txt "$tandem" bench allreduce --cluster "$cluster" \
-        --repetitions 5
-    grep -q 'all-reduce in shared memory' "$out/hybrid.txt" ||
-        export TANDEM_ALLREDUCE=network # the driver locks none, as it says
-    part "all-reduces on $cluster over the network" 30 hybrid.txt env TANDEM_ALLREDUCE=network \
-        "$tandem" bench allreduce -q --cluster "$cluster" --repetitions 5
-    part "profile of $cluster" 40 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
-    part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" \
-        --uniform bf16,fp32 --steps 20
-    for one in "resnet20 128 30" "bert_base:seq=128 32 60" "resnet50 64 90" "gpt_tiny 32 30" \
-        "vit_tiny 64 30"; do
-        read -r model batch limit <<<"$one"
-        part "profile of $model" "$limit" compare.txt "$tandem" profile -q --model "$model" --batch \
-            "$batch" --device "$device"
-        for precision in bf16 fp8 int8_full fp32; do
-            part "$model in $precision, predicted and run" 15 compare.txt \
-                "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform \
-                    $precision --steps 20
-        done
-        part "profile of a mixed plan of $model" 20 compare.txt "$tandem" profile -q --model "$model" \
-            --batch "$batch" --device "$device" \
-            --uniform random --seed 1
-        part "$model in a mixed plan, predicted and run" 15 compare.txt "$tandem" compare -q --model \
-            "$model" --batch "$batch" \
-            --device "$device" --uniform random --seed 1 --steps 20
-        part "$model in bf16, profiled in graphs and launched kernel by kernel" 15 compare.txt env \
-            TANDEM_GRAPHS=0 \
-            "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform bf16 \
-                --steps 20
-    done
-else
-    echo
-    echo "=== profiles, predictions, steps: SKIP: $device runs no step here (exit code $runs)," \
-        "as it says above"
-    if [ $runs = 4 ]; then lack "steps on $device"; else failed+=("a step on $device"); fi
-fi
-part "sanitizer" 240 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 \
-    "$root/scripts/test_cuda.sh" "$programs" sanitizer
 
 # --- The store, as text ---
 card=$(nvidia-smi -i 0 --query-gpu=name --format=csv,noheader 2>/dev/null | tr 'A-Z ' 'a-z_' |
     tr -cd 'a-z0-9_.-')
-if [ -n "$card" ] && [ -s "$TANDEM_DB" ]; then
+if [ "$call" = 3 ] && [ -n "$card" ] && [ -s "$TANDEM_DB" ]; then
     mkdir -p "$out/profiles/measured"
     python3 -c 'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).iterdump(), sep="\n")' "$TANDEM_DB" \
         >"$out/profiles/measured/$card.sql" 2>/dev/null ||
-            sqlite3 "$TANDEM_DB" .dump >"$out/profiles/measured/$card.sql" ||
-        failed+=("the store as text")
+        sqlite3 "$TANDEM_DB" .dump >"$out/profiles/measured/$card.sql" || failed+=("the store as text")
     echo "profiles/measured/$card.sql: $(wc -c <"$out/profiles/measured/$card.sql") bytes"
 fi
 echo "$SECONDS s in all"

@@ -27,6 +27,11 @@ typedef struct gpu_bench_sizes {
     int samples, launches;       /* a median is over so many samples, of so many launches each */
 } gpu_bench_sizes;
 
+/* Of the card while it worked; all 0 before it did, or where they are not known. */
+typedef struct gpu_clocks {
+    tandem_clocks min, max;
+} gpu_clocks;
+
 typedef struct gpu_bench {
     const cuda_device *device; /* opened by the backend */
     gpu_bench_sizes sizes;
@@ -34,6 +39,7 @@ typedef struct gpu_bench {
     double copy_bytes_per_s, bf16_flops_per_s; /* the ceilings; 0 before they are measured */
     void *memory[GPU_MAX_MEMORY];              /* what was taken and not given back */
     int n_memory;
+    gpu_clocks *clocks; /* of the table under way; NULL = not wanted */
 } gpu_bench;
 
 /* --- measure.c ------------------------------------------------------------------------------------------ */

@@ -69,6 +69,19 @@ tandem_status gpu_fill(const gpu_bench *c, void *memory, tandem_dtype dtype, siz
 
 /* --- Time ----------------------------------------------------------------------------------------------- */
 
+/* What has been launched runs meanwhile. */
+static void note_clocks(const gpu_bench *c)
+{
+    gpu_clocks *seen = c->clocks;
+    tandem_clocks now;
+    if (!seen || c->device->vendor->read_clocks(&now.compute_mhz, &now.memory_mhz, c->device->index)) return;
+    const int is_first = seen->max.compute_mhz == 0;
+    if (is_first || now.compute_mhz < seen->min.compute_mhz) seen->min.compute_mhz = now.compute_mhz;
+    if (is_first || now.memory_mhz < seen->min.memory_mhz) seen->min.memory_mhz = now.memory_mhz;
+    if (now.compute_mhz > seen->max.compute_mhz) seen->max.compute_mhz = now.compute_mhz;
+    if (now.memory_mhz > seen->max.memory_mhz) seen->max.memory_mhz = now.memory_mhz;
+}
+
 static int sample_launches(double *ns, const gpu_bench *c, int launches, gpu_work *work, void *context,
                            tandem_cuda_event event[2])
 {
@@ -77,6 +90,7 @@ static int sample_launches(double *ns, const gpu_bench *c, int launches, gpu_wor
     int failed = vendor->event_record(event[0], c->device->stream);
     for (int k = 0; k < launches && !failed; k++) failed = work(context, k % GPU_TURNS);
     if (!failed) failed = vendor->event_record(event[1], c->device->stream);
+    if (!failed) note_clocks(c);
     if (!failed) failed = vendor->stream_sync(c->device->stream);
     if (!failed) failed = vendor->elapsed_ns(&elapsed_ns, event[0], event[1]);
     *ns = (double)elapsed_ns / launches;

@@ -104,12 +104,13 @@ static int run_bare(void *context, int turn)
                                           p->c->device->stream);
 }
 
-/* A type of operands: its products by the library alone, and as a precision of a layer. */
+/* A type of operands: its products by the library alone, and as a precision of a layer (NULL: no layer has
+ * such products forward). fast_sums: as cuda_product_spec has it. */
 typedef struct square {
     const char *name, *precision;
     cuda_type from, to;
     tandem_dtype dtype;
-    int tf32;
+    int tf32, fast_sums;
 } square;
 
 /* side³ with A as (m, k) and B as (n, k), which every type can do. TANDEM_NO_KERNEL where the library cannot.
@@ -127,7 +128,8 @@ static tandem_status time_bare(int64_t *ns, gpu_bench *c, const square *type, ta
                                     .a = from,
                                     .b = from,
                                     .to = to,
-                                    .tf32 = type->tf32};
+                                    .tf32 = type->tf32,
+                                    .fast_sums = type->fast_sums};
     void *scales = NULL;
     const cuda_vendor *vendor = c->device->vendor;
     bare_product p = {.c = c};
@@ -162,24 +164,25 @@ static tandem_status time_bare(int64_t *ns, gpu_bench *c, const square *type, ta
 
 static tandem_status measure_library_products(gpu_bench *c, tandem_error *error)
 {
-    static const square rows[] = {{"bf16", "bf16", CUDA_TYPE_BF16, CUDA_TYPE_BF16, TANDEM_BF16, 0},
-                                  {"fp32", "fp32", CUDA_TYPE_F32, CUDA_TYPE_F32, TANDEM_F32, 0},
-                                  {"tf32", "tf32", CUDA_TYPE_F32, CUDA_TYPE_F32, TANDEM_F32, 1},
-                                  {"fp16", "fp16", CUDA_TYPE_F16, CUDA_TYPE_F16, TANDEM_F16, 0},
-                                  {"int8", "int8_full", CUDA_TYPE_S8, CUDA_TYPE_S32, TANDEM_S8, 0},
-                                  {"fp8", "fp8", CUDA_TYPE_E4M3, CUDA_TYPE_BF16, TANDEM_E4M3, 0}};
+    static const square rows[] = {{"bf16", "bf16", CUDA_TYPE_BF16, CUDA_TYPE_BF16, TANDEM_BF16, 0, 0},
+                                  {"fp32", "fp32", CUDA_TYPE_F32, CUDA_TYPE_F32, TANDEM_F32, 0, 0},
+                                  {"tf32", "tf32", CUDA_TYPE_F32, CUDA_TYPE_F32, TANDEM_F32, 1, 0},
+                                  {"fp16", "fp16", CUDA_TYPE_F16, CUDA_TYPE_F16, TANDEM_F16, 0, 0},
+                                  {"int8", "int8_full", CUDA_TYPE_S8, CUDA_TYPE_S32, TANDEM_S8, 0, 0},
+                                  {"fp8", "fp8", CUDA_TYPE_E4M3, CUDA_TYPE_BF16, TANDEM_E4M3, 0, 1},
+                                  {"fp8 slow", NULL, CUDA_TYPE_E4M3, CUDA_TYPE_BF16, TANDEM_E4M3, 0, 0}};
     const double flops = 2 * pow((double)c->sizes.side, 3);
-    char cells[5][GPU_CELL];
+    char cells[5][GPU_CELL], name[96];
     int64_t bf16_ns = -1;
     tandem_status status = TANDEM_OK;
     tandem_error aside;
-    fprintf(c->out, "\n%-22s %10s %14s %12s %10s %10s\n", "product", "library", "rate", "with scales",
+    fprintf(c->out, "\n%-30s %10s %14s %12s %10s %10s\n", "product", "library", "rate", "with scales",
             "of it", "than bf16");
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         int64_t bare_ns = -1;
         gpu_linear ours = {-1, -1, -1};
         status = time_bare(&bare_ns, c, &rows[k], &aside);
-        if (!is_fatal(status))
+        if (!is_fatal(status) && rows[k].precision)
             status = gpu_linear_time(&ours, c, c->sizes.side, c->sizes.side, c->sizes.side, rows[k].precision,
                                      0, &aside);
         if (is_fatal(status)) {
@@ -187,10 +190,10 @@ static tandem_status measure_library_products(gpu_bench *c, tandem_error *error)
             return status;
         }
         if (k == 0) bf16_ns = bare_ns;
-        fprintf(c->out, "%-4s %lld x %lld x %-6lld %10s %14s %12s %10s %10s\n", rows[k].name,
-                (long long)c->sizes.side, (long long)c->sizes.side, (long long)c->sizes.side,
-                gpu_print_ns(cells[0], bare_ns), gpu_print_rate(cells[1], flops, bare_ns, "FLOP"),
-                gpu_print_ns(cells[2], ours.forward_ns),
+        const long long side = c->sizes.side;
+        (void)snprintf(name, sizeof name, "%s %lld x %lld x %lld", rows[k].name, side, side, side);
+        fprintf(c->out, "%-30s %10s %14s %12s %10s %10s\n", name, gpu_print_ns(cells[0], bare_ns),
+                gpu_print_rate(cells[1], flops, bare_ns, "FLOP"), gpu_print_ns(cells[2], ours.forward_ns),
                 gpu_print_multiple(cells[3], (double)ours.forward_ns, (double)bare_ns),
                 gpu_print_multiple(cells[4], (double)bf16_ns, (double)ours.forward_ns));
     }
@@ -351,12 +354,26 @@ static tandem_status measure_layer(gpu_bench *c, tandem_error *error)
 
 /* --- All of it ------------------------------------------------------------------------------------------ */
 
+static void print_clocks_of_table(const gpu_bench *c)
+{
+    const gpu_clocks *k = c->clocks;
+    if (k->max.compute_mhz > 0)
+        fprintf(c->out, "at %d to %d MHz, memory %d to %d MHz\n", k->min.compute_mhz, k->max.compute_mhz,
+                k->min.memory_mhz, k->max.memory_mhz);
+}
+
 tandem_status gpu_bench_report(gpu_bench *c, tandem_error *error)
 {
-    tandem_status status = measure_copies(c, error);
-    if (status == TANDEM_OK) status = measure_library_products(c, error);
-    if (status == TANDEM_OK) status = measure_kernels(c, error);
-    if (status == TANDEM_OK) status = measure_layer(c, error);
+    static tandem_status (*const tables[])(gpu_bench * c, tandem_error * error) = {
+        measure_copies, measure_library_products, measure_kernels, measure_layer};
+    tandem_status status = TANDEM_OK;
+    for (size_t k = 0; k < sizeof tables / sizeof *tables && status == TANDEM_OK; k++) {
+        gpu_clocks clocks = {0};
+        c->clocks = &clocks;
+        status = tables[k](c, error);
+        if (status == TANDEM_OK) print_clocks_of_table(c);
+        c->clocks = NULL;
+    }
     if (status != TANDEM_OK) gpu_free_all(c);
     return status;
 }

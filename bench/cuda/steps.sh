@@ -1,13 +1,21 @@
 #!/bin/bash
 # A training step in bf16 on a card: tandem's, as graphs and launched kernel by kernel, beside PyTorch's on
-# the same card where a python3 with torch.cuda is there. Medians.
+# the same card where a python3 with torch.cuda is there. Medians. Before its steps each model is profiled at
+# its batch, so that products take the fastest way that tandem finds, as PyTorch's convolutions do
+# (cudnn.benchmark). PyTorch has a column for each way in which a user may run it; "faster" is against the
+# best: "eager", attention by its parts; "labelled", the head reads the tokens that have a label alone, as
+# tandem's does; "sdpa", that and scaled_dot_product_attention; "compiled", that and torch.compile.
 # Exits 1 where one of them failed or was stopped; 1 of tandem or PyTorch itself is an answer: it does not
-# fit. usage: bench/cuda/steps.sh [TANDEM [DEVICE]]     [build/tandem cuda:0]; STEPS=10; ONE_LIMIT: seconds
-# for each figure [60]
+# fit. torch.compile may be missing: a line says so. usage: bench/cuda/steps.sh [TANDEM [DEVICE [MODEL…]]]
+# [build/tandem cuda:0, all]; STEPS=10; ONE_LIMIT: seconds for each figure [60]; TANDEM_DB: where the
+# profiles go [a file of this run]
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 tandem=${1:-$here/../../build/tandem} device=${2:-cuda:0} steps=${STEPS:-10} limit=${ONE_LIMIT:-60}
-log=$(mktemp) && trap 'rm -f "$log"' EXIT
+wanted=" ${*:3} "
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+log=$work/log
+export TANDEM_DB=${TANDEM_DB:-$work/tandem.db}
 python=$(for one in python3 /usr/bin/python3; do
     "$one" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && echo "$one" && break
 done)
@@ -23,40 +31,62 @@ ms() { if [ -n "$1" ]; then awk -v ns="$1" 'BEGIN { printf "%.1f ms", ns / 1e6 }
 ratio() { if [ -n "$1" ] &&
     [ -n "$2" ]; then awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f x", a / b }'; else echo -; fi; }
 
-printf '%-22s %6s %12s %12s %12s %8s\n' model batch tandem launched PyTorch faster
-step() { # MODEL BATCH GRAPHS
+printf '%-22s %6s %10s %10s %10s %10s %10s %10s %8s\n' model batch tandem launched eager labelled sdpa \
+    compiled faster
+said=''
+note() { said="$said${said:+; }$1"; }
+ours() { # MODEL BATCH GRAPHS: the time of a step in $time
+    time=''
     TANDEM_GRAPHS=$3 timeout "$limit" "$tandem" bench step -q --json --model "$1" --batch "$2" --device \
-        "$device" \
-        --uniform bf16 --repetitions "$steps" >"$log" 2>&1
+        "$device" --uniform bf16 --repetitions "$steps" >"$log" 2>&1
+    local ended=$?
+    heed $ended
+    if [ $ended = 0 ]; then time=$(number median_ns); else note "tandem, graphs $3: $(why $ended)"; fi
 }
-one() { # MODEL BATCH [OPTION OF PYTORCH…: without one, tandem alone]
-    local model=$1 batch=$2 ours="" launched="" theirs="" said="" ended
-    step "$model" "$batch" 1
-    ended=$?
+theirs() { # NAME MODEL BATCH OPTION…: the time of a step in $time, and in $best where it is better
+    time=''
+    [ -n "$python" ] || return
+    timeout "$limit" "$python" "$here/../torch/step.py" "${2%%:*}" bf16 --batch "$3" --device cuda --steps \
+        "$steps" "${@:4}" >"$log" 2>&1
+    local ended=$?
+    [ "$1" = compiled ] || heed $ended
+    [ $ended = 0 ] || { note "PyTorch, $1: $(why $ended)" && return; }
+    time=$(number step_ns)
+    [ -n "$best" ] && [ "$best" -le "$time" ] || best=$time
+}
+one() { # MODEL BATCH COLUMNS [OPTION OF PYTORCH…]: COLUMNS that PyTorch has for it
+    local model=$1 batch=$2 columns=" $3 " column best='' graphs='' cells=()
+    [ "$wanted" = "  " ] || [[ $wanted == *" ${model%%:*} "* ]] || return
+    said=''
+    timeout "$limit" "$tandem" profile -q --model "$model" --batch "$batch" --device "$device" --uniform \
+        bf16 \
+        >"$log" 2>&1
+    local ended=$?
     heed $ended
-    if [ $ended = 0 ]; then ours=$(number median_ns); else said="tandem: $(why $ended)"; fi
-    step "$model" "$batch" 0
-    ended=$?
-    heed $ended
-    if [ $ended = 0 ]; then launched=$(number median_ns); else \
-        said="$said${said:+; }launched: $(why $ended)"; fi
-    if [ -n "$python" ] && [ $# -gt 2 ]; then
-        timeout "$limit" "$python" "$here/../torch/step.py" "${model%%:*}" bf16 --batch "$batch" --device \
-            cuda \
-            --steps "$steps" "${@:3}" >"$log" 2>&1
-        ended=$?
-        heed $ended
-        if [ $ended = 0 ]; then theirs=$(number step_ns); else \
-            said="$said${said:+; }PyTorch: $(why $ended)"; fi
-    fi
-    printf '%-22s %6s %12s %12s %12s %8s\n' "$model" "$batch" "$(ms "$ours")" "$(ms "$launched")" \
-        "$(ms "$theirs")" \
-        "$(ratio "$theirs" "$ours")"
+    [ $ended = 0 ] || note "not profiled, so untuned: $(why $ended)"
+    ours "$model" "$batch" 1
+    graphs=$time
+    cells+=("$(ms "$time")")
+    ours "$model" "$batch" 0
+    cells+=("$(ms "$time")")
+    for column in eager labelled sdpa compiled; do
+        time=''
+        if [[ $columns == *" $column "* ]]; then
+            local more=()
+            [[ $column == eager || $columns != *" labelled "* ]] || more+=(--labelled)
+            [[ $column == eager || $column == labelled || $columns != *" sdpa "* ]] || more+=(--sdpa)
+            [ $column != compiled ] || more+=(--compile)
+            theirs $column "$model" "$batch" "${@:4}" "${more[@]}"
+        fi
+        cells+=("$(ms "$time")")
+    done
+    printf '%-22s %6s %10s %10s %10s %10s %10s %10s %8s\n' "$model" "$batch" "${cells[@]}" \
+        "$(ratio "$best" "$graphs")"
     [ -z "$said" ] || echo "    $said"
 }
-one resnet20 128
-one gpt_tiny 32
-one resnet50 128 --channels-last
-one bert_base:seq=128 64 --seq 128
-one gpt2_small:seq=1024 16 --seq 1024
+one resnet20 128 ''
+one gpt_tiny 32 ''
+one resnet50 128 'eager compiled' --channels-last
+one bert_base:seq=128 64 'eager labelled sdpa compiled' --seq 128
+one gpt2_small:seq=1024 16 'eager sdpa compiled' --seq 1024
 exit $code

@@ -1,12 +1,12 @@
 #!/usr/bin/python3.11
 """Training steps of PyTorch on models of tandem's zoo, for bench/torch.sh. Prints one JSON object.
 
-usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--labelled] [--steps N] [--ranks N] [--device cpu|cuda]
+usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--labelled] [--sdpa] [--compile] [--steps N] [--ranks N] [--device cpu|cuda]
 
 The models have the architecture of graph/zoo/resnet.c, bert_base.c (head=mlm) and gpt2_small.c, and their optimizers; inputs
 are noise, made before the clock starts. bf16 is autocast. With ranks, DistributedDataParallel over Gloo: a process a rank, one
 thread each, each on a core of its own. With --labelled, bert_base's head reads the tokens that have a label alone, as tandem's
-does. On a card (one rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes are the card's. The first two
+does. --sdpa takes scaled_dot_product_attention in place of its parts, and --compile torch.compile. On a card (one rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes are the card's. The first two
 steps are not counted.
 """
 import argparse
@@ -23,8 +23,9 @@ from torch import nn
 
 
 class Block(nn.Module):
-    def __init__(self, width, heads, norm_behind, causal):
+    def __init__(self, width, heads, norm_behind, causal, sdpa):
         super().__init__()
+        self.sdpa = sdpa
         self.heads, self.norm_behind, self.causal = heads, norm_behind, causal
         self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
         self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -36,6 +37,9 @@ class Block(nn.Module):
         def split(layer):
             return layer(x).view(batch, length, self.heads, width // self.heads).transpose(1, 2)
 
+        if self.sdpa:
+            mixed = F.scaled_dot_product_attention(split(self.q), split(self.k), split(self.v), is_causal=self.causal)
+            return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
         scores = split(self.q) @ split(self.k).transpose(-1, -2) * (width // self.heads) ** -0.5
         if self.causal:
             scores = scores.masked_fill(mask, float("-inf"))
@@ -56,12 +60,12 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """bert_base with its head for hidden tokens, or gpt2_small."""
 
-    def __init__(self, vocabulary, positions, length, is_bert, width=768, heads=12, layers=12):
+    def __init__(self, vocabulary, positions, length, is_bert, sdpa, width=768, heads=12, layers=12):
         super().__init__()
         self.is_bert = is_bert
         self.labelled = None  # which tokens the head reads: all
         self.word, self.position = nn.Embedding(vocabulary, width), nn.Parameter(torch.randn(positions, width) * 0.02)
-        self.blocks = nn.ModuleList(Block(width, heads, is_bert, not is_bert) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, is_bert, not is_bert, sdpa) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         nn.init.normal_(self.word.weight, std=0.02)
         self.register_buffer("mask", torch.triu(torch.ones(length, length, dtype=torch.bool), 1))
@@ -100,7 +104,7 @@ def make(arguments):
         return model, x.to(device), torch.randint(0, 1000, (batch,)).to(device), optimizer
     is_bert = arguments.model == "bert_base"
     vocabulary = 30522 if is_bert else 50257
-    model = Transformer(vocabulary, 512 if is_bert else 1024, length, is_bert).to(device)
+    model = Transformer(vocabulary, 512 if is_bert else 1024, length, is_bert, arguments.sdpa).to(device)
     labels = torch.randint(0, vocabulary, (batch, length))
     if is_bert:
         labels[:, (15 * length + 50) // 100 :] = -1  # 15 % are predicted
@@ -128,6 +132,8 @@ def train(rank, arguments, rendezvous):
             "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=arguments.ranks
         )
     model, x, labels, optimizer = make(arguments)
+    if arguments.compile:
+        model = torch.compile(model)
     if arguments.ranks > 1:
         model = nn.parallel.DistributedDataParallel(model)
     times = []
@@ -169,6 +175,8 @@ def main():
     parser.add_argument("--seq", type=int, default=128)
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--labelled", action="store_true")
+    parser.add_argument("--sdpa", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
