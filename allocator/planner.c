@@ -22,10 +22,22 @@ static const double *find_loaded_sensitivity(const tandem_planner *planner, int 
     return NULL;
 }
 
+/* What the sensitivities are for: the samples of all ranks and micro-steps. */
+static tandem_sensed_step sensed_step_of(const tandem_planner *planner)
+{
+    const tandem_cluster *cluster = tandem_planner_cluster(planner);
+    tandem_sensed_step step = {.n_micro =
+                                   tandem_replayer_step(planner->problem.replayer, 0)->options.n_micro};
+    for (int c = 0; c < cluster->n_class; c++)
+        step.global_batch += cluster->classes[c].batch * cluster->classes[c].n_rank * step.n_micro;
+    return step;
+}
+
 static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *store, const char *data,
                                         tandem_error *error)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
+    const tandem_sensed_step step = sensed_step_of(planner);
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_graph *graph = tandem_planner_graph(planner, c);
         planner->problem.sensitivity[c] = find_loaded_sensitivity(planner, c);
@@ -36,7 +48,7 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
             return tandem_no_memory(error, "for the sensitivities of model %s (%d operators)", graph->model,
                                     graph->n_op);
         const tandem_status status =
-            tandem_sensitivity_load(planner->sensitivity[c], store, graph, planner->method->name, data,
+            tandem_sensitivity_load(planner->sensitivity[c], store, graph, planner->method->name, data, &step,
                                     cluster->classes[c].device.amp_dtype, error);
         if (status != TANDEM_OK) return status;
         planner->problem.sensitivity[c] = planner->sensitivity[c];

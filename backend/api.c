@@ -74,6 +74,7 @@ static const tandem_backend_api backend_api = {
     .executor_set_rate = api_set_rate,
     .executor_set_emulation = tandem_executor_set_emulation,
     .executor_get_weights = tandem_executor_get_weights,
+    .executor_get_mean_squares = tandem_executor_get_mean_squares,
     .executor_put_weights = tandem_executor_put_weights,
     .executor_step = tandem_executor_step,
     .executor_report = api_report,

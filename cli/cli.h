@@ -55,6 +55,7 @@ typedef struct cli_options {
     int64_t warmup;
     int allow_nan;
     /* runs */
+    const char *at; /* sensitivity: ages; NULL = statistics only */
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;

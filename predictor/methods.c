@@ -10,6 +10,7 @@
 const tandem_sensitivity_method *const tandem_sensitivity_methods[] = {
     &tandem_sensitivity_fisher,
     &tandem_sensitivity_qsync,
+    &tandem_sensitivity_sampled,
     NULL,
 };
 enum { N_METHOD = sizeof tandem_sensitivity_methods / sizeof tandem_sensitivity_methods[0] - 1 };
@@ -67,26 +68,53 @@ static tandem_status check_sensitivities(const double *sensitivity, const tandem
     return TANDEM_OK;
 }
 
+static tandem_status compute_from_statistics(double *computed, const tandem_sensitivity_method *method,
+                                             tandem_store *store, const tandem_graph *graph, const char *data,
+                                             tandem_dtype amp_dtype, tandem_error *error)
+{
+    tandem_statistics *const statistics = calloc(graph->n_op ? (size_t)graph->n_op : 1, sizeof *statistics);
+    if (!statistics)
+        return tandem_no_memory(error, "for the statistics of model %s (%d operators)", graph->model,
+                                graph->n_op);
+    tandem_status status = tandem_store_load_statistics(statistics, store, graph, data, error);
+    if (status == TANDEM_OK) status = check_statistics_complete(graph, statistics, error);
+    if (status == TANDEM_OK) method->compute(computed, graph, statistics, amp_dtype);
+    free(statistics);
+    return status;
+}
+
+static tandem_status compute_from_sensing(double *computed, const tandem_sensitivity_method *method,
+                                          tandem_store *store, const tandem_graph *graph, const char *data,
+                                          const tandem_sensed_step *step, tandem_dtype amp_dtype,
+                                          tandem_error *error)
+{
+    tandem_sensing sensing = {0};
+    tandem_status status = tandem_store_load_sensing(&sensing, store, graph, data, error);
+    if (status == TANDEM_OK)
+        status = method->compute_sensed(computed, graph, &sensing, step, amp_dtype, error);
+    tandem_sensing_close(&sensing);
+    return status;
+}
+
 tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, const tandem_graph *graph,
-                                      const char *method, const char *data, tandem_dtype amp_dtype,
-                                      tandem_error *error)
+                                      const char *method, const char *data, const tandem_sensed_step *step,
+                                      tandem_dtype amp_dtype, tandem_error *error)
 {
     const tandem_sensitivity_method *found;
     tandem_status status = tandem_sensitivity_find(&found, method, error);
     if (status != TANDEM_OK) return status;
     const size_t n_op = graph->n_op ? (size_t)graph->n_op : 1;
-    tandem_statistics *const statistics = calloc(n_op, sizeof *statistics);
     double *const computed = calloc(n_op * TANDEM_N_PRECISION, sizeof *computed);
-    if (!statistics || !computed)
-        status = tandem_no_memory(error, "for the statistics of model %s (%d operators)", graph->model,
-                                  graph->n_op);
-    if (status == TANDEM_OK) status = tandem_store_load_statistics(statistics, store, graph, data, error);
-    if (status == TANDEM_OK) status = check_statistics_complete(graph, statistics, error);
-    if (status == TANDEM_OK) found->compute(computed, graph, statistics, amp_dtype);
+    if (!computed)
+        return tandem_no_memory(error, "for the sensitivities of model %s (%d operators)", graph->model,
+                                graph->n_op);
+    if (found->compute)
+        status = compute_from_statistics(computed, found, store, graph, data, amp_dtype, error);
+    else
+        status = compute_from_sensing(computed, found, store, graph, data, step, amp_dtype, error);
     if (status == TANDEM_OK) status = check_sensitivities(computed, graph, error);
     if (status == TANDEM_OK)
         memcpy(sensitivity, computed, (size_t)graph->n_op * TANDEM_N_PRECISION * sizeof *computed);
     free(computed);
-    free(statistics);
     return status;
 }

@@ -4,7 +4,8 @@
 
 #include "tandem/advanced/predictor.h"
 
-extern const tandem_sensitivity_method tandem_sensitivity_fisher, tandem_sensitivity_qsync;
+extern const tandem_sensitivity_method tandem_sensitivity_fisher, tandem_sensitivity_qsync,
+    tandem_sensitivity_sampled;
 extern const tandem_sensitivity_method *const tandem_sensitivity_methods[]; /* all, then NULL */
 
 #endif

@@ -98,6 +98,8 @@ tandem_status tandem_executor_set_emulation(tandem_executor *executor, const tan
                                             tandem_error *error);
 tandem_status tandem_executor_get_weights(const tandem_executor *executor, float *weight,
                                           tandem_error *error);
+tandem_status tandem_executor_get_mean_squares(const tandem_executor *executor, float *mean_square,
+                                               tandem_error *error);
 tandem_status tandem_executor_put_weights(tandem_executor *executor, const float *weight,
                                           tandem_error *error);
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,

@@ -191,14 +191,29 @@ tandem_status tandem_executor_set_emulation(tandem_executor *executor, const tan
 
 /* --- Weights -------------------------------------------------------------------------------------------- */
 
-tandem_status tandem_executor_get_weights(const tandem_executor *executor, float *weight, tandem_error *error)
+static tandem_status copy_flat_array(float *to, const tandem_executor *executor, float *flat,
+                                     tandem_error *error)
 {
     const uint64_t bytes = tandem_executor_flat_bytes(executor);
     void *view = NULL;
-    tandem_status status = tandem_worker_view(&view, executor->worker, executor->weight, bytes, 1, error);
+    tandem_status status = tandem_worker_view(&view, executor->worker, flat, bytes, 1, error);
     if (status != TANDEM_OK) return status;
-    memcpy(weight, view, bytes);
-    return tandem_worker_end_view(executor->worker, view, executor->weight, bytes, 0, error);
+    memcpy(to, view, bytes);
+    return tandem_worker_end_view(executor->worker, view, flat, bytes, 0, error);
+}
+
+tandem_status tandem_executor_get_weights(const tandem_executor *executor, float *weight, tandem_error *error)
+{
+    return copy_flat_array(weight, executor, executor->weight, error);
+}
+
+tandem_status tandem_executor_get_mean_squares(const tandem_executor *executor, float *mean_square,
+                                               tandem_error *error)
+{
+    if (!executor->state[1])
+        return tandem_error_set(error, TANDEM_USAGE, "the optimizer %s keeps no mean squares of gradients",
+                                tandem_optimizer_name(executor->optimizer.kind));
+    return copy_flat_array(mean_square, executor, executor->state[1], error);
 }
 
 tandem_status tandem_executor_put_weights(tandem_executor *executor, const float *weight, tandem_error *error)

@@ -21,6 +21,8 @@ static void set_rng_stream(const tandem_executor *executor, tandem_kernel_call *
     const int is_dropout = call->rng.stream[2] == TANDEM_RNG_DROPOUT;
     if (executor->step_args)
         call->rng.stream[0] = is_dropout ? 0 : (uint32_t)(micro_index % n_micro);
+    else if (executor->emulation.same_weight_draws && call->rng.stream[2] == TANDEM_RNG_WEIGHT)
+        call->rng.stream[0] = 0;
     else
         call->rng.stream[0] = (uint32_t)(is_dropout ? micro_index / n_micro : micro_index);
     call->first_sample = tandem_executor_first_sample(executor, micro_index);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/command/sensitivity.h"
 #include "cli/training_rank.h"
 
 enum { BATCHES = 10 };
@@ -196,6 +197,7 @@ static tandem_status put_all_statistics(const statistics_collector *c, const cli
             status = tandem_store_put_statistics(store, graph, options->data, i, &c->statistics[i], error);
     for (int m = 0; tandem_sensitivity_get(m) && status == TANDEM_OK; m++) {
         const tandem_sensitivity_method *method = tandem_sensitivity_get(m);
+        if (!method->compute) continue;
         static const tandem_dtype amp_dtype[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
         for (size_t k = 0; k < sizeof amp_dtype / sizeof *amp_dtype && status == TANDEM_OK; k++) {
             method->compute(sensitivity, graph, c->statistics, amp_dtype[k]);
@@ -222,7 +224,8 @@ static int print_sensitivity_report(const statistics_collector *c, const cli_opt
     const tandem_graph *graph = c->step->graph;
     double *sensitivity[8] = {0};
     int n_method = 0, code = 0;
-    for (; n_method < 8 && tandem_sensitivity_get(n_method); n_method++) {
+    /* those that need statistics stand first */
+    for (; n_method < 8 && tandem_sensitivity_get(n_method)->compute; n_method++) {
         sensitivity[n_method] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **sensitivity);
         if (!sensitivity[n_method]) code = cli_fail_with(TANDEM_NO_MEMORY, "no memory for sensitivities");
         if (sensitivity[n_method])
@@ -277,6 +280,7 @@ static int run_sensitivity(const cli_options *given)
         return cli_fail_with(TANDEM_USAGE,
                              "sensitivities hold for all devices. Give one device, got --device %s",
                              options.device);
+    if (options.at) return sensitivity_sense(&options);
     if (options.steps < 0) options.steps = BATCHES;
     options.step.separate_partial_grads = 1;
     tandem_error error = {0};
@@ -303,9 +307,9 @@ static int run_sensitivity(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,  OPTION_SET,   OPTION_LOSS,  OPTION_DATA,
-                              OPTION_DEVICE, OPTION_BATCH, OPTION_STEPS, OPTION_SEED,
-                              OPTION_DB,     OPTION_QUIET, OPTION_END};
+static const int options[] = {OPTION_MODEL, OPTION_SET,   OPTION_LOSS,  OPTION_DATA, OPTION_DEVICE,
+                              OPTION_BATCH, OPTION_STEPS, OPTION_SEED,  OPTION_AT,   OPTION_REPETITIONS,
+                              OPTION_INIT,  OPTION_DB,    OPTION_QUIET, OPTION_END};
 const cli_command command_sensitivity = {
     .name = "sensitivity",
     .words = "",
@@ -316,6 +320,9 @@ const cli_command command_sensitivity = {
         "  tandem sensitivity --model vit_tiny --data fashion-mnist --batch 16 --steps 10\n"
         "Trains in fp32 for that many batches [10] and stores the statistics of every operator. They "
         "hold for all\n"
-        "devices; --device [the strongest one here] only computes them.",
+        "devices; --device [the strongest one here] only computes them.\n"
+        "  tandem sensitivity --model mlp --data fashion-mnist --batch 32 --steps 400 --at 0,10%,50%,90%\n"
+        "Senses what precisions change of real gradients at these ages of a training, and stores it for\n"
+        "--sensitivity sampled: more samples to the same loss, in percent.",
     .run = run_sensitivity,
 };

@@ -1,7 +1,7 @@
 /* held_model.c: a model whose weights stay while gradients are taken. */
-#include <math.h>
 #include <string.h>
 
+#include "cli/sensing.h"
 #include "cli/study/study_gradient.h"
 
 tandem_status held_model_open(held_model *model, const cli_options *given, const char *precision,
@@ -47,12 +47,5 @@ tandem_status held_model_gradient(held_model *model, int64_t index, float *gradi
     double loss = 0;
     const tandem_status status = backend->executor_step(model->rank.executor, index, &loss, error);
     if (status != TANDEM_OK) return status;
-    for (int p = 0; p < graph->n_parameter; p++) {
-        const int64_t n = graph->parameter[p].elements;
-        const float *of = backend->executor_value(model->rank.executor, TANDEM_PARAMETER(p), 1, NULL);
-        if (!of) return tandem_no_memory(error, "to read a gradient");
-        memcpy(gradient, of, (size_t)n * sizeof *gradient);
-        gradient += n;
-    }
-    return TANDEM_OK;
+    return sensing_copy_gradient(gradient, backend, model->rank.executor, graph, error);
 }

@@ -10,7 +10,10 @@
 static const struct {
     const char *name;
     study_part *run;
-} parts[] = {{"rounding", study_rounding}, {"gradient", study_gradient}};
+} parts[] = {{"rounding", study_rounding},
+             {"gradient", study_gradient},
+             {"sampled", study_sampled},
+             {"batch", study_batch}};
 enum { N_PART = sizeof parts / sizeof *parts };
 
 void study_add_cell(study_report *report, json_t *cell, int is_met)
@@ -99,7 +102,9 @@ static int run_study(const cli_options *options)
 {
     tandem_hint hint;
     const char *word = options->n_word == 1 ? options->word[0] : NULL;
-    if (!word) return cli_fail_with(TANDEM_USAGE, "say which part to run: rounding, gradient, or all");
+    if (!word)
+        return cli_fail_with(TANDEM_USAGE,
+                             "say which part to run: rounding, gradient, sampled, batch, or all");
     int code = 0;
     const int is_all = strcmp(word, "all") == 0;
     if (is_all && options->output)
@@ -112,7 +117,8 @@ static int run_study(const cli_options *options)
     const int part = tandem_name_find(word, &parts[0].name, N_PART, sizeof *parts, &hint);
     if (part < 0)
         return cli_fail_with(TANDEM_UNKNOWN_NAME,
-                             "the study has no part '%s'.%s Say rounding, gradient, or all", word, hint.text);
+                             "the study has no part '%s'.%s Say rounding, gradient, sampled, batch, or all",
+                             word, hint.text);
     return run_part(options, parts[part].name, parts[part].run);
 }
 
@@ -120,7 +126,7 @@ static const int options[] = {OPTION_QUICK,  OPTION_DEVICE, OPTION_SEED,
                               OPTION_OUTPUT, OPTION_QUIET,  OPTION_END};
 const cli_command command_study = {
     .name = "study",
-    .words = "rounding|gradient|all",
+    .words = "rounding|gradient|sampled|batch|all",
     .summary = "Measure what is predicted of low precision, with intervals",
     .option = options,
     .description =

@@ -15,7 +15,7 @@ _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 
 /* migration[v] takes a store from version v to v + 1. A new version is a new row; released rows never change.
  * */
-static const char *const migration[] = {schema_sql, tandem_store_schema_2};
+static const char *const migration[] = {schema_sql, tandem_store_schema_2, tandem_store_schema_3};
 enum { VERSION = (int)(sizeof migration / sizeof migration[0]) };
 
 enum { APPLICATION_ID = 0x746e646d }; /* "tndm" */

@@ -82,6 +82,7 @@ int64_t tandem_store_now_ns(void);
         (c)->memory_pulse_ns
 enum { TANDEM_N_COST_COLUMN = 13 };
 extern const char tandem_store_schema_2[]; /* from version 1 to 2 */
+extern const char tandem_store_schema_3[]; /* from version 2 to 3 */
 /* TANDEM_USAGE unless it is a measurement: at least one repetition; times and sizes finite and not
  * negative. */
 tandem_status tandem_store_check_cost(const tandem_cost *cost, tandem_error *error);

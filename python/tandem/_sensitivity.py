@@ -163,6 +163,7 @@ def _values(graph: Graph, data: str, store: str) -> Dict[str, Dict[str, float]]:
         head,
         c_char_p(b"fisher"),
         c_char_p(data.encode()),
+        c_void_p(None),
         c_int(0),
     )
     return {

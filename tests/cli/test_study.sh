@@ -24,6 +24,10 @@ report "study: a probe predicts the error of drawn roundings in the gradient" $?
 [ -s first ] && cmp -s first second
 report "study: the same bytes twice" $?
 
+awk -F'|' '$2 == " noise " { n++; if ($4 < 0.85 || $4 > 1.18 || $6 + 0 < 70) bad = 1 }
+    END { exit bad || n != 3 }' first
+report "study: samples of the gradient's error predict its noise, and at another batch" $?
+
 "$tandem" study rounding --quick --quiet --output tables >out 2>err && [ ! -s out ] &&
     cmp -s <(cat tables.md) <("$tandem" study rounding --quick --quiet) &&
     grep -q '"failed":0' tables.json && [ "$(grep -o '"rule_met":false' tables.json | wc -l)" -gt 100 ]

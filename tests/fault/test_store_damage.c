@@ -179,7 +179,7 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
         /* user version */
         {71, 'x', TANDEM_WRONG_FORMAT, "another program"},
         {63, 5, TANDEM_WRONG_FORMAT, "version 5"},
-        {60, 1, TANDEM_WRONG_FORMAT, "version 16777218"},
+        {60, 1, TANDEM_WRONG_FORMAT, "version 16777219"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
         for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
@@ -218,7 +218,7 @@ static void other_programs_keep_their_databases(void **state)
         {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_WRONG_FORMAT},
         {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_WRONG_FORMAT},
         /* ours by its mark, but the tables are missing */
-        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 2; CREATE TABLE theirs (x)",
+        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 3; CREATE TABLE theirs (x)",
          TANDEM_MALFORMED},
     };
     for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {

@@ -307,8 +307,9 @@ static void read_sensitivity(void)
     double *const sensitivity = calloc((size_t)n, sizeof *sensitivity);
     demand(sensitivity != NULL, "there is memory");
     for (int k = 0; k < 4; k++) {
-        const tandem_status status = tandem_sensitivity_load(sensitivity, set.store, set.graph, method[k & 1],
-                                                             k < 2 ? NULL : data_set, TANDEM_F32, &error);
+        const tandem_status status =
+            tandem_sensitivity_load(sensitivity, set.store, set.graph, method[k & 1], k < 2 ? NULL : data_set,
+                                    NULL, TANDEM_F32, &error);
         check_status(status, &error);
         for (int i = 0; i < n; i++) demand(!isnan(sensitivity[i]) && sensitivity[i] >= 0, "harm is a number");
     }

@@ -71,7 +71,7 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
     for (int c = 0; c < 2; c++) {
         sensitivity[c] = calloc((size_t)p->graph[c]->n_op * TANDEM_N_PRECISION, sizeof **sensitivity);
         assert_non_null(sensitivity[c]);
-        require_ok(tandem_sensitivity_load(sensitivity[c], p->store, p->graph[c], "fisher", NULL,
+        require_ok(tandem_sensitivity_load(sensitivity[c], p->store, p->graph[c], "fisher", NULL, NULL,
                                            p->cluster.classes[c].device.amp_dtype, &error),
                    &error);
         problem.sensitivity[c] = sensitivity[c];
@@ -244,9 +244,9 @@ static void each_class_has_the_sensitivity_of_its_own_device_and_batch(void **st
     double *expected = calloc(n, sizeof *expected);
     assert_non_null(expected);
     for (int c = 0; c < 5; c++) {
-        require_ok(tandem_sensitivity_load(expected, p->store, tandem_planner_graph(planner, c), "fisher",
-                                           NULL, tandem_planner_cluster(planner)->classes[c].device.amp_dtype,
-                                           &error),
+        require_ok(tandem_sensitivity_load(
+                       expected, p->store, tandem_planner_graph(planner, c), "fisher", NULL, NULL,
+                       tandem_planner_cluster(planner)->classes[c].device.amp_dtype, &error),
                    &error);
         assert_memory_equal(tandem_planner_problem(planner)->sensitivity[c], expected, n * sizeof *expected);
     }

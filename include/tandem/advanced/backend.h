@@ -153,6 +153,10 @@ typedef struct tandem_backend_api {
                                           tandem_error *error);
     tandem_status (*executor_put_weights)(tandem_executor *executor, const float *weight,
                                           tandem_error *error);
+    /* Copies AdamW's mean squares of the gradient, [step->n_flat], as they are kept: without the correction
+     * by 1 − β₂^steps. TANDEM_USAGE: the optimizer is SGD. */
+    tandem_status (*executor_get_mean_squares)(const tandem_executor *executor, float *mean_square,
+                                               tandem_error *error);
     /* All ranks. Runs one training step. *loss: mean over the global batch, the same on every rank. `index`
      * decides samples and random draws. TANDEM_LIMIT_EXCEEDED: the loss or a reduced gradient is not finite;
      * the error names the first such operator in backward order and the step, counted from 1; the weights

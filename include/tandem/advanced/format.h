@@ -101,6 +101,7 @@ typedef struct tandem_emulation {
     double error_scale;                           /* of tandem_format_cast */
     const double *task_scale; /* [n_task] multiplies error_scale in each task; NULL: 1; borrowed */
     uint64_t seed;            /* of stochastic rounding */
+    int same_weight_draws;    /* 1: weights draw as in step 0 in every step */
 } tandem_emulation;
 
 /* Every dtype's own format, unscaled errors. */

@@ -9,7 +9,9 @@
  *         its theory.
  * fisher  the expected increase of the loss, in nats, from the variance that rounding adds to the operator's
  *         output and to its gradients, weighted by the measured squared output gradient. Derived in
- *         predictor/fisher.c. */
+ *         predictor/fisher.c.
+ * sampled more samples to the same loss, as a share: from what the precision changes of real gradients
+ *         (tandem_sensing). Derived in predictor/sampled.c. */
 #ifndef TANDEM_PREDICTOR_H
 #define TANDEM_PREDICTOR_H
 
@@ -20,9 +22,14 @@ TANDEM_BEGIN_DECLARATIONS
 typedef struct tandem_sensitivity_method {
     const char *name, *meaning, *unit;
     /* sensitivity[n_op × TANDEM_N_PRECISION], row-major; 0 where an operator is not adjustable. Every
-     * adjustable operator has statistics (n_batch > 0). */
+     * adjustable operator has statistics (n_batch > 0). NULL: the method needs what was sensed instead. */
     void (*compute)(double *sensitivity, const tandem_graph *graph, const tandem_statistics *statistics,
                     tandem_dtype amp_dtype);
+    /* The same of a step, from all replicates. TANDEM_MISSING: an operator was not sensed in one of its
+     * precisions. NULL: the method needs statistics. */
+    tandem_status (*compute_sensed)(double *sensitivity, const tandem_graph *graph,
+                                    const tandem_sensing *sensing, const tandem_sensed_step *step,
+                                    tandem_dtype amp_dtype, tandem_error *error);
 } tandem_sensitivity_method;
 
 /* Every method; NULL after the last. The first is the default. */
@@ -31,16 +38,18 @@ const tandem_sensitivity_method *tandem_sensitivity_get(int index);
 tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, const char *name,
                                       tandem_error *error);
 
-/* tandem_sensitivity_load: the sensitivity of every operator on a device, from statistics in the store.
+/* tandem_sensitivity_load: the sensitivity of every operator on a device, from what the store has of the
+ * model.
  *   sensitivity  [out] [n_op × TANDEM_N_PRECISION]; unchanged on error
- *   data         the data set of the statistics; NULL = the one measured last
+ *   data         the data set of the statistics, or of the sensing; NULL = the one measured last
+ *   step         for which it holds; read by methods that need a sensing
  *   amp_dtype    of the device
  * TANDEM_MISSING names the operator without statistics and the command that measures them. TANDEM_MALFORMED:
  * a sensitivity is not a number ≥ 0. TANDEM_UNKNOWN_NAME, TANDEM_NO_MEMORY, errors of the store. Cost:
  * O(operators). */
 tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, const tandem_graph *graph,
-                                      const char *method, const char *data, tandem_dtype amp_dtype,
-                                      tandem_error *error);
+                                      const char *method, const char *data, const tandem_sensed_step *step,
+                                      tandem_dtype amp_dtype, tandem_error *error);
 
 /* --- Collecting statistics (predictor/statistics.c) -----------------------------------------------------
  * */

@@ -1,0 +1,87 @@
+/* sensing.h: what precisions do to the gradient, at weights that are held still: as measured, and as a
+ * sensitivity.
+ *
+ * g is the gradient of a batch in fp32, and d what one operator in a lower precision changes of it. Products
+ * of two gradients are in the metric in which the optimizer steps: Σ a·b with SGD, Σ a·b/√v̂ with AdamW. One
+ * replicate is two batches, in which weights round alike and all else is drawn anew. */
+#ifndef TANDEM_SENSING_H
+#define TANDEM_SENSING_H
+
+#include "tandem/graph.h"
+
+TANDEM_BEGIN_DECLARATIONS
+
+enum {
+    TANDEM_MAX_AGE = 8,
+    TANDEM_MIN_REPLICATE = 3, /* with fewer, the deletion of one leaves no pair */
+    TANDEM_MAX_REPLICATE = 64,
+    TANDEM_N_AMP_DTYPE = 3 /* f32, bf16, f16 */
+};
+
+/* Of one replicate, in fp32. */
+typedef struct tandem_sensed_gradient {
+    double variance;    /* ½·|g₁ − g₂|²: of gradients over batches */
+    double mean_square; /* |E g|²: the products with the gradients of all other replicates, their mean */
+} tandem_sensed_gradient;
+
+/* Of one replicate of an operator in a precision. */
+typedef struct tandem_sensed_error {
+    double total;       /* E|d|² */
+    double shared;      /* ⟨d₁, d₂⟩: of two batches with one rounded weight */
+    double mean_square; /* |E d|²: as that of tandem_sensed_gradient */
+    double against;     /* −⟨E g, E d⟩: the mean over all pairs with another replicate, both ways */
+} tandem_sensed_error;
+
+/* All replicates of a model. Rows of errors: [age][operator][precision][AMP dtype][replicate]. Only the rows
+ * of an AMP dtype differ whose precision depends on it; all others have those of f32. */
+typedef struct tandem_sensing {
+    int64_t batch, steps; /* of the training; ages are steps of it */
+    uint64_t seed;
+    tandem_optimizer optimizer;
+    int n_op, n_age, n_replicate;
+    int64_t age[TANDEM_MAX_AGE];      /* ascending */
+    tandem_sensed_gradient *gradient; /* [n_age × n_replicate] */
+    tandem_sensed_error *error;
+    unsigned char *is_sensed; /* [n_op × TANDEM_N_PRECISION × TANDEM_N_AMP_DTYPE] */
+} tandem_sensing;
+
+/* tandem_sensing_open: all zero, for n_op operators. The caller closes it. TANDEM_USAGE: n_age or n_replicate
+ * out of range. TANDEM_NO_MEMORY: *sensing unchanged. */
+tandem_status tandem_sensing_open(tandem_sensing *sensing, int n_op, int n_age, int n_replicate,
+                                  tandem_error *error);
+void tandem_sensing_close(tandem_sensing *sensing); /* all zero is fine */
+/* The place of an operator's precision in is_sensed. amp_dtype: f32 where the precision does not depend on
+ * it. */
+int tandem_sensing_cell(int op, tandem_precision precision, tandem_dtype amp_dtype);
+/* Its replicates at an age, [n_replicate]. */
+tandem_sensed_error *tandem_sensing_errors(const tandem_sensing *sensing, int age, int cell);
+/* Whether the precision has the device's AMP dtype somewhere. */
+int tandem_precision_has_amp(tandem_precision precision);
+
+/* --- The sensitivity that follows (predictor/sampled.c) --------------------------------------------------
+ * */
+
+/* The step for which a sensitivity holds. */
+typedef struct tandem_sensed_step {
+    int64_t global_batch; /* samples of all ranks and micro-steps */
+    int n_micro;          /* ≥ 1; each rounds the weights anew */
+} tandem_sensed_step;
+
+/* More samples to the same loss, as a share: 0.01 is 1 %. Half widths are of 95 % intervals. */
+typedef struct tandem_sensitivity_estimate {
+    double value, low, high; /* max(0, noise) + max(0, bias); low and high from 0 upwards */
+    double noise, noise_half;
+    double bias, bias_half;        /* NaN where |E g| is lost in the noise of the replicates */
+    double at_age[TANDEM_MAX_AGE]; /* noise + max(0, bias) at each age; the means make the value */
+} tandem_sensitivity_estimate;
+
+/* tandem_sensing_estimate: the sensitivity of a plan, whose error is that of its sum.
+ *   share  [cells of tandem_sensing_cell] the part of the global batch that runs the operator so; 0: none
+ * TANDEM_MISSING: a cell with a share was not sensed. TANDEM_USAGE: a step without samples, or replicates
+ * whose gradients are all 0. *estimate unchanged on error. Cost: O(cells × ages × replicates). */
+tandem_status tandem_sensing_estimate(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
+                                      const double *share, const tandem_sensed_step *step,
+                                      tandem_error *error);
+
+TANDEM_END_DECLARATIONS
+#endif

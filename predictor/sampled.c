@@ -1,0 +1,245 @@
+/* sampled.c: the sensitivity that follows from sampled errors of the gradient.
+ *
+ * Unit: more samples to the same loss, as a share. At held weights, g is the gradient of a batch, G its mean,
+ * and d what a plan changes of it. A step along g makes the progress of one along G less what the noise of g
+ * costs; by McCandlish et al. (arXiv:1812.06162, 2018), the samples to a loss grow as E|g|²/|G|². Noise of
+ * the variance Var d comes on top of E|g|² = |G|² + Var g, so that φρ = Var d / E|g|² more samples are
+ * needed (φ = Var g / E|g|², ρ = Var d / Var g). A mean E d that points against G takes
+ * β = −⟨G, E d⟩/|G|² of the progress. Sensitivity: φρ + max(0, β), the mean over the ages of a training.
+ *
+ * Conversion. With B₀ samples sensed and B samples in a step, c = B₀/B:
+ *   Var g          falls with the batch: c·V
+ *   Var d          Its part from samples, S = E|d|² − ⟨d₁, d₂⟩, falls likewise: c·S. Its part from a weight
+ *                  rounded at random, W = ⟨d₁, d₂⟩ − |E d|², does not: all samples and ranks read one rounded
+ *                  weight. Each of m micro-steps rounds it anew: W/m. Where weights round to nearest, the
+ *                  error is the same in all steps: W = 0, and S = E|d|² − |E d|²
+ *   E d, G         stay
+ * A class of ranks with the part f of the samples in a precision has f·c·S and f·β. Its weights' part would
+ * be between f²·W and f·W, by how many classes round that weight alike; f·W is taken, the safe side.
+ *
+ * What is left out: noise of different operators is taken as independent; operators that read one cast have
+ * one draw, and are counted as if each had its own. Ranges are those of the sensed batch.
+ *
+ * Squares of means (|G|², |E d|², ⟨G, E d⟩) are means over pairs of replicates, so they have no floor, and
+ * may come out negative. With U the mean over all pairs and u that over the pairs of one replicate of R,
+ * U without this replicate is (R·U − 2u)/(R − 2). The interval is the jackknife's over replicates.
+ *
+ * Cost: two gradients per operator, precision, age and replicate, and two in fp32 per age and replicate. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <gsl/gsl_cdf.h>
+
+#include "predictor/methods.h"
+#include "tandem/advanced/format.h"
+
+/* The sums of a plan at one age, over replicates. */
+typedef struct sampled_sums {
+    double variance, mean_square;                /* of the gradient */
+    double total, shared, error_square, against; /* of its error; shared and error_square: drawn weights */
+    double fixed_square;                         /* error_square where weights are not drawn */
+} sampled_sums;
+
+static void add_replicate(sampled_sums *sums, const sampled_sums *one, double by)
+{
+    sums->variance += by * one->variance;
+    sums->mean_square += by * one->mean_square;
+    sums->total += by * one->total;
+    sums->shared += by * one->shared;
+    sums->error_square += by * one->error_square;
+    sums->against += by * one->against;
+    sums->fixed_square += by * one->fixed_square;
+}
+
+typedef struct sampled_parts {
+    double noise, bias;
+    int has_bias; /* |G|² came out positive */
+} sampled_parts;
+
+/* means: over the replicates, of pairs over all pairs. */
+static sampled_parts parts_of_means(const sampled_sums *means, const tandem_sensing *sensing,
+                                    const tandem_sensed_step *step)
+{
+    const double c = (double)sensing->batch / (double)step->global_batch;
+    const double of_samples = means->total - means->shared - means->fixed_square,
+                 of_weights = means->shared - means->error_square;
+    const double square = c * means->variance + fmax(means->mean_square, 0);
+    return (sampled_parts){.noise = (c * of_samples + of_weights / step->n_micro) / square,
+                           .bias = means->against / means->mean_square,
+                           .has_bias = means->mean_square > 0};
+}
+
+/* Means without replicate `left_out`; < 0: of all. */
+static sampled_sums means_without(const sampled_sums *replicate, int n, int left_out)
+{
+    sampled_sums means = {0};
+    for (int r = 0; r < n; r++) add_replicate(&means, &replicate[r], 1.0 / n);
+    if (left_out < 0) return means;
+    const sampled_sums *one = &replicate[left_out];
+    const double all = (double)n / (n - 1), own = 1.0 / (n - 1);
+    const double pairs = (double)n / (n - 2), own_pairs = 2.0 / (n - 2);
+    return (sampled_sums){.variance = all * means.variance - own * one->variance,
+                          .total = all * means.total - own * one->total,
+                          .shared = all * means.shared - own * one->shared,
+                          .mean_square = pairs * means.mean_square - own_pairs * one->mean_square,
+                          .error_square = pairs * means.error_square - own_pairs * one->error_square,
+                          .fixed_square = pairs * means.fixed_square - own_pairs * one->fixed_square,
+                          .against = pairs * means.against - own_pairs * one->against};
+}
+
+/* replicate: [n_age × n_replicate] */
+static sampled_parts parts_over_ages(double at_age[TANDEM_MAX_AGE], const sampled_sums *replicate,
+                                     const tandem_sensing *sensing, const tandem_sensed_step *step,
+                                     int left_out)
+{
+    sampled_parts mean = {.has_bias = 1};
+    for (int a = 0; a < sensing->n_age; a++) {
+        const int n = sensing->n_replicate;
+        const sampled_sums means = means_without(replicate + (size_t)a * (size_t)n, n, left_out);
+        const sampled_parts one = parts_of_means(&means, sensing, step);
+        mean.noise += one.noise / sensing->n_age;
+        mean.has_bias = mean.has_bias && one.has_bias;
+        if (mean.has_bias) mean.bias += one.bias / sensing->n_age;
+        if (at_age) at_age[a] = one.noise + (one.has_bias ? fmax(one.bias, 0) : 0);
+    }
+    if (!mean.has_bias) mean.bias = NAN;
+    return mean;
+}
+
+/* Half of the interval of a mean, from its values without each of n replicates. */
+static double jackknife_half(const double *without, int n)
+{
+    double mean = 0, square = 0;
+    for (int r = 0; r < n; r++) mean += without[r] / n;
+    for (int r = 0; r < n; r++) square += (without[r] - mean) * (without[r] - mean);
+    return gsl_cdf_tdist_Pinv(0.975, n - 1) * sqrt(square * (n - 1) / n);
+}
+
+/* The bias is clipped at 0, and so is what its interval adds on either side. */
+static void estimate_of_replicates(tandem_sensitivity_estimate *estimate, const sampled_sums *replicate,
+                                   const tandem_sensing *sensing, const tandem_sensed_step *step)
+{
+    const int n = sensing->n_replicate;
+    const sampled_parts all = parts_over_ages(estimate->at_age, replicate, sensing, step, -1);
+    double noise[TANDEM_MAX_REPLICATE], bias[TANDEM_MAX_REPLICATE];
+    int has_bias = all.has_bias;
+    for (int r = 0; r < n; r++) {
+        const sampled_parts one = parts_over_ages(NULL, replicate, sensing, step, r);
+        noise[r] = one.noise;
+        bias[r] = one.bias;
+        has_bias = has_bias && one.has_bias;
+    }
+    estimate->noise = all.noise;
+    estimate->noise_half = jackknife_half(noise, n);
+    estimate->bias = has_bias ? all.bias : NAN;
+    estimate->bias_half = has_bias ? jackknife_half(bias, n) : NAN;
+    const double counted = has_bias ? fmax(all.bias, 0) : 0;
+    const double below = has_bias ? counted - fmax(all.bias - estimate->bias_half, 0) : 0,
+                 above = has_bias ? fmax(all.bias + estimate->bias_half, 0) - counted : 0;
+    estimate->value = fmax(all.noise, 0) + counted;
+    estimate->low = fmax(estimate->value - hypot(estimate->noise_half, below), 0);
+    estimate->high = estimate->value + hypot(estimate->noise_half, above);
+}
+
+static int draws_weights(tandem_precision precision)
+{
+    const tandem_format format = tandem_format_of_dtype(tandem_precision_get(precision)->forward);
+    return format != TANDEM_N_FORMAT && tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
+}
+
+/* Adds the replicates of every cell with a share. */
+static tandem_status add_cells(sampled_sums *replicate, const tandem_sensing *sensing, const double *share,
+                               tandem_error *error)
+{
+    const int n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE, n = sensing->n_replicate;
+    for (int cell = 0; cell < n_cell; cell++) {
+        if (share[cell] == 0) continue;
+        const int precision = cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION;
+        if (!sensing->is_sensed[cell])
+            return tandem_error_set(error, TANDEM_MISSING, "operator %d was not sensed in precision %s",
+                                    cell / TANDEM_N_AMP_DTYPE / TANDEM_N_PRECISION,
+                                    tandem_precision_get((tandem_precision)precision)->name);
+        const int is_drawn = draws_weights((tandem_precision)precision);
+        for (int i = 0; i < sensing->n_age * n; i++) {
+            const tandem_sensed_error *of = &tandem_sensing_errors(sensing, i / n, cell)[i % n];
+            const sampled_sums one = {.total = of->total,
+                                      .shared = is_drawn ? of->shared : 0,
+                                      .error_square = is_drawn ? of->mean_square : 0,
+                                      .fixed_square = is_drawn ? 0 : of->mean_square,
+                                      .against = of->against};
+            add_replicate(&replicate[i], &one, share[cell]);
+        }
+    }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_sensing_estimate(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
+                                      const double *share, const tandem_sensed_step *step,
+                                      tandem_error *error)
+{
+    const int n = sensing->n_age * sensing->n_replicate;
+    double variance = 0;
+    if (step->global_batch < 1 || step->n_micro < 1)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "a sensitivity needs a step of 1 sample or more, and of 1 micro-step or more");
+    sampled_sums *replicate = calloc((size_t)n, sizeof *replicate);
+    if (!replicate) return tandem_no_memory(error, "for the replicates of a sensitivity");
+    for (int i = 0; i < n; i++) {
+        replicate[i].variance = sensing->gradient[i].variance;
+        replicate[i].mean_square = sensing->gradient[i].mean_square;
+        variance += replicate[i].variance;
+    }
+    tandem_status status = add_cells(replicate, sensing, share, error);
+    if (status == TANDEM_OK && !(variance > 0))
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "the gradients of all batches are equal, so that they have no variance; "
+                                  "sense with data of more than one class");
+    if (status == TANDEM_OK) estimate_of_replicates(estimate, replicate, sensing, step);
+    free(replicate);
+    return status;
+}
+
+/* --- The method ------------------------------------------------------------------------------------------
+ * */
+
+/* One operator at a time, clipped at 0: a plan's sensitivity is at most their sum. */
+static tandem_status sampled_compute(double *sensitivity, const tandem_graph *graph,
+                                     const tandem_sensing *sensing, const tandem_sensed_step *step,
+                                     tandem_dtype amp_dtype, tandem_error *error)
+{
+    const size_t n_cell = (size_t)graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    double *share = calloc(n_cell + 1, sizeof *share);
+    tandem_status status =
+        share ? TANDEM_OK : tandem_no_memory(error, "for the shares of %d operators", graph->n_op);
+    for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION && status == TANDEM_OK; i++) {
+        const int op = i / TANDEM_N_PRECISION;
+        const tandem_precision precision = (tandem_precision)(i % TANDEM_N_PRECISION);
+        tandem_sensitivity_estimate estimate = {0};
+        sensitivity[i] = 0;
+        if (precision == TANDEM_PRECISION_FP32 ||
+            !(tandem_op_row_get(graph->op[op].kind)->precisions & 1u << precision))
+            continue;
+        const int cell = tandem_sensing_cell(op, precision, amp_dtype);
+        if (!sensing->is_sensed[cell])
+            status = tandem_error_set(error, TANDEM_MISSING,
+                                      "operator '%s' of model %s was not sensed in %s; sense it again with "
+                                      "`tandem sensitivity --model %s --data DATA --at 0,50%%`",
+                                      graph->op[op].name, graph->model, tandem_precision_get(precision)->name,
+                                      graph->model);
+        share[cell] = 1;
+        if (status == TANDEM_OK) status = tandem_sensing_estimate(&estimate, sensing, share, step, error);
+        share[cell] = 0;
+        sensitivity[i] = estimate.value;
+    }
+    free(share);
+    return status;
+}
+
+const tandem_sensitivity_method tandem_sensitivity_sampled = {
+    .name = "sampled",
+    .meaning = "more samples to the same loss, from what the precision changes of real gradients",
+    .unit = "share of samples",
+    .compute_sensed = sampled_compute,
+};

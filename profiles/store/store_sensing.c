@@ -1,0 +1,339 @@
+/* store_sensing.c: sensed errors of gradients (advanced/sensing.h), one row a replicate. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profiles/store/store_handle.h"
+
+/* From version 2 to 3. One sensing for a model, data set, batch, optimizer, scaling and seed: a later one
+ * replaces it. */
+const char tandem_store_schema_3[] =
+    "CREATE TABLE sensing ("
+    "    id INTEGER PRIMARY KEY,"
+    "    model INTEGER NOT NULL REFERENCES model (id),"
+    "    data TEXT NOT NULL,"
+    "    batch INTEGER NOT NULL CHECK (batch > 0),"
+    "    optimizer TEXT NOT NULL,"
+    "    scaling TEXT NOT NULL," /* of casts: "current" */
+    "    seed INTEGER NOT NULL," /* of the training, its bits as a signed number */
+    "    steps INTEGER NOT NULL CHECK (steps >= 0),"
+    "    n_replicate INTEGER NOT NULL CHECK (n_replicate >= 3),"
+    "    host INTEGER NOT NULL REFERENCES host (id),"
+    "    time_ns INTEGER NOT NULL,"
+    "    UNIQUE (model, data, batch, optimizer, scaling, seed)"
+    ") STRICT;"
+    "CREATE TABLE sensed_gradient ("
+    "    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,"
+    "    age INTEGER NOT NULL CHECK (age >= 0)," /* steps before */
+    "    replicate INTEGER NOT NULL,"
+    "    variance REAL NOT NULL,"
+    "    mean_square REAL NOT NULL,"
+    "    PRIMARY KEY (sensing, age, replicate)"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE sensed_error ("
+    "    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,"
+    "    op INTEGER NOT NULL,"
+    "    op_name TEXT NOT NULL,"
+    "    \"precision\" TEXT NOT NULL,"
+    "    amp_dtype TEXT NOT NULL," /* f32 where the precision does not depend on it */
+    "    age INTEGER NOT NULL,"
+    "    replicate INTEGER NOT NULL,"
+    "    total REAL NOT NULL,"
+    "    shared REAL NOT NULL,"
+    "    mean_square REAL NOT NULL,"
+    "    against REAL NOT NULL,"
+    "    PRIMARY KEY (sensing, op, \"precision\", amp_dtype, age, replicate)"
+    ") STRICT, WITHOUT ROWID;";
+
+static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
+static const char scaling_text[] = "current";
+
+static size_t sensing_cells(int n_op) { return (size_t)n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE; }
+
+tandem_status tandem_sensing_open(tandem_sensing *sensing, int n_op, int n_age, int n_replicate,
+                                  tandem_error *error)
+{
+    if (n_age < 1 || n_age > TANDEM_MAX_AGE || n_replicate < TANDEM_MIN_REPLICATE ||
+        n_replicate > TANDEM_MAX_REPLICATE)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "a sensing of %d ages and %d replicates; allowed are 1 to %d ages, and %d to "
+                                "%d replicates",
+                                n_age, n_replicate, TANDEM_MAX_AGE, TANDEM_MIN_REPLICATE,
+                                TANDEM_MAX_REPLICATE);
+    const size_t n = (size_t)n_age * (size_t)n_replicate, n_cell = sensing_cells(n_op);
+    tandem_sensing made = {.n_op = n_op, .n_age = n_age, .n_replicate = n_replicate};
+    made.gradient = calloc(n, sizeof *made.gradient);
+    made.error = calloc(n_cell ? n * n_cell : 1, sizeof *made.error);
+    made.is_sensed = calloc(n_cell ? n_cell : 1, 1);
+    if (!made.gradient || !made.error || !made.is_sensed) {
+        tandem_sensing_close(&made);
+        return tandem_no_memory(error, "for the replicates of %d operators", n_op);
+    }
+    *sensing = made;
+    return TANDEM_OK;
+}
+
+void tandem_sensing_close(tandem_sensing *sensing)
+{
+    free(sensing->gradient);
+    free(sensing->error);
+    free(sensing->is_sensed);
+    *sensing = (tandem_sensing){0};
+}
+
+int tandem_precision_has_amp(tandem_precision precision)
+{
+    const tandem_precision_row *row = tandem_precision_get(precision);
+    return row->forward == TANDEM_AMP || row->dgrad == TANDEM_AMP || row->wgrad == TANDEM_AMP ||
+           row->other_operand_dtype == TANDEM_AMP || row->output == TANDEM_AMP || row->saved == TANDEM_AMP;
+}
+
+int tandem_sensing_cell(int op, tandem_precision precision, tandem_dtype amp_dtype)
+{
+    int amp = 0;
+    while (tandem_precision_has_amp(precision) && amp < TANDEM_N_AMP_DTYPE - 1 &&
+           amp_dtypes[amp] != amp_dtype)
+        amp++;
+    return (op * TANDEM_N_PRECISION + (int)precision) * TANDEM_N_AMP_DTYPE + amp;
+}
+
+tandem_sensed_error *tandem_sensing_errors(const tandem_sensing *sensing, int age, int cell)
+{
+    const size_t at = (size_t)age * sensing_cells(sensing->n_op) + (size_t)cell;
+    return sensing->error + at * (size_t)sensing->n_replicate;
+}
+
+/* --- Writing -------------------------------------------------------------------------------------------- */
+
+static int is_sensed_number(double x) { return isfinite(x); }
+
+static tandem_status put_sensed_gradients(tandem_store *store, const tandem_sensing *sensing, int64_t id,
+                                          tandem_error *error)
+{
+    static const char sql[] = "INSERT INTO sensed_gradient VALUES (?1, ?2, ?3, ?4, ?5)";
+    tandem_status status = TANDEM_OK;
+    for (int i = 0; i < sensing->n_age * sensing->n_replicate && status == TANDEM_OK; i++) {
+        const tandem_sensed_gradient *of = &sensing->gradient[i];
+        if (!is_sensed_number(of->variance) || !is_sensed_number(of->mean_square))
+            return tandem_error_set(error, TANDEM_USAGE, "a sensed gradient is not finite");
+        status = tandem_store_execute(store, error, sql, "iiirr", id, sensing->age[i / sensing->n_replicate],
+                                      (int64_t)(i % sensing->n_replicate), of->variance, of->mean_square);
+    }
+    return status;
+}
+
+static tandem_status put_sensed_errors(tandem_store *store, const tandem_graph *graph,
+                                       const tandem_sensing *sensing, int64_t id, int cell,
+                                       tandem_error *error)
+{
+    static const char sql[] =
+        "INSERT INTO sensed_error VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    const int op = cell / TANDEM_N_AMP_DTYPE / TANDEM_N_PRECISION;
+    const tandem_precision precision = (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION);
+    tandem_status status = TANDEM_OK;
+    for (int i = 0; i < sensing->n_age * sensing->n_replicate && status == TANDEM_OK; i++) {
+        const int age = i / sensing->n_replicate, r = i % sensing->n_replicate;
+        const tandem_sensed_error *of = &tandem_sensing_errors(sensing, age, cell)[r];
+        if (!is_sensed_number(of->total) || !is_sensed_number(of->shared) ||
+            !is_sensed_number(of->mean_square) || !is_sensed_number(of->against))
+            return tandem_error_set(error, TANDEM_USAGE, "a sensed error of '%s' is not finite",
+                                    graph->op[op].name);
+        status = tandem_store_execute(
+            store, error, sql, "iisssiirrrr", id, (int64_t)op, graph->op[op].name,
+            tandem_precision_get(precision)->name, tandem_dtype_name(amp_dtypes[cell % TANDEM_N_AMP_DTYPE]),
+            sensing->age[age], (int64_t)r, of->total, of->shared, of->mean_square, of->against);
+    }
+    return status;
+}
+
+static tandem_status put_sensing_rows(tandem_store *store, const tandem_graph *graph, const char *data,
+                                      const tandem_sensing *sensing, tandem_error *error)
+{
+    static const char remove[] =
+        "DELETE FROM sensing WHERE model = (SELECT id FROM model WHERE hash = ?1) AND data = ?2 AND "
+        "batch = ?3 AND optimizer = ?4 AND scaling = ?5 AND seed = ?6";
+    static const char sql[] =
+        "INSERT INTO sensing (model, data, batch, optimizer, scaling, seed, steps, n_replicate, host, "
+        "time_ns) VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    char hash[TANDEM_STORE_HASH];
+    const char *optimizer = tandem_optimizer_name(sensing->optimizer);
+    const int64_t seed = (int64_t)sensing->seed;
+    tandem_store_print_hash(hash, graph->hash);
+    tandem_status status = tandem_store_add_model(store, graph->model, graph->hash, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_execute(store, error, remove, "ssissi", hash, data, sensing->batch, optimizer,
+                                      scaling_text, seed);
+    if (status == TANDEM_OK)
+        status = tandem_store_execute(store, error, sql, "ssissiiiii", hash, data, sensing->batch, optimizer,
+                                      scaling_text, seed, sensing->steps, (int64_t)sensing->n_replicate,
+                                      store->host, tandem_store_now_ns());
+    const int64_t id = status == TANDEM_OK ? sqlite3_last_insert_rowid(store->db) : 0;
+    if (status == TANDEM_OK) status = put_sensed_gradients(store, sensing, id, error);
+    for (int cell = 0; cell < (int)sensing_cells(sensing->n_op) && status == TANDEM_OK; cell++)
+        if (sensing->is_sensed[cell]) status = put_sensed_errors(store, graph, sensing, id, cell, error);
+    return status;
+}
+
+tandem_status tandem_store_put_sensing(tandem_store *store, const tandem_graph *graph, const char *data,
+                                       const tandem_sensing *sensing, tandem_error *error)
+{
+    if (!data || !data[0] || sensing->batch < 1 || sensing->n_op != graph->n_op)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "a sensing needs its data set, its batch, and the operators of its model");
+    const tandem_status status = tandem_store_write_begin(store, error);
+    if (status != TANDEM_OK) return status;
+    return tandem_store_write_end(store, put_sensing_rows(store, graph, data, sensing, error), error);
+}
+
+/* --- Reading -------------------------------------------------------------------------------------------- */
+
+static void end_query(sqlite3_stmt *row)
+{
+    if (!row) return;
+    (void)sqlite3_reset(row);
+    (void)sqlite3_clear_bindings(row);
+}
+
+/* Of the sensings of a model and data set the newest: its head, and its id; id 0: there is none. */
+static tandem_status find_sensing(int64_t *id, tandem_sensing *head, tandem_store *store,
+                                  const tandem_graph *graph, const char *data, tandem_error *error)
+{
+    static const char sql[] =
+        "SELECT id, batch, optimizer, seed, steps, n_replicate, (SELECT count(DISTINCT age) FROM "
+        "sensed_gradient WHERE sensing = id) FROM sensing WHERE model = (SELECT id FROM model WHERE "
+        "hash = ?1) AND (?2 IS NULL OR data = ?2) ORDER BY time_ns DESC, id DESC LIMIT 1";
+    char hash[TANDEM_STORE_HASH];
+    const char *optimizer = NULL;
+    sqlite3_stmt *row = NULL;
+    int more = 0;
+    tandem_store_print_hash(hash, graph->hash);
+    *id = 0;
+    tandem_status status = tandem_store_query(&row, store, error, sql, "ss", hash, data);
+    if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, row, error);
+    if (status == TANDEM_OK && more) {
+        *id = sqlite3_column_int64(row, 0);
+        head->batch = sqlite3_column_int64(row, 1);
+        head->seed = (uint64_t)sqlite3_column_int64(row, 3);
+        head->steps = sqlite3_column_int64(row, 4);
+        head->n_replicate = sqlite3_column_int(row, 5);
+        head->n_age = sqlite3_column_int(row, 6);
+        status = tandem_store_column_text(&optimizer, store, row, 2, error);
+    }
+    if (optimizer && strcmp(optimizer, tandem_optimizer_name(graph->optimizer.kind)) != 0)
+        status = tandem_error_set(error, TANDEM_MISSING,
+                                  "model %s was sensed with %s, and is trained with %s: sense it again with "
+                                  "`tandem sensitivity --model %s --data %s --at 0,50%%`",
+                                  graph->model, optimizer, tandem_optimizer_name(graph->optimizer.kind),
+                                  graph->model, data ? data : "DATA");
+    end_query(row);
+    return status;
+}
+
+static int find_age(const tandem_sensing *sensing, int64_t age)
+{
+    int a = 0;
+    while (a < sensing->n_age && sensing->age[a] != age) a++;
+    return a;
+}
+
+static tandem_status read_sensed_gradients(tandem_sensing *sensing, tandem_store *store, int64_t id,
+                                           tandem_error *error)
+{
+    static const char sql[] = "SELECT age, replicate, variance, mean_square FROM sensed_gradient WHERE "
+                              "sensing = ?1 ORDER BY age, replicate";
+    const int n = sensing->n_age * sensing->n_replicate;
+    sqlite3_stmt *row = NULL;
+    int more = 1, i = 0;
+    tandem_status status = tandem_store_query(&row, store, error, sql, "i", id);
+    for (; status == TANDEM_OK; i++) {
+        status = tandem_store_next_row(&more, store, row, error);
+        if (status != TANDEM_OK || !more) break;
+        if (i >= n || sqlite3_column_int(row, 1) != i % sensing->n_replicate) {
+            status = tandem_store_refuse_damaged(store, "sensed gradients", error);
+            break;
+        }
+        sensing->age[i / sensing->n_replicate] = sqlite3_column_int64(row, 0);
+        sensing->gradient[i] =
+            (tandem_sensed_gradient){sqlite3_column_double(row, 2), sqlite3_column_double(row, 3)};
+    }
+    end_query(row);
+    if (status == TANDEM_OK && i != n) status = tandem_store_refuse_damaged(store, "sensed gradients", error);
+    return status;
+}
+
+static int find_amp_dtype(const char *name)
+{
+    int k = 0;
+    while (k < TANDEM_N_AMP_DTYPE && strcmp(name, tandem_dtype_name(amp_dtypes[k])) != 0) k++;
+    return k;
+}
+
+static tandem_status read_sensed_error(tandem_sensing *sensing, const tandem_store *store, sqlite3_stmt *row,
+                                       const tandem_graph *graph, tandem_error *error)
+{
+    const char *op_name = NULL, *precision_name = NULL, *amp_name = NULL;
+    tandem_precision precision = TANDEM_PRECISION_FP32;
+    int op = 0;
+    tandem_status status = tandem_store_column_text(&op_name, store, row, 0, error);
+    if (status == TANDEM_OK) status = tandem_store_column_text(&precision_name, store, row, 1, error);
+    if (status == TANDEM_OK) status = tandem_store_column_text(&amp_name, store, row, 2, error);
+    if (status != TANDEM_OK) return status;
+    const int age = find_age(sensing, sqlite3_column_int64(row, 3)), r = sqlite3_column_int(row, 4),
+              amp = find_amp_dtype(amp_name);
+    if (tandem_graph_find(&op, graph, op_name, NULL) != TANDEM_OK ||
+        tandem_precision_find(&precision, precision_name, NULL) != TANDEM_OK || age == sensing->n_age ||
+        amp == TANDEM_N_AMP_DTYPE || r < 0 || r >= sensing->n_replicate)
+        return tandem_store_refuse_damaged(store, "sensed errors", error);
+    const int cell = tandem_sensing_cell(op, precision, amp_dtypes[amp]);
+    tandem_sensing_errors(sensing, age, cell)[r] =
+        (tandem_sensed_error){sqlite3_column_double(row, 5), sqlite3_column_double(row, 6),
+                              sqlite3_column_double(row, 7), sqlite3_column_double(row, 8)};
+    sensing->is_sensed[cell] = 1;
+    return TANDEM_OK;
+}
+
+static tandem_status read_sensed_errors(tandem_sensing *sensing, tandem_store *store, int64_t id,
+                                        const tandem_graph *graph, tandem_error *error)
+{
+    static const char sql[] = "SELECT op_name, \"precision\", amp_dtype, age, replicate, total, shared, "
+                              "mean_square, against FROM sensed_error WHERE sensing = ?1";
+    sqlite3_stmt *row = NULL;
+    int more = 1;
+    tandem_status status = tandem_store_query(&row, store, error, sql, "i", id);
+    while (status == TANDEM_OK) {
+        status = tandem_store_next_row(&more, store, row, error);
+        if (status != TANDEM_OK || !more) break;
+        status = read_sensed_error(sensing, store, row, graph, error);
+    }
+    end_query(row);
+    return status;
+}
+
+tandem_status tandem_store_load_sensing(tandem_sensing *sensing, tandem_store *store,
+                                        const tandem_graph *graph, const char *data, tandem_error *error)
+{
+    int64_t id = 0;
+    tandem_sensing head = {0}, read = {0};
+    tandem_status status = find_sensing(&id, &head, store, graph, data, error);
+    if (status == TANDEM_OK && id == 0)
+        status = tandem_error_set(
+            error, TANDEM_MISSING,
+            "model %s was not sensed%s%s: `tandem sensitivity --model %s --data %s --at "
+            "0,50%%` senses it",
+            graph->model, data ? " over " : "", data ? data : "", graph->model, data ? data : "DATA");
+    if (status != TANDEM_OK) return status;
+    if (head.batch < 1 ||
+        tandem_sensing_open(&read, graph->n_op, head.n_age, head.n_replicate, NULL) != TANDEM_OK)
+        return tandem_store_refuse_damaged(store, "a sensing", error);
+    read.batch = head.batch;
+    read.steps = head.steps;
+    read.seed = head.seed;
+    read.optimizer = graph->optimizer.kind;
+    status = read_sensed_gradients(&read, store, id, error);
+    if (status == TANDEM_OK) status = read_sensed_errors(&read, store, id, graph, error);
+    if (status == TANDEM_OK)
+        *sensing = read;
+    else
+        tandem_sensing_close(&read);
+    return status;
+}

@@ -1,0 +1,331 @@
+/* folder: predictor */
+/* Sensitivities from sensed errors: by hand, by simulation, and through the store. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/philox.h"
+#include "tandem/advanced/predictor.h"
+#include "tests/support/tandem_test.h"
+#include "tests/support/test_graph.h"
+
+enum { N_OP = 2, N_CELL = N_OP * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE };
+
+static tandem_sensing open_sensed(int n_op, int n_age, int n_replicate)
+{
+    tandem_sensing sensing = {0};
+    tandem_error error = {0};
+    require_ok(tandem_sensing_open(&sensing, n_op, n_age, n_replicate, &error), &error);
+    sensing.batch = 8;
+    sensing.steps = 100;
+    for (int a = 0; a < n_age; a++) sensing.age[a] = 10 * a;
+    return sensing;
+}
+
+/* All replicates alike: |E g|² = 1, Var g = 4; of one cell the given error. */
+static void set_errors(tandem_sensing *sensing, int cell, tandem_sensed_error of)
+{
+    for (int i = 0; i < sensing->n_age * sensing->n_replicate; i++) {
+        sensing->gradient[i] = (tandem_sensed_gradient){.variance = 4, .mean_square = 1};
+        tandem_sensing_errors(sensing, i / sensing->n_replicate, cell)[i % sensing->n_replicate] = of;
+    }
+    sensing->is_sensed[cell] = 1;
+}
+
+static tandem_sensitivity_estimate estimate_of(const tandem_sensing *sensing, const double *share,
+                                               int64_t global_batch, int n_micro)
+{
+    tandem_sensitivity_estimate estimate = {0};
+    tandem_error error = {0};
+    const tandem_sensed_step step = {global_batch, n_micro};
+    require_ok(tandem_sensing_estimate(&estimate, sensing, share, &step, &error), &error);
+    return estimate;
+}
+
+static void assert_near(double got, double expected)
+{
+    if (!(fabs(got - expected) <= 1e-12)) fail_msg("got %.15g, expected %.15g", got, expected);
+}
+
+/* Samples' part 0.2, weights' part 0.2. */
+static const tandem_sensed_error half_and_half = {
+    .total = 0.5, .shared = 0.3, .mean_square = 0.1, .against = 0.02};
+
+static void parts_convert_to_the_step(void **state)
+{
+    (void)state;
+    tandem_sensing sensing = open_sensed(N_OP, 2, 4);
+    double share[N_CELL] = {0};
+    const int cell = tandem_sensing_cell(1, TANDEM_PRECISION_INT8_FULL, TANDEM_BF16);
+    set_errors(&sensing, cell, half_and_half);
+    share[cell] = 1;
+    tandem_sensitivity_estimate e = estimate_of(&sensing, share, 8, 1);
+    assert_near(e.noise, (0.2 + 0.2) / (4 + 1));
+    assert_near(e.bias, 0.02);
+    assert_near(e.value, 0.08 + 0.02);
+    assert_near(e.low, e.value);
+    assert_near(e.high, e.value);
+    assert_near(e.at_age[1], e.value);
+    e = estimate_of(&sensing, share, 32, 1); /* four times the batch: a quarter of what samples add */
+    assert_near(e.noise, (0.05 + 0.2) / (1 + 1));
+    e = estimate_of(&sensing, share, 32, 2); /* weights are rounded twice */
+    assert_near(e.noise, (0.05 + 0.1) / (1 + 1));
+    share[cell] = 0.5; /* half of the samples */
+    e = estimate_of(&sensing, share, 8, 1);
+    assert_near(e.noise, 0.04);
+    assert_near(e.bias, 0.01);
+    tandem_sensing_close(&sensing);
+}
+
+/* What is rounded to nearest has no draw: all of the noise falls with the batch. */
+static void weights_that_are_not_drawn_add_no_noise(void **state)
+{
+    (void)state;
+    tandem_sensing sensing = open_sensed(N_OP, 1, 4);
+    double share[N_CELL] = {0};
+    const int cell = tandem_sensing_cell(1, TANDEM_PRECISION_BF16, TANDEM_F32);
+    set_errors(&sensing, cell, half_and_half);
+    share[cell] = 1;
+    assert_near(estimate_of(&sensing, share, 8, 1).noise, 0.4 / (4 + 1));
+    assert_near(estimate_of(&sensing, share, 32, 1).noise, 0.1 / (1 + 1));
+    tandem_sensing_close(&sensing);
+}
+
+static void operators_add_up(void **state)
+{
+    (void)state;
+    tandem_sensing sensing = open_sensed(N_OP, 1, 3);
+    double share[N_CELL] = {0};
+    const int first = tandem_sensing_cell(0, TANDEM_PRECISION_INT8_FULL, TANDEM_F32),
+              second = tandem_sensing_cell(1, TANDEM_PRECISION_INT8, TANDEM_F16);
+    set_errors(&sensing, first, half_and_half);
+    set_errors(&sensing, second, (tandem_sensed_error){.total = 0.1, .against = -0.05});
+    share[first] = share[second] = 1;
+    const tandem_sensitivity_estimate e = estimate_of(&sensing, share, 8, 1);
+    assert_near(e.noise, 0.08 + 0.02);
+    assert_near(e.bias, 0.02 - 0.05);
+    assert_near(e.value, 0.1); /* a bias that helps is not counted */
+    /* only int8 depends on the AMP dtype */
+    assert_int_equal(tandem_sensing_cell(0, TANDEM_PRECISION_INT8_FULL, TANDEM_F16), first);
+    assert_int_not_equal(tandem_sensing_cell(1, TANDEM_PRECISION_INT8, TANDEM_F32), second);
+    tandem_sensing_close(&sensing);
+}
+
+static void a_lost_gradient_has_no_bias(void **state)
+{
+    (void)state;
+    tandem_sensing sensing = open_sensed(1, 1, 4);
+    double share[N_CELL] = {0};
+    const int cell = tandem_sensing_cell(0, TANDEM_PRECISION_FP8, TANDEM_F32);
+    set_errors(&sensing, cell, half_and_half);
+    share[cell] = 1;
+    for (int r = 0; r < 4; r++) sensing.gradient[r].mean_square = r % 2 ? 0.5 : -0.5;
+    const tandem_sensitivity_estimate e = estimate_of(&sensing, share, 8, 1);
+    assert_true(isnan(e.bias) && isnan(e.bias_half));
+    assert_near(e.noise, 0.4 / 4);
+    assert_true(e.value > 0 && e.low <= e.value && e.high >= e.value);
+    tandem_sensing_close(&sensing);
+}
+
+static void bad_sensings_are_refused(void **state)
+{
+    (void)state;
+    tandem_sensing sensing = open_sensed(1, 1, 3), none = {0};
+    tandem_sensitivity_estimate e = {.value = -7};
+    tandem_error error = {0};
+    double share[N_CELL] = {0};
+    const tandem_sensed_step step = {8, 1}, empty = {0, 1};
+    const int cell = tandem_sensing_cell(0, TANDEM_PRECISION_BF16, TANDEM_F32);
+    assert_int_equal(tandem_sensing_open(&none, 1, 1, TANDEM_MIN_REPLICATE - 1, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_sensing_open(&none, 1, TANDEM_MAX_AGE + 1, 3, &error), TANDEM_USAGE);
+    share[cell] = 1;
+    assert_int_equal(tandem_sensing_estimate(&e, &sensing, share, &step, &error), TANDEM_MISSING);
+    assert_non_null(strstr(error.text, "bf16"));
+    set_errors(&sensing, cell, half_and_half);
+    assert_int_equal(tandem_sensing_estimate(&e, &sensing, share, &empty, &error), TANDEM_USAGE);
+    for (int r = 0; r < 3; r++) sensing.gradient[r].variance = 0;
+    assert_int_equal(tandem_sensing_estimate(&e, &sensing, share, &step, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "no variance"));
+    assert_true(e.value == -7);
+    tandem_sensing_close(&sensing);
+}
+
+/* --- By simulation -------------------------------------------------------------------------------------- */
+
+enum { DIMENSION = 40, REPLICATES = 8, TRIALS = 400 };
+
+/* Of mean 0 and variance 1: the sum of twelve uniform numbers. */
+static double drawn_normal(uint64_t seed, uint32_t *counter)
+{
+    double sum = -6;
+    for (int k = 0; k < 3; k++) {
+        const tandem_philox_block block = tandem_philox((const uint32_t[]){(*counter)++, 0, 0, 0}, seed);
+        for (int i = 0; i < 4; i++) sum += ((double)block.word[i] + 0.5) / 4294967296.0;
+    }
+    return sum;
+}
+
+static double dot_sampled(const double *a, const double *b)
+{
+    double sum = 0;
+    for (int i = 0; i < DIMENSION; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+/* The products of all pairs of different replicates with replicate r, their mean. */
+static double pairs_with(double a[REPLICATES][DIMENSION], double b[REPLICATES][DIMENSION], int r)
+{
+    double sum = 0;
+    for (int s = 0; s < REPLICATES; s++)
+        if (s != r) sum += 0.5 * (dot_sampled(a[r], b[s]) + dot_sampled(a[s], b[r]));
+    return sum / (REPLICATES - 1);
+}
+
+/* g = G + noise; d = bias·G + what a weight shares + what a sample adds. |G|² = DIMENSION. */
+static void simulate_replicates(tandem_sensing *sensing, int cell, uint64_t seed, double gradient_noise,
+                                double of_weights, double of_samples, double bias)
+{
+    double g[REPLICATES][DIMENSION], d[REPLICATES][DIMENSION];
+    tandem_sensed_error *of = tandem_sensing_errors(sensing, 0, cell);
+    uint32_t counter = 0;
+    for (int r = 0; r < REPLICATES; r++) {
+        double of_batch[2][2][DIMENSION]; /* [g, d][batch] */
+        for (int i = 0; i < DIMENSION; i++) {
+            const double weight = of_weights * drawn_normal(seed, &counter);
+            for (int b = 0; b < 2; b++) {
+                of_batch[0][b][i] = 1 + gradient_noise * drawn_normal(seed, &counter);
+                of_batch[1][b][i] = weight + of_samples * drawn_normal(seed, &counter) - bias;
+            }
+            g[r][i] = (of_batch[0][0][i] + of_batch[0][1][i]) / 2;
+            d[r][i] = (of_batch[1][0][i] + of_batch[1][1][i]) / 2;
+        }
+        double(*e)[DIMENSION] = of_batch[1], (*f)[DIMENSION] = of_batch[0];
+        of[r].total = (dot_sampled(e[0], e[0]) + dot_sampled(e[1], e[1])) / 2;
+        of[r].shared = dot_sampled(e[0], e[1]);
+        sensing->gradient[r].variance =
+            (dot_sampled(f[0], f[0]) + dot_sampled(f[1], f[1])) / 2 - dot_sampled(f[0], f[1]);
+    }
+    for (int r = 0; r < REPLICATES; r++) {
+        sensing->gradient[r].mean_square = pairs_with(g, g, r);
+        of[r].mean_square = pairs_with(d, d, r);
+        of[r].against = -pairs_with(d, g, r);
+    }
+}
+
+static void intervals_hold_what_they_estimate(void **state)
+{
+    (void)state;
+    const double gradient_noise = 2, of_weights = 0.3, of_samples = 0.5, bias = 0.1;
+    const int cell = tandem_sensing_cell(0, TANDEM_PRECISION_INT8_FULL, TANDEM_F32);
+    tandem_sensing sensing = open_sensed(1, 1, REPLICATES);
+    double share[N_CELL] = {0}, sum = 0, sum_of_bias = 0;
+    int n_noise = 0, n_bias = 0;
+    share[cell] = 1;
+    sensing.is_sensed[cell] = 1;
+    /* at four times the batch: Var g 4/4, samples 0.25/4, weights 0.09, all over |G|² = 1 */
+    const double noise = (0.25 / 4 + 0.09) / (1 + 1);
+    for (int t = 0; t < TRIALS; t++) {
+        simulate_replicates(&sensing, cell, 100 + (uint64_t)t, gradient_noise, of_weights, of_samples, bias);
+        const tandem_sensitivity_estimate e = estimate_of(&sensing, share, 4 * sensing.batch, 1);
+        n_noise += fabs(e.noise - noise) <= e.noise_half;
+        n_bias += fabs(e.bias - bias) <= e.bias_half;
+        sum += e.noise / TRIALS;
+        sum_of_bias += e.bias / TRIALS;
+    }
+    if (fabs(sum / noise - 1) > 0.03 || fabs(sum_of_bias / bias - 1) > 0.05)
+        fail_msg("noise %g of %g, bias %g of %g", sum, noise, sum_of_bias, bias);
+    if (n_noise < 0.9 * TRIALS || n_noise > 0.985 * TRIALS || n_bias < 0.9 * TRIALS ||
+        n_bias > 0.985 * TRIALS)
+        fail_msg("%d and %d of %d intervals hold; 95 %% should", n_noise, n_bias, TRIALS);
+    tandem_sensing_close(&sensing);
+}
+
+/* --- Through the store ---------------------------------------------------------------------------------- */
+
+static void sense_all(tandem_sensing *sensing, const tandem_graph *graph, double total)
+{
+    static const tandem_dtype amp_dtype[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
+    for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++)
+        for (int k = 0; k < 3; k++)
+            if (i % TANDEM_N_PRECISION &&
+                tandem_op_row_get(graph->op[i / TANDEM_N_PRECISION].kind)->precisions &
+                    1u << i % TANDEM_N_PRECISION)
+                set_errors(sensing,
+                           tandem_sensing_cell(i / TANDEM_N_PRECISION,
+                                               (tandem_precision)(i % TANDEM_N_PRECISION), amp_dtype[k]),
+                           (tandem_sensed_error){.total = total * (1 + k), .against = 0.001});
+}
+
+static void replicates_come_back_from_the_store(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tandem-sampled-XXXXXX", path[64], side[80];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/store.db", folder);
+    tandem_graph *graph = open_graph("mlp:width=4,depth=1,image=2x2x1,classes=2", 2);
+    tandem_sensing sensing = open_sensed(graph->n_op, 2, 3), read = {0};
+    const size_t n = (size_t)graph->n_op * TANDEM_N_PRECISION;
+    double *sensitivity = calloc(n, sizeof *sensitivity);
+    tandem_store *store = NULL;
+    tandem_error error = {0};
+    const tandem_sensed_step step = {16, 1};
+    const int fc1 = op_of(graph, "fc1"), at = fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
+    require_ok(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
+    assert_int_equal(
+        tandem_sensitivity_load(sensitivity, store, graph, "sampled", NULL, &step, TANDEM_F32, &error),
+        TANDEM_MISSING);
+    assert_non_null(strstr(error.text, "`tandem sensitivity --model mlp"));
+    sense_all(&sensing, graph, 0.5);
+    sensing.optimizer = graph->optimizer.kind;
+    require_ok(tandem_store_put_sensing(store, graph, "a", &sensing, &error), &error);
+    sense_all(&sensing, graph, 0.1); /* replaces the first */
+    require_ok(tandem_store_put_sensing(store, graph, "a", &sensing, &error), &error);
+    require_ok(tandem_store_load_sensing(&read, store, graph, NULL, &error), &error);
+    assert_true(read.batch == 8 && read.steps == 100 && read.n_age == 2 && read.n_replicate == 3 &&
+                read.age[1] == 10);
+    for (int cell = 0; cell < (int)n * TANDEM_N_AMP_DTYPE; cell++) {
+        assert_int_equal(read.is_sensed[cell], sensing.is_sensed[cell]);
+        assert_memory_equal(tandem_sensing_errors(&read, 1, cell), tandem_sensing_errors(&sensing, 1, cell),
+                            3 * sizeof(tandem_sensed_error));
+    }
+    require_ok(tandem_sensitivity_load(sensitivity, store, graph, "sampled", "a", &step, TANDEM_BF16, &error),
+               &error);
+    assert_near(sensitivity[at], 0.1 * 2 * 0.5 / (4 * 0.5 + 1) + 0.001); /* at twice the batch */
+    assert_true(sensitivity[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] == 0);
+    assert_int_equal(tandem_store_load_sensing(&read, store, graph, "b", &error), TANDEM_MISSING);
+    sensing.is_sensed[tandem_sensing_cell(fc1, TANDEM_PRECISION_FP8, TANDEM_F32)] = 0;
+    require_ok(tandem_store_put_sensing(store, graph, "a", &sensing, &error), &error);
+    assert_int_equal(
+        tandem_sensitivity_load(sensitivity, store, graph, "sampled", "a", &step, TANDEM_F32, &error),
+        TANDEM_MISSING);
+    assert_non_null(strstr(error.text, "'fc1'"));
+    sensing.error[0].total = NAN;
+    memset(sensing.is_sensed, 1, n * TANDEM_N_AMP_DTYPE);
+    assert_int_equal(tandem_store_put_sensing(store, graph, "a", &sensing, &error), TANDEM_USAGE);
+    tandem_store_close(store);
+    tandem_sensing_close(&read);
+    tandem_sensing_close(&sensing);
+    static const char *const suffix[] = {"", "-wal", "-shm"};
+    for (int k = 0; k < 3; k++) {
+        (void)snprintf(side, sizeof side, "%s%s", path, suffix[k]);
+        (void)unlink(side);
+    }
+    (void)rmdir(folder);
+    free(sensitivity);
+    tandem_graph_close(graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_convert_to_the_step),
+        cmocka_unit_test(weights_that_are_not_drawn_add_no_noise),
+        cmocka_unit_test(operators_add_up),
+        cmocka_unit_test(a_lost_gradient_has_no_bias),
+        cmocka_unit_test(bad_sensings_are_refused),
+        cmocka_unit_test(intervals_hold_what_they_estimate),
+        cmocka_unit_test(replicates_come_back_from_the_store),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
