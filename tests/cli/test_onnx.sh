@@ -26,6 +26,9 @@ bias labels cross_entropy " ] && grep -q "^attn.table .* call_trained  *64×4  *
     run 4 train -q --model nets/places.onnx --device weakest --steps 1 --eval 0 &&
     grep -q "'attn.table' (call_trained.*planned, not trained" err
 report "a table of relative positions and a written mask are planned; a training names the operator" $?
+kinds nets/empty.onnx && cp kinds one && kinds nets/qdq.onnx && cmp -s kinds one &&
+    [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ]
+report "constants of no elements; a graph that simulates 8-bit numbers is that of its floats" $?
 kinds nets/bare.onnx && [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ] &&
     run 0 train -q --model nets/bare.onnx --device weakest --steps 2 --eval 0
 report "a file that lists its weights as inputs, without numbers" $?
@@ -69,6 +72,7 @@ cut|are no ONNX model, or not all of one
 cycle|reads what it computes
 undefined|reads 'nothing', which nothing computes
 sizes|8 columns by 9 rows; allowed are as many
+types|is not supported: it multiplies others than a tensor and a weight
 opset8|its opset is 8; allowed are 9 to 18
 unknown|(Einsum, domain ai.onnx, opset 13) is not supported
 if|(If, domain ai.onnx, opset 13): control flow is not supported

@@ -140,11 +140,31 @@ model(
     [Y],
     [],
 )
+# A constant of no elements, and a graph that simulates 8-bit numbers.
+model(
+    "empty",
+    [node("Concat", "nothing shape", "s", axis=0), node("Reshape", "x s", "a"), node("Gemm", "a fc.weight fc.bias", "y", transB=1)],
+    [X],
+    [Y],
+    W + [integers("nothing"), integers("shape", -1, 8)],
+)
+model(
+    "qdq",
+    [
+        node("QuantizeLinear", "x step zero", "q"),
+        node("DequantizeLinear", "q step zero", "d"),
+        node("Gemm", "d fc.weight fc.bias", "y", transB=1),
+    ],
+    [X],
+    [Y],
+    W + [numpy_helper.from_array(numpy.array(0.1, numpy.float32), "step"), numpy_helper.from_array(numpy.array(0, numpy.int8), "zero")],
+)
 
 # What is wrong.
 model("cycle", [node("Add", "x b", "a"), node("Relu", "a", "b"), node("Gemm", "a fc.weight fc.bias", "y", transB=1)], [X], [Y], W)
 model("undefined", [node("Gemm", "nothing fc.weight fc.bias", "y", transB=1)], [X], [Y], W)
 model("sizes", [GEMM], [X], [Y], [tensor("fc.weight", 10, 9), W[1]])
+model("types", [GEMM], [X], [Y], [numpy_helper.from_array(numpy.ones((10, 8), numpy.int64), "fc.weight"), W[1]])
 model("opset8", [GEMM], [X], [Y], W, opset=8)
 model("unknown", [node("Relu", "x", "a"), node("Einsum", "a a", "b", equation="ij,ij->ij"), node("Gemm", "b fc.weight fc.bias", "y", transB=1)], [X], [Y], W)
 branch = helper.make_graph([node("Relu", "x", "o")], "b", [], [helper.make_tensor_value_info("o", FLOAT, None)])
