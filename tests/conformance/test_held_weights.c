@@ -1,0 +1,135 @@
+/* folder: backend */
+/* What sensing asks of an executor: weights that round alike in all steps, and AdamW's mean squares. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tandem/advanced/backend.h"
+#include "tests/support/tandem_test.h"
+
+enum { BATCH = 4 };
+
+typedef struct held_run {
+    const tandem_backend_api *backend;
+    tandem_worker *worker;
+    tandem_graph *graph;
+    tandem_step *step;
+    tandem_executor *executor;
+    float *weight_copy; /* of the last weight cast, [n] */
+    int64_t n;
+} held_run;
+
+static void open_held_run(held_run *r, const char *model, const tandem_emulation *emulation)
+{
+    tandem_error error = {0};
+    const tandem_step_options options = {.emulated = emulation != NULL};
+    *r = (held_run){.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
+    require_ok(
+        r->backend->worker_open(
+            &r->worker, &(tandem_worker_options){.device = "cpu:sse41", .n_rank = 1, .cpu = -1}, &error),
+        &error);
+    require_ok(tandem_graph_open(&r->graph, model, BATCH, &error), &error);
+    require_ok(tandem_step_open_with(&r->step, r->graph, TANDEM_F32, 0, &options, &error), &error);
+    for (int i = 0; i < r->graph->n_op && emulation; i++)
+        if (tandem_op_row_get(r->graph->op[i].kind)->precisions >> TANDEM_PRECISION_INT8_FULL & 1)
+            tandem_step_set(r->step, i, TANDEM_PRECISION_INT8_FULL);
+    tandem_step_resolve(r->step);
+    const tandem_executor_options how = {.step = r->step,
+                                         .seed = 5,
+                                         .global_batch = BATCH,
+                                         .emulation = emulation,
+                                         .hold_weights = emulation != NULL};
+    require_ok(r->backend->executor_open(&r->executor, r->worker, &how, &error), &error);
+}
+
+static void close_held_run(held_run *r)
+{
+    r->backend->executor_close(r->executor);
+    r->backend->worker_close(r->worker);
+    tandem_step_close(r->step);
+    tandem_graph_close(r->graph);
+    free(r->weight_copy);
+}
+
+static void keep_weight_copy(void *context, const tandem_executor *executor, int t)
+{
+    held_run *r = context;
+    const tandem_task *task = &r->step->task[t];
+    if (task->kind != TANDEM_TASK_WEIGHT_CAST) return;
+    r->n = r->graph->parameter[task->parameter].elements;
+    r->weight_copy = realloc(r->weight_copy, (size_t)r->n * sizeof *r->weight_copy);
+    assert_non_null(r->weight_copy);
+    memcpy(r->weight_copy, r->backend->executor_value(executor, task->write[0], 0, NULL),
+           (size_t)r->n * sizeof *r->weight_copy);
+}
+
+/* How many elements of the last weight are rounded otherwise in the next step. */
+static int64_t count_other_draws(int same_weight_draws)
+{
+    held_run r;
+    tandem_error error = {0};
+    tandem_emulation emulation = tandem_emulation_make(7);
+    emulation.same_weight_draws = same_weight_draws;
+    open_held_run(&r, "mlp:width=16,depth=1", &emulation);
+    double loss = 0;
+    int64_t n_other = 0;
+    r.backend->executor_observe(r.executor, keep_weight_copy, &r);
+    require_ok(r.backend->executor_step(r.executor, 3, &loss, &error), &error);
+    float *first = malloc((size_t)r.n * sizeof *first);
+    assert_non_null(first);
+    memcpy(first, r.weight_copy, (size_t)r.n * sizeof *first);
+    require_ok(r.backend->executor_step(r.executor, 4, &loss, &error), &error);
+    for (int64_t i = 0; i < r.n; i++) n_other += first[i] != r.weight_copy[i];
+    free(first);
+    close_held_run(&r);
+    return n_other;
+}
+
+static void weights_draw_alike_where_asked(void **state)
+{
+    (void)state;
+    assert_int_equal(count_other_draws(1), 0);
+    assert_true(count_other_draws(0) > 20);
+}
+
+/* After one step of AdamW: (1 − β₂)·g². */
+static void mean_squares_are_those_of_adamw(void **state)
+{
+    (void)state;
+    held_run r;
+    tandem_error error = {0};
+    double loss = 0;
+    int64_t n_seen = 0;
+    open_held_run(&r, "vit_tiny:width=12,depth=1", NULL);
+    float *square = malloc((size_t)r.step->n_flat * sizeof *square);
+    assert_non_null(square);
+    require_ok(r.backend->executor_step(r.executor, 0, &loss, &error), &error);
+    require_ok(r.backend->executor_get_mean_squares(r.executor, square, &error), &error);
+    const double kept = 1 - (double)r.graph->optimizer.beta2;
+    for (int p = 0; p < r.graph->n_parameter; p++) {
+        const float *g = r.backend->executor_value(r.executor, TANDEM_PARAMETER(p), 1, NULL);
+        for (int64_t i = 0; i < r.graph->parameter[p].elements; i++) {
+            const double expected = kept * (double)g[i] * (double)g[i];
+            n_seen += expected > 0;
+            assert_true(fabs((double)square[r.step->parameter_start[p] + i] - expected) <=
+                        1e-3 * expected + 1e-30);
+        }
+    }
+    assert_true(n_seen > 100);
+    free(square);
+    close_held_run(&r);
+    open_held_run(&r, "mlp:width=16,depth=1", NULL);
+    float one = 0;
+    assert_int_equal(r.backend->executor_get_mean_squares(r.executor, &one, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "sgd"));
+    close_held_run(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_draw_alike_where_asked),
+        cmocka_unit_test(mean_squares_are_those_of_adamw),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
