@@ -240,6 +240,6 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
 const tandem_sensitivity_method tandem_sensitivity_sampled = {
     .name = "sampled",
     .meaning = "more samples to the same loss, from what the precision changes of real gradients",
-    .unit = "share of samples",
+    .unit = "sample share",
     .compute_sensed = sampled_compute,
 };

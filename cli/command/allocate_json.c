@@ -78,6 +78,7 @@ int allocate_print_json(allocate_context *a)
     json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));
     json_object_set_new(result, "fastest_ns", json_integer(a->result.fastest_ns));
     json_object_set_new(result, "sensitivity", cli_json_number(a->result.sensitivity));
+    json_object_set_new(result, "more_samples", sensed_plan_json(&a->sensed, a->is_sensed));
     json_object_set_new(result, "fastest_sensitivity", cli_json_number(a->result.fastest_sensitivity));
     json_object_set_new(result, "lower_bound", cli_json_number(a->result.certificate.lower_bound));
     json_object_set_new(result, "gap", cli_json_number(a->result.certificate.gap));

@@ -45,6 +45,21 @@ plan = json.load(open("out"))
 assert plan["method"] == "sampled"
 print(max(b["sensitivity"] for b in plan["baselines"]))' >value
 }
+# Noise adds up over operators, here at the batch that was sensed.
+uniform() {
+    run 0 allocate --model $model --cluster "h100 batch=16" --predict --sensitivity sampled --db one.db \
+        --quiet --policy uniform --uniform int8_full "$@"
+}
+uniform --json && python3 -c '
+import json
+more = json.load(open("out"))["more_samples"]
+rows = [r for r in json.load(open("first"))["operators"] if r["precision"] == "int8_full"]
+assert len(rows) == 2 and abs(more["noise"] - sum(r["noise"] for r in rows)) < 1e-6, (more, rows)
+assert 0 <= more["sensitivity_low"] <= more["sensitivity"] <= more["sensitivity_high"], more
+' && uniform && grep -q '^sensitivity  [0-9.]* % more samples to the same loss (95 %: ' out &&
+    grep -q '^worth  ' out
+report "sensing: a plan's sensitivity has an interval" $?
+
 allocate 16 && mv value small && allocate 256 && awk '
     NR == FNR { small = $1; next } { exit !(small > 0 && $1 > 0 && $1 != small) }' small value
 report "sensing: a plan has the sensitivity of its own batch" $?
