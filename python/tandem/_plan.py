@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from tandem import _library
 from tandem._graph import Graph, _COwned, read_json, write_whole
+from tandem._recorded import RecordedRank, Trace, read_trace
 from tandem._structs import PRECISIONS, Allocation, Cluster, PlannedStep, Problem, Request
 
 Model = Union[str, Graph, Sequence[Graph]]
@@ -61,6 +62,17 @@ class Replay:
     step: float  # seconds
     classes: List[ClassTimes]
     measured: float  # share of the compute time that was measured; the rest is interpolated or predicted
+    recorded: Optional[List[RecordedRank]] = None  # of the traces that were given
+
+    @property
+    def recorded_step(self) -> Optional[float]:
+        """The step of the slowest rank in the traces, seconds."""
+        return max(one.step for one in self.recorded) if self.recorded else None
+
+    @property
+    def error(self) -> Optional[float]:
+        """(step − recorded) / recorded."""
+        return self.step / self.recorded_step - 1 if self.recorded_step else None
 
     @property
     def samples_per_second(self) -> float:
@@ -78,6 +90,13 @@ class Replay:
                 f"communication {time_text(one.exposed_comm)}, idle {time_text(one.idle)}{memory}"
             )
         lines.append(f"  {100 * self.measured:.0f} % of the compute time was measured")
+        for rank in self.recorded or []:
+            lines.append(
+                f"  rank {rank.rank} recorded: step {time_text(rank.step)}, compute {time_text(rank.compute)}, "
+                f"exposed communication {time_text(rank.exposed_comm)}, idle {time_text(rank.idle)}"
+            )
+        if self.error is not None:
+            lines.append(f"  error of the replay: {100 * self.error:+.1f} %")
         return "\n".join(lines)
 
 
@@ -509,6 +528,7 @@ def replay(
     batch: Optional[int] = None,
     predict: bool = False,
     bucket_bytes: int = 0,
+    trace: Optional[Trace] = None,
 ) -> Replay:
     """Simulates one training step of a model on a cluster under a plan.
 
@@ -517,12 +537,28 @@ def replay(
         net=100Gbit/s,5us" plan     a Plan, a precision for all calls, or precisions by name; nothing: fp32
         store    the profile store [TANDEM_DB, tandem.db]
         predict  True: times that were not measured are predicted where possible
+        trace    files of torch.profiler's export_chrome_trace of the job that ran, one for each rank: what
+                 they recorded stands beside what is replayed
 
     >>> print(tandem.replay("resnet50", "8*v100@8 + 8*t4@8 net=100Gbit/s,5us", batch=32, predict=True))
     """
-    return Planning(
+    planning = Planning(
         model, cluster, store=store, batch=batch, predict=predict, times_only=True, bucket_bytes=bucket_bytes
-    ).replay(plan)
+    )
+    replayed = planning.replay(plan)
+    if trace is not None:
+        replayed.recorded = _recorded_ranks(trace, replayed)
+    return replayed
+
+
+def _recorded_ranks(trace: Trace, replayed: Replay) -> List[RecordedRank]:
+    ranks, expected = read_trace(trace), sum(one.ranks for one in replayed.classes)
+    if len(ranks) != expected:
+        raise _library.error(
+            "WRONG_MODEL",
+            f"the traces are of {len(ranks)} ranks, and the cluster has {expected}: give one of each",
+        )
+    return ranks
 
 
 def allocate(

@@ -21,6 +21,7 @@ from tandem._capture import _SILENT, Recorder, as_inputs, batch_of, make_graph, 
 from tandem._graph import Graph
 from tandem._kernels import Kernels, Rounds, has_fast_bf16
 from tandem._plan import Plan, Planning, Replay, default_store, open_cluster, time_text
+from tandem._recorded import Trace, read_trace
 from tandem._structs import PRECISIONS, RecordedCost, RecordedCosts
 from tandem._trace import Follower, Names, follow_modules
 
@@ -715,16 +716,20 @@ def compare(
     rounds: int = 3,
     store: Optional[str] = None,
     bucket_bytes: int = 0,
+    traces: Optional[Mapping[str, Trace]] = None,
 ) -> List[Comparison]:
     """Runs plans, in turns, and replays them from the store: predicted beside measured.
 
     Every rank of `cluster` calls it with the same plans, by name. A plan is one of `allocate`, a precision,
-    or precisions by name. The measured step is the median over all rounds, of the slowest rank.
+    or precisions by name. The measured step is the median over all rounds, of the slowest rank. Plans that
+    `traces` names are not run: their measured step is that of the PyTorch profiler's files, one for each rank.
 
     >>> for row in tandem.compare(module, x, {"fp32": None, "planned": plan}, "torch:a + torch:b"):
     print(row)"""
     job = _Job(module, inputs, loss, optimizer, bucket_bytes)
-    measured: Dict[str, List[int]] = {name: [] for name in plans}
+    recorded = {name: read_trace(trace) for name, trace in (traces or {}).items()}
+    runs = {name: plan for name, plan in plans.items() if name not in recorded}
+    measured: Dict[str, List[int]] = {name: [] for name in runs}
     was_training = job.inner.training
     with job.kept():
         job.inner.train()
@@ -734,7 +739,7 @@ def compare(
                 job.optimizer = job.make_optimizer(job.inner.parameters())
                 graph = _record_module(job, batch_of(inputs, None), None)
             for _ in range(rounds):
-                for name, plan in plans.items():
+                for name, plan in runs.items():
                     remove(job.inner)
                     if plan is not None and plan != "fp32":
                         apply(job.inner, plan)
@@ -751,6 +756,10 @@ def compare(
     )
     for name, plan in plans.items():
         replayed = planning.replay(plan)
-        of_ranks = _gather(statistics.median(measured[name]))
-        rows.append(Comparison(name, replayed.step, max(of_ranks) * 1e-9, replayed))
+        if name in recorded:
+            replayed.recorded = recorded[name]
+            step = replayed.recorded_step or 0.0
+        else:
+            step = max(_gather(statistics.median(measured[name]))) * 1e-9
+        rows.append(Comparison(name, replayed.step, step, replayed))
     return rows

@@ -296,6 +296,35 @@ class QuantiseCall(Structure):
     ]
 
 
+class TorchStep(Structure):
+    _fields_ = [
+        (name, c_int64)
+        for name in ("number", "duration_ns", "compute_ns", "comm_ns", "exposed_ns", "idle_ns")
+    ]
+
+
+class TorchRank(Structure):
+    _fields_ = [
+        ("path", c_char_p),
+        ("rank", c_int),
+        ("is_device", c_int),
+        ("n_step", c_int),
+        ("step", POINTER(TorchStep)),
+        ("mean", TorchStep),
+        *(
+            (name, c_int64)
+            for name in ("wait_ns", "late_ns", "n_last", "n_event", "n_incomplete", "n_negative")
+        ),
+        *((name, c_int64) for name in ("n_overlapping", "n_unjoined", "joined_ns")),
+    ]
+
+
+class TorchSummary(Structure):
+    """Its first members."""
+
+    _fields_ = [("n_rank", c_int), ("rank", POINTER(TorchRank))]
+
+
 class CastCall(Structure):
     _fields_ = [
         ("x", c_void_p),

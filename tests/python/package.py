@@ -91,7 +91,8 @@ class Package(Case):
             "Statistics": "tandem_statistics", "Product": "tandem_product", "Rounding": "tandem_rounding",
             "QuantiseCall": "tandem_quantise_call", "ProductS8": "tandem_product_s8", "Link": "tandem_link",
             "WindowsCall": "tandem_windows_call", "CastCall": "tandem_cast_call",
-            "DequantiseCall": "tandem_dequantise_call", "GraphHead": "tandem_graph",
+            "DequantiseCall": "tandem_dequantise_call", "TorchStep": "tandem_torch_step",
+            "TorchRank": "tandem_torch_rank", "TorchSummary": "tandem_torch_summary", "GraphHead": "tandem_graph",
         }  # fmt: skip
         renamed = {"from_": "from", "window": "scaling.window", "margin": "scaling.margin"}
         lines, expected = [], []
@@ -100,10 +101,10 @@ class Package(Case):
             for field, *_ in struct._fields_:
                 lines.append(f'printf("%zu\\n", offsetof({c}, {renamed.get(field, field)}));')
                 expected.append((f"{c}.{field}", getattr(struct, field).offset))
-            if name != "GraphHead":
+            if name not in ("GraphHead", "TorchSummary"):
                 lines.append(f'printf("%zu\\n", sizeof({c}));')
                 expected.append((f"{c} size", ctypes.sizeof(struct)))
-        headers = ("tandem.h", "kernels.h", "advanced/predictor.h")
+        headers = ("tandem.h", "kernels.h", "advanced/predictor.h", "advanced/torch_trace.h")
         source = (
             "".join(f"#include <tandem/{one}>\n" for one in headers) + "#include <stdio.h>\nint main(void) {"
         )

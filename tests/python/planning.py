@@ -1,12 +1,13 @@
 """profile, sensitivity, replay, allocate: from a module to a plan, and what is refused."""
 
+import json
 import os
 import sqlite3
 import statistics
 import subprocess
 import unittest
 
-from support import BUILD, Case
+from support import BUILD, ROOT, Case
 import torch
 import torch.nn.functional as F
 
@@ -143,6 +144,64 @@ class Profile(Case):
             tandem.replay(profile.graph, "torch:two", store=self.store)
         with self.assertRaisesRegex(tandem.WrongModelError, "batch 3.*captured with batch 8"):
             tandem.replay(profile.graph, "torch:one batch=3", store=self.store)
+
+
+class Traces(Case):
+    """Replays beside what torch.profiler recorded."""
+
+    def recorded(self, module):
+        """A file of export_chrome_trace of four steps, and their median in seconds, from its own JSON."""
+        path = os.path.join(self.folder, "trace.json")
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
+        schedule = torch.profiler.schedule(wait=0, warmup=1, active=4, repeat=1)
+        export = lambda profiler: profiler.export_chrome_trace(path)  # noqa: E731
+        cpu = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=cpu, schedule=schedule, on_trace_ready=export) as profiler:
+            for _ in range(5):
+                optimizer.zero_grad()
+                loss(module(X)).backward()
+                optimizer.step()
+                profiler.step()
+        with open(path, encoding="utf-8") as file:
+            events = json.load(file)
+        events = events if isinstance(events, list) else events["traceEvents"]
+        steps = [
+            one["dur"] for one in events if one.get("name", "").startswith("ProfilerStep") and "dur" in one
+        ]
+        return path, statistics.median(steps) * 1e-6
+
+    def test_a_replay_beside_its_trace(self):
+        torch.manual_seed(0)
+        module = Net()
+        profile = tandem.profile(
+            module, X, loss, device="torch:one", store=self.store, steps=4, precisions=["fp32"]
+        )
+        path, step = self.recorded(module)
+        replayed = tandem.replay(profile.graph, "torch:one", store=self.store, trace=path)
+        self.assertEqual([one.steps for one in replayed.recorded], [4])
+        self.assertAlmostEqual(replayed.recorded_step / step, 1, delta=0.01)
+        self.assertAlmostEqual(replayed.error, replayed.step / step - 1, delta=0.01)
+        self.assertRegex(str(replayed), r"rank 0 recorded: step .*\n  error of the replay: [+-]")
+        (row,) = tandem.compare(
+            module, X, {"fp32": None}, "torch:one", loss, store=self.store, traces={"fp32": [path]}
+        )
+        self.assertEqual((row.measured, row.predicted), (replayed.recorded_step, replayed.step))
+
+    def test_traces_of_two_ranks(self):
+        traces = [os.path.join(ROOT, "tests", "data", "torch", f"gloo{rank}.json.gz") for rank in (0, 1)]
+        found = tandem.replay("mlp", "2*t4@2 net=10Gbit/s,5us", batch=4, predict=True, trace=traces)
+        self.assertEqual([one.rank for one in found.recorded], [0, 1])
+        for one in found.recorded:
+            self.assertAlmostEqual(one.compute + one.exposed_comm + one.idle, one.step, delta=0.01 * one.step)
+        with self.assertRaisesRegex(tandem.WrongModelError, "of 1 ranks, and the cluster has 2"):
+            tandem.replay("mlp", "2*t4@2 net=10Gbit/s,5us", batch=4, predict=True, trace=traces[0])
+        path = os.path.join(self.folder, "cut.json")
+        with open(path, "w", encoding="ascii") as file:
+            file.write('{"traceEvents": [{"ph": "X", "name": ')
+        with self.assertRaisesRegex(tandem.MalformedError, "cut.json"):
+            tandem.replay("mlp", "t4", batch=4, predict=True, trace=path)
+        with self.assertRaises(OSError):
+            tandem.replay("mlp", "t4", batch=4, predict=True, trace=path + ".none")
 
 
 class Sensitivity(Case):
