@@ -45,7 +45,7 @@ typedef struct cli_options {
     int minimize_memory, batch_auto;
     int64_t global_batch; /* 0 = not given */
     int64_t pareto;       /* number of step times; 0 = no Pareto front */
-    const char *svg, *verify, *explain, *add;
+    const char *verify, *explain, *add;
     /* training; < 0 or NULL = as the model's optimizer has it */
     double rate, decay, momentum;
     const char *betas, *schedule;
@@ -67,7 +67,7 @@ typedef struct cli_options {
     const char *precision, *pass, *list, *calibrate; /* predict */
     double limit;                                    /* compare: largest allowed error; < 0 = none */
     /* output files */
-    const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
+    const char *output, *report, *trace, *log, *checkpoint, *resume, *init, *export;
     /* which options were given: for cli_option_given and cli_option_not_allowed */
     unsigned char given[CLI_N_OPTION];
     /* positional arguments */
@@ -147,6 +147,11 @@ void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, co
  * at most 39 characters; not for several threads. */
 void cli_scratch_file_add(const char *path);
 void cli_scratch_file_remove(const char *path);
+
+/* An empty file of JSON in the working directory, as a scratch file; the caller removes it. Writes its name
+ * to `path`. TANDEM_IO. */
+enum { CLI_SCRATCH_JSON = 32 };
+tandem_status cli_scratch_json_make(char path[CLI_SCRATCH_JSON], tandem_error *error);
 
 /* An empty store in the working directory, as a scratch file; the caller removes it. Writes its name to
  * `path`. TANDEM_IO. */

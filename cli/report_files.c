@@ -35,11 +35,12 @@ tandem_status cli_report_add_result(report_page *page, json_t *result, const cha
     return result ? report_page_add(page, &item, source, error) : TANDEM_OK;
 }
 
-static tandem_status add_plan_file(report_page *page, const char *path, tandem_error *error)
+static tandem_status add_plan_file(report_page *page, const char *path, const char *source,
+                                   tandem_error *error)
 {
     report_item item = {.source = NULL};
     const tandem_status status = tandem_plan_read(&item.plan, &item.graph, path, error);
-    return status == TANDEM_OK ? report_page_add(page, &item, base_name(path), error) : status;
+    return status == TANDEM_OK ? report_page_add(page, &item, source, error) : status;
 }
 
 /* --- Logs ----------------------------------------------------------------------------------------------- */
@@ -122,7 +123,7 @@ static tandem_status add_json(report_page *page, const char *path, const char *b
         return tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', line %d, column %d: %s", path, where.line,
                                 where.column, where.text);
     if (schema && strcmp(schema, "tandem.plan/1") == 0)
-        status = add_plan_file(page, path, error);
+        status = add_plan_file(page, path, base_name(path), error);
     else if (!schema || strncmp(schema, prefix, sizeof prefix - 1) != 0)
         status = refuse_report_file(path, error);
     else
@@ -156,11 +157,12 @@ static tandem_status add_recording(report_page *page, const cli_options *options
                             code);
 }
 
-static tandem_status add_step_trace(report_page *page, const char *path, tandem_error *error)
+tandem_status cli_report_add_trace(report_page *page, const char *path, const char *source,
+                                   tandem_error *error)
 {
     report_item item = {.source = NULL};
     const tandem_status status = tandem_step_timeline_read(&item.timeline, path, error);
-    return status == TANDEM_OK ? report_page_add(page, &item, base_name(path), error) : status;
+    return status == TANDEM_OK ? report_page_add(page, &item, source, error) : status;
 }
 
 /* What the first bytes tell. */
@@ -194,6 +196,66 @@ tandem_status cli_report_add_file(report_page *page, const cli_options *options,
     if (guess == GUESS_JSON) return add_text_file(page, path, error);
     status = tandem_trace_format_detect(&format, path, error);
     if (status != TANDEM_OK) return status;
-    return format == TANDEM_TRACE_FORMAT_STEP ? add_step_trace(page, path, error)
+    return format == TANDEM_TRACE_FORMAT_STEP ? cli_report_add_trace(page, path, base_name(path), error)
                                               : add_recording(page, options, path, error);
+}
+
+/* --- --report ------------------------------------------------------------------------------------------- */
+
+tandem_status cli_report_check(const cli_options *options, tandem_error *error)
+{
+    tandem_file file = {0};
+    if (!options->report) return TANDEM_OK;
+    const tandem_status status = tandem_file_open(&file, options->report, error);
+    tandem_file_discard(&file);
+    return status;
+}
+
+static tandem_status add_replay(report_page *page, const cli_options *options, const char *plan_path,
+                                tandem_error *error)
+{
+    char trace_path[CLI_SCRATCH_JSON];
+    const char *argument[16] = {"replay",  "--db",        options->db,         "--plan",
+                                plan_path, "--operators", "--memory-timeline", "--trace",
+                                trace_path};
+    int n = 9, code = 0;
+    tandem_status status = cli_scratch_json_make(trace_path, error);
+    if (status != TANDEM_OK) return status;
+    if (options->predict) argument[n++] = "--predict";
+    if (cli_option_given(options, OPTION_COLLECTIVE)) {
+        argument[n++] = "--collective";
+        argument[n++] = tandem_collective_algorithm_name(options->collective);
+    }
+    status = cli_report_add_result(page, cli_run_self(options, argument, &code), "replay", error);
+    if (status == TANDEM_OK && code == 0)
+        status = cli_report_add_trace(page, trace_path, "replay --trace", error);
+    cli_scratch_file_remove(trace_path);
+    return status;
+}
+
+tandem_status cli_report_add_plan(report_page *page, const cli_options *options, const tandem_plan *plan,
+                                  const tandem_cluster *cluster, const tandem_graph *graph, int replays,
+                                  tandem_error *error)
+{
+    char path[CLI_SCRATCH_JSON];
+    tandem_plan on_cluster = *plan; /* shares the precisions of the plan */
+    on_cluster.cluster = *cluster;
+    tandem_status status = cli_scratch_json_make(path, error);
+    if (status != TANDEM_OK) return status;
+    status = tandem_plan_write(&on_cluster, graph, path, error);
+    if (status == TANDEM_OK) status = add_plan_file(page, path, "plan", error);
+    if (status == TANDEM_OK && replays) status = add_replay(page, options, path, error);
+    cli_scratch_file_remove(path);
+    return status;
+}
+
+int cli_report_finish(report_page *page, const cli_options *options, tandem_status status,
+                      const tandem_error *error)
+{
+    tandem_error failed = *error;
+    if (status == TANDEM_OK) status = report_page_write(page, options->report, &failed);
+    report_page_close(page);
+    if (status != TANDEM_OK) return cli_fail(&failed);
+    cli_note(options, "page written to %s", options->report);
+    return 0;
 }

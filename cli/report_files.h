@@ -10,6 +10,22 @@
  * unchanged. */
 tandem_status cli_report_add_file(report_page *page, const cli_options *options, const char *path,
                                   tandem_error *error);
+/* A step that tandem wrote; `source` names it on the page. */
+tandem_status cli_report_add_trace(report_page *page, const char *path, const char *source,
+                                   tandem_error *error);
 /* Takes over the object, which may be NULL: then nothing is added. */
 tandem_status cli_report_add_result(report_page *page, json_t *result, const char *source,
                                     tandem_error *error);
+
+/* --- --report: the page at the end of a command -------------------------------------------------------- */
+/* cli_report_check: whether the page can be written, before a command takes its time; without --report, yes.
+ * TANDEM_IO, TANDEM_NO_MEMORY. */
+tandem_status cli_report_check(const cli_options *options, tandem_error *error);
+/* Adds a plan on this cluster. replays: also what `tandem replay` says of it, its operators, its memory and
+ * its timeline; the store must have its costs. Errors of the replay are on stderr; the page then lacks it. */
+tandem_status cli_report_add_plan(report_page *page, const cli_options *options, const tandem_plan *plan,
+                                  const tandem_cluster *cluster, const tandem_graph *graph, int replays,
+                                  tandem_error *error);
+/* Writes the page if `status`, of what was added, is TANDEM_OK, and closes it. Returns the exit code. */
+int cli_report_finish(report_page *page, const cli_options *options, tandem_status status,
+                      const tandem_error *error);

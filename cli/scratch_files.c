@@ -49,6 +49,19 @@ void cli_scratch_file_remove(const char *path)
         if (strcmp(scratch_path[k], path) == 0) scratch_path[k][0] = '\0';
 }
 
+tandem_status cli_scratch_json_make(char path[CLI_SCRATCH_JSON], tandem_error *error)
+{
+    char name[CLI_SCRATCH_JSON] = ".tandem-page-XXXXXX.json";
+    const int made = mkstemps(name, (int)strlen(".json"));
+    if (made < 0)
+        return tandem_error_set(error, TANDEM_IO, "cannot create a file in the working directory: %s",
+                                strerror(errno));
+    (void)close(made);
+    cli_scratch_file_add(name);
+    memcpy(path, name, sizeof name);
+    return TANDEM_OK;
+}
+
 static const char *const suffix[] = {"", "-wal", "-shm", "-journal"};
 enum { N_SUFFIX = sizeof suffix / sizeof *suffix };
 

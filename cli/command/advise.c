@@ -7,6 +7,7 @@
 #include "base/quantity.h"
 #include "cli/prediction.h"
 #include "cli/candidate_cluster.h"
+#include "cli/report_files.h"
 #include "cli/table.h"
 
 enum {
@@ -295,7 +296,7 @@ static int print_advise_text(const advise_context *v, const char *verdict)
     return code;
 }
 
-static int print_advise_json(const advise_context *v, const char *verdict)
+static json_t *advise_result_json(const advise_context *v, const char *verdict)
 {
     static const char *const role[] = {"current", "new_only", "combined"};
     json_t *result = cli_json_new("advise"), *cases = json_array();
@@ -313,7 +314,16 @@ static int print_advise_json(const advise_context *v, const char *verdict)
     json_object_set_new(result, "worth_adding", json_boolean(v->best != CASE_CURRENT));
     json_object_set_new(result, "from_descriptions", json_boolean(is_predicted_only(v)));
     json_object_set_new(result, "verdict", json_string(verdict));
-    return cli_print_json(result);
+    return result;
+}
+
+static int write_advise_page(const advise_context *v, const char *verdict)
+{
+    tandem_error error = {0};
+    report_page page = {0};
+    const tandem_status status =
+        cli_report_add_result(&page, advise_result_json(v, verdict), "advise", &error);
+    return cli_report_finish(&page, v->options, status, &error);
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
@@ -323,16 +333,21 @@ static int run_advise(const cli_options *options)
     tandem_error error = {0};
     advise_context v = {.options = options};
     char verdict[1024];
-    if (evaluate_cases(&v, &error) != TANDEM_OK) return cli_fail(&error);
+    if (cli_report_check(options, &error) != TANDEM_OK || evaluate_cases(&v, &error) != TANDEM_OK)
+        return cli_fail(&error);
     print_advice(verdict, sizeof verdict, &v);
-    return options->json ? print_advise_json(&v, verdict) : print_advise_text(&v, verdict);
+    const int code =
+        options->json ? cli_print_json(advise_result_json(&v, verdict)) : print_advise_text(&v, verdict);
+    return code == 0 && options->report ? write_advise_page(&v, verdict) : code;
 }
 
-static const int options[] = {
-    OPTION_MODEL,  OPTION_SET,        OPTION_LOSS,     OPTION_CLUSTER,        OPTION_ADD,
-    OPTION_BATCH,  OPTION_POLICY,     OPTION_SLOWDOWN, OPTION_BASE_PRECISION, OPTION_METHOD,
-    OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_PREDICT,  OPTION_GLOBAL_BATCH,   OPTION_LOSS_SCALE,
-    OPTION_DB,     OPTION_QUIET,      OPTION_END};
+static const int options[] = {OPTION_MODEL,   OPTION_SET,          OPTION_LOSS,
+                              OPTION_CLUSTER, OPTION_ADD,          OPTION_BATCH,
+                              OPTION_POLICY,  OPTION_SLOWDOWN,     OPTION_BASE_PRECISION,
+                              OPTION_METHOD,  OPTION_BUCKET,       OPTION_COLLECTIVE,
+                              OPTION_PREDICT, OPTION_GLOBAL_BATCH, OPTION_LOSS_SCALE,
+                              OPTION_REPORT,  OPTION_DB,           OPTION_QUIET,
+                              OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",

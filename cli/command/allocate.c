@@ -64,6 +64,17 @@ static tandem_status allocate_and_write(allocate_context *a, tandem_error *error
     return status;
 }
 
+static int write_allocate_page(const allocate_context *a)
+{
+    tandem_error error = {0};
+    report_page page = {0};
+    tandem_status status = cli_report_add_result(&page, allocate_result_json(a), "allocate", &error);
+    if (status == TANDEM_OK)
+        status =
+            cli_report_add_plan(&page, a->options, a->plan, &a->plan->cluster, a->problem->graph, 1, &error);
+    return cli_report_finish(&page, a->options, status, &error);
+}
+
 static int allocate_and_print(allocate_context *a)
 {
     tandem_error error = {0};
@@ -74,9 +85,9 @@ static int allocate_and_print(allocate_context *a)
     if (status != TANDEM_OK) return cli_fail(&error);
     cli_note_loss_scale(options, a->plan, a->problem->graph, a->loss_scale, CLI_UNMEASURED_LOSS_SCALE);
     if (options->output && strcmp(options->output, "-") == 0) return 0; /* standard output holds the plan */
-    const int code = options->json ? allocate_print_json(a) : allocate_print_text(a);
+    const int code = options->json ? cli_print_json(allocate_result_json(a)) : allocate_print_text(a);
     if (code == 0 && options->output) cli_note(options, "plan written to %s", options->output);
-    return code;
+    return code == 0 && options->report ? write_allocate_page(a) : code;
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
@@ -89,6 +100,7 @@ static int run_allocate(const cli_options *options)
     if (options->verify) return allocate_verify(options);
     tandem_status status = allocate_read_options(&a, options, &error);
     if (status == TANDEM_OK && options->batch_auto) return allocate_batch(&a);
+    if (status == TANDEM_OK) status = cli_report_check(options, &error);
     if (status == TANDEM_OK) status = allocate_open(&a, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);
@@ -105,7 +117,7 @@ static const int options[] = {OPTION_MODEL,        OPTION_SET,
                               OPTION_MAX_STEP,     OPTION_MAX_SENSITIVITY,
                               OPTION_MEMORY,       OPTION_MINIMIZE,
                               OPTION_GLOBAL_BATCH, OPTION_PARETO,
-                              OPTION_SVG,          OPTION_VERIFY,
+                              OPTION_REPORT,       OPTION_VERIFY,
                               OPTION_EXPLAIN,      OPTION_BASE_PRECISION,
                               OPTION_METHOD,       OPTION_UNIFORM,
                               OPTION_BUCKET,       OPTION_COLLECTIVE,
@@ -126,7 +138,7 @@ const cli_command command_allocate = {
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --policy uniform --uniform int8 -o -\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --explain fc1     why fc1 has its "
         "precision\n"
-        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --pareto --svg front.svg\n"
+        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --pareto --report front.html\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --batch auto --global-batch 64\n"
         "  tandem allocate --model vit_tiny --device cpu:avx2,cpu:sse41 --accumulate 4 --recompute sqrt "
         "-o plan.json\n"

@@ -5,6 +5,7 @@
 #include "cli/prediction.h"
 #include "cli/candidate_cluster.h"
 #include "cli/sensed_plan.h"
+#include "cli/report_files.h"
 
 /* A plan for a workload, and what is printed with it. */
 typedef struct allocate_context {
@@ -36,9 +37,10 @@ tandem_status allocate_open(allocate_context *a, tandem_error *error);
 tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_error *error);
 void allocate_close(allocate_context *a);
 
-/* allocate_text.c and allocate_json.c print a plan and its baselines. They return the exit code. */
+/* allocate_text.c prints a plan and its baselines, and returns the exit code; allocate_json.c makes an object
+ * of them, which the caller owns. */
 int allocate_print_text(allocate_context *a);
-int allocate_print_json(allocate_context *a);
+json_t *allocate_result_json(const allocate_context *a);
 /* " that keeps cpu:sse41 in fp32": the plans that a bound covers; "" if it covers all plans. Returns text. */
 const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *plan,
                                   const tandem_certificate *certificate);
@@ -64,7 +66,3 @@ int allocate_explain_infeasible(const allocate_context *a, const tandem_error *e
 int allocate_verify(const cli_options *options);
 int allocate_pareto(allocate_context *a);
 int allocate_batch(allocate_context *a);
-
-/* allocate_svg.c: draws the Pareto front with gnuplot. TANDEM_MISSING: gnuplot is not installed. */
-tandem_status allocate_svg(const tandem_pareto_front *pareto, const allocate_context *a, const char *path,
-                           tandem_error *error);

@@ -52,7 +52,7 @@ static const char *objective_name(const allocate_context *a)
     return "sensitivity";
 }
 
-int allocate_print_json(allocate_context *a)
+json_t *allocate_result_json(const allocate_context *a)
 {
     char recompute[TANDEM_RECOMPUTE_TEXT];
     json_t *result = cli_json_new("allocate"), *peaks = json_array();
@@ -92,5 +92,5 @@ int allocate_print_json(allocate_context *a)
                         a->smaller_cluster.samples_per_s > 0 ? candidate_cluster_json(&a->smaller_cluster)
                                                              : json_null());
     if (a->explained >= 0) json_object_set_new(result, "explained", allocate_explain_json(a));
-    return cli_print_json(result);
+    return result;
 }

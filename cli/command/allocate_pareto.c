@@ -66,7 +66,7 @@ static int print_pareto_text(const allocate_context *a, const tandem_pareto_fron
     return code;
 }
 
-static int print_pareto_json(const allocate_context *a, const tandem_pareto_front *pareto)
+static json_t *pareto_result_json(const allocate_context *a, const tandem_pareto_front *pareto)
 {
     json_t *result = cli_json_new("allocate"), *points = json_array(), *uniform = json_array();
     for (int k = 0; k < pareto->n_point; k++) {
@@ -92,7 +92,16 @@ static int print_pareto_json(const allocate_context *a, const tandem_pareto_fron
     json_object_set_new(result, "replays", json_integer(pareto->replays));
     json_object_set_new(result, "pareto", points);
     json_object_set_new(result, "baselines", uniform);
-    return cli_print_json(result);
+    return result;
+}
+
+static int write_pareto_page(const allocate_context *a, const tandem_pareto_front *pareto)
+{
+    tandem_error error = {0};
+    report_page page = {0};
+    const tandem_status status =
+        cli_report_add_result(&page, pareto_result_json(a, pareto), "allocate --pareto", &error);
+    return cli_report_finish(&page, a->options, status, &error);
 }
 
 int allocate_pareto(allocate_context *a)
@@ -111,12 +120,12 @@ int allocate_pareto(allocate_context *a)
     }
     cli_progress_end();
     if (status == TANDEM_INFEASIBLE) return allocate_explain_infeasible(a, &error);
-    if (status == TANDEM_OK && a->options->svg) status = allocate_svg(pareto, a, a->options->svg, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else
-        code = a->options->json ? print_pareto_json(a, pareto) : print_pareto_text(a, pareto);
-    if (code == 0 && a->options->svg) cli_note(a->options, "drawn in %s", a->options->svg);
+        code =
+            a->options->json ? cli_print_json(pareto_result_json(a, pareto)) : print_pareto_text(a, pareto);
+    if (code == 0 && a->options->report) code = write_pareto_page(a, pareto);
     tandem_pareto_front_close(pareto);
     return code;
 }

@@ -7,6 +7,7 @@
 
 #include "base/quantity.h"
 #include "cli/command/compare_case.h"
+#include "cli/report_files.h"
 #include "cli/table.h"
 
 enum { STEPS = 30 };
@@ -119,8 +120,8 @@ static int print_compared_operators(const compare_case *compared, const tandem_g
 
 /* --- Result ----------------------------------------------------------------------------------- */
 
-static int print_compare_json(const compare_case *compared, const cli_options *options,
-                              const cli_workload *workload)
+static json_t *compare_result_json(const compare_case *compared, const cli_options *options,
+                                   const cli_workload *workload)
 {
     char cluster[1024];
     tandem_cluster_print(cluster, sizeof cluster, &workload->cluster);
@@ -136,7 +137,7 @@ static int print_compare_json(const compare_case *compared, const cli_options *o
         json_object_set_new(result, "operators", compared_operators_json(compared, workload->graph[0]));
         json_object_set_new(result, "kinds", task_kinds_json(compared));
     }
-    return cli_print_json(result);
+    return result;
 }
 
 typedef struct resident_text {
@@ -284,8 +285,24 @@ static int check_error_limit(const compare_case *compared, const cli_options *op
                          tandem_quantity_print_ratio(limit, sizeof limit, options->limit));
 }
 
+static int write_compare_page(const compare_case *compared, const cli_options *options,
+                              const cli_workload *workload)
+{
+    tandem_error error = {0};
+    report_page page = {0};
+    tandem_status status =
+        cli_report_add_result(&page, compare_result_json(compared, options, workload), "compare", &error);
+    if (status == TANDEM_OK)
+        status = cli_report_add_plan(&page, options, workload->plan, &workload->cluster, workload->graph[0],
+                                     1, &error);
+    if (status == TANDEM_OK)
+        status = cli_report_add_trace(&page, options->trace, "the measured step", &error);
+    return cli_report_finish(&page, options, status, &error);
+}
+
 static int run_compare(const cli_options *given)
 {
+    char trace_path[CLI_SCRATCH_JSON];
     cli_options options = *given;
     if (options.steps < 0) options.steps = STEPS;
     tandem_error error = {0};
@@ -296,15 +313,23 @@ static int run_compare(const cli_options *given)
     if (joined < 0) return cli_fail(&error);
     if (joined && self.rank > 0) {
         options.per_operator = 1; /* rank 0 compares, and asks all for the times of their tasks */
+        options.trace = options.report;
         return command_train.run(&options);
     }
-    tandem_status status = cli_workload_open(&workload, &options, &error);
+    tandem_status status = cli_report_check(&options, &error);
+    if (status == TANDEM_OK && options.report) {
+        status = cli_scratch_json_make(trace_path, &error);
+        if (status == TANDEM_OK) options.trace = trace_path;
+    }
+    if (status == TANDEM_OK) status = cli_workload_open(&workload, &options, &error);
     if (status == TANDEM_OK) status = check_compare(&options, &workload, joined, &error);
     if (status == TANDEM_OK) status = compare_case_predict(&compared, &options, &workload, &error);
     int code = status == TANDEM_OK ? measure_plan(&compared, &options, &workload) : cli_fail(&error);
     if (code == 0)
-        code = options.json ? print_compare_json(&compared, &options, &workload)
+        code = options.json ? cli_print_json(compare_result_json(&compared, &options, &workload))
                             : print_compare_text(&compared, &options, &workload);
+    if (code == 0 && options.report) code = write_compare_page(&compared, &options, &workload);
+    if (options.trace) cli_scratch_file_remove(options.trace);
     if (code == 0) code = check_error_limit(&compared, &options);
     compare_case_free(&compared);
     cli_workload_close(&workload);
@@ -312,11 +337,11 @@ static int run_compare(const cli_options *given)
 }
 
 static const int options[] = {
-    OPTION_PLAN,       OPTION_MODEL,     OPTION_SET,     OPTION_LOSS,       OPTION_CLUSTER,   OPTION_DEVICE,
-    OPTION_UNIFORM,    OPTION_BATCH,     OPTION_MEMORY,  OPTION_BUCKET,     OPTION_STEPS,     OPTION_DATA,
-    OPTION_EVALUATE,   OPTION_SEED,      OPTION_TIMEOUT, OPTION_METHOD,     OPTION_OPERATORS, OPTION_LIMIT,
-    OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_CLIP,    OPTION_LOSS_SCALE, OPTION_REMEASURE, OPTION_AMAX,
-    OPTION_DB,         OPTION_QUIET,     OPTION_END};
+    OPTION_PLAN,     OPTION_MODEL,      OPTION_SET,       OPTION_LOSS,   OPTION_CLUSTER,    OPTION_DEVICE,
+    OPTION_UNIFORM,  OPTION_BATCH,      OPTION_MEMORY,    OPTION_BUCKET, OPTION_STEPS,      OPTION_DATA,
+    OPTION_EVALUATE, OPTION_SEED,       OPTION_TIMEOUT,   OPTION_METHOD, OPTION_OPERATORS,  OPTION_LIMIT,
+    OPTION_REPORT,   OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_CLIP,   OPTION_LOSS_SCALE, OPTION_REMEASURE,
+    OPTION_AMAX,     OPTION_DB,         OPTION_QUIET,     OPTION_END};
 const cli_command command_compare = {
     .name = "compare",
     .words = "",

@@ -127,6 +127,7 @@ static json_t *run_train_command(const cli_options *options, const char *plan_pa
     append_number(&line, "--seed", options->seed, "");
     append_number(&line, "--timeout", (uint64_t)options->timeout_ns, "ns");
     append_argument(&line, "--operators", NULL);
+    if (options->trace) append_argument(&line, "--trace", options->trace);
     return cli_run_self(options, line.argument, exit_code);
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "cli/command/compare_case.h"
+#include "cli/report_files.h"
 
 enum { N_CASE = 3, STEPS = 80, MIN_STEPS = 24 };
 /* for all cases: the demo ends within four minutes */
@@ -21,6 +22,8 @@ typedef struct demo {
     double delay_share; /* of the time, others had a core during the profile */
     char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], uniform_plan[64];
     compare_case result[N_CASE]; /* all fp32, uniform, allocated */
+    json_t *stage[3];            /* with --report: what profile, sensitivity and allocate printed */
+    char trace_path[CLI_SCRATCH_JSON];
 } demo;
 
 /* --- Stages --------------------------------------------------------------------------------------------- */
@@ -51,17 +54,17 @@ static int demo_profile(demo *d)
             json_number_value(json_object_get(json_object_get(device, "steadiness"), "delay_share"));
         if (share > d->delay_share) d->delay_share = share;
     }
-    json_decref(profile);
+    d->stage[0] = profile;
     return code;
 }
 
-static int demo_sensitivity(const demo *d)
+static int demo_sensitivity(demo *d)
 {
     int code = 0;
     const char *const argument[] = {"sensitivity",    "--db",    d->options.db, "--model",
                                     d->options.model, "--batch", demo_batch,    "--data",
                                     d->options.data,  NULL};
-    json_decref(run_demo_stage(d, argument, &code));
+    d->stage[1] = run_demo_stage(d, argument, &code);
     return code;
 }
 
@@ -81,7 +84,7 @@ static int demo_allocate(demo *d)
     /* classes in the cluster's order: strong, weak */
     (void)snprintf(d->uniform_plan, sizeof d->uniform_plan, strong_is_lowered ? "%s,fp32" : "fp32,%s",
                    narrow);
-    json_decref(allocation);
+    d->stage[2] = allocation;
     return code;
 }
 
@@ -146,8 +149,10 @@ static int measure_demo_case(demo *d, int k)
     tandem_status status = open_demo_case(&workload, d, k, &error);
     if (status == TANDEM_OK) status = compare_plan_write(path, &workload, &error);
     if (status == TANDEM_OK) {
+        cli_options options = d->options;
+        if (k == 2 && options.report) options.trace = d->trace_path;
         show_train_command(d, k);
-        code = compare_case_measure(&d->result[k], &d->options, path);
+        code = compare_case_measure(&d->result[k], &options, path);
         cli_scratch_file_remove(path);
         if (!code) status = compare_case_judge(&d->result[k], &d->options, &workload, &error);
         if (!code && status == TANDEM_OK)
@@ -228,7 +233,7 @@ static int print_demo_text(const demo *d)
     return 0;
 }
 
-static int print_demo_json(const demo *d)
+static json_t *demo_result_json(const demo *d)
 {
     json_t *result = cli_json_new("demo");
     json_object_set_new(result, "model", json_string(d->options.model));
@@ -244,7 +249,25 @@ static int print_demo_json(const demo *d)
     json_object_set_new(result, "cases", cases);
     json_object_set_new(result, "mean_abs_error", json_real(sum / N_CASE));
     json_object_set_new(result, "max_abs_error", json_real(max));
-    return cli_print_json(result);
+    return result;
+}
+
+static int write_demo_page(demo *d)
+{
+    static const char *const name[] = {"profile", "sensitivity", "allocate"};
+    tandem_error error = {0};
+    report_page page = {0};
+    cli_workload workload = {0};
+    tandem_status status = cli_report_add_result(&page, demo_result_json(d), "demo", &error);
+    for (int k = 0; k < 3 && status == TANDEM_OK; k++)
+        status = cli_report_add_result(&page, json_incref(d->stage[k]), name[k], &error);
+    if (status == TANDEM_OK) status = open_demo_case(&workload, d, 2, &error);
+    if (status == TANDEM_OK)
+        status = cli_report_add_plan(&page, &d->options, workload.plan, &workload.cluster, workload.graph[0],
+                                     1, &error);
+    if (status == TANDEM_OK) status = cli_report_add_trace(&page, d->trace_path, "the measured step", &error);
+    cli_workload_close(&workload);
+    return cli_report_finish(&page, &d->options, status, &error);
 }
 
 /* --- The command ---------------------------------------------------------------------------------------- */
@@ -252,13 +275,16 @@ static int print_demo_json(const demo *d)
 static void release_demo(demo *d)
 {
     for (int k = 0; k < N_CASE; k++) compare_case_free(&d->result[k]);
+    for (int k = 0; k < 3; k++) json_decref(d->stage[k]);
+    if (d->trace_path[0]) cli_scratch_file_remove(d->trace_path);
 }
 
 static int run_demo(const cli_options *given)
 {
     demo d = {.options = *given};
     tandem_error error = {0};
-    if (!cli_backend(&error)) return cli_fail(&error);
+    if (!cli_backend(&error) || cli_report_check(given, &error) != TANDEM_OK) return cli_fail(&error);
+    if (given->report && cli_scratch_json_make(d.trace_path, &error) != TANDEM_OK) return cli_fail(&error);
     tandem_device_demo_pair(&d.strong, &d.weak);
     (void)snprintf(d.devices, sizeof d.devices, "%s,%s", d.strong->name, d.weak->name);
     (void)snprintf(d.cluster, sizeof d.cluster, "%s + %s", d.strong->name, d.weak->name);
@@ -277,13 +303,14 @@ static int run_demo(const cli_options *given)
         return code;
     }
     cli_note(&d.options, "the whole loop took %s", tandem_quantity_ns(tandem_now_ns() - begin).text);
-    code = given->json ? print_demo_json(&d) : print_demo_text(&d);
+    code = given->json ? cli_print_json(demo_result_json(&d)) : print_demo_text(&d);
+    if (code == 0 && given->report) code = write_demo_page(&d);
     release_demo(&d);
     return code;
 }
 
-static const int options[] = {OPTION_MODEL, OPTION_SET, OPTION_LOSS,  OPTION_DATA, OPTION_STEPS,
-                              OPTION_SEED,  OPTION_DB,  OPTION_QUIET, OPTION_END};
+static const int options[] = {OPTION_MODEL, OPTION_SET,    OPTION_LOSS, OPTION_DATA,  OPTION_STEPS,
+                              OPTION_SEED,  OPTION_REPORT, OPTION_DB,   OPTION_QUIET, OPTION_END};
 const cli_command command_demo = {
     .name = "demo",
     .words = "",
@@ -297,7 +324,7 @@ const cli_command command_demo = {
         "measured values. Each stage is a command that is printed. Writes the profile store and\n"
         "tandem-demo-plan.json to the working directory.\n"
         "Examples:\n"
-        "  tandem demo\n"
+        "  tandem demo --report demo.html\n"
         "  tandem demo --steps 200 --json >demo.json",
     .run = run_demo,
 };

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/quantity.h"
+#include "cli/report_files.h"
 #include "cli/run_steadiness.h"
 #include "cli/command/train_log.h"
 
@@ -352,7 +353,7 @@ static json_t *evaluations_json(const train_context *t)
     return evaluations;
 }
 
-static int print_train_json(const train_context *t)
+static json_t *train_result_json(const train_context *t)
 {
     json_t *loss = json_array();
     for (int64_t i = 0; i < t->steps; i++) json_array_append_new(loss, cli_json_number(t->loss[i]));
@@ -372,7 +373,7 @@ static int print_train_json(const train_context *t)
     json_object_set_new(result, "step_p90_ns", json_integer(t->report[0].p90_ns));
     json_object_set_new(result, "ranks", train_ranks_json(t));
     if (t->options->per_operator) json_object_set_new(result, "operators", train_operators_json(t));
-    return cli_print_json(result);
+    return result;
 }
 
 static void print_train_rank(const train_context *t, int r)
@@ -515,8 +516,8 @@ static tandem_status check_training_files(const cli_workload *workload, const ta
     }
     if (status == TANDEM_OK && options->init)
         status = backend->tensors_inspect(options->init, workload->graph[0], error);
-    const char *const written[] = {options->checkpoint, options->export, options->trace};
-    for (int k = 0; k < 3 && status == TANDEM_OK; k++) {
+    const char *const written[] = {options->checkpoint, options->export, options->trace, options->report};
+    for (int k = 0; k < 4 && status == TANDEM_OK; k++) {
         tandem_file file = {0};
         if (!written[k]) continue;
         status = tandem_file_open(&file, written[k], error);
@@ -586,6 +587,21 @@ static tandem_status train_as_rank(train_context *t, const cli_rank *self, tande
     return status;
 }
 
+static int write_train_page(const train_context *t)
+{
+    tandem_error error = {0};
+    report_page page = {0};
+    const cli_options *const options = t->options;
+    const cli_workload *const workload = t->workload;
+    tandem_status status = cli_report_add_result(&page, train_result_json(t), "train", &error);
+    if (status == TANDEM_OK)
+        status = cli_report_add_plan(&page, options, workload->plan, &workload->cluster, workload->graph[0],
+                                     0, &error);
+    if (status == TANDEM_OK && options->trace && strcmp(options->trace, "-") != 0)
+        status = cli_report_add_trace(&page, options->trace, "the last step", &error);
+    return cli_report_finish(&page, options, status, &error);
+}
+
 static int run_train(const cli_options *given)
 {
     cli_options options = *given;
@@ -616,25 +632,59 @@ static int run_train(const cli_options *given)
     if (train_as_rank(&t, &self, &error) != TANDEM_OK)
         code = cli_fail_on_rank(self.rank, &error);
     else if (self.rank == 0)
-        code = options.json ? print_train_json(&t) : print_train_text(&t);
+        code = options.json ? cli_print_json(train_result_json(&t)) : print_train_text(&t);
+    if (code == 0 && self.rank == 0 && options.report) code = write_train_page(&t);
     release_training(&t);
     cli_workload_close(&workload);
     return code;
 }
 
-static const int options[] = {
-    OPTION_PLAN,       OPTION_MODEL,          OPTION_SET,        OPTION_LOSS,
-    OPTION_CLUSTER,    OPTION_DEVICE,         OPTION_UNIFORM,    OPTION_BATCH,
-    OPTION_DATA,       OPTION_SEED,           OPTION_STEPS,      OPTION_EVALUATE,
-    OPTION_MEMORY,     OPTION_BUCKET,         OPTION_TIMEOUT,    OPTION_OPERATORS,
-    OPTION_TRACE,      OPTION_RATE,           OPTION_SCHEDULE,   OPTION_WARMUP,
-    OPTION_DECAY,      OPTION_MOMENTUM,       OPTION_BETAS,      OPTION_ALLOW_NAN,
-    OPTION_LOG,        OPTION_EVALUATE_EVERY, OPTION_CHECKPOINT, OPTION_CHECKPOINT_EVERY,
-    OPTION_RESUME,     OPTION_NO_DECAY,       OPTION_CLIP,       OPTION_LABEL_SMOOTHING,
-    OPTION_LOSS_SCALE, OPTION_INIT,           OPTION_EXPORT,     OPTION_ACCUMULATE,
-    OPTION_RECOMPUTE,  OPTION_AMAX,           OPTION_DB,         OPTION_QUIET,
-    OPTION_EMULATE,    OPTION_ERROR_SCALE,    OPTION_DATA_SEED,  OPTION_ROUNDING_SEED,
-    OPTION_END};
+static const int options[] = {OPTION_PLAN,
+                              OPTION_MODEL,
+                              OPTION_SET,
+                              OPTION_LOSS,
+                              OPTION_CLUSTER,
+                              OPTION_DEVICE,
+                              OPTION_UNIFORM,
+                              OPTION_BATCH,
+                              OPTION_DATA,
+                              OPTION_SEED,
+                              OPTION_STEPS,
+                              OPTION_EVALUATE,
+                              OPTION_MEMORY,
+                              OPTION_BUCKET,
+                              OPTION_TIMEOUT,
+                              OPTION_OPERATORS,
+                              OPTION_TRACE,
+                              OPTION_RATE,
+                              OPTION_SCHEDULE,
+                              OPTION_WARMUP,
+                              OPTION_DECAY,
+                              OPTION_MOMENTUM,
+                              OPTION_BETAS,
+                              OPTION_ALLOW_NAN,
+                              OPTION_LOG,
+                              OPTION_EVALUATE_EVERY,
+                              OPTION_CHECKPOINT,
+                              OPTION_CHECKPOINT_EVERY,
+                              OPTION_RESUME,
+                              OPTION_NO_DECAY,
+                              OPTION_CLIP,
+                              OPTION_LABEL_SMOOTHING,
+                              OPTION_LOSS_SCALE,
+                              OPTION_INIT,
+                              OPTION_EXPORT,
+                              OPTION_ACCUMULATE,
+                              OPTION_RECOMPUTE,
+                              OPTION_AMAX,
+                              OPTION_DB,
+                              OPTION_QUIET,
+                              OPTION_REPORT,
+                              OPTION_EMULATE,
+                              OPTION_ERROR_SCALE,
+                              OPTION_DATA_SEED,
+                              OPTION_ROUNDING_SEED,
+                              OPTION_END};
 const cli_command command_train = {
     .name = "train",
     .words = "",

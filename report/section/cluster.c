@@ -7,7 +7,7 @@
 
 enum { CLUSTER_TEXT = 1024 };
 
-/* --- Classes -------------------------------------------------------------------------------------------- */
+/* --- Classes ------------------------------------------------------------------------------------------- */
 
 static void put_precisions(FILE *out, unsigned precisions)
 {
@@ -62,7 +62,7 @@ static int is_cluster_drawn(const report_part *part, int n, const char *text)
     return 0;
 }
 
-/* --- How a class spends the step ------------------------------------------------------------------------ */
+/* --- How a class spends the step ----------------------------------------------------------------------- */
 
 static void put_share_bar(FILE *out, const char *tone, double at, double ns, double step, const char *what)
 {
@@ -113,6 +113,45 @@ static void put_step_shares(FILE *out, const json_t *replay)
     report_put(out, "</tbody></table></div>\n");
 }
 
+/* --- Candidates: what `advise` compared ---------------------------------------------------------------- */
+
+static void put_candidate_row(FILE *out, const json_t *one, int is_best)
+{
+    const double rate = report_get_number(one, "samples_per_s");
+    const json_t *const peaks = json_object_get(one, "peak_bytes"), *peak;
+    double most = NAN;
+    size_t k;
+    json_array_foreach(peaks, k, peak)
+    {
+        if (json_is_number(peak)) most = fmax(most, json_number_value(peak));
+    }
+    report_put(out, "<tr><th scope=\"row\">%s%s</th><td><code>%s</code></td>", report_get_text(one, "role"),
+               is_best ? " (best)" : "", report_get_text(one, "cluster"));
+    report_put(out, "<td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>",
+               report_number(rate).text, report_ns(report_get_number(one, "step_ns")).text,
+               report_number(report_get_number(one, "sensitivity")).text);
+    report_put(out, "<td class=\"n\">%s</td><td>%s</td></tr>\n",
+               report_bytes(most).text, report_get_text(one, "error"));
+}
+
+static void put_candidates(FILE *out, const json_t *advice)
+{
+    const json_t *one;
+    const double best = report_get_number(advice, "best");
+    size_t k;
+    report_put(out,
+               "<h3>Candidates</h3><p>%s</p><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+               "aria-label=\"Candidates\"><table><thead><tr><th>case</th><th>cluster</th><th "
+               "class=\"n\">samples/s</th><th class=\"n\">step</th><th class=\"n\">sensitivity</th><th "
+               "class=\"n\">memory of a rank</th><th>why there is no plan</th></tr></thead><tbody>\n",
+               report_get_text(advice, "verdict"));
+    json_array_foreach(json_object_get(advice, "cases"), k, one)
+    {
+        put_candidate_row(out, one, (double)k == best);
+    }
+    report_put(out, "</tbody></table></div>\n");
+}
+
 static int draw_cluster(FILE *out, const report_part *part)
 {
     char text[CLUSTER_TEXT];
@@ -134,6 +173,8 @@ static int draw_cluster(FILE *out, const report_part *part)
         n_drawn += told[0] != '\0';
     }
     while ((replay = report_next_result(part, "replay", &next))) put_step_shares(out, replay);
+    next = 0;
+    while ((replay = report_next_result(part, "advise", &next))) put_candidates(out, replay);
     return 1;
 }
 

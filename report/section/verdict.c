@@ -188,8 +188,10 @@ static int draw_verdict(FILE *out, const report_part *part)
         is_there |= part->item[k]->plan || part->item[k]->timeline ||
                     report_is_result(part->item[k], "replay") || report_is_result(part->item[k], "train");
     is_there |= find_last_case(part) || find_first_result(part, "allocate") != NULL;
-    if (!is_there && !find_first_result(part, "whatif")) return 1;
+    const char *const advice = report_get_text(find_first_result(part, "advise"), "verdict");
+    if (!is_there && !advice[0] && !find_first_result(part, "whatif")) return 1;
     report_put(out, "<ol class=\"verdict\">\n");
+    if (advice[0]) report_put(out, "<li>%s</li>\n", advice);
     if (is_there && put_step(out, part)) put_trust(out, part);
     if (!put_bound(out, part) && !put_straggler(out, part)) (void)put_waiting(out, part);
     report_put(out, "</ol>\n");

@@ -46,14 +46,11 @@ writes plan.json allocate "${cards[@]}" -o
 report "allocate -o: the old file's mode, the user's files and links stay" $?
 writes t.json replay "${cards[@]}" --trace
 report "replay --trace: the old file's mode, the user's files and links stay" $?
-if command -v gnuplot >/dev/null; then
-    writes front.svg allocate "${cards[@]}" --pareto=3 --svg && grep -q '<svg' folder/front.svg &&
-        "$tandem" allocate "${cards[@]}" --pareto=3 --svg /dev/null >out 2>err &&
-        [ -c /dev/null ] && run 5 allocate "${cards[@]}" --pareto=3 --svg /dev/full && grep -q /dev/full err
-    report "allocate --svg: the old file's mode, the user's files, links and devices stay" $?
-else
-    skip "allocate --svg" "gnuplot is not installed; apt-get install gnuplot-nox"
-fi
+writes front.html allocate "${cards[@]}" --pareto=3 --report &&
+    grep -q '<h2>Trade-off</h2>' folder/front.html &&
+    "$tandem" allocate "${cards[@]}" --pareto=3 --report /dev/null >out 2>err &&
+    [ -c /dev/null ] && run 5 allocate "${cards[@]}" --pareto=3 --report /dev/full && grep -q /dev/full err
+report "allocate --report: the old file's mode, the user's files, links and devices stay" $?
 
 mkdir small
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=16k tmpfs small 2>/dev/null; then

@@ -108,6 +108,13 @@ run 0 compare --plan plan.json --steps 12 --operators --json &&
         [ "$(array predicted_peak_bytes out)" = "$(array allocated_peak_bytes out)" ] &&
     positive "$(grep -c '"operator"' out)" && ! left_over
 report "compare sets the replayed step beside the measured one" $?
+run 0 compare --plan plan.json --steps 12 --report compare.html -q &&
+    grep -q 'compute <b>predicted' compare.html &&
+    grep -q 'compute <b>measured' compare.html && ! left_over
+report "compare --report: prediction and run on one axis" $?
+run 0 train --plan plan.json --steps 5 --trace run.json --report train.html -q &&
+    grep -q '<h2>Training</h2>' train.html && grep -q 'compute <b>measured' train.html
+report "train --report: its losses and its last step" $?
 
 run 4 replay --plan plan.json --clip 1 && grep -q 'norm n=.*--clip 1' err
 report "replay with --clip: exit code 4, and how to measure the norm" $?
@@ -214,17 +221,8 @@ run 0 allocate "${what[@]}" --pareto=5 --json && positive "$(grep -c '"target_ns
     run 0 allocate "${what[@]}" --pareto=5 && grep -q '^allocated' out
 report "allocate --pareto" $?
 
-if command -v gnuplot >/dev/null; then
-    run 0 allocate "${what[@]}" --pareto=5 --svg front.svg && grep -q '<svg' front.svg &&
-        grep -q 'step (' front.svg && ! ls front.svg.tmp >/dev/null 2>&1
-    report "allocate --pareto --svg draws" $?
-else
-    skip "allocate --pareto --svg draws" "gnuplot is not installed; apt-get install gnuplot-nox"
-fi
-
-PATH=/nonexistent run_bare 4 allocate "${what[@]}" --pareto=5 --svg other.svg &&
-    grep -q 'apt-get install gnuplot-nox' err && [ ! -e other.svg ]
-report "allocate --pareto --svg without gnuplot: exit code 4, and how to install it" $?
+run 0 allocate "${what[@]}" --pareto=5 --report front.html && grep -q '<h2>Trade-off</h2>' front.html
+report "allocate --pareto --report draws" $?
 
 run 0 allocate "${what[@]}" --batch auto --global-batch 8 -o split.json --json &&
     [ "$(array batch out | head -2 | tr '\n' ' ')" = "4 4 " ] &&

@@ -55,7 +55,7 @@ bench trace --model mlp
 bench kernels --cluster cpu:sse41
 bench allreduce --db other.db
 allocate --verify plan.json --accumulate 2
-allocate --verify plan.json --svg x.svg
+allocate --verify plan.json --report x.html
 replay --model mlp --device cpu:sse41 --seed 1
 LIST
 

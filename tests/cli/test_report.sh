@@ -10,8 +10,8 @@ cluster=(--cluster "8*v100@8 + 8*t4@8 net=100Gbit/s,5us")
 gunzip -c "$here/fixtures/resnet50.sqlite.gz" >cards.db
 "$tandem" allocate "${cards[@]}" "${cluster[@]}" -o plan.json --json -q >allocate.json 2>err
 "$tandem" allocate "${cards[@]}" "${cluster[@]}" --pareto=4 --json -q >front.json 2>err
-"$tandem" replay --db cards.db --plan plan.json --predict --operators --memory-timeline --trace predicted.json \
-    --json >replay.json 2>err
+"$tandem" replay --db cards.db --plan plan.json --predict --operators --memory-timeline \
+    --trace predicted.json --json >replay.json 2>err
 sed 's/"origin":"simulated"/"origin":"measured"/' predicted.json >measured.json
 cp "$here/fixtures/job.csv" job.csv
 printf '{"step":%d,"loss":%s,"lr":0.1}\n' 1 2.5 2 null 3 2.0 >run.jsonl
@@ -25,7 +25,8 @@ run 0 report "${files[@]}" -o page.html && for section in Verdict Cluster Timeli
 report "every section that the files have something for" $?
 ! grep -q '<h2>Sensitivity</h2>' page.html && grep -q 'tandem sensitivity --model' page.html
 report "a section without data is left out, and the command that makes it is named" $?
-! grep -oE '(src|href)="[^"]*"' page.html | grep -vE '"(#[a-z0-9-]*|data:,)"' && ! grep -q 'url(http' page.html &&
+! grep -oE '(src|href)="[^"]*"' page.html | grep -vE '"(#[a-z0-9-]*|data:,)"' &&
+    ! grep -q 'url(http' page.html &&
     ! grep -qE 'https?://' page.html && [ "$(wc -c <page.html)" -lt 2000000 ]
 report "the page asks for nothing from outside, and is under 2 MB" $?
 run 0 report "${files[@]}" -o again.html && cmp page.html again.html
@@ -44,7 +45,8 @@ run 0 report predicted.json -o trace.html && grep -q '<h2>Timeline</h2>' trace.h
 report "a trace without a plan" $?
 run 0 report measured.json -o run.html && grep -q 'Only the run is here' run.html
 report "a measured run without its prediction" $?
-run 0 report plan.json "$here/fixtures/plan.json" -o two.html && grep -q 'These files belong to 2 models' two.html
+run 0 report plan.json "$here/fixtures/plan.json" -o two.html &&
+    grep -q 'These files belong to 2 models' two.html
 report "files of two models are kept apart, and the page says so" $?
 
 # refused CODE TEXT ARGUMENT…: the page keeps its old bytes.
@@ -98,6 +100,20 @@ mkdir hostile && cp plan.json 'hostile/<script>alert(1)<.json'
 run 0 report 'hostile/<script>alert(1)<.json' -o hostile.html && ! grep -q '<script>alert' hostile.html &&
     grep -q '&lt;script&gt;alert(1)&lt;.json' hostile.html
 report "a file's name is shown as text" $?
+
+# --- --report ---
+run 0 allocate "${cards[@]}" "${cluster[@]}" --report allocate.html -q && for section in Verdict Cluster \
+    Timeline "Precision map" Trade-off "Memory over the step"; do
+        grep -q "<h2>$section</h2>" allocate.html || echo "$section" >>lacking
+    done && [ ! -e lacking ]
+report "allocate --report: the plan, and its replay" $?
+run 0 advise "${cards[@]}" --cluster "8*v100@8 net=100Gbit/s,5us" --add "8*t4@8" --report advise.html -q &&
+    grep -q '<h3>Candidates</h3>' advise.html
+report "advise --report" $?
+run 5 allocate "${cards[@]}" "${cluster[@]}" --report no/such/page.html && [ ! -s out ]
+report "--report into a folder that is missing: said before the work" $?
+! ls .tandem* >/dev/null 2>&1
+report "no files are left over" $?
 
 echo "1..$n"
 [ $failed = 0 ]

@@ -1,1 +1,0 @@
-$TANDEM allocate --model mlp --device cpu:avx2 --svg front.svg
