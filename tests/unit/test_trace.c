@@ -83,8 +83,8 @@ static void events_are_complete(void **state)
               reduce = task_of_trace(f->step, TANDEM_TASK_REDUCE, NULL);
     const tandem_trace_event event[] = {
         {1234567, 1234568, forward}, {0, 2000000, relu}, {5, 5, reduce}, {7, 9, -1}};
-    const tandem_trace_track track[] = {{"cpu:avx2", 0, 1, f->step, event, 4, NULL, 0},
-                                        {"cpu:avx512", 3, 2, f->step, event, 1, NULL, 1}};
+    const tandem_trace_track track[] = {{"cpu:avx2", 0, 1, f->step, event, 4, 0, NULL},
+                                        {"cpu:avx512", 3, 2, f->step, event, 1, 1, NULL}};
     json_t *const root = write_and_read(f, "uniform int8", track, 2);
     assert_string_equal(text_at(root, "displayTimeUnit"), "ns");
     assert_string_equal(text_at(json_object_get(root, "otherData"), "title"), "uniform int8");
@@ -179,7 +179,7 @@ static void memory_is_counted(void **state)
     const int relu = task_of_trace(f->step, TANDEM_TASK_FORWARD, "fc1.relu");
     workspace[relu] = 4096;
     const int n = lay_out_trace(f->step, event);
-    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, workspace, 0};
+    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, 0, workspace};
     assert_int_equal(tandem_memory_timeline(row, f->step, workspace, NULL), TANDEM_OK);
     json_t *const root = write_and_read(f, "", &track, 1), *const sums = json_object();
     const json_t *const all = json_object_get(root, "traceEvents");
@@ -214,7 +214,7 @@ static void buckets_have_arrows(void **state)
     const fixture *const f = *state;
     tandem_trace_event *const event = calloc((size_t)f->step->n_task, sizeof *event);
     const int n = lay_out_trace(f->step, event), n_bucket = f->step->n_bucket;
-    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, NULL, 0};
+    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, 0, NULL};
     json_t *const root = write_and_read(f, "", &track, 1);
     const json_t *const all = json_object_get(root, "traceEvents");
     const size_t n_event = json_array_size(all), first = n_event - (size_t)(4 * n_bucket);
@@ -309,7 +309,7 @@ static void what_is_wrong_is_said_trace(void **state)
     const fixture *const f = *state;
     tandem_error error = {0};
     tandem_trace_event event = {0, 1, f->step->n_task};
-    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, &event, 1, NULL, 0};
+    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, &event, 1, 0, NULL};
     assert_int_equal(tandem_trace_write(f->path, "", &track, 1, &error), TANDEM_USAGE);
     event.task = -2;
     assert_int_equal(tandem_trace_write(f->path, "", &track, 1, &error), TANDEM_USAGE);

@@ -18,8 +18,8 @@ typedef struct tandem_trace_track { /* one representative rank of a class */
     const tandem_step *step;
     const tandem_trace_event *event;
     int n_event;
-    const uint64_t *workspace; /* [n_task] bytes each task needs beside its operands; NULL = unknown */
     int is_measured;           /* 1: the events are those of a run; 0: of a simulation */
+    const uint64_t *workspace; /* [n_task] bytes each task needs beside its operands; NULL = unknown */
 } tandem_trace_track;
 
 /* tandem_trace_write: the end of the path decides the format.
