@@ -64,6 +64,8 @@ def torchvision_model(name, size, **options):
                 module.p = 0.0
             if isinstance(module, nn.Linear) and not module.weight.any():
                 nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.BatchNorm2d) and not module.weight.any():
+                nn.init.constant_(module.weight, 0.2)
         return model
 
     return make, [(3, size, size)]
@@ -75,7 +77,7 @@ MODELS = {
     "encoder": (lambda: Transformer(False), 32),
     "decoder": (lambda: Transformer(True), 32),
     "resnet18": torchvision_model("resnet18", 64),
-    "resnet50": torchvision_model("resnet50", 128),
+    "resnet50": torchvision_model("resnet50", 128, zero_init_residual=True),
     "vgg16": torchvision_model("vgg16", 224),
     "vgg11_bn": torchvision_model("vgg11_bn", 224),
     "vit_b_16": torchvision_model("vit_b_16", 64, image_size=64),
