@@ -304,6 +304,11 @@ test: setup ## builds and runs the tests; ONLY='unit fault/test_comm' those whos
 	@B=$(B) TEST_PRELOAD=$(if $(filter avx2,$(CPU)),$(abspath $(WITHOUT_AVX512))) \
 	    BUILD_SECONDS=$$(($$(date +%s) - $(begin))) scripts/run_tests.sh $(CHOSEN)
 
+# The page of `tandem report`: its tests, and a headless Chromium that opens it.
+test-report: all ## the page: its tests, and in a browser
+	@$(MAKE) --no-print-directory test ONLY="unit/test_report cli/test_report"
+	@tests/browser/page.py $(B)
+
 # `make test-allocator`: the tests that name this folder.
 test-%:
 	@$(MAKE) --no-print-directory test \
@@ -464,7 +469,7 @@ clean: ## removes build/
 	rm -rf build
 
 .SECONDARY:
-.PHONY: study
+.PHONY: study test-report
 .PHONY: help api compdb lines all no-plugins no-cuda setup test check check-all tests cuda-limits test-cuda \
     bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
