@@ -91,9 +91,28 @@ for (model, precision, program), (step, peak, of_model) in median.items():
     )
 END
 
-# What tandem.apply makes of the same PyTorch; replays of its DistributedDataParallel from its own profile.
+# What tandem.apply makes of the same PyTorch: steps, and in them the converted calls with their casts, beside
+# the products of the same shapes in tandem's executor.
+printf '%-9s %-10s %10s %18s %22s  losses\n' model precision step 'converted calls' "executor's products"
 for model in resnet18 encoder; do
-    taskset -c "$core" "$python" "$here/torch/apply.py" "$model" --rounds "$rounds" | jq -r \
-        '"\(.model)  tandem.apply \(.precision)  \(.step_ns / 1e6 | round) ms, losses \(.losses | join(" "))"'
+    of=(--model "resnet18:image=96x96x3,classes=10" --batch 8) # the zoo has no such encoder
+    taskset -c "$core" "$python" "$here/torch/apply.py" "$model" --rounds "$rounds" | while read -r row; do
+        precision=$(jq -r .precision <<<"$row")
+        products=-
+        [ "$model" != resnet18 ] ||
+            products=$(taskset -c "$core" "$tandem" bench products -q --json "${of[@]}" --device "$device" \
+                --uniform "$precision" | jq '[.products[] | .count * .step_ns] | add / 1e6 | round')
+        jq -r --arg products "$products" '[.model, .precision, (.step_ns / 1e6 | round),
+            (.converted_ns / 1e6 | round), $products, (.losses | join(" "))] | @tsv' <<<"$row" |
+            while IFS=$'\t' read -r name precision step converted products losses; do
+                printf '%-9s %-10s %7s ms %15s ms %19s ms  %s\n' "$name" "$precision" "$step" "$converted" \
+                    "$products" "$losses"
+            done
+    done
 done
-"$python" "$here/torch/replay.py"
+
+# Replays of its DistributedDataParallel from its own profile.
+"$python" "$here/torch/replay.py" | tee "$work/replays"
+awk -F'\t' '{ e = 100 * ($3 / $4 - 1); e = e < 0 ? -e : e; sum += e; if (e > worst) worst = e }
+    END { printf "%d replays: error %.1f %% on average, %.1f %% at worst\n", NR, sum / NR, worst }' \
+    "$work/replays"

@@ -8,6 +8,7 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
@@ -61,11 +62,27 @@ for _ in range(options.rounds):
     for precision in precisions:
         losses[precision], times = losses_and_times(precision, 4)
         samples[precision] += times
+# what the converted calls take, forward and backward, with their casts
+store = os.path.join(tempfile.mkdtemp(), "tandem.db")
+profile = tandem.profile(
+    module,
+    x,
+    lambda output: torch.nn.functional.cross_entropy(output if output.dim() == 2 else output.mean(1), y),
+    precisions=precisions,
+    store=store,
+    steps=8,
+)
+adjustable = {call.name for call in profile.graph.adjustable}
+converted = {precision: 0.0 for precision in precisions}
+for call in profile.calls:
+    if call.call in adjustable:
+        converted[call.precision] += call.forward + call.backward
 for precision in precisions:
     row = {
         "model": options.model,
         "precision": precision,
         "step_ns": int(statistics.median(samples[precision])),
     }
+    row["converted_ns"] = round(converted[precision] * 1e9)
     row["losses"] = [round(loss, 4) for loss in losses[precision]]
     print(json.dumps(row))
