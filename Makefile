@@ -376,8 +376,8 @@ endif
 # --- Fuzzing with coverage guidance: the code that targets parse with, by clang, in a folder of its own
 # (docs/fuzzing.md) ---
 FUZZ_CC = clang-14
-FUZZED = $(CORE) $(ONNX) $(SLURM_PARTS) \
-    $(call objects,tests/support/draw.c $(call sources,backend $(addprefix backend/,executor device data)))
+FUZZED = $(CORE) $(ONNX) $(SLURM_PARTS) $(PARTS_report) \
+    $(call objects,tests/support/draw.c tests/support/page_check.c $(call sources,backend $(addprefix backend/,executor device data)))
 $(B)/libfuzzed.a: $(FUZZED)
 	@rm -f $@
 	@ar rcs $@ $^

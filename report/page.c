@@ -177,24 +177,37 @@ static int draw_page(FILE *out, const report_page *page, int *n_drawn)
     return whole && !ferror(out);
 }
 
-tandem_status report_page_write(const report_page *page, const char *path, tandem_error *error)
+tandem_status report_page_draw(char **html, size_t *n, const report_page *page, tandem_error *error)
 {
-    char *html = NULL;
-    size_t n = 0;
+    char *text = NULL;
+    size_t n_text = 0;
     int n_drawn = 0;
-    tandem_file file = {0};
-    FILE *const out = open_memstream(&html, &n);
+    FILE *const out = open_memstream(&text, &n_text);
     int whole = out && draw_page(out, page, &n_drawn);
     if (out) whole = fclose(out) == 0 && whole;
     tandem_status status = TANDEM_OK;
     if (!whole)
-        status = tandem_no_memory(error, "for the page '%.200s'", path);
+        status = tandem_no_memory(error, "for a page");
     else if (n_drawn == 0)
-        status =
-            tandem_error_set(error, TANDEM_MISSING,
-                             "nothing to show: the files hold no plan, trace, log or result. Make one, e.g. "
-                             "`tandem allocate --model resnet50 --cluster \"8*v100@8 + 8*t4@8 "
-                             "net=100Gbit/s,5us\" --predict -o plan.json`");
+        status = tandem_error_set(error, TANDEM_MISSING,
+                                  "nothing to show: the files hold no plan, trace, log or result. Make one, "
+                                  "e.g. `tandem allocate --model resnet50 --cluster \"8*v100@8 + 8*t4@8 "
+                                  "net=100Gbit/s,5us\" --predict -o plan.json`");
+    if (status == TANDEM_OK) {
+        *html = text;
+        *n = n_text;
+    } else {
+        free(text);
+    }
+    return status;
+}
+
+tandem_status report_page_write(const report_page *page, const char *path, tandem_error *error)
+{
+    char *html = NULL;
+    size_t n = 0;
+    tandem_file file = {0};
+    tandem_status status = report_page_draw(&html, &n, page, error);
     if (status == TANDEM_OK) status = tandem_file_open(&file, path, error);
     if (status == TANDEM_OK) {
         (void)fwrite(html, 1, n, file.stream);

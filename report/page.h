@@ -44,6 +44,9 @@ tandem_status report_page_add(report_page *page, report_item *item, const char *
 void report_item_close(report_item *item);
 void report_page_close(report_page *page); /* all zero is fine; all zero afterwards */
 
+/* report_page_draw: the page's n bytes, which the caller frees. TANDEM_MISSING, TANDEM_NO_MEMORY: outputs
+ * unchanged. */
+tandem_status report_page_draw(char **html, size_t *n, const report_page *page, tandem_error *error);
 /* report_page_write: writes the page to a path; "-" = stdout. TANDEM_MISSING: there is nothing to draw; names
  * a command that makes something. TANDEM_IO, TANDEM_NO_MEMORY. An old file is unchanged on error. Cost:
  * O(items · tasks); the page is held in memory once. */
