@@ -377,7 +377,8 @@ endif
 # (docs/fuzzing.md) ---
 FUZZ_CC = clang-14
 FUZZED = $(CORE) $(ONNX) $(SLURM_PARTS) $(PARTS_report) \
-    $(call objects,tests/support/draw.c tests/support/page_check.c $(call sources,backend $(addprefix backend/,executor device data)))
+    $(call objects,tests/support/draw.c tests/support/page_check.c \
+        $(call sources,backend $(addprefix backend/,executor device data)))
 $(B)/libfuzzed.a: $(FUZZED)
 	@rm -f $@
 	@ar rcs $@ $^
