@@ -192,6 +192,20 @@ static void add_tuned_algorithm(cuda_algorithm_cache *cache, const char *text,
     free(chosen);
 }
 
+/* --- Memory beside the plans ---------------------------------------------------------------------------- */
+
+/* Kept as work of its own whose algorithm is a number: so it is stored for the GPU and its libraries. */
+static const char unplanned_text[] = "memory beside the plan";
+
+uint64_t cuda_algorithm_cache_unplanned(cuda_algorithm_cache *cache, uint64_t seen)
+{
+    const known_algorithm *known = find_known_algorithm(cache, unplanned_text);
+    const uint64_t before = known ? known->algorithm.word[0] : 0;
+    if (!cache->autotune || seen <= before) return before;
+    add_tuned_algorithm(cache, unplanned_text, &(cuda_algorithm){{seen}, 0});
+    return seen;
+}
+
 /* --- Autotuning ----------------------------------------------------------------------------------------- */
 
 /* Enough sets of operands that a set has left the GPU's cache before its next use. */

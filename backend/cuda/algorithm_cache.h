@@ -21,6 +21,9 @@ tandem_status cuda_algorithm_cache_load(cuda_algorithm_cache *cache, const tande
 /* The algorithms tuned since the opening; valid until the next tuning. */
 const tandem_algorithm *cuda_algorithm_cache_tuned(const cuda_algorithm_cache *cache, int *n);
 
+/* unplanned_bytes of device_backend.h. */
+uint64_t cuda_algorithm_cache_unplanned(cuda_algorithm_cache *cache, uint64_t seen);
+
 /* The key of a piece of work. */
 typedef struct cuda_work_key {
     const cuda_work *work;

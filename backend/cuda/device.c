@@ -313,6 +313,11 @@ static uint64_t cuda_free_bytes(void *device)
     return cuda->vendor->free_bytes(&bytes) ? 0 : bytes;
 }
 
+static uint64_t cuda_unplanned_bytes(void *device, uint64_t seen)
+{
+    return cuda_algorithm_cache_unplanned(((cuda_device *)device)->algorithm_cache, seen);
+}
+
 static tandem_status cuda_copy(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error)
 {
     const cuda_device *cuda = device;
@@ -417,9 +422,8 @@ static tandem_status cuda_queue_copy(void *device, tandem_device_stream lane, vo
 
 static tandem_status probe_graph_events(cuda_device *cuda, tandem_error *error)
 {
-    const int failed = cuda->has_external_events
-                           ? 0
-                           : cuda->vendor->probe_external_events(&cuda->has_external_events, cuda->stream);
+    const int failed =
+        cuda->has_external_events ? 0 : cuda_probe_external_events(&cuda->has_external_events, cuda);
     if (failed) return cuda_failure(cuda, "probe graphs", failed, error);
     return cuda->has_external_events
                ? TANDEM_OK
@@ -511,6 +515,7 @@ const tandem_device_backend tandem_cuda_backend = {
     .lock = cuda_lock_host_memory,
     .unlock = cuda_unlock_host_memory,
     .free_bytes = cuda_free_bytes,
+    .unplanned_bytes = cuda_unplanned_bytes,
     .clocks = cuda_read_clocks,
     .copy = cuda_copy,
     .device_sync = cuda_device_sync,

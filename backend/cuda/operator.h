@@ -66,6 +66,15 @@ tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_
                                     tandem_error *error);
 extern const tandem_device_backend tandem_cuda_backend;
 
+/* --- graph_probe.c -------------------------------------------------------------------------------------- */
+
+/* *does_wait: whether a thread that waits for an event which event_record_external put into a graph sleeps
+ * until the graph comes there, and wakes then, in two launches; and whether the event has a time. No
+ * documentation says so, so it is tried with a graph that is held before the event. Takes some ms, and 2 s
+ * where the thread does not wake: it is then left alone with what it waits for. Not in a capture. 0, or an
+ * error of the vendor. */
+int cuda_probe_external_events(int *does_wait, const cuda_device *device);
+
 /* --- Shared by the operators (kernel.c)
  * ------------------------------------------------------------------ */
 /* TANDEM_NO_KERNEL with the device, the kernel and the reason. */

@@ -1,6 +1,4 @@
 /* runtime.c: memory, streams and events of cudart, and the table of NVIDIA's functions (vendor.def). */
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 
 #include "backend/cuda/libraries.h"
@@ -162,55 +160,6 @@ static int vendor_graph_launch(tandem_cuda_graph graph, tandem_cuda_stream strea
     return cuda_from_cudart(cudaGraphLaunch(graph, stream));
 }
 static void vendor_graph_destroy(tandem_cuda_graph graph) { (void)cudaGraphExecDestroy(graph); }
-
-static void hold_stream(void *gate)
-{
-    while (!atomic_load((atomic_int *)gate)) (void)sched_yield();
-}
-
-/* event[0] is recorded before the graph, event[1] before it and in it. */
-static cudaError_t probe_held_graph(int *does_wait, tandem_cuda_graph *graph,
-                                    const tandem_cuda_event event[2], tandem_cuda_stream stream)
-{
-    atomic_int gate = 0;
-    cudaGraph_t captured = NULL;
-    float between_ms = -1;
-    cudaError_t failed = cudaEventRecord(event[0], stream);
-    if (failed == cudaSuccess) failed = cudaEventRecord(event[1], stream);
-    if (failed == cudaSuccess) failed = cudaStreamSynchronize(stream);
-    if (failed == cudaSuccess) failed = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
-    if (failed != cudaSuccess) return failed;
-    failed = cudaLaunchHostFunc(stream, hold_stream, &gate);
-    if (failed == cudaSuccess) failed = cudaEventRecordWithFlags(event[1], stream, cudaEventRecordExternal);
-    const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
-    if (failed == cudaSuccess) failed = ended;
-    if (failed == cudaSuccess) failed = cudaGraphInstantiate(graph, captured, 0);
-    if (captured) (void)cudaGraphDestroy(captured);
-    if (failed != cudaSuccess) return failed;
-    failed = cudaGraphLaunch(*graph, stream);
-    const cudaError_t state = cudaEventQuery(event[1]);
-    atomic_store(&gate, 1);
-    const cudaError_t reached = cudaStreamSynchronize(stream); /* the gate must live until then */
-    if (failed != cudaSuccess) return failed;
-    if (reached != cudaSuccess) return reached;
-    const cudaError_t timed = cudaEventElapsedTime(&between_ms, event[0], event[1]);
-    *does_wait = state == cudaErrorNotReady && timed == cudaSuccess && between_ms >= 0;
-    return cudaSuccess;
-}
-
-static int vendor_probe_external_events(int *does_wait, tandem_cuda_stream stream)
-{
-    tandem_cuda_event event[2] = {NULL, NULL};
-    tandem_cuda_graph graph = NULL;
-    cudaError_t failed = cudaEventCreateWithFlags(&event[0], cudaEventBlockingSync);
-    if (failed == cudaSuccess) failed = cudaEventCreateWithFlags(&event[1], cudaEventBlockingSync);
-    if (failed == cudaSuccess) failed = probe_held_graph(does_wait, &graph, event, stream);
-    if (graph) (void)cudaGraphExecDestroy(graph);
-    for (int k = 0; k < 2; k++)
-        if (event[k]) (void)cudaEventDestroy(event[k]);
-    (void)cudaGetLastError(); /* cudaErrorNotReady must not stay as the next launch's error */
-    return cuda_from_cudart(failed);
-}
 
 /* --- The libraries' handles ----------------------------------------------------------------------------- */
 

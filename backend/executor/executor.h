@@ -31,6 +31,7 @@ struct tandem_executor {
     tandem_memory memory; /* the plan */
     uint64_t allocated;   /* bytes that the plan counts */
     tandem_resident resident;
+    uint64_t free_before_bytes; /* on the device, before the plan's memory was taken; 0 = not known */
     struct {
         tandem_memory_location location;
         void *memory;
@@ -122,6 +123,9 @@ tandem_status tandem_executor_prepare(tandem_executor **executor, tandem_worker 
                                       tandem_error *error);
 /* All ranks: checks that the plan fits into memory, as executor_open of backend.h says. */
 tandem_status tandem_executor_check_memory(const tandem_executor *executor, tandem_error *error);
+/* Behind the second step of a device with its own memory: tells it what it takes beside the plan. Cost: some
+ * 50 us. */
+void tandem_executor_note_unplanned(const tandem_executor *executor);
 /* All ranks: gives every rank the status and error of rank 0. */
 tandem_status tandem_executor_share_status(const tandem_executor *executor, tandem_status status,
                                            tandem_error *own, tandem_error *error);

@@ -17,7 +17,7 @@ typedef struct memory_claim {
     tandem_memory memory;
     uint64_t limit_bytes, available_bytes; /* 0 = no limit, not known */
     uint64_t host_bytes;                   /* of the machine's memory */
-    /* on a GPU: beyond the plan's peak; free there, 0 = not known */
+    /* on a GPU: beyond the plan's peak, by its own count and as profiles saw; free there, 0 = not known */
     uint64_t overhead_bytes, free_bytes;
     char machine[TANDEM_BOOT_ID_BYTES], gpu[TANDEM_DEVICE_NAME]; /* gpu: "" = none */
 } memory_claim;
@@ -42,12 +42,26 @@ static uint64_t gpu_overhead_bytes(const tandem_executor *executor)
            (uint64_t)executor->batchnorm_stats.n * sizeof(float) + (uint64_t)executor->step->n_flat / 16;
 }
 
+/* Ranks beside this one may take memory of the same GPU meanwhile, so only a rank alone knows what is its
+ * own.
+ */
+void tandem_executor_note_unplanned(const tandem_executor *executor)
+{
+    const tandem_worker *worker = executor->worker;
+    if (tandem_executor_has_all_reduce(executor) || !executor->free_before_bytes) return;
+    const uint64_t free_now = worker->backend->free_bytes(worker->device),
+                   planned = executor->memory.peak + gpu_overhead_bytes(executor);
+    if (free_now && executor->free_before_bytes > free_now + planned)
+        (void)worker->backend->unplanned_bytes(worker->device,
+                                               executor->free_before_bytes - free_now - planned);
+}
+
 static void claim_gpu(memory_claim *own, const tandem_executor *executor)
 {
     const tandem_worker *worker = executor->worker;
     own->host_bytes = tandem_transfer_staging_bytes(executor);
     if (executor->evaluator) own->host_bytes += tandem_transfer_staging_bytes(executor->evaluator);
-    own->overhead_bytes = gpu_overhead_bytes(executor);
+    own->overhead_bytes = gpu_overhead_bytes(executor) + worker->backend->unplanned_bytes(worker->device, 0);
     own->free_bytes = worker->backend->free_bytes(worker->device);
     (void)snprintf(own->gpu, sizeof own->gpu, "%s", worker->device_name);
 }

@@ -266,6 +266,8 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
     tandem_status status = tandem_executor_prepare(&executor, worker, options, 0, error);
     if (status == TANDEM_OK) executor->resident = resident;
     if (status == TANDEM_OK) status = tandem_executor_check_memory(executor, error);
+    if (status == TANDEM_OK && tandem_worker_has_device_memory(worker))
+        executor->free_before_bytes = worker->backend->free_bytes(worker->device);
     if (status == TANDEM_OK) status = alloc_flat_arrays(executor, error);
     if (status == TANDEM_OK) status = alloc_arena(executor, error);
     if (status == TANDEM_OK && executor->evaluator) status = bind_evaluator(executor, error);

@@ -76,6 +76,8 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
     executor->times.step_ns = tandem_now_ns() - origin;
     executor->times.n_event = executor->n_active;
     executor->graphs.n_step++;
+    /* the second step made the graphs */
+    if (has_device_memory && executor->graphs.n_step == 2) tandem_executor_note_unplanned(executor);
     if (has_device_memory) status = tandem_transfer_read_times(executor, error);
     if (status != TANDEM_OK) return status;
     const float mean = isnan(carried) ? NAN : carried; /* a NaN without its sign */

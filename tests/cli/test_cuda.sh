@@ -48,6 +48,14 @@ STAND_IN_LACKS_S8_K=16 run 0 profile "${model[@]}" --cluster cuda:0 &&
     STAND_IN_LACKS_S8_K=16 run 4 profile "${model[@]}" --cluster cuda:0 --uniform int8_full &&
     grep -q "has no kernel for the .* of operator 'fc2'.* int8_full.*another precision" err
 report "a missing kernel takes out one operator in one precision; a plan that needs it is refused" $?
+TANDEM_DB=$work/memory.db
+run 0 profile "${model[@]}" --cluster cuda:0 --uniform bf16
+large=(--model mlp:width=16 --batch 4096 --cluster cuda:0 --uniform bf16 --steps 1)
+run 0 train "${large[@]}" && TANDEM_DB=$work/more_memory.db &&
+    STAND_IN_GRAPH_BYTES=1065000000 run 0 profile "${model[@]}" --cluster cuda:0 --uniform bf16 &&
+    run 5 train "${large[@]}" && grep -q "the ranks on 'cuda:0' need 1.0[0-9]* G" err &&
+    run 0 train "${model[@]}" --cluster cuda:0 --uniform bf16 --steps 1
+report "what a card takes beside the plan is seen by a profile, and counted before a run" $?
 sum_of_costs() { run 0 replay "${model[@]}" --cluster cuda:0 --uniform bf16 --json && field step_ns out |
     head -1; }
 of_event() { field event_ns out | head -1; }

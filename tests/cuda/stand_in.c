@@ -520,8 +520,24 @@ static int stand_in_stream_wait_event(tandem_cuda_stream stream, tandem_cuda_eve
 {
     return enqueue(stream, (queued){.awaited = event});
 }
+int stand_in_early_graph_events, stand_in_lost_graph_events;
+
+typedef struct host_call {
+    void (*function)(void *context);
+    void *context;
+} host_call;
+static void run_host_call(void *what)
+{
+    const host_call *call = what;
+    call->function(call->context);
+}
+
 static int stand_in_call_host(tandem_cuda_stream stream, void (*function)(void *context), void *context)
 {
+    if (graph_is_captured(&stream->position)) {
+        graph_has_host_call();
+        return submit_copy_of(stream, run_host_call, &(host_call){function, context}, sizeof(host_call));
+    }
     const int failed = stand_in_stream_sync(stream);
     if (!failed) function(context);
     return failed;
@@ -540,6 +556,8 @@ static int stand_in_event_record(tandem_cuda_event event, tandem_cuda_stream str
 static int stand_in_event_sync(tandem_cuda_event event)
 {
     if (!has_gpu) abort();
+    if (event->within && stand_in_early_graph_events) return stand_in_next_error();
+    while (event->within && stand_in_lost_graph_events) (void)sched_yield(); /* it never wakes */
     pthread_mutex_lock(&mutex);
     int forbidden = event->position.capture ? CAPTURED_EVENT : graph_forbidden_call();
     if (graph_is_captured(&event->position)) forbidden = graph_invalidate(CAPTURED_EVENT);
@@ -554,15 +572,6 @@ static int stand_in_elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_
     return stand_in_next_error();
 }
 
-int stand_in_early_graph_events;
-
-static int stand_in_probe_external_events(int *waits, tandem_cuda_stream stream)
-{
-    (void)stream;
-    *waits = !stand_in_early_graph_events;
-    return stand_in_next_error();
-}
-
 static int stand_in_capture_begin(tandem_cuda_stream stream)
 {
     int failed = stand_in_next_error();
@@ -571,6 +580,14 @@ static int stand_in_capture_begin(tandem_cuda_stream stream)
     pthread_mutex_unlock(&mutex);
     return failed;
 }
+
+/* What the driver takes of the card for a graph. */
+static int64_t graph_bytes(void)
+{
+    const char *const asked = getenv("STAND_IN_GRAPH_BYTES");
+    return asked ? atoll(asked) : 0;
+}
+
 static int stand_in_capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
 {
     pthread_mutex_lock(&mutex);
@@ -579,6 +596,7 @@ static int stand_in_capture_end(tandem_cuda_graph *graph, tandem_cuda_stream str
     if (!failed && (failed = stand_in_next_error())) graph_drop(made);
     if (!failed) {
         open_handles++;
+        stand_in_memory_left -= graph_bytes();
         *graph = made;
     }
     pthread_mutex_unlock(&mutex);
@@ -621,6 +639,7 @@ static void stand_in_graph_destroy(tandem_cuda_graph graph)
 {
     pthread_mutex_lock(&mutex);
     open_handles--;
+    stand_in_memory_left += graph_bytes();
     graph_finish_runs(graph); /* the driver keeps it for so long */
     graph_drop(graph);
     pthread_mutex_unlock(&mutex);

@@ -19,7 +19,7 @@ extern cuda_gpu stand_in_gpu;
 extern int stand_in_n_gpu;
 extern int stand_in_clock_is_fixed; /* 1: on the card a nanosecond passes from one event to the next */
 extern int stand_in_clocks[2];      /* of compute, of memory; in MHz */
-extern int stand_in_cores_at_open; /* that the thread which opened the card could run on */
+extern int stand_in_cores_at_open;  /* that the thread which opened the card could run on */
 /* The call or launch after that many more fails as a lost card would, and all behind it; −1: none does. */
 extern int stand_in_calls_to_failure;
 extern int stand_in_fail_once;       /* 1: but that one alone, as a launch that is refused */
@@ -44,6 +44,8 @@ extern int stand_in_has_device_memory;
 extern int stand_in_graph_runs, stand_in_graph_nodes; /* so far: runs; nodes of the graphs that were made */
 /* 1: events in graphs count as reached before the graph comes there */
 extern int stand_in_early_graph_events;
+/* 1: who waits for an event in a graph before the graph comes there sleeps until it is 0 */
+extern int stand_in_lost_graph_events;
 /* 1: work of a library cannot be captured; so it is with STAND_IN_REFUSES_CAPTURE in the environment */
 extern int stand_in_refuse_capture;
 int stand_in_max_host_bytes(void); /* page-locked at once, so far */

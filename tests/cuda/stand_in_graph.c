@@ -16,7 +16,7 @@ typedef struct graph_node {
 
 struct CUgraphExec_st {
     graph_node *node;
-    int n;
+    int n, has_host_call;
     tandem_cuda_stream on; /* where it runs; NULL = nowhere */
 };
 
@@ -97,6 +97,8 @@ int graph_join(tandem_cuda_stream stream, const struct CUevent_st *event)
     return 0;
 }
 
+void graph_has_host_call(void) { capture.graph->has_host_call = 1; }
+
 /* Whether all of it comes before the origin's last node. */
 static int is_capture_joined(const struct CUgraphExec_st *graph, int last)
 {
@@ -126,7 +128,7 @@ int graph_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
         graph_drop(capture.graph);
     else
         *graph = capture.graph;
-    if (!failed) stand_in_graph_nodes += capture.graph->n;
+    if (!failed && !capture.graph->has_host_call) stand_in_graph_nodes += capture.graph->n;
     return failed;
 }
 
@@ -214,5 +216,5 @@ void graph_start(tandem_cuda_graph graph, tandem_cuda_stream stream)
         event->on = NULL;
         event->position = (capture_position){0, -1};
     }
-    if (stand_in_graph_runs++ % 2 == 0) graph_finish(stream);
+    if (!graph->has_host_call && stand_in_graph_runs++ % 2 == 0) graph_finish(stream);
 }

@@ -53,6 +53,8 @@ void graph_drop(tandem_cuda_graph graph);
  * graph's then, whatever is returned. */
 int graph_append(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what,
                  tandem_cuda_event recorded);
+/* The graph under way calls the host: its runs are not counted, and none is done before somebody waits. */
+void graph_has_host_call(void);
 /* The stream waits for an event, where one of the two is captured. */
 int graph_join(tandem_cuda_stream stream, const struct CUevent_st *event);
 /* A call that this thread may not make while it captures. */

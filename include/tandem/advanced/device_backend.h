@@ -137,6 +137,10 @@ typedef struct tandem_device_backend {
     tandem_status (*lock)(void *device, void *memory, uint64_t bytes, tandem_error *error);
     void (*unlock)(void *device, void *memory);
     uint64_t (*free_bytes)(void *device);            /* that `alloc` could still allocate; 0 = not known */
+    /* Memory that runs take beside their plans: kernels that libraries load when they first run, and graphs.
+     * seen: what a run has taken so far, 0 = only asked. The most of it is returned, and kept with the tuned
+     * algorithms where autotune is 1. */
+    uint64_t (*unplanned_bytes)(void *device, uint64_t seen);
     int (*clocks)(void *device, tandem_clocks *now); /* 0: they are not known */
     /* Copies in any direction, after all work that was queued before, and waits for the copy. */
     tandem_status (*copy)(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error);
