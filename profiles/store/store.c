@@ -289,10 +289,23 @@ tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_s
     return status;
 }
 
+/* Where two processes close at the same time, SQLite leaves the log for the next one that opens. Then a copy of
+ * the one file would lack what was filed last. */
+static void empty_log(tandem_store *store)
+{
+    int is_refused = 1;
+    if (!store->db || store->mode != TANDEM_STORE_WRITE) return;
+    (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, -1, &is_refused);
+    if (is_refused) return;
+    (void)sqlite3_busy_timeout(store->db, 1000);
+    (void)sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+}
+
 void tandem_store_close(tandem_store *store)
 {
     if (!store) return;
     tandem_store_rollback(store);
+    empty_log(store);
     close_database(store);
     free(store->libraries);
     free(store->path);

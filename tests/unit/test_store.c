@@ -369,6 +369,26 @@ static void a_store_of_version_1_keeps_its_costs(void **state)
     tandem_store_close(store);
 }
 
+/* A copy of the one file has it, also while another process has the store open. */
+static void a_closed_store_is_one_file(void **state)
+{
+    const test_folder *const p = *state;
+    char log[128];
+    struct stat found;
+    sqlite3 *other = NULL;
+    const tandem_cost_key key = op_key_store("a");
+    tandem_store_close(open_store(p->path, TANDEM_STORE_WRITE));
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    put_store(store, "cpu:avx2", "", &key, 100);
+    assert_int_equal(sqlite3_open(p->path, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "SELECT count(*) FROM op_cost", NULL, NULL, NULL), SQLITE_OK);
+    tandem_store_close(store);
+    (void)snprintf(log, sizeof log, "%s-wal", p->path);
+    assert_int_equal(stat(log, &found), 0);
+    assert_int_equal(found.st_size, 0);
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+}
+
 static void rows_know_who_and_when(void **state)
 {
     const test_folder *const p = *state;
@@ -905,6 +925,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_empty_file_becomes_a_store, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(a_sealed_folder_can_be_read, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(transactions_are_whole, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(a_closed_store_is_one_file, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(writers_share_the_store, test_folder_open, test_folder_close),
     };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
