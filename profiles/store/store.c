@@ -289,8 +289,8 @@ tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_s
     return status;
 }
 
-/* Where two processes close at the same time, SQLite leaves the log for the next one that opens. Then a copy of
- * the one file would lack what was filed last. */
+/* Where two processes close at the same time, SQLite leaves the log for the next one that opens. Then a copy
+ * of the one file would lack what was filed last. */
 static void empty_log(tandem_store *store)
 {
     int is_refused = 1;
