@@ -233,7 +233,8 @@ static void a_gpu_that_is_lost_is_told(void **state)
 {
     const subject *s = *state;
     int n = 0;
-    while (fails_at(s, n, 1)) n++;
+    while (fails_at(s, n, 1)) n++; /* the first capture tries graphs' events before; it did so by now */
+    for (n = 0; fails_at(s, n, 1);) n++;
     assert_in_range(n, 12, 40);
     for (int k = 0; k < n; k++) assert_true(fails_at(s, k, 0));
 }
