@@ -236,7 +236,7 @@ static int print_demo_text(const demo *d)
 static json_t *demo_result_json(const demo *d)
 {
     json_t *result = cli_json_new("demo");
-    json_object_set_new(result, "model", json_string(d->options.model));
+    json_object_set(result, "model", json_object_get(d->stage[2], "model")); /* canonical */
     json_object_set_new(result, "cluster", json_string(d->cluster));
     json_object_set_new(result, "steps", json_integer(d->options.steps));
     json_t *cases = json_array();
