@@ -1,6 +1,7 @@
 /* report_files.c: finds out what a file is, and reads it with the reader of its format. */
 #include "cli/report_files.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,7 +174,7 @@ static tandem_status guess_file(file_guess *guess, const char *path, tandem_erro
     enum { BEGIN = 4096 };
     char begin[BEGIN + 1] = "";
     FILE *const file = fopen(path, "rb");
-    if (!file) return tandem_error_set(error, TANDEM_IO, "cannot read '%.200s'", path);
+    if (!file) return tandem_error_set(error, TANDEM_IO, "cannot read '%.200s': %s", path, strerror(errno));
     const size_t n = fread(begin, 1, BEGIN, file);
     const int failed = ferror(file);
     (void)fclose(file);

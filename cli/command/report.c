@@ -25,7 +25,7 @@ static int print_report(const cli_options *options, const report_page *page, con
 {
     if (strcmp(path, "-") == 0) return 0; /* standard output holds the page */
     if (!options->json) {
-        printf("%s: drawn from %d files\n", path, page->n);
+        printf("%s: drawn from %d file%s\n", path, page->n, page->n == 1 ? "" : "s");
         return 0;
     }
     json_t *const result = cli_json_new("report"), *const files = json_array();
