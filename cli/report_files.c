@@ -250,6 +250,14 @@ tandem_status cli_report_add_plan(report_page *page, const cli_options *options,
     return status;
 }
 
+int cli_report_write_result(const cli_options *options, json_t *result, const char *source)
+{
+    tandem_error error = {0};
+    report_page page = {0};
+    const tandem_status status = cli_report_add_result(&page, result, source, &error);
+    return cli_report_finish(&page, options, status, &error);
+}
+
 int cli_report_finish(report_page *page, const cli_options *options, tandem_status status,
                       const tandem_error *error)
 {

@@ -26,6 +26,8 @@ tandem_status cli_report_check(const cli_options *options, tandem_error *error);
 tandem_status cli_report_add_plan(report_page *page, const cli_options *options, const tandem_plan *plan,
                                   const tandem_cluster *cluster, const tandem_graph *graph, int replays,
                                   tandem_error *error);
+/* Writes a page of one result, which it takes over. Returns the exit code. */
+int cli_report_write_result(const cli_options *options, json_t *result, const char *source);
 /* Writes the page if `status`, of what was added, is TANDEM_OK, and closes it. Returns the exit code. */
 int cli_report_finish(report_page *page, const cli_options *options, tandem_status status,
                       const tandem_error *error);

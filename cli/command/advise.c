@@ -317,15 +317,6 @@ static json_t *advise_result_json(const advise_context *v, const char *verdict)
     return result;
 }
 
-static int write_advise_page(const advise_context *v, const char *verdict)
-{
-    tandem_error error = {0};
-    report_page page = {0};
-    const tandem_status status =
-        cli_report_add_result(&page, advise_result_json(v, verdict), "advise", &error);
-    return cli_report_finish(&page, v->options, status, &error);
-}
-
 /* --- The command ------------------------------------------------------------------------------ */
 
 static int run_advise(const cli_options *options)
@@ -338,7 +329,9 @@ static int run_advise(const cli_options *options)
     print_advice(verdict, sizeof verdict, &v);
     const int code =
         options->json ? cli_print_json(advise_result_json(&v, verdict)) : print_advise_text(&v, verdict);
-    return code == 0 && options->report ? write_advise_page(&v, verdict) : code;
+    return code == 0 && options->report
+               ? cli_report_write_result(options, advise_result_json(&v, verdict), "advise")
+               : code;
 }
 
 static const int options[] = {OPTION_MODEL,   OPTION_SET,          OPTION_LOSS,

@@ -95,15 +95,6 @@ static json_t *pareto_result_json(const allocate_context *a, const tandem_pareto
     return result;
 }
 
-static int write_pareto_page(const allocate_context *a, const tandem_pareto_front *pareto)
-{
-    tandem_error error = {0};
-    report_page page = {0};
-    const tandem_status status =
-        cli_report_add_result(&page, pareto_result_json(a, pareto), "allocate --pareto", &error);
-    return cli_report_finish(&page, a->options, status, &error);
-}
-
 int allocate_pareto(allocate_context *a)
 {
     tandem_error error = {0};
@@ -125,7 +116,8 @@ int allocate_pareto(allocate_context *a)
     else
         code =
             a->options->json ? cli_print_json(pareto_result_json(a, pareto)) : print_pareto_text(a, pareto);
-    if (code == 0 && a->options->report) code = write_pareto_page(a, pareto);
+    if (code == 0 && a->options->report)
+        code = cli_report_write_result(a->options, pareto_result_json(a, pareto), "allocate --pareto");
     tandem_pareto_front_close(pareto);
     return code;
 }

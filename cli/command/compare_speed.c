@@ -192,7 +192,8 @@ static tandem_status predict_step(run_speed *speed, int step, tandem_error *erro
         if (ns > most_ns) most_ns = ns;
     }
     tandem_status status = replay_step(&alone_ns, speed, step, 0, error);
-    if (status == TANDEM_OK) status = replay_step(&delayed_ns, speed, step, 1, error);
+    delayed_ns = alone_ns;
+    if (status == TANDEM_OK && most_ns > 0) status = replay_step(&delayed_ns, speed, step, 1, error);
     if (status != TANDEM_OK) return status;
     const double own_ns = (double)(measured_ns - (delayed_ns - alone_ns));
     speed->counts[step] = most_ns <= measured_ns / UNDISTURBED_SHARE;

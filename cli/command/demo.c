@@ -22,7 +22,7 @@ typedef struct demo {
     double delay_share; /* of the time, others had a core during the profile */
     char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], uniform_plan[64];
     compare_case result[N_CASE]; /* all fp32, uniform, allocated */
-    json_t *stage[3];            /* with --report: what profile, sensitivity and allocate printed */
+    json_t *stage[3];            /* what profile, sensitivity and allocate printed */
     char trace_path[CLI_SCRATCH_JSON];
 } demo;
 

@@ -153,6 +153,15 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
     return status;
 }
 
+static tandem_status study_models(study_report *report, const sampled_scope *scope, double max_ratio,
+                                  tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int m = 0; m < MAX_MODELS && scope[m].model && status == TANDEM_OK; m++)
+        status = study_sampled_model(report, &scope[m], max_ratio, error);
+    return status;
+}
+
 tandem_status study_sampled(study_report *report, tandem_error *error)
 {
     static const sampled_scope
@@ -162,7 +171,6 @@ tandem_status study_sampled(study_report *report, tandem_error *error)
                             {"mlp:depth=12,width=64", 32, 32, {40, 360}, 2, 16, 32},
                             {"resnet20:width=8,blocks=1", 16, 16, {40, 360}, 2, 16, 24},
                             {"vit_tiny:width=48,heads=3,depth=1", 32, 32, {20, 180}, 2, 8, 24}};
-    const sampled_scope *scope = report->options->quick ? quick : full;
     (void)fprintf(
         report->text,
         "# Noise from a few samples of the gradient's error\n\n"
@@ -171,10 +179,7 @@ tandem_status study_sampled(study_report *report, tandem_error *error)
         "β, in percent. ± is half of a 95 %% interval; × is the factor by which the ratio's reaches up\n"
         "and down. met: yes, within a factor of 1.5, and 1 inside the interval; close: the first;\n"
         "inside: the second.\n");
-    tandem_status status = TANDEM_OK;
-    for (int m = 0; m < MAX_MODELS && scope[m].model && status == TANDEM_OK; m++)
-        status = study_sampled_model(report, &scope[m], 1.5, error);
-    return status;
+    return study_models(report, report->options->quick ? quick : full, 1.5, error);
 }
 
 tandem_status study_batch(study_report *report, tandem_error *error)
@@ -183,15 +188,11 @@ tandem_status study_batch(study_report *report, tandem_error *error)
         quick[MAX_MODELS] = {{"vit_tiny:width=16,heads=2,depth=1", 8, 32, {20}, 1, 16, 8}},
         full[MAX_MODELS] = {{"mlp", 32, 128, {40, 360}, 2, 48, 24},
                             {"vit_tiny:width=48,heads=3,depth=1", 16, 64, {180}, 1, 32, 24}};
-    const sampled_scope *scope = report->options->quick ? quick : full;
     (void)fprintf(
         report->text,
         "# Noise at another batch\n\n"
         "As in *sampled*, but predicted for a larger batch than was sensed: the samples' part of the\n"
         "noise falls with the batch, that of a rounded weight does not. met: yes, within a factor of\n"
         "1.2, and 1 inside the interval; close: the first; inside: the second.\n");
-    tandem_status status = TANDEM_OK;
-    for (int m = 0; m < MAX_MODELS && scope[m].model && status == TANDEM_OK; m++)
-        status = study_sampled_model(report, &scope[m], 1.2, error);
-    return status;
+    return study_models(report, report->options->quick ? quick : full, 1.2, error);
 }
