@@ -22,10 +22,11 @@ enum {
     MIXED_SEED = 1
 };
 
-/* More rounds follow until the plans' intervals are narrow, for half as long as the first ones took. After
- * two rounds, none begins when a minute is over. */
+/* More rounds follow for four seconds, since less is one moment of the machine, and then until the plans'
+ * intervals are narrow, for half as long as the first ones took. After two rounds, none begins when a minute is
+ * over. */
 static const double narrow_interval = 0.01, more_time = 0.5;
-static const int64_t patience_ns = INT64_C(60000000000);
+static const int64_t moment_ns = INT64_C(4000000000), patience_ns = INT64_C(60000000000);
 
 typedef struct cost_profile {
     profile_rank *rank;
@@ -161,7 +162,7 @@ static int plan_wants_round(const cost_profile *profile, int k, int is_uniform)
     if (profile->round == 0) return n_new > 0;
     if (!profile->has_run[k] || n_unknown == 0) return 0;
     if (!is_uniform) return profile->round < MIXED_ROUNDS;
-    if (profile->round < MIN_ROUNDS) return 1;
+    if (profile->round < MIN_ROUNDS || tandem_now_ns() - profile->begin_ns < moment_ns) return 1;
     return !(profile_interval_share(profile->key, profile->key_of, profile->step->n_task) <= narrow_interval);
 }
 
@@ -259,8 +260,10 @@ static void show_profile_progress(const cost_profile *profile)
     const double done = profile->round * profile->n_plan + profile->plan + 1,
                  all = (double)profile->n_plan *
                        (profile->round < MIN_ROUNDS ? MIN_ROUNDS : profile->round + 1);
-    const int64_t spent = tandem_now_ns() - profile->begin_ns;
-    cli_progress(rank->options, (int64_t)((double)spent / done * (all - done)),
+    const int64_t spent = tandem_now_ns() - profile->begin_ns,
+                  left = (int64_t)((double)spent / done * (all - done));
+    cli_progress(rank->options,
+                 rank->options->repetitions > 0 || left > moment_ns - spent ? left : moment_ns - spent,
                  "profile %s %s%s: round %d, plan %d of %d", rank->device,
                  profile->co_runner[0] ? "beside a busy " : "alone", profile->co_runner, profile->round + 1,
                  profile->plan + 1, profile->n_plan);
@@ -437,7 +440,8 @@ static tandem_status run_profile_rounds(cost_profile *profile, tandem_error *err
         const tandem_status status = run_profile_round(profile, &has_run, error);
         const int64_t spent_ns = tandem_now_ns() - profile->begin_ns;
         if (status != TANDEM_OK) return status;
-        if (round + 1 == MIN_ROUNDS) enough_ns = (int64_t)((1 + more_time) * (double)spent_ns);
+        if (round + 1 == MIN_ROUNDS)
+            enough_ns = (int64_t)fmax((1 + more_time) * (double)spent_ns, (double)moment_ns);
         if (spent_ns >= enough_ns || (round > 0 && spent_ns >= patience_ns)) return TANDEM_OK;
     }
     return TANDEM_OK;

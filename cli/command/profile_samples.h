@@ -4,7 +4,7 @@
 
 #include "cli/step_watch.h"
 
-enum { PROFILE_MAX_ROUNDS = 12 };
+enum { PROFILE_MAX_ROUNDS = 24 };
 
 typedef struct task_sample {
     int64_t ns;
