@@ -22,9 +22,9 @@ enum {
     MIXED_SEED = 1
 };
 
-/* More rounds follow for four seconds, since less is one moment of the machine, and then until the plans'
- * intervals are narrow, for half as long as the first ones took. After two rounds, none begins when a minute is
- * over. */
+/* More rounds follow for four seconds, since less is one moment of the machine. They go on until the plans'
+ * intervals are narrow, for half as long as the first ones took. After two rounds, none begins when a minute
+ * is over. */
 static const double narrow_interval = 0.01, more_time = 0.5;
 static const int64_t moment_ns = INT64_C(4000000000), patience_ns = INT64_C(60000000000);
 
