@@ -41,11 +41,11 @@ for case in $models; do
         for slowdown in 1% 5% 20%; do
             exact=$(plan "$model" "$batch" "$cluster" --policy exact --slowdown $slowdown)
             greedy=$(plan "$model" "$batch" "$cluster" --policy greedy --slowdown $slowdown |
-                field sensitivity)
+                field sensitivity_bound)
             bound=$(echo "$exact" | field lower_bound)
             echo "| $model | $batch | $n | $slowdown | $(echo "$exact" | field step_ns |
                 awk '{ printf "%.2f", $1 / 1e6 }')" \
-                "| $(echo "$exact" | field sensitivity) | $bound | $(echo "$exact" | field gap |
+                "| $(echo "$exact" | field sensitivity_bound) | $bound | $(echo "$exact" | field gap |
                     awk '{ printf "%.4f%%", 100 * $1 }')" \
                 "| $(echo "$exact" | field proof) | $(echo "$exact" | field seconds |
                     awk '{ printf "%.3f", $1 }')" \
@@ -64,9 +64,9 @@ for case in $models; do
     for slowdown in 1% 5% 20%; do
         exact=$(plan "$model" "$batch" "$two" --policy exact --slowdown $slowdown)
         target=$(echo "$exact" | field target_ns)ns
-        ours=$(echo "$exact" | field sensitivity)
-        qsync=$(plan "$model" "$batch" "$two" --policy qsync --max-step "$target" | field sensitivity)
-        greedy=$(plan "$model" "$batch" "$two" --policy greedy --max-step "$target" | field sensitivity)
+        ours=$(echo "$exact" | field sensitivity_bound)
+        qsync=$(plan "$model" "$batch" "$two" --policy qsync --max-step "$target" | field sensitivity_bound)
+        greedy=$(plan "$model" "$batch" "$two" --policy greedy --max-step "$target" | field sensitivity_bound)
         echo "| $model | $batch | $slowdown | $qsync | $greedy | $ours" \
             "| $(echo "$qsync $ours" |
                 awk '{ if ($2 > 0) printf "%.2f", $1 / $2; else print $1 > 0 ? "inf" : "1" }') |"

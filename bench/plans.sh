@@ -27,7 +27,8 @@ while read -r model batch data; do
             plan.json >answer.json
         run=$(measured --plan plan.json --data "$data")
         target=$(field target_ns <answer.json)
-        echo "| $model | $batch | $slowdown | $(field sensitivity <answer.json) | $(field gap <answer.json)" \
+        echo "| $model | $batch | $slowdown | $(field sensitivity_bound <answer.json)" \
+            "| $(field gap <answer.json)" \
             "| $(ms "$target") | $(ms "$(field step_ns <answer.json)") | $(ms "$run") | $(over "$run" \
                 "$target") |"
     done
@@ -49,7 +50,8 @@ split() { sed -n "/\"$1\"/,/\]/p" both_answer.json | sed -n 's/^ *\([0-9][0-9]*\
     tr '\n' ' '; }
 of_way() { sed -n "/\"$1\"/,/}/p" both_answer.json | field "$2"; }
 way() { # NAME MEMBER MEASURED_NS
-    echo "| $1 | $(split "$2")| $(of_way "$2" sensitivity) | $(ms "$(of_way "$2" step_ns)") | $(ms "$3")" \
+    echo "| $1 | $(split "$2")| $(of_way "$2" sensitivity_bound) | $(ms "$(of_way "$2" step_ns)")" \
+        "| $(ms "$3")" \
         "| $(awk -v ns="$3" 'BEGIN { printf "%.1f", 32e9 / ns }') |"
 }
 "$tandem" allocate -q --model $model --batch 16 --cluster "$strong + $weak" --slowdown 2% -o precision.json \

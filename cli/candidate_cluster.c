@@ -111,13 +111,16 @@ tandem_status cli_plan_scaled(cli_plan_with_scale *plan, void *context, const cl
 /* --- The best plan ---------------------------------------------------------------------------- */
 
 /* Sets what is printed with a plan. It stays the planner's last run. */
-static tandem_status describe_candidate(candidate_cluster *candidate, tandem_planner *planner,
-                                        const tandem_plan *plan, tandem_error *error)
+static tandem_status describe_candidate(candidate_cluster *candidate, const cli_options *options,
+                                        tandem_planner *planner, const tandem_plan *plan, tandem_error *error)
 {
     tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
     tandem_replay replay;
+    tandem_status status =
+        plan_price_load(&candidate->price, options, plan, tandem_planner_graph(planner, 0), replayer, error);
+    if (status != TANDEM_OK) return status;
     tandem_replayer_load(replayer, &plan->assignment);
-    const tandem_status status = tandem_replayer_run(replayer, &replay, 0, error);
+    status = tandem_replayer_run(replayer, &replay, 0, error);
     if (status != TANDEM_OK) return status;
     for (int c = 0; c < candidate->cluster.n_class; c++)
         if (plan->peak_bytes[c] > candidate->peak_bytes) candidate->peak_bytes = plan->peak_bytes[c];
@@ -143,7 +146,8 @@ static tandem_status split_and_allocate(candidate_cluster *candidate, const cli_
     for (int c = 0; c < candidate->cluster.n_class; c++)
         candidate->cluster.classes[c].batch = choice.both.batch[c];
     status = open_candidate_planner(&planner, options, &candidate->cluster, with_norm, error);
-    if (status == TANDEM_OK) status = describe_candidate(candidate, planner, choice.both.plan, error);
+    if (status == TANDEM_OK)
+        status = describe_candidate(candidate, options, planner, choice.both.plan, error);
     tandem_planner_close(planner);
     tandem_batch_choice_free(&choice);
     return status;
@@ -158,7 +162,7 @@ static tandem_status allocate_candidate(candidate_cluster *candidate, const cli_
     if (status != TANDEM_OK) return status;
     tandem_planner_problem(planner)->without_certificate = 1; /* only compared, not kept */
     status = tandem_planner_allocate(&plan, &candidate->allocation, planner, policy->name, error);
-    if (status == TANDEM_OK) status = describe_candidate(candidate, planner, plan, error);
+    if (status == TANDEM_OK) status = describe_candidate(candidate, options, planner, plan, error);
     tandem_plan_close(plan);
     tandem_planner_close(planner);
     return status;
@@ -195,10 +199,11 @@ tandem_status candidate_cluster_find(candidate_cluster *out, const cli_options *
     (void)candidate_cluster_name(candidate.name, sizeof candidate.name, cluster);
     const tandem_status status = cli_plan_scaled(
         plan_candidate, &(candidate_context){&candidate, options, policy}, options, cluster, &why);
-    if (status == TANDEM_OK)
+    if (status == TANDEM_OK) {
         candidate.samples_per_s = (double)candidate.samples / ((double)candidate.allocation.step_ns * 1e-9);
-    else if (status == TANDEM_MISSING || status == TANDEM_INFEASIBLE ||
-             (status == TANDEM_USAGE && options->batch_auto))
+        candidate.price.samples_per_s = candidate.samples_per_s;
+    } else if (status == TANDEM_MISSING || status == TANDEM_INFEASIBLE ||
+               (status == TANDEM_USAGE && options->batch_auto))
         candidate.error = why;
     else {
         *error = why;
@@ -227,15 +232,22 @@ json_t *candidate_cluster_json(const candidate_cluster *candidate)
 {
     char text[4096];
     tandem_cluster_print(text, sizeof text, &candidate->cluster);
-    if (candidate->error.status != TANDEM_OK)
-        return json_pack("{s:s,s:s,s:I,s:n,s:n,s:n,s:n,s:n,s:n}", "cluster", text, "error",
-                         candidate->error.text, "samples", (json_int_t)candidate->samples, "samples_per_s",
-                         "step_ns", "sensitivity", "peak_bytes", "loss_scale", "devices");
-    return json_pack("{s:s,s:n,s:I,s:f,s:I,s:o,s:I,s:o,s:o}", "cluster", text, "error", "samples",
-                     (json_int_t)candidate->samples, "samples_per_s", candidate->samples_per_s, "step_ns",
-                     (json_int_t)candidate->allocation.step_ns, "sensitivity",
-                     cli_json_number(candidate->allocation.sensitivity), "peak_bytes",
-                     (json_int_t)candidate->peak_bytes, "loss_scale",
-                     cli_loss_scale_json(candidate->loss_scale), "devices",
-                     candidate_devices_json(&candidate->sources));
+    const int has_plan = candidate->error.status == TANDEM_OK;
+    json_t *result =
+        json_pack("{s:s,s:s?,s:I}", "cluster", text, "error", has_plan ? NULL : candidate->error.text,
+                  "samples", (json_int_t)candidate->samples);
+    json_object_set_new(result, "samples_per_s",
+                        has_plan ? json_real(candidate->samples_per_s) : json_null());
+    json_object_set_new(result, "step_ns",
+                        has_plan ? json_integer(candidate->allocation.step_ns) : json_null());
+    plan_price_add_json(result, &candidate->price);
+    json_object_set_new(result, "sensitivity_bound",
+                        cli_json_number(has_plan ? candidate->allocation.sensitivity : NAN));
+    json_object_set_new(result, "peak_bytes",
+                        has_plan ? json_integer((json_int_t)candidate->peak_bytes) : json_null());
+    json_object_set_new(result, "loss_scale",
+                        has_plan ? cli_loss_scale_json(candidate->loss_scale) : json_null());
+    json_object_set_new(result, "devices",
+                        has_plan ? candidate_devices_json(&candidate->sources) : json_null());
+    return result;
 }

@@ -1,6 +1,7 @@
 /* candidate_cluster.h: the best plan of a model on a cluster, to compare clusters. */
 #pragma once
 
+#include "cli/plan_price.h"
 #include "cli/prediction.h"
 #include "tandem/planner.h"
 
@@ -17,6 +18,7 @@ typedef struct candidate_cluster {
     double loss_scale;
     int has_f16;              /* the plan has gradients in f16 */
     cli_cost_sources sources; /* of the step's times */
+    plan_price price;
 } candidate_cluster;
 
 /* candidate_cluster_find: the best plan by `policy` within --slowdown, for the model, base precision and

@@ -36,8 +36,7 @@ const char *cli_method_text(const char *method)
     const tandem_sensitivity_method *row = NULL;
     const int is_known = tandem_sensitivity_find(&row, method, NULL) == TANDEM_OK;
     const int has_unit = is_known && strcmp(row->unit, "none") != 0;
-    (void)snprintf(text, sizeof text, "%s, %s%s", method, has_unit ? row->unit : "no unit",
-                   has_unit ? "s" : "");
+    (void)snprintf(text, sizeof text, "%s, %s", method, has_unit ? row->unit : "no unit");
     return text;
 }
 

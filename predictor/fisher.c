@@ -309,6 +309,6 @@ static void fisher_compute(double *sensitivity, const tandem_graph *graph,
 const tandem_sensitivity_method tandem_sensitivity_fisher = {
     .name = "fisher",
     .meaning = "expected rise of the loss, from the variance of rounding and the Fisher information",
-    .unit = "nat",
+    .unit = "nats",
     .compute = fisher_compute,
 };

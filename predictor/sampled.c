@@ -204,7 +204,7 @@ tandem_status tandem_sensing_estimate(tandem_sensitivity_estimate *estimate, con
 /* --- The method ------------------------------------------------------------------------------------------
  * */
 
-/* One operator at a time, clipped at 0: a plan's sensitivity is at most their sum. */
+/* In percent, one operator at a time, clipped at 0: a plan's sensitivity is at most their sum. */
 static tandem_status sampled_compute(double *sensitivity, const tandem_graph *graph,
                                      const tandem_sensing *sensing, const tandem_sensed_step *step,
                                      tandem_dtype amp_dtype, tandem_error *error)
@@ -231,7 +231,7 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
         share[cell] = 1;
         if (status == TANDEM_OK) status = tandem_sensing_estimate(&estimate, sensing, share, step, error);
         share[cell] = 0;
-        sensitivity[i] = estimate.value;
+        sensitivity[i] = 100 * estimate.value;
     }
     free(share);
     return status;
@@ -239,7 +239,7 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
 
 const tandem_sensitivity_method tandem_sensitivity_sampled = {
     .name = "sampled",
-    .meaning = "more samples to the same loss, from what the precision changes of real gradients",
-    .unit = "sample share",
+    .meaning = "more samples to the same loss in percent, from what the precision changes of real gradients",
+    .unit = "%",
     .compute_sensed = sampled_compute,
 };

@@ -14,14 +14,20 @@ static int is_point_no_worse(const tandem_pareto_point *a, const tandem_pareto_p
     return a->step_ns <= b->step_ns && a->sensitivity <= b->sensitivity && a->peak_bytes <= b->peak_bytes;
 }
 
-/* Inserts a point unless it is dominated, and removes those that it dominates. */
+/* Inserts a point, whose plan it takes, unless it is dominated, and removes those that it dominates. */
 static void insert_pareto_point(tandem_pareto_front *front, const tandem_pareto_point *added)
 {
     int kept = 0;
     for (int k = 0; k < front->n_point; k++)
-        if (is_point_no_worse(&front->point[k], added)) return;
+        if (is_point_no_worse(&front->point[k], added)) {
+            tandem_plan_close(added->plan);
+            return;
+        }
     for (int k = 0; k < front->n_point; k++)
-        if (!is_point_no_worse(added, &front->point[k])) front->point[kept++] = front->point[k];
+        if (is_point_no_worse(added, &front->point[k]))
+            tandem_plan_close(front->point[k].plan);
+        else
+            front->point[kept++] = front->point[k];
     int at = kept;
     for (; at > 0 && front->point[at - 1].step_ns > added->step_ns; at--)
         front->point[at] = front->point[at - 1];
@@ -30,9 +36,9 @@ static void insert_pareto_point(tandem_pareto_front *front, const tandem_pareto_
 }
 
 /* Adds the plan within target_ns (0 = the fastest) to the front; *base_ns: its base step. */
-static tandem_status add_plan_point(tandem_pareto_front *front, tandem_plan **plan,
-                                    const tandem_policy *policy, const tandem_allocation_problem *problem,
-                                    int64_t target_ns, int n_target, int64_t *base_ns, tandem_error *error)
+static tandem_status add_plan_point(tandem_pareto_front *front, const tandem_policy *policy,
+                                    const tandem_allocation_problem *problem, int64_t target_ns, int n_target,
+                                    int64_t *base_ns, tandem_error *error)
 {
     tandem_allocation a;
     tandem_allocation_problem asked = *problem;
@@ -42,8 +48,6 @@ static tandem_status add_plan_point(tandem_pareto_front *front, tandem_plan **pl
     asked.time_limit_s = tandem_time_limit_or_default(problem->time_limit_s) / n_target;
     const tandem_status status = tandem_allocate(&made, &a, policy, &asked, NULL, error);
     if (status != TANDEM_OK) return status;
-    tandem_plan_close(*plan);
-    *plan = made;
     *base_ns = a.base_ns;
     front->replays += a.replays;
     const tandem_pareto_point point = {.target_ns = a.target_ns,
@@ -51,25 +55,26 @@ static tandem_status add_plan_point(tandem_pareto_front *front, tandem_plan **pl
                                        .sensitivity = a.sensitivity,
                                        .lower_bound = a.certificate.lower_bound,
                                        .peak_bytes =
-                                           tandem_max_peak_bytes(a.peak_bytes, made->cluster.n_class)};
+                                           tandem_max_peak_bytes(a.peak_bytes, made->cluster.n_class),
+                                       .plan = made};
     insert_pareto_point(front, &point);
     return TANDEM_OK;
 }
 
-static tandem_status find_pareto_points(tandem_pareto_front *front, tandem_plan **plan,
-                                        const tandem_policy *policy, const tandem_allocation_problem *problem,
-                                        int n_target, tandem_error *error)
+static tandem_status find_pareto_points(tandem_pareto_front *front, const tandem_policy *policy,
+                                        const tandem_allocation_problem *problem, int n_target,
+                                        tandem_error *error)
 {
     int64_t base_ns = 0;
-    tandem_status status = add_plan_point(front, plan, policy, problem, 0, n_target, &base_ns, error);
+    tandem_status status = add_plan_point(front, policy, problem, 0, n_target, &base_ns, error);
     if (status != TANDEM_OK) return status;
     const int64_t fastest_ns = front->point[0].step_ns, range_ns = base_ns - fastest_ns;
     /* the fastest plan says which classes are lowered */
-    status = tandem_baselines_find(front->baseline, &front->n_baseline, problem, *plan, error);
+    status = tandem_baselines_find(front->baseline, &front->n_baseline, problem, front->point[0].plan, error);
     for (int k = 1; k < n_target && range_ns > 0 && status == TANDEM_OK; k++) {
         const double part = (double)k / (n_target - 1);
         const int64_t target_ns = fastest_ns + (int64_t)llround((double)range_ns * part * part);
-        status = add_plan_point(front, plan, policy, problem, target_ns, n_target, &base_ns, error);
+        status = add_plan_point(front, policy, problem, target_ns, n_target, &base_ns, error);
     }
     return status;
 }
@@ -84,13 +89,11 @@ tandem_status tandem_pareto_front_open(tandem_pareto_front **out, const tandem_p
     if (policy->ignores_target)
         return tandem_error_set(error, TANDEM_USAGE, "policy %s has no Pareto front: it has a single plan",
                                 policy->name);
-    tandem_plan *plan = NULL;
     tandem_pareto_front *front = calloc(1, sizeof *front);
     tandem_status status = TANDEM_OK;
     if (front) front->point = calloc((size_t)n_target + 1, sizeof *front->point);
     if (!front || !front->point) status = tandem_no_memory(error, "for a Pareto front of %d plans", n_target);
-    if (status == TANDEM_OK) status = find_pareto_points(front, &plan, policy, problem, n_target, error);
-    tandem_plan_close(plan);
+    if (status == TANDEM_OK) status = find_pareto_points(front, policy, problem, n_target, error);
     if (status == TANDEM_OK)
         *out = front;
     else
@@ -100,6 +103,8 @@ tandem_status tandem_pareto_front_open(tandem_pareto_front **out, const tandem_p
 
 void tandem_pareto_front_close(tandem_pareto_front *front)
 {
-    if (front) free(front->point);
+    if (!front) return;
+    for (int k = 0; k < front->n_point; k++) tandem_plan_close(front->point[k].plan);
+    free(front->point);
     free(front);
 }

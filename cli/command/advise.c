@@ -261,9 +261,10 @@ static void print_advise_loss_scales(const advise_context *v)
 static int print_advise_text(const advise_context *v, const char *verdict)
 {
     static const char *const role[] = {"current", "new only", "combined"};
-    char batches[256];
+    char batches[256], price[PLAN_PRICE_TEXT];
     cli_table table = {0};
-    cli_table_row(&table, "\tranks\tbatch/rank\t>samples/s\t>step\t>sensitivity\t>memory\t");
+    cli_table_row(&table,
+                  "\tranks\tbatch/rank\t>samples/s\t>step\t>sensitivity\t>more samples %%\t>memory\t");
     for (int k = 0; k < v->n; k++) {
         const candidate_cluster *p = &v->candidate[k];
         const char *name = k < CASE_FIRST_SUBSET ? role[k] : "subset";
@@ -271,13 +272,13 @@ static int print_advise_text(const advise_context *v, const char *verdict)
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.classes[c].batch;
         cli_batch_list_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
-            cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s", name, p->name, batches,
+            cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s\t%s", name, p->name, batches,
                           case_rate(v, k).text,
                           tandem_quantity_ns_to(p->allocation.step_ns, case_digits(v, k)).text,
-                          p->allocation.sensitivity, tandem_quantity_bytes(p->peak_bytes).text,
-                          k == v->best ? "<" : "");
+                          p->allocation.sensitivity, plan_price_text(price, &p->price),
+                          tandem_quantity_bytes(p->peak_bytes).text, k == v->best ? "<" : "");
         else
-            cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t%s", name, p->name,
+            cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t-\t%s", name, p->name,
                           v->options->batch_auto ? "-" : batches, no_plan_reason(p));
     }
     const int code = cli_table_finish(&table);
@@ -287,6 +288,7 @@ static int print_advise_text(const advise_context *v, const char *verdict)
                      v->candidate[k].name, CLI_UNMEASURED_LOSS_SCALE);
     if (!code) {
         printf("\n%s\n", verdict);
+        plan_price_print(&v->candidate[v->best].price);
         print_advise_loss_scales(v);
         cli_cost_sources_print(&v->candidate[case_with_sources(v)].sources);
     }

@@ -55,10 +55,11 @@ static tandem_status allocate_and_write(allocate_context *a, tandem_error *error
     if (status == TANDEM_OK)
         status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, a->plan, error);
     if (status == TANDEM_OK) status = find_smaller_cluster(a, error);
-    if (status == TANDEM_OK) status = tandem_replayer_run(a->problem->replayer, &replay, 0, error);
     if (status == TANDEM_OK)
         status =
-            sensed_plan_estimate(&a->sensed, &a->is_sensed, a->options, a->plan, a->problem->graph, error);
+            plan_price_load(&a->price, a->options, a->plan, a->problem->graph, a->problem->replayer, error);
+    if (status == TANDEM_OK) a->price.samples_per_s = allocate_samples_per_s(a);
+    if (status == TANDEM_OK) status = tandem_replayer_run(a->problem->replayer, &replay, 0, error);
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->plan, a->problem->graph, a->options->output, error);
     return status;

@@ -4,7 +4,7 @@
 
 #include "cli/prediction.h"
 #include "cli/candidate_cluster.h"
-#include "cli/sensed_plan.h"
+#include "cli/plan_price.h"
 #include "cli/report_files.h"
 
 /* A plan for a workload, and what is printed with it. */
@@ -24,9 +24,8 @@ typedef struct allocate_context {
     int n_baseline;
     /* the best cluster without one class; samples_per_s = 0: none is better */
     candidate_cluster smaller_cluster;
-    int explained;                      /* operator; −1 = none */
-    tandem_sensitivity_estimate sensed; /* of the plan; known with the method sampled */
-    int is_sensed;
+    int explained; /* operator; −1 = none */
+    plan_price price;
 } allocate_context;
 
 /* allocate_options.c: checks the options. TANDEM_USAGE names two that contradict each other. */

@@ -68,10 +68,11 @@ static json_t *batch_plan_json(const tandem_batch_plan *one, int n_class, int64_
     json_t *batches = json_array();
     for (int c = 0; c < n_class; c++) json_array_append_new(batches, json_integer(one->batch[c]));
     if (!one->plan)
-        return json_pack("{s:o,s:n,s:n,s:n}", "batch", batches, "step_ns", "samples_per_s", "sensitivity");
+        return json_pack("{s:o,s:n,s:n,s:n}", "batch", batches, "step_ns", "samples_per_s",
+                         "sensitivity_bound");
     return json_pack("{s:o,s:I,s:f,s:o}", "batch", batches, "step_ns", (json_int_t)one->allocation.step_ns,
                      "samples_per_s", (double)samples / ((double)one->allocation.step_ns * 1e-9),
-                     "sensitivity", cli_json_number(one->allocation.sensitivity));
+                     "sensitivity_bound", cli_json_number(one->allocation.sensitivity));
 }
 
 static int print_split_json(const split_context *s)

@@ -33,11 +33,11 @@ static json_t *baselines_json(const allocate_context *a)
     json_t *baselines = json_array();
     for (int k = 0; k < a->n_baseline; k++) {
         const tandem_baseline *n = &a->baselines[k];
-        json_array_append_new(baselines,
-                              json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
-                                        tandem_precision_get(n->precision)->name, "relation",
-                                        relations[n->relation], "step_ns", (json_int_t)n->step_ns,
-                                        "sensitivity", cli_json_number(n->sensitivity), "fits", n->fits));
+        json_array_append_new(baselines, json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
+                                                   tandem_precision_get(n->precision)->name, "relation",
+                                                   relations[n->relation], "step_ns", (json_int_t)n->step_ns,
+                                                   "sensitivity_bound", cli_json_number(n->sensitivity),
+                                                   "fits", n->fits));
     }
     return baselines;
 }
@@ -77,8 +77,8 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "samples_per_s", json_real(allocate_samples_per_s(a)));
     json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));
     json_object_set_new(result, "fastest_ns", json_integer(a->result.fastest_ns));
-    json_object_set_new(result, "sensitivity", cli_json_number(a->result.sensitivity));
-    json_object_set_new(result, "more_samples", sensed_plan_json(&a->sensed, a->is_sensed));
+    plan_price_add_json(result, &a->price);
+    json_object_set_new(result, "sensitivity_bound", cli_json_number(a->result.sensitivity));
     json_object_set_new(result, "fastest_sensitivity", cli_json_number(a->result.fastest_sensitivity));
     json_object_set_new(result, "lower_bound", cli_json_number(a->result.certificate.lower_bound));
     json_object_set_new(result, "gap", cli_json_number(a->result.certificate.gap));

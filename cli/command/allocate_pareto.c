@@ -12,7 +12,14 @@ typedef struct pareto_row {
     int64_t step_ns;
     double sensitivity;
     uint64_t peak_bytes;
+    const plan_price *price; /* NULL: of a baseline, which has none */
 } pareto_row;
+
+/* A front with the price of each of its plans. */
+typedef struct priced_front {
+    tandem_pareto_front *front;
+    plan_price *price; /* [front->n_point] */
+} priced_front;
 
 static int compare_pareto_rows(const void *a, const void *b)
 {
@@ -31,27 +38,39 @@ static uint64_t pareto_peak_bytes(const uint64_t *peak_bytes)
 static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, int n)
 {
     cli_table table = {0};
-    cli_table_row(&table, "plan\t>step\t>ns\t>sensitivity (%s)\t>memory\t",
+    cli_table_row(&table,
+                  "plan\t>step\t>ns\t>sum of sensitivities (%s)\t>more samples %%\t>worth/s\t>memory\t",
                   cli_method_text(tandem_planner_method(a->planner)));
-    for (int k = 0; k < n; k++)
-        cli_table_row(&table, "%s\t%s\t%lld\t%.4g\t%s\t%s", rows[k].name,
+    for (int k = 0; k < n; k++) {
+        char text[PLAN_PRICE_TEXT] = "-";
+        const plan_price *price = rows[k].price;
+        const int is_priced = price && price->is_known;
+        cli_table_row(&table, "%s\t%s\t%lld\t%.4g\t%s\t%s\t%s\t%s", rows[k].name,
                       tandem_quantity_ns(rows[k].step_ns).text, (long long)rows[k].step_ns,
-                      rows[k].sensitivity, tandem_quantity_bytes(rows[k].peak_bytes).text, rows[k].remark);
+                      rows[k].sensitivity, price ? plan_price_text(text, price) : text,
+                      is_priced ? tandem_quantity_plain(plan_price_worth(price), 4).text : "-",
+                      tandem_quantity_bytes(rows[k].peak_bytes).text, rows[k].remark);
+    }
     return cli_table_finish(&table);
 }
 
-static int print_pareto_text(const allocate_context *a, const tandem_pareto_front *pareto)
+static int print_pareto_text(const allocate_context *a, const priced_front *priced)
 {
+    const tandem_pareto_front *pareto = priced->front;
     const int n = pareto->n_point + pareto->n_baseline;
     pareto_row *rows = calloc((size_t)n + 1, sizeof *rows);
     if (!rows) return cli_fail_with(TANDEM_NO_MEMORY, "no memory for a table");
     for (int k = 0; k < pareto->n_point; k++)
-        rows[k] = (pareto_row){"allocated", "", pareto->point[k].step_ns, pareto->point[k].sensitivity,
-                               pareto->point[k].peak_bytes};
+        rows[k] = (pareto_row){"allocated",
+                               "",
+                               pareto->point[k].step_ns,
+                               pareto->point[k].sensitivity,
+                               pareto->point[k].peak_bytes,
+                               &priced->price[k]};
     for (int k = 0; k < pareto->n_baseline; k++) {
         const tandem_baseline *u = &pareto->baseline[k];
-        rows[pareto->n_point + k] = (pareto_row){u->name, u->fits ? "" : "out of memory", u->step_ns,
-                                                 u->sensitivity, pareto_peak_bytes(u->peak_bytes)};
+        rows[pareto->n_point + k] = (pareto_row){u->name,        u->fits ? "" : "out of memory",   u->step_ns,
+                                                 u->sensitivity, pareto_peak_bytes(u->peak_bytes), NULL};
     }
     qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
     char scale[TANDEM_LOSS_SCALE_TEXT];
@@ -60,29 +79,32 @@ static int print_pareto_text(const allocate_context *a, const tandem_pareto_fron
     if (a->loss_scale != 0)
         printf("every step includes a loss scale (--loss-scale %s), which gradients in f16 need\n",
                tandem_loss_scale_print(scale, a->loss_scale));
+    if (pareto->n_point > 0 && !priced->price[0].is_known) plan_price_print(&priced->price[0]);
     putchar('\n');
     const int code = print_pareto_rows(a, rows, n);
     free(rows);
     return code;
 }
 
-static json_t *pareto_result_json(const allocate_context *a, const tandem_pareto_front *pareto)
+static json_t *pareto_result_json(const allocate_context *a, const priced_front *priced)
 {
+    const tandem_pareto_front *pareto = priced->front;
     json_t *result = cli_json_new("allocate"), *points = json_array(), *uniform = json_array();
     for (int k = 0; k < pareto->n_point; k++) {
         const tandem_pareto_point *p = &pareto->point[k];
-        json_array_append_new(points, json_pack("{s:I,s:I,s:o,s:o,s:I}", "target_ns",
-                                                (json_int_t)p->target_ns, "step_ns", (json_int_t)p->step_ns,
-                                                "sensitivity", cli_json_number(p->sensitivity), "lower_bound",
-                                                cli_json_number(p->lower_bound), "peak_bytes",
-                                                (json_int_t)p->peak_bytes));
+        json_t *point = json_pack("{s:I,s:I,s:o,s:o,s:I}", "target_ns", (json_int_t)p->target_ns, "step_ns",
+                                  (json_int_t)p->step_ns, "sensitivity_bound",
+                                  cli_json_number(p->sensitivity), "lower_bound",
+                                  cli_json_number(p->lower_bound), "peak_bytes", (json_int_t)p->peak_bytes);
+        plan_price_add_json(point, &priced->price[k]);
+        json_array_append_new(points, point);
     }
     for (int k = 0; k < pareto->n_baseline; k++) {
         const tandem_baseline *u = &pareto->baseline[k];
         json_array_append_new(
             uniform, json_pack("{s:s,s:s,s:I,s:o,s:I,s:b}", "name", u->name, "precision",
                                tandem_precision_get(u->precision)->name, "step_ns", (json_int_t)u->step_ns,
-                               "sensitivity", cli_json_number(u->sensitivity), "peak_bytes",
+                               "sensitivity_bound", cli_json_number(u->sensitivity), "peak_bytes",
                                (json_int_t)pareto_peak_bytes(u->peak_bytes), "fits", u->fits));
     }
     json_object_set_new(result, "model", json_string(a->problem->graph->model));
@@ -95,29 +117,55 @@ static json_t *pareto_result_json(const allocate_context *a, const tandem_pareto
     return result;
 }
 
+static tandem_status find_front(tandem_pareto_front **front, allocate_context *a, tandem_error *error)
+{
+    const int n = (int)a->options->pareto;
+    tandem_status status = tandem_pareto_front_open(front, a->policy, a->problem, n, error);
+    if (status == TANDEM_MISSING && a->options->loss_scale == 0 && a->loss_scale != 0) {
+        status = allocate_reopen(a, 0, error);
+        if (status == TANDEM_OK) status = tandem_pareto_front_open(front, a->policy, a->problem, n, error);
+    }
+    return status;
+}
+
+/* The step in fp32 is the same for all points: it is simulated once. */
+static tandem_status price_front(priced_front *priced, const allocate_context *a, tandem_error *error)
+{
+    const tandem_pareto_front *front = priced->front;
+    price_source source = {.unknown = ""};
+    priced->price = calloc((size_t)front->n_point + 1, sizeof *priced->price);
+    tandem_status status = priced->price ? price_source_open(&source, a->options, a->problem->graph, error)
+                                         : tandem_no_memory(error, "for the prices of a front");
+    for (int k = 0; k < front->n_point && status == TANDEM_OK; k++) {
+        plan_price *price = &priced->price[k];
+        const tandem_plan *plan = front->point[k].plan;
+        status = plan_price_find(price, &source, plan, a->problem->graph,
+                                 k == 0 ? a->problem->replayer : NULL, error);
+        price->fp32_samples_per_s = priced->price[0].fp32_samples_per_s;
+        price->samples_per_s = plan_step_samples(plan) / ((double)front->point[k].step_ns * 1e-9);
+    }
+    price_source_close(&source);
+    return status;
+}
+
 int allocate_pareto(allocate_context *a)
 {
     tandem_error error = {0};
-    tandem_pareto_front *pareto = NULL;
+    priced_front pareto = {.front = NULL};
     int code = 0;
     cli_progress(a->options, -1, "allocating for %lld targets", (long long)a->options->pareto);
-    tandem_status status =
-        tandem_pareto_front_open(&pareto, a->policy, a->problem, (int)a->options->pareto, &error);
-    if (status == TANDEM_MISSING && a->options->loss_scale == 0 && a->loss_scale != 0) {
-        status = allocate_reopen(a, 0, &error);
-        if (status == TANDEM_OK)
-            status =
-                tandem_pareto_front_open(&pareto, a->policy, a->problem, (int)a->options->pareto, &error);
-    }
+    tandem_status status = find_front(&pareto.front, a, &error);
+    if (status == TANDEM_OK) status = price_front(&pareto, a, &error);
     cli_progress_end();
     if (status == TANDEM_INFEASIBLE) return allocate_explain_infeasible(a, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else
         code =
-            a->options->json ? cli_print_json(pareto_result_json(a, pareto)) : print_pareto_text(a, pareto);
+            a->options->json ? cli_print_json(pareto_result_json(a, &pareto)) : print_pareto_text(a, &pareto);
     if (code == 0 && a->options->report)
-        code = cli_report_write_result(a->options, pareto_result_json(a, pareto), "allocate --pareto");
-    tandem_pareto_front_close(pareto);
+        code = cli_report_write_result(a->options, pareto_result_json(a, &pareto), "allocate --pareto");
+    tandem_pareto_front_close(pareto.front);
+    free(pareto.price);
     return code;
 }

@@ -164,12 +164,7 @@ int allocate_print_text(allocate_context *a)
 {
     print_allocate_request(a);
     print_allocation_bound(a);
-    if (a->is_sensed) {
-        sensed_plan_print(&a->sensed);
-        printf("worth        %s samples/s of fp32's, of %s\n",
-               tandem_quantity_plain(allocate_samples_per_s(a) / (1 + a->sensed.value), 4).text,
-               tandem_quantity_plain(allocate_samples_per_s(a), 4).text);
-    }
+    plan_price_print(&a->price);
     allocate_print_loss_scale(a->loss_scale, a->plan, a->problem->graph);
     putchar('\n');
     const double interval = cli_profile_interval(a->options, &a->workload.cluster);

@@ -65,7 +65,7 @@ static json_t *verify_json(const verify_context *v, const tandem_error *error)
         for (int c = 0; c < v->workload.cluster.n_class; c++)
             json_array_append_new(peaks, json_integer((json_int_t)v->found.peak_bytes[c]));
         json_object_set_new(result, "step_ns", json_integer(v->found.step_ns));
-        json_object_set_new(result, "sensitivity", cli_json_number(v->found.sensitivity));
+        json_object_set_new(result, "sensitivity_bound", cli_json_number(v->found.sensitivity));
         json_object_set_new(result, "lower_bound", cli_json_number(v->found.certificate.lower_bound));
         json_object_set_new(result, "gap", cli_json_number(v->found.certificate.gap));
         json_object_set_new(result, "peak_bytes", json_incref(peaks));

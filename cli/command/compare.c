@@ -211,6 +211,7 @@ static void print_error_parts(const compare_case *compared)
                tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->resimulated_ns),
                tandem_quantity_print_ratio(error, sizeof error, compare_case_simulation_error(compared)));
     print_run_speed(&compared->steady);
+    plan_price_print(&compared->price);
     putchar('\n');
 }
 

@@ -53,7 +53,9 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
     if (!is_scored) status = cli_planner_open(&planner, options, workload, 1, error);
     if (status != TANDEM_OK) return status;
     const tandem_allocation_problem *problem = tandem_planner_problem(planner);
-    status = tandem_replayer_run(problem->replayer, &replay, flags, error);
+    status =
+        plan_price_load(&made.price, options, workload->plan, workload->graph[0], problem->replayer, error);
+    if (status == TANDEM_OK) status = tandem_replayer_run(problem->replayer, &replay, flags, error);
     if (status == TANDEM_OK) status = predict_task_times(&made, problem->replayer, error);
     if (status == TANDEM_OK) {
         (void)snprintf(made.plan, sizeof made.plan, "%s", workload->plan->name);
@@ -219,7 +221,7 @@ int compare_case_measure(compare_case *out, const cli_options *options, const ch
         out->measured_p90_ns = integer_member(run, "step_p90_ns");
         if (out->measured_ns > 0)
             out->error = (double)(out->predicted_ns - out->measured_ns) / (double)out->measured_ns;
-        out->samples_per_s = real_or_nan(run, "samples_per_s");
+        out->samples_per_s = out->price.samples_per_s = real_or_nan(run, "samples_per_s");
         out->accuracy = real_or_nan(run, "accuracy");
         if (n_loss > 0 && json_is_number(json_array_get(loss, 0)))
             out->first_loss = json_number_value(json_array_get(loss, 0));
@@ -434,18 +436,20 @@ static void add_steadiness_json(json_t *object, const compare_steadiness *s)
 
 json_t *compare_case_json(const compare_case *out)
 {
-    json_t *result = json_pack(
-        "{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan", out->plan,
-        "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns", (json_int_t)out->measured_ns,
-        "measured_p10_ns", (json_int_t)out->measured_p10_ns, "measured_p90_ns",
-        (json_int_t)out->measured_p90_ns, "undisturbed_ns", known_integer_json(out->undisturbed_ns), "error",
-        cli_json_number(out->error), "remeasured_ns",
-        out->remeasured_ns ? json_integer(out->remeasured_ns) : json_null(), "drift",
-        cli_json_number(compare_case_drift(out)), "resimulated_ns",
-        out->resimulated_ns ? json_integer(out->resimulated_ns) : json_null(), "simulation_error",
-        cli_json_number(compare_case_simulation_error(out)), "sensitivity", cli_json_number(out->sensitivity),
-        "samples_per_s", cli_json_number(out->samples_per_s), "first_loss", cli_json_number(out->first_loss),
-        "final_loss", cli_json_number(out->final_loss), "accuracy", cli_json_number(out->accuracy));
+    json_t *result =
+        json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan", out->plan,
+                  "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns", (json_int_t)out->measured_ns,
+                  "measured_p10_ns", (json_int_t)out->measured_p10_ns, "measured_p90_ns",
+                  (json_int_t)out->measured_p90_ns, "undisturbed_ns", known_integer_json(out->undisturbed_ns),
+                  "error", cli_json_number(out->error), "remeasured_ns",
+                  out->remeasured_ns ? json_integer(out->remeasured_ns) : json_null(), "drift",
+                  cli_json_number(compare_case_drift(out)), "resimulated_ns",
+                  out->resimulated_ns ? json_integer(out->resimulated_ns) : json_null(), "simulation_error",
+                  cli_json_number(compare_case_simulation_error(out)), "sensitivity_bound",
+                  cli_json_number(out->sensitivity), "samples_per_s", cli_json_number(out->samples_per_s),
+                  "first_loss", cli_json_number(out->first_loss), "final_loss",
+                  cli_json_number(out->final_loss), "accuracy", cli_json_number(out->accuracy));
+    plan_price_add_json(result, &out->price);
     add_steadiness_json(result, &out->steady);
     for (int c = 0; c < out->n_class; c++) add_class_json(result, out, &out->classes[c]);
     return result;

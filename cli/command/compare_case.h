@@ -1,7 +1,7 @@
 /* compare_case.h: one plan, predicted by the replayer and measured by a run. `compare` and `demo` use it. */
 #pragma once
 
-#include "cli/cli.h"
+#include "cli/plan_price.h"
 #include "cli/command/compare_verdict.h"
 
 enum { COMPARE_MIN_STEPS = 3 }; /* with fewer, all are warm-up */
@@ -44,11 +44,12 @@ typedef struct compare_case {
     int64_t remeasured_ns;
     int n_class;
     compare_class classes[TANDEM_MAX_CLASS];
-    double sensitivity;                                     /* of the plan; NaN without statistics */
+    double sensitivity;                                     /* the allocator's sum; NaN without statistics */
     double samples_per_s, first_loss, final_loss, accuracy; /* NaN = unknown */
     int n_task;
     compare_task *task; /* [n_task] by task id */
     int n_rank;
+    plan_price price;           /* worth: of the measured rate */
     run_steadiness *steadiness; /* [n_rank] what each rank saw of the machine */
     compare_steadiness steady;  /* set by compare_case_judge */
 } compare_case;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/quantity.h"
+#include "cli/plan_price.h"
 #include "cli/prediction.h"
 #include "cli/command/replay.h"
 #include "cli/command/replay_memory.h"
@@ -19,6 +20,7 @@ typedef struct replay_context {
     const cli_workload *workload;
     tandem_planner *planner;
     tandem_replayer *replayer; /* of the planner */
+    plan_price price;
     tandem_replay result;
     tandem_zero zero;         /* with --zero: source of the result */
     tandem_monte_carlo noise; /* with --simulations */
@@ -213,6 +215,8 @@ static int print_replay_json(const replay_context *r)
     json_object_set_new(result, "model", json_string(r->workload->graph[0]->model));
     json_object_set_new(result, "cluster", json_string(cluster));
     json_object_set_new(result, "step_ns", json_integer(r->result.step_ns));
+    json_object_set_new(result, "samples_per_s", cli_json_number(r->price.samples_per_s));
+    plan_price_add_json(result, &r->price);
     json_object_set_new(result, "profile_interval",
                         cli_json_number(cli_profile_interval(r->options, &r->workload->cluster)));
     json_object_set_new(result, "slowest", json_string(workload_class(r, r->result.slowest)->device.name));
@@ -297,6 +301,7 @@ static int print_replay_text(const replay_context *r)
     int code = print_replay_devices(r);
     if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
     if (r->options->simulations) replay_monte_carlo_print(&r->noise, r->options->seed);
+    plan_price_print(&r->price);
     cli_provenance_print(r->replayer);
     cli_profile_interval_print(interval);
     if (code == 0 && r->options->verbose) code = print_replay_memory(r);
@@ -356,13 +361,18 @@ static tandem_status replay_plan(replay_context *r, tandem_error *error)
     tandem_status status = cli_planner_open(&r->planner, options, r->workload, 1, error);
     if (status != TANDEM_OK) return status;
     r->replayer = tandem_planner_problem(r->planner)->replayer;
-    status = tandem_replayer_run(r->replayer, &r->result,
-                                 TANDEM_REPLAY_MEMORY | (needs_events(options) ? TANDEM_REPLAY_EVENTS : 0u),
-                                 error);
+    status =
+        plan_price_load(&r->price, options, r->workload->plan, r->workload->graph[0], r->replayer, error);
+    if (status == TANDEM_OK)
+        status = tandem_replayer_run(
+            r->replayer, &r->result,
+            TANDEM_REPLAY_MEMORY | (needs_events(options) ? TANDEM_REPLAY_EVENTS : 0u), error);
     if (status == TANDEM_OK && options->zero) {
         status = tandem_replayer_zero(&r->zero, r->replayer, options->zero, error);
         r->result = r->zero.replay;
     }
+    if (status == TANDEM_OK)
+        r->price.samples_per_s = plan_step_samples(r->workload->plan) / ((double)r->result.step_ns * 1e-9);
     if (status == TANDEM_OK && options->simulations)
         status = replay_monte_carlo(&r->noise, r->replayer, options, error);
     if (status == TANDEM_OK && options->per_operator) status = sum_operator_times(r, error);

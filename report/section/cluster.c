@@ -129,9 +129,9 @@ static void put_candidate_row(FILE *out, const json_t *one, int is_best)
                is_best ? " (best)" : "", report_get_text(one, "cluster"));
     report_put(out, "<td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>",
                report_number(rate).text, report_ns(report_get_number(one, "step_ns")).text,
-               report_number(report_get_number(one, "sensitivity")).text);
-    report_put(out, "<td class=\"n\">%s</td><td>%s</td></tr>\n",
-               report_bytes(most).text, report_get_text(one, "error"));
+               report_number(report_get_number(one, "sensitivity_bound")).text);
+    report_put(out, "<td class=\"n\">%s</td><td>%s</td></tr>\n", report_bytes(most).text,
+               report_get_text(one, "error"));
 }
 
 static void put_candidates(FILE *out, const json_t *advice)

@@ -24,7 +24,7 @@ static int is_of_method(const tradeoff *t, const json_t *result)
 static void add_point(tradeoff *t, const json_t *point)
 {
     report_axis_add(&t->step, report_get_number(point, "step_ns"));
-    report_axis_add(&t->sensitivity, report_get_number(point, "sensitivity"));
+    report_axis_add(&t->sensitivity, report_get_number(point, "sensitivity_bound"));
     if (report_get_number(point, "lower_bound") > 0)
         report_axis_add(&t->sensitivity, report_get_number(point, "lower_bound"));
 }
@@ -51,13 +51,15 @@ static void measure_axes(tradeoff *t)
 
 static int is_point(const json_t *point)
 {
-    return isfinite(report_get_number(point, "step_ns")) && isfinite(report_get_number(point, "sensitivity"));
+    return isfinite(report_get_number(point, "step_ns")) &&
+           isfinite(report_get_number(point, "sensitivity_bound"));
 }
 
 static void put_point(const tradeoff *t, const char *tone, const json_t *point, const char *name)
 {
     if (!is_point(point)) return;
-    const double step = report_get_number(point, "step_ns"), s = report_get_number(point, "sensitivity");
+    const double step = report_get_number(point, "step_ns"),
+                 s = report_get_number(point, "sensitivity_bound");
     report_put(t->out, "<path class=\"dot %s\" d=\"M%.2f %.2fh0\"><title>%s: step %s, sensitivity %s", tone,
                report_x(&t->step, step), report_y(&t->sensitivity, s), name, report_ns(step).text,
                report_number(s).text);
@@ -95,7 +97,7 @@ static void put_front_line(const tradeoff *t, const json_t *front, const char *m
 static void put_intervals(const tradeoff *t, const json_t *plan)
 {
     const double interval = report_get_number(plan, "profile_interval"),
-                 step = report_get_number(plan, "step_ns"), s = report_get_number(plan, "sensitivity"),
+                 step = report_get_number(plan, "step_ns"), s = report_get_number(plan, "sensitivity_bound"),
                  bound = report_get_number(plan, "lower_bound");
     if (!is_point(plan)) return;
     if (interval > 0)
@@ -133,7 +135,7 @@ static void put_tradeoff_shapes(const tradeoff *t)
         const json_t *const front = json_object_get(result, "pareto");
         if (!is_of_method(t, result)) continue;
         put_front_line(t, front, "lower_bound", "c5 dashed", 0);
-        put_front_line(t, front, "sensitivity", "c1", 1);
+        put_front_line(t, front, "sensitivity_bound", "c1", 1);
         json_array_foreach(front, k, point) { put_point(t, "c1", point, "allocated"); }
         json_array_foreach(json_object_get(result, "baselines"), k, point)
         {
@@ -156,12 +158,13 @@ static void put_tradeoff_names(const tradeoff *t)
         {
             if (!is_baseline_drawn(t, result, point))
                 report_plot_text(t->out, &t->step, &t->sensitivity, report_get_number(point, "step_ns"),
-                                 report_get_number(point, "sensitivity"), report_get_text(point, "name"),
-                                 n_named++ % 2);
+                                 report_get_number(point, "sensitivity_bound"),
+                                 report_get_text(point, "name"), n_named++ % 2);
         }
         if (!is_point(result)) continue;
         report_plot_text(t->out, &t->step, &t->sensitivity, report_get_number(result, "step_ns"),
-                         report_get_number(result, "sensitivity"), report_get_text(result, "policy"), 1);
+                         report_get_number(result, "sensitivity_bound"), report_get_text(result, "policy"),
+                         1);
     }
 }
 
@@ -173,7 +176,7 @@ static void put_tradeoff_row(FILE *out, const json_t *point, const char *name)
                "<tr><th scope=\"row\">%s</th><td class=\"n\">%s</td><td class=\"n\">%s</td><td "
                "class=\"n\">%s</td><td>%s</td></tr>\n",
                name, report_ns(report_get_number(point, "step_ns")).text,
-               report_number(report_get_number(point, "sensitivity")).text,
+               report_number(report_get_number(point, "sensitivity_bound")).text,
                report_number(report_get_number(point, "lower_bound")).text,
                json_is_false(json_object_get(point, "fits")) ? "out of memory" : "");
 }

@@ -43,7 +43,7 @@ allocate() {
 import json
 plan = json.load(open("out"))
 assert plan["method"] == "sampled"
-print(max(b["sensitivity"] for b in plan["baselines"]))' >value
+print(max(b["sensitivity_bound"] for b in plan["baselines"]))' >value
 }
 # Noise adds up over operators, here at the batch that was sensed.
 uniform() {
@@ -52,13 +52,69 @@ uniform() {
 }
 uniform --json && python3 -c '
 import json
-more = json.load(open("out"))["more_samples"]
+plan = json.load(open("out"))
 rows = [r for r in json.load(open("first"))["operators"] if r["precision"] == "int8_full"]
-assert len(rows) == 2 and abs(more["noise"] - sum(r["noise"] for r in rows)) < 1e-6, (more, rows)
-assert 0 <= more["sensitivity_low"] <= more["sensitivity"] <= more["sensitivity_high"], more
-' && uniform && grep -q '^sensitivity  [0-9.]* % more samples to the same loss (95 %: ' out &&
-    grep -q '^worth  ' out
+assert len(rows) == 2 and abs(plan["sensitivity_noise"] - sum(r["noise"] for r in rows)) < 1e-6, (plan, rows)
+assert 0 <= plan["sensitivity_low"] <= plan["sensitivity"] <= plan["sensitivity_high"], plan
+assert plan["sensitivity"] <= plan["sensitivity_bound"] * (1 + 1e-9), plan
+assert [a["at"] for a in plan["sensitivity_ages"]] == [0, 50]
+largest = [row["sensitivity"] for row in plan["sensitivity_largest"]]
+assert len(largest) == 2 and largest == sorted(largest, reverse=True), plan
+worth = plan["samples_per_s"] / (1 + plan["sensitivity"] / 100)
+assert abs(plan["fp32_worth_samples_per_s"] / worth - 1) < 1e-6 and plan["fp32_samples_per_s"] > 0, plan
+' && uniform &&
+    grep -qE '^sensitivity  [0-9.]+ % more samples to the same loss \(95 %: [0-9.]+ to [0-9.]+ %\): ' out &&
+    grep -qE '^worth        [0-9.]+k? samples/s, [0-9.]+k? in fp32.s; all fp32: [0-9.]+' out &&
+    grep -qE '^largest      (fc1|head) int8_full [0-9.e-]+ %, (fc1|head) int8_full [0-9.e-]+ %$' out
 report "sensing: a plan's sensitivity has an interval" $?
+
+# The same price wherever the plan is printed, and whatever method chose it; without a sensing, none.
+uniform -o plan.json && uniform --json && python3 -c '
+import json
+print(json.load(open("out"))["sensitivity"])' >price &&
+    run 0 replay --plan plan.json --predict --db one.db --json && python3 -c '
+import json
+replayed = json.load(open("out"))
+assert replayed["sensitivity"] == float(open("price").read()) > 0, replayed
+assert replayed["fp32_worth_samples_per_s"] < replayed["samples_per_s"]' &&
+    run 0 replay --plan plan.json --predict --db one.db && grep -q '^worth  ' out &&
+    run 0 replay --plan plan.json --predict --db none.db --json && grep -q '"sensitivity": null' out &&
+    run 0 replay --plan plan.json --predict --db none.db && grep -q '^sensitivity  no price is known: ' out
+report "sensing: replay prints the price of a plan" $?
+
+front() {
+    run 0 allocate --model $model --cluster "h100 batch=16" --predict --sensitivity sampled --db one.db \
+        --pareto=4 --quiet "$@"
+}
+front --json && python3 -c '
+import json
+points = json.load(open("out"))["pareto"]
+assert all(0 <= p["sensitivity"] <= p["sensitivity_bound"] * (1 + 1e-9) for p in points), points
+assert points[-1]["sensitivity"] == 0 and points[0]["fp32_worth_samples_per_s"] > 0, points' &&
+    front && grep -qE '[0-9.]+ \([0-9.]+ to [0-9.]+\)' out
+report "sensing: --pareto prints the price of each plan" $?
+
+advise() {
+    run 0 advise --model $model --cluster "h100 batch=16 net=10Gbit/s,5us" --add "t4 batch=16" --predict \
+        --sensitivity sampled --db one.db --quiet "$@"
+}
+advise --json && python3 -c '
+import json
+cases = json.load(open("out"))["cases"]
+assert len(cases) == 3 and all(c["fp32_worth_samples_per_s"] <= c["samples_per_s"] for c in cases), cases
+assert all(c["sensitivity"] <= c["sensitivity_bound"] * (1 + 1e-9) for c in cases), cases' &&
+    advise && grep -q '^worth  ' out
+report "sensing: advise prints the price of each plan" $?
+
+run 0 profile --model $model --device weakest --batch 16 --db one.db --quiet &&
+    run 0 compare --model $model --device weakest --batch 16 --uniform int8_full --steps 6 \
+        --db one.db --json --quiet && python3 -c '
+import json
+case = json.load(open("out"))["cases"][0]
+assert case["sensitivity"] > 0, case
+worth = case["samples_per_s"] / (1 + case["sensitivity"] / 100)
+assert abs(case["fp32_worth_samples_per_s"] / worth - 1) < 1e-6, case'
+report "sensing: compare prints the price of the plan that ran" $?
 
 allocate 16 && mv value small && allocate 256 && awk '
     NR == FNR { small = $1; next } { exit !(small > 0 && $1 > 0 && $1 != small) }' small value

@@ -58,9 +58,8 @@ int main(int argc, char **argv)
 {
     static const char *const text[] = {
         "{\"schema\":\"tandem.allocate/1\",\"model\":\"m\",\"method\":\"fisher\",\"pareto\":[{\"step_ns\":5,"
-        "\"sensitivity\":0,\"lower_bound\":null},{\"step_ns\":9,\"sensitivity\":1e-3}],\"baselines\":[{"
-        "\"name\":"
-        "\"<b>\",\"step_ns\":7,\"sensitivity\":0.1}]}",
+        "\"sensitivity_bound\":0,\"lower_bound\":null},{\"step_ns\":9,\"sensitivity_bound\":1e-3}],"
+        "\"baselines\":[{\"name\":\"<b>\",\"step_ns\":7,\"sensitivity_bound\":0.1}]}",
         "{\"schema\":\"tandem.replay/1\",\"step_ns\":9,\"devices\":[{\"name\":\"d\",\"limit_bytes\":10,"
         "\"memory_timeline\":[{\"bytes\":{\"weights\":5,\"unused\":1}},{\"bytes\":{\"weights\":7}}]}]}",
         "{\"schema\":\"tandem.train/1\",\"model\":\"m\",\"loss\":[2.5,null,2],\"evaluations\":[{\"step\":2,"

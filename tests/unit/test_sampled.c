@@ -241,6 +241,62 @@ static void intervals_hold_what_they_estimate(void **state)
     tandem_sensing_close(&sensing);
 }
 
+/* --- Of a plan ------------------------------------------------------------------------------------------ */
+
+static void set_planned(tandem_sensing *sensing, tandem_plan *plan, const tandem_graph *graph,
+                        const char *name, tandem_precision precision, unsigned classes, double total)
+{
+    const int op = op_of(graph, name);
+    set_errors(sensing, tandem_sensing_cell(op, precision, TANDEM_F32),
+               (tandem_sensed_error){.total = total});
+    for (int c = 0; c < plan->cluster.n_class; c++)
+        if (classes >> c & 1) plan->assignment.precision[c][op] = precision;
+}
+
+/* Two classes with half of the samples each; Var g = 4, |E g|² = 1, at the batch that was sensed. */
+static void a_plan_costs_what_its_operators_cost(void **state)
+{
+    (void)state;
+    tandem_graph *graph = open_graph("mlp:width=4,depth=3,image=2x2x1,classes=2", 2),
+                 *other = open_graph("mlp:width=5,depth=1,image=2x2x1,classes=2", 2);
+    tandem_sensing sensing = open_sensed(graph->n_op, 2, 3);
+    tandem_cluster cluster;
+    tandem_plan *plan = NULL;
+    tandem_plan_sensitivity of = {.n_age = -7};
+    tandem_error error = {0};
+    require_ok(tandem_cluster_parse(&cluster, "2*cpu:avx2 batch=2 + cpu:sse41 batch=4", &error), &error);
+    require_ok(tandem_plan_open(&plan, graph, &cluster, "by hand", &error), &error);
+    set_planned(&sensing, plan, graph, "fc1", TANDEM_PRECISION_INT8_FULL, 3, 0.5);
+    set_planned(&sensing, plan, graph, "fc2", TANDEM_PRECISION_INT8_FULL, 2, 1.2);
+    set_planned(&sensing, plan, graph, "fc3", TANDEM_PRECISION_BF16, 1, 0.1);
+    set_planned(&sensing, plan, graph, "head", TANDEM_PRECISION_FP8, 2, 0.3);
+    require_ok(tandem_plan_sensitivity_estimate(&of, &sensing, plan, graph, &error), &error);
+    assert_near(of.estimate.noise, (0.5 + 0.6 + 0.05 + 0.15) / 5);
+    assert_near(of.estimate.value, of.estimate.noise);
+    assert_true(of.n_age == 2 && of.age_share[0] == 0 && of.age_share[1] == 0.1);
+    assert_int_equal(of.n_largest, 3);
+    static const char *const largest[] = {"fc2", "fc1", "head"};
+    static const double value[] = {0.12, 0.1, 0.03};
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(of.largest[k].op, op_of(graph, largest[k]));
+        assert_near(of.largest[k].value, value[k]);
+    }
+    assert_int_equal(of.largest[2].precision, TANDEM_PRECISION_FP8);
+    plan->step.n_micro = 2; /* twice the samples: half of the noise, over Var g = 2 and |E g|² = 1 */
+    require_ok(tandem_plan_sensitivity_estimate(&of, &sensing, plan, graph, &error), &error);
+    assert_near(of.estimate.noise, 0.65 / 3);
+    sensing.is_sensed[tandem_sensing_cell(op_of(graph, "fc3"), TANDEM_PRECISION_BF16, TANDEM_F32)] = 0;
+    of.n_age = -7;
+    assert_int_equal(tandem_plan_sensitivity_estimate(&of, &sensing, plan, graph, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_plan_sensitivity_estimate(&of, &sensing, plan, other, &error),
+                     TANDEM_WRONG_MODEL);
+    assert_int_equal(of.n_age, -7);
+    tandem_plan_close(plan);
+    tandem_sensing_close(&sensing);
+    tandem_graph_close(graph);
+    tandem_graph_close(other);
+}
+
 /* --- Through the store ---------------------------------------------------------------------------------- */
 
 static void sense_all(tandem_sensing *sensing, const tandem_graph *graph, double total)
@@ -291,7 +347,8 @@ static void replicates_come_back_from_the_store(void **state)
     }
     require_ok(tandem_sensitivity_load(sensitivity, store, graph, "sampled", "a", &step, TANDEM_BF16, &error),
                &error);
-    assert_near(sensitivity[at], 0.1 * 2 * 0.5 / (4 * 0.5 + 1) + 0.001); /* at twice the batch */
+    /* in percent, at twice the batch */
+    assert_near(sensitivity[at], 100 * (0.1 * 2 * 0.5 / (4 * 0.5 + 1) + 0.001));
     assert_true(sensitivity[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] == 0);
     assert_int_equal(tandem_store_load_sensing(&read, store, graph, "b", &error), TANDEM_MISSING);
     sensing.is_sensed[tandem_sensing_cell(fc1, TANDEM_PRECISION_FP8, TANDEM_F32)] = 0;
@@ -325,6 +382,7 @@ int main(void)
         cmocka_unit_test(a_lost_gradient_has_no_bias),
         cmocka_unit_test(bad_sensings_are_refused),
         cmocka_unit_test(intervals_hold_what_they_estimate),
+        cmocka_unit_test(a_plan_costs_what_its_operators_cost),
         cmocka_unit_test(replicates_come_back_from_the_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,6 +118,7 @@ typedef struct tandem_pareto_point {
     double sensitivity;
     double lower_bound;  /* of plans within target_ns; NAN = not computed */
     uint64_t peak_bytes; /* the largest of any rank */
+    tandem_plan *plan;   /* owned by the front */
 } tandem_pareto_point;
 typedef struct tandem_pareto_front {
     /* [n_point] by step; none is as good as another in step, sensitivity and memory */

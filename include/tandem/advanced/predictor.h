@@ -10,17 +10,19 @@
  * fisher  the expected increase of the loss, in nats, from the variance that rounding adds to the operator's
  *         output and to its gradients, weighted by the measured squared output gradient. Derived in
  *         predictor/fisher.c.
- * sampled more samples to the same loss, as a share: from what the precision changes of real gradients
+ * sampled more samples to the same loss, in percent: from what the precision changes of real gradients
  *         (tandem_sensing). Derived in predictor/sampled.c. */
 #ifndef TANDEM_PREDICTOR_H
 #define TANDEM_PREDICTOR_H
 
 #include "tandem/advanced/store.h"
+#include "tandem/plan.h"
 
 TANDEM_BEGIN_DECLARATIONS
 
 typedef struct tandem_sensitivity_method {
-    const char *name, *meaning, *unit;
+    const char *name, *meaning;
+    const char *unit; /* "%": of more samples, a price; "nats"; "none": it only ranks */
     /* sensitivity[n_op × TANDEM_N_PRECISION], row-major; 0 where an operator is not adjustable. Every
      * adjustable operator has statistics (n_batch > 0). NULL: the method needs what was sensed instead. */
     void (*compute)(double *sensitivity, const tandem_graph *graph, const tandem_statistics *statistics,
@@ -50,6 +52,31 @@ tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, 
 tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, const tandem_graph *graph,
                                       const char *method, const char *data, const tandem_sensed_step *step,
                                       tandem_dtype amp_dtype, tandem_error *error);
+
+/* --- The sensitivity of a plan (predictor/plan_sensitivity.c) ------------------------------------------ */
+
+enum { TANDEM_N_LARGEST = 3 };
+/* One operator in one precision, on all classes that run it so; as tandem_sensitivity_estimate.value. */
+typedef struct tandem_largest_sensitivity {
+    int op;
+    tandem_precision precision;
+    double value;
+} tandem_largest_sensitivity;
+typedef struct tandem_plan_sensitivity {
+    tandem_sensitivity_estimate estimate;
+    int n_age;
+    double age_share[TANDEM_MAX_AGE]; /* of the training that was sensed: 0.9 is after 90 % of its steps */
+    int n_largest;                    /* those above 0 */
+    tandem_largest_sensitivity largest[TANDEM_N_LARGEST]; /* descending; ties: the lower operator first */
+} tandem_plan_sensitivity;
+
+/* tandem_plan_sensitivity_estimate: what a plan costs, at its own batch, ranks and micro-steps.
+ * TANDEM_WRONG_MODEL: the plan is of another graph. TANDEM_MISSING, TANDEM_USAGE: as
+ * tandem_sensing_estimate. TANDEM_NO_MEMORY. *of unchanged on error. Cost: an estimate for each operator that
+ * is lowered. */
+tandem_status tandem_plan_sensitivity_estimate(tandem_plan_sensitivity *of, const tandem_sensing *sensing,
+                                               const tandem_plan *plan, const tandem_graph *graph,
+                                               tandem_error *error);
 
 /* --- Collecting statistics (predictor/statistics.c) -----------------------------------------------------
  * */
