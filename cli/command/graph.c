@@ -1,10 +1,10 @@
-/* graph.c: `tandem graph show MODEL`: the operators of a model. */
+/* graph.c: `tandem graph show MODEL`: the operators of a model; `tandem graph work MODEL` (graph_work.c). */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/nearest.h"
 #include "base/quantity.h"
-#include "cli/cli.h"
+#include "cli/command/graph_work.h"
 #include "cli/table.h"
 
 /* --- Figures of one operator ------------------------------------------------------------------ */
@@ -130,10 +130,11 @@ static int print_graph_text(const tandem_graph *graph)
 
 static int check_graph_words(const cli_options *options)
 {
-    static const char *const action[] = {"show"};
-    if (options->n_word > 0 && strcmp(options->word[0], action[0]) != 0) {
+    static const char *const action[] = {"show", "work"};
+    if (options->n_word > 0 && strcmp(options->word[0], action[0]) != 0 &&
+        strcmp(options->word[0], action[1]) != 0) {
         return cli_fail_with(TANDEM_UNKNOWN_NAME, "no action '%s'.%s Use: tandem graph show %s",
-                             options->word[0], tandem_nearest_hint(options->word[0], action, 1).text,
+                             options->word[0], tandem_nearest_hint(options->word[0], action, 2).text,
                              options->n_word > 1 ? options->word[1] : "MODEL");
     }
     if (options->n_word == 2) return 0;
@@ -176,22 +177,28 @@ static int run_graph(const cli_options *options)
     tandem_graph *graph = NULL;
     if (tandem_graph_open(&graph, options->word[1], options->batch, &error) != TANDEM_OK)
         return cli_fail(&error);
-    const int code = options->json ? print_graph_json(graph) : print_graph_text(graph);
+    const int code = strcmp(options->word[0], "work") == 0 ? graph_print_work(options, graph)
+                     : options->json                       ? print_graph_json(graph)
+                                                           : print_graph_text(graph);
     tandem_graph_close(graph);
     return code;
 }
 
-static const int options[] = {OPTION_BATCH, OPTION_SET, OPTION_LOSS, OPTION_UNSUPPORTED, OPTION_END};
+static const int options[] = {OPTION_BATCH,   OPTION_SET,    OPTION_LOSS, OPTION_UNSUPPORTED,
+                              OPTION_UNIFORM, OPTION_DEVICE, OPTION_END};
 const cli_command command_graph = {
     .name = "graph",
-    .words = "show MODEL",
-    .summary = "Operators of a model: shapes, parameters, FLOPs, bytes",
+    .words = "show|work MODEL",
+    .summary = "Operators of a model, or the work of a training step on a card",
     .option = options,
     .description =
         "Examples:\n"
         "  tandem graph show resnet20\n"
         "  tandem graph show vit_tiny:width=256,heads=4 --batch 32 --json\n"
-        "FLOPs are those of the forward pass; a multiply-add counts as two. Bytes are those of the "
-        "output in f32.",
+        "  tandem graph work gpt2_small --batch 16 --uniform bf16\n"
+        "Of show: FLOPs are those of the forward pass; a multiply-add counts as two. Bytes are those of the "
+        "output in f32. Of work: launches, FLOPs and bytes of a training step on a described GPU [--device "
+        "h200, --uniform bf16], by pass and kernel, and the time that they take at fixed rates: an estimate "
+        "on paper.",
     .run = run_graph,
 };

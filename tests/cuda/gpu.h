@@ -17,6 +17,8 @@ void gpu_free_shared(void *memory);
 void gpu_sync(void);
 /* What was opened or taken and not given back; 0 on a card, which does not count. */
 int gpu_open_handles(void);
+/* Kernels, work of libraries and memsets that it was given so far; −1 on a card, which does not count. */
+int gpu_launches(void);
 /* 1: from now on its library knows no way for a convolution; 0: it does again. Whether that can be told. */
 int gpu_has_no_convolutions(int none);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/cuda/gpu.h"
 #include "tests/support/operator_case.h"
 
 extern const tandem_device_backend tandem_cuda_backend;
@@ -126,6 +127,9 @@ static tandem_status copy_call_to_gpu(tandem_kernel_call *there, const tandem_ke
     return status == TANDEM_OK ? copy_to_gpu(&kernel->scales, kernel->device, scales, error) : status;
 }
 
+static int last_launches;
+int mirror_last_launches(void) { return last_launches; }
+
 static tandem_status mirror_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                 tandem_error *error)
 {
@@ -133,7 +137,9 @@ static tandem_status mirror_run(const tandem_kernel *kernel, const tandem_kernel
     float scales[SCALES];
     int is_finite = 0;
     tandem_status status = copy_call_to_gpu(&there, kernel, call, error);
+    const int launches_before = gpu_launches();
     if (status == TANDEM_OK) status = tandem_cuda_backend.run(kernel->real, &there, error);
+    last_launches = gpu_launches() - launches_before;
     if (status == TANDEM_OK) status = tandem_cuda_backend.device_sync(kernel->device, &is_finite, error);
     if (status == TANDEM_OK) status = copy_from_gpu(&kernel->scales, kernel->device, scales, error);
     if (status == TANDEM_OK)

@@ -7,5 +7,7 @@
 #include "tandem/advanced/device_backend.h"
 
 extern const tandem_device_backend mirror_backend;
+/* What the card was given (gpu_launches) by the kernel that ran last. */
+int mirror_last_launches(void);
 
 #endif

@@ -34,6 +34,8 @@ void gpu_sync(void) { (void)cudaDeviceSynchronize(); }
 
 int gpu_open_handles(void) { return 0; }
 
+int gpu_launches(void) { return -1; }
+
 int gpu_has_no_convolutions(int none)
 {
     (void)none;

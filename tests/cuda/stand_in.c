@@ -374,6 +374,7 @@ int stand_in_submit(tandem_cuda_stream stream, void (*run)(void *what), void (*d
 {
     int failed = 0;
     pthread_mutex_lock(&mutex);
+    stand_in_launches++;
     if (stream && graph_is_captured(&stream->position)) {
         failed = graph_append(stream, run, drop, what, NULL);
     } else {
@@ -705,7 +706,7 @@ int stand_in_refusal = UNSUPPORTED;
 int stand_in_max_convolution_channels = INT32_MAX;
 int stand_in_candidates = N_ALGORITHM;
 int stand_in_n_refused;
-int stand_in_runs;
+int stand_in_runs, stand_in_launches;
 
 struct cuda_work {
     int is_product;
@@ -946,6 +947,8 @@ void *gpu_alloc_shared(size_t bytes)
 void gpu_free_shared(void *memory) { stand_in_free(memory, 1); }
 
 int gpu_open_handles(void) { return open_handles; }
+
+int gpu_launches(void) { return stand_in_launches; }
 
 int gpu_has_no_convolutions(int none)
 {

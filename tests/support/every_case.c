@@ -124,6 +124,7 @@ static void check_task_every_case(bench *b, const tandem_step *step, int t, uint
                                                         : 0x1p-11 * fabs(result[0][i]) + 0x1p-25;
         for (int k = 0; k < operands.n_out; k++)
             compare_output(b, &operands.out[k], result[k], bound[k], where, k);
+        if (b->look) b->look(b, step, t, where);
         check_scale(b, step, t, &operands, where);
         check_copy(b, &operands, where);
     }

@@ -23,6 +23,7 @@ typedef struct bench {
     int is_gpu;           /* cases that are for the CPU's ways are left out */
     tandem_op_kind only;  /* 0: every kind; else cases of this one */
     int max_complaints;
+    void (*look)(struct bench *b, const tandem_step *step, int task, const char *where); /* NULL: none */
     int complaints, checks;
     bench_count count[TANDEM_N_OP_KIND][TANDEM_N_PRECISION][TANDEM_N_TASK_KIND];
     int copies; /* column-wise ones that were looked at */

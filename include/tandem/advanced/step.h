@@ -202,6 +202,11 @@ int tandem_step_amax_history(const tandem_step *step, int task);
 /* Bytes of one history, with padding; 0: the step has none. */
 uint64_t tandem_step_amax_history_bytes(const tandem_step *step);
 
+/* Kernels, products of a library and memsets that the backend for cards launches for an active task. Copies
+ * between host and card, and the host's own work, are none. It supposes that cuDNN has an algorithm for each
+ * convolution of floats. Cost: O(1). */
+int tandem_step_launches(const tandem_step *step, int task);
+
 /* The matrices that an active cast with two writes transposes: write[0] is (batch, rows, columns), write[1]
  * (batch, columns, rows). Cost: O(readers). */
 typedef struct tandem_matrices {

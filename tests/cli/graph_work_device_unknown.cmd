@@ -1,0 +1,1 @@
+$TANDEM graph work mlp --device h20

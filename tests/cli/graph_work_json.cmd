@@ -1,0 +1,1 @@
+$TANDEM graph work mlp --uniform fp8 --json

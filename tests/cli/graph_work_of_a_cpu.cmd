@@ -1,0 +1,1 @@
+$TANDEM graph work mlp --device cpu:avx2
