@@ -13,6 +13,7 @@ from tandem._blas import warn_of_slow_blas
 from tandem._capture import unwrap
 from tandem._graph import Graph, fingerprint_of
 from tandem._kernels import Conv2d, Convolution, Kernels, Linear, Matmul, Rounds, channels_last
+from tandem._memory import keep_freed_memory
 from tandem._plan import Plan
 from tandem._structs import PRECISIONS
 from tandem._trace import Follower, Names, Product, follow_modules
@@ -224,17 +225,17 @@ def _read_wanted(
 
 
 def lay_out(module: torch.nn.Module, names: Optional[Container[str]] = None) -> None:
-    """Weights of convolutions [all] as the int8 kernels read them, so that no step copies them."""
+    """Weights of convolutions [all] as converted calls read them, so that no step copies them."""
     for name, child in module.named_modules():
         if isinstance(child, torch.nn.Conv2d) and child.groups == 1 and (names is None or name in names):
             child.weight.data = channels_last(child.weight.data)
             child.__dict__["_tandem_layout"] = True
 
 
-def _in_int8(plan: Union[Plan, Mapping[str, str]]) -> Set[str]:
-    """What any rank runs in int8: DistributedDataParallel wants the same layout on all."""
+def _converted(plan: Union[Plan, Mapping[str, str]]) -> Set[str]:
+    """What any rank converts: DistributedDataParallel wants the same layout on all."""
     classes = [one.precision for one in plan.classes] if isinstance(plan, Plan) else [plan]
-    return {name for one in classes for name, precision in one.items() if precision.startswith("int8")}
+    return {name for one in classes for name, precision in one.items() if precision != "fp32"}
 
 
 def apply(
@@ -245,10 +246,10 @@ def apply(
     The module is changed in place and returned. Its submodules, parameters and `state_dict` stay; so do
     hooks, copies (`copy.deepcopy`) and DistributedDataParallel, which is wrapped around it afterwards. A
     backward pass runs in the precision too. Inputs and results are float32; what no plan names runs as
-    before. `remove` undoes it. Convolutions in int8 give their results in the memory format channels_last,
+    before. `remove` undoes it. Converted convolutions give their results in the memory format channels_last,
     and their weights are kept in it, as `module.to(memory_format=torch.channels_last)` would: wrap the
     module in DistributedDataParallel, and make its optimizer, afterwards. All ranks of a job need the same
-    layout: give them one Plan; of precisions by hand, the same convolutions in int8 on every rank.
+    layout: give them one Plan; of precisions by hand, convert the same convolutions on every rank.
 
         plan   a Plan or the file of one, a precision for all calls ("int8_full"), or precisions by name
         rank   whose class of the plan [torch.distributed's rank, or 0]
@@ -261,6 +262,7 @@ def apply(
     differ, and in the forward pass where shapes do. Any batch is fine. `precision` "bf16" is fast on CPUs
     with AVX-512 BF16."""
     warn_of_slow_blas()
+    keep_freed_memory()
     inner = unwrap(module)
     rank = rank_here() if rank is None else rank
     wanted = _load_wanted(plan)
@@ -274,8 +276,8 @@ def apply(
     conversion = _Conversion(precision, uniform, graph, rank, seed)
     handles = follow_modules(inner, conversion.names)
     forward = _Forward(inner, conversion)
-    if uniform is None or uniform.startswith("int8"):
-        lay_out(inner, None if isinstance(wanted, str) else _in_int8(wanted))
+    if uniform != "fp32":
+        lay_out(inner, None if isinstance(wanted, str) else _converted(wanted))
     inner.__dict__["_tandem_hooks"] = handles
     inner.__dict__["forward"] = forward
     return module

@@ -155,8 +155,7 @@ class Recorder(Follower):
             k, n = x.shape[-1], result.shape[-1]
             m = x.numel() // k
             second = (1, k, n) if product.turned else (1, n, k)
-            return Call(name, "matmul", "", (1, m, k), second, (1, m, n), transpose_b=int(not
-            product.turned))
+            return Call(name, "matmul", "", (1, m, k), second, (1, m, n), transpose_b=int(not product.turned))
         m, k, n = x.shape[-2], x.shape[-1], result.shape[-1]
         count = x.numel() // (m * k)
         return Call(name, "matmul", "", (count, m, k), (count, k, n), (count, m, n))

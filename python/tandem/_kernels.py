@@ -1,8 +1,8 @@
 """Products of CPU tensors in int8 and bf16.
 
 int8: rounded, multiplied and summed by libtandem_kernels (include/tandem/kernels.h), exactly as tandem's
-executor does. bf16: cast and multiplied by PyTorch, whose oneDNN is what tandem's executor takes for bf16,
-too. """
+executor does. bf16: cast by libtandem_kernels, multiplied by PyTorch's oneDNN. Convolutions keep activations
+and weights in channels_last: oneDNN would otherwise copy both, to and fro, in every call. """
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_char_p, c_int64, c_size_t, c_void_p
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 import torch
 
@@ -34,6 +34,10 @@ Tensor = torch.Tensor
 MAX_K = 1 << 17  # TANDEM_PRODUCT_MAX_K
 COLUMN_BYTES = 1 << 20  # windows of as many images are unfolded together
 THREADED_WORK = 1 << 25  # multiplications from which a product is worth several threads
+# So many windows for each channel of the result make a product of windows, in bf16, as slow as oneDNN's
+# convolution (bench/torch/windows.py); its gradient of a weight is slower than both other passes.
+MANY_ROWS, MANY_WEIGHT_ROWS = 1, 10
+SMALL_PRODUCT = 1 << 14  # multiplications; PyTorch sums fewer than about 4096 in bf16
 
 # What of PyTorch's own settings holds our kernels to an older instruction set, too.
 _ISA_BY_SETTING = {
@@ -46,18 +50,24 @@ _ISA_BY_SETTING = {
 }
 
 
+def _isa_setting() -> str:
+    return os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
+
+
 def isa_wanted() -> str:
     """The instruction set of our kernels: that of ONEDNN_MAX_CPU_ISA, which holds PyTorch's, or the best one."""
-    setting = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", ""))
-    return _ISA_BY_SETTING.get(setting.upper(), "best")
+    return _ISA_BY_SETTING.get(_isa_setting(), "best")
 
 
 @functools.lru_cache(maxsize=None)
 def has_fast_bf16() -> bool:
     """Whether this CPU multiplies bf16 itself, and PyTorch is not held to an older instruction set."""
+    setting = _isa_setting()
+    if setting and not any(new in setting for new in ("BF16", "FP16", "AMX", "DEFAULT", "ALL")):
+        return False
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            return "avx512_bf16" in file.read() and "ONEDNN_MAX_CPU_ISA" not in os.environ
+            return "avx512_bf16" in file.read()
     except OSError:
         return False
 
@@ -111,13 +121,14 @@ class Kernels:
         _library.call("tandem_kernels", "tandem_kernels_quantise", self._table, byref(call))
         return q, scale.value
 
-    def cast(self, x: Tensor) -> Tensor:
-        """f32 as bf16, or bf16 as f32, in the same memory format."""
+    def cast(self, x: Tensor, y: Optional[Tensor] = None) -> Tensor:
+        """f32 as bf16, or bf16 as f32, in the same memory format; or into y, whose elements lie in x's order."""
         x = x.detach()
         if not _is_dense(x):
             x = x.contiguous()
         is_narrow = x.dtype == torch.bfloat16
-        y = torch.empty_like(x, dtype=torch.float32 if is_narrow else torch.bfloat16)
+        if y is None:
+            y = torch.empty_like(x, dtype=torch.float32 if is_narrow else torch.bfloat16)
         from_, to = (BF16, F32) if is_narrow else (F32, BF16)
         call = CastCall(x.data_ptr(), from_, 1, x.numel(), 0, y.data_ptr(), to, 0)
         _library.call("tandem_kernels", "tandem_kernels_cast", self._table, byref(call))
@@ -200,11 +211,12 @@ class Kernels:
             list(self._pool(threads).map(run, jobs))
 
     def windows(self, images: Tensor, kernel: int, stride: int, pad: int) -> Tensor:
-        """The windows of contiguous int8 images (n, h, w, c), one a row."""
+        """The windows of contiguous images (n, h, w, c) of any type, one a row: they are copied as bytes."""
         n, h, w, c = images.shape
         height, width = (h + 2 * pad - kernel) // stride + 1, (w + 2 * pad - kernel) // stride + 1
-        columns = torch.empty((n * height * width, kernel * kernel * c), dtype=torch.int8)
-        call = WindowsCall(images.data_ptr(), n, h, w, c, kernel, stride, pad, columns.data_ptr())
+        columns = torch.empty((n * height * width, kernel * kernel * c), dtype=images.dtype)
+        pixel = c * images.element_size()
+        call = WindowsCall(images.data_ptr(), n, h, w, pixel, kernel, stride, pad, columns.data_ptr())
         _library.call("tandem_kernels", "tandem_kernels_windows", self._table, byref(call))
         return columns
 
@@ -257,10 +269,21 @@ class Convolution:
     def pointwise(self) -> bool:
         return self.kernel == 1 and self.pad == 0
 
+    def by_windows(self, shape: Sequence[int], limit: int) -> bool:
+        """Whether a result or gradient (n, height, width, out) is best reached by a product of windows in bf16,
+        not by oneDNN's convolutions: these copy the weight, and the windows weigh at most `limit` times as much.
+        """
+        n, height, width, out = shape
+        return self.pointwise or n * height * width <= limit * out
+
+    def weight(self, rows: Tensor, c: int) -> Tensor:
+        """A weight (out, kernel·kernel·c) as PyTorch has it, channels last."""
+        return as_tensor(rows.view(-1, self.kernel, self.kernel, c))
+
     def columns(self, kernels: Kernels, images: Tensor, group: slice) -> Tensor:
         """The windows of some images (n, h, w, c), one a row."""
         some = images[group]
-        if self.pointwise:
+        if self.pointwise:  # contiguous images, with stride 1, are their own windows
             return some[:, :: self.stride, :: self.stride].contiguous()
         return kernels.windows(some, self.kernel, self.stride, self.pad)
 
@@ -338,6 +361,66 @@ def convolve_input(
     return result
 
 
+def multiply(kernels: Kernels, a: Tensor, b: Tensor, y: Optional[Tensor] = None) -> Tensor:
+    """a·b, f32, of matrices or stacks of them, both bf16 or both f32, summed in f32; into y where it is given."""
+    if a.dtype == torch.bfloat16 and has_fast_bf16() and a.numel() * b.shape[-1] > SMALL_PRODUCT:
+        return kernels.cast(torch.matmul(a, b), y)
+    return torch.matmul(a.float(), b.float(), out=y)
+
+
+def convolve_narrow(kernels: Kernels, of: Convolution, x: Tensor, w: Tensor) -> Tensor:
+    """x (n, h, w, c) and w (out, kernel·kernel·c) in bf16: f32 (n, out, height, width), channels last."""
+    n, h, width, c = x.shape
+    result, y = empty_images((n, of.size(h), of.size(width), w.shape[0]))
+    if not has_fast_bf16():
+        return torch.conv2d(as_tensor(x.float()), of.weight(w.float(), c), None, of.stride, of.pad)
+    if of.by_windows(y.shape, MANY_ROWS):
+        columns = of.columns(kernels, x, slice(None)).view(-1, w.shape[1])
+        multiply(kernels, columns, w.t(), y.view(-1, w.shape[0]))
+        return result  # no view of another tensor: those may not be changed in place
+    return kernels.cast(torch.conv2d(as_tensor(x), of.weight(w, c), None, of.stride, of.pad))
+
+
+def convolve_back(
+    kernels: Kernels, of: Convolution, g: Tensor, x: Tensor, w: Tensor, wants: Tuple[bool, bool]
+) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+    """The gradients of the input and the weight that are wanted, f32 and channels last, from g (n, height, width,
+    out), x (n, h, w, c) and w (out, kernel·kernel·c), all of them in bf16 or all in f32."""
+    if not has_fast_bf16():
+        g, x, w = g.float(), x.float(), w.float()
+    rows, c = g.view(-1, g.shape[3]), x.shape[3]
+    is_narrow = g.dtype == torch.bfloat16
+    by_windows = [is_narrow and of.by_windows(g.shape, limit) for limit in (MANY_ROWS, MANY_WEIGHT_ROWS)]
+    left = [want and not one for want, one in zip(wants, by_windows)]
+    gx = gw = None
+    if any(left):
+        gx, gw, _ = torch.ops.aten.convolution_backward(
+            as_tensor(g), as_tensor(x), of.weight(w, c), None, [of.stride] * 2, [of.pad] * 2, [1, 1], False,
+            [0, 0], 1, [*left, False],
+        )  # fmt: skip
+        gx, gw = (kernels.cast(one) if one is not None and is_narrow else one for one in (gx, gw))
+    if wants[0] and by_windows[0]:
+        gx = as_tensor(_fold(of, multiply(kernels, rows, w).view(*g.shape[:3], -1), x.shape))
+    if wants[1] and by_windows[1]:
+        columns = of.columns(kernels, x, slice(None)).view(rows.shape[0], -1)
+        gw = of.weight(multiply(kernels, rows.t(), columns), c)
+    return gx, gw
+
+
+def _fold(of: Convolution, windows: Tensor, shape: Sequence[int]) -> Tensor:
+    """The sum of windows (n, height, width, kernel·kernel·c), where they lie in images of `shape` (n, h, w, c)."""
+    n, h, w, c = shape
+    if of.pointwise and of.stride == 1:
+        return windows
+    _, height, width, _ = windows.shape
+    images, s, p = torch.zeros((n, h + 2 * of.pad, w + 2 * of.pad, c)), of.stride, of.pad
+    for tap in range(of.kernel * of.kernel):
+        a, b = divmod(tap, of.kernel)
+        here = images[:, a : a + (height - 1) * s + 1 : s, b : b + (width - 1) * s + 1 : s]
+        here += windows[..., tap * c : (tap + 1) * c]
+    return images[:, p : p + h, p : p + w].contiguous()
+
+
 @functools.lru_cache(maxsize=None)
 def _turned_rows(out: int, taps: int) -> Tensor:
     """Where the rows (tap, out), the last tap first, stand among rows (out, tap)."""
@@ -347,6 +430,11 @@ def _turned_rows(out: int, taps: int) -> Tensor:
 def as_images(x: Tensor) -> Tensor:
     """(n, h, w, c), contiguous; of a tensor (n, c, h, w) in channels_last without a copy."""
     return x.permute(0, 2, 3, 1).contiguous()
+
+
+def as_tensor(images: Tensor) -> Tensor:
+    """(n, c, h, w) in channels_last, of images (n, h, w, c)."""
+    return images.permute(0, 3, 1, 2)
 
 
 def channels_last(weight: Tensor) -> Tensor:
@@ -382,10 +470,6 @@ def _for_gradients(ctx: Any, g: Tensor, x: Tensor, w: Tensor) -> Tuple[Tensor, T
     return g, ctx.kernels.dequantise(x, ctx.scales[0], torch.float32), w.detach()
 
 
-def _as_f32(kernels: Kernels, x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float32 else kernels.cast(x)
-
-
 class Linear(torch.autograd.Function):
     """y = x·wᵀ + bias in int8, int8_full or bf16; w is (n, k)."""
 
@@ -404,7 +488,8 @@ class Linear(torch.autograd.Function):
         if precision == "bf16":
             x16, w16 = kernels.cast(rows), kernels.cast(w)
             ctx.save_for_backward(x16, w16)
-            y = kernels.cast((x16 @ w16.t()).view(*x.shape[:-1], n))
+            y = torch.empty((*x.shape[:-1], n))
+            multiply(kernels, x16, w16.t(), y.view(-1, n))
             if bias is not None:
                 y += bias
         else:
@@ -436,8 +521,8 @@ class Linear(torch.autograd.Function):
         gx = gw = None
         if ctx.precision != "int8_full":
             g_in, x, w = _for_gradients(ctx, rows, x, w)
-            gx = _as_f32(kernels, g_in @ w) if ctx.needs_input_grad[0] else None
-            gw = _as_f32(kernels, g_in.t() @ x) if ctx.needs_input_grad[1] else None
+            gx = multiply(kernels, g_in, w) if ctx.needs_input_grad[0] else None
+            gw = multiply(kernels, g_in.t(), x) if ctx.needs_input_grad[1] else None
         else:
             stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
             qg, sg = kernels.quantise(rows, stream, rounds.seed)
@@ -452,20 +537,21 @@ class Linear(torch.autograd.Function):
 
 
 class Conv2d(torch.autograd.Function):
-    """A convolution in int8, int8_full or bf16; x (n, c, h, w), w (out, c, kernel, kernel), as PyTorch has them."""
+    """A convolution in int8, int8_full or bf16; x (n, c, h, w), w (out, c, kernel, kernel), as PyTorch has them.
+    The result is in channels_last, and so is the input's gradient."""
 
     @staticmethod
     def forward(ctx, x, w, bias, of, precision, kernels, rounds):  # type: ignore[override]
         ctx.of, ctx.precision, ctx.kernels, ctx.rounds, ctx.step = of, precision, kernels, rounds, rounds.step
-        ctx.with_bias, ctx.shape, ctx.weight_shape = bias is not None, x.shape, w.shape
+        ctx.with_bias = bias is not None
         ctx.is_last = w.is_contiguous(memory_format=torch.channels_last)
+        images, weight = as_images(x.detach()), as_images(w.detach()).view(w.shape[0], -1)
         if precision == "bf16":
-            x16, w16 = kernels.cast(x), kernels.cast(w)
+            x16, w16 = kernels.cast(images), kernels.cast(weight)
             ctx.save_for_backward(x16, w16)
-            y = kernels.cast(torch.conv2d(x16, w16, None, of.stride, of.pad))
-            return y if bias is None else y + bias.view(1, -1, 1, 1)
-        weight = as_images(w.detach()).view(w.shape[0], -1)
-        qx, sx = kernels.quantise(as_images(x.detach()), rounds.stream(_X), rounds.seed)
+            y = convolve_narrow(kernels, of, x16, w16)
+            return y if bias is None else y.add_(bias.view(1, -1, 1, 1))
+        qx, sx = kernels.quantise(images, rounds.stream(_X), rounds.seed)
         qw, sw = kernels.quantise(weight, rounds.stream(_W), rounds.seed)
         y = convolve(kernels, of, qx, qw, sx * sw, None if bias is None else bias.detach().contiguous())
         ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
@@ -476,27 +562,21 @@ class Conv2d(torch.autograd.Function):
     def backward(ctx, g):  # type: ignore[override]
         of, kernels, rounds = ctx.of, ctx.kernels, ctx.rounds
         x, w = ctx.saved_tensors
-        wants = (ctx.needs_input_grad[0], ctx.needs_input_grad[1], False)
-        gx = gw = None
+        rows = as_images(g)
         if ctx.precision != "int8_full":
-            g_in, saved, w = _for_gradients(ctx, g, x, w)
-            saved = saved if ctx.precision == "bf16" else saved.permute(0, 3, 1, 2)
-            gx, gw, _ = torch.ops.aten.convolution_backward(
-                g_in, saved, w, None, [of.stride] * 2, [of.pad] * 2, [1, 1], False, [0, 0], 1, wants
-            )
-            gx, gw = (None if one is None else _as_f32(kernels, one) for one in (gx, gw))
+            weight = w if ctx.precision == "bf16" else as_images(w.detach()).view(w.shape[0], -1)
+            operands = _for_gradients(ctx, rows, x, weight)
+            gx, gw = convolve_back(kernels, of, *operands, ctx.needs_input_grad[:2])
         else:
-            rows = as_images(g)
+            gx = gw = None
             stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
             qg, sg = kernels.quantise(rows, stream, rounds.seed)
-            if wants[0]:
-                n, c, h, width = ctx.shape
-                gx = convolve_input(kernels, of, qg, w, (n, h, width, c), sg * ctx.scales[1])
-            if wants[1]:
-                out, c, k, _ = ctx.weight_shape
-                gw = convolve_weight(kernels, of, x, qg, sg * ctx.scales[0])
-                gw = gw.view(out, k, k, c).permute(0, 3, 1, 2)
-                gw = gw if ctx.is_last else gw.contiguous()
+            if ctx.needs_input_grad[0]:
+                gx = convolve_input(kernels, of, qg, w, x.shape, sg * ctx.scales[1])
+            if ctx.needs_input_grad[1]:
+                gw = of.weight(convolve_weight(kernels, of, x, qg, sg * ctx.scales[0]), x.shape[3])
+        if gw is not None and not ctx.is_last:
+            gw = gw.contiguous()
         gb = g.sum((0, 2, 3)) if ctx.with_bias and ctx.needs_input_grad[2] else None
         return gx, gw, gb, None, None, None, None
 
@@ -510,7 +590,7 @@ class Matmul(torch.autograd.Function):
         if precision == "bf16":
             a16, b16 = kernels.cast(a), kernels.cast(b)
             ctx.save_for_backward(a16, b16)
-            return kernels.cast(torch.matmul(a16, b16))
+            return multiply(kernels, a16, b16)
         qa, sa = kernels.quantise(a.detach().contiguous(), rounds.stream(_X), rounds.seed)
         qb, sb = kernels.quantise(b.detach().contiguous(), rounds.stream(_W), rounds.seed)
         ctx.scales = (sa, sb)
@@ -532,9 +612,9 @@ class Matmul(torch.autograd.Function):
             return ga, gb, None, None, None
         g, a, b = _for_gradients(ctx, g, a, b)
         if ctx.needs_input_grad[0]:
-            ga = _as_f32(ctx.kernels, torch.matmul(g, b.transpose(-1, -2)))
+            ga = multiply(ctx.kernels, g, b.transpose(-1, -2))
         if ctx.needs_input_grad[1]:
-            gb = _as_f32(ctx.kernels, torch.matmul(a.transpose(-1, -2), g))
+            gb = multiply(ctx.kernels, a.transpose(-1, -2), g)
         return ga, gb, None, None, None
 
 

@@ -1,5 +1,8 @@
 """Products in int8 and bf16, against the same in double."""
 
+import os
+import subprocess
+import sys
 import unittest
 
 from support import Case
@@ -15,9 +18,10 @@ from tandem._kernels import (
     Matmul,
     Rounds,
     convolve,
+    convolve_input,
     convolve_weight,
+    multiply,
 )
-from tandem._kernels import convolve_input
 
 K = Kernels()
 
@@ -56,8 +60,12 @@ class Products(Case):
             (1, 1, 0, 7, 7),
             (1, 2, 0, 9, 8),
             (7, 2, 3, 17, 16),
+            (3, 1, 1, 2, 2),  # so few windows that bf16 multiplies them
+            (3, 2, 1, 4, 5),
+            (2, 2, 1, 3, 4),
+            (3, 1, 1, 4, 5),  # only for the weight's gradient
         ):
-            with self.subTest(kernel=kernel, stride=stride):
+            with self.subTest(kernel=kernel, stride=stride, h=h):
                 operands = torch.randn(2, 6, h, w), torch.randn(8, 6, kernel, kernel), torch.randn(8)
                 of = Convolution(kernel, stride, pad)
                 self.check(
@@ -70,6 +78,19 @@ class Products(Case):
         torch.manual_seed(2)
         operands = torch.randn(2, 3, 9, 16), torch.randn(2, 3, 16, 7)
         self.check(lambda p, *o: Matmul.apply(*o, p, K, Rounds(0, 0, 1)), torch.matmul, operands)
+
+    def test_bf16_is_summed_in_f32(self):
+        """Also products so small, or on CPUs so old, that PyTorch would sum them in bf16."""
+        torch.manual_seed(5)
+        for k in (100, 3000):
+            operands = torch.randn(4, k).bfloat16(), torch.randn(k, 5).bfloat16()
+            expected = torch.matmul(*(one.double() for one in operands))
+            self.assertLess(off(multiply(K, *operands), expected), 0.003)
+        if "ONEDNN_MAX_CPU_ISA" not in os.environ:
+            tests = ["Products.test_linear", "Products.test_convolutions", "Products.test_matmul"]
+            held = {**os.environ, "ONEDNN_MAX_CPU_ISA": "SSE41", "ATEN_CPU_CAPABILITY": "default"}
+            ran = subprocess.run([sys.executable, __file__, *tests], env=held, capture_output=True, text=True)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
 
     def test_int8_sums_are_exact(self):
         """The three products of a convolution in int8, to the bit."""

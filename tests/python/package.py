@@ -74,6 +74,19 @@ class Package(Case):
         self.assertEqual(told.count("the reference BLAS"), 1, told)
         self.assertIn("apt-get install libopenblas0", told)
 
+    def test_a_converted_process_keeps_the_memory_that_it_frees(self):
+        code = (
+            "import resource, sys, torch, tandem\n"
+            "def faults():\n"
+            "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+            "    torch.ones(1 << 24)\n"  # 64 MiB: 16384 pages
+            "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+            "tandem.apply(torch.nn.Linear(3, 3), 'int8'); print([faults() for _ in range(4)][3])"
+        )
+        self.assertLess(int(self.python(code).stdout), 1000)
+        # who sets the allocator has it so
+        self.assertGreater(int(self.python(code, MALLOC_MMAP_THRESHOLD_="131072").stdout), 10000)
+
     def test_structs_are_those_of_the_headers(self):
         """Size and offsets of every struct that calls pass, from the C compiler."""
         import ctypes
