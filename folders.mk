@@ -16,7 +16,8 @@ USES_cli = base graph profiles predictor trace replayer allocator backend report
 # Internal headers that other folders include, each a contract between two folders:
 #   build.h       how a graph is put together; zoo.h: its limits of models
 #   chakra.h, chakra.pb-c.h, chrome.h, plan_json.h: the formats of files, for those that read and write them
-#   step_timeline.h: a recorded step, for its drawing; page.h: what a page is drawn from
-SHARED = graph/ir/build.h graph/zoo/zoo.h profiles/plan/plan_json.h \
+#   step_timeline.h: a recorded step, for its drawing; page.h: what a page is drawn from; store_overview.h:
+#   what a store holds, for a page
+SHARED = graph/ir/build.h graph/zoo/zoo.h profiles/plan/plan_json.h profiles/store/store_overview.h \
          profiles/format/chakra.h profiles/format/chakra.pb-c.h profiles/format/chrome.h \
          trace/reader/step_timeline.h report/page.h

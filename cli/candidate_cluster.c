@@ -125,6 +125,7 @@ static tandem_status describe_candidate(candidate_cluster *candidate, const cli_
     for (int c = 0; c < candidate->cluster.n_class; c++)
         if (plan->peak_bytes[c] > candidate->peak_bytes) candidate->peak_bytes = plan->peak_bytes[c];
     cli_cost_sources_collect(&candidate->sources, replayer);
+    (void)snprintf(candidate->model, sizeof candidate->model, "%s", plan->model);
     candidate->has_f16 = cli_count_f16_gradients(plan, tandem_planner_graph(planner, 0), NULL, 0) > 0;
     return TANDEM_OK;
 }

@@ -7,7 +7,8 @@
 
 typedef struct candidate_cluster {
     tandem_cluster cluster;
-    char name[256]; /* its devices, cut to fit */
+    char name[256];                /* its devices, cut to fit */
+    char model[TANDEM_MODEL_NAME]; /* canonical; "" without a plan */
     /* TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_INFEASIBLE, TANDEM_USAGE (the split) */
     tandem_error error;
     int64_t samples;      /* per step of all ranks, micro-steps included */

@@ -104,7 +104,8 @@ int cli_fail(const tandem_error *error);
 int cli_fail_on_rank(int rank, const tandem_error *error);
 /* The same for an error of the command line: status and printf text. */
 int cli_fail_with(tandem_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A new object with "schema": "tandem.<command>/1". NULL without memory; jansson's setters accept that. */
+/* A new object with "schema": "tandem.<command>/1" and what made it (cli_made). NULL without memory;
+ * jansson's setters accept that. */
 json_t *cli_json_new(const char *command);
 /* A number, or null if it is not finite. */
 json_t *cli_json_number(double x);
@@ -119,6 +120,14 @@ char *cli_append(char *text, size_t size, const char *format, ...) __attribute__
 /* Clears the progress line before text goes to stdout. */
 void cli_progress_end(void);
 void cli_note(const cli_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* --- What made a result, a plan, a trace or a log (made.c) ---------------------------------------------- */
+/* Adds a word of the command line: an option (without "--") with its value, or NULL for either. */
+void cli_made_add(const char *option, const char *value);
+/* After the last word. A command that this one starts then says this one's line. */
+void cli_made_finish(const cli_options *options, const cli_command *command);
+const tandem_made *cli_made(void);
+json_t *cli_made_json(void); /* NULL without memory */
 
 /* --- Inputs that several commands read ------------------------------------------------------------------ */
 /* The model at the batch of every class of its cluster, and one plan. Unused members are NULL. */

@@ -205,6 +205,17 @@ static struct argp_option argp_option_of(int key)
                                 row->help,  row->group};
 }
 
+/* Options that change no result, but where and how it is written. */
+static int is_of_output(int key)
+{
+    static const int of_output[] = {OPTION_OUTPUT, OPTION_REPORT,     OPTION_TRACE,
+                                    OPTION_LOG,    OPTION_CHECKPOINT, OPTION_EXPORT,
+                                    OPTION_JSON,   OPTION_VERBOSE,    OPTION_QUIET};
+    for (size_t k = 0; k < sizeof of_output / sizeof *of_output; k++)
+        if (of_output[k] == key) return 1;
+    return 0;
+}
+
 static error_t parse_option(int argp_key, char *text, struct argp_state *state)
 {
     cli_options *const options = state->input;
@@ -213,6 +224,7 @@ static error_t parse_option(int argp_key, char *text, struct argp_state *state)
         if (options->n_word == (int)(sizeof options->word / sizeof *options->word))
             argp_error(state, "too many words: '%s'", text);
         options->word[options->n_word++] = text;
+        cli_made_add(NULL, text);
         return 0;
     }
     const option_row *const row = find_option_row(argp_key);
@@ -220,6 +232,7 @@ static error_t parse_option(int argp_key, char *text, struct argp_state *state)
     if (row->read(row, (char *)options + row->member, text ? text : row->absent, &error) != TANDEM_OK)
         exit(cli_fail(&error));
     options->given[row - option_table] = 1;
+    if (!is_of_output(OPTION_FIRST + (int)(row - option_table))) cli_made_add(row->name, text);
     return 0;
 }
 
@@ -415,10 +428,12 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     (void)setenv("ARGP_HELP_FMT", "rmargin=120,no-dup-args-note", 0); /* examples stay on one line */
     argp_err_exit_status = tandem_status_exit_code(TANDEM_USAGE);
     argv[0] = name;
+    cli_made_add(NULL, command->name);
     check_command_options(command, option, argc, argv);
     (void)argp_parse(&argp, argc, argv, 0, NULL, options);
     check_no_words(options, command);
     join_model(options, command);
+    cli_made_finish(options, command);
     int may_be_auto = 0;
     for (const int *key = command->option; *key != OPTION_END; key++)
         may_be_auto |= *key == OPTION_GLOBAL_BATCH;

@@ -43,7 +43,7 @@ json_t *cli_json_new(const char *command)
 {
     char schema[64];
     (void)snprintf(schema, sizeof schema, "tandem.%s/1", command);
-    return json_pack("{s:s}", "schema", schema);
+    return json_pack("{s:s,s:o}", "schema", schema, "made", cli_made_json());
 }
 
 json_t *cli_json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }

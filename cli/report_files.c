@@ -23,7 +23,7 @@ static tandem_status refuse_report_file(const char *path, tandem_error *error)
     return tandem_error_set(
         error, TANDEM_WRONG_FORMAT,
         "'%.200s' holds nothing that a page shows. Expected a plan, a step's trace, a training "
-        "log (train --log) or what a command printed with --json",
+        "log (train --log), a profile store (.db) or what a command printed with --json",
         path);
 }
 
@@ -53,10 +53,11 @@ static double log_number(const json_t *line, const char *member)
 }
 
 /* One line; a last line that a killed run left unfinished is dropped. */
-static tandem_status add_log_line(report_log *log, int *capacity, const char *text, size_t n, int is_last,
+static tandem_status add_log_line(report_item *item, int *capacity, const char *text, size_t n, int is_last,
                                   int number, const char *path, tandem_error *error)
 {
     json_error_t where;
+    report_log *const log = &item->log;
     json_t *const line = json_loadb(text, n, 0, &where);
     const json_t *const step = json_object_get(line, "step");
     tandem_status status = TANDEM_OK;
@@ -71,6 +72,7 @@ static tandem_status add_log_line(report_log *log, int *capacity, const char *te
             log->line = more;
             log->line[log->n++] = (report_log_line){json_integer_value(step), log_number(line, "loss"),
                                                     log_number(line, "accuracy")};
+            report_made_read(&item->made, json_object_get(line, "made"));
         } else {
             status = tandem_no_memory(error, "to read '%.200s'", path);
         }
@@ -90,7 +92,7 @@ static tandem_status add_log(report_page *page, const char *path, const char *by
         const size_t length = end ? (size_t)(end - bytes) - at : n - at;
         number++;
         if (length > 0)
-            status = add_log_line(&item.log, &capacity, bytes + at, length, !end, number, path, error);
+            status = add_log_line(&item, &capacity, bytes + at, length, !end, number, path, error);
         at += length + 1;
     }
     if (status == TANDEM_OK && item.log.n == 0) status = refuse_report_file(path, error);
@@ -167,7 +169,7 @@ tandem_status cli_report_add_trace(report_page *page, const char *path, const ch
 }
 
 /* What the first bytes tell. */
-typedef enum file_guess { GUESS_JSON, GUESS_TRACE } file_guess;
+typedef enum file_guess { GUESS_JSON, GUESS_TRACE, GUESS_STORE } file_guess;
 
 static tandem_status guess_file(file_guess *guess, const char *path, tandem_error *error)
 {
@@ -179,6 +181,10 @@ static tandem_status guess_file(file_guess *guess, const char *path, tandem_erro
     const int failed = ferror(file);
     (void)fclose(file);
     if (failed) return tandem_error_set(error, TANDEM_IO, "cannot read '%.200s'", path);
+    if (cli_report_is_store(path, begin, n)) {
+        *guess = GUESS_STORE;
+        return TANDEM_OK;
+    }
     const size_t blank = strspn(begin, " \t\r\n");
     const int is_json = blank < n && begin[blank] == '{';
     *guess = is_json && !strstr(begin, "\"traceEvents\"") && !strstr(begin, "\"displayTimeUnit\"")
@@ -194,6 +200,7 @@ tandem_status cli_report_add_file(report_page *page, const cli_options *options,
     tandem_trace_format format = TANDEM_TRACE_FORMAT_STEP;
     tandem_status status = guess_file(&guess, path, error);
     if (status != TANDEM_OK) return status;
+    if (guess == GUESS_STORE) return cli_report_add_store(page, path, error);
     if (guess == GUESS_JSON) return add_text_file(page, path, error);
     status = tandem_trace_format_detect(&format, path, error);
     if (status != TANDEM_OK) return status;

@@ -21,6 +21,11 @@ typedef struct sensing_request {
 tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
                           const sensing_request *request, tandem_error *error);
 
+/* sensed_result.c: the object that `tandem sensitivity --at --json` prints, for a device; the caller releases
+ * it. TANDEM_USAGE: replicates whose gradients are all 0. TANDEM_NO_MEMORY: *result unchanged. */
+tandem_status sensing_result_json(json_t **result, const tandem_graph *graph, const tandem_sensing *sensing,
+                                  const tandem_device *device, tandem_error *error);
+
 /* Copies the gradient of an executor's last step, parameter after parameter, [n_weight]. */
 tandem_status sensing_copy_gradient(float *gradient, const tandem_backend_api *backend,
                                     const tandem_executor *executor, const tandem_graph *graph,

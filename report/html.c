@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/quantity.h"
 
@@ -54,9 +55,10 @@ static void put_character(FILE *out, int32_t code, const char *bytes, int length
     }
 }
 
-static void put_text(FILE *out, const char *text)
+static void put_text(FILE *out, const char *text, size_t longest)
 {
-    const size_t n = strlen(text), longest = n > REPORT_LONGEST ? REPORT_LONGEST : n;
+    const size_t n = strlen(text);
+    if (n < longest) longest = n;
     for (size_t k = 0; k < longest;) {
         int length = 1;
         const int32_t code = decode_utf8((const unsigned char *)text + k, &length);
@@ -69,7 +71,7 @@ static void put_text(FILE *out, const char *text)
 /* --- Format --------------------------------------------------------------------------------------------- */
 
 /* One conversion; returns what follows it. */
-static const char *put_conversion(FILE *out, const char *format, va_list *arguments)
+static const char *put_conversion(FILE *out, const char *format, size_t longest, va_list *arguments)
 {
     char one[16];
     const size_t n = strcspn(format + 1, "sdgf%u") + 2;
@@ -81,7 +83,7 @@ static const char *put_conversion(FILE *out, const char *format, va_list *argume
     if (kind == '%')
         (void)fputc('%', out);
     else if (kind == 's')
-        put_text(out, va_arg(*arguments, const char *));
+        put_text(out, va_arg(*arguments, const char *), longest);
     else if (kind == 'g' || kind == 'f')
         (void)fprintf(out, one, va_arg(*arguments, double));
     else if (kind == 'u')
@@ -94,16 +96,29 @@ static const char *put_conversion(FILE *out, const char *format, va_list *argume
     return format + n;
 }
 
-void report_put(FILE *out, const char *format, ...)
+static void put_formatted(FILE *out, const char *format, size_t longest, va_list *arguments)
 {
-    va_list arguments;
-    va_start(arguments, format);
     while (*format) {
         const size_t n = strcspn(format, "%");
         (void)fwrite(format, 1, n, out);
         format += n;
-        if (*format) format = put_conversion(out, format, &arguments);
+        if (*format) format = put_conversion(out, format, longest, arguments);
     }
+}
+
+void report_put(FILE *out, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    put_formatted(out, format, REPORT_LONGEST, &arguments);
+    va_end(arguments);
+}
+
+void report_put_whole(FILE *out, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    put_formatted(out, format, (size_t)16 * REPORT_LONGEST, &arguments);
     va_end(arguments);
 }
 
@@ -140,6 +155,15 @@ report_quantity report_signed_ratio(double ratio)
     memmove(q.text + 1, q.text, sizeof q.text - 1);
     q.text[0] = '+';
     q.text[sizeof q.text - 1] = '\0';
+    return q;
+}
+
+report_quantity report_time_of_day(double ns)
+{
+    report_quantity q = gap;
+    struct tm at;
+    const time_t s = isfinite(ns) && ns >= 0 && ns < 0x1p63 ? (time_t)(ns / 1e9) : -1;
+    if (s >= 0 && gmtime_r(&s, &at)) (void)strftime(q.text, sizeof q.text, "%Y-%m-%d %H:%M UTC", &at);
     return q;
 }
 

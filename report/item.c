@@ -36,6 +36,22 @@ static const char *model_of_item(const report_item *item)
     return report_get_text(item->result, "model");
 }
 
+static void read_made_member(char *to, size_t size, const json_t *object, const char *member)
+{
+    const char *const text = report_get_text(object, member);
+    if (text[0]) (void)snprintf(to, size, "%s", text);
+}
+
+void report_made_read(tandem_made *made, const json_t *object)
+{
+    const json_t *const seed = json_object_get(object, "seed");
+    read_made_member(made->command, sizeof made->command, object, "command");
+    read_made_member(made->version, sizeof made->version, object, "version");
+    read_made_member(made->host, sizeof made->host, object, "host");
+    if (json_is_integer(seed))
+        (void)snprintf(made->seed, sizeof made->seed, "%lld", (long long)json_integer_value(seed));
+}
+
 tandem_status report_page_add(report_page *page, report_item *item, const char *source, tandem_error *error)
 {
     report_item *const more = tandem_grow(page->item, &page->capacity, page->n, sizeof *more, MAX_ITEMS);
@@ -46,6 +62,9 @@ tandem_status report_page_add(report_page *page, report_item *item, const char *
         return tandem_no_memory(error, "for what '%.200s' holds", source);
     }
     if (!item->model[0]) (void)snprintf(item->model, sizeof item->model, "%s", model_of_item(item));
+    if (item->plan) item->made = item->plan->made;
+    if (item->timeline) item->made = item->timeline->made;
+    report_made_read(&item->made, json_object_get(item->result, "made"));
     page->item[page->n++] = *item;
     *item = (report_item){0};
     return TANDEM_OK;
@@ -63,6 +82,13 @@ const char *report_get_text(const json_t *object, const char *member)
 {
     const char *const text = json_string_value(json_object_get(object, member));
     return text ? text : "";
+}
+
+double report_row_sensitivity(const json_t *row, const char *method)
+{
+    const json_t *const value = json_object_get(row, "sensitivity");
+    if (json_is_object(value)) return report_get_number(value, method);
+    return strcmp(method, "sampled") == 0 ? report_get_number(row, "sensitivity") : NAN;
 }
 
 int report_is_true(const json_t *object, const char *member)

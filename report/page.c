@@ -11,8 +11,9 @@
 #include "page_js.h"
 
 static const report_section *const sections[] = {
-    &report_verdict, &report_cluster,     &report_timeline, &report_precision_map, &report_tradeoff,
-    &report_memory,  &report_sensitivity, &report_training, &report_straggler,     &report_provenance,
+    &report_verdict,  &report_cluster,   &report_timeline,   &report_precision_map,
+    &report_tradeoff, &report_memory,    &report_profile,    &report_sensitivity,
+    &report_training, &report_straggler, &report_provenance,
 };
 enum { N_SECTION = sizeof sections / sizeof *sections };
 

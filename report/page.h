@@ -31,12 +31,16 @@ typedef struct report_item {
     tandem_graph *graph; /* of the plan */
     tandem_step_timeline *timeline;
     report_log log;
+    tandem_made made; /* filled in by report_page_add, but for a log */
 } report_item;
 
 typedef struct report_page {
     report_item *item;
     int n, capacity;
 } report_page;
+
+/* Reads the member `made` of a result or of a log's line. What is absent or of another type stays. */
+void report_made_read(tandem_made *made, const json_t *object);
 
 /* report_page_add: takes over what `item` holds, but copies its source; also on error. An item without a
  * model gets the one that its content names. TANDEM_NO_MEMORY. */

@@ -25,11 +25,14 @@ typedef struct report_section {
 } report_section;
 
 extern const report_section report_verdict, report_cluster, report_timeline, report_precision_map,
-    report_tradeoff, report_memory, report_sensitivity, report_training, report_straggler, report_provenance;
+    report_tradeoff, report_memory, report_profile, report_sensitivity, report_training, report_straggler,
+    report_provenance;
 
 /* --- Results: values that are absent, null or of another type are gaps --------------------------------- */
 double report_get_number(const json_t *object, const char *member);    /* NaN = a gap */
 const char *report_get_text(const json_t *object, const char *member); /* "" = a gap */
+/* Of a row of `sensitivity --json`, by a method; of a sensing (--at) by "sampled", one number. */
+double report_row_sensitivity(const json_t *row, const char *method);
 int report_is_true(const json_t *object, const char *member);
 /* Whether an item is a result of this command. */
 int report_is_result(const report_item *item, const char *command);

@@ -307,7 +307,7 @@ static json_t *advise_result_json(const advise_context *v, const char *verdict)
         json_object_set_new(one, "role", json_string(k < CASE_FIRST_SUBSET ? role[k] : "subset"));
         json_array_append_new(cases, one);
     }
-    json_object_set_new(result, "model", json_string(v->options->model));
+    json_object_set_new(result, "model", json_string(v->candidate[v->best].model));
     json_object_set_new(result, "policy", json_string(v->policy->name));
     json_object_set_new(result, "method", json_string(advise_method(v)));
     json_object_set_new(result, "slowdown", json_real(fmax(v->options->slowdown, 0)));

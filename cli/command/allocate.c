@@ -33,7 +33,9 @@ static tandem_status allocate_once(allocate_context *a, tandem_error *error)
                                                      tandem_planner_method(a->planner), error);
     a->seconds += (double)(tandem_now_ns() - begin) * 1e-9;
     cli_progress_end();
-    if (status == TANDEM_OK) a->plan->loss_scale = a->loss_scale;
+    if (status != TANDEM_OK) return status;
+    a->plan->loss_scale = a->loss_scale;
+    a->plan->made = *cli_made();
     return status;
 }
 
@@ -69,7 +71,9 @@ static int write_allocate_page(const allocate_context *a)
 {
     tandem_error error = {0};
     report_page page = {0};
-    tandem_status status = cli_report_add_result(&page, allocate_result_json(a), "allocate", &error);
+    json_t *const result = allocate_result_json(a);
+    if (!a->explains_all) json_object_set_new(result, "explained_all", allocate_explain_all_json(a));
+    tandem_status status = cli_report_add_result(&page, result, "allocate", &error);
     if (status == TANDEM_OK)
         status =
             cli_report_add_plan(&page, a->options, a->plan, &a->plan->cluster, a->problem->graph, 1, &error);

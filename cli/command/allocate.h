@@ -24,7 +24,8 @@ typedef struct allocate_context {
     int n_baseline;
     /* the best cluster without one class; samples_per_s = 0: none is better */
     candidate_cluster smaller_cluster;
-    int explained; /* operator; −1 = none */
+    int explained;    /* operator; −1 = none */
+    int explains_all; /* --explain all */
     plan_price price;
 } allocate_context;
 
@@ -53,10 +54,12 @@ typedef struct precision_share {
 precision_share allocate_precision_share(const allocate_context *a, int c, tandem_precision precision);
 double allocate_samples_per_s(const allocate_context *a);
 
-/* allocate_explain.c: why one operator has its precision. */
+/* allocate_explain.c: why operators have their precisions. */
 tandem_status allocate_find_explained(allocate_context *a, tandem_error *error);
 int allocate_explain_text(const allocate_context *a);
 json_t *allocate_explain_json(const allocate_context *a); /* NULL without memory, or if a replay failed */
+/* The same for every adjustable operator, in an array. Cost: a replay per operator, class and precision. */
+json_t *allocate_explain_all_json(const allocate_context *a);
 
 /* allocate_infeasible.c: prints how much memory is missing, after `error`. Returns the exit code. */
 int allocate_explain_infeasible(const allocate_context *a, const tandem_error *error);

@@ -98,9 +98,9 @@ static int print_split_json(const split_context *s)
 
 static tandem_status write_split_plan(const split_context *s, tandem_error *error)
 {
-    return s->options->output
-               ? tandem_plan_write(s->choice.both.plan, s->workload.graph[0], s->options->output, error)
-               : TANDEM_OK;
+    if (!s->options->output) return TANDEM_OK;
+    s->choice.both.plan->made = *cli_made();
+    return tandem_plan_write(s->choice.both.plan, s->workload.graph[0], s->options->output, error);
 }
 
 /* Micro-steps divide the global batch before it is split. */

@@ -1,5 +1,6 @@
 /* allocate_explain.c: `tandem allocate --explain`: what other precisions of one operator would change. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/quantity.h"
 #include "cli/command/allocate.h"
@@ -9,6 +10,8 @@ tandem_status allocate_find_explained(allocate_context *a, tandem_error *error)
 {
     tandem_choice choice[TANDEM_N_PRECISION];
     int n, op;
+    a->explains_all = strcmp(a->options->explain, "all") == 0;
+    if (a->explains_all) return TANDEM_OK;
     tandem_status status = tandem_graph_find(&op, a->problem->graph, a->options->explain, error);
     /* checks before the search that the operator is adjustable */
     if (status == TANDEM_OK) status = tandem_choices_explain(choice, &n, a->problem, 0, 0, op, error);
@@ -73,24 +76,35 @@ static void add_choice_rows(cli_table *table, const tandem_choice *choice, int n
     }
 }
 
-int allocate_explain_text(const allocate_context *a)
+static int print_explained_op(const allocate_context *a, int op)
 {
     cli_table table = {0};
     tandem_error error = {0};
     int code = 0;
-    printf("%s: effect of each precision, if only this operator changes\n",
-           a->problem->graph->op[a->explained].name);
+    printf("%s: effect of each precision, if only this operator changes\n", a->problem->graph->op[op].name);
     cli_table_row(&table, "device\tprecision\t>sensitivity\t>own time\t>step\t>memory\t");
     for (int c = 0; c < a->plan->cluster.n_class && !code; c++) {
         tandem_choice choice[TANDEM_N_PRECISION];
         int n = 0;
-        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, &error) !=
-            TANDEM_OK)
+        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, op, &error) != TANDEM_OK)
             code = cli_fail(&error);
         add_choice_rows(&table, choice, n, a->plan->cluster.classes[c].device.name);
     }
     if (!code) return cli_table_finish(&table);
     cli_table_free(&table);
+    return code;
+}
+
+int allocate_explain_text(const allocate_context *a)
+{
+    const tandem_graph *const graph = a->problem->graph;
+    int code = 0;
+    if (!a->explains_all) return print_explained_op(a, a->explained);
+    for (int op = 0, n = 0; op < graph->n_op && !code; op++) {
+        if (!tandem_op_is_adjustable(&graph->op[op])) continue;
+        if (n++) putchar('\n');
+        code = print_explained_op(a, op);
+    }
     return code;
 }
 
@@ -113,17 +127,27 @@ static json_t *explained_choices_json(const tandem_choice *choice, int n)
     return rows;
 }
 
-json_t *allocate_explain_json(const allocate_context *a)
+static json_t *explained_op_json(const allocate_context *a, int op)
 {
     json_t *devices = json_array();
     for (int c = 0; c < a->plan->cluster.n_class; c++) {
         tandem_choice choice[TANDEM_N_PRECISION];
         int n = 0;
-        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, a->explained, NULL) !=
-            TANDEM_OK)
+        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, op, NULL) != TANDEM_OK)
             break; /* the same replay succeeded before: only memory can be missing */
         json_array_append_new(devices, json_pack("{s:s,s:o}", "name", a->plan->cluster.classes[c].device.name,
                                                  "choices", explained_choices_json(choice, n)));
     }
-    return json_pack("{s:s,s:o}", "operator", a->problem->graph->op[a->explained].name, "devices", devices);
+    return json_pack("{s:s,s:o}", "operator", a->problem->graph->op[op].name, "devices", devices);
+}
+
+json_t *allocate_explain_json(const allocate_context *a) { return explained_op_json(a, a->explained); }
+
+json_t *allocate_explain_all_json(const allocate_context *a)
+{
+    const tandem_graph *const graph = a->problem->graph;
+    json_t *const rows = json_array();
+    for (int op = 0; op < graph->n_op; op++)
+        if (tandem_op_is_adjustable(&graph->op[op])) json_array_append_new(rows, explained_op_json(a, op));
+    return rows;
 }

@@ -92,5 +92,6 @@ json_t *allocate_result_json(const allocate_context *a)
                         a->smaller_cluster.samples_per_s > 0 ? candidate_cluster_json(&a->smaller_cluster)
                                                              : json_null());
     if (a->explained >= 0) json_object_set_new(result, "explained", allocate_explain_json(a));
+    if (a->explains_all) json_object_set_new(result, "explained_all", allocate_explain_all_json(a));
     return result;
 }

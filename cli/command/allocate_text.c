@@ -171,7 +171,7 @@ int allocate_print_text(allocate_context *a)
     int code = print_compared_plans(a, cli_profile_interval_digits(interval));
     if (code) return code;
     putchar('\n');
-    code = a->explained >= 0 ? allocate_explain_text(a) : print_allocated_devices(a);
+    code = a->explained >= 0 || a->explains_all ? allocate_explain_text(a) : print_allocated_devices(a);
     cli_provenance_print(a->problem->replayer);
     cli_profile_interval_print(interval);
     if (!code) print_smaller_cluster(a);

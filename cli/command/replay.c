@@ -328,6 +328,7 @@ static tandem_status write_replay_trace(const replay_context *r, tandem_error *e
     for (int c = 0; c < r->result.n_class; c++) {
         const int n_class_rank = workload_class(r, c)->n_rank;
         tandem_trace_track one = {.device = workload_class(r, c)->device.name,
+                                  .made = cli_made(),
                                   .n_rank = r->options->all_ranks ? 1 : n_class_rank,
                                   .step = tandem_replayer_step(r->replayer, c),
                                   .workspace = tandem_replayer_workspace(r->replayer, c)};

@@ -6,18 +6,20 @@
 
 static int check_report_words(const cli_options *options, const char *path)
 {
-    if (options->n_word == 0)
+    const int has_store = cli_option_given(options, OPTION_DB);
+    if (options->n_word == 0 && !has_store)
         return cli_fail_with(
             TANDEM_MISSING,
             "nothing to show: no file given. Make one, e.g. `tandem demo --report report.html`, or "
             "`tandem allocate --model resnet50 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" "
             "--predict -o plan.json`, then `tandem report plan.json`");
-    for (int k = 0; k < options->n_word; k++)
-        if (strcmp(options->word[k], path) == 0)
-            return cli_fail_with(TANDEM_USAGE,
-                                 "the page would replace '%.200s', from which it is drawn. Choose "
-                                 "another file with -o",
-                                 path);
+    int replaces = has_store && strcmp(options->db, path) == 0;
+    for (int k = 0; k < options->n_word; k++) replaces |= strcmp(options->word[k], path) == 0;
+    if (replaces)
+        return cli_fail_with(TANDEM_USAGE,
+                             "the page would replace '%.200s', from which it is drawn. Choose another file "
+                             "with -o",
+                             path);
     return 0;
 }
 
@@ -47,16 +49,18 @@ static int run_report(const cli_options *options)
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < options->n_word && status == TANDEM_OK; k++)
         status = cli_report_add_file(&page, options, options->word[k], &error);
+    if (status == TANDEM_OK && cli_option_given(options, OPTION_DB))
+        status = cli_report_add_store(&page, options->db, &error);
     if (status == TANDEM_OK) status = report_page_write(&page, path, &error);
     const int code = status == TANDEM_OK ? print_report(options, &page, path) : cli_fail(&error);
     report_page_close(&page);
     return code;
 }
 
-static const int options[] = {OPTION_OUTPUT, OPTION_END};
+static const int options[] = {OPTION_OUTPUT, OPTION_DB, OPTION_END};
 const cli_command command_report = {
     .name = "report",
-    .words = "FILE...",
+    .words = "[FILE...]",
     .summary = "One page to look at: timeline, precisions, trade-off, memory, training",
     .option = options,
     .description =
@@ -66,12 +70,14 @@ const cli_command command_report = {
         ">replay.json\n"
         "  tandem train --plan plan.json --data fashion-mnist --trace measured.json --log run.jsonl\n"
         "  tandem report plan.json replay.json predicted.json measured.json run.jsonl -o report.html\n"
+        "  tandem report --db tandem.db                      what a profile store holds\n"
         "FILE is a plan, a step's trace, a recorded job (analysed as by tandem whatif), a training log, "
-        "or what a\n"
-        "command printed with --json. The page is one file of HTML that asks for nothing else "
-        "[report.html]. A\n"
-        "section for which no file has anything is left out; the page then says which command makes it. "
-        "Files of\n"
-        "different models are drawn apart. Equal files give equal bytes.",
+        "a profile\n"
+        "store (.db, or --db; it is only read), or what a command printed with --json. The page is one file "
+        "of HTML\n"
+        "that asks for nothing else [report.html]. A section for which no file has anything is left out; the "
+        "page\n"
+        "then says which command makes it. Files of different models are drawn apart. Equal files give equal "
+        "bytes.",
     .run = run_report,
 };

@@ -439,6 +439,7 @@ static tandem_status write_train_tracks(const train_context *t, const int64_t *a
         const int64_t *times = all + (size_t)rank * 2 * n_time;
         track[c] =
             (tandem_trace_track){.device = class->device.name,
+                                 .made = cli_made(),
                                  .rank = rank,
                                  .n_rank = class->n_rank,
                                  .step = other[c].step,

@@ -26,7 +26,7 @@ void train_log_close(train_log *log)
     log->file = -1;
 }
 
-static char *log_line_text(const train_log_line *line)
+static char *log_line_text(const train_log_line *line, int is_first)
 {
     json_t *object = json_pack("{s:I,s:o,s:o,s:o,s:o,s:i}", "step", (json_int_t)line->step, "loss",
                                cli_json_number(line->loss), "lr", cli_json_number(line->rate), "step_ns",
@@ -41,6 +41,7 @@ static char *log_line_text(const train_log_line *line)
     if (object && report->skipped) json_object_set_new(object, "skipped", json_true());
     if (object && line->is_evaluated)
         json_object_set_new(object, "accuracy", cli_json_number(line->accuracy));
+    if (object && is_first) json_object_set_new(object, "made", cli_made_json());
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);
     return text;
@@ -49,13 +50,14 @@ static char *log_line_text(const train_log_line *line)
 tandem_status train_log_add(train_log *log, const train_log_line *line, tandem_error *error)
 {
     if (log->file < 0) return TANDEM_OK;
-    char *text = log_line_text(line);
+    char *text = log_line_text(line, !log->has_lines);
     if (!text) return tandem_no_memory(error, "for a line of log '%.200s'", log->path);
     const size_t n = strlen(text);
     text[n] = '\n'; /* replaces the terminator: the text is written by its length */
     const ssize_t written = write(log->file, text, n + 1);
     int code = written < 0 ? errno : ENOSPC;
     free(text);
+    log->has_lines |= written == (ssize_t)n + 1;
     if (written == (ssize_t)n + 1) return TANDEM_OK;
     if (written > 0 && ftruncate(log->file, lseek(log->file, 0, SEEK_END) - written) != 0) code = errno;
     return fail_log_write(log, code, error);

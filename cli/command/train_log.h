@@ -5,7 +5,8 @@
 
 typedef struct train_log {
     const char *path;
-    int file; /* < 0 = no log */
+    int file;      /* < 0 = no log */
+    int has_lines; /* of this run; the first one tells what made it */
 } train_log;
 
 typedef struct train_log_line {

@@ -23,6 +23,14 @@ void tandem_assignment_close(tandem_assignment *assignment); /* all zero is fine
 void tandem_assignment_copy(tandem_assignment *to, const tandem_assignment *from);
 int tandem_assignment_is_equal(const tandem_assignment *a, const tandem_assignment *b);
 
+/* What made a file, as text; "" = not told. No time stands here: the same work gives the same bytes. */
+enum { TANDEM_MADE_COMMAND = 2048 };
+typedef struct tandem_made {
+    char command[TANDEM_MADE_COMMAND]; /* as a shell reads it */
+    char version[24], host[192];       /* of tandem; CPU, CPUs, and a hash of the machine's name */
+    char seed[24];                     /* digits */
+} tandem_made;
+
 typedef struct tandem_plan {
     char name[48]; /* "allocated", "uniform int8", … */
     char policy[24];
@@ -46,6 +54,7 @@ typedef struct tandem_plan {
     tandem_step_options step; /* micro-steps, recomputation, the norm of a loss scale */
     /* of the training that the plan is for; 0 = none, < 0 = dynamic; with a loss scale the step has a norm */
     double loss_scale;
+    tandem_made made; /* written and read with the plan; the caller fills it in */
 } tandem_plan;
 
 /* A loss scale as a word: a number above 0 and below 2^64, or "dynamic" (< 0). TANDEM_USAGE: names what is

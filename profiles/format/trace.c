@@ -187,10 +187,25 @@ static tandem_status write_chrome_trace(const char *path, const char *title, con
     w->error = error;
     tandem_status status = tandem_file_open(&file, path, error);
     if (status != TANDEM_OK) goto out;
-    const char *const about[] = {"title",  title ? title : "",
-                                 "model",  n_track ? track->step->graph->model : "",
-                                 "origin", n_track && track->is_measured ? "measured" : "simulated",
-                                 NULL};
+    static const tandem_made unknown = {.command = ""};
+    const tandem_made *const made = n_track && track->made ? track->made : &unknown;
+    /* title, model and origin always; of what made it, what is told */
+    const char *about[] = {"title",   title ? title : "",
+                           "model",   n_track ? track->step->graph->model : "",
+                           "origin",  n_track && track->is_measured ? "measured" : "simulated",
+                           "command", made->command,
+                           "version", made->version,
+                           "host",    made->host,
+                           "seed",    made->seed,
+                           NULL};
+    enum { FIRST_MADE = 6, N_ABOUT = sizeof about / sizeof *about - 1 };
+    int n_about = FIRST_MADE;
+    for (int k = FIRST_MADE; k < N_ABOUT; k += 2) {
+        if (!about[k + 1][0]) continue;
+        about[n_about++] = about[k];
+        about[n_about++] = about[k + 1];
+    }
+    about[n_about] = NULL;
     tandem_chrome_begin(&w->chrome, file.stream, about);
     for (int i = 0; i < n_track; i++) write_track_names(&w->chrome, &track[i]);
     for (int i = 0; i < n_track && status == TANDEM_OK; i++) status = write_track(w, &track[i]);

@@ -121,12 +121,31 @@ static void write_plan_class(json_writer *w, const tandem_plan *plan, const tand
     close_object(w);
 }
 
+/* On one line. The seed is a number. */
+static void write_made(json_writer *w, const tandem_made *made)
+{
+    const struct {
+        const char *name, *text;
+    } members[] = {{"command", made->command}, {"version", made->version}, {"host", made->host}};
+    const char *before = "{";
+    begin_member(w, "made");
+    for (size_t k = 0; k < sizeof members / sizeof *members; k++) {
+        if (!members[k].text[0]) continue;
+        (void)fprintf(w->stream, "%s\"%s\": ", before, members[k].name);
+        tandem_json_write_text(w->stream, members[k].text);
+        before = ", ";
+    }
+    if (made->seed[0]) (void)fprintf(w->stream, "%s\"seed\": %s", before, made->seed);
+    (void)fputc('}', w->stream);
+}
+
 static void write_plan_object(json_writer *w, const tandem_plan *plan, const tandem_graph *graph)
 {
     char hash[17];
     (void)snprintf(hash, sizeof hash, "%016" PRIx64, plan->hash);
     open_object(w);
     write_text_member(w, "schema", schema_name);
+    if (plan->made.command[0]) write_made(w, &plan->made);
     write_text_member(w, "name", plan->name);
     write_text_member(w, "policy", plan->policy);
     write_text_member(w, "model", plan->model);
@@ -320,6 +339,26 @@ static tandem_status read_step_options(tandem_plan *plan, const tandem_json_loca
     return TANDEM_OK;
 }
 
+/* What an API wrote, and older files, do not have it. */
+static tandem_status read_made(tandem_made *made, const tandem_json_location *location, const json_t *root)
+{
+    static const char *const allowed[] = {"command", "version", "host", "seed", NULL};
+    const json_t *const object = json_object_get(root, "made");
+    int64_t seed = -1;
+    if (!object || json_is_null(object)) return TANDEM_OK;
+    if (!json_is_object(object)) return tandem_json_refuse(location, "made", "must be an object");
+    tandem_status status = tandem_json_check_members(location, object, allowed);
+    if (status == TANDEM_OK)
+        status = read_bounded_text(made->command, sizeof made->command, location, object, "command", 1);
+    if (status == TANDEM_OK)
+        status = read_bounded_text(made->version, sizeof made->version, location, object, "version", 0);
+    if (status == TANDEM_OK)
+        status = read_bounded_text(made->host, sizeof made->host, location, object, "host", 0);
+    if (status == TANDEM_OK) status = tandem_json_integer(&seed, location, object, "seed", 0, INT64_MAX, 0);
+    if (status == TANDEM_OK && seed >= 0) (void)snprintf(made->seed, sizeof made->seed, "%" PRId64, seed);
+    return status;
+}
+
 /* A newer tandem's plan may contain what this one cannot know. */
 static tandem_status check_plan_schema(const tandem_json_location *location, const char *schema)
 {
@@ -339,14 +378,15 @@ static tandem_status check_plan_schema(const tandem_json_location *location, con
 static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *location, const json_t *root)
 {
     static const char *const allowed[] = {
-        "schema",       "name",        "policy",    "model",      "graph_hash", "base_precision",
-        "bucket_bytes", "slowdown",    "target_ns", "fastest_ns", "step_ns",    "sensitivity",
-        "method",       "lower_bound", "gap",       "proof",      "node",       "net",
-        "classes",      "micro_steps", "recompute", "amax",       "loss_scale", NULL};
+        "schema",   "name",       "policy",     "model",   "graph_hash",  "base_precision", "bucket_bytes",
+        "slowdown", "target_ns",  "fastest_ns", "step_ns", "sensitivity", "method",         "lower_bound",
+        "gap",      "proof",      "node",       "net",     "classes",     "micro_steps",    "recompute",
+        "amax",     "loss_scale", "made",       NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, location, root, "schema", 1);
     if (status == TANDEM_OK) status = check_plan_schema(location, schema);
     if (status == TANDEM_OK) status = tandem_json_check_members(location, root, allowed);
+    if (status == TANDEM_OK) status = read_made(&plan->made, location, root);
     if (status == TANDEM_OK)
         status = read_bounded_text(plan->name, sizeof plan->name, location, root, "name", 1);
     if (status == TANDEM_OK)

@@ -6,7 +6,7 @@
 
 #include "tandem/advanced/store.h"
 
-enum { TANDEM_STORE_MAX_STATEMENT = 40 };
+enum { TANDEM_STORE_MAX_STATEMENT = 48 };
 
 struct tandem_store {
     sqlite3 *db;

@@ -1,5 +1,5 @@
 /* store_write.c: transactions, and the rows that measurements refer to: host, device, model. */
-#include "base/hash.h"
+#include "base/host.h"
 #include "profiles/store/store_handle.h"
 
 #include <inttypes.h>
@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 /* --- Transactions --------------------------------------------------------------------------------------- */
 static tandem_status check_writable(const tandem_store *store, tandem_error *error)
@@ -55,22 +54,6 @@ void tandem_store_rollback(tandem_store *store)
     store->host = 0;
 }
 
-/* "model name : …" of /proc/cpuinfo; "" without it. */
-static void read_cpu(char *cpu, size_t size)
-{
-    char line[256];
-    cpu[0] = '\0';
-    FILE *const stream = fopen("/proc/cpuinfo", "re");
-    while (stream && fgets(line, sizeof line, stream))
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
-            const char *const name = strchr(line, ':') + 1;
-            (void)snprintf(cpu, size, "%.*s", (int)strcspn(name + (*name == ' '), "\n"),
-                           name + (*name == ' '));
-            break;
-        }
-    if (stream) (void)fclose(stream);
-}
-
 static tandem_status add_host(tandem_store *store, tandem_error *error)
 {
     static const char insert[] = "INSERT INTO host (name_hash, cpu, n_cpu, libraries, n_thread) VALUES (?1, "
@@ -79,18 +62,16 @@ static tandem_status add_host(tandem_store *store, tandem_error *error)
     static const char select[] = "SELECT id FROM host WHERE name_hash = ?1 AND cpu = ?2 AND n_cpu = ?3 AND "
                                  "libraries "
                                  "= ?4 AND n_thread = ?5";
-    char name[256] = "", cpu[128], hash[TANDEM_STORE_HASH];
+    tandem_host host;
     sqlite3_stmt *statement = NULL;
     int more = 0;
-    (void)gethostname(name, sizeof name - 1);
-    tandem_store_print_hash(hash, tandem_hash_text(TANDEM_HASH_START, name));
-    read_cpu(cpu, sizeof cpu);
-    const int64_t n_cpu = sysconf(_SC_NPROCESSORS_CONF), n_thread = store->n_thread;
-    tandem_status status =
-        tandem_store_execute(store, error, insert, "ssisi", hash, cpu, n_cpu, store->libraries, n_thread);
+    tandem_host_read(&host);
+    const int64_t n_cpu = host.n_cpu, n_thread = store->n_thread;
+    tandem_status status = tandem_store_execute(store, error, insert, "ssisi", host.name_hash, host.cpu,
+                                                n_cpu, store->libraries, n_thread);
     if (status == TANDEM_OK)
-        status = tandem_store_query(&statement, store, error, select, "ssisi", hash, cpu, n_cpu,
-                                    store->libraries, n_thread);
+        status = tandem_store_query(&statement, store, error, select, "ssisi", host.name_hash, host.cpu,
+                                    n_cpu, store->libraries, n_thread);
     if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, statement, error);
     if (status == TANDEM_OK && !more) status = tandem_store_refuse_damaged(store, "host", error);
     if (status == TANDEM_OK) store->host = sqlite3_column_int64(statement, 0);

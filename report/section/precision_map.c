@@ -6,7 +6,7 @@
 
 #include "report/section.h"
 
-enum { MAX_MAP_SHAPES = 3000, MAX_TABLE = 400 };
+enum { MAX_MAP_SHAPES = 3000, MAX_TABLE = 400, MAX_CELLS = 1600 };
 
 /* --- Where the times come from -------------------------------------------------------------------------- */
 
@@ -80,25 +80,71 @@ static double find_sensitivity(const map_source *m, const char *name, const char
     while ((result = report_next_result(m->part, "sensitivity", &next)))
         json_array_foreach(json_object_get(result, "operators"), k, row)
         {
-            if (strcmp(report_get_text(row, "operator"), name) == 0 &&
-                strcmp(report_get_text(row, "precision"), precision) == 0) {
-                const json_t *const by_method = json_object_get(row, "sensitivity");
-                return report_get_number(json_is_object(by_method) ? by_method : row,
-                                         json_is_object(by_method) ? method : "sensitivity");
-            }
+            if (strcmp(report_get_text(row, "operator"), name) != 0 ||
+                strcmp(report_get_text(row, "precision"), precision) != 0)
+                continue;
+            const double value = report_row_sensitivity(row, method);
+            if (isfinite(value)) return value;
         }
     return NAN;
+}
+
+/* What `allocate --explain` found for the operator on class c, of this plan; NULL = nothing. */
+static const json_t *find_choices(const map_source *m, const char *op_name, int c)
+{
+    const json_t *result;
+    int next = 0;
+    while ((result = report_next_result(m->part, "allocate", &next))) {
+        const json_t *const all = json_object_get(result, "explained_all"), *explained,
+                            *one = json_object_get(result, "explained");
+        size_t k;
+        if (strcmp(report_get_text(result, "plan"), m->plan->name) != 0) continue;
+        json_array_foreach(all, k, explained)
+        {
+            if (strcmp(report_get_text(explained, "operator"), op_name) == 0) one = explained;
+        }
+        const json_t *const device = json_array_get(json_object_get(one, "devices"), (size_t)c);
+        if (strcmp(report_get_text(one, "operator"), op_name) == 0 &&
+            strcmp(report_get_text(device, "name"), m->plan->cluster.classes[c].device.name) == 0)
+            return json_object_get(device, "choices");
+    }
+    return NULL;
+}
+
+/* The verdict on a precision that is possible; "" = none is known. Those of a plan with another choice are of
+ * another plan. */
+static const char *find_choice_verdict(const json_t *choices, const char *precision, const char *chosen)
+{
+    const char *verdict = "";
+    const json_t *choice;
+    size_t k;
+    json_array_foreach(choices, k, choice)
+    {
+        const char *const name = report_get_text(choice, "precision");
+        if (report_is_true(choice, "chosen") && strcmp(name, chosen) != 0) return "";
+        if (strcmp(name, precision) == 0) verdict = report_get_text(choice, "verdict");
+    }
+    return verdict;
 }
 
 /* The precisions that the operator does not have on this class, and why. */
 static void put_reasons(FILE *out, const map_source *m, int op, int c)
 {
     static const char *const why[] = {"the operator lacks", "the device lacks", "possible, not chosen:"};
+    const char *const chosen = tandem_precision_get(m->plan->assignment.precision[c][op])->name;
+    const json_t *const choices = find_choices(m, m->graph->op[op].name, c);
     const unsigned by_device = m->plan->cluster.classes[c].device.precisions,
                    by_operator = tandem_op_row_get(m->graph->op[op].kind)->precisions,
                    others = (1u << TANDEM_N_PRECISION) - 1 - (1u << m->plan->assignment.precision[c][op]);
-    const unsigned of[] = {others & ~by_operator, others & by_operator & ~by_device,
-                           others & by_operator & by_device};
+    unsigned of[] = {others & ~by_operator, others & by_operator & ~by_device,
+                     others & by_operator & by_device};
+    for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+        const char *const name = tandem_precision_get((tandem_precision)p)->name;
+        const char *const verdict = of[2] >> p & 1 ? find_choice_verdict(choices, name, chosen) : "";
+        if (!verdict[0]) continue;
+        report_put(out, "; not %s: %s", name, verdict);
+        of[2] &= ~(1u << p);
+    }
     for (int k = 0; k < 3; k++)
         for (int p = 0, n = 0; p < TANDEM_N_PRECISION; p++) {
             if (!(of[k] >> p & 1)) continue;
@@ -219,7 +265,7 @@ static void put_map_table(FILE *out, const map_source *m)
     for (int c = 0; c < m->plan->cluster.n_class; c++)
         report_put(out, "<th>%s</th>", m->plan->cluster.classes[c].device.name);
     report_put(out, "</tr></thead><tbody>\n");
-    for (int op = 0; op < m->graph->n_op && n < MAX_TABLE; op++) {
+    for (int op = 0; op < m->graph->n_op && n < MAX_TABLE && n * m->plan->cluster.n_class < MAX_CELLS; op++) {
         if (!tandem_op_is_adjustable(&m->graph->op[op])) continue;
         n++;
         report_put(out, "<tr><th scope=\"row\">%s</th><td>%s</td>", m->graph->op[op].name,
@@ -227,6 +273,7 @@ static void put_map_table(FILE *out, const map_source *m)
         for (int c = 0; c < m->plan->cluster.n_class; c++) {
             report_put(out, "<td>%s", tandem_precision_get(m->plan->assignment.precision[c][op])->name);
             if (m->replay) report_put(out, ", %s", report_ns(operator_ns(m, op, c)).text);
+            put_reasons(out, m, op, c);
             report_put(out, "</td>");
         }
         report_put(out, "</tr>\n");

@@ -24,37 +24,30 @@ static void put_kind_of_item(FILE *out, const report_item *item)
         report_put(out, "result <code>%s</code>", report_get_text(item->result, "schema"));
 }
 
-/* What a result tells of how it was made. */
-static void put_making(FILE *out, const json_t *result)
-{
-    static const char *const members[] = {"version", "host", "libraries", "seed"};
-    const json_t *const made = json_object_get(result, "made");
-    const char *const command = report_get_text(made, "command");
-    if (command[0]) report_put(out, "<code>%s</code>", command);
-    for (size_t k = 0; k < sizeof members / sizeof *members; k++) {
-        const char *const text = report_get_text(made, members[k]);
-        const double number = report_get_number(made, members[k]);
-        if (text[0])
-            report_put(out, "; %s %s", members[k], text);
-        else if (isfinite(number))
-            report_put(out, "; %s %.0f", members[k], number);
-    }
-}
+/* "" is a dash. */
+static const char *or_dash(const char *text) { return text[0] ? text : "\xe2\x80\x93"; }
 
 static void put_files(FILE *out, const report_part *part)
 {
-    report_put(
-        out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
-             "aria-label=\"Files\"><table><thead><tr><th>file</th><th>holds</th><th>made by</th></tr></thead>"
-             "<tbody>\n");
+    report_put(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Files\"><table><thead>"
+                    "<tr><th>file</th><th>holds</th><th>made by</th><th>tandem</th><th>machine</th><th "
+                    "class=\"n\">seed</th></tr></thead><tbody>\n");
     for (int k = 0; k < part->n; k++) {
-        report_put(out, "<tr><th scope=\"row\">%s</th><td>", part->item[k]->source);
-        put_kind_of_item(out, part->item[k]);
-        report_put(out, "</td><td>");
-        put_making(out, part->item[k]->result);
-        report_put(out, "</td></tr>\n");
+        const report_item *const item = part->item[k];
+        const tandem_made *const made = &item->made;
+        report_put(out, "<tr><th scope=\"row\">%s</th><td>", item->source);
+        put_kind_of_item(out, item);
+        if (made->command[0])
+            report_put_whole(out, "</td><td><code>%s</code></td>", made->command);
+        else
+            report_put(out, "</td><td>\xe2\x80\x93</td>");
+        report_put(out, "<td>%s</td><td>%s</td><td class=\"n\">%s</td></tr>\n", or_dash(made->version),
+                   or_dash(made->host), or_dash(made->seed));
     }
-    report_put(out, "</tbody></table></div>\n");
+    report_put(
+        out,
+        "</tbody></table></div><p class=\"note\">Commands are told without options that only say "
+        "where output goes. Of the machine's name a hash is kept. A dash: the file does not tell.</p>\n");
 }
 
 /* --- Where times come from ------------------------------------------------------------------------------ */
@@ -109,47 +102,43 @@ static void put_costs(FILE *out, const report_part *part)
     report_put(out, "</tbody></table></div>\n");
 }
 
-/* --- How steady the machine was ------------------------------------------------------------------------- */
+/* --- Who measured -------------------------------------------------------------------------------------- */
 
-static void put_steadiness(FILE *out, const report_part *part)
+static void put_measuring_host(FILE *out, const json_t *host)
 {
-    const json_t *profile, *device;
-    int next = 0, n = 0;
+    report_put(out, "<tr><th scope=\"row\">%s, %s CPUs, %s</th><td>%s</td><td class=\"n\">%s</td>",
+               or_dash(report_get_text(host, "cpu")), report_number(report_get_number(host, "n_cpu")).text,
+               report_get_text(host, "name_hash"), or_dash(report_get_text(host, "libraries")),
+               report_number(report_get_number(host, "n_thread")).text);
+    report_put(out, "<td class=\"n\">%s</td><td>%s</td><td>%s</td></tr>\n",
+               report_number(report_get_number(host, "costs")).text,
+               report_time_of_day(report_get_number(host, "from_time_ns")).text,
+               report_time_of_day(report_get_number(host, "to_time_ns")).text);
+}
+
+static void put_measuring_hosts(FILE *out, const report_part *part)
+{
+    const json_t *store, *host;
+    int next = 0;
     size_t k;
-    while ((profile = report_next_result(part, "profile", &next)))
-        json_array_foreach(json_object_get(profile, "devices"), k, device)
-        {
-            const json_t *const s = json_object_get(device, "steadiness");
-            if (!json_is_object(s)) continue;
-            if (!n++)
-                report_put(
-                    out, "<h3>How steady the machine was</h3><div class=\"scroll\" tabindex=\"0\" "
-                         "role=\"region\" aria-label=\"Steadiness\"><table><thead><tr><th>device</th><th "
-                         "class=\"n\">compute varies by</th><th class=\"n\">memory varies by</th><th "
-                         "class=\"n\">others had the core</th><th class=\"n\">other virtual machines</th><th "
-                         "class=\"n\">interval of a step</th></tr></thead><tbody>\n");
-            report_put(out,
-                       "<tr><th scope=\"row\">%s</th><td class=\"n\">%s</td><td class=\"n\">%s</td><td "
-                       "class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td></tr>\n",
-                       report_get_text(device, "name"),
-                       report_ratio(report_get_number(s, "compute_spread")).text,
-                       report_ratio(report_get_number(s, "memory_spread")).text,
-                       report_ratio(report_get_number(s, "delay_share")).text,
-                       report_ratio(report_get_number(s, "steal_share")).text,
-                       report_ratio(report_get_number(s, "interval")).text);
-        }
-    if (n)
-        report_put(
-            out,
-            "</tbody></table></div><p class=\"note\">A dash: the system does not tell. Where it does not "
-            "tell what others took, a disturbed sample cannot be told from a slow one.</p>\n");
+    while ((store = report_next_result(part, "store", &next))) {
+        const json_t *const hosts = json_object_get(store, "hosts");
+        if (json_array_size(hosts) == 0) continue;
+        report_put(out,
+                   "<h3>Who measured the store's costs</h3><div class=\"scroll\" tabindex=\"0\" "
+                   "role=\"region\" aria-label=\"Machines that measured\"><table><thead><tr><th>machine</th>"
+                   "<th>libraries</th><th class=\"n\">threads</th><th class=\"n\">costs</th><th>first</th>"
+                   "<th>last</th></tr></thead><tbody>\n");
+        json_array_foreach(hosts, k, host) { put_measuring_host(out, host); }
+        report_put(out, "</tbody></table></div>\n");
+    }
 }
 
 static int draw_provenance(FILE *out, const report_part *part)
 {
     put_files(out, part);
     put_costs(out, part);
-    put_steadiness(out, part);
+    put_measuring_hosts(out, part);
     return 1;
 }
 

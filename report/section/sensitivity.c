@@ -12,6 +12,8 @@ typedef struct sensitivity_names {
     int n_method, n_precision;
 } sensitivity_names;
 
+static const char *const sampled = "sampled";
+
 static int add_name(const char **names, int n, int max, const char *name)
 {
     for (int k = 0; k < n; k++)
@@ -30,17 +32,14 @@ static sensitivity_names list_names(const json_t *rows)
     {
         names.n_precision =
             add_name(names.precision, names.n_precision, MAX_PRECISIONS, report_get_text(row, "precision"));
+        if (json_is_number(json_object_get(row, "sensitivity")))
+            names.n_method = add_name(names.method, names.n_method, MAX_METHODS, sampled);
         json_object_foreach(json_object_get(row, "sensitivity"), method, value)
         {
             names.n_method = add_name(names.method, names.n_method, MAX_METHODS, method);
         }
     }
     return names;
-}
-
-static double row_sensitivity(const json_t *row, const char *method)
-{
-    return report_get_number(json_object_get(row, "sensitivity"), method);
 }
 
 /* Rows of one operator follow each other. */
@@ -59,6 +58,19 @@ static int count_operators(const json_t *rows)
     return n;
 }
 
+static void put_sensitivity_interval(FILE *out, const json_t *row, double x, const report_axis *y)
+{
+    const double low = report_get_number(row, "sensitivity_low"),
+                 high = report_get_number(row, "sensitivity_high");
+    if (!(low >= 0) || !(high > low) || !isfinite(high)) return;
+    report_put(
+        out,
+        "<path class=\"line thin %s\" d=\"M%.1f %.1fV%.1f\"><title>%s in %s: %s to %s (95%%)</title></path>",
+        report_precision_tone(report_get_text(row, "precision")), x, report_y(y, low), report_y(y, high),
+        report_get_text(row, "operator"), report_get_text(row, "precision"), report_number(low).text,
+        report_number(high).text);
+}
+
 static void put_sensitivity_dots(FILE *out, const json_t *rows, const char *method, const report_axis *x,
                                  const report_axis *y)
 {
@@ -70,10 +82,11 @@ static void put_sensitivity_dots(FILE *out, const json_t *rows, const char *meth
     {
         const char *const name = report_get_text(row, "operator"), *const precision =
                                                                        report_get_text(row, "precision");
-        const double value = row_sensitivity(row, method);
+        const double value = report_row_sensitivity(row, method);
         n += !last || strcmp(last, name) != 0;
         last = name;
         if (!isfinite(value) || value < 0 || k >= MAX_ROWS) continue;
+        put_sensitivity_interval(out, row, report_x(x, n), y);
         report_put(out, "<path class=\"dot small %s\" d=\"M%.1f %.1fh0\"><title>%s in %s: %s</title></path>",
                    report_precision_tone(precision), report_x(x, n), report_y(y, value), name, precision,
                    report_number(value).text);
@@ -86,9 +99,17 @@ static void put_sensitivity_plot(FILE *out, const json_t *rows, const sensitivit
     const json_t *row;
     size_t k;
     const report_axis x = {.max = count_operators(rows) + 1, .unit = REPORT_COUNT, .title = "operator"};
-    report_axis y = report_axis_new(
-        REPORT_PLAIN, 1, strcmp(method, "fisher") == 0 ? "sensitivity (fisher, nats)" : "sensitivity");
-    json_array_foreach(rows, k, row) { report_axis_add(&y, row_sensitivity(row, method)); }
+    report_axis y = report_axis_new(REPORT_PLAIN, 1,
+                                    strcmp(method, "fisher") == 0  ? "sensitivity (fisher, nats)"
+                                    : strcmp(method, sampled) == 0 ? "sensitivity (more samples, %)"
+                                                                   : "sensitivity");
+    json_array_foreach(rows, k, row)
+    {
+        report_axis_add(&y, report_row_sensitivity(row, method));
+        if (strcmp(method, sampled) != 0) continue;
+        report_axis_add(&y, report_get_number(row, "sensitivity_low"));
+        report_axis_add(&y, report_get_number(row, "sensitivity_high"));
+    }
     report_axis_round(&y);
     report_put(out, "<p class=\"keys\">");
     for (int p = 0; p < names->n_precision; p++)
@@ -97,8 +118,9 @@ static void put_sensitivity_plot(FILE *out, const json_t *rows, const sensitivit
     report_plot_begin(out, &x, &y, "Sensitivity of each operator");
     put_sensitivity_dots(out, rows, method, &x, &y);
     report_plot_labels(out, &x, &y);
-    report_plot_end(out,
-                    "Across: the operators in their order. Upwards: what the precision costs the model.");
+    report_plot_end(
+        out, "Across: the operators in their order. Upwards: what the precision costs the model. Lines: "
+             "95% intervals, where they are known.");
 }
 
 static void put_sensitivity_table(FILE *out, const json_t *rows, const sensitivity_names *names)
@@ -108,7 +130,9 @@ static void put_sensitivity_table(FILE *out, const json_t *rows, const sensitivi
     report_put(
         out, "<details><summary>As a table</summary><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
              "aria-label=\"Sensitivities as a table\"><table><thead><tr><th>operator</th><th>precision</th>");
+    const int has_intervals = names->n_method == 1 && strcmp(names->method[0], sampled) == 0;
     for (int m = 0; m < names->n_method; m++) report_put(out, "<th class=\"n\">%s</th>", names->method[m]);
+    if (has_intervals) report_put(out, "<th class=\"n\">95%% interval</th>");
     report_put(out, "</tr></thead><tbody>\n");
     json_array_foreach(rows, k, row)
     {
@@ -117,7 +141,11 @@ static void put_sensitivity_table(FILE *out, const json_t *rows, const sensitivi
                    report_get_text(row, "precision"));
         for (int m = 0; m < names->n_method; m++)
             report_put(out, "<td class=\"n\">%s</td>",
-                       report_number(row_sensitivity(row, names->method[m])).text);
+                       report_number(report_row_sensitivity(row, names->method[m])).text);
+        if (has_intervals)
+            report_put(out, "<td class=\"n\">%s to %s</td>",
+                       report_number(report_get_number(row, "sensitivity_low")).text,
+                       report_number(report_get_number(row, "sensitivity_high")).text);
         report_put(out, "</tr>\n");
     }
     report_put(out, "</tbody></table></div>");
@@ -133,10 +161,15 @@ static int draw_sensitivity(FILE *out, const report_part *part)
     while ((result = report_next_result(part, "sensitivity", &next))) {
         const json_t *const rows = json_object_get(result, "operators");
         const sensitivity_names names = list_names(rows);
-        const double batches = report_get_number(result, "batches");
+        const double batches = report_get_number(result, "batches"),
+                     steps = report_get_number(result, "steps");
         if (names.n_method == 0) continue;
-        report_put(out, "<p>Over %s batches on %s.</p>", report_number(batches).text,
-                   report_get_text(result, "device"));
+        if (isfinite(steps))
+            report_put(out, "<p>Sensed in a training of %s steps, for %s: more samples to the same loss.</p>",
+                       report_number(steps).text, report_get_text(result, "device"));
+        else
+            report_put(out, "<p>Over %s batches, for %s.</p>", report_number(batches).text,
+                       report_get_text(result, "device"));
         put_sensitivity_plot(out, rows, &names, names.method[0]);
         put_sensitivity_table(out, rows, &names);
     }

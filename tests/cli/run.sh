@@ -7,7 +7,8 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${TANDEM_BUILD:-$here/../../build}" && pwd) || exit 4
 export TANDEM=$build/tandem FIXTURES=$here/fixtures LC_ALL=C
-unset TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND TANDEM_CUDA RANK WORLD_SIZE LOCAL_RANK ARGP_HELP_FMT
+unset TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND TANDEM_CUDA TANDEM_COMMAND RANK WORLD_SIZE
+unset LOCAL_RANK ARGP_HELP_FMT
 [ -x "$TANDEM" ] || { echo "Bail out! there is no $TANDEM: run make first"; exit 4; }
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 
@@ -25,6 +26,7 @@ for command in "$here"/*.cmd; do
     mkdir "$work/$name" && cd "$work/$name" || exit 5
     timeout 120 bash -o pipefail -c "$(cat "$command")" >"$work/out" 2>"$work/err" </dev/null
     echo $? >"$work/code"
+    sed -i '/^  "made": {$/,/^  },$/d' "$work/out" # this machine, this version
     if [ -n "${UPDATE:-}" ]; then
         for part in out err; do
             if [ -s "$work/$part" ]; then cp "$work/$part" "$here/$name.$part"; else rm -f \

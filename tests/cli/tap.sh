@@ -5,7 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${TANDEM_BUILD:-$here/../../build}" && pwd) || exit 4
 tandem=$build/tandem
 export LC_ALL=C
-unset TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND TANDEM_CUDA RANK WORLD_SIZE LOCAL_RANK
+unset TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND TANDEM_CUDA TANDEM_COMMAND RANK WORLD_SIZE LOCAL_RANK
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 5
 

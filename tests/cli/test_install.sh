@@ -231,7 +231,7 @@ example plan gcc -std=c11 && ./plan tandem.db "$model" "$cluster" plan.json >out
 report "docs/examples/plan.c gives each device its precisions, and the certificate" $?
 
 "$at/bin/tandem" allocate --model "$model" --device "$device,$device" -o - -q >out 2>err &&
-    diff plan.json out >err
+    grep -q '^  "made": {"command": "tandem allocate ' out && diff plan.json <(grep -v '^  "made": ' out) >err
 report "its plan is the one that tandem allocate writes" $?
 
 ./plan tandem.db "$model" "cpu:avx3" none.json >out 2>err

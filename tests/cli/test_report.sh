@@ -101,11 +101,98 @@ run 0 report 'hostile/<script>alert(1)<.json' -o hostile.html && ! grep -q '<scr
     grep -q '&lt;script&gt;alert(1)&lt;.json' hostile.html
 report "a file's name is shown as text" $?
 
+# --- A profile store ---
+seq 1 3000 >text
+tiny=gpt_tiny:width=16,depth=1,heads=2,length=8
+device=$("$tandem" list devices --json | grep -B 2 '"present": true' | sed -n 's/.*"name": "\(.*\)".*/\1/p' |
+    head -n 1)
+if [ -z "$device" ]; then
+    skip "a page of a profile store" "this machine is none of the devices"
+else
+    own=(--model $tiny --batch 4 --device "$device" -q --db own.db)
+    run 0 profile "${own[@]}" --repetitions 3 && run 0 sensitivity "${own[@]}" --data "$PWD/text" --steps 2 &&
+        run 0 sensitivity "${own[@]}" --data "$PWD/text" --steps 4 --at 0,50% --repetitions 3 &&
+        cp own.db before.db && stat -c %y own.db >when
+    run 0 report --db own.db -o store.html && run 0 report own.db -o word.html && cmp store.html word.html &&
+        for part in '<h2>Profile</h2>' '<h3>How steady the machine was' 'Costs by operator: '"$device" \
+            '<h2>Sensitivity</h2>' 'more samples, %' '95% interval' "Who measured the store" \
+            '20[0-9-]* [0-9:]* UTC'; do
+            grep -q "$part" store.html || echo "$part" >>without
+        done && [ ! -e without ]
+    report "a store's page: devices, steadiness, costs, sensitivities with intervals, and who measured" $?
+    cmp own.db before.db && stat -c %y own.db | cmp - when && ! ls own.db-* >/dev/null 2>&1
+    report "a store is only read" $?
+    chmod 444 own.db && mkdir sealed && cp own.db sealed && chmod 555 sealed &&
+        run 0 report sealed/own.db -o sealed.html
+    report "a store that cannot be written to" $?
+    chmod 755 sealed
+    head -c 30000 before.db >cut.db
+    refused 3 "'./cut.db' is damaged" --db cut.db && refused 3 "'./cut.db' is damaged" cut.db
+    report "a store that is cut short" $?
+    { head -c 20 /dev/zero; tail -c +21 before.db; } >overwritten.db
+    refused 3 "'./overwritten.db' is damaged" overwritten.db
+    report "a store whose first bytes are overwritten" $?
+    if command -v sqlite3 >/dev/null; then
+        sqlite3 other.db 'CREATE TABLE t (x)'
+        cp before.db older.db && sqlite3 older.db 'PRAGMA user_version = 2'
+    else
+        python3 -c 'import sqlite3, shutil
+sqlite3.connect("other.db").execute("CREATE TABLE t (x)")
+shutil.copy("before.db", "older.db")
+sqlite3.connect("older.db").execute("PRAGMA user_version = 2")'
+    fi
+    refused 3 "another program" --db other.db
+    report "another program's database" $?
+    refused 3 "schema version 2" --db older.db
+    report "a store of an older version" $?
+fi
+refused 4 "there is no profile store './none.db'" --db none.db && [ ! -e none.db ]
+report "a store that is not there is not made" $?
+: >nothing.db
+refused 4 "there is no profile store" --db nothing.db && [ ! -s nothing.db ]
+report "a store of no bytes" $?
+cp cards.db precious.db
+run 2 report --db precious.db -o precious.db && cmp -s cards.db precious.db
+report "the page never replaces a store" $?
+
+# --- What made the files ---
+odd="a'b <script>"$'\x01\xff'"\\"
+cp plan.json "$odd"
+run 0 replay --db cards.db --plan "$odd" --predict --json -q && mv out odd.json &&
+    cat >line <<'END' && grep -qFf line odd.json
+"command": "tandem replay --db=cards.db --plan=$'a\\'b <script>\\x01\\xff\\\\' --predict"
+END
+report "a result tells the command that made it, as a shell reads it" $?
+command=$(python3 -c 'import json; print(json.load(open("odd.json"))["made"]["command"])')
+eval "set -- $command" && [ $# = 5 ] && [ "${4#--plan=}" = "$odd" ]
+report "the line, read by a shell, gives the same words" $?
+for file in plan.json allocate.json predicted.json; do
+    { grep -q '"command": \{0,1\}"tandem ' $file && grep -q '"version":' $file && grep -q '"host":' $file; } \
+        || echo $file
+done >mute
+grep -q '"version":"' predicted.json && [ ! -s mute ]
+report "plans, results and traces tell what made them" $?
+"$tandem" allocate "${cards[@]}" "${cluster[@]}" -o elsewhere.json --report elsewhere.html --json -q \
+    >second.json 2>err
+cmp plan.json elsewhere.json &&
+    diff <(grep -v '"seconds"' allocate.json) <(grep -v '"seconds"' second.json) >differ
+report "where output goes is no part of it: the same bytes" $?
+run 0 report odd.json plan.json -o odd.html && ! grep -q '<script>\\x01' odd.html &&
+    grep -qF 'b &lt;script&gt;\x01\xff' odd.html && grep -qF '<code>tandem allocate --db=cards.db' odd.html
+report "a hostile command line is shown as text" $?
+
+# --- What forbids other precisions ---
+run 0 allocate "${cards[@]}" "${cluster[@]}" --explain all --json -q && cp out explained.json &&
+    run 0 report plan.json explained.json -o explained.html &&
+    grep -q '; not [a-z0-9_]*: [^<]* over the target' explained.html
+report "the precision map says what forbids other precisions: allocate --explain all" $?
+
 # --- --report ---
 run 0 allocate "${cards[@]}" "${cluster[@]}" --report allocate.html -q && for section in Verdict Cluster \
     Timeline "Precision map" Trade-off "Memory over the step"; do
         grep -q "<h2>$section</h2>" allocate.html || echo "$section" >>lacking
-    done && [ ! -e lacking ]
+    done && [ ! -e lacking ] && grep -q '; not [a-z0-9_]*: ' allocate.html &&
+    grep -q '<code>tandem allocate ' allocate.html && ! grep -q 'tandem replay --db' allocate.html
 report "allocate --report: the plan, and its replay" $?
 run 0 advise "${cards[@]}" --cluster "8*v100@8 net=100Gbit/s,5us" --add "8*t4@8" --report advise.html -q &&
     grep -q '<h3>Candidates</h3>' advise.html

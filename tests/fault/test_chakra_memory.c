@@ -51,8 +51,8 @@ static int close_fixture_chakra_memory(void **state)
 
 static tandem_status write_lanes_chakra_memory(const fixture *f, const char *path, tandem_error *error)
 {
-    const tandem_trace_track track[] = {{"cpu:a", 0, 1, f->step, f->event, f->n_event, 0, NULL},
-                                        {"cpu:b", 1, 1, f->step, f->event, f->n_event, 0, NULL}};
+    const tandem_trace_track track[] = {{"cpu:a", 0, 1, f->step, f->event, f->n_event, 0, NULL, NULL},
+                                        {"cpu:b", 1, 1, f->step, f->event, f->n_event, 0, NULL, NULL}};
     return tandem_trace_write(path, "title", track, 2, error);
 }
 

@@ -221,6 +221,30 @@ static char *text_of(const tandem_plan *plan, const tandem_graph *graph)
     return text;
 }
 
+/* Absent where the caller told nothing, and then no member is written. */
+static void what_made_a_plan_comes_back(void **state)
+{
+    tandem_error error = {0};
+    tandem_graph *const graph = open_graph("mlp", 8), *opened = NULL;
+    tandem_plan *const plan = full_plan(graph), *read = NULL;
+    char *text = text_of(plan, graph);
+    assert_null(strstr(text, "\"made\""));
+    free(text);
+    plan->made = (tandem_made){
+        .command = "tandem allocate --model='a \"b\"'", .version = "9.9", .host = "h", .seed = "7"};
+    text = text_of(plan, graph);
+    assert_non_null(
+        strstr(text, "\n  \"made\": {\"command\": \"tandem allocate --model='a \\\"b\\\"'\", \"version\": "
+                     "\"9.9\", \"host\": \"h\", \"seed\": 7},\n"));
+    require_ok(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error), &error);
+    assert_memory_equal(&read->made, &plan->made, sizeof read->made);
+    free(text);
+    tandem_plan_close(read);
+    tandem_plan_close(plan);
+    tandem_graph_close(opened);
+    tandem_graph_close(graph);
+}
+
 static void a_plan_comes_back(void **state)
 {
     tandem_error error = {0};
@@ -371,6 +395,10 @@ static void what_is_wrong_in_a_file_is_said(void **state)
          "recomputed"},
         {"\"policy\"", "\"recompute\": 4, \"policy\"", TANDEM_MALFORMED, "recompute: must be a text"},
         {"\"classes\": [", "\"classes\": [[],", TANDEM_MALFORMED, "classes[0]: must be an object"},
+        {"\"policy\"", "\"made\": 5, \"policy\"", TANDEM_MALFORMED, "made: must be an object"},
+        {"\"policy\"", "\"made\": {\"command\": 5}, \"policy\"", TANDEM_MALFORMED, "command: must be a text"},
+        {"\"policy\"", "\"made\": {\"command\": \"c\", \"time\": 1}, \"policy\"", TANDEM_MALFORMED,
+         "time: is not allowed"},
     };
     tandem_graph *const graph = open_graph("mlp", 8), *const no_graph = (tandem_graph *)(uintptr_t)16;
     tandem_plan *const plan = full_plan(graph), *const no_plan = (tandem_plan *)(uintptr_t)16;
@@ -652,6 +680,7 @@ int main(void)
         cmocka_unit_test(plans_are_drawn),
         cmocka_unit_test(a_device_without_it_refuses),
         cmocka_unit_test(a_plan_comes_back),
+        cmocka_unit_test(what_made_a_plan_comes_back),
         cmocka_unit_test(the_text_is_this),
         cmocka_unit_test(what_is_wrong_in_a_file_is_said),
         cmocka_unit_test(the_way_of_a_step_comes_back),

@@ -173,9 +173,11 @@ static char *write_page(const report_page *page)
     "{\"ph\":\"X\",\"name\":\"r\",\"pid\":1,\"tid\":1,\"ts\":" second_ns                                     \
     ",\"dur\":5,\"args\":{\"kind\":\"all-reduce\",\"task\":2}}]}"
 
-static const char hostile[] = "{\"schema\":\"tandem.replay/1\",\"model\":\"<script>alert(1)</script>\\\"'\","
+static const char hostile[] = "{\"schema\":\"tandem.replay/1\","
+                              "\"model\":\"<script>alert(1)</script>\\\"'\","
                               "\"plan\":\"\\u202eevil\\u2066\",\"cluster\":\"</title><img src=x>\","
-                              "\"step_ns\":100,\"slowest\":\"a\",\"devices\":[{\"name\":\"<b>\",\"ranks\":1,"
+                              "\"step_ns\":100,\"slowest\":\"a\",\"devices\":[{\"name\":\"<b>\","
+                              "\"ranks\":1,"
                               "\"busy_ns\":50,\"wait_ns\":null,\"exposed_comm_ns\":10,\"peak_bytes\":5}]}";
 
 static void hostile_names_are_text(void **state)
@@ -261,8 +263,8 @@ static void timelines_are_paired(void **state)
     assert_int_equal(count_of(html, "<figure class=\"timeline\""), 2);
     assert_null(strstr(html, "Only the run is here"));
     /* 20 us predicted, 30 us measured, of rank 1, stands before rank 0, which does not differ */
-    const char *const slow = strstr(html,
-                                    "20.0 us</td><td class=\"n\">30.0 us</td><td class=\"n\">-10.0 us</td>"),
+    const char *const slow = strstr(html, "20.0 us</td><td class=\"n\">30.0 us</td><td class=\"n\">-10.0 "
+                                          "us</td>"),
                       *const fast =
                           strstr(html, "10.0 us</td><td class=\"n\">10.0 us</td><td class=\"n\">0 ns</td>");
     assert_non_null(slow);
@@ -283,6 +285,155 @@ static void nothing_to_show_is_missing(void **state)
     add_trace_text(&page, "t.json", TRACE("simulated", "p", "30"));
     assert_int_equal(report_page_write(&page, "/nonexistent/page.html", &error), TANDEM_IO);
     report_page_close(&page);
+}
+
+/* --- What made the files ------------------------------------------------------------------------------- */
+
+static void commands_are_told_as_text(void **state)
+{
+    report_page page = {0};
+    add_json_text(
+        &page, "r.json",
+        "{\"schema\":\"tandem.replay/1\",\"made\":{\"command\":\"tandem replay --plan='<script>alert(1)"
+        "</script>\\u202e'\",\"version\":\"9.9\",\"host\":\"a <b> machine\",\"seed\":7},\"step_ns\":1,"
+        "\"devices\":[{\"name\":\"d\"}]}");
+    add_json_text(&page, "odd.json",
+                  "{\"schema\":\"tandem.replay/1\",\"made\":[\"command\"],"
+                  "\"step_ns\":1}");
+    char *const html = write_page(&page);
+    assert_non_null(
+        strstr(html, "<code>tandem replay --plan=&#39;&lt;script&gt;alert(1)&lt;/script&gt;[U+202E]&#39;"
+                     "</code></td><td>9.9</td><td>a &lt;b&gt; machine</td><td class=\"n\">7</td>"));
+    assert_non_null(
+        strstr(html, ">odd.json</th><td>result <code>tandem.replay/1</code></td><td>\xe2\x80\x93</td>"));
+    free(html);
+    report_page_close(&page);
+}
+
+static void a_trace_tells_what_made_it(void **state)
+{
+    static const char text[] =
+        "{\"otherData\":{\"title\":\"p\",\"command\":\"tandem replay --plan=p.json\","
+        "\"version\":\"9.9\",\"host\":"
+        "\"h\",\"seed\":\"11\"},\"traceEvents\":[{\"ph\":\"X\",\"name\":\"fc\",\"pid\":0,\"ts\":0,"
+        "\"dur\":10,"
+        "\"args\":{\"kind\":\"forward\",\"task\":1}}]}";
+    report_page page = {0};
+    add_trace_text(&page, "t.json", text);
+    char *const html = write_page(&page);
+    assert_non_null(strstr(html, "<code>tandem replay --plan=p.json</code></td><td>9.9</td><td>h</td><td "
+                                 "class=\"n\">11</td>"));
+    free(html);
+    report_page_close(&page);
+}
+
+/* --- A store ------------------------------------------------------------------------------------------- */
+
+static void a_store_is_drawn(void **state)
+{
+    report_page page = {0};
+    add_json_text(
+        &page, "s.db",
+        "{\"schema\":\"tandem.store/1\",\"hosts\":[{\"cpu\":\"<cpu>\",\"n_cpu\":2,"
+        "\"libraries\":\"\",\"n_thread\":1,"
+        "\"name_hash\":\"aa\",\"costs\":1,\"from_time_ns\":0,\"to_time_ns\":1763820300000000000}],"
+        "\"devices\":[{"
+        "\"name\":\"cpu:x\",\"co_runner\":\"\",\"costs\":1,\"repetitions\":30,\"disturbed\":4,"
+        "\"compute_spread\":"
+        "0.03,\"memory_spread\":null,\"delay_share\":0.01,\"steal_share\":null,"
+        "\"interval_share\":0.02}],\"costs\":"
+        "[{\"device\":\"cpu:x\",\"co_runner\":\"\",\"operator\":\"linear m=<3>\","
+        "\"precision\":\"int8\",\"pass\":"
+        "\"forward\",\"operand\":\"s8\",\"result\":\"f32\",\"median_ns\":2000,\"low_ns\":1900,"
+        "\"high_ns\":2100,"
+        "\"n\":30}],\"runs\":[{\"time_ns\":0,\"model\":\"m\",\"plan\":\"p\",\"cluster\":\"c\",\"steps\":5,"
+        "\"predicted_ns\":null,\"measured_ns\":3000,\"exit_code\":0}]}");
+    char *const html = write_page(&page);
+    assert_non_null(strstr(html, "<h2>Profile</h2>"));
+    assert_non_null(
+        strstr(html, ">cpu:x</th><td>alone</td><td class=\"n\">1</td><td class=\"n\">30</td><td "
+                     "class=\"n\">4</td><td class=\"n\">3.00%</td><td class=\"n\">\xe2\x80\x93</td><td "
+                     "class=\"n\">1.00%</td><td class=\"n\">\xe2\x80\x93</td><td class=\"n\">2.00%</td>"));
+    assert_non_null(strstr(html, ">linear m=&lt;3&gt;</th><td>forward</td><td>int8</td><td>s8 &#8594; "
+                                 "f32</td><td "
+                                 "class=\"n\">2.00 us</td><td class=\"n\">1.90 us to 2.10 us</td>"));
+    assert_non_null(
+        strstr(html, ">1970-01-01 00:00 UTC</th><td>m</td><td>p</td><td>c</td><td class=\"n\">5</td><td "
+                     "class=\"n\">\xe2\x80\x93</td><td class=\"n\">3.00 us</td>"));
+    assert_non_null(strstr(html,
+                           "&lt;cpu&gt;, 2 CPUs, aa</th><td>\xe2\x80\x93</td><td class=\"n\">1</td><td "
+                           "class=\"n\">1</td><td>1970-01-01 00:00 UTC</td><td>2025-11-22 14:05 UTC</td>"));
+    free(html);
+    report_page_close(&page);
+}
+
+static void an_empty_store_shows_nothing(void **state)
+{
+    report_page page = {0};
+    tandem_error error = {0};
+    add_json_text(&page, "s.db",
+                  "{\"schema\":\"tandem.store/1\",\"hosts\":[],\"devices\":[],\"costs\":[],\"runs\":[]}");
+    assert_int_equal(report_page_write(&page, "/nonexistent/page.html", &error), TANDEM_MISSING);
+    report_page_close(&page);
+}
+
+static void sensed_intervals_are_drawn(void **state)
+{
+    report_page page = {0};
+    add_json_text(
+        &page, "s.json",
+        "{\"schema\":\"tandem.sensitivity/1\",\"model\":\"m\",\"device\":\"d\",\"steps\":40,\"operators\":["
+        "{\"operator\":\"fc\",\"precision\":\"int8\",\"sensitivity\":2,\"sensitivity_low\":1,"
+        "\"sensitivity_high\":4},{\"operator\":\"fc\",\"precision\":\"bf16\",\"sensitivity\":null,"
+        "\"sensitivity_low\":null,\"sensitivity_high\":null}]}");
+    char *const html = write_page(&page);
+    assert_non_null(strstr(html, "sensitivity (more samples, %)"));
+    assert_non_null(strstr(html, "<title>fc in int8: 1 to 4 (95%)</title>"));
+    assert_non_null(strstr(html, ">fc</th><td>int8</td><td class=\"n\">2</td><td class=\"n\">1 to 4</td>"));
+    assert_non_null(strstr(html, ">fc</th><td>bf16</td><td class=\"n\">\xe2\x80\x93</td>"));
+    assert_null(strstr(html, "fc in bf16"));
+    free(html);
+    report_page_close(&page);
+}
+
+/* --- What forbids other precisions --------------------------------------------------------------------- */
+
+#define EXPLAINED(fp16_is_chosen, fp32_is_chosen)                                                            \
+    "{\"schema\":\"tandem.allocate/1\",\"model\":\"mlp\",\"plan\":\"x\",\"step_ns\":9,\"explained_all\":["   \
+    "{\"operator\":\"fc1\",\"devices\":[{\"name\":\"v100\",\"choices\":[{\"precision\":\"fp32\","            \
+    "\"chosen\":" fp32_is_chosen                                                                             \
+    ",\"verdict\":\"chosen\"},{\"precision\":\"fp16\",\"chosen\":" fp16_is_chosen                            \
+    ",\"verdict\":\"2 ms <over> the target\"}]}]}]}"
+
+static char *draw_explained(const char *explained)
+{
+    report_page page = {0};
+    report_item item = {.source = NULL};
+    tandem_cluster cluster;
+    assert_int_equal(tandem_graph_open(&item.graph, "mlp", 8, NULL), TANDEM_OK);
+    assert_int_equal(tandem_cluster_parse(&cluster, "v100@8 batch=8", NULL), TANDEM_OK);
+    assert_int_equal(tandem_plan_open(&item.plan, item.graph, &cluster, "x", NULL), TANDEM_OK);
+    assert_int_equal(report_page_add(&page, &item, "plan.json", NULL), TANDEM_OK);
+    if (explained) add_json_text(&page, "a.json", explained);
+    char *const html = write_page(&page);
+    report_page_close(&page);
+    return html;
+}
+
+/* In the titles of the map, and in the table, which needs no script. */
+static void verdicts_are_in_the_map(void **state)
+{
+    static const char verdict[] = "; not fp16: 2 ms &lt;over&gt; the target";
+    char *const without = draw_explained(NULL), *const other = draw_explained(EXPLAINED("true", "false")),
+                *const with = draw_explained(EXPLAINED("false", "true"));
+    assert_int_equal(count_of(with, verdict), 2);
+    assert_int_equal(count_of(without, verdict), 0);
+    assert_int_equal(count_of(other, verdict), 0); /* of a plan that chose otherwise */
+    assert_true(count_of(without, "possible, not chosen: fp16") >= 2);
+    assert_non_null(strstr(without, "; the device lacks "));
+    free(with);
+    free(other);
+    free(without);
 }
 
 /* --- The critical path --------------------------------------------------------------------------------- */
@@ -318,10 +469,13 @@ static void large_traces_make_small_pages(void **state)
     char *text = NULL;
     size_t n = 0;
     FILE *const out = open_memstream(&text, &n);
-    fputs("{\"otherData\":{\"title\":\"p\",\"model\":\"m\",\"origin\":\"simulated\"},\"traceEvents\":[", out);
+    fputs("{\"otherData\":{\"title\":\"p\",\"model\":\"m\",\"origin\":\"simulated\"},"
+          "\"traceEvents\":[",
+          out);
     for (int k = 0; k < N_TASK; k++)
         fprintf(out,
-                "%s{\"ph\":\"X\",\"name\":\"layer%d\",\"pid\":%d,\"tid\":0,\"ts\":%d,\"dur\":9,\"args\":{\"k"
+                "%s{\"ph\":\"X\",\"name\":\"layer%d\",\"pid\":%d,\"tid\":0,\"ts\":%d,\"dur\":9,"
+                "\"args\":{\"k"
                 "ind\":"
                 "\"%s\",\"task\":%d}}",
                 k ? "," : "", k % 977, k % 4, k / 4 * 10, k % 3 ? "forward" : "cast", k);
@@ -350,6 +504,12 @@ int main(void)
         cmocka_unit_test(models_are_kept_apart),
         cmocka_unit_test(timelines_are_paired),
         cmocka_unit_test(nothing_to_show_is_missing),
+        cmocka_unit_test(commands_are_told_as_text),
+        cmocka_unit_test(a_trace_tells_what_made_it),
+        cmocka_unit_test(a_store_is_drawn),
+        cmocka_unit_test(an_empty_store_shows_nothing),
+        cmocka_unit_test(sensed_intervals_are_drawn),
+        cmocka_unit_test(verdicts_are_in_the_map),
         cmocka_unit_test(critical_path_crosses_ranks),
         cmocka_unit_test(large_traces_make_small_pages),
     };

@@ -83,8 +83,8 @@ static void events_are_complete(void **state)
               reduce = task_of_trace(f->step, TANDEM_TASK_REDUCE, NULL);
     const tandem_trace_event event[] = {
         {1234567, 1234568, forward}, {0, 2000000, relu}, {5, 5, reduce}, {7, 9, -1}};
-    const tandem_trace_track track[] = {{"cpu:avx2", 0, 1, f->step, event, 4, 0, NULL},
-                                        {"cpu:avx512", 3, 2, f->step, event, 1, 1, NULL}};
+    const tandem_trace_track track[] = {{"cpu:avx2", 0, 1, f->step, event, 4, 0, NULL, NULL},
+                                        {"cpu:avx512", 3, 2, f->step, event, 1, 1, NULL, NULL}};
     json_t *const root = write_and_read(f, "uniform int8", track, 2);
     assert_string_equal(text_at(root, "displayTimeUnit"), "ns");
     assert_string_equal(text_at(json_object_get(root, "otherData"), "title"), "uniform int8");
@@ -179,7 +179,7 @@ static void memory_is_counted(void **state)
     const int relu = task_of_trace(f->step, TANDEM_TASK_FORWARD, "fc1.relu");
     workspace[relu] = 4096;
     const int n = lay_out_trace(f->step, event);
-    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, 0, workspace};
+    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, 0, workspace, NULL};
     assert_int_equal(tandem_memory_timeline(row, f->step, workspace, NULL), TANDEM_OK);
     json_t *const root = write_and_read(f, "", &track, 1), *const sums = json_object();
     const json_t *const all = json_object_get(root, "traceEvents");
@@ -214,7 +214,7 @@ static void buckets_have_arrows(void **state)
     const fixture *const f = *state;
     tandem_trace_event *const event = calloc((size_t)f->step->n_task, sizeof *event);
     const int n = lay_out_trace(f->step, event), n_bucket = f->step->n_bucket;
-    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, 0, NULL};
+    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, event, n, 0, NULL, NULL};
     json_t *const root = write_and_read(f, "", &track, 1);
     const json_t *const all = json_object_get(root, "traceEvents");
     const size_t n_event = json_array_size(all), first = n_event - (size_t)(4 * n_bucket);
@@ -304,12 +304,36 @@ static void no_bytes_break_it(void **state)
     }
 }
 
+/* Of the first track; what is not told is left out. */
+static void what_made_it_is_told(void **state)
+{
+    const fixture *const f = *state;
+    const tandem_made made = {.command = "tandem replay \"<b>\"", .version = "9.9", .host = "h", .seed = "7"},
+                      part = {.command = "c"};
+    const tandem_trace_event event = {0, 1, 0};
+    tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, &event, 1, 0, NULL, &made};
+    json_t *root = write_and_read(f, "t", &track, 1);
+    const json_t *about = json_object_get(root, "otherData");
+    assert_int_equal(json_object_size(about), 7);
+    assert_string_equal(text_at(about, "command"), made.command);
+    assert_string_equal(text_at(about, "version"), "9.9");
+    assert_string_equal(text_at(about, "host"), "h");
+    assert_string_equal(text_at(about, "seed"), "7");
+    json_decref(root);
+    track.made = &part;
+    root = write_and_read(f, "t", &track, 1);
+    about = json_object_get(root, "otherData");
+    assert_int_equal(json_object_size(about), 4);
+    assert_string_equal(text_at(about, "command"), "c");
+    json_decref(root);
+}
+
 static void what_is_wrong_is_said_trace(void **state)
 {
     const fixture *const f = *state;
     tandem_error error = {0};
     tandem_trace_event event = {0, 1, f->step->n_task};
-    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, &event, 1, 0, NULL};
+    const tandem_trace_track track = {"cpu:avx2", 0, 1, f->step, &event, 1, 0, NULL, NULL};
     assert_int_equal(tandem_trace_write(f->path, "", &track, 1, &error), TANDEM_USAGE);
     event.task = -2;
     assert_int_equal(tandem_trace_write(f->path, "", &track, 1, &error), TANDEM_USAGE);
@@ -327,6 +351,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(buffers_are_flushed, open_fixture_trace, close_fixture_trace),
         cmocka_unit_test_setup_teardown(any_title_is_good_json, open_fixture_trace, close_fixture_trace),
         cmocka_unit_test_setup_teardown(no_bytes_break_it, open_fixture_trace, close_fixture_trace),
+        cmocka_unit_test_setup_teardown(what_made_it_is_told, open_fixture_trace, close_fixture_trace),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_said_trace, open_fixture_trace, close_fixture_trace),
     };
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);

@@ -161,8 +161,8 @@ static void what_the_writer_writes_is_read(void **state)
             event[n] = (tandem_trace_event){1000 * n, 1000 * (n + 1), t};
             n++;
         }
-    const tandem_trace_track track[] = {{"cpu:avx2", 0, 1, step, event, n, 0, NULL},
-                                        {"cpu:sse41", 1, 3, step, event, n, 0, NULL}};
+    const tandem_trace_track track[] = {{"cpu:avx2", 0, 1, step, event, n, 0, NULL, NULL},
+                                        {"cpu:sse41", 1, 3, step, event, n, 0, NULL, NULL}};
     assert_int_equal(tandem_trace_write(path, "both alike", track, 2, &error), TANDEM_OK);
     assert_int_equal(tandem_trace_format_detect(&recording, path, &error), TANDEM_OK);
     assert_int_equal(recording, TANDEM_TRACE_FORMAT_STEP);

@@ -52,24 +52,32 @@ static int has_no_controls(const char *text, size_t n)
     return !odd;
 }
 
-static void set_event_text(tandem_event_text *to, tandem_json_stream_slice from)
+/* Copies as much as fits, whole characters; invalid and unprintable ones become question marks. Returns the
+ * bytes without the final zero. */
+static size_t copy_printable(char *to, size_t size, tandem_json_stream_slice from)
 {
-    const size_t max = sizeof to->text - 1, n = from.n < max ? from.n : max;
-    to->hash = from.n ? hash_bytes(from.text, from.n, 0) : 0;
-    to->n = 0;
+    size_t n = from.n < size - 1 ? from.n : size - 1, used = 0;
+    while (n < from.n && n > 0 && ((unsigned char)from.text[n] & 0xc0) == 0x80) n--;
     if (has_no_controls(from.text, n)) {
-        memcpy(to->text, from.text, n);
-        to->n = n;
+        memcpy(to, from.text, n);
+        used = n;
     } else {
         for (size_t k = 0; k < n;) {
             const size_t length = utf8_char_length((const unsigned char *)from.text + k, n - k);
-            if (length) memcpy(to->text + to->n, from.text + k, length);
-            if (!length) to->text[to->n] = '?';
-            to->n += length ? length : 1;
+            if (length) memcpy(to + used, from.text + k, length);
+            if (!length) to[used] = '?';
+            used += length ? length : 1;
             k += length ? length : 1;
         }
     }
-    to->text[to->n] = '\0';
+    to[used] = '\0';
+    return used;
+}
+
+static void set_event_text(tandem_event_text *to, tandem_json_stream_slice from)
+{
+    to->hash = from.n ? hash_bytes(from.text, from.n, 0) : 0;
+    to->n = copy_printable(to->text, sizeof to->text, from);
 }
 
 /* A value as written, without blanks and quotes: [[8,16],[]]. */
@@ -326,26 +334,46 @@ void tandem_events_open(tandem_events *events, tandem_input *input, tandem_error
         .input = input, .json = {.input = input, .error = error}, .header = {.rank = -1, .n_rank = -1}};
 }
 
-static tandem_status read_distributed_info(tandem_events *events)
+/* Reads the value of one member of an object of the header. */
+typedef tandem_status read_header_member(tandem_events *events, tandem_json_stream_slice name);
+
+static tandem_status read_distributed_info(tandem_events *events, tandem_json_stream_slice name)
 {
     tandem_json_stream *const json = &events->json;
-    if (tandem_json_stream_peek(json) != '{') return tandem_json_stream_skip(json);
-    tandem_json_stream_slice name = {NULL, 0};
-    tandem_status status = tandem_json_stream_enter(json, '{');
-    while (status == TANDEM_OK) {
-        status = tandem_json_stream_member(json, &name);
-        if (status != TANDEM_OK || !name.text) break;
-        if (slice_is(name, "rank"))
-            status = read_integer_or(json, &events->header.rank, -1);
-        else if (slice_is(name, "world_size"))
-            status = read_integer_or(json, &events->header.n_rank, -1);
-        else
-            status = tandem_json_stream_skip(json);
-    }
+    if (slice_is(name, "rank")) return read_integer_or(json, &events->header.rank, -1);
+    if (slice_is(name, "world_size")) return read_integer_or(json, &events->header.n_rank, -1);
+    return tandem_json_stream_skip(json);
+}
+
+/* A string of any length; other values are skipped. */
+static tandem_status read_made_text(tandem_json_stream *json, char *to, size_t size)
+{
+    tandem_json_stream_slice slice;
+    if (tandem_json_stream_peek(json) != '"') return tandem_json_stream_skip(json);
+    const tandem_status status = tandem_json_stream_text(json, "a string", &slice);
+    if (status == TANDEM_OK) (void)copy_printable(to, size, slice);
     return status;
 }
 
-static tandem_status read_other_data(tandem_events *events)
+static tandem_status read_other_data(tandem_events *events, tandem_json_stream_slice name)
+{
+    tandem_json_stream *const json = &events->json;
+    tandem_events_header *const header = &events->header;
+    if (slice_is(name, "title")) return read_event_text(json, &header->title);
+    if (slice_is(name, "model")) return read_event_text(json, &header->model);
+    if (slice_is(name, "origin")) return read_event_text(json, &header->origin);
+#define MADE_TEXT(member)                                                                                    \
+    if (slice_is(name, #member)) return read_made_text(json, header->made.member, sizeof header->made.member);
+    MADE_TEXT(command)
+    MADE_TEXT(version)
+    MADE_TEXT(host)
+    MADE_TEXT(seed)
+#undef MADE_TEXT
+    return tandem_json_stream_skip(json);
+}
+
+/* Another value than an object is skipped. */
+static tandem_status read_header_object(tandem_events *events, read_header_member *read)
 {
     tandem_json_stream *const json = &events->json;
     if (tandem_json_stream_peek(json) != '{') return tandem_json_stream_skip(json);
@@ -354,11 +382,7 @@ static tandem_status read_other_data(tandem_events *events)
     while (status == TANDEM_OK) {
         status = tandem_json_stream_member(json, &name);
         if (status != TANDEM_OK || !name.text) break;
-        tandem_event_text *const text = slice_is(name, "title")    ? &events->header.title
-                                        : slice_is(name, "model")  ? &events->header.model
-                                        : slice_is(name, "origin") ? &events->header.origin
-                                                                   : NULL;
-        status = text ? read_event_text(json, text) : tandem_json_stream_skip(json);
+        status = read(events, name);
     }
     return status;
 }
@@ -380,9 +404,10 @@ static tandem_status find_trace_events(tandem_events *events)
             return tandem_json_stream_enter(json, '[');
         }
         if (slice_is(name, "distributedInfo"))
-            status = read_distributed_info(events);
+            status = read_header_object(events, read_distributed_info);
         else
-            status = slice_is(name, "otherData") ? read_other_data(events) : tandem_json_stream_skip(json);
+            status = slice_is(name, "otherData") ? read_header_object(events, read_other_data)
+                                                 : tandem_json_stream_skip(json);
         if (status != TANDEM_OK) return status;
     }
 }

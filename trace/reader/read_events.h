@@ -2,6 +2,7 @@
  * trace/. */
 #pragma once
 
+#include "tandem/plan.h"
 #include "trace/reader/json_stream.h"
 
 enum { TANDEM_EVENT_TEXT = 240 };
@@ -39,6 +40,7 @@ typedef struct tandem_events_header {
     int64_t rank, n_rank; /* distributedInfo; −1 = not given */
     /* otherData, written by tandem */
     tandem_event_text title, model, origin;
+    tandem_made made;
 } tandem_events_header;
 
 typedef struct tandem_events {

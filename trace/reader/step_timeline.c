@@ -166,6 +166,7 @@ static void finish_timeline(timeline_reader *r)
     int64_t begin = INT64_MAX;
     tandem_event_copy(to->title, sizeof to->title, &r->events.header.title);
     tandem_event_copy(to->model, sizeof to->model, &r->events.header.model);
+    to->made = r->events.header.made;
     const char *const origin = r->events.header.origin.text;
     to->is_measured = strcmp(origin, "measured") == 0 ? 1 : strcmp(origin, "simulated") == 0 ? 0 : -1;
     qsort(to->task, (size_t)to->n_task, sizeof *to->task, by_rank_and_start);

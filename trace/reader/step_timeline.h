@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tandem/status.h"
+#include "tandem/plan.h"
 
 enum { TANDEM_TIMELINE_TITLE = 240 };
 
@@ -25,6 +25,7 @@ typedef struct tandem_timeline_rank {
 typedef struct tandem_step_timeline {
     char title[TANDEM_TIMELINE_TITLE], model[TANDEM_TIMELINE_TITLE]; /* "" = not told */
     int is_measured;                                                 /* −1 = not told */
+    tandem_made made;
     int n_rank, n_task, n_text;
     int64_t n_negative, span_ns; /* durations below 0, which count as 0; of the step, over all ranks */
     tandem_timeline_rank *rank;

@@ -4,6 +4,7 @@
 #define TANDEM_TRACE_H
 
 #include "tandem/advanced/step.h"
+#include "tandem/plan.h"
 
 TANDEM_BEGIN_DECLARATIONS
 
@@ -20,12 +21,14 @@ typedef struct tandem_trace_track { /* one representative rank of a class */
     int n_event;
     int is_measured;           /* 1: the events are those of a run; 0: of a simulation */
     const uint64_t *workspace; /* [n_task] bytes each task needs beside its operands; NULL = unknown */
+    const tandem_made *made;   /* what made it, of the first track; NULL = not told */
 } tandem_trace_track;
 
 /* tandem_trace_write: the end of the path decides the format.
  *
  * JSON, unless it ends in .et; "-" = stdout. {"displayTimeUnit":"ns","traceEvents":[…]}; otherData has
- * `title`, `model` and `origin` ("simulated" or "measured", of the first track). pid = rank, named by its
+ * `title`, `model`, `origin` ("simulated" or "measured", of the first track), and what made it: `command`,
+ * `version`, `host`, `seed`. pid = rank, named by its
  * device; tid 0 = compute, 1 = communication; ts and dur in µs with three decimals.
  *   "X"       a task: name = operator, category = task kind; args = op, kind, precision, from, to,
  *   variant,
