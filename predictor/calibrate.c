@@ -21,7 +21,7 @@ enum { N_SHAPE = 5, MAX_NEAR = 1024 }; /* rows that are asked how near they are,
 typedef struct calibration_row {
     tandem_work work;
     double ns, residual;
-    int is_between_events;
+    int timed;
 } calibration_row;
 
 struct tandem_calibration {
@@ -56,8 +56,8 @@ void tandem_calibration_close(tandem_calibration *calibration)
     free(calibration);
 }
 
-tandem_status tandem_calibration_add(tandem_calibration *c, const tandem_work *work, double ns,
-                                     int is_between_events, tandem_error *error)
+tandem_status tandem_calibration_add(tandem_calibration *c, const tandem_work *work, double ns, int timed,
+                                     tandem_error *error)
 {
     if (c->n == c->room) {
         const size_t room = c->room ? 2 * c->room : 64;
@@ -66,16 +66,19 @@ tandem_status tandem_calibration_add(tandem_calibration *c, const tandem_work *w
         c->row = more;
         c->room = room;
     }
-    c->row[c->n++] = (calibration_row){.work = *work, .ns = ns, .is_between_events = is_between_events};
+    c->row[c->n++] = (calibration_row){.work = *work, .ns = ns, .timed = timed};
     return TANDEM_OK;
 }
 
-static double uncalibrated_ns(const tandem_calibration *c, const tandem_work *work, int is_between_events,
+static double uncalibrated_ns(const tandem_calibration *c, const tandem_work *work, int timed,
                               tandem_kernel_time *time)
 {
     const tandem_constants *const constants = tandem_constants_fitted();
-    const double ns = tandem_kernel_time_of(time, constants, &c->device.gpu_spec, &c->rates, work);
-    return ns < 0 ? ns : ns + (is_between_events ? 1e3 * constants->value[TANDEM_CONSTANT_EVENTS] : 0);
+    tandem_reached_rates rates = c->rates;
+    if (timed & TANDEM_TIMED_OF_ZEROS)
+        tandem_reached_rates_without_power(&rates, &c->device.gpu_spec, constants);
+    return tandem_timed_ns(constants, work, timed,
+                           tandem_kernel_time_of(time, constants, &c->device.gpu_spec, &rates, work));
 }
 
 /* --- Rates ---------------------------------------------------------------------------------------------- */
@@ -88,12 +91,12 @@ static double solve_rate(tandem_calibration *c, const calibration_row *row, doub
     double low = min, high = peak;
     for (int i = 0; i < 40; i++) {
         *rate = sqrt(low * high);
-        if (uncalibrated_ns(c, &row->work, row->is_between_events, NULL) > row->ns)
+        if (uncalibrated_ns(c, &row->work, row->timed, NULL) > row->ns)
             low = *rate;
         else
             high = *rate;
     }
-    const double found = *rate, ns = uncalibrated_ns(c, &row->work, row->is_between_events, NULL);
+    const double found = *rate, ns = uncalibrated_ns(c, &row->work, row->timed, NULL);
     *rate = kept;
     return ns < row->ns * tolerance && row->ns < ns * tolerance ? found : 0;
 }
@@ -102,7 +105,7 @@ static double solve_rate(tandem_calibration *c, const calibration_row *row, doub
 static int is_mostly(const tandem_calibration *c, const calibration_row *row, int is_memory)
 {
     tandem_kernel_time time;
-    if (uncalibrated_ns(c, &row->work, row->is_between_events, &time) < 0) return 0;
+    if (uncalibrated_ns(c, &row->work, row->timed, &time) < 0) return 0;
     const double one = is_memory ? time.memory_ns : time.compute_ns,
                  other = is_memory ? time.compute_ns : time.memory_ns;
     return one > 2 * other && one > time.launch_ns;
@@ -137,7 +140,8 @@ static void calibrate_launch(tandem_calibration *c, double *scratch)
     for (size_t i = 0; i < c->n; i++) {
         tandem_kernel_time time;
         const calibration_row *const row = &c->row[i];
-        if (row->is_between_events || uncalibrated_ns(c, &row->work, 0, &time) < 0) continue;
+        if (row->timed & TANDEM_TIMED_BETWEEN_EVENTS || uncalibrated_ns(c, &row->work, 0, &time) < 0)
+            continue;
         const double rest = time.ns - time.launch_ns;
         if (rest < time.launch_ns && row->ns > rest && row->ns < 10 * time.launch_ns)
             scratch[n++] = row->ns - rest;
@@ -188,7 +192,7 @@ static void find_residuals(tandem_calibration *c, int *n_contradiction)
     double sum[TANDEM_N_WORK_CLASS] = {0}, n[TANDEM_N_WORK_CLASS] = {0};
     for (size_t i = 0; i < c->n; i++) {
         calibration_row *const row = &c->row[i];
-        const double ns = uncalibrated_ns(c, &row->work, row->is_between_events, NULL);
+        const double ns = uncalibrated_ns(c, &row->work, row->timed, NULL);
         row->residual = ns > 0 ? log(row->ns / ns) : NAN;
         if (fabs(row->residual) > log(3)) {
             ++*n_contradiction;
@@ -241,6 +245,14 @@ double tandem_calibrated_ns(tandem_kernel_time *out, const tandem_calibration *c
     if (out) *out = time;
     return time.ns;
 }
+
+double tandem_calibrated_timed_ns(const tandem_calibration *c, const tandem_work *work, int timed)
+{
+    const double ns = tandem_calibrated_ns(NULL, c, work), as_timed = uncalibrated_ns(c, work, timed, NULL);
+    return ns < 0 ? ns : as_timed * ns / uncalibrated_ns(c, work, 0, NULL);
+}
+
+const tandem_device *tandem_calibration_device(const tandem_calibration *c) { return &c->device; }
 
 const tandem_reached_rates *tandem_calibration_rates(const tandem_calibration *calibration)
 {

@@ -56,11 +56,11 @@ double tandem_measured_share(const char *gpu, int type)
     return 0;
 }
 
-static const tandem_class_spread class_spreads[TANDEM_N_WORK_CLASS] = {
+static const tandem_spread group_spreads[TANDEM_N_SPREAD_GROUP] = {
 #define FITTED(key, value, standard_error, rows)
 #define RATE(gpu, type, share, standard_error, rows)
 #define BANDWIDTH(gpu, share, standard_error, rows)
-#define SPREAD(class, shared, own, cells) [class] = {shared, own, cells},
+#define SPREAD(group, shared, own, cells) [TANDEM_SPREAD_##group] = {shared, own, cells},
 #include "predictor/constants.def"
 #undef SPREAD
 #undef BANDWIDTH
@@ -68,9 +68,47 @@ static const tandem_class_spread class_spreads[TANDEM_N_WORK_CLASS] = {
 #undef FITTED
 };
 
-const tandem_class_spread *tandem_class_spread_fitted(tandem_work_class class)
+const tandem_spread *tandem_spread_fitted(tandem_spread_group group) { return &group_spreads[group]; }
+
+const char *tandem_spread_group_name(tandem_spread_group group)
 {
-    return &class_spreads[class];
+    static const char *const names[] = {
+#define SPREAD_GROUP(key, name) name,
+#include "tandem/advanced/spreads.def"
+#undef SPREAD_GROUP
+    };
+    return names[group];
+}
+
+static tandem_spread_group convolution_spread(const tandem_work *work, int is_old)
+{
+    if (work->element_bytes < 4) return TANDEM_SPREAD_CONV_NARROW;
+    if (work->pass == TANDEM_PASS_DGRAD) return TANDEM_SPREAD_CONV_DGRAD;
+    if (work->pass == TANDEM_PASS_WGRAD) return TANDEM_SPREAD_CONV_WGRAD;
+    return is_old ? TANDEM_SPREAD_CONV_OLD : TANDEM_SPREAD_CONV_32;
+}
+
+static tandem_spread_group linear_spread(tandem_dtype type, int is_old)
+{
+    if (type == TANDEM_S8) return TANDEM_SPREAD_LINEAR_S8;
+    if (tandem_dtype_bytes(type) == 1) return TANDEM_SPREAD_LINEAR_FP8;
+    if (type != TANDEM_F32) return TANDEM_SPREAD_LINEAR_16;
+    return is_old ? TANDEM_SPREAD_LINEAR_OLD : TANDEM_SPREAD_LINEAR_32;
+}
+
+tandem_spread_group tandem_spread_group_of(const tandem_work *work, const tandem_gpu_spec *spec)
+{
+    const int is_old = spec->generation < 70;
+    switch (work->work_class) {
+    case TANDEM_WORK_SOFTMAX: return is_old ? TANDEM_SPREAD_SOFTMAX_OLD : TANDEM_SPREAD_SOFTMAX;
+    case TANDEM_WORK_LAYERNORM: return TANDEM_SPREAD_LAYERNORM;
+    case TANDEM_WORK_LINEAR: return linear_spread(work->type, is_old);
+    case TANDEM_WORK_MATMUL: return TANDEM_SPREAD_MATMUL;
+    case TANDEM_WORK_CONVOLUTION: return convolution_spread(work, is_old);
+    case TANDEM_WORK_STREAM:
+    case TANDEM_N_WORK_CLASS: break;
+    }
+    return TANDEM_SPREAD_STREAM;
 }
 
 const char *tandem_work_class_name(tandem_work_class class)

@@ -1,14 +1,17 @@
 /* convolution_time.c: the form's convolutions: the fastest of what a library would choose.
  *
- *   direct    the product of windows, in tiles; gradients of the input by pixels, of the weights k-deep in
- *             windows. Tensor cores take channels in eights.
+ *   direct    the product of windows, in tiles; gradients of the input by pixels. Tensor cores take channels
+ *             in eights, before 8.0 in thirty-twos (DeepBench's rows of V100: one channel takes as long as
+ *             thirty-two). Gradients of weights are products k-deep in windows, which are split evenly over
+ *             the card; kernels of 1 × 1 have tiles of 128 × 128 alone.
  *   gemm      a gradient of the input of a strided convolution: the product of output pixels by all taps
- *   winograd  3 × 3 kernels of stride 1 in f32 (Lavin and Gray, "Fast Algorithms for Convolutional Neural
- *             Networks", CVPR 2016): transforms through memory, and 36 products for sixteen results, a
- *             quarter of the multiplications. Winograd in one kernel is not kept apart: no cell of the fit
- *             got better by it.
+ *   winograd  kernels of 3 × 3 and 5 × 5, stride 1, in f32 (Lavin and Gray, "Fast Algorithms for
+ *             Convolutional Neural Networks", CVPR 2016): transforms through memory, and (4 + side − 1)²
+ *             products for sixteen results. Winograd in one kernel is not kept apart: no cell of the fit got
+ *             better by it.
  *
- * No algorithm but the gradient of weights splits its depth over idle multiprocessors. */
+ * Kernels of convolutions fill a card slowly: CONV_TAIL waves hide nothing. Every term grows with every
+ * size, so that a larger convolution takes no less (tests/property/test_cost_laws.c). */
 #include <math.h>
 
 #include "predictor/form.h"
@@ -35,7 +38,17 @@ static conv_sizes sizes_of(const tandem_work *work)
                         .element_bytes = work->element_bytes};
 }
 
-static double round_up(double x, double unit) { return ceil(x / unit) * unit; }
+/* Channels over which a kernel sums: on tensor cores in eights, before 8.0 in thirty-twos. */
+static double pad_channels(const kernel_gpu *gpu, double channels, int is_narrow)
+{
+    const double unit = !is_narrow ? 1 : gpu->spec->generation < 80 ? 32 : 8;
+    return ceil(channels / unit) * unit;
+}
+
+static double strided_factor(const kernel_gpu *gpu)
+{
+    return gpu->spec->generation < 70 ? C(CONV_STRIDED_OLD) : C(CONV_STRIDED);
+}
 
 /* Keeps the faster of two ways. */
 static void keep_faster(tandem_kernel_time *best, double *best_ns, const tandem_kernel_time *other, double ns)
@@ -45,7 +58,8 @@ static void keep_faster(tandem_kernel_time *best, double *best_ns, const tandem_
     *best = *other;
 }
 
-/* Compute of `busy` flops and memory, overlapped. */
+/* Compute of `busy` flops and memory, overlapped; no way takes less than its work at the peaks, or the
+ * fastest of them would not be the one that counts. */
 static double finish_way(tandem_kernel_time *time, const kernel_gpu *gpu, const char *algorithm, double busy,
                          double executed, double bytes)
 {
@@ -54,16 +68,32 @@ static double finish_way(tandem_kernel_time *time, const kernel_gpu *gpu, const 
     time->bytes = bytes;
     time->compute_ns = busy / gpu->flops_per_ns;
     time->memory_ns = bytes / (gpu->bytes_per_ns * C(PRODUCT_BANDWIDTH));
-    return tandem_overlap_ns(time->compute_ns, time->memory_ns, C(OVERLAP));
+    const double least = fmax(executed / gpu->peak_flops_per_ns, 1e9 * bytes / gpu->spec->bytes_per_s);
+    return fmax(least, tandem_overlap_ns(time->compute_ns, time->memory_ns, C(OVERLAP)));
 }
 
-static double pass_factor(const kernel_gpu *gpu, tandem_pass pass, int is_strided)
+/* A gradient of weights writes partial sums of its windows, and adds them up. */
+static double add_partial_sums(tandem_kernel_time *time, const kernel_gpu *gpu, const conv_sizes *s)
 {
-    const int is_old = gpu->spec->generation < 70;
-    if (pass == TANDEM_PASS_DGRAD)
-        return C(CONV_DGRAD) * (!is_strided ? 1 : is_old ? C(CONV_STRIDED_OLD) : C(CONV_STRIDED));
-    if (pass == TANDEM_PASS_WGRAD) return is_old ? C(CONV_WGRAD_OLD) : C(CONV_WGRAD);
-    return 1;
+    const double bytes = C(CONV_PARTIAL) * s->taps * s->in * s->out * s->element_bytes,
+                 ns = bytes / gpu->bytes_per_ns;
+    time->bytes += bytes;
+    time->memory_ns += ns;
+    return ns;
+}
+
+static double wgrad_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
+{
+    const conv_sizes s = sizes_of(work);
+    const int is_narrow = work->element_bytes < 4;
+    const product_family family = s.taps < 2  ? PRODUCT_POINTS
+                                  : is_narrow ? PRODUCT_WINDOWS_NARROW
+                                              : PRODUCT_WINDOWS;
+    const tiled_product p = {family, 1, pad_channels(gpu, s.in, is_narrow) * s.taps, s.windows, s.out, 1};
+    const double busy = tandem_tiled_flops(time, gpu, &p) * (is_narrow ? C(CONV_NARROW) : 1) *
+                        (s.taps < 2 ? C(CONV_WGRAD_POINTS) : C(CONV_WGRAD));
+    const double ns = finish_way(time, gpu, "direct", busy, work->flops, work->bytes);
+    return ns + add_partial_sums(time, gpu, &s);
 }
 
 static double direct_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
@@ -72,12 +102,14 @@ static double direct_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const t
     const conv_sizes s = sizes_of(work);
     const double stride = v->stride_h * v->stride_w;
     const int is_narrow = work->element_bytes < 4;
-    const double in = is_narrow ? round_up(s.in, 8) : s.in, out = is_narrow ? round_up(s.out, 8) : s.out;
-    tiled_product p = {1, s.windows, in * s.taps, out, 0, 0};
-    if (work->pass == TANDEM_PASS_DGRAD) p = (tiled_product){1, s.pixels, out * s.taps / stride, in, 0, 0};
-    if (work->pass == TANDEM_PASS_WGRAD) p = (tiled_product){1, in * s.taps, s.windows, out, 0, 1};
+    const product_family family = is_narrow ? PRODUCT_WINDOWS_NARROW : PRODUCT_WINDOWS;
+    tiled_product p = {family, 1, s.windows, pad_channels(gpu, s.in, is_narrow) * s.taps, s.out, 0};
+    if (work->pass == TANDEM_PASS_DGRAD)
+        p = (tiled_product){family, 1, s.pixels, pad_channels(gpu, s.out, is_narrow) * s.taps / stride,
+                            s.in,   0};
     const double busy = tandem_tiled_flops(time, gpu, &p) * C(CONV_DIRECT) *
-                        (is_narrow ? C(CONV_NARROW) : 1) * pass_factor(gpu, work->pass, stride > 1);
+                        (is_narrow ? C(CONV_NARROW) : 1) *
+                        (work->pass == TANDEM_PASS_DGRAD && stride > 1 ? strided_factor(gpu) : 1);
     /* a stride may leave pixels out: the work is that of the windows */
     return finish_way(time, gpu, "direct", busy, work->flops, work->bytes);
 }
@@ -85,9 +117,9 @@ static double direct_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const t
 static double gemm_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
 {
     const conv_sizes s = sizes_of(work);
-    const tiled_product p = {1, s.windows, s.out, s.in * s.taps, 0, 0};
-    const double busy = tandem_tiled_flops(time, gpu, &p) *
-                        (gpu->spec->generation < 70 ? C(CONV_STRIDED_OLD) : C(CONV_STRIDED));
+    const product_family family = work->element_bytes < 4 ? PRODUCT_WINDOWS_NARROW : PRODUCT_WINDOWS;
+    const tiled_product p = {family, 1, s.windows, s.out, s.in * s.taps, 0};
+    const double busy = tandem_tiled_flops(time, gpu, &p) * strided_factor(gpu);
     return finish_way(time, gpu, "gemm", busy, work->flops, work->bytes);
 }
 
@@ -100,24 +132,20 @@ static void pass_channels(double *from, double *to, const conv_sizes *s, tandem_
     *to = pass == TANDEM_PASS_DGRAD ? s->in : s->out;
 }
 
-static double wgrad_factor(const kernel_gpu *gpu, tandem_pass pass)
-{
-    return pass == TANDEM_PASS_WGRAD && gpu->spec->generation < 70 ? C(WINOGRAD_WGRAD_OLD) : 1;
-}
-
-/* 36 products of tiles of 4 × 4 results, and transforms through memory. */
+/* Products of tiles of 4 × 4 results, and transforms through memory. */
 static double transformed_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
 {
     const conv_sizes s = sizes_of(work);
+    const double side = 4 + work->convolution.kernel_h - 1, points = side * side;
     const double tiles = work->convolution.images * ceil(s.windows_high / 4) * ceil(s.windows_wide / 4);
     double from, to;
     pass_channels(&from, &to, &s, work->pass);
-    tiled_product p = {36, tiles, from, to, 0, 0};
-    if (work->pass == TANDEM_PASS_WGRAD) p = (tiled_product){36, from, tiles, to, 0, 1};
-    const double busy = tandem_tiled_flops(time, gpu, &p) * C(WINOGRAD) * wgrad_factor(gpu, work->pass);
-    const double transforms =
-        36 * 2 * s.element_bytes * (C(WINOGRAD_DATA) * tiles * (from + to) + C(WINOGRAD_WEIGHTS) * from * to);
-    const double ns = finish_way(time, gpu, "winograd", busy, 36 * 2 * tiles * from * to, work->bytes);
+    tiled_product p = {PRODUCT_WINOGRAD, points, tiles, from, to, 0};
+    if (work->pass == TANDEM_PASS_WGRAD) p = (tiled_product){PRODUCT_WINOGRAD, points, from, tiles, to, 1};
+    const double busy = tandem_tiled_flops(time, gpu, &p) * C(WINOGRAD);
+    const double transforms = points * 2 * s.element_bytes *
+                              (C(WINOGRAD_DATA) * tiles * (from + to) + C(WINOGRAD_WEIGHTS) * from * to);
+    const double ns = finish_way(time, gpu, "winograd", busy, points * 2 * tiles * from * to, work->bytes);
     const double transforms_ns = transforms / gpu->bytes_per_ns;
     time->bytes += transforms;
     time->memory_ns += transforms_ns;
@@ -129,13 +157,14 @@ double tandem_convolution_ns(tandem_kernel_time *time, const kernel_gpu *gpu, co
     const tandem_convolution *const v = &work->convolution;
     const tandem_kernel_time begun = *time;
     tandem_kernel_time other = begun;
-    double ns = direct_ns(time, gpu, work);
+    double ns = work->pass == TANDEM_PASS_WGRAD ? wgrad_ns(time, gpu, work) : direct_ns(time, gpu, work);
     const int is_strided = v->stride_h * v->stride_w > 1;
     if (work->pass == TANDEM_PASS_DGRAD && is_strided) {
         const double gemm = gemm_ns(&other, gpu, work);
         keep_faster(time, &ns, &other, gemm);
     }
-    if (work->type == TANDEM_F32 && v->kernel_h == 3 && v->kernel_w == 3 && !is_strided) {
+    if (work->type == TANDEM_F32 && v->kernel_h == v->kernel_w && (v->kernel_h == 3 || v->kernel_h == 5) &&
+        !is_strided) {
         other = begun;
         const double transformed = transformed_ns(&other, gpu, work);
         keep_faster(time, &ns, &other, transformed);

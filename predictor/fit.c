@@ -11,13 +11,15 @@
 
 #include "base/grow.h"
 #include "predictor/fit_data.h"
+#include "predictor/form.h"
 
 /* --- What a stage fits ---------------------------------------------------------------------------------- */
 
 /* The stage that fits a constant. What no stage fits follows from shares. */
 static const int stage_of[TANDEM_N_CONSTANT] = {
     [TANDEM_CONSTANT_EVENTS] = FIT_STREAMS,
-    [TANDEM_CONSTANT_SOFTMAX_PASSES] = FIT_STREAMS,
+    [TANDEM_CONSTANT_SOFTMAX_FLOPS] = FIT_STREAMS,
+    [TANDEM_CONSTANT_SOFTMAX_FLOPS_OLD] = FIT_STREAMS,
     [TANDEM_CONSTANT_SOFTMAX_ROW] = FIT_STREAMS,
     [TANDEM_CONSTANT_LAYERNORM_PASSES] = FIT_STREAMS,
     [TANDEM_CONSTANT_LAYERNORM_CACHE] = FIT_STREAMS,
@@ -37,16 +39,19 @@ static const int stage_of[TANDEM_N_CONSTANT] = {
     [TANDEM_CONSTANT_BATCHED_OVERLAP] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_BATCHED_BANDWIDTH] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_CONV_DIRECT] = FIT_CONVOLUTIONS,
+    [TANDEM_CONSTANT_CONV_PROLOGUE] = FIT_CONVOLUTIONS,
+    [TANDEM_CONSTANT_CONV_TAIL] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_NARROW] = FIT_CONVOLUTIONS,
-    [TANDEM_CONSTANT_CONV_DGRAD] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_WGRAD] = FIT_CONVOLUTIONS,
-    [TANDEM_CONSTANT_CONV_WGRAD_OLD] = FIT_CONVOLUTIONS,
+    [TANDEM_CONSTANT_CONV_WGRAD_POINTS] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_STRIDED] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_STRIDED_OLD] = FIT_CONVOLUTIONS,
+    [TANDEM_CONSTANT_CONV_PARTIAL] = FIT_CONVOLUTIONS,
+    [TANDEM_CONSTANT_CONV_BY_RULE] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_WINOGRAD] = FIT_CONVOLUTIONS,
+    [TANDEM_CONSTANT_CONV_SPLIT_DEPTH] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_WINOGRAD_DATA] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_WINOGRAD_WEIGHTS] = FIT_CONVOLUTIONS,
-    [TANDEM_CONSTANT_WINOGRAD_WGRAD_OLD] = FIT_CONVOLUTIONS,
 };
 
 int fit_is_left_out(const char *device, const char *chip)
@@ -100,9 +105,12 @@ static void set_parameters(const fit_problem *problem, const gsl_vector *x)
 
 double fit_predicted_ns(const fit_state *state, const fit_row *row, const tandem_device *device)
 {
-    const double ns = tandem_kernel_time_of(NULL, &state->constants, &device->gpu_spec,
-                                            &state->rates[row->gpu], &row->work);
-    return ns + (row->is_between_events ? 1e3 * state->constants.value[TANDEM_CONSTANT_EVENTS] : 0);
+    const tandem_gpu_spec *const spec = &device->gpu_spec;
+    tandem_reached_rates rates = state->rates[row->gpu];
+    if (row->timed & TANDEM_TIMED_OF_ZEROS)
+        tandem_reached_rates_without_power(&rates, spec, &state->constants);
+    return tandem_timed_ns(&state->constants, &row->work, row->timed,
+                           tandem_kernel_time_of(NULL, &state->constants, spec, &rates, &row->work));
 }
 
 static double residual_of(const fit_problem *problem, size_t i)

@@ -9,10 +9,10 @@ enum { FIT_STREAMS = 1, FIT_PRODUCTS, FIT_CONVOLUTIONS, FIT_MAX_DEVICES = 64 };
 typedef struct fit_row {
     tandem_work work;
     double ns;
-    int gpu;  /* index of tandem_device_get */
-    int cell; /* of tandem_constant_fit.cell */
-    unsigned char is_between_events, is_fitted;
-    float left_out; /* log(predicted / measured) without its chip; NaN = none */
+    int gpu;                        /* index of tandem_device_get */
+    int cell;                       /* of tandem_constant_fit.cell */
+    unsigned char timed, is_fitted; /* timed: of TANDEM_TIMED_… */
+    float left_out;                 /* log(predicted / measured) without its chip; NaN = none */
 } fit_row;
 
 /* What is fitted: constants, and what every device reaches. */
@@ -32,7 +32,7 @@ struct tandem_constant_fit {
     fit_state state;
     tandem_constant_fit_share *share;
     int n_share;
-    tandem_class_spread spread[TANDEM_N_WORK_CLASS];
+    tandem_spread spread[TANDEM_N_SPREAD_GROUP];
 };
 
 /* Whether a device is of the chip that is left out: "a100_pcie" of "a100". NULL leaves out none. */

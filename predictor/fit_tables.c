@@ -87,7 +87,7 @@ static tandem_status add_fit_row(void *context, const tandem_timing *timing, tan
         fit->room = room;
     }
     row.gpu = find_device_index(device.name);
-    row.is_between_events = (unsigned char)tandem_timing_is_between_events(timing);
+    row.timed = (unsigned char)tandem_timing_timed(timing);
     row.cell = find_fit_cell(fit, &row);
     if (row.cell < 0) return tandem_no_memory(error, "for a fit");
     fit->row[fit->n_row++] = row;
@@ -103,7 +103,7 @@ tandem_status tandem_constant_fit_add_file(tandem_constant_fit *fit, const char 
 static int is_long_enough(const fit_row *row)
 {
     const double min_events_ns = 1e5, min_ns = 3e4;
-    return row->ns >= (row->is_between_events ? min_events_ns : min_ns);
+    return row->ns >= (row->timed & TANDEM_TIMED_BETWEEN_EVENTS ? min_events_ns : min_ns);
 }
 
 /* The tables have convolutions of one-byte types only of cards whose library had no fast kernel for them. */
@@ -247,40 +247,111 @@ static size_t collect_left_out(double *value, const tandem_constant_fit *fit, in
     return n;
 }
 
-/* Per class: the spread within a cell, the median over cells; and what, with it, makes 80 % of the rows of a
- * middling cell lie inside ± 1.2816 standard deviations. */
+/* The group of a cell's rows: they are of one device, class, type and pass. */
+static tandem_spread_group group_of_cell(const tandem_constant_fit *fit, int c)
+{
+    for (size_t i = 0; i < fit->n_row; i++)
+        if (fit->row[i].cell == c)
+            return tandem_spread_group_of(&fit->row[i].work, &tandem_device_get(fit->row[i].gpu)->gpu_spec);
+    return TANDEM_SPREAD_STREAM;
+}
+
+enum { MAX_SPREAD_CELLS = 32, MIN_SPREAD_ROWS = 10 };
+
+/* What was left out of a group's cells: |log(predicted / measured)|, sorted. */
+typedef struct spread_cells {
+    double *error[MAX_SPREAD_CELLS];
+    size_t n_row[MAX_SPREAD_CELLS];
+    double own[MAX_SPREAD_CELLS]; /* spread about the cell's median */
+    int n;
+} spread_cells;
+
+/* The share of sorted errors that are at most `half`. */
+static double share_within(const double *sorted, size_t n, double half)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (sorted[middle] <= half)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return (double)low / (double)n;
+}
+
+/* How far the cell that is furthest from it is from 80 %. */
+static double worst_cover(const spread_cells *cells, double half)
+{
+    double worst = 0;
+    for (int c = 0; c < cells->n; c++)
+        worst = fmax(worst, fabs(share_within(cells->error[c], cells->n_row[c], half) - 0.8));
+    return worst;
+}
+
+/* The half-width with which every cell holds a share as near to 80 % as it can. */
+static double level_half_width(const spread_cells *cells)
+{
+    double best = 0, least = INFINITY;
+    for (int step = 0; step <= 1000; step++) {
+        const double half = 0.005 * pow(400, step / 1000.0), worst = worst_cover(cells, half);
+        if (worst < least) least = worst, best = half;
+    }
+    return best;
+}
+
+/* Cards below 100 W, which no one rate describes, decide only about what moves bytes. */
+static int decides_spread(const tandem_constant_fit *fit, int c)
+{
+    tandem_device device;
+    const tandem_work_class class = fit->cell[c].work_class;
+    const int is_product =
+        class == TANDEM_WORK_LINEAR || class == TANDEM_WORK_MATMUL || class == TANDEM_WORK_CONVOLUTION;
+    if (tandem_device_find(&device, fit->cell[c].gpu, NULL) != TANDEM_OK) return 0;
+    return !is_product || device.gpu_spec.watts >= 100;
+}
+
+static void add_spread_cell(spread_cells *cells, const tandem_constant_fit *fit, int c, double *value)
+{
+    const size_t n = collect_left_out(value, fit, c);
+    if (n < MIN_SPREAD_ROWS || cells->n == MAX_SPREAD_CELLS) return;
+    const double median = tandem_median(value, n);
+    for (size_t i = 0; i < n; i++) value[i] = fabs(value[i] - median);
+    cells->own[cells->n] = tandem_median(value, n) / 0.6745;
+    (void)collect_left_out(value, fit, c);
+    for (size_t i = 0; i < n; i++) value[i] = fabs(value[i]);
+    (void)tandem_median(value, n); /* sorts */
+    cells->error[cells->n] = value;
+    cells->n_row[cells->n++] = n;
+}
+
+/* Per group: the interval that suits its cells, and of it what is a shape's own: the spread within a middling
+ * cell. The rest is shared. value: [rows of the fit]. */
 static void find_spreads(tandem_constant_fit *fit, double *value)
 {
     const double z80 = 1.2816;
-    enum { MAX_CELLS = 256, MIN_ROWS = 30 };
-    for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++) {
-        double own[MAX_CELLS], total[MAX_CELLS];
-        size_t n_cell = 0;
-        for (int c = 0; c < fit->n_cell && n_cell < MAX_CELLS; c++) {
-            const size_t n = (int)fit->cell[c].work_class == class ? collect_left_out(value, fit, c) : 0;
-            if (n < MIN_ROWS) continue;
-            const double median = tandem_median(value, n);
-            for (size_t i = 0; i < n; i++) value[i] = fabs(value[i]);
-            (void)tandem_median(value, n); /* sorts */
-            total[n_cell] = quantile(value, n, 0.8) / z80;
-            (void)collect_left_out(value, fit, c);
-            for (size_t i = 0; i < n; i++) value[i] = fabs(value[i] - median);
-            own[n_cell++] = tandem_median(value, n) / 0.6745;
+    for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
+        spread_cells cells = {.n = 0};
+        double *room = value;
+        for (int c = 0; c < fit->n_cell; c++) {
+            if ((int)group_of_cell(fit, c) != g || !decides_spread(fit, c)) continue;
+            const int before = cells.n;
+            add_spread_cell(&cells, fit, c, room);
+            if (cells.n > before) room += cells.n_row[before];
         }
-        if (n_cell == 0) continue;
-        tandem_class_spread *const spread = &fit->spread[class];
-        spread->own = tandem_median(own, n_cell);
-        const double all = tandem_median(total, n_cell);
-        spread->shared = all > spread->own ? sqrt(all * all - spread->own * spread->own) : 0;
-        if (all < spread->own) spread->own = all;
-        spread->n_cell = (int)n_cell;
+        if (cells.n == 0) continue;
+        const double all = level_half_width(&cells) / z80;
+        tandem_spread *const spread = &fit->spread[g];
+        spread->n_cell = cells.n;
+        spread->own = fmin(all, tandem_median(cells.own, (size_t)cells.n));
+        spread->shared = sqrt(all * all - spread->own * spread->own);
     }
 }
 
 static void find_cell_errors(tandem_constant_fit *fit, int c, double *value)
 {
     tandem_constant_fit_errors *const cell = &fit->cell[c];
-    const tandem_class_spread *const spread = &fit->spread[cell->work_class];
+    const tandem_spread *const spread = &fit->spread[group_of_cell(fit, c)];
     const double half = 1.2816 * hypot(spread->shared, spread->own);
     double predicted = 0, measured = 0, mean = 0, bias = 0;
     size_t n = 0, inside = 0;
@@ -346,12 +417,13 @@ const tandem_constant_fit_errors *tandem_constant_fit_error_table(const tandem_c
     return fit->cell;
 }
 
-const tandem_class_spread *tandem_constant_fit_spreads(const tandem_constant_fit *fit) { return fit->spread; }
+const tandem_spread *tandem_constant_fit_spreads(const tandem_constant_fit *fit) { return fit->spread; }
 
-static const char *const class_keys[TANDEM_N_WORK_CLASS] = {
-    [TANDEM_WORK_STREAM] = "TANDEM_WORK_STREAM",       [TANDEM_WORK_SOFTMAX] = "TANDEM_WORK_SOFTMAX",
-    [TANDEM_WORK_LAYERNORM] = "TANDEM_WORK_LAYERNORM", [TANDEM_WORK_LINEAR] = "TANDEM_WORK_LINEAR",
-    [TANDEM_WORK_MATMUL] = "TANDEM_WORK_MATMUL",       [TANDEM_WORK_CONVOLUTION] = "TANDEM_WORK_CONVOLUTION"};
+static const char *const group_keys[TANDEM_N_SPREAD_GROUP] = {
+#define SPREAD_GROUP(key, name) #key,
+#include "tandem/advanced/spreads.def"
+#undef SPREAD_GROUP
+};
 
 static void write_number(FILE *to, const tandem_constant_fit_value *value)
 {
@@ -370,7 +442,7 @@ tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const ch
           " * FITTED(key, value, standard error or 0, rows that it rests on)\n"
           " * RATE(card, type, share of the peak reached, standard error, rows)\n"
           " * BANDWIDTH(card, share of the peak reached, standard error, rows)\n"
-          " * SPREAD(class, shared, own, cells): logarithmic standard deviations on chips left out */\n",
+          " * SPREAD(group, shared, own, cells): logarithmic standard deviations on chips left out */\n",
           to);
     for (int c = 0; c < TANDEM_N_CONSTANT; c++) {
         fprintf(to, "FITTED(%s, ", tandem_constant_get(c)->name);
@@ -389,8 +461,8 @@ tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const ch
         write_number(to, &one->share);
         fputs(")\n", to);
     }
-    for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++)
-        fprintf(to, "SPREAD(%s, %.3g, %.3g, %d)\n", class_keys[class], fit->spread[class].shared,
-                fit->spread[class].own, fit->spread[class].n_cell);
+    for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++)
+        fprintf(to, "SPREAD(%s, %.3g, %.3g, %d)\n", group_keys[g], fit->spread[g].shared, fit->spread[g].own,
+                fit->spread[g].n_cell);
     return tandem_file_finish(&file, error);
 }

@@ -12,11 +12,26 @@ typedef struct kernel_gpu {
     double bytes_per_ns;                    /* reached by streams */
 } kernel_gpu;
 
+/* Whose product it is: decides the tiles that a library has for it. */
+typedef enum product_family {
+    PRODUCT_SINGLE,
+    PRODUCT_BATCHED,
+    PRODUCT_WINDOWS, /* of a convolution */
+    PRODUCT_WINDOWS_NARROW,
+    PRODUCT_POINTS, /* of gradients of weights, kernels of 1 x 1 */
+    PRODUCT_WINOGRAD
+} product_family;
+
 /* Products of one shape: `count` of (m, k) × (k, n). */
 typedef struct tiled_product {
+    product_family family;
     double count, m, k, n;
-    int is_batched, splits_depth;
+    int splits_depth;
 } tiled_product;
+
+/* What a timing of a task that takes ns shows: with the host's events, and a framework's choice of
+ * convolutions. */
+double tandem_timed_ns(const tandem_constants *constants, const tandem_work *work, int timed, double ns);
 
 /* The share of its peak that a measured card reached, of a type or, TANDEM_N_COMPUTE_DTYPE, of its bandwidth;
  * 0 = not measured. */

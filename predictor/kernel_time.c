@@ -19,8 +19,8 @@
  * *Rate.* The smaller of peak · reach, and what the board's watts pay for: watts / (energy · process / 7 nm)
  * (Choi et al., "A Roofline Model of Energy", IPDPS 2013). A training step is sustained.
  *
- * *Memory*: bytes past the level-2 cache over the reached bandwidth. Softmax reads rows above 1024 again;
- * layernorm reads rows again, cheaper where the rows in flight fit into the level-2 cache.
+ * *Memory*: bytes past the level-2 cache over the reached bandwidth. Softmax of rows above 1024 computes
+ * between its reads; layernorm reads rows again, cheaper where those in flight fit into the level-2 cache.
  *
  * Tiles: predictor/tiles.c. Convolutions: predictor/convolution_time.c. Constants:
  * form.def (meaning), constants.def (fitted values). */
@@ -41,7 +41,8 @@ static double product_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const 
 {
     const double *const c = gpu->constant;
     const int is_batched = work->work_class == TANDEM_WORK_MATMUL;
-    const tiled_product product = {work->count, work->m, work->k, work->n, is_batched, !is_batched};
+    const tiled_product product = {
+        is_batched ? PRODUCT_BATCHED : PRODUCT_SINGLE, work->count, work->m, work->k, work->n, !is_batched};
     const double busy =
         tandem_tiled_flops(time, gpu, &product) * (is_batched ? c[TANDEM_CONSTANT_BATCHED_TIME] : 1);
     const double bandwidth =
@@ -64,8 +65,11 @@ static double stream_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const t
     const double in_flight = gpu->spec->n_sm * 8 * work->columns * work->element_bytes / gpu->spec->l2_bytes;
     double passes = 0, row_ns = 0;
     if (work->work_class == TANDEM_WORK_SOFTMAX) {
-        passes = work->columns > 1024 ? c[TANDEM_CONSTANT_SOFTMAX_PASSES] : 0;
-        row_ns = c[TANDEM_CONSTANT_SOFTMAX_ROW];
+        /* one block reads a long row three times, each time waiting for all its threads */
+        const int key =
+            gpu->spec->generation < 70 ? TANDEM_CONSTANT_SOFTMAX_FLOPS_OLD : TANDEM_CONSTANT_SOFTMAX_FLOPS;
+        row_ns = work->columns > 1024 ? gpu->spec->n_sm * work->columns * c[key] / gpu->peak_flops_per_ns : 0;
+        row_ns += c[TANDEM_CONSTANT_SOFTMAX_ROW];
     } else if (work->work_class == TANDEM_WORK_LAYERNORM) {
         passes = c[TANDEM_CONSTANT_LAYERNORM_PASSES] * in_flight /
                  (in_flight + c[TANDEM_CONSTANT_LAYERNORM_CACHE]);
@@ -115,6 +119,24 @@ void tandem_reached_rates_shared(tandem_reached_rates *rates, const tandem_gpu_s
         rates->is_power_bound[t] = paid < reached;
         rates->flops_per_s[t] = fmin(reached, paid);
     }
+}
+
+void tandem_reached_rates_without_power(tandem_reached_rates *rates, const tandem_gpu_spec *spec,
+                                        const tandem_constants *constants)
+{
+    for (int t = 0; t < TANDEM_N_COMPUTE_DTYPE; t++) {
+        const double reached = spec->flops_per_s[t] * constants->value[reach_constant((tandem_dtype)t)];
+        if (reached > rates->flops_per_s[t]) rates->is_power_bound[t] = 0;
+        rates->flops_per_s[t] = fmax(rates->flops_per_s[t], reached);
+    }
+}
+
+double tandem_timed_ns(const tandem_constants *constants, const tandem_work *work, int timed, double ns)
+{
+    const double *const c = constants->value;
+    if (ns < 0 || !(timed & TANDEM_TIMED_BETWEEN_EVENTS)) return ns;
+    const int is_by_rule = work->work_class == TANDEM_WORK_CONVOLUTION && work->element_bytes == 4;
+    return ns * (is_by_rule ? c[TANDEM_CONSTANT_CONV_BY_RULE] : 1) + 1e3 * c[TANDEM_CONSTANT_EVENTS];
 }
 
 /* --- Any task ------------------------------------------------------------------------------------------- */

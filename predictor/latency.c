@@ -172,8 +172,8 @@ static const group_fit *find_fit(const tandem_latency *latency, const task_group
 }
 _Static_assert(offsetof(group_fit, group) == 0, "compare_groups compares fits");
 
-int64_t tandem_latency_ns_by_class(const tandem_latency *latency, const tandem_cost_key *key, double *spread,
-                                   int *form_class)
+int64_t tandem_latency_ns_by_group(const tandem_latency *latency, const tandem_cost_key *key, double *spread,
+                                   int *form_group)
 {
     tandem_work work;
     if (!tandem_work_of(&work, key)) return -1;
@@ -186,13 +186,13 @@ int64_t tandem_latency_ns_by_class(const tandem_latency *latency, const tandem_c
         ns = tandem_calibrated_ns(NULL, latency->calibration, &work);
     if (!(ns >= 0) || ns > 1e18) return -1;
     if (spread) *spread = fit ? fit->spread : NAN;
-    if (form_class) *form_class = fit ? -1 : (int)work.work_class;
+    if (form_group) *form_group = fit ? -1 : (int)tandem_spread_group_of(&work, &latency->device.gpu_spec);
     return ns > 1 ? llround(ns) : 1;
 }
 
 int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *key, double *spread)
 {
-    return tandem_latency_ns_by_class(latency, key, spread, NULL);
+    return tandem_latency_ns_by_group(latency, key, spread, NULL);
 }
 
 int64_t tandem_latency_fitted(const tandem_latency *latency) { return latency->n_sample; }

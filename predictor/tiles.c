@@ -17,37 +17,75 @@ static const struct {
     tile_size tile[2];
 } batched_tiles[] = {{80, 1, {{128, 128}}}, {70, 2, {{64, 64}, {128, 32}}}, {0, 1, {{64, 128}}}};
 
-static const tile_size *choose_tiles(int *n, const kernel_gpu *gpu, int is_batched)
+/* Of convolutions: windows, or taps, by channels. Kernels of tensor cores have no thinner one than 64. */
+static const tile_size window_tile[] = {{128, 128}, {128, 64}, {128, 32}};
+enum { N_WINDOW_TILE = sizeof window_tile / sizeof *window_tile };
+/* Of the products between Winograd's transforms. */
+static const tile_size winograd_tile[] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}};
+
+static const tile_size *choose_tiles(int *n, const kernel_gpu *gpu, product_family family)
 {
     size_t i = 0;
-    *n = (int)(sizeof any_tile / sizeof *any_tile);
-    if (!is_batched) return any_tile;
+    switch (family) {
+    case PRODUCT_WINDOWS: *n = N_WINDOW_TILE; return window_tile;
+    case PRODUCT_POINTS: *n = 1; return window_tile;
+    case PRODUCT_WINDOWS_NARROW: *n = N_WINDOW_TILE - 1; return window_tile;
+    case PRODUCT_WINOGRAD: *n = (int)(sizeof winograd_tile / sizeof *winograd_tile); return winograd_tile;
+    case PRODUCT_SINGLE: *n = (int)(sizeof any_tile / sizeof *any_tile); return any_tile;
+    case PRODUCT_BATCHED: break;
+    }
     while (gpu->spec->generation < batched_tiles[i].capability) i++;
     *n = batched_tiles[i].n;
     return batched_tiles[i].tile;
 }
 
+/* How a family fills a card. */
+typedef struct tile_terms {
+    double wave_share, prologue, split_depth, tail; /* tail: waves that hide nothing */
+} tile_terms;
+
+static tile_terms terms_of(const double *c, product_family family)
+{
+    if (family == PRODUCT_SINGLE)
+        return (tile_terms){c[TANDEM_CONSTANT_WAVE_SHARE], c[TANDEM_CONSTANT_PROLOGUE],
+                            c[TANDEM_CONSTANT_SPLIT_DEPTH], 0};
+    if (family == PRODUCT_BATCHED)
+        return (tile_terms){c[TANDEM_CONSTANT_BATCHED_WAVE_SHARE], c[TANDEM_CONSTANT_BATCHED_PROLOGUE],
+                            INFINITY, 0};
+    return (tile_terms){1, c[TANDEM_CONSTANT_CONV_PROLOGUE], c[TANDEM_CONSTANT_CONV_SPLIT_DEPTH],
+                        c[TANDEM_CONSTANT_CONV_TAIL]};
+}
+
+/* Depth that a multiprocessor works through for its share of the tiles, in waves of one tile's own. */
+static double waves_of(double *splits, const tile_terms *terms, const tiled_product *p, double tiles_per_sm)
+{
+    *splits = 1;
+    if (p->splits_depth && terms->tail > 0) { /* in any shares: no wave is partial */
+        const double depth = fmin(p->k, terms->split_depth);
+        *splits = p->k / depth;
+        return fmax(tiles_per_sm * *splits, 1) + terms->tail;
+    }
+    if (tiles_per_sm >= 1)
+        return terms->wave_share * ceil(tiles_per_sm) + (1 - terms->wave_share) * tiles_per_sm + terms->tail;
+    if (p->splits_depth) *splits = fmax(1, fmin(floor(1 / tiles_per_sm), p->k / terms->split_depth));
+    return 1 + terms->tail;
+}
+
 double tandem_tiled_flops(tandem_kernel_time *time, const kernel_gpu *gpu, const tiled_product *p)
 {
     const double *const c = gpu->constant, n_sm = gpu->spec->n_sm;
-    const double share = c[p->is_batched ? TANDEM_CONSTANT_BATCHED_WAVE_SHARE : TANDEM_CONSTANT_WAVE_SHARE],
-                 prologue = c[p->is_batched ? TANDEM_CONSTANT_BATCHED_PROLOGUE : TANDEM_CONSTANT_PROLOGUE];
+    const tile_terms terms = terms_of(c, p->family);
     double min = INFINITY;
     int n = 0;
-    const tile_size *const tile = choose_tiles(&n, gpu, p->is_batched);
+    const tile_size *const tile = choose_tiles(&n, gpu, p->family);
     for (int i = 0; i < n; i++) {
         const double tiles = p->count * ceil(p->m / tile[i].m) * ceil(p->n / tile[i].n);
-        double waves = tiles / n_sm, splits = 1;
-        if (waves >= 1)
-            waves = share * ceil(waves) + (1 - share) * waves;
-        else {
-            splits = p->splits_depth ? floor(1 / waves) : 1;
-            splits = fmax(1, fmin(splits, p->k / c[TANDEM_CONSTANT_SPLIT_DEPTH]));
-            waves = 1;
-        }
+        double splits;
+        const double waves = waves_of(&splits, &terms, p, tiles / n_sm);
         const double loss =
             1 + c[TANDEM_CONSTANT_TILE_LOSS] * fmax(0, 32 / tile[i].m + 32 / tile[i].n - 0.75);
-        const double flops = waves * n_sm * tile[i].m * tile[i].n * 2 * (p->k / splits + prologue) * loss;
+        const double flops =
+            waves * n_sm * tile[i].m * tile[i].n * 2 * (p->k / splits + terms.prologue) * loss;
         if (flops >= min) continue;
         min = flops;
         time->tile_m = tile[i].m, time->tile_n = tile[i].n;

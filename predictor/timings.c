@@ -376,9 +376,10 @@ tandem_status tandem_timing_work(tandem_work *out, const tandem_timing *timing, 
     return TANDEM_OK;
 }
 
-int tandem_timing_is_between_events(const tandem_timing *timing)
+int tandem_timing_timed(const tandem_timing *timing)
 {
-    return strncmp(timing->method, "events", strlen("events")) == 0;
+    return (strncmp(timing->method, "events", strlen("events")) == 0 ? TANDEM_TIMED_BETWEEN_EVENTS : 0) |
+           (strstr(timing->method, "zeros") ? TANDEM_TIMED_OF_ZEROS : 0);
 }
 
 tandem_status tandem_timing_device(tandem_device *device, const char *name, tandem_error *error)

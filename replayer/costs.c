@@ -71,11 +71,11 @@ static void predict_costs(tandem_costs *costs, const tandem_step *step, int cont
     for (tandem_missing_cost at = {.task = -1};
          tandem_costs_next_missing(&at, costs, step, contention, device);) {
         double spread = NAN;
-        int form_class = -1;
-        const int64_t ns = tandem_latency_ns_by_class(latency, &at.key, &spread, &form_class);
+        int form_group = -1;
+        const int64_t ns = tandem_latency_ns_by_group(latency, &at.key, &spread, &form_group);
         if (ns < 0) continue;
         costs->spread[at.slot][contention] = (float)spread;
-        costs->form_class[at.slot][contention] = (signed char)form_class;
+        costs->form_group[at.slot][contention] = (signed char)form_group;
         costs->variant_cost[at.slot].ns[contention] = ns;
         costs->origin[at.slot][contention] = TANDEM_ORIGIN_PREDICTED;
     }
@@ -92,8 +92,8 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, tandem_arena *are
         return TANDEM_OK;
     const size_t n_slot = (size_t)step->n_task * TANDEM_MAX_VARIANT;
     if (!costs->spread) costs->spread = tandem_arena_array(arena, n_slot, sizeof *costs->spread);
-    if (!costs->form_class) costs->form_class = tandem_arena_array(arena, n_slot, sizeof *costs->form_class);
-    if (!costs->spread || !costs->form_class)
+    if (!costs->form_group) costs->form_group = tandem_arena_array(arena, n_slot, sizeof *costs->form_group);
+    if (!costs->spread || !costs->form_group)
         return tandem_no_memory(error, "to predict the times of %d tasks", step->n_task);
     const tandem_status status =
         tandem_latency_open(&latency, source->device, contention == TANDEM_CONTENDED ? source->co_runner : "",
@@ -193,32 +193,30 @@ static int least_certain_origin(const tandem_costs *costs, size_t slot)
     return seen;
 }
 
-/* Times by the form, per class of work, for the interval of their sum. */
+/* Times by the form, per spread group, for the interval of their sum. */
 typedef struct form_sum {
-    double class_ns[TANDEM_N_WORK_CLASS], own_square; /* own_square: of the standard deviations in ns */
+    double group_ns[TANDEM_N_SPREAD_GROUP], own_square; /* own_square: of the standard deviations in ns */
 } form_sum;
 
-static void add_to_form_sum(form_sum *sum, int form_class, double ns)
+static void add_to_form_sum(form_sum *sum, int form_group, double ns)
 {
-    if (form_class < 0) return;
-    const double own = tandem_class_spread_fitted((tandem_work_class)form_class)->own;
-    sum->class_ns[form_class] += ns;
+    if (form_group < 0) return;
+    const double own = tandem_spread_fitted((tandem_spread_group)form_group)->own;
+    sum->group_ns[form_group] += ns;
     sum->own_square += ns * ns * own * own;
 }
 
-/* Half of the 80 % interval over the sum. What a class shares does not average out; what is a
- * task's own does. Classes count as independent. */
+/* Half of the 80 % interval over the sum. What the tasks of a device share does not average out, neither
+ * within a group nor between groups; what is a task's own does. */
 static double form_half_interval(const form_sum *sum)
 {
     const double z80 = 1.2816;
-    double square = sum->own_square, ns = 0;
-    for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++) {
-        const double shared =
-            sum->class_ns[class] * tandem_class_spread_fitted((tandem_work_class) class)->shared;
-        square += shared * shared;
-        ns += sum->class_ns[class];
+    double shared = 0, ns = 0;
+    for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
+        shared += sum->group_ns[g] * tandem_spread_fitted((tandem_spread_group)g)->shared;
+        ns += sum->group_ns[g];
     }
-    return ns > 0 ? z80 * sqrt(square) / ns : NAN;
+    return ns > 0 ? z80 * sqrt(shared * shared + sum->own_square) / ns : NAN;
 }
 
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *out)
@@ -239,7 +237,7 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
         provenance.ns[origin] += ns;
         if (origin != TANDEM_ORIGIN_PREDICTED) continue;
         spread += (double)ns * (double)class->costs.spread[slot][contention];
-        add_to_form_sum(&form, class->costs.form_class[slot][contention], (double)ns);
+        add_to_form_sum(&form, class->costs.form_group[slot][contention], (double)ns);
     }
     const int64_t predicted_ns = provenance.ns[TANDEM_ORIGIN_PREDICTED];
     provenance.spread = predicted_ns > 0 ? spread / (double)predicted_ns : NAN;

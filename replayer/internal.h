@@ -17,10 +17,10 @@ typedef struct tandem_variant_cost {
 /* Arrays are [n_task × TANDEM_MAX_VARIANT] and belong to an arena. */
 typedef struct tandem_costs {
     tandem_variant_cost *variant_cost; /* of a reduce: ns with idle ranks, and with ranks that compute */
-    unsigned char (*origin)[TANDEM_N_CONTENTION]; /* tandem_origin of each time */
-    float (*spread)[TANDEM_N_CONTENTION];         /* of predicted times; NULL = there are none */
-    signed char (*form_class)[TANDEM_N_CONTENTION]; /* beside it: the class of a time by the form, else −1 */
-    float (*sigma)[TANDEM_N_CONTENTION];          /* of measured times: see monte_carlo.c */
+    unsigned char (*origin)[TANDEM_N_CONTENTION];   /* tandem_origin of each time */
+    float (*spread)[TANDEM_N_CONTENTION];           /* of predicted times; NULL = there are none */
+    signed char (*form_group)[TANDEM_N_CONTENTION]; /* spread group of a time by the form, else −1 */
+    float (*sigma)[TANDEM_N_CONTENTION];            /* of measured times: see monte_carlo.c */
     int64_t n_fitted[TANDEM_N_CONTENTION];
 } tandem_costs;
 

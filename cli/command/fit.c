@@ -61,10 +61,10 @@ static json_t *fit_errors_json(const tandem_constant_fit *fit)
 static json_t *fit_spreads_json(const tandem_constant_fit *fit)
 {
     json_t *rows = json_array();
-    for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++) {
-        const tandem_class_spread *const spread = &tandem_constant_fit_spreads(fit)[class];
-        json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:i}", "class",
-                                              tandem_work_class_name((tandem_work_class) class), "shared",
+    for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
+        const tandem_spread *const spread = &tandem_constant_fit_spreads(fit)[g];
+        json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:i}", "group",
+                                              tandem_spread_group_name((tandem_spread_group)g), "shared",
                                               spread->shared, "own", spread->own, "cells", spread->n_cell));
     }
     return rows;

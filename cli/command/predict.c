@@ -15,6 +15,7 @@ typedef struct prediction {
     tandem_work work;
     tandem_kernel_time time;
     predict_interval interval;
+    tandem_spread_group group;
     const tandem_reached_rates *rates;
     int64_t n_row; /* of the device, that calibrate it */
 } prediction;
@@ -81,14 +82,15 @@ static tandem_status make_prediction(prediction *p, predict_devices *devices, co
                                 key->precision);
     p->rates = tandem_calibration_rates(calibration);
     p->n_row = tandem_calibration_row_count(calibration);
-    p->interval = predict_interval_of(p->work.work_class, p->time.ns);
+    p->group = tandem_spread_group_of(&p->work, &tandem_calibration_device(calibration)->gpu_spec);
+    p->interval = predict_interval_of(p->group, p->time.ns);
     return TANDEM_OK;
 }
 
 static int print_prediction_json(const prediction *p)
 {
     const tandem_kernel_time *const t = &p->time;
-    const tandem_class_spread *const spread = tandem_class_spread_fitted(p->work.work_class);
+    const tandem_spread *const spread = tandem_spread_fitted(p->group);
     json_t *result = cli_json_new("predict");
     json_object_set_new(result, "device", json_string(p->device));
     json_object_set_new(result, "operator", json_string(p->operator));
@@ -132,7 +134,7 @@ static int print_prediction_text(const prediction *p)
 {
     char time[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT],
         rate[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
-    const tandem_class_spread *const spread = tandem_class_spread_fitted(p->work.work_class);
+    const tandem_spread *const spread = tandem_spread_fitted(p->group);
     const tandem_kernel_time *const t = &p->time;
     printf("%s, %s, %s %s: %s", p->device, p->operator, p->precision, tandem_pass_name(p->work.pass),
            print_double_ns(time, t->ns));
@@ -149,11 +151,9 @@ static int print_prediction_text(const prediction *p)
            print_double_ns(time, t->least_ns));
     if (p->n_row > 0) printf("  calibrated by %lld measured rows\n", (long long)p->n_row);
     if (spread->n_cell > 0)
-        printf(
-            "  the interval: %s on chips left out of the fit, %.0f%% shared and %.0f%% a shape's own, from "
-            "%d cells\n",
-            tandem_work_class_name(p->work.work_class), 100 * spread->shared, 100 * spread->own,
-            spread->n_cell);
+        printf("  the interval: %s, on chips left out of the fit: %.0f%% shared and %.0f%% a "
+               "shape's own,\n  from %d cells\n",
+               tandem_spread_group_name(p->group), 100 * spread->shared, 100 * spread->own, spread->n_cell);
     return 0;
 }
 

@@ -49,7 +49,7 @@ static tandem_status add_calibration_row(void *context, const tandem_timing *tim
     if (status == TANDEM_OK && !(timing->time_ns > 0))
         return tandem_error_set(error, TANDEM_MALFORMED, "line %lld has no time", (long long)timing->line);
     return status == TANDEM_OK ? tandem_calibration_add(calibration, &work, timing->time_ns,
-                                                        tandem_timing_is_between_events(timing), error)
+                                                        tandem_timing_timed(timing), error)
                                : status;
 }
 
@@ -73,10 +73,10 @@ void predict_devices_close(predict_devices *devices)
     for (int d = 0; d < PREDICT_MAX_DEVICES; d++) tandem_calibration_close(devices->of[d]);
 }
 
-predict_interval predict_interval_of(tandem_work_class class, double ns)
+predict_interval predict_interval_of(tandem_spread_group group, double ns)
 {
     const double z80 = 1.2816;
-    const tandem_class_spread *const spread = tandem_class_spread_fitted(class);
+    const tandem_spread *const spread = tandem_spread_fitted(group);
     const double half = z80 * hypot(spread->shared, spread->own);
     const double factor = exp(half);
     return (predict_interval){ns / factor, ns * factor};

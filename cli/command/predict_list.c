@@ -100,17 +100,18 @@ static tandem_status visit_list_row(void *context, const tandem_timing *timing, 
         return tandem_error_set(error, TANDEM_MISSING, "line %lld: %s has no units for %s",
                                 (long long)timing->line, device, timing->precision);
     /* a time between events holds what they add; so must what is compared with it */
-    const double events = timing->time_ns > 0 && tandem_timing_is_between_events(timing)
-                              ? 1e3 * tandem_constants_fitted()->value[TANDEM_CONSTANT_EVENTS]
-                              : 0;
-    const predict_interval interval = predict_interval_of(work.work_class, time.ns + events);
+    const int timed = timing->time_ns > 0 ? tandem_timing_timed(timing) : 0;
+    const double timed_ns = tandem_calibrated_timed_ns(calibration, &work, timed);
+    const tandem_spread_group group =
+        tandem_spread_group_of(&work, &tandem_calibration_device(calibration)->gpu_spec);
+    const predict_interval interval = predict_interval_of(group, timed_ns);
     if (list->file.stream) {
-        const predict_interval own = predict_interval_of(work.work_class, time.ns);
+        const predict_interval own = predict_interval_of(group, time.ns);
         fprintf(list->file.stream, "%lld,%s,%s,%s,%s,%.4g,%.4g,%.4g,%s\n", (long long)timing->line, device,
                 timing->kind, timing->precision, tandem_pass_name(timing->pass), 1e-3 * time.ns,
                 1e-3 * own.low_ns, 1e-3 * own.high_ns, tandem_time_bound_name(time.bound));
     }
-    return count_row(list, timing, device, time.ns + events, interval, error);
+    return count_row(list, timing, device, timed_ns, interval, error);
 }
 
 /* --- Printing ------------------------------------------------------------------------------------------- */

@@ -219,11 +219,16 @@ static tandem_constants plain_constants(void)
     c.value[TANDEM_CONSTANT_BATCHED_TIME] = 2;
     c.value[TANDEM_CONSTANT_BATCHED_WAVE_SHARE] = 0;
     c.value[TANDEM_CONSTANT_BATCHED_PROLOGUE] = 100;
-    c.value[TANDEM_CONSTANT_SOFTMAX_PASSES] = 2;
+    c.value[TANDEM_CONSTANT_SOFTMAX_FLOPS] = 100;
     c.value[TANDEM_CONSTANT_SOFTMAX_ROW] = 40;
     c.value[TANDEM_CONSTANT_CONV_DIRECT] = 2;
-    c.value[TANDEM_CONSTANT_CONV_DGRAD] = 3;
-    c.value[TANDEM_CONSTANT_CONV_WGRAD] = 5;
+    c.value[TANDEM_CONSTANT_CONV_PROLOGUE] = 0;
+    c.value[TANDEM_CONSTANT_CONV_TAIL] = 2;
+    c.value[TANDEM_CONSTANT_CONV_NARROW] = 1;
+    c.value[TANDEM_CONSTANT_CONV_SPLIT_DEPTH] = 64;
+    c.value[TANDEM_CONSTANT_CONV_WGRAD] = 3;
+    c.value[TANDEM_CONSTANT_CONV_WGRAD_POINTS] = 4;
+    c.value[TANDEM_CONSTANT_CONV_PARTIAL] = 5;
     return c;
 }
 
@@ -253,8 +258,8 @@ static void the_form_is_worked_out_by_hand(void **state)
         {"matmul batch=4 m=64 k=400 n=64", 2 * 64 * 64 * 2 * 500 / 125.0,
          4 * (2 * 64 * 400 + 4096) * 4 / 50.0},
         {"add n=1000000", 1e6 / 500, 12e6 / 50},
-        /* two passes and, above 1024 columns, two more; 10 rows of 40 ns on four units */
-        {"softmax rows=10 n=2000", 20000 * 6 / 500.0, 20000 * 4 * 4 / 50.0 + 100},
+        /* two passes; above 1024 columns, 100 FLOP an element at the peak; 10 rows of 40 ns on four units */
+        {"softmax rows=10 n=2000", 20000 * 6 / 500.0, 20000 * 2 * 4 / 50.0 + 20000 * 100 / 1000.0 + 100},
         {"softmax rows=10 n=1000", 10000 * 6 / 500.0, 10000 * 2 * 4 / 50.0 + 100},
     };
     for (size_t i = 0; i < N_OF(rows); i++) {
@@ -271,21 +276,97 @@ static void the_form_is_worked_out_by_hand(void **state)
     }
 }
 
-/* Kernels of 5 × 5 are never transformed. */
+/* Kernels of 7 × 7 are never transformed. 65536 windows by 64 are 1024 tiles of 128 × 32: 256 waves, and
+ * two that hide nothing. */
 static void passes_of_convolutions_have_their_factors(void **state)
 {
-    static const char conv[] = "conv2d n=64 h=32 w=32 c=64 -> c=64 k=5x5 s=1 p=2";
+    static const char conv[] = "conv2d n=64 h=32 w=32 c=64 -> c=64 k=7x7 s=1 p=3";
     tandem_kernel_time forward, dgrad, strided, transformed;
     (void)plain_ns(conv, TANDEM_PASS_FORWARD, &forward);
     (void)plain_ns(conv, TANDEM_PASS_DGRAD, &dgrad);
-    assert_true(fabs(dgrad.compute_ns / forward.compute_ns - 3) < 1e-6);
-    /* 65536 windows by 64: 1024 tiles of 64², 2 · 1600 deep, twice as long */
-    assert_true(fabs(forward.compute_ns - 2 * 256.0 * 64 * 64 * 2 * 1600 / 125) < 1);
+    assert_true(fabs(dgrad.compute_ns / forward.compute_ns - 1) < 1e-6);
+    assert_true(fabs(forward.compute_ns - 2 * 258.0 * 128 * 32 * 2 * 3136 / 125) < 1);
     (void)plain_ns("conv2d n=64 h=32 w=32 c=64 -> c=64 k=2x2 s=2 p=0", TANDEM_PASS_DGRAD, &strided);
     assert_string_equal(strided.algorithm, "gemm");
     (void)plain_ns("conv2d n=64 h=32 w=32 c=64 -> c=64 k=3x3 s=1 p=1", TANDEM_PASS_FORWARD, &transformed);
     assert_string_equal(transformed.algorithm, "winograd");
     assert_true(transformed.executed_flops < 2 * 65536.0 * 9 * 64 * 64 / 3.9);
+    (void)plain_ns("conv2d n=64 h=32 w=32 c=64 -> c=64 k=5x5 s=1 p=2", TANDEM_PASS_FORWARD, &transformed);
+    assert_string_equal(transformed.algorithm, "winograd");
+    assert_true(fabs(transformed.executed_flops / (2 * 4096.0 * 64 * 64 * 64) - 1) < 1e-9);
+}
+
+/* A gradient of weights splits its windows evenly: 65536 windows by 3136 × 64 are 25 tiles of 128 × 128 or
+ * 128 × 64 or 50 of 128 × 32, each in 1024 shares of 64 windows; two shares hide nothing. Five passes over
+ * the weights add them up. Kernels of 1 × 1 pad 64 channels to 128. */
+static void gradients_of_weights_split_their_windows(void **state)
+{
+    tandem_kernel_time wide, point;
+    (void)plain_ns("conv2d n=64 h=32 w=32 c=64 -> c=64 k=7x7 s=1 p=3", TANDEM_PASS_WGRAD, &wide);
+    const double tile = 128 * 64 * 2 * 64 / 125.0, bytes = 4 * (65536 * 128 + 3136 * 64.0);
+    assert_true(fabs(wide.compute_ns / (3 * tile * (25 * 1024 / 4.0 + 2)) - 1) < 0.01);
+    assert_true(fabs(wide.memory_ns - (bytes + 5 * 4 * 3136 * 64.0) / 50) < 1);
+    (void)plain_ns("conv2d n=64 h=32 w=32 c=64 -> c=64 k=1x1 s=1 p=0", TANDEM_PASS_WGRAD, &point);
+    assert_true(fabs(point.compute_ns / (4 * 2 * tile * (1024 / 4.0 + 2)) - 1) < 1e-6);
+}
+
+static double narrow_convolution_ns(const tandem_gpu_spec *spec, const tandem_reached_rates *rates,
+                                    const char *channels)
+{
+    tandem_work work;
+    const tandem_constants constants = plain_constants();
+    tandem_kernel_time time;
+    tandem_cost_key key = {.kind = TANDEM_COST_OP,
+                           .precision = "fp16",
+                           .pass = TANDEM_PASS_FORWARD,
+                           .from = TANDEM_F16,
+                           .to = TANDEM_F16};
+    (void)snprintf(key.signature, sizeof key.signature, "conv2d n=64 h=32 w=32 c=%s -> c=64 k=7x7 s=1 p=3",
+                   channels);
+    assert_true(tandem_work_of(&work, &key));
+    assert_true(tandem_kernel_time_of(&time, &constants, spec, rates, &work) > 0);
+    return time.compute_ns;
+}
+
+/* Tensor cores sum over channels in eights, before 8.0 in thirty-twos. */
+static void few_channels_cost_as_many(void **state)
+{
+    tandem_gpu_spec spec = four_units;
+    tandem_reached_rates rates = half_rates;
+    spec.flops_per_s[TANDEM_F16] = 8e12;
+    rates.flops_per_s[TANDEM_F16] = 4e12;
+    spec.generation = 80;
+    const double eight = narrow_convolution_ns(&spec, &rates, "8");
+    assert_true(fabs(narrow_convolution_ns(&spec, &rates, "3") / eight - 1) < 1e-9);
+    assert_true(fabs(narrow_convolution_ns(&spec, &rates, "9") / eight - 2) < 1e-9);
+    spec.generation = 70;
+    assert_true(fabs(narrow_convolution_ns(&spec, &rates, "3") / eight - 4) < 1e-9);
+    assert_true(fabs(narrow_convolution_ns(&spec, &rates, "32") / eight - 4) < 1e-9);
+}
+
+/* A framework's rule counts for convolutions in four bytes; a host's events for all. */
+static void timings_hold_what_their_way_adds(void **state)
+{
+    tandem_calibration *calibration = NULL;
+    tandem_device device;
+    char notes[TANDEM_CALIBRATION_NOTES];
+    const double *const c = tandem_constants_fitted()->value;
+    const double events = 1e3 * c[TANDEM_CONSTANT_EVENTS], rule = c[TANDEM_CONSTANT_CONV_BY_RULE];
+    assert_int_equal(tandem_device_find(&device, "v100", NULL), TANDEM_OK);
+    assert_int_equal(tandem_calibration_open(&calibration, &device, NULL), TANDEM_OK);
+    tandem_calibration_finish(calibration, notes);
+    assert_true(events > 0 && rule > 1);
+    static const char *const signature[] = {"conv2d n=64 h=32 w=32 c=64 -> c=64 k=7x7 s=1 p=3",
+                                            "linear m=256 k=1000 n=256"};
+    for (int i = 0; i < 2; i++) {
+        tandem_work work;
+        const tandem_cost_key key = f32_key(signature[i], TANDEM_PASS_FORWARD);
+        assert_true(tandem_work_of(&work, &key));
+        const double ns = tandem_calibrated_ns(NULL, calibration, &work),
+                     timed = tandem_calibrated_timed_ns(calibration, &work, TANDEM_TIMED_BETWEEN_EVENTS);
+        assert_true(fabs(timed - (ns * (i == 0 ? rule : 1) + events)) < 1);
+    }
+    tandem_calibration_close(calibration);
 }
 
 /* 100 W pay for 100 / (12 pJ · 14/7) FLOP/s in f32: more than the peak, less than 200 times it. */
@@ -400,6 +481,27 @@ static void what_contradicts_the_datasheet_is_said(void **state)
     tandem_calibration_close(calibration);
     assert_int_equal(tandem_device_find(&device, "cpu:avx2", NULL), TANDEM_OK);
     assert_int_equal(tandem_calibration_open(&calibration, &device, NULL), TANDEM_NO_DEVICE);
+}
+
+/* A card that its watts hold back multiplies zeros at the rate of all cards. */
+static void zeros_take_no_power(void **state)
+{
+    tandem_device device;
+    tandem_calibration *calibration = NULL;
+    char notes[TANDEM_CALIBRATION_NOTES];
+    const tandem_work product = work_of_text("linear m=4096 k=2048 n=4096"),
+                      copy = work_of_text("add n=40000000");
+    assert_int_equal(tandem_device_find(&device, "p100_pcie", NULL), TANDEM_OK);
+    assert_int_equal(tandem_calibration_open(&calibration, &device, NULL), TANDEM_OK);
+    const double slow = 1.5 * tandem_described_ns(&device, &product);
+    assert_int_equal(tandem_calibration_add(calibration, &product, slow, 0, NULL), TANDEM_OK);
+    tandem_calibration_finish(calibration, notes);
+    assert_true(fabs(tandem_calibrated_timed_ns(calibration, &product, 0) / slow - 1) < 0.02);
+    assert_true(tandem_calibrated_timed_ns(calibration, &product, TANDEM_TIMED_OF_ZEROS) < 0.75 * slow);
+    assert_true(fabs(tandem_calibrated_timed_ns(calibration, &copy, TANDEM_TIMED_OF_ZEROS) /
+                         tandem_calibrated_timed_ns(calibration, &copy, 0) -
+                     1) < 1e-9);
+    tandem_calibration_close(calibration);
 }
 
 /* --- Robust fits ---------------------------------------------------------------------------------------- */
@@ -579,7 +681,7 @@ static void a_step_of_many_tasks_keeps_the_shared_error(void **state)
         tandem_replayer_close(replayer);
         tandem_graph_close(graph);
     }
-    const tandem_class_spread *const linear = tandem_class_spread_fitted(TANDEM_WORK_LINEAR);
+    const tandem_spread *const linear = tandem_spread_fitted(TANDEM_SPREAD_LINEAR_32);
     assert_true(linear->shared > 0 && linear->own > 0);
     assert_true(many.form_interval > 0 && many.form_interval < few.form_interval);
     assert_true(many.form_interval > 0.3 * 1.2816 * linear->shared);
@@ -721,6 +823,10 @@ int main(void)
         cmocka_unit_test(what_is_not_known_has_no_work),
         cmocka_unit_test(the_form_is_worked_out_by_hand),
         cmocka_unit_test(passes_of_convolutions_have_their_factors),
+        cmocka_unit_test(gradients_of_weights_split_their_windows),
+        cmocka_unit_test(few_channels_cost_as_many),
+        cmocka_unit_test(timings_hold_what_their_way_adds),
+        cmocka_unit_test(zeros_take_no_power),
         cmocka_unit_test(watts_limit_the_rate),
         cmocka_unit_test(three_rows_do_most_of_a_calibration),
         cmocka_unit_test(shapes_near_a_measured_one_follow_it),

@@ -7,7 +7,7 @@
 
 typedef struct seen_rows {
     tandem_timing last;
-    int n;
+    int n, timed; /* timed: of all rows, what any was */
 } seen_rows;
 
 static tandem_status keep_row(void *context, const tandem_timing *timing, tandem_error *error)
@@ -15,6 +15,7 @@ static tandem_status keep_row(void *context, const tandem_timing *timing, tandem
     seen_rows *const seen = context;
     (void)error;
     seen->last = *timing;
+    seen->timed |= tandem_timing_timed(timing);
     seen->n++;
     return TANDEM_OK;
 }
@@ -43,7 +44,8 @@ static void columns_come_by_name(void **state)
     assert_int_equal(seen.n, 2);
     assert_true(seen.last.m == 30 && seen.last.k == 50 && seen.last.n == 70 && seen.last.repeats == 24);
     assert_true(fabs(seen.last.time_ns - 1e6) < 1e-6 && seen.last.line == 4);
-    assert_false(tandem_timing_is_between_events(&seen.last));
+    assert_int_equal(tandem_timing_timed(&seen.last), 0);
+    assert_int_equal(seen.timed, TANDEM_TIMED_BETWEEN_EVENTS | TANDEM_TIMED_OF_ZEROS);
     assert_int_equal(tandem_timing_work(&work, &seen.last, &error), TANDEM_OK);
     assert_true(work.flops == 2.0 * 30 * 50 * 70 && work.work_class == TANDEM_WORK_LINEAR);
     /* a table without operators holds convolutions; ms */
@@ -191,12 +193,15 @@ static void a_fit_finds_constants_again(void **state)
         if (!(fabs(share[i].share.value / (share[i].type == TANDEM_F32 ? 0.7 : 0.8) - 1) < 0.03))
             fail_msg("%s: %g of type %d", share[i].gpu, share[i].share.value, share[i].type);
     require_ok(tandem_constant_fit_leave_one_out(fit, &error), &error);
+    const tandem_spread *const spread = tandem_constant_fit_spreads(fit);
+    assert_int_equal(spread[TANDEM_SPREAD_LINEAR_32].n_cell, 2);
+    assert_int_equal(spread[TANDEM_SPREAD_CONV_32].n_cell, 0); /* no row, no interval */
     const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
     assert_int_equal(n, 4);
     for (int i = 0; i < n; i++)
-        if (cell[i].n_row < 20 || cell[i].median > 0.03)
-            fail_msg("%s, class %d: %g of %lld rows", cell[i].gpu, (int)cell[i].work_class, cell[i].median,
-                     (long long)cell[i].n_row);
+        if (cell[i].n_row < 20 || cell[i].median > 0.03 || cell[i].inside < 0.7)
+            fail_msg("%s, class %d: %g of %lld rows, %g inside", cell[i].gpu, (int)cell[i].work_class,
+                     cell[i].median, (long long)cell[i].n_row, cell[i].inside);
     tandem_constant_fit_close(fit);
     assert_int_equal(remove(path), 0);
 }

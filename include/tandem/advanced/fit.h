@@ -60,8 +60,8 @@ const tandem_constant_fit_value *
 tandem_constant_fit_constants(const tandem_constant_fit *fit); /* [TANDEM_N_CONSTANT] */
 const tandem_constant_fit_share *tandem_constant_fit_shares(const tandem_constant_fit *fit, int *n);
 const tandem_constant_fit_errors *tandem_constant_fit_error_table(const tandem_constant_fit *fit, int *n);
-const tandem_class_spread *
-tandem_constant_fit_spreads(const tandem_constant_fit *fit); /* [TANDEM_N_WORK_CLASS] */
+const tandem_spread *
+tandem_constant_fit_spreads(const tandem_constant_fit *fit); /* [TANDEM_N_SPREAD_GROUP] */
 /* Writes predictor/constants.def. */
 tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const char *path,
                                         tandem_error *error);

@@ -172,6 +172,9 @@ typedef struct tandem_reached_rates {
 /* From the datasheet and the shared constants alone. */
 void tandem_reached_rates_shared(tandem_reached_rates *rates, const tandem_gpu_spec *spec,
                                  const tandem_constants *constants);
+/* What operands of zeros reach, which take hardly any power: at least the share of the peak of all cards. */
+void tandem_reached_rates_without_power(tandem_reached_rates *rates, const tandem_gpu_spec *spec,
+                                        const tandem_constants *constants);
 /* The same, but what was measured on this card and is in constants.def comes first. */
 void tandem_reached_rates_fitted(tandem_reached_rates *rates, const tandem_device *device);
 
@@ -203,13 +206,23 @@ double tandem_kernel_time_of(tandem_kernel_time *time, const tandem_constants *c
 /* The same with the fitted constants, from the device's description alone. */
 double tandem_described_ns(const tandem_device *device, const tandem_work *work);
 
-/* How far predictions of a class were off on chips left out: logarithmic standard deviations, of what all
- * tasks of a device share, and of a task's own. */
-typedef struct tandem_class_spread {
+/* Tasks whose times by the form are off alike: by class, type, pass and generation. */
+typedef enum tandem_spread_group {
+#define SPREAD_GROUP(key, name) TANDEM_SPREAD_##key,
+#include "tandem/advanced/spreads.def"
+#undef SPREAD_GROUP
+    TANDEM_N_SPREAD_GROUP
+} tandem_spread_group;
+tandem_spread_group tandem_spread_group_of(const tandem_work *work, const tandem_gpu_spec *spec);
+const char *tandem_spread_group_name(tandem_spread_group group); /* "elementwise", … */
+
+/* How far predictions of a group were off on chips left out: logarithmic standard deviations, of what all
+ * its tasks on a device share, and of a task's own. */
+typedef struct tandem_spread {
     double shared, own;
-    int n_cell; /* cells of a fit that it rests on; 0 = none, and the other two are NaN */
-} tandem_class_spread;
-const tandem_class_spread *tandem_class_spread_fitted(tandem_work_class work_class);
+    int n_cell; /* cells of a fit that it rests on; 0 = none */
+} tandem_spread;
+const tandem_spread *tandem_spread_fitted(tandem_spread_group group);
 
 /* --- Calibration: measured times of a device sharpen the rest (predictor/calibrate.c) ------------------- */
 /* Large products give the device its rate of their type, large streams its bandwidth, tiny kernels its
@@ -220,9 +233,14 @@ typedef struct tandem_calibration tandem_calibration;
 tandem_status tandem_calibration_open(tandem_calibration **calibration, const tandem_device *device,
                                       tandem_error *error);
 void tandem_calibration_close(tandem_calibration *calibration); /* NULL is fine */
-/* Adds a measured time; is_between_events: with what a host's events add. TANDEM_NO_MEMORY. */
+/* How a row was timed. */
+enum {
+    TANDEM_TIMED_BETWEEN_EVENTS = 1, /* with what a host's events add */
+    TANDEM_TIMED_OF_ZEROS = 2        /* of operands that are zeros: no watts limit the rate */
+};
+/* Adds a measured time; timed: of TANDEM_TIMED_…. TANDEM_NO_MEMORY. */
 tandem_status tandem_calibration_add(tandem_calibration *calibration, const tandem_work *work, double ns,
-                                     int is_between_events, tandem_error *error);
+                                     int timed, tandem_error *error);
 /* After the last row. notes: text about rows that contradict the datasheet by more than 3 ×, which are left
  * out, and about what no row decides; "" = none. */
 enum { TANDEM_CALIBRATION_NOTES = 512 };
@@ -230,6 +248,9 @@ void tandem_calibration_finish(tandem_calibration *calibration, char notes[TANDE
 /* tandem_calibrated_ns: as tandem_kernel_time_of. *time may be NULL. Cost: O(rows of the class). */
 double tandem_calibrated_ns(tandem_kernel_time *time, const tandem_calibration *calibration,
                             const tandem_work *work);
+/* What such a timing of the task would show: with the host's events, or of zeros; −1 as above. */
+double tandem_calibrated_timed_ns(const tandem_calibration *calibration, const tandem_work *work, int timed);
+const tandem_device *tandem_calibration_device(const tandem_calibration *calibration);
 const tandem_reached_rates *tandem_calibration_rates(const tandem_calibration *calibration);
 int64_t tandem_calibration_row_count(const tandem_calibration *calibration);
 
@@ -248,9 +269,9 @@ void tandem_latency_close(tandem_latency *latency); /* NULL is fine */
  *   spread  [out] of the measured costs around their fit: the median of relative residuals / 0.6745, the
  *           standard deviation of normal ones; NaN where the time rests on a description; may be NULL */
 int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *key, double *spread);
-/* The same; *form_class: the class of work (tandem_class_spread_fitted) of a time by the form, else −1. */
-int64_t tandem_latency_ns_by_class(const tandem_latency *latency, const tandem_cost_key *key, double *spread,
-                                   int *form_class);
+/* The same; *form_group: of tandem_spread_group, of a time by the form; else −1. */
+int64_t tandem_latency_ns_by_group(const tandem_latency *latency, const tandem_cost_key *key, double *spread,
+                                   int *form_group);
 /* The number of measured costs that it is fitted to; 0 = the description alone. */
 int64_t tandem_latency_fitted(const tandem_latency *latency);
 

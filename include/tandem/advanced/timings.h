@@ -55,8 +55,10 @@ tandem_status tandem_timings_read_file(const char *path, int needs_times, tandem
  * one. TANDEM_MALFORMED: a size that the operator needs is not stated, or the sizes leave nothing to compute.
  * Operators without a key in the step program ("mul", "pow") have a work, too. */
 tandem_status tandem_timing_work(tandem_work *work, const tandem_timing *timing, tandem_error *error);
-/* Whether the events of a host stood around one call: their time is the host's, no part of a prediction. */
-int tandem_timing_is_between_events(const tandem_timing *timing);
+/* How it was timed, of TANDEM_TIMED_…: `method` begins with "events" where the events of a host stood around
+ * one call, whose time is no part of a prediction; it names "zeros" where the operands were zeros, whose
+ * products take little power, so that clocks stay up. */
+int tandem_timing_timed(const tandem_timing *timing);
 /* The described device that a table means: one of tandem_device_find, or a spelling with its form, such as
  * "V100-PCIe-32GB". TANDEM_UNKNOWN_NAME names the nearest. */
 tandem_status tandem_timing_device(tandem_device *device, const char *name, tandem_error *error);
