@@ -245,11 +245,13 @@ static tandem_status cuda_fill_noise(void *device, float *x, int64_t batch, int6
 }
 
 static tandem_status cuda_update_running_stats(void *device, float *running, const float *batch,
-                                               int64_t channels, int64_t n, tandem_error *error)
+                                               int64_t channels, int64_t n, float momentum,
+                                               tandem_error *error)
 {
     const cuda_device *cuda = device;
     const float unbiased = n > 1 ? (float)n / (float)(n - 1) : 1.0f;
-    const int failed = tandem_cuda_update_running(running, batch, (size_t)channels, unbiased, cuda->stream);
+    const int failed =
+        tandem_cuda_update_running(running, batch, (size_t)channels, unbiased, momentum, cuda->stream);
     return failed ? cuda_failure(cuda, "update running statistics", failed, error) : TANDEM_OK;
 }
 

@@ -204,11 +204,11 @@ int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *ou
                                        const tandem_cuda_batchnorm *b, const float *mean,
                                        const float *variance, void *workspace, tandem_cuda_stream stream);
 
-/* Both arrays are [2 × columns], means before variances. running = 0.9·running + 0.1·batch, with the batch's
- * variances multiplied by `unbiased` first. CPU: tandem_batchnorm_stats_update
- * (backend/executor/batchnorm_stats.c). */
+/* Both arrays are [2 × columns], means before variances. running = (1 − momentum)·running +
+ * momentum·batch, with the batch's variances multiplied by `unbiased` first. CPU:
+ * tandem_batchnorm_stats_update (backend/executor/batchnorm_stats.c). */
 int tandem_cuda_update_running(float *running, const float *batch, size_t columns, float unbiased,
-                               tandem_cuda_stream stream);
+                               float momentum, tandem_cuda_stream stream);
 
 /* --- softmax.cu: f32 ------------------------------------------------------------------------------------ */
 

@@ -447,16 +447,18 @@ extern "C" int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gr
 /* --- Running statistics --------------------------------------------------------------------------------- */
 
 KERNEL update_running(float *__restrict__ running, const float *__restrict__ batch, size_t columns,
-                      float unbiased)
+                      float unbiased, float momentum)
 {
+    const float kept = 1.0f - momentum;
     for (size_t i = first_item(); i < 2 * columns; i += all_items()) {
         const float own = i < columns ? batch[i] : TANDEM_MUL(unbiased, batch[i]);
-        running[i] = TANDEM_ADD(TANDEM_MUL(0.9f, running[i]), TANDEM_MUL(0.1f, own));
+        running[i] = TANDEM_ADD(TANDEM_MUL(kept, running[i]), TANDEM_MUL(momentum, own));
     }
 }
 
 extern "C" int tandem_cuda_update_running(float *running, const float *batch, size_t columns, float unbiased,
-                                          tandem_cuda_stream stream)
+                                          float momentum, tandem_cuda_stream stream)
 {
-    return LAUNCH(update_running, grid_of(2 * columns), THREADS, stream, running, batch, columns, unbiased);
+    return LAUNCH(update_running, grid_of(2 * columns), THREADS, stream, running, batch, columns, unbiased,
+                  momentum);
 }

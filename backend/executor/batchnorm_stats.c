@@ -78,12 +78,13 @@ tandem_status tandem_batchnorm_stats_update(tandem_batchnorm_stats *statistics, 
     const tandem_shape *shape = &graph->op[op].shape;
     const int64_t channels = tandem_shape_last(shape), n = tandem_shape_elements(shape) / channels;
     float *mean = statistics->value + statistics->start[op], *variance = mean + channels;
+    const float momentum = graph->op[op].momentum, kept = 1.0f - momentum;
     if (tandem_worker_has_device_memory(worker))
-        return worker->backend->batchnorm_update(worker->device, mean, aux, channels, n, error);
+        return worker->backend->batchnorm_update(worker->device, mean, aux, channels, n, momentum, error);
     const float unbiased = n > 1 ? (float)n / (float)(n - 1) : 1.0f;
     for (int64_t c = 0; c < channels; c++) {
-        mean[c] = 0.9f * mean[c] + 0.1f * aux[c];
-        variance[c] = 0.9f * variance[c] + 0.1f * (unbiased * aux[channels + c]);
+        mean[c] = kept * mean[c] + momentum * aux[c];
+        variance[c] = kept * variance[c] + momentum * (unbiased * aux[channels + c]);
     }
     return TANDEM_OK;
 }

@@ -1,8 +1,8 @@
 /* batchnorm_stats.h: the running mean and variance of each batchnorm's channels, which evaluation uses.
  *
- * After each forward pass r becomes 0.9·r + 0.1·b, where b is the batch's mean, or n/(n − 1) times its
- * variance over n numbers, as torch.nn.BatchNorm2d does. Source: Ioffe and Szegedy, ICML 2015, algorithm 2,
- * whose average over batches this is.
+ * After each forward pass r becomes (1 − m)·r + m·b, where m is the operator's momentum, and b the batch's
+ * mean, or n/(n − 1) times its variance over n numbers, as torch.nn.BatchNorm2d does. Source: Ioffe and
+ * Szegedy, ICML 2015, algorithm 2, whose average over batches this is.
  *
  * Each rank updates its own statistics, without communication. Their mean over the ranks is used; because the
  * update is linear, this equals updating with the mean over the ranks' batches. */

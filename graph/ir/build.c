@@ -492,6 +492,7 @@ static int build_norm(tandem_builder *b, tandem_op_kind kind, const char *name, 
     if (!op) return -1;
     const tandem_shape channels = {1, {tandem_shape_last(&op->shape)}};
     op->epsilon = 1e-5f;
+    op->momentum = kind == TANDEM_OP_BATCHNORM ? TANDEM_BATCHNORM_MOMENTUM : 0;
     return add_parameter(b, op, channels, 0, true, false) && add_parameter(b, op, channels, 0, false, false)
                ? finish_op(b, op)
                : -1;
@@ -514,6 +515,22 @@ void tandem_build_set_epsilon(tandem_builder *b, int norm, float epsilon)
         op->epsilon = epsilon;
     else
         fail_build(b, op, "epsilon is %g; allowed are numbers from 0", (double)epsilon);
+}
+
+void tandem_build_set_momentum(tandem_builder *b, int batchnorm, float momentum)
+{
+    if (batchnorm < 0) return;
+    tandem_op *op = &b->op[batchnorm];
+    if (momentum >= 0 && momentum <= 1)
+        op->momentum = momentum;
+    else
+        fail_build(b, op, "the momentum is %g; allowed are 0 to 1", (double)momentum);
+}
+
+void tandem_build_hand_on_after(tandem_builder *b, int op, int other)
+{
+    if (op < 0 || other < 0) return;
+    b->parameter[b->op[op].parameter[0]].after = b->op[other].parameter[0];
 }
 
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels)

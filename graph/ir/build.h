@@ -94,6 +94,13 @@ int tandem_build_layernorm(tandem_builder *b, const char *name, int x);
 int tandem_build_batchnorm(tandem_builder *b, const char *name, int x);
 /* Of a norm; 1e-5 without it. Does nothing after an error. */
 void tandem_build_set_epsilon(tandem_builder *b, int norm, float epsilon);
+/* Of a batchnorm, as torch.nn.BatchNorm2d has it: the part of the running statistics that a step replaces.
+ * Does nothing after an error. */
+#define TANDEM_BATCHNORM_MOMENTUM 0.1f /* without it */
+void tandem_build_set_momentum(tandem_builder *b, int batchnorm, float momentum);
+/* PyTorch hands on the gradient of op's parameter after those of `other`, an earlier operator with
+ * parameters. Does nothing after an error. */
+void tandem_build_hand_on_after(tandem_builder *b, int op, int other);
 /* As many rows as labels, or as labels that count: then row j of a sample has its j-th label that is not
  * −1. */
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels);

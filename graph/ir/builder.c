@@ -208,6 +208,7 @@ bool add_parameter(tandem_builder *b, tandem_op *op, tandem_shape shape, float d
     tandem_parameter *p = &b->parameter[b->n_parameter];
     *p = (tandem_parameter){.op = b->n_op,
                             .tied = -1,
+                            .after = -1,
                             .shape = shape,
                             .elements = tandem_shape_elements(&shape),
                             .has_weight_decay = has_weight_decay};

@@ -150,7 +150,7 @@ static void sign_attributes(tandem_op *op, const tandem_op *all, const tandem_sh
 
 void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter *parameter)
 {
-    static const tandem_parameter none = {.op = -1, .tied = -1};
+    static const tandem_parameter none = {.op = -1, .tied = -1, .after = -1};
     const tandem_shape *in = op->input[0] >= 0 ? &all[op->input[0]].shape : &op->shape;
     const int is_call = op->kind == TANDEM_OP_CALL || op->kind == TANDEM_OP_CALL_TRAINED;
     if (is_call && op->signature[0]) return; /* it says what was called */
@@ -202,6 +202,8 @@ static uint64_t hash_op(uint64_t hash, const tandem_op *op, int64_t batch)
         hash = hash_number(hash_number(tandem_hash_text(hash, " groups"), op->groups), op->dilation);
     if (op->pad_end) hash = hash_number(tandem_hash_text(hash, " end"), op->pad_end);
     if (op->rate > 0) hash = hash_float(tandem_hash_text(hash, " rate"), op->rate);
+    if (tandem_op_is_batchnorm(op) && op->momentum != TANDEM_BATCHNORM_MOMENTUM)
+        hash = hash_float(tandem_hash_text(hash, " momentum"), op->momentum);
     return hash_float(hash_float(hash, op->scale), op->epsilon);
 }
 

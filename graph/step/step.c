@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "graph/step/transposed_copy.h"
 #include "graph/step/values.h"
@@ -147,10 +148,37 @@ static void order_parameters(tandem_step *step)
     }
 }
 
+/* Whether PyTorch hands on parameter q with p, which stands before it. */
+static int is_of_same_module(const tandem_graph *graph, int p, int q)
+{
+    return graph->parameter[p].op == graph->parameter[q].op ||
+           is_bias_of_convolution(graph, graph->parameter[q].op);
+}
+
+/* What PyTorch's forward pass read before other operators, which the backward pass then ends first. */
+static void postpone_parameters(tandem_step *step)
+{
+    const tandem_graph *graph = step->graph;
+    int *const order = step->parameter_order, n = graph->n_parameter;
+    for (int k = 0; k < n;) {
+        const int p = order[k], after = graph->parameter[p].after;
+        int to = k;
+        while (after >= 0 && to < n && order[to] != after) to++;
+        if (to == n || to == k) {
+            k++;
+            continue;
+        }
+        while (to + 1 < n && is_of_same_module(graph, order[to], order[to + 1])) to++;
+        memmove(&order[k], &order[k + 1], (size_t)(to - k) * sizeof *order);
+        order[to] = p; /* another one is at place k now; p is not moved again, as `after` stands before it */
+    }
+}
+
 static void plan_buckets(tandem_step *step)
 {
     const tandem_graph *graph = step->graph;
     order_parameters(step);
+    if (step->options.ddp_buckets) postpone_parameters(step);
     int64_t start = 0, used = 0;
     int b = -1;
     for (int position = 0; position < graph->n_parameter; position++) {

@@ -111,16 +111,17 @@ typedef struct tandem_op {
     /* attributes; zero where the kind has none */
     int kernel_h, kernel_w, stride, pad; /* conv2d and pools */
     int transpose_b; /* matmul: the second operand is (…, n, k); linear: its weight is an embedding's table */
-    int axis[TANDEM_MAX_DIM];             /* transpose: output dimension d is input dimension axis[d] */
-    tandem_function function;             /* map */
-    float alpha, beta;                    /* map: of its function */
-    int groups, dilation;                 /* grouped_conv2d: of channels; distance of the window's entries */
-    int pad_end;                          /* conv2d's like and maxpool: more padding below and on the right */
-    int causal;                           /* softmax: entry (i, j) with j > i is masked */
-    float scale;                          /* softmax: factor of the inputs; 1 where not set */
-    float epsilon;                        /* norms */
-    float rate;                           /* dropout: the fraction of dropped elements */
-    int64_t start;                        /* slice: the first row of dimension 1 */
+    int axis[TANDEM_MAX_DIM]; /* transpose: output dimension d is input dimension axis[d] */
+    tandem_function function; /* map */
+    float alpha, beta;        /* map: of its function */
+    int groups, dilation;     /* grouped_conv2d: of channels; distance of the window's entries */
+    int pad_end;              /* conv2d's like and maxpool: more padding below and on the right */
+    int causal;               /* softmax: entry (i, j) with j > i is masked */
+    float scale;              /* softmax: factor of the inputs; 1 where not set */
+    float epsilon;            /* norms */
+    float momentum;           /* batchnorm: the part of its running statistics that a step replaces */
+    float rate;               /* dropout: the fraction of dropped elements */
+    int64_t start;            /* slice: the first row of dimension 1 */
     char signature[TANDEM_MAX_SIGNATURE]; /* canonical: equal signatures cost the same on a device */
 } tandem_op;
 
@@ -141,7 +142,10 @@ typedef struct tandem_parameter {
     tandem_shape shape;
     int64_t elements;
     tandem_init init;
-    float deviation;      /* standard deviation, with TANDEM_INIT_NORMAL */
+    float deviation; /* standard deviation, with TANDEM_INIT_NORMAL */
+    /* PyTorch hands on this gradient after that of parameter `after`, whose operator comes earlier: its
+     * forward pass read this one before. In buckets as DDP makes them; −1: with its operator's. */
+    int after;
     int has_weight_decay; /* matrices have; biases and norms do not */
 } tandem_parameter;
 /* A parameter's name in files of weights: the operator's name, then ".weight" (linear, conv2d, embedding,

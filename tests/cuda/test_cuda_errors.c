@@ -173,7 +173,8 @@ static tandem_status update_and_settle(void *context, tandem_error *error)
 static tandem_status try_update_running(void *context, tandem_error *error)
 {
     const subject *s = context;
-    return tandem_cuda_backend.batchnorm_update(s->device, s->memory, (float *)s->memory + 16, 8, 100, error);
+    return tandem_cuda_backend.batchnorm_update(s->device, s->memory, (float *)s->memory + 16, 8, 100, 0.1f,
+                                                error);
 }
 /* Lanes beside the first, as the executor uses them. */
 static tandem_status try_copy_on_stream(void *context, tandem_error *error)

@@ -136,7 +136,7 @@ typedef struct tandem_device_backend {
      * `lock` fails (TANDEM_NO_DEVICE: the driver refuses), nothing is locked. */
     tandem_status (*lock)(void *device, void *memory, uint64_t bytes, tandem_error *error);
     void (*unlock)(void *device, void *memory);
-    uint64_t (*free_bytes)(void *device);            /* that `alloc` could still allocate; 0 = not known */
+    uint64_t (*free_bytes)(void *device); /* that `alloc` could still allocate; 0 = not known */
     /* Memory that runs take beside their plans: kernels that libraries load when they first run, and graphs.
      * seen: what a run has taken so far, 0 = only asked. The most of it is returned, and kept with the tuned
      * algorithms where autotune is 1. */
@@ -170,9 +170,9 @@ typedef struct tandem_device_backend {
                                 uint32_t first, uint32_t global_batch, const uint32_t *index,
                                 tandem_error *error);
     /* Updates a batchnorm's running[2 × channels] from batch[2 × channels], each means, then variances, over
-     * n numbers per channel (backend/executor/batchnorm_stats.h). */
+     * n numbers per channel, by the operator's momentum (backend/executor/batchnorm_stats.h). */
     tandem_status (*batchnorm_update)(void *device, float *running, const float *batch, int64_t channels,
-                                      int64_t n, tandem_error *error);
+                                      int64_t n, float momentum, tandem_error *error);
 
     /* Device graphs; NULL, all four: the device has none.
      * graph_begin_capture: work that this thread queues from now on is captured with its arguments and does
