@@ -53,6 +53,23 @@ bool onnx_axis(onnx_import *import, int64_t given, int n_dim, int *axis)
     return true;
 }
 
+bool onnx_permutation(onnx_import *import, int n_dim, int *axis)
+{
+    size_t n;
+    unsigned seen = 0;
+    const int64_t *const perm = onnx_ints(import, "perm", &n);
+    if (perm && n != (size_t)n_dim)
+        return onnx_fail_node(import, "%zu axes; allowed are %d, as its input has", n, n_dim);
+    for (int d = 0; d < n_dim; d++) {
+        axis[d] = n_dim - 1 - d;
+        if (perm && !onnx_axis(import, perm[d], n_dim, &axis[d])) return false;
+        if (seen >> axis[d] & 1)
+            return onnx_fail_node(import, "axis %d occurs twice; allowed is once", axis[d]);
+        seen |= 1u << axis[d];
+    }
+    return true;
+}
+
 bool onnx_axes(onnx_import *import, const char *name, int slot, int n_dim, int *axis, int *n)
 {
     size_t n_given = 0;

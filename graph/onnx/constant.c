@@ -20,7 +20,8 @@ onnx_constant *onnx_constant_new(onnx_import *import, int n_dim, const int64_t *
     c->n = 1;
     for (int d = 0; d < n_dim; d++) {
         c->dim[d] = dim[d];
-        if (dim[d] < 0 || __builtin_mul_overflow(c->n, dim[d], &c->n) || c->n > ONNX_MAX_CONSTANT) {
+        if (dim[d] < 0 || dim[d] > ONNX_MAX_CONSTANT || __builtin_mul_overflow(c->n, dim[d], &c->n) ||
+            c->n > ONNX_MAX_CONSTANT) {
             onnx_fail(import, TANDEM_WRONG_GRAPH,
                       "a constant has dimension %d of %" PRId64
                       "; allowed are sizes from 0, and at most %d elements",
@@ -39,9 +40,8 @@ onnx_constant *onnx_constant_new(onnx_import *import, int n_dim, const int64_t *
     return c;
 }
 
-bool onnx_set_constant(onnx_import *import, onnx_value *value, const onnx_constant *constant)
+bool onnx_set_constant(onnx_value *value, const onnx_constant *constant)
 {
-    (void)import;
     if (!constant) return false;
     *value = (onnx_value){.kind = ONNX_CONSTANT, .constant = constant, .weight = -1};
     return true;
@@ -71,21 +71,57 @@ bool onnx_weight_constant(onnx_import *import, const onnx_value *value, const on
 
 /* --- Broadcasting --------------------------------------------------------------------------------------- */
 
-/* The element of `c` for index at[0 … n_dim) of a result that it is broadcast to. */
-static double broadcast_element(const onnx_constant *c, int n_dim, const int64_t *at)
+enum { MAX_WALK = 2 * ONNX_MAX_DIM, MAX_WALKED = 3 };
+
+/* A way through all indices, the last dimension fastest, and with it through arrays: how far apart in array k
+ * neighbours along dimension d are, and where it is. */
+typedef struct walk {
+    int n_dim;
+    int64_t dim[MAX_WALK], at[MAX_WALK], step[MAX_WALKED][MAX_WALK], place[MAX_WALKED];
+} walk;
+
+static void walk_on(walk *w, int n_array)
 {
-    int64_t i = 0;
-    for (int d = 0; d < c->n_dim; d++) i = i * c->dim[d] + (c->dim[d] == 1 ? 0 : at[n_dim - c->n_dim + d]);
-    return c->number[i];
+    for (int d = w->n_dim - 1; d >= 0; d--) {
+        const bool is_end = ++w->at[d] == w->dim[d];
+        for (int k = 0; k < n_array; k++)
+            w->place[k] += is_end ? -(w->dim[d] - 1) * w->step[k][d] : w->step[k][d];
+        if (!is_end) return;
+        w->at[d] = 0;
+    }
 }
 
-static bool next_index(int64_t *at, int n_dim, const int64_t *dim)
+/* How far apart in memory neighbours along each dimension are. */
+static void find_strides(int64_t *stride, int n_dim, const int64_t *dim)
 {
+    int64_t n = 1;
     for (int d = n_dim - 1; d >= 0; d--) {
-        if (++at[d] < dim[d]) return true;
-        at[d] = 0;
+        stride[d] = n;
+        (void)__builtin_mul_overflow(n, dim[d], &n); /* only where a size is 0: then there is no element */
     }
-    return false;
+}
+
+static walk walk_over(int n_dim, const int64_t *dim)
+{
+    walk w = {.n_dim = n_dim};
+    memcpy(w.dim, dim, (size_t)n_dim * sizeof *dim);
+    return w;
+}
+
+/* Array k, of these dimensions, is broadcast. */
+static void broadcast_array(walk *w, int k, int n_dim, const int64_t *dim)
+{
+    int64_t stride[ONNX_MAX_DIM];
+    find_strides(stride, n_dim, dim);
+    for (int d = 0; d < n_dim; d++) w->step[k][w->n_dim - n_dim + d] = dim[d] == 1 ? 0 : stride[d];
+}
+
+/* The node's result: elements of x along the way, in dimensions of as many. */
+static bool fold_walk(onnx_import *import, const onnx_constant *x, walk *w, int n_dim, const int64_t *dim)
+{
+    onnx_constant *const c = onnx_constant_new(import, n_dim, dim, x->is_float);
+    for (int64_t i = 0; c && i < c->n; i++, walk_on(w, 1)) c->number[i] = x->number[w->place[0]];
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 static bool broadcast_dims(onnx_import *import, const onnx_constant *const *c, int n, int64_t *dim,
@@ -119,7 +155,6 @@ static double modulo(double x, double y)
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-enum { N_NAMES = 40 };
 typedef double fold_function(double x, double y, double z, bool is_float);
 #define FOLD(name, value)                                                                                    \
     static double name(double x, double y, double z, bool is_float)                                          \
@@ -201,31 +236,33 @@ static const struct {
 
 static bool fold_elementwise(onnx_import *import, const onnx_constant *const *in, int row)
 {
-    int64_t dim[ONNX_MAX_DIM], at[ONNX_MAX_DIM] = {0};
+    int64_t dim[ONNX_MAX_DIM];
     int n_dim;
     const int n = elementwise[row].n_input;
     if (!broadcast_dims(import, in, n, dim, &n_dim)) return false;
     onnx_constant *const c = onnx_constant_new(import, n_dim, dim, in[n > 1]->is_float);
     if (!c) return false;
-    for (int64_t i = 0; i < c->n; i++, next_index(at, n_dim, dim)) {
-        double x[3] = {0};
-        for (int k = 0; k < n; k++) x[k] = broadcast_element(in[k], n_dim, at);
+    walk w = walk_over(n_dim, dim);
+    for (int k = 0; k < n; k++) broadcast_array(&w, k, in[k]->n_dim, in[k]->dim);
+    for (int64_t i = 0; i < c->n; i++, walk_on(&w, n)) {
+        double x[MAX_WALKED] = {0};
+        for (int k = 0; k < n; k++) x[k] = in[k]->number[w.place[k]];
         c->number[i] = elementwise[row].function(x[0], x[1], x[2], in[0]->is_float);
     }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 static bool fold_cast(onnx_import *import, const onnx_constant *const *in)
 {
     const int64_t to = onnx_int(import, "to", ONNX_FLOAT);
-    const bool is_float = to == ONNX_FLOAT || to == ONNX_DOUBLE || to == ONNX_FLOAT16 || to == ONNX_BFLOAT16;
+    const bool is_float = onnx_is_float_type(to);
     onnx_constant *const c = onnx_constant_new(import, in[0]->n_dim, in[0]->dim, is_float);
     if (!c) return false;
     for (int64_t i = 0; i < c->n; i++) {
         const double x = in[0]->number[i];
         c->number[i] = to == ONNX_BOOL ? x != 0 : is_float ? x : trunc(x);
     }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 /* --- Shapes --------------------------------------------------------------------------------------------- */
@@ -261,7 +298,7 @@ static bool fold_shape(onnx_import *import)
     } else {
         for (int64_t d = start; d < end; d++) c->number[d - start] = (double)value_dim(v, (int)d);
     }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 static bool fold_constant(onnx_import *import)
@@ -274,16 +311,12 @@ static bool fold_constant(onnx_import *import)
     int64_t n = 1;
     if (t) {
         if (!onnx_tensor_elements(import, t, &n)) return false;
-        if (t->data_type == 8) return onnx_refuse(import, "texts are not supported");
+        if (t->data_type == ONNX_TEXT) return onnx_refuse(import, "texts are not supported");
+        if (t->n_dims > ONNX_MAX_DIM) return onnx_refuse(import, "it has %zu dimensions", t->n_dims);
         onnx_constant *const c =
-            t->n_dims > ONNX_MAX_DIM
-                ? NULL
-                : onnx_constant_new(import, (int)t->n_dims, t->dims,
-                                    t->data_type == ONNX_FLOAT || t->data_type == ONNX_DOUBLE ||
-                                        t->data_type == ONNX_FLOAT16 || t->data_type == ONNX_BFLOAT16);
-        if (!c && t->n_dims > ONNX_MAX_DIM) return onnx_refuse(import, "it has %zu dimensions", t->n_dims);
+            onnx_constant_new(import, (int)t->n_dims, t->dims, onnx_is_float_type(t->data_type));
         return c && onnx_tensor_read(import, t, c->number, NULL, n) &&
-               onnx_set_constant(import, onnx_output(import, 0), c);
+               onnx_set_constant(onnx_output(import, 0), c);
     }
     if (!one_f && !one_i && !fs && !is) return onnx_refuse(import, "it has no number");
     n = fs ? (int64_t)fs->n_floats : is ? (int64_t)is->n_ints : 1;
@@ -293,7 +326,7 @@ static bool fold_constant(onnx_import *import)
     if (one_i) c->number[0] = (double)one_i->i;
     for (int64_t i = 0; i < n && (fs || is); i++)
         c->number[i] = fs ? (double)fs->floats[i] : (double)is->ints[i];
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 static bool fold_constant_of_shape(onnx_import *import, const onnx_constant *const *in)
@@ -304,10 +337,11 @@ static bool fold_constant_of_shape(onnx_import *import, const onnx_constant *con
     if (in[0]->n > ONNX_MAX_DIM) return onnx_refuse(import, "it makes more than %d dimensions", ONNX_MAX_DIM);
     for (int64_t d = 0; d < in[0]->n; d++) dim[d] = onnx_whole(in[0]->number[d]);
     if (t && !onnx_tensor_read(import, t, &number, NULL, 1)) return false;
-    onnx_constant *const c = onnx_constant_new(import, (int)in[0]->n, dim, !t || t->data_type == ONNX_FLOAT);
+    onnx_constant *const c =
+        onnx_constant_new(import, (int)in[0]->n, dim, !t || onnx_is_float_type(t->data_type));
     if (!c) return false;
     for (int64_t i = 0; i < c->n; i++) c->number[i] = number;
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 static bool fold_range(onnx_import *import, const onnx_constant *const *in)
@@ -323,7 +357,7 @@ static bool fold_range(onnx_import *import, const onnx_constant *const *in)
     onnx_constant *const c = onnx_constant_new(import, 1, &n, in[0]->is_float);
     if (!c) return false;
     for (int64_t i = 0; i < n; i++) c->number[i] = start + (double)i * step;
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 /* --- Movement ------------------------------------------------------------------------------------------- */
@@ -337,7 +371,7 @@ static bool fold_as(onnx_import *import, const onnx_constant *from, int n_dim, c
         return onnx_fail_node(import, "%" PRId64 " elements into %" PRId64 "; allowed are as many", from->n,
                               c->n);
     memcpy(c->number, from->number, (size_t)c->n * sizeof *c->number);
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 static bool fold_reshape(onnx_import *import, const onnx_constant *const *in)
@@ -394,26 +428,15 @@ static bool fold_unsqueeze(onnx_import *import, const onnx_constant *const *in)
 
 static bool fold_transpose(onnx_import *import, const onnx_constant *const *in)
 {
-    size_t n;
-    const int64_t *const perm = onnx_ints(import, "perm", &n);
     int axis[ONNX_MAX_DIM];
-    int64_t dim[ONNX_MAX_DIM], at[ONNX_MAX_DIM] = {0}, stride[ONNX_MAX_DIM], step = 1;
+    int64_t dim[ONNX_MAX_DIM] = {0}, stride[ONNX_MAX_DIM];
     const int n_dim = in[0]->n_dim;
-    if (perm && n != (size_t)n_dim) return onnx_fail_node(import, "%zu axes of %d", n, n_dim);
-    for (int d = n_dim - 1; d >= 0; d--) stride[d] = step, step *= in[0]->dim[d];
-    for (int d = 0; d < n_dim; d++) {
-        axis[d] = n_dim - 1 - d;
-        if (perm && !onnx_axis(import, perm[d], n_dim, &axis[d])) return false;
-        dim[d] = in[0]->dim[axis[d]];
-    }
-    onnx_constant *const c = onnx_constant_new(import, n_dim, dim, in[0]->is_float);
-    if (!c || c->n != in[0]->n) return c ? onnx_fail_node(import, "an axis occurs twice") : false;
-    for (int64_t i = 0; i < c->n; i++, next_index(at, n_dim, dim)) {
-        int64_t from = 0;
-        for (int d = 0; d < n_dim; d++) from += at[d] * stride[axis[d]];
-        c->number[i] = in[0]->number[from];
-    }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    if (!onnx_permutation(import, n_dim, axis)) return false;
+    find_strides(stride, n_dim, in[0]->dim);
+    for (int d = 0; d < n_dim; d++) dim[d] = in[0]->dim[axis[d]];
+    walk w = walk_over(n_dim, dim);
+    for (int d = 0; d < n_dim; d++) w.step[0][d] = stride[axis[d]];
+    return fold_walk(import, in[0], &w, n_dim, dim);
 }
 
 static bool fold_gather(onnx_import *import, const onnx_constant *const *in)
@@ -440,7 +463,7 @@ static bool fold_gather(onnx_import *import, const onnx_constant *const *in)
             memcpy(&c->number[(o * index->n + i) * inner], &x->number[(o * x->dim[axis] + at) * inner],
                    (size_t)inner * sizeof *c->number);
         }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 static bool fold_concat(onnx_import *import, const onnx_constant *const *in, int n_in)
@@ -466,36 +489,41 @@ static bool fold_concat(onnx_import *import, const onnx_constant *const *in, int
             memcpy(&c->number[o * row + at], &in[i]->number[o * own], (size_t)own * sizeof *c->number);
         at += own;
     }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
-static bool fold_expand(onnx_import *import, const onnx_constant *const *in, bool is_tile)
+static bool fold_expand(onnx_import *import, const onnx_constant *const *in)
 {
     onnx_constant want = {.n_dim = (int)in[1]->n};
-    int64_t dim[ONNX_MAX_DIM], at[ONNX_MAX_DIM] = {0}, from[ONNX_MAX_DIM];
+    int64_t dim[ONNX_MAX_DIM] = {0};
     int n_dim;
     if (in[1]->n > ONNX_MAX_DIM) return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
-    for (int d = 0; d < want.n_dim; d++) {
-        want.dim[d] = onnx_whole(in[1]->number[d]);
-        if (is_tile && (d >= in[0]->n_dim || want.dim[d] < 0 ||
-                        __builtin_mul_overflow(want.dim[d], in[0]->dim[d], &want.dim[d])))
-            return onnx_fail_node(import, "it repeats %d dimensions of %d", want.n_dim, in[0]->n_dim);
+    for (int d = 0; d < want.n_dim; d++) want.dim[d] = onnx_whole(in[1]->number[d]);
+    if (!broadcast_dims(import, (const onnx_constant *const[]){in[0], &want}, 2, dim, &n_dim)) return false;
+    walk w = walk_over(n_dim, dim);
+    broadcast_array(&w, 0, in[0]->n_dim, in[0]->dim);
+    return fold_walk(import, in[0], &w, n_dim, dim);
+}
+
+/* Each dimension is walked in two: which repetition, and where in it. */
+static bool fold_tile(onnx_import *import, const onnx_constant *const *in)
+{
+    const onnx_constant *const x = in[0];
+    int64_t dim[ONNX_MAX_DIM] = {0}, stride[ONNX_MAX_DIM];
+    walk w = {.n_dim = 2 * x->n_dim};
+    find_strides(stride, x->n_dim, x->dim);
+    if (in[1]->n != x->n_dim)
+        return onnx_fail_node(import, "it repeats %" PRId64 " dimensions of %d; allowed are as many",
+                              in[1]->n, x->n_dim);
+    for (int d = 0; d < x->n_dim; d++) {
+        const int64_t times = onnx_whole(in[1]->number[d]);
+        if (times < 0 || __builtin_mul_overflow(times, x->dim[d], &dim[d]))
+            return onnx_fail_node(import, "it repeats dimension %d %" PRId64 " times", d, times);
+        w.dim[2 * d] = times;
+        w.dim[2 * d + 1] = x->dim[d];
+        w.step[0][2 * d + 1] = stride[d];
     }
-    if (is_tile) {
-        n_dim = want.n_dim;
-        memcpy(dim, want.dim, sizeof dim);
-        if (n_dim != in[0]->n_dim)
-            return onnx_fail_node(import, "it repeats %d dimensions of %d", n_dim, in[0]->n_dim);
-    } else if (!broadcast_dims(import, (const onnx_constant *const[]){in[0], &want}, 2, dim, &n_dim)) {
-        return false;
-    }
-    onnx_constant *const c = onnx_constant_new(import, n_dim, dim, in[0]->is_float);
-    if (!c) return false;
-    for (int64_t i = 0; i < c->n; i++, next_index(at, n_dim, dim)) {
-        for (int d = 0; d < n_dim; d++) from[d] = is_tile && in[0]->dim[d] ? at[d] % in[0]->dim[d] : at[d];
-        c->number[i] = broadcast_element(in[0], n_dim, from);
-    }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return fold_walk(import, x, &w, x->n_dim, dim);
 }
 
 /* Whether ends, and axes and steps where they are given, are as many as starts. */
@@ -521,10 +549,8 @@ bool onnx_slice_bounds(onnx_import *import, int n_dim, const int64_t *dim, int64
     const int64_t *const starts = onnx_ints(import, "starts", &n_start),
                          *const ends = onnx_ints(import, "ends", &n_end),
                          *const axes = onnx_ints(import, "axes", &n_axis);
-    onnx_value kept[5];
     for (int i = 1; i < 5; i++) {
-        kept[i] = starts ? (onnx_value){.kind = ONNX_ABSENT} : *onnx_input(import, i);
-        in[i] = &kept[i];
+        in[i] = onnx_input(import, starts ? -1 : i); /* -1: absent */
         if (in[i]->kind != ONNX_CONSTANT && in[i]->kind != ONNX_ABSENT)
             return onnx_fail_node(import, "its bounds are computed from samples");
     }
@@ -557,22 +583,22 @@ bool onnx_slice_bounds(onnx_import *import, int n_dim, const int64_t *dim, int64
 static bool fold_slice(onnx_import *import, const onnx_constant *const *in)
 {
     int64_t start[ONNX_MAX_DIM] = {0}, count[ONNX_MAX_DIM] = {0}, step[ONNX_MAX_DIM] = {0},
-            at[ONNX_MAX_DIM] = {0};
-    if (!onnx_slice_bounds(import, in[0]->n_dim, in[0]->dim, start, count, step)) return false;
-    onnx_constant *const c = onnx_constant_new(import, in[0]->n_dim, count, in[0]->is_float);
-    if (!c) return false;
-    for (int64_t i = 0; i < c->n; i++, next_index(at, c->n_dim, count)) {
-        int64_t from = 0;
-        for (int d = 0; d < c->n_dim; d++) from = from * in[0]->dim[d] + start[d] + at[d] * step[d];
-        c->number[i] = in[0]->number[from];
+            stride[ONNX_MAX_DIM];
+    const int n_dim = in[0]->n_dim;
+    if (!onnx_slice_bounds(import, n_dim, in[0]->dim, start, count, step)) return false;
+    find_strides(stride, n_dim, in[0]->dim);
+    walk w = walk_over(n_dim, count);
+    for (int d = 0; d < n_dim && in[0]->n > 0; d++) {
+        w.place[0] += start[d] * stride[d];
+        w.step[0][d] = count[d] > 1 ? step[d] * stride[d] : 0; /* a step of one row may be any number */
     }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return fold_walk(import, in[0], &w, n_dim, count);
 }
 
 static bool fold_reduce(onnx_import *import, const onnx_constant *const *in)
 {
     int axis[ONNX_MAX_DIM], n, n_kept = 0;
-    int64_t kept[ONNX_MAX_DIM], full[ONNX_MAX_DIM], at[ONNX_MAX_DIM] = {0};
+    int64_t kept[ONNX_MAX_DIM], full[ONNX_MAX_DIM];
     const char *const type = onnx_op_type(import);
     const bool is_product = strcmp(type, "ReduceProd") == 0, is_max = strcmp(type, "ReduceMax") == 0,
                is_min = strcmp(type, "ReduceMin") == 0;
@@ -587,14 +613,14 @@ static bool fold_reduce(onnx_import *import, const onnx_constant *const *in)
     if (!c) return false;
     for (int64_t i = 0; i < c->n; i++)
         c->number[i] = is_product ? 1 : is_max ? -INFINITY : is_min ? INFINITY : 0;
-    for (int64_t i = 0; i < in[0]->n; i++, next_index(at, in[0]->n_dim, in[0]->dim)) {
-        int64_t to = 0;
-        for (int d = 0; d < in[0]->n_dim; d++) to = to * full[d] + (full[d] == 1 ? 0 : at[d]);
-        double *const sum = &c->number[to];
+    walk w = walk_over(in[0]->n_dim, in[0]->dim);
+    broadcast_array(&w, 0, in[0]->n_dim, full);
+    for (int64_t i = 0; i < in[0]->n; i++, walk_on(&w, 1)) {
+        double *const sum = &c->number[w.place[0]];
         const double x = in[0]->number[i];
         *sum = is_product ? *sum * x : is_max ? fmax(*sum, x) : is_min ? fmin(*sum, x) : *sum + x;
     }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 static bool fold_trilu(onnx_import *import, const onnx_constant *const *in, int n_in)
@@ -611,7 +637,7 @@ static bool fold_trilu(onnx_import *import, const onnx_constant *const *in, int 
         const double behind = (double)(i % columns) - (double)(i / columns % rows);
         c->number[i] = (is_upper ? behind >= k : behind <= k) ? x->number[i] : 0;
     }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 /* Rows of the updates in the places that the index names. */
@@ -641,7 +667,7 @@ static bool fold_scatter(onnx_import *import, const onnx_constant *const *in)
         }
         memcpy(&c->number[to * width], &update->number[i * width], (size_t)width * sizeof *c->number);
     }
-    return onnx_set_constant(import, onnx_output(import, 0), c);
+    return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 /* --- Which ---------------------------------------------------------------------------------------------- */
@@ -662,8 +688,8 @@ static bool fold_known(onnx_import *import, const onnx_constant *const *in, int 
     if (IS("Transpose", 1)) return fold_transpose(import, in);
     if (IS("Gather", 2)) return fold_gather(import, in);
     if (IS("Concat", 1)) return fold_concat(import, in, n);
-    if (IS("Expand", 2)) return fold_expand(import, in, false);
-    if (IS("Tile", 2)) return fold_expand(import, in, true);
+    if (IS("Expand", 2)) return fold_expand(import, in);
+    if (IS("Tile", 2)) return fold_tile(import, in);
     if (IS("Slice", 1)) return fold_slice(import, in);
     if (IS("ReduceProd", 1) || IS("ReduceSum", 1) || IS("ReduceMax", 1) || IS("ReduceMin", 1))
         return fold_reduce(import, in);
@@ -691,10 +717,10 @@ bool onnx_is_foldable(const onnx_import *import)
 bool onnx_fold(onnx_import *import, bool *done)
 {
     const onnx_node *const node = &import->node[import->current];
-    const char *const type = onnx_op_type(import), *const domain = node->message->domain;
+    const char *const type = onnx_op_type(import);
     const int n = onnx_n_input(import);
     *done = false;
-    if (domain && *domain && strcmp(domain, "ai.onnx") != 0) return true;
+    if (!onnx_is_own_domain(node->message->domain)) return true;
     if (strcmp(type, "Constant") == 0) return *done = true, fold_constant(import);
     if (strcmp(type, "Shape") == 0 || strcmp(type, "Size") == 0) return *done = true, fold_shape(import);
     if (n == 0) return true;

@@ -53,6 +53,7 @@ static int emit_norm(tandem_builder *b, const onnx_record *r, int x)
     const int made = r->kind == TANDEM_OP_LAYERNORM ? tandem_build_layernorm(b, r->name, x)
                                                     : tandem_build_batchnorm(b, r->name, x);
     tandem_build_set_epsilon(b, made, r->epsilon);
+    if (r->kind == TANDEM_OP_BATCHNORM) tandem_build_set_momentum(b, made, r->momentum);
     return made;
 }
 
@@ -139,6 +140,23 @@ static bool check_record(onnx_import *import, const onnx_record *r)
     return onnx_fail_refused(import);
 }
 
+/* A weight that its node reads before other nodes read theirs, and whose values are used after. */
+static void order_gradients(const onnx_import *import, tandem_builder *builder)
+{
+    for (int i = 0; i < import->n_record; i++) {
+        const onnx_record *const late = &import->record[i];
+        const int place = import->node[late->reader].place;
+        if (!late->is_live || late->reader == late->node) continue;
+        for (int k = 0; k < i; k++) {
+            const onnx_record *const r = &import->record[k];
+            if (!r->is_live || r->parameter[0].weight < 0 || r->transpose_b) continue;
+            if (import->node[r->reader].place < place) continue;
+            tandem_build_hand_on_after(builder, late->tensor, r->tensor);
+            break;
+        }
+    }
+}
+
 bool onnx_emit(onnx_import *import, tandem_builder *builder, const char *model, tandem_graph **graph)
 {
     static const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.01f, .momentum = 0.9f},
@@ -160,6 +178,7 @@ bool onnx_emit(onnx_import *import, tandem_builder *builder, const char *model, 
         if (s->n_dim != r->shape.n_dim && r->kind != TANDEM_OP_CROSS_ENTROPY)
             return onnx_fail(import, TANDEM_BUG, "operator '%s' has another shape than its view", r->name);
     }
+    order_gradients(import, builder);
     const bool is_text = import->record[import->samples].kind == TANDEM_OP_TOKENS;
     tandem_status status = tandem_builder_finish(builder, model, is_text ? &adamw : &sgd, graph, &own);
     if (status != TANDEM_OK) return onnx_fail(import, status, "%s", own.text);

@@ -144,7 +144,7 @@ static bool set_input_constant(onnx_import *import, onnx_value *v, int n_dim, co
 {
     onnx_constant *const c = onnx_constant_new(import, n_dim, dim, is_float);
     for (int64_t i = 0; c && i < c->n; i++) c->number[i] = (double)number;
-    return onnx_set_constant(import, v, c);
+    return onnx_set_constant(v, c);
 }
 
 /* --- Weights without numbers ---------------------------------------------------------------------------- */
@@ -154,10 +154,11 @@ static int input_type(const Onnx__ValueInfo *info)
     return info->type && info->type->tensor_type ? info->type->tensor_type->elem_type : 0;
 }
 
-static bool is_float_input(const Onnx__ValueInfo *info)
+static bool is_float_input(const Onnx__ValueInfo *info) { return onnx_is_float_type(input_type(info)); }
+
+static bool is_whole_input(const Onnx__ValueInfo *info)
 {
-    const int type = input_type(info);
-    return type == ONNX_FLOAT || type == ONNX_DOUBLE || type == ONNX_FLOAT16 || type == ONNX_BFLOAT16;
+    return input_type(info) == ONNX_INT64 || input_type(info) == ONNX_INT32;
 }
 
 static int64_t fixed_size(const Onnx__Dimension *d)
@@ -166,12 +167,14 @@ static int64_t fixed_size(const Onnx__Dimension *d)
 }
 
 /* A file that was exported without weights lists them among its inputs, behind the samples. Their sizes are
- * fixed; the first one is no batch, or the name is that of a module's parameter: "layer1.weight". */
+ * fixed; the first one is no batch, or the name is that of a module's parameter: "layer1.weight". So are
+ * integers, such as places in a table, but always with such a name. */
 static bool is_weight_input(const onnx_import *import, const Onnx__ValueInfo *info,
                             const Onnx__ValueInfo *samples)
 {
     int64_t number, n = 1;
-    if (!is_float_input(info) || !info->type->tensor_type->shape ||
+    const bool is_named = strchr(info->name, '.') != NULL;
+    if ((!is_float_input(info) && !(is_named && is_whole_input(info))) || !info->type->tensor_type->shape ||
         info->type->tensor_type->shape->n_dim - 1 >= ONNX_MAX_DIM || find_set(import, info->name, &number))
         return false;
     const Onnx__Shape *const shape = info->type->tensor_type->shape;
@@ -181,7 +184,7 @@ static bool is_weight_input(const onnx_import *import, const Onnx__ValueInfo *in
         n *= size;
     }
     const Onnx__Shape *const first = samples->type->tensor_type->shape;
-    return strchr(info->name, '.') || fixed_size(first->dim[0]) != fixed_size(shape->dim[0]);
+    return is_named || fixed_size(first->dim[0]) != fixed_size(shape->dim[0]);
 }
 
 static bool add_weight_input(onnx_import *import, const Onnx__ValueInfo *info, onnx_value *v)
@@ -189,8 +192,11 @@ static bool add_weight_input(onnx_import *import, const Onnx__ValueInfo *info, o
     const Onnx__Shape *const shape = info->type->tensor_type->shape;
     int64_t dim[ONNX_MAX_DIM];
     for (size_t d = 0; d < shape->n_dim; d++) dim[d] = shape->dim[d]->dim_value;
-    *v = (onnx_value){.kind = ONNX_WEIGHT, .weight = onnx_add_weight(import, info->name, -1)};
+    *v = (onnx_value){.kind = ONNX_INDEX, .weight = -1};
     v->view = onnx_view_of((int)shape->n_dim, dim, false);
+    if (!is_float_input(info)) return true;
+    v->kind = ONNX_WEIGHT;
+    v->weight = onnx_add_weight(import, info->name, -1);
     return v->weight >= 0;
 }
 
@@ -210,7 +216,6 @@ static bool note_input(onnx_import *import, const Onnx__ValueInfo *info, int val
     int64_t number = 0;
     sample_input *const next = &in[*n];
     *next = (sample_input){0};
-    const int type = input_type(info);
     next->is_float = is_float_input(info);
     next->value = value;
     next->info = info;
@@ -221,11 +226,11 @@ static bool note_input(onnx_import *import, const Onnx__ValueInfo *info, int val
     if (next->n_dim < 1 && !import->options->whole_output)
         return onnx_fail(import, TANDEM_WRONG_GRAPH, "input '%.80s' is one number; allowed are samples",
                          info->name);
-    if (!next->is_float && type != ONNX_INT64 && type != ONNX_INT32)
+    if (!next->is_float && !is_whole_input(info))
         return onnx_fail(import, TANDEM_WRONG_GRAPH,
                          "input '%.80s' has element type %d; allowed are floats and integers (a mask: --set "
                          "%.60s=1)",
-                         info->name, type, info->name);
+                         info->name, input_type(info), info->name);
     if (*n > 0 && (!next->is_float || !in[0].is_float))
         return onnx_fail(
             import, TANDEM_WRONG_GRAPH,

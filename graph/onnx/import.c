@@ -9,11 +9,6 @@
 
 /* --- Initializers --------------------------------------------------------------------------------------- */
 
-static bool is_float_type(int type)
-{
-    return type == ONNX_FLOAT || type == ONNX_FLOAT16 || type == ONNX_BFLOAT16 || type == ONNX_DOUBLE;
-}
-
 static bool read_initializer(onnx_import *import, onnx_value *value, const char *name)
 {
     const int index = value->weight;
@@ -25,7 +20,7 @@ static bool read_initializer(onnx_import *import, onnx_value *value, const char 
         return onnx_fail(import, TANDEM_WRONG_GRAPH,
                          "tensor '%.80s' has %zu dimensions; allowed are at most %d", name, t->n_dims,
                          ONNX_MAX_DIM);
-    const bool is_float = is_float_type(t->data_type);
+    const bool is_float = onnx_is_float_type(t->data_type);
     if (is_float && n > 0 && (value->weight = onnx_add_weight(import, name, index)) < 0) return false;
     value->view = onnx_view_of((int)t->n_dims, t->dims, false);
     if (is_float && n > 0 && !onnx_tensor_has_data(t)) return true;
@@ -53,67 +48,39 @@ static const struct {
     const char *op_type;
     onnx_lowering *lower;
 } lowerings[] = {
-    {"Add", onnx_lower_binary},
-    {"AveragePool", onnx_lower_pool},
-    {"BatchNormalization", onnx_lower_batchnorm},
-    {"Cast", onnx_lower_identity},
-    {"Clip", onnx_lower_clip},
-    {"Concat", onnx_lower_concat},
-    {"Conv", onnx_lower_conv},
-    {"DequantizeLinear", onnx_lower_quantize},
-    {"Cos", onnx_lower_unary},
-    {"Selu", onnx_lower_unary},
-    {"Sin", onnx_lower_unary},
-    {"Softsign", onnx_lower_unary},
-    {"Pad", onnx_lower_pad},
-    {"Div", onnx_lower_binary},
-    {"Dropout", onnx_lower_dropout},
-    {"Elu", onnx_lower_unary},
-    {"Erf", onnx_lower_unary},
-    {"Exp", onnx_lower_unary},
-    {"Expand", onnx_lower_expand},
-    {"Abs", onnx_lower_unary},
-    {"Flatten", onnx_lower_flatten},
-    {"Gather", onnx_lower_gather},
-    {"Gemm", onnx_lower_gemm},
-    {"GlobalAveragePool", onnx_lower_global_pool},
-    {"HardSigmoid", onnx_lower_unary},
-    {"HardSwish", onnx_lower_unary},
-    {"Identity", onnx_lower_identity},
-    {"LayerNormalization", onnx_lower_layernorm},
-    {"LeakyRelu", onnx_lower_unary},
-    {"Log", onnx_lower_unary},
-    {"LogSoftmax", onnx_lower_softmax},
-    {"MatMul", onnx_lower_matmul},
-    {"Max", onnx_lower_binary},
-    {"MaxPool", onnx_lower_pool},
-    {"Min", onnx_lower_binary},
-    {"Mul", onnx_lower_binary},
-    {"Neg", onnx_lower_unary},
-    {"Pow", onnx_lower_binary},
-    {"QuantizeLinear", onnx_lower_quantize},
-    {"Reciprocal", onnx_lower_unary},
-    {"ReduceMean", onnx_lower_reduce_mean},
-    {"Relu", onnx_lower_unary},
-    {"Reshape", onnx_lower_reshape},
-    {"Sigmoid", onnx_lower_unary},
-    {"Slice", onnx_lower_slice},
-    {"Softmax", onnx_lower_softmax},
-    {"Softplus", onnx_lower_unary},
-    {"Split", onnx_lower_split},
-    {"Sqrt", onnx_lower_unary},
-    {"Squeeze", onnx_lower_squeeze},
-    {"Sub", onnx_lower_binary},
-    {"Tanh", onnx_lower_unary},
-    {"Transpose", onnx_lower_transpose},
-    {"Unsqueeze", onnx_lower_unsqueeze},
+    {"Abs", onnx_lower_unary},           {"Add", onnx_lower_binary},
+    {"AveragePool", onnx_lower_pool},    {"BatchNormalization", onnx_lower_batchnorm},
+    {"Cast", onnx_lower_identity},       {"Clip", onnx_lower_clip},
+    {"Concat", onnx_lower_concat},       {"Conv", onnx_lower_conv},
+    {"Cos", onnx_lower_unary},           {"DequantizeLinear", onnx_lower_quantize},
+    {"Div", onnx_lower_binary},          {"Dropout", onnx_lower_dropout},
+    {"Elu", onnx_lower_unary},           {"Erf", onnx_lower_unary},
+    {"Exp", onnx_lower_unary},           {"Expand", onnx_lower_expand},
+    {"Flatten", onnx_lower_flatten},     {"Gather", onnx_lower_gather},
+    {"Gemm", onnx_lower_gemm},           {"GlobalAveragePool", onnx_lower_global_pool},
+    {"HardSigmoid", onnx_lower_unary},   {"HardSwish", onnx_lower_unary},
+    {"Identity", onnx_lower_identity},   {"LayerNormalization", onnx_lower_layernorm},
+    {"LeakyRelu", onnx_lower_unary},     {"Log", onnx_lower_unary},
+    {"LogSoftmax", onnx_lower_softmax},  {"MatMul", onnx_lower_matmul},
+    {"Max", onnx_lower_binary},          {"MaxPool", onnx_lower_pool},
+    {"Min", onnx_lower_binary},          {"Mul", onnx_lower_binary},
+    {"Neg", onnx_lower_unary},           {"Pad", onnx_lower_pad},
+    {"Pow", onnx_lower_binary},          {"QuantizeLinear", onnx_lower_quantize},
+    {"Reciprocal", onnx_lower_unary},    {"ReduceMean", onnx_lower_reduce_mean},
+    {"Relu", onnx_lower_unary},          {"Reshape", onnx_lower_reshape},
+    {"Selu", onnx_lower_unary},          {"Sigmoid", onnx_lower_unary},
+    {"Sin", onnx_lower_unary},           {"Slice", onnx_lower_slice},
+    {"Softmax", onnx_lower_softmax},     {"Softplus", onnx_lower_unary},
+    {"Softsign", onnx_lower_unary},      {"Split", onnx_lower_split},
+    {"Sqrt", onnx_lower_unary},          {"Squeeze", onnx_lower_squeeze},
+    {"Sub", onnx_lower_binary},          {"Tanh", onnx_lower_unary},
+    {"Transpose", onnx_lower_transpose}, {"Unsqueeze", onnx_lower_unsqueeze},
     {"Where", onnx_lower_where},
 };
 
 static onnx_lowering *find_lowering(const onnx_import *import)
 {
-    const char *const domain = import->node[import->current].message->domain;
-    if (domain && *domain && strcmp(domain, "ai.onnx") != 0) return NULL;
+    if (!onnx_is_own_domain(import->node[import->current].message->domain)) return NULL;
     for (size_t i = 0; i < sizeof lowerings / sizeof *lowerings; i++)
         if (strcmp(lowerings[i].op_type, onnx_op_type(import)) == 0) return lowerings[i].lower;
     return NULL;
@@ -140,6 +107,7 @@ static bool lower_node(onnx_import *import)
 {
     const onnx_node *const node = &import->node[import->current];
     bool done = false;
+    import->nowhere = (onnx_value){.kind = ONNX_ABSENT, .weight = -1};
     onnx_lowering *const lower = find_lowering(import);
     /* what lies inside a layernorm need not be supported */
     if (lower && strcmp(onnx_op_type(import), "Div") == 0 && !onnx_lower_written_layernorm(import, &done))

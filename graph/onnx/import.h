@@ -31,6 +31,7 @@ enum {
     ONNX_INT16 = 5,
     ONNX_INT32 = 6,
     ONNX_INT64 = 7,
+    ONNX_TEXT = 8,
     ONNX_BOOL = 9,
     ONNX_FLOAT16 = 10,
     ONNX_DOUBLE = 11,
@@ -38,6 +39,10 @@ enum {
     ONNX_UINT64 = 13,
     ONNX_BFLOAT16 = 16
 };
+static inline bool onnx_is_float_type(int64_t type)
+{
+    return type == ONNX_FLOAT || type == ONNX_FLOAT16 || type == ONNX_BFLOAT16 || type == ONNX_DOUBLE;
+}
 
 /* --- Views ---------------------------------------------------------------------------------------------- */
 
@@ -75,6 +80,7 @@ typedef enum onnx_kind {
     ONNX_ABSENT,   /* an optional input that is not there, or nothing yet */
     ONNX_CONSTANT, /* numbers that are known */
     ONNX_WEIGHT,   /* an initial weight: a tensor of the file, seen through a view */
+    ONNX_INDEX,    /* integers that a file without weights does not have */
     ONNX_LOOKUP,   /* rows of a weight, in an order that the file fixes: a table of relative positions */
     ONNX_TENSOR,   /* computed: a function of each element of an operator's result */
     ONNX_REFUSED   /* of an operator that is not supported, or after one */
@@ -96,6 +102,7 @@ typedef struct onnx_value {
     int weight;     /* of import->weight */
     int expression; /* tensor */
     int refused;    /* the node that is to blame */
+    int node;       /* lookup: the one that reads the table */
     bool causal;    /* tensor: entries (i, j), j > i, of the last two dimensions are masked */
     bool is_index;  /* tensor: tokens */
 } onnx_value;
@@ -164,6 +171,7 @@ typedef struct onnx_record {
     tandem_op_kind kind;
     char name[48];
     int node;
+    int reader; /* the node that reads its weights; mostly `node` */
     int input[2];
     onnx_parameter parameter[2], statistics[2]; /* statistics: running mean and variance */
     tandem_shape shape;                         /* of the output, as the builder has it */
@@ -172,7 +180,7 @@ typedef struct onnx_record {
     int groups, dilation, pad_end;
     int kernel_h, kernel_w, stride, pad, transpose_b, causal, axis[TANDEM_MAX_DIM], n_trailing;
     int64_t n, start; /* outputs of a product; rows; first row */
-    float scale, epsilon, rate;
+    float scale, epsilon, momentum, rate;
     bool is_live;
     int n_same; /* how many more have its name */
     int tensor; /* id in the builder */
@@ -181,7 +189,7 @@ typedef struct onnx_record {
 typedef struct onnx_node {
     Onnx__Node *message;
     int *input, *output; /* values; −1: left out */
-    int opset;
+    int place;           /* in the sequence */
     const char *refused; /* why it is not supported */
     bool is_absorbed;    /* a part of a pattern; it does not count where it is refused */
     bool is_needed;
@@ -209,6 +217,7 @@ typedef struct onnx_import {
     int n_record, record_capacity;
     int current;         /* the node that is being lowered */
     int samples, labels; /* records */
+    onnx_value nowhere;  /* what an output that the node leaves out gets */
     tandem_error *error;
 } onnx_import;
 
@@ -233,6 +242,9 @@ int onnx_find_value(const onnx_import *import, const char *name);
 const char *onnx_trained_output(const onnx_import *import);
 
 /* node.c */
+bool onnx_is_own_domain(const char *domain);
+/* The version of a domain that the file is written in; 0: it names none. */
+int onnx_domain_version(const onnx_import *import, const char *domain);
 /* Sets the error of a model with refused nodes. */
 bool onnx_fail_refused(onnx_import *import);
 int onnx_add_weight(onnx_import *import, const char *name, int tensor); /* −1: no memory */
@@ -246,9 +258,11 @@ bool onnx_fail(onnx_import *import, tandem_status status, const char *format, ..
 /* The node that is being lowered breaks a rule: TANDEM_WRONG_GRAPH. */
 bool onnx_fail_node(onnx_import *import, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool onnx_no_memory(onnx_import *import);
+/* What ends the current node where a record is −1, an error: false; or −2: it is refused, and true. */
+bool onnx_end_node(onnx_import *import, int record);
 /* Marks the current node's outputs as refused and goes on: true. */
 bool onnx_refuse(onnx_import *import, const char *format, ...) __attribute__((format(printf, 2, 3)));
-onnx_value *onnx_input(onnx_import *import, int slot);
+const onnx_value *onnx_input(const onnx_import *import, int slot);
 int onnx_n_input(const onnx_import *import);
 onnx_value *onnx_output(onnx_import *import, int slot);
 const char *onnx_op_type(const onnx_import *import);
@@ -263,12 +277,14 @@ const Onnx__Tensor *onnx_tensor(const onnx_import *import, const char *name);
 const Onnx__Attribute *onnx_attribute(const onnx_import *import, const char *name);
 /* An axis that may count from the end, as 0 … n_dim−1. */
 bool onnx_axis(onnx_import *import, int64_t given, int n_dim, int *axis);
+/* Of a Transpose: the dimension of its input that dimension d of its output is. */
+bool onnx_permutation(onnx_import *import, int n_dim, int *axis);
 /* Axes from an attribute or, since the opset that moved them, input `slot`. n −1: absent. */
 bool onnx_axes(onnx_import *import, const char *name, int slot, int n_dim, int *axis, int *n);
 
 /* constant.c */
 onnx_constant *onnx_constant_new(onnx_import *import, int n_dim, const int64_t *dim, bool is_float);
-bool onnx_set_constant(onnx_import *import, onnx_value *value, const onnx_constant *constant);
+bool onnx_set_constant(onnx_value *value, const onnx_constant *constant);
 /* Computes the node where all of its inputs are constants, or where it asks for a shape. *done: whether. */
 bool onnx_fold(onnx_import *import, bool *done);
 /* Whether it could be computed if its inputs were known. */
@@ -291,6 +307,8 @@ bool onnx_is_number(const onnx_value *value, double *number);
 onnx_record *onnx_add_record(onnx_import *import, tandem_op_kind kind, const char *name, int x, int y);
 /* The name of a module: of a weight without its last part, or of the node. */
 void onnx_module_name(const onnx_import *import, const char *weight, char name[48]);
+/* The current node reads the weight; an operator with it gets the name. */
+void onnx_take_weight(onnx_import *import, int weight, char name[48]);
 int onnx_reshape_record(onnx_import *import, int record, int n_dim, const int64_t *dim);
 int onnx_expression_of(onnx_import *import, int record);
 

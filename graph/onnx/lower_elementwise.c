@@ -109,8 +109,7 @@ static bool apply_along(onnx_import *import, tandem_op_kind kind, onnx_value *x,
     const bool fits = s->n_dim >= 2 && s->dim[s->n_dim - 1] == period;
     const int flat = fits ? record : onnx_reshape_record(import, record, 2, (const int64_t[]){rows, period});
     char name[48];
-    onnx_module_name(import, import->weight[w->weight].name, name);
-    import->weight[w->weight].n_use++;
+    onnx_take_weight(import, w->weight, name);
     onnx_record *const r = flat < 0 ? NULL : onnx_add_record(import, kind, name, flat, -1);
     if (!r) return false;
     r->n_trailing = 1;
@@ -128,13 +127,11 @@ static bool add_rows(onnx_import *import, onnx_value *x, onnx_value *w)
         onnx_view_elements(&w->view) != width * all || !onnx_view_is_plain(&w->view))
         return onnx_refuse(import, "it adds a part of a weight of another shape");
     const int record = onnx_arrange_last(import, x, 2, (const int[]){n - 2, n - 1});
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     const int64_t lead = onnx_view_elements(&x->view) / (width * w->rows);
     const int flat = onnx_reshape_record(import, record, 3, (const int64_t[]){lead, w->rows, width});
     char name[48];
-    onnx_module_name(import, import->weight[w->weight].name, name);
-    import->weight[w->weight].n_use++;
+    onnx_take_weight(import, w->weight, name);
     onnx_record *const r = flat < 0 ? NULL : onnx_add_record(import, TANDEM_OP_BIAS, name, flat, -1);
     if (!r) return false;
     r->n_trailing = 2;
@@ -195,7 +192,6 @@ static enum mask classify_mask(const onnx_constant *c, bool (*hidden)(double x))
     bool any = false, causal = columns == rows && rows > 0;
     for (int64_t i = 0; i < c->n; i++) {
         const bool is_hidden = hidden(c->number[i]);
-        if (!is_hidden && hidden == NULL) return MASK_OTHER;
         any |= is_hidden;
         if (causal) causal = is_hidden == (i % columns > i / columns % rows);
     }
@@ -274,8 +270,7 @@ static bool align(onnx_import *import, onnx_value *a, onnx_value *b, int *left, 
     for (int k = 0; k < a->view.n_atom; k++) wanted[a->view.order[k]] = b->view.order[k];
     *left = onnx_build_expression(import, a->expression);
     *right = *left < 0 ? *left : onnx_arrange(import, b, wanted);
-    if (*left == -1 || *right == -1) return false;
-    if (*left == -2 || *right == -2) return onnx_refuse(import, "its input is not supported");
+    if (*right < 0) return onnx_end_node(import, *right);
     const tandem_shape s = import->record[*left].shape;
     *right = onnx_reshape_record(import, *right, s.n_dim, s.dim);
     return *right >= 0;
@@ -287,7 +282,6 @@ static bool combine_aligned(onnx_import *import, onnx_value *a, onnx_value *b, o
     if (!align(import, a, b, &left, &right)) return false;
     if (onnx_output(import, 0)->kind == ONNX_REFUSED) return true;
     const int made = onnx_combine_records(import, function, left, right, import->current);
-    if (made == -1) return false;
     if (made == -2) return onnx_refuse(import, "of two tensors");
     return onnx_set_tensor(import, onnx_output(import, 0), made, &a->view);
 }
@@ -343,8 +337,7 @@ static bool multiply_repeated(onnx_import *import, onnx_value *a, onnx_value *b)
     for (int p = 0; p < n; p++) order_b[p] = of_b[wanted[p]];
     int left = together ? onnx_build_expression(import, a->expression) : onnx_arrange(import, a, wanted);
     int right = left < 0 ? left : onnx_arrange(import, b, order_b);
-    if (left == -1 || right == -1) return false;
-    if (left == -2 || right == -2) return onnx_refuse(import, "its input is not supported");
+    if (right < 0) return onnx_end_node(import, right);
     if (!together) first = a->view.n_atom - count;
     int64_t dim[3] = {1, 1, 1};
     for (int p = 0; p < a->view.n_atom; p++)
@@ -423,10 +416,9 @@ static bool add_by_place(onnx_import *import, const onnx_value *x, const onnx_va
     if (is_table && onnx_weight_is_taken(import, y->weight))
         return onnx_refuse(import, "its table is read by another node, too");
     const int record = onnx_build_expression(import, x->expression);
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     char name[48];
-    if (is_table) onnx_module_name(import, import->weight[y->weight].name, name);
+    if (is_table) onnx_take_weight(import, y->weight, name);
     onnx_record *const r = onnx_add_record(import, is_table ? TANDEM_OP_CALL_TRAINED : TANDEM_OP_CALL,
                                            is_table ? name : NULL, record, -1);
     if (!r) return false;
@@ -435,7 +427,7 @@ static bool add_by_place(onnx_import *import, const onnx_value *x, const onnx_va
         r->parameter[0] =
             (onnx_parameter){y->weight, onnx_view_of(2, (const int64_t[]){y->rows, y->width}, false)};
         r->n = onnx_view_elements(&r->parameter[0].view);
-        import->weight[y->weight].n_use++;
+        r->reader = y->node;
     }
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &x->view);
 }

@@ -5,7 +5,10 @@
 #include <string.h>
 
 static bool is_seen(const onnx_value *v) { return v->kind == ONNX_TENSOR || v->kind == ONNX_WEIGHT; }
-static bool has_view(const onnx_value *v) { return is_seen(v) || v->kind == ONNX_LOOKUP; }
+static bool has_view(const onnx_value *v)
+{
+    return is_seen(v) || v->kind == ONNX_LOOKUP || v->kind == ONNX_INDEX;
+}
 
 /* The current node's result is its input 0 through another view. */
 static bool pass_on(onnx_import *import, const onnx_value *value)
@@ -26,9 +29,8 @@ bool onnx_lower_identity(onnx_import *import)
     }
     if (v.kind == ONNX_TENSOR && strcmp(onnx_op_type(import), "Cast") == 0) {
         const int64_t to = onnx_int(import, "to", ONNX_FLOAT);
-        const bool to_float =
-            to == ONNX_FLOAT || to == ONNX_FLOAT16 || to == ONNX_DOUBLE || to == ONNX_BFLOAT16;
-        if (to_float == v.is_index) return onnx_refuse(import, "samples are cast to another kind of number");
+        if (onnx_is_float_type(to) == v.is_index)
+            return onnx_refuse(import, "samples are cast to another kind of number");
     }
     return pass_on(import, &v);
 }
@@ -42,8 +44,7 @@ bool onnx_reshape_value(onnx_import *import, onnx_value *v, int n_dim, const int
     if (v->kind != ONNX_TENSOR || v->is_index)
         return onnx_refuse(import, "this reshape of a weight or of tokens");
     const int record = onnx_arrange_plain(import, v);
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     if (dim[0] % import->batch != 0)
         return onnx_refuse(import, "it mixes samples: dimension 0 becomes %" PRId64 " of a batch of %" PRId64,
                            dim[0], import->batch);
@@ -124,20 +125,9 @@ bool onnx_lower_flatten(onnx_import *import)
 bool onnx_lower_transpose(onnx_import *import)
 {
     onnx_value v = *onnx_input(import, 0);
-    size_t n;
     int axis[ONNX_MAX_DIM];
-    unsigned seen = 0;
-    const int64_t *const perm = onnx_ints(import, "perm", &n);
     if (!has_view(&v)) return onnx_refuse(import, "its input is known");
-    if (perm && n != (size_t)v.view.n_dim)
-        return onnx_fail_node(import, "%zu axes; allowed are %d, as its input has", n, v.view.n_dim);
-    for (int d = 0; d < v.view.n_dim; d++) {
-        axis[d] = v.view.n_dim - 1 - d;
-        if (perm && !onnx_axis(import, perm[d], v.view.n_dim, &axis[d])) return false;
-        if (seen >> axis[d] & 1)
-            return onnx_fail_node(import, "axis %d occurs twice; allowed is once", axis[d]);
-        seen |= 1u << axis[d];
-    }
+    if (!onnx_permutation(import, v.view.n_dim, axis)) return false;
     v.causal = false;
     onnx_view_transpose(&v.view, axis);
     return pass_on(import, &v);
@@ -223,8 +213,7 @@ static bool slice_axis(onnx_import *import, onnx_value *v, int axis, int64_t sta
     if (n < 1) return onnx_refuse(import, "it has no rows");
     if (has_batch(&v->view, axis)) return onnx_refuse(import, "it takes a part of the batch");
     const int record = join_axis(import, v, axis);
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     onnx_view *const view = &v->view;
     const int atom = view->order[onnx_view_start(view, axis)];
     int64_t dim[3] = {1, size, 1};
@@ -260,8 +249,7 @@ static bool stride_axis(onnx_import *import, onnx_value *v, int axis, int64_t st
     if (step < 1 || size % step != 0 || start >= step || v->view.n_dim == ONNX_MAX_DIM)
         return onnx_refuse(import, "a step of %" PRId64 " over %" PRId64 " rows", step, size);
     const int join = join_axis(import, v, axis);
-    if (join == -1) return false;
-    if (join == -2) return onnx_refuse(import, "its input is not supported");
+    if (join < 0) return onnx_end_node(import, join);
     for (int d = 0, to = 0; d < v->view.n_dim; d++) {
         dim[to++] = d == axis ? size / step : onnx_view_dim(&v->view, d);
         if (d == axis) dim[to++] = step;
@@ -348,8 +336,7 @@ static bool embed(onnx_import *import, const onnx_value *table, const onnx_value
     char name[48];
     if (onnx_weight_is_taken(import, table->weight))
         return onnx_refuse(import, "its table is read by another node, too");
-    import->weight[table->weight].n_use++;
-    onnx_module_name(import, import->weight[table->weight].name, name);
+    onnx_take_weight(import, table->weight, name);
     onnx_record *const r = onnx_add_record(import, TANDEM_OP_EMBEDDING, name, record, -1);
     if (!r) return false;
     r->parameter[0] = (onnx_parameter){table->weight, table->view};
@@ -375,35 +362,41 @@ static bool are_first_rows(const onnx_constant *index, int64_t rows)
     return fine;
 }
 
-/* Rows 0 … n−1 of a table of positions are the table itself. Others are looked up. */
-static bool gather_positions(onnx_import *import, const onnx_value *table, const onnx_constant *index)
+/* The table itself, of which the first n rows are used. */
+static bool pass_first_rows(onnx_import *import, onnx_value *table, const onnx_constant *index)
 {
-    onnx_value v = *table;
-    const char *const name = import->weight[v.weight].name;
-    if (v.view.n_dim != 2 || !onnx_view_is_plain(&v.view) || v.rows || index->n < 1)
-        return onnx_refuse(import, "constant rows of weight '%.80s'", name);
-    const int64_t rows = onnx_view_dim(&v.view, 0), width = onnx_view_dim(&v.view, 1);
-    if (index->n_dim + 1 > ONNX_MAX_DIM) return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
-    if (are_first_rows(index, rows)) {
-        v.rows = index->n == rows ? 0 : index->n;
-        for (int d = 0; d + 1 < index->n_dim; d++)
-            if (!onnx_view_insert(&v.view, 0))
-                return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
-        return pass_on(import, &v);
-    }
+    table->rows = index->n == onnx_view_dim(&table->view, 0) ? 0 : index->n;
+    for (int d = 0; d + 1 < index->n_dim; d++)
+        if (!onnx_view_insert(&table->view, 0))
+            return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
+    return pass_on(import, table);
+}
+
+/* Rows of a table, in places that the file fixes. Those of a file without weights are not known. */
+static bool gather_positions(onnx_import *import, onnx_value *table, const onnx_value *index)
+{
+    const onnx_constant *const c = index->kind == ONNX_CONSTANT ? index->constant : NULL;
+    const char *const name = import->weight[table->weight].name;
+    const int n_dim = c ? c->n_dim : index->view.n_dim;
     int64_t dim[ONNX_MAX_DIM];
-    for (int64_t i = 0; i < index->n; i++) {
-        const double row = index->number[i];
-        if (!(row >= (double)-rows && row < (double)rows))
-            return onnx_fail_node(import, "row %g of %" PRId64 " of weight '%.80s'", row, rows, name);
-    }
-    for (int d = 0; d < index->n_dim; d++) dim[d] = index->dim[d];
-    dim[index->n_dim] = width;
-    v.kind = ONNX_LOOKUP;
-    v.rows = rows;
-    v.width = width;
-    v.view = onnx_view_of(index->n_dim + 1, dim, false);
-    return pass_on(import, &v);
+    if (table->view.n_dim != 2 || !onnx_view_is_plain(&table->view) || table->rows || (c && c->n < 1))
+        return onnx_refuse(import, "constant rows of weight '%.80s'", name);
+    if (n_dim + 1 > ONNX_MAX_DIM) return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM);
+    const int64_t rows = onnx_view_dim(&table->view, 0), width = onnx_view_dim(&table->view, 1);
+    if (c && are_first_rows(c, rows)) return pass_first_rows(import, table, c);
+    for (int64_t i = 0; c && i < c->n; i++)
+        if (!(c->number[i] >= (double)-rows && c->number[i] < (double)rows))
+            return onnx_fail_node(import, "row %g of %" PRId64 " of weight '%.80s'", c->number[i], rows,
+                                  name);
+    for (int d = 0; d < n_dim; d++) dim[d] = c ? c->dim[d] : onnx_view_dim(&index->view, d);
+    dim[n_dim] = width;
+    const onnx_value lookup = {.kind = ONNX_LOOKUP,
+                               .weight = table->weight,
+                               .rows = rows,
+                               .width = width,
+                               .node = import->current,
+                               .view = onnx_view_of(n_dim + 1, dim, false)};
+    return pass_on(import, &lookup);
 }
 
 bool onnx_lower_gather(onnx_import *import)
@@ -416,8 +409,9 @@ bool onnx_lower_gather(onnx_import *import)
     if (!onnx_axis(import, onnx_int(import, "axis", 0), v.view.n_dim, &axis)) return false;
     if (v.kind == ONNX_WEIGHT && index.kind == ONNX_TENSOR && index.is_index && axis == 0)
         return embed(import, &v, &index);
-    if (index.kind != ONNX_CONSTANT) return onnx_refuse(import, "its index is computed from samples");
-    if (v.kind == ONNX_WEIGHT && axis == 0) return gather_positions(import, &v, index.constant);
+    if (index.kind != ONNX_CONSTANT && index.kind != ONNX_INDEX)
+        return onnx_refuse(import, "its index is computed from samples");
+    if (v.kind == ONNX_WEIGHT && axis == 0) return gather_positions(import, &v, &index);
     if (v.kind != ONNX_TENSOR || v.is_index || !onnx_is_number(&index, &number) || index.constant->n_dim > 1)
         return onnx_refuse(import, "several rows by their numbers");
     const int64_t size = onnx_view_dim(&v.view, axis);
@@ -441,14 +435,12 @@ static bool concat_token(onnx_import *import, const onnx_value *token, onnx_valu
     const int64_t dim[3] = {onnx_view_dim(&x->view, 0), onnx_view_dim(&x->view, 1),
                             onnx_view_dim(&x->view, 2)};
     const int record = onnx_arrange_plain(import, x);
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     const int flat = onnx_reshape_record(import, record, 3, dim);
     char name[48];
     if (onnx_weight_is_taken(import, token->weight))
         return onnx_refuse(import, "its weight is read by another node, too");
-    import->weight[token->weight].n_use++;
-    onnx_module_name(import, import->weight[token->weight].name, name);
+    onnx_take_weight(import, token->weight, name);
     onnx_record *const r = flat < 0 ? NULL : onnx_add_record(import, TANDEM_OP_CONCAT_TOKEN, name, flat, -1);
     if (!r) return false;
     r->parameter[0] = (onnx_parameter){token->weight, token->view};
@@ -496,8 +488,7 @@ static bool append_tensor(onnx_import *import, onnx_value *a, onnx_value *b, int
     if (b->kind != ONNX_TENSOR || b->is_index || b->causal || b->view.n_dim != a->view.n_dim)
         return onnx_refuse(import, "it joins a tensor and something else");
     int left = join_axis(import, a, axis), right = left < 0 ? left : join_axis(import, b, axis);
-    if (left == -1 || right == -1) return false;
-    if (left == -2 || right == -2) return onnx_refuse(import, "its input is not supported");
+    if (right < 0) return onnx_end_node(import, right);
     for (int d = 0; d < a->view.n_dim; d++)
         if (d != axis && (onnx_view_dim(&a->view, d) != onnx_view_dim(&b->view, d) ||
                           !onnx_view_match(&a->view, d, &b->view, d)))
@@ -587,8 +578,7 @@ bool onnx_lower_dropout(onnx_import *import)
     if (!(rate > 0 && rate <= 0.9)) return onnx_refuse(import, "a ratio of %g; allowed are 0 to 0.9", rate);
     const bool causal = x.causal;
     const int record = causal ? -2 : onnx_build_expression(import, x.expression);
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     onnx_record *const r = onnx_add_record(import, TANDEM_OP_DROPOUT, NULL, record, -1);
     if (!r) return false;
     r->rate = (float)rate;

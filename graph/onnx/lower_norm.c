@@ -34,6 +34,9 @@ static bool set_statistics(onnx_import *import, onnx_record *r, int slot, const 
     return true;
 }
 
+/* What PyTorch calls momentum. The file has 1 − m, rounded to 24 bits; seven decimals give m back. */
+static float replaced_part(float kept) { return (float)(round((1 - (double)kept) * 1e7) / 1e7); }
+
 bool onnx_lower_batchnorm(onnx_import *import)
 {
     onnx_value x = *onnx_input(import, 0), w[4];
@@ -53,8 +56,7 @@ bool onnx_lower_batchnorm(onnx_import *import)
     if (!onnx_view_match(&x.view, axis, &w[0].view, 0) || !onnx_view_match(&x.view, axis, &w[1].view, 0))
         return onnx_refuse(import, "this layout of its input");
     const int record = onnx_make_last(import, &x, 1, &axis);
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     const int64_t c = onnx_view_dim(&x.view, 1), rows = onnx_view_elements(&x.view) / c;
     const tandem_shape *const s = &import->record[record].shape;
     const bool fits = s->n_dim == 4 && s->dim[3] == c;
@@ -65,6 +67,9 @@ bool onnx_lower_batchnorm(onnx_import *import)
     onnx_record *const r = flat < 0 ? NULL : onnx_add_record(import, TANDEM_OP_BATCHNORM, name, flat, -1);
     if (!r) return false;
     r->epsilon = onnx_float(import, "epsilon", 1e-5f);
+    r->momentum = replaced_part(onnx_float(import, "momentum", 0.9f));
+    if (!(r->momentum >= 0 && r->momentum <= 1))
+        return onnx_fail_node(import, "its momentum is %g; allowed are 0 to 1", 1 - (double)r->momentum);
     for (int i = 0; i < 2; i++) {
         if (!set_norm_parameter(import, r, i, &x.view, axis, &w[i])) return false;
         if (!set_statistics(import, r, i, &w[i + 2])) return false;
@@ -109,8 +114,7 @@ bool onnx_lower_layernorm(onnx_import *import)
     if (!onnx_view_match(&x.view, first, &scale.view, 0) || !onnx_view_match(&x.view, first, &shift.view, 0))
         return onnx_refuse(import, "this layout of its input");
     const int made = add_layernorm(import, &x, first, onnx_float(import, "epsilon", 1e-5f));
-    if (made == -1) return false;
-    if (made == -2) return onnx_refuse(import, "its input is not supported");
+    if (made < 0) return onnx_end_node(import, made);
     onnx_record *const r = &import->record[made];
     onnx_module_name(import, import->weight[scale.weight].name, r->name);
     return set_norm_parameter(import, r, 0, &x.view, first, &scale) &&
@@ -266,8 +270,7 @@ bool onnx_lower_softmax(onnx_import *import)
         return onnx_refuse(import, "a causal mask of other dimensions");
     const int record = x.causal ? onnx_make_last(import, &x, 2, (const int[]){last - 1, last})
                                 : onnx_make_last(import, &x, n, axis);
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     int64_t width = 1;
     for (int i = 0; i < n; i++) width *= onnx_view_dim(&x.view, axis[i]);
     const int64_t rows = onnx_view_elements(&x.view) / width;

@@ -33,8 +33,7 @@ bool onnx_lower_pool(onnx_import *import)
         (!is_max && (w.before[0] || w.after[0] || w.after[1] || end[0] || end[1])))
         return onnx_refuse(import, "dilations, unlike sizes in height and width, or padding of a mean");
     const int record = onnx_as_image(import, &x);
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     onnx_record *const r =
         onnx_add_record(import, is_max ? TANDEM_OP_MAXPOOL : TANDEM_OP_AVGPOOL, NULL, record, -1);
     if (!r) return false;

@@ -44,8 +44,7 @@ static bool lower_linear(onnx_import *import, onnx_value *x, onnx_value *w, int 
             import->weight[w->weight].name);
     if (!onnx_view_match(&x->view, last, &w->view, k)) return onnx_refuse(import, "this layout of its input");
     const int record = onnx_make_last(import, x, 1, &last);
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     onnx_parameter parameter = {w->weight, w->view};
     const int used = onnx_follow_memory(&x->view, last, &w->view, k, parameter.view.order);
     memcpy(parameter.view.order + used, w->view.order + onnx_view_start(&w->view, 1 - k),
@@ -145,8 +144,7 @@ static bool multiply_tensors(onnx_import *import, onnx_value *a, onnx_value *b)
     const int64_t m = onnx_view_dim(&a->view, n - 2), k = onnx_view_dim(&a->view, n - 1),
                   c = onnx_view_dim(&b->view, n - 1), lead = onnx_view_elements(&a->view) / (m * k);
     int left = onnx_arrange(import, a, wanted_a), right = left < 0 ? left : onnx_arrange(import, b, wanted_b);
-    if (left == -1 || right == -1) return false;
-    if (left == -2 || right == -2) return onnx_refuse(import, "its input is not supported");
+    if (right < 0) return onnx_end_node(import, right);
     left = onnx_reshape_record(import, left, 3, (const int64_t[]){lead, m, k});
     right = onnx_reshape_record(import, right, 3,
                                 transpose ? (const int64_t[]){lead, c, k} : (const int64_t[]){lead, k, c});
@@ -272,11 +270,9 @@ bool onnx_lower_conv(onnx_import *import)
         window.before[0] != window.before[1] || window.after[0] != window.after[1] || end < 0)
         return onnx_refuse(import, "unlike strides, paddings or dilations in height and width");
     const int record = onnx_as_image(import, &x);
-    if (record == -1) return false;
-    if (record == -2) return onnx_refuse(import, "its input is not supported");
+    if (record < 0) return onnx_end_node(import, record);
     onnx_view_transpose(&w.view, (const int[]){2, 3, 1, 0});
-    import->weight[w.weight].n_use++;
-    onnx_module_name(import, import->weight[w.weight].name, name);
+    onnx_take_weight(import, w.weight, name);
     onnx_record *const r =
         onnx_add_record(import, is_plain ? TANDEM_OP_CONV2D : TANDEM_OP_GROUPED_CONV2D, name, record, -1);
     if (!r) return false;

@@ -7,6 +7,23 @@
 
 #include "base/grow.h"
 
+/* --- Domains of operators ------------------------------------------------------------------------------- */
+
+bool onnx_is_own_domain(const char *domain) { return !domain || !*domain || strcmp(domain, "ai.onnx") == 0; }
+
+int onnx_domain_version(const onnx_import *import, const char *domain)
+{
+    const Onnx__Model *const m = import->model;
+    const bool is_own = onnx_is_own_domain(domain);
+    int version = 0;
+    for (size_t i = 0; i < m->n_opset_import; i++) {
+        const char *const one = m->opset_import[i]->domain;
+        const bool is_it = is_own ? onnx_is_own_domain(one) : one && strcmp(one, domain) == 0;
+        if (is_it && m->opset_import[i]->version <= 1 << 20) version = (int)m->opset_import[i]->version;
+    }
+    return version;
+}
+
 /* --- Errors --------------------------------------------------------------------------------------------- */
 
 static bool set_error(onnx_import *import, tandem_status status, const char *where, const char *format,
@@ -33,7 +50,7 @@ void onnx_describe_node(const onnx_import *import, int node, char *text, size_t 
     const Onnx__Node *const m = import->node[node].message;
     (void)snprintf(text, room, "node '%.80s' (%.40s, domain %.40s, opset %d)", m->name ? m->name : "",
                    m->op_type ? m->op_type : "", m->domain && *m->domain ? m->domain : "ai.onnx",
-                   import->node[node].opset);
+                   onnx_domain_version(import, m->domain));
 }
 
 bool onnx_fail_node(onnx_import *import, const char *format, ...)
@@ -56,11 +73,10 @@ bool onnx_no_memory(onnx_import *import)
 
 /* --- The current node ----------------------------------------------------------------------------------- */
 
-onnx_value *onnx_input(onnx_import *import, int slot)
+const onnx_value *onnx_input(const onnx_import *import, int slot)
 {
-    static onnx_value absent;
+    static const onnx_value absent = {.kind = ONNX_ABSENT, .weight = -1};
     const onnx_node *const node = &import->node[import->current];
-    absent = (onnx_value){.kind = ONNX_ABSENT, .weight = -1};
     if (slot < 0 || (size_t)slot >= node->message->n_input || node->input[slot] < 0) return &absent;
     return &import->value[node->input[slot]];
 }
@@ -69,9 +85,8 @@ int onnx_n_input(const onnx_import *import) { return (int)import->node[import->c
 
 onnx_value *onnx_output(onnx_import *import, int slot)
 {
-    static onnx_value nowhere;
     const onnx_node *const node = &import->node[import->current];
-    if ((size_t)slot >= node->message->n_output || node->output[slot] < 0) return &nowhere;
+    if ((size_t)slot >= node->message->n_output || node->output[slot] < 0) return &import->nowhere;
     return &import->value[node->output[slot]];
 }
 
@@ -84,6 +99,7 @@ const char *onnx_op_type(const onnx_import *import)
 void onnx_blame(onnx_import *import, int node)
 {
     const onnx_node *const current = &import->node[import->current];
+    import->nowhere.kind = ONNX_REFUSED; /* where the first output is left out */
     for (size_t i = 0; i < current->message->n_output; i++)
         if (current->output[i] >= 0)
             import->value[current->output[i]] =
@@ -102,6 +118,11 @@ bool onnx_refuse(onnx_import *import, const char *format, ...)
     if (!node->refused) return onnx_no_memory(import);
     onnx_blame(import, import->current);
     return true;
+}
+
+bool onnx_end_node(onnx_import *import, int record)
+{
+    return record == -2 && onnx_refuse(import, "its input is not supported");
 }
 
 /* --- Unsupported nodes ---------------------------------------------------------------------------------- */

@@ -110,7 +110,6 @@ static bool name_all(naming *n)
     import->n_node = (int)g->n_node;
     for (int i = 0; i < import->n_node; i++) {
         import->node[i].message = g->node[i];
-        import->node[i].opset = import->opset;
         if (!name_node(n, &import->node[i])) return false;
     }
     for (size_t i = 0; i < g->n_output; i++)
@@ -166,6 +165,26 @@ static bool visit_from(onnx_import *import, int root, char *state, int *stack, s
     return true;
 }
 
+static bool is_file_sorted(const onnx_import *import)
+{
+    for (int i = 0; i < import->n_sequence; i++) {
+        const onnx_node *const node = &import->node[import->sequence[i]];
+        for (size_t k = 0; k < node->message->n_input; k++)
+            if (node->input[k] >= 0 && import->producer[node->input[k]] >= import->sequence[i]) return false;
+    }
+    return true;
+}
+
+/* Where the file's order will do, it is that of the forward pass that was exported. */
+static void keep_file_order(onnx_import *import)
+{
+    int n = 0;
+    if (is_file_sorted(import))
+        for (int i = 0; i < import->n_node; i++)
+            if (import->node[i].is_needed) import->sequence[n++] = i;
+    for (int i = 0; i < import->n_sequence; i++) import->node[import->sequence[i]].place = i;
+}
+
 int onnx_find_value(const onnx_import *import, const char *name)
 {
     for (int v = 0; v < import->n_value; v++)
@@ -196,7 +215,9 @@ static bool sequence_nodes(onnx_import *import)
     size_t *const next = tandem_arena_array(&import->arena, n, sizeof *next);
     if (!state || !stack || !next) return onnx_no_memory(import);
     import->n_reader[v]++;
-    return visit_from(import, import->producer[v], state, stack, next);
+    if (!visit_from(import, import->producer[v], state, stack, next)) return false;
+    keep_file_order(import);
+    return true;
 }
 
 bool onnx_order_nodes(onnx_import *import)

@@ -18,13 +18,16 @@ static const int64_t max_file_bytes = (INT64_C(1) << 31) - 1;
 /* What unpacking may use: empty messages take 50 times their bytes in the file. */
 typedef struct unpacking {
     size_t used, allowed;
-    bool is_out_of_memory;
+    bool is_out_of_memory, is_over;
 } unpacking;
 
 static void *unpacking_alloc(void *data, size_t n)
 {
     unpacking *const u = data;
-    if (n > u->allowed - u->used) return NULL;
+    if (n > u->allowed - u->used) {
+        u->is_over = true;
+        return NULL;
+    }
     void *const made = malloc(n);
     if (made)
         u->used += n;
@@ -79,6 +82,11 @@ static bool unpack_model(onnx_import *import, const unsigned char *bytes, size_t
     import->model = onnx__model__unpack(&allocator, n, bytes);
     if (import->model && import->model->graph) return true;
     if (u.is_out_of_memory) return onnx_no_memory(import);
+    if (u.is_over)
+        return onnx_fail(import, TANDEM_MALFORMED,
+                         "its messages take more than %zu bytes of memory; allowed are 16 MiB and 8 times "
+                         "the file's %zu bytes",
+                         u.allowed, n);
     return onnx_fail(
         import, TANDEM_MALFORMED,
         "its %zu bytes are no ONNX model, or not all of one; export it again (torch.onnx.export)", n);
@@ -90,12 +98,7 @@ static bool check_versions(onnx_import *import)
     if (m->ir_version < 3 || m->ir_version > 13)
         return onnx_fail(import, TANDEM_WRONG_FORMAT, "its IR version is %" PRId64 "; allowed are 3 to 13",
                          m->ir_version);
-    import->opset = 0;
-    for (size_t i = 0; i < m->n_opset_import; i++) {
-        const char *const domain = m->opset_import[i]->domain;
-        if ((!domain || !*domain || strcmp(domain, "ai.onnx") == 0) && m->opset_import[i]->version <= 1 << 20)
-            import->opset = (int)m->opset_import[i]->version;
-    }
+    import->opset = onnx_domain_version(import, "");
     if (import->opset >= 9 && import->opset <= 18) return true;
     return onnx_fail(import, TANDEM_WRONG_FORMAT,
                      "its opset is %d; allowed are 9 to 18: export it with opset_version=17", import->opset);
@@ -207,9 +210,9 @@ static bool read_external(onnx_import *import, const Onnx__Tensor *tensor, unsig
     const bool holds = fine && offset <= about.st_size && n <= about.st_size - offset;
     if (!holds)
         fine = onnx_fail(import, TANDEM_MALFORMED,
-                         "tensor '%.80s' is bytes %" PRId64 " to %" PRId64
-                         " of '%.80s', which is no file of so many",
-                         name, offset, offset + n, location);
+                         "tensor '%.80s' is %" PRId64 " bytes from byte %" PRId64
+                         " on of '%.80s', which is no file of so many",
+                         name, n, offset, location);
     else if (bytes && !read_exactly(file, bytes, (size_t)n, offset))
         fine = onnx_fail(import, TANDEM_IO, "'%.80s' cannot be read to its end", location);
     close(file);

@@ -71,6 +71,12 @@ void onnx_module_name(const onnx_import *import, const char *weight, char name[4
     fit_name(name, *text ? text : "node");
 }
 
+void onnx_take_weight(onnx_import *import, int weight, char name[48])
+{
+    import->weight[weight].n_use++;
+    onnx_module_name(import, import->weight[weight].name, name);
+}
+
 /* --- Records -------------------------------------------------------------------------------------------- */
 
 onnx_record *onnx_add_record(onnx_import *import, tandem_op_kind kind, const char *name, int x, int y)
@@ -85,6 +91,7 @@ onnx_record *onnx_add_record(onnx_import *import, tandem_op_kind kind, const cha
     onnx_record *const r = &more[import->n_record++];
     *r = (onnx_record){.kind = kind,
                        .node = import->current,
+                       .reader = import->current,
                        .input = {x, y},
                        .parameter = {{.weight = -1}, {.weight = -1}},
                        .statistics = {{.weight = -1}, {.weight = -1}},

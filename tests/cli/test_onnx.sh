@@ -32,6 +32,17 @@ report "constants of no elements; a graph that simulates 8-bit numbers is that o
 kinds nets/bare.onnx && [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ] &&
     run 0 train -q --model nets/bare.onnx --device weakest --steps 2 --eval 0
 report "a file that lists its weights as inputs, without numbers" $?
+kinds nets/early.onnx && [ "$(cat kinds)" = "images reshape linear call_trained softmax reshape linear bias \
+labels cross_entropy " ] && run 4 train -q --model nets/early.onnx --device weakest --steps 1 --eval 0 &&
+    grep -q "'attn.table' (call_trained.*planned, not trained" err
+report "a file without weights that lists integers, too: it is planned" $?
+kinds nets/far.onnx && [ "$(cat kinds)" = "images reshape slice slice reshape linear labels \
+cross_entropy " ]
+report "bounds and rows by the largest numbers of 64 bits, and by negative ones" $?
+mkdir nets/part && cp nets/weights.bin nets/part && run 0 graph show nets/beneath.onnx &&
+    rm -r nets/part && ln -s "$PWD/nets" nets/part && run 3 graph show nets/beneath.onnx &&
+    grep -q "'part/weights.bin'; allowed are files in the model's folder" err
+report "data in a folder below the model's; a link there is refused" $?
 run 0 graph show nets/odd.onnx --batch 8 --json &&
     sed -n 's/.*"signature": "\(linear[^"]*\)".*/\1/p' out | grep -qx "linear m=8 k=8 n=10"
 report "an imported operator has the signature of the zoo's" $?
@@ -80,7 +91,19 @@ short|has 80 elements by its shape, and 317 bytes
 outside|allowed are files in the model's folder
 absolute|allowed are files in the model's folder
 missing|'nothing.bin' beside it, which cannot be read
-behind|is bytes 64 to 384 of 'weights.bin'
+behind|is 320 bytes from byte 64 on of 'weights.bin'
+far_behind|is 320 bytes from byte 9223372036854775807 on of 'weights.bin'
+before|offset or length of its part of 'weights.bin' say otherwise
+domain|(Gelu, domain com.microsoft, opset 1) is not supported: there is no such operator here
+element|has element type 77; allowed are numbers
+momentum_above|its momentum is -0.5; allowed are 0 to 1
+nothing|dimension 1 of input 'x' is 0; allowed are sizes from 1
+rowless|(Slice, domain ai.onnx, opset 13) is not supported: it has no rows
+axis_twice|(Transpose, domain ai.onnx, opset 13): axis 0 occurs twice; allowed is once
+left_out|(Split, domain ai.onnx, opset 13) is not supported: it has no rows
+open|dimension 1 of input 'x' is left open without a name
+whole|(Gemm, domain ai.onnx, opset 13) is not supported: it multiplies others than a tensor and a weight
+quantised|weights that are quantised already; export the model before quantisation
 promise|has 8000000000 elements by its shape
 END
 ln -s "$PWD/nets/weights.bin" nets/nothing.bin
@@ -90,6 +113,19 @@ mkfifo nets/pipe.onnx && mkdir nets/folder.onnx
 run 3 graph show nets/pipe.onnx && grep -q "no regular file" err && run 3 graph show nets/folder.onnx &&
     run 5 graph show nets/none.onnx && printf 'no model' >nets/text.onnx && run 3 graph show nets/text.onnx
 report "refused: a pipe, a folder, a text; a missing file has exit code 5" $?
+# usage: nodes N NODE BYTE…: opset 13, and a graph of N nodes; the bytes are its length in protocol buffers
+nodes() {
+    perl -e '($n, $node, @length) = @ARGV; print pack("C*", 8, 7, 66, 2, 16, 13, 58, @length),
+        ("\n" . pack("C", length $node) . $node) x $n' "$@" >nets/nodes.onnx
+}
+nodes 140000 $'\032\024many.many.many.nodes' 128 138 205 1 && run 3 graph show nets/nodes.onnx &&
+    grep -q "it has 140000 nodes; allowed are at most 131072" err &&
+    nodes 1000000 '' 128 137 122 && run 3 graph show nets/nodes.onnx &&
+    grep -q "its messages take more than 32777296 bytes of memory" err
+report "refused: too many nodes" $?
+printf '\010\007:\200\224\353\334\003\n\0\n\0' >nets/nodes.onnx
+run 3 graph show nets/nodes.onnx && grep -q "its 12 bytes are no ONNX model, or not all of one" err
+report "refused: a graph that promises 1,000,000,000 bytes" $?
 # A path in a job's option must not be read by slurmctld, slurmd or slurmstepd, whose plug-ins these are.
 importer() { nm "$1" | grep -i onnx >out; }
 if [ -e "$build/job_submit_tandem.so" ]; then

@@ -140,6 +140,71 @@ model(
     [Y],
     [],
 )
+# The same without a mask, as exported without weights: integers among the inputs. The table is read first.
+model(
+    "early",
+    [
+        node("Gather", "attn.table attn.places", "g"),
+        node("Reshape", "g square", "h"),
+        node("Transpose", "h", "t", perm=[2, 0, 1]),
+        node("MatMul", "x to.weight", "a"),
+        node("Add", "a t", "b"),
+        node("Softmax", "b", "d", axis=2),
+        node("Flatten", "d", "e"),
+        node("Gemm", "e fc.weight fc.bias", "y", transB=1),
+    ],
+    [helper.make_tensor_value_info("x", FLOAT, ["batch", 4, 4])]
+    + [
+        helper.make_tensor_value_info(name, FLOAT, dim)
+        for name, dim in (("to.weight", [4, 4]), ("attn.table", [7, 1]), ("fc.weight", [10, 16]), ("fc.bias", [10]))
+    ]
+    + [helper.make_tensor_value_info("attn.places", INT, [16])],
+    [Y],
+    [integers("square", 4, 4, -1)],
+)
+# The sum reads what was computed last first.
+model(
+    "branches",
+    [node("MatMul", "x left.weight", "a"), node("MatMul", "x right.weight", "b"), node("Add", "b a", "y")],
+    [X],
+    [Y],
+    [tensor("left.weight", 8, 10), tensor("right.weight", 8, 10)],
+)
+# A batchnorm that replaces a quarter of its running statistics in a step; PyTorch's default is a tenth.
+BN = [tensor("bn.weight", 3), tensor("bn.bias", 3), tensor("bn.mean", 3), tensor("bn.var", 3), tensor("fc.weight", 10, 3), W[1]]
+
+
+def with_momentum(name, momentum):
+    model(
+        name,
+        [
+            node("BatchNormalization", "x bn.weight bn.bias bn.mean bn.var", "a", momentum=momentum),
+            node("GlobalAveragePool", "a", "b"),
+            node("Flatten", "b", "c"),
+            node("Gemm", "c fc.weight fc.bias", "y", transB=1),
+        ],
+        [IMAGE],
+        [Y],
+        BN,
+    )
+
+
+with_momentum("momentum", 0.75)
+# Bounds that are the largest numbers of 64 bits; a row by a negative number.
+LAST = numpy_helper.from_array(numpy.array(-1, numpy.int64), "last")
+model(
+    "far",
+    [
+        node("Slice", "x from to axis", "a"),
+        node("Slice", "a least to axis", "b"),
+        node("Gather", "b last", "c", axis=1),
+        node("MatMul", "c fc.weight", "y"),
+    ],
+    [helper.make_tensor_value_info("x", FLOAT, ["batch", 8, 6])],
+    [Y],
+    [tensor("fc.weight", 6, 10), integers("from", -3), integers("to", 2**63 - 1), integers("least", -(2**63)), integers("axis", 1), LAST],
+)
+STEP = [numpy_helper.from_array(numpy.array(0.1, numpy.float32), "step"), numpy_helper.from_array(numpy.array(0, numpy.int8), "zero")]
 # A constant of no elements, and a graph that simulates 8-bit numbers.
 model(
     "empty",
@@ -157,10 +222,42 @@ model(
     ],
     [X],
     [Y],
-    W + [numpy_helper.from_array(numpy.array(0.1, numpy.float32), "step"), numpy_helper.from_array(numpy.array(0, numpy.int8), "zero")],
+    W + STEP,
 )
 
 # What is wrong.
+with_momentum("momentum_above", -0.5)
+model("nothing", [GEMM], [helper.make_tensor_value_info("x", FLOAT, ["batch", 0])], [Y], W)
+model(
+    "rowless",
+    [node("Slice", "x from to axis", "a"), node("Gemm", "a fc.weight fc.bias", "y", transB=1)],
+    [X],
+    [Y],
+    W + [integers("from", 3), integers("to", 3), integers("axis", 1)],
+)
+model(
+    "axis_twice",
+    [node("Transpose", "c", "t", perm=[0, 0]), node("Add", "x t", "a"), node("Gemm", "a fc.weight fc.bias", "y", transB=1)],
+    [X],
+    [Y],
+    W + [tensor("c", 8, 8)],
+)
+model(
+    "left_out",
+    [helper.make_node("Split", ["x", "sizes"], ["", "b"], axis=1), node("Gemm", "b fc.weight fc.bias", "y", transB=1)],
+    [X],
+    [Y],
+    W + [integers("sizes", 8, 0)],
+)
+model("open", [GEMM], [helper.make_tensor_value_info("x", FLOAT, ["batch", None])], [Y], W)
+model("whole", [GEMM], [helper.make_tensor_value_info("x", INT, ["batch", 8])], [Y], W)
+model(
+    "quantised",
+    [node("DequantizeLinear", "w step zero", "d"), node("Gemm", "x d fc.bias", "y", transB=1)],
+    [X],
+    [Y],
+    [numpy_helper.from_array(numpy.ones((10, 8), numpy.int8), "w"), W[1]] + STEP,
+)
 model("cycle", [node("Add", "x b", "a"), node("Relu", "a", "b"), node("Gemm", "a fc.weight fc.bias", "y", transB=1)], [X], [Y], W)
 model("undefined", [node("Gemm", "nothing fc.weight fc.bias", "y", transB=1)], [X], [Y], W)
 model("sizes", [GEMM], [X], [Y], [tensor("fc.weight", 10, 9), W[1]])
@@ -197,11 +294,25 @@ def promise(made):
     made.graph.initializer[0].dims[0] = 10**9
 
 
+def of_microsoft(made):
+    made.graph.node[0].domain = "com.microsoft"
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+
+def element(made):
+    made.graph.initializer[0].data_type = 77
+
+
 model("short", [GEMM], [X], [Y], W, change=cut_data)
 model("external", [GEMM], [X], [Y], W, change=outside("weights.bin"))
 model("outside", [GEMM], [X], [Y], W, change=outside("../onnx/weights.bin"))
 model("absolute", [GEMM], [X], [Y], W, change=outside("/etc/passwd"))
 model("missing", [GEMM], [X], [Y], W, change=outside("nothing.bin"))
+model("beneath", [GEMM], [X], [Y], W, change=outside("part/weights.bin"))
+model("far_behind", [GEMM], [X], [Y], W, change=outside("weights.bin", 2**63 - 1))
+model("before", [GEMM], [X], [Y], W, change=outside("weights.bin", -1))
+model("domain", [node("Gelu", "x", "a"), node("Gemm", "a fc.weight fc.bias", "y", transB=1)], [X], [Y], W, change=of_microsoft)
+model("element", [GEMM], [X], [Y], W, change=element)
 model("behind", [GEMM], [X], [Y], W, change=outside("weights.bin", 64))
 model("promise", [GEMM], [X], [Y], W, change=promise)
 with open(f"{folder}/weights.bin", "wb") as file:

@@ -1,8 +1,10 @@
 /* test_onnx_model.c: what an imported model (tests/data/onnx/conv.onnx) brings: an executor begins with its
  * running statistics, which an evaluation uses, and DDP's buckets have its parameters in PyTorch's order.
+ * Other models there: what a step replaces of the statistics, and the order of gradients.
  * folder: backend */
 #include "tests/support/tandem_test.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +12,7 @@
 #include "base/file.h"
 #include "graph/onnx/onnx.h"
 #include "tandem/advanced/backend.h"
+#include "tandem/advanced/step.h"
 #include "tandem/cluster.h"
 
 enum { N_CHANNEL = 6 };
@@ -78,11 +81,94 @@ static void a_convolutions_weight_is_in_ddps_buckets_before_its_bias(void **stat
     tandem_graph_close(graph);
 }
 
+/* The loss, once, of the same samples and weights: so statistics alone change. */
+static void fill_samples(void *context, const tandem_executor *executor, int task)
+{
+    const tandem_step *const step = context;
+    const tandem_graph *const g = step->graph;
+    if (step->task[task].kind != TANDEM_TASK_FORWARD || step->task[task].op != g->input) return;
+    const void *const at =
+        tandem_backend_get(TANDEM_BACKEND_VERSION)
+            ->executor_value(executor, tandem_value_activation(step, g->input, TANDEM_F32), 0, NULL);
+    float *x;
+    memcpy(&x, &at, sizeof x); /* on a CPU it is the value itself */
+    for (int64_t i = 0; i < tandem_shape_elements(&g->op[g->input].shape); i++)
+        x[i] = (float)(i % 7) * 0.5f - (float)(i % 11);
+}
+
+static void a_step_replaces_as_much_of_the_statistics_as_the_file_says(void **state)
+{
+    enum { N = 2 * 3, N_STEP = 3 };
+    const tandem_backend_api *const backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    static const tandem_onnx_options none;
+    float seen[N_STEP][N];
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    tandem_worker *worker = NULL;
+    tandem_executor *executor = NULL;
+    tandem_error error = {0};
+    const char *const path = "tests/data/onnx/momentum.onnx";
+    assert_int_equal(tandem_onnx_open(&graph, path, path, &none, 2, &error), TANDEM_OK);
+    assert_int_equal(tandem_step_open(&step, graph, TANDEM_F32, 0, &error), TANDEM_OK);
+    const tandem_worker_options rank = {"cpu:sse41", 0, 1, NULL, -1, INT64_C(20000000000), 0};
+    assert_int_equal(backend->worker_open(&worker, &rank, &error), TANDEM_OK);
+    const tandem_executor_options options = {.step = step, .global_batch = 2};
+    assert_int_equal(backend->executor_open(&executor, worker, &options, &error), TANDEM_OK);
+    backend->executor_set_rate(executor, 0);
+    backend->executor_observe(executor, fill_samples, step);
+    assert_int_equal(executor->batchnorm_stats.n, N);
+    for (int k = 0; k < N_STEP; k++) {
+        double loss;
+        assert_int_equal(backend->executor_step(executor, k, &loss, &error), TANDEM_OK);
+        memcpy(seen[k], executor->batchnorm_stats.value, sizeof seen[k]);
+    }
+    /* r becomes 0.75·r + 0.25·b, where b stays: differences shrink to three quarters */
+    for (int i = 0; i < N; i++) {
+        const double first = (double)(seen[1][i] - seen[0][i]), then = (double)(seen[2][i] - seen[1][i]);
+        assert_true(fabs(first) > 1e-3);
+        assert_true(fabs(then - 0.75 * first) <= 1e-5 * fabs(first) + 1e-6);
+    }
+    backend->executor_close(executor);
+    backend->worker_close(worker);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+}
+
+/* What DDP's buckets hold, in order. */
+static void assert_order(const char *path, int n, const char *const *wanted)
+{
+    static const tandem_onnx_options none;
+    const tandem_step_options as_ddp = {.ddp_buckets = 1};
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    tandem_error error = {0};
+    char name[TANDEM_PARAMETER_NAME];
+    assert_int_equal(tandem_onnx_open(&graph, path, path, &none, 2, &error), TANDEM_OK);
+    assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_F32, 0, &as_ddp, &error), TANDEM_OK);
+    assert_int_equal(graph->n_parameter, n);
+    for (int k = 0; k < n; k++)
+        assert_string_equal(tandem_parameter_name(name, graph, step->parameter_order[k]), wanted[k]);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+}
+
+static void gradients_are_handed_on_in_reverse_order_of_the_file(void **state)
+{
+    static const char *const branches[] = {"right.weight", "left.weight"};
+    static const char *const places[] = {"fc.bias", "fc.weight", "attn.table", "to.weight"};
+    static const char *const early[] = {"fc.bias", "fc.weight", "to.weight", "attn.table"};
+    assert_order("tests/data/onnx/branches.onnx", 2, branches);
+    assert_order("tests/data/onnx/places.onnx", 4, places); /* looked up after the product */
+    assert_order("tests/data/onnx/early.onnx", 4, early);   /* and before */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_executor_begins_with_the_statistics_of_the_file),
         cmocka_unit_test(a_convolutions_weight_is_in_ddps_buckets_before_its_bias),
+        cmocka_unit_test(a_step_replaces_as_much_of_the_statistics_as_the_file_says),
+        cmocka_unit_test(gradients_are_handed_on_in_reverse_order_of_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
