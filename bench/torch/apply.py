@@ -1,6 +1,8 @@
 """Steps of a module in PyTorch's fp32 and as tandem.apply runs it, in turns: one line of JSON per precision.
 
-usage: apply.py resnet18|encoder [--batch N] [--rounds N]     one thread; libraries in build/
+With --export, writes the module as an ONNX file instead, for tandem's executor.
+
+usage: apply.py resnet18|encoder [--batch N] [--rounds N] [--export FILE]     one thread; libraries in build/
 """
 
 import argparse
@@ -20,18 +22,32 @@ parser = argparse.ArgumentParser()
 parser.add_argument("model", choices=("resnet18", "encoder"))
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--rounds", type=int, default=5)
+parser.add_argument("--export")
 options = parser.parse_args()
 torch.set_num_threads(1)
 torch.manual_seed(0)
+
+
+class Mean(torch.nn.Module):
+    """Over the tokens."""
+
+    def forward(self, x):
+        return x.mean(1)
+
+
 if options.model == "resnet18":
     import torchvision
 
     module, x = torchvision.models.resnet18(num_classes=10), torch.randn(options.batch, 3, 96, 96)
 else:
     layer = torch.nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
-    module = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 4), torch.nn.Linear(256, 10))
+    module = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 4), torch.nn.Linear(256, 10), Mean())
     x = torch.randn(options.batch, 64, 256)
 y = torch.randint(0, 10, (options.batch,))
+if options.export:
+    training = torch.onnx.TrainingMode.TRAINING
+    torch.onnx.export(module, x, options.export, training=training, do_constant_folding=False)
+    sys.exit(0)
 start = {name: value.clone() for name, value in module.state_dict().items()}
 
 
@@ -46,8 +62,7 @@ def losses_and_times(precision, steps):
     for _ in range(steps):
         begin = time.perf_counter_ns()
         optimizer.zero_grad()
-        output = module(x)
-        loss = torch.nn.functional.cross_entropy(output if output.dim() == 2 else output.mean(1), y)
+        loss = torch.nn.functional.cross_entropy(module(x), y)
         loss.backward()
         optimizer.step()
         times.append(time.perf_counter_ns() - begin)
@@ -67,7 +82,7 @@ store = os.path.join(tempfile.mkdtemp(), "tandem.db")
 profile = tandem.profile(
     module,
     x,
-    lambda output: torch.nn.functional.cross_entropy(output if output.dim() == 2 else output.mean(1), y),
+    lambda output: torch.nn.functional.cross_entropy(output, y),
     precisions=precisions,
     store=store,
     steps=8,

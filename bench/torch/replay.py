@@ -1,6 +1,6 @@
 """Replays of PyTorch's DistributedDataParallel from its own profile, beside the runs: two ranks over Gloo.
 
-One rank is held to SSE4.1. Profiles and runs take turns in the same processes: profile, run, profile, … profile.
+One rank is held to SSE4.1. Profiles and runs take turns in the same processes: profile, run, …, profile.
 Prints a line per case: model, plan, predicted and measured ns of a step, medians over all turns.
 
 usage: replay.py [MODEL…] [-v]     mlp, encoder, convolutions [all]; a core per rank; libraries in build/
@@ -61,7 +61,7 @@ PRECISIONS = ("fp32", "int8", "int8_full")
 
 
 def measure(make):
-    """Profiles and runs in turns: what is predicted and what is measured are medians over the same minutes."""
+    """Profiles and runs in turns: predicted and measured times are medians over the same minutes."""
     module, x = make()
     predicted, measured, plans = {}, {}, {}
     for turn in range(rounds + 1):

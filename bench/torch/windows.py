@@ -2,8 +2,8 @@
 
 usage: windows.py [BATCH]     one thread; libraries in build/; a CPU with AVX-512 BF16
 
-`rows` are windows for each channel of the result: python/tandem/_kernels.py multiplies windows up to MANY_ROWS
-of them, and for the weight's gradient up to MANY_WEIGHT_ROWS.
+`rows` are windows for each channel of the result: python/tandem/_kernels.py multiplies windows up to
+MANY_ROWS of them, and for the weight's gradient up to MANY_WEIGHT_ROWS.
 """
 
 import os
@@ -36,8 +36,8 @@ def median_ms(run):
 print(f"{'layer':<26} {'rows':>5}", *(f"{pass_ + ', ' + how:>17}" for pass_ in ("forward", "dgrad", "wgrad")
                                       for how in LIMITS))  # fmt: skip
 for size, c, out, stride in (
-    (24, 64, 64, 1), (24, 64, 128, 2), (12, 128, 128, 1), (12, 128, 256, 2), (6, 256, 256, 1), (6, 256, 512, 2),
-    (3, 512, 512, 1),
+    (24, 64, 64, 1), (24, 64, 128, 2), (12, 128, 128, 1), (12, 128, 256, 2), (6, 256, 256, 1),
+    (6, 256, 512, 2), (3, 512, 512, 1),
 ):  # fmt: skip
     of = Convolution(3, stride, 1)
     x, w = torch.randn(batch, size, size, c).bfloat16(), torch.randn(out, 9 * c).bfloat16()

@@ -30,7 +30,7 @@ def rank_here() -> int:
 
 
 class _Conversion:
-    """What a converted module's forward needs: precisions by name, kernels, counters. Copied with the module."""
+    """What a converted module's forward needs: precisions, kernels, counters. Copied with the module."""
 
     def __init__(
         self, precision: Dict[str, str], uniform: Optional[str], graph: Optional[Graph], rank: int, seed: int
@@ -51,8 +51,8 @@ class _Conversion:
         if found is None and self.graph and name not in self.warned and name not in self.by_name:
             self.warned.append(name)
             warnings.warn(
-                f"tandem: the module calls '{name}', which its plan does not know (a branch that the captured inputs "
-                "did not take?); it runs in fp32",
+                f"tandem: the module calls '{name}', which its plan does not know (a branch that the "
+                "captured inputs did not take?); it runs in fp32",
                 stacklevel=4,
             )
         return found or "fp32"
@@ -241,7 +241,7 @@ def _converted(plan: Union[Plan, Mapping[str, str]]) -> Set[str]:
 def apply(
     module: torch.nn.Module, plan: Wanted, *, rank: Optional[int] = None, seed: int = 0
 ) -> torch.nn.Module:
-    """Runs a module's linear layers, convolutions and matrix products in the precisions of a plan, from now on.
+    """Runs a module's linear layers, convolutions and matrix products in a plan's precisions, from now on.
 
     The module is changed in place and returned. Its submodules, parameters and `state_dict` stay; so do
     hooks, copies (`copy.deepcopy`) and DistributedDataParallel, which is wrapped around it afterwards. A

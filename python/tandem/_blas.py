@@ -36,7 +36,7 @@ def blas_file() -> Optional[str]:
 
 @functools.lru_cache(maxsize=None)
 def warn_of_slow_blas() -> None:
-    """Warns once in a process. Debian keeps the reference BLAS, of the package libblas3, in a folder `blas`."""
+    """Warns once in a process. Debian keeps the reference BLAS, of libblas3, in a folder `blas`."""
     try:
         file = blas_file()
     except OSError:

@@ -223,7 +223,8 @@ class Graph:
 
     def __repr__(self) -> str:
         return (
-            f"<tandem.Graph of {self.model}: batch {self.batch}, {len(self.calls)} calls, {len(self.adjustable)} with a "
+            f"<tandem.Graph of {self.model}: batch {self.batch}, {len(self.calls)} calls, "
+            f"{len(self.adjustable)} with a "
             f"precision, {self.n_weight:,} weights>"
         )
 

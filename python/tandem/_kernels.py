@@ -55,7 +55,7 @@ def _isa_setting() -> str:
 
 
 def isa_wanted() -> str:
-    """The instruction set of our kernels: that of ONEDNN_MAX_CPU_ISA, which holds PyTorch's, or the best one."""
+    """The instruction set of our kernels: ONEDNN_MAX_CPU_ISA, which holds PyTorch's, or the best one."""
     return _ISA_BY_SETTING.get(_isa_setting(), "best")
 
 
@@ -122,7 +122,7 @@ class Kernels:
         return q, scale.value
 
     def cast(self, x: Tensor, y: Optional[Tensor] = None) -> Tensor:
-        """f32 as bf16, or bf16 as f32, in the same memory format; or into y, whose elements lie in x's order."""
+        """f32 as bf16, or bf16 as f32, in the same memory format; or into y, in the order of x's elements."""
         x = x.detach()
         if not _is_dense(x):
             x = x.contiguous()
@@ -270,9 +270,9 @@ class Convolution:
         return self.kernel == 1 and self.pad == 0
 
     def by_windows(self, shape: Sequence[int], limit: int) -> bool:
-        """Whether a result or gradient (n, height, width, out) is best reached by a product of windows in bf16,
-        not by oneDNN's convolutions: these copy the weight, and the windows weigh at most `limit` times as much.
-        """
+        """Whether a result or gradient (n, height, width, out) in bf16 is best made by a product of windows.
+
+        oneDNN's convolutions copy the weight; windows weigh at most `limit` times as much."""
         n, height, width, out = shape
         return self.pointwise or n * height * width <= limit * out
 
@@ -330,8 +330,8 @@ def convolve_weight(kernels: Kernels, of: Convolution, qx: Tensor, qg: Tensor, s
 def convolve_input(
     kernels: Kernels, of: Convolution, qg: Tensor, qw: Tensor, shape: Tuple[int, int, int, int], scale: float
 ) -> Tensor:
-    """The input's gradient (n, c, h, w), channels last, for `shape` (n, h, w, c), from qg (n, height, width, out)
-    and qw (out, kernel·kernel·c)."""
+    """The input's gradient (n, c, h, w), channels last, for `shape` (n, h, w, c), from qg (n, height, width,
+    out) and qw (out, kernel·kernel·c)."""
     n, h, w, c = shape
     _, height, width, out = qg.shape
     k, s = of.kernel, of.stride
@@ -362,7 +362,7 @@ def convolve_input(
 
 
 def multiply(kernels: Kernels, a: Tensor, b: Tensor, y: Optional[Tensor] = None) -> Tensor:
-    """a·b, f32, of matrices or stacks of them, both bf16 or both f32, summed in f32; into y where it is given."""
+    """a·b, f32, of matrices or stacks of them, both bf16 or both f32, summed in f32; into y if given."""
     if a.dtype == torch.bfloat16 and has_fast_bf16() and a.numel() * b.shape[-1] > SMALL_PRODUCT:
         return kernels.cast(torch.matmul(a, b), y)
     return torch.matmul(a.float(), b.float(), out=y)
@@ -384,8 +384,8 @@ def convolve_narrow(kernels: Kernels, of: Convolution, x: Tensor, w: Tensor) -> 
 def convolve_back(
     kernels: Kernels, of: Convolution, g: Tensor, x: Tensor, w: Tensor, wants: Tuple[bool, bool]
 ) -> Tuple[Optional[Tensor], Optional[Tensor]]:
-    """The gradients of the input and the weight that are wanted, f32 and channels last, from g (n, height, width,
-    out), x (n, h, w, c) and w (out, kernel·kernel·c), all of them in bf16 or all in f32."""
+    """The gradients of the input and the weight that are wanted, f32 and channels last, from g (n, height,
+    width, out), x (n, h, w, c) and w (out, kernel·kernel·c), all of them in bf16 or all in f32."""
     if not has_fast_bf16():
         g, x, w = g.float(), x.float(), w.float()
     rows, c = g.view(-1, g.shape[3]), x.shape[3]
@@ -408,7 +408,7 @@ def convolve_back(
 
 
 def _fold(of: Convolution, windows: Tensor, shape: Sequence[int]) -> Tensor:
-    """The sum of windows (n, height, width, kernel·kernel·c), where they lie in images of `shape` (n, h, w, c)."""
+    """The sum of windows (n, height, width, kernel·kernel·c), where they lie in images (n, h, w, c)."""
     n, h, w, c = shape
     if of.pointwise and of.stride == 1:
         return windows
@@ -537,8 +537,8 @@ class Linear(torch.autograd.Function):
 
 
 class Conv2d(torch.autograd.Function):
-    """A convolution in int8, int8_full or bf16; x (n, c, h, w), w (out, c, kernel, kernel), as PyTorch has them.
-    The result is in channels_last, and so is the input's gradient."""
+    """A convolution in int8, int8_full or bf16; x (n, c, h, w), w (out, c, kernel, kernel), as PyTorch has
+    them. The result is in channels_last, and so is the input's gradient."""
 
     @staticmethod
     def forward(ctx, x, w, bias, of, precision, kernels, rounds):  # type: ignore[override]

@@ -92,7 +92,8 @@ class Replay:
         lines.append(f"  {100 * self.measured:.0f} % of the compute time was measured")
         for rank in self.recorded or []:
             lines.append(
-                f"  rank {rank.rank} recorded: step {time_text(rank.step)}, compute {time_text(rank.compute)}, "
+                f"  rank {rank.rank} recorded: step {time_text(rank.step)}, "
+                f"compute {time_text(rank.compute)}, "
                 f"exposed communication {time_text(rank.exposed_comm)}, idle {time_text(rank.idle)}"
             )
         if self.error is not None:
@@ -355,7 +356,8 @@ class Planning:
                 raise _library.error(
                     "WRONG_MODEL",
                     f"'{one.device.name.decode()}' has batch {one.batch}, and the model was "
-                    f"captured with batch {', '.join(map(str, sorted(by_batch)))}: give batch=, or a list with "
+                    f"captured with batch {', '.join(map(str, sorted(by_batch)))}: "
+                    "give batch=, or a list with "
                     "a capture of every batch",
                 )
             self.module_graphs.append(by_batch[one.batch])
@@ -389,7 +391,7 @@ class Planning:
         return plan
 
     def plan_of(self, wanted: Union[None, str, "Plan", Dict[str, str]]) -> Tuple[_CPlan, str]:
-        """A C plan and its name: None: fp32; a precision: uniform; a Plan; precisions by name, on every class."""
+        """A C plan and its name. None: fp32; a precision: uniform; a Plan; precisions by name: every class."""
         if isinstance(wanted, Plan):
             if len(wanted.classes) != self.cluster.n_class:
                 raise _library.error(
@@ -631,7 +633,8 @@ class Advice:
 
     def __str__(self) -> str:
         rows = [
-            f"  {plan.cluster}: step {time_text(plan.step or 0)}, {self._rate(plan):.4g} samples/s, sensitivity "
+            f"  {plan.cluster}: step {time_text(plan.step or 0)}, {self._rate(plan):.4g} samples/s, "
+            "sensitivity "
             f"{plan.sensitivity:.3g}"
             for plan in (self.current, self.added, self.combined)
         ]

@@ -232,7 +232,7 @@ class _Job:
 
 
 def _fit(rows: List[List[int]], total: int) -> List[List[int]]:
-    """Takes what noting the times took from each of them, so that they sum to the step without notes, in the median."""
+    """Takes what noting took from each time: they sum to the step without notes, in the median."""
     if not rows or not rows[0]:
         return rows
     rows = _middle(rows, sum)
@@ -277,13 +277,15 @@ class Profile:
         lines = [f"{self.graph.model}, batch {self.graph.batch}, on {self.device}, filed in {self.store}"]
         for precision, seconds in self.steps.items():
             lines.append(
-                f"  all in {precision}: step {time_text(seconds)}, of which the optimizer {time_text(self.update)}"
+                f"  all in {precision}: step {time_text(seconds)}, "
+                f"of which the optimizer {time_text(self.update)}"
             )
         slowest = sorted(self.calls, key=lambda one: -(one.forward + one.backward))[:10]
         width = max((len(one.call) for one in slowest), default=4)
         lines.append("  slowest calls, forward and backward:")
         lines += [
-            f"    {one.call:<{width}}  {one.precision:<9}  {time_text(one.forward):>8}  {time_text(one.backward):>8}"
+            f"    {one.call:<{width}}  {one.precision:<9}  {time_text(one.forward):>8}  "
+            f"{time_text(one.backward):>8}"
             for one in slowest
         ]
         for size, seconds in self.buckets:
@@ -332,7 +334,7 @@ def _cluster_of(devices: Sequence[str], batches: Sequence[int]) -> str:
 
 @contextlib.contextmanager
 def _followed(module: torch.nn.Module, timer: _Timer) -> Iterator[None]:
-    """While it lasts, `timer` sees what the module calls, but not what DistributedDataParallel does around it."""
+    """While it lasts, `timer` sees what the module calls, but not what DDP does around it."""
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         timer.names.begin()
@@ -667,7 +669,7 @@ def profile_all_reduce(
     repetitions: int = 10,
     batch: int = 1,
 ) -> Dict[int, float]:
-    """All ranks: measures all-reduces of float32 tensors of `sizes` bytes, for jobs of these devices in this order.
+    """All ranks: measures all-reduces of float32 tensors of `sizes` bytes, for jobs of these devices so.
 
     `profile` does so for the buckets of its module; this is for others. Returns seconds by size.
     """
@@ -699,7 +701,8 @@ class Comparison:
 
     def __str__(self) -> str:
         return (
-            f"{self.plan:<20} predicted {time_text(self.predicted):>8}, measured {time_text(self.measured):>8}, "
+            f"{self.plan:<20} predicted {time_text(self.predicted):>8}, "
+            f"measured {time_text(self.measured):>8}, "
             f"error {100 * self.error:+.1f} %"
         )
 
@@ -724,7 +727,7 @@ def compare(
 
     Every rank of `cluster` calls it with the same plans, by name. A plan is one of `allocate`, a precision,
     or precisions by name. The measured step is the median over all rounds, of the slowest rank. Plans that
-    `traces` names are not run: their measured step is that of the PyTorch profiler's files, one for each rank.
+    `traces` names are not run: their measured step is that of the PyTorch profiler's files, one a rank.
 
     >>> for row in tandem.compare(module, x, {"fp32": None, "planned": plan}, "torch:a + torch:b"):
     print(row)"""

@@ -33,7 +33,7 @@ class _Summary(_library.Owned):
 
 
 def read_trace(trace: Trace) -> List[RecordedRank]:
-    """The ranks of a job from the files of torch.profiler's export_chrome_trace, one for each; gzip is fine."""
+    """The ranks of a job from files of torch.profiler's export_chrome_trace, one a rank; gzip is fine."""
     paths = [trace] if isinstance(trace, (str, os.PathLike)) else list(trace)
     if not paths:
         raise _library.error("USAGE", "no trace files; give one for each rank")

@@ -21,7 +21,7 @@ from tandem._trace import Follower, Names, Product, follow_modules
 
 @dataclass
 class Sensitivity:
-    """The expected rise of the loss by call and precision, as `sensitivity` filed the statistics behind it."""
+    """The expected rise of the loss by call and precision, from statistics that `sensitivity` filed."""
 
     graph: Graph
     store: str
@@ -34,7 +34,8 @@ class Sensitivity:
         columns = ("bf16", "int8", "int8_full")
         width = max(len(name) for name in self.values)
         lines = [
-            f"{self.graph.model}, {self.batches} batches of {self.data}, {self.method} (nats), filed in {self.store}",
+            f"{self.graph.model}, {self.batches} batches of {self.data}, {self.method} (nats), "
+            f"filed in {self.store}",
             f"  {'':<{width}}" + "".join(f"  {name:>10}" for name in columns),
         ]
         for name, of in self.values.items():
@@ -43,7 +44,7 @@ class Sensitivity:
 
 
 class _Watcher(Follower):
-    """Keeps the operands of every product until its output's gradient arrives, then adds to its statistics."""
+    """Keeps a product's operands until its output's gradient arrives, then adds to its statistics."""
 
     def __init__(self, module: torch.nn.Module, names: Names, graph: Graph) -> None:
         super().__init__(module, names)
@@ -186,7 +187,7 @@ def sensitivity(
     batch: Optional[int] = None,
     name: Optional[str] = None,
 ) -> Sensitivity:
-    """Measures what each precision costs a module: statistics of its products over batches, from PyTorch's gradients.
+    """Measures what each precision costs a module: statistics of its products, from PyTorch's gradients.
 
     The module trains in fp32 on the batches, and gets its weights back at the end. The statistics, those of
     the command `tandem sensitivity`, go into the profile store, where `allocate` finds them; a sensitivity

@@ -41,7 +41,8 @@ class Examples(Case):
         self.assertLess(max(losses), 2.2)  # ln 10 = 2.30 before
 
     def test_what_if(self):
-        printed, _ = self.run_example("whatif.py")
+        printed, code = self.run_example("whatif.py")
+        self.assertLessEqual(len(code.splitlines()), 40)
         self.assertIn("21 with a precision", printed)
         self.assertEqual(printed.count("times as many samples a second"), 4)
 

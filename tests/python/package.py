@@ -105,7 +105,8 @@ class Package(Case):
             "QuantiseCall": "tandem_quantise_call", "ProductS8": "tandem_product_s8", "Link": "tandem_link",
             "WindowsCall": "tandem_windows_call", "CastCall": "tandem_cast_call",
             "DequantiseCall": "tandem_dequantise_call", "TorchStep": "tandem_torch_step",
-            "TorchRank": "tandem_torch_rank", "TorchSummary": "tandem_torch_summary", "GraphHead": "tandem_graph",
+            "TorchRank": "tandem_torch_rank", "TorchSummary": "tandem_torch_summary",
+            "GraphHead": "tandem_graph",
         }  # fmt: skip
         renamed = {"from_": "from", "window": "scaling.window", "margin": "scaling.margin"}
         lines, expected = [], []

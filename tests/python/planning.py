@@ -58,7 +58,8 @@ class Profile(Case):
         _, profile = self.profiled(precisions=["fp32"])
         with sqlite3.connect(self.store) as store:
             filed = store.execute(
-                "SELECT signature, pass, sum_ns / n FROM op_cost JOIN operator ON operator.id = op_cost.operator "
+                "SELECT signature, pass, sum_ns / n FROM op_cost "
+                "JOIN operator ON operator.id = op_cost.operator "
                 "WHERE precision = 'fp32' AND operand = 'f32' AND result = 'f32'"
             ).fetchall()
         ns = {(signature, name): mean for signature, name, mean in filed}
