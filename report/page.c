@@ -93,11 +93,44 @@ static void put_absent(FILE *out, const drawn_section *drawn)
     if (n) report_put(out, "</dl></section>\n");
 }
 
+static const char *made_host(const tandem_made *made) { return made->host; }
+static const char *made_version(const tandem_made *made) { return made->version; }
+
+/* Of the files that tell. */
+static int count_distinct(const report_part *part, const char *(*of)(const tandem_made *made))
+{
+    int n = 0;
+    for (int k = 0; k < part->n; k++) {
+        int is_new = of(&part->item[k]->made)[0] != '\0';
+        for (int m = 0; m < k && is_new; m++)
+            is_new = strcmp(of(&part->item[m]->made), of(&part->item[k]->made)) != 0;
+        n += is_new;
+    }
+    return n;
+}
+
+/* Files of one model may still come from runs that cannot be compared. */
+static void put_differences(FILE *out, const report_part *part)
+{
+    const int n_host = count_distinct(part, made_host), n_version = count_distinct(part, made_version);
+    if (n_host > 1)
+        report_put(out,
+                   "<p class=\"warn\">These files were made on %d machines: their times differ for that "
+                   "reason alone. Provenance tells which.</p>",
+                   n_host);
+    if (n_version > 1)
+        report_put(out,
+                   "<p class=\"warn\">These files were made by %d versions of tandem. Provenance tells "
+                   "which.</p>",
+                   n_version);
+}
+
 static void put_part(FILE *out, const drawn_section *drawn, const report_part *part, int n_part)
 {
     if (n_part > 1)
         report_put(out, "<article><h2 class=\"model\">%s</h2>\n",
                    part->model[0] ? part->model : "Files that name no model");
+    put_differences(out, part);
     put_contents(out, drawn, part);
     for (int s = 0; s < N_SECTION; s++)
         if (drawn[s].n) {

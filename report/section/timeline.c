@@ -177,6 +177,7 @@ typedef struct timeline_pair {
     const tandem_step_timeline *view[2]; /* predicted, measured; NULL = not there */
     const char *source[2];
     unsigned char *is_critical[2]; /* [n_task] */
+    int n_namesake;                /* traces of the same name that are of another plan */
 } timeline_pair;
 
 /* "rank 3: cpu:avx2 (one of 4)" is of class "cpu:avx2 (one of 4)". */
@@ -233,6 +234,11 @@ static void put_timeline_notes(FILE *out, const timeline_pair *pair, int n_hidde
         if (pair->view[v] && pair->view[v]->n_negative)
             report_put(out, "%lld durations of %s are below 0, since a clock was set; they count as 0. ",
                        (long long)pair->view[v]->n_negative, pair->source[v]);
+    if (pair->n_namesake)
+        report_put(
+            out,
+            "A trace of the same name is of another plan, whose tasks have other precisions: it is drawn "
+            "apart. ");
     if (n_merged)
         report_put(out, "%d tasks shorter than %s are drawn together with their neighbours. ", n_merged,
                    report_ns((double)quantum_ns).text);
@@ -375,6 +381,47 @@ static int put_differing_tasks(FILE *out, const timeline_pair *pair)
     return 1;
 }
 
+/* --- Namesakes ------------------------------------------------------------------------------------------ */
+
+typedef struct compared_task {
+    int64_t rank;
+    int32_t id;
+    const char *name, *precision;
+} compared_task;
+
+static int by_rank_and_task(const void *left, const void *right)
+{
+    const compared_task *const a = left, *const b = right;
+    const int order = TANDEM_ORDER(a->rank, b->rank);
+    return order ? order : TANDEM_ORDER(a->id, b->id);
+}
+
+/* Plans of one name may differ: a task that both traces have then has another precision. A task that only one
+ * has is no difference, since a run may lack some. −1 = no memory. */
+static int have_equal_tasks(const tandem_step_timeline *a, const tandem_step_timeline *b)
+{
+    const tandem_step_timeline *const both[] = {a, b};
+    compared_task *const task = calloc((size_t)a->n_task + (size_t)b->n_task + 1, sizeof *task);
+    int n = 0, are_equal = 1;
+    if (!task) return -1;
+    for (int v = 0; v < 2; v++)
+        for (int k = 0; k < both[v]->n_task; k++) {
+            const tandem_timeline_task *const one = &both[v]->task[k];
+            if (one->id < 0) continue;
+            task[n++] = (compared_task){.rank = both[v]->rank[one->rank].number,
+                                        .id = one->id,
+                                        .name = both[v]->text[one->name],
+                                        .precision = both[v]->text[one->precision]};
+        }
+    qsort(task, (size_t)n, sizeof *task, by_rank_and_task);
+    for (int k = 1; k < n && are_equal; k++)
+        are_equal = by_rank_and_task(&task[k - 1], &task[k]) != 0 ||
+                    (strcmp(task[k - 1].name, task[k].name) == 0 &&
+                     strcmp(task[k - 1].precision, task[k].precision) == 0);
+    free(task);
+    return are_equal;
+}
+
 /* --- The section ---------------------------------------------------------------------------------------- */
 
 static int draw_pair(FILE *out, timeline_pair *pair)
@@ -399,15 +446,19 @@ static int draw_timeline(FILE *out, const report_part *part)
         const int view = item->timeline->is_measured > 0;
         pair.view[view] = item->timeline;
         pair.source[view] = item->source;
-        for (int m = k + 1; m < part->n && !pair.view[!view]; m++) {
+        for (int m = k + 1; m < part->n && whole && !pair.view[!view]; m++) {
             const report_item *const other = part->item[m];
             if (!other->timeline || is_drawn[m] || (other->timeline->is_measured > 0) == view) continue;
             if (!is_same_step(item->timeline, other->timeline)) continue;
+            const int are_equal = have_equal_tasks(item->timeline, other->timeline);
+            whole = are_equal >= 0;
+            pair.n_namesake += are_equal == 0;
+            if (are_equal <= 0) continue;
             pair.view[!view] = other->timeline;
             pair.source[!view] = other->source;
             is_drawn[m] = 1;
         }
-        whole = draw_pair(out, &pair);
+        whole = whole && draw_pair(out, &pair);
     }
     free(is_drawn);
     return whole;

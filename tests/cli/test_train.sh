@@ -58,7 +58,8 @@ entry='^\{"step":[0-9]+,"loss":[0-9.e-]+,"lr":[0-9.e-]+,"step_ns":[0-9]+'
 entry+=',"samples_per_s":[0-9.e+]+,"rank":0(,"accuracy":[0-9.]+)?\}$'
 run 0 "${mlp[@]}" --steps 6 --log log.jsonl --json &&
     [ "$(logged step log.jsonl | tr '\n' ' ')" = "1 2 3 4 5 6 " ] &&
-    ! grep -vE "$entry" log.jsonl &&
+    [ "$(sed 's/,"made":{"command":"tandem train [^}]*}}$/}/' log.jsonl | grep -cE "$entry")" = 6 ] &&
+    [ "$(grep -n '"made"' log.jsonl | cut -d: -f1)" = 1 ] &&
     [ "$(array loss out)" = "$(logged loss log.jsonl)" ] &&
         [ "$(logged accuracy log.jsonl)" = "$(field accuracy out | head -1)" ]
 report "the log has a line for every step, with the result's losses" $?

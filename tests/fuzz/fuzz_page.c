@@ -57,7 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 int main(int argc, char **argv)
 {
     static const char *const text[] = {
-        "{\"schema\":\"tandem.allocate/1\",\"model\":\"m\",\"method\":\"fisher\",\"pareto\":[{\"step_ns\":5,"
+        "{\"schema\":\"tandem.allocate/1\",\"model\":\"m\",\"method\":\"fisher\","
+        "\"pareto\":[{\"step_ns\":5,"
         "\"sensitivity_bound\":0,\"lower_bound\":null},{\"step_ns\":9,\"sensitivity_bound\":1e-3}],"
         "\"baselines\":[{\"name\":\"<b>\",\"step_ns\":7,\"sensitivity_bound\":0.1}]}",
         "{\"schema\":\"tandem.replay/1\",\"step_ns\":9,\"devices\":[{\"name\":\"d\",\"limit_bytes\":10,"
@@ -68,6 +69,19 @@ int main(int argc, char **argv)
         "\"slowdown\":1.2}]}",
         "{\"schema\":\"tandem.sensitivity/1\",\"operators\":[{\"operator\":\"o\",\"precision\":\"int8\","
         "\"sensitivity\":{\"fisher\":1e-4}}]}",
+        "{\"schema\":\"tandem.sensitivity/1\",\"steps\":40,\"operators\":[{\"operator\":\"o\","
+        "\"precision\":\"int8\","
+        "\"sensitivity\":2,\"sensitivity_low\":1,\"sensitivity_high\":4}]}",
+        "{\"schema\":\"tandem.store/1\",\"made\":{\"command\":\"tandem\",\"version\":\"1\","
+        "\"host\":\"h\",\"seed\":3},"
+        "\"hosts\":[{\"cpu\":\"c\",\"n_cpu\":2,\"from_time_ns\":0}],\"devices\":[{\"name\":\"d\","
+        "\"co_runner\":\"\","
+        "\"costs\":1}],\"costs\":[{\"device\":\"d\",\"operator\":\"o\",\"median_ns\":5,\"low_ns\":4,"
+        "\"high_ns\":6}],"
+        "\"collectives\":[{\"group\":\"g\",\"bytes\":4}],\"models\":[{\"name\":\"m\"}],"
+        "\"runs\":[{\"time_ns\":9e18}]}",
+        "{\"schema\":\"tandem.profile/1\",\"devices\":[{\"name\":\"d\","
+        "\"steadiness\":{\"interval\":0.1}}]}",
         "<script>alert('\"&')</script>\xe2\x80\xae\xff"};
     enum { N_SEED = sizeof text / sizeof *text };
     const uint8_t *seeds[N_SEED];

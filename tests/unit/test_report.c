@@ -274,6 +274,47 @@ static void timelines_are_paired(void **state)
     report_page_close(&page);
 }
 
+/* A run of another plan of the same name: its task has another precision. */
+static void namesakes_are_drawn_apart(void **state)
+{
+#define STEP_IN(origin, precision)                                                                            \
+    "{\"otherData\":{\"title\":\"p\",\"model\":\"m\",\"origin\":\"" origin                                    \
+    "\"},\"traceEvents\":[{\"ph\":\"X\","                                                                     \
+    "\"name\":\"fc\",\"pid\":0,\"ts\":0,\"dur\":10,\"args\":{\"kind\":\"forward\",\"precision\":\"" precision \
+    "\",\"task\":1}}]}"
+    for (int is_equal = 0; is_equal < 2; is_equal++) {
+        report_page page = {0};
+        add_trace_text(&page, "predicted.json", STEP_IN("simulated", "int8"));
+        add_trace_text(&page, "measured.json",
+                       is_equal ? STEP_IN("measured", "int8") : STEP_IN("measured", "fp32"));
+        char *const html = write_page(&page);
+        assert_int_equal(count_of(html, "<figure class=\"timeline\""), 2 - is_equal);
+        assert_int_equal(count_of(html, "is of another plan"), 1 - is_equal);
+        free(html);
+        report_page_close(&page);
+    }
+}
+
+static void files_of_two_machines_are_said(void **state)
+{
+    static const char *const text[] = {
+        "{\"schema\":\"tandem.replay/1\",\"step_ns\":1,\"made\":{\"command\":\"a\","
+        "\"version\":\"1\",\"host\":\"x\"}}",
+        "{\"schema\":\"tandem.replay/1\",\"step_ns\":1,\"made\":{\"command\":\"b\","
+        "\"version\":\"2\",\"host\":\"y\"}}",
+        "{\"schema\":\"tandem.replay/1\",\"step_ns\":1}"};
+    for (int n = 1; n < 3; n++) {
+        report_page page = {0};
+        for (int k = 0; k < n; k++) add_json_text(&page, "r.json", text[k]);
+        add_json_text(&page, "mute.json", text[2]);
+        char *const html = write_page(&page);
+        assert_int_equal(count_of(html, "made on 2 machines"), n - 1);
+        assert_int_equal(count_of(html, "made by 2 versions"), n - 1);
+        free(html);
+        report_page_close(&page);
+    }
+}
+
 static void nothing_to_show_is_missing(void **state)
 {
     report_page page = {0};
@@ -503,6 +544,8 @@ int main(void)
         cmocka_unit_test(missing_values_are_gaps),
         cmocka_unit_test(models_are_kept_apart),
         cmocka_unit_test(timelines_are_paired),
+        cmocka_unit_test(namesakes_are_drawn_apart),
+        cmocka_unit_test(files_of_two_machines_are_said),
         cmocka_unit_test(nothing_to_show_is_missing),
         cmocka_unit_test(commands_are_told_as_text),
         cmocka_unit_test(a_trace_tells_what_made_it),
