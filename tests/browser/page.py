@@ -81,13 +81,30 @@ def make_pages(folder):
                    "--cluster '8*v100@8 + 8*t4@8 net=100Gbit/s,5us' >out", shell=True, check=True, cwd=folder)
     hostile = {"schema": "tandem.replay/1", "model": "<script>document.title='bad'</script>\"'", "plan": "\u202eevil",
                "cluster": "</style><img src=x onerror=\"document.title='bad'\">", "step_ns": 100,
-               "slowest": "x" * 10000,
+               "slowest": "x" * 10000, "made": {"command": "tandem '<script>document.title=\"bad\"</script>'",
+                                                "host": "<img src=x>", "version": "0", "seed": 1},
                "devices": [{"name": "\u05e9\u05dc\u05d5\u05dd", "busy_ns": 50, "wait_ns": None}]}
     (folder / "hostile.json").write_text(json.dumps(hostile))
     events = [{"ph": "X", "name": f"layer{k % 977}", "pid": k % 4, "tid": 0, "ts": k // 4 * 10, "dur": 9,
                "args": {"kind": "forward", "task": k}} for k in range(100000)]
     trace = {"otherData": {"title": "p", "model": "m"}, "traceEvents": events}
     (folder / "large.json").write_text(json.dumps(trace))
+    cost = {"device": "cpu:x", "co_runner": "", "operator": "linear m=<b>", "precision": "int8", "pass": "forward",
+            "operand": "s8", "result": "f32", "low_ns": 90, "high_ns": 110, "n": 30}
+    hosts = [{"cpu": "a CPU", "n_cpu": 2, "libraries": "a library", "n_thread": 1, "name_hash": "00ff", "costs": 9,
+              "from_time_ns": 0, "to_time_ns": 10 ** 18}]
+    devices = [{"name": "cpu:x", "co_runner": "", "costs": 9, "repetitions": 270, "disturbed": 4,
+                "compute_spread": 0.03, "memory_spread": None, "interval_share": 0.02}]
+    sensed = [{"operator": f"fc{k}", "precision": "int8", "sensitivity": k, "sensitivity_low": k / 2,
+               "sensitivity_high": 2 * k} for k in range(1, 9)]
+    (folder / "store.json").write_text(json.dumps({
+        "schema": "tandem.store/1", "hosts": hosts, "devices": devices,
+        "costs": [cost | {"median_ns": 1000 - k} for k in range(300)],
+        "runs": [{"time_ns": 10 ** 18, "model": "m", "plan": "p", "cluster": "c", "steps": 5, "measured_ns": 9}]}))
+    (folder / "sensed.json").write_text(json.dumps({
+        "schema": "tandem.sensitivity/1", "model": "m", "device": "cpu:x", "steps": 40, "operators": sensed}))
+    subprocess.run([tandem, "report", "store.json", "sensed.json", "-o", "store.html"], check=True, cwd=folder,
+                   stdout=subprocess.DEVNULL)
     for name in ("hostile", "large"):
         subprocess.run([tandem, "report", f"{name}.json", "-o", f"{name}.html"], check=True, cwd=folder,
                        stdout=subprocess.DEVNULL)
@@ -96,10 +113,12 @@ def make_pages(folder):
 def check_pages(folder):
     for look, width, dark in (("light", 1200, False), ("dark", 1200, True), ("phone", 390, False)):
         session = open_browser(width, 900, dark)
-        for name in ("plan", "hostile", "large"):
+        for name in ("plan", "store", "hostile", "large"):
             console, asked = visit(session, folder / f"{name}.html")
             report(f"{name}, {look}: no message on the console", not console, str(console)[:300])
             report(f"{name}, {look}: no request", not asked, str(asked)[:300])
+            if name == "store":
+                run(session, "document.querySelectorAll('details').forEach(d => d.open = true)")
             shot = call(f"/session/{session}/screenshot")
             (SHOTS / f"{name}-{look}.png").write_bytes(base64.b64decode(shot))
         if look == "light":
