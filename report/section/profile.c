@@ -88,7 +88,7 @@ static void put_store_steadiness(FILE *out, const json_t *store)
 
 static void put_cost_bar(FILE *out, double ns, double longest)
 {
-    report_put(out, "<td class=\"bar\"><svg viewBox=\"0 0 1000 20\" preserveAspectRatio=\"none\" "
+    report_put(out, "<td class=\"bar narrow\"><svg viewBox=\"0 0 1000 20\" preserveAspectRatio=\"none\" "
                     "aria-hidden=\"true\">");
     if (ns > 0 && longest > 0)
         report_put(out, "<path class=\"c1\" d=\"M0 0h%.1fv20h-%.1fz\"/>", 1000 * ns / longest,
@@ -137,7 +137,7 @@ static void put_store_costs(FILE *out, const json_t *store)
                                                 "&#8594; writes</th><th "
                                                 "class=\"n\">median</th><th class=\"n\">95%% "
                                                 "interval</th><th class=\"n\">repetitions"
-                                                "</th><th class=\"bar\"></th></tr></thead><tbody>\n",
+                                                "</th><th class=\"bar narrow\"></th></tr></thead><tbody>\n",
                        report_get_text(cost, "device"), beside(cost));
         }
         put_cost(out, cost, report_get_number(first, "median_ns"));
