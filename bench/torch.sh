@@ -1,7 +1,7 @@
 #!/bin/bash
 # PyTorch beside tandem, in turns, one thread on one core; then what tandem.apply makes of PyTorch.
 # usage: bench/torch.sh [steps|converted|replays]… [all]
-#   steps      a training step of PyTorch beside the same step of tandem: the same models, batches, precisions;
+#   steps      a training step of PyTorch beside the same step of tandem: models, batches and precisions;
 #              for resnet50 PyTorch in both memory formats, for bert_base with a head over all tokens, as its
 #              users write it, and over the 15 % that have a label, which is what tandem computes. Then two
 #              ranks: DistributedDataParallel over Gloo beside tandem's. tandem: how many times as fast it is;

@@ -223,6 +223,16 @@ class Apply(Case):
         self.assertTrue(module.conv.weight.is_contiguous())
         self.assertTrue(torch.equal(module(x), expected))
 
+    def test_results_can_be_changed_in_place(self):
+        layers = [(torch.nn.Conv2d(16, 32, 3, padding=1), (2, 16, size, size)) for size in (2, 8)]
+        layers.append((torch.nn.Linear(64, 64), (2, 8, 64)))
+        for layer, shape in layers:
+            for precision in ("int8", "int8_full", "bf16"):
+                with self.subTest(shape=shape, precision=precision):
+                    y = tandem.apply(layer, precision)(torch.randn(shape))
+                    y[:, 0] += 1
+                    F.relu_(y).sum().backward()
+
     def test_what_apply_refuses(self):
         module = tandem.apply(Small(), "int8_full")
         with self.assertRaisesRegex(tandem.MissingError, "layer 'conv': its input is torch.float64"):
