@@ -18,7 +18,9 @@ typedef struct sense_run {
     cli_workload sensed; /* the same at the batch that is sensed */
     const cli_options *options;
     const sensing_request *request;
-    training_rank rank; /* trains in fp32 */
+    tandem_emulation emulation; /* but its seed */
+    unsigned precisions;        /* that are sensed, 1 << tandem_precision */
+    training_rank rank;         /* trains in fp32 */
     tandem_sensing *sensing;
     int age_index, n_cell, n_cell_done;
     int64_t n_weight;
@@ -124,9 +126,9 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
               is_scaled = has_f16_gradient(precision, amp_dtype);
     tandem_device device = run->workload->cluster.classes[0].device;
     tandem_step_options step_options = run->workload->plan->step;
-    const tandem_emulation emulation = tandem_emulation_make(options->seed);
     if (is_emulated) device.amp_dtype = amp_dtype;
     step_options.emulated = is_emulated;
+    step_options.n_micro = 1; /* a sensitivity is converted to the micro-steps of a training */
     step_options.with_norm = is_scaled;
     tandem_status status = tandem_device_open_step(&frozen->step, &device, run->sensed.graph[0],
                                                    options->bucket_bytes, &step_options, error);
@@ -136,7 +138,7 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
     const tandem_executor_options executor_options = {.step = frozen->step,
                                                       .data = &run->rank.data,
                                                       .seed = options->seed,
-                                                      .emulation = is_emulated ? &emulation : NULL,
+                                                      .emulation = is_emulated ? &run->emulation : NULL,
                                                       .hold_weights = 1,
                                                       .global_batch = run->sensing->batch,
                                                       .loss_scale = is_scaled ? -1 : 0,
@@ -237,8 +239,8 @@ static tandem_status sense_fp32(sense_run *run, int64_t age, tandem_error *error
 
 static tandem_status take_errors(sense_run *run, const frozen_executor *frozen, int r, tandem_error *error)
 {
-    tandem_emulation emulation =
-        tandem_emulation_make(run->options->seed + 1 + (uint64_t)run->request->first_replicate + (uint64_t)r);
+    tandem_emulation emulation = run->emulation;
+    emulation.seed = run->options->seed + 1 + (uint64_t)run->request->first_replicate + (uint64_t)r;
     emulation.same_weight_draws = 1;
     tandem_status status = run->rank.backend->executor_set_emulation(frozen->executor, &emulation, error);
     for (int k = 0; k < 2 && status == TANDEM_OK; k++) {
@@ -294,19 +296,19 @@ static tandem_status sense_cell(sense_run *run, int op, tandem_precision precisi
     return TANDEM_OK;
 }
 
-/* Each variant of an operator's precisions; run NULL: counts them. */
-static tandem_status for_cells_of_op(int *n_cell, sense_run *run, const tandem_graph *graph, int op,
-                                     tandem_error *error)
+/* Each variant of an operator's precisions; is_counted: counts them only. */
+static tandem_status for_cells_of_op(int *n_cell, sense_run *run, int op, int is_counted, tandem_error *error)
 {
+    const tandem_graph *graph = run->workload->graph[0];
     static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
     tandem_status status = TANDEM_OK;
     if (!tandem_op_is_adjustable(&graph->op[op])) return TANDEM_OK;
     for (int p = TANDEM_PRECISION_FP32 + 1; p < TANDEM_N_PRECISION; p++) {
-        if (!(tandem_op_row_get(graph->op[op].kind)->precisions & 1u << p)) continue;
+        if (!(tandem_op_row_get(graph->op[op].kind)->precisions & run->precisions & 1u << p)) continue;
         const int n_amp = tandem_precision_has_amp((tandem_precision)p) ? TANDEM_N_AMP_DTYPE : 1;
         for (int k = 0; k < n_amp && status == TANDEM_OK; k++) {
             ++*n_cell;
-            if (run) status = sense_cell(run, op, (tandem_precision)p, amp_dtypes[k], error);
+            if (!is_counted) status = sense_cell(run, op, (tandem_precision)p, amp_dtypes[k], error);
         }
     }
     return status;
@@ -322,7 +324,7 @@ static tandem_status sense_age(sense_run *run, int a, tandem_error *error)
     tandem_status status = run->rank.backend->executor_get_weights(run->rank.executor, run->weight, error);
     if (status == TANDEM_OK) status = sense_fp32(run, run->sensing->age[a], error);
     for (int op = 0; op < graph->n_op && status == TANDEM_OK; op++)
-        status = for_cells_of_op(&n_cell, run, graph, op, error);
+        status = for_cells_of_op(&n_cell, run, op, 0, error);
     return status;
 }
 
@@ -380,7 +382,7 @@ static tandem_status open_sense_run(sense_run *run, tandem_error *error)
     run->sensing->optimizer = graph->optimizer.kind;
     const int n = run->sensing->n_replicate, has_metric = graph->optimizer.kind == TANDEM_ADAMW;
     const size_t bytes = (size_t)run->n_weight * sizeof(float);
-    for (int op = 0; op < graph->n_op; op++) (void)for_cells_of_op(&run->n_cell, NULL, graph, op, NULL);
+    for (int op = 0; op < graph->n_op; op++) (void)for_cells_of_op(&run->n_cell, run, op, 1, NULL);
     run->n_cell *= run->sensing->n_age;
     run->weight = malloc((size_t)run->rank.step->n_flat * sizeof *run->weight);
     run->metric = has_metric ? malloc(bytes) : NULL;
@@ -409,6 +411,18 @@ static void close_sense_run(sense_run *run)
     cli_workload_close(&run->sensed);
 }
 
+static tandem_status choose_precisions(sense_run *run, tandem_error *error)
+{
+    tandem_precision precision;
+    run->emulation = tandem_emulation_make(run->options->seed);
+    run->precisions = ~0u;
+    if (!run->request->precision) return TANDEM_OK;
+    run->emulation = run->request->emulation;
+    const tandem_status status = tandem_precision_find(&precision, run->request->precision, error);
+    if (status == TANDEM_OK) run->precisions = 1u << precision;
+    return status;
+}
+
 tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
                           const sensing_request *request, tandem_error *error)
 {
@@ -420,7 +434,8 @@ tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload,
     if (status != TANDEM_OK) return status;
     memcpy(made.age, request->age, sizeof made.age);
     if (request->batch > 0) sensed_options.batch = request->batch;
-    status = cli_workload_open(&run.sensed, &sensed_options, error);
+    status = choose_precisions(&run, error);
+    if (status == TANDEM_OK) status = cli_workload_open(&run.sensed, &sensed_options, error);
     if (status == TANDEM_OK) status = open_sense_run(&run, error);
     if (status == TANDEM_OK) status = train_and_sense(&run, error);
     close_sense_run(&run);

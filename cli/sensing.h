@@ -11,12 +11,14 @@ tandem_status sensing_ages_parse(int64_t age[TANDEM_MAX_AGE], int *n_age, const 
 typedef struct sensing_request {
     int64_t age[TANDEM_MAX_AGE]; /* ascending */
     int n_age, n_replicate;
-    int first_replicate; /* other replicates have other batches and draws */
-    int64_t batch;       /* that is sensed; 0: that of the training */
+    int first_replicate;   /* other replicates have other batches and draws */
+    int64_t batch;         /* that is sensed; 0: that of a micro-step of the training */
+    const char *precision; /* NULL: every one, in its own formats. Else this one alone, emulated so: */
+    tandem_emulation emulation;
 } sensing_request;
 
-/* sensing_run: trains the workload's model in fp32 on options->data, and senses every operator in every
- * precision at each age, with weights held still. CPU devices only. The caller closes *sensing. Memory:
+/* sensing_run: trains the workload's model in fp32 on options->data, and senses every operator in the
+ * precisions of the request at each age, with weights held still. CPU devices only. The caller closes *sensing. Memory:
  * beside the training, 3 · n_replicate + 4 times the weights. Cost: sampled.c has it. */
 tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
                           const sensing_request *request, tandem_error *error);

@@ -1,17 +1,19 @@
-/* evaluate.c: counts the test samples that the trained weights classify right, by forward passes in fp32.
+/* evaluate.c: what the trained weights predict of test samples, by forward passes in fp32.
  * Batchnorms use the mean of all ranks' running statistics; dropout drops nothing. */
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "backend/executor/batch.h"
 
-/* Correct predictions among the first `filled` samples of the batch. Rows labelled −1 are not predicted. */
-static int64_t count_correct_rows(const tandem_executor *evaluator, const float *probability, int64_t filled)
+/* Adds the first `filled` samples of the batch. Rows labelled −1 are not predicted. */
+static void add_rows(tandem_evaluation *seen, const tandem_executor *evaluator, const float *probability,
+                     int64_t filled)
 {
     const tandem_graph *graph = evaluator->graph;
     const int64_t rows =
         tandem_shape_elements(&graph->op[graph->op[graph->loss].input[0]].shape) / graph->n_class;
     const int only_labelled = rows < graph->batch * graph->length;
-    int64_t correct = 0;
     for (int64_t row = 0; row < filled * graph->length; row++) {
         const float *p = probability;
         if (evaluator->label[row] >= 0 || !only_labelled) probability += graph->n_class;
@@ -19,14 +21,16 @@ static int64_t count_correct_rows(const tandem_executor *evaluator, const float 
         int64_t best = 0;
         for (int64_t c = 1; c < graph->n_class; c++)
             if (p[c] > p[best]) best = c;
-        correct += best == evaluator->label[row];
+        const double loss = -log((double)fmaxf(p[evaluator->label[row]], FLT_MIN));
+        seen->correct += best == evaluator->label[row];
+        seen->loss += loss;
+        seen->loss_square += loss * loss;
     }
-    return correct;
 }
 
 /* Reads the probabilities that the loss operator stores. */
-static tandem_status add_correct_of_batch(int64_t *correct, const tandem_executor *evaluator, int64_t filled,
-                                          tandem_error *error)
+static tandem_status add_batch(tandem_evaluation *seen, const tandem_executor *evaluator, int64_t filled,
+                               tandem_error *error)
 {
     const tandem_graph *graph = evaluator->graph;
     unsigned char *kept =
@@ -35,7 +39,7 @@ static tandem_status add_correct_of_batch(int64_t *correct, const tandem_executo
     void *view = NULL;
     const tandem_status status = tandem_worker_view(&view, evaluator->worker, kept, bytes, 1, error);
     if (status != TANDEM_OK) return status;
-    *correct += count_correct_rows(evaluator, view, filled);
+    add_rows(seen, evaluator, view, filled);
     return tandem_worker_end_view(evaluator->worker, view, kept, bytes, 0, error);
 }
 
@@ -70,21 +74,20 @@ static tandem_status run_test_batch(tandem_executor *evaluator, int64_t k, int64
     return TANDEM_OK;
 }
 
-static tandem_status evaluate_samples(tandem_executor *evaluator, int64_t n, int64_t *correct, int64_t *total,
+static tandem_status evaluate_samples(tandem_executor *evaluator, int64_t n, tandem_evaluation *out,
                                       tandem_error *error)
 {
     const int64_t batch = evaluator->graph->batch;
-    int64_t n_correct = 0, n_seen = 0;
+    tandem_evaluation seen = {0};
     for (int64_t k = 0; test_sample_number(evaluator, k, 0) < n; k++) {
         int64_t filled = 0;
         while (filled < batch && test_sample_number(evaluator, k, filled) < n) filled++;
         tandem_status status = run_test_batch(evaluator, k, n, error);
-        if (status == TANDEM_OK) status = add_correct_of_batch(&n_correct, evaluator, filled, error);
+        if (status == TANDEM_OK) status = add_batch(&seen, evaluator, filled, error);
         if (status != TANDEM_OK) return status;
-        n_seen += filled * tandem_graph_n_prediction(evaluator->graph);
+        seen.total += filled * tandem_graph_n_prediction(evaluator->graph);
     }
-    *correct = n_correct;
-    *total = n_seen;
+    *out = seen;
     return TANDEM_OK;
 }
 
@@ -106,7 +109,7 @@ static tandem_status average_batchnorm_stats(tandem_executor *evaluator, const t
 }
 
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
-                                       int64_t *correct, int64_t *total, tandem_error *error)
+                                       tandem_evaluation *seen, tandem_error *error)
 {
     tandem_executor *evaluator = executor->evaluator;
     if (!evaluator)
@@ -116,7 +119,7 @@ tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_d
             "evaluation");
     const tandem_status status = average_batchnorm_stats(evaluator, executor, error);
     evaluator->options.data = data;
-    return status == TANDEM_OK ? evaluate_samples(evaluator, data && n > data->n_test ? data->n_test : n,
-                                                  correct, total, error)
-                               : status;
+    return status == TANDEM_OK
+               ? evaluate_samples(evaluator, data && n > data->n_test ? data->n_test : n, seen, error)
+               : status;
 }

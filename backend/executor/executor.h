@@ -104,7 +104,7 @@ tandem_status tandem_executor_get_mean_squares(const tandem_executor *executor, 
 tandem_status tandem_executor_put_weights(tandem_executor *executor, const float *weight,
                                           tandem_error *error);
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
-                                       int64_t *correct, int64_t *total, tandem_error *error);
+                                       tandem_evaluation *seen, tandem_error *error);
 tandem_status tandem_executor_save(tandem_executor *executor, const char *path, int64_t step,
                                    const char *train_config, tandem_error *error);
 tandem_status tandem_executor_restore(tandem_executor *executor, const char *path,

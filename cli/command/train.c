@@ -12,10 +12,10 @@
 #include "cli/run_steadiness.h"
 #include "cli/command/train_log.h"
 
-/* An accuracy after a number of steps. */
+/* What all ranks saw of the test samples after a number of steps. */
 typedef struct evaluation {
     int64_t step; /* 0 = none yet */
-    int64_t correct, total;
+    tandem_evaluation seen;
 } evaluation;
 
 typedef struct train_context {
@@ -128,7 +128,15 @@ static int is_step_due(int64_t every, int64_t done) { return every > 0 && done %
 
 static double evaluation_accuracy(const evaluation *e)
 {
-    return e->total > 0 ? (double)e->correct / (double)e->total : NAN;
+    return e->seen.total > 0 ? (double)e->seen.correct / (double)e->seen.total : NAN;
+}
+
+/* In nats, with its standard error: of the test samples, for these weights. */
+static double evaluation_loss(const evaluation *e, double *standard_error)
+{
+    const double n = (double)e->seen.total, mean = n > 0 ? e->seen.loss / n : NAN;
+    *standard_error = n > 1 ? sqrt(fmax(e->seen.loss_square / n - mean * mean, 0) / (n - 1)) : NAN;
+    return mean;
 }
 
 static tandem_status evaluate_on_ranks(train_context *t, int64_t done, tandem_error *error)
@@ -137,14 +145,16 @@ static tandem_status evaluate_on_ranks(train_context *t, int64_t done, tandem_er
     const int n_rank = t->rank.self.n_rank;
     evaluation own = {.step = done}, *all = calloc((size_t)n_rank, sizeof *all);
     if (!all) return tandem_no_memory(error, "for the results of %d ranks", n_rank);
-    tandem_status status = backend->executor_evaluate(t->rank.executor, &t->rank.data, t->options->evaluate,
-                                                      &own.correct, &own.total, error);
+    tandem_status status =
+        backend->executor_evaluate(t->rank.executor, &t->rank.data, t->options->evaluate, &own.seen, error);
     if (status == TANDEM_OK) status = backend->worker_gather(t->rank.worker, &own, all, sizeof own, error);
     evaluation *sum = &t->evaluation[t->n_evaluation];
     sum->step = done;
     for (int r = 0; r < n_rank && status == TANDEM_OK; r++) {
-        sum->correct += all[r].correct;
-        sum->total += all[r].total;
+        sum->seen.correct += all[r].seen.correct;
+        sum->seen.total += all[r].seen.total;
+        sum->seen.loss += all[r].seen.loss;
+        sum->seen.loss_square += all[r].seen.loss_square;
     }
     if (status == TANDEM_OK) t->n_evaluation++;
     free(all);
@@ -346,10 +356,15 @@ static json_t *train_operators_json(const train_context *t)
 static json_t *evaluations_json(const train_context *t)
 {
     json_t *evaluations = json_array();
-    for (int k = 0; k < t->n_evaluation; k++)
-        json_array_append_new(evaluations,
-                              json_pack("{s:I,s:o}", "step", (json_int_t)t->evaluation[k].step, "accuracy",
-                                        cli_json_number(evaluation_accuracy(&t->evaluation[k]))));
+    for (int k = 0; k < t->n_evaluation; k++) {
+        const evaluation *e = &t->evaluation[k];
+        double standard_error = 0;
+        const double loss = evaluation_loss(e, &standard_error);
+        json_array_append_new(evaluations, json_pack("{s:I,s:o,s:o,s:o}", "step", (json_int_t)e->step,
+                                                     "accuracy", cli_json_number(evaluation_accuracy(e)),
+                                                     "loss", cli_json_number(loss), "loss_error",
+                                                     cli_json_number(standard_error)));
+    }
     return evaluations;
 }
 

@@ -13,7 +13,8 @@ static const struct {
 } parts[] = {{"rounding", study_rounding},
              {"gradient", study_gradient},
              {"sampled", study_sampled},
-             {"batch", study_batch}};
+             {"batch", study_batch},
+             {"exchange", study_exchange}};
 enum { N_PART = sizeof parts / sizeof *parts };
 
 void study_add_cell(study_report *report, json_t *cell, int is_met)
@@ -104,11 +105,15 @@ static int run_study(const cli_options *options)
     const char *word = options->n_word == 1 ? options->word[0] : NULL;
     if (!word)
         return cli_fail_with(TANDEM_USAGE,
-                             "say which part to run: rounding, gradient, sampled, batch, or all");
+                             "say which part to run: rounding, gradient, sampled, batch, exchange, or all");
     int code = 0;
     const int is_all = strcmp(word, "all") == 0;
     if (is_all && options->output)
         return cli_fail_with(TANDEM_USAGE, "--output takes the tables of one part, not of all");
+    const int is_exchange = strcmp(word, "exchange") == 0;
+    if (!is_exchange && (options->checkpoint || options->repetitions > 0))
+        return cli_fail_with(TANDEM_USAGE,
+                             "--checkpoint and --repetitions are of `study exchange`, not of '%s'", word);
     for (int p = 0; p < N_PART && is_all && code <= 1; p++) {
         const int part_code = run_part(options, parts[p].name, parts[p].run);
         code = part_code ? part_code : code;
@@ -116,17 +121,18 @@ static int run_study(const cli_options *options)
     if (is_all) return code;
     const int part = tandem_name_find(word, &parts[0].name, N_PART, sizeof *parts, &hint);
     if (part < 0)
-        return cli_fail_with(TANDEM_UNKNOWN_NAME,
-                             "the study has no part '%s'.%s Say rounding, gradient, sampled, batch, or all",
-                             word, hint.text);
+        return cli_fail_with(
+            TANDEM_UNKNOWN_NAME,
+            "the study has no part '%s'.%s Say rounding, gradient, sampled, batch, exchange, or all", word,
+            hint.text);
     return run_part(options, parts[part].name, parts[part].run);
 }
 
-static const int options[] = {OPTION_QUICK,  OPTION_DEVICE, OPTION_SEED,
-                              OPTION_OUTPUT, OPTION_QUIET,  OPTION_END};
+static const int options[] = {OPTION_QUICK,      OPTION_DEVICE,      OPTION_SEED,  OPTION_OUTPUT,
+                              OPTION_CHECKPOINT, OPTION_REPETITIONS, OPTION_QUIET, OPTION_END};
 const cli_command command_study = {
     .name = "study",
-    .words = "rounding|gradient|sampled|batch|all",
+    .words = "rounding|gradient|sampled|batch|exchange|all",
     .summary = "Measure what is predicted of low precision, with intervals",
     .option = options,
     .description =
@@ -134,6 +140,7 @@ const cli_command command_study = {
         "  tandem study rounding                    the variance of rounding, by 1,000 draws\n"
         "  tandem study all --quick                 every part, small\n"
         "  tandem study rounding -o docs/study/rounding   writes rounding.md and rounding.json\n"
+        "  tandem study exchange --checkpoint exchange.jsonl   an hour; stopped, it goes on from the file\n"
         "Trains small models on fashion-mnist on one device [the strongest one here]. Exit code 1: a "
         "part\nmisses its bar. docs/study/README.md describes the parts.",
     .run = run_study,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "tandem/advanced/sensing.h"
 
 #define STUDY_DATA "fashion-mnist"
 
@@ -19,10 +20,13 @@ typedef struct study_report {
 
 /* Each part fills in a report. TANDEM_OK also where the bar is missed: report->n_failed says so. */
 typedef tandem_status study_part(study_report *report, tandem_error *error);
-study_part study_rounding, study_gradient, study_sampled, study_batch;
+study_part study_rounding, study_gradient, study_sampled, study_batch, study_exchange;
 
 /* Adds a cell that has a bar; takes over the object. */
 void study_add_cell(study_report *report, json_t *cell, int is_met);
+
+/* One age of a sensing, so that each age is a cell of its own; borrows. */
+tandem_sensing study_sensing_of_age(const tandem_sensing *sensing, int a);
 
 /* --- Tensors of a training in fp32 (study_tensors.c) -----------------------------------------------------
  * */

@@ -29,9 +29,9 @@ typedef struct sampled_study {
     double max_ratio;
 } sampled_study;
 
-/* One age of a sensing, so that each age is a cell of its own; borrows. */
-static tandem_sensing age_of(const tandem_sensing *sensing, int a, int n_cell)
+tandem_sensing study_sensing_of_age(const tandem_sensing *sensing, int a)
 {
+    const int n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     tandem_sensing one = *sensing;
     one.n_age = 1;
     one.gradient += (size_t)a * (size_t)sensing->n_replicate;
@@ -42,10 +42,9 @@ static tandem_sensing age_of(const tandem_sensing *sensing, int a, int n_cell)
 static tandem_status add_sampled_cell(sampled_study *s, int a, int op, tandem_precision precision,
                                       tandem_error *error)
 {
-    const int n_cell = s->graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE,
-              cell = tandem_sensing_cell(op, precision, TANDEM_F32);
-    const tandem_sensing predicted = age_of(&s->predicted, a, n_cell),
-                         measured = age_of(&s->measured, a, n_cell);
+    const int cell = tandem_sensing_cell(op, precision, TANDEM_F32);
+    const tandem_sensing predicted = study_sensing_of_age(&s->predicted, a),
+                         measured = study_sensing_of_age(&s->measured, a);
     const tandem_sensed_step step = {.global_batch = s->measured.batch, .n_micro = 1};
     tandem_sensitivity_estimate p = {0}, m = {0};
     s->share[cell] = 1;

@@ -96,7 +96,7 @@ static void losses_are_those_of_the_cpu(void **state)
             record *gpu = training_run(&e), *cpu = run_on_cpu(e);
             check_whole(&e, gpu);
             check_close(&e, gpu, cpu, by[k].tolerance);
-            if (k == 0) assert_int_equal(gpu->correct[0], cpu->correct[0]);
+            if (k == 0) assert_int_equal(gpu->evaluated[0].correct, cpu->evaluated[0].correct);
             assert_true(gpu->loss[0][e.steps - 1] != gpu->loss[0][0]);
             training_forget(cpu);
             training_forget(gpu);
@@ -200,7 +200,7 @@ static void weights_in_a_file_are_the_weights(void **state)
     record *again = training_run(&e), *cpu = run_on_cpu(e);
     check_whole(&e, again);
     check_close(&e, again, cpu, 1e-4);
-    assert_int_equal(again->correct[0], cpu->correct[0]);
+    assert_int_equal(again->evaluated[0].correct, cpu->evaluated[0].correct);
     assert_true(again->loss[0][0] != gpu->loss[0][0]);
     training_forget(cpu);
     training_forget(again);
@@ -234,7 +234,7 @@ static void a_gpu_and_a_cpu_train_together(void **state)
         check_close(&e, mixed, alike, 1e-4);
         assert_memory_equal(mixed->loss[0], mixed->loss[1], (size_t)e.steps * sizeof(double));
         assert_memory_equal(mixed->gradients[0], mixed->gradients[1], (size_t)e.steps * sizeof(uint64_t));
-        assert_int_equal(mixed->correct[0] + mixed->correct[1], alike->correct[0] + alike->correct[1]);
+        assert_int_equal(mixed->evaluated[0].correct + mixed->evaluated[1].correct, alike->evaluated[0].correct + alike->evaluated[1].correct);
         training_forget(alike);
         training_forget(mixed);
         (void)unlink(path);

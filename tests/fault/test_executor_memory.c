@@ -99,8 +99,8 @@ static tandem_status reopen(fixture *f, tandem_error *error)
 
 static tandem_status evaluate(fixture *f, tandem_error *error)
 {
-    int64_t correct = 0, total = 0;
-    return f->backend->executor_evaluate(f->executor, NULL, 8, &correct, &total, error);
+    tandem_evaluation seen;
+    return f->backend->executor_evaluate(f->executor, NULL, 8, &seen, error);
 }
 
 static tandem_status save_executor_memory(fixture *f, tandem_error *error)

@@ -107,12 +107,12 @@ static tandem_status train(run_state *s, tandem_executor *executor, int64_t step
 
 static tandem_status evaluate(run_state *s, tandem_executor *executor, tandem_error *error)
 {
-    int64_t n_correct, n_seen;
+    tandem_evaluation seen;
     tandem_executor *const evaluator = executor->evaluator;
     s->step = evaluator->step;
     evaluator->observer = observe_training;
     evaluator->observer_context = s;
-    return s->backend->executor_evaluate(executor, NULL, s->graph->batch, &n_correct, &n_seen, error);
+    return s->backend->executor_evaluate(executor, NULL, s->graph->batch, &seen, error);
 }
 
 static tandem_status run(char **argument, int is_whole, tandem_error *error)

@@ -110,9 +110,8 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
             r->gradients[rank][i] = hash_gradients(backend, executor, graph);
         r->steps_done[rank] = i + 1;
     }
-    int64_t total = 0;
     if (status == TANDEM_OK && e->evaluate)
-        status = backend->executor_evaluate(executor, NULL, e->evaluate, &r->correct[rank], &total, error);
+        status = backend->executor_evaluate(executor, NULL, e->evaluate, &r->evaluated[rank], error);
     if (status != TANDEM_OK) return status; /* the process ends; a broken run is not closed politely */
     r->allocated[rank] = backend->executor_allocated_bytes(executor);
     r->planned[rank] = backend->executor_memory(executor)->peak;

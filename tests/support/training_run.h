@@ -19,7 +19,7 @@ typedef struct record {
     int64_t resident[MAX_RANKS];
     int64_t resumed_at[MAX_RANKS];
     tandem_step_report report[MAX_RANKS][MAX_STEPS];
-    int64_t correct[MAX_RANKS]; /* of those that were evaluated */
+    tandem_evaluation evaluated[MAX_RANKS];
     int open_things[MAX_RANKS];
     /* whether gradients were exchanged in shared memory; if not, why, where that is known */
     int shares[MAX_RANKS];

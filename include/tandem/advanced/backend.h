@@ -95,6 +95,13 @@ typedef struct tandem_step_report {
     int skipped;          /* 1: a gradient was not finite, and the step updated nothing */
 } tandem_step_report;
 
+/* What an evaluation saw on one rank. */
+typedef struct tandem_evaluation {
+    int64_t correct, total; /* predictions: right ones, and all */
+    double loss,
+        loss_square; /* sums over the predictions, in nats: of −ln p of the label, and of its square */
+} tandem_evaluation;
+
 /* "All ranks": a collective call, which every rank of the run makes together. */
 typedef struct tandem_backend_api {
     int version;
@@ -183,12 +190,12 @@ typedef struct tandem_backend_api {
      * *scale of an s8 value. From device memory: a copy, which is valid until the same value is asked for
      * again. NULL: no copy could be made. */
     const void *(*executor_value)(const tandem_executor *executor, int value, int gradient, float *scale);
-    /* All ranks. Counts how many of the first n test samples a forward pass in fp32 classifies right, with
-     * the batchnorms' running statistics and without dropout. Ranks take samples in turn; correct and total
-     * are of this rank's part. Allocates nothing. TANDEM_USAGE: the executor was opened without
-     * with_evaluation. */
+    /* All ranks. What a forward pass in fp32 predicts of the first n test samples, with the batchnorms'
+     * running statistics, without dropout and label smoothing. Ranks take samples in turn; *seen is of this
+     * rank's part. A probability below the least normal f32 counts as that. Allocates nothing. TANDEM_USAGE:
+     * the executor was opened without with_evaluation. */
     tandem_status (*executor_evaluate)(tandem_executor *executor, const tandem_data *data, int64_t n,
-                                       int64_t *correct, int64_t *total, tandem_error *error);
+                                       tandem_evaluation *seen, tandem_error *error);
 
     /* --- Checkpoints --- */
     /* All ranks. Rank 0 writes the file whole or not at all. `step`: steps done. TANDEM_IO,

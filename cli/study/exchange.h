@@ -1,0 +1,106 @@
+/* exchange.h: the trainings of `tandem study exchange`: which they are, one of them, and their records. */
+#ifndef TANDEM_CLI_STUDY_EXCHANGE_H
+#define TANDEM_CLI_STUDY_EXCHANGE_H
+
+#include "cli/cli.h"
+
+enum {
+    EXCHANGE_CELLS = 4, /* plans of a task: two scales of each kind */
+    EXCHANGE_CURVE = 3, /* trainings in fp32: at B, 3/4·B and 1/2·B */
+    EXCHANGE_AGES = 5,  /* in the middle of each fifth of a training */
+    EXCHANGE_VALUES = 5 /* of a prediction's record */
+};
+
+/* What a plan rounds, in all operators: to s8, drawn. */
+typedef enum exchange_casts {
+    EXCHANGE_ALL,       /* as int8_full: inputs, weights, gradients */
+    EXCHANGE_GRADIENTS, /* gradients alone, in which the gradients of weights are linear */
+    EXCHANGE_N_CASTS
+} exchange_casts;
+
+typedef struct exchange_task {
+    const char *model;
+    tandem_optimizer optimizer;
+    double rate;           /* constant; SGD with a momentum of 0.9, AdamW without decay */
+    int64_t batch;         /* of a micro-step; a fourth of it is whole where n_micro is 1 */
+    int n_micro;           /* 1: the curve changes the batch; 4: it changes the number of micro-steps */
+    int64_t steps, n_test; /* n_test: test samples of an evaluation */
+    int n_evaluation;      /* in the last quarter of the training; their mean is the final loss */
+    int is_fitted;         /* 1: what is fitted is fitted on this task; 0: judged on it */
+    /* Errors are x + scale·(Q(x) − x). Of each kind of plan: the smaller scale; the other is twice that. */
+    double error_scale[EXCHANGE_N_CASTS];
+} exchange_task;
+
+/* What is fixed before anything runs. */
+typedef struct exchange_plan {
+    const exchange_task *task; /* [n_task] */
+    int n_task, n_seed, n_replicate;
+    int n_bootstrap;
+    double max_half_width;          /* of a measured noise, as a share of it */
+    double max_ratio, least_share;  /* of predicted and measured; the share of cells within it */
+    double mean_low, mean_high;     /* of the geometric mean of predicted over measured */
+    double exponent, exponent_room; /* of the measured noise over the error scale */
+} exchange_plan;
+extern const exchange_plan exchange_plan_full, exchange_plan_quick;
+
+exchange_casts exchange_cell_casts(int cell);
+double exchange_cell_scale(const exchange_task *task, int cell);
+
+/* --- One training (exchange_train.c) --------------------------------------------------------------------
+ * */
+
+/* The device, and what every training reads. All zero is closed. */
+typedef struct exchange_lab {
+    const cli_options *options;
+    const tandem_backend_api *backend;
+    cli_workload workload; /* of no training: it names the device */
+    tandem_worker *worker;
+    tandem_data data;
+} exchange_lab;
+tandem_status exchange_lab_open(exchange_lab *lab, const cli_options *options, tandem_error *error);
+void exchange_lab_close(exchange_lab *lab);
+
+/* A setting of a task: 0 … EXCHANGE_CURVE − 1 in fp32, with 4, 3, 2 fourths of the batch; then its cells. */
+enum { EXCHANGE_SETTINGS = EXCHANGE_CURVE + EXCHANGE_CELLS };
+/* B/b − 1 of a setting: the noise that it adds to that of the gradients at batch B. */
+double exchange_added_noise(int setting);
+
+/* exchange_train: trains a task from `seed`, which draws weights, order of samples and roundings.
+ *   steps  those of the task, or fewer for a trial
+ *   loss   [out] mean test loss in nats of the task's evaluations
+ * TANDEM_LIMIT_EXCEEDED: it diverged. */
+tandem_status exchange_train(double *loss, const exchange_lab *lab, const exchange_task *task, int setting,
+                             uint64_t seed, int64_t steps, tandem_error *error);
+
+/* What is predicted of a cell: means over the ages. */
+typedef struct exchange_prediction {
+    double noise, noise_half; /* ρ = Var d / Var g; half of a 95 % interval */
+    double bias, bias_half;   /* β; NaN: unknown */
+    double last_noise;        /* ρ at the last age */
+} exchange_prediction;
+tandem_status exchange_predict(exchange_prediction *prediction, const exchange_lab *lab,
+                               const exchange_task *task, int cell, int n_replicate, tandem_error *error);
+
+/* --- Records (exchange_records.c) ------------------------------------------------------------------------
+ * */
+
+/* What has been measured, by name, in a file to which each record is added at once. */
+typedef struct exchange_records {
+    FILE *file; /* to which processes that were forked may add, too. NULL: nowhere */
+    json_t *value;
+    const char *path; /* borrowed */
+    char plan[64];    /* the first line's */
+} exchange_records;
+/* Reads `path` if it exists, and locks it. NULL: records live in memory. A last line that is not whole is cut
+ * off. TANDEM_USAGE: records of another plan, or another study writes there. TANDEM_MALFORMED. TANDEM_IO. */
+tandem_status exchange_records_open(exchange_records *records, const char *path, const exchange_plan *plan,
+                                    uint64_t seed, tandem_error *error);
+void exchange_records_close(exchange_records *records);
+/* Reads what other processes have added. */
+tandem_status exchange_records_read(exchange_records *records, tandem_error *error);
+/* Whether there is a record of that name; fills in n values. */
+int exchange_records_find(double *value, int n, const exchange_records *records, const char *name);
+tandem_status exchange_records_add(exchange_records *records, const char *name, const double *value, int n,
+                                   tandem_error *error);
+
+#endif

@@ -1,0 +1,504 @@
+/* study_exchange.c: `tandem study exchange`: whether noise of rounding costs a training what as much noise of
+ * small batches costs it. docs/study/README.md has the design.
+ *
+ * A task trains in fp32 at batches B, 3/4·B and 1/2·B, with the same steps and rate. At B/(1 + x) the
+ * gradient's variance is 1 + x times that at B. The final test loss of these three makes a curve over x, a
+ * parabola. A plan's final test loss at batch B has a place x on it: its measured noise. Predicted is ρ =
+ * Var d/Var g, sensed at five ages of a training in fp32 and added over operators. Everything has the same
+ * seeds; the interval is the bootstrap's over seeds. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gsl/gsl_rng.h>
+#include <gsl/gsl_sort.h>
+
+#include "base/clock.h"
+#include "cli/study/exchange.h"
+#include "cli/study/study.h"
+
+enum { MAX_TASKS = 16, MAX_WORKERS = 64, RECORD_NAME = 256 };
+static const uint64_t bootstrap_seed = 1;
+
+/* What is measured of a task, from one choice of seeds. */
+typedef struct exchange_noise {
+    double x[EXCHANGE_CELLS]; /* NaN: off the curve */
+    double slope;             /* of the curve at B: nats for an added noise of 1 */
+} exchange_noise;
+
+typedef struct exchange_result {
+    double (*loss)[EXCHANGE_SETTINGS]; /* [n_seed] */
+    exchange_prediction predicted[EXCHANGE_CELLS];
+    exchange_noise measured;
+    exchange_noise *drawn; /* [n_bootstrap] */
+} exchange_result;
+
+typedef struct exchange_study {
+    study_report *report;
+    const exchange_plan *plan;
+    int n_seed; /* of the plan's */
+    exchange_lab lab;
+    exchange_records records;
+    exchange_result result[MAX_TASKS];
+    double *room;              /* [n_bootstrap] */
+    double left_s, done_s;     /* time of the trainings that are missing, by trials, and of those that ran */
+    int worker, n_worker, job; /* this process runs the missing jobs number worker, worker + n_worker, … */
+} exchange_study;
+
+static const char *casts_name(int cell)
+{
+    return exchange_cell_casts(cell) == EXCHANGE_ALL ? "all casts" : "gradients";
+}
+
+static void name_setting(char text[64], const exchange_task *task, int setting)
+{
+    if (setting < EXCHANGE_CURVE) {
+        (void)snprintf(text, 64, "fp32 at %d/4 of the batch", 4 - setting);
+        return;
+    }
+    const int cell = setting - EXCHANGE_CURVE;
+    (void)snprintf(text, 64, "%s, s8 × %g", casts_name(cell), exchange_cell_scale(task, cell));
+}
+
+static void name_record(char text[RECORD_NAME], const exchange_task *task, int setting, int seed)
+{
+    char of[64];
+    name_setting(of, task, setting);
+    const int n =
+        snprintf(text, RECORD_NAME, "%s %s: %s: ", task->model, tandem_optimizer_name(task->optimizer), of);
+    if (seed < 0)
+        (void)snprintf(text + n, (size_t)(RECORD_NAME - n), "sensed");
+    else
+        (void)snprintf(text + n, (size_t)(RECORD_NAME - n), "%d", seed);
+}
+
+/* --- Running ---------------------------------------------------------------------------------------------
+ * */
+
+/* How many trainings of a setting are missing. */
+static int count_missing(const exchange_study *s, const exchange_task *task, int setting)
+{
+    char name[RECORD_NAME];
+    double loss = 0;
+    int n = 0;
+    for (int k = 0; k < s->n_seed; k++) {
+        name_record(name, task, setting, k);
+        n += !exchange_records_find(&loss, 1, &s->records, name);
+    }
+    return n;
+}
+
+/* Seconds of a training, from two of fewer steps: what does not grow with the steps counts once. */
+static tandem_status try_setting(double *seconds, const exchange_study *s, const exchange_task *task,
+                                 int setting, tandem_error *error)
+{
+    const int64_t steps[2] = {task->steps / 40 + 1, task->steps / 20 + 2};
+    double loss = 0, of[2] = {0};
+    tandem_status status = TANDEM_OK;
+    for (int i = 0; i < 2 && status == TANDEM_OK; i++) {
+        const int64_t begin_ns = tandem_now_ns();
+        status = exchange_train(&loss, &s->lab, task, setting, s->report->options->seed, steps[i], error);
+        of[i] = (double)(tandem_now_ns() - begin_ns) * 1e-9;
+    }
+    const double of_step = fmax(of[1] - of[0], 0) / (double)(steps[1] - steps[0]);
+    *seconds = of[1] + of_step * (double)(task->steps - steps[1]);
+    return status;
+}
+
+/* What is still to be run, before it starts. */
+static tandem_status note_plan(exchange_study *s, tandem_error *error)
+{
+    const cli_options *options = s->report->options;
+    tandem_status status = TANDEM_OK;
+    for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) {
+        const exchange_task *task = &s->plan->task[t];
+        double seconds = 0;
+        int n = 0;
+        for (int k = 0; k < EXCHANGE_SETTINGS && status == TANDEM_OK; k++) {
+            const int n_missing = count_missing(s, task, k);
+            double one = 0;
+            if (n_missing > 0) status = try_setting(&one, s, task, k, error);
+            seconds += n_missing * one;
+            n += n_missing;
+        }
+        s->left_s += seconds;
+        if (status == TANDEM_OK)
+            cli_note(options, "%s, %s: %d of %d trainings left, some %.0f s", task->model,
+                     tandem_optimizer_name(task->optimizer), n, s->n_seed * EXCHANGE_SETTINGS, seconds);
+    }
+    if (status == TANDEM_OK) cli_note(options, "in all some %.0f s", s->left_s);
+    return status;
+}
+
+/* Whether this process runs the next missing job. */
+static int is_own_job(exchange_study *s) { return s->job++ % s->n_worker == s->worker; }
+
+static tandem_status predict_task(exchange_study *s, int t, tandem_error *error)
+{
+    const exchange_task *task = &s->plan->task[t];
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < EXCHANGE_CELLS && status == TANDEM_OK; c++) {
+        char name[RECORD_NAME];
+        double value[EXCHANGE_VALUES];
+        exchange_prediction *of = &s->result[t].predicted[c];
+        name_record(name, task, EXCHANGE_CURVE + c, -1);
+        if (exchange_records_find(value, EXCHANGE_VALUES, &s->records, name)) {
+            *of = (exchange_prediction){value[0], value[1], value[2], value[3], value[4]};
+            continue;
+        }
+        if (!is_own_job(s)) continue;
+        status = exchange_predict(of, &s->lab, task, c, s->plan->n_replicate, error);
+        if (status == TANDEM_OK)
+            status = exchange_records_add(&s->records, name,
+                                          (const double[EXCHANGE_VALUES]){of->noise, of->noise_half, of->bias,
+                                                                          of->bias_half, of->last_noise},
+                                          EXCHANGE_VALUES, error);
+    }
+    return status;
+}
+
+/* All settings of one seed of a task. */
+static tandem_status train_seed(exchange_study *s, int t, int seed, tandem_error *error)
+{
+    const exchange_task *task = &s->plan->task[t];
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < EXCHANGE_SETTINGS && status == TANDEM_OK; k++) {
+        char name[RECORD_NAME];
+        double *loss = &s->result[t].loss[seed][k];
+        name_record(name, task, k, seed);
+        if (exchange_records_find(loss, 1, &s->records, name) || !is_own_job(s)) continue;
+        const int64_t begin_ns = tandem_now_ns();
+        status = exchange_train(loss, &s->lab, task, k, s->report->options->seed + (uint64_t)seed,
+                                task->steps, error);
+        if (status == TANDEM_OK) status = exchange_records_add(&s->records, name, loss, 1, error);
+        s->done_s += (double)(tandem_now_ns() - begin_ns) * 1e-9;
+        cli_progress(s->report->options, (int64_t)(1e9 * fmax(s->left_s / s->n_worker - s->done_s, 0)),
+                     "study: exchange, seed %d of %d, %s", seed + 1, s->n_seed, name);
+    }
+    return status;
+}
+
+/* --- Statistics ------------------------------------------------------------------------------------------
+ * */
+
+/* Where the parabola through (x[i], y[i]) has the value y, on its side of x[0]; NaN: nowhere. */
+static double place_on_curve(const double x[EXCHANGE_CURVE], const double y[EXCHANGE_CURVE], double value,
+                             double *slope)
+{
+    const double first = (y[1] - y[0]) / (x[1] - x[0]), second = (y[2] - y[1]) / (x[2] - x[1]);
+    const double bend = (second - first) / (x[2] - x[0]), linear = first - bend * (x[1] + x[0]);
+    const double above = value - y[0]; /* with x[0] = 0: linear·x + bend·x² */
+    *slope = linear;
+    return 2 * above / (linear + sqrt(linear * linear + 4 * bend * above));
+}
+
+static exchange_noise measure_noise(const double mean[EXCHANGE_SETTINGS])
+{
+    exchange_noise noise;
+    double x[EXCHANGE_CURVE];
+    for (int k = 0; k < EXCHANGE_CURVE; k++) x[k] = exchange_added_noise(k);
+    for (int c = 0; c < EXCHANGE_CELLS; c++)
+        noise.x[c] = place_on_curve(x, mean, mean[EXCHANGE_CURVE + c], &noise.slope);
+    return noise;
+}
+
+/* random NULL: every seed once. */
+static exchange_noise measure_seeds(const exchange_study *s, const exchange_result *result, gsl_rng *random)
+{
+    double mean[EXCHANGE_SETTINGS] = {0};
+    for (int i = 0; i < s->n_seed; i++) {
+        const unsigned long seed =
+            random ? gsl_rng_uniform_int(random, (unsigned long)s->n_seed) : (unsigned long)i;
+        for (int k = 0; k < EXCHANGE_SETTINGS; k++) mean[k] += result->loss[seed][k] / s->n_seed;
+    }
+    return measure_noise(mean);
+}
+
+typedef struct exchange_interval {
+    double low, high;
+} exchange_interval;
+
+/* The 95 % interval of s->room; what is off the curve counts as above it. */
+static exchange_interval interval_of_room(exchange_study *s)
+{
+    const size_t n = (size_t)s->plan->n_bootstrap;
+    for (size_t i = 0; i < n; i++)
+        if (isnan(s->room[i])) s->room[i] = INFINITY;
+    gsl_sort(s->room, 1, n);
+    return (exchange_interval){s->room[n / 40], s->room[n - 1 - n / 40]};
+}
+
+static exchange_interval interval_of_cell(exchange_study *s, const exchange_result *result, int c)
+{
+    for (int i = 0; i < s->plan->n_bootstrap; i++) s->room[i] = result->drawn[i].x[c];
+    return interval_of_room(s);
+}
+
+/* Σ log₂(x₂/x₁) over n: pairs of cells whose scales are 1 : 2, of tasks first ≤ t < last. draw < 0: measured. */
+static double exponent_of(const exchange_study *s, int first, int last, int draw)
+{
+    double noise = 0;
+    for (int t = first; t < last; t++) {
+        const exchange_noise *of = draw < 0 ? &s->result[t].measured : &s->result[t].drawn[draw];
+        for (int c = 0; c < EXCHANGE_CELLS; c += 2) noise += log2(fmax(of->x[c + 1], 0) / fmax(of->x[c], 0));
+    }
+    return noise / (last - first) / (EXCHANGE_CELLS / 2);
+}
+
+static exchange_interval interval_of_exponent(exchange_study *s, int first, int last)
+{
+    for (int i = 0; i < s->plan->n_bootstrap; i++) s->room[i] = exponent_of(s, first, last, i);
+    return interval_of_room(s);
+}
+
+static tandem_status measure_task(exchange_study *s, int t, tandem_error *error)
+{
+    exchange_result *result = &s->result[t];
+    gsl_rng *random = gsl_rng_alloc(gsl_rng_mt19937);
+    result->drawn = calloc((size_t)s->plan->n_bootstrap, sizeof *result->drawn);
+    tandem_status status =
+        random && result->drawn ? TANDEM_OK : tandem_no_memory(error, "for the draws of a bootstrap");
+    if (status == TANDEM_OK) {
+        gsl_rng_set(random, bootstrap_seed + (unsigned long)t);
+        result->measured = measure_seeds(s, result, NULL);
+        for (int i = 0; i < s->plan->n_bootstrap; i++) result->drawn[i] = measure_seeds(s, result, random);
+    }
+    if (random) gsl_rng_free(random);
+    return status;
+}
+
+/* --- The tables ------------------------------------------------------------------------------------------
+ * */
+
+typedef struct exchange_ratios {
+    double log_sum;
+    int n, n_close, n_narrow;
+} exchange_ratios;
+
+static double mean_ratio(const exchange_ratios *of) { return of->n ? exp(of->log_sum / of->n) : NAN; }
+
+static void add_ratio(exchange_ratios *ratios, double ratio, int is_close, int is_narrow)
+{
+    ratios->n++;
+    ratios->log_sum += log(ratio);
+    ratios->n_close += is_close;
+    ratios->n_narrow += is_narrow;
+}
+
+static json_t *exchange_cell_json(const exchange_task *task, int c, const exchange_prediction *predicted,
+                                  double measured, exchange_interval interval, int is_narrow)
+{
+    json_t *object = json_pack("{s:s,s:s,s:s,s:f}", "model", task->model, "optimizer",
+                               tandem_optimizer_name(task->optimizer), "casts", casts_name(c), "error_scale",
+                               exchange_cell_scale(task, c));
+    json_object_set_new(object, "predicted", cli_json_number(100 * predicted->noise));
+    json_object_set_new(object, "predicted_half_width", cli_json_number(100 * predicted->noise_half));
+    json_object_set_new(object, "predicted_at_last_age", cli_json_number(100 * predicted->last_noise));
+    json_object_set_new(object, "bias", cli_json_number(100 * predicted->bias));
+    json_object_set_new(object, "bias_half_width", cli_json_number(100 * predicted->bias_half));
+    json_object_set_new(object, "measured", cli_json_number(100 * measured));
+    json_object_set_new(object, "measured_low", cli_json_number(100 * interval.low));
+    json_object_set_new(object, "measured_high", cli_json_number(100 * interval.high));
+    json_object_set_new(object, "ratio", cli_json_number(predicted->noise / measured));
+    json_object_set_new(object, "narrow", json_boolean(is_narrow));
+    return object;
+}
+
+static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios ratios[2])
+{
+    const exchange_task *task = &s->plan->task[t];
+    const exchange_prediction *predicted = &s->result[t].predicted[c];
+    const double measured = s->result[t].measured.x[c], ratio = predicted->noise / measured;
+    const exchange_interval interval = interval_of_cell(s, &s->result[t], c);
+    const int is_close = ratio <= s->plan->max_ratio && ratio >= 1 / s->plan->max_ratio,
+              is_narrow = interval.high - interval.low <= 2 * s->plan->max_half_width * measured;
+    char of[64];
+    name_setting(of, task, EXCHANGE_CURVE + c);
+    add_ratio(&ratios[task->is_fitted], ratio, is_close, is_narrow);
+    study_add_cell(s->report, exchange_cell_json(task, c, predicted, measured, interval, is_narrow),
+                   is_close);
+    (void)fprintf(s->report->text,
+                  "| `%s` %s | %s | %.3g ± %.2g | %.3g | %.3g (%.3g to %.3g) | %.2f | %.2g ± %.1g | %s%s |\n",
+                  task->model, tandem_optimizer_name(task->optimizer), of, 100 * predicted->noise,
+                  100 * predicted->noise_half, 100 * predicted->last_noise, 100 * measured,
+                  100 * interval.low, 100 * interval.high, ratio, 100 * predicted->bias,
+                  100 * predicted->bias_half, is_close ? "yes" : "NO", is_narrow ? "" : ", wide");
+}
+
+/* One bar of all cells together. */
+static void add_bar(exchange_study *s, const char *name, double value, exchange_interval interval, int is_met)
+{
+    json_t *object = json_pack("{s:o,s:b}", "value", cli_json_number(value), "met", is_met);
+    (void)fprintf(s->report->text, "| %s | %.3g", name, value);
+    if (interval.low < interval.high) {
+        json_object_set_new(object, "low", cli_json_number(interval.low));
+        json_object_set_new(object, "high", cli_json_number(interval.high));
+        (void)fprintf(s->report->text, " (%.3g to %.3g)", interval.low, interval.high);
+    }
+    (void)fprintf(s->report->text, " | %s |\n", is_met ? "yes" : "NO");
+    json_object_set_new(json_object_get(s->report->json, "bars"), name, object);
+    s->report->n_failed += !is_met;
+}
+
+static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
+{
+    static const exchange_interval none;
+    const exchange_plan *plan = s->plan;
+    exchange_ratios all = ratios[0];
+    all.n += ratios[1].n;
+    all.log_sum += ratios[1].log_sum;
+    all.n_close += ratios[1].n_close;
+    all.n_narrow += ratios[1].n_narrow;
+    const double mean = mean_ratio(&all), factor = mean_ratio(&ratios[1]),
+                 judged = mean_ratio(&ratios[0]) / factor, close = (double)all.n_close / all.n,
+                 narrow = (double)all.n_narrow / all.n, exponent = exponent_of(s, 0, plan->n_task, -1);
+    json_object_set_new(s->report->json, "bars", json_object());
+    (void)fputs("\n| all cells | value | met |\n|---|---|---|\n", s->report->text);
+    add_bar(s, "geometric mean of predicted over measured", mean, none,
+            mean >= plan->mean_low && mean <= plan->mean_high);
+    add_bar(s, "share of cells within the factor", close, none, close >= plan->least_share);
+    add_bar(s, "share of cells whose interval is narrow", narrow, none, narrow >= 1);
+    add_bar(s, "exponent of the error scale", exponent, interval_of_exponent(s, 0, plan->n_task),
+            fabs(exponent - plan->exponent) <= plan->exponent_room);
+    add_bar(s, "the mean on half of the tasks, over that on the others", judged, none,
+            judged >= plan->mean_low && judged <= plan->mean_high);
+}
+
+static void print_curves(exchange_study *s)
+{
+    json_t *curves = json_array();
+    (void)fputs("\n| curve | B | 3/4·B | 1/2·B | slope at B | exponent |\n|---|---|---|---|---|---|\n",
+                s->report->text);
+    for (int t = 0; t < s->plan->n_task; t++) {
+        const exchange_task *task = &s->plan->task[t];
+        const exchange_interval interval = interval_of_exponent(s, t, t + 1);
+        double mean[EXCHANGE_SETTINGS] = {0};
+        json_t *losses = json_array();
+        (void)fprintf(s->report->text, "| `%s` %s", task->model, tandem_optimizer_name(task->optimizer));
+        for (int k = 0; k < EXCHANGE_SETTINGS; k++) {
+            for (int i = 0; i < s->n_seed; i++) mean[k] += s->result[t].loss[i][k] / s->n_seed;
+            json_array_append_new(losses, cli_json_number(mean[k]));
+            if (k < EXCHANGE_CURVE) (void)fprintf(s->report->text, " | %.4f", mean[k]);
+        }
+        (void)fprintf(s->report->text, " | %.4f | %.2f (%.2f to %.2f) |\n", s->result[t].measured.slope,
+                      exponent_of(s, t, t + 1, -1), interval.low, interval.high);
+        json_array_append_new(curves, json_pack("{s:s,s:s,s:o}", "model", task->model, "optimizer",
+                                                tandem_optimizer_name(task->optimizer), "losses", losses));
+    }
+    json_object_set_new(s->report->json, "curves", curves);
+}
+
+static void print_exchange(exchange_study *s)
+{
+    exchange_ratios ratios[2] = {{0}};
+    json_object_set_new(s->report->json, "seeds", json_integer(s->n_seed));
+    (void)fprintf(
+        s->report->text,
+        "# The exchange rate: noise of rounding as noise of a smaller batch\n\n"
+        "*predicted*: ρ = Var d / Var g in percent, the mean over five ages; *late*: at 90 %% of the\n"
+        "training. *measured*: the added noise in percent at which fp32's curve over batches has the\n"
+        "plan's test loss, with its 95 %% interval over %d seeds, of %d planned. *bias*: β in percent,\n"
+        "predicted, no part of ρ. met: within a factor of %.3g; wide: the interval is wider than ± %.0f %%.\n\n"
+        "| task | plan | predicted | late | measured | predicted / measured | bias | met |\n"
+        "|---|---|---|---|---|---|---|---|\n",
+        s->n_seed, s->plan->n_seed, s->plan->max_ratio, 100 * s->plan->max_half_width);
+    for (int t = 0; t < s->plan->n_task; t++)
+        for (int c = 0; c < EXCHANGE_CELLS; c++) add_exchange_cell(s, t, c, ratios);
+    print_curves(s);
+    print_bars(s, ratios);
+}
+
+/* --- The part --------------------------------------------------------------------------------------------
+ * */
+
+static tandem_status open_exchange_study(exchange_study *s, const cli_options *options, tandem_error *error)
+{
+    s->room = calloc((size_t)s->plan->n_bootstrap, sizeof *s->room);
+    int is_allocated = s->room != NULL;
+    for (int t = 0; t < s->plan->n_task && is_allocated; t++)
+        is_allocated = (s->result[t].loss = calloc((size_t)s->n_seed, sizeof *s->result[t].loss)) != NULL;
+    if (!is_allocated) return tandem_no_memory(error, "for the study's losses");
+    const tandem_status status =
+        exchange_records_open(&s->records, options->checkpoint, s->plan, options->seed, error);
+    return status == TANDEM_OK ? exchange_lab_open(&s->lab, options, error) : status;
+}
+
+static void close_exchange_study(exchange_study *s)
+{
+    exchange_lab_close(&s->lab);
+    exchange_records_close(&s->records);
+    for (int t = 0; t < MAX_TASKS; t++) {
+        free(s->result[t].loss);
+        free(s->result[t].drawn);
+    }
+    free(s->room);
+}
+
+/* Seed by seed, so that a study that stops early has as many of every cell. */
+static tandem_status run_jobs(exchange_study *s, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    s->job = 0;
+    for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) status = predict_task(s, t, error);
+    for (int k = 0; k < s->n_seed && status == TANDEM_OK; k++)
+        for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) status = train_seed(s, t, k, error);
+    return status;
+}
+
+static void run_worker(exchange_study *s, int worker)
+{
+    tandem_error error = {0};
+    s->worker = worker;
+    _exit(run_jobs(s, &error) == TANDEM_OK ? 0 : cli_fail(&error));
+}
+
+/* One process a core, where there is a file in which they leave their records. */
+static tandem_status run_workers(exchange_study *s, tandem_error *error)
+{
+    const long n_core = sysconf(_SC_NPROCESSORS_ONLN);
+    pid_t pid[MAX_WORKERS];
+    int n = 0, is_failed = 0;
+    s->n_worker = n_core < 1 ? 1 : n_core > MAX_WORKERS ? MAX_WORKERS : (int)n_core;
+    for (; n < s->n_worker; n++)
+        if ((pid[n] = fork()) == 0)
+            run_worker(s, n);
+        else if (pid[n] < 0)
+            break;
+    is_failed = n < s->n_worker;
+    for (int i = 0; i < n; i++) {
+        int how = 0;
+        is_failed = waitpid(pid[i], &how, 0) < 0 || !WIFEXITED(how) || WEXITSTATUS(how) != 0 || is_failed;
+    }
+    s->n_worker = 1;
+    return is_failed ? tandem_error_set(error, TANDEM_RANK_FAILED,
+                                        "a process of the study failed. Run it again: it goes on from '%s'",
+                                        s->records.path)
+                     : exchange_records_read(&s->records, error);
+}
+
+static tandem_status run_exchange(exchange_study *s, tandem_error *error)
+{
+    const cli_options *options = s->report->options;
+    tandem_status status = options->quick || options->quiet ? TANDEM_OK : note_plan(s, error);
+    if (status == TANDEM_OK && s->records.file) status = run_workers(s, error);
+    if (status == TANDEM_OK) status = run_jobs(s, error);
+    for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) status = measure_task(s, t, error);
+    return status;
+}
+
+tandem_status study_exchange(study_report *report, tandem_error *error)
+{
+    cli_options options = *report->options;
+    if (!options.device) options.device = "strongest";
+    exchange_study s = {
+        .report = report, .plan = options.quick ? &exchange_plan_quick : &exchange_plan_full, .n_worker = 1};
+    s.n_seed = options.repetitions > 0 && options.repetitions < s.plan->n_seed ? (int)options.repetitions
+                                                                               : s.plan->n_seed;
+    tandem_status status = open_exchange_study(&s, &options, error);
+    if (status == TANDEM_OK) status = run_exchange(&s, error);
+    if (status == TANDEM_OK) print_exchange(&s);
+    close_exchange_study(&s);
+    return status;
+}
