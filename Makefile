@@ -392,7 +392,7 @@ fuzz fuzz-minimise: ## coverage-guided fuzzing of TARGET (docs/fuzzing.md)
 	@FUZZ_CC="$(FUZZ_CC)" scripts/fuzz.sh $(@:fuzz-minimise=minimise) "$(TARGET)"
 
 # The tables of docs/study, by the commands that stand in them.
-STUDY_PARTS = rounding gradient sampled batch
+STUDY_PARTS = rounding gradient sampled batch exchange
 study: all ## the study of low precision: tables in docs/study
 	@for part in $(STUDY_PARTS); do \
 	    $(B)/tandem study $$part --output docs/study/$$part || [ $$? = 1 ] || exit; \

@@ -110,6 +110,11 @@ static int has_f16_gradient(tandem_precision precision, tandem_dtype amp_dtype)
     return 0;
 }
 
+static int has_precision(const tandem_op *op, int precision)
+{
+    return tandem_op_is_adjustable(op) && tandem_op_row_get(op->kind)->precisions & 1u << precision;
+}
+
 static void close_frozen_executor(frozen_executor *frozen, const sense_run *run)
 {
     if (frozen->executor) run->rank.backend->executor_close(frozen->executor);
@@ -133,7 +138,10 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
     tandem_status status = tandem_device_open_step(&frozen->step, &device, run->sensed.graph[0],
                                                    options->bucket_bytes, &step_options, error);
     if (status != TANDEM_OK) return status;
-    if (is_emulated) tandem_step_set(frozen->step, op, precision);
+    for (int i = 0; i < run->sensing->n_op && is_emulated; i++)
+        if (i == op ||
+            (run->request->is_whole_plan && has_precision(&run->workload->graph[0]->op[i], precision)))
+            tandem_step_set(frozen->step, i, precision);
     tandem_step_resolve(frozen->step);
     const tandem_executor_options executor_options = {.step = frozen->step,
                                                       .data = &run->rank.data,
@@ -302,9 +310,9 @@ static tandem_status for_cells_of_op(int *n_cell, sense_run *run, int op, int is
     const tandem_graph *graph = run->workload->graph[0];
     static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
     tandem_status status = TANDEM_OK;
-    if (!tandem_op_is_adjustable(&graph->op[op])) return TANDEM_OK;
     for (int p = TANDEM_PRECISION_FP32 + 1; p < TANDEM_N_PRECISION; p++) {
-        if (!(tandem_op_row_get(graph->op[op].kind)->precisions & run->precisions & 1u << p)) continue;
+        if (!(run->precisions & 1u << p) || !has_precision(&graph->op[op], p)) continue;
+        if (run->request->is_whole_plan && *n_cell > 0) break;
         const int n_amp = tandem_precision_has_amp((tandem_precision)p) ? TANDEM_N_AMP_DTYPE : 1;
         for (int k = 0; k < n_amp && status == TANDEM_OK; k++) {
             ++*n_cell;

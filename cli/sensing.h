@@ -15,10 +15,12 @@ typedef struct sensing_request {
     int64_t batch;         /* that is sensed; 0: that of a micro-step of the training */
     const char *precision; /* NULL: every one, in its own formats. Else this one alone, emulated so: */
     tandem_emulation emulation;
+    int is_whole_plan; /* 1: all operators in it at once, as the cell of the first one that has it */
 } sensing_request;
 
 /* sensing_run: trains the workload's model in fp32 on options->data, and senses every operator in the
- * precisions of the request at each age, with weights held still. CPU devices only. The caller closes *sensing. Memory:
+ * precisions of the request at each age, with weights held still. CPU devices only. The caller closes
+ * *sensing. Memory:
  * beside the training, 3 · n_replicate + 4 times the weights. Cost: sampled.c has it. */
 tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
                           const sensing_request *request, tandem_error *error);

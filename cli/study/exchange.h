@@ -78,8 +78,10 @@ typedef struct exchange_prediction {
     double bias, bias_half;   /* β; NaN: unknown */
     double last_noise;        /* ρ at the last age */
 } exchange_prediction;
+/* is_whole: all operators rounded at once; else the sum over them, each rounded alone. */
 tandem_status exchange_predict(exchange_prediction *prediction, const exchange_lab *lab,
-                               const exchange_task *task, int cell, int n_replicate, tandem_error *error);
+                               const exchange_task *task, int cell, int is_whole, int n_replicate,
+                               tandem_error *error);
 
 /* --- Records (exchange_records.c) ------------------------------------------------------------------------
  * */

@@ -209,7 +209,8 @@ static tandem_status predict_from(exchange_prediction *prediction, const tandem_
 }
 
 tandem_status exchange_predict(exchange_prediction *prediction, const exchange_lab *lab,
-                               const exchange_task *task, int cell, int n_replicate, tandem_error *error)
+                               const exchange_task *task, int cell, int is_whole, int n_replicate,
+                               tandem_error *error)
 {
     cli_options options;
     cli_workload workload = {0};
@@ -217,6 +218,7 @@ tandem_status exchange_predict(exchange_prediction *prediction, const exchange_l
     const tandem_precision precision = precision_of_cell(cell);
     sensing_request request = {.n_age = EXCHANGE_AGES,
                                .n_replicate = n_replicate,
+                               .is_whole_plan = is_whole,
                                .precision = tandem_precision_get(precision)->name,
                                .emulation = emulation_of_cell(task, cell, 0)};
     for (int a = 0; a < EXCHANGE_AGES; a++)

@@ -7,8 +7,10 @@
  * Var d/Var g, sensed at five ages of a training in fp32 and added over operators. Everything has the same
  * seeds; the interval is the bootstrap's over seeds. */
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@
 #include "cli/study/exchange.h"
 #include "cli/study/study.h"
 
+enum { SENSED = -1, SENSED_WHOLE = -2 }; /* in the place of a seed */
 enum { MAX_TASKS = 16, MAX_WORKERS = 64, RECORD_NAME = 256 };
 static const uint64_t bootstrap_seed = 1;
 
@@ -30,7 +33,7 @@ typedef struct exchange_noise {
 
 typedef struct exchange_result {
     double (*loss)[EXCHANGE_SETTINGS]; /* [n_seed] */
-    exchange_prediction predicted[EXCHANGE_CELLS];
+    exchange_prediction predicted[EXCHANGE_CELLS], whole[EXCHANGE_CELLS];
     exchange_noise measured;
     exchange_noise *drawn; /* [n_bootstrap] */
 } exchange_result;
@@ -69,7 +72,7 @@ static void name_record(char text[RECORD_NAME], const exchange_task *task, int s
     const int n =
         snprintf(text, RECORD_NAME, "%s %s: %s: ", task->model, tandem_optimizer_name(task->optimizer), of);
     if (seed < 0)
-        (void)snprintf(text + n, (size_t)(RECORD_NAME - n), "sensed");
+        (void)snprintf(text + n, (size_t)(RECORD_NAME - n), "%s", seed == SENSED ? "sensed" : "sensed whole");
     else
         (void)snprintf(text + n, (size_t)(RECORD_NAME - n), "%d", seed);
 }
@@ -135,27 +138,32 @@ static tandem_status note_plan(exchange_study *s, tandem_error *error)
 /* Whether this process runs the next missing job. */
 static int is_own_job(exchange_study *s) { return s->job++ % s->n_worker == s->worker; }
 
-static tandem_status predict_task(exchange_study *s, int t, tandem_error *error)
+static tandem_status predict_cell(exchange_study *s, int t, int c, int is_whole, tandem_error *error)
 {
     const exchange_task *task = &s->plan->task[t];
-    tandem_status status = TANDEM_OK;
-    for (int c = 0; c < EXCHANGE_CELLS && status == TANDEM_OK; c++) {
-        char name[RECORD_NAME];
-        double value[EXCHANGE_VALUES];
-        exchange_prediction *of = &s->result[t].predicted[c];
-        name_record(name, task, EXCHANGE_CURVE + c, -1);
-        if (exchange_records_find(value, EXCHANGE_VALUES, &s->records, name)) {
-            *of = (exchange_prediction){value[0], value[1], value[2], value[3], value[4]};
-            continue;
-        }
-        if (!is_own_job(s)) continue;
-        status = exchange_predict(of, &s->lab, task, c, s->plan->n_replicate, error);
-        if (status == TANDEM_OK)
-            status = exchange_records_add(&s->records, name,
-                                          (const double[EXCHANGE_VALUES]){of->noise, of->noise_half, of->bias,
-                                                                          of->bias_half, of->last_noise},
-                                          EXCHANGE_VALUES, error);
+    exchange_prediction *of = is_whole ? &s->result[t].whole[c] : &s->result[t].predicted[c];
+    char name[RECORD_NAME];
+    double value[EXCHANGE_VALUES];
+    name_record(name, task, EXCHANGE_CURVE + c, is_whole ? SENSED_WHOLE : SENSED);
+    if (exchange_records_find(value, EXCHANGE_VALUES, &s->records, name)) {
+        *of = (exchange_prediction){value[0], value[1], value[2], value[3], value[4]};
+        return TANDEM_OK;
     }
+    if (!is_own_job(s)) return TANDEM_OK;
+    const tandem_status status =
+        exchange_predict(of, &s->lab, task, c, is_whole, s->plan->n_replicate, error);
+    if (status != TANDEM_OK) return status;
+    return exchange_records_add(
+        &s->records, name,
+        (const double[EXCHANGE_VALUES]){of->noise, of->noise_half, of->bias, of->bias_half, of->last_noise},
+        EXCHANGE_VALUES, error);
+}
+
+static tandem_status predict_task(exchange_study *s, int t, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < 2 * EXCHANGE_CELLS && status == TANDEM_OK; c++)
+        status = predict_cell(s, t, c / 2, c % 2, error);
     return status;
 }
 
@@ -236,20 +244,27 @@ static exchange_interval interval_of_cell(exchange_study *s, const exchange_resu
     return interval_of_room(s);
 }
 
-/* Σ log₂(x₂/x₁) over n: pairs of cells whose scales are 1 : 2, of tasks first ≤ t < last. draw < 0: measured. */
-static double exponent_of(const exchange_study *s, int first, int last, int draw)
+/* Some of the pairs of cells whose scales are 1 : 2. */
+typedef struct exchange_pairs {
+    int first_task, n_task, first_kind, n_kind;
+} exchange_pairs;
+
+/* The mean of log₂(x₂/x₁). draw < 0: measured. */
+static double exponent_of(const exchange_study *s, const exchange_pairs *pairs, int draw)
 {
     double noise = 0;
-    for (int t = first; t < last; t++) {
-        const exchange_noise *of = draw < 0 ? &s->result[t].measured : &s->result[t].drawn[draw];
-        for (int c = 0; c < EXCHANGE_CELLS; c += 2) noise += log2(fmax(of->x[c + 1], 0) / fmax(of->x[c], 0));
+    for (int i = 0; i < pairs->n_task * pairs->n_kind; i++) {
+        const exchange_result *result = &s->result[pairs->first_task + i / pairs->n_kind];
+        const double *x = draw < 0 ? result->measured.x : result->drawn[draw].x;
+        const int c = 2 * (pairs->first_kind + i % pairs->n_kind);
+        noise += log2(fmax(x[c + 1], 0) / fmax(x[c], 0));
     }
-    return noise / (last - first) / (EXCHANGE_CELLS / 2);
+    return noise / pairs->n_task / pairs->n_kind;
 }
 
-static exchange_interval interval_of_exponent(exchange_study *s, int first, int last)
+static exchange_interval interval_of_exponent(exchange_study *s, const exchange_pairs *pairs)
 {
-    for (int i = 0; i < s->plan->n_bootstrap; i++) s->room[i] = exponent_of(s, first, last, i);
+    for (int i = 0; i < s->plan->n_bootstrap; i++) s->room[i] = exponent_of(s, pairs, i);
     return interval_of_room(s);
 }
 
@@ -274,34 +289,38 @@ static tandem_status measure_task(exchange_study *s, int t, tandem_error *error)
 
 typedef struct exchange_ratios {
     double log_sum;
-    int n, n_close, n_narrow;
+    int n, n_off, n_close, n_narrow; /* n_off: without a ratio, for their loss is not above fp32's */
 } exchange_ratios;
 
-static double mean_ratio(const exchange_ratios *of) { return of->n ? exp(of->log_sum / of->n) : NAN; }
+static double mean_ratio(const exchange_ratios *of) { return exp(of->log_sum / (of->n - of->n_off)); }
 
 static void add_ratio(exchange_ratios *ratios, double ratio, int is_close, int is_narrow)
 {
     ratios->n++;
-    ratios->log_sum += log(ratio);
+    ratios->n_off += !(ratio > 0);
+    if (ratio > 0) ratios->log_sum += log(ratio);
     ratios->n_close += is_close;
     ratios->n_narrow += is_narrow;
 }
 
-static json_t *exchange_cell_json(const exchange_task *task, int c, const exchange_prediction *predicted,
+static json_t *exchange_cell_json(const exchange_task *task, int c, const exchange_result *result,
                                   double measured, exchange_interval interval, int is_narrow)
 {
     json_t *object = json_pack("{s:s,s:s,s:s,s:f}", "model", task->model, "optimizer",
                                tandem_optimizer_name(task->optimizer), "casts", casts_name(c), "error_scale",
                                exchange_cell_scale(task, c));
+    const exchange_prediction *predicted = &result->predicted[c], *whole = &result->whole[c];
     json_object_set_new(object, "predicted", cli_json_number(100 * predicted->noise));
     json_object_set_new(object, "predicted_half_width", cli_json_number(100 * predicted->noise_half));
     json_object_set_new(object, "predicted_at_last_age", cli_json_number(100 * predicted->last_noise));
+    json_object_set_new(object, "whole", cli_json_number(100 * whole->noise));
+    json_object_set_new(object, "whole_half_width", cli_json_number(100 * whole->noise_half));
     json_object_set_new(object, "bias", cli_json_number(100 * predicted->bias));
     json_object_set_new(object, "bias_half_width", cli_json_number(100 * predicted->bias_half));
     json_object_set_new(object, "measured", cli_json_number(100 * measured));
     json_object_set_new(object, "measured_low", cli_json_number(100 * interval.low));
     json_object_set_new(object, "measured_high", cli_json_number(100 * interval.high));
-    json_object_set_new(object, "ratio", cli_json_number(predicted->noise / measured));
+    json_object_set_new(object, "ratio", measured > 0 ? json_real(predicted->noise / measured) : json_null());
     json_object_set_new(object, "narrow", json_boolean(is_narrow));
     return object;
 }
@@ -310,20 +329,22 @@ static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios r
 {
     const exchange_task *task = &s->plan->task[t];
     const exchange_prediction *predicted = &s->result[t].predicted[c];
-    const double measured = s->result[t].measured.x[c], ratio = predicted->noise / measured;
+    const double measured = s->result[t].measured.x[c],
+                 ratio = measured > 0 ? predicted->noise / measured : NAN;
     const exchange_interval interval = interval_of_cell(s, &s->result[t], c);
     const int is_close = ratio <= s->plan->max_ratio && ratio >= 1 / s->plan->max_ratio,
               is_narrow = interval.high - interval.low <= 2 * s->plan->max_half_width * measured;
     char of[64];
     name_setting(of, task, EXCHANGE_CURVE + c);
     add_ratio(&ratios[task->is_fitted], ratio, is_close, is_narrow);
-    study_add_cell(s->report, exchange_cell_json(task, c, predicted, measured, interval, is_narrow),
+    study_add_cell(s->report, exchange_cell_json(task, c, &s->result[t], measured, interval, is_narrow),
                    is_close);
     (void)fprintf(s->report->text,
-                  "| `%s` %s | %s | %.3g ± %.2g | %.3g | %.3g (%.3g to %.3g) | %.2f | %.2g ± %.1g | %s%s |\n",
+                  "| `%s` %s | %s | %.3g ± %.2g | %.3g | %.3g | %.3g (%.3g to %.3g) | %.2f | %.2g ± %.1g | "
+                  "%s%s |\n",
                   task->model, tandem_optimizer_name(task->optimizer), of, 100 * predicted->noise,
-                  100 * predicted->noise_half, 100 * predicted->last_noise, 100 * measured,
-                  100 * interval.low, 100 * interval.high, ratio, 100 * predicted->bias,
+                  100 * predicted->noise_half, 100 * predicted->last_noise, 100 * s->result[t].whole[c].noise,
+                  100 * measured, 100 * interval.low, 100 * interval.high, ratio, 100 * predicted->bias,
                   100 * predicted->bias_half, is_close ? "yes" : "NO", is_narrow ? "" : ", wide");
 }
 
@@ -346,34 +367,69 @@ static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
 {
     static const exchange_interval none;
     const exchange_plan *plan = s->plan;
+    const exchange_pairs pairs = {0, plan->n_task, 0, EXCHANGE_N_CASTS};
     exchange_ratios all = ratios[0];
     all.n += ratios[1].n;
+    all.n_off += ratios[1].n_off;
     all.log_sum += ratios[1].log_sum;
     all.n_close += ratios[1].n_close;
     all.n_narrow += ratios[1].n_narrow;
     const double mean = mean_ratio(&all), factor = mean_ratio(&ratios[1]),
                  judged = mean_ratio(&ratios[0]) / factor, close = (double)all.n_close / all.n,
-                 narrow = (double)all.n_narrow / all.n, exponent = exponent_of(s, 0, plan->n_task, -1);
+                 narrow = (double)all.n_narrow / all.n, exponent = exponent_of(s, &pairs, -1);
     json_object_set_new(s->report->json, "bars", json_object());
+    json_object_set_new(s->report->json, "off_curve", json_integer(all.n_off));
+    if (all.n_off > 0)
+        (void)fprintf(s->report->text, "\n%d cells have no ratio: their loss is not above fp32's.\n",
+                      all.n_off);
     (void)fputs("\n| all cells | value | met |\n|---|---|---|\n", s->report->text);
     add_bar(s, "geometric mean of predicted over measured", mean, none,
-            mean >= plan->mean_low && mean <= plan->mean_high);
+            mean >= plan->mean_low && mean <= plan->mean_high && all.n_off == 0);
     add_bar(s, "share of cells within the factor", close, none, close >= plan->least_share);
     add_bar(s, "share of cells whose interval is narrow", narrow, none, narrow >= 1);
-    add_bar(s, "exponent of the error scale", exponent, interval_of_exponent(s, 0, plan->n_task),
+    add_bar(s, "exponent of the error scale", exponent, interval_of_exponent(s, &pairs),
             fabs(exponent - plan->exponent) <= plan->exponent_room);
     add_bar(s, "the mean on half of the tasks, over that on the others", judged, none,
             judged >= plan->mean_low && judged <= plan->mean_high);
 }
 
+/* Of one kind of plan. */
+static void print_kind(exchange_study *s, exchange_casts kind)
+{
+    const exchange_pairs pairs = {0, s->plan->n_task, (int)kind, 1};
+    const exchange_interval interval = interval_of_exponent(s, &pairs);
+    const double exponent = exponent_of(s, &pairs, -1);
+    const char *name = casts_name(2 * (int)kind);
+    exchange_ratios ratios = {0};
+    for (int i = 0; i < 2 * s->plan->n_task; i++) {
+        const exchange_result *result = &s->result[i / 2];
+        const int c = 2 * (int)kind + i % 2;
+        const double x = result->measured.x[c], ratio = x > 0 ? result->predicted[c].noise / x : NAN;
+        add_ratio(&ratios, ratio, ratio <= s->plan->max_ratio && ratio >= 1 / s->plan->max_ratio, 0);
+    }
+    (void)fprintf(s->report->text, "| %s | %d | %.2f | %d | %.2f (%.2f to %.2f) |\n", name, ratios.n,
+                  mean_ratio(&ratios), ratios.n_close, exponent, interval.low, interval.high);
+    json_object_set_new(s->report->json, name,
+                        json_pack("{s:i,s:o,s:i,s:o,s:o,s:o}", "cells", ratios.n, "mean_ratio",
+                                  cli_json_number(mean_ratio(&ratios)), "close", ratios.n_close, "exponent",
+                                  cli_json_number(exponent), "exponent_low", cli_json_number(interval.low),
+                                  "exponent_high", cli_json_number(interval.high)));
+}
+
+static void print_kinds(exchange_study *s)
+{
+    (void)fprintf(s->report->text,
+                  "\n| plans | cells | geometric mean | within %.3g × | exponent |\n|---|---|---|---|---|\n",
+                  s->plan->max_ratio);
+    for (int k = 0; k < EXCHANGE_N_CASTS; k++) print_kind(s, (exchange_casts)k);
+}
+
 static void print_curves(exchange_study *s)
 {
     json_t *curves = json_array();
-    (void)fputs("\n| curve | B | 3/4·B | 1/2·B | slope at B | exponent |\n|---|---|---|---|---|---|\n",
-                s->report->text);
+    (void)fputs("\n| curve | B | 3/4·B | 1/2·B | slope at B |\n|---|---|---|---|---|\n", s->report->text);
     for (int t = 0; t < s->plan->n_task; t++) {
         const exchange_task *task = &s->plan->task[t];
-        const exchange_interval interval = interval_of_exponent(s, t, t + 1);
         double mean[EXCHANGE_SETTINGS] = {0};
         json_t *losses = json_array();
         (void)fprintf(s->report->text, "| `%s` %s", task->model, tandem_optimizer_name(task->optimizer));
@@ -382,8 +438,7 @@ static void print_curves(exchange_study *s)
             json_array_append_new(losses, cli_json_number(mean[k]));
             if (k < EXCHANGE_CURVE) (void)fprintf(s->report->text, " | %.4f", mean[k]);
         }
-        (void)fprintf(s->report->text, " | %.4f | %.2f (%.2f to %.2f) |\n", s->result[t].measured.slope,
-                      exponent_of(s, t, t + 1, -1), interval.low, interval.high);
+        (void)fprintf(s->report->text, " | %.4f |\n", s->result[t].measured.slope);
         json_array_append_new(curves, json_pack("{s:s,s:s,s:o}", "model", task->model, "optimizer",
                                                 tandem_optimizer_name(task->optimizer), "losses", losses));
     }
@@ -398,15 +453,17 @@ static void print_exchange(exchange_study *s)
         s->report->text,
         "# The exchange rate: noise of rounding as noise of a smaller batch\n\n"
         "*predicted*: ρ = Var d / Var g in percent, the mean over five ages; *late*: at 90 %% of the\n"
-        "training. *measured*: the added noise in percent at which fp32's curve over batches has the\n"
-        "plan's test loss, with its 95 %% interval over %d seeds, of %d planned. *bias*: β in percent,\n"
-        "predicted, no part of ρ. met: within a factor of %.3g; wide: the interval is wider than ± %.0f %%.\n\n"
-        "| task | plan | predicted | late | measured | predicted / measured | bias | met |\n"
-        "|---|---|---|---|---|---|---|---|\n",
+        "training; *whole*: as predicted, but with all operators rounded at once. *measured*: the added\n"
+        "noise in percent at which fp32's curve over batches has the plan's test loss, with its 95 %%\n"
+        "interval over %d seeds, of %d planned. *bias*: β in percent, predicted, no part of ρ. met: within\n"
+        "a factor of %.3g; wide: the interval is wider than ± %.0f %%.\n\n"
+        "| task | plan | predicted | late | whole | measured | predicted / measured | bias | met |\n"
+        "|---|---|---|---|---|---|---|---|---|\n",
         s->n_seed, s->plan->n_seed, s->plan->max_ratio, 100 * s->plan->max_half_width);
     for (int t = 0; t < s->plan->n_task; t++)
         for (int c = 0; c < EXCHANGE_CELLS; c++) add_exchange_cell(s, t, c, ratios);
     print_curves(s);
+    print_kinds(s);
     print_bars(s, ratios);
 }
 
@@ -447,10 +504,12 @@ static tandem_status run_jobs(exchange_study *s, tandem_error *error)
     return status;
 }
 
-static void run_worker(exchange_study *s, int worker)
+static void run_worker(exchange_study *s, int worker, pid_t parent)
 {
     tandem_error error = {0};
     s->worker = worker;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would go on and keep the file locked */
+    if (getppid() != parent) _exit(70);
     _exit(run_jobs(s, &error) == TANDEM_OK ? 0 : cli_fail(&error));
 }
 
@@ -458,12 +517,13 @@ static void run_worker(exchange_study *s, int worker)
 static tandem_status run_workers(exchange_study *s, tandem_error *error)
 {
     const long n_core = sysconf(_SC_NPROCESSORS_ONLN);
+    const pid_t parent = getpid();
     pid_t pid[MAX_WORKERS];
     int n = 0, is_failed = 0;
     s->n_worker = n_core < 1 ? 1 : n_core > MAX_WORKERS ? MAX_WORKERS : (int)n_core;
     for (; n < s->n_worker; n++)
         if ((pid[n] = fork()) == 0)
-            run_worker(s, n);
+            run_worker(s, n, parent);
         else if (pid[n] < 0)
             break;
     is_failed = n < s->n_worker;

@@ -36,6 +36,58 @@ report "study: tables as Markdown and JSON" $?
 run 5 study rounding --quick --quiet --output missing/tables && grep -q 'missing/tables.md' err
 report "study: an output folder that is not there" $?
 
+# Whatever a run left is not run again, and gives the same bytes as a run at once.
+run 1 study exchange --quick --quiet && cp out whole
+run 1 study exchange --quick --quiet --checkpoint kept.jsonl && cmp -s out whole && cp kept.jsonl all.jsonl &&
+    [ "$(wc -l <kept.jsonl)" = 101 ] && run 1 study exchange --quick --quiet --checkpoint kept.jsonl &&
+    cmp -s out whole && cmp -s kept.jsonl all.jsonl
+report "study: trainings are kept in a file, and are not run twice" $?
+
+rm kept.jsonl
+"$tandem" study exchange --quick --quiet --checkpoint kept.jsonl >out 2>err </dev/null &
+killed=$!
+until [ "$(wc -l <kept.jsonl)" -gt 20 ] || ! kill -0 $killed; do :; done 2>/dev/null
+kill -9 $killed
+wait $killed 2>/dev/null
+flock kept.jsonl true # its processes end with it
+printf '{"name":"half a li' >>kept.jsonl
+[ "$(wc -l <kept.jsonl)" -lt 101 ] && run 1 study exchange --quick --quiet --checkpoint kept.jsonl &&
+    cmp -s out whole && cmp -s <(sort kept.jsonl) <(sort all.jsonl)
+report "study: goes on after kill -9 and half a line" $?
+
+# A scale of 2 in gradients alone is 4 times the noise; the same from what a run kept.
+awk -F'|' '/gradients, s8/ { split($4, x, " "); noise[n++] = x[1] }
+    END { exit n != 4 || noise[1] / noise[0] < 3.9 || noise[1] / noise[0] > 4.1 || noise[3] / noise[2] < 3.9 }' out
+report "study: the noise of gradients grows with the square of their error" $?
+
+# Losses made up: 1 + 0.2 x + 0.1 x² at the added noise x, and the same for all of a seed.
+forge() {
+    awk -v much="$1" 'function loss(x) { return 1 + 0.2 * x + 0.1 * x * x }
+        NR == 1 { print; next }
+        { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
+          x = name ~ /4\/4/ ? 0 : name ~ /3\/4/ ? 1 / 3 : name ~ /2\/4/ ? 1 : name ~ /gradients/ ? 0.2 : 0.1
+          if (name ~ /× (16|32):/ && name !~ /gradients.*× 16/) x *= 4
+          if (seed ~ /^sensed/) printf "{\"name\":\"%s\",\"value\":[%.17g,0.01,0,0.01,%.17g]}\n", name, much * x, x
+          else printf "{\"name\":\"%s\",\"value\":[%.17g]}\n", name, loss(x) + seed / 64 }' all.jsonl
+}
+forge 1 >forged.jsonl
+run 0 study exchange --quick --quiet --checkpoint forged.jsonl && ! grep -q NO out &&
+    [ "$(grep -c '| 10 (10 to 10) | 1.00 |\|| 40 (40 to 40) | 1.00 |' out)" = 4 ] &&
+    [ "$(grep -c '| 20 (20 to 20) | 1.00 |\|| 80 (80 to 80) | 1.00 |' out)" = 4 ] &&
+    grep -q '| exponent of the error scale | 2 ' out
+forge 1.5 >forged.jsonl
+report "study: plans on a known curve have their known noise, and meet every bar" $?
+run 1 study exchange --quick --quiet --checkpoint forged.jsonl &&
+    grep -q '| geometric mean of predicted over measured | 1.5 | NO |' out
+report "study: a prediction that is half too large misses its bar" $?
+
+run 2 study exchange --quick --quiet --seed 1 --checkpoint all.jsonl && grep -q "another plan" err &&
+    run 2 study batch --quick --checkpoint all.jsonl && run 5 study exchange --quick --checkpoint missing/kept &&
+    (flock 9 && run 2 study exchange --quick --checkpoint all.jsonl) 9<all.jsonl &&
+    sed '5s/value/values/' all.jsonl >bad.jsonl && cp bad.jsonl before &&
+    run 3 study exchange --quick --checkpoint bad.jsonl && grep -q "line 5" err && cmp -s bad.jsonl before
+report "study: records of another plan, in use, damaged, of another part" $?
+
 run 2 study roundin && grep -q "'rounding'" err && run 2 study && run 2 study all --output tables
 report "study: parts that do not exist, and tables of all" $?
 

@@ -76,6 +76,18 @@ run 0 "${mlp[@]}" --steps 6 --eval-every 2 --log eval.jsonl --json &&
     [ "$(array loss out)" = "$(logged loss log.jsonl)" ] && [ "$(field step out | tr '\n' ' ')" = "2 4 6 " ]
 report "accuracy every so many steps, and the training is the same" $?
 
+# At rate 0, with the test samples as training samples: each step's loss is that of one of them.
+mkdir same
+for file in images-idx3-ubyte.gz labels-idx1-ubyte; do
+    cp "data/t10k-$file" "same/t10k-$file" && cp "data/t10k-$file" "same/train-$file"
+done
+run 0 train --model mlp:width=8 --device cpu:sse41 --batch 1 --steps 16 --lr 0 --eval 16 --data same --json &&
+    array loss out | awk -v mean="$(sed -n 's/^ *"loss": \([0-9.]*\),*$/\1/p' out)" \
+        -v error="$(field loss_error out)" '{ sum += $1; square += $1 * $1 }
+        END { m = sum / 16; e = sqrt((square / 16 - m * m) / 15)
+              exit NR != 16 || e < 0.01 || (m / mean - 1) ^ 2 > 1e-10 || (e / error - 1) ^ 2 > 1e-8 }'
+report "the test loss and its standard error" $?
+
 run 5 "${mlp[@]}" --steps 3 --log /dev/full && grep -q "log '/dev/full'.*No space" err &&
     run 5 "${mlp[@]}" --log nowhere/log.jsonl && ! grep -q 'step 1 of' err
 report "a log that cannot be written: exit code 5" $?
