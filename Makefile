@@ -392,11 +392,13 @@ fuzz fuzz-minimise: ## coverage-guided fuzzing of TARGET (docs/fuzzing.md)
 	@FUZZ_CC="$(FUZZ_CC)" scripts/fuzz.sh $(@:fuzz-minimise=minimise) "$(TARGET)"
 
 # The tables of docs/study, by the commands that stand in them.
-STUDY_PARTS = rounding gradient sampled batch exchange
+STUDY_PARTS = rounding gradient sampled batch
 study: all ## the study of low precision: tables in docs/study
 	@for part in $(STUDY_PARTS); do \
 	    $(B)/tandem study $$part --output docs/study/$$part || [ $$? = 1 ] || exit; \
 	done
+	@$(B)/tandem study exchange --checkpoint docs/study/exchange.jsonl --output docs/study/exchange || \
+	    [ $$? = 1 ]
 
 demo: setup ## the whole loop on this machine, in minutes
 	@$(MAKE) --no-print-directory -j$$(nproc) all

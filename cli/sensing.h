@@ -20,8 +20,7 @@ typedef struct sensing_request {
 
 /* sensing_run: trains the workload's model in fp32 on options->data, and senses every operator in the
  * precisions of the request at each age, with weights held still. CPU devices only. The caller closes
- * *sensing. Memory:
- * beside the training, 3 · n_replicate + 4 times the weights. Cost: sampled.c has it. */
+ * *sensing. Memory: beside the training, 3 · n_replicate + 4 times the weights. Cost: sampled.c has it. */
 tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
                           const sensing_request *request, tandem_error *error);
 

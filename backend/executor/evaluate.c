@@ -7,8 +7,8 @@
 #include "backend/executor/batch.h"
 
 /* Adds the first `filled` samples of the batch. Rows labelled −1 are not predicted. */
-static void add_rows(tandem_evaluation *seen, const tandem_executor *evaluator, const float *probability,
-                     int64_t filled)
+static void add_evaluated_rows(tandem_evaluation *seen, const tandem_executor *evaluator,
+                               const float *probability, int64_t filled)
 {
     const tandem_graph *graph = evaluator->graph;
     const int64_t rows =
@@ -29,8 +29,8 @@ static void add_rows(tandem_evaluation *seen, const tandem_executor *evaluator, 
 }
 
 /* Reads the probabilities that the loss operator stores. */
-static tandem_status add_batch(tandem_evaluation *seen, const tandem_executor *evaluator, int64_t filled,
-                               tandem_error *error)
+static tandem_status add_evaluated_batch(tandem_evaluation *seen, const tandem_executor *evaluator,
+                                         int64_t filled, tandem_error *error)
 {
     const tandem_graph *graph = evaluator->graph;
     unsigned char *kept =
@@ -39,7 +39,7 @@ static tandem_status add_batch(tandem_evaluation *seen, const tandem_executor *e
     void *view = NULL;
     const tandem_status status = tandem_worker_view(&view, evaluator->worker, kept, bytes, 1, error);
     if (status != TANDEM_OK) return status;
-    add_rows(seen, evaluator, view, filled);
+    add_evaluated_rows(seen, evaluator, view, filled);
     return tandem_worker_end_view(evaluator->worker, view, kept, bytes, 0, error);
 }
 
@@ -83,7 +83,7 @@ static tandem_status evaluate_samples(tandem_executor *evaluator, int64_t n, tan
         int64_t filled = 0;
         while (filled < batch && test_sample_number(evaluator, k, filled) < n) filled++;
         tandem_status status = run_test_batch(evaluator, k, n, error);
-        if (status == TANDEM_OK) status = add_batch(&seen, evaluator, filled, error);
+        if (status == TANDEM_OK) status = add_evaluated_batch(&seen, evaluator, filled, error);
         if (status != TANDEM_OK) return status;
         seen.total += filled * tandem_graph_n_prediction(evaluator->graph);
     }

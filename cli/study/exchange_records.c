@@ -14,7 +14,7 @@
 
 enum { MAX_RECORD_BYTES = 1 << 24 };
 
-static uint64_t hash_number(uint64_t hash, double x)
+static uint64_t hash_plan_number(uint64_t hash, double x)
 {
     char text[32];
     (void)snprintf(text, sizeof text, "%.17g,", x);
@@ -24,14 +24,14 @@ static uint64_t hash_number(uint64_t hash, double x)
 /* What decides a record's values. */
 static void name_plan(exchange_records *records, const exchange_plan *plan, uint64_t seed)
 {
-    uint64_t hash = hash_number(TANDEM_HASH_START, plan->n_replicate);
+    uint64_t hash = hash_plan_number(TANDEM_HASH_START, plan->n_replicate);
     for (int t = 0; t < plan->n_task; t++) {
         const exchange_task *task = &plan->task[t];
         const double number[] = {task->optimizer,    task->rate,           (double)task->batch,
                                  task->n_micro,      (double)task->steps,  (double)task->n_test,
                                  task->n_evaluation, task->error_scale[0], task->error_scale[1]};
         hash = tandem_hash_text(hash, task->model);
-        for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = hash_number(hash, number[i]);
+        for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = hash_plan_number(hash, number[i]);
     }
     (void)snprintf(records->plan, sizeof records->plan, "%016llx, seed %llu", (unsigned long long)hash,
                    (unsigned long long)seed);

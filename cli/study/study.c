@@ -140,7 +140,7 @@ const cli_command command_study = {
         "  tandem study rounding                    the variance of rounding, by 1,000 draws\n"
         "  tandem study all --quick                 every part, small\n"
         "  tandem study rounding -o docs/study/rounding   writes rounding.md and rounding.json\n"
-        "  tandem study exchange --checkpoint exchange.jsonl   an hour; stopped, it goes on from the file\n"
+        "  tandem study exchange --checkpoint kept.jsonl   an hour; stopped, it goes on from the file\n"
         "Trains small models on fashion-mnist on one device [the strongest one here]. Exit code 1: a "
         "part\nmisses its bar. docs/study/README.md describes the parts.",
     .run = run_study,

@@ -250,7 +250,7 @@ typedef struct exchange_pairs {
 } exchange_pairs;
 
 /* The mean of log₂(x₂/x₁). draw < 0: measured. */
-static double exponent_of(const exchange_study *s, const exchange_pairs *pairs, int draw)
+static double mean_exponent(const exchange_study *s, const exchange_pairs *pairs, int draw)
 {
     double noise = 0;
     for (int i = 0; i < pairs->n_task * pairs->n_kind; i++) {
@@ -262,9 +262,9 @@ static double exponent_of(const exchange_study *s, const exchange_pairs *pairs, 
     return noise / pairs->n_task / pairs->n_kind;
 }
 
-static exchange_interval interval_of_exponent(exchange_study *s, const exchange_pairs *pairs)
+static exchange_interval exponent_interval(exchange_study *s, const exchange_pairs *pairs)
 {
-    for (int i = 0; i < s->plan->n_bootstrap; i++) s->room[i] = exponent_of(s, pairs, i);
+    for (int i = 0; i < s->plan->n_bootstrap; i++) s->room[i] = mean_exponent(s, pairs, i);
     return interval_of_room(s);
 }
 
@@ -376,7 +376,7 @@ static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
     all.n_narrow += ratios[1].n_narrow;
     const double mean = mean_ratio(&all), factor = mean_ratio(&ratios[1]),
                  judged = mean_ratio(&ratios[0]) / factor, close = (double)all.n_close / all.n,
-                 narrow = (double)all.n_narrow / all.n, exponent = exponent_of(s, &pairs, -1);
+                 narrow = (double)all.n_narrow / all.n, exponent = mean_exponent(s, &pairs, -1);
     json_object_set_new(s->report->json, "bars", json_object());
     json_object_set_new(s->report->json, "off_curve", json_integer(all.n_off));
     if (all.n_off > 0)
@@ -387,7 +387,7 @@ static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
             mean >= plan->mean_low && mean <= plan->mean_high && all.n_off == 0);
     add_bar(s, "share of cells within the factor", close, none, close >= plan->least_share);
     add_bar(s, "share of cells whose interval is narrow", narrow, none, narrow >= 1);
-    add_bar(s, "exponent of the error scale", exponent, interval_of_exponent(s, &pairs),
+    add_bar(s, "exponent of the error scale", exponent, exponent_interval(s, &pairs),
             fabs(exponent - plan->exponent) <= plan->exponent_room);
     add_bar(s, "the mean on half of the tasks, over that on the others", judged, none,
             judged >= plan->mean_low && judged <= plan->mean_high);
@@ -397,8 +397,8 @@ static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
 static void print_kind(exchange_study *s, exchange_casts kind)
 {
     const exchange_pairs pairs = {0, s->plan->n_task, (int)kind, 1};
-    const exchange_interval interval = interval_of_exponent(s, &pairs);
-    const double exponent = exponent_of(s, &pairs, -1);
+    const exchange_interval interval = exponent_interval(s, &pairs);
+    const double exponent = mean_exponent(s, &pairs, -1);
     const char *name = casts_name(2 * (int)kind);
     exchange_ratios ratios = {0};
     for (int i = 0; i < 2 * s->plan->n_task; i++) {
