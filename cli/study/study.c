@@ -14,7 +14,7 @@ static const struct {
              {"gradient", study_gradient},
              {"sampled", study_sampled},
              {"batch", study_batch},
-             {"exchange", study_exchange}};
+             {"exchange", study_exchange_rate}};
 enum { N_PART = sizeof parts / sizeof *parts };
 
 void study_add_cell(study_report *report, json_t *cell, int is_met)
@@ -110,8 +110,8 @@ static int run_study(const cli_options *options)
     const int is_all = strcmp(word, "all") == 0;
     if (is_all && options->output)
         return cli_fail_with(TANDEM_USAGE, "--output takes the tables of one part, not of all");
-    const int is_exchange = strcmp(word, "exchange") == 0;
-    if (!is_exchange && (options->checkpoint || options->repetitions > 0))
+    const int takes_records = strcmp(word, "exchange") == 0;
+    if (!takes_records && (options->checkpoint || options->repetitions > 0))
         return cli_fail_with(TANDEM_USAGE,
                              "--checkpoint and --repetitions are of `study exchange`, not of '%s'", word);
     for (int p = 0; p < N_PART && is_all && code <= 1; p++) {

@@ -445,7 +445,7 @@ static void print_curves(exchange_study *s)
     json_object_set_new(s->report->json, "curves", curves);
 }
 
-static void print_exchange(exchange_study *s)
+static void print_exchange_study(exchange_study *s)
 {
     exchange_ratios ratios[2] = {{0}};
     json_object_set_new(s->report->json, "seeds", json_integer(s->n_seed));
@@ -538,7 +538,7 @@ static tandem_status run_workers(exchange_study *s, tandem_error *error)
                      : exchange_records_read(&s->records, error);
 }
 
-static tandem_status run_exchange(exchange_study *s, tandem_error *error)
+static tandem_status run_exchange_study(exchange_study *s, tandem_error *error)
 {
     const cli_options *options = s->report->options;
     tandem_status status = options->quick || options->quiet ? TANDEM_OK : note_plan(s, error);
@@ -548,7 +548,7 @@ static tandem_status run_exchange(exchange_study *s, tandem_error *error)
     return status;
 }
 
-tandem_status study_exchange(study_report *report, tandem_error *error)
+tandem_status study_exchange_rate(study_report *report, tandem_error *error)
 {
     cli_options options = *report->options;
     if (!options.device) options.device = "strongest";
@@ -557,8 +557,8 @@ tandem_status study_exchange(study_report *report, tandem_error *error)
     s.n_seed = options.repetitions > 0 && options.repetitions < s.plan->n_seed ? (int)options.repetitions
                                                                                : s.plan->n_seed;
     tandem_status status = open_exchange_study(&s, &options, error);
-    if (status == TANDEM_OK) status = run_exchange(&s, error);
-    if (status == TANDEM_OK) print_exchange(&s);
+    if (status == TANDEM_OK) status = run_exchange_study(&s, error);
+    if (status == TANDEM_OK) print_exchange_study(&s);
     close_exchange_study(&s);
     return status;
 }

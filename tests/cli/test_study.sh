@@ -57,7 +57,8 @@ report "study: goes on after kill -9 and half a line" $?
 
 # A scale of 2 in gradients alone is 4 times the noise; the same from what a run kept.
 awk -F'|' '/gradients, s8/ { split($4, x, " "); noise[n++] = x[1] }
-    END { exit n != 4 || noise[1] / noise[0] < 3.9 || noise[1] / noise[0] > 4.1 || noise[3] / noise[2] < 3.9 }' out
+    END { exit n != 4 || noise[1] / noise[0] < 3.9 || noise[1] / noise[0] > 4.1 ||
+               noise[3] / noise[2] < 3.9 || noise[3] / noise[2] > 4.1 }' out
 report "study: the noise of gradients grows with the square of their error" $?
 
 # Losses made up: 1 + 0.2 x + 0.1 x² at the added noise x, and the same for all of a seed.
@@ -67,7 +68,7 @@ forge() {
         { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
           x = name ~ /4\/4/ ? 0 : name ~ /3\/4/ ? 1 / 3 : name ~ /2\/4/ ? 1 : name ~ /gradients/ ? 0.2 : 0.1
           if (name ~ /× (16|32):/ && name !~ /gradients.*× 16/) x *= 4
-          if (seed ~ /^sensed/) printf "{\"name\":\"%s\",\"value\":[%.17g,0.01,0,0.01,%.17g]}\n", name, much * x, x
+          if (seed ~ /^sensed/) printf "{\"name\":\"%s\",\"value\":[%.17g,0,0,0,0]}\n", name, much * x
           else printf "{\"name\":\"%s\",\"value\":[%.17g]}\n", name, loss(x) + seed / 64 }' all.jsonl
 }
 forge 1 >forged.jsonl
@@ -82,7 +83,8 @@ run 1 study exchange --quick --quiet --checkpoint forged.jsonl &&
 report "study: a prediction that is half too large misses its bar" $?
 
 run 2 study exchange --quick --quiet --seed 1 --checkpoint all.jsonl && grep -q "another plan" err &&
-    run 2 study batch --quick --checkpoint all.jsonl && run 5 study exchange --quick --checkpoint missing/kept &&
+    run 2 study batch --quick --checkpoint all.jsonl &&
+    run 5 study exchange --quick --checkpoint missing/kept &&
     (flock 9 && run 2 study exchange --quick --checkpoint all.jsonl) 9<all.jsonl &&
     sed '5s/value/values/' all.jsonl >bad.jsonl && cp bad.jsonl before &&
     run 3 study exchange --quick --checkpoint bad.jsonl && grep -q "line 5" err && cmp -s bad.jsonl before

@@ -234,7 +234,8 @@ static void a_gpu_and_a_cpu_train_together(void **state)
         check_close(&e, mixed, alike, 1e-4);
         assert_memory_equal(mixed->loss[0], mixed->loss[1], (size_t)e.steps * sizeof(double));
         assert_memory_equal(mixed->gradients[0], mixed->gradients[1], (size_t)e.steps * sizeof(uint64_t));
-        assert_int_equal(mixed->evaluated[0].correct + mixed->evaluated[1].correct, alike->evaluated[0].correct + alike->evaluated[1].correct);
+        assert_int_equal(mixed->evaluated[0].correct + mixed->evaluated[1].correct,
+                         alike->evaluated[0].correct + alike->evaluated[1].correct);
         training_forget(alike);
         training_forget(mixed);
         (void)unlink(path);
