@@ -1,4 +1,5 @@
 /* constants.c: the constants of the form, their fitted values, and what a card reaches of its peaks. */
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -15,7 +16,9 @@ static const tandem_constants fitted = {{
 #define RATE(gpu, type, share, standard_error, rows)
 #define BANDWIDTH(gpu, share, standard_error, rows)
 #define SPREAD(class, shared, own, cells)
+#define DEVICE(peak, shared, shares)
 #include "predictor/constants.def"
+#undef DEVICE
 #undef SPREAD
 #undef BANDWIDTH
 #undef RATE
@@ -32,7 +35,9 @@ static const struct {
 #define RATE(gpu, type, share, standard_error, rows) {gpu, TANDEM_##type, share},
 #define BANDWIDTH(gpu, share, standard_error, rows) {gpu, TANDEM_N_COMPUTE_DTYPE, share},
 #define SPREAD(class, shared, own, cells)
+#define DEVICE(peak, shared, shares)
 #include "predictor/constants.def"
+#undef DEVICE
 #undef SPREAD
 #undef BANDWIDTH
 #undef RATE
@@ -61,7 +66,9 @@ static const tandem_spread group_spreads[TANDEM_N_SPREAD_GROUP] = {
 #define RATE(gpu, type, share, standard_error, rows)
 #define BANDWIDTH(gpu, share, standard_error, rows)
 #define SPREAD(group, shared, own, cells) [TANDEM_SPREAD_##group] = {shared, own, cells},
+#define DEVICE(peak, shared, shares)
 #include "predictor/constants.def"
+#undef DEVICE
 #undef SPREAD
 #undef BANDWIDTH
 #undef RATE
@@ -70,45 +77,79 @@ static const tandem_spread group_spreads[TANDEM_N_SPREAD_GROUP] = {
 
 const tandem_spread *tandem_spread_fitted(tandem_spread_group group) { return &group_spreads[group]; }
 
-const char *tandem_spread_group_name(tandem_spread_group group)
-{
-    static const char *const names[] = {
-#define SPREAD_GROUP(key, name) name,
+static const tandem_device_spread device_spreads[TANDEM_N_PEAK] = {
+#define FITTED(key, value, standard_error, rows)
+#define RATE(gpu, type, share, standard_error, rows)
+#define BANDWIDTH(gpu, share, standard_error, rows)
+#define SPREAD(group, shared, own, cells)
+#define DEVICE(peak, shared, shares) [TANDEM_PEAK_##peak] = {shared, shares},
+#include "predictor/constants.def"
+#undef DEVICE
+#undef SPREAD
+#undef BANDWIDTH
+#undef RATE
+#undef FITTED
+};
+
+static const struct {
+    const char *name;
+    tandem_peak peak;
+} spread_groups[TANDEM_N_SPREAD_GROUP] = {
+#define SPREAD_GROUP(key, peak, name) {name, TANDEM_PEAK_##peak},
 #include "tandem/advanced/spreads.def"
 #undef SPREAD_GROUP
-    };
-    return names[group];
+};
+
+const char *tandem_spread_group_name(tandem_spread_group group) { return spread_groups[group].name; }
+
+const tandem_device_spread *tandem_device_spread_fitted(tandem_spread_group group)
+{
+    return &device_spreads[spread_groups[group].peak];
 }
 
-static tandem_spread_group convolution_spread(const tandem_work *work, int is_old)
+double tandem_spread_shared(tandem_spread_group group, int is_measured)
 {
-    if (work->element_bytes < 4) return TANDEM_SPREAD_CONV_NARROW;
-    if (work->pass == TANDEM_PASS_DGRAD) return TANDEM_SPREAD_CONV_DGRAD;
-    if (work->pass == TANDEM_PASS_WGRAD) return TANDEM_SPREAD_CONV_WGRAD;
+    return is_measured ? group_spreads[group].shared
+                       : hypot(group_spreads[group].shared, tandem_device_spread_fitted(group)->shared);
+}
+
+static tandem_spread_group convolution_spread(const tandem_work *work, int is_old, int is_small)
+{
+    const int is_forward = work->pass == TANDEM_PASS_FORWARD;
+    if (work->element_bytes < 2) return TANDEM_SPREAD_CONV_8;
+    if (is_small) return TANDEM_SPREAD_CONV_SMALL;
+    if (work->element_bytes < 4) return is_forward ? TANDEM_SPREAD_CONV_16 : TANDEM_SPREAD_CONV_16_GRAD;
+    if (!is_forward)
+        return work->pass == TANDEM_PASS_DGRAD ? TANDEM_SPREAD_CONV_DGRAD : TANDEM_SPREAD_CONV_WGRAD;
     return is_old ? TANDEM_SPREAD_CONV_OLD : TANDEM_SPREAD_CONV_32;
 }
 
 static tandem_spread_group linear_spread(tandem_dtype type, int is_old)
 {
-    if (type == TANDEM_S8) return TANDEM_SPREAD_LINEAR_S8;
+    if (type == TANDEM_S8) return is_old ? TANDEM_SPREAD_LINEAR_S8_OLD : TANDEM_SPREAD_LINEAR_S8;
     if (tandem_dtype_bytes(type) == 1) return TANDEM_SPREAD_LINEAR_FP8;
-    if (type != TANDEM_F32) return TANDEM_SPREAD_LINEAR_16;
+    if (type == TANDEM_F16) return TANDEM_SPREAD_LINEAR_F16;
+    if (type != TANDEM_F32) return TANDEM_SPREAD_LINEAR_BF16;
     return is_old ? TANDEM_SPREAD_LINEAR_OLD : TANDEM_SPREAD_LINEAR_32;
 }
 
 tandem_spread_group tandem_spread_group_of(const tandem_work *work, const tandem_gpu_spec *spec)
 {
-    const int is_old = spec->generation < 70;
+    const int is_old = spec->generation < 70, is_small = spec->watts < 100;
     switch (work->work_class) {
-    case TANDEM_WORK_SOFTMAX: return is_old ? TANDEM_SPREAD_SOFTMAX_OLD : TANDEM_SPREAD_SOFTMAX;
+    case TANDEM_WORK_SOFTMAX:
+        if (is_old) return TANDEM_SPREAD_SOFTMAX_OLD;
+        return spec->generation < 80 ? TANDEM_SPREAD_SOFTMAX_70 : TANDEM_SPREAD_SOFTMAX;
     case TANDEM_WORK_LAYERNORM: return TANDEM_SPREAD_LAYERNORM;
-    case TANDEM_WORK_LINEAR: return linear_spread(work->type, is_old);
-    case TANDEM_WORK_MATMUL: return TANDEM_SPREAD_MATMUL;
-    case TANDEM_WORK_CONVOLUTION: return convolution_spread(work, is_old);
+    case TANDEM_WORK_LINEAR: return is_small ? TANDEM_SPREAD_LINEAR_SMALL : linear_spread(work->type, is_old);
+    case TANDEM_WORK_MATMUL:
+        if (is_small) return TANDEM_SPREAD_MATMUL_SMALL;
+        return is_old ? TANDEM_SPREAD_MATMUL_OLD : TANDEM_SPREAD_MATMUL;
+    case TANDEM_WORK_CONVOLUTION: return convolution_spread(work, is_old, is_small);
     case TANDEM_WORK_STREAM:
     case TANDEM_N_WORK_CLASS: break;
     }
-    return TANDEM_SPREAD_STREAM;
+    return is_small ? TANDEM_SPREAD_STREAM_SMALL : TANDEM_SPREAD_STREAM;
 }
 
 const char *tandem_work_class_name(tandem_work_class class)

@@ -38,6 +38,12 @@ static conv_sizes sizes_of(const tandem_work *work)
                         .element_bytes = work->element_bytes};
 }
 
+/* What multiplies on tensor cores where there are any; tf32, too, which f32's kernels do not know. */
+static int is_narrow_type(const tandem_work *work)
+{
+    return work->element_bytes < 4 || work->type == TANDEM_TF32;
+}
+
 /* Channels over which a kernel sums: on tensor cores in eights, before 8.0 in thirty-twos. */
 static double pad_channels(const kernel_gpu *gpu, double channels, int is_narrow)
 {
@@ -85,7 +91,7 @@ static double add_partial_sums(tandem_kernel_time *time, const kernel_gpu *gpu, 
 static double wgrad_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
 {
     const conv_sizes s = sizes_of(work);
-    const int is_narrow = work->element_bytes < 4;
+    const int is_narrow = is_narrow_type(work);
     const product_family family = s.taps < 2  ? PRODUCT_POINTS
                                   : is_narrow ? PRODUCT_WINDOWS_NARROW
                                               : PRODUCT_WINDOWS;
@@ -101,7 +107,7 @@ static double direct_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const t
     const tandem_convolution *const v = &work->convolution;
     const conv_sizes s = sizes_of(work);
     const double stride = v->stride_h * v->stride_w;
-    const int is_narrow = work->element_bytes < 4;
+    const int is_narrow = is_narrow_type(work);
     const product_family family = is_narrow ? PRODUCT_WINDOWS_NARROW : PRODUCT_WINDOWS;
     tiled_product p = {family, 1, s.windows, pad_channels(gpu, s.in, is_narrow) * s.taps, s.out, 0};
     if (work->pass == TANDEM_PASS_DGRAD)
@@ -117,7 +123,7 @@ static double direct_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const t
 static double gemm_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
 {
     const conv_sizes s = sizes_of(work);
-    const product_family family = work->element_bytes < 4 ? PRODUCT_WINDOWS_NARROW : PRODUCT_WINDOWS;
+    const product_family family = is_narrow_type(work) ? PRODUCT_WINDOWS_NARROW : PRODUCT_WINDOWS;
     const tiled_product p = {family, 1, s.windows, s.out, s.in * s.taps, 0};
     const double busy = tandem_tiled_flops(time, gpu, &p) * strided_factor(gpu);
     return finish_way(time, gpu, "gemm", busy, work->flops, work->bytes);

@@ -203,16 +203,29 @@ static void calibrate_rate(fit_state *state, const fit_row *row, double *rate, d
     }
 }
 
-static void calibrate_gpu(const tandem_constant_fit *fit, fit_state *state, int gpu)
+/* What the datasheet was off, before a row was seen. */
+static void keep_device_error(tandem_constant_fit *fit, tandem_peak peak, double expected, double found)
+{
+    if (fit->n_device_error[peak] == FIT_MAX_DEVICE_ERRORS) return;
+    fit->device_error[peak][fit->n_device_error[peak]++] = fabs(log(expected / found));
+}
+
+static void calibrate_gpu(tandem_constant_fit *fit, fit_state *state, int gpu)
 {
     const tandem_gpu_spec *const spec = &tandem_device_get(gpu)->gpu_spec;
     tandem_reached_rates *const rates = &state->rates[gpu];
     tandem_reached_rates_shared(rates, spec, &state->constants);
     const fit_row *const copy = find_calibration(fit, gpu, TANDEM_N_COMPUTE_DTYPE);
-    if (copy) calibrate_rate(state, copy, &rates->bytes_per_s, spec->bytes_per_s);
+    const tandem_reached_rates shared = *rates;
+    if (copy) {
+        calibrate_rate(state, copy, &rates->bytes_per_s, spec->bytes_per_s);
+        keep_device_error(fit, TANDEM_PEAK_MEMORY, shared.bytes_per_s, rates->bytes_per_s);
+    }
     for (int t = 0; t < TANDEM_N_COMPUTE_DTYPE; t++) {
         const fit_row *const product = find_calibration(fit, gpu, t);
-        if (product) calibrate_rate(state, product, &rates->flops_per_s[t], spec->flops_per_s[t]);
+        if (!product) continue;
+        calibrate_rate(state, product, &rates->flops_per_s[t], spec->flops_per_s[t]);
+        keep_device_error(fit, TANDEM_PEAK_COMPUTE, shared.flops_per_s[t], rates->flops_per_s[t]);
     }
 }
 
@@ -300,17 +313,6 @@ static double level_half_width(const spread_cells *cells)
     return best;
 }
 
-/* Cards below 100 W, which no one rate describes, decide only about what moves bytes. */
-static int decides_spread(const tandem_constant_fit *fit, int c)
-{
-    tandem_device device;
-    const tandem_work_class class = fit->cell[c].work_class;
-    const int is_product =
-        class == TANDEM_WORK_LINEAR || class == TANDEM_WORK_MATMUL || class == TANDEM_WORK_CONVOLUTION;
-    if (tandem_device_find(&device, fit->cell[c].gpu, NULL) != TANDEM_OK) return 0;
-    return !is_product || device.gpu_spec.watts >= 100;
-}
-
 static void add_spread_cell(spread_cells *cells, const tandem_constant_fit *fit, int c, double *value)
 {
     const size_t n = collect_left_out(value, fit, c);
@@ -334,7 +336,7 @@ static void find_spreads(tandem_constant_fit *fit, double *value)
         spread_cells cells = {.n = 0};
         double *room = value;
         for (int c = 0; c < fit->n_cell; c++) {
-            if ((int)group_of_cell(fit, c) != g || !decides_spread(fit, c)) continue;
+            if ((int)group_of_cell(fit, c) != g) continue;
             const int before = cells.n;
             add_spread_cell(&cells, fit, c, room);
             if (cells.n > before) room += cells.n_row[before];
@@ -345,6 +347,19 @@ static void find_spreads(tandem_constant_fit *fit, double *value)
         spread->n_cell = cells.n;
         spread->own = fmin(all, tandem_median(cells.own, (size_t)cells.n));
         spread->shared = sqrt(all * all - spread->own * spread->own);
+    }
+}
+
+/* That which holds 80 % of the errors, as if they were normal. */
+static void find_device_spreads(tandem_constant_fit *fit)
+{
+    const double z80 = 1.2816;
+    for (int peak = 0; peak < TANDEM_N_PEAK; peak++) {
+        const int n = fit->n_device_error[peak];
+        if (n == 0) continue;
+        (void)tandem_median(fit->device_error[peak], (size_t)n); /* sorts */
+        fit->device_spread[peak] =
+            (tandem_device_spread){quantile(fit->device_error[peak], (size_t)n, 0.8) / z80, n};
     }
 }
 
@@ -378,6 +393,7 @@ static void find_cell_errors(tandem_constant_fit *fit, int c, double *value)
 
 tandem_status tandem_constant_fit_leave_one_out(tandem_constant_fit *fit, tandem_error *error)
 {
+    memset(fit->n_device_error, 0, sizeof fit->n_device_error);
     tandem_status status = TANDEM_OK;
     fit_state *const state = malloc(sizeof *state);
     double *const value = malloc((fit->n_row + 1) * sizeof *value);
@@ -391,7 +407,10 @@ tandem_status tandem_constant_fit_leave_one_out(tandem_constant_fit *fit, tandem
         for (int before = 0; before < c; before++) is_done |= fit_is_left_out(fit->cell[before].gpu, chip);
         if (!is_done) status = leave_chip_out(fit, state, chip, error);
     }
-    if (status == TANDEM_OK) find_spreads(fit, value);
+    if (status == TANDEM_OK) {
+        find_spreads(fit, value);
+        find_device_spreads(fit);
+    }
     for (int c = 0; c < fit->n_cell && status == TANDEM_OK; c++) find_cell_errors(fit, c, value);
     free(value);
     free(state);
@@ -419,8 +438,13 @@ const tandem_constant_fit_errors *tandem_constant_fit_error_table(const tandem_c
 
 const tandem_spread *tandem_constant_fit_spreads(const tandem_constant_fit *fit) { return fit->spread; }
 
+const tandem_device_spread *tandem_constant_fit_device_spreads(const tandem_constant_fit *fit)
+{
+    return fit->device_spread;
+}
+
 static const char *const group_keys[TANDEM_N_SPREAD_GROUP] = {
-#define SPREAD_GROUP(key, name) #key,
+#define SPREAD_GROUP(key, peak, name) #key,
 #include "tandem/advanced/spreads.def"
 #undef SPREAD_GROUP
 };
@@ -442,7 +466,8 @@ tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const ch
           " * FITTED(key, value, standard error or 0, rows that it rests on)\n"
           " * RATE(card, type, share of the peak reached, standard error, rows)\n"
           " * BANDWIDTH(card, share of the peak reached, standard error, rows)\n"
-          " * SPREAD(group, shared, own, cells): logarithmic standard deviations on chips left out */\n",
+          " * SPREAD(group, shared, own, cells): logarithmic standard deviations on chips left out\n"
+          " * DEVICE(peak, shared, shares): the same of what cards reach of a peak */\n",
           to);
     for (int c = 0; c < TANDEM_N_CONSTANT; c++) {
         fprintf(to, "FITTED(%s, ", tandem_constant_get(c)->name);
@@ -464,5 +489,8 @@ tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const ch
     for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++)
         fprintf(to, "SPREAD(%s, %.3g, %.3g, %d)\n", group_keys[g], fit->spread[g].shared, fit->spread[g].own,
                 fit->spread[g].n_cell);
+    for (int peak = 0; peak < TANDEM_N_PEAK; peak++)
+        fprintf(to, "DEVICE(%s, %.3g, %d)\n", peak == TANDEM_PEAK_COMPUTE ? "COMPUTE" : "MEMORY",
+                fit->device_spread[peak].shared, fit->device_spread[peak].n_share);
     return tandem_file_finish(&file, error);
 }

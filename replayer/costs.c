@@ -208,12 +208,12 @@ static void add_to_form_sum(form_sum *sum, int form_group, double ns)
 
 /* Half of the 80 % interval over the sum. What the tasks of a device share does not average out, neither
  * within a group nor between groups; what is a task's own does. */
-static double form_half_interval(const form_sum *sum)
+static double form_half_interval(const form_sum *sum, int is_measured)
 {
     const double z80 = 1.2816;
     double shared = 0, ns = 0;
     for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
-        shared += sum->group_ns[g] * tandem_spread_fitted((tandem_spread_group)g)->shared;
+        shared += sum->group_ns[g] * tandem_spread_shared((tandem_spread_group)g, is_measured);
         ns += sum->group_ns[g];
     }
     return ns > 0 ? z80 * sqrt(shared * shared + sum->own_square) / ns : NAN;
@@ -241,6 +241,6 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
     }
     const int64_t predicted_ns = provenance.ns[TANDEM_ORIGIN_PREDICTED];
     provenance.spread = predicted_ns > 0 ? spread / (double)predicted_ns : NAN;
-    provenance.form_interval = form_half_interval(&form);
+    provenance.form_interval = form_half_interval(&form, provenance.n_fitted > 0);
     *out = provenance;
 }

@@ -70,6 +70,14 @@ static json_t *fit_spreads_json(const tandem_constant_fit *fit)
     return rows;
 }
 
+static json_t *fit_device_spreads_json(const tandem_constant_fit *fit)
+{
+    const tandem_device_spread *const of = tandem_constant_fit_device_spreads(fit);
+    return json_pack("{s:{s:f,s:i},s:{s:f,s:i}}", "compute", "shared", of[TANDEM_PEAK_COMPUTE].shared,
+                     "shares", of[TANDEM_PEAK_COMPUTE].n_share, "memory", "shared",
+                     of[TANDEM_PEAK_MEMORY].shared, "shares", of[TANDEM_PEAK_MEMORY].n_share);
+}
+
 static int print_fit_json(const tandem_constant_fit *fit, const cli_options *options, int64_t rows,
                           int64_t skipped)
 {
@@ -81,6 +89,7 @@ static int print_fit_json(const tandem_constant_fit *fit, const cli_options *opt
     if (options->leave_one_out) {
         json_object_set_new(result, "left_out", fit_errors_json(fit));
         json_object_set_new(result, "spreads", fit_spreads_json(fit));
+        json_object_set_new(result, "device_spreads", fit_device_spreads_json(fit));
     }
     return cli_print_json(result);
 }

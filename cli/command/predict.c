@@ -83,7 +83,7 @@ static tandem_status make_prediction(prediction *p, predict_devices *devices, co
     p->rates = tandem_calibration_rates(calibration);
     p->n_row = tandem_calibration_row_count(calibration);
     p->group = tandem_spread_group_of(&p->work, &tandem_calibration_device(calibration)->gpu_spec);
-    p->interval = predict_interval_of(p->group, p->time.ns);
+    p->interval = predict_interval_of(p->group, p->n_row > 0, p->time.ns);
     return TANDEM_OK;
 }
 
@@ -98,9 +98,10 @@ static int print_prediction_json(const prediction *p)
     json_object_set_new(result, "pass", json_string(tandem_pass_name(p->work.pass)));
     json_object_set_new(result, "ns", json_real(t->ns));
     json_object_set_new(result, "interval_80", json_pack("[f,f]", p->interval.low_ns, p->interval.high_ns));
-    json_object_set_new(
-        result, "spread",
-        json_pack("{s:f,s:f,s:i}", "shared", spread->shared, "own", spread->own, "cells", spread->n_cell));
+    json_object_set_new(result, "spread",
+                        json_pack("{s:f,s:f,s:f,s:i}", "device",
+                                  p->n_row > 0 ? 0.0 : tandem_device_spread_fitted(p->group)->shared,
+                                  "shared", spread->shared, "own", spread->own, "cells", spread->n_cell));
     json_object_set_new(result, "bound", json_string(tandem_time_bound_name(t->bound)));
     json_object_set_new(result, "terms",
                         json_pack("{s:f,s:f,s:f,s:f,s:f,s:s,s:[f,f],s:f,s:f}", "launch_ns", t->launch_ns,
@@ -152,8 +153,10 @@ static int print_prediction_text(const prediction *p)
     if (p->n_row > 0) printf("  calibrated by %lld measured rows\n", (long long)p->n_row);
     if (spread->n_cell > 0)
         printf("  the interval: %s, on chips left out of the fit: %.0f%% shared and %.0f%% a "
-               "shape's own,\n  from %d cells\n",
-               tandem_spread_group_name(p->group), 100 * spread->shared, 100 * spread->own, spread->n_cell);
+               "shape's own,\n  from %d cells%s\n",
+               tandem_spread_group_name(p->group), 100 * tandem_spread_shared(p->group, p->n_row > 0),
+               100 * spread->own, spread->n_cell,
+               p->n_row > 0 ? "" : "; nothing measured says what this card reaches of its peaks");
     return 0;
 }
 

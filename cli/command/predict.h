@@ -18,11 +18,11 @@ void predict_devices_close(predict_devices *devices);
 tandem_status predict_find(tandem_calibration **calibration, predict_devices *devices, const char *name,
                            tandem_error *error);
 
-/* The 80 % interval of a time of a group. */
+/* The 80 % interval of a time of a group; is_measured: rows of the device calibrate it. */
 typedef struct predict_interval {
     double low_ns, high_ns;
 } predict_interval;
-predict_interval predict_interval_of(tandem_spread_group group, double ns);
+predict_interval predict_interval_of(tandem_spread_group group, int is_measured, double ns);
 
 /* --list. Returns the exit code. */
 int predict_list(predict_devices *devices, const cli_options *options);

@@ -73,11 +73,11 @@ void predict_devices_close(predict_devices *devices)
     for (int d = 0; d < PREDICT_MAX_DEVICES; d++) tandem_calibration_close(devices->of[d]);
 }
 
-predict_interval predict_interval_of(tandem_spread_group group, double ns)
+predict_interval predict_interval_of(tandem_spread_group group, int is_measured, double ns)
 {
     const double z80 = 1.2816;
-    const tandem_spread *const spread = tandem_spread_fitted(group);
-    const double half = z80 * hypot(spread->shared, spread->own);
+    const double half =
+        z80 * hypot(tandem_spread_shared(group, is_measured), tandem_spread_fitted(group)->own);
     const double factor = exp(half);
     return (predict_interval){ns / factor, ns * factor};
 }

@@ -104,9 +104,10 @@ static tandem_status visit_list_row(void *context, const tandem_timing *timing, 
     const double timed_ns = tandem_calibrated_timed_ns(calibration, &work, timed);
     const tandem_spread_group group =
         tandem_spread_group_of(&work, &tandem_calibration_device(calibration)->gpu_spec);
-    const predict_interval interval = predict_interval_of(group, timed_ns);
+    const int is_measured = tandem_calibration_row_count(calibration) > 0;
+    const predict_interval interval = predict_interval_of(group, is_measured, timed_ns);
     if (list->file.stream) {
-        const predict_interval own = predict_interval_of(group, time.ns);
+        const predict_interval own = predict_interval_of(group, is_measured, time.ns);
         fprintf(list->file.stream, "%lld,%s,%s,%s,%s,%.4g,%.4g,%.4g,%s\n", (long long)timing->line, device,
                 timing->kind, timing->precision, tandem_pass_name(timing->pass), 1e-3 * time.ns,
                 1e-3 * own.low_ns, 1e-3 * own.high_ns, tandem_time_bound_name(time.bound));

@@ -62,6 +62,8 @@ const tandem_constant_fit_share *tandem_constant_fit_shares(const tandem_constan
 const tandem_constant_fit_errors *tandem_constant_fit_error_table(const tandem_constant_fit *fit, int *n);
 const tandem_spread *
 tandem_constant_fit_spreads(const tandem_constant_fit *fit); /* [TANDEM_N_SPREAD_GROUP] */
+const tandem_device_spread *
+tandem_constant_fit_device_spreads(const tandem_constant_fit *fit); /* [TANDEM_N_PEAK] */
 /* Writes predictor/constants.def. */
 tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const char *path,
                                         tandem_error *error);

@@ -208,7 +208,7 @@ double tandem_described_ns(const tandem_device *device, const tandem_work *work)
 
 /* Tasks whose times by the form are off alike: by class, type, pass and generation. */
 typedef enum tandem_spread_group {
-#define SPREAD_GROUP(key, name) TANDEM_SPREAD_##key,
+#define SPREAD_GROUP(key, peak, name) TANDEM_SPREAD_##key,
 #include "tandem/advanced/spreads.def"
 #undef SPREAD_GROUP
     TANDEM_N_SPREAD_GROUP
@@ -216,13 +216,24 @@ typedef enum tandem_spread_group {
 tandem_spread_group tandem_spread_group_of(const tandem_work *work, const tandem_gpu_spec *spec);
 const char *tandem_spread_group_name(tandem_spread_group group); /* "elementwise", … */
 
-/* How far predictions of a group were off on chips left out: logarithmic standard deviations, of what all
- * its tasks on a device share, and of a task's own. */
+/* How far predictions of a group were off on chips left out that had one product and one copy: logarithmic
+ * standard deviations, of what all its tasks on a device share, and of a task's own. The first does not
+ * average out over a step, and counts as the same of all groups; the second does. */
 typedef struct tandem_spread {
     double shared, own;
     int n_cell; /* cells of a fit that it rests on; 0 = none */
 } tandem_spread;
 const tandem_spread *tandem_spread_fitted(tandem_spread_group group);
+/* What cards reach of a peak, about what the fit without them expects of their datasheet. */
+typedef enum tandem_peak { TANDEM_PEAK_COMPUTE, TANDEM_PEAK_MEMORY, TANDEM_N_PEAK } tandem_peak;
+typedef struct tandem_device_spread {
+    double shared; /* logarithmic standard deviation */
+    int n_share;   /* measured shares that it rests on */
+} tandem_device_spread;
+/* The peak of a group's tasks. Of a device of which nothing was measured, its spread adds to the group's. */
+const tandem_device_spread *tandem_device_spread_fitted(tandem_spread_group group);
+/* What a group's tasks on a device share, with the device's part where nothing was measured on it. */
+double tandem_spread_shared(tandem_spread_group group, int is_measured);
 
 /* --- Calibration: measured times of a device sharpen the rest (predictor/calibrate.c) ------------------- */
 /* Large products give the device its rate of their type, large streams its bandwidth, tiny kernels its
