@@ -631,7 +631,8 @@ static void every_part_of_a_graph_is_hashed(void **state)
 {
     tandem_builder *b = building(2);
     const int image = tandem_build_images(b, "image", 4, 4, 3);
-    const int x = tandem_build_conv2d(b, "conv", tandem_build_tanh(b, "tanh", image), 5, 3, 1, 1);
+    const int conv = tandem_build_conv2d(b, "conv", tandem_build_tanh(b, "tanh", image), 5, 3, 1, 1);
+    const int x = tandem_build_batchnorm(b, "norm", conv);
     tandem_graph *graph =
         finished(b, tandem_build_linear(b, "head", tandem_build_reshape(b, "flat", x, 2, (int64_t[]){2, 80}),
                                         3, 0.1f));
@@ -661,6 +662,7 @@ static void every_part_of_a_graph_is_hashed(void **state)
     CHANGED(op->epsilon, 1e-6f);
     CHANGED(op->start, 1);
     CHANGED(op->rate, 0.5f);
+    CHANGED(graph->op[3].momentum, 0.25f);
     CHANGED(graph->n_masked, 3);
     CHANGED(graph->parameter[0].tied, 9);
     CHANGED(graph->parameter[0].shape.dim[0], 10);
