@@ -1,29 +1,39 @@
 /* allocate.c: runs a policy, replays the assignment that it returns, and makes a plan of it. */
 #include <assert.h>
 #include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "allocator/policies.h"
 
-static tandem_status check_class_sensitivities(const tandem_allocation_problem *problem, int c,
+/* Adds the largest sensitivity of every operator to *sum. */
+static tandem_status check_class_sensitivities(int64_t *sum, const tandem_allocation_problem *problem, int c,
                                                tandem_error *error)
 {
-    for (int i = 0; i < problem->graph->n_op; i++)
+    static const int64_t max_sum = INT64_C(1) << 53; /* the bounds compute in doubles: exact up to here */
+    for (int i = 0; i < problem->graph->n_op; i++) {
+        int64_t most = 0;
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
-            const double sensitivity = problem->sensitivity[c][i * TANDEM_N_PRECISION + p];
-            if (sensitivity >= 0 && sensitivity <= DBL_MAX) continue;
-            return tandem_error_set(error, TANDEM_USAGE,
-                                    "the sensitivity of '%s' to %s is %g; it must be a number from 0 upwards",
-                                    problem->graph->op[i].name,
-                                    tandem_precision_get((tandem_precision)p)->name, sensitivity);
+            const int64_t sensitivity = problem->sensitivity[c][i * TANDEM_N_PRECISION + p];
+            if (sensitivity < 0 || sensitivity > max_sum - *sum)
+                return tandem_error_set(error, TANDEM_USAGE,
+                                        "the sensitivity of '%s' to %s is %" PRId64
+                                        " units; allowed are numbers from 0 upwards, with a largest sum over "
+                                        "operators and classes of 2^53",
+                                        problem->graph->op[i].name,
+                                        tandem_precision_get((tandem_precision)p)->name, sensitivity);
+            if (sensitivity > most) most = sensitivity;
         }
+        *sum += most;
+    }
     return TANDEM_OK;
 }
 
 static tandem_status check_problem(const tandem_allocation_problem *problem, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
+    int64_t sum = 0;
     if (!(problem->slowdown >= 0 && problem->slowdown <= DBL_MAX))
         status =
             tandem_error_set(error, TANDEM_USAGE,
@@ -31,7 +41,7 @@ static tandem_status check_problem(const tandem_allocation_problem *problem, tan
                              100 * problem->slowdown);
     for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class && status == TANDEM_OK; c++) {
         assert(problem->sensitivity[c]);
-        status = check_class_sensitivities(problem, c, error);
+        status = check_class_sensitivities(&sum, problem, c, error);
     }
     return status;
 }
@@ -49,7 +59,7 @@ static tandem_status evaluate_plan(tandem_allocation *result, const tandem_alloc
     result->sensitivity = tandem_allocation_sensitivity(problem);
     for (int c = 0; c < replay.n_class; c++) result->peak_bytes[c] = replay.classes[c].peak_bytes;
     if (result->certificate.proof[0]) return TANDEM_OK;
-    result->certificate = (tandem_certificate){.lower_bound = NAN, .gap = NAN};
+    result->certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
     if (problem->without_certificate) return TANDEM_OK;
     return tandem_certify(&result->certificate, problem, result->target_ns, result->keeps_base,
                           result->sensitivity, problem->time_limit_s, error);
@@ -61,6 +71,7 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
 {
     tandem_plan *plan = NULL;
     tandem_allocation result = {.keeps_base = 0};
+    result.training_ns = result.training_bound_ns = NAN;
     tandem_status status = check_problem(problem, error);
     if (status == TANDEM_OK) status = tandem_allocation_open_plan(&plan, problem, "allocated", error);
     if (status == TANDEM_OK) status = policy->allocate(problem, &plan->assignment, &result, error);

@@ -1,26 +1,16 @@
 /* planner.c: opens what an allocation needs: the cluster, its graphs, costs and sensitivities. */
 #include "tandem/advanced/allocator.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct tandem_planner {
     tandem_allocation_problem problem;
     const tandem_sensitivity_method *method;
-    double *sensitivity[TANDEM_MAX_CLASS]; /* that the problem points to; classes may share one */
-    tandem_graph *graph[TANDEM_MAX_CLASS]; /* NULL where the graph is borrowed */
+    int64_t *sensitivity[TANDEM_MAX_CLASS]; /* that the problem points to */
+    tandem_graph *graph[TANDEM_MAX_CLASS];  /* NULL where the graph is borrowed */
 };
-
-/* Of an earlier class that runs the same graph with the same AMP dtype; NULL = there is none. */
-static const double *find_loaded_sensitivity(const tandem_planner *planner, int c)
-{
-    const tandem_cluster *cluster = tandem_planner_cluster(planner);
-    for (int k = 0; k < c; k++)
-        if (cluster->classes[k].device.amp_dtype == cluster->classes[c].device.amp_dtype &&
-            tandem_planner_graph(planner, k)->batch == tandem_planner_graph(planner, c)->batch)
-            return planner->problem.sensitivity[k];
-    return NULL;
-}
 
 /* What the sensitivities are for: the samples of all ranks and micro-steps. */
 static tandem_sensed_step sensed_step_of(const tandem_planner *planner)
@@ -33,27 +23,102 @@ static tandem_sensed_step sensed_step_of(const tandem_planner *planner)
     return step;
 }
 
-static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *store, const char *data,
-                                        tandem_error *error)
+/* In the unit of the method, as the store gives it: the same for classes with the same AMP dtype and batch.
+ * loaded[class] has n_op × TANDEM_N_PRECISION numbers. */
+static tandem_status load_method_values(double *loaded, const tandem_planner *planner, tandem_store *store,
+                                        const char *data, tandem_error *error)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
     const tandem_sensed_step step = sensed_step_of(planner);
+    const size_t n = (size_t)planner->problem.graph->n_op * TANDEM_N_PRECISION;
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++) {
+        const tandem_dtype amp_dtype = cluster->classes[c].device.amp_dtype;
+        int same = 0;
+        while (same < c &&
+               (cluster->classes[same].device.amp_dtype != amp_dtype ||
+                tandem_planner_graph(planner, same)->batch != tandem_planner_graph(planner, c)->batch))
+            same++;
+        if (same < c)
+            memcpy(loaded + (size_t)c * n, loaded + (size_t)same * n, n * sizeof *loaded);
+        else
+            status = tandem_sensitivity_load(loaded + (size_t)c * n, store, tandem_planner_graph(planner, c),
+                                             planner->method->name, data, &step, amp_dtype, error);
+    }
+    return status;
+}
+
+/* Multiplies by each class's part of the global batch. Returns the largest sum of any plan. */
+static double weight_by_batch(double *loaded, const tandem_planner *planner)
+{
+    const tandem_cluster *cluster = tandem_planner_cluster(planner);
+    const int n_op = planner->problem.graph->n_op;
+    double samples = 0, largest = 0;
+    for (int c = 0; c < cluster->n_class; c++)
+        samples += (double)cluster->classes[c].n_rank * (double)tandem_planner_graph(planner, c)->batch;
     for (int c = 0; c < cluster->n_class; c++) {
-        const tandem_graph *graph = tandem_planner_graph(planner, c);
-        planner->problem.sensitivity[c] = find_loaded_sensitivity(planner, c);
-        if (planner->problem.sensitivity[c]) continue;
-        planner->sensitivity[c] =
-            calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *planner->sensitivity[c]);
-        if (!planner->sensitivity[c])
-            return tandem_no_memory(error, "for the sensitivities of model %s (%d operators)", graph->model,
-                                    graph->n_op);
-        const tandem_status status =
-            tandem_sensitivity_load(planner->sensitivity[c], store, graph, planner->method->name, data, &step,
-                                    cluster->classes[c].device.amp_dtype, error);
-        if (status != TANDEM_OK) return status;
+        const double share =
+            (double)cluster->classes[c].n_rank * (double)tandem_planner_graph(planner, c)->batch / samples;
+        for (int i = 0; i < n_op; i++) {
+            double most = 0;
+            for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+                double *one =
+                    &loaded[((size_t)c * (size_t)n_op + (size_t)i) * TANDEM_N_PRECISION + (size_t)p];
+                *one *= share;
+                most = fmax(most, *one);
+            }
+            largest += most;
+        }
+    }
+    return largest;
+}
+
+/* In units (planner.h). Where sums would not be exact, an operator adds at most its part of the largest exact
+ * sum: that is hundreds of times as many samples. */
+static void fill_units(tandem_planner *planner, const double *loaded, double largest)
+{
+    const int n_class = tandem_planner_cluster(planner)->n_class, n_op = planner->problem.graph->n_op;
+    const int is_percent = strcmp(planner->method->unit, "%") == 0;
+    int exponent = 0;
+    double parts = 1;
+    while (is_percent && parts <= (double)n_class * n_op) parts *= 2;
+    (void)frexp(largest, &exponent);
+    const double unit = is_percent ? 1e-6 : ldexp(1, exponent - 52), n_all = (double)n_class * n_op;
+    const int is_exact = (largest / unit + n_all) * parts + n_all <= 0x1p53;
+    const double cap = is_exact ? 0x1p53 : floor((0x1p53 / (n_all + 1) - 1) / parts);
+    planner->problem.sensitivity_unit = unit / parts;
+    for (int c = 0; c < n_class; c++) {
+        for (int i = 0; i < n_op * TANDEM_N_PRECISION; i++) {
+            const double value = loaded[(size_t)c * (size_t)n_op * TANDEM_N_PRECISION + (size_t)i];
+            const int is_lowered =
+                is_percent && i % TANDEM_N_PRECISION != TANDEM_PRECISION_FP32 &&
+                tandem_op_row_get(planner->problem.graph->op[i / TANDEM_N_PRECISION].kind)->precisions &
+                    1u << i % TANDEM_N_PRECISION;
+            planner->sensitivity[c][i] = (int64_t)(fmin(ceil(value / unit), cap) * parts) + (is_lowered != 0);
+        }
         planner->problem.sensitivity[c] = planner->sensitivity[c];
     }
-    return TANDEM_OK;
+}
+
+static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *store, const char *data,
+                                        tandem_error *error)
+{
+    const int n_class = tandem_planner_cluster(planner)->n_class;
+    const tandem_graph *graph = planner->problem.graph;
+    const size_t n = (size_t)graph->n_op * TANDEM_N_PRECISION;
+    double *loaded = calloc(n * (size_t)n_class + 1, sizeof *loaded);
+    int has_memory = loaded != NULL;
+    for (int c = 0; c < n_class && has_memory; c++) {
+        planner->sensitivity[c] = calloc(n + 1, sizeof *planner->sensitivity[c]);
+        has_memory = planner->sensitivity[c] != NULL;
+    }
+    tandem_status status = has_memory
+                               ? load_method_values(loaded, planner, store, data, error)
+                               : tandem_no_memory(error, "for the sensitivities of model %s (%d operators)",
+                                                  graph->model, graph->n_op);
+    if (status == TANDEM_OK) fill_units(planner, loaded, weight_by_batch(loaded, planner));
+    free(loaded);
+    return status;
 }
 
 /* Checks first what needs no store. */

@@ -25,25 +25,32 @@ uint64_t tandem_max_peak_bytes(const uint64_t *peak_bytes, int n_class)
     return max_bytes;
 }
 
-double tandem_allocation_batch_share(const tandem_allocation_problem *problem, int c)
+int64_t tandem_allocation_sensitivity(const tandem_allocation_problem *problem)
 {
-    const tandem_cluster *cluster = tandem_replayer_cluster(problem->replayer);
-    double all = 0;
-    for (int i = 0; i < cluster->n_class; i++)
-        all += (double)cluster->classes[i].n_rank * (double)problem_graph_of(problem, i)->batch;
-    return (double)cluster->classes[c].n_rank * (double)problem_graph_of(problem, c)->batch / all;
+    int64_t sum = 0;
+    for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class; c++)
+        for (int i = 0; i < problem->graph->n_op; i++)
+            sum += tandem_op_sensitivity(problem, c, i, tandem_replayer_get(problem->replayer, c, i));
+    return sum;
 }
 
-double tandem_allocation_sensitivity(const tandem_allocation_problem *problem)
+static double sensitivity_unit(const tandem_allocation_problem *problem)
 {
-    double sum = 0;
-    for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class; c++) {
-        double of_class = 0;
-        for (int i = 0; i < problem->graph->n_op; i++)
-            of_class += tandem_op_sensitivity(problem, c, i, tandem_replayer_get(problem->replayer, c, i));
-        sum += tandem_allocation_batch_share(problem, c) * of_class;
-    }
-    return sum;
+    return problem->sensitivity_unit > 0 ? problem->sensitivity_unit : 1;
+}
+
+double tandem_sensitivity_value(const tandem_allocation_problem *problem, int64_t units)
+{
+    return units < 0 ? NAN : units == INT64_MAX ? INFINITY : (double)units * sensitivity_unit(problem);
+}
+
+int64_t tandem_sensitivity_units(const tandem_allocation_problem *problem, double value)
+{
+    if (isnan(value)) return -1;
+    /* what was made of whole units comes back */
+    const double units = value / sensitivity_unit(problem), whole = nearbyint(units);
+    if (units >= 0x1p62) return INT64_MAX;
+    return (int64_t)(fabs(units - whole) <= 1e-12 * units ? whole : floor(units));
 }
 
 /* --- Limits --------------------------------------------------------------------------------------------- */

@@ -18,17 +18,14 @@ static inline tandem_status tandem_error_forward(tandem_status status, const tan
 /* Bit p: operator `op` and the device of class c both have precision p. */
 unsigned tandem_op_precisions(const tandem_allocation_problem *problem, int c, int op);
 
-static inline double tandem_op_sensitivity(const tandem_allocation_problem *problem, int c, int op,
-                                           tandem_precision precision)
+static inline int64_t tandem_op_sensitivity(const tandem_allocation_problem *problem, int c, int op,
+                                            tandem_precision precision)
 {
     return problem->sensitivity[c][op * TANDEM_N_PRECISION + (int)precision];
 }
 
 /* The largest of peak_bytes[n_class]. */
 uint64_t tandem_max_peak_bytes(const uint64_t *peak_bytes, int n_class);
-
-/* Class c's part of the global batch. */
-double tandem_allocation_batch_share(const tandem_allocation_problem *problem, int c);
 
 /* Bytes that a rank of class c may take; 0 = no limit. */
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c);

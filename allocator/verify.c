@@ -19,9 +19,9 @@ void tandem_allocation_fill_plan(tandem_plan *plan, const tandem_allocation_prob
     plan->target_ns = allocation->target_ns;
     plan->fastest_ns = allocation->fastest_ns;
     plan->step_ns = allocation->step_ns;
-    plan->sensitivity = allocation->sensitivity;
+    plan->sensitivity = tandem_sensitivity_value(problem, allocation->sensitivity);
     for (int c = 0; c < plan->cluster.n_class; c++) plan->peak_bytes[c] = allocation->peak_bytes[c];
-    plan->lower_bound = allocation->certificate.lower_bound;
+    plan->lower_bound = tandem_sensitivity_value(problem, allocation->certificate.lower_bound);
     plan->gap = allocation->certificate.gap;
     (void)snprintf(plan->proof, sizeof plan->proof, "%s", allocation->certificate.proof);
 }
@@ -54,7 +54,7 @@ static int are_nearly_equal(double a, double b)
 
 /* A plan claims nothing by values that it lacks. */
 static tandem_status check_replayed_metrics(const tandem_plan *plan, const tandem_allocation *found,
-                                            tandem_error *error)
+                                            double sensitivity, tandem_error *error)
 {
     static const char replayed[] = "as replayed here";
     if (plan->step_ns && plan->step_ns != found->step_ns)
@@ -66,9 +66,9 @@ static tandem_status check_replayed_metrics(const tandem_plan *plan, const tande
             return report_wrong_integer(name, (int64_t)plan->peak_bytes[c], (int64_t)found->peak_bytes[c],
                                         replayed, error);
     }
-    if (!isnan(plan->sensitivity) && !are_nearly_equal(plan->sensitivity, found->sensitivity))
-        return report_wrong_real("sensitivity", plan->sensitivity, found->sensitivity,
-                                 "by the statistics here", error);
+    if (!isnan(plan->sensitivity) && !are_nearly_equal(plan->sensitivity, sensitivity))
+        return report_wrong_real("sensitivity", plan->sensitivity, sensitivity, "by the statistics here",
+                                 error);
     return TANDEM_OK;
 }
 
@@ -127,7 +127,7 @@ static tandem_status check_plan_limits(const tandem_plan *plan, const tandem_all
 
 /* Proves a bound for the plan's target. A bound above the claimed one contradicts nothing. */
 static tandem_status check_plan_bound(tandem_certificate *certificate, const tandem_plan *plan,
-                                      const tandem_allocation_problem *problem, double sensitivity,
+                                      const tandem_allocation_problem *problem, int64_t sensitivity,
                                       tandem_error *error)
 {
     if (isnan(plan->lower_bound) || !plan->target_ns) return TANDEM_OK;
@@ -135,11 +135,11 @@ static tandem_status check_plan_bound(tandem_certificate *certificate, const tan
     asked.base_precision = plan->base_precision;
     const tandem_status status =
         tandem_certify_claim(certificate, &asked, plan->target_ns, plan->keeps_base, sensitivity,
-                             plan->lower_bound / (1 + bound_tolerance), problem->time_limit_s, error);
-    if (status != TANDEM_OK || plan->lower_bound <= certificate->lower_bound * (1 + bound_tolerance))
-        return status;
-    return report_wrong_real("lower_bound", plan->lower_bound, certificate->lower_bound, "as proven here",
-                             error);
+                             tandem_sensitivity_units(problem, plan->lower_bound / (1 + bound_tolerance)),
+                             problem->time_limit_s, error);
+    const double proven = tandem_sensitivity_value(problem, certificate->lower_bound);
+    if (status != TANDEM_OK || plan->lower_bound <= proven * (1 + bound_tolerance)) return status;
+    return report_wrong_real("lower_bound", plan->lower_bound, proven, "as proven here", error);
 }
 
 /* --- Public --------------------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
                                .fastest_ns = plan->fastest_ns,
                                .keeps_base = plan->keeps_base,
                                .replays = 1,
-                               .certificate = {.lower_bound = NAN, .gap = NAN}};
+                               .certificate = {.lower_bound = -1, .gap = NAN}};
     tandem_replay replay;
     tandem_status status = check_plan_form(plan, problem, error);
     if (status != TANDEM_OK) return status;
@@ -184,7 +184,9 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
     found.sensitivity = tandem_allocation_sensitivity(problem);
     for (int c = 0; c < replay.n_class; c++) found.peak_bytes[c] = replay.classes[c].peak_bytes;
     status = check_plan_consistency(plan, problem->graph, error);
-    if (status == TANDEM_OK) status = check_replayed_metrics(plan, &found, error);
+    if (status == TANDEM_OK)
+        status =
+            check_replayed_metrics(plan, &found, tandem_sensitivity_value(problem, found.sensitivity), error);
     if (status == TANDEM_OK) status = check_plan_limits(plan, problem, &found, error);
     if (status == TANDEM_OK)
         status = check_plan_bound(&found.certificate, plan, problem, found.sensitivity, error);

@@ -124,6 +124,7 @@ static tandem_status describe_candidate(candidate_cluster *candidate, const cli_
     if (status != TANDEM_OK) return status;
     for (int c = 0; c < candidate->cluster.n_class; c++)
         if (plan->peak_bytes[c] > candidate->peak_bytes) candidate->peak_bytes = plan->peak_bytes[c];
+    candidate->sensitivity = plan->sensitivity;
     cli_cost_sources_collect(&candidate->sources, replayer);
     (void)snprintf(candidate->model, sizeof candidate->model, "%s", plan->model);
     candidate->has_f16 = cli_count_f16_gradients(plan, tandem_planner_graph(planner, 0), NULL, 0) > 0;
@@ -243,7 +244,7 @@ json_t *candidate_cluster_json(const candidate_cluster *candidate)
                         has_plan ? json_integer(candidate->allocation.step_ns) : json_null());
     plan_price_add_json(result, &candidate->price);
     json_object_set_new(result, "sensitivity_bound",
-                        cli_json_number(has_plan ? candidate->allocation.sensitivity : NAN));
+                        cli_json_number(has_plan ? candidate->sensitivity : NAN));
     json_object_set_new(result, "peak_bytes",
                         has_plan ? json_integer((json_int_t)candidate->peak_bytes) : json_null());
     json_object_set_new(result, "loss_scale",

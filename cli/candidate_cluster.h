@@ -20,6 +20,7 @@ typedef struct candidate_cluster {
     int has_f16;              /* the plan has gradients in f16 */
     cli_cost_sources sources; /* of the step's times */
     plan_price price;
+    double sensitivity; /* the allocator's sum, in the unit of the method */
 } candidate_cluster;
 
 /* candidate_cluster_find: the best plan by `policy` within --slowdown, for the model, base precision and

@@ -42,7 +42,8 @@ typedef struct cli_options {
     uint64_t bucket_bytes;    /* 0 = the default */
     tandem_step_options step; /* 0 = as the plan has it */
     tandem_collective_algorithm collective;
-    int minimize_memory, batch_auto;
+    int minimize; /* a tandem_objective; 0 = none */
+    int batch_auto;
     int64_t global_batch; /* 0 = not given */
     int64_t pareto;       /* number of step times; 0 = no Pareto front */
     const char *verify, *explain, *add;

@@ -10,7 +10,7 @@
 #include "base/nearest.h"
 #include "base/quantity.h"
 #include "cli/cli.h"
-#include "tandem/planner.h"
+#include "tandem/advanced/allocator.h"
 
 /* --- Values: each function reads one into `to`, a member of cli_options --------------------------------- */
 
@@ -116,8 +116,11 @@ static tandem_status read_batch(const option_row *row, void *to, const char *tex
 
 static tandem_status read_minimize(const option_row *row, void *to, const char *text, tandem_error *error)
 {
-    if (strcmp(text, "memory") != 0) return fail_value(row, "memory", text, error);
-    return read_flag_value(row, to, text, error);
+    const int is_memory = strcmp(text, "memory") == 0;
+    if (!is_memory && strcmp(text, "training-time") != 0)
+        return fail_value(row, "memory or training-time", text, error);
+    *(int *)to = is_memory ? TANDEM_MINIMIZE_MEMORY : TANDEM_MINIMIZE_TRAINING_TIME;
+    return TANDEM_OK;
 }
 
 static tandem_status read_collective(const option_row *row, void *to, const char *text, tandem_error *error)

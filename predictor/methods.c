@@ -3,6 +3,7 @@
 #include "base/nearest.h"
 #include "predictor/methods.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,7 @@ static tandem_status check_sensitivities(const double *sensitivity, const tandem
                                          tandem_error *error)
 {
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++)
-        if (!(sensitivity[i] >= 0))
+        if (!(sensitivity[i] >= 0 && sensitivity[i] <= DBL_MAX))
             return tandem_error_set(
                 error, TANDEM_MALFORMED,
                 "the statistics of operator '%s' of model %s in the store give a sensitivity of %g, "

@@ -17,9 +17,9 @@ static const double bound_tolerance = 2e-4; /* relative, of a class's bound */
 
 static const tandem_replayer *bound_replayer(const tandem_bound *bound) { return bound->problem->replayer; }
 
-static double current_sensitivity(const tandem_bound *bound, int c)
+static int64_t current_sensitivity(const tandem_bound *bound, int c)
 {
-    double sum = 0;
+    int64_t sum = 0;
     for (int i = 0; i < bound->problem->graph->n_op; i++)
         sum += bound->problem->sensitivity[c][i * TANDEM_N_PRECISION +
                                               (int)tandem_replayer_get(bound_replayer(bound), c, i)];
@@ -85,13 +85,12 @@ tandem_status tandem_bound_open(tandem_bound *bound, const tandem_allocation_pro
 {
     tandem_replay replay;
     *bound = (tandem_bound){
-        .problem = problem, .target_ns = target_ns, .keeps_base = keeps_base, .lower_bound = -INFINITY};
+        .problem = problem, .target_ns = target_ns, .keeps_base = keeps_base, .lower_bound = 0};
     bound->n_class = tandem_replayer_cluster(problem->replayer)->n_class;
     unsigned *allowed = malloc(((size_t)problem->graph->n_op + 1) * sizeof *allowed);
     if (!allowed) return tandem_no_memory(error, "to bound the plans of model %s", problem->graph->model);
     tandem_status status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     for (int c = 0; c < bound->n_class && status == TANDEM_OK; c++) {
-        bound->share[c] = tandem_allocation_batch_share(problem, c);
         bound->class_bound[c] = keeps_base & 1u << c ? current_sensitivity(bound, c) : 0;
         if (!(keeps_base & 1u << c)) status = open_relaxation(bound, c, allowed, error);
     }
@@ -114,9 +113,16 @@ void tandem_bound_close(tandem_bound *bound)
 
 static void sum_class_bounds(tandem_bound *bound)
 {
-    double sum = 0;
-    for (int c = 0; c < bound->n_class; c++) sum += bound->share[c] * bound->class_bound[c];
+    int64_t sum = 0;
+    for (int c = 0; c < bound->n_class && sum < INT64_MAX; c++)
+        sum = bound->class_bound[c] == INT64_MAX ? INT64_MAX : sum + bound->class_bound[c];
     if (sum > bound->lower_bound) bound->lower_bound = sum;
+}
+
+/* Sensitivities are whole numbers: none lies between a bound and the next one. */
+static int64_t whole_bound(double bound)
+{
+    return bound < 0x1p62 ? (int64_t)ceil(fmax(bound, 0)) : INT64_MAX;
 }
 
 static tandem_status bound_class(tandem_bound *bound, int c, double time_limit_s, tandem_error *error)
@@ -131,7 +137,7 @@ static tandem_status bound_class(tandem_bound *bound, int c, double time_limit_s
                                                          tandem_relaxation_arena_limit(relaxation),
                                                          bound_tolerance, time_limit_s, error);
     if (status == TANDEM_OK) {
-        bound->class_bound[c] = fmax(solution.lower_bound, 0);
+        bound->class_bound[c] = whole_bound(solution.lower_bound);
         bound->has_plan[c] = solution.sensitivity < INFINITY;
         for (int l = 0; l < plan_dag->n_layer && bound->has_plan[c]; l++)
             bound->plan[c][plan_dag->op[l]] = (tandem_precision)choice[l];
@@ -169,8 +175,8 @@ typedef struct plan_ranking {
     int c, n_layer;
     tandem_limits limits;
     tandem_enumeration *enumeration;
-    double *sensitivity; /* [n] */
-    int *choice;         /* [n × n_layer] */
+    int64_t *sensitivity; /* [n] */
+    int *choice;          /* [n × n_layer] */
     int n;
     size_t sensitivity_capacity, choice_capacity;
     int is_exhausted;  /* the class has no more plans */
@@ -179,7 +185,7 @@ typedef struct plan_ranking {
 
 /* One plan of each class. */
 typedef struct combination {
-    double sensitivity;
+    int64_t sensitivity;
     int position[TANDEM_MAX_CLASS]; /* of the plan in each ranking */
     int first_free; /* successors keep the positions of rankings before it, so each combination occurs once */
 } combination;
@@ -188,7 +194,7 @@ typedef struct best_first {
     tandem_bound *bound;
     plan_ranking *ranking;
     int n_ranking;
-    double base_sensitivity; /* of the classes that keep the base precision */
+    int64_t base_sensitivity; /* of the classes that keep the base precision */
     combination *heap;
     int n_heap;
     size_t heap_capacity;
@@ -220,7 +226,7 @@ static tandem_status reach_position(plan_ranking *r, int k, int *exists, tandem_
     if (status != TANDEM_OK) return status;
     *exists = sensitivity < INFINITY;
     r->is_exhausted = isinf(sensitivity);
-    if (*exists) r->sensitivity[r->n++] = sensitivity;
+    if (*exists) r->sensitivity[r->n++] = (int64_t)sensitivity;
     return TANDEM_OK;
 }
 
@@ -252,7 +258,7 @@ static tandem_status add_combination(best_first *s, combination one, int *stuck,
             *stuck |= !r->is_exhausted;
             return TANDEM_OK;
         }
-        one.sensitivity += s->bound->share[r->c] * r->sensitivity[one.position[k]];
+        one.sensitivity += r->sensitivity[one.position[k]];
     }
     if (!tandem_reserve(&s->heap, &s->heap_capacity, (size_t)s->n_heap + 1, sizeof *s->heap))
         return enumeration_no_memory(error);
@@ -277,17 +283,14 @@ static tandem_status try_combination(const best_first *s, const combination *one
     return TANDEM_OK;
 }
 
-/* A later combination may have less by this share: rankings are in order to 2^-29 (solve.h), and sums in
- * another order differ by rounding. */
-static const double order_tolerance = 0x1p-28;
-
-static void raise_lower_bound(tandem_bound *bound, double sensitivity)
+/* Rankings of whole numbers are in order exactly (solve.h), so no later combination has less. */
+static void raise_lower_bound(tandem_bound *bound, int64_t sensitivity)
 {
-    bound->lower_bound = fmax(bound->lower_bound, sensitivity * (1 - order_tolerance));
+    if (sensitivity > bound->lower_bound) bound->lower_bound = sensitivity;
 }
 
 /* Replays combinations in order of sensitivity. */
-static tandem_status enumerate_combinations(best_first *s, double sensitivity, int *found, int64_t *replays,
+static tandem_status enumerate_combinations(best_first *s, int64_t sensitivity, int *found, int64_t *replays,
                                             tandem_error *error)
 {
     tandem_bound *bound = s->bound;
@@ -296,10 +299,10 @@ static tandem_status enumerate_combinations(best_first *s, double sensitivity, i
     tandem_status status = add_combination(s, one, &stuck, error);
     while (status == TANDEM_OK && !stuck && s->n_heap < MAX_HEAP && tandem_now_ns() < s->deadline_ns) {
         int fits = 0;
-        is_proven = s->n_heap == 0 || s->heap[0].sensitivity * (1 - order_tolerance) >= best.sensitivity;
+        is_proven = s->n_heap == 0 || s->heap[0].sensitivity >= best.sensitivity;
         if (is_proven) break;
         one = pop_combination(s->heap, &s->n_heap, s);
-        raise_lower_bound(bound, fmin(one.sensitivity, best.sensitivity));
+        raise_lower_bound(bound, one.sensitivity < best.sensitivity ? one.sensitivity : best.sensitivity);
         status = try_combination(s, &one, &fits, error);
         (*replays)++;
         if (status == TANDEM_OK && fits && one.sensitivity < best.sensitivity) {
@@ -341,7 +344,7 @@ static tandem_status open_rankings(best_first *s, tandem_error *error)
     if (!s->ranking) return enumeration_no_memory(error);
     for (int c = 0; c < bound->n_class; c++) {
         if (!bound->has_relaxation[c]) {
-            s->base_sensitivity += bound->share[c] * bound->class_bound[c];
+            s->base_sensitivity += bound->class_bound[c];
             continue;
         }
         plan_ranking *one = &s->ranking[s->n_ranking++];
@@ -354,8 +357,8 @@ static tandem_status open_rankings(best_first *s, tandem_error *error)
     return TANDEM_OK;
 }
 
-tandem_status tandem_bound_enumerate(tandem_bound *bound, double sensitivity, double time_limit_s, int *found,
-                                     int64_t *replays, tandem_error *error)
+tandem_status tandem_bound_enumerate(tandem_bound *bound, int64_t sensitivity, double time_limit_s,
+                                     int *found, int64_t *replays, tandem_error *error)
 {
     best_first s = {.bound = bound, .deadline_ns = tandem_now_ns() + (int64_t)(fmax(time_limit_s, 0) * 1e9)};
     *found = 0;
@@ -369,12 +372,13 @@ tandem_status tandem_bound_enumerate(tandem_bound *bound, double sensitivity, do
 
 /* --- Certificates --------------------------------------------------------------------------------------- */
 
-void tandem_bound_certify(tandem_certificate *certificate, const tandem_bound *bound, double sensitivity)
+void tandem_bound_certify(tandem_certificate *certificate, const tandem_bound *bound, int64_t sensitivity)
 {
     /* else the bound is wrong, or the plan breaks a limit */
-    assert(bound->lower_bound <= sensitivity * (1 + 1e-9));
-    *certificate = (tandem_certificate){.lower_bound = fmin(bound->lower_bound, sensitivity)};
-    certificate->gap = sensitivity > 0 ? (sensitivity - certificate->lower_bound) / sensitivity : 0;
+    assert(bound->lower_bound <= sensitivity);
+    *certificate = (tandem_certificate){.lower_bound = bound->lower_bound};
+    certificate->gap =
+        sensitivity > 0 ? (double)(sensitivity - certificate->lower_bound) / (double)sensitivity : 0;
     (void)snprintf(certificate->proof, sizeof certificate->proof, "%s",
                    sensitivity > 0 ? (bound->method ? bound->method : "labels") : "zero");
 }

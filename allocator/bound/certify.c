@@ -21,14 +21,16 @@ static tandem_status pin_base_classes(const tandem_allocation_problem *problem, 
 }
 
 /* claimed_bound: a bound proven before, perhaps by a longer enumeration. */
-static tandem_status bound_within_time(tandem_bound *bound, double sensitivity, double claimed_bound,
+static tandem_status bound_within_time(tandem_bound *bound, int64_t sensitivity, int64_t claimed_bound,
                                        double seconds, tandem_error *error)
 {
     const int64_t begin_ns = tandem_now_ns();
     int found = 0;
     int64_t replays = 0;
     tandem_status status = tandem_bound_compute(bound, 0.7 * seconds, error);
-    if (status != TANDEM_OK || sensitivity - bound->lower_bound <= tolerable_gap * sensitivity) return status;
+    if (status != TANDEM_OK ||
+        (double)(sensitivity - bound->lower_bound) <= tolerable_gap * (double)sensitivity)
+        return status;
     const double left = seconds - (double)(tandem_now_ns() - begin_ns) * 1e-9;
     const int is_open = bound->lower_bound < claimed_bound;
     return tandem_bound_enumerate(bound, sensitivity, is_open ? left : fmin(left, enumeration_limit_s),
@@ -36,8 +38,8 @@ static tandem_status bound_within_time(tandem_bound *bound, double sensitivity, 
 }
 
 tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem_allocation_problem *problem,
-                                   int64_t target_ns, unsigned keeps_base, double sensitivity,
-                                   double claimed_bound, double time_limit_s, tandem_error *error)
+                                   int64_t target_ns, unsigned keeps_base, int64_t sensitivity,
+                                   int64_t claimed_bound, double time_limit_s, tandem_error *error)
 {
     tandem_bound bound = {0};
     tandem_assignment saved;
@@ -58,7 +60,7 @@ tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem
 }
 
 tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,
-                             int64_t target_ns, unsigned keeps_base, double sensitivity, double time_limit_s,
+                             int64_t target_ns, unsigned keeps_base, int64_t sensitivity, double time_limit_s,
                              tandem_error *error)
 {
     return tandem_certify_claim(certificate, problem, target_ns, keeps_base, sensitivity, 0, time_limit_s,

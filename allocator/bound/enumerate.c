@@ -2,7 +2,8 @@
  *
  * A* search (Hart, Nilsson, Raphael, IEEE Trans. Systems Science and Cybernetics 4 (1968)): partial paths
  * wait in a heap ordered by their completion bound; a complete path that reaches the top is the next one.
- * Bounds are rounded to a relative 2^-30, so that sums of equal terms in different orders compare equal.
+ * Bounds of whole numbers are rounded up to the next one, which loses nothing. Other bounds are rounded to a
+ * relative 2^-30, so that sums of equal terms in different orders compare equal.
  * Among equal bounds the lower choices come first. Otherwise the first of very many equal paths would wait
  * for the beginnings of all others. */
 #include <math.h>
@@ -38,6 +39,12 @@ static double round_bound(double bound)
 {
     const double scaled = bound * (0x1p22 + 1);
     return scaled - (scaled - bound);
+}
+
+/* A number that no completion of a path is below; paths are ordered by it. */
+static double order_bound(const tandem_enumeration *e, double bound)
+{
+    return e->paths.is_whole ? ceil(bound) : round_bound(bound);
 }
 
 /* Neither path begins the other. */
@@ -92,7 +99,7 @@ static void extend_partial(tandem_enumeration *e, int partial)
         const double bound =
             tandem_completion_bound_at(&e->completion, paths, paths->to[a], made->sensitivity, made->spent);
         if (!(bound < INFINITY)) continue;
-        made->rounded_bound = round_bound(made->n_layer == paths->n_layer ? made->sensitivity : bound);
+        made->rounded_bound = order_bound(e, made->n_layer == paths->n_layer ? made->sensitivity : bound);
         push_partial(e->heap, &e->n_heap, e->n++, e);
     }
 }
@@ -112,7 +119,7 @@ static tandem_status start_enumeration(tandem_enumeration *e, tandem_error *erro
         status = tandem_completion_bound_open(&e->completion, &e->paths, multiplier, error);
     if (status == TANDEM_OK) status = reserve_partials(e, 1, error);
     if (status != TANDEM_OK || !(bound < INFINITY)) return status;
-    e->partial[0] = (partial_path){.arc = -1, .parent = -1, .rounded_bound = round_bound(bound)};
+    e->partial[0] = (partial_path){.arc = -1, .parent = -1, .rounded_bound = order_bound(e, bound)};
     push_partial(e->heap, &e->n_heap, e->n++, e);
     return TANDEM_OK;
 }
@@ -165,7 +172,8 @@ tandem_status tandem_enumeration_next(tandem_enumeration *enumeration, double *s
         extend_partial(e, pop_partial(e->heap, &e->n_heap, e));
     }
     *sensitivity = found;
-    /* rounding has moved it by 2^-31 at most */
-    if (bound) *bound = e->n_heap > 0 ? e->partial[e->heap[0]].rounded_bound * (1 - 0x1p-30) : INFINITY;
+    /* rounding has moved it by 2^-31 at most, and not below what is left of whole numbers */
+    const double moved = e->paths.is_whole ? 1 : 1 - 0x1p-30;
+    if (bound) *bound = e->n_heap > 0 ? e->partial[e->heap[0]].rounded_bound * moved : INFINITY;
     return TANDEM_OK;
 }

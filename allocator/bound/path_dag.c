@@ -89,6 +89,14 @@ static void copy_arcs(tandem_path_dag *paths)
     paths->n_arc = n;
 }
 
+/* The bounds of whole numbers may be rounded up, and their sums are exact. */
+static int has_whole_sensitivities(const tandem_path_dag *paths)
+{
+    for (int a = 0; a < paths->n_arc; a++)
+        if (paths->sensitivity[a] != floor(paths->sensitivity[a])) return 0;
+    return paths->max_sensitivity < max_exact_sum;
+}
+
 /* The sum over the layers of the largest absolute value of an arc. */
 static double sum_layer_maxima(const tandem_path_dag *paths, const double *of)
 {
@@ -226,6 +234,7 @@ tandem_status tandem_path_dag_open(tandem_path_dag *paths, const tandem_plan_dag
     if (!paths->is_feasible) memset(drop, 1, (size_t)paths->n_arc);
     tandem_path_dag_drop_arcs(paths, drop);
     paths->max_sensitivity = sum_layer_maxima(paths, paths->sensitivity) * (1 + (n_layer + 2) * DBL_EPSILON);
+    paths->is_whole = has_whole_sensitivities(paths);
     /* n_layer sums of s + λc + μc, rounded four times each, and one sum over the layers before */
     paths->rounding_factor = 1 - (6 * n_layer + 32) * (DBL_EPSILON / 2);
 out:

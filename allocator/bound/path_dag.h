@@ -30,6 +30,7 @@ typedef struct tandem_path_dag {
     double *cost[TANDEM_N_PATH_COST];  /* [n_arc]; all 0 from n_cost on */
     double reduced_limit[TANDEM_N_PATH_COST];
     double max_sensitivity; /* no path has more */
+    int is_whole;           /* all sensitivities are whole numbers, and all sums are exact */
     /* 1 − the relative rounding error of a sum of sensitivities and multiplied costs */
     double rounding_factor;
 } tandem_path_dag;

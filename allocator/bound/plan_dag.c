@@ -85,7 +85,7 @@ typedef struct dag_builder {
     const tandem_replayer *replayer;
     const tandem_step *step;
     const unsigned *allowed;
-    const double *sensitivity;
+    const int64_t *sensitivity;
     int c;
     tandem_state_space *space;
     tandem_plan_dag *plan_dag; /* task sets, states and arcs so far */
@@ -215,10 +215,11 @@ static int append_arc(dag_builder *b, int l, int p, int transition, const uint64
         !tandem_reserve(&b->plan_dag->arc, &b->arc_capacity, (size_t)(b->n_arc + 1),
                         sizeof *b->plan_dag->arc))
         return 0;
-    b->plan_dag->arc[b->n_arc++] = (tandem_arc){.to = b->n_state + to,
-                                                .task_set = b->transition[transition],
-                                                .choice = p,
-                                                .sensitivity = b->sensitivity[op * TANDEM_N_PRECISION + p]};
+    b->plan_dag->arc[b->n_arc++] =
+        (tandem_arc){.to = b->n_state + to,
+                     .task_set = b->transition[transition],
+                     .choice = p,
+                     .sensitivity = (double)b->sensitivity[op * TANDEM_N_PRECISION + p]};
     return 1;
 }
 
@@ -486,7 +487,7 @@ static void close_dag_builder(dag_builder *b)
 }
 
 tandem_status tandem_plan_dag_open(tandem_plan_dag **out, const tandem_replayer *replayer, int c,
-                                   const unsigned *allowed, const double *sensitivity, tandem_error *error)
+                                   const unsigned *allowed, const int64_t *sensitivity, tandem_error *error)
 {
     dag_builder b = {.replayer = replayer,
                      .step = tandem_replayer_step(replayer, c),

@@ -47,5 +47,5 @@ typedef struct tandem_plan_dag {
  * borrows nothing. Cost: O(arcs + task sets × task variants); under a millisecond for a hundred adjustable
  * operators. */
 tandem_status tandem_plan_dag_open(tandem_plan_dag **plan_dag, const tandem_replayer *replayer, int c,
-                                   const unsigned *allowed, const double *sensitivity, tandem_error *error);
+                                   const unsigned *allowed, const int64_t *sensitivity, tandem_error *error);
 void tandem_plan_dag_close(tandem_plan_dag *plan_dag); /* NULL is fine */

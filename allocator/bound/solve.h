@@ -70,7 +70,8 @@ tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_plan_da
 /* Paths within the limits in order of sensitivity, *without* dominance: for callers that test each path
  * against a condition that is not a sum. Sensitivities that agree to a relative 2^-30 may count as equal; of
  * equal paths the lower choices come first. So a later path may have less sensitivity than an earlier one, by
- * at most 2^-29 of it. Of paths of exactly the same sensitivity the lower choices come first. */
+ * at most 2^-29 of it. Of paths of exactly the same sensitivity the lower choices come first. Where all
+ * sensitivities are whole numbers with sums below 2^53, the order is exact. */
 typedef struct tandem_enumeration tandem_enumeration;
 /* Borrows `plan_dag`, `limits` and what they point to until it is closed. */
 tandem_status tandem_enumeration_open(tandem_enumeration **enumeration, const tandem_plan_dag *plan_dag,

@@ -11,7 +11,7 @@ static tandem_status allocate_base(const tandem_allocation_problem *problem, tan
     tandem_status status = tandem_allocation_replay_base(&plan, &replay, problem, error);
     if (status == TANDEM_OK) status = tandem_allocation_check_memory(problem, &replay, error);
     if (status == TANDEM_OK) {
-        const double sensitivity = tandem_allocation_sensitivity(problem);
+        const int64_t sensitivity = tandem_allocation_sensitivity(problem);
         tandem_assignment_copy(assignment, &plan->assignment);
         *allocation = (tandem_allocation){.name = "base",
                                           .target_ns = replay.step_ns,

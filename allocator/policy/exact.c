@@ -22,14 +22,14 @@ typedef struct exact_search {
     const tandem_allocation_problem *problem;
     tandem_target target;
     tandem_bound bound;
-    tandem_assignment *best; /* the best plan found */
-    double best_sensitivity;
+    tandem_assignment *best;  /* the best plan found */
+    int64_t best_sensitivity; /* INT64_MAX: none was found */
     int n_class;
 } exact_search;
 
 static void save_if_better(exact_search *e)
 {
-    const double sensitivity = tandem_allocation_sensitivity(e->problem);
+    const int64_t sensitivity = tandem_allocation_sensitivity(e->problem);
     if (sensitivity >= e->best_sensitivity) return;
     e->best_sensitivity = sensitivity;
     tandem_replayer_store(e->problem->replayer, e->best);
@@ -76,7 +76,7 @@ static tandem_status find_exact_target(exact_search *e, int *is_within, tandem_e
                                     .fastest_ns = e->problem->target_ns,
                                     .target_ns = e->problem->target_ns,
                                     .base_sensitivity = tandem_allocation_sensitivity(e->problem),
-                                    .fastest_sensitivity = NAN,
+                                    .fastest_sensitivity = -1,
                                     .order = {base.slowest}};
     return status;
 }
@@ -85,7 +85,8 @@ static tandem_status find_exact_target(exact_search *e, int *is_within, tandem_e
 static double enumeration_time_s(const exact_search *e, int64_t deadline_ns)
 {
     const double left = (double)(deadline_ns - tandem_now_ns()) * 1e-9;
-    const int is_close = e->best_sensitivity - e->bound.lower_bound <= close_gap * e->best_sensitivity;
+    const int is_close =
+        (double)(e->best_sensitivity - e->bound.lower_bound) <= close_gap * (double)e->best_sensitivity;
     const double short_s =
         fmax(close_limit_s, close_share * tandem_time_limit_or_default(e->problem->time_limit_s));
     return is_close ? fmin(left, short_s) : left;
@@ -121,8 +122,8 @@ static tandem_status allocate_exact(const tandem_allocation_problem *problem, ta
     exact_search e = {.problem = problem,
                       .best = assignment,
                       .n_class = tandem_replayer_cluster(problem->replayer)->n_class,
-                      .best_sensitivity = INFINITY};
-    tandem_certificate certificate = {.lower_bound = NAN, .gap = NAN};
+                      .best_sensitivity = INT64_MAX};
+    tandem_certificate certificate = {.lower_bound = -1, .gap = NAN};
     const tandem_status status = run_exact(&e, &certificate, error);
     if (status == TANDEM_OK) {
         tandem_target_fill_allocation(allocation, &e.target);

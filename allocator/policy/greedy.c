@@ -68,8 +68,9 @@ typedef enum move_direction { RECOVER, LOWER } move_direction;
 static int rate_move(move_direction direction, tandem_move *move)
 {
     const double busy_delta_ns = (double)move->busy_delta_ns;
-    move->gain_per_cost = direction == RECOVER ? gain_for_cost(move->sensitivity_saved, busy_delta_ns)
-                                               : gain_for_cost(-busy_delta_ns, -move->sensitivity_saved);
+    move->gain_per_cost = direction == RECOVER
+                              ? gain_for_cost((double)move->sensitivity_saved, busy_delta_ns)
+                              : gain_for_cost(-busy_delta_ns, (double)-move->sensitivity_saved);
     return move->is_possible && (direction == RECOVER ? move->sensitivity_saved > 0 : busy_delta_ns < 0);
 }
 
@@ -131,7 +132,7 @@ static int find_largest_savings(int *best, const tandem_search *search)
 /* The move that compensates for `up` at the least sensitivity: one that suffices alone, otherwise the best by
  * gain per cost. NULL: none leaves less than sensitivity_before. Never a move that overlaps `up`. */
 static tandem_move *find_compensating_move(tandem_search *search, const tandem_move *up,
-                                           double sensitivity_before, int64_t target_ns)
+                                           int64_t sensitivity_before, int64_t target_ns)
 {
     tandem_move *best = NULL;
     int best_suffices = 0;
@@ -153,7 +154,7 @@ static tandem_move *find_compensating_move(tandem_search *search, const tandem_m
 }
 
 /* Lowers other operators after `up`, until the plan is within the target again. */
-static tandem_status compensate_move(tandem_search *search, const tandem_move *up, double sensitivity_before,
+static tandem_status compensate_move(tandem_search *search, const tandem_move *up, int64_t sensitivity_before,
                                      int64_t target_ns, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -175,7 +176,7 @@ static tandem_status swap_once(tandem_search *search, int64_t target_ns, tandem_
     int best[SWAP_TRIALS];
     tandem_status status = tandem_search_evaluate_all(search, error);
     const int n = status == TANDEM_OK ? find_largest_savings(best, search) : 0;
-    const double sensitivity_before = search->metrics.sensitivity;
+    const int64_t sensitivity_before = search->metrics.sensitivity;
     tandem_search_snapshot(search);
     for (int k = 0; k < n && status == TANDEM_OK; k++) {
         const tandem_move up = search->move[best[k]];
@@ -192,7 +193,7 @@ static tandem_status swap_once(tandem_search *search, int64_t target_ns, tandem_
 static tandem_status swap_moves(tandem_search *search, move_queue *q, int64_t target_ns, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    double before = INFINITY;
+    int64_t before = INT64_MAX;
     for (int k = 0; k < MAX_SWAPS && status == TANDEM_OK && search->metrics.sensitivity < before; k++) {
         before = search->metrics.sensitivity;
         status = swap_once(search, target_ns, error);
@@ -205,15 +206,16 @@ static tandem_status swap_moves(tandem_search *search, move_queue *q, int64_t ta
 /* --- One class ------------------------------------------------------------------------------------------ */
 
 /* The least sensitivity of any plan of the class, whatever its step. */
-static double min_class_sensitivity(const tandem_search *search)
+static int64_t min_class_sensitivity(const tandem_search *search)
 {
-    const double *sensitivity = search->problem->sensitivity[search->c];
-    double sum = 0;
+    const int64_t *sensitivity = search->problem->sensitivity[search->c];
+    int64_t sum = 0;
     for (int i = 0; i < search->n_op; i++) {
-        double least = sensitivity[i * TANDEM_N_PRECISION + (int)search->current[i]];
+        int64_t least = sensitivity[i * TANDEM_N_PRECISION + (int)search->current[i]];
         for (int p = 0; p < TANDEM_N_PRECISION; p++)
-            if (tandem_op_precisions(search->problem, search->c, i) & 1u << p)
-                least = fmin(least, sensitivity[i * TANDEM_N_PRECISION + p]);
+            if (tandem_op_precisions(search->problem, search->c, i) & 1u << p &&
+                sensitivity[i * TANDEM_N_PRECISION + p] < least)
+                least = sensitivity[i * TANDEM_N_PRECISION + p];
         sum += least;
     }
     return sum;
@@ -271,8 +273,8 @@ static tandem_status improve_from_starts(tandem_search *search, const tandem_sta
     tandem_precision *reached = malloc((TANDEM_N_START * (size_t)search->n_op + 1) * sizeof *reached);
     move_queue q = {.move = malloc(((size_t)search->n_move + 1) * sizeof *q.move)};
     tandem_status status = TANDEM_OK;
-    tandem_plan_metrics found = {.sensitivity = INFINITY};
-    const double least = min_class_sensitivity(search);
+    tandem_plan_metrics found = {.sensitivity = INT64_MAX};
+    const int64_t least = min_class_sensitivity(search);
     int is_usable = 0, n_reached = 0;
     if (!best || !reached || !q.move)
         status = tandem_no_memory(error, "to allocate %d operators", search->n_op);
@@ -327,7 +329,7 @@ tandem_status tandem_greedy_improve_class(const tandem_allocation_problem *probl
 static tandem_status try_qsync_plan(const tandem_allocation_problem *problem, tandem_target *target,
                                     tandem_error *error)
 {
-    const double sensitivity = tandem_allocation_sensitivity(problem);
+    const int64_t sensitivity = tandem_allocation_sensitivity(problem);
     const int n_class = tandem_replayer_cluster(problem->replayer)->n_class;
     tandem_assignment own;
     int found = 0;

@@ -218,15 +218,15 @@ static tandem_status choose_block_precisions(qsync_state *q, tandem_plan *plan, 
 static int lower_least_sensitive_op(qsync_state *q, int c)
 {
     int best = -1, to = 0;
-    double least = 0;
+    int64_t least = 0;
     for (int i = 0; i < q->graph->n_op; i++) {
         if (!tandem_op_is_adjustable(&q->graph->op[i])) continue;
         const unsigned precisions = tandem_op_precisions(q->problem, c, i);
         int p = (int)qsync_get_precision(q, c, i) + 1;
         while (p < TANDEM_N_PRECISION && !(precisions & 1u << p)) p++;
         if (p == TANDEM_N_PRECISION) continue;
-        const double more = tandem_op_sensitivity(q->problem, c, i, (tandem_precision)p) -
-                            tandem_op_sensitivity(q->problem, c, i, qsync_get_precision(q, c, i));
+        const int64_t more = tandem_op_sensitivity(q->problem, c, i, (tandem_precision)p) -
+                             tandem_op_sensitivity(q->problem, c, i, qsync_get_precision(q, c, i));
         if (best >= 0 && more >= least) continue;
         best = i;
         to = p;
@@ -272,7 +272,7 @@ static tandem_status make_initial_setting(qsync_state *q, tandem_plan *plan, tan
 typedef struct qsync_raise {
     int c, op;
     tandem_precision to;
-    double gain; /* sensitivity saved, of the whole plan */
+    int64_t gain; /* sensitivity saved, of the whole plan */
 } qsync_raise;
 
 /* Returns 0 if no wider precision has less sensitivity. */
@@ -282,10 +282,10 @@ static int find_next_raise(const qsync_state *q, int c, int op, qsync_raise *out
     const tandem_precision now = qsync_get_precision(q, c, op);
     for (int p = next_wider_precision(precisions, (int)now); p >= 0;
          p = next_wider_precision(precisions, p)) {
-        const double gain = tandem_op_sensitivity(q->problem, c, op, now) -
-                            tandem_op_sensitivity(q->problem, c, op, (tandem_precision)p);
+        const int64_t gain = tandem_op_sensitivity(q->problem, c, op, now) -
+                             tandem_op_sensitivity(q->problem, c, op, (tandem_precision)p);
         if (gain <= 0) continue;
-        *out = (qsync_raise){c, op, (tandem_precision)p, gain * tandem_allocation_batch_share(q->problem, c)};
+        *out = (qsync_raise){c, op, (tandem_precision)p, gain};
         return 1;
     }
     return 0;

@@ -9,7 +9,7 @@ enum { MAX_GROUP_OPS = 8 };
 
 /* --- Moves ---------------------------------------------------------------------------------------------- */
 
-static double search_sensitivity_of(const tandem_search *search, int op, tandem_precision precision)
+static int64_t search_sensitivity_of(const tandem_search *search, int op, tandem_precision precision)
 {
     return tandem_op_sensitivity(search->problem, search->c, op, precision);
 }
@@ -208,7 +208,7 @@ tandem_status tandem_search_evaluate(tandem_search *search, tandem_move *move, t
 {
     const int *op = search->move_op + move->first;
     int n_changed = 0;
-    double gain = 0;
+    int64_t gain = 0;
     move->evaluated_at = search->n_change;
     move->is_possible = 0;
     for (int k = 0; k < move->n_op; k++) {
@@ -241,9 +241,9 @@ tandem_status tandem_search_evaluate_all(tandem_search *search, tandem_error *er
     return status;
 }
 
-static double total_sensitivity(const tandem_search *search, const tandem_precision *precision)
+static int64_t total_sensitivity(const tandem_search *search, const tandem_precision *precision)
 {
-    double sum = 0;
+    int64_t sum = 0;
     for (int i = 0; i < search->n_op; i++) sum += search_sensitivity_of(search, i, precision[i]);
     return sum;
 }

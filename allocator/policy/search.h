@@ -12,7 +12,7 @@
 typedef struct tandem_plan_metrics {
     int64_t step_ns, busy_ns; /* of the cluster; of the class */
     uint64_t excess_bytes;    /* of the class over its limit; 0 = it fits */
-    double sensitivity;       /* of the class, not weighted by its batch share */
+    int64_t sensitivity;      /* of the class */
 } tandem_plan_metrics;
 
 typedef struct tandem_move {
@@ -22,9 +22,9 @@ typedef struct tandem_move {
     int is_possible;      /* every cost is known, and a precision changes */
     int64_t evaluated_at; /* tandem_search.n_change at that time */
     tandem_plan_metrics after;
-    double sensitivity_saved; /* sensitivity before − after */
-    int64_t busy_delta_ns;    /* busy time of the class, after − before */
-    double gain_per_cost;     /* of the policy */
+    int64_t sensitivity_saved; /* sensitivity before − after */
+    int64_t busy_delta_ns;     /* busy time of the class, after − before */
+    double gain_per_cost;      /* of the policy */
 } tandem_move;
 
 typedef struct tandem_search {

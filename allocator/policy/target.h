@@ -21,8 +21,8 @@ typedef struct tandem_target {
     int64_t base_ns;    /* every class in base */
     int64_t fastest_ns; /* the classes of keeps_base in base, the others at their fastest */
     int64_t target_ns;
-    double base_sensitivity, fastest_sensitivity;
-    unsigned keeps_base;         /* bit c: class c keeps the base precision */
+    int64_t base_sensitivity, fastest_sensitivity; /* −1 = unknown */
+    unsigned keeps_base;                           /* bit c: class c keeps the base precision */
     int order[TANDEM_MAX_CLASS]; /* classes; the one that computes longest in base comes first */
     int64_t replays;
 } tandem_target;

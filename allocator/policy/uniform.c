@@ -14,7 +14,7 @@ static tandem_status allocate_uniform(const tandem_allocation_problem *problem, 
     tandem_replay base, lowered;
     tandem_status status = tandem_allocation_replay_base(&plan, &base, problem, error);
     if (status != TANDEM_OK) return status;
-    const double base_sensitivity = tandem_allocation_sensitivity(problem);
+    const int64_t base_sensitivity = tandem_allocation_sensitivity(problem);
     status = tandem_plan_uniform(plan, problem->graph, base.slowest, problem->uniform, error);
     if (status == TANDEM_OK) {
         tandem_replayer_load(problem->replayer, &plan->assignment);

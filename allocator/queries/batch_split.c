@@ -95,7 +95,9 @@ static tandem_status evaluate_split(split_search *s, const int64_t *batch, split
     if (!isnan(*value)) return TANDEM_OK;
     status = make_split_plan(&plan, &a, s, batch, criterion, NULL, NULL, &why);
     tandem_plan_close(plan);
-    *value = status != TANDEM_OK ? INFINITY : criterion == SENSITIVITY ? a.sensitivity : (double)a.step_ns;
+    *value = status != TANDEM_OK        ? INFINITY
+             : criterion == SENSITIVITY ? (double)a.sensitivity
+                                        : (double)a.step_ns;
     at->value[criterion] = *value;
     if (status == TANDEM_MISSING) {
         at->is_missing = 1;

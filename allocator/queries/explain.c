@@ -56,14 +56,12 @@ tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], i
     tandem_replay now;
     int n = 0;
     const tandem_precision chosen = tandem_replayer_get(problem->replayer, c, op);
-    const double share = tandem_allocation_batch_share(problem, c);
-    const double *sensitivity = &problem->sensitivity[c][op * TANDEM_N_PRECISION];
+    const int64_t *sensitivity = &problem->sensitivity[c][op * TANDEM_N_PRECISION];
     tandem_status status = tandem_replayer_run(problem->replayer, &now, TANDEM_REPLAY_MEMORY, error);
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
         if (!(precisions & 1u << p)) continue;
-        found[n] = (tandem_choice){.precision = (tandem_precision)p,
-                                   .is_chosen = p == (int)chosen,
-                                   .sensitivity = share * sensitivity[p]};
+        found[n] = (tandem_choice){
+            .precision = (tandem_precision)p, .is_chosen = p == (int)chosen, .sensitivity = sensitivity[p]};
         status = explain_choice(&found[n++], problem, &now, target_ns, c, op, error);
     }
     tandem_replayer_set(problem->replayer, c, op, chosen);

@@ -1,4 +1,5 @@
-/* objectives.c: the fastest step within a sensitivity, and the least memory within step and sensitivity.
+/* objectives.c: the fastest step within a sensitivity, the least memory within step and sensitivity, and the
+ * least training time.
  *
  * A policy minimizes sensitivity within a limit, and bisection narrows that limit: of the step, or of the
  * bytes per rank. A plan counts by its replay, not by the limit that was asked for. So the next interval
@@ -9,6 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* bisection ends at this part of the value */
 static const int64_t bisection_fineness = 4096;
@@ -18,7 +20,7 @@ typedef struct objective_search {
     tandem_allocation_problem problem; /* the caller's, without certificates */
     const tandem_policy *policy;
     const char *method;
-    double max_sensitivity;
+    int64_t max_sensitivity;
     int64_t replays;
     /* the last plan, and the best so far; NULL = none */
     tandem_plan *plan, *best_plan;
@@ -83,7 +85,8 @@ static tandem_status report_sensitivity_missed(const objective_search *d, const 
     return tandem_error_set(error, TANDEM_INFEASIBLE,
                             "no plan has a sensitivity of %g or less%s: the least found is %.9g, with a step "
                             "of %" PRId64 " ns",
-                            d->max_sensitivity, within, d->answer.sensitivity, d->answer.step_ns);
+                            tandem_sensitivity_value(&d->problem, d->max_sensitivity), within,
+                            tandem_sensitivity_value(&d->problem, d->answer.sensitivity), d->answer.step_ns);
 }
 
 /* --- The fastest step ----------------------------------------------------------------------------------- */
@@ -139,6 +142,98 @@ static tandem_status minimize_memory(objective_search *d, tandem_error *error)
     return status;
 }
 
+/* --- The least training time -----------------------------------------------------------------------------
+ *
+ * f = step · (1 + S), S as a share. A plan with a step in (a, b] has at least the sensitivity that is proven
+ * for the target b, so that its f exceeds a · (1 + bound(b)). The interval with the least such bound is
+ * halved until that is close to the best f. No plan with a step above the best f has less. */
+
+enum { MAX_TRAINING_TARGETS = 64 };
+static const double training_fineness = 1.0 / 1024;
+
+typedef struct training_search {
+    objective_search *d;
+    int n; /* targets, ascending; the first one's is the fastest step */
+    struct training_target {
+        int64_t target_ns;
+        double least_share; /* proven of all plans within it */
+    } at[MAX_TRAINING_TARGETS];
+    double best_ns;
+} training_search;
+
+static double sensitivity_share(const objective_search *d, int64_t units)
+{
+    return units < 0 ? 0 : tandem_sensitivity_value(&d->problem, units) / 100;
+}
+
+/* Asks at a target, 0 = the fastest, and puts it behind target `before`. */
+static tandem_status add_training_target(training_search *t, int before, int64_t target_ns,
+                                         tandem_error *error)
+{
+    objective_search *d = t->d;
+    int found;
+    tandem_error why = {0};
+    const tandem_status status = ask_policy(d, target_ns, 0, &found, &why);
+    /* a policy may miss what it found with more time: nothing is proven there */
+    double least_share = 0;
+    if (status != TANDEM_OK && (status != TANDEM_INFEASIBLE || t->n == 0)) {
+        if (error) *error = why;
+        return status;
+    }
+    if (status == TANDEM_OK) {
+        const double ns = (double)d->answer.step_ns * (1 + sensitivity_share(d, d->answer.sensitivity));
+        least_share = sensitivity_share(d, d->answer.certificate.lower_bound);
+        if (!target_ns) target_ns = d->answer.step_ns;
+        if (ns < t->best_ns) {
+            t->best_ns = ns;
+            keep_answer(d);
+        }
+    }
+    for (int k = t->n++; k > before + 1; k--) t->at[k] = t->at[k - 1];
+    t->at[before + 1] = (struct training_target){target_ns, least_share};
+    return TANDEM_OK;
+}
+
+/* The interval behind target k: no plan in it has less. */
+static double interval_bound_ns(const training_search *t, int k)
+{
+    const double least_share = k + 1 < t->n ? t->at[k + 1].least_share : 0;
+    return (double)t->at[k].target_ns * (1 + least_share);
+}
+
+static int least_interval(const training_search *t)
+{
+    int least = 0;
+    for (int k = 1; k < t->n; k++)
+        if (interval_bound_ns(t, k) < interval_bound_ns(t, least)) least = k;
+    return least;
+}
+
+static tandem_status minimize_training_time(objective_search *d, tandem_error *error)
+{
+    training_search t = {.d = d, .best_ns = INFINITY};
+    d->problem.slowdown = 0;
+    d->problem.target_ns = 0;
+    d->problem.time_limit_s *= usual_answers / MAX_TRAINING_TARGETS;
+    d->max_sensitivity = INT64_MAX;
+    tandem_status status = add_training_target(&t, -1, 0, error);
+    while (status == TANDEM_OK && t.n < MAX_TRAINING_TARGETS) {
+        const int k = least_interval(&t);
+        if (interval_bound_ns(&t, k) >= t.best_ns * (1 - training_fineness)) break;
+        const int is_last = k + 1 == t.n;
+        const int64_t begin_ns = t.at[k].target_ns,
+                      end_ns =
+                          (int64_t)(is_last ? t.best_ns : fmin((double)t.at[k + 1].target_ns, t.best_ns)),
+                      next_ns = is_last ? end_ns : begin_ns + (end_ns - begin_ns) / 2;
+        if (next_ns <= begin_ns) break;
+        status = add_training_target(&t, k, next_ns, error);
+    }
+    d->best.training_ns = t.best_ns;
+    d->best.training_bound_ns =
+        status == TANDEM_OK ? fmin(interval_bound_ns(&t, least_interval(&t)), t.best_ns) : NAN;
+    return status;
+}
+
 /* --- Public --------------------------------------------------------------------------------------------- */
 
 /* Certifies the final plan only. For the least memory a bound on sensitivity says nothing. Leaves the plan in
@@ -150,33 +245,49 @@ static tandem_status certify_answer(objective_search *d, const tandem_goal *goal
     tandem_status status = TANDEM_OK;
     tandem_replayer_load(problem->replayer, &d->best_plan->assignment);
     if (goal->objective == TANDEM_MINIMIZE_MEMORY)
-        *certificate = (tandem_certificate){.lower_bound = NAN, .gap = NAN};
-    else if (isnan(certificate->lower_bound) && !problem->without_certificate)
+        *certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
+    else if (certificate->lower_bound < 0 && !problem->without_certificate)
         status = tandem_certify(certificate, problem, d->best.target_ns, d->best.keeps_base,
                                 d->best.sensitivity, problem->time_limit_s, error);
-    d->best_plan->lower_bound = certificate->lower_bound;
+    d->best_plan->lower_bound = tandem_sensitivity_value(problem, certificate->lower_bound);
     d->best_plan->gap = certificate->gap;
     (void)snprintf(d->best_plan->proof, sizeof d->best_plan->proof, "%s", certificate->proof);
     return status;
 }
 
-static tandem_status check_goal(const tandem_allocation_problem *problem, const tandem_policy *policy,
-                                const tandem_goal *goal, tandem_error *error)
+static tandem_status check_training_method(const char *method, tandem_error *error)
 {
+    const tandem_sensitivity_method *row = NULL;
+    if (method && tandem_sensitivity_find(&row, method, NULL) == TANDEM_OK && strcmp(row->unit, "%") == 0)
+        return TANDEM_OK;
+    return tandem_error_set(
+        error, TANDEM_USAGE,
+        "the least training time needs sensitivities in percent of more samples: those of "
+        "method %s have the unit %s. Use method sampled",
+        method ? method : "(none)", row ? row->unit : "none");
+}
+
+static tandem_status check_goal(const tandem_allocation_problem *problem, const tandem_policy *policy,
+                                const tandem_goal *goal, const char *method, tandem_error *error)
+{
+    const int is_training = goal->objective == TANDEM_MINIMIZE_TRAINING_TIME;
     if (policy->ignores_target)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "policy %s has a single plan: it takes neither a target nor a largest "
                                 "sensitivity",
                                 policy->name);
-    if (!(goal->max_sensitivity >= 0))
+    if (goal->max_sensitivity < 0)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "a budget of %g: a sensitivity is a number from 0 upwards",
+                                "a budget of %" PRId64 " units: a sensitivity is a number from 0 upwards",
                                 goal->max_sensitivity);
     if (problem->target_ns && goal->objective == TANDEM_MINIMIZE_STEP)
         return tandem_error_set(
             error, TANDEM_USAGE,
             "both a target and the fastest step within a budget: the target says how long the step may be");
-    return TANDEM_OK;
+    if (problem->target_ns && is_training)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "both a target and the least training time, which decides on the step");
+    return is_training ? check_training_method(method, error) : TANDEM_OK;
 }
 
 tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
@@ -189,10 +300,11 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
         .problem = *problem, .policy = policy, .method = method, .max_sensitivity = goal->max_sensitivity};
     d.problem.without_certificate = 1;
     d.problem.time_limit_s = tandem_time_limit_or_default(problem->time_limit_s) / usual_answers;
-    tandem_status status = check_goal(problem, policy, goal, error);
+    tandem_status status = check_goal(problem, policy, goal, method, error);
     if (status == TANDEM_OK)
-        status =
-            goal->objective == TANDEM_MINIMIZE_STEP ? minimize_step(&d, error) : minimize_memory(&d, error);
+        status = goal->objective == TANDEM_MINIMIZE_STEP     ? minimize_step(&d, error)
+                 : goal->objective == TANDEM_MINIMIZE_MEMORY ? minimize_memory(&d, error)
+                                                             : minimize_training_time(&d, error);
     if (status == TANDEM_OK) status = certify_answer(&d, goal, problem, error);
     if (status == TANDEM_OK) {
         *plan = d.best_plan;

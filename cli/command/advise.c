@@ -225,7 +225,7 @@ static void print_advice(char *text, size_t size, const advise_context *v)
                    predicted ? "is predicted to make" : "makes", case_rate(v, v->best).text);
     if (v->best != CASE_CURRENT) append_comparison(text, size, v, CASE_CURRENT);
     if (v->best != CASE_COMBINED) append_comparison(text, size, v, CASE_COMBINED);
-    (void)cli_append(text, size, ". Its plan has a sensitivity of %.3g (%s).%s", best->allocation.sensitivity,
+    (void)cli_append(text, size, ". Its plan has a sensitivity of %.3g (%s).%s", best->sensitivity,
                      cli_method_text(advise_method(v)),
                      v->best != CASE_COMBINED && !v->options->batch_auto
                          ? " --batch auto --global-batch N splits a batch so that ranks finish together."
@@ -275,7 +275,7 @@ static int print_advise_text(const advise_context *v, const char *verdict)
             cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s\t%s", name, p->name, batches,
                           case_rate(v, k).text,
                           tandem_quantity_ns_to(p->allocation.step_ns, case_digits(v, k)).text,
-                          p->allocation.sensitivity, plan_price_text(price, &p->price),
+                          p->sensitivity, plan_price_text(price, &p->price),
                           tandem_quantity_bytes(p->peak_bytes).text, k == v->best ? "<" : "");
         else
             cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t-\t%s", name, p->name,

@@ -36,6 +36,8 @@ tandem_status allocate_open(allocate_context *a, tandem_error *error);
 /* Opens it again with another loss scale. */
 tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_error *error);
 void allocate_close(allocate_context *a);
+/* Units in the unit of the method; NaN where they are unknown. */
+double allocate_value(const allocate_context *a, int64_t sensitivity);
 
 /* allocate_text.c prints a plan and its baselines, and returns the exit code; allocate_json.c makes an object
  * of them, which the caller owns. */

@@ -54,8 +54,7 @@ static int print_split_text(const split_context *s)
         cli_table_row(&table, "%s\t%s\t%s\t%.1f\t%.4g", batch_plan_name[k],
                       cli_batch_list_print(batches, sizeof batches, one->batch, s->workload.cluster.n_class),
                       tandem_quantity_ns(one->allocation.step_ns).text,
-                      (double)samples / ((double)one->allocation.step_ns * 1e-9),
-                      one->allocation.sensitivity);
+                      (double)samples / ((double)one->allocation.step_ns * 1e-9), one->plan->sensitivity);
     }
     const int code = cli_table_finish(&table);
     if (s->loss_scale != 0) putchar('\n');
@@ -72,7 +71,7 @@ static json_t *batch_plan_json(const tandem_batch_plan *one, int n_class, int64_
                          "sensitivity_bound");
     return json_pack("{s:o,s:I,s:f,s:o}", "batch", batches, "step_ns", (json_int_t)one->allocation.step_ns,
                      "samples_per_s", (double)samples / ((double)one->allocation.step_ns * 1e-9),
-                     "sensitivity_bound", cli_json_number(one->allocation.sensitivity));
+                     "sensitivity_bound", cli_json_number(one->plan->sensitivity));
 }
 
 static int print_split_json(const split_context *s)

@@ -20,8 +20,8 @@ tandem_status allocate_find_explained(allocate_context *a, tandem_error *error)
 }
 
 /* Prints why a precision was not chosen. */
-static void print_choice_verdict(char *text, size_t size, const tandem_choice *choice,
-                                 const tandem_choice *chosen)
+static void print_choice_verdict(char *text, size_t size, const allocate_context *a,
+                                 const tandem_choice *choice, const tandem_choice *chosen)
 {
     text[0] = '\0';
     if (choice->is_chosen || !choice->is_measured) {
@@ -35,7 +35,7 @@ static void print_choice_verdict(char *text, size_t size, const tandem_choice *c
                          (unsigned long long)choice->excess_bytes);
     if (choice->sensitivity > chosen->sensitivity)
         (void)cli_append(text, size, "%s%.3g more sensitivity", *text ? ", " : "",
-                         choice->sensitivity - chosen->sensitivity);
+                         allocate_value(a, choice->sensitivity - chosen->sensitivity));
     if (!*text)
         (void)snprintf(text, size, "%s",
                        choice->sensitivity < chosen->sensitivity ? "feasible; not explored by this policy"
@@ -60,14 +60,15 @@ static const char *print_signed_bytes(char *text, size_t size, int64_t bytes)
     return text;
 }
 
-static void add_choice_rows(cli_table *table, const tandem_choice *choice, int n, const char *device)
+static void add_choice_rows(cli_table *table, const allocate_context *a, const tandem_choice *choice, int n,
+                            const char *device)
 {
     char bytes[TANDEM_QUANTITY_TEXT + 1], verdict[256];
     for (int k = 0; k < n; k++) {
         const tandem_choice *c = &choice[k];
-        print_choice_verdict(verdict, sizeof verdict, c, find_chosen_precision(choice, n));
+        print_choice_verdict(verdict, sizeof verdict, a, c, find_chosen_precision(choice, n));
         cli_table_row(table, "%s\t%s\t%.3g\t%s\t%s%s\t%s\t%s", k == 0 ? device : "",
-                      tandem_precision_get(c->precision)->name, c->sensitivity,
+                      tandem_precision_get(c->precision)->name, allocate_value(a, c->sensitivity),
                       c->is_measured ? tandem_quantity_ns(c->self_ns).text : "-",
                       c->is_measured && c->step_delta_ns > 0 ? "+" : "",
                       c->is_measured ? tandem_quantity_ns(c->step_delta_ns).text : "-",
@@ -88,7 +89,7 @@ static int print_explained_op(const allocate_context *a, int op)
         int n = 0;
         if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, op, &error) != TANDEM_OK)
             code = cli_fail(&error);
-        add_choice_rows(&table, choice, n, a->plan->cluster.classes[c].device.name);
+        add_choice_rows(&table, a, choice, n, a->plan->cluster.classes[c].device.name);
     }
     if (!code) return cli_table_finish(&table);
     cli_table_free(&table);
@@ -108,18 +109,18 @@ int allocate_explain_text(const allocate_context *a)
     return code;
 }
 
-static json_t *explained_choices_json(const tandem_choice *choice, int n)
+static json_t *explained_choices_json(const allocate_context *a, const tandem_choice *choice, int n)
 {
     json_t *rows = json_array();
     for (int k = 0; k < n; k++) {
         const tandem_choice *c = &choice[k];
         char verdict[256];
-        print_choice_verdict(verdict, sizeof verdict, c, find_chosen_precision(choice, n));
+        print_choice_verdict(verdict, sizeof verdict, a, c, find_chosen_precision(choice, n));
         json_array_append_new(
             rows, json_pack("{s:s,s:b,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:s}", "precision",
                             tandem_precision_get(c->precision)->name, "chosen", c->is_chosen, "measured",
-                            c->is_measured, "sensitivity", cli_json_number(c->sensitivity), "self_ns",
-                            (json_int_t)c->self_ns, "step_change_ns", (json_int_t)c->step_delta_ns,
+                            c->is_measured, "sensitivity", cli_json_number(allocate_value(a, c->sensitivity)),
+                            "self_ns", (json_int_t)c->self_ns, "step_change_ns", (json_int_t)c->step_delta_ns,
                             "memory_change_bytes", (json_int_t)c->peak_delta_bytes, "excess_ns",
                             (json_int_t)c->excess_ns, "excess_bytes", (json_int_t)c->excess_bytes, "verdict",
                             verdict));
@@ -136,7 +137,7 @@ static json_t *explained_op_json(const allocate_context *a, int op)
         if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, op, NULL) != TANDEM_OK)
             break; /* the same replay succeeded before: only memory can be missing */
         json_array_append_new(devices, json_pack("{s:s,s:o}", "name", a->plan->cluster.classes[c].device.name,
-                                                 "choices", explained_choices_json(choice, n)));
+                                                 "choices", explained_choices_json(a, choice, n)));
     }
     return json_pack("{s:s,s:o}", "operator", a->problem->graph->op[op].name, "devices", devices);
 }

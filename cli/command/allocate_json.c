@@ -33,11 +33,11 @@ static json_t *baselines_json(const allocate_context *a)
     json_t *baselines = json_array();
     for (int k = 0; k < a->n_baseline; k++) {
         const tandem_baseline *n = &a->baselines[k];
-        json_array_append_new(baselines, json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
-                                                   tandem_precision_get(n->precision)->name, "relation",
-                                                   relations[n->relation], "step_ns", (json_int_t)n->step_ns,
-                                                   "sensitivity_bound", cli_json_number(n->sensitivity),
-                                                   "fits", n->fits));
+        json_array_append_new(
+            baselines, json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
+                                 tandem_precision_get(n->precision)->name, "relation", relations[n->relation],
+                                 "step_ns", (json_int_t)n->step_ns, "sensitivity_bound",
+                                 cli_json_number(allocate_value(a, n->sensitivity)), "fits", n->fits));
     }
     return baselines;
 }
@@ -47,6 +47,7 @@ static const char *objective_name(const allocate_context *a)
     switch (a->goal.objective) {
     case TANDEM_MINIMIZE_STEP: return "step";
     case TANDEM_MINIMIZE_MEMORY: return "memory";
+    case TANDEM_MINIMIZE_TRAINING_TIME: return "training-time";
     case TANDEM_MINIMIZE_SENSITIVITY: break;
     }
     return "sensitivity";
@@ -64,7 +65,8 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "model", json_string(a->plan->model));
     json_object_set_new(result, "method", json_string(a->plan->method));
     json_object_set_new(result, "objective", json_string(objective_name(a)));
-    json_object_set_new(result, "max_sensitivity", cli_json_number(a->goal.max_sensitivity));
+    json_object_set_new(result, "max_sensitivity",
+                        cli_json_number(allocate_value(a, a->goal.max_sensitivity)));
     json_object_set_new(result, "slowdown",
                         cli_json_number(a->problem->target_ns ? NAN : a->problem->slowdown));
     json_object_set_new(result, "micro_steps", json_integer(a->plan->step.n_micro));
@@ -76,11 +78,16 @@ json_t *allocate_result_json(const allocate_context *a)
                         cli_json_number(cli_profile_interval(a->options, &a->workload.cluster)));
     json_object_set_new(result, "samples_per_s", json_real(allocate_samples_per_s(a)));
     json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));
+    json_object_set_new(result, "training_ns", cli_json_number(a->result.training_ns));
+    json_object_set_new(result, "training_bound_ns", cli_json_number(a->result.training_bound_ns));
     json_object_set_new(result, "fastest_ns", json_integer(a->result.fastest_ns));
     plan_price_add_json(result, &a->price);
-    json_object_set_new(result, "sensitivity_bound", cli_json_number(a->result.sensitivity));
-    json_object_set_new(result, "fastest_sensitivity", cli_json_number(a->result.fastest_sensitivity));
-    json_object_set_new(result, "lower_bound", cli_json_number(a->result.certificate.lower_bound));
+    json_object_set_new(result, "sensitivity_bound",
+                        cli_json_number(allocate_value(a, a->result.sensitivity)));
+    json_object_set_new(result, "fastest_sensitivity",
+                        cli_json_number(allocate_value(a, a->result.fastest_sensitivity)));
+    json_object_set_new(result, "lower_bound",
+                        cli_json_number(allocate_value(a, a->result.certificate.lower_bound)));
     json_object_set_new(result, "gap", cli_json_number(a->result.certificate.gap));
     json_object_set_new(result, "proof", json_string(a->result.certificate.proof));
     json_object_set_new(result, "replays", json_integer(a->result.replays));

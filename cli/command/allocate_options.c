@@ -1,5 +1,6 @@
 /* allocate_options.c: checks the options of `tandem allocate` and opens its planner. */
 #include <math.h>
+#include <string.h>
 
 #include "cli/command/allocate.h"
 
@@ -9,19 +10,30 @@
 static tandem_status check_option_conflicts(const cli_options *o, tandem_error *error)
 {
     const int target = o->max_step_ns > 0, slowdown = o->slowdown >= 0, budget = o->max_sensitivity >= 0,
-              front = o->pareto > 0;
+              front = o->pareto > 0, memory = o->minimize == TANDEM_MINIMIZE_MEMORY,
+              training = o->minimize == TANDEM_MINIMIZE_TRAINING_TIME;
     const struct option_conflict {
         int first, second;
         const char *names, *why;
     } conflicts[] = {
         {target, slowdown, "--max-step and --slowdown contradict each other", "both limit the step time"},
-        {budget && !o->minimize_memory, target, "--max-sensitivity and --max-step contradict each other",
+        {budget && !memory, target, "--max-sensitivity and --max-step contradict each other",
          "one minimizes the step, the other the sensitivity. With --minimize memory, both are limits"},
-        {budget && !o->minimize_memory, slowdown, "--max-sensitivity and --slowdown contradict each other",
+        {budget && !memory, slowdown, "--max-sensitivity and --slowdown contradict each other",
          "one minimizes the step, the other the sensitivity. With --minimize memory, both are limits"},
+        {training, target, "--minimize training-time and --max-step contradict each other",
+         "the training time decides on the step"},
+        {training, slowdown, "--minimize training-time and --slowdown contradict each other",
+         "the training time decides on the step"},
+        {training, budget, "--minimize training-time and --max-sensitivity contradict each other",
+         "the training time decides on both"},
+        {training, front, "--minimize training-time and --pareto contradict each other",
+         "a Pareto front covers all step times"},
+        {training, o->batch_auto, "--minimize training-time and --batch auto contradict each other",
+         "batches are chosen for the step time"},
         {o->batch_auto, budget, "--batch auto and --max-sensitivity contradict each other",
          "batches are chosen for the step time"},
-        {o->batch_auto, o->minimize_memory, "--batch auto and --minimize memory contradict each other",
+        {o->batch_auto, memory, "--batch auto and --minimize memory contradict each other",
          "batches are chosen for the step time"},
         {o->batch_auto, front, "--batch auto and --pareto contradict each other",
          "a Pareto front has one batch"},
@@ -33,7 +45,7 @@ static tandem_status check_option_conflicts(const cli_options *o, tandem_error *
          "a Pareto front covers all step times"},
         {front, budget, "--pareto and --max-sensitivity contradict each other",
          "a Pareto front covers all step times"},
-        {front, o->minimize_memory, "--pareto and --minimize memory contradict each other",
+        {front, memory, "--pareto and --minimize memory contradict each other",
          "a Pareto front covers all step times"},
         {front, o->explain != NULL, "--pareto and --explain contradict each other",
          "a Pareto front has many plans"},
@@ -61,7 +73,7 @@ static tandem_status check_policy_options(const allocate_context *a, tandem_erro
     const cli_options *o = a->options;
     const char *limit = o->max_step_ns > 0        ? "--max-step"
                         : o->max_sensitivity >= 0 ? "--max-sensitivity"
-                        : o->minimize_memory      ? "--minimize memory"
+                        : o->minimize             ? "--minimize"
                         : o->pareto > 0           ? "--pareto"
                         : o->batch_auto           ? "--batch auto"
                                                   : NULL;
@@ -79,6 +91,23 @@ static tandem_status check_policy_options(const allocate_context *a, tandem_erro
     return TANDEM_OK;
 }
 
+/* Limits and aims in samples need a method that counts samples. */
+static tandem_status check_price_limits(const cli_options *options, tandem_error *error)
+{
+    const tandem_sensitivity_method *method = tandem_sensitivity_get(0);
+    const int is_training = options->minimize == TANDEM_MINIMIZE_TRAINING_TIME;
+    tandem_status status = TANDEM_OK;
+    if (options->max_sensitivity < 0 && !is_training) return TANDEM_OK;
+    if (options->method) status = tandem_sensitivity_find(&method, options->method, error);
+    if (status != TANDEM_OK || strcmp(method->unit, "%") == 0) return status;
+    return tandem_error_set(
+        error, TANDEM_USAGE,
+        "%s counts more samples in percent, and method %s %s%s; add --sensitivity sampled",
+        is_training ? "--minimize training-time" : "--max-sensitivity", method->name,
+        strcmp(method->unit, "none") == 0 ? "has no unit" : "counts ",
+        strcmp(method->unit, "none") == 0 ? "" : method->unit);
+}
+
 /* --- Public ----------------------------------------------------------------------------------- */
 
 tandem_status allocate_read_options(allocate_context *a, const cli_options *options, tandem_error *error)
@@ -90,10 +119,10 @@ tandem_status allocate_read_options(allocate_context *a, const cli_options *opti
     if (status == TANDEM_OK) status = check_policy_options(a, error);
     if (status == TANDEM_OK && options->uniform)
         status = tandem_precision_find(&a->uniform, options->uniform, error);
-    a->goal.max_sensitivity = options->max_sensitivity >= 0 ? options->max_sensitivity : INFINITY;
-    a->goal.objective = options->minimize_memory        ? TANDEM_MINIMIZE_MEMORY
+    a->goal.objective = options->minimize               ? (tandem_objective)options->minimize
                         : options->max_sensitivity >= 0 ? TANDEM_MINIMIZE_STEP
                                                         : TANDEM_MINIMIZE_SENSITIVITY;
+    if (status == TANDEM_OK) status = check_price_limits(options, error);
     return status;
 }
 
@@ -121,7 +150,15 @@ tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_err
     a->problem->uniform = a->uniform;
     a->problem->slowdown = fmax(a->options->slowdown, 0);
     a->problem->target_ns = a->options->max_step_ns;
+    a->goal.max_sensitivity = a->options->max_sensitivity >= 0
+                                  ? tandem_sensitivity_units(a->problem, 100 * a->options->max_sensitivity)
+                                  : INT64_MAX;
     return TANDEM_OK;
+}
+
+double allocate_value(const allocate_context *a, int64_t sensitivity)
+{
+    return tandem_sensitivity_value(a->problem, sensitivity);
 }
 
 void allocate_close(allocate_context *a)

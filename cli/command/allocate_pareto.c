@@ -64,13 +64,17 @@ static int print_pareto_text(const allocate_context *a, const priced_front *pric
         rows[k] = (pareto_row){"allocated",
                                "",
                                pareto->point[k].step_ns,
-                               pareto->point[k].sensitivity,
+                               allocate_value(a, pareto->point[k].sensitivity),
                                pareto->point[k].peak_bytes,
                                &priced->price[k]};
     for (int k = 0; k < pareto->n_baseline; k++) {
         const tandem_baseline *u = &pareto->baseline[k];
-        rows[pareto->n_point + k] = (pareto_row){u->name,        u->fits ? "" : "out of memory",   u->step_ns,
-                                                 u->sensitivity, pareto_peak_bytes(u->peak_bytes), NULL};
+        rows[pareto->n_point + k] = (pareto_row){u->name,
+                                                 u->fits ? "" : "out of memory",
+                                                 u->step_ns,
+                                                 allocate_value(a, u->sensitivity),
+                                                 pareto_peak_bytes(u->peak_bytes),
+                                                 NULL};
     }
     qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
     char scale[TANDEM_LOSS_SCALE_TEXT];
@@ -92,10 +96,10 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
     json_t *result = cli_json_new("allocate"), *points = json_array(), *uniform = json_array();
     for (int k = 0; k < pareto->n_point; k++) {
         const tandem_pareto_point *p = &pareto->point[k];
-        json_t *point = json_pack("{s:I,s:I,s:o,s:o,s:I}", "target_ns", (json_int_t)p->target_ns, "step_ns",
-                                  (json_int_t)p->step_ns, "sensitivity_bound",
-                                  cli_json_number(p->sensitivity), "lower_bound",
-                                  cli_json_number(p->lower_bound), "peak_bytes", (json_int_t)p->peak_bytes);
+        json_t *point = json_pack(
+            "{s:I,s:I,s:o,s:o,s:I}", "target_ns", (json_int_t)p->target_ns, "step_ns", (json_int_t)p->step_ns,
+            "sensitivity_bound", cli_json_number(allocate_value(a, p->sensitivity)), "lower_bound",
+            cli_json_number(allocate_value(a, p->lower_bound)), "peak_bytes", (json_int_t)p->peak_bytes);
         plan_price_add_json(point, &priced->price[k]);
         json_array_append_new(points, point);
     }
@@ -104,8 +108,8 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
         json_array_append_new(
             uniform, json_pack("{s:s,s:s,s:I,s:o,s:I,s:b}", "name", u->name, "precision",
                                tandem_precision_get(u->precision)->name, "step_ns", (json_int_t)u->step_ns,
-                               "sensitivity_bound", cli_json_number(u->sensitivity), "peak_bytes",
-                               (json_int_t)pareto_peak_bytes(u->peak_bytes), "fits", u->fits));
+                               "sensitivity_bound", cli_json_number(allocate_value(a, u->sensitivity)),
+                               "peak_bytes", (json_int_t)pareto_peak_bytes(u->peak_bytes), "fits", u->fits));
     }
     json_object_set_new(result, "model", json_string(a->problem->graph->model));
     json_object_set_new(result, "policy", json_string(a->policy->name));

@@ -54,9 +54,11 @@ static int print_compared_plans(const allocate_context *a, int digits)
         const tandem_baseline *baseline = &a->baselines[k];
         insert_by_step(rows, &n,
                        (plan_row){baseline->name, baseline->fits ? "" : "out of memory", baseline->step_ns,
-                                  baseline->sensitivity});
+                                  allocate_value(a, baseline->sensitivity)});
     }
-    insert_by_step(rows, &n, (plan_row){a->plan->name, "<", a->result.step_ns, a->result.sensitivity});
+    insert_by_step(
+        rows, &n,
+        (plan_row){a->plan->name, "<", a->result.step_ns, allocate_value(a, a->result.sensitivity)});
     cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", cli_method_text(a->plan->method));
     for (int k = 0; k < n; k++)
         cli_table_row(&table, "%s\t%s\t%.4g\t%s", rows[k].name,
@@ -93,15 +95,20 @@ static void print_allocate_request(const allocate_context *a)
     char recompute[TANDEM_RECOMPUTE_TEXT];
     printf("%s by policy %s: %lld replays in %s; ", a->plan->model, a->plan->policy,
            (long long)a->result.replays, tandem_quantity_ns((int64_t)(a->seconds * 1e9)).text);
+    const int is_bare =
+        a->goal.objective == TANDEM_MINIMIZE_STEP || a->goal.objective == TANDEM_MINIMIZE_TRAINING_TIME;
     if (a->goal.objective == TANDEM_MINIMIZE_STEP)
-        printf("fastest step with a sensitivity of at most %g", a->goal.max_sensitivity);
+        printf("fastest step with a sensitivity of at most %g %%",
+               allocate_value(a, a->goal.max_sensitivity));
+    else if (is_bare)
+        printf("least step x (1 + sensitivity)");
     else
         printf("%sallowed step %s", a->goal.objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
                tandem_quantity_ns(a->result.target_ns).text);
-    if (a->goal.objective != TANDEM_MINIMIZE_STEP && !a->problem->target_ns)
+    if (!is_bare && !a->problem->target_ns)
         printf(" (slowdown %s)", tandem_quantity_ratio(a->problem->slowdown).text);
-    if (a->goal.objective == TANDEM_MINIMIZE_MEMORY && isfinite(a->goal.max_sensitivity))
-        printf(", sensitivity up to %g", a->goal.max_sensitivity);
+    if (a->goal.objective == TANDEM_MINIMIZE_MEMORY && a->goal.max_sensitivity < INT64_MAX)
+        printf(", sensitivity up to %g %%", allocate_value(a, a->goal.max_sensitivity));
     if (a->plan->step.n_micro > 1) printf(", %d micro-steps", a->plan->step.n_micro);
     if (a->plan->step.n_recompute_segment != 0 && a->plan->step.n_recompute_segment != 1)
         printf(", recomputation %s", tandem_recompute_print(recompute, a->plan->step.n_recompute_segment));
@@ -137,15 +144,23 @@ static void print_allocation_bound(const allocate_context *a)
 {
     char pinned[256];
     const tandem_certificate *certificate = &a->result.certificate;
-    if (!isfinite(certificate->lower_bound)) return;
-    if (certificate->gap < 1e-8) { /* up to rounding */
+    if (isfinite(a->result.training_bound_ns))
+        printf(
+            "no plan that is no faster than the fastest found%s has a step x (1 + sensitivity) below %s: the "
+            "gap is at most %s\n",
+            allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate),
+            tandem_quantity_ns((int64_t)a->result.training_bound_ns).text,
+            tandem_quantity_ratio(1 - a->result.training_bound_ns / a->result.training_ns).text);
+    if (certificate->lower_bound < 0) return;
+    if (certificate->lower_bound == a->result.sensitivity) {
         printf("no plan within that step and memory%s is better (proof: %s)\n",
                allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->proof);
         return;
     }
     printf("no plan within that step%s has a sensitivity below %.4g: the gap is at most %s (proof: %s)\n",
-           allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->lower_bound,
-           tandem_quantity_ratio(certificate->gap).text, certificate->proof);
+           allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate),
+           allocate_value(a, certificate->lower_bound), tandem_quantity_ratio(certificate->gap).text,
+           certificate->proof);
 }
 
 static void print_smaller_cluster(const allocate_context *a)
@@ -156,8 +171,7 @@ static void print_smaller_cluster(const allocate_context *a)
            "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
            cli_cost_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
            a->smaller_cluster.name, tandem_quantity_plain(a->smaller_cluster.samples_per_s, digits).text,
-           a->smaller_cluster.allocation.sensitivity,
-           tandem_quantity_plain(allocate_samples_per_s(a), digits).text);
+           a->smaller_cluster.sensitivity, tandem_quantity_plain(allocate_samples_per_s(a), digits).text);
 }
 
 int allocate_print_text(allocate_context *a)

@@ -32,6 +32,11 @@ static tandem_status verify_plan_file(verify_context *v, tandem_error *error)
                : status;
 }
 
+static double verified_value(const verify_context *v, int64_t sensitivity)
+{
+    return tandem_sensitivity_value(tandem_planner_problem(v->planner), sensitivity);
+}
+
 static void print_verify_text(const verify_context *v, const char *path)
 {
     char pinned[256];
@@ -40,12 +45,12 @@ static void print_verify_text(const verify_context *v, const char *path)
     printf("%s is verified: %s by policy %s\n", path, plan->model, plan->policy[0] ? plan->policy : "none");
     printf("step         %s", tandem_quantity_ns(v->found.step_ns).text);
     if (plan->target_ns) printf(", target %s", tandem_quantity_ns(plan->target_ns).text);
-    printf("\nsensitivity  %.4g (%s)", v->found.sensitivity,
+    printf("\nsensitivity  %.4g (%s)", verified_value(v, v->found.sensitivity),
            cli_method_text(tandem_planner_method(v->planner)));
-    if (isfinite(v->found.certificate.lower_bound))
+    if (v->found.certificate.lower_bound >= 0)
         printf("; no plan%s has less than %.4g (proof: %s)",
                allocate_print_pinned(pinned, sizeof pinned, plan, &v->found.certificate),
-               v->found.certificate.lower_bound, v->found.certificate.proof);
+               verified_value(v, v->found.certificate.lower_bound), v->found.certificate.proof);
     putchar('\n');
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const uint64_t limit_bytes = tandem_cluster_memory_limit(&v->workload.cluster, c);
@@ -65,8 +70,10 @@ static json_t *verify_json(const verify_context *v, const tandem_error *error)
         for (int c = 0; c < v->workload.cluster.n_class; c++)
             json_array_append_new(peaks, json_integer((json_int_t)v->found.peak_bytes[c]));
         json_object_set_new(result, "step_ns", json_integer(v->found.step_ns));
-        json_object_set_new(result, "sensitivity_bound", cli_json_number(v->found.sensitivity));
-        json_object_set_new(result, "lower_bound", cli_json_number(v->found.certificate.lower_bound));
+        json_object_set_new(result, "sensitivity_bound",
+                            cli_json_number(verified_value(v, v->found.sensitivity)));
+        json_object_set_new(result, "lower_bound",
+                            cli_json_number(verified_value(v, v->found.certificate.lower_bound)));
         json_object_set_new(result, "gap", cli_json_number(v->found.certificate.gap));
         json_object_set_new(result, "peak_bytes", json_incref(peaks));
     }

@@ -60,7 +60,8 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
     if (status == TANDEM_OK) {
         (void)snprintf(made.plan, sizeof made.plan, "%s", workload->plan->name);
         made.predicted_ns = replay.step_ns;
-        if (is_scored) made.sensitivity = tandem_allocation_sensitivity(problem);
+        if (is_scored)
+            made.sensitivity = tandem_sensitivity_value(problem, tandem_allocation_sensitivity(problem));
         for (int c = 0; c < made.n_class; c++) {
             compare_class *class = &made.classes[c];
             (void)snprintf(class->device, sizeof class->device, "%s",

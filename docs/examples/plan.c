@@ -21,15 +21,15 @@ static void print_device(const tandem_plan *plan, const tandem_graph *graph, con
     printf(", %.1f MiB\n", (double)found->peak_bytes[c] / (1 << 20));
 }
 
-static void print_certificate(const tandem_allocation *found)
+static void print_certificate(const tandem_plan *plan, const tandem_allocation *found)
 {
     const tandem_certificate *certificate = &found->certificate;
     printf("step %.3f ms, all in base %.3f ms; sensitivity %.3g\n", (double)found->step_ns * 1e-6,
-           (double)found->base_ns * 1e-6, found->sensitivity);
-    if (isnan(certificate->lower_bound))
+           (double)found->base_ns * 1e-6, plan->sensitivity);
+    if (isnan(plan->lower_bound))
         printf("no bound: the policy proves nothing about other plans\n");
     else
-        printf("no plan has less than %.3g: %.2f%% better at most (%s)\n", certificate->lower_bound,
+        printf("no plan has less than %.3g: %.2f%% better at most (%s)\n", plan->lower_bound,
                100 * certificate->gap, certificate->proof);
 }
 
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     if (status == TANDEM_OK) {
         for (int c = 0; c < plan->cluster.n_class; c++)
             print_device(plan, tandem_planner_graph(planner, c), &found, c);
-        print_certificate(&found);
+        print_certificate(plan, &found);
     } else {
         fprintf(stderr, "plan: %s\n", error.text);
     }

@@ -16,7 +16,7 @@ static tandem_status print_row(tandem_planner *planner, double slowdown, tandem_
     const tandem_status status = tandem_planner_allocate(&plan, &found, planner, NULL, error);
     if (status == TANDEM_OK)
         printf("%7.0f%% %12.3f %12.4g %9lld\n", 100 * slowdown, (double)found.step_ns * 1e-6,
-               found.sensitivity, (long long)found.replays);
+               plan->sensitivity, (long long)found.replays);
     tandem_plan_close(plan);
     return status;
 }

@@ -36,8 +36,10 @@ typedef struct tandem_request {
 typedef struct tandem_allocation_problem {
     struct tandem_replayer *replayer; /* policies change its precisions freely */
     const tandem_graph *graph;        /* operators are the same in every class */
-    /* [n_op × TANDEM_N_PRECISION] of each class, ≥ 0 */
-    const double *sensitivity[TANDEM_MAX_CLASS];
+    /* [n_op × TANDEM_N_PRECISION] of each class, ≥ 0: what it adds to the plan's sensitivity, with the
+     * class's part of the global batch, in whole units. The largest sum of a plan is below 2^53. */
+    const int64_t *sensitivity[TANDEM_MAX_CLASS];
+    double sensitivity_unit; /* of the method's own unit; 0 = 1 */
     tandem_precision base_precision;
     tandem_precision uniform;    /* policy "uniform": the precision of the class that it lowers */
     double slowdown;             /* 0.03 = a step up to 3 % longer than the fastest; ignored with target_ns */
@@ -49,23 +51,27 @@ typedef struct tandem_allocation_problem {
 
 /* How good a plan is, among the plans that keep the same classes in base. */
 typedef struct tandem_certificate {
-    double
-        lower_bound; /* no plan within the same target and memory has less sensitivity; NAN = not computed */
-    double gap;      /* (sensitivity − lower_bound) / sensitivity; 0 where the sensitivity is 0 */
-    char proof[24];  /* the method that proved it: "search", "labels", "lagrangian", "zero" */
+    /* in units: no plan within the same target and memory has less sensitivity; −1 = not computed */
+    int64_t lower_bound;
+    /* (sensitivity − lower_bound) / sensitivity; 0 where the sensitivity is 0; NaN = not computed */
+    double gap;
+    char proof[24]; /* the method that proved it: "enumerated", "labels", "lagrangian", "zero" */
 } tandem_certificate;
 
 typedef struct tandem_allocation {
-    char name[48];      /* of the plan; "" = "allocated" */
-    int64_t step_ns;    /* of the plan */
-    int64_t target_ns;  /* the longest step allowed */
-    int64_t base_ns;    /* every class in base */
-    int64_t fastest_ns; /* the fastest plan found */
-    double sensitivity, base_sensitivity, fastest_sensitivity;
+    char name[48];                                              /* of the plan; "" = "allocated" */
+    int64_t step_ns;                                            /* of the plan */
+    int64_t target_ns;                                          /* the longest step allowed */
+    int64_t base_ns;                                            /* every class in base */
+    int64_t fastest_ns;                                         /* the fastest plan found */
+    int64_t sensitivity, base_sensitivity, fastest_sensitivity; /* in units; −1 = unknown */
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     int64_t replays;
     unsigned keeps_base; /* bit c: class c keeps the base precision */
     tandem_certificate certificate;
+    /* step × (1 + sensitivity) where that was minimized; else NaN. No plan that is as slow as the fastest
+     * found or slower, with the same classes in base, has less than the bound; NaN: not computed */
+    double training_ns, training_bound_ns;
 } tandem_allocation;
 
 /* A model on a cluster with its costs and sensitivities, ready to allocate. */
@@ -92,6 +98,17 @@ tandem_allocation_problem *tandem_planner_problem(tandem_planner *planner);
 const tandem_graph *tandem_planner_graph(const tandem_planner *planner, int c);
 const tandem_cluster *tandem_planner_cluster(const tandem_planner *planner);
 const char *tandem_planner_method(const tandem_planner *planner); /* the sensitivity method */
+
+/* A sensitivity of a problem in the unit of its method, and back: the largest number of units that is no
+ * more than the value. NaN and −1 stand for each other. Infinity gives INT64_MAX, more than any plan has.
+ *
+ * A planner's units: a method in percent has millionths of a percent, each divided into as many parts as
+ * there are operators in all classes, or up to twice as many. What an operator adds is rounded up to a
+ * millionth; a lowered one adds one part more. So sums are exact, and of plans that are equal to a millionth
+ * the one with fewer lowered operators has less. A method in another unit only ranks: its unit is a power of
+ * two, so fine that the largest sum is 2^51 or more. */
+double tandem_sensitivity_value(const tandem_allocation_problem *problem, int64_t units);
+int64_t tandem_sensitivity_units(const tandem_allocation_problem *problem, double value);
 
 /* One simulated step. Of each class, the first three times sum to step_ns. */
 typedef struct tandem_planned_step {

@@ -503,7 +503,7 @@ class Planning:
             for one in members["classes"]
         ]
         certificate = found.certificate
-        is_bound = not math.isnan(certificate.lower_bound)
+        is_bound = certificate.lower_bound >= 0
         return Plan(
             members["name"],
             self.model,
@@ -512,8 +512,8 @@ class Planning:
             members["graph_hash"],
             found.step_ns * 1e-9,
             found.base_ns * 1e-9,
-            found.sensitivity,
-            certificate.lower_bound if is_bound else None,
+            members["sensitivity"],
+            members["lower_bound"] if is_bound else None,
             certificate.gap if is_bound else None,
             certificate.proof.decode(),
             self.graph,

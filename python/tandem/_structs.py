@@ -106,6 +106,7 @@ class Problem(Structure):
         ("replayer", c_void_p),
         ("graph", c_void_p),
         ("sensitivity", c_void_p * MAX_CLASS),
+        ("sensitivity_unit", c_double),
         ("base_precision", c_int),
         ("uniform", c_int),
         ("slowdown", c_double),
@@ -117,7 +118,7 @@ class Problem(Structure):
 
 
 class Certificate(Structure):
-    _fields_ = [("lower_bound", c_double), ("gap", c_double), ("proof", c_char * 24)]
+    _fields_ = [("lower_bound", c_int64), ("gap", c_double), ("proof", c_char * 24)]
 
 
 class Allocation(Structure):
@@ -127,13 +128,15 @@ class Allocation(Structure):
         ("target_ns", c_int64),
         ("base_ns", c_int64),
         ("fastest_ns", c_int64),
-        ("sensitivity", c_double),
-        ("base_sensitivity", c_double),
-        ("fastest_sensitivity", c_double),
+        ("sensitivity", c_int64),
+        ("base_sensitivity", c_int64),
+        ("fastest_sensitivity", c_int64),
         ("peak_bytes", c_uint64 * MAX_CLASS),
         ("replays", c_int64),
         ("keeps_base", c_uint32),
         ("certificate", Certificate),
+        ("training_ns", c_double),
+        ("training_bound_ns", c_double),
     ]
 
 

@@ -1,1 +1,1 @@
-$TANDEM allocate --model mlp --device cpu:avx2 --max-sensitivity -1e-8
+$TANDEM allocate --model mlp --device cpu:avx2 --max-sensitivity -1%

@@ -198,9 +198,10 @@ run 1 allocate "${what[@]}" --max-step 1us -o late.json &&
     grep -q 'cannot reach a step time of 1.00 us' err && [ ! -e late.json ]
 report "allocate --max-step out of reach: exit code 1" $?
 
-run 0 allocate "${what[@]}" --max-sensitivity 0 --json && [ "$(field objective out)" = '"step"' ] &&
-    [ "$(field sensitivity_bound out | head -1)" = 0.0 ]
-report "allocate --max-sensitivity: the fastest step without harm" $?
+run 2 allocate "${what[@]}" --max-sensitivity 1% && grep -q 'counts nats; add --sensitivity sampled' err &&
+    run 2 allocate "${what[@]}" --minimize training-time --sensitivity qsync &&
+    grep -q 'has no unit; add --sensitivity sampled' err
+report "allocate: a limit in samples needs a method that counts them" $?
 
 run 0 allocate "${what[@]}" --minimize memory --slowdown 50% --json &&
     [ "$(field objective out)" = '"memory"' ] &&

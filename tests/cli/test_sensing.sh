@@ -95,6 +95,31 @@ assert points[-1]["sensitivity"] == 0 and points[0]["fp32_worth_samples_per_s"] 
     front && grep -qE '[0-9.]+ \([0-9.]+ to [0-9.]+\)' out
 report "sensing: --pareto prints the price of each plan" $?
 
+# The fastest step within a limit, with a limit in percent; and the least step x (1 + sensitivity).
+within() {
+    run 0 allocate --model $model --cluster "h100 batch=16" --predict --sensitivity sampled --db one.db \
+        --quiet "$@"
+}
+front --json && mv out front.json && within --max-sensitivity 0.005% --json && python3 -c '
+import json
+plan, front = json.load(open("out")), json.load(open("front.json"))["pareto"]
+assert plan["objective"] == "step" and plan["max_sensitivity"] == 0.005, plan
+assert plan["sensitivity_bound"] <= 0.005, plan
+bounds = [p["sensitivity_bound"] for p in front]
+assert min(bounds) <= 0.005 < max(bounds), bounds' && within --max-sensitivity 0.005% &&
+    grep -q 'fastest step with a sensitivity of at most 0.005 %' out
+report "sensing: the fastest step within a percentage of more samples" $?
+
+within --minimize training-time --json && python3 -c '
+import json
+plan, front = json.load(open("out")), json.load(open("front.json"))["pareto"]
+time = lambda p: p["step_ns"] * (1 + p["sensitivity_bound"] / 100)
+assert plan["objective"] == "training-time" and abs(plan["training_ns"] / time(plan) - 1) < 1e-6, plan
+assert plan["training_bound_ns"] <= plan["training_ns"] <= plan["training_bound_ns"] * 1.01, plan
+assert all(plan["training_ns"] <= time(b) * (1 + 1e-3) for b in plan["baselines"] + front), plan' &&
+    within --minimize training-time && grep -q 'has a step x (1 + sensitivity) below' out
+report "sensing: the least step x (1 + sensitivity)" $?
+
 advise() {
     run 0 advise --model $model --cluster "h100 batch=16 net=10Gbit/s,5us" --add "t4 batch=16" --predict \
         --sensitivity sampled --db one.db --quiet "$@"

@@ -48,7 +48,7 @@ enum { N_FILTER = sizeof filters / sizeof *filters };
 typedef struct subject {
     const tandem_replayer *replayer;
     const tandem_graph *graph;
-    const double *sensitivity;
+    const int64_t *sensitivity;
     int c, n_layer;
     unsigned *allowed;
     tandem_plan_dag *plan_dag; /* NULL: no plan can be replayed */
@@ -176,7 +176,8 @@ static void check_structure(const subject *s)
                 assert_in_range(arc->to, plan_dag->state_start[l + 1], plan_dag->state_start[l + 2] - 1);
                 assert_true(a == first || arc[-1].choice < arc->choice);
                 assert_true(s->allowed[s->op[l]] & 1u << arc->choice);
-                assert_true(arc->sensitivity == s->sensitivity[s->op[l] * TANDEM_N_PRECISION + arc->choice]);
+                assert_true(arc->sensitivity ==
+                            (double)s->sensitivity[s->op[l] * TANDEM_N_PRECISION + arc->choice]);
                 entered[arc->to] = 1;
             }
         }

@@ -17,7 +17,7 @@ typedef struct priced_cluster {
     tandem_graph *graph[TANDEM_MAX_CLASS];
     tandem_store *store;
     tandem_replayer *replayer;
-    double *sensitivity[TANDEM_MAX_CLASS];
+    int64_t *sensitivity[TANDEM_MAX_CLASS]; /* in units of 1e-12 */
 } priced_cluster;
 
 static inline const tandem_policy *policy_of(const char *name)
@@ -130,7 +130,7 @@ static inline tandem_status draw_sensitivity(priced_cluster *p, int c, uint64_t 
             [TANDEM_PRECISION_INT8_FULL] = size * between(1, 3, draw(seed, graph->op[i].name, 22)),
         };
         for (int q = 0; q < TANDEM_N_PRECISION; q++)
-            if (precisions & 1u << q) p->sensitivity[c][i * TANDEM_N_PRECISION + q] = of[q];
+            if (precisions & 1u << q) p->sensitivity[c][i * TANDEM_N_PRECISION + q] = llround(of[q] * 1e12);
     }
     return TANDEM_OK;
 }
@@ -237,6 +237,7 @@ static inline tandem_allocation_problem priced_problem(const priced_cluster *p, 
                                          .base_precision = TANDEM_PRECISION_FP32,
                                          .uniform = TANDEM_PRECISION_INT8,
                                          .slowdown = slowdown,
+                                         .sensitivity_unit = 1e-12,
                                          .without_certificate = 1};
     for (int c = 0; c < p->cluster.n_class; c++) problem.sensitivity[c] = p->sensitivity[c];
     return problem;

@@ -52,7 +52,7 @@ static void policies_are_found_by_name(void **state)
 
 /* --- Sensitivity ---------------------------------------------------------------------------------------- */
 
-static void classes_count_by_their_part_of_the_batch(void **state)
+static void the_sensitivity_is_the_sum_over_classes(void **state)
 {
     priced_cluster p;
     open_priced_allocator(&p, "2*cpu:avx512_bf16 batch=24 + cpu:avx2_vnni batch=16", 16, NULL);
@@ -62,10 +62,18 @@ static void classes_count_by_their_part_of_the_batch(void **state)
     assert_true(tandem_allocation_sensitivity(&problem) == 0);
     p.sensitivity[STRONG][op * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16] = 3;
     p.sensitivity[WEAK][op * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] = 5;
-    tandem_replayer_set(p.replayer, STRONG, op, TANDEM_PRECISION_BF16); /* 48 of 64 samples */
-    assert_true(fabs(tandem_allocation_sensitivity(&problem) - 0.75 * 3) < 1e-12);
+    tandem_replayer_set(p.replayer, STRONG, op, TANDEM_PRECISION_BF16);
+    assert_true(tandem_allocation_sensitivity(&problem) == 3);
     tandem_replayer_set(p.replayer, WEAK, op, TANDEM_PRECISION_INT8);
-    assert_true(fabs(tandem_allocation_sensitivity(&problem) - (0.75 * 3 + 0.25 * 5)) < 1e-12);
+    assert_true(tandem_allocation_sensitivity(&problem) == 3 + 5);
+    /* units and values: rounded down, and back */
+    const tandem_allocation_problem thirds = {.sensitivity_unit = 1.0 / 3};
+    assert_true(tandem_sensitivity_units(&thirds, 2.5) == 7 && tandem_sensitivity_value(&thirds, 9) == 3);
+    for (int64_t units = 0; units < 1000; units++)
+        assert_true(tandem_sensitivity_units(&thirds, tandem_sensitivity_value(&thirds, units)) == units);
+    assert_true(isnan(tandem_sensitivity_value(&thirds, -1)) && tandem_sensitivity_units(&thirds, NAN) == -1);
+    assert_true(isinf(tandem_sensitivity_value(&thirds, INT64_MAX)) &&
+                tandem_sensitivity_units(&thirds, INFINITY) == INT64_MAX);
     priced_cluster_close(&p);
 }
 
@@ -82,15 +90,15 @@ static void uniform_lowers_the_slowest_class(void **state)
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.without_certificate = 0;
     require_ok(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, "drawn", &error), &error);
-    double sensitivity = 0;
+    int64_t sensitivity = 0;
     assert_int_equal(a.keeps_base, 1u << STRONG);
     for (int i = 0; i < plan->assignment.n_op; i++) {
         assert_int_equal(plan->assignment.precision[STRONG][i], TANDEM_PRECISION_FP32);
         assert_int_equal(plan->assignment.precision[WEAK][i],
                          is_adjustable_allocator(&p, i) ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32);
-        sensitivity += p.sensitivity[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] / 2;
+        sensitivity += p.sensitivity[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8];
     }
-    assert_true(fabs(a.sensitivity - sensitivity) < 1e-12 * sensitivity);
+    assert_true(a.sensitivity == sensitivity);
     assert_true(a.base_sensitivity == 0 && a.fastest_sensitivity == a.sensitivity);
     assert_int_equal(a.base_ns, base_ns);
     assert_int_equal(a.step_ns, step_ns(&p));
@@ -101,8 +109,8 @@ static void uniform_lowers_the_slowest_class(void **state)
     assert_string_equal(plan->policy, "uniform");
     assert_string_equal(plan->method, "drawn");
     assert_int_equal(plan->cluster.classes[WEAK].batch, 16);
-    assert_true(plan->lower_bound > 0 && plan->lower_bound <= a.sensitivity);
-    assert_true(fabs(plan->gap - (1 - plan->lower_bound / a.sensitivity)) < 1e-12);
+    assert_true(plan->lower_bound > 0 && plan->lower_bound <= plan->sensitivity);
+    assert_true(fabs(plan->gap - (1 - plan->lower_bound / plan->sensitivity)) < 1e-12);
     tandem_plan_close(plan);
     priced_cluster_close(&p);
 }
@@ -269,14 +277,15 @@ static void bad_numbers_are_refused(void **state)
     tandem_allocation a = {.replays = -5};
     open_priced_allocator(&p, two_devices, 16, NULL);
     static const double bad[] = {-0.01, NAN, INFINITY, -INFINITY};
+    static const int64_t bad_units[] = {-1, INT64_MIN, INT64_MAX, INT64_C(1) << 53};
     for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
         const tandem_allocation_problem problem = priced_problem(&p, bad[k]);
         tandem_error error = {0};
         assert_int_equal(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error),
                          TANDEM_USAGE);
         const tandem_allocation_problem sound = priced_problem(&p, 0);
-        const double kept = p.sensitivity[WEAK][5];
-        p.sensitivity[WEAK][5] = bad[k];
+        const int64_t kept = p.sensitivity[WEAK][5];
+        p.sensitivity[WEAK][5] = bad_units[k];
         assert_int_equal(tandem_allocate(&plan, &a, policy_of("greedy"), &sound, NULL, &error), TANDEM_USAGE);
         p.sensitivity[WEAK][5] = kept;
         assert_null(plan);
@@ -302,10 +311,10 @@ static void the_base_need_not_be_fp32(void **state)
     tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.base_precision = TANDEM_PRECISION_BF16;
     require_ok(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
-    double sensitivity = 0;
+    int64_t sensitivity = 0;
     for (int i = 0; i < plan->assignment.n_op; i++)
         sensitivity += p.sensitivity[0][i * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16];
-    assert_true(fabs(a.base_sensitivity - sensitivity) < 1e-12 * sensitivity);
+    assert_true(a.base_sensitivity == sensitivity);
     assert_true(a.fastest_ns <= a.base_ns);
     assert_true(a.step_ns <= a.target_ns);
     tandem_plan_close(plan);
@@ -347,7 +356,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(policies_are_found_by_name),
-        cmocka_unit_test(classes_count_by_their_part_of_the_batch),
+        cmocka_unit_test(the_sensitivity_is_the_sum_over_classes),
         cmocka_unit_test(uniform_lowers_the_slowest_class),
         cmocka_unit_test(uniform_base_lowers_none),
         cmocka_unit_test(a_precision_that_the_device_lacks_is_refused),

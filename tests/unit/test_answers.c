@@ -74,13 +74,13 @@ static void a_plan_is_what_it_says(void **state)
     assert_true(found.sensitivity == b.a.sensitivity);
     assert_int_equal(found.peak_bytes[WEAK], b.a.peak_bytes[WEAK]);
     assert_int_equal(found.keeps_base, b.a.keeps_base);
-    assert_true(found.certificate.lower_bound >= b.a.certificate.lower_bound * (1 - 2e-3));
+    assert_true((double)found.certificate.lower_bound >= (double)b.a.certificate.lower_bound * (1 - 2e-3));
 
     b.plan->step_ns = 0; /* what is not said is not wrong */
     b.plan->sensitivity = b.plan->lower_bound = b.plan->gap = b.plan->slowdown = NAN;
     b.plan->peak_bytes[STRONG] = b.plan->peak_bytes[WEAK] = 0;
     require_ok(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
-    assert_true(isnan(found.certificate.lower_bound));
+    assert_true(found.certificate.lower_bound == -1);
     close_bench_answers(&b);
 }
 
@@ -173,7 +173,7 @@ static void a_bound_is_proven_anew(void **state)
     b.plan->assignment.precision[WEAK][op] = TANDEM_PRECISION_INT8_FULL;
     tandem_replayer_load(b.p.replayer, &b.plan->assignment);
     b.plan->step_ns = step_of(&b, b.plan->peak_bytes);
-    b.plan->sensitivity = tandem_allocation_sensitivity(&b.problem);
+    b.plan->sensitivity = tandem_sensitivity_value(&b.problem, tandem_allocation_sensitivity(&b.problem));
     b.plan->gap = 0;
     b.plan->lower_bound = b.plan->sensitivity;
     if (b.plan->step_ns > b.plan->target_ns) {
@@ -320,9 +320,8 @@ static void a_choice_is_explained_by_replays(void **state)
                 assert_int_equal(choice[k].step_delta_ns, then_ns - now_ns);
                 assert_int_equal(choice[k].peak_delta_bytes, (int64_t)(then_bytes[c] - now_bytes[c]));
                 assert_int_equal(choice[k].excess_ns, then_ns > b.a.target_ns ? then_ns - b.a.target_ns : 0);
-                assert_true(fabs(choice[k].sensitivity -
-                                 b.p.sensitivity[c][i * TANDEM_N_PRECISION + (int)choice[k].precision] / 2) <
-                            1e-15);
+                assert_true(choice[k].sensitivity ==
+                            b.p.sensitivity[c][i * TANDEM_N_PRECISION + (int)choice[k].precision]);
                 n_over += choice[k].excess_ns > 0;
                 n_harmful += choice[k].sensitivity > 0;
             }
@@ -433,9 +432,9 @@ static void limits_that_contradict_each_other_are_refused(void **state)
         const char *policy;
         int64_t target_ns;
     } cases[] = {
-        {{TANDEM_MINIMIZE_STEP, 1}, "uniform", 0},  {{TANDEM_MINIMIZE_MEMORY, 1}, "uniform", 0},
-        {{TANDEM_MINIMIZE_STEP, 1}, "greedy", 7},   {{TANDEM_MINIMIZE_STEP, -1}, "greedy", 0},
-        {{TANDEM_MINIMIZE_STEP, NAN}, "greedy", 0},
+        {{TANDEM_MINIMIZE_STEP, 1}, "uniform", 0},        {{TANDEM_MINIMIZE_MEMORY, 1}, "uniform", 0},
+        {{TANDEM_MINIMIZE_STEP, 1}, "greedy", 7},         {{TANDEM_MINIMIZE_STEP, -1}, "greedy", 0},
+        {{TANDEM_MINIMIZE_STEP, INT64_MIN}, "greedy", 0},
     };
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         tandem_error error = {0};

@@ -14,7 +14,7 @@ typedef struct prices {
     const tandem_graph *graph;
     int op[N_PRODUCT];
     int64_t ns[N_PRODUCT][TANDEM_N_PRECISION];
-    double sensitivity[N_PRODUCT][TANDEM_N_PRECISION];
+    int64_t sensitivity[N_PRODUCT][TANDEM_N_PRECISION];
 } prices;
 
 typedef struct bench {
@@ -23,7 +23,7 @@ typedef struct bench {
     tandem_graph *graph;
     tandem_cluster cluster;
     tandem_replayer *replayer;
-    double *sensitivity;
+    int64_t *sensitivity;
     tandem_allocation_problem problem;
 } bench;
 

@@ -67,22 +67,16 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
     tandem_error error = {0};
     tandem_allocation_problem problem = priced_problem(p, 0.02);
     problem.time_limit_s = PATIENCE_S;
-    double *sensitivity[2];
-    for (int c = 0; c < 2; c++) {
-        sensitivity[c] = calloc((size_t)p->graph[c]->n_op * TANDEM_N_PRECISION, sizeof **sensitivity);
-        assert_non_null(sensitivity[c]);
-        require_ok(tandem_sensitivity_load(sensitivity[c], p->store, p->graph[c], "fisher", NULL, NULL,
-                                           p->cluster.classes[c].device.amp_dtype, &error),
-                   &error);
-        problem.sensitivity[c] = sensitivity[c];
-    }
+    const tandem_request request = request_of(p);
+    tandem_planner *planner = open_planner(&request), *units = planner;
+    problem.sensitivity_unit = tandem_planner_problem(units)->sensitivity_unit;
+    for (int c = 0; c < 2; c++) problem.sensitivity[c] = tandem_planner_problem(units)->sensitivity[c];
     tandem_plan *plan = NULL;
     tandem_allocation by_hand, by_planner;
     require_ok(tandem_allocate(&plan, &by_hand, tandem_policy_get(0), &problem, "fisher", &error), &error);
     char *expected = tandem_plan_text(plan, p->graph[0]);
 
-    const tandem_request request = request_of(p);
-    tandem_planner *planner = open_planner(&request);
+    planner = open_planner(&request);
     char *text = allocate_planner(planner, NULL, 0.02, &by_planner);
     assert_string_equal(text, expected);
     assert_true(by_planner.sensitivity > 0 && by_planner.sensitivity == by_hand.sensitivity);
@@ -103,7 +97,7 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
 
     free(expected);
     tandem_plan_close(plan);
-    for (int c = 0; c < 2; c++) free(sensitivity[c]);
+    tandem_planner_close(units);
 }
 
 static void the_policy_is_the_one_named(void **state)
@@ -198,6 +192,13 @@ static void a_limit_is_kept(void **state)
     tandem_planner_close(planner);
 }
 
+/* In the unit of the method. */
+static double planned_value(tandem_planner *planner, int c, int place)
+{
+    const tandem_allocation_problem *problem = tandem_planner_problem(planner);
+    return tandem_sensitivity_value(problem, problem->sensitivity[c][place]);
+}
+
 static void choices_reach_the_problem(void **state)
 {
     const priced_cluster *p = *state;
@@ -205,7 +206,7 @@ static void choices_reach_the_problem(void **state)
     tandem_planner *planner = open_planner(&request);
     const int head = p->graph[0]->n_op - 3, place = head * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
     assert_int_equal(tandem_op_row_get(p->graph[0]->op[head].kind)->op_class, TANDEM_ADJUSTABLE);
-    const double newest = tandem_planner_problem(planner)->sensitivity[1][place];
+    const double newest = planned_value(planner, 1, place);
     assert_int_equal(tandem_planner_problem(planner)->base_precision, TANDEM_PRECISION_FP32);
     tandem_planner_close(planner);
 
@@ -213,7 +214,7 @@ static void choices_reach_the_problem(void **state)
     request.base_precision = "bf16";
     planner = open_planner(&request);
     assert_string_equal(tandem_planner_method(planner), "qsync");
-    assert_true(tandem_planner_problem(planner)->sensitivity[1][place] != newest);
+    assert_true(planned_value(planner, 1, place) != newest);
     assert_int_equal(tandem_planner_problem(planner)->base_precision, TANDEM_PRECISION_BF16);
     tandem_planner_close(planner);
 
@@ -221,11 +222,11 @@ static void choices_reach_the_problem(void **state)
     request.base_precision = NULL;
     request.data = "second";
     planner = open_planner(&request);
-    assert_true(tandem_planner_problem(planner)->sensitivity[1][place] == newest);
+    assert_true(planned_value(planner, 1, place) == newest);
     tandem_planner_close(planner);
     request.data = "first";
     planner = open_planner(&request);
-    const double first = tandem_planner_problem(planner)->sensitivity[1][place];
+    const double first = planned_value(planner, 1, place);
     assert_true(first > 0 && fabs(newest / first - 7) < 1e-9); /* in proportion to the squared gradients */
     tandem_planner_close(planner);
 }
@@ -241,17 +242,86 @@ static void each_class_has_the_sensitivity_of_its_own_device_and_batch(void **st
     tandem_planner *planner = open_planner(&request);
     tandem_error error = {0};
     const size_t n = (size_t)p->graph[0]->n_op * TANDEM_N_PRECISION;
-    double *expected = calloc(n, sizeof *expected);
+    double *expected = calloc(n, sizeof *expected), largest = 0;
     assert_non_null(expected);
     for (int c = 0; c < 5; c++) {
         require_ok(tandem_sensitivity_load(
                        expected, p->store, tandem_planner_graph(planner, c), "fisher", NULL, NULL,
                        tandem_planner_cluster(planner)->classes[c].device.amp_dtype, &error),
                    &error);
-        assert_memory_equal(tandem_planner_problem(planner)->sensitivity[c], expected, n * sizeof *expected);
+        const tandem_cluster *cluster = tandem_planner_cluster(planner);
+        int64_t samples = 0;
+        for (int k = 0; k < 5; k++) samples += cluster->classes[k].batch;
+        /* of a class's part of the batch, rounded up */
+        const double share = (double)cluster->classes[c].batch / (double)samples,
+                     unit = tandem_planner_problem(planner)->sensitivity_unit;
+        for (size_t i = 0; i < n; i++) {
+            const double more = planned_value(planner, c, (int)i) - share * expected[i];
+            assert_true(more >= -1e-3 * unit && more < 1.001 * unit);
+            largest += share * expected[i];
+        }
     }
+    /* a power of two, so fine that sums have 50 bits or more */
+    int exponent;
+    assert_true(frexp(tandem_planner_problem(planner)->sensitivity_unit, &exponent) == 0.5 &&
+                largest / tandem_planner_problem(planner)->sensitivity_unit > 0x1p50);
     free(expected);
     tandem_planner_close(planner);
+}
+
+static tandem_sensed_error drawn_error(uint64_t seed, int place, int replicate)
+{
+    const double noise = place % 5 ? draw(seed, "noise", (uint32_t)place) : -0.1; /* every fifth clips */
+    return (tandem_sensed_error){.total = 1e-3 * noise * (1 + 0.01 * replicate)};
+}
+
+/* Millionths of a percent, rounded up, and parts of them that count what is lowered. */
+static void extra_samples_are_in_millionths(void **state)
+{
+    const priced_cluster *p = *state;
+    tandem_request request = request_of(p);
+    tandem_sensing sensing = {0};
+    tandem_error error = {0};
+    const tandem_graph *graph = p->graph[0];
+    const int n = graph->n_op * TANDEM_N_PRECISION;
+    require_ok(tandem_sensing_open(&sensing, graph->n_op, 1, 3, &error), &error);
+    sensing.batch = BATCH;
+    sensing.steps = 1;
+    for (int r = 0; r < 3; r++) sensing.gradient[r] = (tandem_sensed_gradient){4, 1};
+    for (int i = 0; i < n * TANDEM_N_AMP_DTYPE; i++) {
+        const int place = i / TANDEM_N_AMP_DTYPE;
+        if (place % TANDEM_N_PRECISION == TANDEM_PRECISION_FP32 ||
+            !(tandem_op_row_get(graph->op[place / TANDEM_N_PRECISION].kind)->precisions &
+              1u << place % TANDEM_N_PRECISION))
+            continue;
+        sensing.is_sensed[i] = 1;
+        for (int r = 0; r < 3; r++) tandem_sensing_errors(&sensing, 0, i)[r] = drawn_error(7, place, r);
+    }
+    require_ok(tandem_store_put_sensing(p->store, graph, "first", &sensing, &error), &error);
+    request.method = "sampled";
+    tandem_planner *planner = open_planner(&request);
+    const tandem_allocation_problem *problem = tandem_planner_problem(planner);
+    const tandem_sensed_step step = {2 * BATCH, 1};
+    double *expected = calloc((size_t)n, sizeof *expected);
+    assert_non_null(expected);
+    const double parts = 1e-6 / problem->sensitivity_unit;
+    assert_true(parts == nearbyint(parts) && parts > 2 * graph->n_op);
+    int n_none = 0;
+    for (int c = 0; c < 2; c++) {
+        require_ok(tandem_sensitivity_load(expected, p->store, graph, "sampled", NULL, &step,
+                                           p->cluster.classes[c].device.amp_dtype, &error),
+                   &error);
+        for (int i = 0; i < n; i++) {
+            const int64_t units = problem->sensitivity[c][i], whole = (int64_t)ceil(1e6 * expected[i] / 2);
+            const int is_lowered = sensing.is_sensed[i * TANDEM_N_AMP_DTYPE];
+            assert_true(units == whole * (int64_t)parts + is_lowered);
+            n_none += is_lowered && whole == 0;
+        }
+    }
+    assert_true(n_none > 2); /* they count as lowered all the same */
+    free(expected);
+    tandem_planner_close(planner);
+    tandem_sensing_close(&sensing);
 }
 
 static void times_alone_replay_but_do_not_allocate(void **state)
@@ -411,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_limit_is_kept),
         cmocka_unit_test(choices_reach_the_problem),
         cmocka_unit_test(each_class_has_the_sensitivity_of_its_own_device_and_batch),
+        cmocka_unit_test(extra_samples_are_in_millionths),
         cmocka_unit_test(times_alone_replay_but_do_not_allocate),
         cmocka_unit_test(what_is_wrong_is_said_planner),
         cmocka_unit_test(threads_plan_at_once_over_one_store),

@@ -2,8 +2,9 @@
  * is from the best one.
  *
  * A policy minimizes the sensitivity of the plan, subject to the step target and to the memory of each
- * class. The sensitivity of a plan is Σ_c share_c · Σ_op sensitivity_c(op, precision). share_c is class c's
- * part of the global batch. docs/allocation.md states the problem in full.
+ * class. The sensitivity of a plan is Σ_c Σ_op sensitivity_c(op, precision), each with class c's part of the
+ * global batch: whole numbers, so that sums and bounds are exact. docs/allocation.md states the problem in
+ * full.
  *
  * Micro-steps and recomputation are options of the replayer (tandem_replayer_options.step). A plan is made
  * for them and records them.
@@ -49,7 +50,7 @@ tandem_status tandem_allocate(tandem_plan **plan, tandem_allocation *allocation,
  * at most time_limit_s (0 = 10 s). Leaves the replayer's precisions as they were. *certificate unchanged on
  * error. */
 tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,
-                             int64_t target_ns, unsigned keeps_base, double sensitivity, double time_limit_s,
+                             int64_t target_ns, unsigned keeps_base, int64_t sensitivity, double time_limit_s,
                              tandem_error *error);
 
 /* tandem_plan_verify: checks a plan by the public replay call alone: its precisions exist, its step, peak
@@ -59,8 +60,8 @@ tandem_status tandem_certify(tandem_certificate *certificate, const tandem_alloc
 tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_plan *plan,
                                  const tandem_allocation_problem *problem, tandem_error *error);
 
-/* Sensitivity of the replayer's current precisions. */
-double tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
+/* Sensitivity of the replayer's current precisions, in units. */
+int64_t tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 
 /* --- Other objectives -----------------------------------------------------------------------------------
  * */
@@ -68,17 +69,22 @@ double tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 typedef enum tandem_objective {
     TANDEM_MINIMIZE_SENSITIVITY, /* within the target */
     TANDEM_MINIMIZE_STEP,        /* within max_sensitivity; target and slowdown are ignored */
-    TANDEM_MINIMIZE_MEMORY       /* the largest peak of any rank, within target and max_sensitivity */
+    TANDEM_MINIMIZE_MEMORY,      /* the largest peak of any rank, within target and max_sensitivity */
+    /* step × (1 + sensitivity): the time to the same loss, in fp32's samples; target, slowdown and
+     * max_sensitivity are ignored. Needs a method in percent */
+    TANDEM_MINIMIZE_TRAINING_TIME
 } tandem_objective;
 typedef struct tandem_goal {
     tandem_objective objective;
-    double max_sensitivity; /* INFINITY = any; ignored with TANDEM_MINIMIZE_SENSITIVITY */
+    int64_t max_sensitivity; /* in units; INT64_MAX = any; ignored with TANDEM_MINIMIZE_SENSITIVITY */
 } tandem_goal;
 
 /* tandem_allocate_for: tandem_allocate for any objective. It bisects over the objective's value, asks the
  * policy for a plan at each point, and ends within 1/4096 of the value. A plan that the policy does not find
  * counts as infeasible. TANDEM_INFEASIBLE: names the limits that contradict each other. TANDEM_USAGE: the
- * policy ignores targets, or TANDEM_MINIMIZE_STEP has a target. Cost: about 15 allocations. */
+ * policy ignores targets; TANDEM_MINIMIZE_STEP or TANDEM_MINIMIZE_TRAINING_TIME has a target; the latter has
+ * a method in another unit than percent. Cost: about 15 allocations; of the training time up to 64, until it
+ * is within 1/1024 of the bound. */
 tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
                                   const tandem_policy *policy, const tandem_allocation_problem *problem,
                                   const char *method, tandem_error *error);
@@ -97,7 +103,7 @@ typedef struct tandem_baseline {
     tandem_precision precision;
     tandem_baseline_relation relation;
     int64_t step_ns;
-    double sensitivity;
+    int64_t sensitivity; /* in units */
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     int fits; /* the memory of every class */
 } tandem_baseline;
@@ -115,10 +121,10 @@ tandem_status tandem_baselines_find(tandem_baseline baseline[TANDEM_N_PRECISION]
 
 typedef struct tandem_pareto_point {
     int64_t target_ns, step_ns; /* asked for; reached */
-    double sensitivity;
-    double lower_bound;  /* of plans within target_ns; NAN = not computed */
-    uint64_t peak_bytes; /* the largest of any rank */
-    tandem_plan *plan;   /* owned by the front */
+    int64_t sensitivity;        /* in units */
+    int64_t lower_bound;        /* of plans within target_ns; −1 = not computed */
+    uint64_t peak_bytes;        /* the largest of any rank */
+    tandem_plan *plan;          /* owned by the front */
 } tandem_pareto_point;
 typedef struct tandem_pareto_front {
     /* [n_point] by step; none is as good as another in step, sensitivity and memory */
@@ -145,8 +151,8 @@ void tandem_pareto_front_close(tandem_pareto_front *front); /* NULL is fine */
 typedef struct tandem_choice {
     tandem_precision precision;
     int is_chosen;
-    int is_measured;    /* 0: a time of it is missing, and the fields after `sensitivity` are 0 */
-    double sensitivity; /* its part of the plan's: batch share × sensitivity */
+    int is_measured;     /* 0: a time of it is missing, and the fields after `sensitivity` are 0 */
+    int64_t sensitivity; /* its part of the plan's, in units */
     /* time of the operator's own tasks, with the casts of its weights and saved inputs; contended where
      * ranks share a machine */
     int64_t self_ns;
