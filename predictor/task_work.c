@@ -217,6 +217,16 @@ static void grouped_conv2d_work(tandem_work *work, const tandem_cost_key *key)
     work->bytes = (passes * (x + depth * c_out) + y) * dtype_size(key->from);
 }
 
+/* Logits are read and probabilities written in f32; backward these are read, and the logits' gradient is
+ * written in their dtype. */
+static void cross_entropy_work(tandem_work *work, const tandem_cost_key *key)
+{
+    const double elements = field_value(key->signature, "rows") * field_value(key->signature, "n");
+    work->flops = 5 * elements;
+    if (key->pass == TANDEM_PASS_FORWARD || key->pass == TANDEM_PASS_DGRAD)
+        work->bytes = elements * (dtype_size(key->from) + dtype_size(TANDEM_F32));
+}
+
 static const struct {
     const char *name;
     void (*set)(tandem_work *work, const tandem_cost_key *key);
@@ -226,7 +236,8 @@ static const struct {
                     {"conv2d", conv2d_work},
                     {"maxpool", pool_work},
                     {"avgpool", pool_work},
-                    {"embedding", embedding_work}};
+                    {"embedding", embedding_work},
+                    {"cross_entropy", cross_entropy_work}};
 
 /* --- Streams of elements -------------------------------------------------------------------------------- */
 
@@ -260,7 +271,6 @@ static const struct {
     {"map", "n", {2, 3, 0, 0}, 8},
     {"scale", "rows n", {2, 3, 0, 0}, 1},
     {"softmax", "rows n", {2, 3, 0, 0}, 6},
-    {"cross_entropy", "rows n", {2, 2, 0, 0}, 5},
     /* backward: input and gradient for the rows' sums, and again for the columns' */
     {"layernorm", "rows n", {2, 5, 0, 0}, 7},
     {"batchnorm", "rows n", {3, 5, 0, 0}, 7}, /* statistics first, then the result */

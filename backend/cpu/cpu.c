@@ -35,6 +35,7 @@ const cpu_operator cpu_reshape = {.prepare = NULL};
 #define KERNELS_OF_ADJUSTABLE(name) &cpu_##name
 #define KERNELS_OF_DEPENDENT(name) &cpu_##name
 #define KERNELS_OF_FIXED(name) &cpu_##name
+#define KERNELS_OF_BY_ROWS(name) &cpu_##name
 static const cpu_operator *const cpu_operator_rows[N_KERNEL_ROW] = {
 #define ROW(NAME, name, class, ...) [TANDEM_OP_##NAME] = KERNELS_OF_##class(name),
 #include "tandem/op.def"

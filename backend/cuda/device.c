@@ -18,6 +18,7 @@ enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 #define KERNELS_OF_ADJUSTABLE(name) &cuda_##name
 #define KERNELS_OF_DEPENDENT(name) &cuda_##name
 #define KERNELS_OF_FIXED(name) &cuda_##name
+#define KERNELS_OF_BY_ROWS(name) &cuda_##name
 const cuda_operator cuda_reshape = {.prepare = NULL};
 static const cuda_operator *const cuda_operator_rows[N_KERNEL_ROW] = {
 #define ROW(NAME, name, class, ...) [TANDEM_OP_##NAME] = KERNELS_OF_##class(name),

@@ -166,16 +166,17 @@ int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, si
 int tandem_cuda_noise(float *x, size_t batch, size_t n, uint64_t seed, uint32_t first, uint32_t global_batch,
                       const uint32_t *index, tandem_cuda_stream stream);
 
-/* --- norm.cu: f32; x, y, g (rows, columns); scale, shift [columns] -------------------------------------- */
+/* --- norm.cu: computed in f32; x, y, g (rows, columns); scale, shift [columns] -------------------------- */
 
-/* mean, variance [rows].  B: 8n forward, 12n backward and 8n for the parameters' gradients. */
-int tandem_cuda_layernorm(float *y, const float *x, const float *scale, const float *shift, float *mean,
-                          float *variance, size_t rows, size_t columns, float epsilon,
-                          tandem_cuda_stream stream);
+/* mean, variance [rows].  B: 2n·size forward, 3n·size backward and 2n·size for the parameters' gradients. */
+int tandem_cuda_layernorm(void *y, const void *x, tandem_cuda_float type, const float *scale,
+                          const float *shift, float *mean, float *variance, size_t rows, size_t columns,
+                          float epsilon, tandem_cuda_stream stream);
 size_t tandem_cuda_norm_workspace(size_t rows, size_t columns); /* bytes, of the three below */
-int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *gshift, const float *g, const float *x,
-                                   const float *scale, const float *mean, const float *variance, size_t rows,
-                                   size_t columns, float epsilon, void *workspace, tandem_cuda_stream stream);
+int tandem_cuda_layernorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
+                                   tandem_cuda_float type, const float *scale, const float *mean,
+                                   const float *variance, size_t rows, size_t columns, float epsilon,
+                                   void *workspace, tandem_cuda_stream stream);
 /* For images: rows are the pixels of all images, columns the channels; mean, variance [columns]. workspace
  * NULL: mean and variance are inputs. B: 4n·size forward, because x is read three times, plus n·size with a
  * residual; 5n·size backward. */
@@ -210,25 +211,26 @@ int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *ou
 int tandem_cuda_update_running(float *running, const float *batch, size_t columns, float unbiased,
                                float momentum, tandem_cuda_stream stream);
 
-/* --- softmax.cu: f32 ------------------------------------------------------------------------------------ */
+/* --- softmax.cu: any float type, computed in f32 -------------------------------------------------------- */
 
-/* y = softmax(scale·x) per row. causal: entry (i, j) with j > i of the last two dimensions is 0. B: 8n
- * forward, 12n backward. */
-int tandem_cuda_softmax(float *y, const float *x, size_t rows, size_t columns, float scale, int causal,
-                        tandem_cuda_stream stream);
-int tandem_cuda_softmax_backward(float *gx, const float *g, const float *y, size_t rows, size_t columns,
-                                 float scale, tandem_cuda_stream stream);
+/* y = softmax(scale·x) per row. causal: entry (i, j) with j > i of the last two dimensions is 0. B: 2n·size
+ * forward, 3n·size backward. */
+int tandem_cuda_softmax(void *y, const void *x, tandem_cuda_float type, size_t rows, size_t columns,
+                        float scale, int causal, tandem_cuda_stream stream);
+int tandem_cuda_softmax_backward(void *gx, const void *g, const void *y, tandem_cuda_float type, size_t rows,
+                                 size_t columns, float scale, tandem_cuda_stream stream);
 
 /* *loss = row_weight·Σ −Σ t log p. p: the probabilities. t: 1 − smoothing at the label, plus
  * smoothing/classes for every class. A row with label −1 does not count. *bad, 0 at the start, becomes 2^32 −
  * 1 − r for the first row r with an invalid label. workspace: rows floats. The gradient is multiplied by
- * row_weight·*factor; factor is on the GPU (NULL: 1). B: 8n forward, 8n backward. */
-int tandem_cuda_cross_entropy(float *loss, float *p, const float *x, const int32_t *label, size_t rows,
-                              size_t classes, float row_weight, float smoothing, uint32_t *bad,
-                              void *workspace, tandem_cuda_stream stream);
-int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t *label, size_t rows,
-                                       size_t classes, float row_weight, const float *factor, float smoothing,
-                                       tandem_cuda_stream stream);
+ * row_weight·*factor; factor is on the GPU (NULL: 1). `type` is that of the logits and of their
+ * gradient. B: n·(size + 4) forward, where x is read twice, and n·(size + 4) backward. */
+int tandem_cuda_cross_entropy(float *loss, float *p, const void *x, tandem_cuda_float type,
+                              const int32_t *label, size_t rows, size_t classes, float row_weight,
+                              float smoothing, uint32_t *bad, void *workspace, tandem_cuda_stream stream);
+int tandem_cuda_cross_entropy_backward(void *gx, tandem_cuda_float type, const float *p, const int32_t *label,
+                                       size_t rows, size_t classes, float row_weight, const float *factor,
+                                       float smoothing, tandem_cuda_stream stream);
 
 /* --- layout.cu ------------------------------------------------------------------------------------------ */
 

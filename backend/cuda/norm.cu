@@ -1,4 +1,4 @@
-/* norm.cu: layer and batch normalisation with their gradients, in f32; batch normalisation in any float type.
+/* norm.cu: layer and batch normalisation with their gradients, of any float type, in f32.
  * CPU reference: oneDNN, in backend/cpu/op/{layernorm,batchnorm}.c. The variance divides by n and sums
  * differences from the mean: a second pass, which finds its data in the cache. */
 #include "backend/cuda/octet.h"
@@ -6,19 +6,21 @@
 
 /* --- Layer normalisation: one block per row ------------------------------------------------------------- */
 
-KERNEL layernorm(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */,
+template <typename T>
+KERNEL layernorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */,
                  const float *__restrict__ scale, const float *__restrict__ shift /* [columns] */,
                  float *__restrict__ mean_of, float *__restrict__ variance_of /* [rows] */, size_t columns,
                  float epsilon)
 {
     __shared__ float of_warp[2][WARPS];
-    const float *row = x + (size_t)blockIdx.x * columns;
-    float *const to = y + (size_t)blockIdx.x * columns;
+    const T *row = x + (size_t)blockIdx.x * columns;
+    T *const to = y + (size_t)blockIdx.x * columns;
     const auto own = [&](size_t j) { return row[j]; };
     float sum = 0, square = 0;
-    for_columns(columns, own, [&](size_t, float value) { sum += value; });
+    for_columns(columns, own, [&](size_t, T value) { sum += as_float(value); });
     const float mean = block_sum(sum, of_warp[0]) / (float)columns;
-    for_columns(columns, own, [&](size_t, float value) { square += (value - mean) * (value - mean); });
+    for_columns(columns, own,
+                [&](size_t, T value) { square += (as_float(value) - mean) * (as_float(value) - mean); });
     const float variance = block_sum(square, of_warp[1]) / (float)columns;
     const float inverse = 1.0f / sqrtf(variance + epsilon);
     if (threadIdx.x == 0) {
@@ -26,27 +28,31 @@ KERNEL layernorm(float *__restrict__ y, const float *__restrict__ x /* (rows, co
         variance_of[blockIdx.x] = variance;
     }
     struct norm_element {
-        float x, scale, shift;
+        T x;
+        float scale, shift;
     };
     for_columns(
         columns,
         [&](size_t j) {
             return norm_element{row[j], scale[j], shift[j]};
         },
-        [&](size_t j, norm_element p) { to[j] = (p.x - mean) * inverse * p.scale + p.shift; });
+        [&](size_t j, norm_element p) {
+            store_one(to + j, (as_float(p.x) - mean) * inverse * p.scale + p.shift);
+        });
 }
 
-extern "C" int tandem_cuda_layernorm(float *y, const float *x, const float *scale, const float *shift,
-                                     float *mean, float *variance, size_t rows, size_t columns, float epsilon,
-                                     tandem_cuda_stream stream)
+extern "C" int tandem_cuda_layernorm(void *y, const void *x, tandem_cuda_float type, const float *scale,
+                                     const float *shift, float *mean, float *variance, size_t rows,
+                                     size_t columns, float epsilon, tandem_cuda_stream stream)
 {
-    return LAUNCH(layernorm, (unsigned)rows, THREADS, stream, y, x, scale, shift, mean, variance, columns,
-                  epsilon);
+    RETURN_FOR(type, LAUNCH(layernorm<T>, (unsigned)rows, THREADS, stream, (T *)y, (const T *)x, scale, shift,
+                            mean, variance, columns, epsilon));
 }
 
 /* gx = (scale·g − mean(scale·g) − x̂·mean(scale·g·x̂)) / √(variance + ε) */
-KERNEL layernorm_backward(float *__restrict__ gx, const float *__restrict__ g,
-                          const float *__restrict__ x /* (rows, columns) */,
+template <typename T>
+KERNEL layernorm_backward(T *__restrict__ gx, const T *__restrict__ g,
+                          const T *__restrict__ x /* (rows, columns) */,
                           const float *__restrict__ scale /* [columns] */, const float *__restrict__ mean_of,
                           const float *__restrict__ variance_of /* [rows] */, size_t columns, float epsilon)
 {
@@ -54,19 +60,21 @@ KERNEL layernorm_backward(float *__restrict__ gx, const float *__restrict__ g,
     const size_t start = (size_t)blockIdx.x * columns;
     const float mean = mean_of[blockIdx.x], inverse = 1.0f / sqrtf(variance_of[blockIdx.x] + epsilon);
     struct norm_element {
-        float scale, g, x;
+        float scale;
+        T g, x;
     };
     const auto own = [&](size_t j) { return norm_element{scale[j], g[start + j], x[start + j]}; };
     float sum = 0, along = 0;
     for_columns(columns, own, [&](size_t, norm_element p) {
-        const float scaled = p.scale * p.g;
+        const float scaled = p.scale * as_float(p.g);
         sum += scaled;
-        along += scaled * ((p.x - mean) * inverse);
+        along += scaled * ((as_float(p.x) - mean) * inverse);
     });
     sum = block_sum(sum, of_warp[0]) / (float)columns;
     along = block_sum(along, of_warp[1]) / (float)columns;
     for_columns(columns, own, [&](size_t j, norm_element p) {
-        gx[start + j] = inverse * (p.scale * p.g - sum - (p.x - mean) * inverse * along);
+        store_one(gx + start + j,
+                  inverse * (p.scale * as_float(p.g) - sum - (as_float(p.x) - mean) * inverse * along));
     });
 }
 
@@ -189,23 +197,35 @@ extern "C" size_t tandem_cuda_norm_workspace(size_t rows, size_t columns)
     return part_count(rows) * 2 * columns * sizeof(float);
 }
 
-extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *gshift, const float *g,
-                                              const float *x, const float *scale, const float *mean,
-                                              const float *variance, size_t rows, size_t columns,
-                                              float epsilon, void *workspace, tandem_cuda_stream stream)
+template <typename T>
+static int launch_layernorm_backward(T *gx, float *gscale, float *gshift, const T *g, const T *x,
+                                     const float *scale, const float *mean, const float *variance,
+                                     size_t rows, size_t columns, float epsilon, float *part,
+                                     tandem_cuda_stream stream)
 {
-    float *part = (float *)workspace;
     const unsigned grid = (unsigned)(n_tile(columns, WARP) * part_count(rows));
     const float *none = NULL;
+    const T *no_sum = NULL;
     void *no_residual = NULL;
-    int failed = LAUNCH((gradient_part<1, float>), grid, THREADS, stream, part, g, x, mean, variance, rows,
-                        columns, epsilon, none, none, none, no_residual, TANDEM_CUDA_F32);
+    int failed = LAUNCH((gradient_part<1, T>), grid, THREADS, stream, part, g, x, mean, variance, rows,
+                        columns, epsilon, none, none, no_sum, no_residual, TANDEM_CUDA_F32);
     if (!failed)
         failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift,
                         part, part_count(rows), columns);
     if (failed) return failed;
-    return LAUNCH(layernorm_backward, (unsigned)rows, THREADS, stream, gx, g, x, scale, mean, variance,
+    return LAUNCH(layernorm_backward<T>, (unsigned)rows, THREADS, stream, gx, g, x, scale, mean, variance,
                   columns, epsilon);
+}
+
+extern "C" int tandem_cuda_layernorm_backward(void *gx, float *gscale, float *gshift, const void *g,
+                                              const void *x, tandem_cuda_float type, const float *scale,
+                                              const float *mean, const float *variance, size_t rows,
+                                              size_t columns, float epsilon, void *workspace,
+                                              tandem_cuda_stream stream)
+{
+    RETURN_FOR(type,
+               launch_layernorm_backward((T *)gx, gscale, gshift, (const T *)g, (const T *)x, scale, mean,
+                                         variance, rows, columns, epsilon, (float *)workspace, stream));
 }
 
 /* --- Batch normalisation: rows are pixels of images, columns are channels ------------------------------- */

@@ -1,56 +1,185 @@
-/* softmax.cu: softmax of rows with scale and causal mask, its gradient, and the cross-entropy of logits, in
- * f32. One block per row. CPU reference: backend/cpu/op/{softmax,cross_entropy}.c. */
+/* softmax.cu: softmax of rows with scale and causal mask, its gradient, and the cross-entropy of logits. They
+ * read and write any float type and compute in f32. A block per row; of a softmax's rows of at most
+ * WARP·LANE_COLUMNS, which a warp keeps in registers, a warp per row. CPU reference:
+ * backend/cpu/op/{softmax,cross_entropy}.c. */
 #include "backend/cuda/rows.h"
 
-KERNEL softmax(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */, size_t columns,
-               float scale, int causal)
+#include <float.h>
+
+/* A row of a warp: lane l has the columns l, l + WARP, … Loads of a row are issued together. */
+enum { LANE_COLUMNS = 32 };
+static inline unsigned grid_of_warps(size_t rows) { return (unsigned)((rows + WARPS - 1) / WARPS); }
+
+/* The row of this warp. */
+static __device__ __forceinline__ size_t row_of_warp(void)
+{
+    return (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+}
+
+/* own[k] = row[lane + k·WARP] of the columns below `seen`, else `none`. */
+template <int N, typename T>
+static __device__ __forceinline__ void load_warp_row(float own[N], const T *row, size_t seen, float none)
+{
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const size_t j = threadIdx.x % WARP + (size_t)k * WARP;
+        own[k] = j < seen ? load_one(row + j) : none;
+    }
+}
+
+template <int N, typename T>
+KERNEL softmax_by_warps(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */, size_t rows,
+                        size_t columns, float scale, int causal)
+{
+    const size_t r = row_of_warp();
+    if (r >= rows) return; /* a whole warp */
+    const size_t start = r * columns, seen = causal ? r % columns + 1 : columns;
+    float own[N], top = -INFINITY, sum = 0;
+    load_warp_row<N>(own, x + start, seen, -INFINITY);
+#pragma unroll
+    for (int k = 0; k < N; k++) top = fmaxf(top, own[k] = scale * own[k]);
+    top = warp_largest(top);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const size_t j = threadIdx.x % WARP + (size_t)k * WARP;
+        own[k] = j < seen ? expf(own[k] - top) : 0;
+        sum += own[k];
+    }
+    const float inverse = 1.0f / warp_sum(sum);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const size_t j = threadIdx.x % WARP + (size_t)k * WARP;
+        if (j < columns) store_one(y + start + j, own[k] * inverse);
+    }
+}
+
+template <typename T>
+KERNEL softmax(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */, size_t columns, float scale,
+               int causal)
 {
     __shared__ float of_warp[2][WARPS];
     const size_t start = (size_t)blockIdx.x * columns, seen = causal ? blockIdx.x % columns + 1 : columns;
     const auto own = [&](size_t j) { return x[start + j]; };
     float top = -INFINITY, sum = 0;
-    for_columns(seen, own, [&](size_t, float value) { top = fmaxf(top, scale * value); });
+    for_columns(seen, own, [&](size_t, T value) { top = fmaxf(top, scale * as_float(value)); });
     top = block_largest(top, of_warp[0]);
-    for_columns(seen, own, [&](size_t, float value) { sum += expf(scale * value - top); });
+    for_columns(seen, own, [&](size_t, T value) { sum += expf(scale * as_float(value) - top); });
     const float inverse = 1.0f / block_sum(sum, of_warp[1]);
-    for_columns(columns, own, [&](size_t j, float value) {
-        y[start + j] = j < seen ? expf(scale * value - top) * inverse : 0;
+    for_columns(columns, own, [&](size_t j, T value) {
+        store_one(y + start + j, j < seen ? expf(scale * as_float(value) - top) * inverse : 0);
     });
 }
 
-extern "C" int tandem_cuda_softmax(float *y, const float *x, size_t rows, size_t columns, float scale,
-                                   int causal, tandem_cuda_stream stream)
+template <int N, typename T>
+static int launch_softmax(T *y, const T *x, size_t rows, size_t columns, float scale, int causal,
+                          tandem_cuda_stream stream)
 {
-    return LAUNCH(softmax, (unsigned)rows, THREADS, stream, y, x, columns, scale, causal);
+    return LAUNCH((softmax_by_warps<N, T>), grid_of_warps(rows), THREADS, stream, y, x, rows, columns, scale,
+                  causal);
 }
 
-KERNEL softmax_backward(float *__restrict__ gx, const float *__restrict__ g,
-                        const float *__restrict__ y /* (rows, columns) */, size_t columns, float scale)
+template <typename T>
+static int softmax_of(T *y, const T *x, size_t rows, size_t columns, float scale, int causal,
+                      tandem_cuda_stream stream)
+{
+    if (columns <= 4 * WARP) return launch_softmax<4>(y, x, rows, columns, scale, causal, stream);
+    if (columns <= 8 * WARP) return launch_softmax<8>(y, x, rows, columns, scale, causal, stream);
+    if (columns <= LANE_COLUMNS * WARP)
+        return launch_softmax<LANE_COLUMNS>(y, x, rows, columns, scale, causal, stream);
+    return LAUNCH(softmax<T>, (unsigned)rows, THREADS, stream, y, x, columns, scale, causal);
+}
+
+extern "C" int tandem_cuda_softmax(void *y, const void *x, tandem_cuda_float type, size_t rows,
+                                   size_t columns, float scale, int causal, tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, softmax_of((T *)y, (const T *)x, rows, columns, scale, causal, stream));
+}
+
+template <int N, typename T>
+KERNEL softmax_backward_by_warps(T *__restrict__ gx, const T *__restrict__ g,
+                                 const T *__restrict__ y /* (rows, columns) */, size_t rows, size_t columns,
+                                 float scale)
+{
+    const size_t r = row_of_warp(), start = r * columns;
+    if (r >= rows) return; /* a whole warp */
+    float own_g[N], own_y[N], along = 0;
+    load_warp_row<N>(own_g, g + start, columns, 0);
+    load_warp_row<N>(own_y, y + start, columns, 0);
+#pragma unroll
+    for (int k = 0; k < N; k++) along += own_g[k] * own_y[k];
+    along = warp_sum(along);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const size_t j = threadIdx.x % WARP + (size_t)k * WARP;
+        if (j < columns) store_one(gx + start + j, scale * (own_y[k] * (own_g[k] - along)));
+    }
+}
+
+template <typename T>
+KERNEL softmax_backward(T *__restrict__ gx, const T *__restrict__ g,
+                        const T *__restrict__ y /* (rows, columns) */, size_t columns, float scale)
 {
     __shared__ float of_warp[WARPS];
     const size_t start = (size_t)blockIdx.x * columns;
     struct softmax_element {
-        float g, y;
+        T g, y;
     };
     const auto own = [&](size_t j) { return softmax_element{g[start + j], y[start + j]}; };
     float along = 0;
-    for_columns(columns, own, [&](size_t, softmax_element p) { along += p.g * p.y; });
+    for_columns(columns, own, [&](size_t, softmax_element p) { along += as_float(p.g) * as_float(p.y); });
     along = block_sum(along, of_warp);
-    for_columns(columns, own,
-                [&](size_t j, softmax_element p) { gx[start + j] = scale * (p.y * (p.g - along)); });
+    for_columns(columns, own, [&](size_t j, softmax_element p) {
+        store_one(gx + start + j, scale * (as_float(p.y) * (as_float(p.g) - along)));
+    });
 }
 
-extern "C" int tandem_cuda_softmax_backward(float *gx, const float *g, const float *y, size_t rows,
-                                            size_t columns, float scale, tandem_cuda_stream stream)
+template <int N, typename T>
+static int launch_softmax_backward(T *gx, const T *g, const T *y, size_t rows, size_t columns, float scale,
+                                   tandem_cuda_stream stream)
 {
-    return LAUNCH(softmax_backward, (unsigned)rows, THREADS, stream, gx, g, y, columns, scale);
+    return LAUNCH((softmax_backward_by_warps<N, T>), grid_of_warps(rows), THREADS, stream, gx, g, y, rows,
+                  columns, scale);
+}
+
+template <typename T>
+static int softmax_backward_of(T *gx, const T *g, const T *y, size_t rows, size_t columns, float scale,
+                               tandem_cuda_stream stream)
+{
+    if (columns <= 4 * WARP) return launch_softmax_backward<4>(gx, g, y, rows, columns, scale, stream);
+    if (columns <= 8 * WARP) return launch_softmax_backward<8>(gx, g, y, rows, columns, scale, stream);
+    if (columns <= LANE_COLUMNS * WARP)
+        return launch_softmax_backward<LANE_COLUMNS>(gx, g, y, rows, columns, scale, stream);
+    return LAUNCH(softmax_backward<T>, (unsigned)rows, THREADS, stream, gx, g, y, columns, scale);
+}
+
+extern "C" int tandem_cuda_softmax_backward(void *gx, const void *g, const void *y, tandem_cuda_float type,
+                                            size_t rows, size_t columns, float scale,
+                                            tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, softmax_backward_of((T *)gx, (const T *)g, (const T *)y, rows, columns, scale, stream));
 }
 
 /* --- Cross-entropy -------------------------------------------------------------------------------------- */
 
+/* The largest value so far, and Σ e^(value − top): one pass over a row (Milakov and Gimelshein,
+ * arXiv:1805.02867, 2018). */
+struct online_exponentials {
+    float top, sum;
+};
+static __device__ __forceinline__ void add_online(online_exponentials *own, float value)
+{
+    if (value > own->top) {
+        own->sum = own->sum * expf(own->top - value) + 1;
+        own->top = value;
+    } else {
+        own->sum += expf(value - own->top);
+    }
+}
+
 /* A label that is neither −1 nor a class sets *bad from its row; of several, the first row wins. */
+template <typename T>
 KERNEL cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict__ p,
-                     const float *__restrict__ x /* (rows, classes) */,
+                     const T *__restrict__ x /* (rows, classes) */,
                      const int32_t *__restrict__ label /* [rows] */, size_t classes, float smoothing,
                      uint32_t *bad)
 {
@@ -58,21 +187,22 @@ KERNEL cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict
     const size_t start = (size_t)blockIdx.x * classes;
     const int32_t own = label[blockIdx.x];
     const auto logit = [&](size_t j) { return x[start + j]; };
-    float top = -INFINITY, sum = 0, sum_below_top = 0;
-    for_columns(classes, logit, [&](size_t, float value) { top = fmaxf(top, value); });
-    top = block_largest(top, of_warp[0]);
-    for_columns(classes, logit, [&](size_t, float value) {
-        sum += expf(value - top);
-        sum_below_top += top - value;
+    online_exponentials part = {-FLT_MAX, 0};
+    float mean = 0;
+    for_columns(classes, logit, [&](size_t, T value) {
+        add_online(&part, as_float(value));
+        mean += as_float(value);
     });
-    sum = block_sum(sum, of_warp[1]);
-    sum_below_top = block_sum(sum_below_top, of_warp[2]) / (float)classes;
-    for_columns(classes, logit, [&](size_t j, float value) { p[start + j] = expf(value - top) / sum; });
+    const float top = block_largest(part.top, of_warp[0]);
+    const float sum = block_sum(part.sum * expf(part.top - top), of_warp[1]);
+    mean = block_sum(mean, of_warp[2]) / (float)classes;
+    for_columns(classes, logit, [&](size_t j, T value) { p[start + j] = expf(as_float(value) - top) / sum; });
     if (threadIdx.x != 0) return;
     const int is_class = own >= 0 && (size_t)own < classes;
     if (!is_class && own != -1) atomicMax(bad, 0xFFFFFFFFu - blockIdx.x);
     loss_of[blockIdx.x] =
-        is_class ? (1 - smoothing) * (top - x[start + own]) + smoothing * sum_below_top + logf(sum) : 0;
+        is_class ? (1 - smoothing) * (top - load_one(x + start + own)) + smoothing * (top - mean) + logf(sum)
+                 : 0;
 }
 
 /* One block sums the rows' losses in a fixed order. */
@@ -86,18 +216,28 @@ KERNEL sum_losses(float *loss, const float *__restrict__ loss_of /* [rows] */, s
     if (threadIdx.x == 0) *loss = sum * row_weight;
 }
 
-extern "C" int tandem_cuda_cross_entropy(float *loss, float *p, const float *x, const int32_t *label,
-                                         size_t rows, size_t classes, float row_weight, float smoothing,
-                                         uint32_t *bad, void *workspace, tandem_cuda_stream stream)
+static int launch_cross_entropy(float *loss_of, float *p, const void *x, tandem_cuda_float type,
+                                const int32_t *label, size_t rows, size_t classes, float smoothing,
+                                uint32_t *bad, tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, LAUNCH(cross_entropy<T>, (unsigned)rows, THREADS, stream, loss_of, p, (const T *)x,
+                            label, classes, smoothing, bad));
+}
+
+extern "C" int tandem_cuda_cross_entropy(float *loss, float *p, const void *x, tandem_cuda_float type,
+                                         const int32_t *label, size_t rows, size_t classes, float row_weight,
+                                         float smoothing, uint32_t *bad, void *workspace,
+                                         tandem_cuda_stream stream)
 {
     float *loss_of = (float *)workspace;
     const int failed =
-        LAUNCH(cross_entropy, (unsigned)rows, THREADS, stream, loss_of, p, x, label, classes, smoothing, bad);
+        launch_cross_entropy(loss_of, p, x, type, label, rows, classes, smoothing, bad, stream);
     if (failed) return failed;
     return LAUNCH(sum_losses, 1u, THREADS, stream, loss, loss_of, rows, row_weight);
 }
 
-KERNEL cross_entropy_backward(float *__restrict__ gx, const float *__restrict__ p /* (rows, classes) */,
+template <typename T>
+KERNEL cross_entropy_backward(T *__restrict__ gx, const float *__restrict__ p /* (rows, classes) */,
                               const int32_t *__restrict__ label /* [rows] */, size_t classes,
                               float row_weight, const float *factor, float smoothing)
 {
@@ -109,15 +249,16 @@ KERNEL cross_entropy_backward(float *__restrict__ gx, const float *__restrict__ 
         classes, [&](size_t j) { return p[start + j]; },
         [&](size_t j, float likely) {
             const float hit = own >= 0 && (size_t)own == j ? 1 - smoothing : 0.0f;
-            gx[start + j] = own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(TANDEM_SUB(likely, wrong), hit), weight);
+            store_one(gx + start + j,
+                      own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(TANDEM_SUB(likely, wrong), hit), weight));
         });
 }
 
-extern "C" int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t *label,
-                                                  size_t rows, size_t classes, float row_weight,
-                                                  const float *factor, float smoothing,
+extern "C" int tandem_cuda_cross_entropy_backward(void *gx, tandem_cuda_float type, const float *p,
+                                                  const int32_t *label, size_t rows, size_t classes,
+                                                  float row_weight, const float *factor, float smoothing,
                                                   tandem_cuda_stream stream)
 {
-    return LAUNCH(cross_entropy_backward, (unsigned)rows, THREADS, stream, gx, p, label, classes, row_weight,
-                  factor, smoothing);
+    RETURN_FOR(type, LAUNCH(cross_entropy_backward<T>, (unsigned)rows, THREADS, stream, (T *)gx, p, label,
+                            classes, row_weight, factor, smoothing));
 }

@@ -200,17 +200,18 @@ LAUNCH_OF(bias_bf16, tandem_cuda_bias(a->half_out, a->half, H, a->of_row, a->n, 
 LAUNCH_OF(column_sum_f32, tandem_cuda_column_sum(a->of_row, a->x, F, a->rows, a->columns, a->workspace, s))
 LAUNCH_OF(column_sum_bf16,
           tandem_cuda_column_sum(a->of_row, a->half, H, a->rows, a->columns, a->workspace, s))
-LAUNCH_OF(layernorm, tandem_cuda_layernorm(a->y, a->x, a->of_row, a->of_row, a->mean, a->variance, a->rows,
+LAUNCH_OF(layernorm, tandem_cuda_layernorm(a->y, a->x, F, a->of_row, a->of_row, a->mean, a->variance, a->rows,
                                            a->columns, 1e-5f, s))
 LAUNCH_OF(layernorm_back,
-          tandem_cuda_layernorm_backward(a->z, a->q, a->transposed, a->y, a->x, a->of_row, a->mean,
+          tandem_cuda_layernorm_backward(a->z, a->q, a->transposed, a->y, a->x, F, a->of_row, a->mean,
                                          a->variance, a->rows, a->columns, 1e-5f, a->workspace, s))
-LAUNCH_OF(softmax, tandem_cuda_softmax(a->y, a->x, a->rows, a->columns, 0.125f, 0, s))
-LAUNCH_OF(softmax_back, tandem_cuda_softmax_backward(a->z, a->x, a->positive, a->rows, a->columns, 0.125f, s))
-LAUNCH_OF(loss, tandem_cuda_cross_entropy(a->of_row, a->y, a->x, a->label, a->rows, a->columns, 1, 0.1f,
+LAUNCH_OF(softmax, tandem_cuda_softmax(a->y, a->x, F, a->rows, a->columns, 0.125f, 0, s))
+LAUNCH_OF(softmax_back,
+          tandem_cuda_softmax_backward(a->z, a->x, a->positive, F, a->rows, a->columns, 0.125f, s))
+LAUNCH_OF(loss, tandem_cuda_cross_entropy(a->of_row, a->y, a->x, F, a->label, a->rows, a->columns, 1, 0.1f,
                                           a->words + 2, a->workspace, s))
-LAUNCH_OF(loss_back, tandem_cuda_cross_entropy_backward(a->z, a->positive, a->label, a->rows, a->columns, 1,
-                                                        NULL, 0.1f, s))
+LAUNCH_OF(loss_back, tandem_cuda_cross_entropy_backward(a->z, F, a->positive, a->label, a->rows, a->columns,
+                                                        1, NULL, 0.1f, s))
 LAUNCH_OF(noise, tandem_cuda_noise(a->y, a->n / IMAGE_ELEMENTS, IMAGE_ELEMENTS, 1, 0, 1, a->words + 2, s))
 LAUNCH_OF(embedding,
           tandem_cuda_embedding(a->y, a->x, F, a->label, a->rows, a->rows, a->columns, a->words + 2, s))

@@ -54,7 +54,8 @@ static tandem_status set_layer_precisions(bench_layer *l, const char *name, int 
 {
     tandem_precision precision = TANDEM_PRECISION_FP32;
     tandem_status status = tandem_precision_find(&precision, name, error);
-    const tandem_step_options options = {.transposed_copy = 1, .scaling.window = is_delayed ? WINDOW : 0};
+    const tandem_step_options options = {
+        .transposed_copy = 1, .narrow_rows = 1, .scaling.window = is_delayed ? WINDOW : 0};
     if (status == TANDEM_OK)
         status = tandem_step_open_with(&l->step, l->graph, TANDEM_BF16, 0, &options, error);
     if (status != TANDEM_OK) return status;

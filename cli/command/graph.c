@@ -197,8 +197,7 @@ const cli_command command_graph = {
         "  tandem graph show vit_tiny:width=256,heads=4 --batch 32 --json\n"
         "  tandem graph work gpt2_small --batch 16 --uniform bf16\n"
         "Of show: FLOPs are those of the forward pass; a multiply-add counts as two. Bytes are those of the "
-        "output in f32. Of work: launches, FLOPs and bytes of a training step on a described GPU [--device "
-        "h200, --uniform bf16], by pass and kernel, and the time that they take at fixed rates: an estimate "
-        "on paper.",
+        "output in f32. Of work: launches, FLOPs and bytes of a training step on a GPU [--device cuda:0, "
+        "--uniform bf16], by pass and kernel, and their time at fixed rates: an estimate on paper.",
     .run = run_graph,
 };

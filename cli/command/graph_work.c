@@ -1,6 +1,6 @@
-/* graph_work.c: the work of a training step, by pass and kind of kernel: launches, FLOPs, bytes, and a time on
- * paper. Each task takes the longer of its FLOPs and its bytes at fixed rates, and nothing lies between two
- * kernels. So it shows what a change of the step program gains, whatever is fitted or measured. */
+/* graph_work.c: the work of a training step, by pass and kind of kernel: launches, FLOPs, bytes, and a time
+ * on paper. Each task takes the longer of its FLOPs and its bytes at fixed rates, and nothing lies between
+ * two kernels. So it shows what a change of the step program gains, whatever is fitted or measured. */
 #include "cli/command/graph_work.h"
 
 #include <stdio.h>
@@ -111,7 +111,7 @@ static tandem_status count_step_work(step_work *all, const tandem_step *step, ta
 static tandem_status open_uniform_step(tandem_step **step, const tandem_graph *graph,
                                        const cli_options *options, tandem_error *error)
 {
-    const char *const name = options->device ? options->device : "h200";
+    const char *const name = options->device ? options->device : "cuda:0";
     tandem_cluster cluster;
     tandem_plan *plan = NULL;
     tandem_precision precision = TANDEM_PRECISION_BF16;
@@ -121,7 +121,8 @@ static tandem_status open_uniform_step(tandem_step **step, const tandem_graph *g
     if (cluster.n_class != 1 ||
         (!tandem_device_is_described(device) && strncmp(device->name, "cuda:", 5) != 0))
         return tandem_error_set(error, TANDEM_USAGE,
-                                "--device %s: launches are counted of one GPU. Use e.g. --device h200", name);
+                                "--device %s: launches are counted of one GPU. Use e.g. --device cuda:0",
+                                name);
     cluster.classes[0].batch = graph->batch;
     if (options->uniform) status = tandem_precision_find(&precision, options->uniform, error);
     if (status == TANDEM_OK) status = tandem_plan_open(&plan, graph, &cluster, "paper", error);

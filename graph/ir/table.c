@@ -75,13 +75,20 @@ enum {
 };
 
 /* clang-format off */
-static const tandem_op_row ops[TANDEM_N_OP_KIND] = {
 #define ROW(NAME, name, op_class, inputs, parameters, set, saves, dgrad, wgrad, range)                       \
     {#name, TANDEM_##op_class, inputs, parameters, PRECISIONS_##set, TANDEM_SAVES_##saves,                   \
      TANDEM_GRAD_##dgrad, TANDEM_GRAD_##wgrad, range},
+#define TANDEM_BY_ROWS TANDEM_FIXED
+static const tandem_op_row ops[TANDEM_N_OP_KIND] = {
 #include "tandem/op.def"
-#undef ROW
 };
+#undef TANDEM_BY_ROWS
+#define TANDEM_BY_ROWS TANDEM_DEPENDENT
+static const tandem_op_row ops_with_narrow_rows[TANDEM_N_OP_KIND] = {
+#include "tandem/op.def"
+};
+#undef TANDEM_BY_ROWS
+#undef ROW
 
 #define ROW(NAME, name, op_class, inputs, parameters, ...)                                                   \
     _Static_assert(inputs <= TANDEM_MAX_INPUT && parameters <= TANDEM_MAX_PARAMETER, #name " is too large");
@@ -93,6 +100,11 @@ const tandem_op_row *tandem_op_row_get(tandem_op_kind kind)
 {
     assert((unsigned)kind < TANDEM_N_OP_KIND);
     return &ops[kind];
+}
+
+const tandem_op_row *tandem_op_row_on(tandem_op_kind kind, int narrow_rows)
+{
+    return narrow_rows ? &ops_with_narrow_rows[kind] : tandem_op_row_get(kind);
 }
 
 int tandem_optimizer_n_state(tandem_optimizer kind) { return kind == TANDEM_ADAMW ? 2 : 1; }

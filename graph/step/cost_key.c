@@ -48,7 +48,7 @@ static int operator_cost_key(const tandem_step *step, const tandem_task *task, i
                              tandem_cost_key *key)
 {
     const tandem_op *op = &step->graph->op[task->op];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = op_row_of(step, task->op);
     const tandem_dtype to = output_dtype_at(variant % N_OUTPUT_DTYPE);
     const tandem_precision_row *precision = NULL;
     if (row->op_class != TANDEM_ADJUSTABLE) {
@@ -66,7 +66,9 @@ static int operator_cost_key(const tandem_step *step, const tandem_task *task, i
         strncat(key->signature, " accumulate=1", sizeof key->signature - strlen(key->signature) - 1);
     key->precision = precision ? precision->name : dtype_as_precision(to);
     key->from = precision ? product_operand_dtype(step, precision, pass) : to;
-    if (!precision && pass == TANDEM_PASS_WGRAD) key->to = TANDEM_F32;
+    if (!precision &&
+        (pass == TANDEM_PASS_WGRAD || (pass == TANDEM_PASS_FORWARD && is_narrow_loss(step, task->op))))
+        key->to = TANDEM_F32;
     return 1;
 }
 

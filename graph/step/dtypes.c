@@ -115,9 +115,13 @@ static void output_dtype_changed(tandem_step *step, int i)
         mark_dirty(index, i, DIRTY_BACKWARD | DIRTY_READER_DTYPES);
         mark_dirty(index, index->gradient_root[i], DIRTY_GRADIENT_READER_DTYPES);
     }
-    for (int k = graph->consumer_start[i]; k < graph->consumer_start[i + 1]; k++)
-        if (op_row_of(step, graph->consumer[k])->op_class == TANDEM_DEPENDENT)
-            mark_op_pending(index, graph->consumer[k]);
+    for (int k = graph->consumer_start[i]; k < graph->consumer_start[i + 1]; k++) {
+        const int reader = graph->consumer[k];
+        if (op_row_of(step, reader)->op_class == TANDEM_DEPENDENT) mark_op_pending(index, reader);
+        if (!is_narrow_loss(step, reader)) continue; /* its own output stays as it is */
+        mark_dirty(index, reader, DIRTY_FORWARD);
+        mark_inputs_dirty(step, reader, DIRTY_READER_DTYPES);
+    }
     const tandem_dtype dtype = gradient_dtype_of(step, i);
     if (dtype == index->gradient_dtype[i]) return;
     index->gradient_dtype[i] = dtype;

@@ -23,13 +23,21 @@ static inline const tandem_precision_row *precision_row_of(const tandem_step *st
     return tandem_precision_get(step->precision[i]);
 }
 
+/* Whether operator i reads its logits in the dtype in which they are written, and writes an f32 loss: a
+ * cross-entropy on devices with narrow_rows. Other dependent operators read what they write. */
+static inline int is_narrow_loss(const tandem_step *step, int i)
+{
+    return op_row_of(step, i)->op_class == TANDEM_DEPENDENT &&
+           step->graph->op[i].kind == TANDEM_OP_CROSS_ENTROPY;
+}
+
 /* In which operator i writes its output: a dependent one in the dtype of its inputs, f32 where they
  * differ. */
 static inline tandem_dtype output_dtype_of(const tandem_step *step, int i)
 {
     const tandem_op_row *row = op_row_of(step, i);
     if (row->op_class == TANDEM_ADJUSTABLE) return precision_row_of(step, i)->output;
-    if (row->op_class != TANDEM_DEPENDENT) return TANDEM_F32;
+    if (row->op_class != TANDEM_DEPENDENT || is_narrow_loss(step, i)) return TANDEM_F32;
     tandem_dtype type = TANDEM_F32;
     for (int slot = 0, seen = 0; slot < row->n_input; slot++) {
         const int source = input_tensor_of(step, i, slot);
@@ -46,7 +54,8 @@ static inline tandem_dtype forward_dtype_of(const tandem_step *step, int i)
 {
     switch (op_row_of(step, i)->op_class) {
     case TANDEM_ADJUSTABLE: return precision_row_of(step, i)->forward;
-    case TANDEM_DEPENDENT: return step->output_dtype[i];
+    case TANDEM_DEPENDENT:
+        return step->output_dtype[is_narrow_loss(step, i) ? input_tensor_of(step, i, 0) : i];
     default: return TANDEM_F32;
     }
 }
@@ -99,6 +108,13 @@ static inline int op_variant_of(const tandem_step *step, int i, tandem_dtype to)
     const tandem_op_class op_class = op_row_of(step, i)->op_class;
     const int index = output_dtype_index(to);
     return op_class == TANDEM_ADJUSTABLE ? N_OUTPUT_DTYPE * (int)step->precision[i] + index : index;
+}
+
+/* The variant of its forward task: that of the dtype it writes, of a loss that of the dtype it reads. */
+static inline int forward_variant(const tandem_step *step, int i)
+{
+    return op_variant_of(step, i,
+                         is_narrow_loss(step, i) ? forward_dtype_of(step, i) : step->output_dtype[i]);
 }
 
 /* In which operator i's dgrad writes the gradient of its first input. */

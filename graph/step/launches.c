@@ -53,13 +53,13 @@ static int matmul_launches(const tandem_step *step, const tandem_task *task)
     const int64_t k = tandem_shape_last(a), n = tandem_shape_last(&op->shape),
                   m = op->kind == TANDEM_OP_LINEAR ? tandem_shape_elements(a) / k : a->dim[a->n_dim - 2];
     const int transposed = op->transpose_b,
-              swaps = task->kind == TANDEM_TASK_WGRAD && transposed; /* gᵀ·a instead of aᵀ·g */
+              swap_operands = task->kind == TANDEM_TASK_WGRAD && transposed; /* gᵀ·a instead of aᵀ·g */
     launched_product p = {m, k, n, 0, transposed, 0};
     if (task->kind == TANDEM_TASK_DGRAD) p = (launched_product){m, n, k, 0, !transposed, 0};
     if (task->kind == TANDEM_TASK_WGRAD)
         p = (launched_product){transposed ? n : k, m, transposed ? k : n, 1, 0, 0};
-    p.transpose_a ^= reads_transposed_copy(step, task, swaps);
-    p.transpose_b ^= reads_transposed_copy(step, task, !swaps);
+    p.transpose_a ^= reads_transposed_copy(step, task, swap_operands);
+    p.transpose_b ^= reads_transposed_copy(step, task, !swap_operands);
     return product_launches(task, &p);
 }
 

@@ -207,7 +207,7 @@ static void resolve_forward_task(tandem_step *step, int i, int t)
     const tandem_dtype from = forward_dtype_of(step, i), to = step->output_dtype[i];
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
     const int is_first = t == step->index->forward[i];
-    activate_task(step, t, from, to, op_variant_of(step, i, to));
+    activate_task(step, t, from, to, forward_variant(step, i));
     step->task[t].precision = step->precision[i];
     for (int slot = 0; slot < row->n_input; slot++) {
         const int x = op->input[slot];

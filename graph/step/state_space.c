@@ -216,9 +216,12 @@ static void set_saved_bits(tandem_state_space *space, int i)
     for (int slot = 0; slot < row->n_input; slot++) {
         const int x = input_tensor_of(&space->step, i, slot);
         const int is_cast = row->op_class == TANDEM_ADJUSTABLE && graph->op[x].dtype == TANDEM_F32;
+        const int is_dependent = row->op_class == TANDEM_DEPENDENT && graph->op[x].dtype == TANDEM_F32;
         const tandem_dtype type = is_cast ? precision_row_of(&space->step, i)->saved
-                                  : row->op_class == TANDEM_DEPENDENT ? dgrad_dtype_of(&space->step, i)
-                                                                      : TANDEM_F32;
+                                  : is_narrow_loss(&space->step, i) && is_dependent
+                                      ? forward_dtype_of(&space->step, i)
+                                  : is_dependent ? dgrad_dtype_of(&space->step, i)
+                                                 : TANDEM_F32;
         if (is_input_saved(space, i, slot)) set_saved_bit(space, x, type);
         if (space->index.is_recomputed[i])
             set_saved_bit(space, x,
@@ -236,7 +239,7 @@ static void count_forward(tandem_state_space *space, int i)
     const struct tandem_step_index *index = &space->index;
     const tandem_op *op = &space->step.graph->op[i];
     const tandem_dtype from = forward_dtype_of(&space->step, i);
-    const int variant = op_variant_of(&space->step, i, space->step.output_dtype[i]);
+    const int variant = forward_variant(&space->step, i);
     if (index->weight_cast[i] >= 0 && from != TANDEM_F32)
         count_cast(space, index->weight_cast[i], TANDEM_F32, from);
     count_task_variant(space, index->forward[i], variant);

@@ -60,10 +60,10 @@ static void counts_to_starts(int *start, int n)
     }
 }
 
-static void find_input_tensors(const tandem_graph *graph, struct tandem_step_index *index)
+static void find_input_tensors(const tandem_graph *graph, int narrow_rows, struct tandem_step_index *index)
 {
     for (int i = 0; i < graph->n_op; i++) {
-        index->row[i] = tandem_op_row_get(graph->op[i].kind);
+        index->row[i] = tandem_op_row_on(graph->op[i].kind, narrow_rows);
         for (int slot = 0; slot < index->row[i]->n_input; slot++)
             index->input_tensor[i * TANDEM_MAX_INPUT + slot] = graph->view[graph->op[i].input[slot]];
     }
@@ -546,7 +546,7 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
 
     count_contributions(graph, index);
     find_gradient_roots(graph, index);
-    find_input_tensors(graph, index);
+    find_input_tensors(graph, options.narrow_rows, index);
     list_readers(graph, index);
     list_gradient_groups(graph, index);
     plan_buckets(step);

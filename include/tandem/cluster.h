@@ -37,6 +37,10 @@ typedef struct tandem_device {
     /* 1: products of 8-bit numbers read both operands along the summed dimension, so that casts also write
      * a transposed copy (step.h): tensor cores */
     int transposed_copy;
+    /* 1: kernels of softmax, layernorm and the cross-entropy read and write bf16 and f16, and compute in f32
+     * (BY_ROWS in op.def): cuda:N. 0: they read and write f32. So it is with described devices, whose times
+     * are held against published ones of frameworks that do so (bench/published.sh) */
+    int narrow_rows;
     tandem_gpu_spec gpu_spec; /* of a described device; all 0 if there are kernels */
 } tandem_device;
 /* Whether it is a described device. It has no kernels: plans for it can be made and replayed, not run. */
@@ -45,8 +49,8 @@ int tandem_device_is_described(const tandem_device *device);
  * costs, but no kernels: plans for it are made here and run there. */
 int tandem_device_is_recorded(const char *name);
 
-/* Opens the step program of a graph for the device: tandem_step_open_with (step.h) with its amp_dtype and
- * transposed_copy. options NULL = all zero. */
+/* Opens the step program of a graph for the device: tandem_step_open_with (step.h) with its amp_dtype,
+ * transposed_copy and narrow_rows. options NULL = all zero. */
 typedef struct tandem_step tandem_step;
 tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device,
                                       const tandem_graph *graph, uint64_t bucket_bytes,

@@ -72,6 +72,8 @@ typedef struct tandem_op_row {
     float range;
 } tandem_op_row;
 const tandem_op_row *tandem_op_row_get(tandem_op_kind kind);
+/* The row on devices with narrow_rows (cluster.h), which may have another class; 0: tandem_op_row_get. */
+const tandem_op_row *tandem_op_row_on(tandem_op_kind kind, int narrow_rows);
 
 #pragma push_macro("ROW")
 #undef ROW

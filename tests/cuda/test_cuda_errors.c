@@ -242,7 +242,7 @@ static int lost_in_every_task(void *device, const operator_case *c, tandem_preci
     char what[300];
     int calls = 0;
     assert_int_equal(case_graph_open(&made, c, &error), TANDEM_OK);
-    const tandem_step_options options = {.transposed_copy = 1};
+    const tandem_step_options options = {.transposed_copy = 1, .narrow_rows = 1};
     assert_int_equal(tandem_step_open_with(&step, made.graph, TANDEM_BF16, 0, &options, &error), TANDEM_OK);
     case_set_precisions(step, &made, precision, precision, precision);
     for (int t = 0; t < step->n_task; t++) {

@@ -606,11 +606,12 @@ static void a_loss_is_scaled_first(void **state)
     for (int r = 0; r < ROWS; r++) label[r] = r - 1;
     const float weight = 0.123f;
     *factor = 1000.1f;
-    assert_int_equal(
-        tandem_cuda_cross_entropy_backward(a, p, label, ROWS, CLASSES, weight, factor, 0.1f, NULL), 0);
-    assert_int_equal(
-        tandem_cuda_cross_entropy_backward(b, p, label, ROWS, CLASSES, weight * *factor, NULL, 0.1f, NULL),
-        0);
+    assert_int_equal(tandem_cuda_cross_entropy_backward(a, TANDEM_CUDA_F32, p, label, ROWS, CLASSES, weight,
+                                                        factor, 0.1f, NULL),
+                     0);
+    assert_int_equal(tandem_cuda_cross_entropy_backward(b, TANDEM_CUDA_F32, p, label, ROWS, CLASSES,
+                                                        weight * *factor, NULL, 0.1f, NULL),
+                     0);
     assert_memory_equal(a, b, ALL * sizeof *a);
     free_array(label);
     free_array(factor);

@@ -23,8 +23,11 @@ static void launches_are_as_counted(bench *b, const tandem_step *step, int task,
 
 static void every_operator_agrees_with_the_reference(void **state)
 {
-    const tandem_device row = {
-        .name = "cuda:0", .precisions = all_precisions, .amp_dtype = TANDEM_BF16, .transposed_copy = 1};
+    const tandem_device row = {.name = "cuda:0",
+                               .precisions = all_precisions,
+                               .amp_dtype = TANDEM_BF16,
+                               .transposed_copy = 1,
+                               .narrow_rows = 1};
     bench b = {.backend = &mirror_backend,
                .row = &row,
                .narrow_gradients = 1,
@@ -47,8 +50,11 @@ static void every_operator_agrees_with_the_reference(void **state)
 /* Where cuDNN has no algorithm for a convolution, its columns are multiplied. */
 static void convolutions_without_an_algorithm_are_products(void **state)
 {
-    const tandem_device row = {
-        .name = "cuda:0", .precisions = all_precisions, .amp_dtype = TANDEM_BF16, .transposed_copy = 1};
+    const tandem_device row = {.name = "cuda:0",
+                               .precisions = all_precisions,
+                               .amp_dtype = TANDEM_BF16,
+                               .transposed_copy = 1,
+                               .narrow_rows = 1};
     bench b = {.backend = &mirror_backend,
                .row = &row,
                .is_gpu = 1,

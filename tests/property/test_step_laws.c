@@ -728,6 +728,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
                                          .scaling.window = draw_below(c, 2) ? 5 : 0,
                                          .separate_partial_grads = draw_below(c, 4) == 0,
                                          .transposed_copy = (int)draw_below(c, 2),
+                                         .narrow_rows = (int)draw_below(c, 2),
                                          .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, amp_dtype, bucket_bytes, &options, NULL), TANDEM_OK);
     assert_in_range(step->n_recompute_segment, 1, tandem_step_max_segments(step));
@@ -813,11 +814,50 @@ static void laws_hold_on_random_graphs_step(void **state)
     }
 }
 
+/* Casts to f32 of a step in bf16, and the bytes of its arena. */
+static int casts_to_f32(const tandem_graph *graph, int narrow_rows, uint64_t *bytes)
+{
+    const tandem_step_options options = {.narrow_rows = narrow_rows};
+    tandem_step *step = NULL;
+    tandem_memory memory;
+    int n = 0;
+    assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 0, &options, NULL), TANDEM_OK);
+    for (int i = 0; i < graph->n_op; i++)
+        if (tandem_op_is_adjustable(&graph->op[i])) tandem_step_set(step, i, TANDEM_PRECISION_BF16);
+    tandem_step_resolve(step);
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        n += task->active && task->to == TANDEM_F32 &&
+             (task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST);
+        if (task->active && task->op == graph->loss && task->kind == TANDEM_TASK_FORWARD) {
+            assert_int_equal(task->from, narrow_rows ? TANDEM_BF16 : TANDEM_F32);
+            assert_int_equal(task->to, TANDEM_F32);
+        }
+    }
+    assert_int_equal(tandem_memory_plan(&memory, step, NULL, NULL, NULL, NULL), TANDEM_OK);
+    *bytes = memory.arena;
+    tandem_step_close(step);
+    return n;
+}
+
+/* Where kernels of rows convert inside, a transformer in bf16 has no cast to f32, and takes less memory. */
+static void narrow_rows_need_no_casts(void **state)
+{
+    tandem_graph *graph = NULL;
+    uint64_t wide = 0, narrow = 0;
+    assert_int_equal(tandem_graph_open(&graph, "gpt_tiny", 4, NULL), TANDEM_OK);
+    assert_true(casts_to_f32(graph, 0, &wide) > 10);
+    assert_int_equal(casts_to_f32(graph, 1, &narrow), 0);
+    assert_true(narrow < wide);
+    tandem_graph_close(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(laws_hold_on_the_zoo_step),
         cmocka_unit_test(laws_hold_on_random_graphs_step),
+        cmocka_unit_test(narrow_rows_need_no_casts),
     };
     return cmocka_run_group_tests_name("step laws", tests, NULL, NULL);
 }

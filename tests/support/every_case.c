@@ -241,7 +241,8 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
         bench_complain(b, "%s: %s", what, error.text);
         return;
     }
-    const tandem_step_options options = {.transposed_copy = b->row->transposed_copy};
+    const tandem_step_options options = {.transposed_copy = b->row->transposed_copy,
+                                         .narrow_rows = b->row->narrow_rows};
     if (tandem_step_open_with(&step, made.graph, amp_dtype, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);
         tandem_graph_close(made.graph);
@@ -401,7 +402,8 @@ static void check_precision(bench *b, const operator_case *c, tandem_precision p
     case_print(what, sizeof what - 20, c);
     strcat(strcat(what, ", "), tandem_precision_get(p)->name);
     const tandem_dtype type = tandem_precision_get(p)->forward;
-    const tandem_step_options options = {.transposed_copy = b->row->transposed_copy};
+    const tandem_step_options options = {.transposed_copy = b->row->transposed_copy,
+                                         .narrow_rows = b->row->narrow_rows};
     if (case_graph_open(&made, c, &error) != TANDEM_OK ||
         tandem_step_open_with(&step, made.graph, TANDEM_F32, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);

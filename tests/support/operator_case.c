@@ -141,6 +141,10 @@ const operator_case operator_cases[] = {
     {OF(SOFTMAX), .batch = 2, .n_dim = 3, .dim = {3, 9, 33}, .scale = 0.35f},
     {OF(SOFTMAX), .batch = 2, .n_dim = 3, .dim = {3, 19, 19}, .scale = 0.25f, .flag = 1},
     {OF(SOFTMAX), .batch = 2, .n_dim = 2, .dim = {5, 5}, .scale = 1, .flag = 1},
+    /* rows that a warp keeps in registers, in one of three lengths, and longer ones */
+    {OF(SOFTMAX), .batch = 1, .n_dim = 2, .dim = {150, 150}, .scale = 0.5f, .flag = 1},
+    {OF(SOFTMAX), .batch = 1, .n_dim = 2, .dim = {9, 700}, .scale = 2},
+    {OF(SOFTMAX), .batch = 1, .n_dim = 2, .dim = {3, 1030}, .scale = 1},
     {OF(LAYERNORM), .batch = 3, .n_dim = 2, .dim = {5, 7}},
     {OF(LAYERNORM), .batch = 4, .n_dim = 1, .dim = {64}},
     {OF(LAYERNORM), .batch = 2, .n_dim = 3, .dim = {3, 5, 33}},
@@ -158,6 +162,7 @@ const operator_case operator_cases[] = {
     {OF(CROSS_ENTROPY), .batch = 5, .n_dim = 2, .dim = {1, 10}},
     {OF(CROSS_ENTROPY), .batch = 3, .n_dim = 2, .dim = {7, 37}},
     {OF(CROSS_ENTROPY), .batch = 1, .n_dim = 2, .dim = {1, 2}},
+    {OF(CROSS_ENTROPY), .batch = 1, .n_dim = 2, .dim = {3, 601}},
     {OF(CROSS_ENTROPY), .batch = 3, .n_dim = 2, .dim = {4, 13}, .out = 7},
 };
 const int n_operator_case = sizeof operator_cases / sizeof operator_cases[0];

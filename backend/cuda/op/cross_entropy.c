@@ -42,7 +42,8 @@ static tandem_status cuda_cross_entropy_forward(const tandem_kernel *kernel, con
     const int32_t *label = NULL;
     int failed = gather_labels(&label, call->in[1], &s, (int32_t *)call->workspace + s.rows, device);
     if (!failed)
-        failed = tandem_cuda_cross_entropy(call->out[0], call->out[1], call->in[0], label, s.rows, s.classes,
+        failed = tandem_cuda_cross_entropy(call->out[0], call->out[1], call->in[0],
+                                           cuda_float_of(kernel->task.from), label, s.rows, s.classes,
                                            call->row_weight, call->smoothing, &device->faults->bad_label,
                                            call->workspace, device->stream);
     return cuda_kernel_result(kernel, failed, error);
@@ -55,9 +56,9 @@ static tandem_status cuda_cross_entropy_dgrad(const tandem_kernel *kernel, const
     const int32_t *label = NULL;
     int failed = gather_labels(&label, call->in[0], &s, call->workspace, kernel->device);
     if (!failed)
-        failed = tandem_cuda_cross_entropy_backward(call->out[0], call->in[1], label, s.rows, s.classes,
-                                                    call->row_weight, call->row_factor, call->smoothing,
-                                                    kernel->device->stream);
+        failed = tandem_cuda_cross_entropy_backward(
+            call->out[0], cuda_float_of(kernel->task.to), call->in[1], label, s.rows, s.classes,
+            call->row_weight, call->row_factor, call->smoothing, kernel->device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

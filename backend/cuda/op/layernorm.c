@@ -19,9 +19,10 @@ static tandem_status cuda_layernorm_forward(const tandem_kernel *kernel, const t
     const layernorm_shape s = layernorm_shape_of(kernel);
     float *const mean = call->out[1];
     return cuda_kernel_result(kernel,
-                              tandem_cuda_layernorm(call->out[0], call->in[0], call->in[1], call->in[2], mean,
-                                                    mean + s.n_statistic, s.rows, s.columns,
-                                                    kernel->op->epsilon, kernel->device->stream),
+                              tandem_cuda_layernorm(call->out[0], call->in[0],
+                                                    cuda_float_of(kernel->task.from), call->in[1],
+                                                    call->in[2], mean, mean + s.n_statistic, s.rows,
+                                                    s.columns, kernel->op->epsilon, kernel->device->stream),
                               error);
 }
 
@@ -33,8 +34,9 @@ static tandem_status cuda_layernorm_dgrad(const tandem_kernel *kernel, const tan
     return cuda_kernel_result(
         kernel,
         tandem_cuda_layernorm_backward(call->out[0], call->out[1], call->out[2], call->in[0], call->in[1],
-                                       call->in[3], mean, mean + s.n_statistic, s.rows, s.columns,
-                                       kernel->op->epsilon, call->workspace, kernel->device->stream),
+                                       cuda_float_of(kernel->task.from), call->in[3], mean,
+                                       mean + s.n_statistic, s.rows, s.columns, kernel->op->epsilon,
+                                       call->workspace, kernel->device->stream),
         error);
 }
 
@@ -43,8 +45,7 @@ static tandem_status cuda_layernorm_prepare(tandem_kernel *kernel, tandem_error 
     const layernorm_shape s = layernorm_shape_of(kernel);
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
     kernel->workspace_bytes = is_forward ? 0 : tandem_cuda_norm_workspace(s.rows, s.columns);
-    kernel->run = is_forward ? cuda_layernorm_forward : cuda_layernorm_dgrad;
-    return TANDEM_OK;
+    return cuda_kernel_of_float(kernel, is_forward ? cuda_layernorm_forward : cuda_layernorm_dgrad, error);
 }
 
 const cuda_operator cuda_layernorm = {.prepare = cuda_layernorm_prepare};
