@@ -310,17 +310,20 @@ static void gradients_of_weights_split_their_windows(void **state)
     assert_true(fabs(point.compute_ns / (4 * 2 * tile * (1024 / 4.0 + 2)) - 1) < 1e-6);
 }
 
-static double narrow_convolution_ns(const tandem_gpu_spec *spec, const tandem_reached_rates *rates,
-                                    const char *channels)
+static double typed_convolution_ns(const tandem_gpu_spec *spec, const tandem_reached_rates *rates,
+                                   const char *precision, const char *channels)
 {
     tandem_work work;
     const tandem_constants constants = plain_constants();
     tandem_kernel_time time;
+    tandem_precision row;
+    assert_int_equal(tandem_precision_find(&row, precision, NULL), TANDEM_OK);
+    const tandem_dtype type = tandem_precision_get(row)->forward;
     tandem_cost_key key = {.kind = TANDEM_COST_OP,
-                           .precision = "fp16",
+                           .precision = precision,
                            .pass = TANDEM_PASS_FORWARD,
-                           .from = TANDEM_F16,
-                           .to = TANDEM_F16};
+                           .from = type,
+                           .to = type};
     (void)snprintf(key.signature, sizeof key.signature, "conv2d n=64 h=32 w=32 c=%s -> c=64 k=7x7 s=1 p=3",
                    channels);
     assert_true(tandem_work_of(&work, &key));
@@ -328,20 +331,25 @@ static double narrow_convolution_ns(const tandem_gpu_spec *spec, const tandem_re
     return time.compute_ns;
 }
 
-/* Tensor cores sum over channels in eights, before 8.0 in thirty-twos. */
+/* Tensor cores sum over channels in eights, before 8.0 in thirty-twos; tf32's kernels are of tensor cores. */
 static void few_channels_cost_as_many(void **state)
 {
     tandem_gpu_spec spec = four_units;
     tandem_reached_rates rates = half_rates;
     spec.flops_per_s[TANDEM_F16] = 8e12;
     rates.flops_per_s[TANDEM_F16] = 4e12;
+    spec.flops_per_s[TANDEM_TF32] = rates.flops_per_s[TANDEM_TF32] = 4e12;
     spec.generation = 80;
-    const double eight = narrow_convolution_ns(&spec, &rates, "8");
-    assert_true(fabs(narrow_convolution_ns(&spec, &rates, "3") / eight - 1) < 1e-9);
-    assert_true(fabs(narrow_convolution_ns(&spec, &rates, "9") / eight - 2) < 1e-9);
+    assert_true(fabs(typed_convolution_ns(&spec, &rates, "tf32", "3") -
+                     typed_convolution_ns(&spec, &rates, "tf32", "8")) < 1e-6);
+    assert_true(typed_convolution_ns(&spec, &rates, "fp32", "8") >
+                2 * typed_convolution_ns(&spec, &rates, "fp32", "3"));
+    const double eight = typed_convolution_ns(&spec, &rates, "fp16", "8");
+    assert_true(fabs(typed_convolution_ns(&spec, &rates, "fp16", "3") / eight - 1) < 1e-9);
+    assert_true(fabs(typed_convolution_ns(&spec, &rates, "fp16", "9") / eight - 2) < 1e-9);
     spec.generation = 70;
-    assert_true(fabs(narrow_convolution_ns(&spec, &rates, "3") / eight - 4) < 1e-9);
-    assert_true(fabs(narrow_convolution_ns(&spec, &rates, "32") / eight - 4) < 1e-9);
+    assert_true(fabs(typed_convolution_ns(&spec, &rates, "fp16", "3") / eight - 4) < 1e-9);
+    assert_true(fabs(typed_convolution_ns(&spec, &rates, "fp16", "32") / eight - 4) < 1e-9);
 }
 
 /* A framework's rule counts for convolutions in four bytes; a host's events for all. */
