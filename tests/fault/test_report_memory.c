@@ -181,7 +181,7 @@ static tandem_status open_and_write(const char *path, tandem_error *error)
     return status;
 }
 
-/* Not jansson's own allocations: its parser loses a character without a word (profiles/format/json_write.h). */
+/* Not jansson's own allocations: its parser loses characters silently (profiles/format/json_write.h). */
 static void a_page_survives(void **state)
 {
     char path[] = "/tmp/tandem-page-XXXXXX";

@@ -277,11 +277,10 @@ static void timelines_are_paired(void **state)
 /* A run of another plan of the same name: its task has another precision. */
 static void namesakes_are_drawn_apart(void **state)
 {
-#define STEP_IN(origin, precision)                                                                            \
-    "{\"otherData\":{\"title\":\"p\",\"model\":\"m\",\"origin\":\"" origin                                    \
-    "\"},\"traceEvents\":[{\"ph\":\"X\","                                                                     \
-    "\"name\":\"fc\",\"pid\":0,\"ts\":0,\"dur\":10,\"args\":{\"kind\":\"forward\",\"precision\":\"" precision \
-    "\",\"task\":1}}]}"
+#define STEP_IN(origin, precision)                                                                           \
+    "{\"otherData\":{\"title\":\"p\",\"model\":\"m\",\"origin\":\"" origin "\"},\"traceEvents\":[{"          \
+    "\"ph\":\"X\",\"name\":\"fc\",\"pid\":0,\"ts\":0,\"dur\":10,\"args\":{\"kind\":\"forward\","             \
+    "\"precision\":\"" precision "\",\"task\":1}}]}"
     for (int is_equal = 0; is_equal < 2; is_equal++) {
         report_page page = {0};
         add_trace_text(&page, "predicted.json", STEP_IN("simulated", "int8"));
