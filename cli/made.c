@@ -49,7 +49,7 @@ static void append_word(const char *name, const char *word)
 {
     const int as_hex = !is_utf8(word);
     int is_simple = !as_hex; /* may stand in '…' */
-    size_t n = strlen(made.command), length = strlen(name) + 4;
+    size_t n = strlen(made.command), length = strlen(name) + sizeof " $''";
     for (const char *at = word; *at; at++) {
         is_simple &= *at != '\'' && (unsigned char)*at >= 0x20 && *at != 0x7f;
         length += put_quoted_byte(NULL, (unsigned char)*at, as_hex);
@@ -57,21 +57,22 @@ static void append_word(const char *name, const char *word)
     if (is_full) return;
     if (n + length + sizeof " …" > sizeof made.command) {
         is_full = 1;
-        (void)strcat(made.command, " …");
+        (void)cli_append(made.command, sizeof made.command, " …");
         return;
     }
-    n += (size_t)sprintf(made.command + n, " %s", name);
     if (is_plain_word(word)) {
-        (void)strcpy(made.command + n, word);
+        (void)cli_append(made.command, sizeof made.command, " %s%s", name, word);
         return;
     }
-    n += (size_t)sprintf(made.command + n, is_simple ? "'" : "$'");
+    (void)cli_append(made.command, sizeof made.command, " %s%s", name, is_simple ? "'" : "$'");
+    n = strlen(made.command);
     for (const char *at = word; *at; at++)
         if (is_simple)
             made.command[n++] = *at;
         else
             n += put_quoted_byte(made.command + n, (unsigned char)*at, as_hex);
-    (void)strcpy(made.command + n, "'");
+    made.command[n++] = '\'';
+    made.command[n] = '\0';
 }
 
 void cli_made_add(const char *option, const char *value)
@@ -99,7 +100,7 @@ void cli_made_finish(const cli_options *options, const cli_command *command)
     for (const int *key = command->option; *key != OPTION_END; key++)
         if (*key == OPTION_SEED) (void)snprintf(made.seed, sizeof made.seed, "%" PRIu64, options->seed);
     if (outer && *outer && is_utf8(outer) && strlen(outer) < sizeof made.command)
-        (void)strcpy(made.command, outer);
+        (void)snprintf(made.command, sizeof made.command, "%s", outer);
     else
         (void)setenv(variable, made.command, 1);
 }
