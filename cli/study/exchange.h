@@ -21,9 +21,9 @@ typedef enum exchange_casts {
 typedef struct exchange_task {
     const char *model;
     tandem_optimizer optimizer;
+    int n_micro;           /* 1: the curve changes the batch; 4: it changes the number of micro-steps */
     double rate;           /* constant; SGD with a momentum of 0.9, AdamW without decay */
     int64_t batch;         /* of a micro-step; a fourth of it is whole where n_micro is 1 */
-    int n_micro;           /* 1: the curve changes the batch; 4: it changes the number of micro-steps */
     int64_t steps, n_test; /* n_test: test samples of an evaluation */
     int n_evaluation;      /* in the last quarter of the training; their mean is the final loss */
     int is_fitted;         /* 1: what is fitted is fitted on this task; 0: judged on it */

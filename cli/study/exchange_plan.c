@@ -3,10 +3,10 @@
 #include "cli/study/exchange.h"
 
 static const exchange_task full_tasks[] = {
-    {"mlp:width=32,image=14x14x1", TANDEM_SGD, 0.01, 16, 1, 800, 1000, 8, 1, {9, 20}},
-    {"mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 0.002, 16, 1, 800, 1000, 8, 0, {3, 12}},
-    {"resnet20:width=4,blocks=1,image=14x14x1", TANDEM_SGD, 0.05, 4, 4, 300, 500, 8, 0, {5, 15}},
-    {"vit_tiny:width=16,heads=2,depth=1,patch=7", TANDEM_ADAMW, 0.005, 16, 1, 600, 500, 8, 1, {8, 10}},
+    {"mlp:width=32,image=14x14x1", TANDEM_SGD, 1, 0.01, 16, 800, 1000, 8, 1, {9, 20}},
+    {"mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 1, 0.002, 16, 800, 1000, 8, 0, {3, 12}},
+    {"resnet20:width=4,blocks=1,image=14x14x1", TANDEM_SGD, 4, 0.05, 4, 300, 500, 8, 0, {5, 15}},
+    {"vit_tiny:width=16,heads=2,depth=1,patch=7", TANDEM_ADAMW, 1, 0.005, 16, 600, 500, 8, 1, {8, 10}},
 };
 const exchange_plan exchange_plan_full = {
     .task = full_tasks,
@@ -25,8 +25,8 @@ const exchange_plan exchange_plan_full = {
 
 /* Two tasks, a few seeds: whether the parts work together. Its intervals are wide. */
 static const exchange_task quick_tasks[] = {
-    {"mlp:width=8,image=7x7x1", TANDEM_SGD, 0.05, 8, 1, 120, 200, 2, 1, {8, 16}},
-    {"mlp:width=8,image=7x7x1", TANDEM_ADAMW, 0.01, 4, 4, 60, 200, 2, 0, {8, 16}},
+    {"mlp:width=8,image=7x7x1", TANDEM_SGD, 1, 0.05, 8, 120, 200, 2, 1, {8, 16}},
+    {"mlp:width=8,image=7x7x1", TANDEM_ADAMW, 4, 0.01, 4, 60, 200, 2, 0, {8, 16}},
 };
 const exchange_plan exchange_plan_quick = {
     .task = quick_tasks,
