@@ -81,8 +81,9 @@ static const char *const results[] = {
     "\"measured\":{\"tasks\":1,\"share\":1}}}],\"operators\":[{\"operator\":\"fc1\","
     "\"devices\":[{\"ns\":5}]}]}",
     "{\"schema\":\"tandem.allocate/1\",\"model\":\"mlp\",\"plan\":\"x\",\"method\":\"fisher\","
-    "\"step_ns\":9,\"sensitivity\":1,"
-    "\"pareto\":[{\"step_ns\":5,\"sensitivity\":1e-3},{\"step_ns\":9,\"sensitivity\":1e-4}]}",
+    "\"step_ns\":9,\"sensitivity_bound\":1,"
+    "\"pareto\":[{\"step_ns\":5,\"sensitivity_bound\":1e-3},"
+    "{\"step_ns\":9,\"sensitivity_bound\":1e-4}]}",
     "{\"schema\":\"tandem.train/1\",\"model\":\"mlp\",\"loss\":[2.5,null,2],"
     "\"evaluations\":[{\"step\":2,\"accuracy\":0.5}]}",
     "{\"schema\":\"tandem.whatif/1\",\"slowdown\":1.5,\"by_worker\":[{\"name\":\"dp 1 stage 0\","
