@@ -15,9 +15,9 @@ enum {
 
 typedef float lanes __attribute__((vector_size(16)));
 
-/* As many independent chains as cover the latency of a multiplication and an addition, so that the units, and
- * not the latency, set the time. The values stay between 0 and 2. Each chain has a name: an array of them would
- * lie in memory, and the time vary by a tenth or a half, as the core predicts its loads. */
+/* As many independent chains as cover the latency of a multiplication and an addition, so that the units,
+ * and not the latency, set the time. The values stay between 0 and 2. Each chain has a name: an array of them
+ * would lie in memory, and the time vary by a tenth or a half, as the core predicts its loads. */
 static float compute_half(float seed)
 {
     const lanes factor = {0.5f, 0.5f, 0.5f, 0.5f}, summand = {seed, 0.5f, 0.75f, 1};

@@ -79,8 +79,8 @@ static const char *put_conversion(FILE *out, const char *format, size_t longest,
     memcpy(one, format, n);
     one[n] = '\0';
     const char kind = one[n - 1];
-    /* Branches that look alike take arguments of other types, and clang's analyzer loses the caller's va_start.
-     * NOLINTBEGIN(bugprone-branch-clone,clang-analyzer-valist.Uninitialized) */
+    /* Branches that look alike take arguments of other types, and clang's analyzer loses the caller's
+     * va_start. NOLINTBEGIN(bugprone-branch-clone,clang-analyzer-valist.Uninitialized) */
     if (kind == '%')
         (void)fputc('%', out);
     else if (kind == 's')

@@ -41,6 +41,7 @@ class Device(Structure):
         ("amp_dtype", c_int),
         ("memory_bytes", c_uint64),
         ("transposed_copy", c_int),
+        ("narrow_rows", c_int),
         ("gpu_spec", GpuSpec),
     ]
 
@@ -75,6 +76,7 @@ class StepOptions(Structure):
         ("window", c_int),
         ("margin", c_int),
         ("transposed_copy", c_int),
+        ("narrow_rows", c_int),
         ("with_norm", c_int),
         ("separate_partial_grads", c_int),
         ("emulated", c_int),
