@@ -110,10 +110,27 @@ def make_pages(folder):
                        stdout=subprocess.DEVNULL)
 
 
-def check_pages(folder):
+def make_demo(folder):
+    """The page of a demo of this machine; whether it can run here."""
+    tandem = BUILD / "tandem"
+    ready = subprocess.run([tandem, "doctor", "--json"], capture_output=True, text=True, cwd=folder)
+    if ready.returncode or not json.loads(ready.stdout)["ready"]:
+        print("SKIP: the page of a demo: `tandem doctor` says what is missing here", flush=True)
+        return False
+    subprocess.run([tandem, "demo", "-q", "--model", "vit_tiny:width=64,depth=2,heads=2", "--steps", "24",
+                    "--report", "demo.html"], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+    page = (folder / "demo.html").read_text()
+    parts = ("Verdict", "Cluster", "Timeline", "Precision map", "Trade-off", "Memory over the step",
+             "Sensitivity", "Provenance")
+    absent = [part for part in parts if f"<h2>{part}</h2>" not in page]
+    report("demo: every part that it makes something for", not absent, ", ".join(absent))
+    return True
+
+
+def check_pages(folder, names):
     for look, width, dark in (("light", 1200, False), ("dark", 1200, True), ("phone", 390, False)):
         session = open_browser(width, 900, dark)
-        for name in ("plan", "store", "hostile", "large"):
+        for name in names:
             console, asked = visit(session, folder / f"{name}.html")
             report(f"{name}, {look}: no message on the console", not console, str(console)[:300])
             report(f"{name}, {look}: no request", not asked, str(asked)[:300])
@@ -152,8 +169,9 @@ def main():
             except (urllib.error.URLError, ConnectionError):
                 time.sleep(0.1)
         with tempfile.TemporaryDirectory() as folder:
-            make_pages(pathlib.Path(folder))
-            check_pages(pathlib.Path(folder))
+            folder = pathlib.Path(folder)
+            make_pages(folder)
+            check_pages(folder, ["demo"] * make_demo(folder) + ["plan", "store", "hostile", "large"])
     finally:
         driver.terminate()
         driver.wait()
