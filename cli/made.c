@@ -90,7 +90,7 @@ void cli_made_add(const char *option, const char *value)
 void cli_made_finish(const cli_options *options, const cli_command *command)
 {
     const char *const outer = getenv(variable);
-    tandem_host host;
+    tandem_host host = {.n_cpu = 0};
     char cpu[TANDEM_HOST_CPU];
     tandem_host_read(&host);
     (void)snprintf(cpu, sizeof cpu, "%s", is_utf8(host.cpu) ? host.cpu : "");

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/quantity.h"
@@ -83,14 +82,4 @@ void cli_note(const cli_options *options, const char *format, ...)
     (void)vfprintf(stderr, format, arguments);
     va_end(arguments);
     fputc('\n', stderr);
-}
-
-char *cli_append(char *text, size_t size, const char *format, ...)
-{
-    const size_t used = strlen(text);
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(text + used, size - used, format, arguments);
-    va_end(arguments);
-    return text;
 }
