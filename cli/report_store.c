@@ -1,4 +1,5 @@
 /* report_store.c: what a profile store holds, as results that a page draws. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,7 @@ typedef struct store_part {
     tandem_device device; /* whose mixed-precision type the sensitivities hold for */
 } store_part;
 
-/* The first device of the store that this version knows; else one with bf16. */
+/* The first device of the store that this version knows; else none of them, but what has bf16. */
 static tandem_status find_store_device(tandem_device *device, const json_t *overview, tandem_error *error)
 {
     const json_t *row;
@@ -46,7 +47,9 @@ static tandem_status find_store_device(tandem_device *device, const json_t *over
     {
         if (tandem_device_find(device, overview_text(row, "name"), NULL) == TANDEM_OK) return TANDEM_OK;
     }
-    return tandem_device_find(device, "h100", error);
+    const tandem_status status = tandem_device_find(device, "h100", error);
+    (void)snprintf(device->name, sizeof device->name, "any device with bf16");
+    return status;
 }
 
 /* The row of this operator and precision is the last one, if it is there. */

@@ -36,12 +36,16 @@ typedef struct exchange_plan {
     const exchange_task *task; /* [n_task] */
     int n_task, n_seed, n_replicate;
     int n_bootstrap;
+} exchange_plan;
+extern const exchange_plan exchange_plan_full, exchange_plan_quick;
+
+/* The margins, of both. */
+extern const struct exchange_margins {
     double max_half_width;          /* of a measured noise, as a share of it */
     double max_ratio, least_share;  /* of predicted and measured; the share of cells within it */
     double mean_low, mean_high;     /* of the geometric mean of predicted over measured */
     double exponent, exponent_room; /* of the measured noise over the error scale */
-} exchange_plan;
-extern const exchange_plan exchange_plan_full, exchange_plan_quick;
+} exchange_margins;
 
 exchange_casts exchange_cell_casts(int cell);
 double exchange_cell_scale(const exchange_task *task, int cell);

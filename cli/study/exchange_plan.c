@@ -2,6 +2,16 @@
  * records name this plan, and another plan does not take them. */
 #include "cli/study/exchange.h"
 
+const struct exchange_margins exchange_margins = {
+    .max_half_width = 0.3,
+    .max_ratio = 2,
+    .least_share = 0.8,
+    .mean_low = 0.8,
+    .mean_high = 1.25,
+    .exponent = 2,
+    .exponent_room = 0.2,
+};
+
 static const exchange_task full_tasks[] = {
     {"mlp:width=32,image=14x14x1", TANDEM_SGD, 1, 0.01, 16, 800, 1000, 8, 1, {9, 20}},
     {"mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 1, 0.002, 16, 800, 1000, 8, 0, {3, 12}},
@@ -14,13 +24,6 @@ const exchange_plan exchange_plan_full = {
     .n_seed = 64,
     .n_replicate = 48,
     .n_bootstrap = 4000,
-    .max_half_width = 0.3,
-    .max_ratio = 2,
-    .least_share = 0.8,
-    .mean_low = 0.8,
-    .mean_high = 1.25,
-    .exponent = 2,
-    .exponent_room = 0.2,
 };
 
 /* Two tasks, a few seeds: whether the parts work together. Its intervals are wide. */
@@ -34,11 +37,4 @@ const exchange_plan exchange_plan_quick = {
     .n_seed = 6,
     .n_replicate = 8,
     .n_bootstrap = 400,
-    .max_half_width = 0.3,
-    .max_ratio = 2,
-    .least_share = 0.8,
-    .mean_low = 0.8,
-    .mean_high = 1.25,
-    .exponent = 2,
-    .exponent_room = 0.2,
 };

@@ -332,8 +332,8 @@ static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios r
     const double measured = s->result[t].measured.x[c],
                  ratio = measured > 0 ? predicted->noise / measured : NAN;
     const exchange_interval interval = interval_of_cell(s, &s->result[t], c);
-    const int is_close = ratio <= s->plan->max_ratio && ratio >= 1 / s->plan->max_ratio,
-              is_narrow = interval.high - interval.low <= 2 * s->plan->max_half_width * measured;
+    const int is_close = ratio <= exchange_margins.max_ratio && ratio >= 1 / exchange_margins.max_ratio,
+              is_narrow = interval.high - interval.low <= 2 * exchange_margins.max_half_width * measured;
     char of[64];
     name_setting(of, task, EXCHANGE_CURVE + c);
     add_ratio(&ratios[task->is_fitted], ratio, is_close, is_narrow);
@@ -384,13 +384,13 @@ static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
                       all.n_off);
     (void)fputs("\n| all cells | value | met |\n|---|---|---|\n", s->report->text);
     add_bar(s, "geometric mean of predicted over measured", mean, none,
-            mean >= plan->mean_low && mean <= plan->mean_high && all.n_off == 0);
-    add_bar(s, "share of cells within the factor", close, none, close >= plan->least_share);
+            mean >= exchange_margins.mean_low && mean <= exchange_margins.mean_high && all.n_off == 0);
+    add_bar(s, "share of cells within the factor", close, none, close >= exchange_margins.least_share);
     add_bar(s, "share of cells whose interval is narrow", narrow, none, narrow >= 1);
     add_bar(s, "exponent of the error scale", exponent, exponent_interval(s, &pairs),
-            fabs(exponent - plan->exponent) <= plan->exponent_room);
+            fabs(exponent - exchange_margins.exponent) <= exchange_margins.exponent_room);
     add_bar(s, "the mean on half of the tasks, over that on the others", judged, none,
-            judged >= plan->mean_low && judged <= plan->mean_high);
+            judged >= exchange_margins.mean_low && judged <= exchange_margins.mean_high);
 }
 
 /* Of one kind of plan. */
@@ -405,7 +405,8 @@ static void print_kind(exchange_study *s, exchange_casts kind)
         const exchange_result *result = &s->result[i / 2];
         const int c = 2 * (int)kind + i % 2;
         const double x = result->measured.x[c], ratio = x > 0 ? result->predicted[c].noise / x : NAN;
-        add_ratio(&ratios, ratio, ratio <= s->plan->max_ratio && ratio >= 1 / s->plan->max_ratio, 0);
+        add_ratio(&ratios, ratio,
+                  ratio <= exchange_margins.max_ratio && ratio >= 1 / exchange_margins.max_ratio, 0);
     }
     (void)fprintf(s->report->text, "| %s | %d | %.2f | %d | %.2f (%.2f to %.2f) |\n", name, ratios.n,
                   mean_ratio(&ratios), ratios.n_close, exponent, interval.low, interval.high);
@@ -420,7 +421,7 @@ static void print_kinds(exchange_study *s)
 {
     (void)fprintf(s->report->text,
                   "\n| plans | cells | geometric mean | within %.3g × | exponent |\n|---|---|---|---|---|\n",
-                  s->plan->max_ratio);
+                  exchange_margins.max_ratio);
     for (int k = 0; k < EXCHANGE_N_CASTS; k++) print_kind(s, (exchange_casts)k);
 }
 
@@ -459,7 +460,7 @@ static void print_exchange_study(exchange_study *s)
         "a factor of %.3g; wide: the interval is wider than ± %.0f %%.\n\n"
         "| task | plan | predicted | late | whole | measured | predicted / measured | bias | met |\n"
         "|---|---|---|---|---|---|---|---|---|\n",
-        s->n_seed, s->plan->n_seed, s->plan->max_ratio, 100 * s->plan->max_half_width);
+        s->n_seed, s->plan->n_seed, exchange_margins.max_ratio, 100 * exchange_margins.max_half_width);
     for (int t = 0; t < s->plan->n_task; t++)
         for (int c = 0; c < EXCHANGE_CELLS; c++) add_exchange_cell(s, t, c, ratios);
     print_curves(s);
