@@ -1,8 +1,8 @@
-/* exchange.h: the trainings of `tandem study exchange`: which they are, one of them, and their records. */
+/* exchange.h: the trainings of `tandem study exchange`: which they are, and one of them. */
 #ifndef TANDEM_CLI_STUDY_EXCHANGE_H
 #define TANDEM_CLI_STUDY_EXCHANGE_H
 
-#include "cli/cli.h"
+#include "cli/study/study_records.h"
 
 enum {
     EXCHANGE_CELLS = 4, /* plans of a task: two scales of each kind */
@@ -38,6 +38,8 @@ typedef struct exchange_plan {
     int n_bootstrap;
 } exchange_plan;
 extern const exchange_plan exchange_plan_full, exchange_plan_quick;
+/* What decides a record's values, as the name of the plan in a file of records. */
+void exchange_plan_name(char text[STUDY_PLAN_NAME], const exchange_plan *plan, uint64_t seed);
 
 /* The margins, of both. */
 extern const struct exchange_margins {
@@ -86,27 +88,5 @@ typedef struct exchange_prediction {
 tandem_status exchange_predict(exchange_prediction *prediction, const exchange_lab *lab,
                                const exchange_task *task, int cell, int is_whole, int n_replicate,
                                tandem_error *error);
-
-/* --- Records (exchange_records.c) ------------------------------------------------------------------------
- * */
-
-/* What has been measured, by name, in a file to which each record is added at once. */
-typedef struct exchange_records {
-    FILE *file; /* to which processes that were forked may add, too. NULL: nowhere */
-    json_t *value;
-    const char *path; /* borrowed */
-    char plan[64];    /* the first line's */
-} exchange_records;
-/* Reads `path` if it exists, and locks it. NULL: records live in memory. A last line that is not whole is cut
- * off. TANDEM_USAGE: records of another plan, or another study writes there. TANDEM_MALFORMED. TANDEM_IO. */
-tandem_status exchange_records_open(exchange_records *records, const char *path, const exchange_plan *plan,
-                                    uint64_t seed, tandem_error *error);
-void exchange_records_close(exchange_records *records);
-/* Reads what other processes have added. */
-tandem_status exchange_records_read(exchange_records *records, tandem_error *error);
-/* Whether there is a record of that name; fills in n values. */
-int exchange_records_find(double *value, int n, const exchange_records *records, const char *name);
-tandem_status exchange_records_add(exchange_records *records, const char *name, const double *value, int n,
-                                   tandem_error *error);
 
 #endif

@@ -22,7 +22,7 @@
 #include "cli/study/study.h"
 
 enum { SENSED = -1, SENSED_WHOLE = -2 }; /* in the place of a seed */
-enum { MAX_TASKS = 16, MAX_WORKERS = 64, RECORD_NAME = 256 };
+enum { MAX_TASKS = 16, MAX_WORKERS = 64 };
 static const uint64_t bootstrap_seed = 1;
 
 /* What is measured of a task, from one choice of seeds. */
@@ -43,7 +43,7 @@ typedef struct exchange_study {
     const exchange_plan *plan;
     int n_seed; /* of the plan's */
     exchange_lab lab;
-    exchange_records records;
+    study_records records;
     exchange_result result[MAX_TASKS];
     double *room;              /* [n_bootstrap] */
     double left_s, done_s;     /* time of the trainings that are missing, by trials, and of those that ran */
@@ -65,16 +65,17 @@ static void name_setting(char text[64], const exchange_task *task, int setting)
     (void)snprintf(text, 64, "%s, s8 × %g", casts_name(cell), exchange_cell_scale(task, cell));
 }
 
-static void name_record(char text[RECORD_NAME], const exchange_task *task, int setting, int seed)
+static void name_record(char text[STUDY_RECORD_NAME], const exchange_task *task, int setting, int seed)
 {
     char of[64];
     name_setting(of, task, setting);
-    const int n =
-        snprintf(text, RECORD_NAME, "%s %s: %s: ", task->model, tandem_optimizer_name(task->optimizer), of);
+    const int n = snprintf(text, STUDY_RECORD_NAME, "%s %s: %s: ", task->model,
+                           tandem_optimizer_name(task->optimizer), of);
     if (seed < 0)
-        (void)snprintf(text + n, (size_t)(RECORD_NAME - n), "%s", seed == SENSED ? "sensed" : "sensed whole");
+        (void)snprintf(text + n, (size_t)(STUDY_RECORD_NAME - n), "%s",
+                       seed == SENSED ? "sensed" : "sensed whole");
     else
-        (void)snprintf(text + n, (size_t)(RECORD_NAME - n), "%d", seed);
+        (void)snprintf(text + n, (size_t)(STUDY_RECORD_NAME - n), "%d", seed);
 }
 
 /* --- Running ---------------------------------------------------------------------------------------------
@@ -83,12 +84,12 @@ static void name_record(char text[RECORD_NAME], const exchange_task *task, int s
 /* How many trainings of a setting are missing. */
 static int count_missing(const exchange_study *s, const exchange_task *task, int setting)
 {
-    char name[RECORD_NAME];
+    char name[STUDY_RECORD_NAME];
     double loss = 0;
     int n = 0;
     for (int k = 0; k < s->n_seed; k++) {
         name_record(name, task, setting, k);
-        n += !exchange_records_find(&loss, 1, &s->records, name);
+        n += !study_records_find(&loss, 1, &s->records, name);
     }
     return n;
 }
@@ -142,10 +143,10 @@ static tandem_status predict_cell(exchange_study *s, int t, int c, int is_whole,
 {
     const exchange_task *task = &s->plan->task[t];
     exchange_prediction *of = is_whole ? &s->result[t].whole[c] : &s->result[t].predicted[c];
-    char name[RECORD_NAME];
+    char name[STUDY_RECORD_NAME];
     double value[EXCHANGE_VALUES];
     name_record(name, task, EXCHANGE_CURVE + c, is_whole ? SENSED_WHOLE : SENSED);
-    if (exchange_records_find(value, EXCHANGE_VALUES, &s->records, name)) {
+    if (study_records_find(value, EXCHANGE_VALUES, &s->records, name)) {
         *of = (exchange_prediction){value[0], value[1], value[2], value[3], value[4]};
         return TANDEM_OK;
     }
@@ -153,7 +154,7 @@ static tandem_status predict_cell(exchange_study *s, int t, int c, int is_whole,
     const tandem_status status =
         exchange_predict(of, &s->lab, task, c, is_whole, s->plan->n_replicate, error);
     if (status != TANDEM_OK) return status;
-    return exchange_records_add(
+    return study_records_add(
         &s->records, name,
         (const double[EXCHANGE_VALUES]){of->noise, of->noise_half, of->bias, of->bias_half, of->last_noise},
         EXCHANGE_VALUES, error);
@@ -173,14 +174,14 @@ static tandem_status train_seed(exchange_study *s, int t, int seed, tandem_error
     const exchange_task *task = &s->plan->task[t];
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < EXCHANGE_SETTINGS && status == TANDEM_OK; k++) {
-        char name[RECORD_NAME];
+        char name[STUDY_RECORD_NAME];
         double *loss = &s->result[t].loss[seed][k];
         name_record(name, task, k, seed);
-        if (exchange_records_find(loss, 1, &s->records, name) || !is_own_job(s)) continue;
+        if (study_records_find(loss, 1, &s->records, name) || !is_own_job(s)) continue;
         const int64_t begin_ns = tandem_now_ns();
         status = exchange_train(loss, &s->lab, task, k, s->report->options->seed + (uint64_t)seed,
                                 task->steps, error);
-        if (status == TANDEM_OK) status = exchange_records_add(&s->records, name, loss, 1, error);
+        if (status == TANDEM_OK) status = study_records_add(&s->records, name, loss, 1, error);
         s->done_s += (double)(tandem_now_ns() - begin_ns) * 1e-9;
         cli_progress(s->report->options, (int64_t)(1e9 * fmax(s->left_s / s->n_worker - s->done_s, 0)),
                      "study: exchange, seed %d of %d, %s", seed + 1, s->n_seed, name);
@@ -478,15 +479,16 @@ static tandem_status open_exchange_study(exchange_study *s, const cli_options *o
     for (int t = 0; t < s->plan->n_task && is_allocated; t++)
         is_allocated = (s->result[t].loss = calloc((size_t)s->n_seed, sizeof *s->result[t].loss)) != NULL;
     if (!is_allocated) return tandem_no_memory(error, "for the study's losses");
-    const tandem_status status =
-        exchange_records_open(&s->records, options->checkpoint, s->plan, options->seed, error);
+    char plan[STUDY_PLAN_NAME];
+    exchange_plan_name(plan, s->plan, options->seed);
+    const tandem_status status = study_records_open(&s->records, options->checkpoint, plan, error);
     return status == TANDEM_OK ? exchange_lab_open(&s->lab, options, error) : status;
 }
 
 static void close_exchange_study(exchange_study *s)
 {
     exchange_lab_close(&s->lab);
-    exchange_records_close(&s->records);
+    study_records_close(&s->records);
     for (int t = 0; t < MAX_TASKS; t++) {
         free(s->result[t].loss);
         free(s->result[t].drawn);
@@ -536,7 +538,7 @@ static tandem_status run_workers(exchange_study *s, tandem_error *error)
     return is_failed ? tandem_error_set(error, TANDEM_RANK_FAILED,
                                         "a process of the study failed. Run it again: it goes on from '%s'",
                                         s->records.path)
-                     : exchange_records_read(&s->records, error);
+                     : study_records_read(&s->records, error);
 }
 
 static tandem_status run_exchange_study(exchange_study *s, tandem_error *error)

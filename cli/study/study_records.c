@@ -1,6 +1,6 @@
-/* exchange_records.c: finished trainings in a file, one JSON object a line: {"name": "…", "value": […]}. The
- * first line names the plan. A line is written at once, so that a killed study loses the training that it was
- * in. */
+/* study_records.c: what a part of the study has finished, in a file, one JSON object a line: {"name": "…",
+ * "value": […]}. The first line names the plan. A line is written at once, so that a killed study loses the
+ * work that it was in. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,35 +9,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/hash.h"
-#include "cli/study/exchange.h"
+#include "cli/study/study_records.h"
 
 enum { MAX_RECORD_BYTES = 1 << 24 };
 
-static uint64_t hash_plan_number(uint64_t hash, double x)
-{
-    char text[32];
-    (void)snprintf(text, sizeof text, "%.17g,", x);
-    return tandem_hash_text(hash, text);
-}
-
-/* What decides a record's values. */
-static void name_plan(exchange_records *records, const exchange_plan *plan, uint64_t seed)
-{
-    uint64_t hash = hash_plan_number(TANDEM_HASH_START, plan->n_replicate);
-    for (int t = 0; t < plan->n_task; t++) {
-        const exchange_task *task = &plan->task[t];
-        const double number[] = {task->optimizer,    task->rate,           (double)task->batch,
-                                 task->n_micro,      (double)task->steps,  (double)task->n_test,
-                                 task->n_evaluation, task->error_scale[0], task->error_scale[1]};
-        hash = tandem_hash_text(hash, task->model);
-        for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = hash_plan_number(hash, number[i]);
-    }
-    (void)snprintf(records->plan, sizeof records->plan, "%016llx, seed %llu", (unsigned long long)hash,
-                   (unsigned long long)seed);
-}
-
-static tandem_status read_record(exchange_records *records, const char *line, size_t n, int number,
+static tandem_status read_record(study_records *records, const char *line, size_t n, int number,
                                  tandem_error *error)
 {
     json_error_t why;
@@ -62,7 +38,7 @@ static tandem_status read_record(exchange_records *records, const char *line, si
 }
 
 /* *whole: the bytes of whole lines. */
-static tandem_status read_records(exchange_records *records, size_t *whole, tandem_error *error)
+static tandem_status read_records(study_records *records, size_t *whole, tandem_error *error)
 {
     char *bytes = NULL;
     size_t n = 0;
@@ -99,14 +75,14 @@ static tandem_status write_line(FILE *file, json_t *object, tandem_error *error)
                                          strerror(errno));
 }
 
-tandem_status exchange_records_open(exchange_records *records, const char *path, const exchange_plan *plan,
-                                    uint64_t seed, tandem_error *error)
+tandem_status study_records_open(study_records *records, const char *path, const char *plan,
+                                 tandem_error *error)
 {
     size_t whole = 0;
-    *records = (exchange_records){.value = json_object(), .path = path};
+    *records = (study_records){.value = json_object(), .path = path};
     if (!records->value) return tandem_no_memory(error, "for the study's records");
     if (!path) return TANDEM_OK;
-    name_plan(records, plan, seed);
+    (void)snprintf(records->plan, sizeof records->plan, "%s", plan);
     tandem_status status = TANDEM_OK;
     if (!(records->file = fopen(path, "ae"))) status = fail_records(path, "open", error);
     if (status == TANDEM_OK && flock(fileno(records->file), LOCK_EX | LOCK_NB) != 0)
@@ -117,24 +93,24 @@ tandem_status exchange_records_open(exchange_records *records, const char *path,
         status = fail_records(path, "write", error);
     if (status == TANDEM_OK && whole == 0)
         status = write_line(records->file, json_pack("{s:s}", "plan", records->plan), error);
-    if (status != TANDEM_OK) exchange_records_close(records);
+    if (status != TANDEM_OK) study_records_close(records);
     return status;
 }
 
-tandem_status exchange_records_read(exchange_records *records, tandem_error *error)
+tandem_status study_records_read(study_records *records, tandem_error *error)
 {
     size_t whole = 0;
     return records->file ? read_records(records, &whole, error) : TANDEM_OK;
 }
 
-void exchange_records_close(exchange_records *records)
+void study_records_close(study_records *records)
 {
     if (records->file) (void)fclose(records->file);
     json_decref(records->value);
-    *records = (exchange_records){0};
+    *records = (study_records){0};
 }
 
-int exchange_records_find(double *value, int n, const exchange_records *records, const char *name)
+int study_records_find(double *value, int n, const study_records *records, const char *name)
 {
     const json_t *of = json_object_get(records->value, name);
     if (!of || (int)json_array_size(of) != n) return 0;
@@ -145,8 +121,8 @@ int exchange_records_find(double *value, int n, const exchange_records *records,
     return 1;
 }
 
-tandem_status exchange_records_add(exchange_records *records, const char *name, const double *value, int n,
-                                   tandem_error *error)
+tandem_status study_records_add(study_records *records, const char *name, const double *value, int n,
+                                tandem_error *error)
 {
     json_t *array = json_array();
     for (int i = 0; i < n; i++) json_array_append_new(array, cli_json_number(value[i]));

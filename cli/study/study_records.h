@@ -1,0 +1,29 @@
+/* study_records.h: what parts of the study have finished, by name, in a file to which each record is added at
+ * once. A part that was stopped goes on from there. */
+#ifndef TANDEM_CLI_STUDY_RECORDS_H
+#define TANDEM_CLI_STUDY_RECORDS_H
+
+#include "cli/cli.h"
+
+enum { STUDY_PLAN_NAME = 64, STUDY_RECORD_NAME = 256 };
+
+typedef struct study_records {
+    FILE *file; /* to which processes that were forked may add, too. NULL: nowhere */
+    json_t *value;
+    const char *path;           /* borrowed */
+    char plan[STUDY_PLAN_NAME]; /* the first line's */
+} study_records;
+/* Reads `path` if it exists, and locks it. NULL: records live in memory. A last line that is not whole is cut
+ * off. plan: names what decides the values. TANDEM_USAGE: records of another plan, or another study writes
+ * there. TANDEM_MALFORMED. TANDEM_IO. */
+tandem_status study_records_open(study_records *records, const char *path, const char *plan,
+                                 tandem_error *error);
+void study_records_close(study_records *records);
+/* Reads what other processes have added. */
+tandem_status study_records_read(study_records *records, tandem_error *error);
+/* Whether there is a record of that name with n values; fills them in. */
+int study_records_find(double *value, int n, const study_records *records, const char *name);
+tandem_status study_records_add(study_records *records, const char *name, const double *value, int n,
+                                tandem_error *error);
+
+#endif
