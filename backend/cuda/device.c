@@ -98,6 +98,7 @@ static void cuda_close_device(void *device)
     for (int k = 0; k < cuda->n_event; k++) cuda->vendor->event_close(cuda->event[k]);
     free(cuda->event);
     if (cuda->amax_bits) cuda->vendor->free(cuda->amax_bits, 0);
+    if (cuda->tickets) cuda->vendor->free(cuda->tickets, 0);
     if (cuda->faults) cuda->vendor->free(cuda->faults, 0);
     for (int lane = 0; lane < TANDEM_N_DEVICE_STREAM; lane++) {
         if (cuda->side_stream[lane]) cuda->vendor->stream_close(cuda->side_stream[lane]);
@@ -125,7 +126,11 @@ static tandem_status init_cuda_device(cuda_device *cuda, tandem_error *error)
         failed = vendor->event_open(&cuda->stream_event[lane]);
     if (!failed) failed = vendor->alloc((void **)&cuda->faults, sizeof *cuda->faults, 0);
     if (!failed) failed = vendor->alloc((void **)&cuda->amax_bits, 2 * sizeof *cuda->amax_bits, 0);
+    if (!failed)
+        failed = vendor->alloc((void **)&cuda->tickets, TANDEM_CUDA_TICKETS * sizeof *cuda->tickets, 0);
     if (!failed) failed = vendor->clear(cuda->faults, sizeof *cuda->faults, cuda->stream);
+    if (!failed)
+        failed = vendor->clear(cuda->tickets, TANDEM_CUDA_TICKETS * sizeof *cuda->tickets, cuda->stream);
     return failed ? cuda_failure(cuda, "open", failed, error) : TANDEM_OK;
 }
 

@@ -1,8 +1,8 @@
 /* elementwise.cu: operators whose result element depends on the same element of their inputs. CPU reference:
  * backend/cpu/isa/{elementwise,bias}.c, and oneDNN for gelu and tanh. Memory bandwidth limits all of them; a
  * thread works on octets. */
+#include "backend/cuda/columns.h"
 #include "backend/cuda/octet.h"
-#include "backend/cuda/rows.h"
 
 /* --- One input ------------------------------------------------------------------------------------------ */
 
@@ -277,57 +277,36 @@ extern "C" int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const voi
                             (const T *)x, own, n, period));
 }
 
-/* Column sums, in two steps with a fixed order: each block sums ROWS_A_BLOCK rows of WARP columns, then one
- * thread per column sums the blocks' results. */
-enum { ROWS_A_BLOCK = 512 };
-
 extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)
 {
-    return n_tile(rows, ROWS_A_BLOCK) * columns * sizeof(float);
+    return part_count(rows) * columns * sizeof(float);
 }
 
 template <typename T>
-KERNEL column_part(float *__restrict__ part /* (parts, columns) */,
-                   const T *__restrict__ g /* (rows, columns) */, size_t rows, size_t columns)
+KERNEL column_sum(float *__restrict__ sum /* [columns] */, float *part /* (parts, columns) */,
+                  uint32_t *ticket, const T *__restrict__ g /* (rows, columns) */, size_t rows,
+                  size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
-    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const tile_position own = tile_of_block(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
-    const size_t column = own.column * WARP + lane;
-    const size_t first = own.row * ROWS_A_BLOCK,
-                 end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
-    float sum = 0;
-    if (column < columns) for_rows_of(g + column, first + warp, end, columns, [&](float x) { sum += x; });
-    of_warp[warp][lane] = sum;
-    __syncthreads();
-    if (warp != 0 || column >= columns) return;
-    for (int w = 1; w < WARPS; w++) sum += of_warp[w][lane];
-    part[own.row * columns + column] = sum;
-}
-
-KERNEL column_whole(float *__restrict__ sum /* [columns] */,
-                    const float *__restrict__ part /* (parts, columns) */, size_t parts, size_t columns)
-{
-    for (size_t c = first_item(); c < columns; c += all_items()) {
-        float whole = 0;
-        for (size_t p = 0; p < parts; p++) whole += part[p * columns + c];
-        sum[c] = whole;
-    }
-}
-
-template <typename T>
-static int sum_columns(float *sum, const T *g, size_t rows, size_t columns, float *part,
-                       tandem_cuda_stream stream)
-{
-    const size_t parts = n_tile(rows, ROWS_A_BLOCK);
-    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts);
-    const int failed = LAUNCH(column_part, grid, THREADS, stream, part, g, rows, columns);
-    if (failed) return failed;
-    return LAUNCH(column_whole, grid_of(columns), THREADS, stream, sum, part, parts, columns);
+    const column_part own = column_part_of_block(rows, columns);
+    const int is_first_warp = threadIdx.x < WARP;
+    float some = 0;
+    if (own.has_column)
+        for_rows_of(g + own.column, own.first + threadIdx.x / WARP, own.end, columns,
+                    [&](float x) { some += x; });
+    some = sum_of_warps(some, of_warp);
+    if (is_first_warp && own.has_column) part[own.part * columns + own.column] = some;
+    if (!is_last_part(ticket, own)) return;
+    some = sum_of_parts(own.has_column ? part + own.column : NULL, own.parts, columns, of_warp);
+    if (is_first_warp && own.has_column) sum[own.column] = some;
 }
 
 extern "C" int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows,
-                                      size_t columns, void *workspace, tandem_cuda_stream stream)
+                                      size_t columns, void *workspace, uint32_t *tickets,
+                                      tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, sum_columns(sum, (const T *)g, rows, columns, (float *)workspace, stream));
+    float *part = (float *)workspace;
+    if (!has_tickets(rows, columns)) return (int)cudaErrorInvalidValue;
+    RETURN_FOR(type, LAUNCH(column_sum<T>, grid_of_parts(rows, columns), THREADS, stream, sum, part, tickets,
+                            (const T *)g, rows, columns));
 }

@@ -154,10 +154,13 @@ int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const 
                           size_t period, tandem_cuda_stream stream);
 int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const void *x, tandem_cuda_float type,
                                    const float *own, size_t n, size_t period, tandem_cuda_stream stream);
+/* Words on the GPU by which blocks of one launch that sum the same columns find out which of them is the last
+ * one. They are 0 before a launch and behind it. Launches that have them in common must not overlap. */
+enum { TANDEM_CUDA_TICKETS = 16384 }; /* for 32 columns each; more columns of over 256 rows are refused */
 /* sum[c] = Σ g[r][c]. The order of the sum is fixed, and differs from the CPU's. B: n·size. */
 size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes */
 int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
-                           void *workspace, tandem_cuda_stream stream);
+                           void *workspace, uint32_t *tickets, tandem_cuda_stream stream);
 
 /* --- noise.cu ------------------------------------------------------------------------------------------- */
 
@@ -176,9 +179,9 @@ size_t tandem_cuda_norm_workspace(size_t rows, size_t columns); /* bytes, of the
 int tandem_cuda_layernorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
                                    tandem_cuda_float type, const float *scale, const float *mean,
                                    const float *variance, size_t rows, size_t columns, float epsilon,
-                                   void *workspace, tandem_cuda_stream stream);
+                                   void *workspace, uint32_t *tickets, tandem_cuda_stream stream);
 /* For images: rows are the pixels of all images, columns the channels; mean, variance [columns]. workspace
- * NULL: mean and variance are inputs. B: 4n·size forward, because x is read three times, plus n·size with a
+ * NULL: mean and variance are inputs. B: 3n·size forward, because x is read twice, plus n·size with a
  * residual; 5n·size backward. */
 typedef struct tandem_cuda_batchnorm {
     size_t rows, columns;
@@ -189,10 +192,11 @@ typedef struct tandem_cuda_batchnorm {
 } tandem_cuda_batchnorm;
 int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type,
                                   const tandem_cuda_batchnorm *b, float *mean, float *variance,
-                                  void *workspace, tandem_cuda_stream stream);
+                                  void *workspace, uint32_t *tickets, tandem_cuda_stream stream);
 int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
                                    tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
-                                   const float *variance, void *workspace, tandem_cuda_stream stream);
+                                   const float *variance, void *workspace, uint32_t *tickets,
+                                   tandem_cuda_stream stream);
 /* The same of a sum with a residual. g passes where y, the result, is above 0, and that is the residual's
  * gradient. Each gradient has its own type; g, x and y have `type`.  B: 7n·size. */
 typedef struct tandem_cuda_batchnorm_gradients {
@@ -203,7 +207,8 @@ typedef struct tandem_cuda_batchnorm_gradients {
 int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *out, const void *g,
                                        const void *x, const void *y, tandem_cuda_float type,
                                        const tandem_cuda_batchnorm *b, const float *mean,
-                                       const float *variance, void *workspace, tandem_cuda_stream stream);
+                                       const float *variance, void *workspace, uint32_t *tickets,
+                                       tandem_cuda_stream stream);
 
 /* Both arrays are [2 × columns], means before variances. running = (1 − momentum)·running +
  * momentum·batch, with the batch's variances multiplied by `unbiased` first. CPU:

@@ -1,8 +1,8 @@
 /* norm.cu: layer and batch normalisation with their gradients, of any float type, in f32.
  * CPU reference: oneDNN, in backend/cpu/op/{layernorm,batchnorm}.c. The variance divides by n and sums
  * differences from the mean: a second pass, which finds its data in the cache. */
+#include "backend/cuda/columns.h"
 #include "backend/cuda/octet.h"
-#include "backend/cuda/rows.h"
 
 /* --- Layer normalisation: one block per row ------------------------------------------------------------- */
 
@@ -80,38 +80,6 @@ KERNEL layernorm_backward(T *__restrict__ gx, const T *__restrict__ g,
 
 /* --- Sums over rows per column: gradients of both norms' parameters ------------------------------------- */
 
-/* Rows are divided into few parts, because one block sums the parts of WARP columns: no more than fill a
- * GPU. */
-enum { MIN_PART_ROWS = 256, MAX_PARTS = 512 };
-static __host__ __device__ __forceinline__ size_t part_rows(size_t rows)
-{
-    const size_t many = n_tile(rows, MAX_PARTS);
-    return many > MIN_PART_ROWS ? many : (size_t)MIN_PART_ROWS;
-}
-static __host__ __device__ __forceinline__ size_t part_count(size_t rows)
-{
-    return n_tile(rows, part_rows(rows));
-}
-
-/* Sums over the warps of a block, one column per lane. The first warp has the results. */
-static __device__ __forceinline__ float sum_of_warps(float x, float of_warp[WARPS][WARP])
-{
-    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    of_warp[warp][lane] = x;
-    __syncthreads();
-    for (unsigned w = 1; w < WARPS && warp == 0; w++) x += of_warp[w][lane];
-    return x;
-}
-
-/* Of one column, whose first part is `part`; NULL: of no column. */
-static __device__ __forceinline__ float sum_of_parts(const float *part, size_t parts, size_t stride,
-                                                     float of_warp[WARPS][WARP])
-{
-    float sum = 0;
-    if (part) for_rows_of(part, threadIdx.x / WARP, parts, stride, [&](float x) { sum += x; });
-    return sum_of_warps(sum, of_warp);
-}
-
 static __device__ __forceinline__ float relu_mask(float g, float y) { return y > 0 ? g : 0; }
 
 /* The part of g that passes the relu after the norm: all of g without one. */
@@ -131,30 +99,27 @@ static __device__ __forceinline__ void store_as(void *to, tandem_cuda_float type
         store_one((f16 *)to + i, value);
 }
 
-/* Σ g and Σ g·x̂ of a part of the rows and WARP columns. Mean and inverse deviation belong to rows or to
- * columns. scale and shift are given where a relu follows; y and `residual` where a sum and a relu follow:
- * the residual's gradient is the part of g that passes. */
+/* Σ g and Σ g·x̂ over the rows. Mean and inverse deviation belong to rows or to columns. scale and shift are
+ * given where a relu follows; y and `residual` where a sum and a relu follow: the residual's gradient is the
+ * part of g that passes. */
 template <int BY_ROW, typename T>
-KERNEL gradient_part(float *__restrict__ part /* (parts, 2, columns): of the scale, of the shift */,
-                     const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
-                     const float *__restrict__ mean_of, const float *__restrict__ variance_of, size_t rows,
-                     size_t columns, float epsilon, const float *__restrict__ scale,
-                     const float *__restrict__ shift, const T *__restrict__ y, void *__restrict__ residual,
-                     tandem_cuda_float residual_type)
+KERNEL gradient_sums(float *__restrict__ to_scale, float *__restrict__ to_shift /* [columns] */,
+                     float *part /* (parts, 2, columns) */, uint32_t *ticket, const T *__restrict__ g,
+                     const T *__restrict__ x /* (rows, columns) */, const float *__restrict__ mean_of,
+                     const float *__restrict__ variance_of, size_t rows, size_t columns, float epsilon,
+                     const float *__restrict__ scale, const float *__restrict__ shift,
+                     const T *__restrict__ y, void *__restrict__ residual, tandem_cuda_float residual_type)
 {
     __shared__ float of_warp[2][WARPS][WARP];
-    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const tile_position own = tile_of_block(n_tile(columns, WARP), part_count(rows));
-    const size_t column = own.column * WARP + lane;
-    const size_t some = part_rows(rows), first = own.row * some,
-                 end = first + some < rows ? first + some : rows;
+    const column_part block = column_part_of_block(rows, columns);
+    const size_t column = block.column;
     float of_scale = 0, of_shift = 0;
     struct norm_element {
         T g, x, y;
         float mean, variance;
     };
-    const float mean = BY_ROW || column >= columns ? 0 : mean_of[column];
-    const float inverse = BY_ROW || column >= columns ? 0 : 1.0f / sqrtf(variance_of[column] + epsilon);
+    const float mean = BY_ROW || !block.has_column ? 0 : mean_of[column];
+    const float inverse = BY_ROW || !block.has_column ? 0 : 1.0f / sqrtf(variance_of[column] + epsilon);
     const auto ask = [&](size_t r) {
         const size_t i = r * columns + column;
         norm_element own = {g[i], x[i], g[i], mean, 0};
@@ -171,25 +136,21 @@ KERNEL gradient_part(float *__restrict__ part /* (parts, 2, columns): of the sca
         of_shift += gradient;
         of_scale += gradient * normal;
     };
-    if (column < columns) for_rows<16 / sizeof(T)>(first + warp, end, ask, add);
+    if (block.has_column) for_rows<16 / sizeof(T)>(block.first + threadIdx.x / WARP, block.end, ask, add);
     of_scale = sum_of_warps(of_scale, of_warp[0]);
     of_shift = sum_of_warps(of_shift, of_warp[1]);
-    if (warp != 0 || column >= columns) return;
-    part[own.row * 2 * columns + column] = of_scale;
-    part[(own.row * 2 + 1) * columns + column] = of_shift;
-}
-
-KERNEL gradient_whole(float *__restrict__ of_scale, float *__restrict__ of_shift /* [columns] */,
-                      const float *__restrict__ part /* (parts, 2, columns) */, size_t parts, size_t columns)
-{
-    __shared__ float of_warp[2][WARPS][WARP];
-    const size_t column = (size_t)blockIdx.x * WARP + threadIdx.x % WARP;
-    const float *const own = column < columns ? part + column : NULL;
-    const float scale = sum_of_parts(own, parts, 2 * columns, of_warp[0]);
-    const float shift = sum_of_parts(own ? own + columns : NULL, parts, 2 * columns, of_warp[1]);
-    if (threadIdx.x >= WARP || !own) return;
-    of_scale[column] = scale;
-    of_shift[column] = shift;
+    const int has_result = threadIdx.x < WARP && block.has_column;
+    if (has_result) {
+        part[block.part * 2 * columns + column] = of_scale;
+        part[(block.part * 2 + 1) * columns + column] = of_shift;
+    }
+    if (!is_last_part(ticket, block)) return;
+    const float *const first = block.has_column ? part + column : NULL;
+    of_scale = sum_of_parts(first, block.parts, 2 * columns, of_warp[0]);
+    of_shift = sum_of_parts(first ? first + columns : NULL, block.parts, 2 * columns, of_warp[1]);
+    if (!has_result) return;
+    to_scale[column] = of_scale;
+    to_shift[column] = of_shift;
 }
 
 extern "C" size_t tandem_cuda_norm_workspace(size_t rows, size_t columns)
@@ -201,17 +162,15 @@ template <typename T>
 static int launch_layernorm_backward(T *gx, float *gscale, float *gshift, const T *g, const T *x,
                                      const float *scale, const float *mean, const float *variance,
                                      size_t rows, size_t columns, float epsilon, float *part,
-                                     tandem_cuda_stream stream)
+                                     uint32_t *tickets, tandem_cuda_stream stream)
 {
-    const unsigned grid = (unsigned)(n_tile(columns, WARP) * part_count(rows));
     const float *none = NULL;
     const T *no_sum = NULL;
     void *no_residual = NULL;
-    int failed = LAUNCH((gradient_part<1, T>), grid, THREADS, stream, part, g, x, mean, variance, rows,
-                        columns, epsilon, none, none, no_sum, no_residual, TANDEM_CUDA_F32);
-    if (!failed)
-        failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift,
-                        part, part_count(rows), columns);
+    if (!has_tickets(rows, columns)) return (int)cudaErrorInvalidValue;
+    const int failed = LAUNCH((gradient_sums<1, T>), grid_of_parts(rows, columns), THREADS, stream, gscale,
+                              gshift, part, tickets, g, x, mean, variance, rows, columns, epsilon, none, none,
+                              no_sum, no_residual, TANDEM_CUDA_F32);
     if (failed) return failed;
     return LAUNCH(layernorm_backward<T>, (unsigned)rows, THREADS, stream, gx, g, x, scale, mean, variance,
                   columns, epsilon);
@@ -221,49 +180,74 @@ extern "C" int tandem_cuda_layernorm_backward(void *gx, float *gscale, float *gs
                                               const void *x, tandem_cuda_float type, const float *scale,
                                               const float *mean, const float *variance, size_t rows,
                                               size_t columns, float epsilon, void *workspace,
-                                              tandem_cuda_stream stream)
+                                              uint32_t *tickets, tandem_cuda_stream stream)
 {
-    RETURN_FOR(type,
-               launch_layernorm_backward((T *)gx, gscale, gshift, (const T *)g, (const T *)x, scale, mean,
-                                         variance, rows, columns, epsilon, (float *)workspace, stream));
+    RETURN_FOR(type, launch_layernorm_backward((T *)gx, gscale, gshift, (const T *)g, (const T *)x, scale,
+                                               mean, variance, rows, columns, epsilon, (float *)workspace,
+                                               tickets, stream));
 }
 
 /* --- Batch normalisation: rows are pixels of images, columns are channels ------------------------------- */
 
-/* Σ x of columns, or Σ (x − mean)² where mean is given. */
+/* Mean and variance of columns; x is read once. A part subtracts its own first number before it sums numbers
+ * and squares, so that a large mean does not take the variance's digits. The moments of all parts are joined
+ * as Chan, Golub and LeVeque do ("Algorithms for Computing the Sample Variance", The American Statistician 37,
+ * 1983). */
 template <typename T>
-KERNEL moment_part(float *__restrict__ part /* (parts, columns) */,
-                   const T *__restrict__ x /* (rows, columns) */,
-                   const float *__restrict__ mean /* [columns] or NULL */, size_t rows, size_t columns)
+KERNEL moments(float *__restrict__ mean, float *__restrict__ variance /* [columns] */,
+               float *part /* (parts, 2, columns) */, uint32_t *ticket,
+               const T *__restrict__ x /* (rows, columns) */, size_t rows, size_t columns)
 {
-    __shared__ float of_warp[WARPS][WARP];
+    __shared__ float of_warp[2][WARPS][WARP], centre[WARP];
+    const column_part own = column_part_of_block(rows, columns);
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const tile_position own = tile_of_block(n_tile(columns, WARP), part_count(rows));
-    const size_t column = own.column * WARP + lane;
-    const size_t some = part_rows(rows), first = own.row * some,
-                 end = first + some < rows ? first + some : rows;
-    float sum = 0;
-    if (column < columns) {
-        const float centre = mean ? mean[column] : 0;
-        for_rows_of(x + column, first + warp, end, columns, [&](float value) {
-            const float off = value - centre;
-            sum += mean ? off * off : off;
+    const int has_result = warp == 0 && own.has_column;
+    float sum = 0, square = 0, near = 0;
+    if (own.has_column) {
+        near = load_one(x + own.first * columns + own.column);
+        for_rows_of(x + own.column, own.first + warp, own.end, columns, [&](float value) {
+            const float off = value - near;
+            sum += off;
+            square += off * off;
         });
     }
-    sum = sum_of_warps(sum, of_warp);
-    if (warp != 0 || column >= columns) return;
-    part[own.row * columns + column] = sum;
-}
+    sum = sum_of_warps(sum, of_warp[0]);
+    square = sum_of_warps(square, of_warp[1]);
+    if (has_result) {
+        const float off = sum / (float)(own.end - own.first);
+        part[own.part * 2 * columns + own.column] = near + off;
+        part[(own.part * 2 + 1) * columns + own.column] = fmaxf(square - sum * off, 0.0f);
+    }
+    if (!is_last_part(ticket, own)) return;
 
-KERNEL moment_whole(float *__restrict__ moment /* [columns] */,
-                    const float *__restrict__ part /* (parts, columns) */, size_t parts, size_t rows,
-                    size_t columns)
-{
-    __shared__ float of_warp[WARPS][WARP];
-    const size_t column = (size_t)blockIdx.x * WARP + threadIdx.x % WARP;
-    const float *const own = column < columns ? part + column : NULL;
-    const float sum = sum_of_parts(own, parts, columns, of_warp);
-    if (threadIdx.x < WARP && own) moment[column] = sum / (float)rows;
+    const float *const means = part + own.column, *const squares = means + columns;
+    const auto rows_of = [&](size_t p) {
+        return (float)(p + 1 < own.parts ? part_rows(rows) : rows - p * part_rows(rows));
+    };
+    sum = square = 0;
+    if (own.has_column)
+        for_rows<8>(
+            warp, own.parts, [&](size_t p) { return means[p * 2 * columns]; },
+            [&](size_t p, float m) { sum += rows_of(p) * m; });
+    sum = sum_of_warps(sum, of_warp[0]) / (float)rows;
+    if (warp == 0) centre[lane] = sum;
+    __syncthreads();
+    struct part_moments {
+        float mean, square;
+    };
+    if (own.has_column)
+        for_rows<8>(
+            warp, own.parts,
+            [&](size_t p) {
+                return part_moments{means[p * 2 * columns], squares[p * 2 * columns]};
+            },
+            [&](size_t p, part_moments m) {
+                square += m.square + rows_of(p) * (m.mean - centre[lane]) * (m.mean - centre[lane]);
+            });
+    square = sum_of_warps(square, of_warp[1]);
+    if (!has_result) return;
+    mean[own.column] = sum;
+    variance[own.column] = square / (float)rows;
 }
 
 template <typename T>
@@ -316,24 +300,19 @@ KERNEL batchnorm_octets(T *__restrict__ y, const T *__restrict__ x, const float 
 
 template <typename T>
 static int launch_batchnorm(T *y, const T *x, const tandem_cuda_batchnorm *b, float *mean, float *variance,
-                            void *workspace, tandem_cuda_stream stream)
+                            void *workspace, uint32_t *tickets, tandem_cuda_stream stream)
 {
-    const size_t rows = b->rows, columns = b->columns, parts = part_count(rows), n = rows * columns;
-    const float *scale = b->scale, *shift = b->shift, *no_mean = NULL, *own_mean = mean,
-                *own_variance = variance;
+    const size_t rows = b->rows, columns = b->columns, n = rows * columns;
+    const float *scale = b->scale, *shift = b->shift, *own_mean = mean, *own_variance = variance;
     const float epsilon = b->epsilon;
     const int has_relu = b->has_relu;
     const T *residual = (const T *)b->residual;
     float *part = (float *)workspace;
-    const unsigned wide = (unsigned)n_tile(columns, WARP), grid = wide * (unsigned)parts;
     int failed = 0;
-    if (part) {
-        failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, no_mean, rows, columns);
-        if (!failed) failed = LAUNCH(moment_whole, wide, THREADS, stream, mean, part, parts, rows, columns);
-        if (!failed) failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, own_mean, rows, columns);
-        if (!failed)
-            failed = LAUNCH(moment_whole, wide, THREADS, stream, variance, part, parts, rows, columns);
-    }
+    if (part && !has_tickets(rows, columns)) return (int)cudaErrorInvalidValue;
+    if (part)
+        failed = LAUNCH(moments<T>, grid_of_parts(rows, columns), THREADS, stream, mean, variance, part,
+                        tickets, x, rows, columns);
     if (failed) return failed;
     if (is_octets_of_block(columns))
         return LAUNCH(batchnorm_octets<T>, grid_of_octets<T>(n), THREADS, stream, y, x, scale, shift,
@@ -344,9 +323,9 @@ static int launch_batchnorm(T *y, const T *x, const tandem_cuda_batchnorm *b, fl
 
 extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type,
                                              const tandem_cuda_batchnorm *b, float *mean, float *variance,
-                                             void *workspace, tandem_cuda_stream stream)
+                                             void *workspace, uint32_t *tickets, tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, launch_batchnorm((T *)y, (const T *)x, b, mean, variance, workspace, stream));
+    RETURN_FOR(type, launch_batchnorm((T *)y, (const T *)x, b, mean, variance, workspace, tickets, stream));
 }
 
 /* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), with the part of g that passes a following
@@ -416,19 +395,17 @@ template <typename T>
 static int launch_batchnorm_backward(const tandem_cuda_batchnorm_gradients *out, const T *g, const T *x,
                                      const T *y, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
                                      const float *mean, const float *variance, void *workspace,
-                                     tandem_cuda_stream stream)
+                                     uint32_t *tickets, tandem_cuda_stream stream)
 {
     const size_t rows = b->rows, columns = b->columns;
     const float epsilon = b->epsilon, *scale = b->scale, *shift = b->has_relu && !y ? b->shift : NULL;
     const tandem_cuda_float gx_type = out->x_type, residual_type = out->residual_type;
     float *part = (float *)workspace, *gscale = out->scale, *gshift = out->shift;
     void *gx = out->x, *residual = out->residual;
-    const unsigned grid = (unsigned)(n_tile(columns, WARP) * part_count(rows));
-    int failed = LAUNCH((gradient_part<0, T>), grid, THREADS, stream, part, g, x, mean, variance, rows,
-                        columns, epsilon, scale, shift, y, residual, residual_type);
-    if (!failed)
-        failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift,
-                        part, part_count(rows), columns);
+    if (!has_tickets(rows, columns)) return (int)cudaErrorInvalidValue;
+    const int failed = LAUNCH((gradient_sums<0, T>), grid_of_parts(rows, columns), THREADS, stream, gscale,
+                              gshift, part, tickets, g, x, mean, variance, rows, columns, epsilon, scale,
+                              shift, y, residual, residual_type);
     if (failed) return failed;
     const float *of_scale = gscale, *of_shift = gshift;
     if (y && residual_type == type) {
@@ -446,22 +423,22 @@ static int launch_batchnorm_backward(const tandem_cuda_batchnorm_gradients *out,
 extern "C" int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g,
                                               const void *x, tandem_cuda_float type,
                                               const tandem_cuda_batchnorm *b, const float *mean,
-                                              const float *variance, void *workspace,
+                                              const float *variance, void *workspace, uint32_t *tickets,
                                               tandem_cuda_stream stream)
 {
     const tandem_cuda_batchnorm_gradients out = {gx, NULL, type, type, gscale, gshift};
     RETURN_FOR(type, launch_batchnorm_backward(&out, (const T *)g, (const T *)x, (const T *)NULL, type, b,
-                                               mean, variance, workspace, stream));
+                                               mean, variance, workspace, tickets, stream));
 }
 
 extern "C" int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *out, const void *g,
                                                   const void *x, const void *y, tandem_cuda_float type,
                                                   const tandem_cuda_batchnorm *b, const float *mean,
-                                                  const float *variance, void *workspace,
+                                                  const float *variance, void *workspace, uint32_t *tickets,
                                                   tandem_cuda_stream stream)
 {
     RETURN_FOR(type, launch_batchnorm_backward(out, (const T *)g, (const T *)x, (const T *)y, type, b, mean,
-                                               variance, workspace, stream));
+                                               variance, workspace, tickets, stream));
 }
 
 /* --- Running statistics --------------------------------------------------------------------------------- */

@@ -31,6 +31,7 @@ typedef struct cuda_device {
     cuda_gpu gpu;
     cuda_algorithm_cache *algorithm_cache;
     cuda_faults *faults; /* on the GPU */
+    uint32_t *tickets;   /* [TANDEM_CUDA_TICKETS], of the kernels on the compute stream */
     uint32_t *amax_bits; /* [2], of the current cast: the range, and with a history the amax that it finds */
 } cuda_device;
 

@@ -70,6 +70,7 @@ typedef struct gpu_arrays {
     void *q, *transposed;            /* [n] of s8 */
     float *of_row, *mean, *variance; /* [rows], at least [columns] */
     uint32_t *words;                 /* [16] 0 */
+    uint32_t *tickets;               /* [TANDEM_CUDA_TICKETS] 0 */
     tandem_amax_history *history;    /* whose range is 1 */
     int32_t *label;                  /* [rows] below columns */
     void *workspace;

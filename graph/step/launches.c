@@ -118,23 +118,23 @@ static const struct {
     tandem_op_kind kind;
     unsigned char forward, dgrad, wgrad;
 } launches_of[] = {{TANDEM_OP_EMBEDDING, 1, 0, 2},
-                   {TANDEM_OP_BIAS, 1, 0, 2},
-                   {TANDEM_OP_BIAS_GELU, 1, 3, 0},
+                   {TANDEM_OP_BIAS, 1, 0, 1},
+                   {TANDEM_OP_BIAS_GELU, 1, 2, 0},
                    {TANDEM_OP_RELU, 1, 1, 0},
                    {TANDEM_OP_ADD, 1, 0, 0},
-                   {TANDEM_OP_BATCHNORM, 5, 3, 0},
-                   {TANDEM_OP_BATCHNORM_RELU, 5, 3, 0},
-                   {TANDEM_OP_BATCHNORM_ADD_RELU, 5, 3, 0},
+                   {TANDEM_OP_BATCHNORM, 2, 2, 0},
+                   {TANDEM_OP_BATCHNORM_RELU, 2, 2, 0},
+                   {TANDEM_OP_BATCHNORM_ADD_RELU, 2, 2, 0},
                    {TANDEM_OP_MAXPOOL, 1, 1, 0},
                    {TANDEM_OP_AVGPOOL, 1, 1, 0},
                    {TANDEM_OP_TRANSPOSE, 1, 1, 0},
                    {TANDEM_OP_SLICE, 1, 1, 0},
                    {TANDEM_OP_GATHER_LABELLED, 2, 2, 0},
-                   {TANDEM_OP_CONCAT_TOKEN, 1, 1, 3},
+                   {TANDEM_OP_CONCAT_TOKEN, 1, 1, 2},
                    {TANDEM_OP_TANH, 1, 1, 0},
                    {TANDEM_OP_GELU, 1, 1, 0},
                    {TANDEM_OP_SOFTMAX, 1, 1, 0},
-                   {TANDEM_OP_LAYERNORM, 1, 3, 0}};
+                   {TANDEM_OP_LAYERNORM, 1, 2, 0}};
 
 static int operator_launches(const tandem_step *step, const tandem_task *task)
 {

@@ -1,9 +1,9 @@
 /* simt.h: runs a CUDA kernel's threads on the host, so that its indexing and its barriers are tested where
  * there is no card.
  *
- * Put before a .cu file by -include; then g++ compiles it. Blocks run one after the other. The threads of a
- * block are coroutines on stacks of their own: one runs until it comes to a barrier or a shuffle, then the
- * next. They are resumed in an order that changes from launch to launch, since a kernel that lacks a barrier
+ * Put before a .cu file by -include; then g++ compiles it. Blocks run one after the other, in rising or
+ * falling order. The threads of a block are coroutines on stacks of their own: one runs until it comes to a
+ * barrier or a shuffle, then the next. They are resumed in an order that changes from launch to launch, since a kernel that lacks a barrier
  * may be right in one order and wrong in another. A kernel whose threads wait for one another for ever is an
  * error.
  *
@@ -219,12 +219,10 @@ inline void run_grid(dim3 grid, dim3 threads, const std::function<void()> &kerne
     body = &kernel;
     begin_threads();
     resume_order++; /* each launch in another one than the last */
-    for (unsigned z = 0; z < grid.z; z++)
-        for (unsigned y = 0; y < grid.y; y++)
-            for (unsigned x = 0; x < grid.x; x++) {
-                block_index = dim3(x, y, z);
-                run_block();
-            }
+    for (unsigned x = 0; x < grid.x; x++) {
+        block_index = dim3(resume_order % 2 ? grid.x - 1 - x : x);
+        run_block();
+    }
     body = nullptr;
 }
 
@@ -259,6 +257,14 @@ template <typename T> static inline T __shfl_xor_sync(uint32_t, T value, int dis
     std::memcpy(&result, &simt::fibers[other].shuffled, sizeof result);
     simt::yield_fiber(simt::AT_SHUFFLE); /* so that nobody gives anew before all have taken */
     return result;
+}
+
+static inline void __threadfence(void) {}
+static inline uint32_t atomicAdd(uint32_t *at, uint32_t value)
+{
+    const uint32_t before = *at;
+    *at += value;
+    return before;
 }
 
 static inline uint32_t atomicMax(uint32_t *at, uint32_t value)

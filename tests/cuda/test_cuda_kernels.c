@@ -646,10 +646,25 @@ static void assert_near_reference(const float *y, const double *expected, size_t
         assert_true(fabs((double)y[i] - expected[i]) <= 2e-5 * (1 + fabs(expected[i])));
 }
 
+static uint32_t *new_tickets(void)
+{
+    uint32_t *tickets = alloc_array_cuda_kernels(TANDEM_CUDA_TICKETS * sizeof *tickets);
+    memset(tickets, 0, TANDEM_CUDA_TICKETS * sizeof *tickets);
+    return tickets;
+}
+
+/* Each launch leaves them as it found them. */
+static void end_tickets(uint32_t *tickets)
+{
+    for (size_t i = 0; i < TANDEM_CUDA_TICKETS; i++) assert_int_equal(tickets[i], 0);
+    free_array(tickets);
+}
+
 typedef struct norm_case {
     size_t rows, columns;
     /* own: scale, shift, mean, variance, their gradients */
     float *x, *residual, *g, *y, *gx, *own, *workspace;
+    uint32_t *tickets;
 } norm_case;
 
 static norm_case batchnorm_case(size_t rows, size_t columns)
@@ -663,15 +678,18 @@ static norm_case batchnorm_case(size_t rows, size_t columns)
                    kernel_numbers(n),
                    kernel_numbers(n),
                    kernel_numbers(6 * columns),
+                   NULL,
                    NULL};
     for (size_t i = 0; i < n; i++)
         c.residual[i] = kernel_number((uint32_t)i + 77), c.g[i] = kernel_number((uint32_t)i + 99);
     c.workspace = alloc_array_cuda_kernels(tandem_cuda_norm_workspace(rows, columns));
+    c.tickets = new_tickets();
     return c;
 }
 
 static void end_norm(const norm_case *c)
 {
+    end_tickets(c->tickets);
     free_array(c->workspace);
     free_array(c->own);
     free_array(c->gx);
@@ -692,9 +710,9 @@ static void check_batchnorm_case(const norm_case *c)
                                                  TANDEM_CUDA_F32, of_scale,    of_scale + columns};
     double *expected = calloc(n, sizeof *expected);
     assert_non_null(expected);
-    assert_int_equal(
-        tandem_cuda_batchnorm_forward(c->y, c->x, TANDEM_CUDA_F32, &b, mean, variance, c->workspace, NULL),
-        0);
+    assert_int_equal(tandem_cuda_batchnorm_forward(c->y, c->x, TANDEM_CUDA_F32, &b, mean, variance,
+                                                   c->workspace, c->tickets, NULL),
+                     0);
     for (size_t k = 0; k < columns; k++) {
         double sum = 0, square = 0;
         for (size_t r = 0; r < rows; r++) sum += (double)c->x[r * columns + k] / (double)rows;
@@ -707,7 +725,7 @@ static void check_batchnorm_case(const norm_case *c)
     }
     assert_near_reference(c->y, expected, n);
     assert_int_equal(tandem_cuda_batchnorm_add_backward(&out, c->g, c->x, c->y, TANDEM_CUDA_F32, &b, mean,
-                                                        variance, c->workspace, NULL),
+                                                        variance, c->workspace, c->tickets, NULL),
                      0);
     for (size_t i = 0; i < n; i++) assert_true(c->residual[i] == (c->y[i] > 0 ? c->g[i] : 0));
     for (size_t k = 0; k < columns; k++) {
@@ -726,6 +744,54 @@ static void check_batchnorm_case(const norm_case *c)
     }
     assert_near_reference(c->gx, expected, n);
     free(expected);
+}
+
+/* Of several parts, whose blocks come in another order the second time. */
+static void column_sums_have_the_same_bits_in_any_order(void **state)
+{
+    enum { ROWS = 1300, COLUMNS = 70 };
+    float *g = kernel_numbers(ROWS * COLUMNS), *sum = kernel_numbers(2 * COLUMNS), *again = sum + COLUMNS;
+    void *workspace = alloc_array_cuda_kernels(tandem_cuda_column_sum_workspace(ROWS, COLUMNS));
+    uint32_t *tickets = new_tickets();
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(tandem_cuda_column_sum(k ? again : sum, g, TANDEM_CUDA_F32, ROWS, COLUMNS, workspace,
+                                                tickets, NULL),
+                         0);
+    for (size_t c = 0; c < COLUMNS; c++) {
+        double expected = 0;
+        for (size_t r = 0; r < ROWS; r++) expected += (double)g[r * COLUMNS + c];
+        assert_true(fabs((double)sum[c] - expected) <= 1e-4 * sqrt(ROWS));
+        assert_true(sum[c] == again[c]);
+    }
+    end_tickets(tickets);
+    free_array(workspace);
+    free_array(sum);
+    free_array(g);
+}
+
+/* A mean of 10,000 deviations: squares of the numbers themselves would leave no digit of the variance. */
+static void variances_do_not_depend_on_the_mean(void **state)
+{
+    enum { ROWS = 700, COLUMNS = 3 };
+    static const float one[COLUMNS] = {1, 1, 1}, none[COLUMNS] = {0};
+    const tandem_cuda_batchnorm b = {ROWS, COLUMNS, one, none, 0, 0, NULL};
+    float *x = kernel_numbers(ROWS * COLUMNS), *y = kernel_numbers(ROWS * COLUMNS);
+    float *mean = kernel_numbers(2 * COLUMNS), *variance = mean + COLUMNS;
+    void *workspace = alloc_array_cuda_kernels(tandem_cuda_norm_workspace(ROWS, COLUMNS));
+    uint32_t *tickets = new_tickets();
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) x[i] = 10000 + (float)(i / COLUMNS % 5) - 2;
+    assert_int_equal(
+        tandem_cuda_batchnorm_forward(y, x, TANDEM_CUDA_F32, &b, mean, variance, workspace, tickets, NULL),
+        0);
+    for (size_t c = 0; c < COLUMNS; c++) {
+        assert_true(fabsf(mean[c] - 10000) <= 0.002f);
+        assert_true(fabsf(variance[c] - 2) <= 0.0001f); /* of −2, −1, 0, 1, 2 */
+    }
+    end_tickets(tickets);
+    free_array(workspace);
+    free_array(mean);
+    free_array(y);
+    free_array(x);
 }
 
 /* Channels that are octets of a block and others, and more rows than parts of the least size are. */
@@ -921,6 +987,8 @@ int main(void)
         cmocka_unit_test(noise_is_the_cpu_s),
         cmocka_unit_test(a_loss_is_scaled_first),
         cmocka_unit_test(rows_of_a_table_add_up_in_order),
+        cmocka_unit_test(column_sums_have_the_same_bits_in_any_order),
+        cmocka_unit_test(variances_do_not_depend_on_the_mean),
         cmocka_unit_test(norms_are_those_of_the_channels),
         cmocka_unit_test(pools_of_octets_are_those_of_channels),
         cmocka_unit_test(columns_of_images_are_their_windows),

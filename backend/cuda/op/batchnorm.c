@@ -27,7 +27,7 @@ static tandem_status cuda_batchnorm_forward(const tandem_kernel *kernel, const t
         kernel,
         tandem_cuda_batchnorm_forward(call->out[0], call->in[0], cuda_float_of(kernel->task.from), &b, mean,
                                       mean + b.columns, call->running_stats ? NULL : call->workspace,
-                                      kernel->device->stream),
+                                      kernel->device->tickets, kernel->device->stream),
         error);
 }
 
@@ -40,7 +40,7 @@ static tandem_status cuda_batchnorm_dgrad(const tandem_kernel *kernel, const tan
         kernel,
         tandem_cuda_batchnorm_backward(call->out[0], call->out[1], call->out[2], call->in[0], call->in[1],
                                        cuda_float_of(kernel->task.from), &b, mean, mean + b.columns,
-                                       call->workspace, kernel->device->stream),
+                                       call->workspace, kernel->device->tickets, kernel->device->stream),
         error);
 }
 
@@ -56,12 +56,12 @@ static tandem_status cuda_batchnorm_add_dgrad(const tandem_kernel *kernel, const
                                                  .scale = call->out[2],
                                                  .shift = call->out[3]};
     const float *const mean = call->in[3];
-    return cuda_kernel_result(kernel,
-                              tandem_cuda_batchnorm_add_backward(&out, call->in[0], call->in[1], call->in[2],
-                                                                 cuda_float_of(kernel->task.from), &b, mean,
-                                                                 mean + b.columns, call->workspace,
-                                                                 kernel->device->stream),
-                              error);
+    return cuda_kernel_result(
+        kernel,
+        tandem_cuda_batchnorm_add_backward(&out, call->in[0], call->in[1], call->in[2],
+                                           cuda_float_of(kernel->task.from), &b, mean, mean + b.columns,
+                                           call->workspace, kernel->device->tickets, kernel->device->stream),
+        error);
 }
 
 static void cuda_batchnorm_workspace(tandem_kernel *kernel)

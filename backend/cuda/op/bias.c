@@ -35,7 +35,7 @@ static int cuda_bias_sum_gradient(const tandem_kernel *kernel, const tandem_kern
     return failed ? failed
                   : tandem_cuda_column_sum(gradient, g, cuda_float_of(kernel->task.from),
                                            cuda_elements(kernel) / period, period, call->workspace,
-                                           device->stream);
+                                           device->tickets, device->stream);
 }
 
 static tandem_status cuda_bias_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,

@@ -36,7 +36,7 @@ static tandem_status cuda_layernorm_dgrad(const tandem_kernel *kernel, const tan
         tandem_cuda_layernorm_backward(call->out[0], call->out[1], call->out[2], call->in[0], call->in[1],
                                        cuda_float_of(kernel->task.from), call->in[3], mean,
                                        mean + s.n_statistic, s.rows, s.columns, kernel->op->epsilon,
-                                       call->workspace, kernel->device->stream),
+                                       call->workspace, kernel->device->tickets, kernel->device->stream),
         error);
 }
 

@@ -1,0 +1,89 @@
+/* columns.h: sums over the rows of a matrix, per column, in one launch.
+ *
+ * Rows are divided into parts. A block sums one part of WARP columns. The last block of these columns to
+ * finish then adds the parts, in their order, so that the bits are always the same. A ticket tells which
+ * block is the last: each block counts itself there, and the last one sets the count back to 0. */
+#pragma once
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/rows.h"
+
+/* The last block reads all parts: there are no more of them than fill a GPU. */
+enum { MIN_PART_ROWS = 256, MAX_PARTS = 512 };
+static __host__ __device__ __forceinline__ size_t part_rows(size_t rows)
+{
+    const size_t many = n_tile(rows, MAX_PARTS);
+    return many > MIN_PART_ROWS ? many : (size_t)MIN_PART_ROWS;
+}
+static __host__ __device__ __forceinline__ size_t part_count(size_t rows)
+{
+    return n_tile(rows, part_rows(rows));
+}
+static inline unsigned grid_of_parts(size_t rows, size_t columns)
+{
+    return (unsigned)(n_tile(columns, WARP) * part_count(rows));
+}
+/* Blocks of one part alone take no ticket. */
+static inline int has_tickets(size_t rows, size_t columns)
+{
+    return part_count(rows) == 1 || n_tile(columns, WARP) <= TANDEM_CUDA_TICKETS;
+}
+
+/* What a block sums: rows first to end of one column for each lane. */
+typedef struct column_part {
+    size_t tile, column, part, parts, first, end;
+    int has_column; /* the lane's column is one of the matrix */
+} column_part;
+
+static __device__ __forceinline__ column_part column_part_of_block(size_t rows, size_t columns)
+{
+    const tile_position at = tile_of_block(n_tile(columns, WARP), part_count(rows));
+    const size_t some = part_rows(rows);
+    column_part own;
+    own.tile = at.column;
+    own.column = at.column * WARP + threadIdx.x % WARP;
+    own.part = at.row;
+    own.parts = part_count(rows);
+    own.first = at.row * some;
+    own.end = own.first + some < rows ? own.first + some : rows;
+    own.has_column = own.column < columns;
+    return own;
+}
+
+/* Sums over the warps of a block, one column per lane. The first warp has the results. */
+static __device__ __forceinline__ float sum_of_warps(float x, float of_warp[WARPS][WARP])
+{
+    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    of_warp[warp][lane] = x;
+    __syncthreads();
+    for (unsigned w = 1; w < WARPS && warp == 0; w++) x += of_warp[w][lane];
+    return x;
+}
+
+/* Of a lane's column, whose first part is *part; NULL: of no column. `part` is not __restrict__: other blocks
+ * wrote it, and a load through the read-only cache need not see that. */
+static __device__ __forceinline__ float sum_of_parts(const float *part, size_t parts, size_t stride,
+                                                     float of_warp[WARPS][WARP])
+{
+    float sum = 0;
+    if (part) for_rows_of(part, threadIdx.x / WARP, parts, stride, [&](float x) { sum += x; });
+    return sum_of_warps(sum, of_warp);
+}
+
+/* Whether all other parts of the block's columns are written, and seen by all threads of this block: each
+ * thread's stores come before the count, the count before the loads behind it (CUDA C++ Programming Guide,
+ * "Memory Fence Functions"). All threads of a block call it; shared memory is free behind it. */
+static __device__ __forceinline__ int is_last_part(uint32_t *ticket, const column_part &own)
+{
+    __shared__ int is_last;
+    __threadfence();
+    __syncthreads();
+    if (own.parts == 1) return 1;
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(ticket + own.tile, 1u) == (uint32_t)own.parts - 1;
+        if (is_last) ticket[own.tile] = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last;
+}
