@@ -191,8 +191,8 @@ extern "C" int tandem_cuda_layernorm_backward(void *gx, float *gscale, float *gs
 
 /* Mean and variance of columns; x is read once. A part subtracts its own first number before it sums numbers
  * and squares, so that a large mean does not take the variance's digits. The moments of all parts are joined
- * as Chan, Golub and LeVeque do ("Algorithms for Computing the Sample Variance", The American Statistician 37,
- * 1983). */
+ * as in Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", The American Statistician,
+ * volume 37, 1983. */
 template <typename T>
 KERNEL moments(float *__restrict__ mean, float *__restrict__ variance /* [columns] */,
                float *part /* (parts, 2, columns) */, uint32_t *ticket,

@@ -3,9 +3,9 @@
  *
  * Put before a .cu file by -include; then g++ compiles it. Blocks run one after the other, in rising or
  * falling order. The threads of a block are coroutines on stacks of their own: one runs until it comes to a
- * barrier or a shuffle, then the next. They are resumed in an order that changes from launch to launch, since a kernel that lacks a barrier
- * may be right in one order and wrong in another. A kernel whose threads wait for one another for ever is an
- * error.
+ * barrier or a shuffle, then the next. They are resumed in an order that changes from launch to launch, since
+ * a kernel that lacks a barrier may be right in one order and wrong in another. A kernel whose threads wait
+ * for one another for ever is an error.
  *
  * What it cannot show: speed, bank conflicts, shared memory that is read before it is written, memory order
  * between blocks, how a card rounds exp, log and rsqrt. */
