@@ -181,7 +181,9 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     const tandem_replayer_options options = {.bucket_bytes = request->bucket_bytes,
                                              .predict = request->predict,
                                              .collective = request->collective,
-                                             .step = request->step};
+                                             .step = request->step,
+                                             .kernels = request->kernels,
+                                             .without_update = request->without_update};
     if (status == TANDEM_OK)
         status = tandem_replayer_open_with(&made->problem.replayer, cluster, graph, store, &options, error);
     made->problem.graph = graph[0];

@@ -42,6 +42,7 @@ typedef struct cli_options {
     uint64_t bucket_bytes;    /* 0 = the default */
     tandem_step_options step; /* 0 = as the plan has it */
     tandem_collective_algorithm collective;
+    tandem_kernel_set kernels;
     int minimize; /* a tandem_objective; 0 = none */
     int batch_auto;
     int64_t global_batch; /* 0 = not given */
@@ -64,7 +65,7 @@ typedef struct cli_options {
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
     int quick;           /* study: small */
-    int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, leave_one_out;
+    int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, leave_one_out, without_update;
     const char *precision, *pass, *list, *calibrate; /* predict */
     double limit;                                    /* compare: largest allowed error; < 0 = none */
     /* output files */

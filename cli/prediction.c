@@ -14,7 +14,9 @@ tandem_request cli_planner_request(const cli_options *options)
                             .bucket_bytes = options->bucket_bytes,
                             .collective = options->collective,
                             .step = options->step,
-                            .predict = options->predict};
+                            .predict = options->predict,
+                            .kernels = options->kernels,
+                            .without_update = options->without_update};
 }
 
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
@@ -83,6 +85,8 @@ json_t *cli_cost_sources_json(const cli_cost_sources *sources, int c)
             json_pack("{s:i,s:f}", "tasks", provenance->n_task[k], "share", origin_share(provenance, k)));
     json_object_set_new(costs, "fitted_to", json_integer((json_int_t)provenance->n_fitted));
     json_object_set_new(costs, "spread", cli_json_number(provenance->spread));
+    json_object_set_new(costs, "kernels", json_string(tandem_kernel_set_name(provenance->kernels)));
+    json_object_set_new(costs, "without_update", json_boolean(provenance->without_update));
     json_object_set_new(costs, "form_interval_80", cli_json_number(provenance->form_interval));
     return costs;
 }
@@ -147,6 +151,9 @@ static void append_fit_source(char *line, size_t size, const tandem_provenance *
     else
         (void)cli_append(line, size, ", fitted to %lld measured costs, which differ from the fit by %s",
                          (long long)provenance->n_fitted, tandem_quantity_ratio(provenance->spread).text);
+    if (provenance->kernels != TANDEM_KERNELS_TANDEM)
+        (void)cli_append(line, size, ", of %s's kernels%s", tandem_kernel_set_name(provenance->kernels),
+                         provenance->without_update ? " without the update" : "");
     if (!isnan(provenance->form_interval))
         (void)cli_append(line, size, ", within %.0f%% in 80%% of cases", 100 * provenance->form_interval);
 }

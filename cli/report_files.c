@@ -223,13 +223,18 @@ static tandem_status add_replay(report_page *page, const cli_options *options, c
                                 tandem_error *error)
 {
     char trace_path[CLI_SCRATCH_JSON];
-    const char *argument[16] = {"replay",  "--db",        options->db,         "--plan",
+    const char *argument[20] = {"replay",  "--db",        options->db,         "--plan",
                                 plan_path, "--operators", "--memory-timeline", "--trace",
                                 trace_path};
     int n = 9, code = 0;
     tandem_status status = cli_scratch_json_make(trace_path, error);
     if (status != TANDEM_OK) return status;
     if (options->predict) argument[n++] = "--predict";
+    if (options->kernels != TANDEM_KERNELS_TANDEM) {
+        argument[n++] = "--kernels";
+        argument[n++] = tandem_kernel_set_name(options->kernels);
+    }
+    if (options->without_update) argument[n++] = "--without-update";
     if (cli_option_given(options, OPTION_COLLECTIVE)) {
         argument[n++] = "--collective";
         argument[n++] = tandem_collective_algorithm_name(options->collective);

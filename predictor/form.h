@@ -44,4 +44,12 @@ double tandem_overlap_ns(double a, double b, double exponent);
  * algorithm and tiles. Returns their overlapped time. */
 double tandem_convolution_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work);
 
+/* How large the tensors of a task are, from its signature: elements of the operator, of a product's or pool's
+ * input, output and weight (of a matmul: its second input), and the number of parameters of an update. What
+ * the signature does not say is 0. */
+typedef struct tandem_task_sizes {
+    double elements, input, output, weight, parameters;
+} tandem_task_sizes;
+tandem_task_sizes tandem_task_sizes_of(const char *signature);
+
 #endif

@@ -195,6 +195,11 @@ int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *
     return tandem_latency_ns_by_group(latency, key, spread, NULL);
 }
 
+const tandem_calibration *tandem_latency_calibration(const tandem_latency *latency)
+{
+    return latency->calibration;
+}
+
 int64_t tandem_latency_fitted(const tandem_latency *latency) { return latency->n_sample; }
 
 /* --- Opening ------------------------------------------------------------------------------------ */

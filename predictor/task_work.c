@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "predictor/form.h"
 #include "tandem/advanced/predictor.h"
 
 /* --- Reading a signature: "linear m=784 k=192 n=192" ---------------------------------------------------- */
@@ -299,6 +300,48 @@ static double count_elements(const char *signature, const char *fields)
     return elements;
 }
 
+static void set_product_sizes(tandem_task_sizes *sizes, const char *signature)
+{
+    const double batch = field_text(signature, "batch") ? field_value(signature, "batch") : 1,
+                 m = field_value(signature, "m"), k = field_value(signature, "k"),
+                 n = field_value(signature, "n");
+    sizes->input = batch * m * k;
+    sizes->weight = batch * k * n;
+    sizes->output = batch * m * n;
+}
+
+/* Of a convolution or, where nothing follows, of a pool. */
+static void set_image_sizes(tandem_task_sizes *sizes, const char *signature)
+{
+    const char *const after = strstr(signature, " -> "), *const out = after ? after : signature;
+    const double c_in = field_value(signature, "c"), c_out = field_value(out, "c");
+    sizes->input = count_pixels(signature) * c_in;
+    sizes->output = count_windows(signature, out) * c_out;
+    if (after) sizes->weight = field_value(out, "k") * second_value(out, "k") * c_in * c_out;
+}
+
+static int is_operator_kind(const char *signature, const char *name)
+{
+    const size_t n = strlen(name);
+    return strncmp(signature, name, n) == 0 && (signature[n] == ' ' || signature[n] == '\0');
+}
+
+tandem_task_sizes tandem_task_sizes_of(const char *signature)
+{
+    tandem_task_sizes sizes = {.parameters = field_value(signature, "parameters")};
+    for (size_t i = 0; i < sizeof stream_kinds / sizeof *stream_kinds; i++)
+        if (is_operator_kind(signature, stream_kinds[i].name))
+            sizes.elements = count_elements(signature, stream_kinds[i].fields);
+    if (is_operator_kind(signature, "cross_entropy"))
+        sizes.elements = field_value(signature, "rows") * field_value(signature, "n");
+    if (is_operator_kind(signature, "linear") || is_operator_kind(signature, "matmul"))
+        set_product_sizes(&sizes, signature);
+    if (is_operator_kind(signature, "conv2d") || is_operator_kind(signature, "maxpool") ||
+        is_operator_kind(signature, "avgpool"))
+        set_image_sizes(&sizes, signature);
+    return sizes;
+}
+
 /* --- Any key -------------------------------------------------------------------------------------------- */
 
 /* A cast to one byte whose range is not known reads the tensor twice, first for the largest magnitude. A
@@ -309,12 +352,6 @@ static void cast_work(tandem_work *work, const tandem_cost_key *key)
     work->kind = "cast";
     work->bytes = (double)key->elements *
                   (n_read * dtype_size(key->from) + (1 + key->transposed_copy) * dtype_size(key->to));
-}
-
-static int is_operator_kind(const char *signature, const char *name)
-{
-    const size_t n = strlen(name);
-    return strncmp(signature, name, n) == 0 && (signature[n] == ' ' || signature[n] == '\0');
 }
 
 /* Rows that a forward pass reads more than once. */

@@ -66,13 +66,15 @@ static tandem_status map_measured_costs(tandem_costs *costs, const tandem_step *
 /* --- Predicted costs ------------------------------------------------------------------------------------ */
 
 static void predict_costs(tandem_costs *costs, const tandem_step *step, int contention,
-                          const tandem_device *device, const tandem_latency *latency)
+                          const tandem_cost_source *source, const tandem_latency *latency)
 {
     for (tandem_missing_cost at = {.task = -1};
-         tandem_costs_next_missing(&at, costs, step, contention, device);) {
+         tandem_costs_next_missing(&at, costs, step, contention, source->device);) {
         double spread = NAN;
         int form_group = -1;
-        const int64_t ns = tandem_latency_ns_by_group(latency, &at.key, &spread, &form_group);
+        const int64_t ns = source->style.set == TANDEM_KERNELS_TANDEM
+                               ? tandem_latency_ns_by_group(latency, &at.key, &spread, &form_group)
+                               : tandem_latency_of_kernels(latency, &at.key, &source->style, &form_group);
         if (ns < 0) continue;
         costs->spread[at.slot][contention] = (float)spread;
         costs->form_group[at.slot][contention] = (signed char)form_group;
@@ -103,10 +105,32 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, tandem_arena *are
         if (error) *error = refusal;
         return status;
     }
-    predict_costs(costs, step, contention, source->device, latency);
+    predict_costs(costs, step, contention, source, latency);
     costs->n_fitted[contention] = tandem_latency_fitted(latency);
     tandem_latency_close(latency);
     return TANDEM_OK;
+}
+
+/* --- Kernels of another library ------------------------------------------------------------------------- */
+
+/* Nothing but a form knows their times. */
+static tandem_status check_kernel_set(const tandem_cost_source *source, tandem_error *error)
+{
+    const int is_tandem = source->style.set == TANDEM_KERNELS_TANDEM;
+    if (is_tandem && source->style.without_update)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "a step without its update is one of PyTorch's kernels: add --kernels pytorch");
+    if (is_tandem) return TANDEM_OK;
+    const char *const set = tandem_kernel_set_name(source->style.set);
+    if (!source->predict)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "times of %s's kernels are predicted, not measured: add --predict", set);
+    if (tandem_device_is_described(source->device)) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "%s runs tandem's kernels; those of %s are known on described GPUs only, which "
+                            "`tandem list devices` shows",
+                            source->device->name, set);
 }
 
 /* --- All sources ---------------------------------------------------------------------------------------- */
@@ -135,14 +159,19 @@ tandem_status tandem_costs_map(tandem_costs *out, tandem_arena *arena, const tan
     tandem_costs costs = {.variant_cost = tandem_arena_array(arena, n_variant, sizeof *costs.variant_cost),
                           .origin = tandem_arena_array(arena, n_variant, sizeof *costs.origin),
                           .sigma = tandem_arena_array(arena, n_variant, sizeof *costs.sigma)};
-    tandem_status status = TANDEM_OK;
+    tandem_status status = check_kernel_set(source, error);
+    if (status != TANDEM_OK) return status;
+    costs.style = source->style;
     if (!costs.variant_cost || !costs.origin || !costs.sigma)
         return tandem_no_memory(error, "for the costs of %d tasks on %s", step->n_task, source->device->name);
     for (size_t i = 0; i < n_variant; i++) costs.variant_cost[i] = (tandem_variant_cost){.ns = {-1, -1}};
     for (int contention = 0; contention < TANDEM_N_CONTENTION && status == TANDEM_OK; contention++) {
         if (contention == TANDEM_CONTENDED && !source->co_runner[0]) continue;
-        status = map_measured_costs(&costs, step, contention, source, error);
-        if (status == TANDEM_OK) status = tandem_costs_interpolate(&costs, step, contention, source, error);
+        if (source->style.set == TANDEM_KERNELS_TANDEM) {
+            status = map_measured_costs(&costs, step, contention, source, error);
+            if (status == TANDEM_OK)
+                status = tandem_costs_interpolate(&costs, step, contention, source, error);
+        }
         if (status == TANDEM_OK)
             status = fill_predicted_costs(&costs, arena, step, contention, source, error);
     }
@@ -223,7 +252,9 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
 {
     const tandem_sim_class *class = &replayer->classes[c];
     const int contention = class->co_runner[0] ? TANDEM_CONTENDED : TANDEM_ALONE;
-    tandem_provenance provenance = {.n_fitted = class->costs.n_fitted[contention]};
+    tandem_provenance provenance = {.n_fitted = class->costs.n_fitted[contention],
+                                    .kernels = class->costs.style.set,
+                                    .without_update = class->costs.style.without_update};
     double spread = 0;
     form_sum form = {.own_square = 0};
     for (int t = 0; t < class->step->n_task; t++) {

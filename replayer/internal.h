@@ -22,6 +22,7 @@ typedef struct tandem_costs {
     signed char (*form_group)[TANDEM_N_CONTENTION]; /* spread group of a time by the form, else −1 */
     float (*sigma)[TANDEM_N_CONTENTION];            /* of measured times: see monte_carlo.c */
     int64_t n_fitted[TANDEM_N_CONTENTION];
+    tandem_kernel_style style; /* of predicted times */
 } tandem_costs;
 
 static inline tandem_variant_cost *tandem_variant_cost_of(const tandem_costs *costs, int t, int variant)
@@ -36,6 +37,7 @@ typedef struct tandem_cost_source {
     const char *co_runner; /* "" = there is none */
     int predict;           /* whether to predict what was not measured at all */
     int64_t slowdown_ppm;  /* of the cluster's class */
+    tandem_kernel_style style;
 } tandem_cost_source;
 
 /* tandem_costs_map: the costs of all variants of all tasks of `step` but its reduces, whose times stay −1.

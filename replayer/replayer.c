@@ -114,8 +114,12 @@ static tandem_status open_sim_class(tandem_replayer *replayer, int c, const tand
 {
     tandem_sim_class *class = &replayer->classes[c];
     const tandem_cluster_class *own = &replayer->cluster.classes[c];
-    const tandem_cost_source source = {store, &own->device, class->co_runner, options->predict,
-                                       own->slowdown_ppm};
+    const tandem_cost_source source = {store,
+                                       &own->device,
+                                       class->co_runner,
+                                       options->predict,
+                                       own->slowdown_ppm,
+                                       {options->kernels, graph->model, options->without_update}};
     find_co_runner(class, &replayer->cluster, c);
     class->comm_slowdown = 1;
     tandem_status status = tandem_device_open_step(&class->step, &own->device, graph, options->bucket_bytes,

@@ -336,13 +336,13 @@ static int run_advise(const cli_options *options)
                : code;
 }
 
-static const int options[] = {OPTION_MODEL,   OPTION_SET,          OPTION_LOSS,
-                              OPTION_CLUSTER, OPTION_ADD,          OPTION_BATCH,
-                              OPTION_POLICY,  OPTION_SLOWDOWN,     OPTION_BASE_PRECISION,
-                              OPTION_METHOD,  OPTION_BUCKET,       OPTION_COLLECTIVE,
-                              OPTION_PREDICT, OPTION_GLOBAL_BATCH, OPTION_LOSS_SCALE,
-                              OPTION_REPORT,  OPTION_DB,           OPTION_QUIET,
-                              OPTION_END};
+static const int options[] = {OPTION_MODEL,        OPTION_SET,        OPTION_LOSS,
+                              OPTION_CLUSTER,      OPTION_ADD,        OPTION_BATCH,
+                              OPTION_POLICY,       OPTION_SLOWDOWN,   OPTION_BASE_PRECISION,
+                              OPTION_METHOD,       OPTION_BUCKET,     OPTION_COLLECTIVE,
+                              OPTION_PREDICT,      OPTION_KERNELS,    OPTION_WITHOUT_UPDATE,
+                              OPTION_GLOBAL_BATCH, OPTION_LOSS_SCALE, OPTION_REPORT,
+                              OPTION_DB,           OPTION_QUIET,      OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",

@@ -153,5 +153,16 @@ const char *tandem_collective_algorithm_name(tandem_collective_algorithm algorit
 tandem_status tandem_collective_algorithm_find(tandem_collective_algorithm *algorithm, const char *name,
                                                tandem_error *error);
 
+/* Whose kernels a described GPU runs (predictor.h). */
+typedef enum tandem_kernel_set {
+    TANDEM_KERNELS_TANDEM,       /* its own, fused */
+    TANDEM_KERNELS_PYTORCH,      /* PyTorch's without fusion, channels first */
+    TANDEM_KERNELS_PYTORCH_NHWC, /* the same in the memory format channels_last */
+    TANDEM_N_KERNEL_SET
+} tandem_kernel_set;
+const char *tandem_kernel_set_name(tandem_kernel_set set); /* "tandem", "pytorch", "pytorch-nhwc" */
+/* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
+tandem_status tandem_kernel_set_find(tandem_kernel_set *set, const char *name, tandem_error *error);
+
 TANDEM_END_DECLARATIONS
 #endif

@@ -29,7 +29,9 @@ typedef struct tandem_request {
     tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
     int times_only;   /* 1: no sensitivities are loaded: enough to replay plans, too little to allocate */
     int over_network; /* 1: ranks of one machine, too, all-reduce over the network (cluster.h) */
-    tandem_step_options step; /* of the plans that are replayed, and of those that are made */
+    tandem_step_options step;  /* of the plans that are replayed, and of those that are made */
+    tandem_kernel_set kernels; /* PyTorch's: with predict, on described GPUs */
+    int without_update;        /* 1, with PyTorch's kernels: the step ends with the gradients */
 } tandem_request;
 
 /* What a policy minimizes, and within which limits (docs/allocation.md). */

@@ -100,6 +100,8 @@ class Request(Structure):
         ("times_only", c_int),
         ("over_network", c_int),
         ("step", StepOptions),
+        ("kernels", c_int),
+        ("without_update", c_int),
     ]
 
 

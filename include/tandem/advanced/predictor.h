@@ -283,8 +283,33 @@ int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *
 /* The same; *form_group: of tandem_spread_group, of a time by the form; else −1. */
 int64_t tandem_latency_ns_by_group(const tandem_latency *latency, const tandem_cost_key *key, double *spread,
                                    int *form_group);
+/* What calibrates a described device's form; NULL of any other device. */
+const tandem_calibration *tandem_latency_calibration(const tandem_latency *latency);
 /* The number of measured costs that it is fitted to; 0 = the description alone. */
 int64_t tandem_latency_fitted(const tandem_latency *latency);
+
+/* --- Kernels of another library (predictor/pytorch_kernels.c) ------------------------------------------- */
+/* How a job runs its operators. */
+typedef struct tandem_kernel_style {
+    tandem_kernel_set set;
+    const char *model;  /* the graph's: public implementations of some write gelu out, or add a mask */
+    int without_update; /* 1: gradients are added to those of the step before, and weights stay */
+} tandem_kernel_style;
+/* The kernels of one task, each with how often it runs. n = 0: the task has none of its own. */
+enum { TANDEM_MAX_KERNELS = 8 };
+typedef struct tandem_task_kernels {
+    int n;
+    double count[TANDEM_MAX_KERNELS];
+    tandem_work work[TANDEM_MAX_KERNELS];
+} tandem_task_kernels;
+/* tandem_kernels_of: from pytorch_kernels.def; style->set is one of PyTorch's. 0 where this version does not
+ * know the key's operator. Cost: O(length of the key + rows of the table). */
+int tandem_kernels_of(tandem_task_kernels *kernels, const tandem_cost_key *key,
+                      const tandem_kernel_style *style, const tandem_gpu_spec *spec);
+/* tandem_latency_of_kernels: the time of a key's task as these kernels one after the other, at least 1; −1
+ * where the device is not described or the operator unknown. *form_group: of the longest. */
+int64_t tandem_latency_of_kernels(const tandem_latency *latency, const tandem_cost_key *key,
+                                  const tandem_kernel_style *style, int *form_group);
 
 /* --- Robust regression (predictor/robust.c) -------------------------------------------------------------
  * */

@@ -53,6 +53,10 @@ typedef struct tandem_replayer_options {
     int predict;           /* 1: predict times that were not measured, where possible (predictor.h) */
     tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
     tandem_step_options step;               /* of every class: micro-steps, recomputation */
+    /* Of PyTorch: needs `predict` and described devices; nothing measured of this model counts, but what was
+     * measured on the device calibrates it. TANDEM_USAGE otherwise. */
+    tandem_kernel_set kernels;
+    int without_update; /* 1, of PyTorch's kernels: the step ends with the gradients */
 } tandem_replayer_options;
 tandem_status tandem_replayer_open_with(tandem_replayer **replayer, const tandem_cluster *cluster,
                                         const tandem_graph *const *graph, tandem_store *store,
@@ -170,6 +174,8 @@ typedef struct tandem_provenance {
     /* Half of the 80 % interval of the sum of the times that follow the form, over that sum: 0.2 is 20 %
      * either way. From chips that were left out of the fit. NaN where there are none. */
     double form_interval;
+    tandem_kernel_set kernels; /* whose kernels the predicted times are of */
+    int without_update;
 } tandem_provenance;
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *provenance);
 
