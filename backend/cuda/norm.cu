@@ -226,7 +226,7 @@ KERNEL moments(float *__restrict__ mean, float *__restrict__ variance /* [column
     };
     sum = square = 0;
     if (own.has_column)
-        for_rows<8>(
+        for_rows<4>(
             warp, own.parts, [&](size_t p) { return means[p * 2 * columns]; },
             [&](size_t p, float m) { sum += rows_of(p) * m; });
     sum = sum_of_warps(sum, of_warp[0]) / (float)rows;
@@ -236,7 +236,7 @@ KERNEL moments(float *__restrict__ mean, float *__restrict__ variance /* [column
         float mean, square;
     };
     if (own.has_column)
-        for_rows<8>(
+        for_rows<4>(
             warp, own.parts,
             [&](size_t p) {
                 return part_moments{means[p * 2 * columns], squares[p * 2 * columns]};
