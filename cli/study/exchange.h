@@ -1,8 +1,8 @@
-/* exchange.h: the trainings of `tandem study exchange`: which they are, and one of them. */
+/* exchange.h: the trainings of `tandem study exchange`: which they are, and what is predicted of them. */
 #ifndef TANDEM_CLI_STUDY_EXCHANGE_H
 #define TANDEM_CLI_STUDY_EXCHANGE_H
 
-#include "cli/study/study_records.h"
+#include "cli/study/trainings.h"
 
 enum {
     EXCHANGE_CELLS = 4, /* plans of a task: two scales of each kind */
@@ -38,8 +38,8 @@ typedef struct exchange_plan {
     int n_bootstrap;
 } exchange_plan;
 extern const exchange_plan exchange_plan_full, exchange_plan_quick;
-/* What decides a record's values, as the name of the plan in a file of records. */
-void exchange_plan_name(char text[STUDY_PLAN_NAME], const exchange_plan *plan, uint64_t seed);
+/* A hash of what decides the values of its records. */
+uint64_t exchange_plan_hash(const exchange_plan *plan);
 
 /* The margins, of both. */
 extern const struct exchange_margins {
@@ -52,31 +52,16 @@ extern const struct exchange_margins {
 exchange_casts exchange_cell_casts(int cell);
 double exchange_cell_scale(const exchange_task *task, int cell);
 
-/* --- One training (exchange_train.c) --------------------------------------------------------------------
+/* --- Trainings and predictions (exchange_train.c) ---------------------------------------------------------
  * */
-
-/* The device, and what every training reads. All zero is closed. */
-typedef struct exchange_lab {
-    const cli_options *options;
-    const tandem_backend_api *backend;
-    cli_workload workload; /* of no training: it names the device */
-    tandem_worker *worker;
-    tandem_data data;
-} exchange_lab;
-tandem_status exchange_lab_open(exchange_lab *lab, const cli_options *options, tandem_error *error);
-void exchange_lab_close(exchange_lab *lab);
 
 /* A setting of a task: 0 … EXCHANGE_CURVE − 1 in fp32, with 4, 3, 2 fourths of the batch; then its cells. */
 enum { EXCHANGE_SETTINGS = EXCHANGE_CURVE + EXCHANGE_CELLS };
 /* B/b − 1 of a setting: the noise that it adds to that of the gradients at batch B. */
 double exchange_added_noise(int setting);
 
-/* exchange_train: trains a task from `seed`, which draws weights, order of samples and roundings.
- *   steps  those of the task, or fewer for a trial
- *   loss   [out] mean test loss in nats of the task's evaluations
- * TANDEM_LIMIT_EXCEEDED: it diverged. */
-tandem_status exchange_train(double *loss, const exchange_lab *lab, const exchange_task *task, int setting,
-                             uint64_t seed, int64_t steps, tandem_error *error);
+/* A task in a setting; `seed` draws weights, order of samples and roundings. */
+study_training exchange_training(const exchange_task *task, int setting, uint64_t seed);
 
 /* What is predicted of a cell: means over the ages. */
 typedef struct exchange_prediction {
@@ -85,7 +70,7 @@ typedef struct exchange_prediction {
     double last_noise;        /* ρ at the last age */
 } exchange_prediction;
 /* is_whole: all operators rounded at once; else the sum over them, each rounded alone. */
-tandem_status exchange_predict(exchange_prediction *prediction, const exchange_lab *lab,
+tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,
                                const exchange_task *task, int cell, int is_whole, int n_replicate,
                                tandem_error *error);
 

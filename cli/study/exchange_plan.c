@@ -1,7 +1,8 @@
 /* exchange_plan.c: the cells, seeds and margins of `tandem study exchange`. They are fixed before a run:
  * records name this plan, and another plan does not take them. */
-#include "base/hash.h"
 #include "cli/study/exchange.h"
+
+#include "base/hash.h"
 
 const struct exchange_margins exchange_margins = {
     .max_half_width = 0.3,
@@ -40,24 +41,16 @@ const exchange_plan exchange_plan_quick = {
     .n_bootstrap = 400,
 };
 
-static uint64_t hash_plan_number(uint64_t hash, double x)
+uint64_t exchange_plan_hash(const exchange_plan *plan)
 {
-    char text[32];
-    (void)snprintf(text, sizeof text, "%.17g,", x);
-    return tandem_hash_text(hash, text);
-}
-
-void exchange_plan_name(char text[STUDY_PLAN_NAME], const exchange_plan *plan, uint64_t seed)
-{
-    uint64_t hash = hash_plan_number(TANDEM_HASH_START, plan->n_replicate);
+    uint64_t hash = study_hash_number(TANDEM_HASH_START, plan->n_replicate);
     for (int t = 0; t < plan->n_task; t++) {
         const exchange_task *task = &plan->task[t];
         const double number[] = {task->optimizer,    task->rate,           (double)task->batch,
                                  task->n_micro,      (double)task->steps,  (double)task->n_test,
                                  task->n_evaluation, task->error_scale[0], task->error_scale[1]};
         hash = tandem_hash_text(hash, task->model);
-        for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = hash_plan_number(hash, number[i]);
+        for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = study_hash_number(hash, number[i]);
     }
-    (void)snprintf(text, STUDY_PLAN_NAME, "%016llx, seed %llu", (unsigned long long)hash,
-                   (unsigned long long)seed);
+    return hash;
 }

@@ -1,4 +1,4 @@
-/* exchange_train.c: one training of `tandem study exchange`, and what is predicted of a cell. */
+/* exchange_train.c: the trainings of `tandem study exchange`, and what is predicted of a cell. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,33 +6,6 @@
 #include "cli/sensing.h"
 #include "cli/study/exchange.h"
 #include "cli/study/study.h"
-
-tandem_status exchange_lab_open(exchange_lab *lab, const cli_options *options, tandem_error *error)
-{
-    cli_options smallest = *options;
-    smallest.model = "mlp:width=1";
-    smallest.batch = 1;
-    *lab = (exchange_lab){.options = options, .backend = cli_backend(error)};
-    if (!lab->backend) return TANDEM_MISSING;
-    tandem_status status = cli_workload_open(&lab->workload, &smallest, error);
-    if (status == TANDEM_OK) status = lab->backend->data_open(&lab->data, STUDY_DATA, 1, error);
-    if (status == TANDEM_OK)
-        status = lab->backend->worker_open(
-            &lab->worker,
-            &(tandem_worker_options){
-                .device = lab->workload.cluster.classes[0].device.name, .n_rank = 1, .cpu = -1},
-            error);
-    if (status != TANDEM_OK) exchange_lab_close(lab);
-    return status;
-}
-
-void exchange_lab_close(exchange_lab *lab)
-{
-    if (lab->worker) lab->backend->worker_close(lab->worker);
-    if (lab->backend) lab->backend->data_close(&lab->data);
-    cli_workload_close(&lab->workload);
-    *lab = (exchange_lab){0};
-}
 
 static int fourths_of(int setting) { return setting < EXCHANGE_CURVE ? 4 - setting : 4; }
 double exchange_added_noise(int setting) { return 4.0 / fourths_of(setting) - 1; }
@@ -64,101 +37,22 @@ static tandem_emulation emulation_of_cell(const exchange_task *task, int cell, u
     return emulation;
 }
 
-static tandem_optimizer_options optimizer_of(const exchange_task *task)
+study_training exchange_training(const exchange_task *task, int setting, uint64_t seed)
 {
-    if (task->optimizer == TANDEM_SGD)
-        return (tandem_optimizer_options){.kind = TANDEM_SGD, .rate = (float)task->rate, .momentum = 0.9f};
-    return (tandem_optimizer_options){
-        .kind = TANDEM_ADAMW, .rate = (float)task->rate, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f};
-}
-
-/* The task's model with its optimizer. cell < 0: in fp32. */
-static tandem_status open_task_workload(cli_workload *workload, cli_options *options, const exchange_lab *lab,
-                                        const exchange_task *task, int cell, int fourths, tandem_error *error)
-{
-    *options = *lab->options;
-    options->model = task->model;
-    options->data = STUDY_DATA;
-    options->steps = task->steps;
-    options->batch = task->n_micro == 1 ? task->batch * fourths / 4 : task->batch;
-    options->step.n_micro = task->n_micro == 1 ? 1 : task->n_micro * fourths / 4;
-    options->uniform = cell < 0 ? NULL : tandem_precision_get(precision_of_cell(cell))->name;
-    options->emulate = cell < 0 ? NULL : "";
-    const tandem_status status = cli_workload_open(workload, options, error);
-    if (status == TANDEM_OK) workload->graph[0]->optimizer = optimizer_of(task);
-    return status;
-}
-
-/* --- A training ------------------------------------------------------------------------------------------
- * */
-
-static tandem_status open_task_executor(tandem_executor **executor, tandem_step **step,
-                                        const exchange_lab *lab, const cli_workload *workload,
-                                        const cli_options *options, const tandem_emulation *emulation,
-                                        tandem_error *error)
-{
-    const tandem_graph *graph = workload->graph[0];
-    const tandem_status status = tandem_device_open_step(step, &workload->cluster.classes[0].device, graph,
-                                                         options->bucket_bytes, &workload->plan->step, error);
-    if (status != TANDEM_OK) return status;
-    tandem_step_load(*step, workload->plan->assignment.precision[0]);
-    const tandem_executor_options executor_options = {.step = *step,
-                                                      .data = &lab->data,
-                                                      .seed = emulation->seed,
-                                                      .emulation = options->emulate ? emulation : NULL,
-                                                      .global_batch =
-                                                          graph->batch * workload->plan->step.n_micro,
-                                                      .optimizer = &graph->optimizer,
-                                                      .with_evaluation = 1};
-    return lab->backend->executor_open(executor, lab->worker, &executor_options, error);
-}
-
-/* The steps of the task's evaluations end with the last step. */
-static int is_evaluated(const exchange_task *task, int64_t done, int64_t steps)
-{
-    const int64_t every = steps / (4 * (int64_t)task->n_evaluation);
-    return done == steps ||
-           (every > 0 && (steps - done) % every == 0 && (steps - done) / every < task->n_evaluation);
-}
-
-static tandem_status run_task_steps(double *loss, tandem_executor *executor, const exchange_lab *lab,
-                                    const exchange_task *task, int64_t steps, tandem_error *error)
-{
-    tandem_status status = TANDEM_OK;
-    double sum = 0;
-    int n = 0;
-    for (int64_t i = 0; i < steps && status == TANDEM_OK; i++) {
-        double of_batch = 0;
-        tandem_evaluation seen;
-        status = lab->backend->executor_step(executor, i, &of_batch, error);
-        if (status != TANDEM_OK || !is_evaluated(task, i + 1, steps)) continue;
-        status = lab->backend->executor_evaluate(executor, &lab->data, task->n_test, &seen, error);
-        if (status != TANDEM_OK) break;
-        sum += seen.loss / (double)seen.total;
-        n++;
-    }
-    *loss = sum / n;
-    return status;
-}
-
-tandem_status exchange_train(double *loss, const exchange_lab *lab, const exchange_task *task, int setting,
-                             uint64_t seed, int64_t steps, tandem_error *error)
-{
-    const int cell = setting - EXCHANGE_CURVE;
-    tandem_executor *executor = NULL;
-    tandem_step *step = NULL;
-    cli_options options;
-    cli_workload workload = {0};
-    const tandem_emulation emulation = emulation_of_cell(task, cell, seed);
-    tandem_status status =
-        open_task_workload(&workload, &options, lab, task, cell, fourths_of(setting), error);
-    if (status == TANDEM_OK)
-        status = open_task_executor(&executor, &step, lab, &workload, &options, &emulation, error);
-    if (status == TANDEM_OK) status = run_task_steps(loss, executor, lab, task, steps, error);
-    if (executor) lab->backend->executor_close(executor);
-    tandem_step_close(step);
-    cli_workload_close(&workload);
-    return status;
+    const int cell = setting - EXCHANGE_CURVE, fourths = fourths_of(setting);
+    const int is_of_batch = task->n_micro == 1;
+    return (study_training){
+        .model = task->model,
+        .optimizer = task->optimizer,
+        .schedule = SCHEDULE_CONSTANT,
+        .rate = task->rate,
+        .batch = is_of_batch ? task->batch * fourths / 4 : task->batch,
+        .n_micro = is_of_batch ? 1 : task->n_micro * fourths / 4,
+        .steps = task->steps,
+        .n_test = task->n_test,
+        .n_evaluation = task->n_evaluation,
+        .precision = cell < 0 ? NULL : tandem_precision_get(precision_of_cell(cell))->name,
+        .emulation = cell < 0 ? tandem_emulation_make(seed) : emulation_of_cell(task, cell, seed)};
 }
 
 /* --- The prediction --------------------------------------------------------------------------------------
@@ -208,7 +102,7 @@ static tandem_status predict_from(exchange_prediction *prediction, const tandem_
     return status;
 }
 
-tandem_status exchange_predict(exchange_prediction *prediction, const exchange_lab *lab,
+tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,
                                const exchange_task *task, int cell, int is_whole, int n_replicate,
                                tandem_error *error)
 {
@@ -223,7 +117,8 @@ tandem_status exchange_predict(exchange_prediction *prediction, const exchange_l
                                .emulation = emulation_of_cell(task, cell, 0)};
     for (int a = 0; a < EXCHANGE_AGES; a++)
         request.age[a] = task->steps * (2 * a + 1) / (2 * (int64_t)EXCHANGE_AGES);
-    tandem_status status = open_task_workload(&workload, &options, lab, task, -1, 4, error);
+    const study_training in_fp32 = exchange_training(task, 0, lab->options->seed);
+    tandem_status status = study_workload_open(&workload, &options, lab, &in_fp32, error);
     if (status == TANDEM_OK) status = sensing_run(&sensing, &workload, &options, &request, error);
     if (status == TANDEM_OK)
         status = predict_from(prediction, &sensing, task, precision,

@@ -10,11 +10,10 @@
 static const struct {
     const char *name;
     study_part *run;
-} parts[] = {{"rounding", study_rounding},
-             {"gradient", study_gradient},
-             {"sampled", study_sampled},
-             {"batch", study_batch},
-             {"exchange", study_exchange_rate}};
+    int keeps_records; /* reads --checkpoint and --repetitions */
+} parts[] = {{"rounding", study_rounding, 0},      {"gradient", study_gradient, 0},
+             {"sampled", study_sampled, 0},        {"batch", study_batch, 0},
+             {"exchange", study_exchange_rate, 1}, {"null", study_null, 1}};
 enum { N_PART = sizeof parts / sizeof *parts };
 
 void study_add_cell(study_report *report, json_t *cell, int is_met)
@@ -99,32 +98,38 @@ static int run_part(const cli_options *options, const char *name, study_part *ru
     return code;
 }
 
+/* "rounding, gradient, …, or all" */
+static const char *list_study_parts(void)
+{
+    static char text[256];
+    text[0] = '\0';
+    for (int p = 0; p < N_PART; p++) (void)cli_append(text, sizeof text, "%s, ", parts[p].name);
+    return cli_append(text, sizeof text, "or all");
+}
+
 static int run_study(const cli_options *options)
 {
     tandem_hint hint;
     const char *word = options->n_word == 1 ? options->word[0] : NULL;
-    if (!word)
-        return cli_fail_with(TANDEM_USAGE,
-                             "say which part to run: rounding, gradient, sampled, batch, exchange, or all");
+    if (!word) return cli_fail_with(TANDEM_USAGE, "say which part to run: %s", list_study_parts());
     int code = 0;
     const int is_all = strcmp(word, "all") == 0;
     if (is_all && options->output)
         return cli_fail_with(TANDEM_USAGE, "--output takes the tables of one part, not of all");
-    const int takes_records = strcmp(word, "exchange") == 0;
-    if (!takes_records && (options->checkpoint || options->repetitions > 0))
+    const int part = tandem_name_find(word, &parts[0].name, N_PART, sizeof *parts, &hint);
+    if ((options->checkpoint || options->repetitions > 0) && (part < 0 || !parts[part].keeps_records))
         return cli_fail_with(TANDEM_USAGE,
-                             "--checkpoint and --repetitions are of `study exchange`, not of '%s'", word);
+                             "--checkpoint and --repetitions are of parts that keep their trainings, such as "
+                             "`study exchange`, not of '%s'",
+                             word);
     for (int p = 0; p < N_PART && is_all && code <= 1; p++) {
         const int part_code = run_part(options, parts[p].name, parts[p].run);
         code = part_code ? part_code : code;
     }
     if (is_all) return code;
-    const int part = tandem_name_find(word, &parts[0].name, N_PART, sizeof *parts, &hint);
     if (part < 0)
-        return cli_fail_with(
-            TANDEM_UNKNOWN_NAME,
-            "the study has no part '%s'.%s Say rounding, gradient, sampled, batch, exchange, or all", word,
-            hint.text);
+        return cli_fail_with(TANDEM_UNKNOWN_NAME, "the study has no part '%s'.%s Say %s", word, hint.text,
+                             list_study_parts());
     return run_part(options, parts[part].name, parts[part].run);
 }
 
@@ -132,7 +137,7 @@ static const int options[] = {OPTION_QUICK,      OPTION_DEVICE,      OPTION_SEED
                               OPTION_CHECKPOINT, OPTION_REPETITIONS, OPTION_QUIET, OPTION_END};
 const cli_command command_study = {
     .name = "study",
-    .words = "rounding|gradient|sampled|batch|exchange|all",
+    .words = "rounding|gradient|sampled|batch|exchange|null|all",
     .summary = "Measure what is predicted of low precision, with intervals",
     .option = options,
     .description =

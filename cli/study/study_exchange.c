@@ -7,22 +7,16 @@
  * Var d/Var g, sensed at five ages of a training in fp32 and added over operators. Everything has the same
  * seeds; the interval is the bootstrap's over seeds. */
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <gsl/gsl_rng.h>
 #include <gsl/gsl_sort.h>
 
-#include "base/clock.h"
 #include "cli/study/exchange.h"
-#include "cli/study/study.h"
 
 enum { SENSED = -1, SENSED_WHOLE = -2 }; /* in the place of a seed */
-enum { MAX_TASKS = 16, MAX_WORKERS = 64 };
+enum { MAX_TASKS = 16 };
 static const uint64_t bootstrap_seed = 1;
 
 /* What is measured of a task, from one choice of seeds. */
@@ -42,12 +36,9 @@ typedef struct exchange_study {
     study_report *report;
     const exchange_plan *plan;
     int n_seed; /* of the plan's */
-    exchange_lab lab;
-    study_records records;
+    study_jobs jobs;
     exchange_result result[MAX_TASKS];
-    double *room;              /* [n_bootstrap] */
-    double left_s, done_s;     /* time of the trainings that are missing, by trials, and of those that ran */
-    int worker, n_worker, job; /* this process runs the missing jobs number worker, worker + n_worker, … */
+    double *room; /* [n_bootstrap] */
 } exchange_study;
 
 static const char *casts_name(int cell)
@@ -89,26 +80,9 @@ static int count_missing(const exchange_study *s, const exchange_task *task, int
     int n = 0;
     for (int k = 0; k < s->n_seed; k++) {
         name_record(name, task, setting, k);
-        n += !study_records_find(&loss, 1, &s->records, name);
+        n += !study_records_find(&loss, 1, &s->jobs.records, name);
     }
     return n;
-}
-
-/* Seconds of a training, from two of fewer steps: what does not grow with the steps counts once. */
-static tandem_status try_setting(double *seconds, const exchange_study *s, const exchange_task *task,
-                                 int setting, tandem_error *error)
-{
-    const int64_t steps[2] = {task->steps / 40 + 1, task->steps / 20 + 2};
-    double loss = 0, of[2] = {0};
-    tandem_status status = TANDEM_OK;
-    for (int i = 0; i < 2 && status == TANDEM_OK; i++) {
-        const int64_t begin_ns = tandem_now_ns();
-        status = exchange_train(&loss, &s->lab, task, setting, s->report->options->seed, steps[i], error);
-        of[i] = (double)(tandem_now_ns() - begin_ns) * 1e-9;
-    }
-    const double of_step = fmax(of[1] - of[0], 0) / (double)(steps[1] - steps[0]);
-    *seconds = of[1] + of_step * (double)(task->steps - steps[1]);
-    return status;
 }
 
 /* What is still to be run, before it starts. */
@@ -118,26 +92,22 @@ static tandem_status note_plan(exchange_study *s, tandem_error *error)
     tandem_status status = TANDEM_OK;
     for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) {
         const exchange_task *task = &s->plan->task[t];
-        double seconds = 0;
+        const double before_s = s->jobs.left_s;
         int n = 0;
         for (int k = 0; k < EXCHANGE_SETTINGS && status == TANDEM_OK; k++) {
+            const study_training training = exchange_training(task, k, options->seed);
             const int n_missing = count_missing(s, task, k);
-            double one = 0;
-            if (n_missing > 0) status = try_setting(&one, s, task, k, error);
-            seconds += n_missing * one;
+            status = study_jobs_estimate(&s->jobs, &training, n_missing, error);
             n += n_missing;
         }
-        s->left_s += seconds;
         if (status == TANDEM_OK)
             cli_note(options, "%s, %s: %d of %d trainings left, some %.0f s", task->model,
-                     tandem_optimizer_name(task->optimizer), n, s->n_seed * EXCHANGE_SETTINGS, seconds);
+                     tandem_optimizer_name(task->optimizer), n, s->n_seed * EXCHANGE_SETTINGS,
+                     s->jobs.left_s - before_s);
     }
-    if (status == TANDEM_OK) cli_note(options, "in all some %.0f s", s->left_s);
+    if (status == TANDEM_OK) cli_note(options, "in all some %.0f s", s->jobs.left_s);
     return status;
 }
-
-/* Whether this process runs the next missing job. */
-static int is_own_job(exchange_study *s) { return s->job++ % s->n_worker == s->worker; }
 
 static tandem_status predict_cell(exchange_study *s, int t, int c, int is_whole, tandem_error *error)
 {
@@ -146,16 +116,17 @@ static tandem_status predict_cell(exchange_study *s, int t, int c, int is_whole,
     char name[STUDY_RECORD_NAME];
     double value[EXCHANGE_VALUES];
     name_record(name, task, EXCHANGE_CURVE + c, is_whole ? SENSED_WHOLE : SENSED);
-    if (study_records_find(value, EXCHANGE_VALUES, &s->records, name)) {
+    int is_own = 0;
+    if (study_jobs_find(value, EXCHANGE_VALUES, &is_own, &s->jobs, name)) {
         *of = (exchange_prediction){value[0], value[1], value[2], value[3], value[4]};
         return TANDEM_OK;
     }
-    if (!is_own_job(s)) return TANDEM_OK;
+    if (!is_own) return TANDEM_OK;
     const tandem_status status =
-        exchange_predict(of, &s->lab, task, c, is_whole, s->plan->n_replicate, error);
+        exchange_predict(of, &s->jobs.lab, task, c, is_whole, s->plan->n_replicate, error);
     if (status != TANDEM_OK) return status;
     return study_records_add(
-        &s->records, name,
+        &s->jobs.records, name,
         (const double[EXCHANGE_VALUES]){of->noise, of->noise_half, of->bias, of->bias_half, of->last_noise},
         EXCHANGE_VALUES, error);
 }
@@ -175,16 +146,9 @@ static tandem_status train_seed(exchange_study *s, int t, int seed, tandem_error
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < EXCHANGE_SETTINGS && status == TANDEM_OK; k++) {
         char name[STUDY_RECORD_NAME];
-        double *loss = &s->result[t].loss[seed][k];
+        const study_training training = exchange_training(task, k, s->report->options->seed + (uint64_t)seed);
         name_record(name, task, k, seed);
-        if (study_records_find(loss, 1, &s->records, name) || !is_own_job(s)) continue;
-        const int64_t begin_ns = tandem_now_ns();
-        status = exchange_train(loss, &s->lab, task, k, s->report->options->seed + (uint64_t)seed,
-                                task->steps, error);
-        if (status == TANDEM_OK) status = study_records_add(&s->records, name, loss, 1, error);
-        s->done_s += (double)(tandem_now_ns() - begin_ns) * 1e-9;
-        cli_progress(s->report->options, (int64_t)(1e9 * fmax(s->left_s / s->n_worker - s->done_s, 0)),
-                     "study: exchange, seed %d of %d, %s", seed + 1, s->n_seed, name);
+        status = study_jobs_train(&s->result[t].loss[seed][k], 1, &s->jobs, name, &training, error);
     }
     return status;
 }
@@ -479,16 +443,12 @@ static tandem_status open_exchange_study(exchange_study *s, const cli_options *o
     for (int t = 0; t < s->plan->n_task && is_allocated; t++)
         is_allocated = (s->result[t].loss = calloc((size_t)s->n_seed, sizeof *s->result[t].loss)) != NULL;
     if (!is_allocated) return tandem_no_memory(error, "for the study's losses");
-    char plan[STUDY_PLAN_NAME];
-    exchange_plan_name(plan, s->plan, options->seed);
-    const tandem_status status = study_records_open(&s->records, options->checkpoint, plan, error);
-    return status == TANDEM_OK ? exchange_lab_open(&s->lab, options, error) : status;
+    return study_jobs_open(&s->jobs, options, "exchange", exchange_plan_hash(s->plan), error);
 }
 
 static void close_exchange_study(exchange_study *s)
 {
-    exchange_lab_close(&s->lab);
-    study_records_close(&s->records);
+    study_jobs_close(&s->jobs);
     for (int t = 0; t < MAX_TASKS; t++) {
         free(s->result[t].loss);
         free(s->result[t].drawn);
@@ -497,56 +457,21 @@ static void close_exchange_study(exchange_study *s)
 }
 
 /* Seed by seed, so that a study that stops early has as many of every cell. */
-static tandem_status run_jobs(exchange_study *s, tandem_error *error)
+static tandem_status run_exchange_jobs(void *study, tandem_error *error)
 {
+    exchange_study *s = study;
     tandem_status status = TANDEM_OK;
-    s->job = 0;
     for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) status = predict_task(s, t, error);
     for (int k = 0; k < s->n_seed && status == TANDEM_OK; k++)
         for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) status = train_seed(s, t, k, error);
     return status;
 }
 
-static void run_worker(exchange_study *s, int worker, pid_t parent)
-{
-    tandem_error error = {0};
-    s->worker = worker;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would go on and keep the file locked */
-    if (getppid() != parent) _exit(70);
-    _exit(run_jobs(s, &error) == TANDEM_OK ? 0 : cli_fail(&error));
-}
-
-/* One process a core, where there is a file in which they leave their records. */
-static tandem_status run_workers(exchange_study *s, tandem_error *error)
-{
-    const long n_core = sysconf(_SC_NPROCESSORS_ONLN);
-    const pid_t parent = getpid();
-    pid_t pid[MAX_WORKERS];
-    int n = 0, is_failed = 0;
-    s->n_worker = n_core < 1 ? 1 : n_core > MAX_WORKERS ? MAX_WORKERS : (int)n_core;
-    for (; n < s->n_worker; n++)
-        if ((pid[n] = fork()) == 0)
-            run_worker(s, n, parent);
-        else if (pid[n] < 0)
-            break;
-    is_failed = n < s->n_worker;
-    for (int i = 0; i < n; i++) {
-        int how = 0;
-        is_failed = waitpid(pid[i], &how, 0) < 0 || !WIFEXITED(how) || WEXITSTATUS(how) != 0 || is_failed;
-    }
-    s->n_worker = 1;
-    return is_failed ? tandem_error_set(error, TANDEM_RANK_FAILED,
-                                        "a process of the study failed. Run it again: it goes on from '%s'",
-                                        s->records.path)
-                     : study_records_read(&s->records, error);
-}
-
 static tandem_status run_exchange_study(exchange_study *s, tandem_error *error)
 {
     const cli_options *options = s->report->options;
     tandem_status status = options->quick || options->quiet ? TANDEM_OK : note_plan(s, error);
-    if (status == TANDEM_OK && s->records.file) status = run_workers(s, error);
-    if (status == TANDEM_OK) status = run_jobs(s, error);
+    if (status == TANDEM_OK) status = study_jobs_run(&s->jobs, run_exchange_jobs, s, error);
     for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) status = measure_task(s, t, error);
     return status;
 }
@@ -555,8 +480,7 @@ tandem_status study_exchange_rate(study_report *report, tandem_error *error)
 {
     cli_options options = *report->options;
     if (!options.device) options.device = "strongest";
-    exchange_study s = {
-        .report = report, .plan = options.quick ? &exchange_plan_quick : &exchange_plan_full, .n_worker = 1};
+    exchange_study s = {.report = report, .plan = options.quick ? &exchange_plan_quick : &exchange_plan_full};
     s.n_seed = options.repetitions > 0 && options.repetitions < s.plan->n_seed ? (int)options.repetitions
                                                                                : s.plan->n_seed;
     tandem_status status = open_exchange_study(&s, &options, error);

@@ -1,0 +1,115 @@
+/* jobs.c: runs what a part of the study has to measure and has no record of, one process a core. */
+#include <math.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/study/trainings.h"
+
+enum { MAX_WORKERS = 64 };
+
+tandem_status study_jobs_open(study_jobs *jobs, const cli_options *options, const char *part, uint64_t plan,
+                              tandem_error *error)
+{
+    *jobs = (study_jobs){.options = options, .part = part, .n_worker = 1};
+    char name[STUDY_PLAN_NAME];
+    study_plan_name(name, plan, options->seed);
+    const tandem_status status = study_records_open(&jobs->records, options->checkpoint, name, error);
+    return status == TANDEM_OK ? study_lab_open(&jobs->lab, options, error) : status;
+}
+
+void study_jobs_close(study_jobs *jobs)
+{
+    study_lab_close(&jobs->lab);
+    study_records_close(&jobs->records);
+}
+
+/* What does not grow with the steps counts once. */
+tandem_status study_jobs_estimate(study_jobs *jobs, const study_training *training, int n,
+                                  tandem_error *error)
+{
+    const int64_t steps[2] = {training->steps / 40 + 1, training->steps / 20 + 2};
+    study_trained trained;
+    double of[2] = {0};
+    tandem_status status = TANDEM_OK;
+    for (int i = 0; i < 2 && n > 0 && status == TANDEM_OK; i++) {
+        const int64_t begin_ns = tandem_now_ns();
+        status = study_train(&trained, &jobs->lab, training, steps[i], error);
+        of[i] = (double)(tandem_now_ns() - begin_ns) * 1e-9;
+    }
+    const double of_step = fmax(of[1] - of[0], 0) / (double)(steps[1] - steps[0]);
+    jobs->left_s += n * (of[1] + of_step * (double)(training->steps - steps[1]));
+    return status;
+}
+
+int study_jobs_find(double *value, int n, int *is_own, study_jobs *jobs, const char *name)
+{
+    *is_own = 0;
+    if (study_records_find(value, n, &jobs->records, name)) return 1;
+    *is_own = jobs->job++ % jobs->n_worker == jobs->worker;
+    return 0;
+}
+
+tandem_status study_jobs_train(double *value, int n, study_jobs *jobs, const char *name,
+                               const study_training *training, tandem_error *error)
+{
+    int is_own = 0;
+    if (study_jobs_find(value, n, &is_own, jobs, name) || !is_own) return TANDEM_OK;
+    const int64_t begin_ns = tandem_now_ns();
+    study_trained trained;
+    tandem_status status = study_train(&trained, &jobs->lab, training, training->steps, error);
+    if (status == TANDEM_LIMIT_EXCEEDED) {
+        trained = (study_trained){NAN, NAN, NAN};
+        status = TANDEM_OK;
+    }
+    if (status != TANDEM_OK) return status;
+    const double values[STUDY_TRAINED_VALUES] = {trained.loss, trained.accuracy, trained.n_skipped};
+    for (int i = 0; i < n; i++) value[i] = values[i];
+    status = study_records_add(&jobs->records, name, value, n, error);
+    jobs->done_s += (double)(tandem_now_ns() - begin_ns) * 1e-9;
+    cli_progress(jobs->options, (int64_t)(1e9 * fmax(jobs->left_s / jobs->n_worker - jobs->done_s, 0)),
+                 "study: %s, %s", jobs->part, name);
+    return status;
+}
+
+static void run_worker(study_jobs *jobs, int worker, pid_t parent, study_pass *pass, void *study)
+{
+    tandem_error error = {0};
+    jobs->worker = worker;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would go on and keep the file locked */
+    if (getppid() != parent) _exit(70);
+    _exit(pass(study, &error) == TANDEM_OK ? 0 : cli_fail(&error));
+}
+
+static tandem_status run_workers(study_jobs *jobs, study_pass *pass, void *study, tandem_error *error)
+{
+    const long n_core = sysconf(_SC_NPROCESSORS_ONLN);
+    const pid_t parent = getpid();
+    pid_t pid[MAX_WORKERS];
+    int n = 0, is_failed = 0;
+    jobs->n_worker = n_core < 1 ? 1 : n_core > MAX_WORKERS ? MAX_WORKERS : (int)n_core;
+    for (; n < jobs->n_worker; n++)
+        if ((pid[n] = fork()) == 0)
+            run_worker(jobs, n, parent, pass, study);
+        else if (pid[n] < 0)
+            break;
+    is_failed = n < jobs->n_worker;
+    for (int i = 0; i < n; i++) {
+        int how = 0;
+        is_failed = waitpid(pid[i], &how, 0) < 0 || !WIFEXITED(how) || WEXITSTATUS(how) != 0 || is_failed;
+    }
+    jobs->n_worker = 1;
+    return is_failed ? tandem_error_set(error, TANDEM_RANK_FAILED,
+                                        "a process of the study failed. Run it again: it goes on from '%s'",
+                                        jobs->records.path)
+                     : study_records_read(&jobs->records, error);
+}
+
+tandem_status study_jobs_run(study_jobs *jobs, study_pass *pass, void *study, tandem_error *error)
+{
+    jobs->job = 0;
+    const tandem_status status = jobs->records.file ? run_workers(jobs, pass, study, error) : TANDEM_OK;
+    return status == TANDEM_OK ? pass(study, error) : status;
+}

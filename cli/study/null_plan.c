@@ -1,0 +1,66 @@
+/* null_plan.c: the cells, seeds and margins of `tandem study null`. They are fixed before a run: records name
+ * this plan, and another plan does not take them. */
+#include "cli/study/null.h"
+
+#include "base/hash.h"
+
+const struct null_margins null_margins = {.loss = 1, .points = 0.3, .alpha = 0.05, .power = 0.8};
+
+const null_precision null_precisions[NULL_PRECISIONS] = {
+    {"fp32", NULL, TANDEM_N_FORMAT, 0, 0},
+    {"ulp", "int8_full", TANDEM_FORMAT_ULP, 0, 1},
+    {"tf32", "tf32", TANDEM_N_FORMAT, 0, 0},
+    {"bf16", "bf16", TANDEM_N_FORMAT, 0, 0},
+    {"fp16, dynamic loss scale", "fp16", TANDEM_N_FORMAT, -1, 0},
+    {"int8", "int8", TANDEM_N_FORMAT, 0, 0},
+};
+
+/* The last rate is 0: the weights settle, so that one evaluation at the end is enough. No sample comes twice:
+ * noise hides no overfitting. */
+#define NULL_TASK(MODEL, OPTIMIZER, RATE, BATCH, STEPS, N_TEST)                                              \
+    {                                                                                                        \
+        .model = MODEL, .optimizer = OPTIMIZER, .schedule = SCHEDULE_COSINE, .rate = RATE, .batch = BATCH,   \
+        .n_micro = 1, .steps = STEPS, .n_test = N_TEST, .n_evaluation = 1                                    \
+    }
+
+static const study_training full_tasks[] = {
+    NULL_TASK("mlp:width=32,image=14x14x1", TANDEM_SGD, 0.02, 16, 1600, 5000),
+    NULL_TASK("mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 0.004, 16, 1000, 5000),
+    NULL_TASK("resnet20:width=4,blocks=1,image=14x14x1", TANDEM_SGD, 0.1, 16, 400, 3000),
+    NULL_TASK("vit_tiny:width=16,heads=2,depth=1,patch=7", TANDEM_ADAMW, 0.005, 16, 800, 3000),
+};
+const null_plan null_plan_full = {
+    .task = full_tasks,
+    .n_task = sizeof full_tasks / sizeof *full_tasks,
+    .n_pilot = 8,
+    .first_pilot = 1000,
+    .n_least = 12,
+    .n_pair = 64,
+};
+
+/* Two tasks, a few pairs: whether the parts work together. */
+static const study_training quick_tasks[] = {
+    NULL_TASK("mlp:width=8,image=7x7x1", TANDEM_SGD, 0.05, 8, 60, 200),
+    NULL_TASK("mlp:width=8,image=7x7x1", TANDEM_ADAMW, 0.01, 8, 60, 200),
+};
+const null_plan null_plan_quick = {
+    .task = quick_tasks,
+    .n_task = sizeof quick_tasks / sizeof *quick_tasks,
+    .n_pilot = 3,
+    .first_pilot = 1000,
+    .n_least = 3,
+    .n_pair = 5,
+};
+
+uint64_t null_plan_hash(const null_plan *plan)
+{
+    uint64_t hash = study_hash_number(TANDEM_HASH_START, plan->n_pilot);
+    hash = study_hash_number(hash, plan->first_pilot);
+    for (int t = 0; t < plan->n_task; t++) hash = study_hash_training(hash, &plan->task[t]);
+    for (int p = 1; p < NULL_PRECISIONS; p++) {
+        const null_precision *of = &null_precisions[p];
+        hash = tandem_hash_text(tandem_hash_text(hash, of->name), of->precision);
+        hash = study_hash_number(study_hash_number(hash, of->format), of->loss_scale);
+    }
+    return hash;
+}

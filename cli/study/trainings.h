@@ -1,0 +1,99 @@
+/* trainings.h: what the parts of the study that train have in common: one training, and running what is
+ * missing, one process a core. */
+#ifndef TANDEM_CLI_STUDY_TRAININGS_H
+#define TANDEM_CLI_STUDY_TRAININGS_H
+
+#include "cli/study/study.h"
+#include "cli/study/study_records.h"
+#include "cli/train_config.h"
+
+/* --- One training (training.c) ---------------------------------------------------------------------------
+ * */
+
+/* The device, and what every training reads. All zero is closed. */
+typedef struct study_lab {
+    const cli_options *options;
+    const tandem_backend_api *backend;
+    cli_workload workload; /* of no training: it names the device */
+    tandem_worker *worker;
+    tandem_data data;
+} study_lab;
+tandem_status study_lab_open(study_lab *lab, const cli_options *options, tandem_error *error);
+void study_lab_close(study_lab *lab);
+
+typedef struct study_training {
+    const char *model;
+    tandem_optimizer optimizer; /* SGD with a momentum of 0.9, AdamW without decay */
+    rate_schedule schedule;
+    double rate;       /* the highest */
+    double loss_scale; /* 0: none, < 0: dynamic */
+    int64_t batch;     /* of a micro-step */
+    int n_micro;
+    int64_t steps, n_test; /* n_test: test samples of an evaluation */
+    int n_evaluation;      /* in the last quarter of the training; their mean is the result. 1: at the end */
+    const char *precision; /* uniform; NULL: fp32, not emulated */
+    const tandem_precision *op_precision; /* [n_op] in its place, of those that have it; NULL; borrowed */
+    tandem_emulation emulation;           /* its seed is that of weights and order of samples, too */
+} study_training;
+
+/* The training's model with its optimizer, in lab->options' place. The caller closes *workload. */
+tandem_status study_workload_open(cli_workload *workload, cli_options *options, const study_lab *lab,
+                                  const study_training *training, tandem_error *error);
+
+typedef struct study_trained {
+    double loss, accuracy; /* of the test samples: mean in nats, share; means over the evaluations */
+    double n_skipped;      /* steps that overflowed */
+} study_trained;
+enum { STUDY_TRAINED_VALUES = sizeof(study_trained) / sizeof(double) };
+
+/* study_train: trains.
+ *   steps  those of the training, or fewer for a trial
+ * TANDEM_LIMIT_EXCEEDED: it diverged. Cost: that of the steps and evaluations. */
+tandem_status study_train(study_trained *trained, const study_lab *lab, const study_training *training,
+                          int64_t steps, tandem_error *error);
+
+/* --- Plans: what is fixed before a part runs (training.c) -------------------------------------------------
+ * */
+
+/* The hash of a plan that has this number, or this training, next; precisions are not read. */
+uint64_t study_hash_number(uint64_t hash, double x);
+uint64_t study_hash_training(uint64_t hash, const study_training *training);
+/* The name of a plan in a file of records: the hash of what decides their values, and the seed. */
+void study_plan_name(char text[STUDY_PLAN_NAME], uint64_t hash, uint64_t seed);
+
+/* --- Jobs: what is to be measured (jobs.c) ---------------------------------------------------------------
+ * */
+
+typedef struct study_jobs {
+    const cli_options *options;
+    const char *part; /* of the study; borrowed */
+    study_lab lab;
+    study_records records;
+    double left_s, done_s;     /* time of what is missing, by trials, and of what this process ran */
+    int worker, n_worker, job; /* this process runs the missing jobs number worker, worker + n_worker, … */
+} study_jobs;
+/* options->checkpoint is the file of the records; `plan` the hash of what decides their values. Errors of
+ * study_records_open and study_lab_open. The caller closes *jobs, after errors too. */
+tandem_status study_jobs_open(study_jobs *jobs, const cli_options *options, const char *part, uint64_t plan,
+                              tandem_error *error);
+void study_jobs_close(study_jobs *jobs);
+
+/* Adds the time of n trainings to jobs->left_s, by two trials of fewer steps; nothing for n = 0. */
+tandem_status study_jobs_estimate(study_jobs *jobs, const study_training *training, int n,
+                                  tandem_error *error);
+
+/* 1: the record is known. 0: it is missing; *is_own: this process is to measure and add it. */
+int study_jobs_find(double *value, int n, int *is_own, study_jobs *jobs, const char *name);
+/* The first n of a training's values, from its record or by training. A training that diverged has NaN. Where
+ * another process runs it, *value is unchanged. */
+tandem_status study_jobs_train(double *value, int n, study_jobs *jobs, const char *name,
+                               const study_training *training, tandem_error *error);
+
+/* Goes through all jobs, in an order that depends on nothing else. */
+typedef tandem_status study_pass(void *study, tandem_error *error);
+/* Runs what is missing: where there is a file of records, one process a core goes through the pass, and each
+ * runs its share. Then this process goes through it. `jobs` is a part of `study`. TANDEM_RANK_FAILED: a
+ * process failed; its records are kept. */
+tandem_status study_jobs_run(study_jobs *jobs, study_pass *pass, void *study, tandem_error *error);
+
+#endif
