@@ -235,13 +235,13 @@ static void print_null_study(null_study *s)
     (void)fprintf(
         s->report->text,
         "# No measurable loss: low precision beside fp32, in pairs of trainings\n\n"
-        "Every precision but fp32 is emulated. *more loss*: the test loss above that of fp32, in percent of\n"
-        "it; *points lost*: of accuracy, below fp32's; both with the %.0f %% interval of the mean over\n"
-        "pairs. Below 0: better than fp32. *p*: of two one-sided tests that less than %.3g %% or %.3g points\n"
-        "are lost, either way; shown: below %.3g. *needed*: pairs for a power of %.0f %%, by the spread of a\n"
-        "pair among %d others; *pairs*: that ran: as many as the test of the loss needs, at least %d and at\n"
-        "most %d, of %d planned. *ulp*: fp32 with its last bit drawn, no cell of the bar. *skipped*: steps of\n"
-        "a training that overflowed.\n\n"
+        "Every precision but fp32 is emulated. *more loss*: the test loss above that of fp32, in percent\n"
+        "of it; *points lost*: of accuracy, below fp32's; both with the %.0f %% interval of the mean over\n"
+        "pairs. Below 0: better than fp32. *p*: of two one-sided tests that less than %.3g %% or %.3g\n"
+        "points are lost, either way; shown: below %.3g. *needed*: pairs for a power of %.0f %%, by\n"
+        "the spread of a pair among %d others; *pairs*: that ran: as many as the test of the loss needs,\n"
+        "at least %d and at most %d, of %d planned. *ulp*: fp32 with its last bit drawn, no cell of the bar.\n"
+        "*skipped*: steps of a training that overflowed.\n\n"
         "| task | precision | pairs | needed | spread, %% | more loss, %% | p | no measurable loss | needed | "
         "spread, points | points lost | p | no points lost | diverged | skipped |\n"
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",

@@ -90,6 +90,37 @@ run 2 study exchange --quick --quiet --seed 1 --checkpoint all.jsonl && grep -q 
     run 3 study exchange --quick --checkpoint bad.jsonl && grep -q "line 5" err && cmp -s bad.jsonl before
 report "study: records of another plan, in use, damaged, of another part" $?
 
+# Pairs whose losses are made up: of the pilot 1 % apart from each other, so that 11 are needed. The pairs
+# have some more percent of loss, and are 0.01 % apart.
+run 1 study null --quick --quiet --checkpoint pairs.jsonl && cp out whole &&
+    run 1 study null --quick --quiet --checkpoint pairs.jsonl && cmp -s out whole &&
+    run 1 study null --quick --quiet && cmp -s out whole && grep -q 'is emulated' out
+report "study: pairs of trainings are kept in a file, and are not run twice" $?
+forge_pairs() {
+    head -n 1 pairs.jsonl
+    for row in "fp32 0" "ulp 0" "tf32 0" "bf16 $1" "fp16, dynamic loss scale $2" "int8 $3"; do
+        for seed in 1000 1001 1002 0 1 2 3 4; do
+            awk -v name="${row% *}" -v more="${row##* }" -v seed=$seed 'BEGIN {
+                more += seed >= 1000 ? seed - 1001 : 0.01 * (seed - 2)
+                loss = name == "fp32" ? 1 : 1 + more / 100
+                text = "{\"name\":\"mlp:width=8,image=7x7x1 %s: %s: %d\",\"value\":[%.17g,%.17g,0]}\n"
+                printf text, "sgd", name, seed, loss, 0.9 - 0.3 * (loss - 1)
+                printf text, "adamw", name, seed, loss, 0.9 - 0.3 * (loss - 1) }'
+        done
+    done
+}
+forge_pairs 0 0 0.5 >forged.jsonl
+run 0 study null --quick --quiet --checkpoint forged.jsonl && grep -q '^8 of 8 cells are shown' out &&
+    [ "$(grep -c '| bf16 | 5 | 11 | 1 | .* | shown | 11 | 0.3 | .* | shown |' out)" = 2 ] &&
+    [ "$(grep -c '| int8 | 5 | 11 | 1 | 0.5 (0.48 to 0.52) | .* | shown, a little worse |' out)" = 2 ]
+report "study: differences within the margin are shown to be" $?
+forge_pairs -0.5 -2 2 >forged.jsonl
+run 1 study null --quick --quiet --checkpoint forged.jsonl && grep -q '^4 of 8 cells are shown' out &&
+    [ "$(grep -c '| bf16 | 5 | 11 | .* | shown, a little better |' out)" = 2 ] &&
+    [ "$(grep -c 'loss scale | 5 | 11 | 1 | -2 (-2 to -2) | 1 | better |' out)" = 2 ] &&
+    [ "$(grep -c '| int8 | 5 | 11 | 1 | 2 (2 to 2) | 1 | worse | 11 | 0.3 | 0.6 (0.6 to 0.6) |' out)" = 2 ]
+report "study: low precision that loses, or is better than fp32, misses the bar" $?
+
 run 2 study roundin && grep -q "'rounding'" err && run 2 study && run 2 study all --output tables
 report "study: parts that do not exist, and tables of all" $?
 
