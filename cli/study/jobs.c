@@ -58,7 +58,7 @@ tandem_status study_jobs_train(double *value, int n, study_jobs *jobs, const cha
     int is_own = 0;
     if (study_jobs_find(value, n, &is_own, jobs, name) || !is_own) return TANDEM_OK;
     const int64_t begin_ns = tandem_now_ns();
-    study_trained trained;
+    study_trained trained = {0};
     tandem_status status = study_train(&trained, &jobs->lab, training, training->steps, error);
     if (status == TANDEM_LIMIT_EXCEEDED) {
         trained = (study_trained){NAN, NAN, NAN};
@@ -66,7 +66,7 @@ tandem_status study_jobs_train(double *value, int n, study_jobs *jobs, const cha
     }
     if (status != TANDEM_OK) return status;
     const double values[STUDY_TRAINED_VALUES] = {trained.loss, trained.accuracy, trained.n_skipped};
-    for (int i = 0; i < n; i++) value[i] = values[i];
+    for (int i = 0; i < n && i < STUDY_TRAINED_VALUES; i++) value[i] = values[i];
     status = study_records_add(&jobs->records, name, value, n, error);
     jobs->done_s += (double)(tandem_now_ns() - begin_ns) * 1e-9;
     cli_progress(jobs->options, (int64_t)(1e9 * fmax(jobs->left_s / jobs->n_worker - jobs->done_s, 0)),

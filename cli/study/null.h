@@ -7,8 +7,8 @@
 /* A precision that all operators have which can have it. */
 typedef struct null_precision {
     const char *name, *precision; /* NULL: fp32, the first row alone */
-    tandem_format format;         /* in the place of its dtype's; TANDEM_N_FORMAT: none */
     double loss_scale;            /* 0: none, < 0: dynamic */
+    tandem_format format;         /* in the place of its dtype's; TANDEM_N_FORMAT: none */
     int is_control;               /* 1: no cell of the bar */
 } null_precision;
 

@@ -7,20 +7,20 @@
 const struct null_margins null_margins = {.loss = 1, .points = 0.3, .alpha = 0.05, .power = 0.8};
 
 const null_precision null_precisions[NULL_PRECISIONS] = {
-    {"fp32", NULL, TANDEM_N_FORMAT, 0, 0},
-    {"ulp", "int8_full", TANDEM_FORMAT_ULP, 0, 1},
-    {"tf32", "tf32", TANDEM_N_FORMAT, 0, 0},
-    {"bf16", "bf16", TANDEM_N_FORMAT, 0, 0},
-    {"fp16, dynamic loss scale", "fp16", TANDEM_N_FORMAT, -1, 0},
-    {"int8", "int8", TANDEM_N_FORMAT, 0, 0},
+    {"fp32", NULL, 0, TANDEM_N_FORMAT, 0},
+    {"ulp", "int8_full", 0, TANDEM_FORMAT_ULP, 1},
+    {"tf32", "tf32", 0, TANDEM_N_FORMAT, 0},
+    {"bf16", "bf16", 0, TANDEM_N_FORMAT, 0},
+    {"fp16, dynamic loss scale", "fp16", -1, TANDEM_N_FORMAT, 0},
+    {"int8", "int8", 0, TANDEM_N_FORMAT, 0},
 };
 
 /* The last rate is 0: the weights settle, so that one evaluation at the end is enough. No sample comes twice:
  * noise hides no overfitting. */
 #define NULL_TASK(MODEL, OPTIMIZER, RATE, BATCH, STEPS, N_TEST)                                              \
     {                                                                                                        \
-        .model = MODEL, .optimizer = OPTIMIZER, .schedule = SCHEDULE_COSINE, .rate = RATE, .batch = BATCH,   \
-        .n_micro = 1, .steps = STEPS, .n_test = N_TEST, .n_evaluation = 1                                    \
+        .model = (MODEL), .optimizer = (OPTIMIZER), .schedule = SCHEDULE_COSINE, .rate = (RATE),             \
+        .batch = (BATCH), .n_micro = 1, .steps = (STEPS), .n_test = (N_TEST), .n_evaluation = 1              \
     }
 
 static const study_training full_tasks[] = {

@@ -23,17 +23,17 @@ void study_lab_close(study_lab *lab);
 
 typedef struct study_training {
     const char *model;
-    tandem_optimizer optimizer; /* SGD with a momentum of 0.9, AdamW without decay */
-    rate_schedule schedule;
-    double rate;       /* the highest */
-    double loss_scale; /* 0: none, < 0: dynamic */
-    int64_t batch;     /* of a micro-step */
-    int n_micro;
-    int64_t steps, n_test; /* n_test: test samples of an evaluation */
-    int n_evaluation;      /* in the last quarter of the training; their mean is the result. 1: at the end */
-    const char *precision; /* uniform; NULL: fp32, not emulated */
+    const char *precision;                /* uniform; NULL: fp32, not emulated */
     const tandem_precision *op_precision; /* [n_op] in its place, of those that have it; NULL; borrowed */
     tandem_emulation emulation;           /* its seed is that of weights and order of samples, too */
+    double rate;                          /* the highest */
+    double loss_scale;                    /* 0: none, < 0: dynamic */
+    int64_t batch;                        /* of a micro-step */
+    int64_t steps, n_test;                /* n_test: test samples of an evaluation */
+    tandem_optimizer optimizer;           /* SGD with a momentum of 0.9, AdamW without decay */
+    rate_schedule schedule;
+    int n_micro;
+    int n_evaluation; /* in the last quarter of the training; their mean is the result. 1: at the end */
 } study_training;
 
 /* The training's model with its optimizer, in lab->options' place. The caller closes *workload. */
