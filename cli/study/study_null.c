@@ -239,11 +239,11 @@ static void print_null_study(null_study *s)
         "of it; *points lost*: of accuracy, below fp32's; both with the %.0f %% interval of the mean over\n"
         "pairs. Below 0: better than fp32. *p*: of two one-sided tests that less than %.3g %% or %.3g\n"
         "points are lost, either way; shown: below %.3g. *needed*: pairs for a power of %.0f %%, by\n"
-        "the spread of a pair among %d others; *pairs*: that ran: as many as the test of the loss needs,\n"
-        "at least %d and at most %d, of %d planned. *ulp*: fp32 with its last bit drawn, no cell of the bar.\n"
-        "*skipped*: steps of a training that overflowed.\n\n"
-        "| task | precision | pairs | needed | spread, %% | more loss, %% | p | no measurable loss | needed | "
-        "spread, points | points lost | p | no points lost | diverged | skipped |\n"
+        "the spread of a pair among %d others; *pairs*: that ran: as many as the test of the loss\n"
+        "needs, at least %d and at most %d, of %d planned. *ulp*: fp32 with its last bit drawn, no cell\n"
+        "of the bar. *skipped*: steps of a training that overflowed.\n\n"
+        "| task | precision | pairs | needed | spread, %% | more loss, %% | p | no measurable loss "
+        "| needed | spread, points | points lost | p | no points lost | diverged | skipped |\n"
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         100 * (1 - 2 * null_margins.alpha), null_margins.loss, null_margins.points, null_margins.alpha,
         100 * null_margins.power, s->plan->n_pilot, s->plan->n_least, s->n_pair, s->plan->n_pair);
