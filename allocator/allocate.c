@@ -72,6 +72,7 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
     tandem_plan *plan = NULL;
     tandem_allocation result = {.keeps_base = 0};
     result.training_ns = result.training_bound_ns = NAN;
+    result.difference = result.difference_low = result.difference_high = NAN;
     tandem_status status = check_problem(problem, error);
     if (status == TANDEM_OK) status = tandem_allocation_open_plan(&plan, problem, "allocated", error);
     if (status == TANDEM_OK) status = policy->allocate(problem, &plan->assignment, &result, error);

@@ -10,6 +10,7 @@ struct tandem_planner {
     const tandem_sensitivity_method *method;
     int64_t *sensitivity[TANDEM_MAX_CLASS]; /* that the problem points to */
     tandem_graph *graph[TANDEM_MAX_CLASS];  /* NULL where the graph is borrowed */
+    tandem_sensing sensing;                 /* that the problem points to, with a method that needs one */
 };
 
 /* What the sensitivities are for: the samples of all ranks and micro-steps. */
@@ -118,6 +119,10 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
                                                   graph->model, graph->n_op);
     if (status == TANDEM_OK) fill_units(planner, loaded, weight_by_batch(loaded, planner));
     free(loaded);
+    if (status != TANDEM_OK || !planner->method->compute_sensed) return status;
+    status = tandem_store_load_sensing(&planner->sensing, store, graph, data, error);
+    if (status == TANDEM_OK) planner->problem.sensing = &planner->sensing;
+    planner->problem.sensitivity_floor = fmax(tandem_study_floor(graph->model), 0);
     return status;
 }
 
@@ -227,6 +232,7 @@ void tandem_planner_close(tandem_planner *planner)
 {
     if (!planner) return;
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(planner->sensitivity[c]);
+    tandem_sensing_close(&planner->sensing);
     tandem_replayer_close(planner->problem.replayer);
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) tandem_graph_close(planner->graph[c]);
     free(planner);
@@ -249,16 +255,39 @@ const char *tandem_planner_method(const tandem_planner *planner) { return planne
 tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *allocation,
                                       tandem_planner *planner, const char *policy, tandem_error *error)
 {
+    const tandem_goal goal = {TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
+    return tandem_planner_allocate_for(plan, allocation, planner, &goal, policy, error);
+}
+
+/* A share of samples needs a method that counts samples. */
+static tandem_status check_goal_method(const tandem_planner *planner, const tandem_goal *goal,
+                                       tandem_error *error)
+{
+    const int is_share = goal->objective == TANDEM_MINIMIZE_STEP ||
+                         goal->objective == TANDEM_MINIMIZE_TRAINING_TIME ||
+                         (goal->objective == TANDEM_MINIMIZE_MEMORY && goal->max_sensitivity < INT64_MAX);
+    if (!is_share || strcmp(planner->method->unit, "%") == 0) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "a largest sensitivity and the least training time need sensitivities in percent "
+                            "of more samples: those of method %s have the unit %s. Use method sampled",
+                            planner->method->name, planner->method->unit);
+}
+
+tandem_status tandem_planner_allocate_for(tandem_plan **plan, tandem_allocation *allocation,
+                                          tandem_planner *planner, const tandem_goal *goal,
+                                          const char *policy, tandem_error *error)
+{
     const tandem_policy *chosen = tandem_policy_get(0);
     tandem_status status = TANDEM_OK;
     if (!planner->problem.sensitivity[0])
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "this planner was opened for times only: it has no sensitivities to "
                                   "allocate by");
+    if (status == TANDEM_OK) status = check_goal_method(planner, goal, error);
     if (status == TANDEM_OK && policy) status = tandem_policy_find(&chosen, policy, error);
-    return status == TANDEM_OK
-               ? tandem_allocate(plan, allocation, chosen, &planner->problem, planner->method->name, error)
-               : status;
+    return status == TANDEM_OK ? tandem_allocate_for(plan, allocation, goal, chosen, &planner->problem,
+                                                     planner->method->name, error)
+                               : status;
 }
 
 /* The share of the compute time of all classes that was measured, in millionths. */

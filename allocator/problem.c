@@ -53,6 +53,25 @@ int64_t tandem_sensitivity_units(const tandem_allocation_problem *problem, doubl
     return (int64_t)(fabs(units - whole) <= 1e-12 * units ? whole : floor(units));
 }
 
+tandem_status tandem_allocation_is_gap_small(int *is_small, const tandem_allocation_problem *problem,
+                                             int64_t gap, tandem_error *error)
+{
+    tandem_plan *plan = NULL;
+    tandem_plan_sensitivity of;
+    *is_small = 0;
+    if (!problem->sensing || gap > tandem_sensitivity_units(problem, 1)) return TANDEM_OK;
+    tandem_status status = tandem_allocation_open_plan(&plan, problem, "", error);
+    if (status == TANDEM_OK) {
+        tandem_replayer_store(problem->replayer, &plan->assignment);
+        status = tandem_plan_sensitivity_estimate(&of, problem->sensing, plan, problem->graph, error);
+    }
+    if (status == TANDEM_OK)
+        *is_small = gap <= tandem_sensitivity_units(problem, 100 * fmax(of.estimate.high - of.estimate.value,
+                                                                        of.estimate.value - of.estimate.low));
+    tandem_plan_close(plan);
+    return status;
+}
+
 /* --- Limits --------------------------------------------------------------------------------------------- */
 
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)

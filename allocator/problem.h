@@ -24,6 +24,11 @@ static inline int64_t tandem_op_sensitivity(const tandem_allocation_problem *pro
     return problem->sensitivity[c][op * TANDEM_N_PRECISION + (int)precision];
 }
 
+/* Whether a gap of the replayer's plan is smaller than what is known of its sensitivity: half of its 95 %
+ * interval, and 1 % of the samples. 0 without a sensing. Errors of tandem_plan_sensitivity_estimate. */
+tandem_status tandem_allocation_is_gap_small(int *is_small, const tandem_allocation_problem *problem,
+                                             int64_t gap, tandem_error *error);
+
 /* The largest of peak_bytes[n_class]. */
 uint64_t tandem_max_peak_bytes(const uint64_t *peak_bytes, int n_class);
 

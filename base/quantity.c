@@ -224,6 +224,24 @@ char *tandem_quantity_print_plain(char *text, size_t size, double value, int dig
     return print_digits(text, size, round_to_digits(value, digits), digits, "", "");
 }
 
+char *tandem_quantity_print_known_to(char *text, size_t size, double value, double half)
+{
+    enum { MAX_DECIMALS = 9, MAX_ZEROS = 9 };
+    long long power = 1, step = 1; /* what is printed is a multiple of step / power */
+    int decimals = 0, zeros = 0;
+    const int is_unknown = !(half > 0) && value != 0;
+    if (is_unknown || !(fabs(value) < 1e9)) return tandem_quantity_print_plain(text, size, value, 2);
+    for (; half > 0 && 1.0 / (double)power > half && decimals < MAX_DECIMALS; decimals++) power *= 10;
+    for (; (double)step * 10 <= half && zeros < MAX_ZEROS; zeros++) step *= 10;
+    const long long digits = llround(fabs(value) * (double)power / (double)step) * step;
+    const char *sign = value < 0 && digits > 0 ? "-" : "";
+    if (decimals == 0)
+        (void)snprintf(text, size, "%s%lld", sign, digits);
+    else
+        (void)snprintf(text, size, "%s%lld.%0*lld", sign, digits / power, decimals, digits % power);
+    return text;
+}
+
 char *tandem_quantity_print_bytes(char *text, size_t size, uint64_t bytes)
 {
     static const char *const units[] = {" KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
@@ -324,6 +342,13 @@ tandem_quantity tandem_quantity_plain(double value, int digits)
 {
     tandem_quantity printed = {""};
     (void)tandem_quantity_print_plain(printed.text, sizeof printed.text, value, digits);
+    return printed;
+}
+
+tandem_quantity tandem_quantity_known_to(double value, double half)
+{
+    tandem_quantity printed = {""};
+    (void)tandem_quantity_print_known_to(printed.text, sizeof printed.text, value, half);
     return printed;
 }
 

@@ -51,6 +51,10 @@ char *tandem_quantity_print_bps(char *text, size_t size, double bytes_per_s);
 char *tandem_quantity_print_per_second(char *text, size_t size, double per_s, const char *unit);
 char *tandem_quantity_print_count(char *text, size_t size, double count);
 char *tandem_quantity_print_ratio(char *text, size_t size, double ratio);
+/* A number that is known to ± `half`: its digits end where the first digit of `half` stands, down to 1e-9.
+ * 1.372 ± 1.5 is "1", 143 ± 30 is "140", 0.01234 ± 0.0004 is "0.0123". NaN or 0: the error is not known, and
+ * the number has two significant digits. */
+char *tandem_quantity_print_known_to(char *text, size_t size, double value, double half);
 
 /* tandem_quantity_…: the same texts as values, which live until the end of the full expression:
  * printf("%s", tandem_quantity_ns(ns).text). */
@@ -63,3 +67,4 @@ tandem_quantity tandem_quantity_ns_to(int64_t ns, int digits);
 tandem_quantity tandem_quantity_plain(double value, int digits);
 tandem_quantity tandem_quantity_count(double count);
 tandem_quantity tandem_quantity_ratio(double ratio);
+tandem_quantity tandem_quantity_known_to(double value, double half);

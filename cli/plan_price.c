@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/quantity.h"
+#include "cli/prediction.h"
 
 /* --- Finding it ------------------------------------------------------------------------------- */
 
@@ -13,7 +13,7 @@ tandem_status price_source_open(price_source *source, const cli_options *options
                                 tandem_error *error)
 {
     tandem_store *store = NULL;
-    price_source opened = {.unknown = ""};
+    price_source opened = {.unknown = "", .floor = tandem_study_floor(graph->model)};
     tandem_error why = {0};
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, &why);
     if (status == TANDEM_OK) status = tandem_store_load_sensing(&opened.sensing, store, graph, NULL, &why);
@@ -63,7 +63,10 @@ static double simulate_fp32_rate(tandem_replayer *replayer, const tandem_plan *p
 tandem_status plan_price_find(plan_price *price, const price_source *source, const tandem_plan *plan,
                               const tandem_graph *graph, tandem_replayer *replayer, tandem_error *error)
 {
-    plan_price found = {.samples_per_s = NAN, .fp32_samples_per_s = NAN, .is_fp32 = is_all_fp32(plan)};
+    plan_price found = {.samples_per_s = NAN,
+                        .fp32_samples_per_s = NAN,
+                        .is_fp32 = is_all_fp32(plan),
+                        .floor = source->floor};
     tandem_error why = {0};
     found.is_known = found.is_fp32;
     (void)snprintf(found.unknown, sizeof found.unknown, "%s", source->unknown);
@@ -96,6 +99,40 @@ tandem_status plan_price_load(plan_price *price, const cli_options *options, con
     return status;
 }
 
+tandem_status plan_price_find_baseline(plan_price *price, const price_source *source,
+                                       const tandem_baseline *baseline, tandem_precision base_precision,
+                                       const tandem_plan *plan, const tandem_graph *graph,
+                                       tandem_error *error)
+{
+    tandem_plan *uniform = NULL;
+    tandem_status status = tandem_plan_open(&uniform, graph, &plan->cluster, baseline->name, error);
+    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
+        status = tandem_plan_uniform(
+            uniform, graph, c, baseline->lowered >> c & 1 ? baseline->precision : base_precision, error);
+    if (status == TANDEM_OK) uniform->step = plan->step;
+    if (status == TANDEM_OK) status = plan_price_find(price, source, uniform, graph, NULL, error);
+    if (status == TANDEM_OK)
+        price->samples_per_s = plan_step_samples(uniform) / ((double)baseline->step_ns * 1e-9);
+    tandem_plan_close(uniform);
+    return status;
+}
+
+double plan_price_half(const plan_price *price)
+{
+    const tandem_sensitivity_estimate *e = &price->of.estimate;
+    return price->is_known ? 100 * fmax(e->high - e->value, e->value - e->low) : NAN;
+}
+
+tandem_quantity plan_price_sum(const plan_price *price, const char *method, double sum)
+{
+    return tandem_quantity_known_to(sum, cli_method_is_percent(method) ? plan_price_half(price) : NAN);
+}
+
+int plan_price_is_below_floor(const plan_price *price)
+{
+    return price->is_known && !price->is_fp32 && price->of.estimate.high <= price->floor;
+}
+
 double plan_price_worth(const plan_price *price)
 {
     return price->is_known ? price->samples_per_s / (1 + price->of.estimate.value) : NAN;
@@ -103,50 +140,68 @@ double plan_price_worth(const plan_price *price)
 
 /* --- Text ------------------------------------------------------------------------------------- */
 
-/* Decimals of a percentage: as many as its half interval has up to its first digit that is not 0. */
-static int price_decimals(const tandem_sensitivity_estimate *e)
+/* A share as a percentage with the digits of the price. */
+static tandem_quantity price_percent(const plan_price *price, double share)
 {
-    const double half = 100 * fmax(e->high - e->value, e->value - e->low);
-    if (!(half > 0)) return 0;
-    return (int)fmin(fmax(-floor(log10(half)), 0), 9);
+    return tandem_quantity_known_to(100 * share, plan_price_half(price));
 }
 
 const char *plan_price_text(char text[PLAN_PRICE_TEXT], const plan_price *price)
 {
     const tandem_sensitivity_estimate *e = &price->of.estimate;
-    const int decimals = price_decimals(e);
-    (void)snprintf(text, PLAN_PRICE_TEXT, "-");
-    if (price->is_known)
-        (void)snprintf(text, PLAN_PRICE_TEXT, "%.*f (%.*f to %.*f)", decimals, 100 * e->value, decimals,
-                       100 * e->low, decimals, 100 * e->high);
+    (void)snprintf(text, PLAN_PRICE_TEXT, price->is_fp32 ? "0" : "-");
+    if (price->is_known && !price->is_fp32)
+        (void)snprintf(text, PLAN_PRICE_TEXT, "%.20s (%.18s to %.18s)", price_percent(price, e->value).text,
+                       price_percent(price, e->low).text, price_percent(price, e->high).text);
     return text;
+}
+
+tandem_quantity plan_price_worth_text(const plan_price *price)
+{
+    const double worth = plan_price_worth(price), sensitivity = 1 + price->of.estimate.value;
+    if (!isfinite(worth) || !(worth > 0)) return (tandem_quantity){"-"};
+    const double four_digits = pow(10, floor(log10(worth)) - 3);
+    return tandem_quantity_known_to(worth,
+                                    fmax(worth * plan_price_half(price) / 100 / sensitivity, four_digits));
 }
 
 static void print_sensitivity_line(const plan_price *price)
 {
     const tandem_sensitivity_estimate *e = &price->of.estimate;
-    const int decimals = price_decimals(e);
     int worst = 0;
-    printf("sensitivity  %.*f %% more samples to the same loss (95 %%: %.*f to %.*f %%): noise %.*f, ",
-           decimals, 100 * e->value, decimals, 100 * e->low, decimals, 100 * e->high, decimals,
-           100 * fmax(e->noise, 0));
+    fputs("sensitivity  ", stdout);
+    if (plan_price_is_below_floor(price))
+        printf("no measurable loss (below %s %%, the least the study can see on this model); predicted: ",
+               tandem_quantity_plain(100 * price->floor, 2).text);
+    printf("%s %% more samples to the same loss (95 %%: %s to %s %%): noise %s, ",
+           price_percent(price, e->value).text, price_percent(price, e->low).text,
+           price_percent(price, e->high).text, price_percent(price, fmax(e->noise, 0)).text);
     if (isnan(e->bias))
         fputs("bias unknown", stdout);
     else
-        printf("bias %.*f", decimals, 100 * fmax(e->bias, 0));
+        printf("bias %s", price_percent(price, fmax(e->bias, 0)).text);
     for (int a = 1; a < price->of.n_age; a++)
         if (e->at_age[a] > e->at_age[worst]) worst = a;
     if (price->of.n_age > 1 && e->at_age[worst] > 0)
-        printf("; at %.0f %% of training %.*f %%", 100 * price->of.age_share[worst], decimals,
-               100 * e->at_age[worst]);
+        printf("; at %.0f %% of training %s %%", 100 * price->of.age_share[worst],
+               price_percent(price, e->at_age[worst]).text);
     putchar('\n');
+}
+
+static void print_floor_line(const plan_price *price)
+{
+    if (isnan(price->floor))
+        puts("floor        unknown: no study has trained this model");
+    else
+        printf("floor        %s %%: the least the study can see on this model\n",
+               tandem_quantity_plain(100 * price->floor, 2).text);
 }
 
 static void print_worth_line(const plan_price *price)
 {
     if (!isfinite(price->samples_per_s)) return;
     printf("worth        %s samples/s, ", tandem_quantity_plain(price->samples_per_s, 4).text);
-    printf("%s in fp32's", tandem_quantity_plain(plan_price_worth(price), 4).text);
+    printf("%s in fp32's", plan_price_worth_text(price).text);
     if (isfinite(price->fp32_samples_per_s))
         printf("; all fp32: %s", tandem_quantity_plain(price->fp32_samples_per_s, 4).text);
     putchar('\n');
@@ -166,10 +221,13 @@ void plan_price_print(const plan_price *price)
     print_worth_line(price);
     for (int k = 0; k < price->of.n_largest; k++) {
         const tandem_largest_sensitivity *one = &price->of.largest[k];
-        printf("%s%s %s %.2g %%", k ? ", " : "largest      ", price->largest[k],
-               tandem_precision_get(one->precision)->name, 100 * one->value);
+        const double half = 100 * fmax(one->high - one->value, one->value - one->low);
+        printf("%s%s %s %s %%", k ? ", " : "largest      ", price->largest[k],
+               tandem_precision_get(one->precision)->name,
+               tandem_quantity_known_to(100 * one->value, half).text);
     }
     if (price->of.n_largest) putchar('\n');
+    if (!plan_price_is_below_floor(price)) print_floor_line(price);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */
@@ -188,14 +246,17 @@ void plan_price_add_json(json_t *object, const plan_price *price)
                                               percent_json(price, e->at_age[a])));
     for (int k = 0; k < price->of.n_largest; k++)
         json_array_append_new(largest,
-                              json_pack("{s:s,s:s,s:o}", "operator", price->largest[k], "precision",
+                              json_pack("{s:s,s:s,s:o,s:o,s:o}", "operator", price->largest[k], "precision",
                                         tandem_precision_get(price->of.largest[k].precision)->name,
-                                        "sensitivity", percent_json(price, price->of.largest[k].value)));
+                                        "sensitivity", percent_json(price, price->of.largest[k].value),
+                                        "sensitivity_low", percent_json(price, price->of.largest[k].low),
+                                        "sensitivity_high", percent_json(price, price->of.largest[k].high)));
     json_object_set_new(object, "sensitivity", percent_json(price, e->value));
     json_object_set_new(object, "sensitivity_low", percent_json(price, e->low));
     json_object_set_new(object, "sensitivity_high", percent_json(price, e->high));
     json_object_set_new(object, "sensitivity_noise", percent_json(price, e->noise));
     json_object_set_new(object, "sensitivity_bias", percent_json(price, e->bias));
+    json_object_set_new(object, "sensitivity_floor", cli_json_number(100 * price->floor));
     json_object_set_new(object, "sensitivity_ages", ages);
     json_object_set_new(object, "sensitivity_largest", largest);
     json_object_set_new(object, "fp32_worth_samples_per_s", cli_json_number(plan_price_worth(price)));

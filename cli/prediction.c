@@ -32,13 +32,23 @@ tandem_status cli_planner_open(tandem_planner **planner, const cli_options *opti
     return status;
 }
 
+int cli_method_is_percent(const char *method) { return strcmp(cli_method_unit(method), " %") == 0; }
+
+const char *cli_method_unit(const char *method)
+{
+    static char text[32];
+    const tandem_sensitivity_method *row = NULL;
+    const int is_known = tandem_sensitivity_find(&row, method, NULL) == TANDEM_OK;
+    if (!is_known || strcmp(row->unit, "none") == 0) return "";
+    (void)snprintf(text, sizeof text, " %s", row->unit);
+    return text;
+}
+
 const char *cli_method_text(const char *method)
 {
     static char text[64];
-    const tandem_sensitivity_method *row = NULL;
-    const int is_known = tandem_sensitivity_find(&row, method, NULL) == TANDEM_OK;
-    const int has_unit = is_known && strcmp(row->unit, "none") != 0;
-    (void)snprintf(text, sizeof text, "%s, %s", method, has_unit ? row->unit : "no unit");
+    const char *unit = cli_method_unit(method);
+    (void)snprintf(text, sizeof text, "%s,%s", method, *unit ? unit : " no unit");
     return text;
 }
 

@@ -13,6 +13,10 @@ tandem_request cli_planner_request(const cli_options *options);
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
                                const cli_workload *workload, int times_only, tandem_error *error);
 
+/* Whether a method counts more samples in percent: then its sensitivities are prices. */
+int cli_method_is_percent(const char *method);
+/* " %", " nats" or "": what follows a sensitivity of the method. Static text. */
+const char *cli_method_unit(const char *method);
 /* A sensitivity method with its unit: "fisher, nats", "qsync, no unit". Static text. */
 const char *cli_method_text(const char *method);
 

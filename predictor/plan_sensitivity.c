@@ -15,24 +15,37 @@ static size_t sensed_cell_count(const tandem_graph *graph)
     return (size_t)graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
 }
 
+/* With no share yet; plan_shares_add adds them. The caller frees shares->share. */
 static tandem_status open_plan_shares(plan_shares *shares, const tandem_plan *plan, const tandem_graph *graph,
                                       tandem_error *error)
 {
-    const tandem_cluster *cluster = &plan->cluster;
     int64_t samples = 0;
-    for (int c = 0; c < cluster->n_class; c++)
-        samples += cluster->classes[c].batch * cluster->classes[c].n_rank;
+    for (int c = 0; c < plan->cluster.n_class; c++)
+        samples += plan->cluster.classes[c].batch * plan->cluster.classes[c].n_rank;
     shares->step.n_micro = plan->step.n_micro > 1 ? plan->step.n_micro : 1;
     shares->step.global_batch = samples * shares->step.n_micro;
     shares->share = calloc(sensed_cell_count(graph) + 1, sizeof *shares->share);
-    if (!shares->share) return tandem_no_memory(error, "for a plan's shares");
-    for (int c = 0; c < cluster->n_class; c++)
-        for (int op = 0; op < graph->n_op; op++) {
-            const tandem_precision precision = plan->assignment.precision[c][op];
-            if (precision == TANDEM_PRECISION_FP32 || samples < 1) continue;
-            shares->share[tandem_sensing_cell(op, precision, cluster->classes[c].device.amp_dtype)] +=
-                (double)(cluster->classes[c].batch * cluster->classes[c].n_rank) / (double)samples;
-        }
+    return shares->share ? TANDEM_OK : tandem_no_memory(error, "for a plan's shares");
+}
+
+static void add_plan_share(plan_shares *shares, const tandem_plan *plan, int c, int op,
+                           tandem_precision precision)
+{
+    const tandem_cluster_class *class = &plan->cluster.classes[c];
+    if (precision == TANDEM_PRECISION_FP32 || shares->step.global_batch < 1) return;
+    shares->share[tandem_sensing_cell(op, precision, class->device.amp_dtype)] +=
+        (double)(class->batch * class->n_rank * shares->step.n_micro) / (double)shares->step.global_batch;
+}
+
+static tandem_status fill_plan_shares(plan_shares *shares, const tandem_plan *plan, const tandem_graph *graph,
+                                      tandem_error *error)
+{
+    tandem_status status = tandem_plan_check(plan, graph, error);
+    if (status == TANDEM_OK) status = open_plan_shares(shares, plan, graph, error);
+    if (status != TANDEM_OK) return status;
+    for (int c = 0; c < plan->cluster.n_class; c++)
+        for (int op = 0; op < graph->n_op; op++)
+            add_plan_share(shares, plan, c, op, plan->assignment.precision[c][op]);
     return TANDEM_OK;
 }
 
@@ -67,7 +80,7 @@ static tandem_status find_largest(tandem_plan_sensitivity *of, const tandem_sens
         if (status == TANDEM_OK && one.value > 0)
             insert_largest(of, (tandem_largest_sensitivity){i / TANDEM_N_PRECISION,
                                                             (tandem_precision)(i % TANDEM_N_PRECISION),
-                                                            one.value});
+                                                            one.value, one.low, one.high});
     }
     free(alone);
     return status;
@@ -79,8 +92,7 @@ tandem_status tandem_plan_sensitivity_estimate(tandem_plan_sensitivity *out, con
 {
     tandem_plan_sensitivity of = {.n_age = sensing->n_age};
     plan_shares shares = {0};
-    tandem_status status = tandem_plan_check(plan, graph, error);
-    if (status == TANDEM_OK) status = open_plan_shares(&shares, plan, graph, error);
+    tandem_status status = fill_plan_shares(&shares, plan, graph, error);
     if (status == TANDEM_OK)
         status = tandem_sensing_estimate(&of.estimate, sensing, shares.share, &shares.step, error);
     if (status == TANDEM_OK) status = find_largest(&of, sensing, &shares, graph, error);
@@ -88,5 +100,39 @@ tandem_status tandem_plan_sensitivity_estimate(tandem_plan_sensitivity *out, con
         of.age_share[a] = sensing->steps > 0 ? (double)sensing->age[a] / (double)sensing->steps : 0;
     if (status == TANDEM_OK) *out = of;
     free(shares.share);
+    return status;
+}
+
+tandem_status tandem_choice_sensitivity_estimate(tandem_sensitivity_estimate *estimate,
+                                                 const tandem_sensing *sensing, const tandem_plan *plan,
+                                                 const tandem_graph *graph, int c, int op,
+                                                 tandem_precision precision, tandem_error *error)
+{
+    plan_shares shares = {0};
+    tandem_status status = open_plan_shares(&shares, plan, graph, error);
+    if (status == TANDEM_OK) add_plan_share(&shares, plan, c, op, precision);
+    if (status == TANDEM_OK)
+        status = tandem_sensing_estimate(estimate, sensing, shares.share, &shares.step, error);
+    free(shares.share);
+    return status;
+}
+
+tandem_status tandem_plan_sensitivity_compare(tandem_sensitivity_difference *difference,
+                                              const tandem_sensing *sensing, const tandem_plan *more,
+                                              const tandem_plan *less, const tandem_graph *graph,
+                                              tandem_error *error)
+{
+    plan_shares of_more = {0}, of_less = {0};
+    tandem_status status = fill_plan_shares(&of_more, more, graph, error);
+    if (status == TANDEM_OK) status = fill_plan_shares(&of_less, less, graph, error);
+    if (status == TANDEM_OK && (of_more.step.global_batch != of_less.step.global_batch ||
+                                of_more.step.n_micro != of_less.step.n_micro))
+        status = tandem_error_set(
+            error, TANDEM_USAGE, "plans with different samples or micro-steps in a step share no replicates");
+    if (status == TANDEM_OK)
+        status =
+            tandem_sensing_compare(difference, sensing, of_more.share, of_less.share, &of_more.step, error);
+    free(of_less.share);
+    free(of_more.share);
     return status;
 }

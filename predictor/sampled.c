@@ -174,9 +174,9 @@ static tandem_status add_cells(sampled_sums *replicate, const tandem_sensing *se
     return TANDEM_OK;
 }
 
-tandem_status tandem_sensing_estimate(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
-                                      const double *share, const tandem_sensed_step *step,
-                                      tandem_error *error)
+/* *replicate: [n_age × n_replicate], the sums of a plan; the caller frees it. */
+static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_sensing *sensing,
+                                    const double *share, const tandem_sensed_step *step, tandem_error *error)
 {
     const int n = sensing->n_age * sensing->n_replicate;
     double variance = 0;
@@ -184,20 +184,71 @@ tandem_status tandem_sensing_estimate(tandem_sensitivity_estimate *estimate, con
         return tandem_error_set(
             error, TANDEM_USAGE,
             "a sensitivity needs a step of 1 sample or more, and of 1 micro-step or more");
-    sampled_sums *replicate = calloc((size_t)n, sizeof *replicate);
-    if (!replicate) return tandem_no_memory(error, "for the replicates of a sensitivity");
+    sampled_sums *made = calloc((size_t)n, sizeof *made);
+    if (!made) return tandem_no_memory(error, "for the replicates of a sensitivity");
     for (int i = 0; i < n; i++) {
-        replicate[i].variance = sensing->gradient[i].variance;
-        replicate[i].mean_square = sensing->gradient[i].mean_square;
-        variance += replicate[i].variance;
+        made[i].variance = sensing->gradient[i].variance;
+        made[i].mean_square = sensing->gradient[i].mean_square;
+        variance += made[i].variance;
     }
-    tandem_status status = add_cells(replicate, sensing, share, error);
+    tandem_status status = add_cells(made, sensing, share, error);
     if (status == TANDEM_OK && !(variance > 0))
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "the gradients of all batches are equal, so that they have no variance; "
                                   "sense with data of more than one class");
+    if (status == TANDEM_OK)
+        *replicate = made;
+    else
+        free(made);
+    return status;
+}
+
+tandem_status tandem_sensing_estimate(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
+                                      const double *share, const tandem_sensed_step *step,
+                                      tandem_error *error)
+{
+    sampled_sums *replicate = NULL;
+    const tandem_status status = open_plan_sums(&replicate, sensing, share, step, error);
     if (status == TANDEM_OK) estimate_of_replicates(estimate, replicate, sensing, step);
     free(replicate);
+    return status;
+}
+
+/* Whether the bias of a plan may count: it is known, and its interval does not lie below 0. */
+static int has_counted_bias(const tandem_sensitivity_estimate *e) { return e->bias + e->bias_half > 0; }
+
+static tandem_sensitivity_difference difference_of_replicates(const sampled_sums *more,
+                                                              const sampled_sums *less,
+                                                              const tandem_sensing *sensing,
+                                                              const tandem_sensed_step *step)
+{
+    double noise[TANDEM_MAX_REPLICATE], bias[TANDEM_MAX_REPLICATE];
+    tandem_sensitivity_estimate of_more = {0}, of_less = {0};
+    estimate_of_replicates(&of_more, more, sensing, step);
+    estimate_of_replicates(&of_less, less, sensing, step);
+    for (int r = 0; r < sensing->n_replicate; r++) {
+        const sampled_parts a = parts_over_ages(NULL, more, sensing, step, r),
+                            b = parts_over_ages(NULL, less, sensing, step, r);
+        noise[r] = a.noise - b.noise;
+        bias[r] = a.bias - b.bias;
+    }
+    const int is_counted = has_counted_bias(&of_more) || has_counted_bias(&of_less);
+    const double value = of_more.value - of_less.value,
+                 half = hypot(jackknife_half(noise, sensing->n_replicate),
+                              is_counted ? jackknife_half(bias, sensing->n_replicate) : 0);
+    return (tandem_sensitivity_difference){value, value - half, value + half};
+}
+
+tandem_status tandem_sensing_compare(tandem_sensitivity_difference *difference, const tandem_sensing *sensing,
+                                     const double *more, const double *less, const tandem_sensed_step *step,
+                                     tandem_error *error)
+{
+    sampled_sums *of_more = NULL, *of_less = NULL;
+    tandem_status status = open_plan_sums(&of_more, sensing, more, step, error);
+    if (status == TANDEM_OK) status = open_plan_sums(&of_less, sensing, less, step, error);
+    if (status == TANDEM_OK) *difference = difference_of_replicates(of_more, of_less, sensing, step);
+    free(of_less);
+    free(of_more);
     return status;
 }
 

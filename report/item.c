@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "base/quantity.h"
 #include "report/section.h"
 
 enum { MAX_ITEMS = 4096 };
@@ -89,6 +90,17 @@ double report_row_sensitivity(const json_t *row, const char *method)
     const json_t *const value = json_object_get(row, "sensitivity");
     if (json_is_object(value)) return report_get_number(value, method);
     return strcmp(method, "sampled") == 0 ? report_get_number(row, "sensitivity") : NAN;
+}
+
+report_quantity report_sensitivity_text(const json_t *object, double value, int is_percent)
+{
+    const double half =
+        (report_get_number(object, "sensitivity_high") - report_get_number(object, "sensitivity_low")) / 2;
+    report_quantity q = report_number(value);
+    if (isfinite(value))
+        (void)snprintf(q.text, sizeof q.text, "%.*s", (int)sizeof q.text - 1,
+                       tandem_quantity_known_to(value, is_percent ? half : NAN).text);
+    return q;
 }
 
 int report_is_true(const json_t *object, const char *member)

@@ -33,6 +33,9 @@ double report_get_number(const json_t *object, const char *member);    /* NaN = 
 const char *report_get_text(const json_t *object, const char *member); /* "" = a gap */
 /* Of a row of `sensitivity --json`, by a method; of a sensing (--at) by "sampled", one number. */
 double report_row_sensitivity(const json_t *row, const char *method);
+/* A sensitivity of an object that has sensitivity_low and sensitivity_high, in percent, with the digits that
+ * this interval allows; is_percent 0, or without an interval: two digits. */
+report_quantity report_sensitivity_text(const json_t *object, double value, int is_percent);
 int report_is_true(const json_t *object, const char *member);
 /* Whether an item is a result of this command. */
 int report_is_result(const report_item *item, const char *command);

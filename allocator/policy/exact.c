@@ -7,7 +7,8 @@
  *    too slow, improved by greedy's exchange.
  * 3. Proof: where plan and bound differ, the plans that the relaxation allows are replayed in order of
  *    sensitivity until one fits (it is the best there is), the next one is no better than what was found, or
- *    time runs out. */
+ *    time runs out. Where they differ by less than what is known of the plan's sensitivity, nothing is proven
+ *    further. */
 #include <math.h>
 
 #include "allocator/policies.h"
@@ -92,6 +93,21 @@ static double enumeration_time_s(const exact_search *e, int64_t deadline_ns)
     return is_close ? fmin(left, short_s) : left;
 }
 
+/* *found: as of tandem_bound_enumerate. */
+static tandem_status prove_by_enumeration(exact_search *e, int64_t deadline_ns, int *found,
+                                          tandem_error *error)
+{
+    int is_small = 0;
+    if (e->best_sensitivity < INT64_MAX) {
+        tandem_replayer_load(e->problem->replayer, e->best);
+        const tandem_status status = tandem_allocation_is_gap_small(
+            &is_small, e->problem, e->best_sensitivity - e->bound.lower_bound, error);
+        if (status != TANDEM_OK || is_small) return status;
+    }
+    return tandem_bound_enumerate(&e->bound, e->best_sensitivity, enumeration_time_s(e, deadline_ns), found,
+                                  &e->target.replays, error);
+}
+
 static tandem_status run_exact(exact_search *e, tandem_certificate *certificate, tandem_error *error)
 {
     const tandem_allocation_problem *problem = e->problem;
@@ -106,9 +122,7 @@ static tandem_status run_exact(exact_search *e, tandem_certificate *certificate,
     if (status == TANDEM_OK && is_within) status = improve_from_bounds(e, error);
     if (status == TANDEM_OK && is_within) save_if_better(e);
     if (status == TANDEM_OK && is_within) status = save_qsync_plan(e, error);
-    if (status == TANDEM_OK)
-        status = tandem_bound_enumerate(&e->bound, e->best_sensitivity, enumeration_time_s(e, deadline_ns),
-                                        &found, &e->target.replays, error);
+    if (status == TANDEM_OK) status = prove_by_enumeration(e, deadline_ns, &found, error);
     if (status != TANDEM_OK) return status;
     if (!is_within && !found) return tandem_error_forward(refusal.status, &refusal, error);
     if (found) save_if_better(e);

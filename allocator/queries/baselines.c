@@ -42,7 +42,8 @@ static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
     *out = (tandem_baseline){.precision = precision,
                              .step_ns = replay.step_ns,
                              .sensitivity = tandem_allocation_sensitivity(problem),
-                             .fits = 1};
+                             .fits = 1,
+                             .lowered = lowered};
     for (int c = 0; c < replay.n_class; c++) {
         out->peak_bytes[c] = replay.classes[c].peak_bytes;
         if (tandem_allocation_excess_bytes(problem, c, out->peak_bytes[c])) out->fits = 0;

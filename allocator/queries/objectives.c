@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/quantity.h"
+
 /* bisection ends at this part of the value */
 static const int64_t bisection_fineness = 4096;
 static const double usual_answers = 16; /* plans that share the time limit for proofs */
@@ -82,11 +84,12 @@ static tandem_status ask_policy_or_none(objective_search *d, int64_t target_ns, 
 static tandem_status report_sensitivity_missed(const objective_search *d, const char *within,
                                                tandem_error *error)
 {
+    const double value = tandem_sensitivity_value(&d->problem, d->answer.sensitivity);
     return tandem_error_set(error, TANDEM_INFEASIBLE,
-                            "no plan has a sensitivity of %g or less%s: the least found is %.9g, with a step "
+                            "no plan has a sensitivity of %g or less%s: the least found is %s, with a step "
                             "of %" PRId64 " ns",
                             tandem_sensitivity_value(&d->problem, d->max_sensitivity), within,
-                            tandem_sensitivity_value(&d->problem, d->answer.sensitivity), d->answer.step_ns);
+                            tandem_quantity_known_to(value, NAN).text, d->answer.step_ns);
 }
 
 /* --- The fastest step ----------------------------------------------------------------------------------- */
@@ -146,10 +149,11 @@ static tandem_status minimize_memory(objective_search *d, tandem_error *error)
  *
  * f = step · (1 + S), S as a share. A plan with a step in (a, b] has at least the sensitivity that is proven
  * for the target b, so that its f exceeds a · (1 + bound(b)). The interval with the least such bound is
- * halved until that is close to the best f. No plan with a step above the best f has less. */
+ * halved until that is close to the best f, or as close as the best plan's sensitivity is known. No plan with
+ * a step above the best f has less. */
 
 enum { MAX_TRAINING_TARGETS = 64 };
-static const double training_fineness = 1.0 / 1024;
+static const double training_fineness = 1.0 / 1024, max_training_fineness = 0.01;
 
 typedef struct training_search {
     objective_search *d;
@@ -159,11 +163,26 @@ typedef struct training_search {
         double least_share; /* proven of all plans within it */
     } at[MAX_TRAINING_TARGETS];
     double best_ns;
+    double fineness; /* of the best plan: closer is not worth a proof */
 } training_search;
 
 static double sensitivity_share(const objective_search *d, int64_t units)
 {
     return units < 0 ? 0 : tandem_sensitivity_value(&d->problem, units) / 100;
+}
+
+/* Between training_fineness and 1 %: as far as the plan's sensitivity is known. */
+static tandem_status find_training_fineness(training_search *t, tandem_error *error)
+{
+    const objective_search *d = t->d;
+    tandem_plan_sensitivity of = {.n_age = 0};
+    t->fineness = training_fineness;
+    if (!d->problem.sensing) return TANDEM_OK;
+    const tandem_status status =
+        tandem_plan_sensitivity_estimate(&of, d->problem.sensing, d->best_plan, d->problem.graph, error);
+    const double half = fmax(of.estimate.high - of.estimate.value, of.estimate.value - of.estimate.low);
+    t->fineness = fmin(fmax(half / (1 + of.estimate.value), training_fineness), max_training_fineness);
+    return status;
 }
 
 /* Asks at a target, 0 = the fastest, and puts it behind target `before`. */
@@ -187,6 +206,8 @@ static tandem_status add_training_target(training_search *t, int before, int64_t
         if (ns < t->best_ns) {
             t->best_ns = ns;
             keep_answer(d);
+            const tandem_status known = find_training_fineness(t, error);
+            if (known != TANDEM_OK) return known;
         }
     }
     for (int k = t->n++; k > before + 1; k--) t->at[k] = t->at[k - 1];
@@ -211,7 +232,7 @@ static int least_interval(const training_search *t)
 
 static tandem_status minimize_training_time(objective_search *d, tandem_error *error)
 {
-    training_search t = {.d = d, .best_ns = INFINITY};
+    training_search t = {.d = d, .best_ns = INFINITY, .fineness = training_fineness};
     d->problem.slowdown = 0;
     d->problem.target_ns = 0;
     d->problem.time_limit_s *= usual_answers / MAX_TRAINING_TARGETS;
@@ -219,7 +240,7 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
     tandem_status status = add_training_target(&t, -1, 0, error);
     while (status == TANDEM_OK && t.n < MAX_TRAINING_TARGETS) {
         const int k = least_interval(&t);
-        if (interval_bound_ns(&t, k) >= t.best_ns * (1 - training_fineness)) break;
+        if (interval_bound_ns(&t, k) >= t.best_ns * (1 - t.fineness)) break;
         const int is_last = k + 1 == t.n;
         const int64_t begin_ns = t.at[k].target_ns,
                       end_ns =
@@ -234,6 +255,113 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
     return status;
 }
 
+/* --- Plans that cannot be told apart ---------------------------------------------------------------------
+ *
+ * Of the plans whose sensitivity is not known to be above the best one's, the fastest is taken: the interval
+ * of the difference, from the replicates that both have, holds 0 or lies below it. And below the floor of
+ * what a study can see, no time is paid for less sensitivity. The other plan is always the best one, so that
+ * small differences do not add up. A bisection of the step finds it; it may pass over a plan. */
+
+typedef struct faster_search {
+    objective_search *d;
+    const tandem_plan *reference; /* the best plan */
+    int by_floor_alone;           /* differences do not count: the time is weighed already */
+} faster_search;
+
+/* Whether the last answer may stand for the reference. */
+static tandem_status may_stand_for_best(const faster_search *f, tandem_sensitivity_difference *difference,
+                                        int *may, tandem_error *error)
+{
+    const objective_search *d = f->d;
+    const tandem_allocation_problem *problem = &d->problem;
+    tandem_plan_sensitivity of;
+    tandem_status status = tandem_plan_sensitivity_compare(difference, problem->sensing, d->plan,
+                                                           f->reference, problem->graph, error);
+    *may = status == TANDEM_OK && !f->by_floor_alone && difference->low <= 0;
+    if (status != TANDEM_OK || *may || !(problem->sensitivity_floor > 0)) return status;
+    status = tandem_plan_sensitivity_estimate(&of, problem->sensing, d->plan, problem->graph, error);
+    *may = status == TANDEM_OK && of.estimate.high <= problem->sensitivity_floor;
+    return status;
+}
+
+/* Asks at a target, 0 = the fastest; keeps the answer where it may stand for the best plan. */
+static tandem_status try_faster(const faster_search *f, int64_t target_ns, int *is_taken, tandem_error *error)
+{
+    objective_search *d = f->d;
+    tandem_sensitivity_difference difference;
+    int found = 0;
+    *is_taken = 0;
+    tandem_status status = ask_policy_or_none(d, target_ns, 0, &found, error);
+    if (status != TANDEM_OK || !found || d->answer.step_ns >= d->best.step_ns) return status;
+    status = may_stand_for_best(f, &difference, is_taken, error);
+    if (status != TANDEM_OK || !*is_taken) return status;
+    d->answer.difference = 100 * difference.value;
+    d->answer.difference_low = 100 * difference.low;
+    d->answer.difference_high = 100 * difference.high;
+    keep_answer(d);
+    return TANDEM_OK;
+}
+
+static tandem_status bisect_faster(const faster_search *f, tandem_error *error)
+{
+    objective_search *d = f->d;
+    int64_t low_ns = d->best.fastest_ns;
+    int is_taken;
+    tandem_status status = try_faster(f, 0, &is_taken, error);
+    if (is_taken) return status;
+    while (status == TANDEM_OK && d->best.step_ns - low_ns > 1 + d->best.step_ns / bisection_fineness) {
+        const int64_t target_ns = low_ns + (d->best.step_ns - low_ns) / 2;
+        status = try_faster(f, target_ns, &is_taken, error);
+        if (!is_taken) low_ns = target_ns;
+    }
+    return status;
+}
+
+/* What holds of the plan that was taken: it is within the target of the one that it stands for, and its bound
+ * is that one's. */
+static void describe_taken(objective_search *d, const tandem_allocation_problem *problem,
+                           const tandem_allocation *reference)
+{
+    tandem_allocation *a = &d->best;
+    tandem_certificate *certificate = &a->certificate;
+    a->indistinguishable_ns = reference->step_ns;
+    a->target_ns = reference->target_ns;
+    a->fastest_ns = reference->fastest_ns;
+    a->fastest_sensitivity = reference->fastest_sensitivity;
+    *certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
+    if (a->keeps_base == reference->keeps_base) *certificate = reference->certificate;
+    if (certificate->lower_bound >= 0 && a->sensitivity > 0)
+        certificate->gap = (double)(a->sensitivity - certificate->lower_bound) / (double)a->sensitivity;
+    if (a->sensitivity == 0) *certificate = (tandem_certificate){.proof = "zero"};
+    if (isfinite(reference->training_ns)) {
+        a->training_ns = (double)a->step_ns * (1 + sensitivity_share(d, a->sensitivity));
+        a->training_bound_ns = reference->training_bound_ns;
+    }
+    tandem_allocation_fill_plan(d->best_plan, problem, a);
+}
+
+/* problem: the caller's. d->best gives way to the fastest plan that may stand for it. */
+static tandem_status take_faster(objective_search *d, const tandem_allocation_problem *problem,
+                                 int by_floor_alone, tandem_error *error)
+{
+    const tandem_allocation reference = d->best;
+    tandem_plan *reference_plan = d->best_plan;
+    const faster_search f = {d, reference_plan, by_floor_alone};
+    if (!problem->sensing || reference.step_ns <= reference.fastest_ns) return TANDEM_OK;
+    d->problem.slowdown = 0;
+    d->problem.target_ns = 0;
+    d->max_sensitivity = INT64_MAX;
+    d->best_plan = NULL;
+    const tandem_status status = bisect_faster(&f, error);
+    if (d->best_plan) {
+        tandem_plan_close(reference_plan);
+        describe_taken(d, problem, &reference);
+    } else {
+        d->best_plan = reference_plan;
+    }
+    return status;
+}
+
 /* --- Public --------------------------------------------------------------------------------------------- */
 
 /* Certifies the final plan only. For the least memory a bound on sensitivity says nothing. Leaves the plan in
@@ -244,6 +372,7 @@ static tandem_status certify_answer(objective_search *d, const tandem_goal *goal
     tandem_certificate *certificate = &d->best.certificate;
     tandem_status status = TANDEM_OK;
     tandem_replayer_load(problem->replayer, &d->best_plan->assignment);
+    if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY && !d->best.indistinguishable_ns) return TANDEM_OK;
     if (goal->objective == TANDEM_MINIMIZE_MEMORY)
         *certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
     else if (certificate->lower_bound < 0 && !problem->without_certificate)
@@ -271,6 +400,7 @@ static tandem_status check_goal(const tandem_allocation_problem *problem, const 
                                 const tandem_goal *goal, const char *method, tandem_error *error)
 {
     const int is_training = goal->objective == TANDEM_MINIMIZE_TRAINING_TIME;
+    if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY) return TANDEM_OK;
     if (policy->ignores_target)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "policy %s has a single plan: it takes neither a target nor a largest "
@@ -290,21 +420,34 @@ static tandem_status check_goal(const tandem_allocation_problem *problem, const 
     return is_training ? check_training_method(method, error) : TANDEM_OK;
 }
 
+static tandem_status minimize(objective_search *d, tandem_objective objective,
+                              const tandem_allocation_problem *problem, tandem_error *error)
+{
+    switch (objective) {
+    case TANDEM_MINIMIZE_STEP: return minimize_step(d, error);
+    case TANDEM_MINIMIZE_MEMORY: return minimize_memory(d, error);
+    case TANDEM_MINIMIZE_TRAINING_TIME: return minimize_training_time(d, error);
+    case TANDEM_MINIMIZE_SENSITIVITY: break;
+    }
+    const tandem_status status =
+        tandem_allocate(&d->best_plan, &d->best, d->policy, problem, d->method, error);
+    if (status == TANDEM_OK) d->replays = d->best.replays;
+    return status;
+}
+
 tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
                                   const tandem_policy *policy, const tandem_allocation_problem *problem,
                                   const char *method, tandem_error *error)
 {
-    if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY)
-        return tandem_allocate(plan, allocation, policy, problem, method, error);
+    const int is_training = goal->objective == TANDEM_MINIMIZE_TRAINING_TIME;
     objective_search d = {
         .problem = *problem, .policy = policy, .method = method, .max_sensitivity = goal->max_sensitivity};
     d.problem.without_certificate = 1;
     d.problem.time_limit_s = tandem_time_limit_or_default(problem->time_limit_s) / usual_answers;
     tandem_status status = check_goal(problem, policy, goal, method, error);
-    if (status == TANDEM_OK)
-        status = goal->objective == TANDEM_MINIMIZE_STEP     ? minimize_step(&d, error)
-                 : goal->objective == TANDEM_MINIMIZE_MEMORY ? minimize_memory(&d, error)
-                                                             : minimize_training_time(&d, error);
+    if (status == TANDEM_OK) status = minimize(&d, goal->objective, problem, error);
+    if (status == TANDEM_OK && (is_training || goal->objective == TANDEM_MINIMIZE_SENSITIVITY))
+        status = take_faster(&d, problem, is_training, error);
     if (status == TANDEM_OK) status = certify_answer(&d, goal, problem, error);
     if (status == TANDEM_OK) {
         *plan = d.best_plan;

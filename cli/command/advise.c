@@ -225,7 +225,8 @@ static void print_advice(char *text, size_t size, const advise_context *v)
                    predicted ? "is predicted to make" : "makes", case_rate(v, v->best).text);
     if (v->best != CASE_CURRENT) append_comparison(text, size, v, CASE_CURRENT);
     if (v->best != CASE_COMBINED) append_comparison(text, size, v, CASE_COMBINED);
-    (void)cli_append(text, size, ". Its plan has a sensitivity of %.3g (%s).%s", best->sensitivity,
+    (void)cli_append(text, size, ". Its plan has a sensitivity of %s (%s).%s",
+                     plan_price_sum(&best->price, advise_method(v), best->sensitivity).text,
                      cli_method_text(advise_method(v)),
                      v->best != CASE_COMBINED && !v->options->batch_auto
                          ? " --batch auto --global-batch N splits a batch so that ranks finish together."
@@ -264,7 +265,8 @@ static int print_advise_text(const advise_context *v, const char *verdict)
     char batches[256], price[PLAN_PRICE_TEXT];
     cli_table table = {0};
     cli_table_row(&table,
-                  "\tranks\tbatch/rank\t>samples/s\t>step\t>sensitivity\t>more samples %%\t>memory\t");
+                  "\tranks\tbatch/rank\t>samples/s\t>step\t>sensitivity (%s)\t>more samples %%\t>memory\t",
+                  cli_method_text(advise_method(v)));
     for (int k = 0; k < v->n; k++) {
         const candidate_cluster *p = &v->candidate[k];
         const char *name = k < CASE_FIRST_SUBSET ? role[k] : "subset";
@@ -272,11 +274,12 @@ static int print_advise_text(const advise_context *v, const char *verdict)
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.classes[c].batch;
         cli_batch_list_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
-            cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s\t%s", name, p->name, batches,
+            cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", name, p->name, batches,
                           case_rate(v, k).text,
                           tandem_quantity_ns_to(p->allocation.step_ns, case_digits(v, k)).text,
-                          p->sensitivity, plan_price_text(price, &p->price),
-                          tandem_quantity_bytes(p->peak_bytes).text, k == v->best ? "<" : "");
+                          plan_price_sum(&p->price, advise_method(v), p->sensitivity).text,
+                          plan_price_text(price, &p->price), tandem_quantity_bytes(p->peak_bytes).text,
+                          k == v->best ? "<" : "");
         else
             cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t-\t%s", name, p->name,
                           v->options->batch_auto ? "-" : batches, no_plan_reason(p));

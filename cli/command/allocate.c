@@ -49,6 +49,20 @@ static tandem_status allocate_with_scale(void *context, double loss_scale, int *
     return status;
 }
 
+static tandem_status price_plans(allocate_context *a, tandem_error *error)
+{
+    const tandem_graph *graph = a->problem->graph;
+    tandem_status status =
+        plan_price_find(&a->price, &a->source, a->plan, graph, a->problem->replayer, error);
+    a->price.samples_per_s = allocate_samples_per_s(a);
+    for (int k = 0; k < a->n_baseline && status == TANDEM_OK; k++) {
+        status = plan_price_find_baseline(&a->baseline_price[k], &a->source, &a->baselines[k],
+                                          a->problem->base_precision, a->plan, graph, error);
+        a->baseline_price[k].fp32_samples_per_s = a->price.fp32_samples_per_s;
+    }
+    return status;
+}
+
 /* Leaves a->plan in the replayer. */
 static tandem_status allocate_and_write(allocate_context *a, tandem_error *error)
 {
@@ -57,10 +71,7 @@ static tandem_status allocate_and_write(allocate_context *a, tandem_error *error
     if (status == TANDEM_OK)
         status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, a->plan, error);
     if (status == TANDEM_OK) status = find_smaller_cluster(a, error);
-    if (status == TANDEM_OK)
-        status =
-            plan_price_load(&a->price, a->options, a->plan, a->problem->graph, a->problem->replayer, error);
-    if (status == TANDEM_OK) a->price.samples_per_s = allocate_samples_per_s(a);
+    if (status == TANDEM_OK) status = price_plans(a, error);
     if (status == TANDEM_OK) status = tandem_replayer_run(a->problem->replayer, &replay, 0, error);
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->plan, a->problem->graph, a->options->output, error);

@@ -24,9 +24,10 @@ typedef struct allocate_context {
     int n_baseline;
     /* the best cluster without one class; samples_per_s = 0: none is better */
     candidate_cluster smaller_cluster;
-    int explained;    /* operator; −1 = none */
-    int explains_all; /* --explain all */
-    plan_price price;
+    int explained;       /* operator; −1 = none */
+    int explains_all;    /* --explain all */
+    price_source source; /* of prices; closed with the rest */
+    plan_price price, baseline_price[TANDEM_N_PRECISION];
 } allocate_context;
 
 /* allocate_options.c: checks the options. TANDEM_USAGE names two that contradict each other. */
@@ -38,6 +39,8 @@ tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_err
 void allocate_close(allocate_context *a);
 /* Units in the unit of the method; NaN where they are unknown. */
 double allocate_value(const allocate_context *a, int64_t sensitivity);
+/* The same with the digits that the price of its plan allows. */
+tandem_quantity allocate_sum(const allocate_context *a, const plan_price *price, int64_t sensitivity);
 
 /* allocate_text.c prints a plan and its baselines, and returns the exit code; allocate_json.c makes an object
  * of them, which the caller owns. */

@@ -25,11 +25,34 @@ typedef struct split_context {
     tandem_batch_choice choice;
     cli_workload workload;
     double loss_scale; /* included in the steps; 0 = none */
+    plan_price price[N_BATCH_PLAN];
+    int is_priced;
 } split_context;
+
+static void add_split_row(cli_table *table, const split_context *s, int k)
+{
+    char batches[256], text[PLAN_PRICE_TEXT];
+    const tandem_batch_plan *one = batch_plan_at(&s->choice, k);
+    const plan_price *price = &s->price[k];
+    cli_batch_list_print(batches, sizeof batches, one->batch, s->workload.cluster.n_class);
+    if (!one->plan) {
+        cli_table_row(table, "%s\t%s\tno plan there", batch_plan_name[k], batches);
+        return;
+    }
+    const tandem_quantity step = tandem_quantity_ns(one->allocation.step_ns),
+                          sum = plan_price_sum(price, s->method, one->plan->sensitivity);
+    if (s->is_priced)
+        cli_table_row(table, "%s\t%s\t%s\t%.1f\t%s\t%s\t%s", batch_plan_name[k], batches, step.text,
+                      price->samples_per_s, sum.text, plan_price_text(text, price),
+                      plan_price_worth_text(price).text);
+    else
+        cli_table_row(table, "%s\t%s\t%s\t%.1f\t%s", batch_plan_name[k], batches, step.text,
+                      price->samples_per_s, sum.text);
+}
 
 static int print_split_text(const split_context *s)
 {
-    char cluster[1024], batches[256];
+    char cluster[1024];
     const int64_t samples = s->options->global_batch;
     const int n_micro = s->options->step.n_micro;
     tandem_cluster without_batches = s->workload.cluster;
@@ -41,37 +64,31 @@ static int print_split_text(const split_context *s)
     printf("; %d splits looked at", s->choice.n_split);
     if (s->choice.n_missing) printf(", %d of them not measured", s->choice.n_missing);
     fputs("\n\n", stdout);
-    cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sensitivity (%s)",
-                  cli_method_text(s->method));
-    for (int k = 0; k < N_BATCH_PLAN; k++) {
-        const tandem_batch_plan *one = batch_plan_at(&s->choice, k);
-        if (!one->plan) {
-            cli_table_row(
-                &table, "%s\t%s\tno plan there", batch_plan_name[k],
-                cli_batch_list_print(batches, sizeof batches, one->batch, s->workload.cluster.n_class));
-            continue;
-        }
-        cli_table_row(&table, "%s\t%s\t%s\t%.1f\t%.4g", batch_plan_name[k],
-                      cli_batch_list_print(batches, sizeof batches, one->batch, s->workload.cluster.n_class),
-                      tandem_quantity_ns(one->allocation.step_ns).text,
-                      (double)samples / ((double)one->allocation.step_ns * 1e-9), one->plan->sensitivity);
-    }
+    cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sensitivity (%s)%s",
+                  cli_method_text(s->method), s->is_priced ? "\t>more samples %\t>worth/s" : "");
+    for (int k = 0; k < N_BATCH_PLAN; k++) add_split_row(&table, s, k);
     const int code = cli_table_finish(&table);
+    if (!code && s->choice.both.plan) {
+        putchar('\n');
+        plan_price_print(&s->price[N_BATCH_PLAN - 1]);
+    }
     if (s->loss_scale != 0) putchar('\n');
     allocate_print_loss_scale(s->loss_scale, s->choice.both.plan, s->workload.graph[0]);
     return code;
 }
 
-static json_t *batch_plan_json(const tandem_batch_plan *one, int n_class, int64_t samples)
+static json_t *batch_plan_json(const tandem_batch_plan *one, const plan_price *price, int n_class)
 {
     json_t *batches = json_array();
     for (int c = 0; c < n_class; c++) json_array_append_new(batches, json_integer(one->batch[c]));
     if (!one->plan)
         return json_pack("{s:o,s:n,s:n,s:n}", "batch", batches, "step_ns", "samples_per_s",
                          "sensitivity_bound");
-    return json_pack("{s:o,s:I,s:f,s:o}", "batch", batches, "step_ns", (json_int_t)one->allocation.step_ns,
-                     "samples_per_s", (double)samples / ((double)one->allocation.step_ns * 1e-9),
-                     "sensitivity_bound", cli_json_number(one->plan->sensitivity));
+    json_t *made = json_pack("{s:o,s:I,s:f,s:o}", "batch", batches, "step_ns",
+                             (json_int_t)one->allocation.step_ns, "samples_per_s", price->samples_per_s,
+                             "sensitivity_bound", cli_json_number(one->plan->sensitivity));
+    plan_price_add_json(made, price);
+    return made;
 }
 
 static int print_split_json(const split_context *s)
@@ -87,9 +104,9 @@ static int print_split_json(const split_context *s)
     json_object_set_new(result, "splits", json_integer(s->choice.n_split));
     json_object_set_new(result, "splits_not_measured", json_integer(s->choice.n_missing));
     for (int k = 0; k < N_BATCH_PLAN; k++)
-        json_object_set_new(result, json_name[k],
-                            batch_plan_json(batch_plan_at(&s->choice, k), s->workload.cluster.n_class,
-                                            s->options->global_batch));
+        json_object_set_new(
+            result, json_name[k],
+            batch_plan_json(batch_plan_at(&s->choice, k), &s->price[k], s->workload.cluster.n_class));
     return cli_print_json(result);
 }
 
@@ -100,6 +117,22 @@ static tandem_status write_split_plan(const split_context *s, tandem_error *erro
     if (!s->options->output) return TANDEM_OK;
     s->choice.both.plan->made = *cli_made();
     return tandem_plan_write(s->choice.both.plan, s->workload.graph[0], s->options->output, error);
+}
+
+static tandem_status price_splits(split_context *s, tandem_error *error)
+{
+    price_source source = {.unknown = ""};
+    tandem_status status = price_source_open(&source, s->options, s->workload.graph[0], error);
+    s->is_priced = status == TANDEM_OK && !source.unknown[0];
+    for (int k = 0; k < N_BATCH_PLAN && status == TANDEM_OK; k++) {
+        const tandem_batch_plan *one = batch_plan_at(&s->choice, k);
+        if (!one->plan) continue;
+        status = plan_price_find(&s->price[k], &source, one->plan, s->workload.graph[0], NULL, error);
+        s->price[k].samples_per_s =
+            (double)s->options->global_batch / ((double)one->allocation.step_ns * 1e-9);
+    }
+    price_source_close(&source);
+    return status;
 }
 
 /* Micro-steps divide the global batch before it is split. */
@@ -143,6 +176,7 @@ int allocate_batch(allocate_context *a)
     s.method = method->name;
     if (status == TANDEM_OK)
         status = cli_plan_scaled(split_with_scale, &s, a->options, &s.workload.cluster, &error);
+    if (status == TANDEM_OK) status = price_splits(&s, &error);
     if (status == TANDEM_OK) status = write_split_plan(&s, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);

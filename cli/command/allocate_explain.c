@@ -1,4 +1,5 @@
 /* allocate_explain.c: `tandem allocate --explain`: what other precisions of one operator would change. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,9 +20,20 @@ tandem_status allocate_find_explained(allocate_context *a, tandem_error *error)
     return status;
 }
 
-/* Prints why a precision was not chosen. */
+/* Half of the interval of an operator's part in percent; NaN where it is not known. */
+static double choice_half(const allocate_context *a, const tandem_choice *choice, int c, int op)
+{
+    tandem_sensitivity_estimate e = {0};
+    if (a->source.unknown[0] || !cli_method_is_percent(a->plan->method) ||
+        tandem_choice_sensitivity_estimate(&e, &a->source.sensing, a->plan, a->problem->graph, c, op,
+                                           choice->precision, NULL) != TANDEM_OK)
+        return NAN;
+    return 100 * fmax(e.high - e.value, e.value - e.low);
+}
+
+/* Prints why a precision was not chosen. half: of the interval of the difference to the chosen one. */
 static void print_choice_verdict(char *text, size_t size, const allocate_context *a,
-                                 const tandem_choice *choice, const tandem_choice *chosen)
+                                 const tandem_choice *choice, const tandem_choice *chosen, double half)
 {
     text[0] = '\0';
     if (choice->is_chosen || !choice->is_measured) {
@@ -34,8 +46,10 @@ static void print_choice_verdict(char *text, size_t size, const allocate_context
         (void)cli_append(text, size, "%s%llu B over the memory limit", *text ? ", " : "",
                          (unsigned long long)choice->excess_bytes);
     if (choice->sensitivity > chosen->sensitivity)
-        (void)cli_append(text, size, "%s%.3g more sensitivity", *text ? ", " : "",
-                         allocate_value(a, choice->sensitivity - chosen->sensitivity));
+        (void)cli_append(
+            text, size, "%s%s%s more sensitivity", *text ? ", " : "",
+            tandem_quantity_known_to(allocate_value(a, choice->sensitivity - chosen->sensitivity), half).text,
+            cli_method_unit(a->plan->method));
     if (!*text)
         (void)snprintf(text, size, "%s",
                        choice->sensitivity < chosen->sensitivity ? "feasible; not explored by this policy"
@@ -61,14 +75,19 @@ static const char *print_signed_bytes(char *text, size_t size, int64_t bytes)
 }
 
 static void add_choice_rows(cli_table *table, const allocate_context *a, const tandem_choice *choice, int n,
-                            const char *device)
+                            int class_index, int op)
 {
+    const char *device = a->plan->cluster.classes[class_index].device.name;
+    const tandem_choice *chosen = find_chosen_precision(choice, n);
+    const double chosen_half = choice_half(a, chosen, class_index, op);
     char bytes[TANDEM_QUANTITY_TEXT + 1], verdict[256];
     for (int k = 0; k < n; k++) {
         const tandem_choice *c = &choice[k];
-        print_choice_verdict(verdict, sizeof verdict, a, c, find_chosen_precision(choice, n));
-        cli_table_row(table, "%s\t%s\t%.3g\t%s\t%s%s\t%s\t%s", k == 0 ? device : "",
-                      tandem_precision_get(c->precision)->name, allocate_value(a, c->sensitivity),
+        const double half = choice_half(a, c, class_index, op);
+        print_choice_verdict(verdict, sizeof verdict, a, c, chosen, hypot(half, chosen_half));
+        cli_table_row(table, "%s\t%s\t%s\t%s\t%s%s\t%s\t%s", k == 0 ? device : "",
+                      tandem_precision_get(c->precision)->name,
+                      tandem_quantity_known_to(allocate_value(a, c->sensitivity), half).text,
                       c->is_measured ? tandem_quantity_ns(c->self_ns).text : "-",
                       c->is_measured && c->step_delta_ns > 0 ? "+" : "",
                       c->is_measured ? tandem_quantity_ns(c->step_delta_ns).text : "-",
@@ -83,13 +102,14 @@ static int print_explained_op(const allocate_context *a, int op)
     tandem_error error = {0};
     int code = 0;
     printf("%s: effect of each precision, if only this operator changes\n", a->problem->graph->op[op].name);
-    cli_table_row(&table, "device\tprecision\t>sensitivity\t>own time\t>step\t>memory\t");
+    cli_table_row(&table, "device\tprecision\t>sensitivity (%s)\t>own time\t>step\t>memory\t",
+                  cli_method_text(a->plan->method));
     for (int c = 0; c < a->plan->cluster.n_class && !code; c++) {
         tandem_choice choice[TANDEM_N_PRECISION];
         int n = 0;
         if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, op, &error) != TANDEM_OK)
             code = cli_fail(&error);
-        add_choice_rows(&table, a, choice, n, a->plan->cluster.classes[c].device.name);
+        add_choice_rows(&table, a, choice, n, c, op);
     }
     if (!code) return cli_table_finish(&table);
     cli_table_free(&table);
@@ -109,13 +129,17 @@ int allocate_explain_text(const allocate_context *a)
     return code;
 }
 
-static json_t *explained_choices_json(const allocate_context *a, const tandem_choice *choice, int n)
+static json_t *explained_choices_json(const allocate_context *a, const tandem_choice *choice, int n,
+                                      int class_index, int op)
 {
     json_t *rows = json_array();
+    const tandem_choice *chosen = find_chosen_precision(choice, n);
+    const double chosen_half = choice_half(a, chosen, class_index, op);
     for (int k = 0; k < n; k++) {
         const tandem_choice *c = &choice[k];
         char verdict[256];
-        print_choice_verdict(verdict, sizeof verdict, a, c, find_chosen_precision(choice, n));
+        print_choice_verdict(verdict, sizeof verdict, a, c, chosen,
+                             hypot(choice_half(a, c, class_index, op), chosen_half));
         json_array_append_new(
             rows, json_pack("{s:s,s:b,s:b,s:o,s:I,s:I,s:I,s:I,s:I,s:s}", "precision",
                             tandem_precision_get(c->precision)->name, "chosen", c->is_chosen, "measured",
@@ -137,7 +161,7 @@ static json_t *explained_op_json(const allocate_context *a, int op)
         if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, op, NULL) != TANDEM_OK)
             break; /* the same replay succeeded before: only memory can be missing */
         json_array_append_new(devices, json_pack("{s:s,s:o}", "name", a->plan->cluster.classes[c].device.name,
-                                                 "choices", explained_choices_json(a, choice, n)));
+                                                 "choices", explained_choices_json(a, choice, n, c, op)));
     }
     return json_pack("{s:s,s:o}", "operator", a->problem->graph->op[op].name, "devices", devices);
 }

@@ -33,11 +33,12 @@ static json_t *baselines_json(const allocate_context *a)
     json_t *baselines = json_array();
     for (int k = 0; k < a->n_baseline; k++) {
         const tandem_baseline *n = &a->baselines[k];
-        json_array_append_new(
-            baselines, json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
-                                 tandem_precision_get(n->precision)->name, "relation", relations[n->relation],
-                                 "step_ns", (json_int_t)n->step_ns, "sensitivity_bound",
-                                 cli_json_number(allocate_value(a, n->sensitivity)), "fits", n->fits));
+        json_t *one = json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
+                                tandem_precision_get(n->precision)->name, "relation", relations[n->relation],
+                                "step_ns", (json_int_t)n->step_ns, "sensitivity_bound",
+                                cli_json_number(allocate_value(a, n->sensitivity)), "fits", n->fits);
+        plan_price_add_json(one, &a->baseline_price[k]);
+        json_array_append_new(baselines, one);
     }
     return baselines;
 }
@@ -80,6 +81,12 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));
     json_object_set_new(result, "training_ns", cli_json_number(a->result.training_ns));
     json_object_set_new(result, "training_bound_ns", cli_json_number(a->result.training_bound_ns));
+    json_object_set_new(result, "indistinguishable_ns",
+                        a->result.indistinguishable_ns ? json_integer(a->result.indistinguishable_ns)
+                                                       : json_null());
+    json_object_set_new(result, "difference", cli_json_number(a->result.difference));
+    json_object_set_new(result, "difference_low", cli_json_number(a->result.difference_low));
+    json_object_set_new(result, "difference_high", cli_json_number(a->result.difference_high));
     json_object_set_new(result, "fastest_ns", json_integer(a->result.fastest_ns));
     plan_price_add_json(result, &a->price);
     json_object_set_new(result, "sensitivity_bound",

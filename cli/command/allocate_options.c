@@ -130,7 +130,8 @@ tandem_status allocate_open(allocate_context *a, tandem_error *error)
 {
     cli_options workload_options = *a->options;
     workload_options.uniform = NULL; /* it belongs to the policy, not to all classes */
-    const tandem_status status = cli_workload_open(&a->workload, &workload_options, error);
+    tandem_status status = cli_workload_open(&a->workload, &workload_options, error);
+    if (status == TANDEM_OK) status = price_source_open(&a->source, a->options, a->workload.graph[0], error);
     return status == TANDEM_OK
                ? allocate_reopen(a, cli_loss_scale_first(a->options, &a->workload.cluster), error)
                : status;
@@ -156,6 +157,11 @@ tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_err
     return TANDEM_OK;
 }
 
+tandem_quantity allocate_sum(const allocate_context *a, const plan_price *price, int64_t sensitivity)
+{
+    return plan_price_sum(price, tandem_planner_method(a->planner), allocate_value(a, sensitivity));
+}
+
 double allocate_value(const allocate_context *a, int64_t sensitivity)
 {
     return tandem_sensitivity_value(a->problem, sensitivity);
@@ -163,6 +169,7 @@ double allocate_value(const allocate_context *a, int64_t sensitivity)
 
 void allocate_close(allocate_context *a)
 {
+    price_source_close(&a->source);
     tandem_plan_close(a->plan);
     tandem_planner_close(a->planner);
     cli_workload_close(&a->workload);

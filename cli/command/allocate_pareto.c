@@ -1,4 +1,5 @@
 /* allocate_pareto.c: `tandem allocate --pareto`: the Pareto front of step time, sensitivity and memory. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,17 +10,22 @@
 /* A plan of the front, or a uniform baseline. */
 typedef struct pareto_row {
     const char *name, *remark;
-    int64_t step_ns;
-    double sensitivity;
+    int64_t step_ns, sensitivity;
     uint64_t peak_bytes;
-    const plan_price *price; /* NULL: of a baseline, which has none */
+    const plan_price *price;
 } pareto_row;
 
 /* A front with the price of each of its plans. */
 typedef struct priced_front {
     tandem_pareto_front *front;
     plan_price *price; /* [front->n_point] */
+    plan_price baseline_price[TANDEM_N_PRECISION];
+    /* [front->n_point] what the next faster point needs more than this one; NaN: unknown, or the fastest */
+    tandem_sensitivity_difference *difference;
 } priced_front;
+
+/* Whether the interval of the difference to the next faster point holds 0. */
+static int is_indistinguishable(const priced_front *priced, int k) { return priced->difference[k].low <= 0; }
 
 static int compare_pareto_rows(const void *a, const void *b)
 {
@@ -42,14 +48,13 @@ static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, 
                   "plan\t>step\t>ns\t>sum of sensitivities (%s)\t>more samples %%\t>worth/s\t>memory\t",
                   cli_method_text(tandem_planner_method(a->planner)));
     for (int k = 0; k < n; k++) {
-        char text[PLAN_PRICE_TEXT] = "-";
+        char text[PLAN_PRICE_TEXT];
         const plan_price *price = rows[k].price;
-        const int is_priced = price && price->is_known;
-        cli_table_row(&table, "%s\t%s\t%lld\t%.4g\t%s\t%s\t%s\t%s", rows[k].name,
+        cli_table_row(&table, "%s\t%s\t%lld\t%s\t%s\t%s\t%s\t%s", rows[k].name,
                       tandem_quantity_ns(rows[k].step_ns).text, (long long)rows[k].step_ns,
-                      rows[k].sensitivity, price ? plan_price_text(text, price) : text,
-                      is_priced ? tandem_quantity_plain(plan_price_worth(price), 4).text : "-",
-                      tandem_quantity_bytes(rows[k].peak_bytes).text, rows[k].remark);
+                      allocate_sum(a, price, rows[k].sensitivity).text, plan_price_text(text, price),
+                      plan_price_worth_text(price).text, tandem_quantity_bytes(rows[k].peak_bytes).text,
+                      rows[k].remark);
     }
     return cli_table_finish(&table);
 }
@@ -61,20 +66,18 @@ static int print_pareto_text(const allocate_context *a, const priced_front *pric
     pareto_row *rows = calloc((size_t)n + 1, sizeof *rows);
     if (!rows) return cli_fail_with(TANDEM_NO_MEMORY, "no memory for a table");
     for (int k = 0; k < pareto->n_point; k++)
-        rows[k] = (pareto_row){"allocated",
-                               "",
-                               pareto->point[k].step_ns,
-                               allocate_value(a, pareto->point[k].sensitivity),
-                               pareto->point[k].peak_bytes,
-                               &priced->price[k]};
+        rows[k] =
+            (pareto_row){"allocated",
+                         is_indistinguishable(priced, k) ? "indistinguishable from the next faster one" : "",
+                         pareto->point[k].step_ns,
+                         pareto->point[k].sensitivity,
+                         pareto->point[k].peak_bytes,
+                         &priced->price[k]};
     for (int k = 0; k < pareto->n_baseline; k++) {
         const tandem_baseline *u = &pareto->baseline[k];
-        rows[pareto->n_point + k] = (pareto_row){u->name,
-                                                 u->fits ? "" : "out of memory",
-                                                 u->step_ns,
-                                                 allocate_value(a, u->sensitivity),
-                                                 pareto_peak_bytes(u->peak_bytes),
-                                                 NULL};
+        rows[pareto->n_point + k] =
+            (pareto_row){u->name,        u->fits ? "" : "out of memory",   u->step_ns,
+                         u->sensitivity, pareto_peak_bytes(u->peak_bytes), &priced->baseline_price[k]};
     }
     qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
     char scale[TANDEM_LOSS_SCALE_TEXT];
@@ -90,6 +93,16 @@ static int print_pareto_text(const allocate_context *a, const priced_front *pric
     return code;
 }
 
+static void add_difference_json(json_t *point, const priced_front *priced, int k)
+{
+    const tandem_sensitivity_difference *d = &priced->difference[k];
+    json_object_set_new(point, "difference", cli_json_number(100 * d->value));
+    json_object_set_new(point, "difference_low", cli_json_number(100 * d->low));
+    json_object_set_new(point, "difference_high", cli_json_number(100 * d->high));
+    json_object_set_new(point, "indistinguishable",
+                        isnan(d->value) ? json_null() : json_boolean(is_indistinguishable(priced, k)));
+}
+
 static json_t *pareto_result_json(const allocate_context *a, const priced_front *priced)
 {
     const tandem_pareto_front *pareto = priced->front;
@@ -101,15 +114,17 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
             "sensitivity_bound", cli_json_number(allocate_value(a, p->sensitivity)), "lower_bound",
             cli_json_number(allocate_value(a, p->lower_bound)), "peak_bytes", (json_int_t)p->peak_bytes);
         plan_price_add_json(point, &priced->price[k]);
+        add_difference_json(point, priced, k);
         json_array_append_new(points, point);
     }
     for (int k = 0; k < pareto->n_baseline; k++) {
         const tandem_baseline *u = &pareto->baseline[k];
-        json_array_append_new(
-            uniform, json_pack("{s:s,s:s,s:I,s:o,s:I,s:b}", "name", u->name, "precision",
-                               tandem_precision_get(u->precision)->name, "step_ns", (json_int_t)u->step_ns,
-                               "sensitivity_bound", cli_json_number(allocate_value(a, u->sensitivity)),
-                               "peak_bytes", (json_int_t)pareto_peak_bytes(u->peak_bytes), "fits", u->fits));
+        json_t *one = json_pack("{s:s,s:s,s:I,s:o,s:I,s:b}", "name", u->name, "precision",
+                                tandem_precision_get(u->precision)->name, "step_ns", (json_int_t)u->step_ns,
+                                "sensitivity_bound", cli_json_number(allocate_value(a, u->sensitivity)),
+                                "peak_bytes", (json_int_t)pareto_peak_bytes(u->peak_bytes), "fits", u->fits);
+        plan_price_add_json(one, &priced->baseline_price[k]);
+        json_array_append_new(uniform, one);
     }
     json_object_set_new(result, "model", json_string(a->problem->graph->model));
     json_object_set_new(result, "policy", json_string(a->policy->name));
@@ -132,23 +147,40 @@ static tandem_status find_front(tandem_pareto_front **front, allocate_context *a
     return status;
 }
 
+static tandem_status compare_neighbours(priced_front *priced, const allocate_context *a, int k,
+                                        tandem_error *error)
+{
+    const tandem_pareto_point *point = priced->front->point;
+    priced->difference[k] = (tandem_sensitivity_difference){NAN, NAN, NAN};
+    if (k == 0 || !priced->price[k].is_known || !priced->price[k - 1].is_known || a->source.unknown[0])
+        return TANDEM_OK;
+    return tandem_plan_sensitivity_compare(&priced->difference[k], &a->source.sensing, point[k - 1].plan,
+                                           point[k].plan, a->problem->graph, error);
+}
+
 /* The step in fp32 is the same for all points: it is simulated once. */
 static tandem_status price_front(priced_front *priced, const allocate_context *a, tandem_error *error)
 {
     const tandem_pareto_front *front = priced->front;
-    price_source source = {.unknown = ""};
+    const tandem_graph *graph = a->problem->graph;
     priced->price = calloc((size_t)front->n_point + 1, sizeof *priced->price);
-    tandem_status status = priced->price ? price_source_open(&source, a->options, a->problem->graph, error)
-                                         : tandem_no_memory(error, "for the prices of a front");
+    priced->difference = calloc((size_t)front->n_point + 1, sizeof *priced->difference);
+    tandem_status status = priced->price && priced->difference
+                               ? TANDEM_OK
+                               : tandem_no_memory(error, "for the prices of a front");
     for (int k = 0; k < front->n_point && status == TANDEM_OK; k++) {
         plan_price *price = &priced->price[k];
         const tandem_plan *plan = front->point[k].plan;
-        status = plan_price_find(price, &source, plan, a->problem->graph,
-                                 k == 0 ? a->problem->replayer : NULL, error);
+        status = plan_price_find(price, &a->source, plan, graph, k == 0 ? a->problem->replayer : NULL, error);
         price->fp32_samples_per_s = priced->price[0].fp32_samples_per_s;
         price->samples_per_s = plan_step_samples(plan) / ((double)front->point[k].step_ns * 1e-9);
+        if (status == TANDEM_OK) status = compare_neighbours(priced, a, k, error);
     }
-    price_source_close(&source);
+    for (int k = 0; k < front->n_baseline && status == TANDEM_OK; k++) {
+        status = plan_price_find_baseline(&priced->baseline_price[k], &a->source, &front->baseline[k],
+                                          a->problem->base_precision, front->point[0].plan, graph, error);
+        priced->baseline_price[k].fp32_samples_per_s = priced->price[0].fp32_samples_per_s;
+    }
     return status;
 }
 
@@ -171,5 +203,6 @@ int allocate_pareto(allocate_context *a)
         code = cli_report_write_result(a->options, pareto_result_json(a, &pareto), "allocate --pareto");
     tandem_pareto_front_close(pareto.front);
     free(pareto.price);
+    free(pareto.difference);
     return code;
 }

@@ -33,8 +33,8 @@ precision_share allocate_precision_share(const allocate_context *a, int c, tande
 
 typedef struct plan_row {
     const char *name, *remark;
-    int64_t step_ns;
-    double sensitivity;
+    int64_t step_ns, sensitivity;
+    const plan_price *price;
 } plan_row;
 
 /* Inserts a row after the rows that are not slower. */
@@ -49,21 +49,30 @@ static int print_compared_plans(const allocate_context *a, int digits)
 {
     cli_table table = {0};
     plan_row rows[TANDEM_N_PRECISION + 1];
+    char text[PLAN_PRICE_TEXT];
     int n = 0;
+    const int is_priced = !a->source.unknown[0];
     for (int k = 0; k < a->n_baseline; k++) {
         const tandem_baseline *baseline = &a->baselines[k];
         insert_by_step(rows, &n,
                        (plan_row){baseline->name, baseline->fits ? "" : "out of memory", baseline->step_ns,
-                                  allocate_value(a, baseline->sensitivity)});
+                                  baseline->sensitivity, &a->baseline_price[k]});
     }
-    insert_by_step(
-        rows, &n,
-        (plan_row){a->plan->name, "<", a->result.step_ns, allocate_value(a, a->result.sensitivity)});
-    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", cli_method_text(a->plan->method));
-    for (int k = 0; k < n; k++)
-        cli_table_row(&table, "%s\t%s\t%.4g\t%s", rows[k].name,
-                      tandem_quantity_ns_to(rows[k].step_ns, digits).text, rows[k].sensitivity,
-                      rows[k].remark);
+    insert_by_step(rows, &n,
+                   (plan_row){a->plan->name, "<", a->result.step_ns, a->result.sensitivity, &a->price});
+    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)%s", cli_method_text(a->plan->method),
+                  is_priced ? "\t>more samples %\t>worth/s" : "");
+    for (int k = 0; k < n; k++) {
+        const plan_row *row = &rows[k];
+        const tandem_quantity step = tandem_quantity_ns_to(row->step_ns, digits),
+                              sum = allocate_sum(a, row->price, row->sensitivity);
+        if (is_priced)
+            cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", row->name, step.text, sum.text,
+                          plan_price_text(text, row->price), plan_price_worth_text(row->price).text,
+                          row->remark);
+        else
+            cli_table_row(&table, "%s\t%s\t%s\t%s", row->name, step.text, sum.text, row->remark);
+    }
     return cli_table_finish(&table);
 }
 
@@ -140,6 +149,22 @@ void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const
     putchar('\n');
 }
 
+/* Why the plan is not the one with the least sensitivity. */
+static void print_indistinguishable(const allocate_context *a)
+{
+    const tandem_allocation *found = &a->result;
+    const double half = (found->difference_high - found->difference_low) / 2;
+    if (!found->indistinguishable_ns) return;
+    printf(
+        "faster than the least sensitive plan, whose step is %s: it needs %s %% more samples than that one "
+        "(95 %%: %s to %s %%), %s\n",
+        tandem_quantity_ns(found->indistinguishable_ns).text,
+        tandem_quantity_known_to(found->difference, half).text,
+        tandem_quantity_known_to(found->difference_low, half).text,
+        tandem_quantity_known_to(found->difference_high, half).text,
+        found->difference_low <= 0 ? "which cannot be told from none" : "and has no measurable loss");
+}
+
 static void print_allocation_bound(const allocate_context *a)
 {
     char pinned[256];
@@ -157,26 +182,28 @@ static void print_allocation_bound(const allocate_context *a)
                allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->proof);
         return;
     }
-    printf("no plan within that step%s has a sensitivity below %.4g: the gap is at most %s (proof: %s)\n",
+    printf("no plan within that step%s has a sensitivity below %s%s: the gap is at most %s (proof: %s)\n",
            allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate),
-           allocate_value(a, certificate->lower_bound), tandem_quantity_ratio(certificate->gap).text,
-           certificate->proof);
+           allocate_sum(a, &a->price, certificate->lower_bound).text, cli_method_unit(a->plan->method),
+           tandem_quantity_ratio(certificate->gap).text, certificate->proof);
 }
 
 static void print_smaller_cluster(const allocate_context *a)
 {
     if (a->smaller_cluster.samples_per_s <= 0) return;
     const int digits = cli_cost_sources_digits(&a->smaller_cluster.sources);
-    printf("\nfewer devices are %sfaster: %s alone makes %s samples/s, sensitivity %.3g; this "
+    printf("\nfewer devices are %sfaster: %s alone makes %s samples/s, sensitivity %s%s; this "
            "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
            cli_cost_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
            a->smaller_cluster.name, tandem_quantity_plain(a->smaller_cluster.samples_per_s, digits).text,
-           a->smaller_cluster.sensitivity, tandem_quantity_plain(allocate_samples_per_s(a), digits).text);
+           plan_price_sum(&a->smaller_cluster.price, a->plan->method, a->smaller_cluster.sensitivity).text,
+           cli_method_unit(a->plan->method), tandem_quantity_plain(allocate_samples_per_s(a), digits).text);
 }
 
 int allocate_print_text(allocate_context *a)
 {
     print_allocate_request(a);
+    print_indistinguishable(a);
     print_allocation_bound(a);
     plan_price_print(&a->price);
     allocate_print_loss_scale(a->loss_scale, a->plan, a->problem->graph);

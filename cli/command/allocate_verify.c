@@ -16,6 +16,7 @@ typedef struct verify_context {
     cli_workload workload;
     tandem_planner *planner;
     tandem_allocation found;
+    plan_price price;
 } verify_context;
 
 static tandem_status verify_plan_file(verify_context *v, tandem_error *error)
@@ -28,6 +29,8 @@ static tandem_status verify_plan_file(verify_context *v, tandem_error *error)
     if (!v->options.bucket_bytes) v->options.bucket_bytes = plan->bucket_bytes;
     if (!v->options.method && plan->method[0]) v->options.method = plan->method;
     status = cli_planner_open(&v->planner, &v->options, &v->workload, 0, error);
+    if (status == TANDEM_OK)
+        status = plan_price_load(&v->price, &v->options, plan, v->workload.graph[0], NULL, error);
     return status == TANDEM_OK
                ? tandem_plan_verify(&v->found, plan, tandem_planner_problem(v->planner), error)
                : status;
@@ -46,12 +49,15 @@ static void print_verify_text(const verify_context *v, const char *path)
     printf("%s is verified: %s by policy %s\n", path, plan->model, plan->policy[0] ? plan->policy : "none");
     printf("step         %s", tandem_quantity_ns(v->found.step_ns).text);
     if (plan->target_ns) printf(", target %s", tandem_quantity_ns(plan->target_ns).text);
-    printf("\nsensitivity  %.4g (%s)", verified_value(v, v->found.sensitivity),
-           cli_method_text(tandem_planner_method(v->planner)));
+    const char *method = tandem_planner_method(v->planner);
+    printf("\nsensitivity  %s (%s)",
+           plan_price_sum(&v->price, method, verified_value(v, v->found.sensitivity)).text,
+           cli_method_text(method));
     if (v->found.certificate.lower_bound >= 0)
-        printf("; no plan%s has less than %.4g (proof: %s)",
+        printf("; no plan%s has less than %s (proof: %s)",
                allocate_print_pinned(pinned, sizeof pinned, plan, &v->found.certificate),
-               verified_value(v, v->found.certificate.lower_bound), v->found.certificate.proof);
+               plan_price_sum(&v->price, method, verified_value(v, v->found.certificate.lower_bound)).text,
+               v->found.certificate.proof);
     putchar('\n');
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const uint64_t limit_bytes = tandem_cluster_memory_limit(&v->workload.cluster, c);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "cli/command/compare_case.h"
+#include "cli/prediction.h"
 #include "cli/report_files.h"
 
 enum { N_CASE = 3, STEPS = 80, MIN_STEPS = 24 };
@@ -176,15 +177,18 @@ static int run_demo_cases(demo *d)
 
 static void print_demo_times(const demo *d)
 {
-    printf("%-10s %11s %11s %7s %12s  %-21s %9s %14s %12s\n", "plan", "predicted", "measured", "error",
-           "at its speed", "measured p10 .. p90", "samples/s", "fast rank idle", "sensitivity");
+    const char *method = tandem_sensitivity_get(0)->name;
+    printf("%-10s %11s %11s %7s %12s  %-21s %9s %14s   sensitivity (%s)\n", "plan", "predicted", "measured",
+           "error", "at its speed", "measured p10 .. p90", "samples/s", "fast rank idle",
+           cli_method_text(method));
     for (int k = 0; k < N_CASE; k++) {
         const compare_case *c = &d->result[k];
-        printf("%-10s %11s %11s %+6.1f%% %+11.1f%%  %8s .. %8s %11.1f %14s %12.3g\n", c->plan,
+        printf("%-10s %11s %11s %+6.1f%% %+11.1f%%  %8s .. %8s %11.1f %14s   %s\n", c->plan,
                tandem_quantity_ns(c->predicted_ns).text, tandem_quantity_ns(c->measured_ns).text,
                100 * c->error, 100 * c->steady.error_at_run_speed,
                tandem_quantity_ns(c->measured_p10_ns).text, tandem_quantity_ns(c->measured_p90_ns).text,
-               c->samples_per_s, tandem_quantity_ns(c->classes[0].measured_wait_ns).text, c->sensitivity);
+               c->samples_per_s, tandem_quantity_ns(c->classes[0].measured_wait_ns).text,
+               plan_price_sum(&c->price, method, c->sensitivity).text);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/quantity.h"
 #include "cli/command/sensitivity.h"
 #include "cli/training_rank.h"
 
@@ -246,7 +247,7 @@ static int print_sensitivity_report(const statistics_collector *c, const cli_opt
             for (int m = 0; m < n_method; m++) {
                 const double h = sensitivity[m][i * TANDEM_N_PRECISION + p];
                 json_object_set_new(methods, tandem_sensitivity_get(m)->name, json_real(h));
-                if (!options->json) printf(" %14.4g", h);
+                if (!options->json) printf(" %14s", tandem_quantity_known_to(h, NAN).text);
             }
             if (!options->json) putchar('\n');
             json_array_append_new(operators,

@@ -1,12 +1,19 @@
 /* sensitivity_sense.c: `tandem sensitivity --at`: senses gradients at several ages of a training. */
 #include "cli/command/sensitivity.h"
 
+#include <math.h>
 #include <stdio.h>
 
+#include "base/quantity.h"
 #include "cli/sensing.h"
 #include "cli/table.h"
 
 enum { REPLICATES = 8, STEPS = 100 };
+
+static double sensed_number(const json_t *row, const char *member)
+{
+    return json_number_value(json_object_get(row, member));
+}
 
 /* In percent; the bias as "unknown" where it is. */
 static int print_sensed_table(const json_t *result)
@@ -20,14 +27,15 @@ static int print_sensed_table(const json_t *result)
     {
         const json_t *const ages = json_object_get(row, "at_ages"), *const unknown =
                                                                         json_object_get(row, "bias");
-        char bias[32] = "unknown";
-        if (json_is_number(unknown)) (void)snprintf(bias, sizeof bias, "%.2g", json_number_value(unknown));
-#define SENSED(member) json_number_value(json_object_get(row, member))
-        cli_table_row(&table, "%s\t%s\t%.2g\t%.2g to %.2g\t%.2g\t%s\t%.2g",
+        const double value = sensed_number(row, "sensitivity"), low = sensed_number(row, "sensitivity_low"),
+                     high = sensed_number(row, "sensitivity_high"), half = fmax(high - value, value - low);
+#define SENSED(number) tandem_quantity_known_to(number, half).text
+        cli_table_row(&table, "%s\t%s\t%s\t%s to %s\t%s\t%s\t%s",
                       json_string_value(json_object_get(row, "operator")),
-                      json_string_value(json_object_get(row, "precision")), SENSED("sensitivity"),
-                      SENSED("sensitivity_low"), SENSED("sensitivity_high"), SENSED("noise"), bias,
-                      json_number_value(json_array_get(ages, json_array_size(ages) - 1)));
+                      json_string_value(json_object_get(row, "precision")), SENSED(value), SENSED(low),
+                      SENSED(high), SENSED(sensed_number(row, "noise")),
+                      json_is_number(unknown) ? SENSED(json_number_value(unknown)) : "unknown",
+                      SENSED(json_number_value(json_array_get(ages, json_array_size(ages) - 1))));
 #undef SENSED
     }
     return cli_table_finish(&table);

@@ -49,6 +49,10 @@ typedef struct tandem_allocation_problem {
     double time_limit_s;         /* for proofs; 0 = 10 s. The last 1 % of a gap gets 3 % of it, or 0.3 s */
     int without_certificate;     /* 1: plans of policies that prove nothing are not certified */
     uint64_t memory_limit_bytes; /* per rank of any class, beside the class's own limit; 0 = none */
+    /* from which the sensitivities are, where the method has intervals; NULL = it has none. Proofs then end
+     * where the gap is within the plan's own interval, at most 1 % of the samples */
+    const struct tandem_sensing *sensing;
+    double sensitivity_floor; /* share of samples: less is no measurable loss; 0 = not known */
 } tandem_allocation_problem;
 
 /* How good a plan is, among the plans that keep the same classes in base. */
@@ -74,7 +78,25 @@ typedef struct tandem_allocation {
     /* step × (1 + sensitivity) where that was minimized; else NaN. No plan that is as slow as the fastest
      * found or slower, with the same classes in base, has less than the bound; NaN: not computed */
     double training_ns, training_bound_ns;
+    /* where a faster plan was taken, because nothing tells its sensitivity from that of the least sensitive
+     * plan, or because it lies below the floor: the step of that plan, and what this one needs more, in
+     * percent of samples, with its 95 % interval. 0, NaN: nothing was traded */
+    int64_t indistinguishable_ns;
+    double difference, difference_low, difference_high;
 } tandem_allocation;
+
+typedef enum tandem_objective {
+    TANDEM_MINIMIZE_SENSITIVITY, /* within the target */
+    TANDEM_MINIMIZE_STEP,        /* within max_sensitivity; target and slowdown are ignored */
+    TANDEM_MINIMIZE_MEMORY,      /* the largest peak of any rank, within target and max_sensitivity */
+    /* step × (1 + sensitivity): the time to the same loss, in fp32's samples; target, slowdown and
+     * max_sensitivity are ignored. Needs a method in percent */
+    TANDEM_MINIMIZE_TRAINING_TIME
+} tandem_objective;
+typedef struct tandem_goal {
+    tandem_objective objective;
+    int64_t max_sensitivity; /* in units; INT64_MAX = any; ignored with TANDEM_MINIMIZE_SENSITIVITY */
+} tandem_goal;
 
 /* A model on a cluster with its costs and sensitivities, ready to allocate. */
 typedef struct tandem_planner tandem_planner;
@@ -137,6 +159,14 @@ tandem_status tandem_planner_replay(tandem_planned_step *step, tandem_planner *p
  * TANDEM_USAGE: opened with times_only. Outputs unchanged on error. */
 tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *allocation,
                                       tandem_planner *planner, const char *policy, tandem_error *error);
+
+/* tandem_planner_allocate_for: the same for any goal. A largest sensitivity of 1 % of samples is
+ * tandem_sensitivity_units(problem, 1). TANDEM_USAGE, too: the policy has a single plan, a target contradicts
+ * the goal, or the goal needs a method in percent: TANDEM_MINIMIZE_STEP and TANDEM_MINIMIZE_TRAINING_TIME do.
+ * TANDEM_INFEASIBLE names limits that contradict each other. */
+tandem_status tandem_planner_allocate_for(tandem_plan **plan, tandem_allocation *allocation,
+                                          tandem_planner *planner, const tandem_goal *goal,
+                                          const char *policy, tandem_error *error);
 
 TANDEM_END_DECLARATIONS
 #endif

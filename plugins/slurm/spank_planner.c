@@ -30,6 +30,7 @@ static int check_spank_option(tandem_spank_option option, const char *name, cons
     tandem_error error = {0};
     tandem_status status = TANDEM_OK;
     const tandem_policy *policy;
+    const tandem_sensitivity_method *method;
     tandem_precision base;
     int64_t batch = 0;
     uint64_t bytes = 0;
@@ -40,12 +41,16 @@ static int check_spank_option(tandem_spank_option option, const char *name, cons
         status = tandem_submission_batch(&batch, text, &error);
     else if (option == TANDEM_SPANK_MEMORY)
         status = tandem_submission_memory(&bytes, text, &error);
-    else if (option == TANDEM_SPANK_SLOWDOWN)
+    else if (option == TANDEM_SPANK_SLOWDOWN || option == TANDEM_SPANK_MAX_SENSITIVITY)
         status = tandem_quantity_parse_ratio(&ratio, text, &error);
     else if (option == TANDEM_SPANK_BASE)
         status = tandem_precision_find(&base, text, &error);
     else if (option == TANDEM_SPANK_POLICY)
         status = tandem_policy_find(&policy, text, &error);
+    else if (option == TANDEM_SPANK_METHOD)
+        status = tandem_sensitivity_find(&method, text, &error);
+    else if (option == TANDEM_SPANK_MINIMIZE && strcmp(text, "training-time") != 0)
+        status = tandem_error_set(&error, TANDEM_USAGE, "--%s takes training-time, got '%.60s'", name, text);
     if (status == TANDEM_OK) return 1;
     slurm_error("tandem: %s", error.text);
     return 0;
@@ -139,6 +144,7 @@ static tandem_status open_step_planner(tandem_planner **planner, const step_laun
                               .model = l->given[TANDEM_SPANK_MODEL],
                               .cluster = cluster,
                               .memory = l->given[TANDEM_SPANK_MEMORY],
+                              .method = l->given[TANDEM_SPANK_METHOD],
                               .base_precision = l->given[TANDEM_SPANK_BASE]};
     for (int i = 0; i < l->nodes.n_node; i++)
         if (tandem_device_is_described(&l->nodes.node[i].device))
@@ -155,6 +161,48 @@ static tandem_status open_step_planner(tandem_planner **planner, const step_laun
                : TANDEM_OK;
 }
 
+static bool has_goal(const step_launch *l)
+{
+    return l->given[TANDEM_SPANK_MAX_SENSITIVITY] || l->given[TANDEM_SPANK_MINIMIZE];
+}
+
+/* The name of a plan that was made for a goal: a later step with the same goal knows it by that. */
+static const char *print_goal(char *text, size_t size, const step_launch *l)
+{
+    const char *most = l->given[TANDEM_SPANK_MAX_SENSITIVITY];
+    (void)snprintf(text, size, most ? "%s%.20s" : "%s", most ? "sensitivity up to " : "least training time",
+                   most ? most : "");
+    return text;
+}
+
+static tandem_status read_goal(tandem_goal *goal, const step_launch *l, tandem_planner *planner,
+                               tandem_error *error)
+{
+    const char *most = l->given[TANDEM_SPANK_MAX_SENSITIVITY];
+    double ratio = 0;
+    *goal = (tandem_goal){TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
+    if (!has_goal(l)) return TANDEM_OK;
+    if ((most && l->given[TANDEM_SPANK_MINIMIZE]) || l->given[TANDEM_SPANK_SLOWDOWN])
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--tandem-slowdown, --tandem-max-sensitivity and --tandem-minimize contradict "
+            "each other: each decides on the step");
+    goal->objective = most ? TANDEM_MINIMIZE_STEP : TANDEM_MINIMIZE_TRAINING_TIME;
+    if (!most) return TANDEM_OK;
+    const tandem_status status = tandem_quantity_parse_ratio(&ratio, most, error);
+    if (status == TANDEM_OK)
+        goal->max_sensitivity = tandem_sensitivity_units(tandem_planner_problem(planner), 100 * ratio);
+    return status;
+}
+
+/* Whether an earlier step asked for the same: a goal gives the plan its name, and has no slowdown. */
+static bool matches_goal(const tandem_plan *plan, const step_launch *l, tandem_planner *planner)
+{
+    char goal[sizeof plan->name];
+    if (has_goal(l)) return strcmp(plan->name, print_goal(goal, sizeof goal, l)) == 0;
+    return fabs(plan->slowdown - tandem_planner_problem(planner)->slowdown) < 1e-9;
+}
+
 /* Whether the plan of an earlier step fits this request. */
 static bool matches_request(const tandem_plan *plan, const step_launch *l, tandem_planner *planner)
 {
@@ -162,8 +210,8 @@ static bool matches_request(const tandem_plan *plan, const step_launch *l, tande
     tandem_cluster_print(wanted, sizeof wanted, tandem_planner_cluster(planner));
     tandem_cluster_print(there, sizeof there, &plan->cluster);
     return tandem_plan_check(plan, tandem_planner_graph(planner, 0), NULL) == TANDEM_OK &&
-           strcmp(wanted, there) == 0 &&
-           fabs(plan->slowdown - tandem_planner_problem(planner)->slowdown) < 1e-9 &&
+           strcmp(wanted, there) == 0 && matches_goal(plan, l, planner) &&
+           strcmp(plan->method, tandem_planner_method(planner)) == 0 &&
            plan->base_precision == tandem_planner_problem(planner)->base_precision &&
            (!l->given[TANDEM_SPANK_POLICY] || strcmp(plan->policy, l->given[TANDEM_SPANK_POLICY]) == 0);
 }
@@ -192,9 +240,16 @@ static tandem_status allocate_step_plan(tandem_plan **plan, char **text, const s
                                         tandem_planner *planner, tandem_error *error)
 {
     tandem_allocation allocation;
-    const tandem_status status =
-        tandem_planner_allocate(plan, &allocation, planner, l->given[TANDEM_SPANK_POLICY], error);
+    tandem_goal goal;
+    tandem_status status = read_goal(&goal, l, planner, error);
+    if (status == TANDEM_OK)
+        status = tandem_planner_allocate_for(plan, &allocation, planner, &goal, l->given[TANDEM_SPANK_POLICY],
+                                             error);
     if (status != TANDEM_OK) return status;
+    if (has_goal(l)) {
+        (void)print_goal((*plan)->name, sizeof(*plan)->name, l);
+        (*plan)->slowdown = NAN; /* it is not what was asked for */
+    }
     *text = tandem_plan_text(*plan, tandem_planner_graph(planner, 0));
     return *text ? TANDEM_OK : launch_no_memory(error);
 }

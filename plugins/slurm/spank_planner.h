@@ -17,6 +17,9 @@ typedef enum tandem_spank_option {
     TANDEM_SPANK_BASE,
     TANDEM_SPANK_POLICY,
     TANDEM_SPANK_PLAN,
+    TANDEM_SPANK_METHOD,
+    TANDEM_SPANK_MAX_SENSITIVITY,
+    TANDEM_SPANK_MINIMIZE,
     TANDEM_N_SPANK_OPTION
 } tandem_spank_option;
 
@@ -38,5 +41,5 @@ typedef struct tandem_spank_planner {
                                   const char *const given[TANDEM_N_SPANK_OPTION], int argc, char **argv);
 } tandem_spank_planner;
 
-#define TANDEM_SPANK_INTERFACE "tandem " TANDEM_VERSION ", planner 1"
+#define TANDEM_SPANK_INTERFACE "tandem " TANDEM_VERSION ", planner 2"
 #define TANDEM_SPANK_PLANNER "tandem_spank_planner_of" /* the symbol: a const tandem_spank_planner */

@@ -92,6 +92,11 @@ static struct spank_option options[] = {
            "what devices keep that would only wait: what you train in today [fp32]"),
     OPTION(POLICY, "tandem-policy", "POLICY", "how precisions are chosen (tandem list policies)"),
     OPTION(PLAN, "tandem-plan", "FILE", "use this plan instead of making one"),
+    OPTION(METHOD, "tandem-sensitivity", "METHOD", "sensitivity method: fisher, qsync or sampled [fisher]"),
+    OPTION(MAX_SENSITIVITY, "tandem-max-sensitivity", "P%",
+           "the fastest step that needs at most P% more samples (--tandem-sensitivity=sampled)"),
+    OPTION(MINIMIZE, "tandem-minimize", "training-time",
+           "the least step x (1 + sensitivity) (--tandem-sensitivity=sampled)"),
 };
 _Static_assert(sizeof options / sizeof *options == TANDEM_N_SPANK_OPTION, "an option each");
 

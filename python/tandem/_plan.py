@@ -13,7 +13,18 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 from tandem import _library
 from tandem._graph import Graph, _COwned, read_json, write_whole
 from tandem._recorded import RecordedRank, Trace, read_trace
-from tandem._structs import PRECISIONS, Allocation, Cluster, PlannedStep, Problem, Request
+from tandem._structs import (
+    MINIMIZE_SENSITIVITY,
+    MINIMIZE_STEP,
+    MINIMIZE_TRAINING_TIME,
+    PRECISIONS,
+    Allocation,
+    Cluster,
+    Goal,
+    PlannedStep,
+    Problem,
+    Request,
+)
 
 Model = Union[str, Graph, Sequence[Graph]]
 SCHEMA = "tandem.module_plan/1"
@@ -136,12 +147,17 @@ class Plan:
     hash: str  # of the graph
     step: Optional[float] = None  # seconds, predicted
     base_step: Optional[float] = None  # all in base precision
-    sensitivity: Optional[float] = None  # nats, or the unit of the method
+    sensitivity: Optional[float] = None  # in the unit of the method
     lower_bound: Optional[float] = None  # no plan as fast has less sensitivity
     gap: Optional[float] = None  # at most this share could be saved
     proof: str = ""
     graph: Optional[Graph] = None  # of a module
     text: str = field(default="", repr=False)  # tandem.plan/1
+
+    def _unit(self) -> str:
+        """What follows the sensitivity: " %" of more samples, " nats", or nothing."""
+        method = json.loads(self.text).get("method") if self.text else None
+        return {"sampled": " %", "fisher": " nats"}.get(method or "", "")
 
     @property
     def n_rank(self) -> int:
@@ -240,7 +256,7 @@ class Plan:
                 if self.gap is None
                 else f"no plan as fast is better by more than {100 * self.gap:.2g} %"
             )
-            lines.append(f"  sensitivity {self.sensitivity:.3g}; {bound}")
+            lines.append(f"  sensitivity {self.sensitivity:.2g}{self._unit()}; {bound}")
         return "\n".join(lines)
 
 
@@ -459,13 +475,35 @@ class Planning:
             )
         return Replay(self.model, name, step.step_ns * 1e-9, classes, step.measured_ppm * 1e-6)
 
+    def goal(self, max_sensitivity: Optional[float], minimize: Optional[str]) -> Goal:
+        """What `allocate` asks for. A largest sensitivity is a share of more samples."""
+        any_sensitivity = (1 << 63) - 1
+        if minimize not in (None, "training-time"):
+            raise _library.error("USAGE", f"minimize={minimize!r}: it takes 'training-time'")
+        if minimize and max_sensitivity is not None:
+            raise _library.error(
+                "USAGE", "minimize and max_sensitivity contradict each other: the training time decides on both"
+            )
+        if minimize:
+            return Goal(MINIMIZE_TRAINING_TIME, any_sensitivity)
+        if max_sensitivity is None:
+            return Goal(MINIMIZE_SENSITIVITY, any_sensitivity)
+        if not 0 <= max_sensitivity <= 1e6:
+            raise _library.error("USAGE", f"max_sensitivity={max_sensitivity}: 0.01 is 1 % more samples")
+        give = _library.load("tandem").tandem_sensitivity_units
+        give.restype, give.argtypes = c_int64, [c_void_p, c_double]
+        return Goal(MINIMIZE_STEP, give(ctypes.addressof(self.problem()), 100 * max_sensitivity))
+
     def allocate(
         self,
         slowdown: Optional[float] = None,
         target: Optional[float] = None,
         policy: Optional[str] = None,
         time_limit: Optional[float] = None,
+        max_sensitivity: Optional[float] = None,
+        minimize: Optional[str] = None,
     ) -> Plan:
+        goal = self.goal(max_sensitivity, minimize)
         problem = self.problem()
         problem.slowdown = slowdown or 0
         problem.target_ns = int(target * 1e9) if target else 0
@@ -473,10 +511,11 @@ class Planning:
         made, found = _CPlan(), Allocation()
         _library.call(
             "tandem",
-            "tandem_planner_allocate",
+            "tandem_planner_allocate_for",
             byref(made.pointer),
             byref(found),
             self.planner.pointer,
+            byref(goal),
             c_char_p(_encode(policy)),
         )
         return self._plan_from(made, found)
@@ -579,6 +618,8 @@ def allocate(
     base_precision: Optional[str] = None,
     bucket_bytes: int = 0,
     time_limit: Optional[float] = None,
+    max_sensitivity: Optional[float] = None,
+    minimize: Optional[str] = None,
 ) -> Plan:
     """The plan of least sensitivity whose step is as short as asked for, with a bound on any better one.
 
@@ -586,6 +627,9 @@ def allocate(
         target    the longest step allowed, in seconds, instead
         policy    "exact" [default], "greedy", "qsync", "uniform", "base"
         memory    limit of each rank, "12GiB" (of models of the zoo)
+        max_sensitivity  0.01: the fastest step that needs at most 1 % more samples, by a method in percent
+                  (method="sampled")
+        minimize  "training-time": the least step x (1 + sensitivity), by such a method
 
     The model's sensitivities must be in the store (`sensitivity`), and its costs, unless `predict`.
     """
@@ -606,7 +650,7 @@ def allocate(
         base_precision=base_precision,
         bucket_bytes=bucket_bytes,
     )
-    return planning.allocate(slowdown, target, policy, time_limit)
+    return planning.allocate(slowdown, target, policy, time_limit, max_sensitivity, minimize)
 
 
 @dataclass
@@ -635,7 +679,7 @@ class Advice:
         rows = [
             f"  {plan.cluster}: step {time_text(plan.step or 0)}, {self._rate(plan):.4g} samples/s, "
             "sensitivity "
-            f"{plan.sensitivity:.3g}"
+            f"{plan.sensitivity:.2g}{plan._unit()}"
             for plan in (self.current, self.added, self.combined)
         ]
         verdict = "worth it" if self.worth_it else "not worth it"

@@ -118,6 +118,8 @@ class Problem(Structure):
         ("time_limit_s", c_double),
         ("without_certificate", c_int),
         ("memory_limit_bytes", c_uint64),
+        ("sensing", c_void_p),
+        ("sensitivity_floor", c_double),
     ]
 
 
@@ -141,7 +143,18 @@ class Allocation(Structure):
         ("certificate", Certificate),
         ("training_ns", c_double),
         ("training_bound_ns", c_double),
+        ("indistinguishable_ns", c_int64),
+        ("difference", c_double),
+        ("difference_low", c_double),
+        ("difference_high", c_double),
     ]
+
+
+class Goal(Structure):
+    _fields_ = [("objective", c_int), ("max_sensitivity", c_int64)]
+
+
+MINIMIZE_SENSITIVITY, MINIMIZE_STEP, MINIMIZE_MEMORY, MINIMIZE_TRAINING_TIME = range(4)
 
 
 class PlannedClass(Structure):

@@ -70,8 +70,8 @@ static double operator_width(const map_source *m, int op, int c)
 
 /* --- What a reader wants to know of one operator -------------------------------------------------------- */
 
-/* By the method of the plan, of one operator and precision; NaN = unknown. */
-static double find_sensitivity(const map_source *m, const char *name, const char *precision)
+/* By the method of the plan, of one operator and precision; "" = unknown. */
+static report_quantity find_sensitivity(const map_source *m, const char *name, const char *precision)
 {
     const char *const method = m->plan->method[0] ? m->plan->method : "fisher";
     const json_t *result, *row;
@@ -84,9 +84,9 @@ static double find_sensitivity(const map_source *m, const char *name, const char
                 strcmp(report_get_text(row, "precision"), precision) != 0)
                 continue;
             const double value = report_row_sensitivity(row, method);
-            if (isfinite(value)) return value;
+            if (isfinite(value)) return report_sensitivity_text(row, value, strcmp(method, "sampled") == 0);
         }
-    return NAN;
+    return (report_quantity){""};
 }
 
 /* What `allocate --explain` found for the operator on class c, of this plan; NULL = nothing. */
@@ -160,9 +160,9 @@ static void put_operator_title(FILE *out, const map_source *m, int op, int c)
     const char *const precision = tandem_precision_get(m->plan->assignment.precision[c][op])->name;
     report_put(out, "<title>%s (%s)", one->name, tandem_op_row_get(one->kind)->name);
     if (tandem_op_is_adjustable(one)) {
-        const double sensitivity = find_sensitivity(m, one->name, precision);
+        const report_quantity sensitivity = find_sensitivity(m, one->name, precision);
         report_put(out, ": %s", precision);
-        if (isfinite(sensitivity)) report_put(out, ", sensitivity %s", report_number(sensitivity).text);
+        if (sensitivity.text[0]) report_put(out, ", sensitivity %s", sensitivity.text);
         put_reasons(out, m, op, c);
     } else {
         report_put(out, ": has no precision of its own");

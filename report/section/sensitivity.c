@@ -67,8 +67,8 @@ static void put_sensitivity_interval(FILE *out, const json_t *row, double x, con
         out,
         "<path class=\"line thin %s\" d=\"M%.1f %.1fV%.1f\"><title>%s in %s: %s to %s (95%%)</title></path>",
         report_precision_tone(report_get_text(row, "precision")), x, report_y(y, low), report_y(y, high),
-        report_get_text(row, "operator"), report_get_text(row, "precision"), report_number(low).text,
-        report_number(high).text);
+        report_get_text(row, "operator"), report_get_text(row, "precision"),
+        report_sensitivity_text(row, low, 1).text, report_sensitivity_text(row, high, 1).text);
 }
 
 static void put_sensitivity_dots(FILE *out, const json_t *rows, const char *method, const report_axis *x,
@@ -89,7 +89,7 @@ static void put_sensitivity_dots(FILE *out, const json_t *rows, const char *meth
         put_sensitivity_interval(out, row, report_x(x, n), y);
         report_put(out, "<path class=\"dot small %s\" d=\"M%.1f %.1fh0\"><title>%s in %s: %s</title></path>",
                    report_precision_tone(precision), report_x(x, n), report_y(y, value), name, precision,
-                   report_number(value).text);
+                   report_sensitivity_text(row, value, strcmp(method, sampled) == 0).text);
     }
 }
 
@@ -141,11 +141,13 @@ static void put_sensitivity_table(FILE *out, const json_t *rows, const sensitivi
                    report_get_text(row, "precision"));
         for (int m = 0; m < names->n_method; m++)
             report_put(out, "<td class=\"n\">%s</td>",
-                       report_number(report_row_sensitivity(row, names->method[m])).text);
+                       report_sensitivity_text(row, report_row_sensitivity(row, names->method[m]),
+                                               strcmp(names->method[m], sampled) == 0)
+                           .text);
         if (has_intervals)
             report_put(out, "<td class=\"n\">%s to %s</td>",
-                       report_number(report_get_number(row, "sensitivity_low")).text,
-                       report_number(report_get_number(row, "sensitivity_high")).text);
+                       report_sensitivity_text(row, report_get_number(row, "sensitivity_low"), 1).text,
+                       report_sensitivity_text(row, report_get_number(row, "sensitivity_high"), 1).text);
         report_put(out, "</tr>\n");
     }
     report_put(out, "</tbody></table></div>");

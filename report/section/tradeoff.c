@@ -55,6 +55,11 @@ static int is_point(const json_t *point)
            isfinite(report_get_number(point, "sensitivity_bound"));
 }
 
+static report_quantity point_sensitivity(const tradeoff *t, const json_t *point, double value)
+{
+    return report_sensitivity_text(point, value, strcmp(t->method, "sampled") == 0);
+}
+
 static void put_point(const tradeoff *t, const char *tone, const json_t *point, const char *name)
 {
     if (!is_point(point)) return;
@@ -62,10 +67,10 @@ static void put_point(const tradeoff *t, const char *tone, const json_t *point, 
                  s = report_get_number(point, "sensitivity_bound");
     report_put(t->out, "<path class=\"dot %s\" d=\"M%.2f %.2fh0\"><title>%s: step %s, sensitivity %s", tone,
                report_x(&t->step, step), report_y(&t->sensitivity, s), name, report_ns(step).text,
-               report_number(s).text);
+               point_sensitivity(t, point, s).text);
     const double bound = report_get_number(point, "lower_bound"),
                  peak = report_get_number(point, "peak_bytes");
-    if (isfinite(bound)) report_put(t->out, ", no plan below %s", report_number(bound).text);
+    if (isfinite(bound)) report_put(t->out, ", no plan below %s", point_sensitivity(t, point, bound).text);
     if (isfinite(peak)) report_put(t->out, ", memory %s", report_bytes(peak).text);
     report_put(t->out, "</title></path>");
 }
@@ -170,14 +175,14 @@ static void put_tradeoff_names(const tradeoff *t)
 
 /* --- Table ---------------------------------------------------------------------------------------------- */
 
-static void put_tradeoff_row(FILE *out, const json_t *point, const char *name)
+static void put_tradeoff_row(const tradeoff *t, const json_t *point, const char *name)
 {
-    report_put(out,
+    report_put(t->out,
                "<tr><th scope=\"row\">%s</th><td class=\"n\">%s</td><td class=\"n\">%s</td><td "
                "class=\"n\">%s</td><td>%s</td></tr>\n",
                name, report_ns(report_get_number(point, "step_ns")).text,
-               report_number(report_get_number(point, "sensitivity_bound")).text,
-               report_number(report_get_number(point, "lower_bound")).text,
+               point_sensitivity(t, point, report_get_number(point, "sensitivity_bound")).text,
+               point_sensitivity(t, point, report_get_number(point, "lower_bound")).text,
                json_is_false(json_object_get(point, "fits")) ? "out of memory" : "");
 }
 
@@ -194,15 +199,15 @@ static void put_tradeoff_table(const tradeoff *t)
     while ((result = report_next_result(t->part, "allocate", &next))) {
         if (!is_of_method(t, result)) continue;
         if (isfinite(report_get_number(result, "step_ns")))
-            put_tradeoff_row(t->out, result, report_get_text(result, "plan"));
+            put_tradeoff_row(t, result, report_get_text(result, "plan"));
         json_array_foreach(json_object_get(result, "pareto"), k, point)
         {
-            put_tradeoff_row(t->out, point, "allocated");
+            put_tradeoff_row(t, point, "allocated");
         }
         json_array_foreach(json_object_get(result, "baselines"), k, point)
         {
             if (!is_baseline_drawn(t, result, point))
-                put_tradeoff_row(t->out, point, report_get_text(point, "name"));
+                put_tradeoff_row(t, point, report_get_text(point, "name"));
         }
     }
     report_put(t->out, "</tbody></table></div></details>\n");
@@ -217,6 +222,7 @@ static void put_tradeoff(tradeoff *t)
     t->sensitivity = report_axis_new(REPORT_PLAIN, 1, "sensitivity");
     measure_axes(t);
     if (strcmp(t->method, "fisher") == 0) t->sensitivity.title = "sensitivity (fisher, nats)";
+    if (strcmp(t->method, "sampled") == 0) t->sensitivity.title = "sensitivity (more samples, %)";
     report_put(t->out, "<p class=\"keys\">");
     report_legend(t->out, "c1", "allocated plans: the front");
     report_legend(t->out, "c3", "the plan, with its interval and the distance to the bound");

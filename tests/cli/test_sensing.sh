@@ -83,6 +83,171 @@ assert replayed["fp32_worth_samples_per_s"] < replayed["samples_per_s"]' &&
     run 0 replay --plan plan.json --predict --db none.db && grep -q '^sensitivity  no price is known: ' out
 report "sensing: replay prints the price of a plan" $?
 
+# Every figure of a text ends where its interval does: derived here from the numbers of the JSON.
+cat >digits.py <<'EOT'
+import json, math, sys
+def shown(value, half):
+    exponent = min(max(math.floor(math.log10(half) + 1e-12), -9), 9)
+    if abs(round(math.log10(half)) - math.log10(half)) < 1e-9:
+        raise SystemExit("a half at a power of ten decides nothing")
+    rounded = math.copysign(math.floor(abs(value) / 10**exponent + 0.5) * 10**exponent, value)
+    return "%.*f" % (max(-exponent, 0), rounded if rounded else 0)
+def half_of(p):
+    return max(p["sensitivity_high"] - p["sensitivity"], p["sensitivity"] - p["sensitivity_low"])
+def texts(p):
+    half = half_of(p)
+    if not half:
+        return []
+    price = [shown(p[name], half) for name in ("sensitivity", "sensitivity_low", "sensitivity_high")]
+    bound = [shown(p["sensitivity_bound"], half)] if "sensitivity_bound" in p else []
+    return ["%s (%s to %s)" % tuple(price)] + bound
+result, text = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
+priced, found = [result] if result.get("sensitivity") is not None else [], 0
+for name in "baselines", "pareto", "cases":
+    priced += result.get(name, [])
+priced += [result[name] for name in ("precision_alone", "batch_alone", "both") if result.get(name)]
+for p in priced:
+    if "line" in sys.argv[3:] and p is not result:
+        continue
+    for part in texts(p):
+        if p is result and " (" in part and "line" in sys.argv[3:]:
+            value, interval = part[:-1].split(" (")
+            part = "%s %% more samples to the same loss (95 %%: %s %%)" % (value, interval)
+        assert part in text, (part, text)
+        found += 1
+    for one in p.get("sensitivity_largest", []) if p is result else []:
+        part = "%s %s %s %%" % (one["operator"], one["precision"], shown(one["sensitivity"], half_of(one)))
+        assert part in text, (part, text)
+assert found > 0
+EOT
+both() { # name options…: the JSON and the text of a command
+    run 0 "$@" --json && mv out printed.json && run 0 "$@" && mv out printed.txt
+}
+what=(--model $model --predict --sensitivity sampled --db one.db --quiet)
+run 0 allocate "${what[@]}" --cluster "h100 batch=16" --policy uniform --uniform int8_full -o plan.json &&
+    both allocate "${what[@]}" --cluster "h100 batch=16" && python3 digits.py printed.json printed.txt &&
+    both allocate "${what[@]}" --cluster "h100 batch=16" --policy uniform --uniform int8_full &&
+    python3 digits.py printed.json printed.txt && python3 digits.py printed.json printed.txt line &&
+    both allocate "${what[@]}" --cluster "h100 batch=16" --pareto=4 &&
+    python3 digits.py printed.json printed.txt &&
+    both allocate "${what[@]}" --cluster "h100 + t4 net=10Gbit/s,5us" --batch auto --global-batch 64 &&
+    python3 digits.py printed.json printed.txt &&
+    both advise "${what[@]}" --cluster "h100 batch=16 net=10Gbit/s,5us" --add "t4 batch=16" &&
+    python3 digits.py printed.json printed.txt &&
+    both replay --plan plan.json --predict --db one.db --quiet &&
+    python3 digits.py printed.json printed.txt line
+report "sensing: no figure has more digits than its interval allows" $?
+
+# --explain and --verify: of one operator, and of a plan's file.
+both allocate "${what[@]}" --cluster "h100 batch=16" --explain fc1 && python3 - <<'EOT'
+import json, re
+text = open("printed.txt").read()
+assert "sensitivity (sampled, %)" in text
+halves = {}
+for row in json.load(open("first"))["operators"]:
+    if row["operator"] == "fc1":
+        value = row["sensitivity"]
+        halves[row["precision"]] = max(row["sensitivity_high"] - value, value - row["sensitivity_low"])
+n = 0
+for name, value in re.findall(r"^(?:h100)? +(\w+) +([0-9.]+) ", text[text.index("fc1: effect"):], re.M):
+    if halves.get(name):
+        step = 10.0 ** -len(value.partition(".")[2])
+        assert step <= max(halves[name], 1) and step * 10 > min(halves[name], 1), (name, value, halves[name])
+        n += 1
+assert n >= 5, text
+for more in re.findall(r"(\S+) % more sensitivity", text):
+    assert len(more) <= 6, more
+EOT
+report "sensing: --explain ends figures where the operator's interval does" $?
+both allocate "${what[@]}" --cluster "h100 batch=16" --policy uniform --uniform int8_full &&
+    run 0 allocate --verify plan.json --predict --db one.db &&
+    python3 - <<'EOT'
+import json, math, re
+plan, text = json.load(open("printed.json")), open("out").read()
+value = re.search(r"^sensitivity  (\S+) \(sampled, %\)", text, re.M).group(1)
+half = max(plan["sensitivity_high"] - plan["sensitivity"], plan["sensitivity"] - plan["sensitivity_low"])
+assert len(value.partition(".")[2]) == max(-math.floor(math.log10(half)), 0), (value, half)
+EOT
+report "sensing: --verify does, too" $?
+
+# Baselines and splits of a batch have the price of other plans.
+both allocate "${what[@]}" --cluster "h100 batch=16" --policy uniform --uniform int8_full && python3 -c '
+import json
+plan = json.load(open("printed.json"))
+same = [b for b in plan["baselines"] if b["precision"] == "int8_full"][0]
+for name in "sensitivity", "sensitivity_low", "sensitivity_high", "sensitivity_bound", "fp32_samples_per_s":
+    assert same[name] == plan[name] and same[name] is not None, name
+assert abs(same["fp32_worth_samples_per_s"] / plan["fp32_worth_samples_per_s"] - 1) < 1e-9
+fp32 = [b for b in plan["baselines"] if b["precision"] == "fp32"][0]
+assert fp32["sensitivity"] == 0 and len(plan["baselines"]) >= 5' &&
+    grep -qE '^uniform bf16 .* \(' printed.txt &&
+    both allocate "${what[@]}" --cluster "h100 + t4 net=10Gbit/s,5us" --batch auto --global-batch 64 &&
+    python3 -c '
+import json
+split = json.load(open("printed.json"))
+assert split["batch_alone"]["sensitivity"] == 0, split
+for name in "precision_alone", "both":
+    one = split[name]
+    assert one["sensitivity_low"] <= one["sensitivity"] <= one["sensitivity_high"], one
+    assert one["sensitivity"] <= one["sensitivity_bound"] * (1 + 1e-9), one
+    worth = one["samples_per_s"] / (1 + one["sensitivity"] / 100)
+    assert abs(one["fp32_worth_samples_per_s"] / worth - 1) < 1e-6, one' && grep -q '^worth  ' printed.txt
+report "sensing: baselines and --batch auto print the price" $?
+
+# Neighbours on a front whose difference holds 0, and the faster plan in place of the least sensitive one.
+both allocate "${what[@]}" --cluster "h100 batch=16" --pareto=6 && python3 -c '
+import json
+points = json.load(open("printed.json"))["pareto"]
+assert points[0]["indistinguishable"] is None and len(points) > 1, points
+for p in points[1:]:
+    assert p["difference_low"] <= p["difference"] <= p["difference_high"], p
+    assert p["indistinguishable"] == (p["difference_low"] <= 0), p
+n = sum(p["indistinguishable"] is True for p in points)
+assert open("printed.txt").read().count("indistinguishable from the next faster one") == n > 0' &&
+    both allocate "${what[@]}" --cluster "h100 batch=16" --slowdown 40% -o traded.json && python3 -c '
+import json
+plan = json.load(open("printed.json"))
+assert plan["step_ns"] == plan["fastest_ns"] < plan["indistinguishable_ns"] <= plan["target_ns"], plan
+assert plan["difference_low"] <= 0 <= plan["difference_high"] and plan["slowdown"] == 0.4, plan' &&
+    grep -q 'which cannot be told from none' printed.txt &&
+    run 0 allocate --verify traded.json --predict --db one.db
+report "sensing: of plans that cannot be told apart the faster one" $?
+
+# The least that the study can see, from its own table; unknown of other models.
+python3 - "$here/../../docs/study/exchange.json" <<'EOT' >floors
+import json, sys
+least = {}
+for cell in json.load(open(sys.argv[1]))["cells"]:
+    if cell["model"] not in least or cell["measured"] < least[cell["model"]]["measured"]:
+        least[cell["model"]] = cell
+for name, cell in least.items():
+    print(name, (cell["measured_high"] - cell["measured_low"]) / 2)
+EOT
+wrong=0 checked=0
+while read -r name floor; do
+    run 0 replay --model "$name" --device h100 --batch 4 --predict --db none.db --json && python3 -c '
+import json, sys
+got = json.load(open("out"))["sensitivity_floor"]
+assert abs(got - float(sys.argv[1])) <= 0.0051, (got, sys.argv)' "$floor" &&
+        checked=$((checked + 1)) || wrong=1
+done <floors
+[ $wrong = 0 ] && [ $checked -ge 4 ] && uniform --json && grep -q '"sensitivity_floor": null' out &&
+    uniform &&
+    grep -q '^floor        unknown: no study has trained this model$' out
+report "sensing: the floor is the study's" $?
+
+small="mlp:width=32,image=14x14x1"
+studied=(--model "$small" --predict --sensitivity sampled --db studied.db --quiet)
+run 0 sensitivity --model "$small" --data fashion-mnist --batch 16 --steps 40 --quiet --at 0,50% \
+    --repetitions 16 --db studied.db &&
+    both allocate "${studied[@]}" --cluster "h100 batch=256" --policy uniform --uniform bf16 &&
+    grep -qF 'no measurable loss (below 5.7 %, the least the study can see on this model)' printed.txt &&
+    both allocate "${studied[@]}" --cluster "h100 batch=256" --minimize training-time && python3 -c '
+import json
+plan = json.load(open("printed.json"))
+assert plan["sensitivity_high"] > plan["sensitivity_floor"] or plan["step_ns"] == plan["fastest_ns"], plan'
+report "sensing: below the floor there is no measurable loss" $?
+
 front() {
     run 0 allocate --model $model --cluster "h100 batch=16" --predict --sensitivity sampled --db one.db \
         --pareto=4 --quiet "$@"

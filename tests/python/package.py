@@ -102,7 +102,7 @@ class Package(Case):
             "Cluster": "tandem_cluster", "ClusterClass": "tandem_cluster_class", "Device": "tandem_device",
             "GpuSpec": "tandem_gpu_spec", "StepOptions": "tandem_step_options", "Request": "tandem_request",
             "Problem": "tandem_allocation_problem", "Allocation": "tandem_allocation",
-            "Shape": "tandem_shape",
+            "Shape": "tandem_shape", "Goal": "tandem_goal",
             "PlannedStep": "tandem_planned_step", "Optimizer": "tandem_optimizer_options",
             "RecordedCall": "tandem_recorded_call", "Recording": "tandem_recorded_graph",
             "RecordedCost": "tandem_recorded_cost", "RecordedCosts": "tandem_recorded_costs",

@@ -114,6 +114,12 @@ class Profile(Case):
             tandem.allocate(profile.graph, "torch:one", store=self.store)
         tandem.sensitivity(module, [(X, Y)] * 2, F.cross_entropy, store=self.store)
         plan = tandem.allocate(profile.graph, "torch:one", store=self.store, slowdown=0.1)
+        self.assertRegex(str(plan), r"sensitivity \S+ nats; ")
+        for goal, word in (({"max_sensitivity": 0.01}, "percent"), ({"minimize": "training-time"}, "percent"),
+                           ({"max_sensitivity": -1}, "more samples"), ({"minimize": "speed"}, "training-time"),
+                           ({"minimize": "training-time", "max_sensitivity": 0.01}, "contradict")):  # fmt: skip
+            with self.assertRaisesRegex(tandem.TandemError, word):
+                tandem.allocate(profile.graph, "torch:one", store=self.store, **goal)
         self.assertEqual(set(plan.precision(0)), {"conv", "fc", "again", "again_1"})
         self.assertLessEqual(plan.step, plan.base_step)
         self.assertIsNotNone(plan.lower_bound)
@@ -262,6 +268,36 @@ class Sensitivity(Case):
 
 class Zoo(Case):
     cluster = "8*v100@8 + 8*t4@8 net=100Gbit/s,5us"
+
+    def test_the_limits_of_the_command_line(self):
+        """A largest sensitivity and the least training time: the plan that `tandem allocate` makes."""
+        import json
+
+        def command(*words):
+            words = [os.path.join(BUILD, "tandem"), *words, "--db", self.store, "--quiet"]
+            return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+        model, text = "gpt_tiny:width=8,heads=2,depth=1,length=8", os.path.join(self.folder, "text")
+        with open(text, "w", encoding="ascii") as file:
+            file.write("".join(f"line {k} of a text, {k * k % 97} and {k % 13}\n" for k in range(3000)))
+        command("sensitivity", "--model", model, "--data", text, "--batch", "4", "--steps", "8", "--at", "0,50%",
+                "--repetitions", "4")  # fmt: skip
+        asked = ["allocate", "--model", model, "--batch", "16", "--cluster", "h100 net=10Gbit/s,5us", "--predict",
+                 "--sensitivity", "sampled", "--json"]  # fmt: skip
+        given = {"batch": 16, "predict": True, "method": "sampled", "store": self.store}
+        plans = [tandem.allocate(model, "h100 net=10Gbit/s,5us", **given)]
+        self.assertRegex(str(plans[0]), r"sensitivity \S+ %; ")
+        limit = plans[0].sensitivity / 2  # percent
+        for words, goal in ((["--max-sensitivity", f"{limit!r}%"], {"max_sensitivity": limit / 100}),
+                            (["--minimize", "training-time"], {"minimize": "training-time"}),
+                            (["--slowdown", "30%"], {"slowdown": 0.3})):  # fmt: skip
+            printed = json.loads(command(*asked, *words))
+            plan = tandem.allocate(model, "h100 net=10Gbit/s,5us", **given, **goal)
+            self.assertEqual(round(plan.step * 1e9), printed["step_ns"])
+            self.assertAlmostEqual(plan.sensitivity, printed["sensitivity_bound"], places=9)
+            plans.append(plan)
+        self.assertTrue(0 <= plans[1].sensitivity <= limit < plans[0].sensitivity)
+        self.assertGreaterEqual(plans[1].step, plans[0].step)
 
     def test_the_same_step_and_text_as_the_command_line(self):
         replayed = tandem.replay("resnet50", self.cluster, batch=32, predict=True, store=self.store)

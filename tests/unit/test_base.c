@@ -526,6 +526,57 @@ static void philox_gives_the_published_words(void **state)
     assert_true(tandem_philox_uniform(UINT32_MAX) < 1.0f);
 }
 
+/* The last digit of a text stands for this much. */
+static double step_of_text(const char *text)
+{
+    const char *point = strchr(text, '.');
+    double step = 1;
+    if (point) {
+        for (const char *c = point + 1; *c; c++) step /= 10;
+        return step;
+    }
+    for (const char *c = text + strlen(text) - 1; c > text && *c == '0'; c--) step *= 10;
+    return step;
+}
+
+static void digits_end_where_the_error_begins(void **state)
+{
+    static const struct {
+        double value, half;
+        const char *text;
+    } by_hand[] = {{1.372, 1.5, "1"},
+                   {143, 30, "140"},
+                   {0.01234, 0.0004, "0.0123"},
+                   {2.2, 0.1, "2.2"},
+                   {0.04, 3, "0"},
+                   {-0.04, 3, "0"},
+                   {-1.26, 0.2, "-1.3"},
+                   {0, NAN, "0"},
+                   {0, 0, "0"},
+                   {0.0123456, NAN, "0.012"},
+                   {1.372, 0, "1.4"},
+                   {9.96, 0.04, "9.96"},
+                   {149999, 20000, "150000"},
+                   {1e-12, 1e-13, "0.000000000"}};
+    for (size_t k = 0; k < N_OF(by_hand); k++)
+        assert_string_equal(tandem_quantity_known_to(by_hand[k].value, by_hand[k].half).text,
+                            by_hand[k].text);
+    for (int k = 0; k < 4000; k++) {
+        const uint32_t counter[4] = {(uint32_t)k, 0, 0, 5};
+        const tandem_philox_block drawn = tandem_philox(counter, 9);
+        const double half = pow(10, 11 * (double)tandem_philox_uniform(drawn.word[0]) - 7),
+                     value = half * 2000 * (double)tandem_philox_uniform(drawn.word[1]);
+        const tandem_quantity printed = tandem_quantity_known_to(value, half);
+        const char *text = printed.text;
+        const double shown = strtod(text, NULL), step = step_of_text(text);
+        if (fabs(shown - value) > 0.51 * fmax(fmin(step, half), half / 10) || (half < 1 && step > half))
+            fail_msg("%.12g known to %.3g is '%s'", value, half, text);
+        if (half < 1 && step < half / 10)
+            fail_msg("%.12g known to %.3g has more digits: '%s'", value, half, text);
+    }
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -538,6 +589,7 @@ int main(void)
         cmocka_unit_test(ranges_end_where_the_types_do),
         cmocka_unit_test(the_error_says_what_is_wrong),
         cmocka_unit_test(quantities_are_printed),
+        cmocka_unit_test(digits_end_where_the_error_begins),
         cmocka_unit_test(printed_quantities_read_back),
         cmocka_unit_test(the_locale_changes_nothing),
         cmocka_unit_test(near_names_are_found),

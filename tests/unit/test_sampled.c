@@ -297,6 +297,46 @@ static void a_plan_costs_what_its_operators_cost(void **state)
     tandem_graph_close(other);
 }
 
+/* What both plans share drops out of the difference, with its error. So does a bias that no plan has. */
+static void the_difference_of_plans_is_paired(void **state)
+{
+    (void)state;
+    tandem_sensing sensing = open_sensed(N_OP, 1, 8);
+    tandem_sensitivity_difference d = {0};
+    tandem_error error = {0};
+    double less[N_CELL] = {0}, more[N_CELL] = {0};
+    const tandem_sensed_step step = {8, 1};
+    const int shared = tandem_sensing_cell(0, TANDEM_PRECISION_INT8_FULL, TANDEM_F32),
+              own = tandem_sensing_cell(1, TANDEM_PRECISION_BF16, TANDEM_F32);
+    set_errors(&sensing, shared, (tandem_sensed_error){.total = 0.5});
+    set_errors(&sensing, own, (tandem_sensed_error){.total = 0.05});
+    for (int r = 0; r < 8; r++) tandem_sensing_errors(&sensing, 0, shared)[r].total += r % 2 ? 0.4 : -0.4;
+    less[shared] = more[shared] = more[own] = 1;
+    require_ok(tandem_sensing_compare(&d, &sensing, more, less, &step, &error), &error);
+    assert_near(d.value, 0.01);
+    assert_near(d.low, 0.01);
+    assert_near(d.high, 0.01);
+    const tandem_sensitivity_estimate e = estimate_of(&sensing, less, 8, 1);
+    assert_true(e.high - e.low > 0.1);
+    less[shared] = 0; /* now the difference has the error of what varies */
+    require_ok(tandem_sensing_compare(&d, &sensing, more, less, &step, &error), &error);
+    assert_near(d.value, 0.11);
+    assert_near(d.high - d.value, e.high - e.value);
+    for (int r = 0; r < 8; r++)
+        tandem_sensing_errors(&sensing, 0, own)[r].against = -0.5 + (r % 2 ? 0.1 : -0.1);
+    less[shared] = 1;
+    require_ok(tandem_sensing_compare(&d, &sensing, more, less, &step, &error), &error);
+    assert_near(d.high, 0.01); /* a bias that helps */
+    for (int r = 0; r < 8; r++) tandem_sensing_errors(&sensing, 0, own)[r].against *= -1;
+    require_ok(tandem_sensing_compare(&d, &sensing, more, less, &step, &error), &error);
+    assert_near(d.value, 0.51);
+    assert_true(d.low < 0.5 && d.high > 0.52);
+    sensing.is_sensed[own] = 0;
+    assert_int_equal(tandem_sensing_compare(&d, &sensing, more, less, &step, &error), TANDEM_MISSING);
+    assert_near(d.value, 0.51);
+    tandem_sensing_close(&sensing);
+}
+
 /* --- Through the store ---------------------------------------------------------------------------------- */
 
 static void sense_all(tandem_sensing *sensing, const tandem_graph *graph, double total)
@@ -383,6 +423,7 @@ int main(void)
         cmocka_unit_test(bad_sensings_are_refused),
         cmocka_unit_test(intervals_hold_what_they_estimate),
         cmocka_unit_test(a_plan_costs_what_its_operators_cost),
+        cmocka_unit_test(the_difference_of_plans_is_paired),
         cmocka_unit_test(replicates_come_back_from_the_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

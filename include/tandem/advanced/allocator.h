@@ -66,25 +66,14 @@ int64_t tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 /* --- Other objectives -----------------------------------------------------------------------------------
  * */
 
-typedef enum tandem_objective {
-    TANDEM_MINIMIZE_SENSITIVITY, /* within the target */
-    TANDEM_MINIMIZE_STEP,        /* within max_sensitivity; target and slowdown are ignored */
-    TANDEM_MINIMIZE_MEMORY,      /* the largest peak of any rank, within target and max_sensitivity */
-    /* step × (1 + sensitivity): the time to the same loss, in fp32's samples; target, slowdown and
-     * max_sensitivity are ignored. Needs a method in percent */
-    TANDEM_MINIMIZE_TRAINING_TIME
-} tandem_objective;
-typedef struct tandem_goal {
-    tandem_objective objective;
-    int64_t max_sensitivity; /* in units; INT64_MAX = any; ignored with TANDEM_MINIMIZE_SENSITIVITY */
-} tandem_goal;
-
-/* tandem_allocate_for: tandem_allocate for any objective. It bisects over the objective's value, asks the
- * policy for a plan at each point, and ends within 1/4096 of the value. A plan that the policy does not find
- * counts as infeasible. TANDEM_INFEASIBLE: names the limits that contradict each other. TANDEM_USAGE: the
- * policy ignores targets; TANDEM_MINIMIZE_STEP or TANDEM_MINIMIZE_TRAINING_TIME has a target; the latter has
- * a method in another unit than percent. Cost: about 15 allocations; of the training time up to 64, until it
- * is within 1/1024 of the bound. */
+/* tandem_allocate_for: tandem_allocate for any goal. It bisects over the objective's value, asks the policy
+ * for a plan at each point, and ends within 1/4096 of the value. A plan that the policy does not find counts
+ * as infeasible. With a sensing in the problem, the least sensitivity gives way to the fastest plan found
+ * that cannot be told from it (tandem_allocation.indistinguishable_ns); that search takes some 12
+ * allocations more, where the target leaves room for a faster plan. TANDEM_INFEASIBLE: names the limits that
+ * contradict each other. TANDEM_USAGE: the policy ignores targets; TANDEM_MINIMIZE_STEP or
+ * TANDEM_MINIMIZE_TRAINING_TIME has a target; the latter has a method in another unit than percent. Cost:
+ * about 15 allocations; of the training time up to 64, until it is within 1/1024 of the bound. */
 tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
                                   const tandem_policy *policy, const tandem_allocation_problem *problem,
                                   const char *method, tandem_error *error);
@@ -105,7 +94,8 @@ typedef struct tandem_baseline {
     int64_t step_ns;
     int64_t sensitivity; /* in units */
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
-    int fits; /* the memory of every class */
+    int fits;         /* the memory of every class */
+    unsigned lowered; /* bit c: class c has the precision; the others have base */
 } tandem_baseline;
 
 /* tandem_baselines_find: plans to compare `plan` with. The first has every class in base. The others, in

@@ -56,11 +56,11 @@ tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, 
 /* --- The sensitivity of a plan (predictor/plan_sensitivity.c) ------------------------------------------ */
 
 enum { TANDEM_N_LARGEST = 3 };
-/* One operator in one precision, on all classes that run it so; as tandem_sensitivity_estimate.value. */
+/* One operator in one precision, on all classes that run it so; as in tandem_sensitivity_estimate. */
 typedef struct tandem_largest_sensitivity {
     int op;
     tandem_precision precision;
-    double value;
+    double value, low, high;
 } tandem_largest_sensitivity;
 typedef struct tandem_plan_sensitivity {
     tandem_sensitivity_estimate estimate;
@@ -77,6 +77,24 @@ typedef struct tandem_plan_sensitivity {
 tandem_status tandem_plan_sensitivity_estimate(tandem_plan_sensitivity *of, const tandem_sensing *sensing,
                                                const tandem_plan *plan, const tandem_graph *graph,
                                                tandem_error *error);
+
+/* The same of one operator on class c alone, in another precision than the plan's. */
+tandem_status tandem_choice_sensitivity_estimate(tandem_sensitivity_estimate *estimate,
+                                                 const tandem_sensing *sensing, const tandem_plan *plan,
+                                                 const tandem_graph *graph, int c, int op,
+                                                 tandem_precision precision, tandem_error *error);
+
+/* tandem_plan_sensitivity_compare: what plan `more` needs more than plan `less` (tandem_sensing_compare).
+ * TANDEM_USAGE, too: their steps differ in samples or micro-steps. *difference unchanged on error. */
+tandem_status tandem_plan_sensitivity_compare(tandem_sensitivity_difference *difference,
+                                              const tandem_sensing *sensing, const tandem_plan *more,
+                                              const tandem_plan *less, const tandem_graph *graph,
+                                              tandem_error *error);
+
+/* tandem_study_floor: the least that docs/study/exchange.md can see on a model, as a share: half of the
+ * interval of the smallest noise that was measured there. Less noise than that is no measurable loss. NaN:
+ * no study has trained the model. `model`: as tandem_graph.model. */
+double tandem_study_floor(const char *model);
 
 /* --- Collecting statistics (predictor/statistics.c) -----------------------------------------------------
  * */

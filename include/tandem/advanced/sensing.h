@@ -83,5 +83,18 @@ tandem_status tandem_sensing_estimate(tandem_sensitivity_estimate *estimate, con
                                       const double *share, const tandem_sensed_step *step,
                                       tandem_error *error);
 
+/* What one plan needs more than another, as a share, with its 95 % interval. What both share drops out: they
+ * have the same replicates. */
+typedef struct tandem_sensitivity_difference {
+    double value, low, high;
+} tandem_sensitivity_difference;
+
+/* tandem_sensing_compare: the sensitivity of `more` less that of `less`, in one step. Noise and bias have
+ * their own jackknife over replicates, each of the difference. A bias that is clipped at 0 in both plans adds
+ * nothing. Errors as tandem_sensing_estimate; *difference unchanged then. Cost: three estimates. */
+tandem_status tandem_sensing_compare(tandem_sensitivity_difference *difference, const tandem_sensing *sensing,
+                                     const double *more, const double *less, const tandem_sensed_step *step,
+                                     tandem_error *error);
+
 TANDEM_END_DECLARATIONS
 #endif

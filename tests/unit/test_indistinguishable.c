@@ -1,0 +1,224 @@
+/* folder: allocator */
+/* Plans whose sensitivities cannot be told apart, on an mlp on two devices with drawn costs. What is sensed
+ * of an operator varies over the replicates by a spread that the test chooses. */
+#include "tests/support/priced_cluster.h"
+
+enum { N_REPLICATE = 6, N_SEED = 24 };
+#define SLOWDOWN 0.2
+
+typedef struct sensed_bench {
+    priced_cluster p;
+    tandem_sensing sensing;
+    tandem_allocation_problem problem;
+} sensed_bench;
+
+/* Var g = 4 and |E g|² = 1, so that an error of 5·s is a sensitivity of s, by its part of the batch. */
+static void sense_operator(sensed_bench *b, int op, tandem_precision precision, double share, double spread)
+{
+    char text[64];
+    for (int amp = 0; amp < TANDEM_N_AMP_DTYPE; amp++) {
+        static const tandem_dtype dtype[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
+        const int cell = tandem_sensing_cell(op, precision, dtype[amp]);
+        double sum = 0, drawn[N_REPLICATE];
+        for (int r = 0; r < N_REPLICATE; r++) {
+            (void)snprintf(text, sizeof text, "%d %d %d", op, (int)precision, r);
+            drawn[r] = draw(3, text, 1);
+            sum += drawn[r] / N_REPLICATE;
+        }
+        for (int r = 0; r < N_REPLICATE; r++)
+            tandem_sensing_errors(&b->sensing, 0, cell)[r].total =
+                5 * share * (1 + spread * (drawn[r] - sum));
+        b->sensing.is_sensed[cell] = 1;
+    }
+    for (int c = 0; c < 2; c++) /* two ranks with half of the samples each */
+        b->p.sensitivity[c][op * TANDEM_N_PRECISION + (int)precision] =
+            (int64_t)ceil(100 * share / 2 / b->problem.sensitivity_unit);
+}
+
+static void open_sensed_bench(sensed_bench *b, uint64_t seed, double spread)
+{
+    tandem_error error = {0};
+    require_ok(priced_cluster_open(&b->p, "mlp:depth=3,width=64", "cpu:avx512_bf16 + cpu:avx2_vnni", 16, seed,
+                                   NULL, &error),
+               &error);
+    b->problem = priced_problem(&b->p, SLOWDOWN);
+    b->problem.without_certificate = 0;
+    b->problem.sensitivity_unit = 1e-6;
+    const tandem_graph *graph = b->p.graph[0];
+    require_ok(tandem_sensing_open(&b->sensing, graph->n_op, 1, N_REPLICATE, &error), &error);
+    b->sensing.batch = 32;
+    for (int r = 0; r < N_REPLICATE; r++)
+        b->sensing.gradient[r] = (tandem_sensed_gradient){.variance = 4, .mean_square = 1};
+    for (int i = 0; i < graph->n_op; i++)
+        for (int q = 0; q < TANDEM_N_PRECISION; q++) {
+            const int64_t drawn = b->p.sensitivity[0][i * TANDEM_N_PRECISION + q];
+            if (drawn > 0) sense_operator(b, i, (tandem_precision)q, 50e-12 * (double)drawn, spread);
+        }
+    b->problem.sensing = &b->sensing;
+}
+
+static void close_sensed_bench(sensed_bench *b)
+{
+    tandem_sensing_close(&b->sensing);
+    priced_cluster_close(&b->p);
+}
+
+static tandem_plan *allocate_sensed(tandem_allocation *found, const sensed_bench *b,
+                                    tandem_objective objective)
+{
+    tandem_plan *plan = NULL;
+    tandem_error error = {0};
+    const tandem_goal goal = {objective, INT64_MAX};
+    require_ok(tandem_allocate_for(&plan, found, &goal, policy_of("exact"), &b->problem, "sampled", &error),
+               &error);
+    return plan;
+}
+
+static tandem_plan *least_sensitive(tandem_allocation *found, const sensed_bench *b)
+{
+    tandem_plan *plan = NULL;
+    tandem_error error = {0};
+    require_ok(tandem_allocate(&plan, found, policy_of("exact"), &b->problem, "sampled", &error), &error);
+    return plan;
+}
+
+static tandem_sensitivity_difference difference_of(const sensed_bench *b, const tandem_plan *more,
+                                                   const tandem_plan *less)
+{
+    tandem_sensitivity_difference difference = {0};
+    tandem_error error = {0};
+    require_ok(tandem_plan_sensitivity_compare(&difference, &b->sensing, more, less, b->p.graph[0], &error),
+               &error);
+    return difference;
+}
+
+/* --- What is known exactly is not traded ---------------------------------------------------------------- */
+
+static void exact_differences_are_kept(void **state)
+{
+    sensed_bench b;
+    tandem_allocation found, least;
+    int n_slower = 0;
+    for (uint64_t seed = 1; seed <= N_SEED; seed++) {
+        open_sensed_bench(&b, seed, 0);
+        tandem_plan *plan = allocate_sensed(&found, &b, TANDEM_MINIMIZE_SENSITIVITY),
+                    *reference = least_sensitive(&least, &b);
+        assert_int_equal(found.indistinguishable_ns, 0);
+        assert_true(isnan(found.difference) && found.sensitivity == least.sensitivity);
+        assert_int_equal(found.step_ns, least.step_ns);
+        n_slower += found.step_ns > found.fastest_ns;
+        tandem_plan_close(plan);
+        tandem_plan_close(reference);
+        close_sensed_bench(&b);
+    }
+    assert_true(n_slower > N_SEED / 2); /* else there is nothing to trade */
+    (void)state;
+}
+
+/* --- What cannot be told apart: the faster one ---------------------------------------------------------- */
+
+static void the_faster_of_indistinguishable_plans_is_taken(void **state)
+{
+    sensed_bench b;
+    tandem_allocation found, least;
+    tandem_error error = {0};
+    int n_taken = 0, n_fastest = 0;
+    for (uint64_t seed = 1; seed <= N_SEED; seed++)
+        for (int loud = 0; loud < 2; loud++) {
+            open_sensed_bench(&b, seed, loud ? 100 : 2);
+            tandem_plan *plan = allocate_sensed(&found, &b, TANDEM_MINIMIZE_SENSITIVITY),
+                        *reference = least_sensitive(&least, &b);
+            assert_true(found.step_ns <= least.step_ns && found.sensitivity >= least.sensitivity);
+            if (loud) assert_int_equal(found.step_ns, found.fastest_ns);
+            n_fastest += found.step_ns == found.fastest_ns;
+            if (found.indistinguishable_ns) {
+                const tandem_sensitivity_difference d = difference_of(&b, plan, reference);
+                n_taken++;
+                assert_true(d.low <= 0 && found.step_ns < least.step_ns);
+                assert_int_equal(found.indistinguishable_ns, least.step_ns);
+                assert_true(fabs(found.difference_high - 100 * d.high) < 1e-9);
+                assert_int_equal(found.target_ns, least.target_ns);
+                assert_true(found.certificate.lower_bound <= found.sensitivity);
+                require_ok(tandem_plan_verify(&least, plan, &b.problem, &error), &error);
+            }
+            tandem_plan_close(plan);
+            tandem_plan_close(reference);
+            close_sensed_bench(&b);
+        }
+    assert_true(n_taken > N_SEED && n_fastest < 2 * N_SEED);
+    (void)state;
+}
+
+/* --- Below the floor ------------------------------------------------------------------------------------ */
+
+static void below_the_floor_no_time_is_paid(void **state)
+{
+    static const tandem_objective objective[] = {TANDEM_MINIMIZE_SENSITIVITY, TANDEM_MINIMIZE_TRAINING_TIME};
+    for (int k = 0; k < 2; k++)
+        for (int is_below = 0; is_below < 2; is_below++) {
+            sensed_bench b;
+            tandem_allocation found;
+            open_sensed_bench(&b, 2, 0);
+            b.problem.sensitivity_floor = is_below ? 0.9 : 1e-7;
+            tandem_plan *plan = allocate_sensed(&found, &b, objective[k]);
+            if (is_below)
+                assert_int_equal(found.step_ns, found.fastest_ns);
+            else
+                assert_true(found.step_ns > found.fastest_ns && !found.indistinguishable_ns);
+            if (k == 1)
+                assert_true(fabs(found.training_ns /
+                                     ((double)found.step_ns * (1 + 1e-8 * (double)found.sensitivity)) -
+                                 1) < 1e-9);
+            tandem_plan_close(plan);
+            close_sensed_bench(&b);
+        }
+    (void)state;
+}
+
+/* --- Proofs --------------------------------------------------------------------------------------------- */
+
+static double half_of(const sensed_bench *b, const tandem_plan *plan)
+{
+    tandem_plan_sensitivity of;
+    tandem_error error = {0};
+    require_ok(tandem_plan_sensitivity_estimate(&of, &b->sensing, plan, b->p.graph[0], &error), &error);
+    return fmax(of.estimate.high - of.estimate.value, of.estimate.value - of.estimate.low);
+}
+
+static void proofs_end_where_the_sensitivity_does(void **state)
+{
+    int n_ended = 0;
+    for (uint64_t seed = 1; seed <= N_SEED; seed++) {
+        sensed_bench b;
+        tandem_allocation whole, short_one;
+        open_sensed_bench(&b, seed, 2);
+        b.problem.sensing = NULL;
+        tandem_plan_close(least_sensitive(&whole, &b));
+        b.problem.sensing = &b.sensing;
+        tandem_plan *plan = least_sensitive(&short_one, &b);
+        const int64_t gap = short_one.sensitivity - short_one.certificate.lower_bound;
+        const double share = 1e-8 * (double)gap;
+        assert_true(short_one.certificate.lower_bound <= whole.sensitivity &&
+                    short_one.replays <= whole.replays);
+        if (gap > whole.sensitivity - whole.certificate.lower_bound) {
+            n_ended++;
+            if (share > 0.01 || share > half_of(&b, plan) + 1e-8)
+                fail_msg("seed %d: a gap of %g of the samples", (int)seed, share);
+        }
+        tandem_plan_close(plan);
+        close_sensed_bench(&b);
+    }
+    assert_true(n_ended > 0);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact_differences_are_kept),
+        cmocka_unit_test(the_faster_of_indistinguishable_plans_is_taken),
+        cmocka_unit_test(below_the_floor_no_time_is_paid),
+        cmocka_unit_test(proofs_end_where_the_sensitivity_does),
+    };
+    return cmocka_run_group_tests_name("indistinguishable plans", tests, NULL, NULL);
+}
