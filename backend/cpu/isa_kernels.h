@@ -1,10 +1,10 @@
 /* isa_kernels.h: tandem's own CPU kernels, one table of functions per instruction set.
  *
  * Every file in backend/cpu/isa/ is compiled once for each of sse41, avx, avx2, avx2_vnni, avx512 and
- * avx512_vnni. Each compilation has a row of tandem_isa_kernels; the last has a second one for avx512_bf16. A
- * device `cpu:X` calls only the table of X, so a device limited to an older instruction set really uses only
- * that one. Every table does the same IEEE operations in the same order, without contraction or
- * reassociation, unless a comment says otherwise. So the bits agree between tables and with the CUDA
+ * avx512_vnni. Each compilation has a row of tandem_isa_kernels; the last has others for avx512_bf16 and
+ * avx512_amx. A device `cpu:X` calls only the table of X, so a device limited to an older instruction set
+ * really uses only that one. Every table does the same IEEE operations in the same order, without contraction
+ * or reassociation, unless a comment says otherwise. So the bits agree between tables and with the CUDA
  * kernels. */
 #pragma once
 
@@ -70,5 +70,5 @@ typedef struct tandem_isa_kernels {
 } tandem_isa_kernels;
 
 /* The table of an instruction set by its name ("sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni",
- * "avx512_bf16"), or NULL. It does not check whether this machine can run it. */
+ * "avx512_bf16", "avx512_amx"), or NULL. It does not check whether this machine can run it. */
 const tandem_isa_kernels *tandem_isa_kernels_find(const char *isa);

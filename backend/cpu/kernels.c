@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "backend/cpu/isa_kernels.h"
 
@@ -11,9 +13,16 @@ static const int64_t max_blocks = (int64_t)1 << 32, max_elements = (int64_t)1 <<
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
-static const char *const isa_names[] = {"sse41",  "avx",         "avx2",       "avx2_vnni",
-                                        "avx512", "avx512_vnni", "avx512_bf16"};
+static const char *const isa_names[] = {"sse41",  "avx",         "avx2",        "avx2_vnni",
+                                        "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx"};
 enum { N_ISA_NAME = sizeof isa_names / sizeof *isa_names };
+
+/* Asks Linux for the tile registers, which a process has only on request; its later threads have them too. */
+static int may_use_tiles(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
 
 static int machine_runs_isa(const char *name)
 {
@@ -30,8 +39,10 @@ static int machine_runs_isa(const char *name)
         !__builtin_cpu_supports("avx512cd"))
         return 0;
     if (strcmp(name, "avx512") == 0) return 1;
-    return __builtin_cpu_supports("avx512vnni") &&
-           (strcmp(name, "avx512_vnni") == 0 || __builtin_cpu_supports("avx512bf16"));
+    if (!__builtin_cpu_supports("avx512vnni")) return 0;
+    if (strcmp(name, "avx512_vnni") == 0) return 1;
+    if (strcmp(name, "avx512_bf16") == 0) return __builtin_cpu_supports("avx512bf16") != 0;
+    return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") && may_use_tiles();
 }
 
 tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *isa, tandem_error *error)
@@ -53,7 +64,7 @@ tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *is
         return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks even the instruction set sse41");
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                             "there is no instruction set '%.40s'; allowed: sse41, avx, avx2, avx2_vnni, "
-                            "avx512, avx512_vnni, avx512_bf16, best",
+                            "avx512, avx512_vnni, avx512_bf16, avx512_amx, best",
                             isa);
 }
 
@@ -412,13 +423,16 @@ static tandem_status check_product_call(tandem_product_s8 *p, tandem_error *erro
     return status;
 }
 
-tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *given,
-                                     size_t workspace_bytes, tandem_error *error)
+tandem_status tandem_kernels_products(const tandem_kernels *kernels, const tandem_product_s8 *first,
+                                      int64_t batch, size_t workspace_bytes, tandem_error *error)
 {
-    tandem_status status = check_not_null("product", kernels, given, error);
+    tandem_status status = check_not_null("product", kernels, first, error);
     if (status != TANDEM_OK) return status;
-    tandem_product_s8 product = *given;
+    tandem_product_s8 product = *first;
     status = check_product_call(&product, error);
+    if (status == TANDEM_OK && (batch < 0 || batch > max_elements))
+        status =
+            tandem_error_set(error, TANDEM_USAGE, "product: batch is %" PRId64 "; it is 0 to 2^60", batch);
     if (status != TANDEM_OK) return status;
     const size_t needs = kernels->gemm_s8_workspace(product.m, product.n, product.k);
     if (workspace_bytes < needs)
@@ -429,8 +443,19 @@ tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem
     if (needs && (!product.workspace || (uintptr_t)product.workspace % 64))
         return tandem_error_set(error, TANDEM_USAGE, "product: workspace is %s",
                                 product.workspace ? "not 64-byte aligned" : "NULL");
-    kernels->gemm_s8(&product);
+    for (int64_t i = 0; i < batch; i++) {
+        kernels->gemm_s8(&product);
+        product.a += product.m * product.k;
+        product.b += product.k * product.n;
+        product.c = (char *)product.c + product.m * product.c_row * kernel_dtype_bytes(product.c_type);
+    }
     return TANDEM_OK;
+}
+
+tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *product,
+                                     size_t workspace_bytes, tandem_error *error)
+{
+    return tandem_kernels_products(kernels, product, 1, workspace_bytes, error);
 }
 
 /* --- Windows of images ---------------------------------------------------------------------------------- */

@@ -31,8 +31,9 @@ TANDEM_BEGIN_DECLARATIONS
 typedef struct tandem_isa_kernels tandem_kernels; /* constant; nothing to close */
 
 /* tandem_kernels_open: `isa` is "sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16",
- * or "best", the last of them that this machine has. TANDEM_UNKNOWN_NAME: there is no such name.
- * TANDEM_NO_DEVICE: this machine lacks the instruction set. */
+ * "avx512_amx", or "best", the last of them that this machine has. avx512_amx multiplies int8 in AMX's tiles,
+ * for which it asks Linux once. TANDEM_UNKNOWN_NAME: there is no such name. TANDEM_NO_DEVICE: this machine
+ * lacks the instruction set. */
 tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *isa, tandem_error *error);
 const char *tandem_kernels_isa(const tandem_kernels *kernels); /* its name */
 
@@ -149,6 +150,10 @@ size_t tandem_kernels_product_workspace(const tandem_kernels *kernels, int64_t m
 /* Strides are at least 0. One stride of a and one of b should be 1; otherwise packing is slow. */
 tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *product,
                                      size_t workspace_bytes, tandem_error *error);
+/* tandem_kernels_products: `batch` products of the same sizes. `first` is one of packed operands: the next A
+ * is m·k elements behind the first, the next B k·n, and the next C m·c_row. They share the workspace. */
+tandem_status tandem_kernels_products(const tandem_kernels *kernels, const tandem_product_s8 *first,
+                                      int64_t batch, size_t workspace_bytes, tandem_error *error);
 
 /* --- Windows of images ---------------------------------------------------------------------------------- */
 

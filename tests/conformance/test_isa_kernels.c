@@ -7,18 +7,21 @@
 #include "base/philox.h"
 #include "tests/support/tandem_test.h"
 
-enum { N_TABLES = 7, N_SIZES = 11, LARGEST = 4099, GUARD = 64, GUARD_BYTE = 0xA5 };
+enum { N_TABLES = 8, N_SIZES = 11, LARGEST = 4099, GUARD = 64, GUARD_BYTE = 0xA5 };
 
 static const size_t sizes[N_SIZES] = {0, 1, 7, 8, 9, 63, 64, 65, 257, 1000, LARGEST};
-static const char *const names[N_TABLES] = {"sse41",  "avx",         "avx2",       "avx2_vnni",
-                                            "avx512", "avx512_vnni", "avx512_bf16"};
+static const char *const names[N_TABLES] = {"sse41",  "avx",         "avx2",        "avx2_vnni",
+                                            "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx"};
 
 /* --- What runs here ------------------------------------------------------------------------------------- */
 
 /* Whether this machine has what the table's functions are compiled with. */
 static int runs_here(const char *name)
 {
+    const tandem_kernels *with_tiles = NULL;
     __builtin_cpu_init();
+    if (strcmp(name, "avx512_amx") == 0) /* Linux has a say in it */
+        return tandem_kernels_open(&with_tiles, name, NULL) == TANDEM_OK;
     if (strcmp(name, "sse41") == 0) return __builtin_cpu_supports("sse4.1");
     if (strcmp(name, "avx") == 0) return __builtin_cpu_supports("avx");
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
@@ -192,7 +195,8 @@ static void test_every_set_has_a_table(void **state)
         const tandem_isa_kernels *table = tandem_isa_kernels_find(names[i]);
         assert_non_null(table);
         assert_string_equal(table->isa, names[i]);
-        const int has_vnni = strstr(names[i], "_vnni") || strstr(names[i], "_bf16");
+        const int has_vnni =
+            strstr(names[i], "_vnni") || strstr(names[i], "_bf16") || strstr(names[i], "_amx");
         assert_int_equal(table->has_int8_dot, has_vnni);
         if (!runs_here(names[i])) print_message("SKIP: this machine cannot run %s\n", names[i]);
     }

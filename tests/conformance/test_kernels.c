@@ -11,8 +11,8 @@
 
 enum { ROWS = 70, COLUMNS = 136, PAD = 9, LARGEST = ROWS * (COLUMNS + PAD) };
 
-static const char *const names[] = {"sse41",  "avx",         "avx2",       "avx2_vnni",
-                                    "avx512", "avx512_vnni", "avx512_bf16"};
+static const char *const names[] = {"sse41",  "avx",         "avx2",        "avx2_vnni",
+                                    "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx"};
 enum { N_NAME = sizeof names / sizeof *names };
 
 static const tandem_kernels *next_kernels(int *at)
@@ -312,6 +312,11 @@ typedef struct linear {
     _Alignas(64) char workspace[WORKSPACE];
 } linear;
 
+static void fill_small(int8_t *x, int64_t n, int step)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = (int8_t)(i * step % 255 - 127);
+}
+
 static void linear_fill(linear *l, int seed)
 {
     for (int i = 0; i < LM * LK; i++) l->x[i] = (int8_t)((i * 7 + seed) % 255 - 127);
@@ -460,6 +465,47 @@ static void test_bad_arguments_of_rounding(void **state)
     assert_int_equal(tandem_kernels_quantise(kernels, &nothing, &error), TANDEM_OK);
 }
 
+/* A batch is its products one by one, and nothing beyond it is written. */
+static void test_a_batch_of_products(void **state)
+{
+    enum { M = 3, N = 5, K = 7, BATCH = 4 };
+    static int8_t a[BATCH * M * K], b[BATCH * K * N];
+    _Alignas(64) static char workspace[WORKSPACE];
+    const tandem_kernels *kernels = NULL;
+    tandem_error error = {0};
+    fill_small(a, BATCH * M * K, 3);
+    fill_small(b, BATCH * K * N, 5);
+    for (int at = 0; (kernels = next_kernels(&at));) {
+        float c[BATCH * M * N + 1], want[M * N];
+        for (int i = 0; i <= BATCH * M * N; i++) c[i] = 99;
+        tandem_product_s8 one = {.m = M,
+                                 .n = N,
+                                 .k = K,
+                                 .a = a,
+                                 .a_row = K,
+                                 .a_column = 1,
+                                 .b = b,
+                                 .b_row = N,
+                                 .b_column = 1,
+                                 .c = c,
+                                 .scale = 0.5f,
+                                 .workspace = workspace};
+        assert_int_equal(tandem_kernels_products(kernels, &one, 0, WORKSPACE, &error), TANDEM_OK);
+        assert_true(c[0] == 99);
+        assert_int_equal(tandem_kernels_products(kernels, &one, BATCH, WORKSPACE, &error), TANDEM_OK);
+        for (int i = 0; i < BATCH; i++) {
+            one.a = a + i * M * K;
+            one.b = b + i * K * N;
+            one.c = want;
+            assert_int_equal(tandem_kernels_product(kernels, &one, WORKSPACE, &error), TANDEM_OK);
+            assert_memory_equal(c + i * M * N, want, sizeof want);
+        }
+        assert_true(c[BATCH * M * N] == 99);
+        assert_refused_kernels(tandem_kernels_products(kernels, &one, -1, WORKSPACE, &error), &error,
+                               "batch is -1");
+    }
+}
+
 static void test_bad_arguments_of_products(void **state)
 {
     const tandem_kernels *kernels = NULL;
@@ -533,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_the_products_of_a_linear_layer),
         cmocka_unit_test(test_threads_share_kernels),
         cmocka_unit_test(test_bad_arguments_of_rounding),
+        cmocka_unit_test(test_a_batch_of_products),
         cmocka_unit_test(test_bad_arguments_of_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,15 +70,14 @@ static void add_previous(float *value, const tandem_product_s8 *product, int64_t
         value[l] = (product->c_type == TANDEM_F32 ? wide[l] : float_of_bf16(half[l])) + value[l];
 }
 
-/* Rows i … of C, columns j …, from a tile that is cut off by C's edge, or is more than scaled floats. */
-static __attribute__((noinline)) void store_rows(const tandem_product_s8 *product, int64_t i, int64_t j,
-                                                 const int32_t (*compute_tile)[TILE_COLUMNS], int64_t rows,
-                                                 int64_t columns)
+__attribute__((noinline)) void ISA(gemm_s8_store_rows)(const tandem_product_s8 *product, int64_t i, int64_t j,
+                                                       const int32_t (*compute_tile)[TILE_COLUMNS],
+                                                       int64_t rows, int64_t columns)
 {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t at = (i + r) * product->c_row + j;
         const float scale = scale_of_row(product, i + r);
-        float value[TILE_COLUMNS];
+        float value[TILE_COLUMNS] = {0};
         uint16_t half[TILE_COLUMNS];
         if (product->c_type == TANDEM_S32) {
             memcpy((int32_t *)product->c + at, compute_tile[r], (size_t)columns * sizeof(int32_t));
@@ -143,8 +142,9 @@ static inline __attribute__((always_inline)) void finish_tile(const gemm_s8_bloc
                 store_vector(edge[r] + v * LANES, sum);
         }
     }
-    if (!is_plain)
-        store_rows(product, of->i + i, of->j + j, (const int32_t(*)[TILE_COLUMNS])edge, rows, columns);
+    if (is_plain) return;
+    ISA(gemm_s8_store_rows)
+    (product, of->i + i, of->j + j, (const int32_t(*)[TILE_COLUMNS])edge, rows, columns);
 }
 
 /* RUN terms of a row, for every column of a vector. */

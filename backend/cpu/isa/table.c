@@ -1,7 +1,7 @@
-/* table.c: the rows that this compilation serves: its own instruction set, and with VNNI avx512_bf16 too.
- * That row uses no bf16 conversion instruction: it takes denormals for zero, so its bits would differ from
- * the other tables'. */
-#include "backend/cpu/isa/isa.h"
+/* table.c: the rows that this compilation serves: its own instruction set, and with VNNI avx512_bf16 and
+ * avx512_amx too. The row avx512_bf16 uses no bf16 conversion instruction: it takes denormals for zero, so
+ * its bits would differ from the other tables'. The row avx512_amx has int8 products of its own. */
+#include "backend/cpu/isa/gemm_s8.h"
 
 #if defined __AVX512VNNI__ || defined __AVXVNNI__
 #define HAS_INT8_DOT 1
@@ -11,6 +11,9 @@
 #define NAME_OF(isa) #isa
 #define NAME(isa) NAME_OF(isa)
 #define MEMBER(result, name, ...) .name = ISA(name),
+#define MEMBER_AMX(result, name, ...) .name = AMX_OF_##name,
+#define AMX_OF_gemm_s8 ISA(gemm_s8_amx)
+#define AMX_OF_gemm_s8_workspace ISA(gemm_s8_amx_workspace)
 #if defined __AVX512BW__
 #define MEMBER_AVX512 MEMBER
 #else
@@ -30,6 +33,14 @@ const tandem_isa_kernels ISA(kernels)[] = {
         .isa = "avx512_bf16",
         .has_int8_dot = HAS_INT8_DOT,
 #define ISA_KERNEL MEMBER
+#define ISA_KERNEL_AVX512 MEMBER_AVX512
+#include "backend/cpu/isa/kernels.def"
+    },
+    {
+        .isa = "avx512_amx",
+        .has_int8_dot = HAS_INT8_DOT,
+#define ISA_KERNEL MEMBER
+#define ISA_PRODUCT MEMBER_AMX
 #define ISA_KERNEL_AVX512 MEMBER_AVX512
 #include "backend/cpu/isa/kernels.def"
     },
