@@ -47,6 +47,7 @@ _ISA_BY_SETTING = {
     "AVX2_VNNI": "avx2_vnni",
     "AVX512_CORE": "avx512",
     "AVX512_CORE_VNNI": "avx512_vnni",
+    "AVX512_CORE_BF16": "avx512_bf16",
 }
 
 
@@ -77,25 +78,51 @@ def _is_dense(x: Tensor) -> bool:
     return x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
 
 
+class _OfThread(threading.local):
+    """What a thread uses again in every call: making it would take as long as many a kernel."""
+
+    def __init__(self) -> None:
+        self.scale, self.rounding = ctypes.c_float(), Rounding()
+        self.quantise = QuantiseCall(
+            from_=F32,
+            rows=1,  # short rows would each begin a block of random numbers
+            scale_mode=SCALE_TENSOR,
+            rounding=ctypes.pointer(self.rounding),
+            scale=ctypes.addressof(self.scale),
+        )
+        self.room = torch.empty(0, dtype=torch.uint8)
+
+    def workspace(self, size: int) -> int:
+        """The address of a workspace of `size` bytes and more."""
+        if self.room.numel() < size + 64:
+            self.room = torch.empty(size + 64, dtype=torch.uint8)
+        return self.room.data_ptr() + -self.room.data_ptr() % 64
+
+
 class Kernels:
     """The kernels of one instruction set, and the workspaces of this process's threads."""
 
     _pools: Dict[Tuple[int, int], ThreadPoolExecutor] = {}
-    _of_thread = threading.local()
+    _of_thread = _OfThread()
 
     def __init__(self, isa: Optional[str] = None) -> None:
-        self._library = _library.load("tandem_kernels")
+        library = _library.load("tandem_kernels")
         self._table = c_void_p()
-        _library.call(
-            "tandem_kernels",
-            "tandem_kernels_open",
-            byref(self._table),
-            c_char_p((isa or isa_wanted()).encode()),
-        )
-        self._workspace_of = self._library.tandem_kernels_product_workspace
-        self._workspace_of.restype, self._workspace_of.argtypes = c_size_t, [c_void_p] + [c_int64] * 3
-        self._quantise = self._library.tandem_kernels_quantise
-        self._product = self._library.tandem_kernels_product
+        open_set = _library.bind("tandem_kernels", "tandem_kernels_open")
+        try:
+            open_set(byref(self._table), c_char_p((isa or isa_wanted()).encode()))
+        except _library.MissingError:
+            if isa:
+                raise
+            open_set(byref(self._table), c_char_p(b"best"))  # the setting names a newer one than is here
+        workspace_of = library.tandem_kernels_product_workspace
+        workspace_of.restype, workspace_of.argtypes = c_size_t, [c_void_p] + [c_int64] * 3
+        self._workspace_of = functools.lru_cache(maxsize=4096)(functools.partial(workspace_of, self._table))
+        self._quantise = _library.bind("tandem_kernels", "tandem_kernels_quantise")
+        self._products = _library.bind("tandem_kernels", "tandem_kernels_products")
+        self._cast = _library.bind("tandem_kernels", "tandem_kernels_cast")
+        self._dequantise = _library.bind("tandem_kernels", "tandem_kernels_dequantise")
+        self._windows = _library.bind("tandem_kernels", "tandem_kernels_windows")
 
     @property
     def isa(self) -> str:
@@ -104,22 +131,12 @@ class Kernels:
     def quantise(self, x: Tensor, stream: Tuple[int, int, int], seed: int) -> Tuple[Tensor, float]:
         """x, contiguous f32, as int8 of its shape, rounded at random, and the scale."""
         q = torch.empty_like(x, dtype=torch.int8, memory_format=torch.contiguous_format)
-        scale = ctypes.c_float()
-        rounding = Rounding(
-            seed & (1 << 64) - 1, (ctypes.c_uint32 * 3)(*(word & 0xFFFFFFFF for word in stream)), 0
-        )
-        call = QuantiseCall(
-            x=x.data_ptr(),
-            from_=F32,
-            rows=1,  # short rows would each begin a block of random numbers
-            columns=x.numel(),
-            q=q.data_ptr(),
-            scale_mode=SCALE_TENSOR,
-            rounding=ctypes.pointer(rounding),
-            scale=ctypes.addressof(scale),
-        )
-        _library.call("tandem_kernels", "tandem_kernels_quantise", self._table, byref(call))
-        return q, scale.value
+        mine = self._of_thread
+        mine.rounding.seed = seed & (1 << 64) - 1
+        mine.rounding.stream[:] = [word & 0xFFFFFFFF for word in stream]
+        mine.quantise.x, mine.quantise.columns, mine.quantise.q = x.data_ptr(), x.numel(), q.data_ptr()
+        self._quantise(self._table, byref(mine.quantise))
+        return q, mine.scale.value
 
     def cast(self, x: Tensor, y: Optional[Tensor] = None) -> Tensor:
         """f32 as bf16, or bf16 as f32, in the same memory format; or into y, in the order of x's elements."""
@@ -131,7 +148,7 @@ class Kernels:
             y = torch.empty_like(x, dtype=torch.float32 if is_narrow else torch.bfloat16)
         from_, to = (BF16, F32) if is_narrow else (F32, BF16)
         call = CastCall(x.data_ptr(), from_, 1, x.numel(), 0, y.data_ptr(), to, 0)
-        _library.call("tandem_kernels", "tandem_kernels_cast", self._table, byref(call))
+        self._cast(self._table, byref(call))
         return y
 
     def dequantise(self, q: Tensor, scale: float, to: torch.dtype) -> Tensor:
@@ -146,7 +163,7 @@ class Kernels:
             scale_mode=SCALE_TENSOR,
             scale=ctypes.addressof(given),
         )
-        _library.call("tandem_kernels", "tandem_kernels_dequantise", self._table, byref(call))
+        self._dequantise(self._table, byref(call))
         return x
 
     def product(
@@ -203,7 +220,9 @@ class Kernels:
                     bias=bias.data_ptr() if bias is not None and begin == 0 else None,
                     accumulate=accumulate or begin > 0,
                 )
-                self._run(call, end - first, (m * k, k * n, 4 * m * n))
+                size = self._workspace_of(call.m, n, call.k)
+                call.workspace = self._of_thread.workspace(size)
+                self._products(self._table, byref(call), c_int64(end - first), c_size_t(size))
 
         if len(jobs) == 1:
             run(jobs[0])
@@ -217,26 +236,8 @@ class Kernels:
         columns = torch.empty((n * height * width, kernel * kernel * c), dtype=images.dtype)
         pixel = c * images.element_size()
         call = WindowsCall(images.data_ptr(), n, h, w, pixel, kernel, stride, pad, columns.data_ptr())
-        _library.call("tandem_kernels", "tandem_kernels_windows", self._table, byref(call))
+        self._windows(self._table, byref(call))
         return columns
-
-    def _run(self, call: ProductS8, batch: int, apart: Tuple[int, int, int]) -> None:
-        """Products whose operands and results lie `apart` bytes apart."""
-        size = self._workspace_of(self._table, call.m, call.n, call.k)
-        call.workspace = self._workspace(size)
-        for _ in range(batch):
-            _library.call(
-                "tandem_kernels", "tandem_kernels_product", self._table, byref(call), c_size_t(size)
-            )
-            call.a, call.b, call.c = call.a + apart[0], call.b + apart[1], call.c + apart[2]
-
-    @classmethod
-    def _workspace(cls, size: int) -> int:
-        """The address of this thread's workspace, of `size` bytes and more."""
-        have = getattr(cls._of_thread, "workspace", None)
-        if have is None or have.numel() < size + 64:
-            have = cls._of_thread.workspace = torch.empty(size + 64, dtype=torch.uint8)
-        return have.data_ptr() + -have.data_ptr() % 64
 
     @classmethod
     def _pool(cls, threads: int) -> ThreadPoolExecutor:

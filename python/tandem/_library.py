@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_int, c_size_t, c_void_p
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 ERROR_TEXT = 1024
 
@@ -128,21 +129,38 @@ def _text_of(library: ctypes.CDLL, status: int) -> str:
     return name(status).decode()
 
 
-def call(library: str, function: str, *arguments: Any) -> None:
-    """Calls a function that returns a status and takes a tandem_error last; raises its error."""
+def bind(library: str, function: str) -> Callable[..., None]:
+    """A function that returns a status and takes a tandem_error last, as one that raises its error."""
     loaded = load(library)
-    problem = _Error()
-    called = getattr(loaded, function)
+    try:
+        called = getattr(loaded, function)
+    except AttributeError:
+        text = f"lib{library}.so.0 has no {function}: it is older than this package. Run `make` again."
+        raise error("MISSING", text) from None
     called.restype = c_int
-    status = called(*arguments, byref(problem))
-    if status:
-        name = _text_of(loaded, status)
-        text = problem.text.decode(errors="replace") or name
-        if name == "NO_MEMORY":
-            raise MemoryError(text)
-        if name == "IO":
-            raise OSError(text)
-        raise error(name, text)
+    of_thread = threading.local()
+
+    def run(*arguments: Any) -> None:
+        problem = getattr(of_thread, "problem", None)
+        if problem is None:
+            problem = of_thread.problem = _Error()
+        status = called(*arguments, byref(problem))
+        if status:
+            name = _text_of(loaded, status)
+            text = problem.text.decode(errors="replace") or name
+            problem.text = b""
+            if name == "NO_MEMORY":
+                raise MemoryError(text)
+            if name == "IO":
+                raise OSError(text)
+            raise error(name, text)
+
+    return run
+
+
+def call(library: str, function: str, *arguments: Any) -> None:
+    """Calls such a function once."""
+    bind(library, function)(*arguments)
 
 
 def text_function(library: str, function: str, *arguments: Any) -> str:

@@ -9,6 +9,7 @@ from support import Case
 import torch
 import torch.nn.functional as F
 
+import tandem
 from tandem._kernels import (
     MAX_K,
     Conv2d,
@@ -109,6 +110,30 @@ class Products(Case):
             self.assertTrue(torch.equal(found.double(), gx))
             found = convolve_weight(K, of, qx, qg, 1.0).view(5, 3, 3, 4).permute(0, 3, 1, 2)
             self.assertTrue(torch.equal(found.double(), gw))
+
+    def test_all_instruction_sets_give_the_same_bits(self):
+        torch.manual_seed(6)
+        a, b = (torch.randint(-127, 128, shape, dtype=torch.int8) for shape in ((3, 50, 70), (3, 70, 40)))
+        expected = torch.matmul(a.double(), b.double())
+        ran = []
+        for isa in ("sse41", "avx2", "avx2_vnni", "avx512_vnni", "avx512_bf16", "avx512_amx"):
+            try:
+                kernels = Kernels(isa)
+            except tandem.MissingError:
+                continue
+            ran.append(isa)
+            c = torch.empty(3, 50, 40)
+            kernels.product(c, a, (70, 1), b, (40, 1), (50, 40, 70), 1.0, batch=3)
+            self.assertTrue(torch.equal(c.double(), expected), isa)
+        self.assertIn("sse41", ran)
+        self.assertEqual(K.isa, ran[-1])
+
+    def test_settings_of_pytorch_hold_these_kernels_too(self):
+        code = "from tandem._kernels import Kernels; print(Kernels().isa)"
+        for setting, limit in (("SSE41", "sse41"), ("AVX512_CORE_BF16", "avx512_bf16"), ("ALL", "avx512_amx")):
+            isa = self.python(code, ONEDNN_MAX_CPU_ISA=setting).stdout.strip()
+            order = ("sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx")
+            self.assertLessEqual(order.index(isa), order.index(limit))  # this CPU's best one, where it is older
 
     def test_sums_longer_than_int32_holds(self):
         depth = MAX_K + 100

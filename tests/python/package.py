@@ -45,6 +45,11 @@ class Package(Case):
         )
         self.assertEqual(self.python(code, TANDEM_LIBRARY=os.path.join(BUILD, "libtandem.so.0")).stderr, "")
 
+    def test_an_older_library_says_so(self):
+        code = "from tandem import _library; _library.bind('tandem_kernels', 'tandem_kernels_of_tomorrow')"
+        told = self.python(code).stderr
+        self.assertRegex(told, "MissingError: libtandem_kernels.so.0 has no tandem_kernels_of_tomorrow: it is older")
+
     def test_without_pytorch_plans_are_made_and_the_rest_names_the_package(self):
         code = (
             "import sys; sys.modules['torch'] = None; import tandem\n"
