@@ -8,10 +8,10 @@
 #              memory: the peak of the process, and what of it came with the model [4 minutes a round]
 #   converted  steps of modules as tandem.apply runs them; the converted calls with their casts, beside the
 #              same products and casts in steps of tandem's executor [a minute a round]
-#   replays    of DistributedDataParallel from its own profile, two unlike ranks [4 minutes a round]
+#   replays    of DistributedDataParallel from its own profile, two unlike ranks [2 minutes a round]
 #   ROUNDS [3], DEVICE [strongest]; tables show medians over the rounds, of replays each round
 #   OUT [torch.out]: results, one file a case; the next run with the same OUT makes the rest
-#   LIMIT [7200]: seconds after which no further case begins
+#   LIMIT [7200]: seconds after which no further case begins; the longest case takes under a minute
 # Says first which BLAS PyTorch computes in and on which CPU; refuses one whose products are slow, which would
 # be no peer. Exits 1 where a bar is missed: converted calls in bf16 and int8_full within 10 % of the
 # executor's; replays within 5 % on average and 10 % at worst. Needs `make`, python3-torch,

@@ -2,7 +2,11 @@
 
 With --export, writes the module as an ONNX file instead, for tandem's executor.
 
-usage: apply.py resnet18|encoder [--batch N] [--rounds N] [--export FILE]     one thread; libraries in build/
+Gradients are dropped between steps, as PyTorch does by default since 2.0, and as tandem's executor does; with
+--zero they are set to zero and added to, as in 1.13.
+
+usage: apply.py resnet18|encoder [--batch N] [--rounds N] [--zero] [--export FILE]     one thread; libraries
+in build/
 """
 
 import argparse
@@ -22,10 +26,19 @@ parser = argparse.ArgumentParser()
 parser.add_argument("model", choices=("resnet18", "encoder"))
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--rounds", type=int, default=5)
+parser.add_argument("--zero", action="store_true")
 parser.add_argument("--export")
 options = parser.parse_args()
 torch.set_num_threads(1)
 torch.manual_seed(0)
+
+
+class Sgd(torch.optim.SGD):
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.01, momentum=0.9)
+
+    def zero_grad(self, set_to_none=not options.zero):
+        super().zero_grad(set_to_none)
 
 
 class Mean(torch.nn.Module):
@@ -57,7 +70,7 @@ def losses_and_times(precision, steps):
     tandem.remove(module)
     if precision != "fp32":
         tandem.apply(module, precision)
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+    optimizer = Sgd(module.parameters())
     losses, times = [], []
     for _ in range(steps):
         begin = time.perf_counter_ns()
@@ -83,6 +96,7 @@ profile = tandem.profile(
     module,
     x,
     lambda output: torch.nn.functional.cross_entropy(output, y),
+    optimizer=Sgd,
     precisions=precisions,
     store=store,
     steps=8,
