@@ -67,7 +67,9 @@ typedef struct cli_options {
     int quick;           /* study: small */
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, leave_one_out, without_update;
     const char *precision, *pass, *list, *calibrate; /* predict */
-    double limit;                                    /* compare: largest allowed error; < 0 = none */
+    const char *import;                              /* profile: tables, instead of measuring */
+    int force;
+    double limit; /* compare: largest allowed error; < 0 = none */
     /* output files */
     const char *output, *report, *trace, *log, *checkpoint, *resume, *init, *export;
     /* which options were given: for cli_option_given and cli_option_not_allowed */

@@ -94,6 +94,7 @@ json_t *cli_cost_sources_json(const cli_cost_sources *sources, int c)
             costs, tandem_origin_name((tandem_origin)k),
             json_pack("{s:i,s:f}", "tasks", provenance->n_task[k], "share", origin_share(provenance, k)));
     json_object_set_new(costs, "fitted_to", json_integer((json_int_t)provenance->n_fitted));
+    json_object_set_new(costs, "contradicting", json_integer((json_int_t)provenance->n_contradicting));
     json_object_set_new(costs, "spread", cli_json_number(provenance->spread));
     json_object_set_new(costs, "kernels", json_string(tandem_kernel_set_name(provenance->kernels)));
     json_object_set_new(costs, "without_update", json_boolean(provenance->without_update));
@@ -161,6 +162,10 @@ static void append_fit_source(char *line, size_t size, const tandem_provenance *
     else
         (void)cli_append(line, size, ", fitted to %lld measured costs, which differ from the fit by %s",
                          (long long)provenance->n_fitted, tandem_quantity_ratio(provenance->spread).text);
+    if (provenance->n_contradicting)
+        (void)cli_append(line, size,
+                         ", %lld of which contradict its datasheet by more than 3 x and are left out",
+                         (long long)provenance->n_contradicting);
     if (provenance->kernels != TANDEM_KERNELS_TANDEM)
         (void)cli_append(line, size, ", of %s's kernels%s", tandem_kernel_set_name(provenance->kernels),
                          provenance->without_update ? " without the update" : "");
@@ -206,7 +211,7 @@ static void write_sources(char *line, size_t size, const tandem_provenance *prov
 
 void cli_cost_sources_print(const cli_cost_sources *sources)
 {
-    char line[TANDEM_MAX_CLASS][256];
+    char line[TANDEM_MAX_CLASS][384];
     for (int c = 0; c < sources->n_class; c++) {
         int is_told = 0;
         write_sources(line[c], sizeof line[c], &sources->of[c]);

@@ -26,6 +26,8 @@ typedef struct calibration_row {
 
 struct tandem_calibration {
     tandem_device device;
+    tandem_constants constants; /* the fitted ones; what events add is this device's, where rows show it */
+    tandem_calibration_basis basis;
     tandem_reached_rates rates;
     calibration_row *row;
     size_t n, room;
@@ -44,6 +46,7 @@ tandem_status tandem_calibration_open(tandem_calibration **calibration, const ta
     tandem_calibration *const made = calloc(1, sizeof *made);
     if (!made) return tandem_no_memory(error, "to calibrate %s", device->name);
     made->device = *device;
+    made->constants = *tandem_constants_fitted();
     tandem_reached_rates_fitted(&made->rates, device);
     *calibration = made;
     return TANDEM_OK;
@@ -73,7 +76,7 @@ tandem_status tandem_calibration_add(tandem_calibration *c, const tandem_work *w
 static double uncalibrated_ns(const tandem_calibration *c, const tandem_work *work, int timed,
                               tandem_kernel_time *time)
 {
-    const tandem_constants *const constants = tandem_constants_fitted();
+    const tandem_constants *const constants = &c->constants;
     tandem_reached_rates rates = c->rates;
     if (timed & TANDEM_TIMED_OF_ZEROS)
         tandem_reached_rates_without_power(&rates, &c->device.gpu_spec, constants);
@@ -101,6 +104,14 @@ static double solve_rate(tandem_calibration *c, const calibration_row *row, doub
     return ns < row->ns * tolerance && row->ns < ns * tolerance ? found : 0;
 }
 
+/* What is in a row's time beside its work: a launch and, between events, a host's time, which differs from
+ * machine to machine by up to four times. */
+static double overhead_ns(const tandem_calibration *c, const calibration_row *row)
+{
+    const double host_ns = 1e3 * c->constants.value[TANDEM_CONSTANT_EVENTS];
+    return c->rates.launch_ns + (row->timed & TANDEM_TIMED_BETWEEN_EVENTS ? 5 * host_ns : 0);
+}
+
 /* Whether a row is mostly of one term. */
 static int is_mostly(const tandem_calibration *c, const calibration_row *row, int is_memory)
 {
@@ -108,7 +119,7 @@ static int is_mostly(const tandem_calibration *c, const calibration_row *row, in
     if (uncalibrated_ns(c, &row->work, row->timed, &time) < 0) return 0;
     const double one = is_memory ? time.memory_ns : time.compute_ns,
                  other = is_memory ? time.compute_ns : time.memory_ns;
-    return one > 2 * other && one > time.launch_ns;
+    return one > 2 * other && one > overhead_ns(c, row);
 }
 
 /* Sets *rate to the median of what rows say; returns how many contradict the datasheet. */
@@ -130,6 +141,7 @@ static int calibrate_one(tandem_calibration *c, double *rate, double peak, int t
             n_contradiction++;
     }
     if (n > 0) *rate = tandem_median(scratch, n);
+    c->basis.n_rate[type] = (int64_t)n;
     return n_contradiction;
 }
 
@@ -147,6 +159,22 @@ static void calibrate_launch(tandem_calibration *c, double *scratch)
             scratch[n++] = row->ns - rest;
     }
     if (n > 0) c->rates.launch_ns = tandem_median(scratch, n);
+    c->basis.n_launch = (int64_t)n;
+}
+
+/* Rows between events that hold hardly more than these show what this host adds; it is in no prediction. */
+static void calibrate_events(tandem_calibration *c, double *scratch)
+{
+    size_t n = 0;
+    double *const events_us = &c->constants.value[TANDEM_CONSTANT_EVENTS];
+    for (size_t i = 0; i < c->n; i++) {
+        const calibration_row *const row = &c->row[i];
+        const double ns = uncalibrated_ns(c, &row->work, 0, NULL), added = row->ns - ns;
+        const int is_tiny = row->timed & TANDEM_TIMED_BETWEEN_EVENTS && ns > 0 && added > ns;
+        if (is_tiny && added < 1e4 * *events_us) scratch[n++] = 1e-3 * added;
+    }
+    if (n > 0) *events_us = tandem_median(scratch, n);
+    c->basis.n_events = (int64_t)n;
 }
 
 /* --- Residuals ------------------------------------------------------------------------------------------ */
@@ -187,18 +215,24 @@ static double residual_at(const tandem_calibration *c, const tandem_work *work)
     return mean + sum / weights;
 }
 
+/* Rows that are mostly a launch say nothing of their class, and those mostly of events nothing at all. */
 static void find_residuals(tandem_calibration *c, int *n_contradiction)
 {
     double sum[TANDEM_N_WORK_CLASS] = {0}, n[TANDEM_N_WORK_CLASS] = {0};
     for (size_t i = 0; i < c->n; i++) {
         calibration_row *const row = &c->row[i];
-        const double ns = uncalibrated_ns(c, &row->work, row->timed, NULL);
+        const double ns = uncalibrated_ns(c, &row->work, row->timed, NULL),
+                     kernel_ns = uncalibrated_ns(c, &row->work, 0, NULL) - c->rates.launch_ns;
+        const int is_telling = kernel_ns > overhead_ns(c, row);
         row->residual = ns > 0 ? log(row->ns / ns) : NAN;
+        if (row->timed & TANDEM_TIMED_BETWEEN_EVENTS && !is_telling) row->residual = NAN;
         if (fabs(row->residual) > log(3)) {
             ++*n_contradiction;
             row->residual = NAN;
         }
         if (isnan(row->residual)) continue;
+        c->basis.n_near++;
+        if (!is_telling) continue;
         sum[row->work.work_class] += row->residual;
         n[row->work.work_class]++;
     }
@@ -216,6 +250,8 @@ void tandem_calibration_finish(tandem_calibration *c, char notes[TANDEM_CALIBRAT
         (void)snprintf(notes, TANDEM_CALIBRATION_NOTES, "no memory to calibrate %s", c->device.name);
         return;
     }
+    c->basis = (tandem_calibration_basis){.n_row = (int64_t)c->n};
+    calibrate_events(c, scratch);
     (void)calibrate_one(c, &c->rates.bytes_per_s, spec->bytes_per_s, TANDEM_N_COMPUTE_DTYPE, scratch);
     for (int t = 0; t < TANDEM_N_COMPUTE_DTYPE; t++)
         if (spec->flops_per_s[t] > 0)
@@ -223,6 +259,7 @@ void tandem_calibration_finish(tandem_calibration *c, char notes[TANDEM_CALIBRAT
     calibrate_launch(c, scratch);
     free(scratch);
     find_residuals(c, &n_residual);
+    c->basis.n_contradicting = n_residual;
     if (n_residual > 0)
         (void)snprintf(notes, TANDEM_CALIBRATION_NOTES,
                        "%d of %zu rows contradict the datasheet of %s by more than 3 x and are left out",
@@ -257,6 +294,11 @@ const tandem_device *tandem_calibration_device(const tandem_calibration *c) { re
 const tandem_reached_rates *tandem_calibration_rates(const tandem_calibration *calibration)
 {
     return &calibration->rates;
+}
+
+const tandem_calibration_basis *tandem_calibration_basis_of(const tandem_calibration *calibration)
+{
+    return &calibration->basis;
 }
 
 int64_t tandem_calibration_row_count(const tandem_calibration *calibration)

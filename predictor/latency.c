@@ -202,6 +202,11 @@ const tandem_calibration *tandem_latency_calibration(const tandem_latency *laten
 
 int64_t tandem_latency_fitted(const tandem_latency *latency) { return latency->n_sample; }
 
+int64_t tandem_latency_contradicting(const tandem_latency *latency)
+{
+    return latency->calibration ? tandem_calibration_basis_of(latency->calibration)->n_contradicting : 0;
+}
+
 /* --- Opening ------------------------------------------------------------------------------------ */
 
 typedef struct samples {
@@ -232,12 +237,15 @@ static tandem_status collect_sample(void *context, const tandem_cost_key *key, c
     return TANDEM_OK;
 }
 
-static tandem_status calibrate_description(tandem_latency *latency, const samples *all, tandem_error *error)
+static tandem_status calibrate_description(tandem_latency *latency, const samples *all, tandem_store *store,
+                                           tandem_error *error)
 {
     char notes[TANDEM_CALIBRATION_NOTES];
     tandem_status status = tandem_calibration_open(&latency->calibration, &latency->device, error);
     for (size_t i = 0; i < all->n && status == TANDEM_OK; i++)
         status = tandem_calibration_add(latency->calibration, &all->work[i], all->one[i].ns, 0, error);
+    if (status == TANDEM_OK && store)
+        status = tandem_calibration_add_stored(latency->calibration, store, error);
     if (status == TANDEM_OK) tandem_calibration_finish(latency->calibration, notes);
     return status;
 }
@@ -268,10 +276,12 @@ tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *dev
                                   "no time on it can be "
                                   "predicted; `tandem profile --device %s` with any model measures it",
                                   device->name, device->name);
-    if (status == TANDEM_OK && is_described) status = calibrate_description(latency, &all, error);
+    if (status == TANDEM_OK && is_described) status = calibrate_description(latency, &all, store, error);
     for (int level = 0; level < (is_described ? 2 : N_LEVEL) && status == TANDEM_OK; level++)
         status = fit_level(latency, all.one, all.n, level, error);
     latency->n_sample = (int64_t)all.n;
+    if (status == TANDEM_OK && is_described)
+        latency->n_sample = tandem_calibration_row_count(latency->calibration);
     free(all.work);
     free(all.one);
     if (status == TANDEM_OK)

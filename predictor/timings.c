@@ -236,7 +236,9 @@ static tandem_status read_field(tandem_timing *timing, const timing_reader *r, i
     const struct table_column *const column = &known_columns[r->column[i]];
     char *const to = (char *)timing + column->member;
     if (column->type == COLUMN_TEXT) {
-        (void)snprintf(to, TANDEM_TIMING_TEXT, "%s", text);
+        const size_t n = strnlen(text, TANDEM_TIMING_TEXT - 1);
+        memcpy(to, text, n);
+        to[n] = '\0';
         return TANDEM_OK;
     }
     if (column->type == COLUMN_PASS) return read_pass(&timing->pass, r, column, text);
@@ -260,6 +262,16 @@ static tandem_status read_row(timing_reader *r, tandem_timing *timing)
     return status;
 }
 
+/* What is wrong with a row's content does not say where it stands. */
+static tandem_status place_error(const timing_reader *r, tandem_status status)
+{
+    const int is_of_row = status == TANDEM_MALFORMED || status == TANDEM_USAGE || status == TANDEM_MISSING ||
+                          status == TANDEM_UNKNOWN_NAME || status == TANDEM_NO_DEVICE;
+    if (!is_of_row || !r->error) return status;
+    const tandem_error what = *r->error;
+    return tandem_error_set(r->error, status, "%s, line %lld: %s", r->name, (long long)r->line, what.text);
+}
+
 tandem_status tandem_timings_read(FILE *stream, const char *name, int needs_times,
                                   tandem_timing_visitor *visit, void *context, tandem_error *error)
 {
@@ -274,7 +286,7 @@ tandem_status tandem_timings_read(FILE *stream, const char *name, int needs_time
         status = split_line(r);
         if (status == TANDEM_OK && is_blank_line(r)) continue;
         if (status == TANDEM_OK) status = read_row(r, &timing);
-        if (status == TANDEM_OK) status = visit(context, &timing, error);
+        if (status == TANDEM_OK) status = place_error(r, visit(context, &timing, error));
     }
     free(r);
     return status;
@@ -319,8 +331,7 @@ static tandem_status refuse_timing_kind(const char *name, tandem_error *error)
 
 static tandem_status refuse_sizes(const tandem_timing *timing, const char *needed, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_MALFORMED, "line %lld: %s needs %s", (long long)timing->line,
-                            timing->kind, needed);
+    return tandem_error_set(error, TANDEM_MALFORMED, "%s needs %s", timing->kind, needed);
 }
 
 static tandem_status stream_work(tandem_work *work, const tandem_timing *timing, int i, tandem_dtype type,
@@ -382,6 +393,23 @@ int tandem_timing_timed(const tandem_timing *timing)
            (strstr(timing->method, "zeros") ? TANDEM_TIMED_OF_ZEROS : 0);
 }
 
+/* The nearest described device, and what a description needs. */
+static tandem_status refuse_undescribed(const char *name, tandem_status status, tandem_error *error)
+{
+    enum { MAX_DESCRIBED = 64 };
+    const char *names[MAX_DESCRIBED];
+    size_t n = 0;
+    for (int d = 0; d < tandem_device_count() && n < MAX_DESCRIBED; d++)
+        if (tandem_device_is_described(tandem_device_get(d))) names[n++] = tandem_device_get(d)->name;
+    return tandem_error_set(
+        error, status == TANDEM_OK ? TANDEM_NO_DEVICE : status,
+        "nobody described the device '%.60s', so that its times follow no form.%s A description takes the "
+        "peak of each type in FLOP/s, the memory's kind and bytes/s, the level-2 cache, watts, process, "
+        "clock and number of multiprocessors (profiles/devices/cards.def); `tandem list devices` shows "
+        "those that have one",
+        name, tandem_nearest_hint(name, names, n).text);
+}
+
 tandem_status tandem_timing_device(tandem_device *device, const char *name, tandem_error *error)
 {
     static const struct {
@@ -394,5 +422,41 @@ tandem_status tandem_timing_device(tandem_device *device, const char *name, tand
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
         if (strcmp(spellings[i].spelling, name) == 0)
             return tandem_device_find(device, spellings[i].gpu, error);
-    return tandem_device_find(device, name, error);
+    const tandem_status status = tandem_device_find(device, name, error);
+    if (status == TANDEM_OK && tandem_device_is_described(device)) return TANDEM_OK;
+    return refuse_undescribed(name, status, error);
+}
+
+tandem_status tandem_timing_check(const tandem_timing *timing, const tandem_work *work,
+                                  const tandem_device *device, int force, tandem_error *error)
+{
+    const tandem_gpu_spec *const spec = &device->gpu_spec;
+    const double peak = work->is_product ? spec->flops_per_s[work->type] : spec->flops_per_s[TANDEM_F32];
+    if (work->is_product && !(peak > 0))
+        return tandem_error_set(error, TANDEM_MISSING, "%s has no units for %s", device->name,
+                                timing->precision);
+    const double least = 1e9 * fmax(work->flops / peak, work->bytes / spec->bytes_per_s), bound = least / 4;
+    if (force || timing->time_ns >= bound) return TANDEM_OK;
+    return tandem_error_set(
+        error, TANDEM_MALFORMED,
+        "%s took %.4g us, which is below %.4g us, a quarter of what the peaks of %s allow. "
+        "Is the unit right? --force keeps it",
+        timing->kind, 1e-3 * timing->time_ns, 1e-3 * bound, device->name);
+}
+
+static tandem_status add_stored_timing(void *context, const tandem_timing *timing, tandem_error *error)
+{
+    tandem_work work;
+    const tandem_status status = tandem_timing_work(&work, timing, error);
+    if (status == TANDEM_UNKNOWN_NAME) return TANDEM_OK;
+    return status == TANDEM_OK
+               ? tandem_calibration_add(context, &work, timing->time_ns, tandem_timing_timed(timing), error)
+               : status;
+}
+
+tandem_status tandem_calibration_add_stored(tandem_calibration *calibration, tandem_store *store,
+                                            tandem_error *error)
+{
+    return tandem_store_visit_timings(store, tandem_calibration_device(calibration)->name, add_stored_timing,
+                                      calibration, error);
 }

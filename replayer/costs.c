@@ -107,6 +107,7 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, tandem_arena *are
     }
     predict_costs(costs, step, contention, source, latency);
     costs->n_fitted[contention] = tandem_latency_fitted(latency);
+    costs->n_contradicting[contention] = tandem_latency_contradicting(latency);
     tandem_latency_close(latency);
     return TANDEM_OK;
 }
@@ -253,6 +254,7 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
     const tandem_sim_class *class = &replayer->classes[c];
     const int contention = class->co_runner[0] ? TANDEM_CONTENDED : TANDEM_ALONE;
     tandem_provenance provenance = {.n_fitted = class->costs.n_fitted[contention],
+                                    .n_contradicting = class->costs.n_contradicting[contention],
                                     .kernels = class->costs.style.set,
                                     .without_update = class->costs.style.without_update};
     double spread = 0;

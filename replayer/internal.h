@@ -21,7 +21,7 @@ typedef struct tandem_costs {
     float (*spread)[TANDEM_N_CONTENTION];           /* of predicted times; NULL = there are none */
     signed char (*form_group)[TANDEM_N_CONTENTION]; /* spread group of a time by the form, else −1 */
     float (*sigma)[TANDEM_N_CONTENTION];            /* of measured times: see monte_carlo.c */
-    int64_t n_fitted[TANDEM_N_CONTENTION];
+    int64_t n_fitted[TANDEM_N_CONTENTION], n_contradicting[TANDEM_N_CONTENTION];
     tandem_kernel_style style; /* of predicted times */
 } tandem_costs;
 

@@ -2,6 +2,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/clock.h"
+#include "base/quantity.h"
 #include "cli/cli.h"
 #include "cli/table.h"
 #include "tandem/advanced/fit.h"
@@ -79,11 +81,12 @@ static json_t *fit_device_spreads_json(const tandem_constant_fit *fit)
 }
 
 static int print_fit_json(const tandem_constant_fit *fit, const cli_options *options, int64_t rows,
-                          int64_t skipped)
+                          int64_t skipped, int64_t ns)
 {
     json_t *result = cli_json_new("fit");
     json_object_set_new(result, "rows", json_integer((json_int_t)rows));
     json_object_set_new(result, "skipped", json_integer((json_int_t)skipped));
+    json_object_set_new(result, "seconds", json_real(1e-9 * (double)ns));
     json_object_set_new(result, "constants", fit_constants_json(fit));
     json_object_set_new(result, "shares", fit_shares_json(fit));
     if (options->leave_one_out) {
@@ -144,10 +147,11 @@ static int print_fit_errors(const tandem_constant_fit *fit)
 }
 
 static int print_fit_text(const tandem_constant_fit *fit, const cli_options *options, int64_t rows,
-                          int64_t skipped)
+                          int64_t skipped, int64_t ns)
 {
-    printf("%lld rows; %lld rows of other devices, precisions or operators left out\n", (long long)rows,
-           (long long)skipped);
+    char time[TANDEM_QUANTITY_TEXT];
+    printf("%lld rows; %lld rows of other devices, precisions or operators left out; read and fitted in %s\n",
+           (long long)rows, (long long)skipped, tandem_quantity_print_ns(time, sizeof time, ns));
     int code = print_fit_constants(fit);
     if (code == 0 && options->leave_one_out) code = print_fit_errors(fit);
     return code;
@@ -155,12 +159,16 @@ static int print_fit_text(const tandem_constant_fit *fit, const cli_options *opt
 
 /* --- The command ---------------------------------------------------------------------------------------- */
 
-static tandem_status fit_files(tandem_constant_fit *fit, const cli_options *options, tandem_error *error)
+/* *ns: of reading and of the fit of all rows. */
+static tandem_status fit_files(tandem_constant_fit *fit, int64_t *ns, const cli_options *options,
+                               tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
+    const int64_t begin = tandem_now_ns();
     for (int i = 0; i < options->n_word && status == TANDEM_OK; i++)
         status = tandem_constant_fit_add_file(fit, options->word[i], error);
     if (status == TANDEM_OK) status = tandem_constant_fit_run(fit, error);
+    *ns = tandem_now_ns() - begin;
     if (status == TANDEM_OK && options->leave_one_out) status = tandem_constant_fit_leave_one_out(fit, error);
     if (status == TANDEM_OK && options->output)
         status = tandem_constant_fit_write(fit, options->output, error);
@@ -171,16 +179,17 @@ static int run_fit(const cli_options *options)
 {
     tandem_error error = {0};
     tandem_constant_fit *fit = NULL;
+    int64_t ns = 0;
     if (options->n_word == 0)
         return cli_fail_with(TANDEM_USAGE, "no table given. Use: tandem fit FILE.csv...");
     tandem_status status = tandem_constant_fit_open(&fit, &error);
-    if (status == TANDEM_OK) status = fit_files(fit, options, &error);
+    if (status == TANDEM_OK) status = fit_files(fit, &ns, options, &error);
     int code = status == TANDEM_OK ? 0 : cli_fail(&error);
     if (code == 0) {
         int64_t skipped = 0;
         const int64_t rows = tandem_constant_fit_row_count(fit, &skipped);
-        code = options->json ? print_fit_json(fit, options, rows, skipped)
-                             : print_fit_text(fit, options, rows, skipped);
+        code = options->json ? print_fit_json(fit, options, rows, skipped, ns)
+                             : print_fit_text(fit, options, rows, skipped, ns);
     }
     tandem_constant_fit_close(fit);
     return code;

@@ -198,8 +198,8 @@ static int run_predict(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_DEVICE,    OPTION_PRECISION, OPTION_PASS,  OPTION_LIST,
-                              OPTION_CALIBRATE, OPTION_OUTPUT,    OPTION_QUIET, OPTION_END};
+static const int options[] = {OPTION_DEVICE, OPTION_PRECISION, OPTION_PASS, OPTION_LIST,  OPTION_CALIBRATE,
+                              OPTION_FORCE,  OPTION_OUTPUT,    OPTION_DB,   OPTION_QUIET, OPTION_END};
 const cli_command command_predict = {
     .name = "predict",
     .words = "[OPERATOR]",

@@ -9,9 +9,12 @@
 enum { PREDICT_MAX_DEVICES = 64 };
 typedef struct predict_devices {
     tandem_calibration *of[PREDICT_MAX_DEVICES]; /* by index of tandem_device_get */
+    tandem_store *store;                         /* whose imported times calibrate them; NULL = none */
+    const cli_options *options;
 } predict_devices;
 
-/* Opens all that --calibrate has rows of, or that is asked for by name. Errors of the files. */
+/* Opens all that --calibrate has rows of; those that are asked for by name are calibrated by the store.
+ * Errors of the files. */
 tandem_status predict_devices_open(predict_devices *devices, const cli_options *options, tandem_error *error);
 void predict_devices_close(predict_devices *devices);
 /* TANDEM_UNKNOWN_NAME, TANDEM_NO_DEVICE, TANDEM_NO_MEMORY. */

@@ -2,7 +2,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "cli/calibration_text.h"
 #include "cli/command/predict.h"
 
 static int known_device_index(const tandem_device *device)
@@ -10,6 +12,19 @@ static int known_device_index(const tandem_device *device)
     for (int d = 0; d < tandem_device_count() && d < PREDICT_MAX_DEVICES; d++)
         if (strcmp(tandem_device_get(d)->name, device->name) == 0) return d;
     return -1;
+}
+
+/* The store's imported times, unless a file of rows takes their place. */
+static tandem_status calibrate_by_store(tandem_calibration *calibration, const predict_devices *devices,
+                                        tandem_error *error)
+{
+    char notes[TANDEM_CALIBRATION_NOTES], text[CALIBRATION_TEXT];
+    if (!devices->store) return TANDEM_OK;
+    const tandem_status status = tandem_calibration_add_stored(calibration, devices->store, error);
+    if (status != TANDEM_OK || tandem_calibration_row_count(calibration) == 0) return status;
+    tandem_calibration_finish(calibration, notes);
+    if (notes[0]) cli_note(devices->options, "%s", calibration_text(text, sizeof text, calibration));
+    return TANDEM_OK;
 }
 
 tandem_status predict_find(tandem_calibration **calibration, predict_devices *devices, const char *name,
@@ -25,6 +40,8 @@ tandem_status predict_find(tandem_calibration **calibration, predict_devices *de
         const tandem_status opened = tandem_calibration_open(&made, &device, error);
         if (opened != TANDEM_OK) return opened;
         devices->of[d] = made;
+        const tandem_status calibrated = calibrate_by_store(made, devices, error);
+        if (calibrated != TANDEM_OK) return calibrated;
     }
     *calibration = devices->of[d];
     return TANDEM_OK;
@@ -41,13 +58,14 @@ static tandem_status add_calibration_row(void *context, const tandem_timing *tim
     tandem_calibration *calibration = NULL;
     tandem_work work;
     const char *const name = timing->device[0] ? timing->device : c->options->device;
-    if (!name)
-        return tandem_error_set(error, TANDEM_USAGE, "line %lld names no device; --device does",
-                                (long long)timing->line);
+    if (!name) return tandem_error_set(error, TANDEM_USAGE, "it names no device; --device does");
     tandem_status status = predict_find(&calibration, c->devices, name, error);
     if (status == TANDEM_OK) status = tandem_timing_work(&work, timing, error);
     if (status == TANDEM_OK && !(timing->time_ns > 0))
-        return tandem_error_set(error, TANDEM_MALFORMED, "line %lld has no time", (long long)timing->line);
+        return tandem_error_set(error, TANDEM_MALFORMED, "it has no time");
+    if (status == TANDEM_OK)
+        status = tandem_timing_check(timing, &work, tandem_calibration_device(calibration), c->options->force,
+                                     error);
     return status == TANDEM_OK ? tandem_calibration_add(calibration, &work, timing->time_ns,
                                                         tandem_timing_timed(timing), error)
                                : status;
@@ -57,13 +75,17 @@ tandem_status predict_devices_open(predict_devices *devices, const cli_options *
 {
     calibrating context = {devices, options};
     tandem_status status = TANDEM_OK;
+    devices->options = options;
+    if (!options->calibrate && (cli_option_given(options, OPTION_DB) || access(options->db, F_OK) == 0))
+        status = tandem_store_open(&devices->store, options->db, TANDEM_STORE_READ, error);
     if (options->calibrate)
         status = tandem_timings_read_file(options->calibrate, 1, add_calibration_row, &context, error);
     for (int d = 0; d < PREDICT_MAX_DEVICES && status == TANDEM_OK; d++) {
-        char notes[TANDEM_CALIBRATION_NOTES];
+        char notes[TANDEM_CALIBRATION_NOTES], text[CALIBRATION_TEXT];
         if (!devices->of[d]) continue;
         tandem_calibration_finish(devices->of[d], notes);
         if (notes[0]) cli_note(options, "%s", notes);
+        cli_note(options, "%s", calibration_text(text, sizeof text, devices->of[d]));
     }
     return status;
 }
@@ -71,6 +93,7 @@ tandem_status predict_devices_open(predict_devices *devices, const cli_options *
 void predict_devices_close(predict_devices *devices)
 {
     for (int d = 0; d < PREDICT_MAX_DEVICES; d++) tandem_calibration_close(devices->of[d]);
+    tandem_store_close(devices->store);
 }
 
 predict_interval predict_interval_of(tandem_spread_group group, int is_measured, double ns)

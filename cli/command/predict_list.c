@@ -90,15 +90,12 @@ static tandem_status visit_list_row(void *context, const tandem_timing *timing, 
     tandem_calibration *calibration = NULL;
     tandem_kernel_time time;
     tandem_work work;
-    if (!device)
-        return tandem_error_set(error, TANDEM_USAGE, "line %lld names no device; --device does",
-                                (long long)timing->line);
+    if (!device) return tandem_error_set(error, TANDEM_USAGE, "it names no device; --device does");
     tandem_status status = predict_find(&calibration, list->devices, device, error);
     if (status == TANDEM_OK) status = tandem_timing_work(&work, timing, error);
     if (status != TANDEM_OK) return status;
     if (tandem_calibrated_ns(&time, calibration, &work) < 0)
-        return tandem_error_set(error, TANDEM_MISSING, "line %lld: %s has no units for %s",
-                                (long long)timing->line, device, timing->precision);
+        return tandem_error_set(error, TANDEM_MISSING, "%s has no units for %s", device, timing->precision);
     /* a time between events holds what they add; so must what is compared with it */
     const int timed = timing->time_ns > 0 ? tandem_timing_timed(timing) : 0;
     const double timed_ns = tandem_calibrated_timed_ns(calibration, &work, timed);

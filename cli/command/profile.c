@@ -271,8 +271,20 @@ static tandem_status warn_of_unsteady_machine(const cli_options *options, tandem
     return status;
 }
 
+/* The options of an import, which measures nothing. */
+static int run_import(const cli_options *options)
+{
+    static const int allowed[] = {OPTION_IMPORT, OPTION_FORCE, OPTION_DEVICE, OPTION_DB,
+                                  OPTION_QUIET,  OPTION_JSON,  OPTION_END};
+    const char *const other = cli_option_not_allowed(options, allowed);
+    if (other) return cli_fail_with(TANDEM_USAGE, "--import files what was measured; --%s measures", other);
+    return profile_import(options);
+}
+
 static int run_profile(const cli_options *options)
 {
+    if (options->import) return run_import(options);
+    if (options->force) return cli_fail_with(TANDEM_USAGE, "--force needs --import");
     tandem_error error = {0};
     cli_rank self;
     cli_workload workload = {0};
@@ -311,6 +323,8 @@ static const int options[] = {OPTION_MODEL,
                               OPTION_AMAX,
                               OPTION_CLIP,
                               OPTION_LOSS_SCALE,
+                              OPTION_IMPORT,
+                              OPTION_FORCE,
                               OPTION_DB,
                               OPTION_QUIET,
                               OPTION_END};
@@ -327,11 +341,13 @@ const cli_command command_profile = {
         "  tandem profile --model vit_tiny --device strongest --uniform int8 --amax delayed\n"
         "  tandem profile --model resnet20 --cluster \"strongest + weakest\" --allreduce-only "
         "--remeasure --db slow.db\n"
+        "  tandem profile --import products.csv,streams.csv --device t4\n"
         "Measures each device alone, then next to a busy co-runner, then the all-reduce of the ranks. "
         "One device\n"
         "has no co-runner and no all-reduce: name two. Stored costs are not measured again.\n"
         "With --plan or --uniform, only the costs of that plan are measured.\n"
         "--amax delayed measures casts with a delayed amax; the store keeps both kinds.\n"
+        "--import files rows of timing tables, all or none; they sharpen predictions of their devices.\n"
         "--accumulate also measures gradient sums over micro-steps; --clip and --loss-scale also measure "
         "the norm\n"
         "of all gradients. Recomputation needs no costs of its own.\n"

@@ -41,5 +41,8 @@ tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_c
 /* TANDEM_USAGE if ranks share memory by the cluster's text but cannot. */
 tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *error);
 
+/* `tandem profile --import`. Returns the exit code. */
+int profile_import(const cli_options *options);
+
 /* Measures all-reduces among the ranks, idle and under load, and how they slow computation. */
 tandem_status profile_allreduce(profile_rank *rank, profile_count *count, tandem_error *error);

@@ -15,8 +15,10 @@ _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 
 /* migration[v] takes a store from version v to v + 1. A new version is a new row; released rows never change.
  * */
-static const char *const migration[] = {schema_sql, tandem_store_schema_2, tandem_store_schema_3};
-enum { VERSION = (int)(sizeof migration / sizeof migration[0]) };
+static const char *const migration[] = {schema_sql, tandem_store_schema_2, tandem_store_schema_3,
+                                        tandem_store_schema_4};
+/* READABLE: the oldest version that is read as it is; later ones only add tables. */
+enum { VERSION = (int)(sizeof migration / sizeof migration[0]), READABLE = 3 };
 
 enum { APPLICATION_ID = 0x746e646d }; /* "tndm" */
 
@@ -218,12 +220,14 @@ static tandem_status check_schema_version(tandem_store *store, tandem_error *err
     if (version > VERSION) return refuse_store_version(store->path, version, error);
     if (store->mode == TANDEM_STORE_READ) {
         if (version == 0) return refuse_missing_store(store->path, error);
-        if (version < VERSION) return refuse_store_version(store->path, version, error);
+        if (version < READABLE) return refuse_store_version(store->path, version, error);
         if (sqlite3_exec(store->db, "PRAGMA query_only = ON", NULL, NULL, NULL) != SQLITE_OK)
             return tandem_store_fail(store, "opening", error);
+        store->version = version;
         return TANDEM_OK;
     }
     if (version < VERSION) status = migrate_store(store, error);
+    if (status == TANDEM_OK) store->version = VERSION;
     return status == TANDEM_OK ? start_write_ahead_log(store, error) : status;
 }
 

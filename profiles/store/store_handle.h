@@ -15,6 +15,7 @@ struct tandem_store {
     int in_transaction; /* between tandem_store_begin and commit or rollback */
     char *libraries;    /* of the measurements to come */
     int n_thread;
+    int64_t version; /* of the file's schema */
     int64_t host;    /* row id of the host; 0 = not added yet, or rolled back */
     int n_statement; /* prepared statements, found by the address of their SQL literal */
     struct tandem_store_statement {
@@ -83,6 +84,8 @@ int64_t tandem_store_now_ns(void);
 enum { TANDEM_N_COST_COLUMN = 13 };
 extern const char tandem_store_schema_2[]; /* from version 1 to 2 */
 extern const char tandem_store_schema_3[]; /* from version 2 to 3 */
+extern const char tandem_store_schema_4[]; /* from version 3 to 4 */
+enum { TANDEM_STORE_TIMINGS_SINCE = 4 };   /* the version that has imported times */
 /* TANDEM_USAGE unless it is a measurement: at least one repetition; times and sizes finite and not
  * negative. */
 tandem_status tandem_store_check_cost(const tandem_cost *cost, tandem_error *error);

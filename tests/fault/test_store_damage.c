@@ -75,6 +75,9 @@ static tandem_status put_other(tandem_store *store, tandem_error *error)
     if (status == TANDEM_OK)
         status = tandem_store_put_interference(store, "cpu:avx2", "a+b", "compute_under_comm", 4096, 1.5, 3,
                                                error);
+    const tandem_timing timing = {
+        .device = "t4", .kind = "add", .precision = "fp32", .rows = 8, .columns = 4, .time_ns = 9};
+    if (status == TANDEM_OK) status = tandem_store_put_timings(store, &timing, 1, error);
     const tandem_steadiness steadiness = {.compute_pulse_ns = 7};
     if (status == TANDEM_OK) status = tandem_store_put_steadiness(store, "cpu:avx2", "", &steadiness, error);
     if (status == TANDEM_OK) status = tandem_store_put_run(store, &record, &run, error);
@@ -97,6 +100,14 @@ static tandem_status count_cost_store_damage(void *n, const tandem_cost_key *key
                                              tandem_error *error)
 {
     (void)key, (void)cost, (void)error;
+    ++*(int64_t *)n;
+    return TANDEM_OK;
+}
+
+static tandem_status count_timing_store_damage(void *n, const tandem_timing *timing, tandem_error *error)
+{
+    (void)error;
+    if (!(timing->time_ns > 0)) return TANDEM_BUG;
     ++*(int64_t *)n;
     return TANDEM_OK;
 }
@@ -125,6 +136,8 @@ static tandem_status read_all_store_damage(const char *path, tandem_store_mode m
         status =
             tandem_store_visit_costs(store, "cpu:avx2", "", NULL, count_cost_store_damage, &count, error);
     if (status == TANDEM_OK) *n = count;
+    if (status == TANDEM_OK)
+        status = tandem_store_visit_timings(store, "t4", count_timing_store_damage, &count, error);
     free(points);
     tandem_cost_table_free(table);
     tandem_store_close(store);
@@ -179,7 +192,7 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
         /* user version */
         {71, 'x', TANDEM_WRONG_FORMAT, "another program"},
         {63, 5, TANDEM_WRONG_FORMAT, "version 5"},
-        {60, 1, TANDEM_WRONG_FORMAT, "version 16777219"},
+        {60, 1, TANDEM_WRONG_FORMAT, "version 16777220"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
         for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {

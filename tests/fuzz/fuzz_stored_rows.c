@@ -10,6 +10,7 @@
 #include "profiles/store/store_handle.h"
 #include "tandem/advanced/predictor.h"
 #include "tandem/advanced/replayer.h"
+#include "tandem/advanced/timings.h"
 #include "tests/fuzz/fuzz_main.h"
 
 static const char model[] = "mlp:width=4,depth=1,image=4x4x1,classes=2", device[] = "cpu:sse41",
@@ -19,7 +20,8 @@ static const struct {
 } tables[] = {{"op_cost", "operator"},    {"cast_cost", "elements"}, {"collective_cost", "device_group"},
               {"interference", "device"}, {"statistics", "model"},   {"algorithm", "spec"},
               {"sensitivity", "model"},   {"operator", "signature"}, {"device", "name"},
-              {"model", "hash"},          {"steadiness", "device"}};
+              {"model", "hash"},          {"steadiness", "device"},  {"timing_set", "device"},
+              {"timing", "timing_set"}};
 enum { N_TABLE = sizeof tables / sizeof *tables, MAX_COLUMNS = 32, MAX_EDITS = 24 };
 
 static struct {
@@ -71,6 +73,19 @@ static void fill_rest(void)
     demand(tandem_store_put_interference(set.store, device, set.group, "compute_under_comm", 4096, 1.25, 3,
                                          NULL) == TANDEM_OK,
            "interference");
+    const tandem_timing timing = {.source = "a table",
+                                  .method = "loop",
+                                  .kind = "add",
+                                  .precision = "fp32",
+                                  .rows = 64,
+                                  .columns = 8,
+                                  .time_ns = 5000,
+                                  .flops = 512,
+                                  .bytes = 6144};
+    tandem_timing times[2] = {timing, timing};
+    for (int k = 0; k < 2; k++) memcpy(times[k].device, device, sizeof device);
+    times[1].time_ns = 7000;
+    demand(tandem_store_put_timings(set.store, times, 2, NULL) == TANDEM_OK, "imported times");
     const tandem_steadiness steadiness = {16000, 21000, 0.01, 0.02, 0.03, NAN, 0.01};
     demand(tandem_store_put_steadiness(set.store, device, "", &steadiness, NULL) == TANDEM_OK, "steadiness");
     const tandem_statistics s = {2, 2, 2, 16, 4, 32, 64, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2};
@@ -316,8 +331,23 @@ static void read_sensitivity(void)
     free(sensitivity);
 }
 
+static tandem_status check_stored_timing(void *context, const tandem_timing *timing, tandem_error *error)
+{
+    tandem_work work;
+    (void)context;
+    demand(timing->time_ns > 0 && timing->time_ns <= 1e15, "a time is in its bounds");
+    demand(timing->flops >= 0 && isfinite(timing->flops) && isfinite(timing->bytes), "a work is finite");
+    demand(timing->m >= 0 && timing->convolution.images >= 0, "a size is not negative");
+    demand(timing->kind[TANDEM_TIMING_TEXT - 1] == '\0', "a text ends");
+    (void)tandem_timing_work(&work, timing, error);
+    return TANDEM_OK;
+}
+
 static void read_choices(void)
 {
+    tandem_error refusal = {0};
+    check_status(tandem_store_visit_timings(set.store, device, check_stored_timing, NULL, &refusal),
+                 &refusal);
     tandem_algorithm *choice = NULL;
     tandem_error error = {0};
     int n = 0;

@@ -1,6 +1,7 @@
 /* folder: predictor */
 /* Any bytes as a timing table: every row that is visited has a finite, positive time and sizes, and a work or
- * an error with a text. */
+ * an error with a text. An import of the same bytes counts every row once, refuses what the reader refuses,
+ * and takes no less with force. */
 #include <math.h>
 
 #include "tandem/advanced/timings.h"
@@ -29,14 +30,42 @@ static tandem_status check_row(void *context, const tandem_timing *timing, tande
     return TANDEM_OK;
 }
 
+/* The status of an import that files nothing. */
+static tandem_status check_import(const uint8_t *data, size_t size, int force)
+{
+    tandem_import *import = NULL;
+    tandem_error error = {0};
+    FILE *const stream = fmemopen((void *)(uintptr_t)data, size, "r");
+    demand(stream != NULL, "memory is a stream");
+    demand(tandem_import_open(&import, NULL, "t4", force, &error) == TANDEM_OK, "an import opens");
+    const tandem_status status = tandem_import_read(import, stream, "table", &error);
+    const tandem_import_summary *const s = tandem_import_summary_of(import);
+    int64_t n_reason = 0;
+    for (int i = 0; i < s->n_reason; i++) {
+        n_reason += s->reason[i].n_row;
+        demand(s->reason[i].why[0] && s->reason[i].n_row > 0 && s->reason[i].line > 1, "a reason is said");
+    }
+    if (status == TANDEM_OK)
+        demand(s->n_row == s->n_filed + s->n_known + s->n_left_out, "every row counts once");
+    else
+        demand(error.text[0], "a refusal has a text");
+    demand(n_reason <= s->n_left_out && (s->n_filed == 0 || s->n_device > 0), "counts agree");
+    tandem_import_close(import);
+    (void)fclose(stream);
+    return status;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     tandem_error error = {0};
     if (size < 1) return 0;
+    const tandem_status plain = check_import(data, size, 0), forced = check_import(data, size, 1);
+    demand(plain != TANDEM_OK || forced == TANDEM_OK, "force refuses no more");
     FILE *const stream = fmemopen((void *)(uintptr_t)data, size, "r");
     demand(stream != NULL, "memory is a stream");
-    if (tandem_timings_read(stream, "table", 1, check_row, NULL, &error) != TANDEM_OK)
-        demand(error.text[0], "a refusal has a text");
+    const tandem_status read = tandem_timings_read(stream, "table", 1, check_row, NULL, &error);
+    demand(read == TANDEM_OK || error.text[0], "a refusal has a text");
+    demand(read == TANDEM_OK || forced != TANDEM_OK, "an import refuses what the reader refuses");
     (void)fclose(stream);
     return 0;
 }
@@ -50,6 +79,8 @@ int main(int argc, char **argv)
         "precision,pass,device,time_ns\n16,64,56,56,64,3,3,1,1,1,1,fp32,wgrad,\"V100-PCIe-32GB\",2e6\n",
         "operator,precision,method,repeats,group,rows,columns,time_us\n"
         "pow,fp32,\"events,\"\"z\"\"\",24,x,1,1,9\n",
+        "operator,precision,m,k,n,device,time_us\nlinear,fp32,8,8,8,t4,9\nlinear,fp32,8,8,8,t4,99\n"
+        "linear,fp32,8,8,8,t4,9\nlinear,bf16,8,8,8,p100,9\nlinear,fp32,8,8,8,nobody,9\n",
     };
     enum { N = sizeof seeds / sizeof *seeds };
     const uint8_t *bytes[N];

@@ -130,11 +130,6 @@ typedef enum tandem_work_class {
 } tandem_work_class;
 const char *tandem_work_class_name(tandem_work_class work_class); /* "stream", "softmax", … */
 
-typedef struct tandem_convolution {
-    double images, channels_in, height, width, channels_out, kernel_h, kernel_w, pad_h, pad_w, stride_h,
-        stride_w;
-} tandem_convolution;
-
 /* What a task computes and moves, from its cost key alone. docs/costs.md has the table of bytes. */
 typedef struct tandem_work {
     const char *kind; /* "linear", …, "adamw", "cast": one pointer for each */
@@ -277,8 +272,20 @@ void tandem_calibration_finish(tandem_calibration *calibration, char notes[TANDE
 /* tandem_calibrated_ns: as tandem_kernel_time_of. *time may be NULL. Cost: O(rows of the class). */
 double tandem_calibrated_ns(tandem_kernel_time *time, const tandem_calibration *calibration,
                             const tandem_work *work);
+/* Adds the store's imported times of the device (store.h). Rows of operators or precisions that this version
+ * does not know are skipped. Errors of the store, TANDEM_NO_MEMORY. */
+tandem_status tandem_calibration_add_stored(tandem_calibration *calibration, tandem_store *store,
+                                            tandem_error *error);
 /* What such a timing of the task would show: with the host's events, or of zeros; −1 as above. */
 double tandem_calibrated_timed_ns(const tandem_calibration *calibration, const tandem_work *work, int timed);
+/* What follows from which rows, after tandem_calibration_finish. */
+typedef struct tandem_calibration_basis {
+    int64_t n_row, n_contradicting;             /* contradicting: by more than 3 times, left out */
+    int64_t n_rate[TANDEM_N_COMPUTE_DTYPE + 1]; /* of each type; the last: of the bandwidth */
+    int64_t n_launch, n_events;                 /* tiny kernels; tiny ones between events */
+    int64_t n_near;                             /* that move shapes near them */
+} tandem_calibration_basis;
+const tandem_calibration_basis *tandem_calibration_basis_of(const tandem_calibration *calibration);
 const tandem_device *tandem_calibration_device(const tandem_calibration *calibration);
 const tandem_reached_rates *tandem_calibration_rates(const tandem_calibration *calibration);
 int64_t tandem_calibration_row_count(const tandem_calibration *calibration);
@@ -286,9 +293,10 @@ int64_t tandem_calibration_row_count(const tandem_calibration *calibration);
 /* --- Latency of unmeasured tasks ------------------------------------------------------------------------ */
 /* tandem_latency_open: a predictor for a device while `co_runner` computes ("" = alone). It is fitted to all
  * contended times that were measured with that co-runner or, where there are none, to the times alone
- * (formula: predictor/latency.c). Tasks unlike all measured ones take their time from the device's
- * description, if it has one. store NULL: from the description alone. TANDEM_MISSING: there is neither.
- * TANDEM_NO_MEMORY, errors of the store. *latency unchanged on error. Cost: O(rows of the device). */
+ * (formula: predictor/latency.c). Imported times (store.h) calibrate a described device. Tasks unlike all
+ * measured ones take their time from the device's description, if it has one. store NULL: from the
+ * description alone. TANDEM_MISSING: there is neither. TANDEM_NO_MEMORY, errors of the store. *latency
+ * unchanged on error. Cost: O(rows of the device). */
 typedef struct tandem_latency tandem_latency;
 tandem_status tandem_latency_open(tandem_latency **latency, const tandem_device *device,
                                   const char *co_runner, tandem_store *store, tandem_error *error);
@@ -305,6 +313,8 @@ int64_t tandem_latency_ns_by_group(const tandem_latency *latency, const tandem_c
 const tandem_calibration *tandem_latency_calibration(const tandem_latency *latency);
 /* The number of measured costs that it is fitted to; 0 = the description alone. */
 int64_t tandem_latency_fitted(const tandem_latency *latency);
+/* Of these, how many contradict the device's datasheet by more than 3 times and are left out. */
+int64_t tandem_latency_contradicting(const tandem_latency *latency);
 
 /* --- Kernels of another library (predictor/pytorch_kernels.c) ------------------------------------------- */
 /* How a job runs its operators. */

@@ -17,8 +17,8 @@ typedef enum tandem_store_mode { TANDEM_STORE_READ, TANDEM_STORE_WRITE } tandem_
 
 /* tandem_store_open: WRITE creates a missing file and migrates an older one. READ refuses a missing file:
  * TANDEM_MISSING, which names `tandem profile`. TANDEM_WRONG_FORMAT: another program's database, a newer
- * schema, or an older one opened for reading (names both versions). TANDEM_MALFORMED: damaged. TANDEM_IO. A
- * refused file is unchanged. */
+ * schema, or one older than version 3 opened for reading (names both versions). TANDEM_MALFORMED: damaged.
+ * TANDEM_IO. A refused file is unchanged. */
 tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_store_mode mode,
                                 tandem_error *error);
 void tandem_store_close(tandem_store *store); /* NULL is fine */
@@ -114,6 +114,40 @@ tandem_status tandem_store_get_steadiness(tandem_steadiness *steadiness, tandem_
 /* Stores the device's current clocks. */
 tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, int compute_mhz,
                                       int memory_mhz, tandem_error *error);
+
+/* --- Imported times: rows of timing tables that others published (timings.h) ------------------------------
+ * */
+typedef struct tandem_convolution {
+    double images, channels_in, height, width, channels_out, kernel_h, kernel_w, pad_h, pad_w, stride_h,
+        stride_w;
+} tandem_convolution;
+
+enum { TANDEM_TIMING_TEXT = 64 };
+/* One row. Texts are cut to fit; numbers that are not stated are 0. */
+typedef struct tandem_timing {
+    int64_t line; /* in its file, from 1; 0 = from a store */
+    char device[TANDEM_TIMING_TEXT], source[TANDEM_TIMING_TEXT], method[TANDEM_TIMING_TEXT],
+        kind[TANDEM_TIMING_TEXT], precision[TANDEM_TIMING_TEXT], group[TANDEM_TIMING_TEXT];
+    tandem_pass pass;
+    double batch, m, k, n, rows, columns, repeats;
+    tandem_convolution convolution;
+    double time_ns;
+    double flops, bytes; /* of its work; set by who files it */
+} tandem_timing;
+
+/* Called for each row, in order; an error ends the reading and is returned. */
+typedef tandem_status tandem_timing_visitor(void *context, const tandem_timing *timing, tandem_error *error);
+
+/* tandem_store_put_timings: files n rows of described devices, whose `device` is the name of
+ * tandem_device_find. `group` and `repeats` are not kept. All or none; a caller's transaction may hold
+ * several calls. TANDEM_USAGE: no device, or a time that is not above 0. Cost: about 2 us a row. */
+tandem_status tandem_store_put_timings(tandem_store *store, const tandem_timing *timing, size_t n,
+                                       tandem_error *error);
+/* Visits the rows of a device: by source, method, operator, precision and pass in the order in which these
+ * came, then in the order of filing. Rows with a pass that this version does not know are skipped. Cost:
+ * O(rows of the device). */
+tandem_status tandem_store_visit_timings(tandem_store *store, const char *device,
+                                         tandem_timing_visitor *visit, void *context, tandem_error *error);
 
 /* --- Choices: how a device does a piece of work that its libraries can do in several ways ---------------
  * */

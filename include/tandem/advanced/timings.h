@@ -24,21 +24,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum { TANDEM_TIMING_TEXT = 64, TANDEM_TIMING_LINE = 16384 };
-
-/* One row. Texts are cut to fit; numbers that are not stated are 0. */
-typedef struct tandem_timing {
-    int64_t line; /* in its file, from 1 */
-    char device[TANDEM_TIMING_TEXT], source[TANDEM_TIMING_TEXT], method[TANDEM_TIMING_TEXT],
-        kind[TANDEM_TIMING_TEXT], precision[TANDEM_TIMING_TEXT], group[TANDEM_TIMING_TEXT];
-    tandem_pass pass;
-    double batch, m, k, n, rows, columns, repeats;
-    tandem_convolution convolution;
-    double time_ns;
-} tandem_timing;
-
-/* Called for each row, in order; an error ends the reading and is returned. */
-typedef tandem_status tandem_timing_visitor(void *context, const tandem_timing *timing, tandem_error *error);
+enum { TANDEM_TIMING_LINE = 16384 };
 
 /* tandem_timings_read: visits every row of a stream; `name` stands in errors. needs_times: a table without a
  * column of times is refused. TANDEM_MALFORMED names line, column, and what is allowed: no unit of time or
@@ -55,13 +41,54 @@ tandem_status tandem_timings_read_file(const char *path, int needs_times, tandem
  * one. TANDEM_MALFORMED: a size that the operator needs is not stated, or the sizes leave nothing to compute.
  * Operators without a key in the step program ("mul", "pow") have a work, too. */
 tandem_status tandem_timing_work(tandem_work *work, const tandem_timing *timing, tandem_error *error);
+/* tandem_timing_check: whether a row can be true of a device. TANDEM_MISSING: the device has no units for its
+ * precision. TANDEM_MALFORMED: its time is below a quarter of what its plain FLOPs or bytes take at the
+ * peaks of the datasheet, with both figures: Winograd's transforms and the cache beat plain counts up to
+ * 2.5 times, a wrong unit a thousand times. `force` accepts such a time. */
+tandem_status tandem_timing_check(const tandem_timing *timing, const tandem_work *work,
+                                  const tandem_device *device, int force, tandem_error *error);
 /* How it was timed, of TANDEM_TIMED_…: `method` begins with "events" where the events of a host stood around
  * one call, whose time is no part of a prediction; it names "zeros" where the operands were zeros, whose
  * products take little power, so that clocks stay up. */
 int tandem_timing_timed(const tandem_timing *timing);
 /* The described device that a table means: one of tandem_device_find, or a spelling with its form, such as
- * "V100-PCIe-32GB". TANDEM_UNKNOWN_NAME names the nearest. */
+ * "V100-PCIe-32GB". TANDEM_UNKNOWN_NAME names the nearest described one and what a description takes;
+ * TANDEM_NO_DEVICE says the same of a device without description, such as a CPU. */
 tandem_status tandem_timing_device(tandem_device *device, const char *name, tandem_error *error);
+
+/* --- Import (predictor/import.c) ------------------------------------------------------------------------ */
+enum { TANDEM_IMPORT_DEVICES = 64, TANDEM_IMPORT_REASONS = 16 };
+/* What became of the rows. */
+typedef struct tandem_import_summary {
+    int64_t n_row;   /* read */
+    int64_t n_filed; /* new */
+    int64_t n_known; /* equal to one that was filed before, or twice in the tables */
+    int64_t n_left_out;
+    int n_device, n_reason;
+    char device[TANDEM_IMPORT_DEVICES][TANDEM_DEVICE_NAME]; /* described ones with rows */
+    struct tandem_import_reason {                           /* why rows were left out, the first of them */
+        int64_t n_row, line;
+        char why[TANDEM_ERROR_TEXT];
+    } reason[TANDEM_IMPORT_REASONS];
+} tandem_import_summary;
+
+/* tandem_import: files rows of timing tables in a store. The caller begins a transaction before it opens the
+ * import and commits after the last table, so that half an import never stays.
+ *
+ * A row of a device that nobody described, of an operator or a precision that is not known, or that the
+ * device has no units for, is left out and counted with its reason. TANDEM_MALFORMED ends the import: what
+ * tandem_timings_read and tandem_timing_check refuse, and a time over 10 times from another of the same
+ * operator, sizes, precision and pass on the device, in the tables or in the store. `force` keeps those. A
+ * row that is equal to one before it is filed once.
+ *
+ * store NULL: rows are only checked. device: of rows that name none, or NULL. Memory: about 100 bytes a
+ * row, and those of the store on the same devices. Cost: about 4 us a row. */
+typedef struct tandem_import tandem_import;
+tandem_status tandem_import_open(tandem_import **import, tandem_store *store, const char *device, int force,
+                                 tandem_error *error);
+tandem_status tandem_import_read(tandem_import *import, FILE *stream, const char *name, tandem_error *error);
+const tandem_import_summary *tandem_import_summary_of(const tandem_import *import);
+void tandem_import_close(tandem_import *import); /* NULL is fine */
 
 #pragma GCC visibility pop
 #ifdef __cplusplus
