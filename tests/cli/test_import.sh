@@ -15,7 +15,7 @@ rows_of() {
 }
 
 run 0 profile --import three.csv --db a.db &&
-    grep -q '^3 rows into a.db in .* rows/s; 0 were there already$' out &&
+    grep -q '^3 rows into a.db in .*rows/s; 0 were there already$' out &&
     grep -q '^t4: 3 rows: rate in f32 from 1, bandwidth from 1, launch from 1$' out
 report "three rows are filed, and what follows from them is said" $?
 run 0 profile --import three.csv,three.csv --db a.db --json && [ "$(field filed out)" = 0 ] &&
