@@ -124,6 +124,7 @@ static tandem_status describe_candidate(candidate_cluster *candidate, const cli_
     if (status != TANDEM_OK) return status;
     for (int c = 0; c < candidate->cluster.n_class; c++)
         if (plan->peak_bytes[c] > candidate->peak_bytes) candidate->peak_bytes = plan->peak_bytes[c];
+    for (int c = 0; c < replay.n_class; c++) candidate->busy_ns[c] = replay.classes[c].busy_ns;
     candidate->sensitivity = plan->sensitivity;
     cli_cost_sources_collect(&candidate->sources, replayer);
     (void)snprintf(candidate->model, sizeof candidate->model, "%s", plan->model);

@@ -11,9 +11,10 @@ typedef struct candidate_cluster {
     char model[TANDEM_MODEL_NAME]; /* canonical; "" without a plan */
     /* TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_INFEASIBLE, TANDEM_USAGE (the split) */
     tandem_error error;
-    int64_t samples;      /* per step of all ranks, micro-steps included */
-    double samples_per_s; /* 0 without a plan */
-    uint64_t peak_bytes;  /* the largest of all ranks */
+    int64_t samples;                   /* per step of all ranks, micro-steps included */
+    double samples_per_s;              /* 0 without a plan */
+    uint64_t peak_bytes;               /* the largest of all ranks */
+    int64_t busy_ns[TANDEM_MAX_CLASS]; /* of a rank in a step */
     tandem_allocation allocation;
     /* included in the step: that of the options, else dynamic if the plan has gradients in f16; 0 = none */
     double loss_scale;

@@ -85,6 +85,14 @@ void cli_cost_sources_collect(cli_cost_sources *sources, const tandem_replayer *
     }
 }
 
+static json_t *interval_cards_json(const tandem_provenance *provenance)
+{
+    json_t *const cards = json_array();
+    for (const char *at = provenance->interval_cards; *at; at += strcspn(at, " ") + 1)
+        json_array_append_new(cards, json_stringn(at, strcspn(at, " ")));
+    return cards;
+}
+
 json_t *cli_cost_sources_json(const cli_cost_sources *sources, int c)
 {
     const tandem_provenance *provenance = &sources->of[c];
@@ -99,6 +107,9 @@ json_t *cli_cost_sources_json(const cli_cost_sources *sources, int c)
     json_object_set_new(costs, "kernels", json_string(tandem_kernel_set_name(provenance->kernels)));
     json_object_set_new(costs, "without_update", json_boolean(provenance->without_update));
     json_object_set_new(costs, "form_interval_80", cli_json_number(provenance->form_interval));
+    json_object_set_new(costs, "interval_rows", json_integer((json_int_t)provenance->interval_rows));
+    json_object_set_new(costs, "interval_error", cli_json_number(provenance->interval_error));
+    json_object_set_new(costs, "interval_cards", interval_cards_json(provenance));
     return costs;
 }
 
@@ -209,6 +220,28 @@ static void write_sources(char *line, size_t size, const tandem_provenance *prov
     if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_fit_source(line, size, provenance);
 }
 
+/* Which cards the intervals rest on, one line for all classes. */
+static void print_interval_sources(const cli_cost_sources *sources)
+{
+    for (int c = 0; c < sources->n_class; c++) {
+        const tandem_provenance *const one = &sources->of[c];
+        int is_repeated = isnan(one->form_interval);
+        for (int before = 0; before < c; before++)
+            is_repeated |= strcmp(sources->device[before], sources->device[c]) == 0;
+        if (is_repeated) continue;
+        char cards[TANDEM_INTERVAL_CARDS];
+        int n = 0;
+        (void)snprintf(cards, sizeof cards, "%s", one->interval_cards);
+        for (const char *at = cards; *at; at++) n += *at == ' ';
+        if (n > 0) cards[strlen(cards) - 1] = '\0';
+        printf(
+            "the interval on %s rests on %lld rows of %d card%s (%s); left out of the fit, a row was off by "
+            "%s on average\n",
+            sources->device[c], (long long)one->interval_rows, n, n == 1 ? "" : "s", cards,
+            tandem_quantity_ratio(one->interval_error).text);
+    }
+}
+
 void cli_cost_sources_print(const cli_cost_sources *sources)
 {
     char line[TANDEM_MAX_CLASS][384];
@@ -219,6 +252,7 @@ void cli_cost_sources_print(const cli_cost_sources *sources)
             is_told |= strcmp(sources->device[k], sources->device[c]) == 0 && strcmp(line[k], line[c]) == 0;
         if (strchr(line[c], ',') && !is_told) printf("times on %s: %s\n", sources->device[c], line[c]);
     }
+    print_interval_sources(sources);
     print_allreduce_sources(sources);
 }
 

@@ -15,7 +15,7 @@ static const tandem_constants fitted = {{
 #define FITTED(key, value, standard_error, rows) [TANDEM_CONSTANT_##key] = (value),
 #define RATE(gpu, type, share, standard_error, rows)
 #define BANDWIDTH(gpu, share, standard_error, rows)
-#define SPREAD(class, shared, own, cells)
+#define SPREAD(...)
 #define DEVICE(peak, shared, shares)
 #include "predictor/constants.def"
 #undef DEVICE
@@ -34,7 +34,7 @@ static const struct {
 #define FITTED(key, value, standard_error, rows)
 #define RATE(gpu, type, share, standard_error, rows) {gpu, TANDEM_##type, share},
 #define BANDWIDTH(gpu, share, standard_error, rows) {gpu, TANDEM_N_COMPUTE_DTYPE, share},
-#define SPREAD(class, shared, own, cells)
+#define SPREAD(...)
 #define DEVICE(peak, shared, shares)
 #include "predictor/constants.def"
 #undef DEVICE
@@ -65,7 +65,7 @@ static const tandem_spread group_spreads[TANDEM_N_SPREAD_GROUP] = {
 #define FITTED(key, value, standard_error, rows)
 #define RATE(gpu, type, share, standard_error, rows)
 #define BANDWIDTH(gpu, share, standard_error, rows)
-#define SPREAD(group, shared, own, cells) [TANDEM_SPREAD_##group] = {shared, own, cells},
+#define SPREAD(group, ...) [TANDEM_SPREAD_##group] = {__VA_ARGS__},
 #define DEVICE(peak, shared, shares)
 #include "predictor/constants.def"
 #undef DEVICE
@@ -81,7 +81,7 @@ static const tandem_device_spread device_spreads[TANDEM_N_PEAK] = {
 #define FITTED(key, value, standard_error, rows)
 #define RATE(gpu, type, share, standard_error, rows)
 #define BANDWIDTH(gpu, share, standard_error, rows)
-#define SPREAD(group, shared, own, cells)
+#define SPREAD(...)
 #define DEVICE(peak, shared, shares) [TANDEM_PEAK_##peak] = {shared, shares},
 #include "predictor/constants.def"
 #undef DEVICE

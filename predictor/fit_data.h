@@ -4,7 +4,14 @@
 
 #include "tandem/advanced/fit.h"
 
-enum { FIT_STREAMS = 1, FIT_PRODUCTS, FIT_CONVOLUTIONS, FIT_MAX_DEVICES = 64, FIT_MAX_DEVICE_ERRORS = 256 };
+enum {
+    FIT_STREAMS = 1,
+    FIT_PRODUCTS,
+    FIT_CONVOLUTIONS,
+    FIT_MAX_DEVICES = 64,
+    FIT_MAX_DEVICE_ERRORS = 256,
+    FIT_CARDS_TEXT = 256
+};
 
 typedef struct fit_row {
     tandem_work work;
@@ -33,6 +40,7 @@ struct tandem_constant_fit {
     tandem_constant_fit_share *share;
     int n_share;
     tandem_spread spread[TANDEM_N_SPREAD_GROUP];
+    char spread_cards[TANDEM_N_SPREAD_GROUP][FIT_CARDS_TEXT];
     double device_error[TANDEM_N_PEAK][FIT_MAX_DEVICE_ERRORS]; /* |log(share expected / share found)| */
     int n_device_error[TANDEM_N_PEAK];
     tandem_device_spread device_spread[TANDEM_N_PEAK];

@@ -327,19 +327,39 @@ static void add_spread_cell(spread_cells *cells, const tandem_constant_fit *fit,
     cells->n_row[cells->n++] = n;
 }
 
+/* Rows, cards and mean error of a group's cell. value: signed, log(predicted / measured). */
+static void add_spread_evidence(tandem_constant_fit *fit, int g, int c, double *value)
+{
+    tandem_spread *const spread = &fit->spread[g];
+    char *const cards = fit->spread_cards[g];
+    char gpu[TANDEM_DEVICE_NAME + 1];
+    const size_t n = collect_left_out(value, fit, c), used = strlen(cards);
+    double sum = spread->error * (double)spread->n_row;
+    for (size_t i = 0; i < n; i++) sum += fabs(exp(value[i]) - 1);
+    spread->n_row += (int64_t)n;
+    spread->error = sum / (double)spread->n_row;
+    (void)snprintf(gpu, sizeof gpu, "%s ", fit->cell[c].gpu);
+    if (!strstr(cards, gpu) && used + strlen(gpu) < FIT_CARDS_TEXT)
+        (void)snprintf(cards + used, FIT_CARDS_TEXT - used, "%s", gpu);
+}
+
 /* Per group: the interval that suits its cells, and of it what is a shape's own: the spread within a middling
- * cell. The rest is shared. value: [rows of the fit]. */
+ * cell. The rest is shared. value: [twice the rows of the fit]. */
 static void find_spreads(tandem_constant_fit *fit, double *value)
 {
     const double z80 = 1.2816;
     for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
         spread_cells cells = {.n = 0};
         double *room = value;
+        fit->spread[g] = (tandem_spread){.cards = fit->spread_cards[g]};
+        fit->spread_cards[g][0] = '\0';
         for (int c = 0; c < fit->n_cell; c++) {
             if ((int)group_of_cell(fit, c) != g) continue;
             const int before = cells.n;
             add_spread_cell(&cells, fit, c, room);
-            if (cells.n > before) room += cells.n_row[before];
+            if (cells.n == before) continue;
+            room += cells.n_row[before];
+            add_spread_evidence(fit, g, c, room);
         }
         if (cells.n == 0) continue;
         const double all = level_half_width(&cells) / z80;
@@ -396,7 +416,7 @@ tandem_status tandem_constant_fit_leave_one_out(tandem_constant_fit *fit, tandem
     memset(fit->n_device_error, 0, sizeof fit->n_device_error);
     tandem_status status = TANDEM_OK;
     fit_state *const state = malloc(sizeof *state);
-    double *const value = malloc((fit->n_row + 1) * sizeof *value);
+    double *const value = malloc((2 * fit->n_row + 1) * sizeof *value);
     if (!state || !value) status = tandem_no_memory(error, "for %zu measured times", fit->n_row);
     for (int c = 0; c < fit->n_cell && status == TANDEM_OK; c++) {
         char chip[TANDEM_DEVICE_NAME];
@@ -461,14 +481,16 @@ tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const ch
     const tandem_status status = tandem_file_open(&file, path, error);
     if (status != TANDEM_OK) return status;
     FILE *const to = file.stream;
-    fputs("/* constants.def: fitted values of the form's constants. `tandem fit` writes it "
-          "(docs/predicting.md);\n * meaning and units: include/tandem/advanced/form.def.\n *\n"
-          " * FITTED(key, value, standard error or 0, rows that it rests on)\n"
-          " * RATE(card, type, share of the peak reached, standard error, rows)\n"
-          " * BANDWIDTH(card, share of the peak reached, standard error, rows)\n"
-          " * SPREAD(group, shared, own, cells): logarithmic standard deviations on chips left out\n"
-          " * DEVICE(peak, shared, shares): the same of what cards reach of a peak */\n",
-          to);
+    fputs(
+        "/* constants.def: fitted values of the form's constants. `tandem fit` writes it "
+        "(docs/predicting.md);\n * meaning and units: include/tandem/advanced/form.def.\n *\n"
+        " * FITTED(key, value, standard error or 0, rows that it rests on)\n"
+        " * RATE(card, type, share of the peak reached, standard error, rows)\n"
+        " * BANDWIDTH(card, share of the peak reached, standard error, rows)\n"
+        " * SPREAD(group, shared, own, cells, rows, mean error, cards): logarithmic standard deviations on\n"
+        " * chips left out\n"
+        " * DEVICE(peak, shared, shares): the same of what cards reach of a peak */\n",
+        to);
     for (int c = 0; c < TANDEM_N_CONSTANT; c++) {
         fprintf(to, "FITTED(%s, ", tandem_constant_get(c)->name);
         write_number(to, &fit->state.constant[c]);
@@ -487,8 +509,9 @@ tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const ch
         fputs(")\n", to);
     }
     for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++)
-        fprintf(to, "SPREAD(%s, %.3g, %.3g, %d)\n", group_keys[g], fit->spread[g].shared, fit->spread[g].own,
-                fit->spread[g].n_cell);
+        fprintf(to, "SPREAD(%s, %.3g, %.3g, %d, %lld, %.3g, \"%s\")\n", group_keys[g], fit->spread[g].shared,
+                fit->spread[g].own, fit->spread[g].n_cell, (long long)fit->spread[g].n_row,
+                fit->spread[g].error, fit->spread[g].cards ? fit->spread[g].cards : "");
     for (int peak = 0; peak < TANDEM_N_PEAK; peak++)
         fprintf(to, "DEVICE(%s, %.3g, %d)\n", peak == TANDEM_PEAK_COMPUTE ? "COMPUTE" : "MEMORY",
                 fit->device_spread[peak].shared, fit->device_spread[peak].n_share);

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "replayer/internal.h"
 
@@ -249,6 +250,34 @@ static double form_half_interval(const form_sum *sum, int is_measured)
     return ns > 0 ? z80 * sqrt(shared * shared + sum->own_square) / ns : NAN;
 }
 
+/* Cards of a group that are not there yet. */
+static void add_interval_cards(char cards[TANDEM_INTERVAL_CARDS], const char *more)
+{
+    char gpu[TANDEM_DEVICE_NAME + 1];
+    for (size_t n; *more; more += n) {
+        n = strcspn(more, " ") + 1;
+        if (n >= sizeof gpu) return;
+        (void)snprintf(gpu, sizeof gpu, "%.*s", (int)n, more);
+        const size_t used = strlen(cards);
+        if (!strstr(cards, gpu) && used + n < TANDEM_INTERVAL_CARDS)
+            (void)snprintf(cards + used, TANDEM_INTERVAL_CARDS - used, "%s", gpu);
+    }
+}
+
+static void find_interval_evidence(tandem_provenance *provenance, const form_sum *sum)
+{
+    double ns = 0, error = 0;
+    for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
+        const tandem_spread *const spread = tandem_spread_fitted((tandem_spread_group)g);
+        if (!(sum->group_ns[g] > 0)) continue;
+        provenance->interval_rows += spread->n_row;
+        add_interval_cards(provenance->interval_cards, spread->cards);
+        ns += sum->group_ns[g];
+        error += sum->group_ns[g] * spread->error;
+    }
+    provenance->interval_error = ns > 0 ? error / ns : NAN;
+}
+
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *out)
 {
     const tandem_sim_class *class = &replayer->classes[c];
@@ -275,5 +304,6 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
     const int64_t predicted_ns = provenance.ns[TANDEM_ORIGIN_PREDICTED];
     provenance.spread = predicted_ns > 0 ? spread / (double)predicted_ns : NAN;
     provenance.form_interval = form_half_interval(&form, provenance.n_fitted > 0);
+    find_interval_evidence(&provenance, &form);
     *out = provenance;
 }

@@ -3,10 +3,15 @@
  * A recorded step gives the mean time of each task, contention included, and the time of each all-reduce. The
  * time of a task is lognormal with that mean and with the measured ratio of its 90th to its 10th percentile:
  *     time = mean · exp(σz − σ²/2),  z normal,  σ = ln(p90/p10) / (2 · 1.2816)
- * Draws are independent. Steps follow each other as in recurrence.c, with a rank in place of each class: the
+ * Draws are independent. A time by the form (predictor.h) is off by an error that nobody knows: each step
+ * draws it anew from its 80 % interval, for all ranks of a device at once. What a device's tasks share is one
+ * draw, what is a task's own another:
+ *     factor = exp(s·z − s²/2) · exp(o·z' − o²/2)
+ * Steps follow each other as in recurrence.c, with a rank in place of each class: the
  * carry-over of a rank runs in its next step. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/sort.h"
 #include "base/philox.h"
@@ -20,9 +25,11 @@ typedef struct monte_carlo {
     int n_rank, n_bucket;
     uint64_t seed;
     double *sigma[TANDEM_MAX_CLASS]; /* [list_length] */
-    double *sum_ns;                  /* [n_rank × 2·n_bucket] list time at the end of each interval */
-    double *carry_over_ns;           /* [n_rank] from the previous step */
-    double *allreduce_ns;            /* [n_bucket] */
+    /* [list_length] of times by the form: standard deviations, and what this step draws from them */
+    double *shared[TANDEM_MAX_CLASS], *own[TANDEM_MAX_CLASS], *factor[TANDEM_MAX_CLASS];
+    double *sum_ns;        /* [n_rank × 2·n_bucket] list time at the end of each interval */
+    double *carry_over_ns; /* [n_rank] from the previous step */
+    double *allreduce_ns;  /* [n_bucket] */
     /* [n_bucket] first when the last rank has made the bucket ready, then when it is through */
     double *end_ns;
     int64_t *step_ns; /* [n_simulation] */
@@ -79,6 +86,56 @@ static void draw_normal(double z[NORMALS_PER_BLOCK], uint32_t block, uint32_t st
     }
 }
 
+/* Ranks below all others, whose numbers are for a device. */
+enum { DEVICE_RANK = INT32_MAX, SHARED_BLOCK = INT32_MAX };
+
+/* The first class on the same device. */
+static int first_class_on_device(const tandem_replayer *replayer, int c)
+{
+    int first = 0;
+    while (strcmp(replayer->cluster.classes[first].device.name, replayer->cluster.classes[c].device.name) !=
+           0)
+        first++;
+    return first;
+}
+
+/* 0 where the form does not give the time. */
+static void find_form_errors(monte_carlo *d, int c, double *interval_ns)
+{
+    const tandem_sim_class *class = &d->replayer->classes[c];
+    const int contention = class->contention[class->n_rate - 1];
+    for (int i = 0; i < class->list_length; i++) {
+        const int t = class->task[i];
+        const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t) class->step->task[t].variant;
+        d->shared[c][i] = d->own[c][i] = 0;
+        d->factor[c][i] = 1;
+        if (class->costs.origin[slot][contention] != TANDEM_ORIGIN_PREDICTED) continue;
+        const signed char group = class->costs.form_group[slot][contention];
+        if (group < 0) continue;
+        d->shared[c][i] =
+            tandem_spread_shared((tandem_spread_group)group, class->costs.n_fitted[contention] > 0);
+        d->own[c][i] = tandem_spread_fitted((tandem_spread_group)group)->own;
+        *interval_ns += tandem_recorded_task_ns(class, i);
+    }
+}
+
+static void draw_form_errors(monte_carlo *d, uint32_t step)
+{
+    for (int c = 0; c < d->replayer->n_class; c++) {
+        const uint32_t rank = (uint32_t)DEVICE_RANK - (uint32_t)first_class_on_device(d->replayer, c);
+        double device[NORMALS_PER_BLOCK], z[NORMALS_PER_BLOCK] = {0};
+        draw_normal(device, SHARED_BLOCK, step, rank, d->seed);
+        for (int i = 0; i < d->replayer->classes[c].list_length; i++) {
+            const double shared = d->shared[c][i], own = d->own[c][i];
+            if (i % NORMALS_PER_BLOCK == 0)
+                draw_normal(z, (uint32_t)(i / NORMALS_PER_BLOCK), step, rank, d->seed);
+            if (shared > 0 || own > 0)
+                d->factor[c][i] = exp(shared * device[0] - shared * shared / 2 +
+                                      own * z[i % NORMALS_PER_BLOCK] - own * own / 2);
+        }
+    }
+}
+
 static void draw_rank_times(monte_carlo *d, int c, int rank, uint32_t step)
 {
     const tandem_sim_class *class = &d->replayer->classes[c];
@@ -92,7 +149,7 @@ static void draw_rank_times(monte_carlo *d, int c, int rank, uint32_t step)
             draw_normal(z, (uint32_t)(i / NORMALS_PER_BLOCK), step, (uint32_t)rank, d->seed);
         for (const int own = tandem_recorded_interval(class, i); interval < own; interval++)
             sum_ns[interval] = elapsed_ns;
-        elapsed_ns += tandem_recorded_task_ns(class, i) *
+        elapsed_ns += tandem_recorded_task_ns(class, i) * d->factor[c][i] *
                       (sigma > 0 ? exp(sigma * z[i % NORMALS_PER_BLOCK] - sigma * sigma / 2) : 1);
     }
     for (; interval < n_interval; interval++) sum_ns[interval] = elapsed_ns;
@@ -104,6 +161,7 @@ static double run_random_step(monte_carlo *d, uint32_t step)
 {
     const int n = d->n_bucket;
     for (int b = 0; b < n; b++) d->end_ns[b] = 0;
+    draw_form_errors(d, step);
     for (int c = 0, rank = 0; c < d->replayer->n_class; c++)
         for (int k = 0; k < d->replayer->cluster.classes[c].n_rank; k++, rank++) {
             draw_rank_times(d, c, rank, step);
@@ -134,7 +192,11 @@ static int allocate_monte_carlo(monte_carlo *d, int n_simulation)
     const size_t n_bucket = (size_t)d->n_bucket, n_rank = (size_t)d->n_rank;
     for (int c = 0; c < d->replayer->n_class; c++) {
         const size_t length = (size_t)d->replayer->classes[c].list_length;
-        if (!(d->sigma[c] = tandem_arena_array(&d->arena, length, sizeof **d->sigma))) return 0;
+        if (!(d->sigma[c] = tandem_arena_array(&d->arena, length, sizeof **d->sigma)) ||
+            !(d->shared[c] = tandem_arena_array(&d->arena, length, sizeof **d->shared)) ||
+            !(d->own[c] = tandem_arena_array(&d->arena, length, sizeof **d->own)) ||
+            !(d->factor[c] = tandem_arena_array(&d->arena, length, sizeof **d->factor)))
+            return 0;
     }
     return (d->sum_ns = tandem_arena_array(&d->arena, n_rank * 2 * n_bucket, sizeof *d->sum_ns)) &&
            (d->carry_over_ns = tandem_arena_array(&d->arena, n_rank, sizeof *d->carry_over_ns)) &&
@@ -147,16 +209,18 @@ static int allocate_monte_carlo(monte_carlo *d, int n_simulation)
 static void begin_monte_carlo(monte_carlo *d, double spread, tandem_monte_carlo *result)
 {
     const tandem_replayer *replayer = d->replayer;
-    double sum[3] = {0};
+    double sum[3] = {0}, interval_ns = 0;
     for (int b = 0; b < d->n_bucket; b++)
         d->allreduce_ns[b] = replayer->allreduce_end_ns[b] - replayer->allreduce_start_ns[b];
     for (int c = 0, rank = 0; c < replayer->n_class; c++) {
         find_task_sigmas(d->sigma[c], &replayer->classes[c], spread, sum);
+        find_form_errors(d, c, &interval_ns);
         for (int k = 0; k < replayer->cluster.classes[c].n_rank; k++)
             d->carry_over_ns[rank++] = tandem_recorded_carry_over_ns(&replayer->classes[c]);
     }
     result->measured_share = sum[1] / sum[0];
     result->sigma = sum[2] / sum[0];
+    result->interval_share = interval_ns / sum[0];
 }
 
 static void summarise_steps(tandem_monte_carlo *result, int64_t *step_ns, int n)

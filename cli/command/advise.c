@@ -7,6 +7,7 @@
 #include "base/quantity.h"
 #include "cli/prediction.h"
 #include "cli/candidate_cluster.h"
+#include "cli/command/advise_interval.h"
 #include "cli/report_files.h"
 #include "cli/table.h"
 
@@ -24,6 +25,7 @@ typedef struct advise_context {
     candidate_cluster candidate[MAX_CASE]; /* A, B, A + B, then A with subsets of B */
     int n, n_case, best;                   /* done, and to do */
     int64_t begin_ns;
+    advise_interval interval;
 } advise_context;
 
 /* --- Clusters --------------------------------------------------------------------------------- */
@@ -231,6 +233,7 @@ static void print_advice(char *text, size_t size, const advise_context *v)
                      v->best != CASE_COMBINED && !v->options->batch_auto
                          ? " --batch auto --global-batch N splits a batch so that ranks finish together."
                          : "");
+    advise_interval_print(text, size, &v->interval, v->candidate);
 }
 
 static const char *no_plan_reason(const candidate_cluster *candidate)
@@ -318,6 +321,7 @@ static json_t *advise_result_json(const advise_context *v, const char *verdict)
     json_object_set_new(result, "best", json_integer(v->best));
     json_object_set_new(result, "worth_adding", json_boolean(v->best != CASE_CURRENT));
     json_object_set_new(result, "from_descriptions", json_boolean(is_predicted_only(v)));
+    json_object_set_new(result, "interval_80", advise_interval_json(&v->interval));
     json_object_set_new(result, "verdict", json_string(verdict));
     return result;
 }
@@ -328,9 +332,10 @@ static int run_advise(const cli_options *options)
 {
     tandem_error error = {0};
     advise_context v = {.options = options};
-    char verdict[1024];
+    char verdict[2048];
     if (cli_report_check(options, &error) != TANDEM_OK || evaluate_cases(&v, &error) != TANDEM_OK)
         return cli_fail(&error);
+    advise_interval_find(&v.interval, v.candidate, v.n, CASE_CURRENT, v.best);
     print_advice(verdict, sizeof verdict, &v);
     const int code =
         options->json ? cli_print_json(advise_result_json(&v, verdict)) : print_advise_text(&v, verdict);

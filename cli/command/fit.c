@@ -65,9 +65,11 @@ static json_t *fit_spreads_json(const tandem_constant_fit *fit)
     json_t *rows = json_array();
     for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
         const tandem_spread *const spread = &tandem_constant_fit_spreads(fit)[g];
-        json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:i}", "group",
+        json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:i,s:I,s:f,s:s}", "group",
                                               tandem_spread_group_name((tandem_spread_group)g), "shared",
-                                              spread->shared, "own", spread->own, "cells", spread->n_cell));
+                                              spread->shared, "own", spread->own, "cells", spread->n_cell,
+                                              "left_out_rows", (json_int_t)spread->n_row, "left_out_error",
+                                              spread->error, "cards", spread->cards ? spread->cards : ""));
     }
     return rows;
 }

@@ -263,7 +263,7 @@ cards=(--model "$model" --cluster "2*v100@2 net=10Gbit/s,5us" --add "2*t4@2" --p
 both_cards=("${cards[@]}")
 run 0 advise "${cards[@]}" --batch auto --global-batch 64 --json &&
     [ "$(field samples out | sort -u)" = 64 ] &&
-    [ "$(grep -c '"cluster": ".* net=10Gbit/s,5us"' out)" = 4 ]
+    [ "$(grep -c '"cluster": ".* net=10Gbit/s,5us"' out)" = 4 ] && [ -n "$(field holds out)" ]
 report "advise for described cards: one net for both, the batch split in each case" $?
 
 # Nothing is measured of cards: a prediction with its sources, and no advice. Two digits are all that it is

@@ -695,6 +695,51 @@ static void a_step_of_many_tasks_keeps_the_shared_error(void **state)
         least = fmin(least, tandem_spread_shared((tandem_spread_group)g, 0));
     assert_true(least > 0.05 && many.form_interval < few.form_interval * 1.2);
     assert_true(many.form_interval > 1.2816 * least);
+    /* the groups that its tasks are of, and their cards */
+    assert_true(few.interval_rows > 1000 && few.interval_error > 0.01 && few.interval_error < 1);
+    assert_non_null(strstr(few.interval_cards, "v100_pcie "));
+}
+
+/* Simulated steps of a described card lie within the interval of its step as often as it says. */
+static void simulated_steps_draw_from_the_interval(void **state)
+{
+    tandem_cluster cluster = {.n_class = 1};
+    tandem_graph *graph = NULL;
+    tandem_replayer *replayer = NULL;
+    tandem_replay result;
+    tandem_provenance provenance;
+    tandem_monte_carlo drawn, again;
+    tandem_error error = {0};
+    const tandem_replayer_options options = {.predict = 1};
+    const tandem_monte_carlo_options draws = {.n_simulation = 2000, .seed = 3, .spread = 0};
+    cluster.classes[0] = (tandem_cluster_class){.n_rank = 1, .batch = 64};
+    assert_int_equal(tandem_device_find(&cluster.classes[0].device, "v100", NULL), TANDEM_OK);
+    require_ok(tandem_graph_open(&graph, "gpt_tiny:depth=2", 64, &error), &error);
+    const tandem_graph *const graphs[] = {graph};
+    require_ok(tandem_replayer_open_with(&replayer, &cluster, graphs, NULL, &options, &error), &error);
+    require_ok(tandem_replayer_run(replayer, &result, 0, &error), &error);
+    tandem_replayer_provenance(replayer, 0, &provenance);
+    require_ok(tandem_replayer_monte_carlo(&drawn, replayer, &draws, &error), &error);
+    require_ok(tandem_replayer_monte_carlo(&again, replayer, &draws, &error), &error);
+    assert_memory_equal(&drawn, &again, sizeof drawn);
+    assert_true(fabs(drawn.interval_share - 1) < 1e-9);
+    assert_true(fabs((double)drawn.mean_ns / (double)result.step_ns - 1) < 0.02);
+    /* 1.645 standard deviations above the median, of which the interval is 1.2816 */
+    const double sigma = log((double)drawn.p95_ns / (double)drawn.p50_ns) / 1.645;
+    assert_true(fabs(1.2816 * sigma / provenance.form_interval - 1) < 0.15);
+    tandem_replayer_close(replayer);
+    tandem_graph_close(graph);
+}
+
+static void an_interval_says_what_it_rests_on(void **state)
+{
+    for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
+        const tandem_spread *const spread = tandem_spread_fitted((tandem_spread_group)g);
+        assert_true(spread->n_row >= 10 * spread->n_cell && spread->error > 0.01);
+        int n = 0;
+        for (const char *at = spread->cards; *at; at++) n += *at == ' ';
+        assert_true(n >= 1 && n <= spread->n_cell);
+    }
 }
 
 /* A device of which nothing was measured has its datasheet's error besides. */
@@ -861,6 +906,8 @@ int main(void)
         cmocka_unit_test(a_description_is_calibrated_by_what_was_measured),
         cmocka_unit_test(a_step_of_many_tasks_keeps_the_shared_error),
         cmocka_unit_test(a_measured_row_narrows_the_interval),
+        cmocka_unit_test(simulated_steps_draw_from_the_interval),
+        cmocka_unit_test(an_interval_says_what_it_rests_on),
         cmocka_unit_test(a_device_of_which_nothing_is_known_is_refused),
         cmocka_unit_test(a_described_cluster_replays_where_that_is_asked_for),
         cmocka_unit_test(what_was_measured_stays_as_it_is),

@@ -195,6 +195,8 @@ static void a_fit_finds_constants_again(void **state)
     require_ok(tandem_constant_fit_leave_one_out(fit, &error), &error);
     const tandem_spread *const spread = tandem_constant_fit_spreads(fit);
     assert_int_equal(spread[TANDEM_SPREAD_LINEAR_32].n_cell, 2);
+    assert_true(spread[TANDEM_SPREAD_LINEAR_32].n_row > 40 && spread[TANDEM_SPREAD_LINEAR_32].error < 0.05);
+    assert_true(spread[TANDEM_SPREAD_LINEAR_32].error > 0 && *spread[TANDEM_SPREAD_LINEAR_32].cards);
     assert_int_equal(spread[TANDEM_SPREAD_CONV_32].n_cell, 0); /* no row, no interval */
     const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
     assert_int_equal(n, 4);

@@ -234,7 +234,10 @@ const char *tandem_spread_group_name(tandem_spread_group group); /* "elementwise
  * average out over a step, and counts as the same of all groups; the second does. */
 typedef struct tandem_spread {
     double shared, own;
-    int n_cell; /* cells of a fit that it rests on; 0 = none */
+    int n_cell;        /* cells of a fit that it rests on; 0 = none */
+    int64_t n_row;     /* rows of these cells */
+    double error;      /* mean of |predicted / measured − 1| of these rows */
+    const char *cards; /* that were left out, each followed by a space: "p100 v100 " */
 } tandem_spread;
 const tandem_spread *tandem_spread_fitted(tandem_spread_group group);
 /* What cards reach of a peak, about what the fit without them expects of their datasheet. */

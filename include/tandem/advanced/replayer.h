@@ -89,8 +89,9 @@ tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *repl
  * A replay uses mean times. In a real step the time of every task of every rank varies, and all ranks wait
  * for the slowest: the more ranks, the longer the usual step. Here each rank draws the time of each task
  * from a lognormal distribution, with the replay's time as its mean and the measured spread
- * (replayer/monte_carlo.c). Draws are independent. Contention and the times of all-reduces stay as in the
- * replay. */
+ * (replayer/monte_carlo.c). Draws are independent. A time by the form of a description is drawn from its 80 %
+ * interval besides: in each step one error for all ranks of a device. Contention and the times of
+ * all-reduces stay as in the replay. */
 enum { TANDEM_MAX_SIMULATIONS = 1000000, TANDEM_MAX_SIMULATED_RANKS = 65536 };
 typedef struct tandem_monte_carlo_options {
     int n_simulation; /* steps, 1 … TANDEM_MAX_SIMULATIONS, after four warm-up steps */
@@ -103,11 +104,12 @@ typedef struct tandem_monte_carlo {
     int64_t mean_ns, p50_ns, p95_ns, min_ns, max_ns; /* of a step; percentiles are nearest ranks */
     double sigma;          /* of the logarithm of a task's time, mean over time and classes */
     double measured_share; /* share of the time whose spread was measured */
+    double interval_share; /* share of the time that is drawn from an interval */
 } tandem_monte_carlo;
 /* tandem_replayer_monte_carlo: steps under the current plan with random times; the same seed gives the same
- * steps. Without any spread every step is the replay's, to the nanosecond. TANDEM_USAGE: too many steps or
- * ranks. TANDEM_NO_MEMORY, errors of tandem_replayer_run. *out unchanged on error. Cost: O(steps × ranks ×
- * tasks), about 60 ns each. */
+ * steps. Without any spread or interval every step is the replay's, to the nanosecond. TANDEM_USAGE: too
+ * many steps or ranks. TANDEM_NO_MEMORY, errors of tandem_replayer_run. *out unchanged on error. Cost:
+ * O(steps × ranks × tasks), about 60 ns each. */
 tandem_status tandem_replayer_monte_carlo(tandem_monte_carlo *out, tandem_replayer *replayer,
                                           const tandem_monte_carlo_options *options, tandem_error *error);
 
@@ -164,6 +166,7 @@ const char *tandem_origin_name(tandem_origin origin); /* "measured", … */
 
 /* Counts the compute tasks of class c in the plan of the last run by the origin of their times. Where the
  * time alone and the contended time differ in origin, the later one in the enumeration counts. */
+enum { TANDEM_INTERVAL_CARDS = 256 };
 typedef struct tandem_provenance {
     int n_task[TANDEM_N_ORIGIN];
     int64_t ns[TANDEM_N_ORIGIN]; /* their times, contended where there is a co-runner */
@@ -175,7 +178,12 @@ typedef struct tandem_provenance {
     /* Half of the 80 % interval of the sum of the times that follow the form, over that sum: 0.2 is 20 %
      * either way. From chips that were left out of the fit. NaN where there are none. */
     double form_interval;
-    tandem_kernel_set kernels; /* whose kernels the predicted times are of */
+    /* What the interval rests on: rows of cards that were left out of the fit, which were off by that much on
+     * average; of the groups of tasks that the class has, weighted by time. */
+    int64_t interval_rows;
+    double interval_error;
+    char interval_cards[TANDEM_INTERVAL_CARDS]; /* each followed by a space; cut to fit */
+    tandem_kernel_set kernels;                  /* whose kernels the predicted times are of */
     int without_update;
 } tandem_provenance;
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *provenance);
