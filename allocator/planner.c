@@ -24,10 +24,10 @@ static tandem_sensed_step sensed_step_of(const tandem_planner *planner)
     return step;
 }
 
-/* In the unit of the method, as the store gives it: the same for classes with the same AMP dtype and batch.
- * loaded[class] has n_op × TANDEM_N_PRECISION numbers. */
+/* In the unit of the method, from `sensing`, or where that is NULL from the store: the same for classes with
+ * the same AMP dtype and batch. loaded[class] has n_op × TANDEM_N_PRECISION numbers. */
 static tandem_status load_method_values(double *loaded, const tandem_planner *planner, tandem_store *store,
-                                        const char *data, tandem_error *error)
+                                        const char *data, const tandem_sensing *sensing, tandem_error *error)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
     const tandem_sensed_step step = sensed_step_of(planner);
@@ -42,6 +42,9 @@ static tandem_status load_method_values(double *loaded, const tandem_planner *pl
             same++;
         if (same < c)
             memcpy(loaded + (size_t)c * n, loaded + (size_t)same * n, n * sizeof *loaded);
+        else if (sensing)
+            status = planner->method->compute_sensed(loaded + (size_t)c * n, tandem_planner_graph(planner, c),
+                                                     sensing, &step, amp_dtype, error);
         else
             status = tandem_sensitivity_load(loaded + (size_t)c * n, store, tandem_planner_graph(planner, c),
                                              planner->method->name, data, &step, amp_dtype, error);
@@ -102,7 +105,7 @@ static void fill_units(tandem_planner *planner, const double *loaded, double lar
 }
 
 static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *store, const char *data,
-                                        tandem_error *error)
+                                        const tandem_sensing *sensing, tandem_error *error)
 {
     const int n_class = tandem_planner_cluster(planner)->n_class;
     const tandem_graph *graph = planner->problem.graph;
@@ -110,16 +113,17 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
     double *loaded = calloc(n * (size_t)n_class + 1, sizeof *loaded);
     int has_memory = loaded != NULL;
     for (int c = 0; c < n_class && has_memory; c++) {
-        planner->sensitivity[c] = calloc(n + 1, sizeof *planner->sensitivity[c]);
+        if (!planner->sensitivity[c])
+            planner->sensitivity[c] = calloc(n + 1, sizeof *planner->sensitivity[c]);
         has_memory = planner->sensitivity[c] != NULL;
     }
     tandem_status status = has_memory
-                               ? load_method_values(loaded, planner, store, data, error)
+                               ? load_method_values(loaded, planner, store, data, sensing, error)
                                : tandem_no_memory(error, "for the sensitivities of model %s (%d operators)",
                                                   graph->model, graph->n_op);
     if (status == TANDEM_OK) fill_units(planner, loaded, weight_by_batch(loaded, planner));
     free(loaded);
-    if (status != TANDEM_OK || !planner->method->compute_sensed) return status;
+    if (status != TANDEM_OK || !planner->method->compute_sensed || sensing) return status;
     status = tandem_store_load_sensing(&planner->sensing, store, graph, data, error);
     if (status == TANDEM_OK) planner->problem.sensing = &planner->sensing;
     planner->problem.sensitivity_floor = fmax(tandem_study_floor(graph->model), 0);
@@ -193,7 +197,7 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
         status = tandem_replayer_open_with(&made->problem.replayer, cluster, graph, store, &options, error);
     made->problem.graph = graph[0];
     if (status == TANDEM_OK && !request->times_only)
-        status = load_sensitivities(made, store, request->data, error);
+        status = load_sensitivities(made, store, request->data, NULL, error);
     tandem_store_close(store);
     if (status == TANDEM_OK)
         *planner = made;
@@ -236,6 +240,16 @@ void tandem_planner_close(tandem_planner *planner)
     tandem_replayer_close(planner->problem.replayer);
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) tandem_graph_close(planner->graph[c]);
     free(planner);
+}
+
+tandem_status tandem_planner_set_sensing(tandem_planner *planner, const tandem_sensing *sensing,
+                                         tandem_error *error)
+{
+    const tandem_sensitivity_method *const before = planner->method;
+    tandem_status status = tandem_sensitivity_find(&planner->method, "sampled", error);
+    if (status == TANDEM_OK) status = load_sensitivities(planner, NULL, NULL, sensing, error);
+    if (status != TANDEM_OK) planner->method = before;
+    return status;
 }
 
 tandem_allocation_problem *tandem_planner_problem(tandem_planner *planner) { return &planner->problem; }

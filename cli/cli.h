@@ -60,6 +60,7 @@ typedef struct cli_options {
     const char *at; /* sensitivity: ages; NULL = statistics only */
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
+    int64_t resense;                          /* steps; 0 = as few as keep it under 1 % of the run */
     int64_t timeout_ns;
     int64_t simulations; /* 0 = none */
     double time_spread;  /* < 0 = as measured */

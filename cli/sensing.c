@@ -15,21 +15,23 @@ static const double least_share = 1e-4; /* of the mean of v̂: below it, v̂ cou
 
 typedef struct sense_run {
     const cli_workload *workload;
-    cli_workload sensed; /* the same at the batch that is sensed */
+    tandem_graph *sensed; /* its model at the batch that is sensed */
     const cli_options *options;
     const sensing_request *request;
     tandem_emulation emulation; /* but its seed */
     unsigned precisions;        /* that are sensed, 1 << tandem_precision */
-    training_rank rank;         /* trains in fp32 */
+    training_rank *rank;        /* its weights are sensed */
     tandem_sensing *sensing;
     int age_index, n_cell, n_cell_done;
-    int64_t n_weight;
-    float *weight; /* [n_flat] at the age */
-    float *metric; /* [n_weight]; NULL: 1 */
-    float **exact; /* [2 · n_replicate][n_weight] of every batch, in fp32 */
-    float **mean;  /* [n_replicate][n_weight] of a cell: ½(d₁ + d₂) */
-    float *d[2];   /* [n_weight] */
-    double *sum;   /* [n_weight] over replicates */
+    int64_t first_batch; /* index of the age's first batch */
+    int64_t n_weight, n_padded;
+    float *weight;        /* [n_flat] at the age */
+    float *metric;        /* [n_padded], as all below: numbers after n_weight are 0 */
+    float **exact;        /* [2 · n_replicate] of every batch, in fp32 */
+    float **mean;         /* [n_replicate] of a cell: ½(d₁ + d₂) */
+    float *d[2];          /* of a replicate */
+    double *sum;          /* over replicates, of `mean` */
+    double *gradient_sum; /* of the means of exact */
     int64_t begin_ns;
 } sense_run;
 
@@ -77,22 +79,52 @@ tandem_status sensing_copy_gradient(float *gradient, const tandem_backend_api *b
     return TANDEM_OK;
 }
 
-/* Σ m·a·b */
-static double product_of(const sense_run *run, const float *a, const float *b)
+/* Products are in the metric: Σ m·a·b. Each has LANES sums in a fixed order, so that additions overlap. */
+enum { LANES = 8 };
+
+static double sum_of_lanes(const double lane[LANES])
 {
-    double sum = 0;
-    for (int64_t i = 0; i < run->n_weight; i++)
-        sum += (double)a[i] * (double)b[i] * (run->metric ? (double)run->metric[i] : 1);
-    return sum;
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-/* ⟨a, Σ of all replicates − own⟩ / (R − 1) */
-static double product_with_others(const sense_run *run, const float *a, const float *own)
+/* ⟨a, a⟩, ⟨b, b⟩ and ⟨a, b⟩ */
+typedef struct pair_products {
+    double aa, bb, ab;
+} pair_products;
+
+static pair_products products_of_pair(const sense_run *run, const float *a, const float *b)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < run->n_weight; i++)
-        sum += (double)a[i] * (run->sum[i] - (double)own[i]) * (run->metric ? (double)run->metric[i] : 1);
-    return sum / (run->sensing->n_replicate - 1);
+    double aa[LANES] = {0}, bb[LANES] = {0}, ab[LANES] = {0};
+    for (int64_t i = 0; i < run->n_padded; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            const double x = (double)a[i + k], y = (double)b[i + k], m = (double)run->metric[i + k];
+            aa[k] += m * x * x;
+            bb[k] += m * y * y;
+            ab[k] += m * x * y;
+        }
+    return (pair_products){sum_of_lanes(aa), sum_of_lanes(bb), sum_of_lanes(ab)};
+}
+
+/* Of a replicate whose own mean of d is `mean`, with the other replicates: the means of ⟨d, d'⟩, and of
+ * ⟨g, d'⟩ and ⟨d, g'⟩, where g is the mean of g1 and g2. */
+typedef struct other_products {
+    double dd, gd, dg;
+} other_products;
+
+static other_products products_with_others(const sense_run *run, const float *mean, const float *g1,
+                                           const float *g2)
+{
+    double dd[LANES] = {0}, gd[LANES] = {0}, dg[LANES] = {0};
+    for (int64_t i = 0; i < run->n_padded; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            const double d = (double)mean[i + k], g = 0.5 * ((double)g1[i + k] + (double)g2[i + k]),
+                         m = (double)run->metric[i + k], others = m * (run->sum[i + k] - d);
+            dd[k] += d * others;
+            gd[k] += g * others;
+            dg[k] += m * d * (run->gradient_sum[i + k] - g);
+        }
+    const double n = run->sensing->n_replicate - 1;
+    return (other_products){sum_of_lanes(dd) / n, sum_of_lanes(gd) / n, sum_of_lanes(dg) / n};
 }
 
 /* A frozen executor of the workload's model with one operator in a precision; fp32: not emulated. */
@@ -117,7 +149,7 @@ static int has_precision(const tandem_op *op, int precision)
 
 static void close_frozen_executor(frozen_executor *frozen, const sense_run *run)
 {
-    if (frozen->executor) run->rank.backend->executor_close(frozen->executor);
+    if (frozen->executor) run->rank->backend->executor_close(frozen->executor);
     tandem_step_close(frozen->step);
     *frozen = (frozen_executor){0};
 }
@@ -128,15 +160,16 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
 {
     const cli_options *options = run->options;
     const int is_emulated = precision != TANDEM_PRECISION_FP32,
-              is_scaled = has_f16_gradient(precision, amp_dtype);
+              is_scaled = has_f16_gradient(precision, amp_dtype),
+              has_data_seed = cli_option_given(options, OPTION_DATA_SEED);
     tandem_device device = run->workload->cluster.classes[0].device;
     tandem_step_options step_options = run->workload->plan->step;
     if (is_emulated) device.amp_dtype = amp_dtype;
     step_options.emulated = is_emulated;
     step_options.n_micro = 1; /* a sensitivity is converted to the micro-steps of a training */
     step_options.with_norm = is_scaled;
-    tandem_status status = tandem_device_open_step(&frozen->step, &device, run->sensed.graph[0],
-                                                   options->bucket_bytes, &step_options, error);
+    tandem_status status = tandem_device_open_step(&frozen->step, &device, run->sensed, options->bucket_bytes,
+                                                   &step_options, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < run->sensing->n_op && is_emulated; i++)
         if (i == op ||
@@ -144,16 +177,19 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
             tandem_step_set(frozen->step, i, precision);
     tandem_step_resolve(frozen->step);
     const tandem_executor_options executor_options = {.step = frozen->step,
-                                                      .data = &run->rank.data,
+                                                      .data = options->data ? &run->rank->data : NULL,
                                                       .seed = options->seed,
+                                                      .weight = run->weight,
+                                                      .data_seed = has_data_seed ? &options->data_seed : NULL,
+                                                      .label_smoothing = (float)options->label_smoothing,
                                                       .emulation = is_emulated ? &run->emulation : NULL,
                                                       .hold_weights = 1,
+                                                      .without_all_reduce = 1,
                                                       .global_batch = run->sensing->batch,
                                                       .loss_scale = is_scaled ? -1 : 0,
                                                       .allow_nan = 1};
-    status = run->rank.backend->executor_open(&frozen->executor, run->rank.worker, &executor_options, error);
-    if (status == TANDEM_OK)
-        status = run->rank.backend->executor_put_weights(frozen->executor, run->weight, error);
+    status =
+        run->rank->backend->executor_open(&frozen->executor, run->rank->worker, &executor_options, error);
     if (status != TANDEM_OK) close_frozen_executor(frozen, run);
     return status;
 }
@@ -162,10 +198,8 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
 static tandem_status take_frozen_gradient(float *gradient, const frozen_executor *frozen,
                                           const sense_run *run, int b, tandem_error *error)
 {
-    const tandem_backend_api *backend = run->rank.backend;
-    const int64_t index =
-        run->options->steps +
-        2 * ((int64_t)run->age_index * TANDEM_MAX_REPLICATE + run->request->first_replicate) + b;
+    const tandem_backend_api *backend = run->rank->backend;
+    const int64_t index = run->first_batch + b;
     double loss = 0;
     tandem_status status = TANDEM_OK;
     int is_lost = 1;
@@ -183,11 +217,11 @@ static tandem_status take_frozen_gradient(float *gradient, const frozen_executor
 
 /* --- fp32 ----------------------------------------------------------------------------------------------- */
 
-/* Adds ½(a + b) of a replicate to the sum over replicates. */
-static void add_mean(sense_run *run, float *mean, const float *a, const float *b)
+/* Adds ½(d₁ + d₂) of a replicate to the sum over replicates. */
+static void add_mean_error(sense_run *run, float *mean)
 {
     for (int64_t i = 0; i < run->n_weight; i++) {
-        mean[i] = 0.5f * (a[i] + b[i]);
+        mean[i] = 0.5f * (run->d[0][i] + run->d[1][i]);
         run->sum[i] += (double)mean[i];
     }
 }
@@ -196,14 +230,15 @@ static void add_mean(sense_run *run, float *mean, const float *a, const float *b
  * the mean would count without bounds. */
 static tandem_status fill_metric(sense_run *run, int64_t age, tandem_error *error)
 {
-    const tandem_step *step = run->rank.step;
+    const tandem_step *step = run->rank->step;
     const tandem_graph *graph = step->graph;
     const int n_batch = 2 * run->sensing->n_replicate;
-    const double beta = (double)run->rank.config.optimizer.beta2, kept = 1 - pow(beta, (double)age);
+    const double beta = (double)run->rank->config.optimizer.beta2, kept = 1 - pow(beta, (double)age);
     float *state = malloc((size_t)step->n_flat * sizeof *state);
     if (!state) return tandem_no_memory(error, "for the optimizer's state");
     const tandem_status status =
-        age > 0 ? run->rank.backend->executor_get_mean_squares(run->rank.executor, state, error) : TANDEM_OK;
+        age > 0 ? run->rank->backend->executor_get_mean_squares(run->rank->executor, state, error)
+                : TANDEM_OK;
     double mean = 0;
     int64_t i = 0;
     for (int p = 0; p < graph->n_parameter && status == TANDEM_OK; p++)
@@ -229,16 +264,20 @@ static tandem_status sense_fp32(sense_run *run, int64_t age, tandem_error *error
     for (int b = 0; b < 2 * n && status == TANDEM_OK; b++)
         status = take_frozen_gradient(run->exact[b], &frozen, run, b, error);
     close_frozen_executor(&frozen, run);
-    if (status == TANDEM_OK && run->metric) status = fill_metric(run, age, error);
+    if (status == TANDEM_OK && run->sensing->optimizer == TANDEM_ADAMW) status = fill_metric(run, age, error);
     if (status != TANDEM_OK) return status;
-    memset(run->sum, 0, (size_t)run->n_weight * sizeof *run->sum);
-    for (int r = 0; r < n; r++) add_mean(run, run->mean[r], run->exact[2 * r], run->exact[2 * r + 1]);
+    memset(run->gradient_sum, 0, (size_t)run->n_padded * sizeof *run->gradient_sum);
+    for (int b = 0; b < 2 * n; b++)
+        for (int64_t i = 0; i < run->n_weight; i++) run->gradient_sum[i] += 0.5 * (double)run->exact[b][i];
+    memset(run->d[0], 0, (size_t)run->n_padded * sizeof *run->d[0]); /* no error: gd is what is read */
+    memcpy(run->sum, run->gradient_sum, (size_t)run->n_padded * sizeof *run->sum);
     for (int r = 0; r < n; r++) {
         const float *g[2] = {run->exact[2 * r], run->exact[2 * r + 1]};
+        const pair_products own = products_of_pair(run, g[0], g[1]);
+        const double square = 0.25 * (own.aa + own.bb) + 0.5 * own.ab; /* of their mean */
+        const double with_all = products_with_others(run, run->d[0], g[0], g[1]).gd;
         run->sensing->gradient[run->age_index * n + r] = (tandem_sensed_gradient){
-            .variance = 0.5 * (product_of(run, g[0], g[0]) + product_of(run, g[1], g[1])) -
-                        product_of(run, g[0], g[1]),
-            .mean_square = product_with_others(run, run->mean[r], run->mean[r])};
+            .variance = 0.5 * (own.aa + own.bb) - own.ab, .mean_square = with_all - square / (n - 1)};
     }
     return TANDEM_OK;
 }
@@ -250,7 +289,7 @@ static tandem_status take_errors(sense_run *run, const frozen_executor *frozen, 
     tandem_emulation emulation = run->emulation;
     emulation.seed = run->options->seed + 1 + (uint64_t)run->request->first_replicate + (uint64_t)r;
     emulation.same_weight_draws = 1;
-    tandem_status status = run->rank.backend->executor_set_emulation(frozen->executor, &emulation, error);
+    tandem_status status = run->rank->backend->executor_set_emulation(frozen->executor, &emulation, error);
     for (int k = 0; k < 2 && status == TANDEM_OK; k++) {
         status = take_frozen_gradient(run->d[k], frozen, run, 2 * r + k, error);
         for (int64_t i = 0; i < run->n_weight; i++) run->d[k][i] -= run->exact[2 * r + k][i];
@@ -258,22 +297,14 @@ static tandem_status take_errors(sense_run *run, const frozen_executor *frozen, 
     return status;
 }
 
-/* The mean over both ways of −⟨d of one replicate, g of another⟩; ḡ of each from its two batches. */
-static void set_pair_means(sense_run *run, tandem_sensed_error *of)
+/* The mean over both ways of −⟨d of one replicate, g of another⟩. */
+static void set_pair_means(const sense_run *run, tandem_sensed_error *of)
 {
-    const int n = run->sensing->n_replicate;
-    for (int r = 0; r < n; r++) {
-        of[r].mean_square = product_with_others(run, run->mean[r], run->mean[r]);
-        for (int k = 0; k < 2; k++) /* d of the others, own g */
-            of[r].against -= 0.25 * product_with_others(run, run->exact[2 * r + k], run->mean[r]);
-    }
-    memset(run->sum, 0, (size_t)run->n_weight * sizeof *run->sum);
-    for (int b = 0; b < 2 * n; b++)
-        for (int64_t i = 0; i < run->n_weight; i++) run->sum[i] += 0.5 * (double)run->exact[b][i];
-    for (int r = 0; r < n; r++) { /* own d, g of the others */
-        for (int64_t i = 0; i < run->n_weight; i++)
-            run->d[0][i] = 0.5f * (run->exact[2 * r][i] + run->exact[2 * r + 1][i]);
-        of[r].against -= 0.5 * product_with_others(run, run->mean[r], run->d[0]);
+    for (int r = 0; r < run->sensing->n_replicate; r++) {
+        const other_products with =
+            products_with_others(run, run->mean[r], run->exact[2 * r], run->exact[2 * r + 1]);
+        of[r].mean_square = with.dd;
+        of[r].against = -0.5 * (with.gd + with.dg);
     }
 }
 
@@ -284,24 +315,47 @@ static tandem_status sense_cell(sense_run *run, int op, tandem_precision precisi
     tandem_sensed_error *of = tandem_sensing_errors(run->sensing, run->age_index, cell);
     frozen_executor frozen = {0};
     tandem_status status = open_frozen_executor(&frozen, run, op, precision, amp_dtype, error);
-    memset(run->sum, 0, (size_t)run->n_weight * sizeof *run->sum);
+    memset(run->sum, 0, (size_t)run->n_padded * sizeof *run->sum);
     for (int r = 0; r < n && status == TANDEM_OK; r++) {
         status = take_errors(run, &frozen, r, error);
         if (status != TANDEM_OK) break;
-        of[r] = (tandem_sensed_error){
-            .total = 0.5 * (product_of(run, run->d[0], run->d[0]) + product_of(run, run->d[1], run->d[1])),
-            .shared = product_of(run, run->d[0], run->d[1])};
-        add_mean(run, run->mean[r], run->d[0], run->d[1]);
+        const pair_products own = products_of_pair(run, run->d[0], run->d[1]);
+        of[r] = (tandem_sensed_error){.total = 0.5 * (own.aa + own.bb), .shared = own.ab};
+        add_mean_error(run, run->mean[r]);
     }
     close_frozen_executor(&frozen, run);
-    if (status != TANDEM_OK) return status;
-    set_pair_means(run, of);
-    run->sensing->is_sensed[cell] = 1;
-    const int64_t now = tandem_now_ns();
+    if (status == TANDEM_OK) set_pair_means(run, of);
+    return status;
+}
+
+/* The ranks take cells in turn, and meet after each turn: so none waits long for one that has died. */
+static tandem_status sense_cell_in_turn(sense_run *run, int op, tandem_precision precision,
+                                        tandem_dtype amp_dtype, tandem_error *error)
+{
+    const int n_rank = run->rank->self.n_rank, k = run->n_cell_done % n_rank;
+    tandem_status status =
+        k == run->rank->self.rank ? sense_cell(run, op, precision, amp_dtype, error) : TANDEM_OK;
     run->n_cell_done++;
+    if (status == TANDEM_OK && n_rank > 1 && (k == n_rank - 1 || run->n_cell_done == run->n_cell))
+        status = run->rank->backend->worker_barrier(run->rank->worker, error);
+    if (status != TANDEM_OK) return status;
+    run->sensing->is_sensed[tandem_sensing_cell(op, precision, amp_dtype)] = 1;
+    const int64_t now = tandem_now_ns();
     cli_progress(run->options, (now - run->begin_ns) / run->n_cell_done * (run->n_cell - run->n_cell_done),
                  "sensitivity: cell %d of %d", run->n_cell_done, run->n_cell);
     return TANDEM_OK;
+}
+
+/* Whether some device of the workload runs the precision with the AMP dtype. */
+static int is_run_by_devices(const cli_workload *workload, int precision, tandem_dtype amp_dtype)
+{
+    for (int c = 0; c < workload->cluster.n_class; c++) {
+        const tandem_device *device = &workload->cluster.classes[c].device;
+        if (device->precisions & 1u << precision &&
+            (!tandem_precision_has_amp((tandem_precision)precision) || device->amp_dtype == amp_dtype))
+            return 1;
+    }
+    return 0;
 }
 
 /* Each variant of an operator's precisions; is_counted: counts them only. */
@@ -315,8 +369,9 @@ static tandem_status for_cells_of_op(int *n_cell, sense_run *run, int op, int is
         if (run->request->is_whole_plan && *n_cell > 0) break;
         const int n_amp = tandem_precision_has_amp((tandem_precision)p) ? TANDEM_N_AMP_DTYPE : 1;
         for (int k = 0; k < n_amp && status == TANDEM_OK; k++) {
+            if (run->request->is_for_devices && !is_run_by_devices(run->workload, p, amp_dtypes[k])) continue;
             ++*n_cell;
-            if (!is_counted) status = sense_cell(run, op, (tandem_precision)p, amp_dtypes[k], error);
+            if (!is_counted) status = sense_cell_in_turn(run, op, (tandem_precision)p, amp_dtypes[k], error);
         }
     }
     return status;
@@ -329,25 +384,53 @@ static tandem_status sense_age(sense_run *run, int a, tandem_error *error)
     const tandem_graph *graph = run->workload->graph[0];
     int n_cell = 0;
     run->age_index = a;
-    tandem_status status = run->rank.backend->executor_get_weights(run->rank.executor, run->weight, error);
+    run->first_batch =
+        run->request->batches_from > 0
+            ? run->request->batches_from
+            : run->options->steps + 2 * ((int64_t)a * TANDEM_MAX_REPLICATE + run->request->first_replicate);
+    tandem_status status = run->rank->backend->executor_get_weights(run->rank->executor, run->weight, error);
     if (status == TANDEM_OK) status = sense_fp32(run, run->sensing->age[a], error);
     for (int op = 0; op < graph->n_op && status == TANDEM_OK; op++)
         status = for_cells_of_op(&n_cell, run, op, 0, error);
     return status;
 }
 
+/* After the only age: the gradients of rank 0, and each cell from the rank that sensed it. */
+static tandem_status share_cells(sense_run *run, tandem_error *error)
+{
+    tandem_sensing *const sensing = run->sensing;
+    const int n_rank = run->rank->self.n_rank, n = sensing->n_replicate,
+              n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    if (n_rank == 1) return TANDEM_OK;
+    const size_t bytes = (size_t)n_cell * (size_t)n * sizeof *sensing->error;
+    tandem_sensed_error *const all = malloc(bytes * (size_t)n_rank);
+    if (!all) return tandem_no_memory(error, "for what %d ranks have sensed", n_rank);
+    const tandem_backend_api *const backend = run->rank->backend;
+    tandem_status status = backend->worker_gather(run->rank->worker, sensing->error, all, bytes, error);
+    if (status == TANDEM_OK)
+        status = backend->worker_broadcast(run->rank->worker, sensing->gradient,
+                                           (size_t)n * sizeof *sensing->gradient, 0, error);
+    for (int cell = 0, k = 0; cell < n_cell && status == TANDEM_OK; cell++) {
+        if (!sensing->is_sensed[cell]) continue;
+        const size_t at = (size_t)(k++ % n_rank) * (size_t)n_cell + (size_t)cell;
+        memcpy(tandem_sensing_errors(sensing, 0, cell), all + at * (size_t)n, (size_t)n * sizeof *all);
+    }
+    free(all);
+    return status;
+}
+
 static tandem_status train_and_sense(sense_run *run, tandem_error *error)
 {
-    const tandem_backend_api *backend = run->rank.backend;
+    const tandem_backend_api *backend = run->rank->backend;
     tandem_status status = run->options->init
-                               ? backend->executor_import(run->rank.executor, run->options->init, error)
+                               ? backend->executor_import(run->rank->executor, run->options->init, error)
                                : TANDEM_OK;
     int64_t step = 0;
     for (int a = 0; a < run->sensing->n_age && status == TANDEM_OK; a++) {
         for (; step < run->sensing->age[a] && status == TANDEM_OK; step++) {
             double loss = 0;
-            backend->executor_set_rate(run->rank.executor, train_config_rate(&run->rank.config, step));
-            status = backend->executor_step(run->rank.executor, step, &loss, error);
+            backend->executor_set_rate(run->rank->executor, train_config_rate(&run->rank->config, step));
+            status = backend->executor_step(run->rank->executor, step, &loss, error);
             if (step % 16 == 0)
                 cli_progress(run->options, -1, "sensitivity: step %lld of %lld, loss %.4f", (long long)step,
                              (long long)run->sensing->age[run->sensing->n_age - 1], loss);
@@ -379,29 +462,30 @@ static void close_vectors(float **vector, int n)
 
 static tandem_status open_sense_run(sense_run *run, tandem_error *error)
 {
-    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
     const tandem_graph *graph = run->workload->graph[0];
-    const tandem_status status = training_rank_open(&run->rank, run->workload, run->options, &alone, error);
-    if (status != TANDEM_OK) return status;
     run->n_weight = tandem_graph_n_weight(graph);
-    run->sensing->batch = run->sensed.graph[0]->batch;
+    run->n_padded = (run->n_weight + LANES - 1) / LANES * LANES;
+    run->sensing->batch = run->sensed->batch;
     run->sensing->steps = run->options->steps;
     run->sensing->seed = run->options->seed;
     run->sensing->optimizer = graph->optimizer.kind;
-    const int n = run->sensing->n_replicate, has_metric = graph->optimizer.kind == TANDEM_ADAMW;
-    const size_t bytes = (size_t)run->n_weight * sizeof(float);
+    const int n = run->sensing->n_replicate;
+    const size_t padded = (size_t)run->n_padded;
     for (int op = 0; op < graph->n_op; op++) (void)for_cells_of_op(&run->n_cell, run, op, 1, NULL);
     run->n_cell *= run->sensing->n_age;
-    run->weight = malloc((size_t)run->rank.step->n_flat * sizeof *run->weight);
-    run->metric = has_metric ? malloc(bytes) : NULL;
-    run->exact = open_vectors(2 * n, run->n_weight);
-    run->mean = open_vectors(n, run->n_weight);
-    run->d[0] = malloc(bytes);
-    run->d[1] = malloc(bytes);
-    run->sum = calloc((size_t)run->n_weight, sizeof *run->sum);
-    if (!run->weight || (has_metric && !run->metric) || !run->exact || !run->mean || !run->d[0] ||
-        !run->d[1] || !run->sum)
+    run->weight = malloc((size_t)run->rank->step->n_flat * sizeof *run->weight);
+    run->metric = calloc(padded, sizeof *run->metric);
+    run->exact = open_vectors(2 * n, run->n_padded);
+    run->mean = open_vectors(n, run->n_padded);
+    run->d[0] = calloc(padded, sizeof *run->d[0]);
+    run->d[1] = calloc(padded, sizeof *run->d[1]);
+    run->sum = calloc(padded, sizeof *run->sum);
+    run->gradient_sum = calloc(padded, sizeof *run->gradient_sum);
+    if (!run->weight || !run->metric || !run->exact || !run->mean || !run->d[0] || !run->d[1] || !run->sum ||
+        !run->gradient_sum)
         return tandem_no_memory(error, "for the gradients of %d batches", 2 * n);
+    for (int64_t i = 0; i < run->n_weight; i++) run->metric[i] = 1;
+    run->begin_ns = tandem_now_ns();
     return TANDEM_OK;
 }
 
@@ -415,8 +499,8 @@ static void close_sense_run(sense_run *run)
     free(run->d[0]);
     free(run->d[1]);
     free(run->sum);
-    training_rank_close(&run->rank);
-    cli_workload_close(&run->sensed);
+    free(run->gradient_sum);
+    tandem_graph_close(run->sensed);
 }
 
 static tandem_status choose_precisions(sense_run *run, tandem_error *error)
@@ -431,25 +515,62 @@ static tandem_status choose_precisions(sense_run *run, tandem_error *error)
     return status;
 }
 
-tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
-                          const sensing_request *request, tandem_error *error)
+int sensing_count_cells(const cli_workload *workload, const sensing_request *request)
+{
+    sense_run run = {.workload = workload, .request = request, .precisions = ~0u};
+    for (int op = 0; op < workload->graph[0]->n_op; op++)
+        (void)for_cells_of_op(&run.n_cell, &run, op, 1, NULL);
+    return run.n_cell;
+}
+
+sensing_request sensing_request_in_run(const cli_workload *workload, int64_t step)
+{
+    enum { FEWER_SAMPLES = 4, SMALL_BATCH = 4 };
+    const int64_t batch = workload->graph[0]->batch, fewer = batch / FEWER_SAMPLES,
+                  least = batch < SMALL_BATCH ? batch : SMALL_BATCH;
+    return (sensing_request){.age = {step},
+                             .n_age = 1,
+                             .n_replicate = TANDEM_MIN_REPLICATE,
+                             .batch = fewer > least ? fewer : least,
+                             .is_for_devices = 1,
+                             .is_at_hand = 1,
+                             .batches_from = step};
+}
+
+tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const cli_workload *workload,
+                              const cli_options *options, const sensing_request *request, tandem_error *error)
 {
     tandem_sensing made = {0};
-    cli_options sensed_options = *options;
-    sense_run run = {.workload = workload, .options = options, .request = request, .sensing = &made};
+    sense_run run = {
+        .workload = workload, .options = options, .request = request, .rank = rank, .sensing = &made};
     tandem_status status =
         tandem_sensing_open(&made, workload->graph[0]->n_op, request->n_age, request->n_replicate, error);
     if (status != TANDEM_OK) return status;
     memcpy(made.age, request->age, sizeof made.age);
-    if (request->batch > 0) sensed_options.batch = request->batch;
     status = choose_precisions(&run, error);
-    if (status == TANDEM_OK) status = cli_workload_open(&run.sensed, &sensed_options, error);
+    if (status == TANDEM_OK)
+        status = tandem_graph_open(&run.sensed, workload->graph[0]->model,
+                                   request->batch > 0 ? request->batch : workload->graph[0]->batch, error);
     if (status == TANDEM_OK) status = open_sense_run(&run, error);
-    if (status == TANDEM_OK) status = train_and_sense(&run, error);
+    if (status == TANDEM_OK)
+        status = request->is_at_hand ? sense_age(&run, 0, error) : train_and_sense(&run, error);
+    if (status == TANDEM_OK) status = share_cells(&run, error);
     close_sense_run(&run);
     if (status == TANDEM_OK)
         *sensing = made;
     else
         tandem_sensing_close(&made);
+    return status;
+}
+
+tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
+                          const sensing_request *request, tandem_error *error)
+{
+    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
+    training_rank rank = {0};
+    tandem_status status = training_rank_open(&rank, workload, options, &alone, error);
+    if (status != TANDEM_OK) return status;
+    status = sensing_of_rank(sensing, &rank, workload, options, request, error);
+    training_rank_close(&rank);
     return status;
 }

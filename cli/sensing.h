@@ -15,14 +15,33 @@ typedef struct sensing_request {
     int64_t batch;         /* that is sensed; 0: that of a micro-step of the training */
     const char *precision; /* NULL: every one, in its own formats. Else this one alone, emulated so: */
     tandem_emulation emulation;
-    int is_whole_plan; /* 1: all operators in it at once, as the cell of the first one that has it */
+    int is_whole_plan;  /* 1: all operators in it at once, as the cell of the first one that has it */
+    int is_for_devices; /* 1: only what some device of the workload runs, in its AMP dtype */
+    /* Of sensing_of_rank; 1: at the weights of the rank's executor, which are those of age[0]. Else it trains
+     * up to each age. */
+    int is_at_hand;
+    int64_t batches_from; /* index of the first batch; 0: after the last step of the training */
 } sensing_request;
 
 /* sensing_run: trains the workload's model in fp32 on options->data, and senses every operator in the
  * precisions of the request at each age, with weights held still. CPU devices only. The caller closes
- * *sensing. Memory: beside the training, 3 · n_replicate + 4 times the weights. Cost: sampled.c has it. */
+ * *sensing. Memory: beside the training, 3 · n_replicate + 8 times the weights, and
+ * an executor. Cost: sampled.c has it. */
 tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
                           const sensing_request *request, tandem_error *error);
+
+/* sensing_of_rank: the same with the executor of a rank. All ranks of a run call it together; they take
+ * operators and precisions in turn, and all get the same sensing, of one age. Its batches are those of
+ * options->seed and of the rank's data. TANDEM_RANK_FAILED: another rank has died. */
+tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const cli_workload *workload,
+                              const cli_options *options, const sensing_request *request,
+                              tandem_error *error);
+
+/* The cells of an age: operators × their precisions × AMP dtypes. Each costs 2 · n_replicate gradients, and
+ * so does fp32. */
+int sensing_count_cells(const cli_workload *workload, const sensing_request *request);
+/* The least that a run senses of itself after `step` steps, with a quarter of its batch. */
+sensing_request sensing_request_in_run(const cli_workload *workload, int64_t step);
 
 /* sensed_result.c: the object that `tandem sensitivity --at --json` prints, for a device; the caller releases
  * it. TANDEM_USAGE: replicates whose gradients are all 0. TANDEM_NO_MEMORY: *result unchanged. */

@@ -229,6 +229,17 @@ tandem_status training_rank_open(training_rank *rank, const cli_workload *worklo
     return status;
 }
 
+tandem_status training_rank_reopen(training_rank *rank, const cli_workload *workload,
+                                   const cli_options *options, tandem_error *error)
+{
+    rank->backend->executor_close(rank->executor);
+    rank->executor = NULL;
+    tandem_step_close(rank->step);
+    rank->step = NULL;
+    const tandem_status status = training_rank_open_step(rank, workload, options, error);
+    return status == TANDEM_OK ? open_training_executor(rank, workload, options, error) : status;
+}
+
 void training_rank_close(training_rank *rank)
 {
     if (rank->backend && rank->executor) rank->backend->executor_close(rank->executor);

@@ -68,8 +68,11 @@ static tandem_status initialise_flat_weights(tandem_executor *executor, tandem_e
     void *view = NULL;
     tandem_status status = tandem_worker_view(&view, executor->worker, executor->weight, bytes, 1, error);
     if (status != TANDEM_OK) return status;
-    float **weight = malloc((size_t)(graph->n_parameter + 1) * sizeof *weight);
-    if (weight) {
+    const float *const given = executor->options.weight;
+    float **weight = given ? NULL : malloc((size_t)(graph->n_parameter + 1) * sizeof *weight);
+    if (given) {
+        memcpy(view, given, (size_t)executor->step->n_flat * sizeof *given);
+    } else if (weight) {
         for (int p = 0; p < graph->n_parameter; p++)
             weight[p] = (float *)view + executor->step->parameter_start[p];
         status = tandem_graph_init(graph, executor->options.seed, weight, error);

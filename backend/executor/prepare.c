@@ -92,8 +92,9 @@ static tandem_status set_executor_kind(tandem_executor *executor, tandem_error *
     if (is_emulated && tandem_worker_has_device_memory(executor->worker))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "number formats are emulated on CPU devices only (tandem list devices)");
-    if (options->hold_weights && executor->worker->n_rank > 1)
-        return tandem_error_set(error, TANDEM_USAGE, "weights are held still on one rank, not on %d",
+    if (options->hold_weights && executor->worker->n_rank > 1 && !options->without_all_reduce)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "weights are held still on one rank, not on %d, or without all-reduce",
                                 executor->worker->n_rank);
     return TANDEM_OK;
 }

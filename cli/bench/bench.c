@@ -140,6 +140,8 @@ static const int of_products[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE, 
                                   OPTION_JSON,    OPTION_QUIET,  OPTION_END};
 static const int of_allreduce[] = {OPTION_DEVICE, OPTION_CLUSTER, OPTION_REPETITIONS,
                                    OPTION_JSON,   OPTION_QUIET,   OPTION_END};
+static const int of_sensitivity[] = {OPTION_MODEL,       OPTION_BATCH, OPTION_DEVICE, OPTION_BUCKET,
+                                     OPTION_REPETITIONS, OPTION_JSON,  OPTION_QUIET,  OPTION_END};
 
 /* `bench` leaves its cases to be printed here; `run` prints them itself. */
 static const struct {
@@ -154,7 +156,8 @@ static const struct {
              {"trace", of_trace, bench_trace, NULL},
              {"kernels", of_kernels, bench_kernels, NULL},
              {"products", of_products, NULL, bench_products},
-             {"allreduce", of_allreduce, NULL, bench_allreduce}};
+             {"allreduce", of_allreduce, NULL, bench_allreduce},
+             {"sensitivity", of_sensitivity, NULL, bench_sensitivity}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static int run_bench(const cli_options *options)
@@ -162,12 +165,12 @@ static int run_bench(const cli_options *options)
     tandem_hint hint;
     if (options->n_word != 1)
         return cli_fail_with(TANDEM_USAGE, "say what to measure: tandem bench step, replay, open, allocate, "
-                                           "trace, kernels, products or allreduce");
+                                           "trace, kernels, products, allreduce or sensitivity");
     const int kind = tandem_name_find(options->word[0], &kinds[0].name, N_KIND, sizeof *kinds, &hint);
     if (kind < 0)
         return cli_fail_with(TANDEM_UNKNOWN_NAME,
                              "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels, "
-                             "products or allreduce.",
+                             "products, allreduce or sensitivity.",
                              options->word[0], hint.text);
     const char *other = cli_option_not_allowed(options, kinds[kind].option);
     if (other)
@@ -185,7 +188,7 @@ static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,    
                               OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
-    .words = "step|replay|open|allocate|trace|kernels|products|allreduce",
+    .words = "step|replay|open|allocate|trace|kernels|products|allreduce|sensitivity",
     .summary = "Speed of a training step, the replayer, policies and trace readers",
     .option = options,
     .description =
@@ -198,6 +201,7 @@ const cli_command command_bench = {
         "  tandem bench kernels --device strongest\n"
         "  tandem bench products --model resnet50 --batch 8 --device strongest --uniform fp32\n"
         "  tandem bench allreduce --cluster \"2*strongest\"\n"
+        "  tandem bench sensitivity --model resnet20 --batch 32\n"
         "Each benchmark prints the median and percentiles of N repetitions; [N] is the default.\n"
         "step: training steps on noise, in each precision of the device [the strongest one here] or one "
         "[30].\n"
@@ -222,6 +226,7 @@ const cli_command command_bench = {
         "alone,\n"
         "and by oneDNN's own kernel in layouts of its choice; the 20 largest and their sum [5].\n"
         "allreduce: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest\n"
-        "device], idle and while their cores compute, next to reading and writing as many bytes [20].",
+        "device], idle and while their cores compute, next to reading and writing as many bytes [20].\n"
+        "sensitivity: what sensing an age costs beside N steps: in steps' time, and in memory [20].",
     .run = run_bench,
 };

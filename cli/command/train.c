@@ -11,6 +11,7 @@
 #include "cli/report_files.h"
 #include "cli/run_steadiness.h"
 #include "cli/command/train_log.h"
+#include "cli/command/train_resense.h"
 
 /* What all ranks saw of the test samples after a number of steps. */
 typedef struct evaluation {
@@ -37,6 +38,8 @@ typedef struct train_context {
     int n_evaluation;
     int is_noted;  /* the executor's note was printed */
     train_log log; /* of rank 0 */
+    int watches_tasks;
+    train_resense resense;
     char config_text[TANDEM_CHECKPOINT_TRAIN_CONFIG];
 } train_context;
 
@@ -73,6 +76,7 @@ static void release_training(train_context *t)
     tandem_arena_free(&t->arena);
     free(t->task_ns);
     train_log_close(&t->log);
+    train_resense_close(&t->resense);
     step_watch_close(&t->watch);
     training_rank_close(&t->rank);
 }
@@ -106,7 +110,8 @@ static void watch_tasks_if_cheap(train_context *t, int64_t index, int64_t step_n
     enum { TASK_COST_NS = 1000, SHARE = 500 };
     const int64_t n_task =
         (int64_t)t->rank.backend->executor_times(t->rank.executor)->n_event * t->rank.step->options.n_micro;
-    if (index == WARM_UP_STEPS - 1 && n_task * TASK_COST_NS * SHARE <= step_ns)
+    if (index == WARM_UP_STEPS - 1) t->watches_tasks = n_task * TASK_COST_NS * SHARE <= step_ns;
+    if (t->watches_tasks && (index == WARM_UP_STEPS - 1 || t->resense.is_observed))
         step_watch_tasks(&t->watch, t->rank.backend, t->rank.executor, 1);
 }
 
@@ -166,7 +171,8 @@ static const evaluation *last_evaluation(const train_context *t)
     return t->n_evaluation ? &t->evaluation[t->n_evaluation - 1] : NULL;
 }
 
-static tandem_status log_step(train_context *t, int64_t index, int64_t step_ns, tandem_error *error)
+static tandem_status log_step(train_context *t, int64_t index, int64_t step_ns,
+                              const tandem_step_report *report, json_t *sensed, tandem_error *error)
 {
     const int64_t done = t->begin + index + 1;
     const evaluation *e = last_evaluation(t);
@@ -178,14 +184,33 @@ static tandem_status log_step(train_context *t, int64_t index, int64_t step_ns, 
                           .rate = (double)train_config_rate(&t->rank.config, done - 1),
                           .step_ns = step_ns,
                           .samples_per_s = (double)t->rank.global_batch * 1e9 / (double)step_ns,
-                          .report = t->rank.backend->executor_report(t->rank.executor),
+                          .report = *report,
+                          .sensed = sensed,
                           .is_emulated = t->options->emulate != NULL,
                           .is_evaluated = is_evaluated,
                           .accuracy = is_evaluated ? evaluation_accuracy(e) : NAN},
         error);
 }
 
-/* Work after step number `index` of this run: evaluation, log, checkpoint. */
+/* The text of the plan as it is now. */
+static void print_training_config(train_context *t)
+{
+    train_config_print(t->config_text, sizeof t->config_text, &t->rank.config, t->workload, t->options);
+    train_resense_print(t->config_text, sizeof t->config_text, &t->resense);
+}
+
+/* Senses where it is due; not after the last step, unless a checkpoint goes on from there. */
+static tandem_status sense_after_step(train_context *t, int64_t done, int is_last, json_t **sensed,
+                                      tandem_error *error)
+{
+    int is_replanned = 0;
+    if (!t->resense.is_observed || (is_last && !t->options->checkpoint)) return TANDEM_OK;
+    const tandem_status status = train_resense_after(&t->resense, done, &is_replanned, sensed, error);
+    if (status == TANDEM_OK) print_training_config(t);
+    return status;
+}
+
+/* Work after step number `index` of this run: evaluation, sensing, log, checkpoint. */
 static tandem_status finish_training_step(train_context *t, int64_t index, int64_t step_ns,
                                           tandem_error *error)
 {
@@ -206,7 +231,9 @@ static tandem_status finish_training_step(train_context *t, int64_t index, int64
             cli_note(options, "step %lld: loss %.4f, accuracy %.1f%%", (long long)done, t->loss[index],
                      100 * evaluation_accuracy(last_evaluation(t)));
     }
-    if (status == TANDEM_OK && is_0) status = log_step(t, index, step_ns, error);
+    json_t *sensed = NULL;
+    if (status == TANDEM_OK) status = sense_after_step(t, done, is_last, &sensed, error);
+    if (status == TANDEM_OK && is_0) status = log_step(t, index, step_ns, &report, sensed, error);
     if (status == TANDEM_OK && options->checkpoint &&
         (is_step_due(options->checkpoint_every, done) || is_last))
         status = t->rank.backend->executor_save(t->rank.executor, options->checkpoint, done, t->config_text,
@@ -224,6 +251,7 @@ static tandem_status run_training_steps(train_context *t, tandem_error *error)
     for (int64_t index = 0; index < t->steps; index++) {
         const int64_t step = t->begin + index;
         step_watch_begin(&t->watch);
+        train_resense_before(&t->resense, step + 1);
         backend->executor_set_rate(t->rank.executor, train_config_rate(&t->rank.config, step));
         tandem_status status = backend->executor_step(t->rank.executor, step, &t->loss[index], error);
         if (status != TANDEM_OK) return status;
@@ -382,6 +410,7 @@ static json_t *train_result_json(const train_context *t)
     json_object_set_new(result, "loss", loss);
     json_object_set_new(result, "accuracy", cli_json_number(final_accuracy(t)));
     json_object_set_new(result, "evaluations", evaluations_json(t));
+    if (t->resense.every > 0) json_object_set(result, "sensed", t->resense.event);
     json_object_set_new(result, "samples_per_s", cli_json_number(training_samples_per_s(t)));
     json_object_set_new(result, "step_ns", nullable_integer_json(step_ns));
     json_object_set_new(result, "step_p10_ns", json_integer(t->report[0].p10_ns));
@@ -559,6 +588,7 @@ static tandem_status check_training(const cli_workload *workload, const cli_opti
     if (!backend) return TANDEM_MISSING;
     train_config how;
     tandem_status status = train_config_open(&how, workload->graph[0], options, error);
+    if (status == TANDEM_OK) status = train_resense_check(options, workload, error);
     if (status == TANDEM_OK) status = check_training_files(workload, backend, options, error);
     tandem_data data = {0};
     if (status == TANDEM_OK && options->data)
@@ -571,7 +601,7 @@ static tandem_status check_training(const cli_workload *workload, const cli_opti
 static tandem_status begin_training(train_context *t, tandem_error *error)
 {
     const cli_options *options = t->options;
-    train_config_print(t->config_text, sizeof t->config_text, &t->rank.config, t->workload, options);
+    print_training_config(t);
     t->steps = options->steps;
     if (options->init) return t->rank.backend->executor_import(t->rank.executor, options->init, error);
     if (!options->resume) return TANDEM_OK;
@@ -579,6 +609,9 @@ static tandem_status begin_training(train_context *t, tandem_error *error)
     tandem_status status = t->rank.backend->executor_restore(t->rank.executor, options->resume, &info, error);
     if (status == TANDEM_OK) status = check_checkpoint_step(&info, options, error);
     if (status != TANDEM_OK) return status;
+    status = train_resense_restore(&t->resense, options->resume, info.train_config, error);
+    if (status != TANDEM_OK) return status;
+    print_training_config(t);
     t->begin = info.step;
     t->steps -= info.step;
     if (t->rank.self.rank != 0) return TANDEM_OK;
@@ -593,6 +626,8 @@ static tandem_status train_as_rank(train_context *t, const cli_rank *self, tande
     tandem_status status = step_watch_open(&t->watch, t->workload->cluster.classes[class].device.name, error);
     if (status == TANDEM_OK) status = training_rank_open(&t->rank, t->workload, t->options, self, error);
     if (status == TANDEM_OK) status = step_watch_set_tasks(&t->watch, t->rank.step->n_task, error);
+    if (status == TANDEM_OK)
+        status = train_resense_open(&t->resense, t->options, t->workload, &t->rank, error);
     if (status == TANDEM_OK) status = begin_training(t, error);
     if (status == TANDEM_OK) status = allocate_step_records(t, error);
     if (status == TANDEM_OK && self->rank == 0)
@@ -684,6 +719,8 @@ static const int options[] = {OPTION_PLAN,
                               OPTION_CHECKPOINT,
                               OPTION_CHECKPOINT_EVERY,
                               OPTION_RESUME,
+                              OPTION_RESENSE,
+                              OPTION_MAX_SENSITIVITY,
                               OPTION_NO_DECAY,
                               OPTION_CLIP,
                               OPTION_LABEL_SMOOTHING,
@@ -720,6 +757,7 @@ const cli_command command_train = {
         "--data fashion-mnist\n"
         "  tandem train --model resnet20 --device strongest --uniform int8 --amax delayed --data "
         "fashion-mnist\n"
+        "  tandem train --plan plan.json --data fashion-mnist --steps 60000 --resense --max-sensitivity 2%\n"
         "The same line with --resume run.ckpt continues after the last checkpoint, with the same bits.\n"
         "Learning rate of step s = 0, 1, ... of N steps with W warm-up steps and peak rate r:\n"
         "  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);  cosine  r/2 (1 + cos(pi (s-W)/(N-W)));\n"

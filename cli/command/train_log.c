@@ -41,6 +41,7 @@ static char *log_line_text(const train_log_line *line, int is_first)
     if (object && report->skipped) json_object_set_new(object, "skipped", json_true());
     if (object && line->is_evaluated)
         json_object_set_new(object, "accuracy", cli_json_number(line->accuracy));
+    if (object && line->sensed) json_object_set(object, "sensed", line->sensed);
     if (object && is_first) json_object_set_new(object, "made", cli_made_json());
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);

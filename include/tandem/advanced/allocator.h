@@ -78,6 +78,17 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
                                   const tandem_policy *policy, const tandem_allocation_problem *problem,
                                   const char *method, tandem_error *error);
 
+/* --- Sensitivities that are no store's ------------------------------------------------------------------
+ * */
+
+/* tandem_planner_set_sensing: gives a planner the sensitivities of method "sampled" that follow from
+ * `sensing`, of the same model, also where it was opened with times_only. Each precision that an operator can
+ * have must be sensed in the AMP dtype of each class: else TANDEM_MISSING. TANDEM_USAGE: gradients without
+ * variance. TANDEM_NO_MEMORY. The planner is unchanged on error. Cost: an estimate per operator and
+ * precision. */
+tandem_status tandem_planner_set_sensing(tandem_planner *planner, const tandem_sensing *sensing,
+                                         tandem_error *error);
+
 /* --- Baselines ------------------------------------------------------------------------------------------
  * */
 

@@ -32,12 +32,16 @@ typedef struct tandem_executor_options {
     const tandem_step *step; /* resolved; borrowed; must not change while the executor lives */
     const tandem_data *data; /* borrowed; NULL = uniform noise as inputs, labels by Philox */
     uint64_t seed;
+    /* [step->n_flat] in the order of executor_get_weights: what it begins with; borrowed while opening.
+     * NULL = drawn by the seed. */
+    const float *weight;
     /* Seeds of samples and labels, and of stochastic rounding; borrowed while opening; NULL = seed. */
     const uint64_t *data_seed, *rounding_seed;
     /* Emulates dtypes; copied. Its step is laid out as emulated, and no other is. CPU devices only:
      * others are TANDEM_USAGE. Times of such steps say nothing of any device. NULL = its own kernels. */
     const tandem_emulation *emulation;
-    int hold_weights;     /* 1: steps compute gradients, and leave weights and running statistics; one rank */
+    int hold_weights; /* 1: steps compute gradients, and leave weights and running statistics; one rank, or
+                           * without_all_reduce */
     int64_t global_batch; /* over all ranks and micro-steps */
     int64_t
         first_sample; /* of this rank in the global batch; its micro-steps take consecutive local batches */

@@ -1,0 +1,448 @@
+/* train_resense.c: when a run senses again, what it decides, and how it changes its plan between two steps.
+ *
+ * Whatever the decision is made of is the same on all ranks and in a resumed run: steps, gradients, and what
+ * the checkpoint keeps. Rank 0 allocates, by the policy that no time limit stops. */
+#include "cli/command/train_resense.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/prediction.h"
+
+enum {
+    CHECKS = 8,       /* of ranges, between two sensings */
+    QUARTERS = 4,     /* of a power of two: the resolution of a kept range */
+    TOP_QUARTER = 90, /* as many as there are characters for */
+    /* What a gradient of a sensing costs: as many gradients of the run, and as many FLOPs a weight, for casts
+     * of weights and for products. `tandem bench sensitivity` prints what it comes to. */
+    EMULATED_COST = 3,
+    WEIGHT_FLOPS = 1800
+};
+
+/* What rank 0 tells the others. */
+typedef struct resense_decision {
+    tandem_error error; /* status TANDEM_OK: allocated */
+    int n_changed;
+    int64_t step_ns;
+    double sensitivity; /* of the plan: the allocator's sum, in percent */
+} resense_decision;
+
+/* --- Opening -------------------------------------------------------------------------------------------- */
+
+/* Steps, of which a sensing takes a hundredth: by counts alone, so that every run has the same. */
+static int64_t default_interval(const cli_workload *workload)
+{
+    const tandem_graph *graph = workload->graph[0];
+    const sensing_request request = sensing_request_in_run(workload, 1);
+    const int gradients = 2 * request.n_replicate * (1 + sensing_count_cells(workload, &request));
+    const double cost = EMULATED_COST * (double)request.batch / (double)graph->batch +
+                        WEIGHT_FLOPS * (double)tandem_graph_n_weight(graph) / tandem_graph_flops(graph);
+    return (int64_t)ceil(100 * gradients * cost);
+}
+
+tandem_status train_resense_check(const cli_options *options, const cli_workload *workload,
+                                  tandem_error *error)
+{
+    if (!cli_option_given(options, OPTION_RESENSE)) {
+        return options->max_sensitivity < 0
+                   ? TANDEM_OK
+                   : tandem_error_set(error, TANDEM_USAGE,
+                                      "--max-sensitivity limits the plans of --resense: give that, too");
+    }
+    if (!options->data)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--resense senses gradients of real samples: give --data");
+    if (options->emulate)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--emulate and --resense contradict each other: an emulated step has no times");
+    for (int c = 0; c < workload->cluster.n_class; c++)
+        if (strncmp(workload->cluster.classes[c].device.name, "cpu:", strlen("cpu:")) != 0)
+            return tandem_error_set(error, TANDEM_USAGE,
+                                    "--resense emulates precisions, which CPU devices do; '%s' is none",
+                                    workload->cluster.classes[c].device.name);
+    tandem_planner *planner = NULL;
+    const tandem_status status = cli_planner_open(&planner, options, workload, 1, error);
+    tandem_planner_close(planner);
+    return status;
+}
+
+static int n_adjustable(const tandem_graph *graph)
+{
+    int n = 0;
+    for (int i = 0; i < graph->n_op; i++) n += tandem_op_is_adjustable(&graph->op[i]);
+    return n;
+}
+
+tandem_status train_resense_open(train_resense *resense, const cli_options *options,
+                                 const cli_workload *workload, training_rank *rank, tandem_error *error)
+{
+    enum { OTHER_TEXT = 256 };
+    const tandem_graph *graph = workload->graph[0];
+    char text[TANDEM_CHECKPOINT_TRAIN_CONFIG];
+    *resense = (train_resense){.options = options, .workload = workload, .rank = rank};
+    if (!cli_option_given(options, OPTION_RESENSE)) return TANDEM_OK;
+    train_config_print(text, sizeof text, &rank->config, workload, options);
+    const size_t kept = (size_t)n_adjustable(graph) * (size_t)(workload->cluster.n_class + 1);
+    if (strlen(text) + kept + OTHER_TEXT > sizeof text)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--resense keeps %zu characters of plan and ranges in a checkpoint, which has "
+            "room for %zu; join classes of the cluster",
+            kept, sizeof text - strlen(text) - OTHER_TEXT);
+    resense->seen = calloc((size_t)graph->n_op, sizeof *resense->seen);
+    resense->range = calloc((size_t)graph->n_op, sizeof *resense->range);
+    resense->event = json_array();
+    if (!resense->seen || !resense->range || !resense->event)
+        return tandem_no_memory(error, "for the ranges of %d operators", graph->n_op);
+    resense->every = options->resense > 0 ? options->resense : default_interval(workload);
+    resense->begin_ns = tandem_now_ns();
+    if (rank->self.rank == 0 && options->resense == 0)
+        cli_note(options, "senses again every %lld steps", (long long)resense->every);
+    return TANDEM_OK;
+}
+
+void train_resense_close(train_resense *resense)
+{
+    free(resense->seen);
+    free(resense->range);
+    json_decref(resense->event);
+    *resense = (train_resense){0};
+}
+
+/* --- Ranges of gradients -------------------------------------------------------------------------------- */
+
+/* The gradient of an operator's output, before it is cast. */
+static void see_gradient(void *context, const tandem_executor *executor, int t)
+{
+    train_resense *const resense = context;
+    const tandem_step *step = resense->rank->step;
+    const tandem_task *task = &step->task[t];
+    if (task->op < 0 || !tandem_op_is_adjustable(&step->graph->op[task->op])) return;
+    int value = -1;
+    if (task->kind == TANDEM_TASK_GRADIENT_CAST) value = task->read[0];
+    if (task->kind == TANDEM_TASK_WGRAD) value = task->read[1];
+    if (value < 0 || step->value[value].dtype != TANDEM_F32) return;
+    const float *g = resense->rank->backend->executor_value(executor, value, 0, NULL);
+    const int64_t n = tandem_shape_elements(&step->graph->op[task->op].shape);
+    double square = 0, largest = 0;
+    for (int64_t i = 0; g && i < n; i++) {
+        const double x = fabs((double)g[i]);
+        square += x * x;
+        largest = fmax(largest, x);
+    }
+    if (square > 0 && isfinite(square))
+        resense->seen[task->op] = fmaxf(resense->seen[task->op], (float)(largest / sqrt(square / (double)n)));
+}
+
+/* Over all ranks, in quarters of a power of two. */
+static tandem_status gather_ranges(unsigned char *range, const train_resense *resense, tandem_error *error)
+{
+    const int n_op = resense->workload->graph[0]->n_op, n_rank = resense->rank->self.n_rank;
+    float *const all = malloc((size_t)n_op * (size_t)n_rank * sizeof *all);
+    if (!all) return tandem_no_memory(error, "for the ranges of %d operators", n_op);
+    const tandem_status status = resense->rank->backend->worker_gather(
+        resense->rank->worker, resense->seen, all, (size_t)n_op * sizeof *all, error);
+    for (int i = 0; i < n_op && status == TANDEM_OK; i++) {
+        float largest = 0;
+        for (int r = 0; r < n_rank; r++) largest = fmaxf(largest, all[r * n_op + i]);
+        range[i] = 0;
+        if (largest > 0)
+            range[i] = (unsigned char)fmin(1 + round(QUARTERS * log2(fmax((double)largest, 1))), TOP_QUARTER);
+    }
+    free(all);
+    return status;
+}
+
+/* The operator whose gradient's range has doubled; -1: none. */
+static int find_doubled(const unsigned char *before, const unsigned char *now, int n_op)
+{
+    for (int i = 0; i < n_op; i++)
+        if (before[i] && now[i] >= before[i] + QUARTERS) return i;
+    return -1;
+}
+
+static int is_resense_due(const train_resense *resense, int64_t done)
+{
+    return resense->every > 0 && done - resense->last >= resense->every;
+}
+
+void train_resense_before(train_resense *resense, int64_t done)
+{
+    const int64_t check = resense->every > CHECKS ? resense->every / CHECKS : 1;
+    resense->is_observed = resense->every > 0 && (done % check == 0 || is_resense_due(resense, done));
+    if (!resense->is_observed) return;
+    memset(resense->seen, 0, (size_t)resense->workload->graph[0]->n_op * sizeof *resense->seen);
+    resense->rank->backend->executor_observe(resense->rank->executor, see_gradient, resense);
+}
+
+/* --- The decision --------------------------------------------------------------------------------------- */
+
+/* Rank 0: precisions by what was sensed. */
+static tandem_status allocate_again(tandem_assignment *chosen, resense_decision *decision,
+                                    const train_resense *resense, tandem_sensing *sensing,
+                                    tandem_error *error)
+{
+    const cli_options *const options = resense->options;
+    const size_t n_cell = (size_t)sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    tandem_planner *planner = NULL;
+    tandem_plan *plan = NULL;
+    tandem_allocation result;
+    const tandem_policy *policy = NULL;
+    memset(sensing->is_sensed, 1, n_cell); /* what no device runs is in no plan */
+    tandem_status status = cli_planner_open(&planner, options, resense->workload, 1, error);
+    if (status == TANDEM_OK) status = tandem_planner_set_sensing(planner, sensing, error);
+    if (status == TANDEM_OK) status = tandem_policy_find(&policy, "greedy", error);
+    if (status == TANDEM_OK) {
+        tandem_allocation_problem *const problem = tandem_planner_problem(planner);
+        const tandem_goal goal = {
+            .objective = options->max_sensitivity >= 0 ? TANDEM_MINIMIZE_STEP : TANDEM_MINIMIZE_TRAINING_TIME,
+            .max_sensitivity = options->max_sensitivity >= 0
+                                   ? tandem_sensitivity_units(problem, 100 * options->max_sensitivity)
+                                   : INT64_MAX};
+        problem->without_certificate = 1;
+        status = tandem_allocate_for(&plan, &result, &goal, policy, problem, "sampled", error);
+        if (status == TANDEM_OK) {
+            decision->sensitivity = tandem_sensitivity_value(problem, result.sensitivity);
+            decision->step_ns = result.step_ns;
+        }
+    }
+    if (status == TANDEM_OK && resense->workload->loss_scale == 0 &&
+        cli_count_f16_gradients(plan, resense->workload->graph[0], NULL, 0) > 0)
+        status = tandem_error_set(error, TANDEM_INFEASIBLE,
+                                  "the new plan has gradients in f16; begin with --loss-scale dynamic");
+    if (status == TANDEM_OK) tandem_assignment_copy(chosen, &plan->assignment);
+    tandem_plan_close(plan);
+    tandem_planner_close(planner);
+    return status;
+}
+
+static int count_changed(const tandem_assignment *a, const tandem_assignment *b)
+{
+    int n = 0;
+    for (int c = 0; c < a->n_class; c++)
+        for (int i = 0; i < a->n_op; i++) n += a->precision[c][i] != b->precision[c][i];
+    return n;
+}
+
+/* The same on all ranks. No plan within the limits, and gradients without variance, are no error of the
+ * training: decision->error says why the plan stays. */
+static tandem_status share_decision(resense_decision *decision, tandem_assignment *chosen,
+                                    const train_resense *resense, tandem_sensing *sensing,
+                                    tandem_error *error)
+{
+    const training_rank *const rank = resense->rank;
+    if (rank->self.rank == 0) {
+        const tandem_status status = allocate_again(chosen, decision, resense, sensing, &decision->error);
+        if (status == TANDEM_OK) decision->error = (tandem_error){0};
+        decision->n_changed = count_changed(chosen, &resense->workload->plan->assignment);
+    }
+    tandem_status status =
+        rank->backend->worker_broadcast(rank->worker, decision, sizeof *decision, 0, error);
+    for (int c = 0; c < chosen->n_class && status == TANDEM_OK; c++)
+        status =
+            rank->backend->worker_broadcast(rank->worker, chosen->precision[c],
+                                            (size_t)chosen->n_op * sizeof *chosen->precision[c], 0, error);
+    const tandem_status decided = decision->error.status;
+    if (status != TANDEM_OK || decided == TANDEM_OK || decided == TANDEM_INFEASIBLE ||
+        decided == TANDEM_USAGE)
+        return status;
+    if (error) *error = decision->error;
+    return decided;
+}
+
+/* --- Changing the plan ---------------------------------------------------------------------------------- */
+
+static tandem_status reopen_from(train_resense *resense, const tandem_assignment *chosen, const char *path,
+                                 tandem_error *error)
+{
+    training_rank *const rank = resense->rank;
+    tandem_checkpoint_info info;
+    tandem_assignment_copy(&resense->workload->plan->assignment, chosen);
+    const tandem_status status = training_rank_reopen(rank, resense->workload, resense->options, error);
+    return status == TANDEM_OK ? rank->backend->executor_restore(rank->executor, path, &info, error) : status;
+}
+
+/* By way of a checkpoint, so that the run goes on as one that was stopped here and resumed. */
+static tandem_status change_plan(train_resense *resense, const tandem_assignment *chosen, int64_t done,
+                                 tandem_error *error)
+{
+    training_rank *const rank = resense->rank;
+    char path[CLI_SCRATCH_JSON] = "";
+    tandem_error own = {0};
+    const int is_0 = rank->self.rank == 0;
+    if (is_0 && cli_scratch_json_make(path, &own) == TANDEM_OK) own = (tandem_error){0};
+    tandem_status status = rank->backend->worker_broadcast(rank->worker, &own, sizeof own, 0, error);
+    if (status == TANDEM_OK && own.status != TANDEM_OK) {
+        if (error) *error = own;
+        status = own.status;
+    }
+    if (status == TANDEM_OK) status = rank->backend->executor_save(rank->executor, path, done, "", error);
+    if (status == TANDEM_OK) status = reopen_from(resense, chosen, path, error);
+    if (*path) cli_scratch_file_remove(path);
+    return status;
+}
+
+static void note_sensing(train_resense *resense, const resense_decision *decision, int64_t done, int doubled,
+                         int64_t taken_ns)
+{
+    const tandem_graph *graph = resense->workload->graph[0];
+    const int is_kept = decision->error.status != TANDEM_OK;
+    const double run_ns = (double)(tandem_now_ns() - resense->begin_ns);
+    resense->taken_ns += taken_ns;
+    json_t *const event = json_object();
+    json_object_set_new(event, "step", json_integer((json_int_t)done));
+    json_object_set_new(event, "reason", json_string(doubled < 0 ? "interval" : "range"));
+    if (doubled >= 0) json_object_set_new(event, "operator", json_string(graph->op[doubled].name));
+    json_object_set_new(event, "changed", json_integer(is_kept ? 0 : decision->n_changed));
+    json_object_set_new(event, "sensitivity_bound", cli_json_number(is_kept ? NAN : decision->sensitivity));
+    json_object_set_new(event, "predicted_step_ns",
+                        is_kept ? json_null() : json_integer((json_int_t)decision->step_ns));
+    if (is_kept) json_object_set_new(event, "kept_because", json_string(decision->error.text));
+    json_object_set_new(event, "taken_ns", json_integer((json_int_t)taken_ns));
+    json_object_set_new(event, "share", cli_json_number((double)resense->taken_ns / run_ns));
+    json_array_append_new(resense->event, event);
+    if (is_kept)
+        cli_note(resense->options, "step %lld: sensed again; the plan stays: %s", (long long)done,
+                 decision->error.text);
+    else
+        cli_note(resense->options,
+                 "step %lld: sensed again%s%s; %d precisions change; sensitivity %.2g %%; sensing has taken "
+                 "%.2g %% of the run",
+                 (long long)done, doubled < 0 ? "" : ", for the range has doubled of ",
+                 doubled < 0 ? "" : graph->op[doubled].name, decision->n_changed, decision->sensitivity,
+                 100 * (double)resense->taken_ns / run_ns);
+}
+
+static tandem_status sense_again(train_resense *resense, int64_t done, int doubled, int *is_replanned,
+                                 tandem_error *error)
+{
+    const cli_workload *const workload = resense->workload;
+    const int64_t begin = tandem_now_ns();
+    const sensing_request request = sensing_request_in_run(workload, done);
+    tandem_assignment chosen = {0};
+    tandem_sensing sensing = {0};
+    resense_decision decision = {0};
+    tandem_status status =
+        tandem_assignment_open(&chosen, workload->cluster.n_class, workload->graph[0]->n_op, error);
+    if (status == TANDEM_OK)
+        status = sensing_of_rank(&sensing, resense->rank, workload, resense->options, &request, error);
+    if (status == TANDEM_OK) status = share_decision(&decision, &chosen, resense, &sensing, error);
+    *is_replanned = status == TANDEM_OK && decision.error.status == TANDEM_OK && decision.n_changed > 0;
+    if (*is_replanned) status = change_plan(resense, &chosen, done, error);
+    tandem_sensing_close(&sensing);
+    tandem_assignment_close(&chosen);
+    if (status == TANDEM_OK && resense->rank->self.rank == 0)
+        note_sensing(resense, &decision, done, doubled, tandem_now_ns() - begin);
+    return status;
+}
+
+tandem_status train_resense_after(train_resense *resense, int64_t done, int *is_replanned, json_t **event,
+                                  tandem_error *error)
+{
+    *is_replanned = 0;
+    *event = NULL;
+    if (!resense->is_observed) return TANDEM_OK;
+    const int n_op = resense->workload->graph[0]->n_op;
+    int is_first = 1;
+    for (int i = 0; i < n_op; i++) is_first = is_first && !resense->range[i];
+    unsigned char *const now = calloc((size_t)n_op, 1);
+    if (!now) return tandem_no_memory(error, "for the ranges of %d operators", n_op);
+    resense->rank->backend->executor_observe(resense->rank->executor, NULL, NULL);
+    tandem_status status = gather_ranges(now, resense, error);
+    const int doubled = status == TANDEM_OK ? find_doubled(resense->range, now, n_op) : -1;
+    const int is_due = doubled >= 0 || is_resense_due(resense, done);
+    if (status == TANDEM_OK && (is_first || is_due)) memcpy(resense->range, now, (size_t)n_op);
+    free(now);
+    if (status != TANDEM_OK || !is_due) return status;
+    resense->last = done;
+    status = sense_again(resense, done, doubled, is_replanned, error);
+    if (status == TANDEM_OK && resense->rank->self.rank == 0)
+        *event = json_array_get(resense->event, json_array_size(resense->event) - 1);
+    return status;
+}
+
+/* --- In a checkpoint ------------------------------------------------------------------------------------ */
+
+enum { FIRST_CHARACTER = '!' };
+
+void train_resense_print(char *text, size_t size, const train_resense *resense)
+{
+    const tandem_graph *const graph = resense->workload->graph[0];
+    const tandem_assignment *const plan = &resense->workload->plan->assignment;
+    if (resense->every == 0) return;
+    (void)cli_append(text, size, "sensed again: every %lld steps", (long long)resense->every);
+    if (resense->options->max_sensitivity >= 0)
+        (void)cli_append(text, size, ", at most %.9g %% more samples",
+                         100 * resense->options->max_sensitivity);
+    (void)cli_append(text, size, "\nlast sensed: %lld\nplan: ", (long long)resense->last);
+    for (int c = 0; c < plan->n_class; c++)
+        for (int i = 0; i < graph->n_op; i++)
+            if (tandem_op_is_adjustable(&graph->op[i]))
+                (void)cli_append(text, size, "%c", FIRST_CHARACTER + (int)plan->precision[c][i]);
+    (void)cli_append(text, size, "\nranges: ");
+    for (int i = 0; i < graph->n_op; i++)
+        if (tandem_op_is_adjustable(&graph->op[i]))
+            (void)cli_append(text, size, "%c", FIRST_CHARACTER + resense->range[i]);
+    (void)cli_append(text, size, "\n");
+}
+
+/* The text after "key: " up to the line's end, of *length; NULL: there is none. */
+static const char *find_kept_line(const char *config, const char *key, size_t *length)
+{
+    const size_t n = strlen(key);
+    for (const char *line = config; *line;) {
+        const size_t whole = strcspn(line, "\n");
+        if (whole >= n && strncmp(line, key, n) == 0) {
+            *length = whole - n;
+            return line + n;
+        }
+        line += whole + (line[whole] == '\n');
+    }
+    return NULL;
+}
+
+/* 0: the text is no plan of this workload. */
+static int read_plan_line(tandem_assignment *plan, const char *line, const cli_workload *workload)
+{
+    for (int c = 0; c < plan->n_class; c++)
+        for (int i = 0; i < plan->n_op; i++) {
+            const tandem_op *op = &workload->graph[c]->op[i];
+            if (!tandem_op_is_adjustable(op)) continue;
+            const int precision = *line++ - FIRST_CHARACTER;
+            const unsigned allowed =
+                tandem_op_row_get(op->kind)->precisions & workload->cluster.classes[c].device.precisions;
+            if (precision < 0 || precision >= TANDEM_N_PRECISION || !(allowed & 1u << precision)) return 0;
+            plan->precision[c][i] = (tandem_precision)precision;
+        }
+    return 1;
+}
+
+tandem_status train_resense_restore(train_resense *resense, const char *path, const char *config,
+                                    tandem_error *error)
+{
+    const tandem_graph *const graph = resense->workload->graph[0];
+    const size_t n = (size_t)n_adjustable(graph), n_class = (size_t)resense->workload->cluster.n_class;
+    size_t last_length = 0, plan_length = 0, range_length = 0;
+    const char *const last = find_kept_line(config, "last sensed: ", &last_length);
+    const char *const plan = find_kept_line(config, "plan: ", &plan_length);
+    const char *range = find_kept_line(config, "ranges: ", &range_length);
+    if (resense->every == 0 || !last || !plan || !range || plan_length != n * n_class || range_length != n)
+        return TANDEM_OK; /* of a run without it, or of another cluster: this one begins to sense */
+    tandem_assignment chosen = {0};
+    tandem_status status = tandem_assignment_open(&chosen, (int)n_class, graph->n_op, error);
+    if (status != TANDEM_OK) return status;
+    if (read_plan_line(&chosen, plan, resense->workload)) {
+        resense->last = strtoll(last, NULL, 10);
+        for (int i = 0; i < graph->n_op; i++)
+            if (tandem_op_is_adjustable(&graph->op[i]))
+                resense->range[i] = (unsigned char)(*range++ - FIRST_CHARACTER);
+        if (!tandem_assignment_is_equal(&chosen, &resense->workload->plan->assignment))
+            status = reopen_from(resense, &chosen, path, error);
+    }
+    tandem_assignment_close(&chosen);
+    return status;
+}
