@@ -171,10 +171,11 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
     tandem_status status = tandem_device_open_step(&frozen->step, &device, run->sensed, options->bucket_bytes,
                                                    &step_options, error);
     if (status != TANDEM_OK) return status;
-    for (int i = 0; i < run->sensing->n_op && is_emulated; i++)
-        if (i == op ||
-            (run->request->is_whole_plan && has_precision(&run->workload->graph[0]->op[i], precision)))
-            tandem_step_set(frozen->step, i, precision);
+    const int n_op = run->workload->graph[0]->n_op;
+    const tandem_precision *plan = run->request->plan ? run->request->plan + (size_t)op * (size_t)n_op : NULL;
+    for (int i = 0; i < n_op && is_emulated; i++)
+        if (plan ? plan[i] != TANDEM_PRECISION_FP32 : i == op)
+            tandem_step_set(frozen->step, i, plan ? plan[i] : precision);
     tandem_step_resolve(frozen->step);
     const tandem_executor_options executor_options = {.step = frozen->step,
                                                       .data = options->data ? &run->rank->data : NULL,
@@ -226,34 +227,50 @@ static void add_mean_error(sense_run *run, float *mean)
     }
 }
 
-/* 1/√v̂ of AdamW. v̂ from its state; before the first step from the batches. Weights whose v̂ is far below
- * the mean would count without bounds. */
-static tandem_status fill_metric(sense_run *run, int64_t age, tandem_error *error)
+/* v̂ → 1/√v̂. Weights whose v̂ is far below the mean would count without bounds. */
+static void invert_mean_squares(float *metric, int64_t n, double mean)
 {
-    const tandem_step *step = run->rank->step;
+    for (int64_t i = 0; i < n && mean > 0; i++)
+        metric[i] = (float)(1 / sqrt(fmax((double)metric[i], least_share * mean)));
+}
+
+tandem_status sensing_copy_metric(float *metric, const training_rank *rank, int64_t age, tandem_error *error)
+{
+    const tandem_step *step = rank->step;
     const tandem_graph *graph = step->graph;
-    const int n_batch = 2 * run->sensing->n_replicate;
-    const double beta = (double)run->rank->config.optimizer.beta2, kept = 1 - pow(beta, (double)age);
+    const double kept = 1 - pow((double)rank->config.optimizer.beta2, (double)age);
     float *state = malloc((size_t)step->n_flat * sizeof *state);
     if (!state) return tandem_no_memory(error, "for the optimizer's state");
-    const tandem_status status =
-        age > 0 ? run->rank->backend->executor_get_mean_squares(run->rank->executor, state, error)
-                : TANDEM_OK;
+    const tandem_status status = rank->backend->executor_get_mean_squares(rank->executor, state, error);
+    const int64_t n_weight = tandem_graph_n_weight(graph);
     double mean = 0;
     int64_t i = 0;
     for (int p = 0; p < graph->n_parameter && status == TANDEM_OK; p++)
         for (int64_t k = 0; k < graph->parameter[p].elements; k++, i++) {
-            double square = 0;
-            for (int b = 0; b < n_batch && age == 0; b++)
-                square += (double)run->exact[b][i] * (double)run->exact[b][i] / n_batch;
-            if (age > 0) square = (double)state[step->parameter_start[p] + k] / kept;
-            run->metric[i] = (float)square;
-            mean += square / (double)run->n_weight;
+            const double square = (double)state[step->parameter_start[p] + k] / kept;
+            metric[i] = (float)square;
+            mean += square / (double)n_weight;
         }
-    for (i = 0; i < run->n_weight && mean > 0; i++)
-        run->metric[i] = (float)(1 / sqrt(fmax((double)run->metric[i], least_share * mean)));
+    if (status == TANDEM_OK) invert_mean_squares(metric, n_weight, mean);
     free(state);
     return status;
+}
+
+/* Before the first step v̂ is that of the batches. */
+static tandem_status fill_metric(sense_run *run, int64_t age, tandem_error *error)
+{
+    const int n_batch = 2 * run->sensing->n_replicate;
+    double mean = 0;
+    if (age > 0) return sensing_copy_metric(run->metric, run->rank, age, error);
+    for (int64_t i = 0; i < run->n_weight; i++) {
+        double square = 0;
+        for (int b = 0; b < n_batch; b++)
+            square += (double)run->exact[b][i] * (double)run->exact[b][i] / n_batch;
+        run->metric[i] = (float)square;
+        mean += square / (double)run->n_weight;
+    }
+    invert_mean_squares(run->metric, run->n_weight, mean);
+    return TANDEM_OK;
 }
 
 static tandem_status sense_fp32(sense_run *run, int64_t age, tandem_error *error)
@@ -358,20 +375,21 @@ static int is_run_by_devices(const cli_workload *workload, int precision, tandem
     return 0;
 }
 
-/* Each variant of an operator's precisions; is_counted: counts them only. */
-static tandem_status for_cells_of_op(int *n_cell, sense_run *run, int op, int is_counted, tandem_error *error)
+/* Each variant of an operator's precisions, or a plan; is_counted: counts them only. */
+static tandem_status for_cells_of_row(int *n_cell, sense_run *run, int row, int is_counted,
+                                      tandem_error *error)
 {
     const tandem_graph *graph = run->workload->graph[0];
     static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
     tandem_status status = TANDEM_OK;
     for (int p = TANDEM_PRECISION_FP32 + 1; p < TANDEM_N_PRECISION; p++) {
-        if (!(run->precisions & 1u << p) || !has_precision(&graph->op[op], p)) continue;
-        if (run->request->is_whole_plan && *n_cell > 0) break;
+        const int is_asked = (run->precisions & 1u << p) != 0;
+        if (!is_asked || (!run->request->plan && !has_precision(&graph->op[row], p))) continue;
         const int n_amp = tandem_precision_has_amp((tandem_precision)p) ? TANDEM_N_AMP_DTYPE : 1;
         for (int k = 0; k < n_amp && status == TANDEM_OK; k++) {
             if (run->request->is_for_devices && !is_run_by_devices(run->workload, p, amp_dtypes[k])) continue;
             ++*n_cell;
-            if (!is_counted) status = sense_cell_in_turn(run, op, (tandem_precision)p, amp_dtypes[k], error);
+            if (!is_counted) status = sense_cell_in_turn(run, row, (tandem_precision)p, amp_dtypes[k], error);
         }
     }
     return status;
@@ -381,7 +399,6 @@ static tandem_status for_cells_of_op(int *n_cell, sense_run *run, int op, int is
 
 static tandem_status sense_age(sense_run *run, int a, tandem_error *error)
 {
-    const tandem_graph *graph = run->workload->graph[0];
     int n_cell = 0;
     run->age_index = a;
     run->first_batch =
@@ -390,8 +407,8 @@ static tandem_status sense_age(sense_run *run, int a, tandem_error *error)
             : run->options->steps + 2 * ((int64_t)a * TANDEM_MAX_REPLICATE + run->request->first_replicate);
     tandem_status status = run->rank->backend->executor_get_weights(run->rank->executor, run->weight, error);
     if (status == TANDEM_OK) status = sense_fp32(run, run->sensing->age[a], error);
-    for (int op = 0; op < graph->n_op && status == TANDEM_OK; op++)
-        status = for_cells_of_op(&n_cell, run, op, 0, error);
+    for (int row = 0; row < run->sensing->n_op && status == TANDEM_OK; row++)
+        status = for_cells_of_row(&n_cell, run, row, 0, error);
     return status;
 }
 
@@ -471,7 +488,8 @@ static tandem_status open_sense_run(sense_run *run, tandem_error *error)
     run->sensing->optimizer = graph->optimizer.kind;
     const int n = run->sensing->n_replicate;
     const size_t padded = (size_t)run->n_padded;
-    for (int op = 0; op < graph->n_op; op++) (void)for_cells_of_op(&run->n_cell, run, op, 1, NULL);
+    for (int row = 0; row < run->sensing->n_op; row++)
+        (void)for_cells_of_row(&run->n_cell, run, row, 1, NULL);
     run->n_cell *= run->sensing->n_age;
     run->weight = malloc((size_t)run->rank->step->n_flat * sizeof *run->weight);
     run->metric = calloc(padded, sizeof *run->metric);
@@ -519,7 +537,7 @@ int sensing_count_cells(const cli_workload *workload, const sensing_request *req
 {
     sense_run run = {.workload = workload, .request = request, .precisions = ~0u};
     for (int op = 0; op < workload->graph[0]->n_op; op++)
-        (void)for_cells_of_op(&run.n_cell, &run, op, 1, NULL);
+        (void)for_cells_of_row(&run.n_cell, &run, op, 1, NULL);
     return run.n_cell;
 }
 
@@ -543,8 +561,8 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
     tandem_sensing made = {0};
     sense_run run = {
         .workload = workload, .options = options, .request = request, .rank = rank, .sensing = &made};
-    tandem_status status =
-        tandem_sensing_open(&made, workload->graph[0]->n_op, request->n_age, request->n_replicate, error);
+    const int n_row = request->plan ? request->n_plan : workload->graph[0]->n_op;
+    tandem_status status = tandem_sensing_open(&made, n_row, request->n_age, request->n_replicate, error);
     if (status != TANDEM_OK) return status;
     memcpy(made.age, request->age, sizeof made.age);
     status = choose_precisions(&run, error);

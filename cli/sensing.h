@@ -15,12 +15,15 @@ typedef struct sensing_request {
     int64_t batch;         /* that is sensed; 0: that of a micro-step of the training */
     const char *precision; /* NULL: every one, in its own formats. Else this one alone, emulated so: */
     tandem_emulation emulation;
-    int is_whole_plan;  /* 1: all operators in it at once, as the cell of the first one that has it */
     int is_for_devices; /* 1: only what some device of the workload runs, in its AMP dtype */
     /* Of sensing_of_rank; 1: at the weights of the rank's executor, which are those of age[0]. Else it trains
      * up to each age. */
     int is_at_hand;
     int64_t batches_from; /* index of the first batch; 0: after the last step of the training */
+    /* [n_plan × n_op], with `precision`: whole plans in the place of single operators. Row i of the sensing is
+     * plan i, as if it were an operator in that precision. No plan may have gradients in f16. NULL: none. */
+    const tandem_precision *plan;
+    int n_plan;
 } sensing_request;
 
 /* sensing_run: trains the workload's model in fp32 on options->data, and senses every operator in the
@@ -52,3 +55,5 @@ tandem_status sensing_result_json(json_t **result, const tandem_graph *graph, co
 tandem_status sensing_copy_gradient(float *gradient, const tandem_backend_api *backend,
                                     const tandem_executor *executor, const tandem_graph *graph,
                                     tandem_error *error);
+/* The metric in which AdamW steps after `age` ≥ 1 steps, 1/√v̂, [n_weight]. TANDEM_USAGE: it is SGD. */
+tandem_status sensing_copy_metric(float *metric, const training_rank *rank, int64_t age, tandem_error *error);

@@ -133,6 +133,11 @@ static double rounding_variance(tandem_dtype type, operand of)
     return fmin(of.mean_square, rounding_share(type) * of.mean_square + subnormal_variance(type, scale));
 }
 
+double tandem_rounding_variance(tandem_dtype type, double amax, double mean_square)
+{
+    return rounding_variance(type, (operand){amax, mean_square, 1});
+}
+
 /* The loss scale of f16 gradients (section 1). */
 static double loss_scale(const tandem_graph *graph, const tandem_statistics *statistics)
 {

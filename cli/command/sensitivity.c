@@ -5,171 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/quantity.h"
+#include "cli/batch_statistics.h"
 #include "cli/command/sensitivity.h"
-#include "cli/training_rank.h"
 
 enum { BATCHES = 10 };
-
-typedef struct statistics_collector {
-    const tandem_backend_api *backend;
-    const tandem_step *step;
-    tandem_statistics *statistics; /* [n_op] */
-    tandem_status status;
-    tandem_error error;
-} statistics_collector;
-
-/* --- What one task shows -------------------------------------------------------------------------------- */
-
-static const float *executor_values(const statistics_collector *c, const tandem_executor *executor, int value,
-                                    int gradient)
-{
-    return c->backend->executor_value(executor, value, gradient, NULL);
-}
-
-/* A convolution's input as a matrix: (n·out_h·out_w, kernel·kernel·c), zero outside the image. */
-static float *image_columns(const tandem_graph *graph, const tandem_op *op, const float *x)
-{
-    const tandem_shape *in = &graph->op[op->input[0]].shape, *out = &op->shape;
-    const int64_t h = in->dim[1], w = in->dim[2], channels = in->dim[3],
-                  k = (int64_t)op->kernel_h * op->kernel_w * channels;
-    float *columns = calloc((size_t)(out->dim[0] * out->dim[1] * out->dim[2] * k), sizeof *columns);
-    if (!columns) return NULL;
-    float *row = columns;
-    for (int64_t n = 0; n < out->dim[0]; n++)
-        for (int64_t i = 0; i < out->dim[1]; i++)
-            for (int64_t j = 0; j < out->dim[2]; j++, row += k)
-                for (int64_t a = 0; a < op->kernel_h; a++)
-                    for (int64_t b = 0; b < op->kernel_w; b++) {
-                        const int64_t y = i * op->stride + a - op->pad, z = j * op->stride + b - op->pad;
-                        if (y >= 0 && y < h && z >= 0 && z < w)
-                            memcpy(row + (a * op->kernel_w + b) * channels,
-                                   x + ((n * h + y) * w + z) * channels, (size_t)channels * sizeof *row);
-                    }
-    return columns;
-}
-
-static tandem_status add_product_statistics(tandem_statistics *s, const tandem_op *op, const float *x,
-                                            const float *w, const float *g, int64_t k, tandem_error *error)
-{
-    const int64_t columns = tandem_shape_last(&op->shape), rows = tandem_shape_elements(&op->shape) / columns;
-    s->rows = rows;
-    s->k = k;
-    s->columns = columns;
-    return tandem_statistics_add_product(s, &(tandem_product){rows, k, columns, x, w, g, op->transpose_b},
-                                         error);
-}
-
-static tandem_status add_matmul_statistics(tandem_statistics *s, const tandem_graph *graph,
-                                           const tandem_op *op, const float *a, const float *b,
-                                           const float *g, tandem_error *error)
-{
-    const int64_t n = tandem_shape_last(&op->shape), m = op->shape.dim[op->shape.n_dim - 2];
-    const int64_t k = tandem_shape_last(&graph->op[op->input[0]].shape);
-    const int64_t products = tandem_shape_elements(&op->shape) / (m * n);
-    s->rows = products * m;
-    s->k = k;
-    s->columns = n;
-    tandem_status status = TANDEM_OK;
-    for (int64_t q = 0; q < products && status == TANDEM_OK; q++)
-        status = tandem_statistics_add_product(
-            s, &(tandem_product){m, k, n, a + q * m * k, b + q * k * n, g + q * m * n, op->transpose_b},
-            error);
-    return status;
-}
-
-/* An embedding selects rows: a product with one-hot rows. */
-static void add_embedding_statistics(tandem_statistics *s, const tandem_op *op, double g_square,
-                                     double w_square)
-{
-    s->columns = tandem_shape_last(&op->shape);
-    s->rows = tandem_shape_elements(&op->shape) / s->columns;
-    s->k = 1;
-    s->x_square += (double)s->rows;
-    s->w_square += w_square;
-    s->g_square += g_square;
-    s->g2_x2 += g_square;
-}
-
-static tandem_status observe_wgrad(statistics_collector *c, const tandem_executor *executor,
-                                   const tandem_task *task)
-{
-    const tandem_graph *graph = c->step->graph;
-    const tandem_op *op = &graph->op[task->op];
-    tandem_statistics *s = &c->statistics[task->op];
-    const int64_t n_g = tandem_shape_elements(&op->shape),
-                  n_x = tandem_shape_elements(&graph->op[op->input[0]].shape);
-    const float *g = executor_values(c, executor, task->read[1], 0),
-                *x = executor_values(c, executor, task->read[0], 0), *w;
-    int64_t n_w;
-    if (op->kind == TANDEM_OP_MATMUL) {
-        w = executor_values(c, executor, tandem_value_activation(c->step, op->input[1], TANDEM_F32), 0);
-        n_w = tandem_shape_elements(&graph->op[op->input[1]].shape);
-    } else {
-        w = executor_values(c, executor, TANDEM_PARAMETER(op->parameter[0]), 0);
-        n_w = graph->parameter[op->parameter[0]].elements;
-    }
-    s->local_batch = graph->batch;
-    s->x_elements = n_x;
-    s->w_elements = n_w;
-    s->w_amax += tandem_statistics_amax(w, n_w);
-    s->g_amax += tandem_statistics_amax(g, n_g);
-    s->wgrad_square += tandem_statistics_square(executor_values(c, executor, task->write[0], 1), n_w);
-    if (op->kind == TANDEM_OP_EMBEDDING) {
-        add_embedding_statistics(s, op, tandem_statistics_square(g, n_g), tandem_statistics_square(w, n_w));
-        return TANDEM_OK;
-    }
-    s->x_amax += tandem_statistics_amax(x, n_x);
-    if (op->kind == TANDEM_OP_MATMUL) return add_matmul_statistics(s, graph, op, x, w, g, &c->error);
-    if (op->kind == TANDEM_OP_LINEAR)
-        return add_product_statistics(s, op, x, w, g, tandem_shape_last(&graph->op[op->input[0]].shape),
-                                      &c->error);
-    float *columns = image_columns(graph, op, x);
-    if (!columns) return tandem_no_memory(&c->error, "for the columns of '%s'", op->name);
-    const tandem_status status = add_product_statistics(
-        s, op, columns, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
-    free(columns);
-    return status;
-}
-
-static void observe_task(void *context, const tandem_executor *executor, int t)
-{
-    statistics_collector *c = context;
-    const tandem_task *task = &c->step->task[t];
-    if (c->status != TANDEM_OK || task->op < 0) return;
-    const tandem_op *op = &c->step->graph->op[task->op];
-    if (!tandem_op_is_adjustable(op)) return;
-    if (task->kind == TANDEM_TASK_WGRAD) c->status = observe_wgrad(c, executor, task);
-    if (task->kind == TANDEM_TASK_DGRAD)
-        c->statistics[task->op].dgrad_square +=
-            tandem_statistics_square(executor_values(c, executor, task->write[0], 0),
-                                     tandem_shape_elements(&c->step->graph->op[op->input[0]].shape));
-}
-
-/* --- The batches ---------------------------------------------------------------------------------------- */
-
-static tandem_status collect_statistics(statistics_collector *c, training_rank *rank,
-                                        const cli_options *options, int64_t batches, tandem_error *error)
-{
-    tandem_status status = TANDEM_OK;
-    const int64_t begin_ns = tandem_now_ns();
-    rank->backend->executor_observe(rank->executor, observe_task, c);
-    for (int64_t i = 0; i < batches && status == TANDEM_OK; i++) {
-        double loss = 0;
-        status = rank->backend->executor_step(rank->executor, i, &loss, error);
-        if (status == TANDEM_OK && c->status != TANDEM_OK) {
-            *error = c->error;
-            status = c->status;
-        }
-        cli_progress(options, (tandem_now_ns() - begin_ns) / (i + 1) * (batches - 1 - i),
-                     "sensitivity: batch %lld of %lld, loss %.4f", (long long)(i + 1), (long long)batches,
-                     loss);
-    }
-    for (int i = 0; i < c->step->graph->n_op; i++)
-        if (c->statistics[i].rows > 0) tandem_statistics_finish(&c->statistics[i], batches);
-    return status;
-}
 
 /* Reports a store that cannot be written before the batches, not after. */
 static tandem_status check_store_writable(const char *db, tandem_error *error)
@@ -180,28 +20,28 @@ static tandem_status check_store_writable(const char *db, tandem_error *error)
     return status;
 }
 
-static tandem_status put_all_statistics(const statistics_collector *c, const cli_options *options,
-                                        tandem_error *error)
+static tandem_status put_all_statistics(const training_rank *rank, const tandem_statistics *statistics,
+                                        const cli_options *options, tandem_error *error)
 {
-    const tandem_graph *graph = c->step->graph;
+    const tandem_graph *graph = rank->step->graph;
     char libraries[128];
     tandem_store *store = NULL;
     double *sensitivity = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *sensitivity);
     if (!sensitivity) return tandem_no_memory(error, "for sensitivities");
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK)
-        status =
-            tandem_store_set_environment(store, c->backend->libraries(libraries, sizeof libraries), 1, error);
+        status = tandem_store_set_environment(store, rank->backend->libraries(libraries, sizeof libraries), 1,
+                                              error);
     if (status == TANDEM_OK) status = tandem_store_begin(store, error);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
-        if (c->statistics[i].n_batch > 0)
-            status = tandem_store_put_statistics(store, graph, options->data, i, &c->statistics[i], error);
+        if (statistics[i].n_batch > 0)
+            status = tandem_store_put_statistics(store, graph, options->data, i, &statistics[i], error);
     for (int m = 0; tandem_sensitivity_get(m) && status == TANDEM_OK; m++) {
         const tandem_sensitivity_method *method = tandem_sensitivity_get(m);
         if (!method->compute) continue;
         static const tandem_dtype amp_dtype[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
         for (size_t k = 0; k < sizeof amp_dtype / sizeof *amp_dtype && status == TANDEM_OK; k++) {
-            method->compute(sensitivity, graph, c->statistics, amp_dtype[k]);
+            method->compute(sensitivity, graph, statistics, amp_dtype[k]);
             for (int i = 0; i < graph->n_op; i++)
                 for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
                     if (tandem_op_row_get(graph->op[i].kind)->precisions & (1u << p))
@@ -219,10 +59,9 @@ static tandem_status put_all_statistics(const statistics_collector *c, const cli
 
 /* --- Report --------------------------------------------------------------------------------------------- */
 
-static int print_sensitivity_report(const statistics_collector *c, const cli_options *options,
-                                    const tandem_device *device)
+static int print_sensitivity_report(const tandem_statistics *statistics, const tandem_graph *graph,
+                                    const cli_options *options, const tandem_device *device)
 {
-    const tandem_graph *graph = c->step->graph;
     double *sensitivity[8] = {0};
     int n_method = 0, code = 0;
     /* those that need statistics stand first */
@@ -230,7 +69,7 @@ static int print_sensitivity_report(const statistics_collector *c, const cli_opt
         sensitivity[n_method] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **sensitivity);
         if (!sensitivity[n_method]) code = cli_fail_with(TANDEM_NO_MEMORY, "no memory for sensitivities");
         if (sensitivity[n_method])
-            tandem_sensitivity_get(n_method)->compute(sensitivity[n_method], graph, c->statistics,
+            tandem_sensitivity_get(n_method)->compute(sensitivity[n_method], graph, statistics,
                                                       device->amp_dtype);
     }
     json_t *operators = json_array();
@@ -287,22 +126,21 @@ static int run_sensitivity(const cli_options *given)
     tandem_error error = {0};
     cli_workload workload = {0};
     training_rank rank = {0};
-    statistics_collector c = {0};
+    tandem_statistics *statistics = NULL;
     const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
     tandem_status status = cli_workload_open(&workload, &options, &error);
     if (status == TANDEM_OK) status = training_rank_open(&rank, &workload, &options, &alone, &error);
     if (status == TANDEM_OK) status = check_store_writable(options.db, &error);
     if (status == TANDEM_OK) {
-        c = (statistics_collector){.backend = rank.backend, .step = rank.step};
-        c.statistics = calloc((size_t)rank.step->graph->n_op, sizeof *c.statistics);
-        status = c.statistics ? collect_statistics(&c, &rank, &options, options.steps, &error)
-                              : tandem_no_memory(&error, "for statistics");
+        statistics = calloc((size_t)rank.step->graph->n_op, sizeof *statistics);
+        status = statistics ? batch_statistics_collect(statistics, &rank, &options, 0, options.steps, &error)
+                            : tandem_no_memory(&error, "for statistics");
     }
-    if (status == TANDEM_OK) status = put_all_statistics(&c, &options, &error);
-    const int code = status == TANDEM_OK
-                         ? print_sensitivity_report(&c, &options, &workload.cluster.classes[0].device)
-                         : cli_fail(&error);
-    free(c.statistics);
+    if (status == TANDEM_OK) status = put_all_statistics(&rank, statistics, &options, &error);
+    const int code = status == TANDEM_OK ? print_sensitivity_report(statistics, rank.step->graph, &options,
+                                                                    &workload.cluster.classes[0].device)
+                                         : cli_fail(&error);
+    free(statistics);
     training_rank_close(&rank);
     cli_workload_close(&workload);
     return code;

@@ -102,6 +102,17 @@ static tandem_status predict_from(exchange_prediction *prediction, const tandem_
     return status;
 }
 
+/* The plan with all operators in a precision that they have. NULL: no memory. */
+static tandem_precision *make_whole_plan(const tandem_graph *graph, tandem_precision precision)
+{
+    tandem_precision *plan = calloc((size_t)graph->n_op, sizeof *plan);
+    for (int i = 0; i < graph->n_op && plan; i++)
+        if (tandem_op_is_adjustable(&graph->op[i]) &&
+            tandem_op_row_get(graph->op[i].kind)->precisions & 1u << precision)
+            plan[i] = precision;
+    return plan;
+}
+
 tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,
                                const exchange_task *task, int cell, int is_whole, int n_replicate,
                                tandem_error *error)
@@ -112,14 +123,19 @@ tandem_status exchange_predict(exchange_prediction *prediction, const study_lab 
     const tandem_precision precision = precision_of_cell(cell);
     sensing_request request = {.n_age = EXCHANGE_AGES,
                                .n_replicate = n_replicate,
-                               .is_whole_plan = is_whole,
                                .precision = tandem_precision_get(precision)->name,
                                .emulation = emulation_of_cell(task, cell, 0)};
     for (int a = 0; a < EXCHANGE_AGES; a++)
         request.age[a] = task->steps * (2 * a + 1) / (2 * (int64_t)EXCHANGE_AGES);
     const study_training in_fp32 = exchange_training(task, 0, lab->options->seed);
     tandem_status status = study_workload_open(&workload, &options, lab, &in_fp32, error);
+    tandem_precision *plan =
+        status == TANDEM_OK && is_whole ? make_whole_plan(workload.graph[0], precision) : NULL;
+    if (status == TANDEM_OK && is_whole && !plan) status = tandem_no_memory(error, "for a plan");
+    request.plan = plan;
+    request.n_plan = plan != NULL;
     if (status == TANDEM_OK) status = sensing_run(&sensing, &workload, &options, &request, error);
+    free(plan);
     if (status == TANDEM_OK)
         status = predict_from(prediction, &sensing, task, precision,
                               workload.cluster.classes[0].device.amp_dtype, error);

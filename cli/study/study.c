@@ -7,13 +7,18 @@
 #include "base/file.h"
 #include "base/nearest.h"
 
-static const struct {
+static const struct study_row {
     const char *name;
     study_part *run;
     int keeps_records; /* reads --checkpoint and --repetitions */
-} parts[] = {{"rounding", study_rounding, 0},      {"gradient", study_gradient, 0},
-             {"sampled", study_sampled, 0},        {"batch", study_batch, 0},
-             {"exchange", study_exchange_rate, 1}, {"null", study_null, 1}};
+} parts[] = {{"rounding", study_rounding, 0},
+             {"gradient", study_gradient, 0},
+             {"sampled", study_sampled, 0},
+             {"batch", study_batch, 0},
+             {"rank", study_rank, 1},
+             {"add", study_add, 1},
+             {"exchange", study_exchange_rate, 1},
+             {"null", study_null, 1}};
 enum { N_PART = sizeof parts / sizeof *parts };
 
 void study_add_cell(study_report *report, json_t *cell, int is_met)
@@ -137,7 +142,7 @@ static const int options[] = {OPTION_QUICK,      OPTION_DEVICE,      OPTION_SEED
                               OPTION_CHECKPOINT, OPTION_REPETITIONS, OPTION_QUIET, OPTION_END};
 const cli_command command_study = {
     .name = "study",
-    .words = "rounding|gradient|sampled|batch|exchange|null|all",
+    .words = "rounding|gradient|sampled|batch|rank|add|exchange|null|all",
     .summary = "Measure what is predicted of low precision, with intervals",
     .option = options,
     .description =
@@ -146,6 +151,7 @@ const cli_command command_study = {
         "  tandem study all --quick                 every part, small\n"
         "  tandem study rounding -o docs/study/rounding   writes rounding.md and rounding.json\n"
         "  tandem study exchange --checkpoint kept.jsonl   an hour; stopped, it goes on from the file\n"
+        "  tandem study rank --checkpoint ranks.jsonl      minutes; the same\n"
         "Trains small models on fashion-mnist on one device [the strongest one here]. Exit code 1: a "
         "part\nmisses its bar. docs/study/README.md describes the parts.",
     .run = run_study,

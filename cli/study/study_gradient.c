@@ -34,7 +34,7 @@ typedef struct gradient_study {
     study_report *report;
     gradient_scope scope;
     held_model probed, emulated;
-    float *weight[MAX_AGES];   /* [n_flat] at each age */
+    held_weights at[MAX_AGES];
     float *exact[MAX_BATCHES]; /* [n_weight] the gradient of each batch */
     float *sum, *drawn;        /* [n_weight] */
     double variance;           /* of the gradient over batches */
@@ -56,32 +56,6 @@ static const struct {
                {TANDEM_FORMAT_E2M1, 1},
                {TANDEM_FORMAT_ULP, 4096}};
 enum { N_STUDIED = sizeof studied / sizeof *studied };
-
-/* --- Weights at every age --------------------------------------------------------------------------------
- * */
-
-static tandem_status train_to_ages(gradient_study *s, const cli_options *options, tandem_error *error)
-{
-    cli_workload workload = {0};
-    training_rank rank = {0};
-    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
-    tandem_status status = cli_workload_open(&workload, options, error);
-    if (status == TANDEM_OK) status = training_rank_open(&rank, &workload, options, &alone, error);
-    int64_t step = 0;
-    for (int a = 0; a < s->scope.n_age && status == TANDEM_OK; a++) {
-        for (; step < s->scope.age[a] && status == TANDEM_OK; step++) {
-            double loss = 0;
-            status = rank.backend->executor_step(rank.executor, step, &loss, error);
-        }
-        s->weight[a] = malloc((size_t)rank.step->n_flat * sizeof *s->weight[a]);
-        if (status == TANDEM_OK && !s->weight[a]) status = tandem_no_memory(error, "for weights");
-        if (status == TANDEM_OK)
-            status = rank.backend->executor_get_weights(rank.executor, s->weight[a], error);
-    }
-    training_rank_close(&rank);
-    cli_workload_close(&workload);
-    return status;
-}
 
 /* --- The oracle ------------------------------------------------------------------------------------------
  * */
@@ -268,15 +242,18 @@ static tandem_status study_cells_of_age(gradient_study *s, gradient_cell *cells,
     return TANDEM_OK;
 }
 
-static tandem_status predict_cells(gradient_study *s, gradient_cell *cells, int n_cell, const float *weight,
+/* In the metric of SGD, whatever the optimizer. */
+static tandem_status predict_cells(gradient_study *s, gradient_cell *cells, int n_cell, float *weight,
                                    tandem_error *error)
 {
+    const held_weights at = {.weight = weight};
     probe_sums *sums = malloc(sizeof *sums);
     tandem_status status = sums ? TANDEM_OK : tandem_no_memory(error, "for a probe's sums");
     for (int b = 0; b < s->scope.n_batch && status == TANDEM_OK; b++)
         for (int p = 0; p < s->scope.n_probe && status == TANDEM_OK; p++) {
-            status = probe_predict(sums, &s->probed, weight, FIRST_BATCH + b,
-                                   (uint64_t)(b * s->scope.n_probe + p) + 77, error);
+            const probe_request request = {&at, FIRST_BATCH + b, (uint64_t)(b * s->scope.n_probe + p) + 77,
+                                           .is_alone = 0};
+            status = probe_predict(sums, &s->probed, &request, error);
             for (int c = 0; c < n_cell && status == TANDEM_OK; c++) {
                 const double scale = studied[cells[c].studied].error_scale;
                 cells[c].predicted[b] +=
@@ -297,14 +274,15 @@ static tandem_status study_age(gradient_study *s, int a, tandem_error *error)
         const int k = c / N_STUDIED / N_PART_OF_OPERATOR;
         const rounded_part part = (rounded_part)(c / N_STUDIED % N_PART_OF_OPERATOR);
         int first = 0;
+        if (!held_model_is_linear(&s->probed, k)) continue;
         while (part == PART_INPUT && !held_model_same_input(&s->probed, first, k)) first++;
         if (part == PART_INPUT && first < k) continue; /* one rounded copy: its first reader has the cell */
         cells[n_cell].studied = c % N_STUDIED;
         cells[n_cell].part = part;
         cells[n_cell++].k = k;
     }
-    if (status == TANDEM_OK) status = take_exact_gradients(s, s->weight[a], error);
-    if (status == TANDEM_OK) status = predict_cells(s, cells, n_cell, s->weight[a], error);
+    if (status == TANDEM_OK) status = take_exact_gradients(s, s->at[a].weight, error);
+    if (status == TANDEM_OK) status = predict_cells(s, cells, n_cell, s->at[a].weight, error);
     if (status == TANDEM_OK) status = study_cells_of_age(s, cells, n_cell, s->scope.age[a], error);
     free(cells);
     return status;
@@ -315,7 +293,7 @@ static tandem_status study_age(gradient_study *s, int a, tandem_error *error)
 
 static tandem_status open_gradient_study(gradient_study *s, const cli_options *options, tandem_error *error)
 {
-    tandem_status status = train_to_ages(s, options, error);
+    tandem_status status = held_weights_train(s->at, s->scope.age, s->scope.n_age, options, error);
     if (status == TANDEM_OK) status = held_model_open(&s->probed, options, "fp32", error);
     if (status == TANDEM_OK) status = held_model_open(&s->emulated, options, "int8_full", error);
     if (status != TANDEM_OK) return status;
@@ -333,7 +311,7 @@ static void close_gradient_study(gradient_study *s)
 {
     held_model_close(&s->probed);
     held_model_close(&s->emulated);
-    for (int a = 0; a < MAX_AGES; a++) free(s->weight[a]);
+    held_weights_free(s->at, MAX_AGES);
     for (int b = 0; b < MAX_BATCHES; b++) free(s->exact[b]);
     free(s->sum);
     free(s->drawn);

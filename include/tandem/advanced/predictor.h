@@ -53,6 +53,11 @@ tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, 
                                       const char *method, const char *data, const tandem_sensed_step *step,
                                       tandem_dtype amp_dtype, tandem_error *error);
 
+/* tandem_rounding_variance: the expected mean square of the error of rounding a tensor to a dtype's format,
+ * from its largest magnitude and its mean square; 0 for f32 and s32. Presumes even fractions (section 1 of
+ * predictor/fisher.c); no loss scale. */
+double tandem_rounding_variance(tandem_dtype type, double amax, double mean_square);
+
 /* --- The sensitivity of a plan (predictor/plan_sensitivity.c) ------------------------------------------ */
 
 enum { TANDEM_N_LARGEST = 3 };

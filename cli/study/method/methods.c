@@ -1,0 +1,42 @@
+/* methods.c: the table of methods that `tandem study rank` compares. */
+#include "cli/study/method/method.h"
+
+#include <string.h>
+
+static const rank_method method_sampled = {"sampled", "%", RANK_NEEDS_SENSING, NULL},
+                         method_sampled_noise = {"sampled_noise", "%", RANK_NEEDS_SENSING, NULL},
+                         method_fisher = {"fisher", "nats", RANK_NEEDS_STATISTICS, NULL},
+                         method_qsync = {"qsync", "none", RANK_NEEDS_STATISTICS, NULL};
+
+const rank_method *const rank_methods[RANK_N_METHOD] = {
+    &rank_method_probe,        &method_sampled,         &method_sampled_noise,
+    &rank_method_local,        &method_fisher,          &method_qsync,
+    &rank_method_qsync_theory, &rank_method_taylor_mse, &rank_method_hutchinson,
+    &rank_method_weight_error, &rank_method_magnitude,  &rank_method_ends,
+    &rank_method_random};
+
+int rank_method_find(const char *name)
+{
+    int m = 0;
+    while (strcmp(rank_methods[m]->name, name) != 0) m++;
+    return m;
+}
+
+const char *rank_needs_name(rank_needs needs)
+{
+    static const char *const name[] = {"nothing", "statistics", "a probe", "a sensing"};
+    return name[needs];
+}
+
+static double per_element(double square, double n) { return n > 0 ? square / n : 0; }
+
+rank_variances rank_variances_of(const rank_input *input, int k)
+{
+    const tandem_statistics *s = &input->statistics[input->op[k]];
+    const tandem_precision_row *row = tandem_precision_get(input->precision);
+    const double rows = (double)s->rows;
+    return (rank_variances){
+        tandem_rounding_variance(row->forward, s->x_amax, per_element(s->x_square, rows * (double)s->k)),
+        tandem_rounding_variance(row->forward, s->w_amax, per_element(s->w_square, (double)s->w_elements)),
+        tandem_rounding_variance(row->wgrad, s->g_amax, per_element(s->g_square, rows * (double)s->columns))};
+}
