@@ -20,8 +20,9 @@ typedef struct sensing_request {
      * up to each age. */
     int is_at_hand;
     int64_t batches_from; /* index of the first batch; 0: after the last step of the training */
-    /* [n_plan × n_op], with `precision`: whole plans in the place of single operators. Row i of the sensing is
-     * plan i, as if it were an operator in that precision. No plan may have gradients in f16. NULL: none. */
+    /* [n_plan × n_op], with `precision`: whole plans in the place of single operators. Row i of the sensing
+     * is plan i, as if it were an operator in that precision. No plan may have gradients in f16. NULL: none.
+     */
     const tandem_precision *plan;
     int n_plan;
 } sensing_request;

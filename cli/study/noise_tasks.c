@@ -1,4 +1,5 @@
-/* noise_tasks.c: the tasks of `tandem study rank` and `tandem study add`, and the noise of their gradients. */
+/* noise_tasks.c: the tasks of `tandem study rank` and `tandem study add`, and the noise of their gradients.
+ */
 #include "cli/study/noise_tasks.h"
 
 #include <stdlib.h>
@@ -68,8 +69,7 @@ void noise_lab_close(noise_lab *lab)
     *lab = (noise_lab){0};
 }
 
-int noise_task_skip(study_report *report, const noise_task *task, tandem_status status,
-                    const tandem_error *why)
+int noise_task_skip(study_report *report, const noise_task *task, tandem_status status)
 {
     if (status != TANDEM_MISSING && status != TANDEM_UNKNOWN_NAME) return 0;
     json_t *skipped = json_object_get(report->json, "skipped");
@@ -78,8 +78,8 @@ int noise_task_skip(study_report *report, const noise_task *task, tandem_status 
         json_object_set_new(report->json, "skipped", skipped);
     }
     json_array_append_new(skipped, json_string(task->model));
-    (void)fprintf(report->text, "\nSKIP `%s`: %s\n", task->model, why->text);
-    cli_note(report->options, "SKIP %s: %s", task->model, why->text);
+    (void)fprintf(report->text, "\nSKIP `%s`: the data set %s is not here.\n", task->model, task->data);
+    cli_note(report->options, "SKIP %s: the data set %s is not here", task->model, task->data);
     return 1;
 }
 

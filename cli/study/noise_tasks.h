@@ -1,5 +1,5 @@
-/* noise_tasks.h: the models whose noise of gradients `tandem study rank` and `tandem study add` measure. They are
- * fixed before a run: a file of records names them, and another plan does not take it. */
+/* noise_tasks.h: the models whose noise of gradients `tandem study rank` and `tandem study add` measure. They
+ * are fixed before a run: a file of records names them, and another plan does not take it. */
 #ifndef TANDEM_CLI_STUDY_NOISE_TASKS_H
 #define TANDEM_CLI_STUDY_NOISE_TASKS_H
 
@@ -38,9 +38,8 @@ typedef struct noise_lab {
 tandem_status noise_lab_open(noise_lab *lab, const noise_task *task, const cli_options *options,
                              tandem_error *error);
 void noise_lab_close(noise_lab *lab);
-/* 1 where a task cannot run for its data set is not here: the report and a note say SKIP and why. */
-int noise_task_skip(study_report *report, const noise_task *task, tandem_status status,
-                    const tandem_error *why);
+/* 1 where noise_lab_open's status says that the data set is not here: the report and a note say SKIP. */
+int noise_task_skip(study_report *report, const noise_task *task, tandem_status status);
 
 /* The plan's name in a file of records: `what`, the tasks, and numbers [n] that decide the values. */
 void noise_plan_name(char text[STUDY_PLAN_NAME], const noise_tasks *tasks, const char *what,

@@ -3,7 +3,8 @@
  * The loss of a batch is L(w, x) with a cast tensor x. Rounding x by ξ, of variances v and mean 0, changes
  * the gradient by (∂²L/∂w∂x)·ξ to first order. For a direction z of independent random signs, E over z and
  * ξ of (zᵀ(∂²L/∂w∂x)ξ)² is the expected square of that change, in the metric in which z has the unit
- * covariance: 1 is SGD's, and signs times the root of 1/√v̂ have AdamW's. Mixed derivatives commute, so zᵀ(∂²L/∂w∂x) is the change of ∂L/∂x along z,
+ * covariance: 1 is SGD's, and signs times the root of 1/√v̂ have AdamW's. Mixed derivatives commute, so
+ * zᵀ(∂²L/∂w∂x) is the change of ∂L/∂x along z,
  *     D = (∂L/∂x(w + εz) − ∂L/∂x(w − εz)) / 2ε,
  * and the expected square is Σ v·D². Rounding to nearest has an error e that is known and not independent
  * from element to element: equal numbers have equal errors. Its square is then (Σ e·D)². What D is taken
@@ -15,6 +16,7 @@
  *   gradient  of the operator's output: the gradient enters all weight gradients below linearly, as
  * γᵀ(∂y/∂w), so D
  *             is the change of the output y along z
+ *   result    the gradient of the output
  * A slope that jumps, as that of a relu, has no derivative there. Rounding then turns units on and off, and
  * the expected square grows with the size of the error, not with its square: D does not show that.
  *
@@ -42,7 +44,7 @@ typedef struct probe_run {
     float *direction; /* [n_flat] z */
     int place;
     /* at the weights: what is rounded; above and below: what D is taken of */
-    probe_array array[N_PLACE][STUDY_MAX_OPERATORS][N_PART_OF_OPERATOR];
+    probe_array array[N_PLACE][STUDY_MAX_OPERATORS][N_PROBED_PART];
     tandem_status status;
 } probe_run;
 
@@ -119,7 +121,8 @@ static const float *second_operand(int64_t *n, const probe_run *run, const tande
     return run->model->rank.backend->executor_value(executor, id, 0, NULL);
 }
 
-/* At the weights: what the task reads. Above and below: gradients that no task writes, or no parameter has. */
+/* At the weights: what the task reads. Above and below: gradients that no task writes, or no parameter has.
+ */
 static void observe_probe_wgrad(probe_run *run, const tandem_executor *executor, const tandem_task *task,
                                 int k)
 {
@@ -139,6 +142,7 @@ static void observe_probe_wgrad(probe_run *run, const tandem_executor *executor,
         copy_probe_array(run, k, PART_WEIGHT, w, n_w);
         return;
     }
+    copy_probe_array(run, k, PART_RESULT, g, tandem_shape_elements(&op->shape));
     if (op->parameter[0] < 0)
         copy_probe_array(run, k, PART_WEIGHT, backend->executor_value(executor, task->write[0], 0, NULL),
                          n_w);
@@ -162,9 +166,9 @@ static void observe_probe(void *context, const tandem_executor *executor, int t)
     const int64_t n_y = tandem_shape_elements(&op->shape),
                   n_x = tandem_shape_elements(&step->graph->op[op->input[0]].shape);
     const int is_at_weights = run->place == AT_WEIGHTS;
-    if (task->kind == TANDEM_TASK_FORWARD && !is_at_weights)
-        copy_probe_array(run, k, PART_GRADIENT, backend->executor_value(executor, task->write[0], 0, NULL),
-                         n_y);
+    if (task->kind == TANDEM_TASK_FORWARD)
+        copy_probe_array(run, k, is_at_weights ? PART_RESULT : PART_GRADIENT,
+                         backend->executor_value(executor, task->write[0], 0, NULL), n_y);
     if (task->kind == TANDEM_TASK_DGRAD && !is_at_weights)
         copy_probe_array(run, k, PART_INPUT, backend->executor_value(executor, task->write[0], 0, NULL), n_x);
     if (task->kind == TANDEM_TASK_WGRAD) observe_probe_wgrad(run, executor, task, k);
@@ -252,10 +256,10 @@ static void take_difference(double *difference, const probe_run *run, int k, rou
 
 /* Σ v·D² where errors are drawn; (Σ e·D)² where the error e is known. room: [n]. */
 static tandem_status sum_probe_format(double *sum, const probe_array *x, const double *difference,
-                                      tandem_format format, float *room, tandem_error *error)
+                                      tandem_format format, float range, float *room, tandem_error *error)
 {
     const tandem_format_cast cast = {
-        .format = format, .x = x->x, .rows = 1, .columns = x->n, .error_scale = 1};
+        .format = format, .x = x->x, .rows = 1, .columns = x->n, .range = range, .error_scale = 1};
     const int is_drawn = tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
     const tandem_status status = is_drawn ? tandem_format_variance(room, NULL, &cast, error)
                                           : tandem_format_round(room, NULL, &cast, error);
@@ -267,17 +271,28 @@ static tandem_status sum_probe_format(double *sum, const probe_array *x, const d
     return status;
 }
 
+/* The known bound of an input, which casts take in the place of its largest magnitude; 0: none. */
+static float range_of(const probe_run *run, int k, rounded_part part)
+{
+    const tandem_graph *graph = run->model->rank.step->graph;
+    const tandem_op *op = &graph->op[run->model->op[k]];
+    const int slot = part == PART_WEIGHT;
+    if (part > PART_WEIGHT || slot >= tandem_op_row_get(op->kind)->n_input) return 0;
+    return tandem_op_row_get(graph->op[graph->view[op->input[slot]]].kind)->range;
+}
+
 static tandem_status sum_probe_part(double sum[TANDEM_N_FORMAT], const probe_run *run, int k,
                                     rounded_part part, double step, tandem_error *error)
 {
     const probe_array *x = &run->array[AT_WEIGHTS][k][part];
+    const float range = range_of(run, k, part);
     float *room = malloc((size_t)x->n * sizeof *room);
     double *difference = malloc((size_t)x->n * sizeof *difference);
     tandem_status status =
         room && difference ? TANDEM_OK : tandem_no_memory(error, "for the sums of a probe");
     if (status == TANDEM_OK) take_difference(difference, run, k, part, step);
     for (int f = 0; f < TANDEM_N_FORMAT && status == TANDEM_OK; f++)
-        status = sum_probe_format(&sum[f], x, difference, (tandem_format)f, room, error);
+        status = sum_probe_format(&sum[f], x, difference, (tandem_format)f, range, room, error);
     free(room);
     free(difference);
     return status;
@@ -302,7 +317,7 @@ static tandem_status sum_probe_operator(probe_sums *sums, const probe_run *run, 
                                         tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    for (int part = 0; part < N_PART_OF_OPERATOR && status == TANDEM_OK; part++)
+    for (int part = 0; part < N_PROBED_PART && status == TANDEM_OK; part++)
         if (run->array[AT_WEIGHTS][k][part].n > 0)
             status = sum_probe_part(sums->sum[k][part], run, k, (rounded_part)part, step, error);
     sums->trace[k] = trace_of(run, k, step);
@@ -331,6 +346,9 @@ tandem_status probe_predict(probe_sums *sums, held_model *model, const probe_req
         model->rank.backend->executor_observe(model->rank.executor, observe_probe, run);
         status = take_gradient(run, AT_WEIGHTS, weight, request->index, gradient, error);
     }
+    for (int64_t i = 0; i < model->n_weight && status == TANDEM_OK; i++)
+        sums->square += (double)gradient[i] * (double)gradient[i] *
+                        (request->at->metric ? (double)request->at->metric[i] : 1);
     for (int place = ABOVE; place <= BELOW && status == TANDEM_OK; place++) {
         move_weights(moved, weight, run, place == ABOVE ? step : -step);
         status = take_gradient(run, place, moved, request->index, gradient, error);
@@ -338,7 +356,7 @@ tandem_status probe_predict(probe_sums *sums, held_model *model, const probe_req
     for (int k = 0; k < model->n_op && status == TANDEM_OK; k++)
         status = sum_probe_operator(sums, run, k, step, error);
     model->rank.backend->executor_observe(model->rank.executor, NULL, NULL);
-    for (int i = 0; run && i < N_PLACE * STUDY_MAX_OPERATORS * N_PART_OF_OPERATOR; i++)
+    for (int i = 0; run && i < N_PLACE * STUDY_MAX_OPERATORS * N_PROBED_PART; i++)
         free((&run->array[0][0][0])[i].x);
     free(run);
     free(moved);

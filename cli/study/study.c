@@ -135,6 +135,8 @@ static int run_study(const cli_options *options)
     if (part < 0)
         return cli_fail_with(TANDEM_UNKNOWN_NAME, "the study has no part '%s'.%s Say %s", word, hint.text,
                              list_study_parts());
+    if (options->repetitions > 0 && (parts[part].run == study_rank || parts[part].run == study_add))
+        return cli_fail_with(TANDEM_USAGE, "--repetitions is not of `study %s`, whose cells are fixed", word);
     return run_part(options, parts[part].name, parts[part].run);
 }
 

@@ -1,11 +1,11 @@
 /* study_add.c: `tandem study add`: whether the noise of a plan is the sum of the noises of its parts.
  *
- * Plans give each operator of a task a precision at random, or fp32. Measured is the noise of a plan's gradients
- * at held weights (predictor/sampled.c), and summed are those of its parts, each alone, with the same batches and
- * draws. A part is an operator. Operators with one precision that read one input read one rounded copy of it,
- * and so one draw: together they are one part. The sum over single operators, as plans are made with, stands
- * beside it. Intervals are the jackknife's over common replicates. For pairs of operators in int8_full the same
- * names the worst pair. */
+ * Plans give each operator of a task a precision at random, or fp32. Measured is the noise of a plan's
+ * gradients at held weights (predictor/sampled.c), and summed are those of its parts, each alone, with the
+ * same batches and draws. A part is an operator. Operators with one precision that read one input read one
+ * rounded copy of it, and so one draw: together they are one part. The sum over single operators, as plans
+ * are made with, stands beside it. Intervals are the jackknife's over common replicates. For pairs of
+ * operators in int8_full the same names the worst pair. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +120,9 @@ static tandem_status draw_plans(add_study *s, int seed, tandem_error *error)
     free(plan);
     s->plan = rows.plan;
     s->n_plan = rows.n;
-    return is_allocated ? TANDEM_OK : tandem_no_memory(error, "for random plans");
+    if (!is_allocated) return tandem_no_memory(error, "for random plans");
+    return s->n_plan > 0 ? TANDEM_OK
+                         : tandem_error_set(error, TANDEM_BUG, "a task of the study has no plans");
 }
 
 /* Whether operators i and j read one rounded copy under a plan. */
@@ -268,8 +270,8 @@ static tandem_status run_add_jobs(add_study *s, tandem_error *error)
     const int n_pair = s->lab.n_op * (s->lab.n_op - 1) / 2;
     tandem_precision *pairs = make_pairs(s, n_pair);
     tandem_status status = TANDEM_OK;
-    s->result = calloc((size_t)s->n_plan, sizeof *s->result);
-    s->pair = calloc((size_t)n_pair, sizeof *s->pair);
+    s->result = calloc((size_t)s->n_plan + 1, sizeof *s->result);
+    s->pair = calloc((size_t)n_pair + 1, sizeof *s->pair);
     if (!pairs || !s->result || !s->pair) status = tandem_no_memory(error, "for the study's results");
     for (int first = 0; first < s->n_plan && status == TANDEM_OK; first += PLANS_OF_JOB) {
         const int n = s->n_plan - first < PLANS_OF_JOB ? s->n_plan - first : PLANS_OF_JOB;
@@ -291,8 +293,8 @@ typedef struct add_summary {
 } add_summary;
 
 /* which: 0 all plans, 1 those with a shared cast; is_single: over the sums of single operators. */
-static tandem_status summarise(add_summary *summary, const add_study *s, int which, int is_single,
-                               tandem_error *error)
+static tandem_status summarise_plans(add_summary *summary, const add_study *s, int which, int is_single,
+                                     tandem_error *error)
 {
     double *ratio = calloc((size_t)s->n_plan, sizeof *ratio);
     *summary = (add_summary){0};
@@ -327,7 +329,7 @@ static void print_pair(add_study *s, const char *what, int i, int j, const add_r
     const tandem_op *op = s->lab.workload.graph[0]->op;
     const char *a = op[s->lab.op[i]].name, *b = op[s->lab.op[j]].name;
     const double ratio = of->shares > 0 ? of->by_operators : of->ratio;
-    (void)fprintf(s->report->text, "\n%s: `%s` and `%s` have %.2f times the sum of their noises", what, a, b,
+    (void)fprintf(s->report->text, "\n%s: `%s` and\n`%s` have %.2f times the sum of their noises", what, a, b,
                   ratio);
     if (!(of->shares > 0)) (void)fprintf(s->report->text, " (± %.2f)", of->half);
     (void)fputs(".\n", s->report->text);
@@ -337,8 +339,8 @@ static void print_pair(add_study *s, const char *what, int i, int j, const add_r
     json_array_append_new(pairs, object);
 }
 
-/* Every pair that reads one cast, and the pair that is furthest off: of those whose interval does not hold 1, if
- * there are any. */
+/* Every pair that reads one cast, and the pair that is furthest off: of those whose interval does not hold
+ * 1, if there are any. */
 static json_t *print_pairs(add_study *s)
 {
     json_t *pairs = json_array();
@@ -374,10 +376,10 @@ static void print_summary(FILE *text, const char *name, const add_summary *of, i
 static tandem_status print_add_task(add_study *s, tandem_error *error)
 {
     add_summary all, single, shared, shared_single;
-    tandem_status status = summarise(&all, s, 0, 0, error);
-    if (status == TANDEM_OK) status = summarise(&single, s, 0, 1, error);
-    if (status == TANDEM_OK) status = summarise(&shared, s, 1, 0, error);
-    if (status == TANDEM_OK) status = summarise(&shared_single, s, 1, 1, error);
+    tandem_status status = summarise_plans(&all, s, 0, 0, error);
+    if (status == TANDEM_OK) status = summarise_plans(&single, s, 0, 1, error);
+    if (status == TANDEM_OK) status = summarise_plans(&shared, s, 1, 0, error);
+    if (status == TANDEM_OK) status = summarise_plans(&shared_single, s, 1, 1, error);
     if (status != TANDEM_OK) return status;
     FILE *text = s->report->text;
     (void)fprintf(text,
@@ -413,7 +415,7 @@ static tandem_status run_add_task(add_study *s, int t, tandem_error *error)
     tandem_error why = {0};
     tandem_status status = noise_lab_open(&s->lab, task, s->report->options, &why);
     s->progress.n_job -= job_count(s->scope->n_plan);
-    if (status != TANDEM_OK && noise_task_skip(s->report, task, status, &why)) return TANDEM_OK;
+    if (status != TANDEM_OK && noise_task_skip(s->report, task, status)) return TANDEM_OK;
     if (status != TANDEM_OK) *error = why;
     if (status == TANDEM_OK) status = draw_plans(s, t, error);
     s->progress.n_job += job_count(s->n_plan);

@@ -243,10 +243,10 @@ static tandem_status study_cells_of_age(gradient_study *s, gradient_cell *cells,
 }
 
 /* In the metric of SGD, whatever the optimizer. */
-static tandem_status predict_cells(gradient_study *s, gradient_cell *cells, int n_cell, float *weight,
-                                   tandem_error *error)
+static tandem_status predict_cells(gradient_study *s, gradient_cell *cells, int n_cell,
+                                   const held_weights *trained, tandem_error *error)
 {
-    const held_weights at = {.weight = weight};
+    const held_weights at = {.weight = trained->weight};
     probe_sums *sums = malloc(sizeof *sums);
     tandem_status status = sums ? TANDEM_OK : tandem_no_memory(error, "for a probe's sums");
     for (int b = 0; b < s->scope.n_batch && status == TANDEM_OK; b++)
@@ -282,7 +282,7 @@ static tandem_status study_age(gradient_study *s, int a, tandem_error *error)
         cells[n_cell++].k = k;
     }
     if (status == TANDEM_OK) status = take_exact_gradients(s, s->at[a].weight, error);
-    if (status == TANDEM_OK) status = predict_cells(s, cells, n_cell, s->at[a].weight, error);
+    if (status == TANDEM_OK) status = predict_cells(s, cells, n_cell, &s->at[a], error);
     if (status == TANDEM_OK) status = study_cells_of_age(s, cells, n_cell, s->scope.age[a], error);
     free(cells);
     return status;

@@ -7,7 +7,14 @@
 #include "tandem/advanced/format.h"
 
 /* What of an operator is rounded: its input, its weight or second input, the gradient of its output. */
-typedef enum rounded_part { PART_INPUT, PART_WEIGHT, PART_GRADIENT, N_PART_OF_OPERATOR } rounded_part;
+typedef enum rounded_part {
+    PART_INPUT,
+    PART_WEIGHT,
+    PART_GRADIENT,
+    N_PART_OF_OPERATOR,               /* those of the oracle */
+    PART_RESULT = N_PART_OF_OPERATOR, /* rounded when it is written; the probe knows it, too */
+    N_PROBED_PART
+} rounded_part;
 enum { STUDY_MAX_OPERATORS = 64 };
 
 /* One rank with held weights, and the gradient of the last step. */
@@ -44,8 +51,9 @@ void held_weights_free(held_weights *at, int n_age);
 typedef struct probe_sums {
     /* Sums of v·(directional difference)², [operator][part][format]: the expected square of the error in the
      * whole gradient, in the metric. 0: indices, which are not rounded. */
-    double sum[STUDY_MAX_OPERATORS][N_PART_OF_OPERATOR][TANDEM_N_FORMAT];
+    double sum[STUDY_MAX_OPERATORS][N_PROBED_PART][TANDEM_N_FORMAT];
     double trace[STUDY_MAX_OPERATORS]; /* of the Hessian over the operator's weight; NaN: it has none */
+    double square;                     /* of the gradient at the weights, in the metric */
 } probe_sums;
 
 typedef struct probe_request {

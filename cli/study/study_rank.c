@@ -1,4 +1,4 @@
-/* study_rank.c: `tandem study rank`: whether methods put operators into the order of the noise that is measured.
+/* study_rank.c: `tandem study rank`: whether methods put operators into the order of their measured noise.
  *
  * Measured is an oracle: one operator in a precision and all else in fp32, at held weights, the noise of its
  * gradients by many replicates (predictor/sampled.c). All operators have the same batches and draws. Two
@@ -66,30 +66,41 @@ typedef struct rank_view {
     double *of_product;            /* [graph->n_op × TANDEM_N_PRECISION] */
 } rank_view;
 
+/* Adds one replicate of a probe: sums of squares, and a share of the traces. */
+static void add_probe(rank_view *view, const rank_study *s, const held_model *model, const probe_sums *sums)
+{
+    const int n_op = s->lab.n_op;
+    for (int i = 0; i < NOISE_N_PRECISION * n_op; i++) {
+        const tandem_precision_row *row = tandem_precision_get(noise_precisions[i / n_op]);
+        const tandem_format forward = tandem_format_of_dtype(row->forward),
+                            backward = tandem_format_of_dtype(row->wgrad),
+                            written = tandem_format_of_dtype(row->output);
+        int k = 0;
+        while (k < model->n_op && model->op[k] != s->lab.op[i % n_op]) k++;
+        const int is_seen = k < model->n_op;
+        view->probe[i].noise += is_seen
+                                    ? sums->sum[k][PART_INPUT][forward] + sums->sum[k][PART_WEIGHT][forward] +
+                                          sums->sum[k][PART_GRADIENT][backward] +
+                                          (written < TANDEM_N_FORMAT ? sums->sum[k][PART_RESULT][written] : 0)
+                                    : NAN;
+        view->probe[i].trace += is_seen ? sums->trace[k] / s->plan->n_batch : NAN;
+    }
+}
+
 static tandem_status probe_all(rank_view *view, const rank_study *s, held_model *model,
                                const held_weights *at, int64_t first, tandem_error *error)
 {
-    const int n_op = s->lab.n_op, n_batch = s->plan->n_batch;
     probe_sums *sums = malloc(sizeof *sums);
+    double square = 0; /* of the gradients */
     tandem_status status = sums ? TANDEM_OK : tandem_no_memory(error, "for a probe's sums");
-    for (int b = 0; b < n_batch && status == TANDEM_OK; b++) {
+    for (int b = 0; b < s->plan->n_batch && status == TANDEM_OK; b++) {
         const probe_request request = {at, first + b, (uint64_t)b + 1, .is_alone = 1};
         status = probe_predict(sums, model, &request, error);
-        for (int i = 0; i < NOISE_N_PRECISION * n_op && status == TANDEM_OK; i++) {
-            const tandem_precision_row *row = tandem_precision_get(noise_precisions[i / n_op]);
-            const tandem_format forward = tandem_format_of_dtype(row->forward),
-                                backward = tandem_format_of_dtype(row->wgrad);
-            int k = 0;
-            while (k < model->n_op && model->op[k] != s->lab.op[i % n_op]) k++;
-            const int is_seen = k < model->n_op;
-            view->probe[i].noise +=
-                is_seen ? (sums->sum[k][PART_INPUT][forward] + sums->sum[k][PART_WEIGHT][forward] +
-                           sums->sum[k][PART_GRADIENT][backward]) /
-                              n_batch
-                        : NAN;
-            view->probe[i].trace += is_seen ? sums->trace[k] / n_batch : NAN;
-        }
+        if (status != TANDEM_OK) break;
+        add_probe(view, s, model, sums);
+        square += sums->square;
     }
+    for (int i = 0; i < NOISE_N_PRECISION * s->lab.n_op; i++) view->probe[i].noise *= 100 / square;
     free(sums);
     return status;
 }
@@ -353,14 +364,13 @@ static double tau_of_method(const rank_study *s, int m, int first, int n_precisi
                             uint64_t draw)
 {
     rank_counts counts = {0};
-    double drawn[STUDY_MAX_OPERATORS];
-    const int n = s->lab.n_op;
+    const int n = s->lab.n_op, is_random = rank_methods[m] == &rank_method_random;
     for (int p = first; p < first + n_precision; p++) {
-        const double *value = s->result[p].value + m * n;
         const rank_input input = {.precision = noise_precisions[p], .draw = draw};
-        for (int k = 0; k < n && rank_methods[m] == &rank_method_random; k++)
-            drawn[k] = rank_method_random.compute(&input, k);
-        count_pairs(&counts, &s->result[p], rank_methods[m] == &rank_method_random ? drawn : value, times, n);
+        double value[STUDY_MAX_OPERATORS] = {0};
+        for (int k = 0; k < n; k++)
+            value[k] = is_random ? rank_method_random.compute(&input, k) : s->result[p].value[m * n + k];
+        count_pairs(&counts, &s->result[p], value, times, n);
     }
     return tau_of(&counts);
 }
@@ -463,11 +473,11 @@ static void print_rank_task(rank_study *s)
 {
     json_t *methods = json_array(), *oracle = json_object();
     FILE *text = s->report->text;
-    (void)fprintf(text, "\n## `%s`\n\n%d operators. Pairs told apart:", s->lab.task->model, s->lab.n_op);
+    (void)fprintf(text, "\n## `%s`\n\n%d operators. Pairs told apart: ", s->lab.task->model, s->lab.n_op);
     for (int p = 0; p < NOISE_N_PRECISION; p++) {
         const rank_result *result = &s->result[p];
         const char *name = tandem_precision_get(noise_precisions[p])->name;
-        (void)fprintf(text, "%s %s %d of %d (%.0f %%)", p ? "," : "", name, result->n_told, result->n_pair,
+        (void)fprintf(text, "%s%s %d of %d (%.0f %%)", p ? ",\n" : "", name, result->n_told, result->n_pair,
                       100.0 * result->n_told / result->n_pair);
         if (result->error_scale > 1) (void)fprintf(text, " with errors × %g", result->error_scale);
         json_object_set_new(oracle, name, oracle_json(s, p));
@@ -553,7 +563,7 @@ static tandem_status run_rank_task(rank_study *s, const noise_task *task, tandem
 {
     tandem_error why = {0};
     tandem_status status = noise_lab_open(&s->lab, task, s->report->options, &why);
-    if (status != TANDEM_OK && noise_task_skip(s->report, task, status, &why)) {
+    if (status != TANDEM_OK && noise_task_skip(s->report, task, status)) {
         s->progress.n_job -= 1 + 2 * NOISE_N_PRECISION;
         return TANDEM_OK;
     }

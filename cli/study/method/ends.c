@@ -1,5 +1,5 @@
-/* ends.c: the first and the last operator are the sensitive ones, a rule of practice; all others are equal. Unit:
- * none. */
+/* ends.c: the first and the last operator are the sensitive ones, a rule of practice; all others are equal.
+ * Unit: none. */
 #include "cli/study/method/method.h"
 
 static double ends_compute(const rank_input *input, int k) { return k == 0 || k == input->n_op - 1; }

@@ -1,5 +1,5 @@
-/* magnitude.c: the mean square of the weight: large weights are taken as important, as in magnitude pruning. A
- * product's second input counts as its weight. Unit: squares of weights. */
+/* magnitude.c: the mean square of the weight: large weights are taken as important, as in magnitude pruning.
+ * A product's second input counts as its weight. Unit: squares of weights. */
 #include "cli/study/method/method.h"
 
 static double magnitude_compute(const rank_input *input, int k)

@@ -14,7 +14,7 @@ typedef enum rank_needs {
 
 /* What a probe says of an operator, the mean over its replicates; NaN: nothing. */
 typedef struct rank_probe {
-    double noise; /* in the precision: the expected square of the error in the whole gradient */
+    double noise; /* the expected square of the error in the whole gradient, in percent of its square */
     double trace; /* of the Hessian over its weight */
 } rank_probe;
 
@@ -31,8 +31,8 @@ typedef struct rank_input {
 typedef struct rank_method {
     const char *name, *unit;
     rank_needs needs;
-    /* Of operator input->op[k]; larger: more sensitive; NaN: it cannot say. NULL: a method of --sensitivity by
-     * its name, or its part that a sensing gives. */
+    /* Of operator input->op[k]; larger: more sensitive; NaN: it cannot say. NULL: a method of --sensitivity,
+     * by its name, or the part of it that a sensing gives. */
     double (*compute)(const rank_input *input, int k);
 } rank_method;
 

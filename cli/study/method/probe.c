@@ -1,10 +1,11 @@
 /* probe.c: the method of a probe (cli/study/probe.c, which has the derivation): two gradients, at the weights
  * plus and minus a step of random signs, give the expected square of what rounding an operator's input,
- * weight and output gradient changes in the gradient of all weights. The three parts are added as if they
- * were independent. Results that are rounded when they are written are left out. Unit: squares of the
- * gradient, in the metric of the optimizer. */
+ * weight and output gradient changes in the gradient of all weights. So does the result, where it is
+ * rounded when it is written. These parts are added as if they were independent. Divided by
+ * the square of the gradient, in the metric of the optimizer, that is φρ (predictor/sampled.c). Unit: more
+ * samples to the same loss, in percent. */
 #include "cli/study/method/method.h"
 
 static double probe_compute(const rank_input *input, int k) { return input->probe[k].noise; }
 
-const rank_method rank_method_probe = {"probe", "squares", RANK_NEEDS_PROBE, probe_compute};
+const rank_method rank_method_probe = {"probe", "%", RANK_NEEDS_PROBE, probe_compute};

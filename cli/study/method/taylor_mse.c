@@ -1,6 +1,7 @@
-/* taylor_mse.c: the expected square of the first-order change of the loss, Σ (∂L/∂x·δx)² + Σ (∂L/∂w·δw)², with
- * independent errors: v_x·|∂L/∂x|² + v_w·|∂L/∂w|². It is the Taylor criterion of pruning (Molchanov et al.,
- * arXiv:1906.10771, 2019) with rounding errors in the place of removed weights. Unit: squares of nats. */
+/* taylor_mse.c: the expected square of the first-order change of the loss, Σ (∂L/∂x·δx)² + Σ (∂L/∂w·δw)²,
+ * with independent errors: v_x·|∂L/∂x|² + v_w·|∂L/∂w|². It is the Taylor criterion of pruning (Molchanov et
+ * al., arXiv:1906.10771, 2019) with rounding errors in the place of removed weights. Unit: squares of nats.
+ */
 #include "cli/study/method/method.h"
 
 static double taylor_mse_compute(const rank_input *input, int k)

@@ -1,5 +1,5 @@
-/* weight_error.c: the expected squared error of the rounded weight, as a share of its square: what methods look
- * at that see no data. A product's second input counts as its weight. Unit: none. */
+/* weight_error.c: the expected squared error of the rounded weight, as a share of its square: what methods
+ * look at that see no data. A product's second input counts as its weight. Unit: none. */
 #include "cli/study/method/method.h"
 
 static double weight_error_compute(const rank_input *input, int k)
