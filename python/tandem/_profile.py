@@ -232,12 +232,16 @@ class _Job:
 
 
 def _fit(rows: List[List[int]], total: int) -> List[List[int]]:
-    """Takes what noting took from each time: they sum to the step without notes, in the median."""
+    """Takes what noting took from each time: they sum to the step without notes, in the median.
+
+    A call's time has its note in it, so noting takes no longer than the shortest call. What a disturbed step
+    took beyond that is taken from all calls in proportion."""
     if not rows or not rows[0]:
         return rows
     rows = _middle(rows, sum)
     noted = statistics.median(sum(row) for row in rows)
-    each = max(0.0, (noted - total) / len(rows[0]))
+    shortest = min(statistics.median(column) for column in zip(*rows))
+    each = min(max(0.0, (noted - total) / len(rows[0])), shortest)
     less = [[max(0.0, value - each) for value in row] for row in rows]
     left = statistics.mean(sum(row) for row in less)
     scale = total / left if left else 0
