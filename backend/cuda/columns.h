@@ -8,25 +8,22 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows.h"
 
-/* The last block reads all parts: there are no more of them than fill a GPU. */
+/* The last block reads all parts: there are no more of them than fill a GPU. A matrix that is wide enough to
+ * fill it has one part. So no more tickets are needed than TANDEM_CUDA_TICKETS. */
 enum { MIN_PART_ROWS = 256, MAX_PARTS = 512 };
-static __host__ __device__ __forceinline__ size_t part_rows(size_t rows)
+static __host__ __device__ __forceinline__ size_t part_rows(size_t rows, size_t columns)
 {
     const size_t many = n_tile(rows, MAX_PARTS);
+    if (n_tile(columns, WARP) > TANDEM_CUDA_TICKETS) return rows;
     return many > MIN_PART_ROWS ? many : (size_t)MIN_PART_ROWS;
 }
-static __host__ __device__ __forceinline__ size_t part_count(size_t rows)
+static __host__ __device__ __forceinline__ size_t part_count(size_t rows, size_t columns)
 {
-    return n_tile(rows, part_rows(rows));
+    return n_tile(rows, part_rows(rows, columns));
 }
 static inline unsigned grid_of_parts(size_t rows, size_t columns)
 {
-    return (unsigned)(n_tile(columns, WARP) * part_count(rows));
-}
-/* Blocks of one part alone take no ticket. */
-static inline int has_tickets(size_t rows, size_t columns)
-{
-    return part_count(rows) == 1 || n_tile(columns, WARP) <= TANDEM_CUDA_TICKETS;
+    return (unsigned)(n_tile(columns, WARP) * part_count(rows, columns));
 }
 
 /* What a block sums: rows first to end of one column for each lane. */
@@ -37,13 +34,13 @@ typedef struct column_part {
 
 static __device__ __forceinline__ column_part column_part_of_block(size_t rows, size_t columns)
 {
-    const tile_position at = tile_of_block(n_tile(columns, WARP), part_count(rows));
-    const size_t some = part_rows(rows);
+    const tile_position at = tile_of_block(n_tile(columns, WARP), part_count(rows, columns));
+    const size_t some = part_rows(rows, columns);
     column_part own;
     own.tile = at.column;
     own.column = at.column * WARP + threadIdx.x % WARP;
     own.part = at.row;
-    own.parts = part_count(rows);
+    own.parts = part_count(rows, columns);
     own.first = at.row * some;
     own.end = own.first + some < rows ? own.first + some : rows;
     own.has_column = own.column < columns;

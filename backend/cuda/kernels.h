@@ -156,7 +156,7 @@ int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const void *x, tande
                                    const float *own, size_t n, size_t period, tandem_cuda_stream stream);
 /* Words on the GPU by which blocks of one launch that sum the same columns find out which of them is the last
  * one. They are 0 before a launch and behind it. Launches that have them in common must not overlap. */
-enum { TANDEM_CUDA_TICKETS = 16384 }; /* for 32 columns each; more columns of over 256 rows are refused */
+enum { TANDEM_CUDA_TICKETS = 2048 }; /* one for 32 columns */
 /* sum[c] = Σ g[r][c]. The order of the sum is fixed, and differs from the CPU's. B: n·size. */
 size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes */
 int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,

@@ -155,7 +155,7 @@ KERNEL gradient_sums(float *__restrict__ to_scale, float *__restrict__ to_shift 
 
 extern "C" size_t tandem_cuda_norm_workspace(size_t rows, size_t columns)
 {
-    return part_count(rows) * 2 * columns * sizeof(float);
+    return part_count(rows, columns) * 2 * columns * sizeof(float);
 }
 
 template <typename T>
@@ -167,7 +167,6 @@ static int launch_layernorm_backward(T *gx, float *gscale, float *gshift, const 
     const float *none = NULL;
     const T *no_sum = NULL;
     void *no_residual = NULL;
-    if (!has_tickets(rows, columns)) return (int)cudaErrorInvalidValue;
     const int failed = LAUNCH((gradient_sums<1, T>), grid_of_parts(rows, columns), THREADS, stream, gscale,
                               gshift, part, tickets, g, x, mean, variance, rows, columns, epsilon, none, none,
                               no_sum, no_residual, TANDEM_CUDA_F32);
@@ -221,9 +220,9 @@ KERNEL moments(float *__restrict__ mean, float *__restrict__ variance /* [column
     if (!is_last_part(ticket, own)) return;
 
     const float *const means = part + own.column, *const squares = means + columns;
-    const auto rows_of = [&](size_t p) {
-        return (float)(p + 1 < own.parts ? part_rows(rows) : rows - p * part_rows(rows));
-    };
+    const float of_part = (float)part_rows(rows, columns),
+                of_last = (float)(rows - (own.parts - 1) * part_rows(rows, columns));
+    const auto rows_of = [&](size_t p) { return p + 1 < own.parts ? of_part : of_last; };
     sum = square = 0;
     if (own.has_column)
         for_rows<4>(
@@ -309,7 +308,6 @@ static int launch_batchnorm(T *y, const T *x, const tandem_cuda_batchnorm *b, fl
     const T *residual = (const T *)b->residual;
     float *part = (float *)workspace;
     int failed = 0;
-    if (part && !has_tickets(rows, columns)) return (int)cudaErrorInvalidValue;
     if (part)
         failed = LAUNCH(moments<T>, grid_of_parts(rows, columns), THREADS, stream, mean, variance, part,
                         tickets, x, rows, columns);
@@ -402,7 +400,6 @@ static int launch_batchnorm_backward(const tandem_cuda_batchnorm_gradients *out,
     const tandem_cuda_float gx_type = out->x_type, residual_type = out->residual_type;
     float *part = (float *)workspace, *gscale = out->scale, *gshift = out->shift;
     void *gx = out->x, *residual = out->residual;
-    if (!has_tickets(rows, columns)) return (int)cudaErrorInvalidValue;
     const int failed = LAUNCH((gradient_sums<0, T>), grid_of_parts(rows, columns), THREADS, stream, gscale,
                               gshift, part, tickets, g, x, mean, variance, rows, columns, epsilon, scale,
                               shift, y, residual, residual_type);

@@ -204,7 +204,7 @@ asked=("--tandem-model=$model" --tandem-batch=4)
 pair=(-N2 "--constraint=[strong*1&weak*1]")
 train=("$tandem" train --data fashion-mnist --steps 20 --eval 200 --json)
 
-run 0 srun --help && [ "$(grep -c -- --tandem- out)" = 8 ]
+run 0 srun --help && [ "$(grep -c '^ *--tandem-' out)" = 11 ]
 report "srun lists the options" $?
 
 export TANDEM_DB=$work/store/tandem.db
@@ -321,7 +321,12 @@ run 255 sbatch -N1 "--tandem-model=$model" --tandem-slowdown=3 --wrap true && sa
     run 255 sbatch -N1 "--tandem-model=$model" --tandem-policy=greddy --wrap true &&
         said "Did you mean 'greedy'" &&
     run 255 sbatch -N1 "--tandem-model=$model" --tandem-base-precision=fp23 --wrap true &&
-        said "Did you mean 'fp32'"
+        said "Did you mean 'fp32'" &&
+    run 255 sbatch -N1 "--tandem-model=$model" --tandem-max-sensitivity=1 --wrap true &&
+        said "the unit is missing" &&
+    run 255 sbatch -N1 "--tandem-model=$model" --tandem-sensitivity=sampld --wrap true &&
+        said "Did you mean 'sampled'" &&
+    run 255 sbatch -N1 "--tandem-model=$model" --tandem-minimize=time --wrap true && said "training-time"
 report "options are checked where they are typed" $?
 # shown COMMAND: what docs/slurm.md has below it
 shown() { awk -v line="\$ $1" '$0 == "```" || /^\$ / { on = 0 } on { print } $0 == line { on = 1 }' \
