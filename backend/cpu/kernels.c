@@ -42,7 +42,11 @@ static int machine_runs_isa(const char *name)
     if (!__builtin_cpu_supports("avx512vnni")) return 0;
     if (strcmp(name, "avx512_vnni") == 0) return 1;
     if (strcmp(name, "avx512_bf16") == 0) return __builtin_cpu_supports("avx512bf16") != 0;
-    return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") && may_use_tiles();
+    int has_tiles = 0;
+#ifndef __clang__ /* nor these */
+    has_tiles = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8");
+#endif
+    return has_tiles && may_use_tiles();
 }
 
 tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *isa, tandem_error *error)
