@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "cli/study/trainings.h"
 
 /* The text models need a data set of text, which is not installed by default. */
 static const noise_task
@@ -22,13 +23,6 @@ const noise_tasks noise_tasks_full = {full_tasks, sizeof full_tasks / sizeof *fu
 
 const tandem_precision noise_precisions[NOISE_N_PRECISION] = {TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP8,
                                                               TANDEM_PRECISION_INT8_FULL};
-
-int noise_precision_index(tandem_precision precision)
-{
-    int index = NOISE_N_PRECISION - 1;
-    while (index >= 0 && noise_precisions[index] != precision) index--;
-    return index;
-}
 
 static int has_noise_precisions(const tandem_op *op)
 {
@@ -86,24 +80,22 @@ int noise_task_skip(study_report *report, const noise_task *task, tandem_status 
 void noise_plan_name(char text[STUDY_PLAN_NAME], const noise_tasks *tasks, const char *what,
                      const double *number, int n, uint64_t seed)
 {
-    char part[256];
+    char tail[STUDY_PLAN_NAME];
     uint64_t hash = tandem_hash_text(TANDEM_HASH_START, what);
     for (int t = 0; t < tasks->n; t++) {
         const noise_task *task = &tasks->task[t];
-        (void)snprintf(part, sizeof part, "%s,%s,%lld,%lld,%lld,%lld,%d,", task->model, task->data,
-                       (long long)task->batch, (long long)task->steps, (long long)task->age[0],
-                       (long long)task->age[1], task->n_age);
-        hash = tandem_hash_text(hash, part);
+        const double fixed[] = {(double)task->batch, (double)task->steps, (double)task->age[0],
+                                (double)task->age[1], task->n_age};
+        const char *const name[] = {task->model, ",", task->data, ","};
+        for (size_t i = 0; i < sizeof name / sizeof *name; i++) hash = tandem_hash_text(hash, name[i]);
+        for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) hash = study_hash_number(hash, fixed[i]);
     }
-    for (int i = 0; i < n; i++) {
-        (void)snprintf(part, sizeof part, "%.17g,", number[i]);
-        hash = tandem_hash_text(hash, part);
-    }
-    (void)snprintf(text, STUDY_PLAN_NAME, "%s %016llx, seed %llu", what, (unsigned long long)hash,
-                   (unsigned long long)seed);
+    for (int i = 0; i < n; i++) hash = study_hash_number(hash, number[i]);
+    study_plan_name(tail, hash, seed);
+    (void)snprintf(text, STUDY_PLAN_NAME, "%.15s %.47s", what, tail);
 }
 
-tandem_status noise_of_rows(double *noise, double *half, const tandem_sensing *sensing,
+tandem_status noise_of_rows(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
                             tandem_precision precision, const double *weight, tandem_error *error)
 {
     const tandem_sensed_step step = {.global_batch = sensing->batch, .n_micro = 1};
@@ -111,10 +103,7 @@ tandem_status noise_of_rows(double *noise, double *half, const tandem_sensing *s
     if (!share) return tandem_no_memory(error, "for the rows of a sum");
     for (int row = 0; row < sensing->n_op; row++)
         share[tandem_sensing_cell(row, precision, TANDEM_F32)] = weight[row];
-    tandem_sensitivity_estimate estimate = {0};
-    const tandem_status status = tandem_sensing_estimate(&estimate, sensing, share, &step, error);
-    *noise = estimate.noise;
-    *half = estimate.noise_half;
+    const tandem_status status = tandem_sensing_estimate(estimate, sensing, share, &step, error);
     free(share);
     return status;
 }

@@ -24,9 +24,6 @@ extern const noise_tasks noise_tasks_full, noise_tasks_quick;
 /* The precisions that operators get: from the least error to the largest, none with the AMP dtype. */
 extern const tandem_precision noise_precisions[NOISE_N_PRECISION];
 
-/* The place in the list, 0 … 2; −1: not there. */
-int noise_precision_index(tandem_precision precision);
-
 /* One task, opened; all zero is closed. */
 typedef struct noise_lab {
     const noise_task *task;
@@ -45,10 +42,10 @@ int noise_task_skip(study_report *report, const noise_task *task, tandem_status 
 void noise_plan_name(char text[STUDY_PLAN_NAME], const noise_tasks *tasks, const char *what,
                      const double *number, int n, uint64_t seed);
 
-/* The noise φρ at the sensed batch of a weighted sum of rows, the mean over ages, with half of its 95 %
- * interval: weights of 1 and −1 give a difference of rows with common batches and draws.
+/* The estimate at the sensed batch of a weighted sum of rows, the mean over ages: weights of 1 and −1 give
+ * the difference of rows with common batches and draws.
  *   weight  [sensing->n_op], of rows in `precision` */
-tandem_status noise_of_rows(double *noise, double *half, const tandem_sensing *sensing,
+tandem_status noise_of_rows(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
                             tandem_precision precision, const double *weight, tandem_error *error);
 
 /* Jobs of a part that are done, for the time left. */

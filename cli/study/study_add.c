@@ -168,22 +168,24 @@ static tandem_status compare_plan(add_result *result, add_rows *rows, const add_
                                   tandem_error *error)
 {
     static const tandem_precision as = TANDEM_PRECISION_INT8_FULL;
-    double *weight = calloc((size_t)rows->n, sizeof *weight), noise = 0, sum = 0, single = 0, half = 0,
-           difference = 0;
+    double *weight = calloc((size_t)rows->n, sizeof *weight);
+    tandem_sensitivity_estimate whole = {0}, sum = {0}, single = {0}, difference = {0};
     if (!weight) return tandem_no_memory(error, "for the parts of a plan");
     weight[find_row(rows, plan)] = 1;
-    tandem_status status = noise_of_rows(&noise, &half, sensing, as, weight, error);
+    tandem_status status = noise_of_rows(&whole, sensing, as, weight, error);
     memset(weight, 0, (size_t)rows->n * sizeof *weight);
     (void)sum_parts(weight, rows, s, plan, 1);
-    if (status == TANDEM_OK) status = noise_of_rows(&single, &half, sensing, as, weight, error);
+    if (status == TANDEM_OK) status = noise_of_rows(&single, sensing, as, weight, error);
     memset(weight, 0, (size_t)rows->n * sizeof *weight);
     (void)sum_parts(weight, rows, s, plan, 0);
-    if (status == TANDEM_OK) status = noise_of_rows(&sum, &half, sensing, as, weight, error);
+    if (status == TANDEM_OK) status = noise_of_rows(&sum, sensing, as, weight, error);
     weight[find_row(rows, plan)] -= 1;
-    if (status == TANDEM_OK) status = noise_of_rows(&difference, &half, sensing, as, weight, error);
+    if (status == TANDEM_OK) status = noise_of_rows(&difference, sensing, as, weight, error);
     free(weight);
     if (status != TANDEM_OK) return status;
-    *result = (add_result){.ratio = noise / sum, .half = half / sum, .by_operators = noise / single};
+    *result = (add_result){.ratio = whole.noise / sum.noise,
+                           .half = difference.noise_half / sum.noise,
+                           .by_operators = whole.noise / single.noise};
     for (int i = 0; i < s->lab.n_op; i++)
         for (int j = i + 1; j < s->lab.n_op; j++)
             if (plan[s->lab.op[i]] != TANDEM_PRECISION_FP32 &&

@@ -225,14 +225,17 @@ static tandem_status measure_pairs(double *noise, const rank_study *s, int p, co
                                    tandem_error *error)
 {
     const int n = s->lab.n_op;
-    double *weight = calloc((size_t)sensing->n_op, sizeof *weight), *half = noise + n, unused = 0;
+    double *weight = calloc((size_t)sensing->n_op, sizeof *weight), *half = noise + n;
+    tandem_sensitivity_estimate of = {0};
     tandem_status status = weight ? TANDEM_OK : tandem_no_memory(error, "for pairs of operators");
     for (int i = 0; i < n && status == TANDEM_OK; i++) {
         weight[s->lab.op[i]] = 1;
-        status = noise_of_rows(&noise[i], &unused, sensing, noise_precisions[p], weight, error);
+        status = noise_of_rows(&of, sensing, noise_precisions[p], weight, error);
+        noise[i] = of.noise;
         for (int j = i + 1; j < n && status == TANDEM_OK; j++) {
             weight[s->lab.op[j]] = -1;
-            status = noise_of_rows(&unused, half++, sensing, noise_precisions[p], weight, error);
+            status = noise_of_rows(&of, sensing, noise_precisions[p], weight, error);
+            *half++ = of.noise_half;
             weight[s->lab.op[j]] = 0;
         }
         weight[s->lab.op[i]] = 0;
@@ -273,19 +276,17 @@ static tandem_status run_oracle_job(rank_study *s, int p, double error_scale, ta
 static tandem_status read_sampled(double *value, const rank_study *s, int p, const tandem_sensing *sensing,
                                   tandem_error *error)
 {
-    const tandem_sensed_step step = {.global_batch = sensing->batch, .n_micro = 1};
-    double *share = calloc((size_t)sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE, sizeof *share);
-    tandem_status status = share ? TANDEM_OK : tandem_no_memory(error, "for the shares of a plan");
+    double *weight = calloc((size_t)sensing->n_op, sizeof *weight);
+    tandem_status status = weight ? TANDEM_OK : tandem_no_memory(error, "for the rows of operators");
     for (int k = 0; k < s->lab.n_op && status == TANDEM_OK; k++) {
-        const int cell = tandem_sensing_cell(s->lab.op[k], noise_precisions[p], TANDEM_F32);
-        tandem_sensitivity_estimate estimate = {0};
-        share[cell] = 1;
-        status = tandem_sensing_estimate(&estimate, sensing, share, &step, error);
-        share[cell] = 0;
-        value[k] = estimate.value;
-        value[s->lab.n_op + k] = estimate.noise;
+        tandem_sensitivity_estimate of = {0};
+        weight[s->lab.op[k]] = 1;
+        status = noise_of_rows(&of, sensing, noise_precisions[p], weight, error);
+        weight[s->lab.op[k]] = 0;
+        value[k] = of.value;
+        value[s->lab.n_op + k] = of.noise;
     }
-    free(share);
+    free(weight);
     return status;
 }
 
