@@ -115,8 +115,9 @@ static tandem_status refuse_contradiction(const tandem_timing *t, const import_k
         t->kind, 1e-3 * t->time_ns, where, 1e-3 * other_ns, max_apart);
 }
 
-/* Counts a row in its key. *is_known: the same row was there before. */
-static tandem_status note_key(int *is_known, tandem_import *import, const tandem_timing *t,
+/* Counts a row in its key. *is_known: the same row was there before. keeps_both: times that are far apart are
+ * no error. */
+static tandem_status note_key(int *is_known, tandem_import *import, const tandem_timing *t, int keeps_both,
                               tandem_error *error)
 {
     const uint64_t hash = hash_timing_key(t), row = hash_timing_row(hash, t);
@@ -134,7 +135,7 @@ static tandem_status note_key(int *is_known, tandem_import *import, const tandem
     }
     import_key *const key = &import->key[index];
     const int is_contradiction = t->time_ns > max_apart * key->min_ns || max_apart * t->time_ns < key->max_ns;
-    if (is_contradiction && !import->force) return refuse_contradiction(t, key, error);
+    if (is_contradiction && !keeps_both) return refuse_contradiction(t, key, error);
     if (import->n_seen == MAX_IMPORTED || !tandem_hash_index_add(&import->seen, row, import->n_seen++))
         return tandem_no_memory(error, "for an import of %d rows", import->n_seen);
     key->min_ns = fmin(key->min_ns, t->time_ns);
@@ -147,13 +148,8 @@ static tandem_status note_key(int *is_known, tandem_import *import, const tandem
 /* What is already there must not stop a new row from being said to be far apart; it was accepted before. */
 static tandem_status note_stored(void *context, const tandem_timing *timing, tandem_error *error)
 {
-    tandem_import *const import = context;
-    const int force = import->force;
     int is_known = 0;
-    import->force = 1;
-    const tandem_status status = note_key(&is_known, import, timing, error);
-    import->force = force;
-    return status;
+    return note_key(&is_known, context, timing, 1, error);
 }
 
 static tandem_status add_import_device(tandem_import *import, const char *spelling, tandem_error *error)
@@ -235,7 +231,7 @@ static tandem_status accept_timing(tandem_import *import, const tandem_timing *t
     memcpy(row->device, device->device.name, sizeof device->device.name);
     row->flops = work->flops;
     row->bytes = work->bytes;
-    tandem_status status = note_key(&is_known, import, row, error);
+    tandem_status status = note_key(&is_known, import, row, import->force, error);
     if (status != TANDEM_OK) return status;
     import->summary.n_known += is_known;
     import->summary.n_filed += !is_known;
