@@ -7,6 +7,7 @@
 #include "base/grow.h"
 #include "base/quantity.h"
 #include "report/section.h"
+#include "tandem/advanced/predictor.h"
 
 enum { MAX_ITEMS = 4096 };
 
@@ -89,17 +90,29 @@ double report_row_sensitivity(const json_t *row, const char *method)
 {
     const json_t *const value = json_object_get(row, "sensitivity");
     if (json_is_object(value)) return report_get_number(value, method);
-    return strcmp(method, "sampled") == 0 ? report_get_number(row, "sensitivity") : NAN;
+    return report_is_price(method) ? report_get_number(row, "sensitivity") : NAN;
 }
 
-report_quantity report_sensitivity_text(const json_t *object, double value, int is_percent)
+int report_is_price(const char *method)
+{
+    const tandem_sensitivity_method *row;
+    return tandem_sensitivity_find(&row, method, NULL) == TANDEM_OK && strcmp(row->unit, "%") == 0;
+}
+
+const char *report_sensitivity_title(const char *method)
+{
+    if (report_is_price(method)) return "sensitivity (more samples, %)";
+    return strcmp(method, "fisher") == 0 ? "sensitivity (fisher, nats)" : "sensitivity";
+}
+
+report_quantity report_sensitivity_text(const json_t *object, double value, const char *method)
 {
     const double half =
         (report_get_number(object, "sensitivity_high") - report_get_number(object, "sensitivity_low")) / 2;
     report_quantity q = report_number(value);
     if (isfinite(value))
         (void)snprintf(q.text, sizeof q.text, "%.*s", (int)sizeof q.text - 1,
-                       tandem_quantity_known_to(value, is_percent ? half : NAN).text);
+                       tandem_quantity_known_to(value, report_is_price(method) ? half : NAN).text);
     return q;
 }
 

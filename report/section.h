@@ -33,9 +33,13 @@ double report_get_number(const json_t *object, const char *member);    /* NaN = 
 const char *report_get_text(const json_t *object, const char *member); /* "" = a gap */
 /* Of a row of `sensitivity --json`, by a method; of a sensing (--at) by "sampled", one number. */
 double report_row_sensitivity(const json_t *row, const char *method);
-/* A sensitivity of an object that has sensitivity_low and sensitivity_high, in percent, with the digits that
- * this interval allows; is_percent 0, or without an interval: two digits. */
-report_quantity report_sensitivity_text(const json_t *object, double value, int is_percent);
+/* Whether a method's sensitivities are a price: more samples, in percent, with an interval. */
+int report_is_price(const char *method);
+/* The title of an axis of the method's sensitivities. */
+const char *report_sensitivity_title(const char *method);
+/* A sensitivity of an object, by a method. A price has the digits that the object's sensitivity_low and
+ * sensitivity_high allow; another, or one without an interval, has two. */
+report_quantity report_sensitivity_text(const json_t *object, double value, const char *method);
 int report_is_true(const json_t *object, const char *member);
 /* Whether an item is a result of this command. */
 int report_is_result(const report_item *item, const char *command);

@@ -115,7 +115,7 @@ static void put_step_shares(FILE *out, const json_t *replay)
 
 /* --- Candidates: what `advise` compared ---------------------------------------------------------------- */
 
-static void put_candidate_row(FILE *out, const json_t *one, int is_best, int is_percent)
+static void put_candidate_row(FILE *out, const json_t *one, int is_best, const char *method)
 {
     const double rate = report_get_number(one, "samples_per_s");
     const json_t *const peaks = json_object_get(one, "peak_bytes"), *peak;
@@ -129,7 +129,7 @@ static void put_candidate_row(FILE *out, const json_t *one, int is_best, int is_
                is_best ? " (best)" : "", report_get_text(one, "cluster"));
     report_put(out, "<td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>",
                report_number(rate).text, report_ns(report_get_number(one, "step_ns")).text,
-               report_sensitivity_text(one, report_get_number(one, "sensitivity_bound"), is_percent).text);
+               report_sensitivity_text(one, report_get_number(one, "sensitivity_bound"), method).text);
     report_put(out, "<td class=\"n\">%s</td><td>%s</td></tr>\n", report_bytes(most).text,
                report_get_text(one, "error"));
 }
@@ -147,8 +147,7 @@ static void put_candidates(FILE *out, const json_t *advice)
                report_get_text(advice, "verdict"), report_get_text(advice, "method"));
     json_array_foreach(json_object_get(advice, "cases"), k, one)
     {
-        put_candidate_row(out, one, (double)k == best,
-                          strcmp(report_get_text(advice, "method"), "sampled") == 0);
+        put_candidate_row(out, one, (double)k == best, report_get_text(advice, "method"));
     }
     report_put(out, "</tbody></table></div>\n");
 }

@@ -84,7 +84,7 @@ static report_quantity find_sensitivity(const map_source *m, const char *name, c
                 strcmp(report_get_text(row, "precision"), precision) != 0)
                 continue;
             const double value = report_row_sensitivity(row, method);
-            if (isfinite(value)) return report_sensitivity_text(row, value, strcmp(method, "sampled") == 0);
+            if (isfinite(value)) return report_sensitivity_text(row, value, method);
         }
     return (report_quantity){""};
 }

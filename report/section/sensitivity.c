@@ -68,7 +68,7 @@ static void put_sensitivity_interval(FILE *out, const json_t *row, double x, con
         "<path class=\"line thin %s\" d=\"M%.1f %.1fV%.1f\"><title>%s in %s: %s to %s (95%%)</title></path>",
         report_precision_tone(report_get_text(row, "precision")), x, report_y(y, low), report_y(y, high),
         report_get_text(row, "operator"), report_get_text(row, "precision"),
-        report_sensitivity_text(row, low, 1).text, report_sensitivity_text(row, high, 1).text);
+        report_sensitivity_text(row, low, sampled).text, report_sensitivity_text(row, high, sampled).text);
 }
 
 static void put_sensitivity_dots(FILE *out, const json_t *rows, const char *method, const report_axis *x,
@@ -89,7 +89,7 @@ static void put_sensitivity_dots(FILE *out, const json_t *rows, const char *meth
         put_sensitivity_interval(out, row, report_x(x, n), y);
         report_put(out, "<path class=\"dot small %s\" d=\"M%.1f %.1fh0\"><title>%s in %s: %s</title></path>",
                    report_precision_tone(precision), report_x(x, n), report_y(y, value), name, precision,
-                   report_sensitivity_text(row, value, strcmp(method, sampled) == 0).text);
+                   report_sensitivity_text(row, value, method).text);
     }
 }
 
@@ -99,14 +99,11 @@ static void put_sensitivity_plot(FILE *out, const json_t *rows, const sensitivit
     const json_t *row;
     size_t k;
     const report_axis x = {.max = count_operators(rows) + 1, .unit = REPORT_COUNT, .title = "operator"};
-    report_axis y = report_axis_new(REPORT_PLAIN, 1,
-                                    strcmp(method, "fisher") == 0  ? "sensitivity (fisher, nats)"
-                                    : strcmp(method, sampled) == 0 ? "sensitivity (more samples, %)"
-                                                                   : "sensitivity");
+    report_axis y = report_axis_new(REPORT_PLAIN, 1, report_sensitivity_title(method));
     json_array_foreach(rows, k, row)
     {
         report_axis_add(&y, report_row_sensitivity(row, method));
-        if (strcmp(method, sampled) != 0) continue;
+        if (!report_is_price(method)) continue;
         report_axis_add(&y, report_get_number(row, "sensitivity_low"));
         report_axis_add(&y, report_get_number(row, "sensitivity_high"));
     }
@@ -130,7 +127,7 @@ static void put_sensitivity_table(FILE *out, const json_t *rows, const sensitivi
     report_put(
         out, "<details><summary>As a table</summary><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
              "aria-label=\"Sensitivities as a table\"><table><thead><tr><th>operator</th><th>precision</th>");
-    const int has_intervals = names->n_method == 1 && strcmp(names->method[0], sampled) == 0;
+    const int has_intervals = names->n_method == 1 && report_is_price(names->method[0]);
     for (int m = 0; m < names->n_method; m++) report_put(out, "<th class=\"n\">%s</th>", names->method[m]);
     if (has_intervals) report_put(out, "<th class=\"n\">95%% interval</th>");
     report_put(out, "</tr></thead><tbody>\n");
@@ -140,14 +137,15 @@ static void put_sensitivity_table(FILE *out, const json_t *rows, const sensitivi
         report_put(out, "<tr><th scope=\"row\">%s</th><td>%s</td>", report_get_text(row, "operator"),
                    report_get_text(row, "precision"));
         for (int m = 0; m < names->n_method; m++)
-            report_put(out, "<td class=\"n\">%s</td>",
-                       report_sensitivity_text(row, report_row_sensitivity(row, names->method[m]),
-                                               strcmp(names->method[m], sampled) == 0)
-                           .text);
+            report_put(
+                out, "<td class=\"n\">%s</td>",
+                report_sensitivity_text(row, report_row_sensitivity(row, names->method[m]), names->method[m])
+                    .text);
         if (has_intervals)
-            report_put(out, "<td class=\"n\">%s to %s</td>",
-                       report_sensitivity_text(row, report_get_number(row, "sensitivity_low"), 1).text,
-                       report_sensitivity_text(row, report_get_number(row, "sensitivity_high"), 1).text);
+            report_put(
+                out, "<td class=\"n\">%s to %s</td>",
+                report_sensitivity_text(row, report_get_number(row, "sensitivity_low"), sampled).text,
+                report_sensitivity_text(row, report_get_number(row, "sensitivity_high"), sampled).text);
         report_put(out, "</tr>\n");
     }
     report_put(out, "</tbody></table></div>");

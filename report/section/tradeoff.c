@@ -57,7 +57,7 @@ static int is_point(const json_t *point)
 
 static report_quantity point_sensitivity(const tradeoff *t, const json_t *point, double value)
 {
-    return report_sensitivity_text(point, value, strcmp(t->method, "sampled") == 0);
+    return report_sensitivity_text(point, value, t->method);
 }
 
 static void put_point(const tradeoff *t, const char *tone, const json_t *point, const char *name)
@@ -219,10 +219,8 @@ static void put_tradeoff(tradeoff *t)
 {
     char caption[400];
     t->step = report_axis_new(REPORT_NS, 0, "step");
-    t->sensitivity = report_axis_new(REPORT_PLAIN, 1, "sensitivity");
+    t->sensitivity = report_axis_new(REPORT_PLAIN, 1, report_sensitivity_title(t->method));
     measure_axes(t);
-    if (strcmp(t->method, "fisher") == 0) t->sensitivity.title = "sensitivity (fisher, nats)";
-    if (strcmp(t->method, "sampled") == 0) t->sensitivity.title = "sensitivity (more samples, %)";
     report_put(t->out, "<p class=\"keys\">");
     report_legend(t->out, "c1", "allocated plans: the front");
     report_legend(t->out, "c3", "the plan, with its interval and the distance to the bound");
