@@ -51,7 +51,7 @@ void cli_scratch_file_remove(const char *path)
 
 tandem_status cli_scratch_json_make(char path[CLI_SCRATCH_JSON], tandem_error *error)
 {
-    char name[CLI_SCRATCH_JSON] = ".tandem-page-XXXXXX.json";
+    char name[CLI_SCRATCH_JSON] = ".tandem-scratch-XXXXXX.json";
     const int made = mkstemps(name, (int)strlen(".json"));
     if (made < 0)
         return tandem_error_set(error, TANDEM_IO, "cannot create a file in the working directory: %s",

@@ -72,7 +72,7 @@ for dies in 0 1; do
     [ $code = 6 ] && grep -q "rank $dies was killed by signal 9" err && grep -q "rank $dies died" err
     report "resense: rank $dies is killed while they sense: exit code 6" $?
 done
-rm -f .tandem-page-* # of the killed rank
+rm -f .tandem-scratch-* # of the killed rank
 
 # 3 operators in 8 variants, and fp32: two gradients of each in 8 replicates.
 run 0 bench sensitivity --model mlp:width=16 --batch 4 --device "$weakest" --repetitions 3 --json &&
