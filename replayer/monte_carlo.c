@@ -27,9 +27,10 @@ typedef struct monte_carlo {
     double *sigma[TANDEM_MAX_CLASS]; /* [list_length] */
     /* [list_length] of times by the form: standard deviations, and what this step draws from them */
     double *shared[TANDEM_MAX_CLASS], *own[TANDEM_MAX_CLASS], *factor[TANDEM_MAX_CLASS];
-    double *sum_ns;        /* [n_rank × 2·n_bucket] list time at the end of each interval */
-    double *carry_over_ns; /* [n_rank] from the previous step */
-    double *allreduce_ns;  /* [n_bucket] */
+    int has_form[TANDEM_MAX_CLASS]; /* some of its times are by the form */
+    double *sum_ns;                 /* [n_rank × 2·n_bucket] list time at the end of each interval */
+    double *carry_over_ns;          /* [n_rank] from the previous step */
+    double *allreduce_ns;           /* [n_bucket] */
     /* [n_bucket] first when the last rank has made the bucket ready, then when it is through */
     double *end_ns;
     int64_t *step_ns; /* [n_simulation] */
@@ -116,12 +117,14 @@ static void find_form_errors(monte_carlo *d, int c, double *interval_ns)
             tandem_spread_shared((tandem_spread_group)group, class->costs.n_fitted[contention] > 0);
         d->own[c][i] = tandem_spread_fitted((tandem_spread_group)group)->own;
         *interval_ns += tandem_recorded_task_ns(class, i);
+        d->has_form[c] = 1;
     }
 }
 
 static void draw_form_errors(monte_carlo *d, uint32_t step)
 {
     for (int c = 0; c < d->replayer->n_class; c++) {
+        if (!d->has_form[c]) continue;
         const uint32_t rank = (uint32_t)DEVICE_RANK - (uint32_t)first_class_on_device(d->replayer, c);
         double device[NORMALS_PER_BLOCK], z[NORMALS_PER_BLOCK] = {0};
         draw_normal(device, SHARED_BLOCK, step, rank, d->seed);
