@@ -7,11 +7,11 @@
 static tandem_status check_vocabulary(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
 {
     const int64_t room = graph->vocabulary - (graph->n_masked > 0);
-    if (data->n_class <= room) return TANDEM_OK;
+    if (data->n_symbol <= room) return TANDEM_OK;
     return tandem_error_set(
         error, TANDEM_MALFORMED,
         "data '%s' has %d characters, but the vocabulary of model '%s' has room for %lld%s", data->name,
-        data->n_class, graph->model, (long long)room, graph->n_masked ? " and one masked token" : "");
+        data->n_symbol, graph->model, (long long)room, graph->n_masked ? " and one masked token" : "");
 }
 
 /* The reader resizes images and copies grey ones to any number of channels. */
@@ -50,6 +50,11 @@ static tandem_status check_training_data(const tandem_data *data, const tandem_g
                                 takes_text ? "images" : "text",
                                 takes_text ? "a text file, --data FILE.txt"
                                            : "--data fashion-mnist, or a directory of such files");
+    if (takes_text && data->labels_train && graph->length != 1)
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "data '%s' has one class for each sample, but model '%s' predicts %lld "
+                                "characters of it. Give a text without classes, or a model with head=class",
+                                data->name, graph->model, (long long)graph->length);
     if (data->n_class > graph->n_class)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "data '%s' has %d classes or characters, but model '%s' has %lld outputs",

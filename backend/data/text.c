@@ -12,8 +12,17 @@ static int64_t test_part_start(int64_t n_text) { return n_text - n_text / 10; }
 /* Windows of length + 1 symbols, `length` apart, so that each symbol has a next one. */
 static int64_t n_text_window(int64_t n_symbol, int length) { return (n_symbol - 1) / length; }
 
-static tandem_status encode_text(tandem_data *data, int length, uint8_t *bytes, size_t n, const char *path,
-                                 tandem_error *error)
+int tandem_text_number_symbols(uint8_t *symbol, uint8_t *text, int64_t n)
+{
+    int occurs[256] = {0}, n_symbol = 0;
+    for (int64_t i = 0; i < n; i++) occurs[text[i]] = 1;
+    for (int byte = 0; byte < 256; byte++) symbol[byte] = (uint8_t)(occurs[byte] ? n_symbol++ : 0);
+    for (int64_t i = 0; i < n; i++) text[i] = symbol[text[i]];
+    return n_symbol;
+}
+
+tandem_status tandem_text_from_bytes(tandem_data *data, int length, uint8_t *bytes, size_t n,
+                                     const char *path, tandem_error *error)
 {
     if (length < 1)
         return tandem_error_set(error, TANDEM_USAGE,
@@ -26,21 +35,13 @@ static tandem_status encode_text(tandem_data *data, int length, uint8_t *bytes, 
             "%s is too short: it has %zu bytes; samples of %d characters need %llu, so that the last tenth, "
             "the test part, holds one.",
             path, n, length, (unsigned long long)needed);
-    uint8_t symbol[256] = {0};
-    int occurs[256] = {0}, n_class = 0;
-    for (size_t i = 0; i < n; i++) occurs[bytes[i]] = 1;
-    for (int byte = 0; byte < 256; byte++)
-        if (occurs[byte]) symbol[byte] = (uint8_t)n_class++;
-    for (size_t i = 0; i < n; i++) bytes[i] = symbol[bytes[i]];
-
     data->kind = TANDEM_DATA_TEXT;
     data->n_text = (int64_t)n;
     data->n_train = n_text_window(test_part_start(data->n_text), length);
     data->n_test = n_text_window(data->n_text - test_part_start(data->n_text), length);
-    data->n_class = n_class;
+    data->n_class = data->n_symbol = tandem_text_number_symbols(data->symbol, bytes, data->n_text);
     data->text = bytes;
     data->length = length;
-    for (int byte = 0; byte < 256; byte++) data->symbol[byte] = symbol[byte];
     return TANDEM_OK;
 }
 
@@ -54,14 +55,16 @@ tandem_status tandem_text_open(tandem_data *data, const char *path, int length, 
                                   "%s is cut short: its gzip stream breaks off after %zu bytes of text.",
                                   path, file.n);
     else
-        status = encode_text(data, length, file.bytes, file.n, path, error);
+        status = tandem_text_from_bytes(data, length, file.bytes, file.n, path, error);
     if (status != TANDEM_OK) free(file.bytes);
     return status;
 }
 
 static const uint8_t *text_window(const tandem_data *data, int test, int64_t sample)
 {
-    return data->text + (test ? test_part_start(data->n_text) : 0) + sample * data->length;
+    const int64_t test_start =
+        data->labels_train ? data->n_train * data->length : test_part_start(data->n_text);
+    return data->text + (test ? test_start : 0) + sample * data->length;
 }
 
 void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens, int32_t *label)
@@ -78,7 +81,10 @@ void tandem_data_read_text_class(const tandem_data *data, int test, int64_t samp
 {
     const uint8_t *const window = text_window(data, test, sample);
     for (int i = 0; i < data->length; i++) tokens[i] = window[i];
-    *label = window[data->length];
+    if (data->labels_train)
+        *label = test ? data->labels_test[sample] : data->labels_train[sample];
+    else
+        *label = window[data->length];
 }
 
 /* A number in 0 … n−1 from a word. */

@@ -74,13 +74,13 @@ void tandem_batch_fill_sample(tandem_executor *executor, int test, int64_t b, in
         fill_noise_sample(executor, b, sample);
     else if (data->kind == TANDEM_DATA_IMAGES)
         read_image_resized(executor, test, sample, to, label);
-    else if (graph->length == data->length)
+    else if (graph->length == data->length && !data->labels_train)
         tandem_data_read_text(data, test, sample, to, label);
     else
         tandem_data_read_text_class(data, test, sample, to, label);
     if (graph->n_masked) /* the last token of the vocabulary masks a token */
         tandem_data_mask(to, label, graph->length, graph->n_masked, (int32_t)graph->vocabulary - 1,
-                         data ? data->n_class : graph->vocabulary, executor->data_seed, sample);
+                         data ? data->n_symbol : graph->vocabulary, executor->data_seed, sample);
 }
 
 /* --- A batch -------------------------------------------------------------------------------------------- */

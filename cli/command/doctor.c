@@ -180,7 +180,11 @@ static void check_data_sets(doctor_report *all, const tandem_backend_api *backen
         tandem_error error = {0};
         tandem_data data = {0};
         const int whole = backend->data_open(&data, set->name, 1, &error) == TANDEM_OK;
-        doctor_check *one = add_check(all, set->name, whole ? CHECK_OK : CHECK_MISSING);
+        const int is_left_out = set->is_optional && error.status == TANDEM_MISSING;
+        doctor_check *one = add_check(all, set->name,
+                                      whole         ? CHECK_OK
+                                      : is_left_out ? CHECK_ABSENT
+                                                    : CHECK_MISSING);
         if (whole)
             set_finding(one, "%lld training samples, %lld for testing", (long long)data.n_train,
                         (long long)data.n_test);

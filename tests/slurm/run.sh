@@ -31,7 +31,7 @@ present() { "$build/tandem" list devices --json | grep -B 2 '"present": true' |
     sed -n 's/^ *"name": "\(cpu:.*\)",$/\1/p'; }
 weak=$(present | head -n 1) strong=$(present | tail -n 1)
 [ "$weak" != "$strong" ] || skip_all "this CPU is not two unlike devices"
-"$build/tandem" list datasets --json | grep -q '"present": true' ||
+"$build/tandem" list datasets | grep -q '^fashion-mnist .* /' ||
     skip_all "the data set is not installed (scripts/setup.sh)"
 
 # --- A cluster of four nodes: two strong ones, known by a feature; two weak ones, known by a feature and a

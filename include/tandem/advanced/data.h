@@ -18,11 +18,13 @@ typedef struct tandem_data {
     int64_t n_train, n_test;     /* images; text: windows of `length` + 1 characters, `length` apart */
     int height, width, channels; /* images: float pixels, channels last, normalised by mean and deviation of
                                     the training set */
-    int n_class; /* images: labels 0 … n_class−1, at least 10; text: size of the alphabet */
+    int n_class; /* labels 0 … n_class−1: of images, at least 10; of a text that has classes; else n_symbol */
+    int n_symbol; /* text: size of the alphabet */
     /* private */
     uint8_t *pixels_train, *pixels_test; /* (n, height, width, channels) */
-    uint8_t *labels_train, *labels_test; /* (n) */
-    uint8_t *text;                       /* (n_text) symbols; the last tenth is the test part */
+    uint8_t *labels_train, *labels_test; /* (n); NULL: a text without classes */
+    /* (n_text) symbols; the last tenth is the test part, or, with classes, what follows n_train samples */
+    uint8_t *text;
     int64_t n_text;
     int length;            /* text: characters per sample */
     float mean, deviation; /* of the training pixels in [0, 1]; deviation is 1 where all are equal */
@@ -46,12 +48,13 @@ typedef struct tandem_data_set {
     const char *name;    /* "fashion-mnist" */
     const char *package; /* Debian's package that installs it */
     const char *text;    /* a short description */
+    int is_optional;     /* the project's set-up leaves it out */
 } tandem_data_set;
 const tandem_data_set *tandem_data_set_at(int i);
 
-/* tandem_data_find: writes the directory of the data set `name` to path[size]: the first of
- * $TANDEM_DATA/NAME, /usr/share/datasets/NAME and /usr/local/share/datasets/NAME that is a directory. Errors
- * of tandem_data_open; path unchanged on error. */
+/* tandem_data_find: writes the path of the data set `name` to path[size], below $TANDEM_DATA or where
+ * Debian's package installs it: a directory, or the file bible.data. Errors of tandem_data_open; path
+ * unchanged on error. */
 tandem_status tandem_data_find(char *path, size_t size, const char *name, tandem_error *error);
 
 /* tandem_data_order: the order of the training samples in one epoch: a permutation of 0 … n−1 that depends
@@ -89,7 +92,7 @@ void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, in
 void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample, int height, int width,
                               int channels, float *x, int32_t *label);
 
-/* A text sample with one label: the character after its last one. */
+/* A text sample with one label: its class or, in a text without classes, the character after its last one. */
 void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
                                  int32_t *label);
 
