@@ -34,7 +34,8 @@ MOST = 1 / 0.85  # of the time that the bytes take: beyond, no 85 % of the bandw
 
 # Clocks of an SM that a warp's instruction takes of its pipe, 32 over the results a clock. No rate is documented for wide products and for
 # packing floats: half of what the nearest row says. imad is a part of fma (FMAheavy), which has both.
-CLOCKS = {"alu": 32 / 64, "fma": 32 / 128, "imad": 32 / 64, "wide": 32 / 32, "pack": 32 / 32, "xu": 32 / 16, "lsu": 32 / 32, "other": 0}
+# A product of a warp's (tensor) is 16 by 8 by 16: 4,096 operations, which is what an SM's peak makes a clock.
+CLOCKS = {"alu": 32 / 64, "fma": 32 / 128, "imad": 32 / 64, "wide": 32 / 32, "pack": 32 / 32, "xu": 32 / 16, "lsu": 32 / 32, "tensor": 1, "other": 0}
 ISSUE = 1 / 4  # warp instructions of all kinds: four a clock
 
 # --- Instructions: bits 0 to 8 of a word ----------------------------------------------------------------------------------------
@@ -47,7 +48,8 @@ OPCODES = {
     "wide": "025 IMAD.WIDE, 027 IMAD.HI",
     "pack": "03e F2FP",
     "xu": "100 FLO, 101 BREV, 102 FCHK, 104 F2F, 105 F2I, 106 I2F, 107 FRND, 108 MUFU, 109 POPC, 111 F2I.64, 112 I2F.64, 113 FRND.64",
-    "lsu": "181 LDG, 183 LDL, 184 LDS, 186 STG, 187 STL, 188 STS, 189 SHFL, 18c ATOMS, 18e RED, 1a8 ATOMG, 1c4 REDUX",
+    "tensor": "03c HMMA",
+    "lsu": "03b LDSM, 181 LDG, 183 LDL, 184 LDS, 186 STG, 187 STL, 188 STS, 189 SHFL, 18c ATOMS, 18e RED, 1a8 ATOMG, 1c4 REDUX",
     "other": "082 UMOV, 086 VOTEU, 087 USEL, 08c UISETP, 090 UIADD3, 091 ULEA, 092 ULOP3, 096 UPRMT, 099 USHF, 0a4 UIMAD, 0a5 UIMAD.WIDE, "
              "0b9 ULDC, 0bd UFLO, 0bf UPOPC, 0ca R2UR, 118 NOP, 119 S2R, 11d BAR, 141 BSYNC, 142 BREAK, 144 CALL, 145 BSSY, 147 BRA, "
              "148 WARPSYNC, 14d EXIT, 150 RET, 182 LDC, 18f CCTL, 192 MEMBAR, 1ab ERRBAR, 1c3 S2UR",

@@ -216,6 +216,35 @@ int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *ou
 int tandem_cuda_update_running(float *running, const float *batch, size_t columns, float unbiased,
                                float momentum, tandem_cuda_stream stream);
 
+/* --- attention.cu: bf16 (from capability 8.0 on) or f16; products sum in f32 ---------------------------- */
+
+/* o = dropout(softmax(scale·q·kᵀ))·v of each head. q, g, o (heads, rows, depth), k and v (heads, columns,
+ * depth), depth at most 128. causal: of equal rows and columns. dropout NULL: none; else that of the
+ * probabilities (heads, rows, columns), with the bits of tandem_cuda_dropout. */
+typedef struct tandem_cuda_attention_spec {
+    size_t heads, rows, columns, depth;
+    float scale;
+    int causal;
+    const tandem_dropout *dropout;
+    const uint32_t *stream_offset;
+} tandem_cuda_attention_spec;
+/* statistics (heads, rows): log2 of each row's sum of 2^(its scores·log2 e). B: 2·heads·depth·(rows +
+ * columns)·size. */
+int tandem_cuda_attention(void *o, float *statistics, const void *q, const void *k, const void *v,
+                          tandem_cuda_float type, const tandem_cuda_attention_spec *spec,
+                          tandem_cuda_stream stream);
+/* The gradients of q, k and v, in types of their own. along (heads, rows): workspace. Two launches. B:
+ * about 4·heads·depth·(rows + columns)·size. */
+typedef struct tandem_cuda_attention_gradient {
+    void *gradient[3];
+    tandem_cuda_float type[3];
+    const void *g, *q, *k, *v, *o;
+    const float *statistics;
+    float *along;
+} tandem_cuda_attention_gradient;
+int tandem_cuda_attention_backward(const tandem_cuda_attention_gradient *gradient, tandem_cuda_float type,
+                                   const tandem_cuda_attention_spec *spec, tandem_cuda_stream stream);
+
 /* --- softmax.cu: any float type, computed in f32 -------------------------------------------------------- */
 
 /* y = softmax(scale·x) per row. causal: entry (i, j) with j > i of the last two dimensions is 0. B: 2n·size

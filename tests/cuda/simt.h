@@ -267,6 +267,48 @@ static inline uint32_t atomicAdd(uint32_t *at, uint32_t value)
     return before;
 }
 
+/* ldmatrix.x4 of a warp (PTX ISA): lanes 8·m … 8·m + 7 name the rows of matrix m, 16 bytes each, at multiples
+ * of 16; lane 4·g + t gets of each matrix numbers 2t and 2t + 1 of row g, or, turned, of column g. */
+static inline void simt_load_matrices(uint32_t to[4], const uint16_t *row, bool turned)
+{
+    static const uint16_t *rows[simt::MAX_THREADS];
+    const int g = simt::current % 32 / 4, t = simt::current % 4;
+    if ((uintptr_t)row % 16 != 0) __builtin_trap();
+    rows[simt::current] = row;
+    simt::yield_fiber(simt::AT_SHUFFLE);
+    for (int m = 0; m < 4; m++) {
+        const uint16_t *const *const of = rows + simt::current / 32 * 32 + 8 * m;
+        const uint16_t low = turned ? of[2 * t][g] : of[g][2 * t];
+        const uint16_t high = turned ? of[2 * t + 1][g] : of[g][2 * t + 1];
+        to[m] = low | (uint32_t)high << 16;
+    }
+    simt::yield_fiber(simt::AT_SHUFFLE); /* so that nobody names a row anew before all have taken */
+}
+
+/* mma.m16n8k16 of a warp (PTX ISA): lane 4·g + t gives a, rows g and g + 8 in columns 2t, 2t + 1 and 2t + 8,
+ * 2t + 9 (a[0] and a[2] of row g), and of the right operand's column g the rows of the same numbers; it gets
+ * rows g and g + 8 of the sums in columns 2t and 2t + 1. */
+static inline void simt_multiply(float c[4], const uint32_t a[4], uint32_t low, uint32_t high,
+                                 float (*as_float)(uint16_t))
+{
+    static float left[simt::MAX_THREADS / 32][16][16], right[simt::MAX_THREADS / 32][16][8];
+    const int warp = simt::current / 32, g = simt::current % 32 / 4, t = simt::current % 4;
+    for (int k = 0; k < 4; k++)
+        for (int half = 0; half < 2; half++)
+            left[warp][g + k % 2 * 8][2 * t + half + k / 2 * 8] = as_float((uint16_t)(a[k] >> (16 * half)));
+    for (int half = 0; half < 2; half++) {
+        right[warp][2 * t + half][g] = as_float((uint16_t)(low >> (16 * half)));
+        right[warp][2 * t + half + 8][g] = as_float((uint16_t)(high >> (16 * half)));
+    }
+    simt::yield_fiber(simt::AT_SHUFFLE);
+    for (int e = 0; e < 4; e++) {
+        float sum = 0;
+        for (int k = 0; k < 16; k++) sum += left[warp][g + e / 2 * 8][k] * right[warp][k][2 * t + e % 2];
+        c[e] += sum;
+    }
+    simt::yield_fiber(simt::AT_SHUFFLE); /* so that nobody gives anew before all have taken */
+}
+
 static inline uint32_t atomicMax(uint32_t *at, uint32_t value)
 {
     const uint32_t before = *at;
