@@ -228,10 +228,42 @@ static void cross_entropy_work(tandem_work *work, const tandem_cost_key *key)
         work->bytes = elements * (dtype_size(key->from) + dtype_size(TANDEM_F32));
 }
 
+/* q, k and v are read and the result is written; backward reads these four and the gradient, and writes
+ * three. The statistics of a row are f32. Forward has two products of every head's (rows, columns) by the
+ * depth. Backward has seven: scores and gradients of probabilities are made for the rows of q, and for those
+ * of k and v. A causal mask leaves half of each out. *estimate*: on a described device it would
+ * take the time of one product; no such device has the operator. */
+static void attention_work(tandem_work *work, const tandem_cost_key *key)
+{
+    const char *const text = key->signature;
+    const double heads = field_value(text, "heads"), rows = field_value(text, "rows"),
+                 columns = field_value(text, "columns"), depth = field_value(text, "depth"),
+                 seen = field_value(text, "causal") > 0 ? 0.5 : 1, of_rows = heads * rows * depth,
+                 of_columns = heads * columns * depth, in = dtype_size(key->from);
+    const int is_forward = key->pass == TANDEM_PASS_FORWARD, n_product = is_forward ? 2 : 7;
+    if (!is_forward && key->pass != TANDEM_PASS_DGRAD) return;
+    const double statistics = heads * rows * dtype_size(TANDEM_F32),
+                 gradients = (of_rows + 2 * of_columns) * dtype_size(key->to);
+    *work = (tandem_work){.work_class = TANDEM_WORK_MATMUL,
+                          .kind = work->kind,
+                          .type = work->type,
+                          .pass = work->pass,
+                          .flops = n_product * seen * 2 * heads * rows * columns * depth,
+                          .bytes = is_forward ? 2 * (of_rows + of_columns) * in + statistics
+                                              : (3 * of_rows + 2 * of_columns) * in + gradients + statistics,
+                          .element_bytes = in,
+                          .is_product = 1,
+                          .count = heads,
+                          .m = rows,
+                          .n = columns,
+                          .k = n_product * seen * depth};
+}
+
 static const struct {
     const char *name;
     void (*set)(tandem_work *work, const tandem_cost_key *key);
-} shaped_kinds[] = {{"grouped_conv2d", grouped_conv2d_work},
+} shaped_kinds[] = {{"attention", attention_work},
+                    {"grouped_conv2d", grouped_conv2d_work},
                     {"linear", matmul_work},
                     {"matmul", matmul_work},
                     {"conv2d", conv2d_work},

@@ -27,7 +27,10 @@ static int have_equal_bytes(const tandem_precision_row *a, const tandem_precisio
 static int is_dominated_by(const tandem_search *search, int op, tandem_precision p, tandem_precision q)
 {
     const tandem_replayer *replayer = search->problem->replayer;
-    const tandem_op_tasks tasks = tandem_step_op_tasks(tandem_replayer_step(replayer, search->c), op);
+    const tandem_step *step = tandem_replayer_step(replayer, search->c);
+    const tandem_op_tasks tasks = tandem_step_op_tasks(step, op);
+    tandem_attention attention;
+    if (tandem_step_may_join(step, op, &attention)) return 0; /* the other product's precision decides, too */
     const int task[] = {tasks.forward, tasks.wgrad, tasks.dgrad};
     if (search_sensitivity_of(search, op, q) > search_sensitivity_of(search, op, p)) return 0;
     for (int k = 0; k < 3; k++)
@@ -141,6 +144,18 @@ static void add_reader_groups(group_list *list, int t, const int *reader, int n)
     for (int k = 0; k < n; k++) add_move_group(list, (const int[]){t, reader[k]}, 2);
 }
 
+/* Both products of an attention, which is one task where they have the same precision. */
+static void add_attention_groups(group_list *list)
+{
+    const tandem_search *search = list->search;
+    for (int i = 0; i < search->n_op; i++) {
+        tandem_attention a;
+        if (tandem_step_may_join(tandem_replayer_step(search->problem->replayer, search->c), i, &a) &&
+            a.mix == i)
+            add_move_group(list, (const int[]){a.scores, a.mix}, 2);
+    }
+}
+
 static int find_all_moves(tandem_search *search)
 {
     const tandem_graph *graph = search->problem->graph;
@@ -152,6 +167,7 @@ static int find_all_moves(tandem_search *search)
     for (int i = 0; i < search->n_op; i++) search->candidates[i] = find_candidate_precisions(search, i);
     for (int i = 0; i < search->n_op; i++)
         if (tandem_op_is_adjustable(&graph->op[i])) add_move_group(&list, &i, 1);
+    add_attention_groups(&list);
     for (size_t i = 0; i < n_op; i++) seen[i] = -1;
     for (int t = 0; t < search->n_op; t++)
         if (tandem_op_row_get(graph->op[t].kind)->op_class != TANDEM_DEPENDENT)

@@ -135,6 +135,8 @@ static tandem_status cpu_prepare_kernel(void *device, const tandem_step *step, i
     const tandem_task *task_spec = &step->task[task];
     const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
     const cpu_operator *found = cpu_operator_rows[kernel_row_of(task_spec, op)];
+    tandem_attention attention; /* its parts run here, one by one */
+    if (tandem_step_attention(step, task, &attention)) found = NULL;
     if (!found || (!found->prepare && !found->forward)) return kernel_missing(task, task_spec, op, error);
     tandem_kernel *prepared = cpu_new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(task_spec, op, error);

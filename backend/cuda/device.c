@@ -165,7 +165,10 @@ static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, 
 {
     const tandem_task *task_spec = &step->task[task];
     const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
-    const cuda_operator *found = cuda_operator_rows[kernel_row_of(task_spec, op)];
+    tandem_attention attention = {0};
+    const cuda_operator *found = tandem_step_attention(step, task, &attention)
+                                     ? &cuda_attention
+                                     : cuda_operator_rows[kernel_row_of(task_spec, op)];
     if (!found || (!found->prepare && !found->forward)) return kernel_missing(task, task_spec, op, error);
     tandem_kernel *prepared = calloc(1, sizeof *prepared);
     if (!prepared) return kernel_no_memory(task_spec, op, error);
@@ -173,6 +176,9 @@ static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, 
     prepared->graph = step->graph;
     prepared->op = op;
     prepared->task = *task_spec;
+    prepared->attention = attention;
+    for (int k = 0; k < task_spec->n_write; k++)
+        if (task_spec->write[k] >= 0) prepared->written[k] = step->value[task_spec->write[k]].dtype;
     for (int k = 0; k < 2 && k < task_spec->n_read; k++)
         prepared->transposed_copy[k] =
             task_spec->read[k] >= 0 &&

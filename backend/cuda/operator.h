@@ -42,8 +42,10 @@ struct tandem_kernel {
     const cuda_device *device;
     const tandem_graph *graph;
     const tandem_op *op;
-    tandem_task task;         /* a copy: kind, precision, from, to */
-    int transposed_copy[2];   /* of a product: whether the operand is a transposed copy */
+    tandem_task task;           /* a copy: kind, precision, from, to */
+    int transposed_copy[2];     /* of a product: whether the operand is a transposed copy */
+    tandem_attention attention; /* of one that is one task, and what that writes */
+    tandem_dtype written[TANDEM_TASK_WRITES];
     tandem_matrices matrices; /* of a cast that writes a transposed copy */
     uint64_t workspace_bytes;
     void *state; /* of the operator; freed by `destroy` */
@@ -60,7 +62,7 @@ typedef struct cuda_operator {
 #define ROW(NAME, name, ...) extern const cuda_operator cuda_##name;
 #include "tandem/op.def"
 #undef ROW
-extern const cuda_operator cuda_cast, cuda_accumulate;
+extern const cuda_operator cuda_cast, cuda_accumulate, cuda_attention;
 
 /* The backend over another vendor table than NVIDIA's, for tests: the table of device.c except `open`. */
 tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_vendor *vendor,
@@ -115,6 +117,12 @@ static inline tandem_cuda_code cuda_code_of(tandem_dtype dtype)
 {
     return dtype == TANDEM_E4M3 ? TANDEM_CUDA_E4M3 : dtype == TANDEM_E5M2 ? TANDEM_CUDA_E5M2 : TANDEM_CUDA_S8;
 }
+/* The mask of the samples of this call, which have so many elements each. */
+tandem_dropout cuda_dropout_mask(const tandem_op *dropout, const tandem_kernel_call *call,
+                                 uint64_t elements_per_sample);
+/* TANDEM_NO_KERNEL where tensor cores of this GPU do not multiply the type. */
+tandem_status cuda_require_capability(const tandem_kernel *kernel, cuda_type type, int tf32,
+                                      tandem_error *error);
 /* Sets `run`. TANDEM_NO_KERNEL unless the task reads and writes one float type. */
 tandem_status cuda_kernel_of_float(tandem_kernel *kernel, cuda_kernel_run *run, tandem_error *error);
 /* The libraries' name of a type. */

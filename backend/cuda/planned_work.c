@@ -31,8 +31,8 @@ static tandem_status plan_work(cuda_planned_work *chosen, const tandem_kernel *k
 }
 
 /* The compute capability, times ten, from which the libraries multiply a type (source: capability.def). */
-static tandem_status require_capability(const tandem_kernel *kernel, cuda_type type, int tf32,
-                                        tandem_error *error)
+tandem_status cuda_require_capability(const tandem_kernel *kernel, cuda_type type, int tf32,
+                                      tandem_error *error)
 {
     const cuda_gpu *gpu = &kernel->device->gpu;
     const int min_capability = type == CUDA_TYPE_E4M3 || type == CUDA_TYPE_E5M2 ? 89
@@ -49,7 +49,7 @@ tandem_status cuda_plan_product(cuda_planned_work *chosen, const tandem_kernel *
                                 const cuda_product_spec *s, tandem_error *error)
 {
     cuda_work *work = NULL;
-    const tandem_status able = require_capability(kernel, s->a, s->tf32, error);
+    const tandem_status able = cuda_require_capability(kernel, s->a, s->tf32, error);
     if (able != TANDEM_OK) return able;
     const int failed = kernel->device->vendor->product_open(&work, kernel->device->libraries, s);
     if (failed) return library_error(kernel, failed, error);
@@ -65,7 +65,7 @@ tandem_status cuda_plan_convolution(cuda_planned_work *chosen, const tandem_kern
                                     const cuda_convolution_spec *s, tandem_error *error)
 {
     cuda_work *work = NULL;
-    const tandem_status able = require_capability(kernel, s->type, s->tf32, error);
+    const tandem_status able = cuda_require_capability(kernel, s->type, s->tf32, error);
     if (able != TANDEM_OK) return able;
     const int failed = kernel->device->vendor->convolution_open(&work, kernel->device->libraries, s);
     if (failed) return library_error(kernel, failed, error);

@@ -106,9 +106,14 @@ static float *value_scale(const tandem_executor *executor, int id)
 static tandem_rng_stream task_rng_stream(const tandem_executor *executor, const tandem_task *task)
 {
     const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD;
-    if (is_pass && executor->graph->op[task->op].kind == TANDEM_OP_DROPOUT) /* the same on every rank */
+    tandem_attention attention;
+    const int dropout = tandem_step_attention(executor->step, (int)(task - executor->step->task), &attention)
+                            ? attention.dropout
+                        : is_pass && executor->graph->op[task->op].kind == TANDEM_OP_DROPOUT ? task->op
+                                                                                             : -1;
+    if (dropout >= 0) /* the same on every rank */
         return (tandem_rng_stream){.seed = executor->options.seed,
-                                   .stream = {0, (uint32_t)task->op, TANDEM_RNG_DROPOUT}};
+                                   .stream = {0, (uint32_t)dropout, TANDEM_RNG_DROPOUT}};
     const uint32_t rank = (uint32_t)executor->worker->rank << 8;
     uint32_t purpose = TANDEM_RNG_ACTIVATION | rank;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)

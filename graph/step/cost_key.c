@@ -14,7 +14,8 @@ static int cast_cost_key(const tandem_step *step, const tandem_task *task, int v
 {
     const int is_saved_cast = task->kind == TANDEM_TASK_SAVED_CAST;
     /* only saved casts read s8 */
-    if (is_saved_cast != (variant >= SAVED_CAST_VARIANT)) return 0;
+    if (is_saved_cast != (variant >= SAVED_CAST_VARIANT) || variant >= SAVED_CAST_VARIANT + N_OUTPUT_DTYPE)
+        return 0;
     const tandem_dtype from = is_saved_cast ? TANDEM_S8 : output_dtype_at(variant / TANDEM_N_STORAGE_DTYPE),
                        to = is_saved_cast ? output_dtype_at(variant - SAVED_CAST_VARIANT)
                                           : (tandem_dtype)(variant % TANDEM_N_STORAGE_DTYPE);
@@ -44,9 +45,29 @@ static tandem_dtype product_operand_dtype(const tandem_step *step, const tandem_
     return device_dtype(step, pass == TANDEM_PASS_DGRAD ? row->dgrad : row->wgrad);
 }
 
+/* Backward computes the gradients of q, k and v at once. */
+static int attention_cost_key(const tandem_step *step, const tandem_task *task, int variant, tandem_pass pass,
+                              tandem_cost_key *key)
+{
+    const tandem_precision precision = attention_variant_precision(variant);
+    const tandem_precision_row *const row = tandem_precision_get(precision);
+    const tandem_dtype to = output_dtype_at((variant - TANDEM_ATTENTION_VARIANT) % N_OUTPUT_DTYPE);
+    if (attention_of(step, task->op) != task->op || pass == TANDEM_PASS_WGRAD) return 0;
+    if (pass == TANDEM_PASS_FORWARD && to != row->output) return 0;
+    const tandem_attention a = step_attention_of(step->graph, task->op);
+    *key = (tandem_cost_key){
+        .kind = TANDEM_COST_OP, .pass = pass, .precision = row->name, .from = row->forward, .to = to};
+    (void)snprintf(key->signature, sizeof key->signature,
+                   "attention heads=%lld rows=%lld columns=%lld depth=%lld causal=%d dropout=%d",
+                   (long long)a.heads, (long long)a.rows, (long long)a.columns, (long long)a.depth,
+                   step->graph->op[a.softmax].causal, a.dropout >= 0);
+    return 1;
+}
+
 static int operator_cost_key(const tandem_step *step, const tandem_task *task, int variant, tandem_pass pass,
                              tandem_cost_key *key)
 {
+    if (variant >= TANDEM_ATTENTION_VARIANT) return attention_cost_key(step, task, variant, pass, key);
     const tandem_op *op = &step->graph->op[task->op];
     const tandem_op_row *row = op_row_of(step, task->op);
     const tandem_dtype to = output_dtype_at(variant % N_OUTPUT_DTYPE);
@@ -195,6 +216,9 @@ unsigned tandem_step_variants(const tandem_step *step, int t, unsigned precision
         if (op_row_of(step, task->op)->op_class != TANDEM_ADJUSTABLE) return output_dtypes;
         for (int p = 0; p < TANDEM_N_PRECISION; p++)
             if (precisions >> p & 1) variants |= output_dtypes << N_OUTPUT_DTYPE * p;
+        for (int v = TANDEM_ATTENTION_VARIANT;
+             v < TANDEM_MAX_VARIANT && attention_of(step, task->op) == task->op; v += N_OUTPUT_DTYPE)
+            if (precisions >> attention_variant_precision(v) & 1) variants |= output_dtypes << v;
         return variants;
     case TANDEM_TASK_ACCUMULATE: return output_dtypes;
     default: return 1;

@@ -20,7 +20,7 @@ static unsigned find_reader_dtypes(const tandem_step *step, int t)
 {
     const struct tandem_step_index *index = step->index;
     unsigned dtypes = 0;
-    if (step->graph->op[t].dtype != TANDEM_F32) return 0;
+    if (step->graph->op[t].dtype != TANDEM_F32 || is_joined_to_later(step, t)) return 0;
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++)
         dtypes |= dtype_bit(forward_dtype_of(step, index->reader[k]));
     return index->is_recomputed[t] ? dtypes : dtypes | saved_output_dtypes(step, t);
@@ -29,11 +29,11 @@ static unsigned find_reader_dtypes(const tandem_step *step, int t)
 static unsigned find_recompute_dtypes(const tandem_step *step, int t)
 {
     const struct tandem_step_index *index = step->index;
-    if (!index->is_recomputed[t]) return 0;
+    if (!index->is_recomputed[t] || is_joined_to_later(step, t)) return 0;
     unsigned dtypes = saved_output_dtypes(step, t);
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++) {
         const int i = index->reader[k];
-        if (index->is_recomputed[i]) dtypes |= dtype_bit(forward_dtype_of(step, i));
+        if (is_recomputed_now(step, i)) dtypes |= dtype_bit(forward_dtype_of(step, i));
         if (op_saves_tensor(step, i, t) && (index->wgrad[i] >= 0 || index->dgrad[i] >= 0))
             dtypes |= dtype_bit(saved_dtype_of(step, i));
     }
@@ -47,7 +47,7 @@ static unsigned gradient_dtypes_read_by(const tandem_step *step, int i)
     const struct tandem_step_index *index = step->index;
     const tandem_op_row *row = op_row_of(step, i);
     unsigned dtypes = 0;
-    if (graph->op[i].kind == TANDEM_OP_RESHAPE) return 0;
+    if (graph->op[i].kind == TANDEM_OP_RESHAPE || is_joined_to_later(step, i)) return 0;
     if (index->dgrad[i] >= 0 && i != graph->loss) dtypes |= dtype_bit(dgrad_dtype_of(step, i));
     if (index->wgrad[i] >= 0) dtypes |= dtype_bit(wgrad_dtype_of(step, i));
     for (int slot = 0; slot < row->n_input && row->dgrad == TANDEM_GRAD_IDENTITY; slot++) {
@@ -81,9 +81,21 @@ static void mark_inputs_dirty(tandem_step *step, int i, int what)
     for (int slot = 0; slot < n_input; slot++) mark_dirty(step->index, input_tensor_of(step, i, slot), what);
 }
 
+/* Its operators may be joined now, or no longer. */
+static void mark_attention_dirty(tandem_step *step, int mix)
+{
+    struct tandem_step_index *index = step->index;
+    for (int i = attention_scores_of(step->graph, mix); i <= mix; i++) {
+        mark_dirty(index, i, DIRTY_ALL & ~DIRTY_SUMS);
+        mark_dirty(index, index->gradient_root[i], DIRTY_GRADIENT_READER_DTYPES);
+        mark_inputs_dirty(step, i, DIRTY_READER_DTYPES);
+    }
+}
+
 static void precision_changed(tandem_step *step, int i)
 {
     step->index->resolved_precision[i] = step->precision[i];
+    if (attention_of(step, i) >= 0) mark_attention_dirty(step, attention_of(step, i));
     mark_dirty(step->index, i, DIRTY_FORWARD | DIRTY_BACKWARD);
     mark_dirty(step->index, step->index->gradient_root[i], DIRTY_GRADIENT_READER_DTYPES);
     mark_inputs_dirty(step, i, DIRTY_READER_DTYPES);
@@ -101,6 +113,7 @@ static void gradient_dtype_changed(tandem_step *step, int t)
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++) {
         const int i = index->reader[k];
         mark_dirty(index, i, DIRTY_BACKWARD | DIRTY_SUMS | DIRTY_READER_DTYPES);
+        if (attention_of(step, i) >= 0) mark_dirty(index, attention_of(step, i), DIRTY_BACKWARD);
         mark_dirty(index, index->gradient_root[i], DIRTY_GRADIENT_READER_DTYPES);
     }
 }

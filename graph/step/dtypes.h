@@ -18,6 +18,47 @@ static inline int output_dtype_index(tandem_dtype type)
 
 static inline unsigned dtype_bit(tandem_dtype dtype) { return 1u << dtype; }
 
+/* --- Attention that is one task ---- */
+
+/* The last operator of the attention that operator i is part of; −1: of none that may be joined. */
+static inline int attention_of(const tandem_step *step, int i)
+{
+    return step->index->attention ? step->index->attention[i] : -1;
+}
+
+static inline int attention_scores_of(const tandem_graph *graph, int mix)
+{
+    const int p = graph->op[mix].input[0];
+    return graph->op[graph->op[p].kind == TANDEM_OP_DROPOUT ? graph->op[p].input[0] : p].input[0];
+}
+
+static inline int is_attention_precision(tandem_precision precision)
+{
+    return precision == TANDEM_PRECISION_BF16 || precision == TANDEM_PRECISION_FP16;
+}
+
+/* Whether the current precisions join the operators of operator i's attention: both products have one
+ * precision, which kernels of attention take. */
+static inline int is_joined(const tandem_step *step, int i)
+{
+    const int mix = attention_of(step, i);
+    return mix >= 0 && is_attention_precision(step->precision[mix]) &&
+           step->precision[mix] == step->precision[attention_scores_of(step->graph, mix)];
+}
+
+/* Whether operator i is joined to a later one, which has its tasks: its result is nowhere in memory. */
+static inline int is_joined_to_later(const tandem_step *step, int i)
+{
+    return is_joined(step, i) && attention_of(step, i) != i;
+}
+
+/* Whether the current precisions run operator i's forward task a second time. */
+static inline int is_recomputed_now(const tandem_step *step, int i)
+{
+    const int when = step->index->is_recomputed[i];
+    return when == RECOMPUTED_ALWAYS || (when == RECOMPUTED_WHERE_JOINED && is_joined(step, i));
+}
+
 static inline const tandem_precision_row *precision_row_of(const tandem_step *step, int i)
 {
     return tandem_precision_get(step->precision[i]);
@@ -133,6 +174,20 @@ static inline int dgrad_variant(const tandem_step *step, int i)
     return op_variant_of(step, i, is_both ? dgrad_dtype_of(step, i) : dgrad_output_dtype(step, i));
 }
 
+/* The variants of an attention's tasks come behind those of its last operator: of the gradients of q, k and
+ * v, which may have several dtypes, the first decides the cost. */
+enum { N_ATTENTION_PRECISION = 2 };
+static inline int attention_variant(tandem_precision precision, tandem_dtype to)
+{
+    return TANDEM_ATTENTION_VARIANT + N_OUTPUT_DTYPE * (precision == TANDEM_PRECISION_FP16) +
+           output_dtype_index(to);
+}
+static inline tandem_precision attention_variant_precision(int variant)
+{
+    return variant < TANDEM_ATTENTION_VARIANT + N_OUTPUT_DTYPE ? TANDEM_PRECISION_BF16
+                                                               : TANDEM_PRECISION_FP16;
+}
+
 /* The variant of a cast, which is from an output dtype, or of a saved cast, which is from s8 to one: no other
  * precision saves what its backward products do not read. */
 enum { SAVED_CAST_VARIANT = N_OUTPUT_DTYPE * TANDEM_N_STORAGE_DTYPE };
@@ -141,6 +196,9 @@ static inline int cast_variant(tandem_dtype from, tandem_dtype to)
     return from == TANDEM_S8 ? SAVED_CAST_VARIANT + output_dtype_index(to)
                              : output_dtype_index(from) * TANDEM_N_STORAGE_DTYPE + (int)to;
 }
-_Static_assert((int)TANDEM_MAX_VARIANT == N_OUTPUT_DTYPE * (int)TANDEM_N_PRECISION,
+_Static_assert((int)TANDEM_ATTENTION_VARIANT == N_OUTPUT_DTYPE * (int)TANDEM_N_PRECISION,
                "variants of an operator");
+_Static_assert((int)TANDEM_MAX_VARIANT ==
+                   (int)TANDEM_ATTENTION_VARIANT + (int)N_OUTPUT_DTYPE * (int)N_ATTENTION_PRECISION,
+               "variants of an attention");
 _Static_assert((int)TANDEM_MAX_VARIANT >= SAVED_CAST_VARIANT + N_OUTPUT_DTYPE, "variants of casts");

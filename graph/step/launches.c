@@ -136,8 +136,12 @@ static const struct {
                    {TANDEM_OP_SOFTMAX, 1, 1, 0},
                    {TANDEM_OP_LAYERNORM, 1, 2, 0}};
 
+enum { LAUNCHES_ATTENTION_BACKWARD = 2 };
+
 static int operator_launches(const tandem_step *step, const tandem_task *task)
 {
+    if (task->variant >= TANDEM_ATTENTION_VARIANT)
+        return task->kind == TANDEM_TASK_FORWARD ? 1 : LAUNCHES_ATTENTION_BACKWARD;
     const tandem_op *op = &step->graph->op[task->op];
     int n = 0;
     for (size_t i = 0; i < sizeof launches_of / sizeof *launches_of; i++)

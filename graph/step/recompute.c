@@ -92,19 +92,20 @@ static int nearest_cut(const gap *at, int n_op, int s, int n)
     return best;
 }
 
-/* Whether the backward pass, or a recomputed operator, reads a result of operator i. */
-static int is_output_needed(const tandem_step *step, int i)
+/* RECOMPUTED_…: whether the backward pass, or a recomputed operator, reads a result of operator i; else 0. */
+static unsigned char is_output_needed(const tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
     const struct tandem_step_index *index = step->index;
-    if (has_dgrad(graph, i) && op_row_of(step, i)->saves & (TANDEM_SAVES_OUTPUT | TANDEM_SAVES_AUX)) return 1;
+    if (has_dgrad(graph, i) && op_row_of(step, i)->saves & (TANDEM_SAVES_OUTPUT | TANDEM_SAVES_AUX))
+        return RECOMPUTED_ALWAYS;
     for (int k = index->reader_start[i]; k < index->reader_start[i + 1]; k++) {
         const int reader = index->reader[k];
         const int reads_input =
             op_saves_tensor(step, reader, i) && (has_wgrad(graph, reader) || has_dgrad(graph, reader));
-        if (reads_input || index->is_recomputed[reader]) return 1;
+        if (reads_input || index->is_recomputed[reader]) return RECOMPUTED_ALWAYS;
     }
-    return 0;
+    return index->attention && index->attention[i] == i ? RECOMPUTED_WHERE_JOINED : 0;
 }
 
 /* Marks those of operators first … last to recompute. stored_tensor: the one that is kept. */
@@ -114,7 +115,7 @@ static void mark_recompute_segment(tandem_step *step, int first, int last, int s
     index->recompute_segment_begin[last] = first;
     for (int i = last; i >= first; i--)
         if (i != stored_tensor && is_stored_tensor(step, i))
-            index->is_recomputed[i] = (unsigned char)is_output_needed(step, i);
+            index->is_recomputed[i] = is_output_needed(step, i);
 }
 
 int step_cut_segments(tandem_step *step)

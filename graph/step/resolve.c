@@ -226,14 +226,40 @@ static void resolve_forward_task(tandem_step *step, int i, int t)
                    op->aux_bytes);
 }
 
+/* Task t: the forward task of the attention that ends with operator i, or the one that recomputes it. */
+static void resolve_attention_forward(tandem_step *step, int i, int t)
+{
+    const tandem_attention attention = step_attention_of(step->graph, i);
+    const int is_first = t == step->index->forward[i];
+    const tandem_dtype dtype = precision_row_of(step, i)->forward;
+    const tandem_op *const op = step->graph->op;
+    const int input[] = {op[attention.scores].input[0], op[attention.scores].input[1], op[i].input[1]};
+    activate_task(step, t, dtype, dtype, attention_variant(step->precision[i], dtype));
+    step->task[t].precision = step->precision[i];
+    for (int k = 0; k < 3; k++)
+        add_task_read(step, t,
+                      is_first ? activation_value(step, input[k], dtype)
+                               : saved_activation(step, input[k], dtype));
+    add_tensor_write(step, t, is_first ? activation_value(step, i, dtype) : saved_activation(step, i, dtype),
+                     i, dtype);
+    add_task_write(step, t, is_first ? value_id(i, VALUE_AUX, 0) : saved_aux(step, i), i, TANDEM_F32,
+                   tandem_attention_statistics_bytes(&attention));
+}
+
 static void resolve_forward(tandem_step *step, int i)
 {
+    if (is_joined(step, i)) {
+        resolve_attention_forward(step, i, step->index->forward[i]);
+        if (step->index->is_recomputed[i])
+            resolve_attention_forward(step, i, step->index->recomputed_forward[i]);
+        return;
+    }
     const struct tandem_step_index *index = step->index;
     const tandem_dtype from = forward_dtype_of(step, i);
     if (index->weight_cast[i] >= 0 && from != TANDEM_F32)
         resolve_weight_cast(step, index->weight_cast[i], from);
     resolve_forward_task(step, i, index->forward[i]);
-    if (index->is_recomputed[i]) resolve_forward_task(step, i, index->recomputed_forward[i]);
+    if (is_recomputed_now(step, i)) resolve_forward_task(step, i, index->recomputed_forward[i]);
 }
 
 /* --- Backward ------------------------------------------------------------------------------------------- */
@@ -351,6 +377,27 @@ static int dgrad_operand(tandem_step *step, int i)
     return weight_value(step, i, dtype);
 }
 
+/* Of the attention that ends with operator i. */
+static void resolve_attention_backward(tandem_step *step, int i)
+{
+    const tandem_attention attention = step_attention_of(step->graph, i);
+    const tandem_op *const op = step->graph->op;
+    const int t = step->index->dgrad[i], *const of_scores = op[attention.scores].input;
+    const tandem_dtype dtype = precision_row_of(step, i)->forward,
+                       to = step->index->gradient_dtype[input_tensor_of(step, attention.scores, 0)];
+    activate_task(step, t, dtype, to, attention_variant(step->precision[i], to));
+    step->task[t].precision = step->precision[i];
+    add_task_read(step, t, gradient_value(step, i, dtype));
+    add_task_read(step, t, saved_activation(step, of_scores[0], dtype));
+    add_task_read(step, t, saved_activation(step, of_scores[1], dtype));
+    add_task_read(step, t, saved_activation(step, op[i].input[1], dtype));
+    add_task_read(step, t, saved_activation(step, i, dtype));
+    add_task_read(step, t, saved_aux(step, i));
+    write_contribution(step, t, attention.scores, 0);
+    write_contribution(step, t, attention.scores, 1);
+    write_contribution(step, t, i, 1);
+}
+
 static void resolve_dgrad(tandem_step *step, int i)
 {
     const tandem_op *op = &step->graph->op[i];
@@ -431,6 +478,7 @@ static void deactivate_units(tandem_step *step, int i, int dirty)
 static void resolve_units(tandem_step *step, int i, int dirty)
 {
     const struct tandem_step_index *index = step->index;
+    if (is_joined_to_later(step, i)) return;
     if (dirty & DIRTY_FORWARD && index->forward[i] >= 0) resolve_forward(step, i);
     if (dirty & DIRTY_CASTS && index->cast[i] >= 0)
         resolve_casts(step, index->cast[i], i, index->reader_dtypes[i], step->output_dtype[i],
@@ -441,8 +489,10 @@ static void resolve_units(tandem_step *step, int i, int dirty)
     if (dirty & DIRTY_GRADIENT_CASTS && index->gradient_cast[i] >= 0)
         resolve_casts(step, index->gradient_cast[i], i, index->gradient_reader_dtypes[i],
                       index->gradient_dtype[i], value_id(i, VALUE_GRADIENT, 0));
-    if (dirty & DIRTY_BACKWARD && index->wgrad[i] >= 0) resolve_wgrad(step, i);
-    if (dirty & DIRTY_BACKWARD && index->dgrad[i] >= 0) resolve_dgrad(step, i);
+    const int is_attention = is_joined(step, i);
+    if (dirty & DIRTY_BACKWARD && is_attention) resolve_attention_backward(step, i);
+    if (dirty & DIRTY_BACKWARD && index->wgrad[i] >= 0 && !is_attention) resolve_wgrad(step, i);
+    if (dirty & DIRTY_BACKWARD && index->dgrad[i] >= 0 && !is_attention) resolve_dgrad(step, i);
     for (int slot = 0; slot < TANDEM_MAX_INPUT && dirty & DIRTY_SUMS; slot++)
         resolve_accumulate(step, i, slot);
 }

@@ -17,9 +17,13 @@ enum bit_kind {
     BIT_SAVED = BIT_CAST + TANDEM_N_STORAGE_DTYPE,
     BIT_GRADIENT_CAST = BIT_SAVED + TANDEM_N_STORAGE_DTYPE,
     BIT_RECOMPUTED_CAST = BIT_GRADIENT_CAST + TANDEM_N_STORAGE_DTYPE,
-    N_BIT_KIND = BIT_RECOMPUTED_CAST + TANDEM_N_STORAGE_DTYPE
+    /* of the scores of an attention, one per precision that may join it: they have it, and what they add is
+     * counted where that of the last product is known */
+    BIT_WAITS = BIT_RECOMPUTED_CAST + TANDEM_N_STORAGE_DTYPE,
+    N_BIT_KIND = BIT_WAITS + N_ATTENTION_PRECISION
 };
-enum { MAX_TENSOR_OF_OP = 2 + TANDEM_MAX_INPUT };
+/* the last one for operators of an attention, which its last stage counts once more */
+enum { MAX_TENSOR_OF_OP = 2 * (2 + TANDEM_MAX_INPUT) + 1 };
 
 typedef struct state_bit {
     int tensor, bit_kind;
@@ -152,22 +156,19 @@ static void request_gradient_cast(tandem_state_space *space, int i, tandem_dtype
         set_state_bit(space, root, BIT_GRADIENT_CAST, type);
 }
 
-/* The casts that operator i's forward task reads, in its first run and when it is recomputed, and the casts
- * of recomputed tensors that its backward tasks read. */
-static void set_operand_bits(tandem_state_space *space, int i)
+/* The casts of input `slot` that operator i's forward task reads, in its first run and when it is recomputed,
+ * and the casts of recomputed tensors that its backward tasks read. */
+static void set_operand_bits(tandem_state_space *space, int i, int slot)
 {
-    const tandem_graph *graph = space->step.graph;
     const tandem_op_row *row = op_row_of(&space->step, i);
-    const int goes_back = space->index.wgrad[i] >= 0 || space->index.dgrad[i] >= 0;
-    for (int slot = 0; slot < row->n_input; slot++) {
-        const int x = input_tensor_of(&space->step, i, slot);
-        if (graph->op[x].dtype != TANDEM_F32) continue;
-        request_cast(space, x, forward_dtype_of(&space->step, i));
-        if (space->index.is_recomputed[x] && space->index.is_recomputed[i])
-            request_recomputed_cast(space, x, forward_dtype_of(&space->step, i));
-        if (space->index.is_recomputed[x] && goes_back && op_saves_input(row, slot))
-            request_recomputed_cast(space, x, saved_dtype_of(&space->step, i));
-    }
+    const int goes_back = space->index.wgrad[i] >= 0 || space->index.dgrad[i] >= 0,
+              x = input_tensor_of(&space->step, i, slot);
+    if (space->step.graph->op[x].dtype != TANDEM_F32) return;
+    request_cast(space, x, forward_dtype_of(&space->step, i));
+    if (space->index.is_recomputed[x] && is_recomputed_now(&space->step, i))
+        request_recomputed_cast(space, x, forward_dtype_of(&space->step, i));
+    if (space->index.is_recomputed[x] && goes_back && op_saves_input(row, slot))
+        request_recomputed_cast(space, x, saved_dtype_of(&space->step, i));
 }
 
 static void set_read_bits(tandem_state_space *space, int i)
@@ -175,7 +176,7 @@ static void set_read_bits(tandem_state_space *space, int i)
     const tandem_graph *graph = space->step.graph;
     const tandem_op_row *row = op_row_of(&space->step, i);
     const int has_dgrad = space->index.dgrad[i] >= 0;
-    set_operand_bits(space, i);
+    for (int slot = 0; slot < row->n_input; slot++) set_operand_bits(space, i, slot);
     if (has_dgrad && (row->saves & TANDEM_SAVES_OUTPUT))
         (space->index.is_recomputed[i] ? request_recomputed_cast
                                        : request_cast)(space, i, dgrad_dtype_of(&space->step, i));
@@ -223,7 +224,7 @@ static void set_saved_bits(tandem_state_space *space, int i)
                                   : is_dependent ? dgrad_dtype_of(&space->step, i)
                                                  : TANDEM_F32;
         if (is_input_saved(space, i, slot)) set_saved_bit(space, x, type);
-        if (space->index.is_recomputed[i])
+        if (is_recomputed_now(&space->step, i))
             set_saved_bit(space, x,
                           graph->op[x].dtype == TANDEM_F32 ? forward_dtype_of(&space->step, i) : TANDEM_F32);
     }
@@ -243,7 +244,7 @@ static void count_forward(tandem_state_space *space, int i)
     if (index->weight_cast[i] >= 0 && from != TANDEM_F32)
         count_cast(space, index->weight_cast[i], TANDEM_F32, from);
     count_task_variant(space, index->forward[i], variant);
-    if (index->is_recomputed[i]) count_task_variant(space, index->recomputed_forward[i], variant);
+    if (is_recomputed_now(&space->step, i)) count_task_variant(space, index->recomputed_forward[i], variant);
     const int saves_aux = (op_row_of(&space->step, i)->saves & TANDEM_SAVES_AUX) != 0;
     if ((index->dgrad[i] >= 0 && saves_aux && !index->is_recomputed[i]) || i == space->step.graph->loss)
         space->cost->bytes += padded_bytes(op->aux_bytes);
@@ -300,13 +301,17 @@ static void count_gradient(tandem_state_space *space, int i)
         count_task_variant(space, t, output_dtype_index(type));
 }
 
-static void count_operator(tandem_state_space *space, int i)
+static void note_own_output_dtype(tandem_state_space *space, int i)
 {
-    const tandem_op *op = &space->step.graph->op[i];
-    if (op->kind == TANDEM_OP_RESHAPE) return;
     set_output_dtype(space, i, output_dtype_of(&space->step, i));
     if (space->step.output_dtype[i] != TANDEM_F32)
         space->state_bits[i] |= 1u << dtype_bit_kind(space->step.output_dtype[i]);
+}
+
+static void count_separate_operator(tandem_state_space *space, int i)
+{
+    const tandem_op *op = &space->step.graph->op[i];
+    note_own_output_dtype(space, i);
     set_read_bits(space, i);
     set_saved_bits(space, i);
     count_forward(space, i);
@@ -314,6 +319,84 @@ static void count_operator(tandem_state_space *space, int i)
     if (space->index.wgrad[i] >= 0 && tandem_op_is_adjustable(op)) count_wgrad(space, i);
     if (space->index.dgrad[i] >= 0) count_dgrad(space, i);
     count_gradient(space, i);
+}
+
+/* --- Attention (attention.c) ---------------------------------------------------------------------------- */
+
+/* What the joined operators read of q, k and v, and save of them and of the result. */
+static void set_attention_bits(tandem_state_space *space, int scores, int mix)
+{
+    const int reader[] = {scores, scores, mix}, slot[] = {0, 1, 1};
+    const tandem_dtype dtype = precision_row_of(&space->step, mix)->forward;
+    for (int k = 0; k < 3; k++) {
+        set_operand_bits(space, reader[k], slot[k]);
+        set_saved_bit(space, input_tensor_of(&space->step, reader[k], slot[k]), dtype);
+    }
+    set_saved_bit(space, mix, dtype);
+    request_gradient_cast(space, mix, dtype);
+}
+
+static void count_attention(tandem_state_space *space, int mix)
+{
+    const struct tandem_step_index *index = &space->index;
+    const tandem_attention attention = step_attention_of(space->step.graph, mix);
+    const tandem_precision precision = space->step.precision[mix];
+    const tandem_dtype to = index->gradient_dtype[input_tensor_of(&space->step, attention.scores, 0)];
+    note_own_output_dtype(space, mix);
+    set_attention_bits(space, attention.scores, mix);
+    const int variant = attention_variant(precision, precision_row_of(&space->step, mix)->forward);
+    count_task_variant(space, index->forward[mix], variant);
+    if (index->is_recomputed[mix])
+        count_task_variant(space, index->recomputed_forward[mix], variant);
+    else
+        space->cost->bytes += padded_bytes(tandem_attention_statistics_bytes(&attention));
+    count_task_variant(space, index->dgrad[mix], attention_variant(precision, to));
+    count_gradient(space, mix);
+}
+
+static int waits_bit(tandem_precision precision)
+{
+    return BIT_WAITS + (attention_variant(precision, TANDEM_F32) - TANDEM_ATTENTION_VARIANT) / N_OUTPUT_DTYPE;
+}
+
+/* The precision of scores that wait for that of the last product; fp32: they do not wait. */
+static tandem_precision waiting_precision(const tandem_state_space *space, int scores)
+{
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        if (is_attention_precision((tandem_precision)p) &&
+            space->state_bits[scores] >> waits_bit((tandem_precision)p) & 1)
+            return (tandem_precision)p;
+    return TANDEM_PRECISION_FP32;
+}
+
+/* Operator i of the attention that ends with operator `mix`. */
+static void count_attention_operator(tandem_state_space *space, int i, int mix)
+{
+    const int scores = attention_scores_of(space->step.graph, mix);
+    const tandem_precision own = space->step.precision[scores];
+    if (i == scores && is_attention_precision(own)) space->state_bits[scores] |= 1u << waits_bit(own);
+    const tandem_precision waiting = waiting_precision(space, scores);
+    if (waiting == TANDEM_PRECISION_FP32) {
+        if (i > scores) space->step.precision[scores] = TANDEM_PRECISION_FP32; /* joins nothing */
+        count_separate_operator(space, i);
+        return;
+    }
+    if (i < mix) return;
+    space->step.precision[scores] = waiting;
+    if (space->step.precision[mix] == waiting)
+        count_attention(space, mix);
+    else
+        for (int k = scores; k <= mix; k++) count_separate_operator(space, k);
+}
+
+static void count_operator(tandem_state_space *space, int i)
+{
+    const int mix = attention_of(&space->step, i);
+    if (space->step.graph->op[i].kind == TANDEM_OP_RESHAPE) return;
+    if (mix >= 0)
+        count_attention_operator(space, i, mix);
+    else
+        count_separate_operator(space, i);
 }
 
 static void sort_task_variants(tandem_stage_cost *cost)
@@ -339,7 +422,7 @@ void tandem_state_space_transition(tandem_state_space *space, int s, tandem_prec
         const slot_bit *c = &space->slot_bit[k];
         const unsigned holds = (unsigned)(state[c->slot / 64] >> c->slot % 64 & 1);
         space->state_bits[c->tensor] |= holds << c->bit_kind;
-        if (c->bit_kind >= BIT_CAST) continue;
+        if (c->bit_kind >= BIT_CAST) continue; /* not of a dtype */
         const tandem_dtype type = output_dtype_at(c->bit_kind - BIT_OUTPUT_DTYPE + 1);
         if (holds)
             set_output_dtype(space, c->tensor, type);
@@ -408,12 +491,34 @@ static void visit_operators(tandem_state_space *space, const unsigned *allowed, 
 {
     const tandem_graph *graph = space->step.graph;
     for (int i = 0; i < graph->n_op; i++) {
-        const tandem_op_row *row = op_row_of(&space->step, i);
-        space->current_stage = space->stage_of[i];
-        if (graph->op[i].kind != TANDEM_OP_RESHAPE)
-            visit_operator_cases(space, i,
-                                 row->precisions ? allowed[i] & row->precisions : 1u << TANDEM_PRECISION_FP32,
-                                 visit);
+        const int mix = attention_of(&space->step, i),
+                  last_stage = space->stage_of[mix >= 0 ? mix : i]; /* where it may be counted */
+        const unsigned own = op_row_of(&space->step, i)->precisions;
+        for (int s = space->stage_of[i]; s <= last_stage && graph->op[i].kind != TANDEM_OP_RESHAPE; s++) {
+            space->current_stage = s;
+            visit_operator_cases(space, i, own ? allowed[i] & own : 1u << TANDEM_PRECISION_FP32, visit);
+        }
+    }
+}
+
+/* Bits of the attentions, in the stages of their last operators. */
+static void note_attention_bits(tandem_state_space *space, const unsigned *allowed)
+{
+    for (int mix = 0; mix < space->step.graph->n_op; mix++) {
+        if (attention_of(&space->step, mix) != mix) continue;
+        const int scores = attention_scores_of(space->step.graph, mix);
+        for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+            if (!is_attention_precision((tandem_precision)p) || !(allowed[scores] & 1u << p)) continue;
+            for (int s = space->stage_of[scores]; s <= space->stage_of[mix]; s++) {
+                space->current_stage = s;
+                note_bit_use(space, scores, waits_bit((tandem_precision)p), s);
+            }
+            if (!(allowed[mix] & 1u << p)) continue;
+            space->step.precision[scores] = space->step.precision[mix] = (tandem_precision)p;
+            set_output_dtype(space, mix, output_dtype_of(&space->step, mix));
+            note_dtype_use(space, input_tensor_of(&space->step, scores, 0)); /* of its gradient */
+            set_attention_bits(space, scores, mix);
+        }
     }
 }
 
@@ -430,6 +535,7 @@ static void find_bit_uses(tandem_state_space *space, const unsigned *allowed)
                          : space->output_dtypes[i] == 1u << TANDEM_BF16 ? TANDEM_BF16
                                                                         : TANDEM_F32);
     visit_operators(space, allowed, note_bit_uses);
+    note_attention_bits(space, allowed);
 }
 
 static void find_gradient_tasks(tandem_state_space *space)
@@ -491,16 +597,26 @@ static void add_stage_tensor(tandem_state_space *space, int tensor, int s, int *
     space->tensor[(*n_tensor)++] = tensor;
 }
 
+static void add_tensors_of(tandem_state_space *space, int i, int s, int *seen_in, int *n_tensor)
+{
+    const int n_input = op_row_of(&space->step, i)->n_input;
+    add_stage_tensor(space, i, s, seen_in, n_tensor);
+    add_stage_tensor(space, space->index.gradient_root[i], s, seen_in, n_tensor);
+    for (int slot = 0; slot < n_input; slot++)
+        add_stage_tensor(space, input_tensor_of(&space->step, i, slot), s, seen_in, n_tensor);
+}
+
 static void add_stage_tensors(tandem_state_space *space, int s, int *seen_in, int *n_tensor)
 {
     stage *now = &space->stage[s];
     now->first_tensor = *n_tensor;
     for (int i = now->first_op; i < now->end_op; i++) {
-        const int n_input = op_row_of(&space->step, i)->n_input;
-        add_stage_tensor(space, i, s, seen_in, n_tensor);
-        add_stage_tensor(space, space->index.gradient_root[i], s, seen_in, n_tensor);
-        for (int slot = 0; slot < n_input; slot++)
-            add_stage_tensor(space, input_tensor_of(&space->step, i, slot), s, seen_in, n_tensor);
+        const int mix = attention_of(&space->step, i);
+        add_tensors_of(space, i, s, seen_in, n_tensor);
+        if (mix < 0) continue;
+        add_stage_tensor(space, attention_scores_of(space->step.graph, mix), s, seen_in, n_tensor);
+        for (int k = attention_scores_of(space->step.graph, mix); mix == i && k < mix; k++)
+            add_tensors_of(space, k, s, seen_in, n_tensor);
     }
     now->end_tensor = *n_tensor;
 }

@@ -443,6 +443,7 @@ static void alloc_graph_arrays(tandem_step *step, size_t n_op, size_t n_paramete
     index->edge_position = alloc_ids(step, n_edge);
     index->previous_edge = alloc_ids(step, n_edge);
     index->gradient_root = alloc_ids(step, n_op);
+    if (step->options.fused_attention) index->attention = alloc_ids(step, n_op);
     index->forward = alloc_ids(step, n_op);
     index->cast = alloc_ids(step, n_op);
     index->gradient_cast = alloc_ids(step, n_op);
@@ -549,6 +550,7 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     find_input_tensors(graph, options.narrow_rows, index);
     list_readers(graph, index);
     list_gradient_groups(graph, index);
+    if (index->attention) step_find_attention(step);
     plan_buckets(step);
     if (!step_cut_segments(step)) goto no_memory;
     append_all_tasks(step);

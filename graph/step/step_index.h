@@ -25,6 +25,9 @@ enum {
     DIRTY_ALL = 127
 };
 
+/* Which operators' forward tasks stand in the list a second time: in the plans that need it. */
+enum { RECOMPUTED_ALWAYS = 1, RECOMPUTED_WHERE_JOINED = 2 };
+
 /* A node of the list of the reads of a value: read k of task t is node TANDEM_TASK_READS·t + k. */
 typedef struct tandem_reader {
     int next, previous; /* −1: none */
@@ -41,6 +44,7 @@ struct tandem_step_index {
     int *edge_position;  /* of an edge among them */
     int *previous_edge;  /* the edge before it among them */
     int *gradient_root;  /* the tensor whose gradient memory holds this tensor's gradient */
+    int *attention;      /* of the operators of an attention: its last one; NULL: the step joins none */
     /* tasks; of casts to several dtypes, or of several inputs, the first */
     int *forward, *cast, *gradient_cast, *weight_cast, *saved_cast, *backward_weight_cast, *wgrad, *dgrad;
     int *recomputed_forward, *recomputed_cast;
@@ -56,7 +60,7 @@ struct tandem_step_index {
     int *reader_start, *reader;                 /* operators (no reshapes) that read the tensor or a view */
     int *gradient_group_start, *gradient_group; /* operators whose gradient_root the tensor is */
     unsigned char *has_f32_contribution;        /* a fixed operator computes a gradient of it */
-    unsigned char *is_recomputed;
+    unsigned char *is_recomputed;               /* RECOMPUTED_…, 0 */
     /* of the current plan; sets of dtypes have bit d for dtype d */
     tandem_precision *resolved_precision; /* at the last resolve */
     tandem_dtype *gradient_dtype;         /* in which a tensor's gradient is first written */
@@ -155,6 +159,11 @@ static inline tandem_dtype device_dtype(const tandem_step *step, tandem_dtype dt
 {
     return dtype == TANDEM_AMP ? step->amp_dtype : dtype;
 }
+
+/* attention.c: finds the attentions that one task may compute. Needs gradients and inputs. */
+void step_find_attention(tandem_step *step);
+/* Of the attention that ends with operator `mix`. */
+tandem_attention step_attention_of(const tandem_graph *graph, int mix);
 
 /* recompute.c: cuts the graph into segments and decides what is recomputed: recompute_segment_begin and
  * is_recomputed. Needs the lists of readers. Returns 0 without memory. Cost: O(operators × segments). */

@@ -312,31 +312,42 @@ static tandem_status visit_costs_like(const cost_query *w, const tandem_cost_key
                            is_cast ? CAST_COST_COLUMN : OP_COST_COLUMN);
 }
 
-/* The key of the task's first variant: operator and size are the same for all. */
-static bool cost_key_of_task(const tandem_step *step, int t, tandem_cost_key *key)
+/* The key of the task's first variant from `variant` to `end`: operator and size are the same for all before
+ * TANDEM_ATTENTION_VARIANT, and for all behind. */
+static bool first_cost_key(const tandem_step *step, int t, int variant, int end, tandem_cost_key *key)
 {
-    for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++)
+    for (; variant < end; variant++)
         if (tandem_step_cost_key(step, t, variant, key)) return key->kind != TANDEM_COST_COLLECTIVE;
     return false;
 }
 
-static tandem_status visit_step_costs(const cost_query *w, const tandem_step *step)
+/* done: operators and cast sizes that were visited. */
+static tandem_status visit_costs_once(const cost_query *w, tandem_cost_table *done,
+                                      const tandem_cost_key *key)
 {
     static const tandem_cost none = {0};
-    tandem_cost_table done = {0}; /* operators and cast sizes that were visited */
+    char text[TANDEM_COST_KEY_TEXT];
+    if (key->kind == TANDEM_COST_CAST)
+        tandem_cost_key_print_cast(text, sizeof text, key->elements, "", "", TANDEM_RANGE_FOUND, 0);
+    else
+        memcpy(text, key->signature, sizeof key->signature);
+    const int64_t n = done->count;
+    if (!insert_cost(done, text, &none)) return costs_no_memory(w->device, w->error);
+    return done->count > n ? visit_costs_like(w, key) : TANDEM_OK;
+}
+
+static tandem_status visit_step_costs(const cost_query *w, const tandem_step *step)
+{
+    tandem_cost_table done = {0};
     tandem_status status = TANDEM_OK;
     if (!grow_cost_table(&done)) status = costs_no_memory(w->device, w->error);
     for (int t = 0; t < step->n_task && status == TANDEM_OK; t++) {
         tandem_cost_key key;
-        char text[TANDEM_COST_KEY_TEXT];
-        if (!cost_key_of_task(step, t, &key)) continue;
-        if (key.kind == TANDEM_COST_CAST)
-            tandem_cost_key_print_cast(text, sizeof text, key.elements, "", "", TANDEM_RANGE_FOUND, 0);
-        else
-            memcpy(text, key.signature, sizeof key.signature);
-        const int64_t n = done.count;
-        if (!insert_cost(&done, text, &none)) status = costs_no_memory(w->device, w->error);
-        if (status == TANDEM_OK && done.count > n) status = visit_costs_like(w, &key);
+        if (first_cost_key(step, t, 0, TANDEM_ATTENTION_VARIANT, &key))
+            status = visit_costs_once(w, &done, &key);
+        if (status == TANDEM_OK &&
+            first_cost_key(step, t, TANDEM_ATTENTION_VARIANT, TANDEM_MAX_VARIANT, &key))
+            status = visit_costs_once(w, &done, &key);
     }
     free_cost_entries(&done);
     return status;

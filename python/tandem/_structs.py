@@ -42,6 +42,7 @@ class Device(Structure):
         ("memory_bytes", c_uint64),
         ("transposed_copy", c_int),
         ("narrow_rows", c_int),
+        ("fused_attention", c_int),
         ("gpu_spec", GpuSpec),
     ]
 
@@ -77,6 +78,7 @@ class StepOptions(Structure):
         ("margin", c_int),
         ("transposed_copy", c_int),
         ("narrow_rows", c_int),
+        ("fused_attention", c_int),
         ("with_norm", c_int),
         ("separate_partial_grads", c_int),
         ("emulated", c_int),

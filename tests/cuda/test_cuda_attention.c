@@ -299,11 +299,35 @@ static void what_has_no_kernel_is_an_error(void **state)
                          0);
 }
 
+static void launches_are_those_that_a_step_counts(void **state)
+{
+    const tandem_step_options options = {.narrow_rows = 1, .fused_attention = 1};
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    int n_attention = 0;
+    assert_int_equal(tandem_graph_open(&graph, "gpt_tiny:depth=2", 2, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 0, &options, NULL), TANDEM_OK);
+    for (int i = 0; i < graph->n_op; i++)
+        if (tandem_op_is_adjustable(&graph->op[i])) tandem_step_set(step, i, TANDEM_PRECISION_BF16);
+    tandem_step_resolve(step);
+    for (int t = 0; t < step->n_task; t++) {
+        tandem_attention attention;
+        if (!tandem_step_attention(step, t, &attention)) continue;
+        const int is_forward = step->task[t].kind == TANDEM_TASK_FORWARD;
+        assert_int_equal(tandem_step_launches(step, t), is_forward ? FORWARD_LAUNCHES : BACKWARD_LAUNCHES);
+        n_attention++;
+    }
+    assert_int_equal(n_attention, 4);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(attention_is_its_parts_in_bf16),
                                        cmocka_unit_test(attention_is_its_parts_in_f16),
-                                       cmocka_unit_test(what_has_no_kernel_is_an_error)};
+                                       cmocka_unit_test(what_has_no_kernel_is_an_error),
+                                       cmocka_unit_test(launches_are_those_that_a_step_counts)};
     if (skip_without_gpu()) return 0;
     return cmocka_run_group_tests_name("attention on cards", tests, NULL, NULL);
 }

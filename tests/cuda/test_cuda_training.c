@@ -119,6 +119,28 @@ static void every_precision_trains(void **state)
     training_forget(wide);
 }
 
+/* Where both products of an attention are in bf16 it is one task, unless somebody looks at the terms of
+ * gradients: then it is separate operators, with the same draws of dropout. */
+static void attention_trains_as_its_parts_do(void **state)
+{
+    experiment e = gpu_experiment("gpt_tiny:width=16,depth=1,length=19,dropout=0.25");
+    e.precision = TANDEM_PRECISION_BF16;
+    record *joined = training_run(&e);
+    e.variant.n_recompute_segment = 2;
+    record *again = training_run(&e);
+    e.variant = (tandem_step_options){.separate_partial_grads = 1};
+    record *parts = training_run(&e);
+    check_whole(&e, joined);
+    check_whole(&e, parts);
+    check_close(&e, joined, parts, 2e-3);
+    assert_true(joined->planned[0] < parts->planned[0]); /* an evaluation would need more than both */
+    assert_memory_equal(again->loss[0], joined->loss[0], (size_t)e.steps * sizeof(double));
+    assert_true(memcmp(joined->loss[0], parts->loss[0], (size_t)e.steps * sizeof(double)) != 0);
+    training_forget(parts);
+    training_forget(again);
+    training_forget(joined);
+}
+
 /* Micro-steps, recomputation, clipping, a scaled loss, smoothed labels, several buckets, patterns of decay.
  * */
 static void variants_are_those_of_the_cpu(void **state)
@@ -523,6 +545,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_are_those_of_the_cpu),
         cmocka_unit_test(every_precision_trains),
+        cmocka_unit_test(attention_trains_as_its_parts_do),
         cmocka_unit_test(variants_are_those_of_the_cpu),
         cmocka_unit_test(the_same_bits_again_and_after_a_checkpoint),
         cmocka_unit_test(weights_in_a_file_are_the_weights),

@@ -387,26 +387,38 @@ static const tandem_step_options variants[] = {{.n_micro = 0},
                                                {.n_micro = 2, .n_recompute_segment = 3}};
 enum { N_VARIANT = sizeof variants / sizeof *variants };
 
+static void check_model_plan_dag(const char *model, const char *cluster, uint32_t series,
+                                 tandem_step_options variant)
+{
+    priced_cluster p;
+    tandem_error error = {0};
+    chance c = {.seed = seed, .series = series};
+    require_ok(priced_cluster_open_with(&p, model, cluster, BATCH_OF_ZOO,
+                                        &(tandem_replayer_options){.step = variant}, seed, NULL, &error),
+               &error);
+    for (int k = 0; k < p.cluster.n_class; k++) {
+        subject s;
+        open_subject_plan_dag(&s, &p, k, &c, 1);
+        assert_non_null(s.plan_dag);
+        check_class_plan_dag(&s, &c);
+        print_subject(&s);
+        assert_int_equal(s.n_path, s.n_plan);
+        close_subject_plan_dag(&s);
+    }
+    priced_cluster_close(&p);
+}
+
 static void check_zoo(tandem_step_options variant)
 {
-    for (int m = 0; m < tandem_model_count(); m++) {
-        priced_cluster p;
-        tandem_error error = {0};
-        chance c = {.seed = seed, .series = (uint32_t)m};
-        require_ok(priced_cluster_open_with(&p, tandem_model_get(m)->name, clusters[2], BATCH_OF_ZOO,
-                                            &(tandem_replayer_options){.step = variant}, seed, NULL, &error),
-                   &error);
-        for (int k = 0; k < p.cluster.n_class; k++) {
-            subject s;
-            open_subject_plan_dag(&s, &p, k, &c, 1);
-            assert_non_null(s.plan_dag);
-            check_class_plan_dag(&s, &c);
-            print_subject(&s);
-            assert_int_equal(s.n_path, s.n_plan);
-            close_subject_plan_dag(&s);
-        }
-        priced_cluster_close(&p);
-    }
+    for (int m = 0; m < tandem_model_count(); m++)
+        check_model_plan_dag(tandem_model_get(m)->name, clusters[2], (uint32_t)m, variant);
+}
+
+/* Whether a plan's attention is one task depends on two choices. */
+static void laws_hold_where_attention_is_one_task(void **state)
+{
+    check_model_plan_dag("gpt_tiny:dropout=0.1", clusters[3], 100, variants[0]);
+    check_model_plan_dag("vit_tiny", clusters[3], 101, variants[N_VARIANT - 1]);
 }
 
 static void laws_hold_on_the_zoo_plan_dag(void **state) { check_zoo(variants[0]); }
@@ -551,6 +563,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(laws_hold_on_the_zoo_plan_dag),
         cmocka_unit_test(laws_hold_on_the_zoo_with_micro_steps_and_segments),
+        cmocka_unit_test(laws_hold_where_attention_is_one_task),
         cmocka_unit_test(laws_hold_on_random_graphs_plan_dag),
         cmocka_unit_test(wide_frontiers_take_more_words),
         cmocka_unit_test(what_cannot_be_gone_through_is_said),

@@ -25,6 +25,12 @@ static void draw_plan_step(chance *c, tandem_step *step)
         if (!allowed || draw_below(c, change) != 0) continue;
         tandem_step_set(step, i, draw_precision_step(c, allowed));
     }
+    for (int i = 0; i < step->graph->n_op && step->index->attention; i++) { /* joins every other one */
+        if (step->index->attention[i] != i || draw_below(c, 2)) continue;
+        const tandem_precision p = draw_below(c, 2) ? TANDEM_PRECISION_BF16 : TANDEM_PRECISION_FP16;
+        tandem_step_set(step, i, p);
+        tandem_step_set(step, step_attention_of(step->graph, i).scores, p);
+    }
     tandem_step_resolve(step);
 }
 
@@ -168,6 +174,43 @@ static void check_parameter_write(run *r, int t, int k, int parameter)
         assert_int_equal(task->op, p->tied >= 0 ? p->tied : p->op);
     }
     r->gradient_writer[parameter] = t;
+}
+
+static int n_attention; /* tasks of joined attentions, in all */
+
+/* Backward reads the gradient first, and the results of forward last. */
+static void check_attention(run *r, int t, const tandem_attention *a)
+{
+    const tandem_task *task = &r->step->task[t];
+    const tandem_op *op = r->step->graph->op;
+    const int is_forward = task->kind == TANDEM_TASK_FORWARD,
+              of[] = {op[a->scores].input[0], op[a->scores].input[1], op[a->mix].input[1]};
+    const uint64_t brought[] = {symbol(BROUGHT, a->scores, 0), symbol(BROUGHT, a->scores, 1),
+                                symbol(BROUGHT, a->mix, 1)};
+    int k = 0;
+    n_attention++;
+    assert_int_equal(r->step->precision[a->scores], r->step->precision[a->mix]);
+    assert_true(task->op == a->mix && tandem_dtype_bytes(task->from) == 2);
+    if (!is_forward) check_read(r, t, k++, r->gradient[a->mix], task->from);
+    for (int x = 0; x < 3; x++) check_read(r, t, k++, activation(r, of[x]), task->from);
+    if (is_forward) {
+        check_write(r, t, 0, symbol(ACTIVATION, a->mix, 0), task->to, bytes_of_step(r, a->mix, task->to));
+        check_write(r, t, 1, symbol(AUX, a->mix, 0), TANDEM_F32, (uint64_t)(a->heads * a->rows) * 4);
+        check_counts(task, k, 2);
+        return;
+    }
+    check_read(r, t, k++, activation(r, a->mix), task->from);
+    check_read(r, t, k++, symbol(AUX, a->mix, 0), TANDEM_F32);
+    for (int x = 0; x < 3; x++) {
+        const tandem_dtype dtype = r->step->value[task->write[x]].dtype;
+        check_write(r, t, x, brought[x], dtype, bytes_of_step(r, of[x], dtype));
+    }
+    assert_int_equal(task->to, r->step->value[task->write[0]].dtype);
+    check_counts(task, k, 3);
+    for (int i = a->scores; i < a->mix; i++) { /* nothing of them is in memory */
+        const tandem_op_tasks part = tandem_step_op_tasks(r->step, i);
+        assert_false(r->step->task[part.forward].active || r->step->task[part.dgrad].active);
+    }
 }
 
 static void check_forward(run *r, int t)
@@ -391,7 +434,12 @@ static void check_types_step(const run *r, const tandem_task *task)
 static void check_task_step(run *r, int t)
 {
     const tandem_task *task = &r->step->task[t];
+    tandem_attention attention;
     check_types_step(r, task);
+    if (tandem_step_attention(r->step, t, &attention)) {
+        check_attention(r, t, &attention);
+        return;
+    }
     switch (task->kind) {
     case TANDEM_TASK_FORWARD: check_forward(r, t); return;
     case TANDEM_TASK_WGRAD: check_wgrad(r, t); return;
@@ -729,6 +777,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
                                          .separate_partial_grads = draw_below(c, 4) == 0,
                                          .transposed_copy = (int)draw_below(c, 2),
                                          .narrow_rows = (int)draw_below(c, 2),
+                                         .fused_attention = (int)draw_below(c, 2),
                                          .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, amp_dtype, bucket_bytes, &options, NULL), TANDEM_OK);
     assert_in_range(step->n_recompute_segment, 1, tandem_step_max_segments(step));
@@ -800,6 +849,7 @@ static void laws_hold_on_the_zoo_step(void **state)
         tandem_graph_close(graph);
     }
     assert_true(n_transposed_copy > 1000);
+    assert_true(n_attention > 100);
 }
 
 static void laws_hold_on_random_graphs_step(void **state)
@@ -852,12 +902,48 @@ static void narrow_rows_need_no_casts(void **state)
     tandem_graph_close(graph);
 }
 
+/* A step in bf16 on cards: bytes that live at its peak without workspace, and tasks. */
+static uint64_t attention_bytes(const tandem_graph *graph, int fused_attention, int *n_active)
+{
+    const tandem_step_options options = {.narrow_rows = 1, .fused_attention = fused_attention};
+    tandem_step *step = NULL;
+    tandem_memory memory;
+    assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 0, &options, NULL), TANDEM_OK);
+    for (int i = 0; i < graph->n_op; i++)
+        if (tandem_op_is_adjustable(&graph->op[i])) tandem_step_set(step, i, TANDEM_PRECISION_BF16);
+    tandem_step_resolve(step);
+    *n_active = 0;
+    for (int t = 0; t < step->n_task; t++) *n_active += step->task[t].active;
+    assert_int_equal(tandem_memory_plan(&memory, step, NULL, NULL, NULL, NULL), TANDEM_OK);
+    tandem_step_close(step);
+    return memory.arena_live;
+}
+
+/* Separate operators keep the probabilities for backward before dropout and behind it. One task keeps its
+ * result and a number for each row instead. Of ten tasks two are left. */
+static void joined_attention_keeps_no_scores(void **state)
+{
+    enum { BATCH_SIZE = 2, HEADS = 4, LENGTH = 256, DEPTH = 4, CHANNELS = 128 };
+    tandem_graph *graph = NULL;
+    int separate_tasks = 0, tasks = 0;
+    assert_int_equal(tandem_graph_open(&graph, "gpt_tiny:length=256,dropout=0.1", BATCH_SIZE, NULL),
+                     TANDEM_OK);
+    const uint64_t separate = attention_bytes(graph, 0, &separate_tasks),
+                   joined = attention_bytes(graph, 1, &tasks), heads = (uint64_t)BATCH_SIZE * HEADS * DEPTH,
+                   kept = heads * LENGTH * LENGTH * 2 * 2, statistics = heads * LENGTH * sizeof(float),
+                   results = (uint64_t)BATCH_SIZE * LENGTH * CHANNELS * DEPTH * 2;
+    assert_int_equal(separate - joined, kept - statistics - results);
+    assert_int_equal(separate_tasks - tasks, 8 * DEPTH);
+    tandem_graph_close(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(laws_hold_on_the_zoo_step),
         cmocka_unit_test(laws_hold_on_random_graphs_step),
         cmocka_unit_test(narrow_rows_need_no_casts),
+        cmocka_unit_test(joined_attention_keeps_no_scores),
     };
     return cmocka_run_group_tests_name("step laws", tests, NULL, NULL);
 }

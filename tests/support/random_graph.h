@@ -59,6 +59,23 @@ static inline int from_images(tandem_builder *b, const char *name, int x, int y)
     return tandem_build_reshape(b, name, tandem_build_relu(b, fifth, x), 3, shape);
 }
 
+/* Of x over y: softmax(q·kᵀ)·v. */
+static inline int from_attention(tandem_builder *b, chance *c, const char *name, int x, int y)
+{
+    char part[4][40];
+    for (int k = 0; k < 4; k++) (void)snprintf(part[k], sizeof part[k], "%s.%d", name, k);
+    const int q = tandem_build_linear(b, part[0], x, WIDTH, 0.1f),
+              k = tandem_build_linear(b, part[1], y, WIDTH, 0.1f), v = draw_below(c, 4) ? y : q;
+    int p = tandem_build_matmul(b, part[2], q, k, 1);
+    char softmax[40], dropout[40], turned[40];
+    (void)snprintf(softmax, sizeof softmax, "%s.p", name);
+    (void)snprintf(dropout, sizeof dropout, "%s.d", name);
+    (void)snprintf(turned, sizeof turned, "%s.v", name);
+    p = tandem_build_softmax(b, softmax, p, 0.5f, (int)draw_below(c, 2));
+    if (draw_below(c, 2)) p = tandem_build_dropout(b, dropout, p, 0.25f);
+    return tandem_build_matmul(b, name, p, tandem_build_linear(b, turned, v, WIDTH, 0.1f), 0);
+}
+
 static inline int from_window(tandem_builder *b, chance *c, const char *name, int x, int y)
 {
     char second[40];
@@ -89,6 +106,7 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     case 18:
         return tandem_build_slice(b, name, tandem_build_concat(b, second, x, y), draw_below(c, ROWS), ROWS);
     case 19: return tandem_build_scale(b, name, tandem_build_map(b, second, x, TANDEM_FUNCTION_SWISH, 0, 0));
+    case 20: return from_attention(b, c, name, x, y);
     default: return tandem_build_add(b, name, x, y);
     }
 }

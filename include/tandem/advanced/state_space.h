@@ -8,6 +8,8 @@
  *   cast d             a reader wants the tensor in dtype d, not its own: that cast is counted
  *   saved d            the backward pass reads its version in d: those bytes are counted
  *   gradient cast d    its gradient is read in dtype d
+ *   waits p            scores of an attention (tandem_step_attention) have precision p, and are counted by
+ *                      the stage that decides whether the attention is one task
  *   recomputed cast d  it is recomputed for the backward pass and read in dtype d then: that cast is counted
  * A state holds the bits that can still change what a later stage adds, each in a *slot*. A bit that is the
  * same in all plans has no slot, and a slot is free once no later stage reads its bit. A state has as many

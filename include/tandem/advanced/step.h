@@ -67,7 +67,14 @@ typedef enum tandem_stream { TANDEM_STREAM_COMPUTE, TANDEM_STREAM_COMM } tandem_
 
 #define TANDEM_PARAMETER(p) (-2 - (p)) /* its own inverse */
 
-enum { TANDEM_TASK_READS = 5, TANDEM_TASK_WRITES = 4, TANDEM_MAX_VARIANT = 21 };
+/* Variants of a task from TANDEM_ATTENTION_VARIANT on are those of an attention (tandem_step_attention); they
+ * have another signature than those before. */
+enum {
+    TANDEM_TASK_READS = 6,
+    TANDEM_TASK_WRITES = 4,
+    TANDEM_ATTENTION_VARIANT = 21,
+    TANDEM_MAX_VARIANT = 27
+};
 
 /* An array in the arena that exists for part of the step. Ids are fixed, as task ids are; bytes = 0: the
  * current plan does not have it. */
@@ -157,6 +164,26 @@ typedef struct tandem_op_tasks {
     int forward, wgrad, dgrad;
 } tandem_op_tasks;
 tandem_op_tasks tandem_step_op_tasks(const tandem_step *step, int op);
+/* softmax(scale · q·kᵀ)·v: the product of the scores, its softmax, a dropout where dropout ≥ 0, and the
+ * product with v. Operators, by id. Shapes are (heads, rows, depth) of q, (heads, columns, depth) of k and v:
+ * heads are those of all samples. */
+typedef struct tandem_attention {
+    int scores, softmax, dropout, mix;
+    int64_t heads, rows, columns, depth;
+} tandem_attention;
+/* The largest depth, and the bytes of the statistics that backward reads beside q, k, v and the result: the
+ * logarithm of each row's sum, f32. */
+enum { TANDEM_ATTENTION_DEPTH = 128 };
+uint64_t tandem_attention_statistics_bytes(const tandem_attention *attention);
+/* tandem_step_attention: whether task t runs an attention in the current plan of a step with fused_attention.
+ * It does where both products have precision bf16, or both fp16; its forward task is that of `mix` (reads q,
+ * k, v; writes the result and the statistics), its backward task the dgrad of `mix` (reads the gradient, q,
+ * k, v, the result, the statistics; writes the gradients of q, k, v). All other tasks of the four operators
+ * are then inactive. Cost: O(1). */
+int tandem_step_attention(const tandem_step *step, int t, tandem_attention *attention);
+/* Whether some plan joins operator op to an attention: which one. Cost: O(1). */
+int tandem_step_may_join(const tandem_step *step, int op, tandem_attention *attention);
+
 /* The variant of such a task of an adjustable operator, in `precision`, whose result has dtype `to`. */
 int tandem_precision_variant(tandem_precision precision, tandem_dtype to);
 
