@@ -25,7 +25,7 @@ typedef struct wordnet_glosses {
 static tandem_status add_gloss(wordnet_glosses *w, wordnet_gloss gloss, tandem_error *error)
 {
     if (w->n == w->room) {
-        const int64_t room = w->room ? 2 * w->room : 1 << 16;
+        const int64_t room = w->room ? 2 * w->room : 1 << 10;
         wordnet_gloss *const more = realloc(w->gloss, (size_t)room * sizeof *more);
         if (!more) return tandem_no_memory(error, "for %lld glosses", (long long)room);
         w->gloss = more;
