@@ -69,6 +69,7 @@ typedef struct cli_options {
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, leave_one_out, without_update;
     const char *precision, *pass, *list, *calibrate; /* predict */
     const char *import;                              /* profile: tables, instead of measuring */
+    int64_t sweep_ns; /* profile: of networks instead of a model; 0 = none */
     int force;
     double limit; /* compare: largest allowed error; < 0 = none */
     /* output files */

@@ -181,6 +181,7 @@ static tandem_status read_signed_value(const option_row *row, void *to, const ch
 #define OPTIONAL(m, if_absent) READ(m, const char *, read_text_value), .absent = (if_absent)
 #define RATIO(m) READ(m, double, read_ratio)
 #define TIME(m) READ(m, int64_t, read_time)
+#define OPTIONAL_TIME(m, if_absent) TIME(m), .absent = (if_absent)
 
 static const option_row option_table[CLI_N_OPTION] = {
 #define OPTION(key, by_letter, by_name, kind, of, in_group, text)                                            \

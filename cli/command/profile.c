@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/quantity.h"
-#include "cli/machine_check.h"
 #include "cli/training_rank.h"
 
 enum { MAX_RANKS = 64 };
@@ -61,75 +60,11 @@ static tandem_status profile_stages(profile_rank *rank, stage_counts *counts, ta
     return status;
 }
 
-/* Stores what measures: backend libraries; of a GPU its name, driver and libraries. */
-static tandem_status store_environment(const profile_rank *rank, tandem_error *error)
-{
-    char libraries[128], device[384] = "", text[sizeof libraries + sizeof device];
-    const tandem_status status = rank->backend->device_describe(device, sizeof device, rank->device, error);
-    if (status != TANDEM_OK) return status;
-    (void)snprintf(text, sizeof text, "%s%s%s", rank->backend->libraries(libraries, sizeof libraries),
-                   device[0] ? "; " : "", device);
-    return tandem_store_set_environment(rank->store, text, 1, error);
-}
-
-static tandem_status open_profile_rank(profile_rank *rank, tandem_error *error)
-{
-    const cli_options *options = rank->options;
-    rank->class_index = tandem_cluster_class_of(&rank->workload->cluster, rank->self.rank);
-    rank->device = rank->workload->cluster.classes[rank->class_index].device.name;
-    rank->backend = cli_backend(error);
-    if (!rank->backend) return TANDEM_MISSING;
-    tandem_status status = tandem_device_require(rank->device, error);
-    if (status == TANDEM_OK && options->data)
-        status = training_rank_open_samples(&rank->data, rank->backend,
-                                            rank->workload->graph[rank->class_index], options->data, error);
-    if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK) status = store_environment(rank, error);
-    /* a rank's turn may take minutes; a dead rank is noticed at once */
-    const int64_t patience_ns = INT64_C(1800000000000);
-    if (status == TANDEM_OK)
-        status = rank->backend->worker_open(
-            &rank->worker,
-            &(tandem_worker_options){.device = rank->device,
-                                     .rank = rank->self.rank,
-                                     .n_rank = rank->self.n_rank,
-                                     .store = rank->self.store,
-                                     .cpu = rank->self.cpu,
-                                     .timeout_ns = patience_ns,
-                                     .over_network = !tandem_cluster_shares_memory(&rank->workload->cluster)},
-            error);
-    return status == TANDEM_OK ? profile_check_sharing(rank, error) : status;
-}
-
-static void close_profile_rank(profile_rank *rank)
-{
-    if (rank->worker) rank->backend->worker_close(rank->worker);
-    tandem_store_close(rank->store);
-    if (rank->backend) rank->backend->data_close(&rank->data);
-}
-
 /* --- Report --------------------------------------------------------------------------------------------- */
 
 static json_t *profile_count_json(const profile_count *count)
 {
     return json_pack("{s:I,s:I}", "measured", (json_int_t)count->measured, "known", (json_int_t)count->known);
-}
-
-/* null if unknown. */
-static json_t *clocks_json(const profile_clocks *clocks)
-{
-    if (clocks->max.compute_mhz == 0) return json_null();
-    return json_pack("{s:[i,i],s:[i,i]}", "compute_mhz", clocks->min.compute_mhz, clocks->max.compute_mhz,
-                     "memory_mhz", clocks->min.memory_mhz, clocks->max.memory_mhz);
-}
-
-/* null where it is not known. */
-static json_t *steadiness_json(const tandem_steadiness *s)
-{
-    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "compute_spread", cli_json_number(s->compute_spread),
-                     "memory_spread", cli_json_number(s->memory_spread), "delay_share",
-                     cli_json_number(s->delay_share), "steal_share", cli_json_number(s->steal_share),
-                     "interval", cli_json_number(s->interval_share));
 }
 
 static void print_steadiness(const tandem_steadiness *s)
@@ -142,13 +77,6 @@ static void print_steadiness(const tandem_steadiness *s)
         printf("; others took %s of the time",
                tandem_quantity_print_ratio(delay, sizeof delay, s->delay_share));
     putchar('\n');
-}
-
-static void print_clocks(const profile_clocks *clocks)
-{
-    if (clocks->max.compute_mhz == 0) return;
-    printf("  %-18s %d to %d MHz, memory %d to %d MHz\n", "", clocks->min.compute_mhz,
-           clocks->max.compute_mhz, clocks->min.memory_mhz, clocks->max.memory_mhz);
 }
 
 static void print_event(int64_t event_ns)
@@ -170,8 +98,9 @@ static int print_profile_report(const profile_rank *rank, const stage_counts *al
                 json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "name",
                           cluster->classes[tandem_cluster_class_of(cluster, r)].device.name, "alone",
                           profile_count_json(&all[r].alone), "contended",
-                          profile_count_json(&all[r].contended), "clocks", clocks_json(&all[r].clocks),
-                          "steadiness", steadiness_json(&all[r].steadiness), "event_ns",
+                          profile_count_json(&all[r].contended), "clocks",
+                          profile_clocks_json(&all[r].clocks), "steadiness",
+                          profile_steadiness_json(&all[r].steadiness), "event_ns",
                           all[r].event_ns < 0 ? json_null() : json_integer((json_int_t)all[r].event_ns)));
         json_object_set_new(result, "model", json_string(rank->workload->graph[0]->model));
         json_object_set_new(result, "store", json_string(rank->options->db));
@@ -189,7 +118,7 @@ static int print_profile_report(const profile_rank *rank, const stage_counts *al
                cluster->classes[tandem_cluster_class_of(cluster, r)].device.name,
                (long long)all[r].alone.measured, (long long)all[r].alone.known,
                (long long)all[r].contended.measured, (long long)all[r].contended.known);
-        print_clocks(&all[r].clocks);
+        profile_print_clocks(&all[r].clocks);
         print_steadiness(&all[r].steadiness);
         print_event(all[r].event_ns);
     }
@@ -209,7 +138,7 @@ static int run_profile_rank(const cli_options *options, const cli_workload *work
                          .event_ns = -1};
     stage_counts mine = {0}, all[MAX_RANKS];
     const int64_t begin = tandem_now_ns();
-    tandem_status status = open_profile_rank(&rank, &error);
+    tandem_status status = profile_rank_open(&rank, &error);
     if (status == TANDEM_OK) status = profile_stages(&rank, &mine, &error);
     mine.clocks = rank.clocks;
     mine.steadiness = rank.steadiness;
@@ -221,7 +150,7 @@ static int run_profile_rank(const cli_options *options, const cli_workload *work
         code = cli_fail_on_rank(self->rank, &error);
     else if (self->rank == 0)
         code = print_profile_report(&rank, all, tandem_now_ns() - begin);
-    close_profile_rank(&rank);
+    profile_rank_close(&rank);
     return code;
 }
 
@@ -256,21 +185,6 @@ static tandem_status check_profile(const cli_options *options, const cli_workloa
     return status;
 }
 
-/* Warns before a profile that will take long, or be wide. */
-static tandem_status warn_of_unsteady_machine(const cli_options *options, tandem_error *error)
-{
-    const int64_t moment_ns = INT64_C(300000000);
-    tandem_steadiness found;
-    tandem_machine_counts counts;
-    char text[512];
-    if (options->quiet) return TANDEM_OK;
-    const tandem_status status = machine_check(&found, &counts, moment_ns, error);
-    if (status == TANDEM_OK && machine_is_unsteady(&found, &counts))
-        cli_note(options, "this machine is not steady: %s; `tandem doctor` says what can be done",
-                 machine_check_print(text, sizeof text, &found, &counts));
-    return status;
-}
-
 /* The options of an import, which measures nothing. */
 static int run_import(const cli_options *options)
 {
@@ -285,6 +199,7 @@ static int run_profile(const cli_options *options)
 {
     if (options->import) return run_import(options);
     if (options->force) return cli_fail_with(TANDEM_USAGE, "--force needs --import");
+    if (options->sweep_ns) return profile_sweep(options);
     tandem_error error = {0};
     cli_rank self;
     cli_workload workload = {0};
@@ -294,7 +209,7 @@ static int run_profile(const cli_options *options)
     int code;
     tandem_status status = check_profile_ranks(options, &workload, joined ? &self : NULL, &error);
     if (status == TANDEM_OK && !joined) status = check_profile(options, &workload, &error);
-    if (status == TANDEM_OK && !joined) status = warn_of_unsteady_machine(options, &error);
+    if (status == TANDEM_OK && !joined) status = profile_warn_of_unsteady_machine(options, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else if (joined)
@@ -305,29 +220,12 @@ static int run_profile(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,
-                              OPTION_SET,
-                              OPTION_LOSS,
-                              OPTION_DEVICE,
-                              OPTION_CLUSTER,
-                              OPTION_BATCH,
-                              OPTION_DATA,
-                              OPTION_BUCKET,
-                              OPTION_REPETITIONS,
-                              OPTION_REMEASURE,
-                              OPTION_ALLREDUCE_ONLY,
-                              OPTION_PLAN,
-                              OPTION_UNIFORM,
-                              OPTION_SEED,
-                              OPTION_ACCUMULATE,
-                              OPTION_AMAX,
-                              OPTION_CLIP,
-                              OPTION_LOSS_SCALE,
-                              OPTION_IMPORT,
-                              OPTION_FORCE,
-                              OPTION_DB,
-                              OPTION_QUIET,
-                              OPTION_END};
+static const int options[] = {OPTION_MODEL,       OPTION_SET,        OPTION_LOSS,           OPTION_DEVICE,
+                              OPTION_CLUSTER,     OPTION_BATCH,      OPTION_DATA,           OPTION_BUCKET,
+                              OPTION_REPETITIONS, OPTION_REMEASURE,  OPTION_ALLREDUCE_ONLY, OPTION_PLAN,
+                              OPTION_UNIFORM,     OPTION_SEED,       OPTION_ACCUMULATE,     OPTION_AMAX,
+                              OPTION_CLIP,        OPTION_LOSS_SCALE, OPTION_SWEEP,          OPTION_IMPORT,
+                              OPTION_FORCE,       OPTION_DB,         OPTION_QUIET,          OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",
@@ -341,12 +239,14 @@ const cli_command command_profile = {
         "  tandem profile --model vit_tiny --device strongest --uniform int8 --amax delayed\n"
         "  tandem profile --model resnet20 --cluster \"strongest + weakest\" --allreduce-only "
         "--remeasure --db slow.db\n"
+        "  tandem profile --sweep --device cpu:avx2\n"
         "  tandem profile --import products.csv,streams.csv --device t4\n"
         "Measures each device alone, then next to a busy co-runner, then the all-reduce of the ranks. "
         "One device\n"
         "has no co-runner and no all-reduce: name two. Stored costs are not measured again.\n"
         "With --plan or --uniform, only the costs of that plan are measured.\n"
         "--amax delayed measures casts with a delayed amax; the store keeps both kinds.\n"
+        "--sweep measures operators of drawn sizes instead of a model's: for --predict of any model.\n"
         "--import files rows of timing tables, all or none; they sharpen predictions of their devices.\n"
         "--accumulate also measures gradient sums over micro-steps; --clip and --loss-scale also measure "
         "the norm\n"

@@ -22,6 +22,9 @@ typedef struct profile_rank {
     tandem_steadiness steadiness; /* of the less steady stage */
     /* of a GPU: what timing a task adds to it, which its cost is without; −1 = not measured, or no GPU */
     int64_t event_ns;
+    /* of a sweep: its plans are short, and none but the first begins later; 0 = a profile */
+    int64_t sweep_end_ns;
+    int has_swept; /* the first has run */
 } profile_rank;
 
 typedef struct profile_count {
@@ -30,6 +33,18 @@ typedef struct profile_count {
 
 /* Whether only the costs of one plan are measured: --plan or --uniform. */
 static inline int profile_of_plan(const cli_options *options) { return options->plan || options->uniform; }
+
+/* Opens the backend, the store and a worker for this rank; rank->options, workload and self are set. */
+tandem_status profile_rank_open(profile_rank *rank, tandem_error *error);
+void profile_rank_close(profile_rank *rank);
+/* What a profile and a sweep report of a device: JSON, null where it is not known; or a line of text. */
+json_t *profile_clocks_json(const profile_clocks *clocks);
+json_t *profile_steadiness_json(const tandem_steadiness *steadiness);
+void profile_print_clocks(const profile_clocks *clocks);
+/* Warns before a profile that will take long. */
+tandem_status profile_warn_of_unsteady_machine(const cli_options *options, tandem_error *error);
+/* `tandem profile --sweep`. Returns the exit code. */
+int profile_sweep(const cli_options *options);
 
 /* profile_costs: measures every operator signature, precision and pass, cast and optimizer of this rank's
  * device by running step programs: all uniform plans, then mixed ones for casts between different precisions;

@@ -19,7 +19,8 @@ enum {
     MIN_ROUNDS = 4, /* of uniform plans */
     MIXED_ROUNDS = 2,
     MIXED_PLANS = 6,
-    MIXED_SEED = 1
+    MIXED_SEED = 1,
+    SWEEP_STEPS = 2 /* at least, of each plan of a network of a sweep */
 };
 
 /* More rounds follow for four seconds, since less is one moment of the machine. They go on until the plans'
@@ -66,7 +67,8 @@ static int count_profile_plans(const profile_rank *rank)
 {
     const int n_uniform = count_uniform_plans(&rank->workload->cluster.classes[rank->class_index].device);
     if (profile_of_plan(rank->options)) return 1;
-    return n_uniform + (n_uniform > 1 ? MIXED_PLANS : 0);
+    const int n_mixed = rank->sweep_end_ns ? 1 : MIXED_PLANS;
+    return n_uniform + (n_uniform > 1 ? n_mixed : 0);
 }
 
 /* An operator without kernels in its precision gets fp32. */
@@ -153,6 +155,8 @@ static tandem_status map_tasks_to_keys(cost_profile *profile, tandem_error *erro
 static int plan_wants_round(const cost_profile *profile, int k, int is_uniform)
 {
     int n_new = 0, n_unknown = 0;
+    const profile_rank *rank = profile->rank;
+    if (rank->has_swept && tandem_now_ns() >= rank->sweep_end_ns) return 0;
     for (int i = 0; i < profile->n_key; i++) {
         const key_samples *key = &profile->key[i];
         if (!key->touched || is_known(profile, key)) continue;
@@ -257,6 +261,11 @@ static void show_profile_progress(const cost_profile *profile)
 {
     const profile_rank *rank = profile->rank;
     if (profile->co_runner[0] && rank->self.rank != 0) return;
+    if (rank->sweep_end_ns) {
+        cli_progress(rank->options, rank->sweep_end_ns - tandem_now_ns(), "sweep %s: %s, plan %d of %d",
+                     rank->device, profile->step->graph->model, profile->plan + 1, profile->n_plan);
+        return;
+    }
     const double done = profile->round * profile->n_plan + profile->plan + 1,
                  all = (double)profile->n_plan *
                        (profile->round < MIN_ROUNDS ? MIN_ROUNDS : profile->round + 1);
@@ -286,6 +295,7 @@ static tandem_status store_device_clocks(profile_rank *rank, tandem_error *error
 static int steps_of_round(const cost_profile *profile, int is_uniform)
 {
     const int64_t asked = profile->rank->options->repetitions;
+    if (profile->rank->sweep_end_ns) return SWEEP_STEPS;
     if (!is_uniform) return profile->round == 0 ? MIXED_STEPS : MIXED_STEPS - 1;
     return asked > 0 ? (int)(asked + MIN_ROUNDS - 1 - profile->round) / MIN_ROUNDS : UNIFORM_STEPS;
 }
@@ -368,6 +378,7 @@ static tandem_status run_profile_plan(cost_profile *profile, int k, int is_unifo
     if (executor) rank->backend->executor_close(executor);
     if (status == TANDEM_OK) status = store_profile_costs(profile, error);
     if (status == TANDEM_OK) profile->has_run[k] = 1;
+    rank->has_swept = rank->sweep_end_ns > 0;
     return status;
 }
 
@@ -430,8 +441,9 @@ static tandem_status run_profile_round(cost_profile *profile, int *has_run, tand
 
 static tandem_status run_profile_rounds(cost_profile *profile, tandem_error *error)
 {
-    const int is_bounded = profile->rank->options->repetitions > 0;
-    const int most = is_bounded ? MIN_ROUNDS : PROFILE_MAX_ROUNDS;
+    const int is_bounded = profile->rank->options->repetitions > 0,
+              is_sweep = profile->rank->sweep_end_ns > 0;
+    const int most = is_sweep ? 1 : is_bounded ? MIN_ROUNDS : PROFILE_MAX_ROUNDS;
     int64_t enough_ns = INT64_MAX;
     int has_run = 1;
     for (int round = 0; round < most && has_run; round++) {

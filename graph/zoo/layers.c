@@ -7,7 +7,8 @@
 tandem_zoo_name tandem_zoo_join_name(const char *scope, const char *part)
 {
     tandem_zoo_name name;
-    const int n = snprintf(name.text, sizeof name.text, "%s%s%s", scope, *scope ? "." : "", part);
+    const char *const before = scope ? scope : "";
+    const int n = snprintf(name.text, sizeof name.text, "%s%s%s", before, *before ? "." : "", part);
     if (n >= (int)sizeof name.text) name.text[0] = '\0'; /* the builder rejects it */
     return name;
 }

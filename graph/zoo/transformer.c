@@ -89,8 +89,10 @@ static int build_transformer_mlp(tandem_builder *b, const char *scope, int x, co
 static int build_post_norm_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *f)
 {
     for (int64_t i = 0; i < f->depth; i++) {
-        char scope[32];
-        (void)snprintf(scope, sizeof scope, "block%" PRId64, i);
+        char part[32];
+        (void)snprintf(part, sizeof part, "block%" PRId64, i);
+        const tandem_zoo_name block = tandem_zoo_join_name(f->scope, part);
+        const char *const scope = block.text;
         int t = build_attention(b, tandem_zoo_join_name(scope, "attention").text, x, f, deviation);
         x = tandem_build_add(b, tandem_zoo_join_name(scope, "add1").text, x, t);
         x = tandem_build_layernorm(b, tandem_zoo_join_name(scope, "norm1").text, x);
@@ -106,8 +108,10 @@ int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *f)
     const float residual = deviation / sqrtf(2 * (float)f->depth);
     if (f->post_norm) return build_post_norm_blocks(b, x, f);
     for (int64_t i = 0; i < f->depth; i++) {
-        char scope[32];
-        (void)snprintf(scope, sizeof scope, "block%" PRId64, i);
+        char part[32];
+        (void)snprintf(part, sizeof part, "block%" PRId64, i);
+        const tandem_zoo_name block = tandem_zoo_join_name(f->scope, part);
+        const char *const scope = block.text;
         int t = tandem_build_layernorm(b, tandem_zoo_join_name(scope, "norm1").text, x);
         t = build_attention(b, tandem_zoo_join_name(scope, "attention").text, t, f, residual);
         x = tandem_build_add(b, tandem_zoo_join_name(scope, "add1").text, x, t);
@@ -115,7 +119,7 @@ int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *f)
         t = build_transformer_mlp(b, tandem_zoo_join_name(scope, "mlp").text, t, f, residual);
         x = tandem_build_add(b, tandem_zoo_join_name(scope, "add2").text, x, t);
     }
-    return tandem_build_layernorm(b, "norm", x);
+    return tandem_build_layernorm(b, tandem_zoo_join_name(f->scope, "norm").text, x);
 }
 
 int tandem_zoo_first_token(tandem_builder *b, const char *name, int x)

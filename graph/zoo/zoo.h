@@ -67,7 +67,7 @@ static inline int64_t tandem_zoo_height(int64_t image) { return image >> 32; }
 static inline int64_t tandem_zoo_width(int64_t image) { return image >> 16 & 0xffff; }
 static inline int64_t tandem_zoo_channels(int64_t image) { return image & 0xffff; }
 
-/* "scope.part", for names of operators; the part alone where the scope is empty. */
+/* "scope.part", for names of operators; the part alone where the scope is empty or NULL. */
 typedef struct tandem_zoo_name {
     char text[64];
 } tandem_zoo_name;
@@ -100,6 +100,7 @@ typedef struct tandem_zoo_transformer {
     float dropout;           /* of results that join the residual stream */
     float attention_dropout; /* of the attention's weights */
     float mlp_dropout;       /* of the mlp's inner activations */
+    const char *scope;       /* before the names of operators; NULL = none */
 } tandem_zoo_transformer;
 int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *config);
 /* Images as rows: (batch, height, width, channels) → (batch, patches, width), by the convolution "patch" and
@@ -113,5 +114,11 @@ tandem_status tandem_zoo_heads_check(const char *model, int64_t width, int64_t h
 tandem_status tandem_zoo_patch_check(const char *model, int64_t image, int64_t patch, tandem_error *error);
 tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t positions,
                                          tandem_error *error);
+
+/* tandem_sweep_open: network `index` ≥ 0 of a sweep, at a batch of its own: branches of convolutions,
+ * transformers and perceptrons of drawn sizes (sweep.c), the same on every machine. Any number of first ones
+ * is spread over sizes. A forward pass has mostly 0.4 to 1 GFLOP; perceptrons, 2 of 5, have far less.
+ * TANDEM_NO_MEMORY. *graph unchanged on error. */
+tandem_status tandem_sweep_open(tandem_graph **graph, int index, tandem_error *error);
 
 #endif

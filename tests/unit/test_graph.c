@@ -2,6 +2,7 @@
 /* The graph: tables, models counted by hand, shapes, signatures, hashes, first weights, and every rule that
  * can be broken. */
 #include <inttypes.h>
+#include <math.h>
 
 #include "base/philox.h"
 #include "graph/ir/build.h"
@@ -1456,6 +1457,81 @@ static void the_zoo_lists_its_models(void **state)
     }
 }
 
+/* --- Networks of a sweep -------------------------------------------------------------------------------- */
+
+/* What a sweep of N networks holds. */
+typedef struct sweep_census {
+    int of_kind[TANDEM_N_OP_KIND];
+    int of_decade[TANDEM_N_OP_KIND][12]; /* by FLOPs of a forward pass */
+} sweep_census;
+
+static void count_network(sweep_census *census, const tandem_graph *graph)
+{
+    double elements = 0;
+    for (int op = 0; op < graph->n_op; op++) {
+        const tandem_op *const one = &graph->op[op];
+        const int decade = one->flops > 1 ? (int)log10(one->flops) : 0;
+        census->of_kind[one->kind]++;
+        census->of_decade[one->kind][decade < 11 ? decade : 11]++;
+        elements += (double)tandem_shape_elements(&one->shape);
+    }
+    const tandem_shape *const source = &graph->op[graph->input].shape;
+    /* no replay takes it for a model at another batch */
+    assert_true(source->n_dim == 4 ? source->dim[1] == 4 * source->dim[2] : source->dim[1] % 7 == 0);
+    assert_true(tandem_graph_flops(graph) < 2e10);
+    assert_true(elements + 4 * (double)tandem_graph_n_weight(graph) < 1.5e8); /* of 4 bytes */
+}
+
+/* Any few of the first networks hold every operator of models, and products of all sizes. */
+static void sweeps_hold_all_operators_across_sizes(void **state)
+{
+    static const tandem_op_kind common[] = {TANDEM_OP_LINEAR,
+                                            TANDEM_OP_CONV2D,
+                                            TANDEM_OP_MATMUL,
+                                            TANDEM_OP_EMBEDDING,
+                                            TANDEM_OP_BIAS,
+                                            TANDEM_OP_BIAS_GELU,
+                                            TANDEM_OP_RELU,
+                                            TANDEM_OP_ADD,
+                                            TANDEM_OP_BATCHNORM,
+                                            TANDEM_OP_BATCHNORM_RELU,
+                                            TANDEM_OP_BATCHNORM_ADD_RELU,
+                                            TANDEM_OP_MAXPOOL,
+                                            TANDEM_OP_AVGPOOL,
+                                            TANDEM_OP_TRANSPOSE,
+                                            TANDEM_OP_SLICE,
+                                            TANDEM_OP_DROPOUT,
+                                            TANDEM_OP_TANH,
+                                            TANDEM_OP_SOFTMAX,
+                                            TANDEM_OP_LAYERNORM,
+                                            TANDEM_OP_CROSS_ENTROPY};
+    static const tandem_op_kind product[] = {TANDEM_OP_LINEAR, TANDEM_OP_CONV2D};
+    enum { FEW = 25, ALL = 150 };
+    (void)state;
+    for (int first = 0; first < ALL; first += FEW) {
+        sweep_census census = {0};
+        for (int i = first; i < first + FEW; i++) {
+            tandem_graph *graph = NULL, *again = NULL;
+            tandem_error error = {0};
+            require_ok(tandem_sweep_open(&graph, i, &error), &error);
+            require_ok(tandem_sweep_open(&again, i, &error), &error);
+            assert_true(graph->hash == again->hash && graph->batch == again->batch);
+            count_network(&census, graph);
+            tandem_graph_close(again);
+            tandem_graph_close(graph);
+        }
+        for (size_t k = 0; k < N_OF(common); k++)
+            if (census.of_kind[common[k]] == 0)
+                fail_msg("networks %d to %d lack %s", first + 1, first + FEW,
+                         tandem_op_row_get(common[k])->name);
+        for (size_t k = 0; k < N_OF(product); k++)
+            for (int decade = 4; decade <= 8; decade++)
+                if (census.of_decade[product[k]][decade] == 0)
+                    fail_msg("networks %d to %d have no %s of 1e%d FLOPs", first + 1, first + FEW,
+                             tandem_op_row_get(product[k])->name, decade);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1505,6 +1581,7 @@ int main(void)
         cmocka_unit_test(batches_up_to_the_limit_are_taken),
         cmocka_unit_test(operators_are_found_by_name),
         cmocka_unit_test(the_zoo_lists_its_models),
+        cmocka_unit_test(sweeps_hold_all_operators_across_sizes),
     };
     return cmocka_run_group_tests_name("graph", tests, NULL, NULL);
 }
