@@ -6,8 +6,8 @@
  *
  *   r_class · n / (n + 2)  +  Σ wᵢ (rᵢ − r_class · n / (n + 2)) / (Σ wᵢ + ½),   wᵢ = exp(−dᵢ² / 2h²)
  *
- * with the mean r_class of its n rows, and d the distance of shapes in logarithms (Nadaraya-Watson
- * regression, shrunk towards nothing far from all rows). The constants 2, ½ and h = 0.7 are *estimates*. */
+ * with the mean r_class of its n rows, and d the distance of shapes in logarithms (predictor/nearby.c). The
+ * constants 2, ½ and h = 0.7 are *estimates*. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,9 @@
 #include "predictor/form.h"
 #include "tandem/advanced/predictor.h"
 
-enum { N_SHAPE = 5, MAX_NEAR = 1024 }; /* rows that are asked how near they are, evenly spaced */
+enum { MAX_NEAR = 1024 }; /* rows that are asked how near they are, evenly spaced */
+
+static const tandem_nearby_rule near_rule = {.width = 0.7, .floor = 0.5};
 
 typedef struct calibration_row {
     tandem_work work;
@@ -31,6 +33,8 @@ struct tandem_calibration {
     tandem_reached_rates rates;
     calibration_row *row;
     size_t n, room;
+    tandem_nearby *near; /* [n_near] residuals about their class's mean */
+    size_t n_near;
     double class_mean[TANDEM_N_WORK_CLASS]; /* shrunk */
 };
 
@@ -56,6 +60,7 @@ void tandem_calibration_close(tandem_calibration *calibration)
 {
     if (!calibration) return;
     free(calibration->row);
+    free(calibration->near);
     free(calibration);
 }
 
@@ -179,40 +184,37 @@ static void calibrate_events(tandem_calibration *c, double *scratch)
 
 /* --- Residuals ------------------------------------------------------------------------------------------ */
 
-static void shape_of(double shape[N_SHAPE], const tandem_work *w)
+/* Tasks of another class, type or, of products, pass are too far to count. */
+static void shape_of(double shape[TANDEM_N_SHAPE], const tandem_work *w)
 {
-    const double sides[N_SHAPE] = {w->count, w->m, w->k, w->n, w->columns};
-    if (!w->is_product) {
-        shape[0] = log(w->bytes), shape[1] = log(fmax(1, w->columns));
-        for (int i = 2; i < N_SHAPE; i++) shape[i] = 0;
-        return;
-    }
-    for (int i = 0; i < N_SHAPE; i++) shape[i] = log(fmax(1, sides[i]));
-}
-
-static int is_like(const tandem_work *a, const tandem_work *b)
-{
-    return a->work_class == b->work_class && a->type == b->type && (!a->is_product || a->pass == b->pass);
+    const double far = 1e6;
+    const double sides[] = {w->count, w->m, w->k, w->n, w->columns};
+    enum { N_SIDE = sizeof sides / sizeof *sides };
+    const double unlike[] = {far * w->work_class, far * w->type, w->is_product ? far * w->pass : 0};
+    _Static_assert(N_SIDE + sizeof unlike / sizeof *unlike == TANDEM_N_SHAPE, "every place is set");
+    memcpy(&shape[N_SIDE], unlike, sizeof unlike);
+    for (int i = 0; i < N_SIDE; i++) shape[i] = w->is_product ? log(fmax(1, sides[i])) : 0;
+    if (!w->is_product) shape[0] = log(w->bytes), shape[1] = log(fmax(1, w->columns));
 }
 
 static double residual_at(const tandem_calibration *c, const tandem_work *work)
 {
-    const double width = 0.7, floor_weight = 0.5;
-    const double mean = c->class_mean[work->work_class];
-    double at[N_SHAPE], sum = 0, weights = floor_weight;
+    double at[TANDEM_N_SHAPE];
     shape_of(at, work);
+    return c->class_mean[work->work_class] + tandem_nearby_residual(c->near, c->n_near, &near_rule, at);
+}
+
+static void keep_nearby_rows(tandem_calibration *c)
+{
     const size_t step = (c->n + MAX_NEAR - 1) / MAX_NEAR;
     for (size_t i = 0; i < c->n; i += step) {
         const calibration_row *const row = &c->row[i];
-        double shape[N_SHAPE], square = 0;
-        if (!is_like(&row->work, work) || isnan(row->residual)) continue;
-        shape_of(shape, &row->work);
-        for (int k = 0; k < N_SHAPE; k++) square += (shape[k] - at[k]) * (shape[k] - at[k]);
-        const double weight = exp(-square / (2 * width * width));
-        sum += weight * (row->residual - mean);
-        weights += weight;
+        if (isnan(row->residual)) continue;
+        tandem_nearby *const one = &c->near[c->n_near++];
+        one->residual = row->residual - c->class_mean[row->work.work_class];
+        one->weight = 1;
+        shape_of(one->shape, &row->work);
     }
-    return mean + sum / weights;
 }
 
 /* Rows that are mostly a launch say nothing of their class, and those mostly of events nothing at all. */
@@ -245,8 +247,12 @@ void tandem_calibration_finish(tandem_calibration *c, char notes[TANDEM_CALIBRAT
     const tandem_gpu_spec *const spec = &c->device.gpu_spec;
     double *const scratch = malloc((c->n + 1) * sizeof *scratch);
     int n_contradiction = 0, n_residual = 0;
+    free(c->near);
+    c->near = malloc((c->n + 1) * sizeof *c->near);
+    c->n_near = 0;
     notes[0] = '\0';
-    if (!scratch) {
+    if (!scratch || !c->near) {
+        free(scratch);
         (void)snprintf(notes, TANDEM_CALIBRATION_NOTES, "no memory to calibrate %s", c->device.name);
         return;
     }
@@ -259,6 +265,7 @@ void tandem_calibration_finish(tandem_calibration *c, char notes[TANDEM_CALIBRAT
     calibrate_launch(c, scratch);
     free(scratch);
     find_residuals(c, &n_residual);
+    keep_nearby_rows(c);
     c->basis.n_contradicting = n_residual;
     if (n_residual > 0)
         (void)snprintf(notes, TANDEM_CALIBRATION_NOTES,

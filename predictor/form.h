@@ -52,4 +52,32 @@ typedef struct tandem_task_sizes {
 } tandem_task_sizes;
 tandem_task_sizes tandem_task_sizes_of(const char *signature);
 
+/* --- Measured devices (predictor/latency.c) ------------------------------------------------------------- */
+
+enum { TANDEM_N_TERM = 6, TANDEM_N_SHAPE = 8 };
+/* What the time of a task is a sum of, and where it lies among others of its kind. */
+typedef struct tandem_task_terms {
+    /* of a product: 1, FLOPs in whole vectors, and bytes of both operands and of the result, those of a
+     * convolution as windows. Of others: 1, bytes, the bytes past three levels of the cache, and rows. */
+    double term[TANDEM_N_TERM];
+    double flops, bytes;          /* of the work */
+    double shape[TANDEM_N_SHAPE]; /* logarithms */
+    int variant;                  /* equal numbers: the same kernel, as far as its text tells */
+} tandem_task_terms;
+/* Of a key whose work is known. `device`: its name, for the width of its vectors. */
+void tandem_task_terms_of(tandem_task_terms *terms, const tandem_work *work, const tandem_cost_key *key,
+                          const char *device);
+
+/* A measured row, for those near it. residual: log(measured / by its form). */
+typedef struct tandem_nearby {
+    double shape[TANDEM_N_SHAPE], residual, weight;
+} tandem_nearby;
+typedef struct tandem_nearby_rule {
+    double width, floor, reach, agreement; /* predictor/nearby.c; agreement 0: rows need not agree */
+    int n_nearest;                         /* 0: of one width; at most 16 */
+} tandem_nearby_rule;
+/* The residual that is expected at a shape; 0 without rows. Cost: O(n). */
+double tandem_nearby_residual(const tandem_nearby *rows, size_t n, const tandem_nearby_rule *rule,
+                              const double at[TANDEM_N_SHAPE]);
+
 #endif

@@ -349,7 +349,7 @@ int64_t tandem_latency_of_kernels(const tandem_latency *latency, const tandem_co
 
 /* --- Robust regression (predictor/robust.c) -------------------------------------------------------------
  * */
-enum { TANDEM_ROBUST_MAX_TERMS = 4 };
+enum { TANDEM_ROBUST_MAX_TERMS = 6 };
 
 /* tandem_robust_fit: fits y ≈ Σ_k coefficient[k] · x[k] with coefficients ≥ 0. Errors are relative: rows are
  * divided by their y. Outliers have little or no weight: iteratively reweighted least squares with Tukey's
