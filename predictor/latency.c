@@ -23,8 +23,8 @@
  * A described device has no levels 3 and 4: it takes its description instead (predictor/kernel_time.c),
  * calibrated by what was measured (predictor/calibrate.c).
  *
- * In groups of one kind and many sizes, a task then follows what tasks near to it took about their group's sum
- * (predictor/nearby.c). bench/predict.sh prints the errors. */
+ * In groups of one kind and many sizes, a task then follows what tasks near to it took about their group's
+ * sum (predictor/nearby.c). bench/predict.sh prints the errors. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
