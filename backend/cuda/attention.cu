@@ -442,14 +442,14 @@ static __device__ __forceinline__ void find_factors(float factor[2], const atten
 }
 
 /* What backward knows of a row of the probabilities: the statistics, and Σ g·o, which softmax's gradient
- * subtracts. Of a row that is none, a probability is 2^−∞. */
+ * subtracts. A row that is none has zeros, as it has in the tiles. */
 struct row_numbers {
     float statistics, along;
 };
 static __device__ __forceinline__ row_numbers load_row_numbers(const attention_gradient_operands &a,
                                                                const attention_sizes &s, size_t head, int i)
 {
-    if (i >= s.rows) return {INFINITY, 0};
+    if (i >= s.rows) return {0, 0};
     const size_t at = head * (size_t)s.rows + (size_t)i;
     return {a.statistics[at], a.along[at]};
 }
@@ -466,7 +466,7 @@ static __device__ __forceinline__ row_numbers find_row_numbers(const attention_g
         sum += load_one((const T *)a.own[1] + start + c) * load_one((const T *)a.o + start + c);
     sum = row_sum(sum);
     if (i < s.rows && lane_pair() == 0) a.along[row] = sum;
-    return {i < s.rows ? a.statistics[row] : INFINITY, sum};
+    return {i < s.rows ? a.statistics[row] : 0, sum};
 }
 
 /* Probabilities and gradients of scores, from scores `p` and gradients of (dropped) probabilities `gp`. Row

@@ -123,7 +123,7 @@ static void every_precision_trains(void **state)
  * gradients: then it is separate operators, with the same draws of dropout. */
 static void attention_trains_as_its_parts_do(void **state)
 {
-    experiment e = gpu_experiment("gpt_tiny:width=16,depth=1,length=19,dropout=0.25");
+    experiment e = gpu_experiment("gpt_tiny:width=16,depth=1,length=19,dropout=0.9");
     e.precision = TANDEM_PRECISION_BF16;
     record *joined = training_run(&e);
     e.variant.n_recompute_segment = 2;
@@ -132,7 +132,7 @@ static void attention_trains_as_its_parts_do(void **state)
     record *parts = training_run(&e);
     check_whole(&e, joined);
     check_whole(&e, parts);
-    check_close(&e, joined, parts, 2e-3);
+    check_close(&e, joined, parts, 5e-5);                /* other draws: from 1e-4 to 1e-3 */
     assert_true(joined->planned[0] < parts->planned[0]); /* an evaluation would need more than both */
     assert_memory_equal(again->loss[0], joined->loss[0], (size_t)e.steps * sizeof(double));
     assert_true(memcmp(joined->loss[0], parts->loss[0], (size_t)e.steps * sizeof(double)) != 0);
