@@ -191,7 +191,6 @@ tandem_status tandem_executor_set_emulation(tandem_executor *executor, const tan
         const int t = executor->active[k];
         tandem_kernel_call *call = &executor->call[t];
         call->emulation = &executor->emulation;
-        call->error_scale = emulation->error_scale * (emulation->task_scale ? emulation->task_scale[t] : 1);
         if (call->rng.stream[2] != TANDEM_RNG_DROPOUT) call->rng.seed = emulation->seed;
     }
     return TANDEM_OK;

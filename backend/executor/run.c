@@ -28,6 +28,15 @@ static void set_rng_stream(const tandem_executor *executor, tandem_kernel_call *
     call->first_sample = tandem_executor_first_sample(executor, micro_index);
 }
 
+static void set_error_scale(const tandem_executor *executor, tandem_kernel_call *call, int t,
+                            int64_t micro_index)
+{
+    const tandem_emulation *emulation = &executor->emulation;
+    const int is_exact = micro_index % executor->step->options.n_micro < emulation->exact_micro_steps;
+    call->error_scale =
+        is_exact ? 0 : emulation->error_scale * (emulation->task_scale ? emulation->task_scale[t] : 1);
+}
+
 tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t micro_index,
                                        tandem_error *error)
 {
@@ -39,6 +48,7 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
             executor->worker, call->out[0], call->in[1],
             (uint64_t)executor->graph->parameter[task->parameter].elements * sizeof(float), error);
     set_rng_stream(executor, call, micro_index);
+    if (call->emulation) set_error_scale(executor, call, t, micro_index);
     tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
     const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->batchnorm_stats.start[task->op] >= 0 &&
                         !tandem_step_is_recomputed(executor->step, t); /* once per micro-step */

@@ -19,10 +19,10 @@ typedef struct held_run {
     int64_t n;
 } held_run;
 
-static void open_held_run(held_run *r, const char *model, const tandem_emulation *emulation)
+static void open_held_run_of(held_run *r, const char *model, const tandem_emulation *emulation, int n_micro)
 {
     tandem_error error = {0};
-    const tandem_step_options options = {.emulated = emulation != NULL};
+    const tandem_step_options options = {.emulated = emulation != NULL, .n_micro = n_micro};
     *r = (held_run){.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
     require_ok(
         r->backend->worker_open(
@@ -36,10 +36,15 @@ static void open_held_run(held_run *r, const char *model, const tandem_emulation
     tandem_step_resolve(r->step);
     const tandem_executor_options how = {.step = r->step,
                                          .seed = 5,
-                                         .global_batch = BATCH,
+                                         .global_batch = (int64_t)BATCH * n_micro,
                                          .emulation = emulation,
                                          .hold_weights = emulation != NULL};
     require_ok(r->backend->executor_open(&r->executor, r->worker, &how, &error), &error);
+}
+
+static void open_held_run(held_run *r, const char *model, const tandem_emulation *emulation)
+{
+    open_held_run_of(r, model, emulation, 1);
 }
 
 static void close_held_run(held_run *r)
@@ -92,6 +97,52 @@ static void weights_draw_alike_where_asked(void **state)
     assert_true(count_other_draws(0) > 20);
 }
 
+/* How many elements a micro-step's weight casts change. */
+typedef struct changed_weights {
+    held_run *run;
+    int64_t n[2];
+    int n_cast; /* of one micro-step, then of both */
+} changed_weights;
+
+static void count_changed_weights(void *context, const tandem_executor *executor, int t)
+{
+    changed_weights *of = context;
+    held_run *r = of->run;
+    const tandem_task *task = &r->step->task[t];
+    if (task->kind != TANDEM_TASK_WEIGHT_CAST) return;
+    const int64_t n = r->graph->parameter[task->parameter].elements;
+    const float *rounded = r->backend->executor_value(executor, task->write[0], 0, NULL),
+                *weight = r->backend->executor_value(executor, TANDEM_PARAMETER(task->parameter), 0, NULL);
+    assert_true(rounded && weight);
+    int n_cast = 0; /* of a micro-step */
+    for (int k = 0; k < r->step->n_task; k++)
+        n_cast += r->step->task[k].kind == TANDEM_TASK_WEIGHT_CAST && r->step->task[k].active;
+    for (int64_t i = 0; i < n; i++) of->n[of->n_cast / n_cast] += rounded[i] != weight[i];
+    of->n_cast++;
+}
+
+static void first_micro_steps_round_nothing(void **state)
+{
+    (void)state;
+    for (int n_exact = 0; n_exact <= 2; n_exact++) {
+        held_run r;
+        changed_weights seen = {.run = &r};
+        tandem_error error = {0};
+        tandem_emulation emulation = tandem_emulation_make(7);
+        emulation.exact_micro_steps = n_exact;
+        double loss = 0;
+        open_held_run_of(&r, "mlp:width=16,depth=1", &emulation, 2);
+        r.backend->executor_observe(r.executor, count_changed_weights, &seen);
+        for (int64_t index = 0; index < 2; index++) {
+            seen.n[0] = seen.n[1] = seen.n_cast = 0;
+            require_ok(r.backend->executor_step(r.executor, index, &loss, &error), &error);
+            assert_int_equal(seen.n[0] == 0, n_exact > 0);
+            assert_int_equal(seen.n[1] == 0, n_exact > 1);
+        }
+        close_held_run(&r);
+    }
+}
+
 /* After one step of AdamW: (1 − β₂)·g². */
 static void mean_squares_are_those_of_adamw(void **state)
 {
@@ -129,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_draw_alike_where_asked),
+        cmocka_unit_test(first_micro_steps_round_nothing),
         cmocka_unit_test(mean_squares_are_those_of_adamw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

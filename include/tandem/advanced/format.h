@@ -102,6 +102,8 @@ typedef struct tandem_emulation {
     const double *task_scale; /* [n_task] multiplies error_scale in each task; NULL: 1; borrowed */
     uint64_t seed;            /* of stochastic rounding */
     int same_weight_draws;    /* 1: weights draw as in step 0 in every step */
+    int exact_micro_steps; /* that many of a step's micro-steps, the first, round nothing: they stand for the
+                               * samples of ranks that run in fp32 */
 } tandem_emulation;
 
 /* Every dtype's own format, unscaled errors. */
