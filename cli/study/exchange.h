@@ -50,6 +50,9 @@ extern const struct exchange_margins {
 } exchange_margins;
 
 exchange_casts exchange_cell_casts(int cell);
+/* How these casts are rounded to s8, with errors times error_scale, and no others. */
+tandem_precision exchange_precision(exchange_casts casts);
+tandem_emulation exchange_emulation(exchange_casts casts, double error_scale, uint64_t seed);
 double exchange_cell_scale(const exchange_task *task, int cell);
 
 /* --- Trainings and predictions (exchange_train.c) ---------------------------------------------------------

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/sensing.h"
 #include "cli/study/exchange.h"
 #include "cli/study/study.h"
 
@@ -21,20 +20,25 @@ double exchange_cell_scale(const exchange_task *task, int cell)
 
 /* Where gradients alone are rounded: fp8's plan, for it has dtypes of their own. Errors of ulp stay far below
  * those of s8. */
-static tandem_precision precision_of_cell(int cell)
+tandem_precision exchange_precision(exchange_casts casts)
 {
-    return exchange_cell_casts(cell) == EXCHANGE_ALL ? TANDEM_PRECISION_INT8_FULL : TANDEM_PRECISION_FP8;
+    return casts == EXCHANGE_ALL ? TANDEM_PRECISION_INT8_FULL : TANDEM_PRECISION_FP8;
 }
 
-static tandem_emulation emulation_of_cell(const exchange_task *task, int cell, uint64_t seed)
+tandem_emulation exchange_emulation(exchange_casts casts, double error_scale, uint64_t seed)
 {
     tandem_emulation emulation = tandem_emulation_make(seed);
-    emulation.error_scale = exchange_cell_scale(task, cell);
-    if (exchange_cell_casts(cell) == EXCHANGE_GRADIENTS) {
+    emulation.error_scale = error_scale;
+    if (casts == EXCHANGE_GRADIENTS) {
         emulation.format[TANDEM_E4M3] = emulation.format[TANDEM_BF16] = TANDEM_FORMAT_ULP;
         emulation.format[TANDEM_E5M2] = TANDEM_FORMAT_S8;
     }
     return emulation;
+}
+
+static tandem_emulation emulation_of_cell(const exchange_task *task, int cell, uint64_t seed)
+{
+    return exchange_emulation(exchange_cell_casts(cell), exchange_cell_scale(task, cell), seed);
 }
 
 study_training exchange_training(const exchange_task *task, int setting, uint64_t seed)
@@ -51,7 +55,8 @@ study_training exchange_training(const exchange_task *task, int setting, uint64_
         .steps = task->steps,
         .n_test = task->n_test,
         .n_evaluation = task->n_evaluation,
-        .precision = cell < 0 ? NULL : tandem_precision_get(precision_of_cell(cell))->name,
+        .precision =
+            cell < 0 ? NULL : tandem_precision_get(exchange_precision(exchange_cell_casts(cell)))->name,
         .emulation = cell < 0 ? tandem_emulation_make(seed) : emulation_of_cell(task, cell, seed)};
 }
 
@@ -82,64 +87,26 @@ static tandem_status add_age(exchange_prediction *sum, const tandem_sensing *sen
     return TANDEM_OK;
 }
 
-static tandem_status predict_from(exchange_prediction *prediction, const tandem_sensing *sensing,
-                                  const exchange_task *task, tandem_precision precision,
-                                  tandem_dtype amp_dtype, tandem_error *error)
-{
-    const tandem_sensed_step step = {.global_batch = task->batch * task->n_micro, .n_micro = task->n_micro};
-    double *share = calloc((size_t)sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE, sizeof *share);
-    if (!share) return tandem_no_memory(error, "for the shares of a plan");
-    for (int op = 0; op < sensing->n_op; op++) {
-        const int cell =
-            tandem_sensing_cell(op, precision, tandem_precision_has_amp(precision) ? amp_dtype : TANDEM_F32);
-        share[cell] = sensing->is_sensed[cell];
-    }
-    tandem_status status = TANDEM_OK;
-    *prediction = (exchange_prediction){0};
-    for (int a = 0; a < sensing->n_age && status == TANDEM_OK; a++)
-        status = add_age(prediction, sensing, a, share, &step, error);
-    free(share);
-    return status;
-}
-
-/* The plan with all operators in a precision that they have. NULL: no memory. */
-static tandem_precision *make_whole_plan(const tandem_graph *graph, tandem_precision precision)
-{
-    tandem_precision *plan = calloc((size_t)graph->n_op, sizeof *plan);
-    for (int i = 0; i < graph->n_op && plan; i++)
-        if (tandem_op_is_adjustable(&graph->op[i]) &&
-            tandem_op_row_get(graph->op[i].kind)->precisions & 1u << precision)
-            plan[i] = precision;
-    return plan;
-}
-
 tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,
                                const exchange_task *task, int cell, int is_whole, int n_replicate,
                                tandem_error *error)
 {
-    cli_options options;
-    cli_workload workload = {0};
-    tandem_sensing sensing = {0};
-    const tandem_precision precision = precision_of_cell(cell);
-    sensing_request request = {.n_age = EXCHANGE_AGES,
-                               .n_replicate = n_replicate,
-                               .precision = tandem_precision_get(precision)->name,
-                               .emulation = emulation_of_cell(task, cell, 0)};
-    for (int a = 0; a < EXCHANGE_AGES; a++)
-        request.age[a] = task->steps * (2 * a + 1) / (2 * (int64_t)EXCHANGE_AGES);
+    const tandem_precision precision = exchange_precision(exchange_cell_casts(cell));
     const study_training in_fp32 = exchange_training(task, 0, lab->options->seed);
-    tandem_status status = study_workload_open(&workload, &options, lab, &in_fp32, error);
-    tandem_precision *plan =
-        status == TANDEM_OK && is_whole ? make_whole_plan(workload.graph[0], precision) : NULL;
-    if (status == TANDEM_OK && is_whole && !plan) status = tandem_no_memory(error, "for a plan");
-    request.plan = plan;
-    request.n_plan = plan != NULL;
-    if (status == TANDEM_OK) status = sensing_run(&sensing, &workload, &options, &request, error);
-    free(plan);
-    if (status == TANDEM_OK)
-        status = predict_from(prediction, &sensing, task, precision,
-                              workload.cluster.classes[0].device.amp_dtype, error);
+    const study_rounding_plan rounding = {.precision = precision,
+                                          .emulation = emulation_of_cell(task, cell, 0),
+                                          .n_age = EXCHANGE_AGES,
+                                          .n_replicate = n_replicate,
+                                          .is_whole = is_whole};
+    const tandem_sensed_step step = {.global_batch = task->batch * task->n_micro, .n_micro = task->n_micro};
+    tandem_sensing sensing = {0};
+    tandem_status status = study_sense(&sensing, lab, &in_fp32, &rounding, error);
+    double *share = status == TANDEM_OK ? study_shares_open(&sensing, lab, precision, 1) : NULL;
+    if (status == TANDEM_OK && !share) status = tandem_no_memory(error, "for the shares of a plan");
+    *prediction = (exchange_prediction){0};
+    for (int a = 0; status == TANDEM_OK && a < sensing.n_age; a++)
+        status = add_age(prediction, &sensing, a, share, &step, error);
+    free(share);
     tandem_sensing_close(&sensing);
-    cli_workload_close(&workload);
     return status;
 }

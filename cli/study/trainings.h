@@ -6,6 +6,7 @@
 #include "cli/study/study.h"
 #include "cli/study/study_records.h"
 #include "cli/train_config.h"
+#include "tandem/advanced/sensing.h"
 
 /* --- One training (training.c) ---------------------------------------------------------------------------
  * */
@@ -52,6 +53,25 @@ enum { STUDY_TRAINED_VALUES = sizeof(study_trained) / sizeof(double) };
 tandem_status study_train(study_trained *trained, const study_lab *lab, const study_training *training,
                           int64_t steps, tandem_error *error);
 
+/* --- What a rounding changes of its gradients (study_sense.c) ---------------------------------------------
+ * */
+
+typedef struct study_rounding_plan {
+    tandem_precision precision;
+    tandem_emulation emulation;
+    int n_age; /* in the middle of each n_age-th of the training */
+    int n_replicate;
+    int is_whole; /* 1: all operators are rounded at once, as row 0; else each alone */
+} study_rounding_plan;
+/* study_sense: the training runs in fp32 up to each age. The caller closes *sensing. Errors and cost of
+ * sensing_run. */
+tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const study_training *in_fp32,
+                          const study_rounding_plan *rounding, tandem_error *error);
+/* [cells of the sensing]: every operator that was sensed in the precision has it in that part of the batch.
+ * The caller frees it. NULL: no memory. */
+double *study_shares_open(const tandem_sensing *sensing, const study_lab *lab, tandem_precision precision,
+                          double of_batch);
+
 /* --- Plans: what is fixed before a part runs (training.c) -------------------------------------------------
  * */
 
@@ -60,6 +80,8 @@ uint64_t study_hash_number(uint64_t hash, double x);
 uint64_t study_hash_training(uint64_t hash, const study_training *training);
 /* The name of a plan in a file of records: the hash of what decides their values, and the seed. */
 void study_plan_name(char text[STUDY_PLAN_NAME], uint64_t hash, uint64_t seed);
+
+enum { STUDY_MAX_SEEDS = 256 }; /* of a part */
 
 /* --- Jobs: what is to be measured (jobs.c) ---------------------------------------------------------------
  * */
