@@ -25,20 +25,20 @@ const price_cell price_cells[PRICE_CELLS] = {
 /* The tasks of `study null`, and the error scales of `study exchange`. */
 static const study_training full_trainings[] = {
     PRICE_TRAINING("mlp:width=32,image=14x14x1", TANDEM_SGD, 0.02, 16, 1600, 2000),
+    PRICE_TRAINING("mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 0.004, 16, 1000, 2000),
     PRICE_TRAINING("vit_tiny:width=16,heads=2,depth=1,patch=7", TANDEM_ADAMW, 0.005, 16, 800, 2000),
     PRICE_TRAINING("resnet20:width=4,blocks=1,image=14x14x1", TANDEM_SGD, 0.1, 16, 400, 2000),
-    PRICE_TRAINING("mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 0.004, 16, 1000, 2000),
 };
 static const price_task full_tasks[] = {{&full_trainings[0], {9, 20}},
-                                        {&full_trainings[1], {8, 10}},
-                                        {&full_trainings[2], {5, 15}},
-                                        {&full_trainings[3], {3, 12}}};
+                                        {&full_trainings[1], {3, 12}},
+                                        {&full_trainings[2], {8, 10}},
+                                        {&full_trainings[3], {5, 15}}};
 const price_plan price_plan_full = {
     .task = full_tasks,
     .n_task = sizeof full_tasks / sizeof *full_tasks,
-    .n_seed = 16,
-    .n_age = 5,
-    .n_replicate = 32,
+    .n_seed = 12,
+    .n_age = 3,
+    .n_replicate = 24,
     .n_bootstrap = 4000,
 };
 
