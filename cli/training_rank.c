@@ -84,8 +84,15 @@ tandem_status training_rank_open_data(tandem_data *data, const tandem_backend_ap
 {
     tandem_data opened = {0};
     const int64_t batch = count_global_batch(workload);
-    tandem_status status =
-        training_rank_open_samples(&opened, backend, workload->graph[0], options->data, error);
+    const tandem_data *shared = options->opened_data;
+    tandem_status status = TANDEM_OK;
+    if (shared && strcmp(shared->name, options->data) == 0) {
+        opened = *shared;
+        opened.is_shared = 1;
+        status = check_training_data(&opened, workload->graph[0], error);
+    } else {
+        status = training_rank_open_samples(&opened, backend, workload->graph[0], options->data, error);
+    }
     if (status != TANDEM_OK) return status;
     if (opened.n_train < batch) {
         status =

@@ -64,10 +64,12 @@ tandem_status tandem_data_open(tandem_data *data, const char *source, int length
 
 void tandem_data_close(tandem_data *data)
 {
-    free(data->pixels_train);
-    free(data->pixels_test);
-    free(data->labels_train);
-    free(data->labels_test);
-    free(data->text);
+    if (!data->is_shared) {
+        free(data->pixels_train);
+        free(data->pixels_test);
+        free(data->labels_train);
+        free(data->labels_test);
+        free(data->text);
+    }
     *data = (tandem_data){0};
 }

@@ -1,6 +1,8 @@
 /* jobs.c: runs what a part of the study has to measure and has no record of, one process a core. */
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +18,9 @@ tandem_status study_jobs_open(study_jobs *jobs, const cli_options *options, cons
     *jobs = (study_jobs){.options = options, .part = part, .n_worker = 1};
     char name[STUDY_PLAN_NAME];
     study_plan_name(name, plan, options->seed);
+    if (options->recorded && access(options->checkpoint, R_OK) != 0)
+        return tandem_error_set(error, TANDEM_IO, "cannot read '%s': %s", options->checkpoint,
+                                strerror(errno));
     const tandem_status status = study_records_open(&jobs->records, options->checkpoint, name, error);
     return status == TANDEM_OK ? study_lab_open(&jobs->lab, options, error) : status;
 }
@@ -48,8 +53,18 @@ int study_jobs_find(double *value, int n, int *is_own, study_jobs *jobs, const c
 {
     *is_own = 0;
     if (study_records_find(value, n, &jobs->records, name)) return 1;
-    *is_own = jobs->job++ % jobs->n_worker == jobs->worker;
+    jobs->n_missing += jobs->options->recorded;
+    *is_own = jobs->job++ % jobs->n_worker == jobs->worker && !jobs->options->recorded;
     return 0;
+}
+
+tandem_status study_jobs_require_all(const study_jobs *jobs, tandem_error *error)
+{
+    if (jobs->n_missing == 0) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_MISSING,
+                            "'%s' lacks %d records of study %s. Run it without --recorded, or ask for fewer "
+                            "seeds with --repetitions",
+                            jobs->records.path, jobs->n_missing, jobs->part);
 }
 
 tandem_status study_jobs_train(double *value, int n, study_jobs *jobs, const char *name,
@@ -109,7 +124,8 @@ static tandem_status run_workers(study_jobs *jobs, study_pass *pass, void *study
 
 tandem_status study_jobs_run(study_jobs *jobs, study_pass *pass, void *study, tandem_error *error)
 {
-    jobs->job = 0;
-    const tandem_status status = jobs->records.file ? run_workers(jobs, pass, study, error) : TANDEM_OK;
+    const int is_split = jobs->records.file && !jobs->options->recorded;
+    const tandem_status status = is_split ? run_workers(jobs, pass, study, error) : TANDEM_OK;
+    jobs->job = jobs->n_missing = 0;
     return status == TANDEM_OK ? pass(study, error) : status;
 }

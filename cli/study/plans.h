@@ -43,7 +43,7 @@ extern const struct plans_margins {
 /* A hash of what decides the values of its records. */
 uint64_t plans_plan_hash(const plans_plan *plan);
 
-/* --- The pair of cards (plans_pair.c) -------------------------------------------------------------------- */
+/* --- The pair of cards (plans_pair.c) ---------------------------------------------------------------- */
 
 /* Times of products by the datasheet's peaks, in ps of a step at the task's batch. */
 typedef struct plans_pair {

@@ -25,7 +25,7 @@ const plans_regime plans_regimes[PLANS_REGIMES] = {
     {"s4", TANDEM_PRECISION_INT8_FULL, 1, {{TANDEM_S8, TANDEM_FORMAT_S4}}},
 };
 
-/* The last rate is 0: the weights settle, so that one evaluation at the end is enough. No sample comes twice. */
+/* The last rate is 0, so that one evaluation at the end is enough. No sample comes twice. */
 #define PLANS_TASK(MODEL, OPTIMIZER, RATE, BATCH, STEPS, N_TEST)                                             \
     {                                                                                                        \
         .model = (MODEL), .optimizer = (OPTIMIZER), .schedule = SCHEDULE_COSINE, .rate = (RATE),             \

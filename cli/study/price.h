@@ -19,8 +19,8 @@ typedef struct price_task {
 /* A rounding of all operators. */
 typedef struct price_cell {
     const char *name;
+    double times; /* of the task's error scale; 0: errors are not magnified */
     exchange_casts casts;
-    double times;         /* of the task's error scale; 0: errors are not magnified */
     tandem_format format; /* in the place of s8 */
 } price_cell;
 extern const price_cell price_cells[PRICE_CELLS];

@@ -9,10 +9,10 @@ const struct price_margins price_margins = {.least_ratio = 0.5, .least_share = 0
 const double price_rates[PRICE_RATES] = {0.5, 1, 2};
 
 const price_cell price_cells[PRICE_CELLS] = {
-    {"all casts, s8", EXCHANGE_ALL, 1, TANDEM_FORMAT_S8},
-    {"all casts, s8", EXCHANGE_ALL, 2, TANDEM_FORMAT_S8},
-    {"gradients, s8", EXCHANGE_GRADIENTS, 2, TANDEM_FORMAT_S8},
-    {"all casts, e2m1", EXCHANGE_ALL, 0, TANDEM_FORMAT_E2M1},
+    {"all casts, s8", 1, EXCHANGE_ALL, TANDEM_FORMAT_S8},
+    {"all casts, s8", 2, EXCHANGE_ALL, TANDEM_FORMAT_S8},
+    {"gradients, s8", 2, EXCHANGE_GRADIENTS, TANDEM_FORMAT_S8},
+    {"all casts, e2m1", 0, EXCHANGE_ALL, TANDEM_FORMAT_E2M1},
 };
 
 /* The last rate is 0, so that one evaluation at the end is enough. No sample comes twice. */

@@ -6,19 +6,24 @@
 
 #include "base/file.h"
 #include "base/nearest.h"
+#include "cli/study/study_figure.h"
+
+typedef enum study_kept { STUDY_KEEPS_NOTHING, STUDY_KEEPS_JOBS, STUDY_KEEPS_TRAININGS } study_kept;
 
 static const struct study_row {
     const char *name;
     study_part *run;
-    int keeps_records; /* reads --checkpoint and --repetitions */
-} parts[] = {{"rounding", study_rounding, 0},
-             {"gradient", study_gradient, 0},
-             {"sampled", study_sampled, 0},
-             {"batch", study_batch, 0},
-             {"rank", study_rank, 1},
-             {"add", study_add, 1},
-             {"exchange", study_exchange_rate, 1},
-             {"null", study_null, 1}};
+    study_kept kept; /* in the file of --checkpoint */
+} parts[] = {{"rounding", study_rounding, STUDY_KEEPS_NOTHING},
+             {"gradient", study_gradient, STUDY_KEEPS_NOTHING},
+             {"sampled", study_sampled, STUDY_KEEPS_NOTHING},
+             {"batch", study_batch, STUDY_KEEPS_NOTHING},
+             {"rank", study_rank, STUDY_KEEPS_JOBS},
+             {"add", study_add, STUDY_KEEPS_JOBS},
+             {"exchange", study_exchange_rate, STUDY_KEEPS_TRAININGS},
+             {"null", study_null, STUDY_KEEPS_TRAININGS},
+             {"price", study_price, STUDY_KEEPS_TRAININGS},
+             {"plans", study_plans, STUDY_KEEPS_TRAININGS}};
 enum { N_PART = sizeof parts / sizeof *parts };
 
 void study_add_cell(study_report *report, json_t *cell, int is_met)
@@ -44,6 +49,20 @@ static tandem_status write_study_file(const char *prefix, const char *suffix, co
     return tandem_file_finish(&file, error);
 }
 
+static tandem_status write_figure(const char *prefix, const study_report *report, tandem_error *error)
+{
+    char *text = NULL;
+    size_t size = 0;
+    if (report->figure.n == 0) return TANDEM_OK;
+    FILE *svg = open_memstream(&text, &size);
+    if (svg) study_figure_write(svg, report);
+    tandem_status status =
+        svg && fclose(svg) == 0 ? TANDEM_OK : tandem_no_memory(error, "for the study's figure");
+    if (status == TANDEM_OK) status = write_study_file(prefix, ".svg", text, error);
+    free(text);
+    return status;
+}
+
 static int print_study(const study_report *report, const char *text)
 {
     const cli_options *options = report->options;
@@ -53,6 +72,7 @@ static int print_study(const study_report *report, const char *text)
         tandem_status status = json ? TANDEM_OK : tandem_no_memory(&error, "for the study's result");
         if (status == TANDEM_OK) status = write_study_file(options->output, ".md", text, &error);
         if (status == TANDEM_OK) status = write_study_file(options->output, ".json", json, &error);
+        if (status == TANDEM_OK) status = write_figure(options->output, report, &error);
         free(json);
         if (status != TANDEM_OK) return cli_fail(&error);
     } else if (options->json) {
@@ -64,31 +84,40 @@ static int print_study(const study_report *report, const char *text)
     return report->n_failed > 0;
 }
 
-static tandem_status check_study_data(const char *part, tandem_error *error)
+static tandem_status open_study_data(tandem_data *data, const char *part, tandem_error *error)
 {
-    char path[4096];
     tandem_error why = {0};
     const tandem_backend_api *backend = cli_backend(error);
     if (!backend) return TANDEM_MISSING;
-    const tandem_status status = backend->data_find(path, sizeof path, STUDY_DATA, &why);
-    return status == TANDEM_OK ? status
-                               : tandem_error_set(error, status, "SKIP study %s: %s", part, why.text);
+    const tandem_status status = backend->data_open(data, STUDY_DATA, 1, &why);
+    if (status == TANDEM_OK) return status;
+    return tandem_error_set(error, status, status == TANDEM_MISSING ? "SKIP study %s: %s" : "study %s: %s",
+                            part, why.text);
 }
 
-static int run_part(const cli_options *options, const char *name, study_part *run)
+/* The numbers are no device's. */
+static void say_emulated(const study_report *report)
+{
+    json_object_set_new(report->json, "emulated", json_true());
+    (void)fputs("\nAll number formats but f32 are emulated.\n", report->text);
+}
+
+static int run_part(const cli_options *options, const struct study_row *part)
 {
     tandem_error error = {0};
     char *text = NULL;
     size_t size = 0;
     study_report report = {.options = options, .json = cli_json_new("study"), .cells = json_array()};
-    json_object_set_new(report.json, "part", json_string(name));
+    json_object_set_new(report.json, "part", json_string(part->name));
     json_object_set_new(report.json, "quick", json_boolean(options->quick));
     json_object_set_new(report.json, "cells", report.cells);
     report.text = open_memstream(&text, &size);
     tandem_status status =
         report.text && report.cells ? TANDEM_OK : tandem_no_memory(&error, "for the study's tables");
-    if (status == TANDEM_OK) status = check_study_data(name, &error);
-    if (status == TANDEM_OK) status = run(&report, &error);
+    if (status == TANDEM_OK) status = part->run(&report, &error);
+    if (status == TANDEM_OK && report.figure.is_lost)
+        status = tandem_no_memory(&error, "for the study's figure");
+    if (status == TANDEM_OK) say_emulated(&report);
     json_object_set_new(report.json, "failed", json_integer(report.n_failed));
     if (report.text && fclose(report.text) != 0 && status == TANDEM_OK)
         status = tandem_no_memory(&error, "for the study's tables");
@@ -99,6 +128,7 @@ static int run_part(const cli_options *options, const char *name, study_part *ru
     else
         code = print_study(&report, text);
     json_decref(report.json);
+    free(report.figure.row);
     free(text);
     return code;
 }
@@ -112,39 +142,59 @@ static const char *list_study_parts(void)
     return cli_append(text, sizeof text, "or all");
 }
 
+/* One part, or all for part < 0. The data set is read once. */
+static int run_parts(const cli_options *given, int part)
+{
+    tandem_data data = {0};
+    tandem_error error = {0};
+    cli_options options = *given;
+    int code = 0;
+    if (open_study_data(&data, part < 0 ? "all" : parts[part].name, &error) != TANDEM_OK)
+        return cli_fail(&error);
+    options.opened_data = &data;
+    for (int p = 0; p < N_PART && code <= 1; p++) {
+        if (part >= 0 && p != part) continue;
+        const int part_code = run_part(&options, &parts[p]);
+        code = part_code ? part_code : code;
+    }
+    cli_backend(NULL)->data_close(&data);
+    return code;
+}
+
 static int run_study(const cli_options *options)
 {
     tandem_hint hint;
     const char *word = options->n_word == 1 ? options->word[0] : NULL;
     if (!word) return cli_fail_with(TANDEM_USAGE, "say which part to run: %s", list_study_parts());
-    int code = 0;
     const int is_all = strcmp(word, "all") == 0;
+    const int part = is_all ? -1 : tandem_name_find(word, &parts[0].name, N_PART, sizeof *parts, &hint);
+    const study_kept kept = part < 0 ? STUDY_KEEPS_NOTHING : parts[part].kept;
     if (is_all && options->output)
         return cli_fail_with(TANDEM_USAGE, "--output takes the tables of one part, not of all");
-    const int part = tandem_name_find(word, &parts[0].name, N_PART, sizeof *parts, &hint);
-    if ((options->checkpoint || options->repetitions > 0) && (part < 0 || !parts[part].keeps_records))
-        return cli_fail_with(TANDEM_USAGE,
-                             "--checkpoint and --repetitions are of parts that keep their trainings, such as "
-                             "`study exchange`, not of '%s'",
-                             word);
-    for (int p = 0; p < N_PART && is_all && code <= 1; p++) {
-        const int part_code = run_part(options, parts[p].name, parts[p].run);
-        code = part_code ? part_code : code;
-    }
-    if (is_all) return code;
-    if (part < 0)
+    if (!is_all && part < 0)
         return cli_fail_with(TANDEM_UNKNOWN_NAME, "the study has no part '%s'.%s Say %s", word, hint.text,
                              list_study_parts());
-    if (options->repetitions > 0 && (parts[part].run == study_rank || parts[part].run == study_add))
-        return cli_fail_with(TANDEM_USAGE, "--repetitions is not of `study %s`, whose cells are fixed", word);
-    return run_part(options, parts[part].name, parts[part].run);
+    if (options->checkpoint && kept == STUDY_KEEPS_NOTHING)
+        return cli_fail_with(TANDEM_USAGE,
+                             "--checkpoint is of parts that keep their jobs or trainings, such as "
+                             "`study exchange`, not of '%s'",
+                             word);
+    if ((options->repetitions > 0 || options->recorded) && kept != STUDY_KEEPS_TRAININGS)
+        return cli_fail_with(TANDEM_USAGE,
+                             "--repetitions and --recorded are of parts that train, such as "
+                             "`study exchange`, not of '%s'",
+                             word);
+    if (options->recorded && !options->checkpoint)
+        return cli_fail_with(TANDEM_USAGE, "--recorded takes the file with the records, --checkpoint FILE");
+    return run_parts(options, part);
 }
 
-static const int options[] = {OPTION_QUICK,      OPTION_DEVICE,      OPTION_SEED,  OPTION_OUTPUT,
-                              OPTION_CHECKPOINT, OPTION_REPETITIONS, OPTION_QUIET, OPTION_END};
+static const int options[] = {OPTION_QUICK,    OPTION_DEVICE,     OPTION_SEED,
+                              OPTION_OUTPUT,   OPTION_CHECKPOINT, OPTION_REPETITIONS,
+                              OPTION_RECORDED, OPTION_QUIET,      OPTION_END};
 const cli_command command_study = {
     .name = "study",
-    .words = "rounding|gradient|sampled|batch|rank|add|exchange|null|all",
+    .words = "rounding|gradient|sampled|batch|rank|add|exchange|null|price|plans|all",
     .summary = "Measure what is predicted of low precision, with intervals",
     .option = options,
     .description =
@@ -154,6 +204,7 @@ const cli_command command_study = {
         "  tandem study rounding -o docs/study/rounding   writes rounding.md and rounding.json\n"
         "  tandem study exchange --checkpoint kept.jsonl   an hour; stopped, it goes on from the file\n"
         "  tandem study rank --checkpoint ranks.jsonl      minutes; the same\n"
+        "  tandem study price --recorded --checkpoint prices.jsonl   its tables, without a training\n"
         "Trains small models on fashion-mnist on one device [the strongest one here]. Exit code 1: a "
         "part\nmisses its bar. docs/study/README.md describes the parts.",
     .run = run_study,

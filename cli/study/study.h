@@ -9,6 +9,18 @@
 
 #define STUDY_DATA "fashion-mnist"
 
+/* A figure: a row a cell. */
+typedef struct study_figure_row {
+    char label[160];
+    double low, value, high, predicted; /* infinite: at the end of the axis; NaN: not drawn */
+} study_figure_row;
+typedef struct study_figure {
+    const char *title, *unit; /* borrowed */
+    double mark;              /* a line besides that at 0; NaN: none */
+    study_figure_row *row;    /* [n] */
+    int n, room, is_lost;     /* is_lost: there was no memory for a row */
+} study_figure;
+
 /* The tables of a part, as Markdown and as JSON. The same options give the same bytes. */
 typedef struct study_report {
     const cli_options *options;
@@ -16,15 +28,21 @@ typedef struct study_report {
     json_t *json;         /* "cells": one object a row; and what the part adds */
     json_t *cells;        /* borrowed from json */
     int n_cell, n_failed; /* cells that have a bar, and those that miss it */
+    study_figure figure;
 } study_report;
 
 /* Each part fills in a report. TANDEM_OK also where the bar is missed: report->n_failed says so. */
 typedef tandem_status study_part(study_report *report, tandem_error *error);
 study_part study_rounding, study_gradient, study_sampled, study_batch, study_exchange_rate, study_rank,
-    study_add, study_null;
+    study_add, study_null, study_price, study_plans;
 
 /* Adds a cell that has a bar; takes over the object. */
 void study_add_cell(study_report *report, json_t *cell, int is_met);
+
+/* The figure of the part (study_figure.c): first its title and unit, then its rows. */
+void study_figure_begin(study_report *report, const char *title, const char *unit, double mark);
+void study_figure_add(study_report *report, double low, double value, double high, double predicted,
+                      const char *format, ...) __attribute__((format(printf, 6, 7)));
 
 /* One age of a sensing, so that each age is a cell of its own; borrows. */
 tandem_sensing study_sensing_of_age(const tandem_sensing *sensing, int a);

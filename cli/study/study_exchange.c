@@ -311,6 +311,9 @@ static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios r
                   100 * predicted->noise_half, 100 * predicted->last_noise, 100 * s->result[t].whole[c].noise,
                   100 * measured, 100 * interval.low, 100 * interval.high, ratio, 100 * predicted->bias,
                   100 * predicted->bias_half, is_close ? "yes" : "NO", is_narrow ? "" : ", wide");
+    study_figure_add(s->report, 100 * interval.low, 100 * measured, 100 * interval.high,
+                     100 * predicted->noise, "%s %s: %s", task->model, tandem_optimizer_name(task->optimizer),
+                     of);
 }
 
 /* One bar of all cells together. */
@@ -426,6 +429,7 @@ static void print_exchange_study(exchange_study *s)
         "| task | plan | predicted | late | whole | measured | predicted / measured | bias | met |\n"
         "|---|---|---|---|---|---|---|---|---|\n",
         s->n_seed, s->plan->n_seed, exchange_margins.max_ratio, 100 * exchange_margins.max_half_width);
+    study_figure_begin(s->report, "The exchange rate: added noise of gradients", "percent", NAN);
     for (int t = 0; t < s->plan->n_task; t++)
         for (int c = 0; c < EXCHANGE_CELLS; c++) add_exchange_cell(s, t, c, ratios);
     print_curves(s);
@@ -470,8 +474,10 @@ static tandem_status run_exchange_jobs(void *study, tandem_error *error)
 static tandem_status run_exchange_study(exchange_study *s, tandem_error *error)
 {
     const cli_options *options = s->report->options;
-    tandem_status status = options->quick || options->quiet ? TANDEM_OK : note_plan(s, error);
+    tandem_status status =
+        options->quick || options->quiet || options->recorded ? TANDEM_OK : note_plan(s, error);
     if (status == TANDEM_OK) status = study_jobs_run(&s->jobs, run_exchange_jobs, s, error);
+    if (status == TANDEM_OK) status = study_jobs_require_all(&s->jobs, error);
     for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) status = measure_task(s, t, error);
     return status;
 }

@@ -226,6 +226,8 @@ static void add_null_cell(null_study *s, int t, int p)
     print_null_measure(s->report->text, &loss);
     print_null_measure(s->report->text, &points);
     (void)fprintf(s->report->text, " %d | %.2g |\n", n_diverged, n_skipped);
+    study_figure_add(s->report, loss.interval.low, loss.of.mean, loss.interval.high, NAN, "%s %s: %s",
+                     task->model, optimizer, precision->name);
 }
 
 static void print_null_study(null_study *s)
@@ -247,6 +249,8 @@ static void print_null_study(null_study *s)
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         100 * (1 - 2 * null_margins.alpha), null_margins.loss, null_margins.points, null_margins.alpha,
         100 * null_margins.power, s->plan->n_pilot, s->plan->n_least, s->n_pair, s->plan->n_pair);
+    study_figure_begin(s->report, "No measurable loss: more test loss than fp32",
+                       "percent; dashed: the margin", null_margins.loss);
     for (int t = 0; t < s->plan->n_task; t++)
         for (int p = 1; p < NULL_PRECISIONS; p++) add_null_cell(s, t, p);
     (void)fprintf(s->report->text, "\n%d of %d cells are shown.\n", s->report->n_cell - s->report->n_failed,
@@ -282,13 +286,15 @@ static void close_null_study(null_study *s)
 static tandem_status run_null_study(null_study *s, tandem_error *error)
 {
     const cli_options *options = s->report->options;
-    const int is_noted = !options->quick && !options->quiet;
+    const int is_noted = !options->quick && !options->quiet && !options->recorded;
     tandem_status status = TANDEM_OK;
     if (is_noted) status = note_null_plan(s, "pilot", s->plan->first_pilot, s->plan->n_pilot, error);
     if (status == TANDEM_OK) status = study_jobs_run(&s->jobs, run_pilot, s, error);
+    if (status == TANDEM_OK) status = study_jobs_require_all(&s->jobs, error);
     if (status == TANDEM_OK) want_pairs(s);
     if (status == TANDEM_OK && is_noted) status = note_null_plan(s, "pairs", 0, s->n_pair, error);
     if (status == TANDEM_OK) status = study_jobs_run(&s->jobs, run_pairs, s, error);
+    if (status == TANDEM_OK) status = study_jobs_require_all(&s->jobs, error);
     return status;
 }
 

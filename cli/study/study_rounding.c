@@ -226,7 +226,7 @@ tandem_status study_rounding(study_report *report, tandem_error *error)
     if (status == TANDEM_OK)
         status = study_model_rounding(report, work, "vit_tiny:width=48,heads=3,depth=1", is_quick ? 10 : 200,
                                       &n_rule_failed, error);
-    (void)fprintf(report->text, "\n%d of %d cells are met; by rule %d of them.",
+    (void)fprintf(report->text, "\n%d of %d cells are met; by rule %d of them.\n",
                   report->n_cell - report->n_failed, report->n_cell, report->n_cell - n_rule_failed);
     json_object_set_new(report->json, "rule_failed", json_integer(n_rule_failed));
     free(work);

@@ -165,7 +165,7 @@ tandem_status study_sampled(study_report *report, tandem_error *error)
 {
     static const sampled_scope
         quick[MAX_MODELS] = {{"mlp:width=32", 32, 32, {36}, 1, 16, 24},
-                             {"vit_tiny:width=16,heads=2,depth=1", 8, 8, {20}, 1, 16, 16}},
+                             {"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 8, {20}, 1, 16, 16}},
         full[MAX_MODELS] = {{"mlp", 32, 32, {40, 360}, 2, 16, 32},
                             {"mlp:depth=12,width=64", 32, 32, {40, 360}, 2, 16, 32},
                             {"resnet20:width=8,blocks=1", 16, 16, {40, 360}, 2, 16, 24},
@@ -184,7 +184,7 @@ tandem_status study_sampled(study_report *report, tandem_error *error)
 tandem_status study_batch(study_report *report, tandem_error *error)
 {
     static const sampled_scope
-        quick[MAX_MODELS] = {{"vit_tiny:width=16,heads=2,depth=1", 8, 32, {20}, 1, 16, 8}},
+        quick[MAX_MODELS] = {{"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 32, {20}, 1, 16, 16}},
         full[MAX_MODELS] = {{"mlp", 32, 128, {40, 360}, 2, 48, 24},
                             {"vit_tiny:width=48,heads=3,depth=1", 16, 64, {180}, 1, 32, 24}};
     (void)fprintf(

@@ -13,7 +13,6 @@ tandem_status study_lab_open(study_lab *lab, const cli_options *options, tandem_
     *lab = (study_lab){.options = options, .backend = cli_backend(error)};
     if (!lab->backend) return TANDEM_MISSING;
     tandem_status status = cli_workload_open(&lab->workload, &smallest, error);
-    if (status == TANDEM_OK) status = lab->backend->data_open(&lab->data, STUDY_DATA, 1, error);
     if (status == TANDEM_OK)
         status = lab->backend->worker_open(
             &lab->worker,
@@ -27,7 +26,6 @@ tandem_status study_lab_open(study_lab *lab, const cli_options *options, tandem_
 void study_lab_close(study_lab *lab)
 {
     if (lab->worker) lab->backend->worker_close(lab->worker);
-    if (lab->backend) lab->backend->data_close(&lab->data);
     cli_workload_close(&lab->workload);
     *lab = (study_lab){0};
 }
@@ -53,6 +51,18 @@ uint64_t study_hash_training(uint64_t hash, const study_training *training)
     hash = tandem_hash_text(hash, training->model);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = study_hash_number(hash, number[i]);
     return hash;
+}
+
+void study_leave_out(study_report *report, const study_training *task)
+{
+    json_t *left_out = json_object_get(report->json, "left_out");
+    if (!left_out) {
+        left_out = json_array();
+        json_object_set_new(report->json, "left_out", left_out);
+    }
+    json_array_append_new(left_out, json_string(task->model));
+    (void)fprintf(report->text, "\nLeft out, for it did not run to its end: `%s`, %s.\n", task->model,
+                  tandem_optimizer_name(task->optimizer));
 }
 
 static tandem_optimizer_options optimizer_of(const study_training *training)
@@ -100,7 +110,7 @@ static tandem_status open_training(tandem_executor **executor, tandem_step **ste
     tandem_step_load(*step, workload->plan->assignment.precision[0]);
     const tandem_executor_options executor_options = {
         .step = *step,
-        .data = &lab->data,
+        .data = lab->options->opened_data,
         .seed = training->emulation.seed,
         .emulation = workload->plan->step.emulated ? &training->emulation : NULL,
         .global_batch = graph->batch * training->n_micro,
@@ -133,7 +143,8 @@ static tandem_status run_steps(study_trained *trained, tandem_executor *executor
         if (status != TANDEM_OK) break;
         trained->n_skipped += lab->backend->executor_report(executor).skipped;
         if (!is_evaluated(training, i + 1, steps)) continue;
-        status = lab->backend->executor_evaluate(executor, &lab->data, training->n_test, &seen, error);
+        status = lab->backend->executor_evaluate(executor, lab->options->opened_data, training->n_test, &seen,
+                                                 error);
         if (status != TANDEM_OK) break;
         trained->loss += seen.loss / (double)seen.total;
         trained->accuracy += (double)seen.correct / (double)seen.total;

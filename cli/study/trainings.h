@@ -11,13 +11,12 @@
 /* --- One training (training.c) ---------------------------------------------------------------------------
  * */
 
-/* The device, and what every training reads. All zero is closed. */
+/* The device of all trainings. All zero is closed. */
 typedef struct study_lab {
-    const cli_options *options;
+    const cli_options *options; /* with opened_data */
     const tandem_backend_api *backend;
     cli_workload workload; /* of no training: it names the device */
     tandem_worker *worker;
-    tandem_data data;
 } study_lab;
 tandem_status study_lab_open(study_lab *lab, const cli_options *options, tandem_error *error);
 void study_lab_close(study_lab *lab);
@@ -78,6 +77,8 @@ double *study_shares_open(const tandem_sensing *sensing, const study_lab *lab, t
 /* The hash of a plan that has this number, or this training, next; precisions are not read. */
 uint64_t study_hash_number(uint64_t hash, double x);
 uint64_t study_hash_training(uint64_t hash, const study_training *training);
+/* Says in the report that a task was not run, for time. */
+void study_leave_out(study_report *report, const study_training *task);
 /* The name of a plan in a file of records: the hash of what decides their values, and the seed. */
 void study_plan_name(char text[STUDY_PLAN_NAME], uint64_t hash, uint64_t seed);
 
@@ -92,6 +93,7 @@ typedef struct study_jobs {
     study_lab lab;
     study_records records;
     double left_s, done_s;     /* time of what is missing, by trials, and of what this process ran */
+    int n_missing;             /* where options->recorded: records that the last pass lacked */
     int worker, n_worker, job; /* this process runs the missing jobs number worker, worker + n_worker, … */
 } study_jobs;
 /* options->checkpoint is the file of the records; `plan` the hash of what decides their values. Errors of
@@ -104,7 +106,8 @@ void study_jobs_close(study_jobs *jobs);
 tandem_status study_jobs_estimate(study_jobs *jobs, const study_training *training, int n,
                                   tandem_error *error);
 
-/* 1: the record is known. 0: it is missing; *is_own: this process is to measure and add it. */
+/* 1: the record is known. 0: it is missing; *is_own: this process is to measure and add it; never where
+ * options->recorded. */
 int study_jobs_find(double *value, int n, int *is_own, study_jobs *jobs, const char *name);
 /* The first n of a training's values, from its record or by training. A training that diverged has NaN. Where
  * another process runs it, *value is unchanged. */
@@ -113,6 +116,8 @@ tandem_status study_jobs_train(double *value, int n, study_jobs *jobs, const cha
 
 /* Goes through all jobs, in an order that depends on nothing else. */
 typedef tandem_status study_pass(void *study, tandem_error *error);
+/* TANDEM_MISSING: the last pass lacked records, for options->recorded. */
+tandem_status study_jobs_require_all(const study_jobs *jobs, tandem_error *error);
 /* Runs what is missing: where there is a file of records, one process a core goes through the pass, and each
  * runs its share. Then this process goes through it. `jobs` is a part of `study`. TANDEM_RANK_FAILED: a
  * process failed; its records are kept. */

@@ -10,26 +10,39 @@ if ! "$tandem" list datasets | grep -q '^fashion-mnist .* /'; then
     exit 0
 fi
 
-# All at once, then part by part: the same bytes twice, but for `batch`, which is `sampled` at another batch.
+# All at once, beside the parts that keep what they run: the same bytes, from one process as from several.
 # What the parts leave in files is used below.
-"$tandem" study all --quick --quiet >first 2>err
+"$tandem" study all --quick --quiet >first 2>first_err </dev/null &
+all=$!
+# section TITLE: a part of `first`, whose heading has these words
+section() {
+    awk -v title="$1" '/^# / { is_in = index($0, title) > 0 } is_in' first
+}
 
-run 0 study rounding --quick --quiet && grep -q 'cells are met' out && cp out second && cp out rounding
+run 0 study rounding --quick --quiet && grep -q 'cells are met' out && cp out rounding
 report "study: the variance of rounding meets its bar" $?
 
-# Its bars take the full study; here: what is drawn, and no jump of a slope behind it.
-run 1 study gradient --quick --quiet && cat out >>second &&
-    awk -F'|' '$2 == " drawn " { n++; if ($4 < 0.85 || $4 > 1.18 || $5 + 0 < 85) bad = 1 }
-        END { exit bad || n != 2 }' out
-report "study: a probe predicts the error of drawn roundings in the gradient" $?
-
-"$tandem" study sampled --quick --quiet >>second 2>err
-run 1 study rank --quick --quiet --checkpoint ranks.jsonl && cat out >>second && cp out ranks
-run 1 study add --quick --quiet --checkpoint sums.jsonl && cat out >>second && cp out sums
-run 1 study exchange --quick --quiet && cat out >>second && cp out whole
-run 1 study null --quick --quiet --checkpoint pairs.jsonl && cat out >>second && cp out pairs
-[ -s first ] && cmp -s <(awk '/^# / { is_left_out = /another batch/ } !is_left_out' first) second
+run 1 study rank --quick --quiet --checkpoint ranks.jsonl && cp out ranks
+run 1 study add --quick --quiet --checkpoint sums.jsonl && cp out sums
+run 1 study exchange --quick --quiet --checkpoint all.jsonl && cp out whole
+run 1 study null --quick --quiet --checkpoint pairs.jsonl && cp out pairs
+run 0 study price --quick --quiet --checkpoint prices.jsonl || [ $code = 1 ] && cp out prices
+run 1 study plans --quick --quiet --checkpoint plans.jsonl && cp out plans
+wait $all
+[ $? = 1 ] && cmp -s rounding <(section 'Variance of rounding') && cmp -s ranks <(section 'order of op') &&
+    cmp -s sums <(section 'Noise of a plan') && cmp -s whole <(section 'exchange rate') &&
+    cmp -s pairs <(section 'No measurable loss') && cmp -s prices <(section 'price of a plan') &&
+    cmp -s plans <(section 'Plans of one step')
 report "study: the same bytes twice" $?
+
+[ "$(grep -c '^All number formats but f32 are emulated' first)" = 10 ] && [ "$(grep -c '^# ' first)" = 10 ]
+report "study: every part says that its formats are emulated" $?
+
+# Its bars take the full study; here: what is drawn, and no jump of a slope behind it.
+section 'The error of rounding' |
+    awk -F'|' '$2 == " drawn " { n++; if ($4 < 0.85 || $4 > 1.18 || $5 + 0 < 85) bad = 1 }
+        END { exit bad || n != 2 }'
+report "study: a probe predicts the error of drawn roundings in the gradient" $?
 
 awk -F'|' '$2 == " noise " { n++; if ($4 < 0.85 || $4 > 1.18 || $6 + 0 < 70) bad = 1 }
     END { exit bad || n != 3 }' first
@@ -44,15 +57,16 @@ run 5 study rounding --quick --quiet --output missing/tables && grep -q 'missing
 report "study: an output folder that is not there" $?
 
 # Whatever a run left is not run again, and gives the same bytes as a run at once.
-run 1 study exchange --quick --quiet --checkpoint kept.jsonl && cmp -s out whole && cp kept.jsonl all.jsonl &&
-    [ "$(wc -l <kept.jsonl)" = 101 ] && run 1 study exchange --quick --quiet --checkpoint kept.jsonl &&
-    cmp -s out whole && cmp -s kept.jsonl all.jsonl
+cp all.jsonl kept.jsonl && [ "$(wc -l <kept.jsonl)" = 101 ] &&
+    run 1 study exchange --quick --quiet --recorded --checkpoint kept.jsonl && cmp -s out whole &&
+    run 1 study exchange --quick --quiet --checkpoint kept.jsonl && cmp -s out whole &&
+    cmp -s kept.jsonl all.jsonl
 report "study: trainings are kept in a file, and are not run twice" $?
 
-rm kept.jsonl
+head -n 60 all.jsonl >kept.jsonl
 "$tandem" study exchange --quick --quiet --checkpoint kept.jsonl >out 2>err </dev/null &
 killed=$!
-until [ "$(wc -l <kept.jsonl)" -gt 20 ] || ! kill -0 $killed; do :; done 2>/dev/null
+until [ "$(wc -l <kept.jsonl)" -gt 64 ] || ! kill -0 $killed; do :; done 2>/dev/null
 kill -9 $killed
 wait $killed 2>/dev/null
 flock kept.jsonl true # its processes end with it
@@ -61,10 +75,17 @@ printf '{"name":"half a li' >>kept.jsonl
     cmp -s out whole && cmp -s <(sort kept.jsonl) <(sort all.jsonl)
 report "study: goes on after kill -9 and half a line" $?
 
+head -n 100 all.jsonl >kept.jsonl && cp kept.jsonl before &&
+    run 4 study exchange --quick --quiet --recorded --checkpoint kept.jsonl && grep -q 'lacks 1 rec' err &&
+    cmp -s kept.jsonl before && run 5 study exchange --quick --recorded --checkpoint none.jsonl &&
+    [ ! -e none.jsonl ] && run 2 study exchange --quick --recorded &&
+    run 2 study rank --quick --recorded --checkpoint ranks.jsonl
+report "study: what is only to be read runs nothing" $?
+
 # A scale of 2 in gradients alone is 4 times the noise; the same from what a run kept.
 awk -F'|' '/gradients, s8/ { split($4, x, " "); noise[n++] = x[1] }
     END { exit n != 4 || noise[1] / noise[0] < 3.9 || noise[1] / noise[0] > 4.1 ||
-               noise[3] / noise[2] < 3.9 || noise[3] / noise[2] > 4.1 }' out
+               noise[3] / noise[2] < 3.9 || noise[3] / noise[2] > 4.1 }' whole
 report "study: the noise of gradients grows with the square of their error" $?
 
 # Losses made up: 1 + 0.2 x + 0.1 x² at the added noise x, and the same for all of a seed.
@@ -88,10 +109,65 @@ run 1 study exchange --quick --quiet --checkpoint forged.jsonl &&
     grep -q '| geometric mean of predicted over measured | 1.5 | NO |' out
 report "study: a prediction that is half too large misses its bar" $?
 
+# Losses made up: 1 + 0.2 ln(1 + x) with 1/(1 + x) of the samples, least at the task's rate. Plans at half as
+# many samples more; predicted is a share of that.
+forge_prices() {
+    awk -v share="$1" 'NR == 1 { print; next }
+        { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
+          if (name ~ /sensed$/) {
+              printf "{\"name\":\"%s\",\"value\":[%.17g,0,1,0,0]}\n", name, share / 2
+              next
+          }
+          fourths = name ~ /1\/4/ ? 1 : name ~ /2\/4/ ? 2 : name ~ /3\/4/ ? 3 : 4
+          loss = 1 + 0.2 * log(name ~ /fp32/ ? 4 / fourths : 1.5) + (name ~ /rate × 1:/ ? 0 : 0.1)
+          printf "{\"name\":\"%s\",\"value\":[%.17g]}\n", name, loss + seed / 64 }' prices.jsonl
+}
+forge_prices 0.52 >forged.jsonl
+run 0 study price --quick --quiet --recorded --checkpoint forged.jsonl --output priced && [ ! -s out ] &&
+    [ "$(grep -c '| 26 (0 to 100) .* | 50 (50 to 50) | 0.52 | .* yes |' priced.md)" = 8 ] &&
+    grep -q '| 1.0156 at 0.05 | 1.0732 at 0.05 | 1.1543 at 0.05 | 1.2929 at 0.05 |' priced.md &&
+    grep -q '"emulated":true' priced.json && [ "$(grep -c '<circle' priced.svg)" = 8 ] &&
+    [ "$(grep -c '<path' priced.svg)" = 8 ] && grep -q emulated priced.svg
+report "study: plans on a known curve have their known price, in tables and a figure" $?
+forge_prices 0.48 >forged.jsonl
+run 1 study price --quick --quiet --recorded --checkpoint forged.jsonl &&
+    grep -q '^0 of 8 cells are met, 0 %: NO' out && grep -v 'adamw.*sensed' forged.jsonl >less.jsonl &&
+    run 1 study price --quick --quiet --recorded --checkpoint less.jsonl &&
+    grep -q '^0 of 4 cells' out && grep -q '^Left out.*7x7x1`, adamw' out
+report "study: a price below half of the measured one misses the bar; unfinished tasks are left out" $?
+
+# Accuracies made up, with a spread of seeds that pairs do not see.
+forge_plans() {
+    awk -v fp32="$1" -v uniform="$2" -v allocated="$3" 'NR == 1 || /, plan"/ { print; next }
+        { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
+          right = name ~ /uniform/ ? uniform : name ~ /allocated/ ? allocated : name ~ /random/ ? 0.6 : fp32
+          if (name ~ /split/) right = 0.7
+          jitter = name ~ /allocated/ ? seed / 1000 : seed / 1001
+          printf "{\"name\":\"%s\",\"value\":[1,%.17g,0]}\n", name, right + jitter }' plans.jsonl
+}
+forge_plans 0.9 0.88 0.892 >forged.jsonl
+run 1 study plans --quick --quiet --recorded --checkpoint forged.jsonl &&
+    [ "$(grep -c '| 2.00 (2.00 to 2.00) | 1.20 (1.20 to 1.20) | 29.20 .* | won back |' out)" = 10 ] &&
+    grep -q 'loses in 10 cells. .* back in 10, of 5 regimes' out && grep -q 'at best 1.20 points' out
+report "study: a plan that wins back what uniform low precision loses" $?
+forge_plans 0.9 0.88 0.889 >forged.jsonl
+run 1 study plans --quick --quiet --recorded --checkpoint forged.jsonl &&
+    [ "$(grep -c '| 2.00 (2.00 to 2.00) | 0.90 (0.90 to 0.90) | .* | NO |' out)" = 10 ] &&
+    forge_plans 0.88 0.88 0.889 >forged.jsonl &&
+    run 1 study plans --quick --quiet --recorded --checkpoint forged.jsonl &&
+    [ "$(grep -c '| nothing measurable is lost |' out)" = 10 ] && grep -q 'loses in 0 cells' out
+report "study: less than half of the loss is not enough, and nothing is lost where nothing is" $?
+
+# The V100 ends the step: the T4 takes no longer under the allocated plan, and longer in fp32.
+run 1 study plans --quick --quiet --recorded --checkpoint plans.jsonl --output planned &&
+    [ "$(grep -o '"slow_card_of_step":0\.' planned.json | wc -l)" = 10 ] &&
+    grep -q '"in_fp32":\["' planned.json && grep -q '| 1.94 |' planned.md
+report "study: plans of one step" $?
+
 # In the small vision transformer; the other task has three operators.
 awk -F'|' '/^## / { is_vit = /vit_tiny/ } /^# / { part = $0 }
-    part ~ /order/ && is_vit && /^\| (probe|qsync) / { split($6, t, " "); tau[$2] = t[1] }
-    part ~ /sum/ && is_vit && $2 ~ /^ (all plans|with a shared cast) $/ {
+    part ~ /The order/ && is_vit && /^\| (probe|qsync) / { split($6, t, " "); tau[$2] = t[1] }
+    part ~ /the sum over/ && is_vit && $2 ~ /^ (all plans|with a shared cast) $/ {
         n++; if ($4 < 0.9 || $4 > 1.1) bad = 1 }
     END { exit !(tau[" probe "] >= 0.8 && tau[" probe "] > tau[" qsync "] && n == 2 && !bad) }' first
 report "study: a probe finds the order of operators; the noise of a plan is the sum of its parts" $?

@@ -28,6 +28,7 @@ typedef struct tandem_data {
     int64_t n_text;
     int length;            /* text: characters per sample */
     float mean, deviation; /* of the training pixels in [0, 1]; deviation is 1 where all are equal */
+    int is_shared;         /* 1: a copy of one that stays open; closing it frees nothing */
     uint8_t symbol[256];   /* text: byte → symbol, in order of byte value; 0 for bytes that do not occur */
 } tandem_data;
 
