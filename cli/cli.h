@@ -31,6 +31,7 @@ typedef struct cli_options {
     int unsupported;
     int64_t batch;
     uint64_t seed, data_seed, rounding_seed; /* the last two only where they are given */
+    int recorded;                            /* study: runs nothing */
     int hold_weights;                        /* of executors; no option sets it */
     const tandem_data *opened_data;          /* is not read again where `data` names it; no option sets it */
     const char *emulate; /* number formats in the place of their dtypes; NULL: nothing is emulated */
@@ -67,7 +68,6 @@ typedef struct cli_options {
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
     int quick;           /* study: small */
-    int recorded;        /* study: runs nothing */
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, leave_one_out, without_update;
     const char *precision, *pass, *list, *calibrate; /* predict */
     const char *import;                              /* profile: tables, instead of measuring */
