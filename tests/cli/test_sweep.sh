@@ -12,10 +12,12 @@ report "a model on a device that nobody measured is refused" $?
 run 0 profile --sweep=100ms --device weakest --db a.db --json -q &&
     [ "$(field networks out)" = 1 ] && positive "$(field measured out)"
 report "a sweep files costs of its networks, for as long as it is given" $?
-run 0 replay "${what[@]}" && positive "$(field step_ns out)" && before=$(field fitted_to out) && positive "$before"
+run 0 replay "${what[@]}" && positive "$(field step_ns out)" && before=$(field fitted_to out) &&
+    positive "$before"
 report "with them a model is predicted that was never measured" $?
 run 0 profile --sweep=200ms --device weakest --db a.db --json -q &&
-    positive "$(field measured out)" && run 0 replay "${what[@]}" && [ "$(field fitted_to out)" -gt "$before" ]
+    positive "$(field measured out)" && run 0 replay "${what[@]}" &&
+    [ "$(field fitted_to out)" -gt "$before" ]
 report "another one goes on where it ended" $?
 
 "$tandem" profile --sweep=60s --device weakest --db b.db -q >killed.out 2>&1 &
