@@ -17,8 +17,8 @@ struct tandem_planner {
 static tandem_sensed_step sensed_step_of(const tandem_planner *planner)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
-    tandem_sensed_step step = {.n_micro =
-                                   tandem_replayer_step(planner->problem.replayer, 0)->options.n_micro};
+    tandem_sensed_step step = {.n_micro = tandem_replayer_step(planner->problem.replayer, 0)->options.n_micro,
+                               .gradient_noise = tandem_allreduce_noise(cluster)};
     for (int c = 0; c < cluster->n_class; c++)
         step.global_batch += cluster->classes[c].batch * cluster->classes[c].n_rank * step.n_micro;
     return step;
@@ -221,6 +221,7 @@ tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request
     if (status == TANDEM_OK) status = tandem_cluster_open_graphs(graph, &cluster, request->model, error);
     if (status != TANDEM_OK) return status;
     cluster.over_network = request->over_network;
+    cluster.wire = request->wire;
     tandem_planner *made = NULL;
     status = tandem_planner_open_for(&made, request, &cluster, (const tandem_graph *const *)graph, error);
     if (status == TANDEM_OK) {

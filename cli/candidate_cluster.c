@@ -43,6 +43,7 @@ static tandem_status open_candidate_planner(tandem_planner **planner, const cli_
     request.model = options->model;
     request.cluster = text;
     request.over_network = cluster->over_network;
+    request.wire = cluster->wire;
     request.step.with_norm = with_norm;
     const tandem_status status = tandem_planner_open(planner, &request, error);
     if (status == TANDEM_OK) tandem_planner_problem(*planner)->slowdown = fmax(options->slowdown, 0);

@@ -44,6 +44,7 @@ typedef struct cli_options {
     uint64_t bucket_bytes;    /* 0 = the default */
     tandem_step_options step; /* 0 = as the plan has it */
     tandem_collective_algorithm collective;
+    tandem_dtype wire;
     tandem_kernel_set kernels;
     int minimize; /* a tandem_objective; 0 = none */
     int batch_auto;

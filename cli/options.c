@@ -129,6 +129,12 @@ static tandem_status read_collective(const option_row *row, void *to, const char
     return tandem_collective_algorithm_find(to, text, error);
 }
 
+static tandem_status read_wire(const option_row *row, void *to, const char *text, tandem_error *error)
+{
+    (void)row;
+    return tandem_gradient_wire_find(to, text, error);
+}
+
 static tandem_status read_kernel_set(const option_row *row, void *to, const char *text, tandem_error *error)
 {
     (void)row;

@@ -65,10 +65,14 @@ tandem_status plan_price_find(plan_price *price, const price_source *source, con
 {
     plan_price found = {.samples_per_s = NAN,
                         .fp32_samples_per_s = NAN,
-                        .is_fp32 = is_all_fp32(plan),
+                        .is_known = is_all_fp32(plan),
                         .floor = source->floor};
+    const double exchange = tandem_allreduce_noise(&plan->cluster);
     tandem_error why = {0};
-    found.is_known = found.is_fp32;
+    found.is_fp32 = found.is_known && exchange == 0;
+    if (found.is_known)
+        found.of.estimate = (tandem_sensitivity_estimate){
+            .value = exchange, .low = exchange, .high = exchange, .noise = exchange};
     (void)snprintf(found.unknown, sizeof found.unknown, "%s", source->unknown);
     if (!found.is_known && !found.unknown[0]) {
         const tandem_status status =

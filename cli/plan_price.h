@@ -21,7 +21,7 @@ void price_source_close(price_source *source); /* all zero is fine */
 
 typedef struct plan_price {
     int is_known;
-    int is_fp32; /* every operator is: then the price is 0, sensed or not */
+    int is_fp32; /* every operator is, and the exchange rounds nothing: the price is 0, sensed or not */
     char unknown[TANDEM_ERROR_TEXT];
     tandem_plan_sensitivity of;
     double floor;                       /* of its source */

@@ -25,7 +25,7 @@ static tandem_status add_sensed_rows(json_t *rows, double *share, const tandem_g
                                      const tandem_sensing *sensing, const tandem_device *device,
                                      tandem_error *error)
 {
-    const tandem_sensed_step step = {sensing->batch, 1};
+    const tandem_sensed_step step = {.global_batch = sensing->batch, .n_micro = 1};
     tandem_status status = TANDEM_OK;
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION && status == TANDEM_OK; i++) {
         const int op = i / TANDEM_N_PRECISION;

@@ -167,6 +167,8 @@ void train_config_print(char *text, size_t size, const train_config *r, const cl
             tandem_cast_scaling_print((char[TANDEM_CAST_SCALING_TEXT]){""}, workload->plan->step.scaling));
     if (workload->plan->step.n_micro > 1)
         (void)cli_append(text, size, "micro-steps: %d\n", workload->plan->step.n_micro);
+    if (cluster.wire != TANDEM_F32)
+        (void)cli_append(text, size, "gradients travel in: %s\n", tandem_dtype_name(cluster.wire));
     if (options->bucket_bytes)
         (void)cli_append(text, size, "buckets: %" PRIu64 " bytes\n", options->bucket_bytes);
     (void)cli_append(text, size, "optimizer: %s, weight decay %.9g, ", tandem_optimizer_name(o->kind),

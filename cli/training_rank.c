@@ -230,7 +230,8 @@ tandem_status training_rank_open(training_rank *rank, const cli_workload *worklo
                                      .store = self->store,
                                      .cpu = self->cpu,
                                      .timeout_ns = options->timeout_ns,
-                                     .over_network = !tandem_cluster_shares_memory(&workload->cluster)},
+                                     .over_network = !tandem_cluster_shares_memory(&workload->cluster),
+                                     .wire = workload->cluster.wire},
             error);
     if (status == TANDEM_OK) status = load_stored_algorithms(rank, options, error);
     if (status == TANDEM_OK) status = open_training_executor(rank, workload, options, error);

@@ -147,6 +147,8 @@ tandem_status cli_workload_open(cli_workload *workload, const cli_options *optio
         return status;
     }
     made.cluster.over_network = over_network;
+    if (cli_option_given(options, OPTION_WIRE)) made.plan->cluster.wire = options->wire;
+    made.cluster.wire = made.plan->cluster.wire;
     if (options->step.n_micro) made.plan->step.n_micro = options->step.n_micro;
     if (options->step.n_recompute_segment)
         made.plan->step.n_recompute_segment = options->step.n_recompute_segment;

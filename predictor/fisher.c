@@ -63,6 +63,11 @@
  *    this kind in its second input, with Σ_lj Var(db_lj) = columns v_g·x_square + k v_x·g_square + m
  *    w_elements v_g v_x, a share of wgrad_square; m: rows of one matrix of the batch.
  *
+ * 5. All-reduces. Noise of the variance φ·dw_lj² in the gradient of a weight, as ranks that send bf16 add to
+ *    it (tandem_allreduce_noise), costs as that of 3, in every precision:
+ *        sensitivity = ½ N η² φ wgrad_square/w_elements·g2_x2,
+ *    with Σ_l x_il² = 1 for an embedding. Parameters of operators without statistics are left out.
+ *
  * Every term is a product of non-negative factors and grows with every step s, and amax² is at least the mean
  * square. So 0 = fp32 ≤ int8 ≤ int8_full (where f16, if it is the AMP dtype, holds what int8 casts back to
  * it) and fp32 ≤ tf32 ≤ fp16. Sensitivities add, because the noises of different operators are independent.
@@ -311,9 +316,26 @@ static void fisher_compute(double *sensitivity, const tandem_graph *graph,
     for (int i = 0; i < graph->n_op; i++) sensitivity[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 0;
 }
 
+/* Section 5. */
+static void fisher_add_gradient_noise(double *sensitivity, const tandem_graph *graph,
+                                      const tandem_statistics *statistics, double noise)
+{
+    for (int i = 0; i < graph->n_op; i++) {
+        const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+        const tandem_statistics *s = &statistics[i];
+        if (row->op_class != TANDEM_ADJUSTABLE || row->n_parameter == 0) continue;
+        const noisy_product o = noisy_product_of(graph, i, s, 1);
+        const double variance = noise * ratio_or_zero(s->wgrad_square, (double)s->w_elements),
+                     reached = graph->op[i].kind == TANDEM_OP_EMBEDDING ? s->g_square : s->g2_x2;
+        for (int p = 0; p < TANDEM_N_PRECISION; p++)
+            sensitivity[i * TANDEM_N_PRECISION + p] += o.half_n * o.rate * o.rate * variance * reached;
+    }
+}
+
 const tandem_sensitivity_method tandem_sensitivity_fisher = {
     .name = "fisher",
     .meaning = "expected rise of the loss, from the variance of rounding and the Fisher information",
     .unit = "nats",
     .compute = fisher_compute,
+    .add_gradient_noise = fisher_add_gradient_noise,
 };

@@ -71,7 +71,8 @@ static tandem_status check_sensitivities(const double *sensitivity, const tandem
 
 static tandem_status compute_from_statistics(double *computed, const tandem_sensitivity_method *method,
                                              tandem_store *store, const tandem_graph *graph, const char *data,
-                                             tandem_dtype amp_dtype, tandem_error *error)
+                                             const tandem_sensed_step *step, tandem_dtype amp_dtype,
+                                             tandem_error *error)
 {
     tandem_statistics *const statistics = calloc(graph->n_op ? (size_t)graph->n_op : 1, sizeof *statistics);
     if (!statistics)
@@ -80,6 +81,8 @@ static tandem_status compute_from_statistics(double *computed, const tandem_sens
     tandem_status status = tandem_store_load_statistics(statistics, store, graph, data, error);
     if (status == TANDEM_OK) status = check_statistics_complete(graph, statistics, error);
     if (status == TANDEM_OK) method->compute(computed, graph, statistics, amp_dtype);
+    if (status == TANDEM_OK && step && step->gradient_noise > 0 && method->add_gradient_noise)
+        method->add_gradient_noise(computed, graph, statistics, step->gradient_noise);
     free(statistics);
     return status;
 }
@@ -110,7 +113,7 @@ tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, 
         return tandem_no_memory(error, "for the sensitivities of model %s (%d operators)", graph->model,
                                 graph->n_op);
     if (found->compute)
-        status = compute_from_statistics(computed, found, store, graph, data, amp_dtype, error);
+        status = compute_from_statistics(computed, found, store, graph, data, step, amp_dtype, error);
     else
         status = compute_from_sensing(computed, found, store, graph, data, step, amp_dtype, error);
     if (status == TANDEM_OK) status = check_sensitivities(computed, graph, error);

@@ -4,6 +4,12 @@
 
 #include "tandem/advanced/predictor.h"
 
+double tandem_allreduce_noise(const tandem_cluster *cluster)
+{
+    const int n_rank = tandem_cluster_n_rank(cluster);
+    return n_rank > 1 ? tandem_rounding_variance(cluster->wire, 0, 1) * (n_rank + 1) / 2 : 0;
+}
+
 /* The cells that a plan uses, with the part of its global batch that runs each of them. */
 typedef struct plan_shares {
     double *share; /* [cells of tandem_sensing_cell] */
@@ -24,6 +30,7 @@ static tandem_status open_plan_shares(plan_shares *shares, const tandem_plan *pl
         samples += plan->cluster.classes[c].batch * plan->cluster.classes[c].n_rank;
     shares->step.n_micro = plan->step.n_micro > 1 ? plan->step.n_micro : 1;
     shares->step.global_batch = samples * shares->step.n_micro;
+    shares->step.gradient_noise = tandem_allreduce_noise(&plan->cluster);
     shares->share = calloc(sensed_cell_count(graph) + 1, sizeof *shares->share);
     return shares->share ? TANDEM_OK : tandem_no_memory(error, "for a plan's shares");
 }
@@ -66,6 +73,8 @@ static tandem_status find_largest(tandem_plan_sensitivity *of, const tandem_sens
                                   const plan_shares *shares, const tandem_graph *graph, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
+    tandem_sensed_step step = shares->step;
+    step.gradient_noise = 0; /* of no operator */
     double *const alone = calloc(sensed_cell_count(graph) + 1, sizeof *alone);
     if (!alone) return tandem_no_memory(error, "for a plan's shares");
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION && status == TANDEM_OK; i++) {
@@ -75,7 +84,7 @@ static tandem_status find_largest(tandem_plan_sensitivity *of, const tandem_sens
         for (size_t k = 0; k < TANDEM_N_AMP_DTYPE; k++) is_used |= shares->share[first + k] > 0;
         if (!is_used) continue;
         memcpy(alone + first, shares->share + first, bytes);
-        status = tandem_sensing_estimate(&one, sensing, alone, &shares->step, error);
+        status = tandem_sensing_estimate(&one, sensing, alone, &step, error);
         memset(alone + first, 0, bytes);
         if (status == TANDEM_OK && one.value > 0)
             insert_largest(of, (tandem_largest_sensitivity){i / TANDEM_N_PRECISION,
@@ -111,6 +120,7 @@ tandem_status tandem_choice_sensitivity_estimate(tandem_sensitivity_estimate *es
     plan_shares shares = {0};
     tandem_status status = open_plan_shares(&shares, plan, graph, error);
     if (status == TANDEM_OK) add_plan_share(&shares, plan, c, op, precision);
+    shares.step.gradient_noise = 0;
     if (status == TANDEM_OK)
         status = tandem_sensing_estimate(estimate, sensing, shares.share, &shares.step, error);
     free(shares.share);
@@ -132,6 +142,12 @@ tandem_status tandem_plan_sensitivity_compare(tandem_sensitivity_difference *dif
     if (status == TANDEM_OK)
         status =
             tandem_sensing_compare(difference, sensing, of_more.share, of_less.share, &of_more.step, error);
+    if (status == TANDEM_OK) {
+        const double exchange = of_more.step.gradient_noise - of_less.step.gradient_noise;
+        difference->value += exchange;
+        difference->low += exchange;
+        difference->high += exchange;
+    }
     free(of_less.share);
     free(of_more.share);
     return status;

@@ -17,6 +17,10 @@
  * A class of ranks with the part f of the samples in a precision has f·c·S and f·β. Its weights' part would
  * be between f²·W and f·W, by how many classes round that weight alike; f·W is taken, the safe side.
  *
+ * Noise that all-reduces add to the gradient of all samples has the variance φ_r·E|g|² (predictor.h), and is
+ * φ_r in any metric. As the method's sensitivities are of operators, the first one carries it, in every
+ * precision.
+ *
  * What is left out: noise of different operators is taken as independent; operators that read one cast have
  * one draw, and are counted as if each had its own. Ranges are those of the sensed batch.
  *
@@ -65,7 +69,8 @@ static sampled_parts parts_of_means(const sampled_sums *means, const tandem_sens
     const double of_samples = means->total - means->shared - means->fixed_square,
                  of_weights = means->shared - means->error_square;
     const double square = c * means->variance + fmax(means->mean_square, 0);
-    return (sampled_parts){.noise = (c * of_samples + of_weights / step->n_micro) / square,
+    return (sampled_parts){.noise =
+                               (c * of_samples + of_weights / step->n_micro) / square + step->gradient_noise,
                            .bias = means->against / means->mean_square,
                            .has_bias = means->mean_square > 0};
 }
@@ -260,6 +265,7 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
                                      const tandem_sensing *sensing, const tandem_sensed_step *step,
                                      tandem_dtype amp_dtype, tandem_error *error)
 {
+    const tandem_sensed_step without_noise = {.global_batch = step->global_batch, .n_micro = step->n_micro};
     const size_t n_cell = (size_t)graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     double *share = calloc(n_cell + 1, sizeof *share);
     tandem_status status =
@@ -280,10 +286,15 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
                                       graph->op[op].name, graph->model, tandem_precision_get(precision)->name,
                                       graph->model);
         share[cell] = 1;
-        if (status == TANDEM_OK) status = tandem_sensing_estimate(&estimate, sensing, share, step, error);
+        if (status == TANDEM_OK)
+            status = tandem_sensing_estimate(&estimate, sensing, share, &without_noise, error);
         share[cell] = 0;
         sensitivity[i] = 100 * estimate.value;
     }
+    int first = 0;
+    while (first < graph->n_op && !tandem_op_is_adjustable(&graph->op[first])) first++;
+    for (int p = 0; p < TANDEM_N_PRECISION && first < graph->n_op; p++)
+        sensitivity[first * TANDEM_N_PRECISION + p] += 100 * step->gradient_noise;
     free(share);
     return status;
 }

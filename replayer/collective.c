@@ -3,6 +3,7 @@
 
 #include "replayer/collective.h"
 #include "replayer/internal.h"
+#include "tandem/advanced/predictor.h"
 
 static double curve_point_ns(const tandem_collective_point *point)
 {
@@ -53,6 +54,7 @@ double tandem_collective_curve_ns(const tandem_collective_point *point, int n,
     return curve_point_ns(a) + slope * (double)(bytes - a->bytes);
 }
 
+/* In f32, by which curves know it, whatever it travels in. */
 static uint64_t bucket_size_bytes(const tandem_bucket *bucket)
 {
     return (uint64_t)bucket->elements * sizeof(float);
@@ -84,6 +86,56 @@ static tandem_status times_from_curves(const tandem_allreduce_times *times, cons
     return TANDEM_OK;
 }
 
+/* What casts of narrow buckets take on a device, whose ranks narrow each once and widen it once; `slowest`
+ * has the largest of the devices before. */
+static tandem_status find_bucket_casts(double *slowest, const tandem_cluster *cluster, int c,
+                                       const tandem_bucket *bucket, int n_bucket, tandem_store *store,
+                                       tandem_error *error)
+{
+    const tandem_device *device = &cluster->classes[c].device;
+    tandem_latency *latency = NULL;
+    tandem_status status = tandem_latency_open(&latency, device, "", store, error);
+    for (int b = 0; b < n_bucket && status == TANDEM_OK; b++) {
+        tandem_cost_key key = {.kind = TANDEM_COST_CAST,
+                               .precision = "",
+                               .from = TANDEM_F32,
+                               .to = cluster->wire,
+                               .elements = bucket[b].elements};
+        const int64_t narrow_ns = tandem_latency_ns(latency, &key, NULL);
+        key.from = cluster->wire;
+        key.to = TANDEM_F32;
+        const int64_t widen_ns = tandem_latency_ns(latency, &key, NULL);
+        if (narrow_ns < 0 || widen_ns < 0)
+            status = TANDEM_MISSING;
+        else if ((double)(narrow_ns + widen_ns) > slowest[b])
+            slowest[b] = (double)(narrow_ns + widen_ns);
+    }
+    tandem_latency_close(latency);
+    if (status == TANDEM_MISSING)
+        return tandem_error_set(
+            error, TANDEM_MISSING,
+            "nothing is known of how long %s casts gradients to %s; profile these devices "
+            "together with `tandem profile --wire %s`",
+            device->name, tandem_dtype_name(cluster->wire), tandem_dtype_name(cluster->wire));
+    return status;
+}
+
+static tandem_status add_bucket_casts(const tandem_allreduce_times *times, const tandem_cluster *cluster,
+                                      const tandem_bucket *bucket, int n_bucket, tandem_store *store,
+                                      tandem_error *error)
+{
+    if (cluster->wire == TANDEM_F32) return TANDEM_OK;
+    double *slowest = calloc((size_t)n_bucket + 1, sizeof *slowest);
+    tandem_status status =
+        slowest ? TANDEM_OK : tandem_no_memory(error, "for the casts of %d buckets", n_bucket);
+    for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
+        status = find_bucket_casts(slowest, cluster, c, bucket, n_bucket, store, error);
+    for (int b = 0; b < n_bucket && status == TANDEM_OK; b++)
+        times->ns[0][b] = times->ns[1][b] = times->ns[0][b] + slowest[b];
+    free(slowest);
+    return status;
+}
+
 static tandem_status times_from_links(const tandem_allreduce_times *times, const tandem_bucket *bucket,
                                       int n_bucket, const tandem_cluster *cluster,
                                       tandem_collective_algorithm algorithm, const char *group,
@@ -95,13 +147,13 @@ static tandem_status times_from_links(const tandem_allreduce_times *times, const
     if (status == TANDEM_MISSING)
         return tandem_error_set(error, TANDEM_MISSING,
                                 "no all-reduce among %s has been measured, and %s; or profile these devices "
-                                "together with `tandem profile`",
-                                group, missing_link.text);
+                                "together with `tandem profile%s`",
+                                group, missing_link.text, cluster->wire == TANDEM_F32 ? "" : " --wire bf16");
     if (status != TANDEM_OK) return tandem_error_set(error, status, "%s", missing_link.text);
     for (int b = 0; b < n_bucket; b++) {
         tandem_collective_algorithm used;
-        times->ns[0][b] = times->ns[1][b] =
-            tandem_collective_ns(topology, TANDEM_ALL_REDUCE, bucket_size_bytes(&bucket[b]), &used);
+        times->ns[0][b] = times->ns[1][b] = tandem_collective_ns(
+            topology, TANDEM_ALL_REDUCE, tandem_cluster_wire_bytes(cluster, bucket[b].elements), &used);
         times->allreduce_source->n_by_algorithm[used]++;
         times->algorithm[b] = (signed char)used;
     }
@@ -130,6 +182,8 @@ tandem_status tandem_collective_times(const tandem_allreduce_times *times, const
     if (status == TANDEM_OK)
         status = n[0] > 0 ? times_from_curves(times, bucket, n_bucket, point, n, error)
                           : times_from_links(times, bucket, n_bucket, cluster, algorithm, group, error);
+    if (status == TANDEM_OK && n[0] == 0)
+        status = add_bucket_casts(times, cluster, bucket, n_bucket, store, error);
     free(point[1]);
     free(point[0]);
     return status;

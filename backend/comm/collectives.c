@@ -1,6 +1,7 @@
 /* collectives.c: collectives as passes of the ring or as sums in shared memory, and their failures. */
 #include "backend/comm/comm_state.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,14 +9,21 @@
 
 #include "backend/comm/ring.h"
 
-typedef enum collective_op { KIND_SUM = 1, KIND_BARRIER, KIND_BROADCAST, KIND_GATHER } collective_op;
+typedef enum collective_op {
+    KIND_SUM = 1,
+    KIND_BARRIER,
+    KIND_BROADCAST,
+    KIND_GATHER,
+    KIND_NARROW_SUM
+} collective_op;
 
 static const char *collective_name(collective_op k)
 {
     static const char *const name[] = {[KIND_SUM] = "an all-reduce",
                                        [KIND_BARRIER] = "a barrier",
                                        [KIND_BROADCAST] = "a broadcast",
-                                       [KIND_GATHER] = "a gather"};
+                                       [KIND_GATHER] = "a gather",
+                                       [KIND_NARROW_SUM] = "an all-reduce in bf16"};
     return name[k];
 }
 
@@ -151,6 +159,7 @@ static tandem_ring make_ring_pass(const tandem_comm *comm, void *data, size_t by
 static tandem_status sum_over_ring(tandem_comm *comm, collective_op k, float *data, size_t n, uint32_t tag,
                                    tandem_error *error)
 {
+    assert(n > 0);
     const int n_rank = comm->n_rank;
     tandem_ring ring = make_ring_pass(comm, data, n * sizeof *data, collective_slot(k, n, tag));
     ring.chunk_bytes = (n + (size_t)n_rank - 1) / (size_t)n_rank * sizeof *data;
@@ -159,6 +168,7 @@ static tandem_status sum_over_ring(tandem_comm *comm, collective_op k, float *da
     ring.n_step = 2 * (n_rank - 1);
     ring.n_add = n_rank - 1;
     ring.n_forward = ring.n_step - 1;
+    if (k == KIND_NARROW_SUM) ring.n_narrow = n - 1;
     return run_ring_pass(comm, k, &ring, error);
 }
 
@@ -172,8 +182,8 @@ static shared_allocation *find_shared_allocation(tandem_comm *comm, const float 
     return s;
 }
 
-static tandem_status sum_in_shared_memory(tandem_comm *comm, shared_allocation *s, const float *data,
-                                          size_t n, tandem_error *error)
+static tandem_status sum_in_shared_memory(tandem_comm *comm, collective_op k, shared_allocation *s,
+                                          const float *data, size_t n, tandem_error *error)
 {
     static const char *const reason[] = {
         [TANDEM_SHARED_BROKEN] = "its answer never came",
@@ -182,19 +192,31 @@ static tandem_status sum_in_shared_memory(tandem_comm *comm, shared_allocation *
     };
     if (tandem_comm_check_alive(comm, error) != TANDEM_OK) return TANDEM_RANK_FAILED;
     const tandem_shared_result result =
-        tandem_shared_sum_run(&s->sum, data, n, &comm->membership, (int64_t)comm->timeout_ms * 1000000);
+        tandem_shared_sum_run(&s->sum, data, n, k == KIND_NARROW_SUM ? n - 1 : 0, &comm->membership,
+                              (int64_t)comm->timeout_ms * 1000000);
     if (result == TANDEM_SHARED_OK) return TANDEM_OK;
-    return tandem_comm_fail(comm, TANDEM_GLOO_FAILED, collective_name(KIND_SUM), reason[result], error);
+    return tandem_comm_fail(comm, TANDEM_GLOO_FAILED, collective_name(k), reason[result], error);
 }
 
-tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint32_t tag, tandem_error *error)
+static tandem_status sum_over_ranks(tandem_comm *comm, collective_op k, float *data, size_t n, uint32_t tag,
+                                    tandem_error *error)
 {
     if (comm->n_rank == 1 || n == 0) return tandem_comm_check_alive(comm, error);
     if (!data || n > PTRDIFF_MAX / sizeof *data)
         return tandem_error_set(error, TANDEM_USAGE, "an all-reduce of %zu floats at %p", n, (void *)data);
     shared_allocation *s = find_shared_allocation(comm, data, n);
-    return s ? sum_in_shared_memory(comm, s, data, n, error)
-             : sum_over_ring(comm, KIND_SUM, data, n, tag, error);
+    return s ? sum_in_shared_memory(comm, k, s, data, n, error) : sum_over_ring(comm, k, data, n, tag, error);
+}
+
+tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint32_t tag, tandem_error *error)
+{
+    return sum_over_ranks(comm, KIND_SUM, data, n, tag, error);
+}
+
+tandem_status tandem_comm_sum_gradients(tandem_comm *comm, float *data, size_t n, uint32_t tag,
+                                        tandem_error *error)
+{
+    return sum_over_ranks(comm, comm->wire == TANDEM_BF16 ? KIND_NARROW_SUM : KIND_SUM, data, n, tag, error);
 }
 
 tandem_status tandem_comm_barrier(tandem_comm *comm, uint32_t tag, tandem_error *error)

@@ -32,6 +32,9 @@ static tandem_status check_comm_options(const tandem_comm_options *options, tand
     if (options->cpu >= CPU_SETSIZE)
         return tandem_error_set(error, TANDEM_USAGE, "core %d; they are counted up to %d, -1 = any",
                                 options->cpu, CPU_SETSIZE - 1);
+    if (options->wire != TANDEM_F32 && options->wire != TANDEM_BF16)
+        return tandem_error_set(error, TANDEM_USAGE, "gradients travel in f32 or bf16, not in type %d",
+                                (int)options->wire);
     if (options->n_rank > 1 && !options->store)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "no store; %d ranks need a directory that all of them reach (TANDEM_STORE)",
@@ -152,6 +155,28 @@ static tandem_status try_shared_memory(tandem_comm *comm, int is_disabled, tande
     return status == TANDEM_IO ? TANDEM_OK : status;
 }
 
+/* Sums in different types would wait for each other. Every rank gets the same error: nobody leaves before all
+ * know. */
+static tandem_status check_same_wire(tandem_comm *comm, tandem_error *error)
+{
+    static const char *const name[] = {[TANDEM_F32] = "f32", [TANDEM_BF16] = "bf16"};
+    int32_t own = (int32_t)comm->wire, *all = malloc((size_t)comm->n_rank * sizeof *all);
+    if (!all) return tandem_comm_fail(comm, TANDEM_GLOO_NO_MEMORY, "the joining of the ranks", "", error);
+    tandem_status status = tandem_comm_gather(comm, &own, all, sizeof own, 0, error);
+    int other = 1;
+    while (status == TANDEM_OK && other < comm->n_rank && all[other] == all[0]) other++;
+    if (status == TANDEM_OK && other < comm->n_rank) {
+        (void)tandem_comm_barrier(comm, 0, NULL);
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "gradients travel in %s from rank 0, and in %s from rank %d; all ranks "
+                                  "need the same type (--wire f32 or bf16)",
+                                  name[all[0]], name[all[other]], other);
+        if (error) error->rank = 0;
+    }
+    free(all);
+    return status;
+}
+
 static tandem_status join_run(tandem_comm *comm, const tandem_comm_options *options, tandem_error *error)
 {
     const int64_t deadline_ns = tandem_now_ns() + options->timeout_ns;
@@ -159,6 +184,7 @@ static tandem_status join_run(tandem_comm *comm, const tandem_comm_options *opti
         tandem_membership_join(&comm->membership, options->store, options->timeout_ns, error);
     if (status == TANDEM_OK) status = start_gloo(comm, options->cpu, error);
     if (status == TANDEM_OK) status = connect_all_ranks(comm, options->store, deadline_ns, error);
+    if (status == TANDEM_OK) status = check_same_wire(comm, error);
     if (status == TANDEM_OK) status = try_shared_memory(comm, options->over_network, error);
     return status;
 }
@@ -184,6 +210,7 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
     comm->rank = options->rank;
     comm->n_rank = options->n_rank;
     comm->locking = options->locking;
+    comm->wire = options->wire;
     const int64_t timeout_ms = options->timeout_ns / 1000000 + (options->timeout_ns % 1000000 != 0);
     comm->timeout_ms = timeout_ms < INT32_MAX ? timeout_ms : INT32_MAX;
     comm->membership = (tandem_membership){.directory = -1, .lock = -1};

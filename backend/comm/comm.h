@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tandem/dtype.h"
 #include "tandem/status.h"
 
 typedef struct tandem_comm tandem_comm;
@@ -41,13 +42,15 @@ typedef struct tandem_comm_options {
     int64_t timeout_ns; /* a rank that is silent for longer has failed */
     int cpu;            /* core of Gloo's own thread; -1 = any */
     int over_network;   /* 1: this rank shares no memory, so no rank does */
+    tandem_dtype wire;  /* TANDEM_F32 or TANDEM_BF16: what gradients travel in; the same on every rank */
     tandem_comm_lock locking;
 } tandem_comm_options;
 
 /* Connects all ranks; blocks until all are there or the timeout passes (TANDEM_RANK_FAILED, error.rank = a
  * missing rank). n_rank = 1 opens no socket and no file. *comm is unchanged on error. The directory cannot be
- * used again. TANDEM_USAGE: a wrong rank, core, interface or WORLD_SIZE, or a directory that another run or
- * rank uses; TANDEM_IO: the directory or the network fails; TANDEM_NO_MEMORY. */
+ * used again. TANDEM_USAGE: a wrong rank, core, interface or WORLD_SIZE, a directory that another run or
+ * rank uses, or, on every rank, ranks whose `wire` differs; TANDEM_IO: the directory or the network fails;
+ * TANDEM_NO_MEMORY. */
 tandem_status tandem_comm_open(tandem_comm **comm, const tandem_comm_options *options, tandem_error *error);
 /* NULL is fine. No collective may be running and no reducer open. Does not wait for other ranks; some 10 ms
  * per rank. */
@@ -61,6 +64,12 @@ void tandem_comm_close(tandem_comm *comm);
  * 12 MiB, 13 ms for 32 MiB; two to four times as long while the core also computes. */
 tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint32_t tag,
                                   tandem_error *error);
+/* The same in the communicator's `wire`. In bf16, all elements but the last are rounded whenever a rank has
+ * added its own, in the order of the ring (ring.h); the last one, which may carry a loss, stays f32. Over the
+ * network half of the bytes travel; in shared memory the bits are the same, and the cost is that of f32. With
+ * one rank nothing is rounded. */
+tandem_status tandem_comm_sum_gradients(tandem_comm *comm, float *data, size_t n, uint32_t tag,
+                                        tandem_error *error);
 tandem_status tandem_comm_barrier(tandem_comm *comm, uint32_t tag, tandem_error *error);
 /* Copies `bytes` of rank root's `data` to all ranks. */
 tandem_status tandem_comm_broadcast(tandem_comm *comm, void *data, size_t bytes, int root, uint32_t tag,
@@ -85,7 +94,7 @@ uint64_t tandem_comm_peer_bytes(tandem_comm *comm);
 /* Frees this rank's part; no sum may be running there. Returns 0 where `memory` is no shared allocation. */
 int tandem_comm_free_shared(tandem_comm *comm, void *memory);
 
-/* --- The bucket reducer: a thread that all-reduces buckets in order while the caller computes. ---------- */
+/* --- The bucket reducer: a thread that sums buckets in order while the caller computes ------------------ */
 typedef struct tandem_reducer tandem_reducer;
 
 typedef struct tandem_bucket_view {

@@ -19,6 +19,7 @@ typedef struct shared_allocation {
 
 struct tandem_comm {
     int rank, n_rank;
+    tandem_dtype wire;  /* of gradients */
     bool shares_memory; /* with all ranks */
     char shared_memory_error[TANDEM_ERROR_TEXT];
     tandem_comm_lock locking;

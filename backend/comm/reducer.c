@@ -60,7 +60,7 @@ static void *reduce_buckets(void *argument)
             status = reducer->wait_bucket(reducer->wait_context, (int)(b - reducer->bucket), &error);
         const int64_t start_ns = tandem_now_ns();
         if (status == TANDEM_OK)
-            status = tandem_comm_sum_f32(reducer->comm, view.data, view.n, reducer_tag, &error);
+            status = tandem_comm_sum_gradients(reducer->comm, view.data, view.n, reducer_tag, &error);
         const int64_t end_ns = tandem_now_ns();
         pthread_mutex_lock(&reducer->mutex);
         if (status == TANDEM_OK) {

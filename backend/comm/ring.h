@@ -9,7 +9,11 @@
  * 2009): in the first n_rank - 1 steps each chunk collects the summands of all ranks in ring order and ends
  * at its owner; in the other steps the finished chunks travel round. One rank makes each sum, in an order
  * that depends on n_rank and the size alone, so all ranks hold the same bits in every run. Each rank sends
- * and receives 2 (n_rank - 1) / n_rank of the data. */
+ * and receives 2 (n_rank - 1) / n_rank of the data.
+ *
+ * Numbers that travel in bf16 (wire.h) are packed where they lie: the first rank of a chunk rounds its own,
+ * each other one adds its own in f32 to what it received and rounds the sum, and the owner keeps what it
+ * sends round. So all ranks unpack the same bits. */
 #pragma once
 
 #include <stddef.h>
@@ -28,6 +32,7 @@ typedef struct tandem_ring {
     int n_step;         /* chunks it receives */
     int n_add;          /* the first n_add of these are added to data as floats; the rest replace it */
     int n_forward;      /* the first n_forward of these are forwarded */
+    size_t n_narrow;    /* of a sum, that many floats travel in bf16: none, or all but the last one */
     uint64_t slot;      /* the same on every rank; no other pass with this slot may run at the same time */
     int64_t timeout_ms; /* longest wait without progress */
 } tandem_ring;

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend/comm/wire.h"
 #include "base/clock.h"
 
 /* A piece of two ranks fits into a core's second-level cache; the last rank waits for one piece at most. */
@@ -19,7 +20,7 @@ static const int64_t poll_ns = 100000000;
 /* The floats of its part that a rank wants to sum. */
 typedef struct sum_request {
     alignas(LINE_BYTES) uint64_t first;
-    uint64_t n;
+    uint64_t n, n_narrow;
 } sum_request;
 
 /* Sums are numbered from 1. A rank arrives at a sum only after it has left the one before, and a sum begins
@@ -91,37 +92,58 @@ static tandem_shared_result wait_for_sum(const tandem_shared_sum *sum, atomic_ui
 
 /* --- Arithmetic ----------------------------------------------------------------------------------------- */
 
-typedef float lanes __attribute__((vector_size(16), aligned(4), may_alias));
+typedef tandem_narrow_floats lanes;
 
+static inline __attribute__((always_inline)) lanes rounded_lanes(lanes x, int is_narrow)
+{
+    return is_narrow ? (lanes)tandem_narrow_round((tandem_narrow_words)x) : x;
+}
 /* Sums parts `from`, from - 1, … (modulo n_rank) at float `first`, in this order, and writes the sum into all
  * of them. Memory limits it: wider vectors are no faster, and non-temporal stores are slower, because the
  * data that was just read is in the cache. */
 static inline __attribute__((always_inline)) void sum_span(const tandem_shm_region *region, int n_rank,
-                                                           int from, uint64_t first, size_t n)
+                                                           int from, uint64_t first, size_t n, int is_narrow)
 {
-    enum { LANE = 4, AT_ONCE = 4 };
+    enum { LANE = TANDEM_NARROW_LANES, AT_ONCE = 4 };
     const uint64_t stride = region->stride_bytes / sizeof(float);
     float *const base = tandem_shm_region_part(region, 0) + first, *const begin_sum =
                                                                        base + (uint64_t)from * stride;
     size_t i = 0;
     for (; i + LANE * AT_ONCE <= n; i += LANE * AT_ONCE) {
         lanes total[AT_ONCE];
-        for (int k = 0; k < AT_ONCE; k++) total[k] = *(const lanes *)(begin_sum + i + k * LANE);
+        for (int k = 0; k < AT_ONCE; k++)
+            total[k] = rounded_lanes(*(const lanes *)(begin_sum + i + k * LANE), is_narrow);
         for (int r = 1, rank = from; r < n_rank; r++) {
             rank = rank ? rank - 1 : n_rank - 1;
             const float *more = base + (uint64_t)rank * stride + i;
-            for (int k = 0; k < AT_ONCE; k++) total[k] = *(const lanes *)(more + k * LANE) + total[k];
+            for (int k = 0; k < AT_ONCE; k++)
+                total[k] = rounded_lanes(*(const lanes *)(more + k * LANE) + total[k], is_narrow);
         }
         for (int rank = 0; rank < n_rank; rank++)
             for (int k = 0; k < AT_ONCE; k++)
                 *(lanes *)(base + (uint64_t)rank * stride + i + k * LANE) = total[k];
     }
     for (; i < n; i++) {
-        float total = begin_sum[i];
-        for (int r = 1; r < n_rank; r++)
+        float total = is_narrow ? tandem_narrow_rounded(begin_sum[i]) : begin_sum[i];
+        for (int r = 1; r < n_rank; r++) {
             total = base[(uint64_t)((from + n_rank - r) % n_rank) * stride + i] + total;
+            if (is_narrow) total = tandem_narrow_rounded(total);
+        }
         for (int rank = 0; rank < n_rank; rank++) base[(uint64_t)rank * stride + i] = total;
     }
+}
+
+/* Constants for the compiler. */
+static void sum_span_of(const tandem_shm_region *region, int from, uint64_t first, size_t n, int is_narrow)
+{
+    if (region->n_rank == 2 && is_narrow)
+        sum_span(region, 2, from, first, n, 1);
+    else if (region->n_rank == 2)
+        sum_span(region, 2, from, first, n, 0);
+    else if (is_narrow)
+        sum_span(region, region->n_rank, from, first, n, 1);
+    else
+        sum_span(region, region->n_rank, from, first, n, 0);
 }
 
 /* In the ring, chunk c begins at rank c - 1 and goes down to rank c. */
@@ -131,13 +153,12 @@ static void sum_one_piece(const tandem_shm_region *region, const sum_request *wa
     const uint64_t chunk = (wanted->n + (uint64_t)n_rank - 1) / (uint64_t)n_rank, begin_sum = piece * PIECE;
     const uint64_t end = wanted->n - begin_sum < PIECE ? wanted->n : begin_sum + PIECE;
     for (uint64_t at = begin_sum; at < end;) {
-        const uint64_t c = at / chunk, next = (c + 1) * chunk;
-        const size_t n = (next < end ? next : end) - at;
+        const int is_narrow = at < wanted->n_narrow;
+        const uint64_t c = at / chunk, next = (c + 1) * chunk,
+                       border = is_narrow && wanted->n_narrow < next ? wanted->n_narrow : next;
+        const size_t n = (border < end ? border : end) - at;
         const int from = (int)((c + (uint64_t)n_rank - 1) % (uint64_t)n_rank);
-        if (n_rank == 2) /* a constant for the compiler */
-            sum_span(region, 2, from, wanted->first + at, n);
-        else
-            sum_span(region, n_rank, from, wanted->first + at, n);
+        sum_span_of(region, from, wanted->first + at, n, is_narrow);
         at += n;
     }
 }
@@ -150,7 +171,8 @@ static void begin_sum(const tandem_shared_sum *sum)
     sum_control *c = sum_control_of(sum);
     unsigned disagree = 0;
     for (int r = 1; r < sum->region.n_rank; r++)
-        disagree |= c->wanted[r].first != c->wanted[0].first || c->wanted[r].n != c->wanted[0].n;
+        disagree |= c->wanted[r].first != c->wanted[0].first || c->wanted[r].n != c->wanted[0].n ||
+                    c->wanted[r].n_narrow != c->wanted[0].n_narrow;
     atomic_store(&c->disagree, disagree);
     atomic_store(&c->n_arrived, 0);
     atomic_store(&c->n_taken, 0);
@@ -172,11 +194,12 @@ static void sum_pieces(const tandem_shared_sum *sum, const sum_request *wanted)
 }
 
 tandem_shared_result tandem_shared_sum_run(tandem_shared_sum *sum, const float *data, size_t n,
-                                           const tandem_membership *membership, int64_t timeout_ns)
+                                           size_t n_narrow, const tandem_membership *membership,
+                                           int64_t timeout_ns)
 {
     const int rank = sum->region.rank;
     sum_control *c = sum_control_of(sum);
-    const sum_request wanted = {(uint64_t)(data - tandem_shm_region_part(&sum->region, rank)), n};
+    const sum_request wanted = {(uint64_t)(data - tandem_shm_region_part(&sum->region, rank)), n, n_narrow};
     c->wanted[rank] = wanted;
     sum->sequence++;
     tandem_shared_result result = TANDEM_SHARED_OK;

@@ -29,7 +29,8 @@ typedef enum tandem_shared_result {
 /* Whether n floats at `data` lie in this rank's part. */
 bool tandem_shared_sum_contains(const tandem_shared_sum *sum, const float *data, size_t n);
 
-/* Sums the n > 0 floats at the same offset of each part, into all parts. Blocks in the kernel. One at a time.
- * */
+/* Sums the n > 0 floats at the same offset of each part, into all parts; the first n_narrow of them are
+ * rounded to bf16 as in the ring (wire.h). Blocks in the kernel. One at a time. */
 tandem_shared_result tandem_shared_sum_run(tandem_shared_sum *sum, const float *data, size_t n,
-                                           const tandem_membership *membership, int64_t timeout_ns);
+                                           size_t n_narrow, const tandem_membership *membership,
+                                           int64_t timeout_ns);

@@ -39,7 +39,7 @@ static tandem_status run_all_reduce(all_reduce_job *x)
     tandem_status status = TANDEM_OK;
     if (x->gradients) status = worker->backend->copy(worker->device, x->data, x->gradients, bytes, &x->error);
     if (status == TANDEM_OK)
-        status = tandem_comm_sum_f32(worker->comm, x->data, x->elements, TAG_MEASURE, &x->error);
+        status = tandem_comm_sum_gradients(worker->comm, x->data, x->elements, TAG_MEASURE, &x->error);
     if (status == TANDEM_OK && x->gradients)
         status = worker->backend->copy(worker->device, x->gradients, x->data, bytes, &x->error);
     return status;

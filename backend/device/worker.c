@@ -70,6 +70,7 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
                                  .timeout_ns = options->timeout_ns,
                                  .cpu = options->cpu,
                                  .over_network = options->over_network,
+                                 .wire = options->wire,
                                  .locking = {worker->backend->lock, worker->backend->unlock, worker->device}},
                              error);
     if (status != TANDEM_OK) {

@@ -138,7 +138,7 @@ static const int of_kernels[] = {OPTION_DEVICE, OPTION_REPETITIONS, OPTION_JSON,
 static const int of_products[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
                                   OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AMAX,
                                   OPTION_JSON,    OPTION_QUIET,  OPTION_END};
-static const int of_allreduce[] = {OPTION_DEVICE, OPTION_CLUSTER, OPTION_REPETITIONS,
+static const int of_allreduce[] = {OPTION_DEVICE, OPTION_CLUSTER, OPTION_WIRE, OPTION_REPETITIONS,
                                    OPTION_JSON,   OPTION_QUIET,   OPTION_END};
 static const int of_sensitivity[] = {OPTION_MODEL,       OPTION_BATCH, OPTION_DEVICE, OPTION_BUCKET,
                                      OPTION_REPETITIONS, OPTION_JSON,  OPTION_QUIET,  OPTION_END};
@@ -185,7 +185,7 @@ static int run_bench(const cli_options *options)
 static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
                               OPTION_UNIFORM,  OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
                               OPTION_SLOWDOWN, OPTION_AMAX,   OPTION_DB,          OPTION_QUIET,
-                              OPTION_END};
+                              OPTION_WIRE,     OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
     .words = "step|replay|open|allocate|trace|kernels|products|allreduce|sensitivity",

@@ -110,7 +110,8 @@ static tandem_status measure_allreduces(allreduce_bench *b, const cli_workload *
                                  .store = self->store,
                                  .cpu = self->cpu,
                                  .timeout_ns = timeout_ns,
-                                 .over_network = !tandem_cluster_shares_memory(&workload->cluster)},
+                                 .over_network = !tandem_cluster_shares_memory(&workload->cluster),
+                                 .wire = workload->cluster.wire},
         error);
     for (int s = 0; s < N_SIZE && status == TANDEM_OK; s++)
         status = measure_allreduce_size(b, size_bytes[s], error);

@@ -49,7 +49,10 @@ static tandem_status read_advise_clusters(tandem_cluster *a, tandem_cluster *b, 
     if (status == TANDEM_OK) status = tandem_cluster_parse(b, options->add, error);
     if (status == TANDEM_OK) status = tandem_cluster_fill_defaults(a, options->batch, NULL, error);
     if (status == TANDEM_OK) status = tandem_cluster_fill_defaults(b, options->batch, NULL, error);
-    if (status == TANDEM_OK) a->over_network = b->over_network = over_network;
+    if (status == TANDEM_OK) {
+        a->over_network = b->over_network = over_network;
+        a->wire = b->wire = options->wire;
+    }
     if (status == TANDEM_OK && a->n_class + b->n_class > TANDEM_MAX_CLASS)
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "the clusters have %d classes together; at most %d are allowed",
@@ -344,13 +347,12 @@ static int run_advise(const cli_options *options)
                : code;
 }
 
-static const int options[] = {OPTION_MODEL,        OPTION_SET,        OPTION_LOSS,
-                              OPTION_CLUSTER,      OPTION_ADD,        OPTION_BATCH,
-                              OPTION_POLICY,       OPTION_SLOWDOWN,   OPTION_BASE_PRECISION,
-                              OPTION_METHOD,       OPTION_BUCKET,     OPTION_COLLECTIVE,
-                              OPTION_PREDICT,      OPTION_KERNELS,    OPTION_WITHOUT_UPDATE,
-                              OPTION_GLOBAL_BATCH, OPTION_LOSS_SCALE, OPTION_REPORT,
-                              OPTION_DB,           OPTION_QUIET,      OPTION_END};
+static const int options[] = {
+    OPTION_MODEL,          OPTION_SET,          OPTION_LOSS,       OPTION_CLUSTER,        OPTION_ADD,
+    OPTION_BATCH,          OPTION_POLICY,       OPTION_SLOWDOWN,   OPTION_BASE_PRECISION, OPTION_METHOD,
+    OPTION_BUCKET,         OPTION_COLLECTIVE,   OPTION_WIRE,       OPTION_PREDICT,        OPTION_KERNELS,
+    OPTION_WITHOUT_UPDATE, OPTION_GLOBAL_BATCH, OPTION_LOSS_SCALE, OPTION_REPORT,         OPTION_DB,
+    OPTION_QUIET,          OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",

@@ -71,6 +71,7 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "slowdown",
                         cli_json_number(a->problem->target_ns ? NAN : a->problem->slowdown));
     json_object_set_new(result, "micro_steps", json_integer(a->plan->step.n_micro));
+    json_object_set_new(result, "wire", json_string(tandem_dtype_name(a->plan->cluster.wire)));
     json_object_set_new(result, "recompute",
                         json_string(tandem_recompute_print(recompute, a->plan->step.n_recompute_segment)));
     json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->loss_scale));

@@ -121,6 +121,8 @@ static void print_allocate_request(const allocate_context *a)
     if (a->plan->step.n_micro > 1) printf(", %d micro-steps", a->plan->step.n_micro);
     if (a->plan->step.n_recompute_segment != 0 && a->plan->step.n_recompute_segment != 1)
         printf(", recomputation %s", tandem_recompute_print(recompute, a->plan->step.n_recompute_segment));
+    if (a->plan->cluster.wire != TANDEM_F32)
+        printf(", gradients in %s on the wire", tandem_dtype_name(a->plan->cluster.wire));
     putchar('\n');
 }
 

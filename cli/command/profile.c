@@ -220,12 +220,12 @@ static int run_profile(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,       OPTION_SET,        OPTION_LOSS,           OPTION_DEVICE,
-                              OPTION_CLUSTER,     OPTION_BATCH,      OPTION_DATA,           OPTION_BUCKET,
-                              OPTION_REPETITIONS, OPTION_REMEASURE,  OPTION_ALLREDUCE_ONLY, OPTION_PLAN,
-                              OPTION_UNIFORM,     OPTION_SEED,       OPTION_ACCUMULATE,     OPTION_AMAX,
-                              OPTION_CLIP,        OPTION_LOSS_SCALE, OPTION_SWEEP,          OPTION_IMPORT,
-                              OPTION_FORCE,       OPTION_DB,         OPTION_QUIET,          OPTION_END};
+static const int options[] = {
+    OPTION_MODEL,          OPTION_SET,   OPTION_LOSS,       OPTION_DEVICE,      OPTION_CLUSTER,
+    OPTION_BATCH,          OPTION_DATA,  OPTION_BUCKET,     OPTION_REPETITIONS, OPTION_REMEASURE,
+    OPTION_ALLREDUCE_ONLY, OPTION_PLAN,  OPTION_UNIFORM,    OPTION_SEED,        OPTION_ACCUMULATE,
+    OPTION_AMAX,           OPTION_CLIP,  OPTION_LOSS_SCALE, OPTION_SWEEP,       OPTION_WIRE,
+    OPTION_IMPORT,         OPTION_FORCE, OPTION_DB,         OPTION_QUIET,       OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",

@@ -41,7 +41,8 @@ tandem_status profile_rank_open(profile_rank *rank, tandem_error *error)
                                      .store = rank->self.store,
                                      .cpu = rank->self.cpu,
                                      .timeout_ns = patience_ns,
-                                     .over_network = !tandem_cluster_shares_memory(&rank->workload->cluster)},
+                                     .over_network = !tandem_cluster_shares_memory(&rank->workload->cluster),
+                                     .wire = rank->workload->cluster.wire},
             error);
     return status == TANDEM_OK ? profile_check_sharing(rank, error) : status;
 }

@@ -199,11 +199,12 @@ static json_t *buckets_json(const replay_context *r)
 static json_t *allreduce_json(const replay_context *r)
 {
     const tandem_allreduce_source *source = tandem_replayer_allreduce_source(r->replayer);
-    return json_pack(
-        "{s:i,s:i,s:o,s:o,s:o,s:o}", "points", source->n_point, "extrapolated", source->n_extrapolated,
-        "latency_ns", source->n_point ? cli_json_number(source->latency_ns) : json_null(), "bytes_per_s",
-        source->bytes_per_s > 0 ? cli_json_number(source->bytes_per_s) : json_null(), "spread",
-        source->n_point ? cli_json_number(source->spread) : json_null(), "buckets", buckets_json(r));
+    return json_pack("{s:s,s:i,s:i,s:o,s:o,s:o,s:o}", "wire", tandem_dtype_name(r->workload->cluster.wire),
+                     "points", source->n_point, "extrapolated", source->n_extrapolated, "latency_ns",
+                     source->n_point ? cli_json_number(source->latency_ns) : json_null(), "bytes_per_s",
+                     source->bytes_per_s > 0 ? cli_json_number(source->bytes_per_s) : json_null(), "spread",
+                     source->n_point ? cli_json_number(source->spread) : json_null(), "buckets",
+                     buckets_json(r));
 }
 
 static int print_replay_json(const replay_context *r)
@@ -434,37 +435,17 @@ static int run_replay(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,
-                              OPTION_MODEL,
-                              OPTION_SET,
-                              OPTION_LOSS,
-                              OPTION_CLUSTER,
-                              OPTION_DEVICE,
-                              OPTION_UNIFORM,
-                              OPTION_BATCH,
-                              OPTION_MEMORY,
-                              OPTION_BUCKET,
-                              OPTION_COLLECTIVE,
-                              OPTION_PREDICT,
-                              OPTION_KERNELS,
-                              OPTION_WITHOUT_UPDATE,
-                              OPTION_OPERATORS,
-                              OPTION_TRACE,
-                              OPTION_ALL_RANKS,
-                              OPTION_ACCUMULATE,
-                              OPTION_RECOMPUTE,
-                              OPTION_AMAX,
-                              OPTION_CLIP,
-                              OPTION_LOSS_SCALE,
-                              OPTION_MEMORY_TIMELINE,
-                              OPTION_SIMULATIONS,
-                              OPTION_TIME_SPREAD,
-                              OPTION_SEED,
-                              OPTION_ZERO,
-                              OPTION_DB,
-                              OPTION_QUIET,
-                              OPTION_VERBOSE,
-                              OPTION_END};
+static const int options[] = {OPTION_PLAN,        OPTION_MODEL,       OPTION_SET,
+                              OPTION_LOSS,        OPTION_CLUSTER,     OPTION_DEVICE,
+                              OPTION_UNIFORM,     OPTION_BATCH,       OPTION_MEMORY,
+                              OPTION_BUCKET,      OPTION_COLLECTIVE,  OPTION_WIRE,
+                              OPTION_PREDICT,     OPTION_KERNELS,     OPTION_WITHOUT_UPDATE,
+                              OPTION_OPERATORS,   OPTION_TRACE,       OPTION_ALL_RANKS,
+                              OPTION_ACCUMULATE,  OPTION_RECOMPUTE,   OPTION_AMAX,
+                              OPTION_CLIP,        OPTION_LOSS_SCALE,  OPTION_MEMORY_TIMELINE,
+                              OPTION_SIMULATIONS, OPTION_TIME_SPREAD, OPTION_SEED,
+                              OPTION_ZERO,        OPTION_DB,          OPTION_QUIET,
+                              OPTION_VERBOSE,     OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",

@@ -104,6 +104,8 @@ typedef struct tandem_cluster {
     /* 1: ranks of one machine also exchange gradients over the network. Not part of the text; 0 after
      * parsing */
     int over_network;
+    /* TANDEM_F32 or TANDEM_BF16: what gradients travel in between ranks. Not part of the text, either */
+    tandem_dtype wire;
 } tandem_cluster;
 
 /* tandem_cluster_parse: `text` is "DEVICE + DEVICE …" (tandem_device_resolve), or "16*v100@8 + 16*t4@8
@@ -138,9 +140,16 @@ int tandem_cluster_class_of(const tandem_cluster *cluster, int rank);
  * over_network. */
 int tandem_cluster_shares_memory(const tandem_cluster *cluster);
 /* The key of measured collectives: the sorted names of all ranks' devices, joined by '+', equal ones as
- * N*NAME; then " in shared memory" if they share it, so that times over a network are never taken for it. */
-enum { TANDEM_GROUP_KEY_TEXT = TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12) + 24 };
+ * N*NAME; then " in shared memory" if they share it, so that times over a network are never taken for it,
+ * and " in bf16" where gradients travel so. */
+enum { TANDEM_GROUP_KEY_TEXT = TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12) + 32 };
 void tandem_cluster_group_key(char *text, size_t size, const tandem_cluster *cluster);
+
+/* tandem_gradient_wire_find: "f32" or "bf16". TANDEM_UNKNOWN_NAME with the nearest one; *wire unchanged
+ * then. */
+tandem_status tandem_gradient_wire_find(tandem_dtype *wire, const char *name, tandem_error *error);
+/* Bytes of a bucket on their way: its last element, which may carry the loss, stays f32. */
+uint64_t tandem_cluster_wire_bytes(const tandem_cluster *cluster, int64_t elements);
 
 /* How ranks all-reduce where no curve was measured. replayer/collective.h has the formulas and sources. */
 typedef enum tandem_collective_algorithm {

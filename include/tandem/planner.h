@@ -27,8 +27,9 @@ typedef struct tandem_request {
      * counts as an empty one. */
     int predict;
     tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
-    int times_only;   /* 1: no sensitivities are loaded: enough to replay plans, too little to allocate */
-    int over_network; /* 1: ranks of one machine, too, all-reduce over the network (cluster.h) */
+    int times_only;    /* 1: no sensitivities are loaded: enough to replay plans, too little to allocate */
+    int over_network;  /* 1: ranks of one machine, too, all-reduce over the network (cluster.h) */
+    tandem_dtype wire; /* what gradients travel in: TANDEM_F32 or TANDEM_BF16 */
     tandem_step_options step;  /* of the plans that are replayed, and of those that are made */
     tandem_kernel_set kernels; /* PyTorch's: with predict, on described GPUs */
     int without_update;        /* 1, with PyTorch's kernels: the step ends with the gradients */

@@ -499,4 +499,25 @@ void tandem_cluster_group_key(char *text, size_t size, const tandem_cluster *clu
         append_format(text, size, "%s", name[i]);
     }
     if (tandem_cluster_shares_memory(cluster)) append_format(text, size, "%s", " in shared memory");
+    if (cluster->wire != TANDEM_F32) append_format(text, size, " in %s", tandem_dtype_name(cluster->wire));
+}
+
+tandem_status tandem_gradient_wire_find(tandem_dtype *wire, const char *name, tandem_error *error)
+{
+    static const char *const names[] = {"f32", "bf16"};
+    static const tandem_dtype types[] = {TANDEM_F32, TANDEM_BF16};
+    tandem_hint hint;
+    const int k = tandem_name_find(name, names, 2, sizeof *names, &hint);
+    if (k < 0)
+        return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                                "gradients cannot travel in '%.40s'.%s There are: f32, bf16", name,
+                                hint.text);
+    *wire = types[k];
+    return TANDEM_OK;
+}
+
+uint64_t tandem_cluster_wire_bytes(const tandem_cluster *cluster, int64_t elements)
+{
+    if (cluster->wire == TANDEM_F32 || elements < 1) return (uint64_t)elements * sizeof(float);
+    return ((uint64_t)elements - 1) * 2 + sizeof(float);
 }

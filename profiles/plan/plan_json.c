@@ -161,6 +161,7 @@ static void write_plan_object(json_writer *w, const tandem_plan *plan, const tan
         char scaling[TANDEM_CAST_SCALING_TEXT];
         write_text_member(w, "amax", tandem_cast_scaling_print(scaling, plan->step.scaling));
     }
+    if (plan->cluster.wire != TANDEM_F32) write_text_member(w, "wire", tandem_dtype_name(plan->cluster.wire));
     if (plan->loss_scale != 0) {
         char scale[TANDEM_LOSS_SCALE_TEXT];
         write_text_member(w, "loss_scale", tandem_loss_scale_print(scale, plan->loss_scale));
@@ -314,13 +315,14 @@ static tandem_status read_plan_metrics(tandem_plan *plan, const tandem_json_loca
     return status;
 }
 
-/* Most plans omit these: one micro-step, no recomputation, casts that measure their range, no loss scale. */
+/* Most plans omit these: one micro-step, no recomputation, casts that measure their range, no loss scale,
+ * gradients that travel in f32. */
 static tandem_status read_step_options(tandem_plan *plan, const tandem_json_location *location,
                                        const json_t *root)
 {
     tandem_step_options *const step = &plan->step;
     tandem_error inner = {0};
-    const char *recompute = NULL, *scaling = NULL, *loss_scale = NULL;
+    const char *recompute = NULL, *scaling = NULL, *loss_scale = NULL, *wire = NULL;
     int64_t n_micro = 0;
     tandem_status status =
         tandem_json_integer(&n_micro, location, root, "micro_steps", 1, TANDEM_MAX_MICRO, 0);
@@ -328,6 +330,7 @@ static tandem_status read_step_options(tandem_plan *plan, const tandem_json_loca
     step->n_micro = (int)n_micro;
     if (status == TANDEM_OK) status = tandem_json_text(&scaling, location, root, "amax", 0);
     if (status == TANDEM_OK) status = tandem_json_text(&loss_scale, location, root, "loss_scale", 0);
+    if (status == TANDEM_OK) status = tandem_json_text(&wire, location, root, "wire", 0);
     if (status != TANDEM_OK) return status;
     if (recompute && tandem_recompute_parse(&step->n_recompute_segment, recompute, &inner) != TANDEM_OK)
         return tandem_json_refuse(location, "recompute", inner.text);
@@ -335,6 +338,8 @@ static tandem_status read_step_options(tandem_plan *plan, const tandem_json_loca
         return tandem_json_refuse(location, "amax", inner.text);
     if (loss_scale && tandem_loss_scale_parse(&plan->loss_scale, loss_scale, &inner) != TANDEM_OK)
         return tandem_json_refuse(location, "loss_scale", inner.text);
+    if (wire && tandem_gradient_wire_find(&plan->cluster.wire, wire, &inner) != TANDEM_OK)
+        return tandem_json_refuse(location, "wire", inner.text);
     step->with_norm = plan->loss_scale != 0;
     return TANDEM_OK;
 }
@@ -381,7 +386,7 @@ static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *loc
         "schema",   "name",       "policy",     "model",   "graph_hash",  "base_precision", "bucket_bytes",
         "slowdown", "target_ns",  "fastest_ns", "step_ns", "sensitivity", "method",         "lower_bound",
         "gap",      "proof",      "node",       "net",     "classes",     "micro_steps",    "recompute",
-        "amax",     "loss_scale", "made",       NULL};
+        "amax",     "loss_scale", "made",       "wire",    NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, location, root, "schema", 1);
     if (status == TANDEM_OK) status = check_plan_schema(location, schema);

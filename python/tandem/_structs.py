@@ -67,6 +67,7 @@ class Cluster(Structure):
         ("link_latency_ns", c_int64),
         ("node", Link),
         ("over_network", c_int),
+        ("wire", c_int),
     ]
 
 
@@ -101,6 +102,7 @@ class Request(Structure):
         ("collective", c_int),
         ("times_only", c_int),
         ("over_network", c_int),
+        ("wire", c_int),
         ("step", StepOptions),
         ("kernels", c_int),
         ("without_update", c_int),

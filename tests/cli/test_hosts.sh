@@ -37,12 +37,13 @@ ip link set lo up && "${there[@]}" ip link set lo up && ip address add 10.0.0.1/
 export TANDEM_ALLREDUCE=network # they could share memory: it is one machine
 # both EXPECTED_CODE ARGUMENT…: rank 0 here, into out and err; rank 1 there, into out1 and err1. IFACE0,
 # IFACE1.
-both() {
+both() { # WIRE1: what the gradients of rank 1 travel in, where it is not what the arguments say
     local expected=$1 other
     shift
     rm -rf meet && mkdir meet
     export WORLD_SIZE=2 TANDEM_STORE=meet
-    RANK=1 TANDEM_IFACE=$IFACE1 timeout 60 "${there[@]}" "$tandem" "$@" >out1 2>err1 </dev/null &
+    RANK=1 TANDEM_IFACE=$IFACE1 timeout 60 "${there[@]}" "$tandem" "$@" ${WIRE1:+"--wire=$WIRE1"} \
+        >out1 2>err1 </dev/null &
     other=$!
     RANK=0 TANDEM_IFACE=$IFACE0 timeout 60 "$tandem" "$@" >out 2>err </dev/null
     code=$?
@@ -107,6 +108,22 @@ TANDEM_ALLREDUCE='' run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json
     sed -n '/"allreduce"/,/}/p' out | grep -q '"known": 0' &&
     TANDEM_ALLREDUCE='' run 0 replay "${of[@]}" --db kinds.db && run 0 replay "${of[@]}" --db kinds.db
 report "a store has both" $?
+rm -f narrow.db* plan.json
+both 0 profile "${of[@]}" --uniform fp32 --db narrow.db --json && run 0 replay "${of[@]}" --db narrow.db &&
+    run 4 replay "${of[@]}" --wire bf16 --db narrow.db && grep -q 'in bf16 has been measured' err &&
+    both 0 profile "${of[@]}" --wire bf16 --allreduce-only --db narrow.db &&
+    run 0 replay "${of[@]}" --wire bf16 --db narrow.db --json &&
+    sed -n '/"all_reduce"/,$p' out | grep -q '"wire": "bf16"' &&
+    [ "$(field sensitivity_noise out)" != 0.0 ] && [ "$(field sensitivity_low out)" != null ]
+report "gradients in bf16 have a curve of their own, and a price" $?
+both 0 train "${of[@]}" --data data --wire bf16 --steps 5 --json && array loss out >narrow &&
+    [ "$(head -n 1 narrow)" = "$(array loss over_network | head -n 1)" ] &&
+    ! array loss over_network | cmp -s - narrow &&
+    TANDEM_ALLREDUCE='' run 0 train "${of[@]}" --data data --wire bf16 --steps 5 --json &&
+    array loss out | cmp -s - narrow
+report "with gradients in bf16 they train alike over the network and in shared memory" $?
+WIRE1=bf16 both 2 train "${of[@]}" --steps 3 && grep -q 'in f32 from rank 0, and in bf16 from rank 1' err
+report "ranks whose gradients travel in different types: exit code 2 on both" $?
 run 0 sensitivity --model mlp:width=64 --data data --steps 3 --device "$weakest" &&
     run 0 allocate --model mlp:width=64 --cluster "$weakest + $weakest" --batch auto --global-batch 8 &&
     run 0 advise --model mlp:width=64 --cluster "$weakest" --add "$weakest" --batch 4

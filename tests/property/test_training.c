@@ -81,6 +81,72 @@ static void same_seed_same_losses_to_the_bit(void **state)
             }
 }
 
+/* In bf16, too, results depend on no transport, and all ranks update alike. The losses themselves are exact,
+ * so the first one, of equal weights, is f32's. */
+static void gradients_in_bf16_follow_those_in_f32(void **state)
+{
+    training_require_device();
+    for (int m = 0; m < N_MODEL; m++) {
+        experiment e = {.model = models[m],
+                        .device = training_weakest(),
+                        .batch = 8,
+                        .n_rank = 2,
+                        .steps = 6,
+                        .precision = TANDEM_PRECISION_FP32,
+                        .seed = 11,
+                        .killed_rank = -1,
+                        .hash_gradients = 1};
+        record *exact = training_run_through(&e);
+        e.wire = TANDEM_BF16;
+        record *shared = training_run_through(&e);
+        e.over_network = 1;
+        record *narrow = training_run_through(&e);
+        training_check_same_bits(shared, narrow, &e);
+        assert_true(narrow->loss[0][0] == exact->loss[0][0]);
+        for (int i = 0; i < e.steps; i++) {
+            assert_true(narrow->gradients[0][i] == narrow->gradients[1][i]);
+            assert_true(narrow->gradients[0][i] != exact->gradients[0][i]);
+            assert_true(fabs(narrow->loss[0][i] - exact->loss[0][i]) <= 0.02 * exact->loss[0][i]);
+        }
+        assert_true(narrow->allocated[0] == exact->allocated[0]); /* buckets are packed where they lie */
+        e.n_rank = 1;
+        record *alone = training_run_through(&e);
+        e.wire = TANDEM_F32;
+        record *alone_exact = training_run_through(&e);
+        training_check_same_bits(alone, alone_exact, &e);
+        training_forget(alone_exact);
+        training_forget(alone);
+        training_forget(narrow);
+        training_forget(shared);
+        training_forget(exact);
+    }
+}
+
+static void ranks_that_send_different_types_are_told(void **state)
+{
+    training_require_device();
+    experiment e = {.model = models[0],
+                    .device = training_weakest(),
+                    .batch = 4,
+                    .n_rank = 3,
+                    .steps = 2,
+                    .precision = TANDEM_PRECISION_FP32,
+                    .killed_rank = -1,
+                    .wire = TANDEM_BF16,
+                    .wires_differ = 1,
+                    .fails = 1};
+    for (e.over_network = 0; e.over_network < 2; e.over_network++) {
+        const int64_t begin_ns = tandem_now_ns();
+        record *r = training_run(&e);
+        for (int rank = 0; rank < e.n_rank; rank++) {
+            assert_int_equal(r->status[rank], TANDEM_USAGE);
+            assert_non_null(strstr(r->error[rank].text, "in f32 from rank 0, and in bf16 from rank 1"));
+        }
+        assert_true(tandem_now_ns() - begin_ns < INT64_C(15000000000)); /* the time-out is 20 s */
+        training_forget(r);
+    }
+}
+
 /* Rounding noise must not bend the first losses away from fp32's. */
 static void low_precision_follows_fp32_at_first(void **state)
 {
@@ -138,6 +204,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_ranks_of_half_the_batch_follow_one),
         cmocka_unit_test(same_seed_same_losses_to_the_bit),
+        cmocka_unit_test(gradients_in_bf16_follow_those_in_f32),
+        cmocka_unit_test(ranks_that_send_different_types_are_told),
         cmocka_unit_test(low_precision_follows_fp32_at_first),
         cmocka_unit_test(a_killed_rank_stops_the_others_soon),
     };

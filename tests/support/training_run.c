@@ -67,10 +67,11 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
     tandem_status status = tandem_graph_open(&graph, e->model, e->batch, error);
     if (status == TANDEM_OK) status = open_step_training_run(&step, graph, e, rank, error);
     if (status == TANDEM_OK)
-        status = backend->worker_open(&worker,
-                                      &(tandem_worker_options){device_of(e, rank), rank, e->n_rank, store, -1,
-                                                               INT64_C(20000000000), e->over_network},
-                                      error);
+        status = backend->worker_open(
+            &worker,
+            &(tandem_worker_options){device_of(e, rank), rank, e->n_rank, store, -1, INT64_C(20000000000),
+                                     e->over_network, e->wires_differ && rank == 0 ? TANDEM_F32 : e->wire},
+            error);
     if (status == TANDEM_OK)
         status = backend->executor_open(
             &executor, worker,

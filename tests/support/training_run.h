@@ -53,6 +53,8 @@ typedef struct experiment {
     const char *second_device; /* of rank 1 */
     int64_t evaluate;          /* test samples, behind the last step */
     int over_network;          /* gradients are exchanged that way, not in shared memory */
+    tandem_dtype wire;         /* what they travel in */
+    int wires_differ;          /* in f32 from rank 0 */
     int kills;                 /* 1: its observer ends ranks */
     int (*open_things)(void);  /* what a device has open, asked once all is closed */
 } experiment;

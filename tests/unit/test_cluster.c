@@ -371,7 +371,27 @@ static void a_group_is_sorted_and_counted(void **state)
         cluster.over_network = 1;
         tandem_cluster_group_key(group, sizeof group, &cluster);
         assert_null(strstr(group, "shared"));
+        const size_t n = strlen(group);
+        cluster.wire = TANDEM_BF16;
+        tandem_cluster_group_key(group, sizeof group, &cluster);
+        assert_string_equal(group + n, " in bf16");
     }
+}
+
+static void gradients_travel_in_what_is_named(void **state)
+{
+    tandem_cluster cluster = {.wire = TANDEM_S8};
+    tandem_error error = {0};
+    assert_int_equal(tandem_gradient_wire_find(&cluster.wire, "b16", &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "Did you mean 'bf16'?"));
+    assert_int_equal(cluster.wire, TANDEM_S8);
+    require_ok(tandem_gradient_wire_find(&cluster.wire, "bf16", &error), &error);
+    assert_int_equal(cluster.wire, TANDEM_BF16);
+    assert_int_equal(tandem_cluster_wire_bytes(&cluster, 0), 0);
+    assert_int_equal(tandem_cluster_wire_bytes(&cluster, 1), 4); /* the loss */
+    assert_int_equal(tandem_cluster_wire_bytes(&cluster, 1001), 2004);
+    require_ok(tandem_gradient_wire_find(&cluster.wire, "f32", &error), &error);
+    assert_int_equal(tandem_cluster_wire_bytes(&cluster, 1001), 4004);
 }
 
 static void what_is_printed_parses_to_the_same(void **state)
@@ -585,6 +605,7 @@ int main(void)
         cmocka_unit_test(stragglers_are_classes_too_many),
         cmocka_unit_test(ranks_are_numbered_class_by_class),
         cmocka_unit_test(a_group_is_sorted_and_counted),
+        cmocka_unit_test(gradients_travel_in_what_is_named),
         cmocka_unit_test(what_is_printed_parses_to_the_same),
         cmocka_unit_test(what_is_wrong_is_said_cluster),
         cmocka_unit_test(a_file_says_the_same),

@@ -489,6 +489,32 @@ static void the_way_of_a_step_comes_back(void **state)
     tandem_graph_close(graph);
 }
 
+static void what_gradients_travel_in_comes_back(void **state)
+{
+    tandem_graph *const graph = open_graph("mlp", 8), *opened = NULL;
+    tandem_error error = {0};
+    for (int k = 0; k < 2; k++) {
+        tandem_plan *const plan = full_plan(graph), *read = NULL;
+        plan->cluster.wire = k ? TANDEM_BF16 : TANDEM_F32;
+        char *const text = text_of(plan, graph), *const written = strstr(text, "\"wire\": \"bf16\",");
+        assert_int_equal(written != NULL, k);
+        assert_int_equal(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", NULL), TANDEM_OK);
+        assert_int_equal(read->cluster.wire, plan->cluster.wire);
+        tandem_graph_close(opened);
+        tandem_plan_close(read);
+        if (written) memcpy(written, "\"wire\": \"bf61\",", 15);
+        if (written) {
+            assert_int_equal(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error),
+                             TANDEM_MALFORMED);
+            assert_non_null(
+                strstr(error.text, "wire: gradients cannot travel in 'bf61'. Did you mean 'bf16'?"));
+        }
+        free(text);
+        tandem_plan_close(plan);
+    }
+    tandem_graph_close(graph);
+}
+
 /* Before base, target and held classes were written. */
 static void an_older_file_is_read(void **state)
 {
@@ -684,6 +710,7 @@ int main(void)
         cmocka_unit_test(the_text_is_this),
         cmocka_unit_test(what_is_wrong_in_a_file_is_said),
         cmocka_unit_test(the_way_of_a_step_comes_back),
+        cmocka_unit_test(what_gradients_travel_in_comes_back),
         cmocka_unit_test(the_loss_scale_comes_back),
         cmocka_unit_test(an_older_file_is_read),
         cmocka_unit_test(an_operator_without_it_is_said),

@@ -637,6 +637,17 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
         for (int i = 0; i < m.graph->n_op * TANDEM_N_PRECISION; i++)
             assert_close(sensitivity[i], expected[i]);
         assert_true(sensitivity[m.fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] > 0);
+        /* noise of the exchange, ½ N η² φ wgrad_square/w_elements · g2_x2, in every precision */
+        const tandem_sensed_step step = {.global_batch = 2, .n_micro = 1, .gradient_noise = 0.5};
+        const double rate2 = (double)m.graph->optimizer.rate * (double)m.graph->optimizer.rate,
+                     more = strcmp(method, "fisher") == 0 ? rate2 * 0.5 * 19 / 16 * 5 : 0;
+        require_ok(
+            tandem_sensitivity_load(sensitivity, store, m.graph, method, NULL, &step, TANDEM_BF16, &error),
+            &error);
+        for (int i = 0; i < m.graph->n_op * TANDEM_N_PRECISION; i++) {
+            const int op = i / TANDEM_N_PRECISION;
+            assert_close(sensitivity[i], expected[i] + (op == m.fc1 || op == m.head ? more : 0));
+        }
         free(expected);
     }
     tandem_store_close(store);

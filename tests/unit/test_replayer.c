@@ -686,6 +686,44 @@ static void what_nothing_was_measured_of_is_refused_at_once(void **state)
     tear_down_replayer(&b);
 }
 
+/* Half of the bytes travel; what a device takes to cast them is added, of the slowest one. Curves of f32 are
+ * not taken for bf16. */
+static void narrow_buckets_travel_faster_and_are_cast(void **state)
+{
+    tandem_cluster cluster;
+    tandem_error error = {0};
+    tandem_graph *graph = NULL;
+    tandem_replayer *replayer[2] = {NULL, NULL};
+    double idle_ns[2], loaded_ns, cast_ns = 0;
+    require_ok(tandem_cluster_parse(&cluster, "t4@1 batch=4 + v100@1 batch=4 net=1GB/s,0s", &error), &error);
+    require_ok(tandem_graph_open(&graph, "mlp:width=2048", 4, &error), &error);
+    const tandem_graph *const graphs[] = {graph, graph};
+    const tandem_replayer_options options = {.predict = 1};
+    for (int k = 0; k < 2; k++) {
+        cluster.wire = k ? TANDEM_BF16 : TANDEM_F32;
+        require_ok(tandem_replayer_open_with(&replayer[k], &cluster, graphs, NULL, &options, &error), &error);
+        tandem_replayer_bucket_ns(replayer[k], 0, &idle_ns[k], &loaded_ns);
+        assert_true(idle_ns[k] == loaded_ns);
+    }
+    const int64_t elements = tandem_replayer_step(replayer[0], 0)->bucket[0].elements;
+    for (int c = 0; c < 2; c++) {
+        tandem_latency *latency = NULL;
+        tandem_cost_key key = {
+            .kind = TANDEM_COST_CAST, .precision = "", .to = TANDEM_BF16, .elements = elements};
+        require_ok(tandem_latency_open(&latency, &cluster.classes[c].device, "", NULL, &error), &error);
+        double of_device_ns = (double)tandem_latency_ns(latency, &key, NULL);
+        key.from = TANDEM_BF16;
+        key.to = TANDEM_F32;
+        of_device_ns += (double)tandem_latency_ns(latency, &key, NULL);
+        cast_ns = fmax(cast_ns, of_device_ns);
+        tandem_latency_close(latency);
+    }
+    assert_true(fabs(idle_ns[0] - 4.0 * (double)elements) < 1);
+    assert_true(cast_ns > 1000 && fabs(idle_ns[1] - (2.0 * (double)elements + 2 + cast_ns)) < 1);
+    for (int k = 0; k < 2; k++) tandem_replayer_close(replayer[k]);
+    tandem_graph_close(graph);
+}
+
 static void classes_must_run_one_model_at_their_batch(void **state)
 {
     bench b;
@@ -784,6 +822,7 @@ int main(void)
         cmocka_unit_test(a_missing_contended_time_is_missing),
         cmocka_unit_test(what_nothing_was_measured_of_is_refused_at_once),
         cmocka_unit_test(classes_must_run_one_model_at_their_batch),
+        cmocka_unit_test(narrow_buckets_travel_faster_and_are_cast),
         cmocka_unit_test(curves_are_straight_between_points),
         cmocka_unit_test(the_upper_part_of_a_curve_is_fitted),
     };

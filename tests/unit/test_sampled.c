@@ -38,7 +38,7 @@ static tandem_sensitivity_estimate estimate_of(const tandem_sensing *sensing, co
 {
     tandem_sensitivity_estimate estimate = {0};
     tandem_error error = {0};
-    const tandem_sensed_step step = {global_batch, n_micro};
+    const tandem_sensed_step step = {.global_batch = global_batch, .n_micro = n_micro};
     require_ok(tandem_sensing_estimate(&estimate, sensing, share, &step, &error), &error);
     return estimate;
 }
@@ -135,7 +135,7 @@ static void bad_sensings_are_refused(void **state)
     tandem_sensitivity_estimate e = {.value = -7};
     tandem_error error = {0};
     double share[N_CELL] = {0};
-    const tandem_sensed_step step = {8, 1}, empty = {0, 1};
+    const tandem_sensed_step step = {.global_batch = 8, .n_micro = 1}, empty = {.n_micro = 1};
     const int cell = tandem_sensing_cell(0, TANDEM_PRECISION_BF16, TANDEM_F32);
     assert_int_equal(tandem_sensing_open(&none, 1, 1, TANDEM_MIN_REPLICATE - 1, &error), TANDEM_USAGE);
     assert_int_equal(tandem_sensing_open(&none, 1, TANDEM_MAX_AGE + 1, 3, &error), TANDEM_USAGE);
@@ -285,6 +285,31 @@ static void a_plan_costs_what_its_operators_cost(void **state)
     plan->step.n_micro = 2; /* twice the samples: half of the noise, over Var g = 2 and |E g|² = 1 */
     require_ok(tandem_plan_sensitivity_estimate(&of, &sensing, plan, graph, &error), &error);
     assert_near(of.estimate.noise, 0.65 / 3);
+    const tandem_plan_sensitivity exact = of;
+    plan->cluster.wire = TANDEM_BF16; /* of three ranks: twice the rounding of one; operators keep theirs */
+    require_ok(tandem_plan_sensitivity_estimate(&of, &sensing, plan, graph, &error), &error);
+    const double exchange = 2 * 0x1p-14 * 0.6931471805599453 / 18;
+    assert_near(tandem_allreduce_noise(&plan->cluster), exchange);
+    assert_near(of.estimate.noise, exact.estimate.noise + exchange);
+    assert_near(of.estimate.value, exact.estimate.value + exchange);
+    assert_near(of.estimate.low, exact.estimate.low + exchange);
+    assert_near(of.estimate.high, exact.estimate.high + exchange);
+    assert_near(of.estimate.at_age[1], exact.estimate.at_age[1] + exchange);
+    assert_near(of.largest[0].value, exact.largest[0].value);
+    tandem_sensitivity_difference d = {0};
+    tandem_plan *in_f32 = NULL;
+    require_ok(tandem_plan_open(&in_f32, graph, &cluster, "in f32", &error), &error);
+    tandem_assignment_copy(&in_f32->assignment, &plan->assignment);
+    in_f32->step = plan->step;
+    require_ok(tandem_plan_sensitivity_compare(&d, &sensing, plan, in_f32, graph, &error), &error);
+    assert_near(d.value, exchange);
+    require_ok(tandem_plan_sensitivity_compare(&d, &sensing, plan, plan, graph, &error), &error);
+    assert_near(d.value, 0);
+    tandem_plan_close(in_f32);
+    plan->cluster.classes[0].n_rank = 1;
+    plan->cluster.n_class = 1; /* one rank exchanges nothing */
+    assert_true(tandem_allreduce_noise(&plan->cluster) == 0);
+    plan->cluster = cluster;
     sensing.is_sensed[tandem_sensing_cell(op_of(graph, "fc3"), TANDEM_PRECISION_BF16, TANDEM_F32)] = 0;
     of.n_age = -7;
     assert_int_equal(tandem_plan_sensitivity_estimate(&of, &sensing, plan, graph, &error), TANDEM_MISSING);
@@ -305,7 +330,7 @@ static void the_difference_of_plans_is_paired(void **state)
     tandem_sensitivity_difference d = {0};
     tandem_error error = {0};
     double less[N_CELL] = {0}, more[N_CELL] = {0};
-    const tandem_sensed_step step = {8, 1};
+    const tandem_sensed_step step = {.global_batch = 8, .n_micro = 1};
     const int shared = tandem_sensing_cell(0, TANDEM_PRECISION_INT8_FULL, TANDEM_F32),
               own = tandem_sensing_cell(1, TANDEM_PRECISION_BF16, TANDEM_F32);
     set_errors(&sensing, shared, (tandem_sensed_error){.total = 0.5});
@@ -365,7 +390,7 @@ static void replicates_come_back_from_the_store(void **state)
     double *sensitivity = calloc(n, sizeof *sensitivity);
     tandem_store *store = NULL;
     tandem_error error = {0};
-    const tandem_sensed_step step = {16, 1};
+    const tandem_sensed_step step = {.global_batch = 16, .n_micro = 1};
     const int fc1 = op_of(graph, "fc1"), at = fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
     require_ok(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
     assert_int_equal(

@@ -22,7 +22,8 @@ typedef struct tandem_worker_options {
     const char *store;  /* rendezvous directory, fresh for this run; NULL for one rank */
     int cpu;            /* core to pin to; −1 = none */
     int64_t timeout_ns; /* a rank that is silent for longer counts as failed */
-    int over_network; /* 1: gradients go over the network even where all ranks share a machine (cluster.h) */
+    int over_network;  /* 1: gradients go over the network even where all ranks share a machine (cluster.h) */
+    tandem_dtype wire; /* what gradients travel in between ranks (cluster.h); the same on every rank */
 } tandem_worker_options;
 
 /* --- An executor: a step program with its memory, weights and kernels -----------------------------------
@@ -123,7 +124,8 @@ typedef struct tandem_backend_api {
     tandem_status (*data_find)(char *path, size_t size, const char *name, tandem_error *error);
 
     /* All ranks. TANDEM_NO_DEVICE, TANDEM_UNKNOWN_NAME, TANDEM_USAGE, TANDEM_IO, TANDEM_NO_MEMORY,
-     * TANDEM_RANK_FAILED (a rank did not join within the timeout). */
+     * TANDEM_RANK_FAILED (a rank did not join within the timeout).
+     * TANDEM_USAGE, too, on every rank: their `wire` differs. */
     tandem_status (*worker_open)(tandem_worker **worker, const tandem_worker_options *options,
                                  tandem_error *error);
     void (*worker_close)(tandem_worker *worker);

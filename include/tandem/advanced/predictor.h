@@ -32,6 +32,11 @@ typedef struct tandem_sensitivity_method {
     tandem_status (*compute_sensed)(double *sensitivity, const tandem_graph *graph,
                                     const tandem_sensing *sensing, const tandem_sensed_step *step,
                                     tandem_dtype amp_dtype, tandem_error *error);
+    /* Adds, to every precision of an operator, fp32 too, what noise of the exchange costs in the gradient of
+     * its weight; noise: as gradient_noise of tandem_sensed_step. NULL: compute_sensed does, or the method
+     * does not know this noise. */
+    void (*add_gradient_noise)(double *sensitivity, const tandem_graph *graph,
+                               const tandem_statistics *statistics, double noise);
 } tandem_sensitivity_method;
 
 /* Every method; NULL after the last. The first is the default. */
@@ -44,7 +49,7 @@ tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, 
  * model.
  *   sensitivity  [out] [n_op × TANDEM_N_PRECISION]; unchanged on error
  *   data         the data set of the statistics, or of the sensing; NULL = the one measured last
- *   step         for which it holds; read by methods that need a sensing
+ *   step         for which it holds; NULL: of any, only for methods that need no sensing
  *   amp_dtype    of the device
  * TANDEM_MISSING names the operator without statistics and the command that measures them. TANDEM_MALFORMED:
  * a sensitivity is not a number ≥ 0. TANDEM_UNKNOWN_NAME, TANDEM_NO_MEMORY, errors of the store. Cost:
@@ -57,6 +62,16 @@ tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, 
  * from its largest magnitude and its mean square; 0 for f32 and s32. Presumes even fractions (section 1 of
  * predictor/fisher.c); no loss scale. */
 double tandem_rounding_variance(tandem_dtype type, double amax, double mean_square);
+
+/* tandem_allreduce_noise: the variance that the all-reduces of a cluster add to each element of the gradient,
+ * over its mean square; 0 where gradients travel in f32, or there is one rank. In bf16 every rank of n adds
+ * to a partial sum in f32 and rounds it, with the variance c of a mean square (fisher.c, section 1). The
+ * partial sum of a share w of the samples has the mean square w²G² + wV of the sum's G² + V, at most w of it.
+ * Over the chunks of a ring, which begin at different ranks, w is k/n on average:
+ *     noise ≤ c · Σ k/n = c · (n + 1)/2,     3.5·10⁻⁶ with two ranks, 2.0·10⁻⁵ with 16
+ * It is reached where samples' gradients are all noise (G = 0); where they are alike, it is 2/3 of that with
+ * many ranks. Errors of the roundings are taken as independent. */
+double tandem_allreduce_noise(const tandem_cluster *cluster);
 
 /* --- The sensitivity of a plan (predictor/plan_sensitivity.c) ------------------------------------------ */
 

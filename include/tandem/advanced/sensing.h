@@ -65,11 +65,15 @@ int tandem_precision_has_amp(tandem_precision precision);
 typedef struct tandem_sensed_step {
     int64_t global_batch; /* samples of all ranks and micro-steps */
     int n_micro;          /* ≥ 1; each rounds the weights anew */
+    /* Variance that the exchange adds to the gradient of all samples, over that gradient's mean square
+     * (tandem_allreduce_noise in predictor.h); ≥ 0 */
+    double gradient_noise;
 } tandem_sensed_step;
 
 /* More samples to the same loss, as a share: 0.01 is 1 %. Half widths are of 95 % intervals. */
 typedef struct tandem_sensitivity_estimate {
-    double value, low, high; /* max(0, noise) + max(0, bias); low and high from 0 upwards */
+    /* max(0, noise) + max(0, bias), with that of all-reduces in noise; low and high from 0 upwards */
+    double value, low, high;
     double noise, noise_half;
     double bias, bias_half;        /* NaN where |E g| is lost in the noise of the replicates */
     double at_age[TANDEM_MAX_AGE]; /* noise + max(0, bias) at each age; the means make the value */

@@ -1,0 +1,1 @@
+$TANDEM train --model mlp --device strongest --wire b16
