@@ -237,6 +237,14 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
     return TANDEM_OK;
 }
 
+void tandem_comm_refuse(const tandem_comm_options *options, const char *why)
+{
+    char text[TANDEM_ERROR_TEXT];
+    if (options->n_rank < 2 || !options->store) return;
+    (void)snprintf(text, sizeof text, "rank %d could not join: %.900s", options->rank, why);
+    tandem_membership_refuse(options->store, options->rank, options->n_rank, text);
+}
+
 void tandem_comm_close(tandem_comm *comm)
 {
     if (!comm) return;

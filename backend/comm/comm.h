@@ -52,6 +52,9 @@ typedef struct tandem_comm_options {
  * rank uses, or, on every rank, ranks whose `wire` differs; TANDEM_IO: the directory or the network fails;
  * TANDEM_NO_MEMORY. */
 tandem_status tandem_comm_open(tandem_comm **comm, const tandem_comm_options *options, tandem_error *error);
+/* For a rank that opens none, as its device failed for the reason `why`: tells the others, which would wait
+ * for it until the timeout. Nothing with one rank. */
+void tandem_comm_refuse(const tandem_comm_options *options, const char *why);
 /* NULL is fine. No collective may be running and no reducer open. Does not wait for other ranks; some 10 ms
  * per rank. */
 void tandem_comm_close(tandem_comm *comm);

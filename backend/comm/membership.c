@@ -134,9 +134,12 @@ static tandem_status agree_on_failed_rank(const tandem_membership *membership, i
     return TANDEM_RANK_FAILED;
 }
 
+/* A report is of this run where this rank has never begun it. */
 static tandem_status check_store_is_fresh(const tandem_membership *membership, const char *store,
                                           tandem_error *error)
 {
+    if (!rank_file_exists(membership, membership->rank, "alive") && read_report(membership, error))
+        return TANDEM_RANK_FAILED;
     bool used = run_file_exists(membership, "failed");
     for (int r = 0; r < membership->n_rank && !used; r++) used = rank_file_exists(membership, r, "left");
     if (used)
@@ -195,6 +198,17 @@ tandem_status tandem_membership_open(tandem_membership *membership, const char *
     }
     *membership = made;
     return TANDEM_OK;
+}
+
+void tandem_membership_refuse(const char *store, int rank, int n_rank, const char *text)
+{
+    const tandem_membership membership = {.directory = open(store, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                                          .lock = -1,
+                                          .rank = rank,
+                                          .n_rank = n_rank};
+    if (membership.directory < 0) return;
+    tandem_membership_report_failed(&membership, rank, text);
+    (void)close(membership.directory);
 }
 
 /* Rank r, if it has written its file, must expect as many ranks as this one. */

@@ -26,7 +26,8 @@ typedef struct tandem_membership {
 } tandem_membership;
 
 /* Claims `rank` in the run. *membership is unchanged on error: TANDEM_USAGE: `store` is no directory or
- * another run's, or the rank is taken; TANDEM_IO: it cannot be written or has no locks. */
+ * another run's, or the rank is taken; TANDEM_IO: it cannot be written or has no locks; TANDEM_RANK_FAILED:
+ * another rank has refused. */
 tandem_status tandem_membership_open(tandem_membership *membership, const char *store, int rank, int n_rank,
                                      tandem_error *error);
 
@@ -53,6 +54,10 @@ tandem_status tandem_membership_find_failed(const tandem_membership *membership,
 
 /* Writes the report, unless there is one. */
 void tandem_membership_report_failed(const tandem_membership *membership, int rank, const char *text);
+
+/* For a rank that cannot take part, as it has no device: leaves its report, which ends the joining of the
+ * others. Nothing where there is no such directory. */
+void tandem_membership_refuse(const char *store, int rank, int n_rank, const char *text);
 
 /* This rank leaves the run without a failure. */
 void tandem_membership_leave(const tandem_membership *membership);

@@ -7,7 +7,8 @@
 #include "backend/executor/adamw.h"
 #include "backend/cuda/operator.h"
 
-enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35 }; /* cudaErrorMemoryAllocation, cudaErrorInsufficientDriver */
+/* cudaErrorMemoryAllocation, cudaErrorInsufficientDriver, cudaErrorDevicesUnavailable, cudaErrorNoDevice */
+enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35, UNAVAILABLE = 46, NO_GPU = 100 };
 enum { VERSIONS_TEXT = 96 };
 enum { MIN_MAJOR = 7, MIN_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
 /* Workspaces are 64-byte aligned, and NVIDIA's libraries want 256. */
@@ -32,6 +33,18 @@ static const cuda_operator *const cuda_operator_rows[N_KERNEL_ROW] = {
 
 static tandem_status cuda_failure(const cuda_device *cuda, const char *what, int failed, tandem_error *error)
 {
+    if (failed == OUT_OF_MEMORY)
+        return tandem_error_set(error, TANDEM_NO_MEMORY,
+                                "device '%s' ran out of memory when it was to %s; other processes may have "
+                                "some (nvidia-smi), or a smaller --batch fits",
+                                cuda->name, what);
+    if (failed == UNAVAILABLE)
+        return tandem_error_set(
+            error, TANDEM_NO_DEVICE,
+            "device '%s' takes no more processes: it is in exclusive mode and has one, or "
+            "is prohibited; give it one rank, or allow several with `nvidia-smi -i %s -c "
+            "DEFAULT`",
+            cuda->name, cuda->name + strlen("cuda:"));
     return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed to %s: %s (error %d)", cuda->name,
                             what, cuda->vendor->error_text(failed), failed);
 }
@@ -46,7 +59,8 @@ static tandem_status find_cuda_gpu(cuda_gpu *gpu, int *index, const cuda_device 
     if (*digits < '0' || *digits > '9' || *end || number > INT_MAX)
         return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "unknown device '%s'; allowed: cuda:0, cuda:1, …",
                                 cuda->name);
-    const int failed = cuda->vendor->gpu_count(&n);
+    int failed = cuda->vendor->gpu_count(&n);
+    if (failed == NO_GPU) failed = n = 0;
     if (failed == NO_DRIVER)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "device '%s' has no driver: NVIDIA's driver is missing, or older than the "

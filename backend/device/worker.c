@@ -43,36 +43,43 @@ static tandem_status pin_to_core(int cpu, tandem_error *error)
         strerror(errno));
 }
 
+static tandem_comm_lock device_locking(const tandem_worker *worker)
+{
+    if (!worker->backend) return (tandem_comm_lock){.lock = NULL};
+    return (tandem_comm_lock){worker->backend->lock, worker->backend->unlock, worker->device};
+}
+
 tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_options *options,
                                  tandem_error *error)
 {
     tandem_worker *worker = calloc(1, sizeof *worker);
     if (!worker) return tandem_no_memory(error, "for rank %d", options->rank);
+    tandem_error failure = {TANDEM_OK, -1, ""};
     worker->rank = options->rank;
     worker->n_rank = options->n_rank;
     worker->cpu = options->cpu;
     (void)snprintf(worker->device_name, sizeof worker->device_name, "%s", options->device);
-    tandem_status status = find_device_backend(&worker->backend, options->device, error);
+    tandem_status status = find_device_backend(&worker->backend, options->device, &failure);
     /* Threads have the cores of the thread that begins them. Those of a CPU's kernels belong on the rank's
      * core; those that a GPU's driver begins would be in its way there, beside the one that reduces
      * gradients. */
     const int is_pinned_first = status == TANDEM_OK && !worker->backend->alloc;
-    if (is_pinned_first) status = pin_to_core(options->cpu, error);
-    if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, error);
-    if (status == TANDEM_OK && !is_pinned_first) status = pin_to_core(options->cpu, error);
-    if (status == TANDEM_OK && options->n_rank > 1)
-        status =
-            tandem_comm_open(&worker->comm,
-                             &(tandem_comm_options){
-                                 .rank = options->rank,
-                                 .n_rank = options->n_rank,
-                                 .store = options->store,
-                                 .timeout_ns = options->timeout_ns,
-                                 .cpu = options->cpu,
-                                 .over_network = options->over_network,
-                                 .wire = options->wire,
-                                 .locking = {worker->backend->lock, worker->backend->unlock, worker->device}},
-                             error);
+    if (is_pinned_first) status = pin_to_core(options->cpu, &failure);
+    if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, &failure);
+    if (status == TANDEM_OK && !is_pinned_first) status = pin_to_core(options->cpu, &failure);
+    const tandem_comm_options joining = {.rank = options->rank,
+                                         .n_rank = options->n_rank,
+                                         .store = options->store,
+                                         .timeout_ns = options->timeout_ns,
+                                         .cpu = options->cpu,
+                                         .over_network = options->over_network,
+                                         .wire = options->wire,
+                                         .locking = device_locking(worker)};
+    if (status != TANDEM_OK)
+        tandem_comm_refuse(&joining, failure.text);
+    else if (options->n_rank > 1)
+        status = tandem_comm_open(&worker->comm, &joining, &failure);
+    if (status != TANDEM_OK && error) *error = failure;
     if (status != TANDEM_OK) {
         tandem_worker_close(worker);
         return status;

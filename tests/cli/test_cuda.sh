@@ -88,6 +88,56 @@ run 0 profile "${model[@]}" --cluster cuda:0 --uniform bf16 --json && free_ns=$(
         [ "$slow_ns" -lt $((plain_ns + 10 * event_ns)) ]
 report "what timing a task takes is measured, and taken off its cost" $?
 unset TANDEM_DB
+# --- Cards that cannot be used, or not by all ---
+one=(train "${model[@]}" --device cuda:0 --steps 2)
+says() { [ "$(wc -l <err)" = 1 ] && grep -q "$1" err; }
+STAND_IN_COUNT_FAILS=35 run 4 "${one[@]}" && says "'cuda:0' has no driver: .* missing, or older" &&
+    STAND_IN_COUNT_FAILS=100 run 4 "${one[@]}" && says "this machine has 0 GPUs" &&
+    STAND_IN_DRIVER=12040 run 4 "${one[@]}" && says "is for CUDA 12.4, older .*; install a newer driver" &&
+    STAND_IN_DRIVER=13000 run 0 "${one[@]}" &&
+    STAND_IN_DRIVER=12040 run 0 doctor && grep -q '^cuda:0  *absent .*install a newer driver' out
+report "no driver, no card, and a driver of an older CUDA: exit code 4 and what to do" $?
+export STAND_IN_CAPABILITY=75
+run 4 "${one[@]}" --uniform bf16 && says "needs compute capability 8.0" &&
+    run 0 "${one[@]}" --uniform fp16 --loss-scale dynamic &&
+    run 0 profile "${model[@]}" --device cuda:0 --db turing.db &&
+    grep -q 'cuda:0 lacks kernels for .* in bf16' err &&
+    run 0 replay "${model[@]}" --device cuda:0 --db turing.db &&
+    STAND_IN_CAPABILITY=70 run 4 "${one[@]}" && says "capability 7.0; kernels are for 7.5 and later" &&
+    STAND_IN_CAPABILITY=80 run 4 "${one[@]}" --uniform fp8 && says "needs compute capability 8.9"
+report "a card without tensor cores of a type: exit code 4, and a profile of the other types" $?
+unset STAND_IN_CAPABILITY
+two=("${model[@]}" --cluster "2*cuda:0")
+refused() { # ARGUMENT…: the ranks would wait for two minutes, those of a profile for half an hour
+    STAND_IN_EXCLUSIVE=$work/held timeout 60 "$tandem" "$@" >out 2>err </dev/null
+    code=$?
+    [ $code = 4 ] && grep -q "takes no more processes: .*one rank, or .*nvidia-smi -i 0 -c DEFAULT" err
+}
+run 0 train "${two[@]}" --steps 2 && STAND_IN_EXCLUSIVE=$work/held run 0 "${one[@]}" &&
+    refused train "${two[@]}" --steps 2 && refused profile "${two[@]}" --db held.db
+report "two ranks on one card train; in exclusive mode: exit code 4 at once, and no rank waits" $?
+failed_at() { # ALLOCATIONS ARGUMENT…
+    STAND_IN_ALLOCATIONS=$1 timeout 60 "$tandem" train "${model[@]}" --steps 2 "${@:2}" >out 2>err </dev/null
+}
+taken=0 code=5
+while [ $code = 5 ] && [ $taken -lt 99 ]; do
+    failed_at $taken --device cuda:0
+    code=$?
+    [ $code != 5 ] || says "'cuda:0' \(has no .* left\|ran out of memory\)" || code=1
+    taken=$((taken + 1))
+done
+[ $code = 0 ] && [ $taken -gt 5 ] && { [ -z "$weakest" ] || {
+    failed_at $((taken - 2)) --cluster "cuda:0 + $weakest"
+    [ $? = 5 ]
+}; }
+report "a card that runs out of memory at any moment: exit code 5, on all ranks" $?
+minor=(--device cuda:0 --uniform bf16 --db minor.db)
+versions="CUDA 13.0, cuBLASLt 130100, cuDNN"
+STAND_IN_VERSIONS="$versions 91900" run 0 profile "${model[@]}" "${minor[@]}" &&
+    export STAND_IN_VERSIONS="$versions 91300" && run 0 train "${model[@]}" "${minor[@]}" --steps 2 &&
+    run 0 compare "${model[@]}" "${minor[@]}" --steps 12 && run 0 doctor && grep -q 'cuDNN 91300' out
+report "a library of another minor version takes none of the other's algorithms, and trains" $?
+unset STAND_IN_VERSIONS
 graphs=("${model[@]}" --cluster cuda:0 --uniform int8 --steps 5 --json)
 run 0 train "${graphs[@]}" && array loss out >replayed && ! grep -q graph err &&
     TANDEM_GRAPHS=0 run 0 train "${graphs[@]}" && array loss out | cmp - replayed && ! grep -q graph err &&

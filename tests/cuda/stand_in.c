@@ -1,11 +1,14 @@
 #include "tests/cuda/stand_in.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 
 #include "base/clock.h"
@@ -15,6 +18,7 @@
 enum {
     INVALID = 1, /* cudaErrorInvalidValue, and so on */
     NO_MEMORY = 2,
+    UNAVAILABLE = 46,
     LOCKED_ALREADY = 712,
     LOST = 719,
     LOCKS_NONE = 801,
@@ -167,15 +171,28 @@ static int is_locked(const void *begin, uint64_t bytes)
 
 /* --- The runtime ---------------------------------------------------------------------------------------- */
 
+/* For commands, which cannot change what stand_in.h lists. */
+static int environment_number(const char *variable, int otherwise)
+{
+    const char *const text = getenv(variable);
+    return text ? atoi(text) : otherwise;
+}
+
 static int stand_in_gpu_count(int *n)
 {
     *n = stand_in_n_gpu;
-    return stand_in_next_error();
+    const int failed = environment_number("STAND_IN_COUNT_FAILS", 0);
+    return failed ? failed : stand_in_next_error();
 }
 
 static int stand_in_describe(cuda_gpu *gpu, int index)
 {
     (void)index;
+    stand_in_gpu.driver = environment_number("STAND_IN_DRIVER", stand_in_gpu.driver);
+    const int capability =
+        environment_number("STAND_IN_CAPABILITY", 10 * stand_in_gpu.major + stand_in_gpu.minor);
+    stand_in_gpu.major = capability / 10;
+    stand_in_gpu.minor = capability % 10;
     *gpu = stand_in_gpu;
     return stand_in_next_error();
 }
@@ -209,7 +226,8 @@ static int stand_in_read_clocks(int *compute_mhz, int *memory_mhz, int index)
 
 static int stand_in_versions(char *written, size_t size)
 {
-    (void)snprintf(written, size, "stand-in");
+    const char *const asked = getenv("STAND_IN_VERSIONS");
+    (void)snprintf(written, size, "%s", asked ? asked : "stand-in");
     return 0;
 }
 
@@ -228,10 +246,21 @@ static int stand_in_set_device(int index)
     return stand_in_next_error();
 }
 
+/* Exclusive mode: whoever has locked the file STAND_IN_EXCLUSIVE has the card, until its process ends. */
+static int is_held_by_another(void)
+{
+    const char *const path = getenv("STAND_IN_EXCLUSIVE");
+    if (!path) return 0;
+    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* left open */
+    if (file < 0) abort();
+    return flock(file, LOCK_EX | LOCK_NB) != 0;
+}
+
 static int stand_in_open(cuda_libraries **libraries, int index)
 {
     const int failed = stand_in_set_device(index);
     if (failed) return failed;
+    if (is_held_by_another()) return UNAVAILABLE;
     used_gpu = index;
     cpu_set_t cores;
     if (sched_getaffinity(0, sizeof cores, &cores) == 0) stand_in_cores_at_open = CPU_COUNT(&cores);
@@ -248,6 +277,8 @@ static int stand_in_alloc(void **memory, uint64_t bytes, int is_pinned)
     if (failed) return failed;
     if (graph_forbidden_call()) return CAPTURE_UNSUPPORTED;
     const header h = {bytes, is_pinned, !is_pinned && stand_in_has_device_memory};
+    static int n_taken; /* of the card's memory, so far; behind so many another process has all of it */
+    if (!is_pinned && n_taken++ >= environment_number("STAND_IN_ALLOCATIONS", INT_MAX)) return NO_MEMORY;
     if (!is_pinned && (int64_t)bytes > stand_in_memory_left) return NO_MEMORY;
     char *whole = h.is_device_memory ? map_device_memory(bytes + HEADER)
                                      : aligned_alloc(HEADER, (bytes + 2 * HEADER - 1) / HEADER * HEADER);

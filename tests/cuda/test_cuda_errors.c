@@ -49,7 +49,7 @@ static void a_gpu_that_cannot_be_used_is_refused(void **state)
     stand_in_gpu = good;
     const int64_t left = stand_in_memory_left;
     stand_in_memory_left = 8;
-    assert_open_refused("cuda:0", TANDEM_NO_DEVICE, "no memory");
+    assert_open_refused("cuda:0", TANDEM_NO_MEMORY, "ran out of memory when it was to open");
     stand_in_memory_left = left;
 }
 
