@@ -5,8 +5,8 @@ usage: bench/model_operators.py model_operators.csv [DEVICE (V100-PCIe-32GB)]
 
 Two predictions of each run's sum: from the rows' own shapes (`tandem predict --list`), and from the zoo's
 model (`tandem replay --kernels pytorch --without-update`). Both get what the host's events add to a timing
-(EVENTS of predictor/constants.def), since the rows hold it, too. The zoo's BERT predicts hidden tokens only:
-in training, heads and losses are left out of both sides of that comparison.
+(EVENTS and EVENTS_PRODUCT of predictor/constants.def), since the rows hold it, too. The zoo's BERT predicts
+hidden tokens only: in training, heads and losses are left out of both sides of that comparison.
 The table is made of NeuSight's (docs/predicting.md): one layer of a model with its repeats, each operator's
 forward and backward pass, and the time in which its parameters' gradients are added to those before. Columns:
 device, model, mode, batch, sequence, name, operator, repeats, input_shapes, output_shape, forward_us,
@@ -39,9 +39,12 @@ def product_of(numbers):
     return result
 
 
-def events_us():
+def events_us(kernels):
+    """What a host's events add around one call of these kernels: more where a library multiplies."""
+    is_product = any(kernel["operator"] in ("linear", "matmul") for kernel in kernels)
+    key = "EVENTS_PRODUCT" if is_product else "EVENTS"
     with open(os.path.join(ROOT, "predictor", "constants.def")) as source:
-        return float(re.search(r"FITTED\(EVENTS, ([0-9.]+)", source.read()).group(1))
+        return float(re.search(rf"FITTED\({key}, ([0-9.]+)", source.read()).group(1))
 
 
 def stream(operator, elements, columns=1):
@@ -167,7 +170,7 @@ def main():
         has_other_head = run[0] == "bert_large" and run[1] != "inf"
         sums = {False: [0, 0, 0], True: [0, 0, 0]}  # measured, predicted, events; of all, and without heads
         for (repeats, measured, name), kernels, us in zip(weights, lists, predicted):
-            added = repeats * events_us() if kernels and measured > 0 else 0
+            added = repeats * events_us(kernels) if kernels and measured > 0 else 0
             for without_head, total in sums.items():
                 if measured > 0 and not (without_head and name.startswith(HEADS)):
                     total[0] += repeats * measured

@@ -47,11 +47,20 @@ tandem_status tandem_calibration_open(tandem_calibration **calibration, const ta
             "%s is not described, so that its times follow no form; `tandem list devices` "
             "shows those that are",
             device->name);
+    tandem_reached_rates rates;
+    tandem_reached_rates_fitted(&rates, device);
+    return tandem_calibration_open_with(calibration, device, tandem_constants_fitted(), &rates, error);
+}
+
+tandem_status tandem_calibration_open_with(tandem_calibration **calibration, const tandem_device *device,
+                                           const tandem_constants *constants,
+                                           const tandem_reached_rates *rates, tandem_error *error)
+{
     tandem_calibration *const made = calloc(1, sizeof *made);
     if (!made) return tandem_no_memory(error, "to calibrate %s", device->name);
     made->device = *device;
-    made->constants = *tandem_constants_fitted();
-    tandem_reached_rates_fitted(&made->rates, device);
+    made->constants = *constants;
+    made->rates = *rates;
     *calibration = made;
     return TANDEM_OK;
 }
@@ -113,7 +122,7 @@ static double solve_rate(tandem_calibration *c, const calibration_row *row, doub
  * machine to machine by up to four times. */
 static double overhead_ns(const tandem_calibration *c, const calibration_row *row)
 {
-    const double host_ns = 1e3 * c->constants.value[TANDEM_CONSTANT_EVENTS];
+    const double host_ns = tandem_events_ns(&c->constants, &row->work);
     return c->rates.launch_ns + (row->timed & TANDEM_TIMED_BETWEEN_EVENTS ? 5 * host_ns : 0);
 }
 
@@ -167,19 +176,31 @@ static void calibrate_launch(tandem_calibration *c, double *scratch)
     c->basis.n_launch = (int64_t)n;
 }
 
-/* Rows between events that hold hardly more than these show what this host adds; it is in no prediction. */
-static void calibrate_events(tandem_calibration *c, double *scratch)
+/* What rows between events show of the host in front of products, or of streams: over what is expected, the
+ * median of rows that hold hardly more. 0: no row does. */
+static double find_events(tandem_calibration *c, int is_product, double *scratch)
 {
     size_t n = 0;
-    double *const events_us = &c->constants.value[TANDEM_CONSTANT_EVENTS];
     for (size_t i = 0; i < c->n; i++) {
         const calibration_row *const row = &c->row[i];
+        if (!(row->timed & TANDEM_TIMED_BETWEEN_EVENTS) || row->work.is_product != is_product) continue;
         const double ns = uncalibrated_ns(c, &row->work, 0, NULL), added = row->ns - ns;
-        const int is_tiny = row->timed & TANDEM_TIMED_BETWEEN_EVENTS && ns > 0 && added > ns;
-        if (is_tiny && added < 1e4 * *events_us) scratch[n++] = 1e-3 * added;
+        const double expected = tandem_events_ns(&c->constants, &row->work);
+        if (ns > 0 && added > ns && added < 10 * expected) scratch[n++] = added / expected;
     }
-    if (n > 0) *events_us = tandem_median(scratch, n);
-    c->basis.n_events = (int64_t)n;
+    c->basis.n_events += (int64_t)n;
+    return n > 0 ? tandem_median(scratch, n) : 0;
+}
+
+/* It is in no prediction. In front of products a host takes no less time than in front of streams. */
+static void calibrate_events(tandem_calibration *c, double *scratch)
+{
+    double *const of_stream = &c->constants.value[TANDEM_CONSTANT_EVENTS],
+                  *const of_product = &c->constants.value[TANDEM_CONSTANT_EVENTS_PRODUCT];
+    const double stream = find_events(c, 0, scratch), product = find_events(c, 1, scratch);
+    if (stream > 0) *of_stream *= stream;
+    if (product > 0) *of_product *= product;
+    if (stream > 0 && !(product > 0)) *of_product = fmax(*of_product, *of_stream);
 }
 
 /* --- Residuals ------------------------------------------------------------------------------------------ */

@@ -149,7 +149,9 @@ tandem_spread_group tandem_spread_group_of(const tandem_work *work, const tandem
     case TANDEM_WORK_STREAM:
     case TANDEM_N_WORK_CLASS: break;
     }
-    return is_small ? TANDEM_SPREAD_STREAM_SMALL : TANDEM_SPREAD_STREAM;
+    if (is_small) return TANDEM_SPREAD_STREAM_SMALL;
+    if (is_old) return TANDEM_SPREAD_STREAM_OLD;
+    return spec->memory_kind == TANDEM_HBM ? TANDEM_SPREAD_STREAM : TANDEM_SPREAD_STREAM_GDDR;
 }
 
 const char *tandem_work_class_name(tandem_work_class class)

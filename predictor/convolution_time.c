@@ -95,7 +95,8 @@ static double wgrad_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const ta
     const product_family family = s.taps < 2  ? PRODUCT_POINTS
                                   : is_narrow ? PRODUCT_WINDOWS_NARROW
                                               : PRODUCT_WINDOWS;
-    const tiled_product p = {family, 1, pad_channels(gpu, s.in, is_narrow) * s.taps, s.windows, s.out, 1};
+    const tiled_product p = {family,    1,     pad_channels(gpu, s.in, is_narrow) * s.taps,
+                             s.windows, s.out, DEPTH_EVENLY};
     const double busy = tandem_tiled_flops(time, gpu, &p) * (is_narrow ? C(CONV_NARROW) : 1) *
                         (s.taps < 2 ? C(CONV_WGRAD_POINTS) : C(CONV_WGRAD));
     const double ns = finish_way(time, gpu, "direct", busy, work->flops, work->bytes);
@@ -109,10 +110,10 @@ static double direct_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const t
     const double stride = v->stride_h * v->stride_w;
     const int is_narrow = is_narrow_type(work);
     const product_family family = is_narrow ? PRODUCT_WINDOWS_NARROW : PRODUCT_WINDOWS;
-    tiled_product p = {family, 1, s.windows, pad_channels(gpu, s.in, is_narrow) * s.taps, s.out, 0};
+    tiled_product p = {family, 1, s.windows, pad_channels(gpu, s.in, is_narrow) * s.taps, s.out, DEPTH_WHOLE};
     if (work->pass == TANDEM_PASS_DGRAD)
-        p = (tiled_product){family, 1, s.pixels, pad_channels(gpu, s.out, is_narrow) * s.taps / stride,
-                            s.in,   0};
+        p = (tiled_product){
+            family, 1, s.pixels, pad_channels(gpu, s.out, is_narrow) * s.taps / stride, s.in, DEPTH_WHOLE};
     const double busy = tandem_tiled_flops(time, gpu, &p) * C(CONV_DIRECT) *
                         (is_narrow ? C(CONV_NARROW) : 1) *
                         (work->pass == TANDEM_PASS_DGRAD && stride > 1 ? strided_factor(gpu) : 1);
@@ -124,7 +125,7 @@ static double gemm_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tan
 {
     const conv_sizes s = sizes_of(work);
     const product_family family = is_narrow_type(work) ? PRODUCT_WINDOWS_NARROW : PRODUCT_WINDOWS;
-    const tiled_product p = {family, 1, s.windows, s.out, s.in * s.taps, 0};
+    const tiled_product p = {family, 1, s.windows, s.out, s.in * s.taps, DEPTH_WHOLE};
     const double busy = tandem_tiled_flops(time, gpu, &p) * strided_factor(gpu);
     return finish_way(time, gpu, "gemm", busy, work->flops, work->bytes);
 }
@@ -146,11 +147,13 @@ static double transformed_ns(tandem_kernel_time *time, const kernel_gpu *gpu, co
     const double tiles = work->convolution.images * ceil(s.windows_high / 4) * ceil(s.windows_wide / 4);
     double from, to;
     pass_channels(&from, &to, &s, work->pass);
-    tiled_product p = {PRODUCT_WINOGRAD, points, tiles, from, to, 0};
-    if (work->pass == TANDEM_PASS_WGRAD) p = (tiled_product){PRODUCT_WINOGRAD, points, from, tiles, to, 1};
+    tiled_product p = {PRODUCT_WINOGRAD, points, tiles, from, to, DEPTH_WHOLE};
+    const int is_wgrad = work->pass == TANDEM_PASS_WGRAD;
+    if (is_wgrad) p = (tiled_product){PRODUCT_WINOGRAD_WGRAD, points, from, tiles, to, DEPTH_EVENLY};
     const double busy = tandem_tiled_flops(time, gpu, &p) * C(WINOGRAD);
     const double transforms = points * 2 * s.element_bytes *
-                              (C(WINOGRAD_DATA) * tiles * (from + to) + C(WINOGRAD_WEIGHTS) * from * to);
+                              ((is_wgrad ? C(WINOGRAD_DATA_WGRAD) : C(WINOGRAD_DATA)) * tiles * (from + to) +
+                               C(WINOGRAD_WEIGHTS) * from * to);
     const double ns = finish_way(time, gpu, "winograd", busy, points * 2 * tiles * from * to, work->bytes);
     const double transforms_ns = transforms / gpu->bytes_per_ns;
     time->bytes += transforms;

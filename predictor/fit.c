@@ -18,23 +18,24 @@
 /* The stage that fits a constant. What no stage fits follows from shares. */
 static const int stage_of[TANDEM_N_CONSTANT] = {
     [TANDEM_CONSTANT_EVENTS] = FIT_STREAMS,
-    [TANDEM_CONSTANT_SOFTMAX_FLOPS] = FIT_STREAMS,
-    [TANDEM_CONSTANT_SOFTMAX_FLOPS_OLD] = FIT_STREAMS,
-    [TANDEM_CONSTANT_SOFTMAX_ROW] = FIT_STREAMS,
-    [TANDEM_CONSTANT_LAYERNORM_PASSES] = FIT_STREAMS,
-    [TANDEM_CONSTANT_LAYERNORM_CACHE] = FIT_STREAMS,
-    [TANDEM_CONSTANT_LAYERNORM_ROW] = FIT_STREAMS,
+    [TANDEM_CONSTANT_SOFTMAX_FLOPS] = FIT_ROWS,
+    [TANDEM_CONSTANT_SOFTMAX_FLOPS_OLD] = FIT_ROWS,
+    [TANDEM_CONSTANT_SOFTMAX_ROW] = FIT_ROWS,
+    [TANDEM_CONSTANT_LAYERNORM_CACHE] = FIT_ROWS,
+    [TANDEM_CONSTANT_LAYERNORM_ROW] = FIT_ROWS,
+    [TANDEM_CONSTANT_EVENTS_PRODUCT] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_LAUNCH] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_WAVE_SHARE] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_PROLOGUE] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_SPLIT_DEPTH] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_TILE_LOSS] = FIT_PRODUCTS,
-    [TANDEM_CONSTANT_DEPTH_LIMIT] = FIT_PRODUCTS,
+    [TANDEM_CONSTANT_DEPTH_LOSS] = FIT_PRODUCTS,
+    [TANDEM_CONSTANT_DEPTH_LOSS_OLD] = FIT_PRODUCTS,
+    [TANDEM_CONSTANT_DEPTH_HALF] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_OVERLAP] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_PRODUCT_BANDWIDTH] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_CACHE_SHARE] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_BATCHED_TIME] = FIT_PRODUCTS,
-    [TANDEM_CONSTANT_BATCHED_WAVE_SHARE] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_BATCHED_PROLOGUE] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_BATCHED_OVERLAP] = FIT_PRODUCTS,
     [TANDEM_CONSTANT_BATCHED_BANDWIDTH] = FIT_PRODUCTS,
@@ -49,7 +50,7 @@ static const int stage_of[TANDEM_N_CONSTANT] = {
     [TANDEM_CONSTANT_CONV_PARTIAL] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_BY_RULE] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_WINOGRAD] = FIT_CONVOLUTIONS,
-    [TANDEM_CONSTANT_CONV_SPLIT_DEPTH] = FIT_CONVOLUTIONS,
+    [TANDEM_CONSTANT_WINOGRAD_DATA_WGRAD] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_WINOGRAD_DATA] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_WINOGRAD_WEIGHTS] = FIT_CONVOLUTIONS,
 };
@@ -63,7 +64,8 @@ int fit_is_left_out(const char *device, const char *chip)
 static int stage_of_class(tandem_work_class class)
 {
     if (class == TANDEM_WORK_CONVOLUTION) return FIT_CONVOLUTIONS;
-    return class == TANDEM_WORK_LINEAR || class == TANDEM_WORK_MATMUL ? FIT_PRODUCTS : FIT_STREAMS;
+    if (class == TANDEM_WORK_LINEAR || class == TANDEM_WORK_MATMUL) return FIT_PRODUCTS;
+    return class == TANDEM_WORK_STREAM ? FIT_STREAMS : FIT_ROWS;
 }
 
 /* One number that is fitted: x, any real number, stands for min + (max − min) / (1 + e^−x). */
@@ -311,7 +313,7 @@ static tandem_status fit_stage(const tandem_constant_fit *fit, fit_state *state,
         if (!row->is_fitted || stage_of_class(row->work.work_class) != stage ||
             fit_is_left_out(device->name, left_out))
             continue;
-        if (stage != FIT_STREAMS && device->gpu_spec.watts < 100) continue;
+        if (stage >= FIT_PRODUCTS && device->gpu_spec.watts < 100) continue;
         problem.weight[problem.n_row] = 1;
         problem.row[problem.n_row++] = row;
     }

@@ -6,12 +6,15 @@
 
 enum {
     FIT_STREAMS = 1,
+    FIT_ROWS, /* softmax and layernorm, on the bandwidths that streams reach */
     FIT_PRODUCTS,
     FIT_CONVOLUTIONS,
     FIT_MAX_DEVICES = 64,
     FIT_MAX_DEVICE_ERRORS = 256,
     FIT_CARDS_TEXT = 256
 };
+
+#define FIT_MIN_JUDGED_NS 2e5
 
 typedef struct fit_row {
     tandem_work work;
@@ -36,6 +39,7 @@ struct tandem_constant_fit {
     int64_t n_skipped;
     tandem_constant_fit_errors *cell;
     int n_cell, cell_room;
+    int64_t *cell_rows; /* rows of each cell, once a fit has run */
     fit_state state;
     tandem_constant_fit_share *share;
     int n_share;
@@ -51,6 +55,13 @@ int fit_is_left_out(const char *device, const char *chip);
 /* Fits all stages to the rows of other chips. */
 tandem_status fit_all_stages(const tandem_constant_fit *fit, fit_state *state, const char *left_out,
                              tandem_error *error);
+int fit_find_device(const char *name); /* index of tandem_device_get; −1 = none */
+/* The row of a card that is nearest to a large product of a type, or, TANDEM_N_COMPUTE_DTYPE, to a copy of
+ * 160 MB; NULL = none. */
+const fit_row *fit_nearest_row(const tandem_constant_fit *fit, int gpu, int type);
+/* Errors of a chip without which `state` was fitted, by what is known of it. */
+tandem_status fit_judge_calibration(tandem_constant_fit *fit, const fit_state *state, const char *chip,
+                                    tandem_error *error);
 double fit_predicted_ns(const fit_state *state, const fit_row *row, const tandem_device *device);
 
 #endif

@@ -8,8 +8,6 @@
 #include "base/sort.h"
 #include "predictor/fit_data.h"
 
-static const double min_judged_ns = 2e5;
-
 /* --- Rows ----------------------------------------------------------------------------------------------- */
 
 tandem_status tandem_constant_fit_open(tandem_constant_fit **fit, tandem_error *error)
@@ -26,6 +24,7 @@ void tandem_constant_fit_close(tandem_constant_fit *fit)
     free(fit->row);
     free(fit->cell);
     free(fit->share);
+    free(fit->cell_rows);
     free(fit);
 }
 
@@ -33,13 +32,6 @@ int64_t tandem_constant_fit_row_count(const tandem_constant_fit *fit, int64_t *n
 {
     if (n_skipped) *n_skipped = fit->n_skipped;
     return (int64_t)fit->n_row;
-}
-
-static int find_device_index(const char *name)
-{
-    for (int d = 0; d < tandem_device_count() && d < FIT_MAX_DEVICES; d++)
-        if (strcmp(tandem_device_get(d)->name, name) == 0) return d;
-    return -1;
 }
 
 /* The cell of a row; −1 without memory. Rows come sorted, so that the last cells are asked first. */
@@ -86,7 +78,7 @@ static tandem_status add_fit_row(void *context, const tandem_timing *timing, tan
         fit->row = more;
         fit->room = room;
     }
-    row.gpu = find_device_index(device.name);
+    row.gpu = fit_find_device(device.name);
     row.timed = (unsigned char)tandem_timing_timed(timing);
     row.cell = find_fit_cell(fit, &row);
     if (row.cell < 0) return tandem_no_memory(error, "for a fit");
@@ -153,6 +145,15 @@ static tandem_status list_shares(tandem_constant_fit *fit, tandem_error *error)
     return TANDEM_OK;
 }
 
+static tandem_status count_cell_rows(tandem_constant_fit *fit, tandem_error *error)
+{
+    free(fit->cell_rows);
+    fit->cell_rows = calloc((size_t)fit->n_cell + 1, sizeof *fit->cell_rows);
+    if (!fit->cell_rows) return tandem_no_memory(error, "for a fit");
+    for (size_t i = 0; i < fit->n_row; i++) fit->cell_rows[fit->row[i].cell]++;
+    return TANDEM_OK;
+}
+
 tandem_status tandem_constant_fit_run(tandem_constant_fit *fit, tandem_error *error)
 {
     if (fit->n_row == 0)
@@ -160,34 +161,13 @@ tandem_status tandem_constant_fit_run(tandem_constant_fit *fit, tandem_error *er
                                 "no row to fit: %lld rows of devices or precisions that "
                                 "are not described",
                                 (long long)fit->n_skipped);
-    tandem_status status = choose_fitted_rows(fit, error);
+    tandem_status status = count_cell_rows(fit, error);
+    if (status == TANDEM_OK) status = choose_fitted_rows(fit, error);
     if (status == TANDEM_OK) status = fit_all_stages(fit, &fit->state, NULL, error);
     return status == TANDEM_OK ? list_shares(fit, error) : status;
 }
 
 /* --- One chip left out ---------------------------------------------------------------------------------- */
-
-/* The row of a card that is nearest to a large product, or to a copy of 160 MB; NULL = none. */
-static const fit_row *find_calibration(const tandem_constant_fit *fit, int gpu, int type)
-{
-    const fit_row *best = NULL;
-    double least = INFINITY;
-    for (size_t i = 0; i < fit->n_row; i++) {
-        const fit_row *const row = &fit->row[i];
-        const tandem_work *const w = &row->work;
-        if (row->gpu != gpu) continue;
-        double distance;
-        if (type == TANDEM_N_COMPUTE_DTYPE) {
-            if (w->work_class != TANDEM_WORK_STREAM || w->flops > w->rows * w->columns) continue;
-            distance = fabs(log(w->rows * w->columns / 4e7));
-        } else {
-            if (w->work_class != TANDEM_WORK_LINEAR || (int)w->type != type) continue;
-            distance = fabs(log(w->m / 4096)) + fabs(log(w->k / 2048)) + fabs(log(w->n / 4096));
-        }
-        if (distance < least) least = distance, best = row;
-    }
-    return best;
-}
 
 /* The rate with which a row is predicted as it was measured, by bisection; a rate is at most its peak. */
 static void calibrate_rate(fit_state *state, const fit_row *row, double *rate, double peak)
@@ -215,14 +195,14 @@ static void calibrate_gpu(tandem_constant_fit *fit, fit_state *state, int gpu)
     const tandem_gpu_spec *const spec = &tandem_device_get(gpu)->gpu_spec;
     tandem_reached_rates *const rates = &state->rates[gpu];
     tandem_reached_rates_shared(rates, spec, &state->constants);
-    const fit_row *const copy = find_calibration(fit, gpu, TANDEM_N_COMPUTE_DTYPE);
+    const fit_row *const copy = fit_nearest_row(fit, gpu, TANDEM_N_COMPUTE_DTYPE);
     const tandem_reached_rates shared = *rates;
     if (copy) {
         calibrate_rate(state, copy, &rates->bytes_per_s, spec->bytes_per_s);
         keep_device_error(fit, TANDEM_PEAK_MEMORY, shared.bytes_per_s, rates->bytes_per_s);
     }
     for (int t = 0; t < TANDEM_N_COMPUTE_DTYPE; t++) {
-        const fit_row *const product = find_calibration(fit, gpu, t);
+        const fit_row *const product = fit_nearest_row(fit, gpu, t);
         if (!product) continue;
         calibrate_rate(state, product, &rates->flops_per_s[t], spec->flops_per_s[t]);
         keep_device_error(fit, TANDEM_PEAK_COMPUTE, shared.flops_per_s[t], rates->flops_per_s[t]);
@@ -239,10 +219,10 @@ static tandem_status leave_chip_out(tandem_constant_fit *fit, fit_state *state, 
     for (size_t i = 0; i < fit->n_row; i++) {
         fit_row *const row = &fit->row[i];
         const tandem_device *const device = tandem_device_get(row->gpu);
-        if (row->ns < min_judged_ns || !fit_is_left_out(device->name, chip)) continue;
+        if (row->ns < FIT_MIN_JUDGED_NS || !fit_is_left_out(device->name, chip)) continue;
         row->left_out = (float)log(fit_predicted_ns(state, row, device) / row->ns);
     }
-    return TANDEM_OK;
+    return fit_judge_calibration(fit, state, chip, error);
 }
 
 static double quantile(const double *sorted, size_t n, double share)

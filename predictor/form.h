@@ -19,19 +19,34 @@ typedef enum product_family {
     PRODUCT_WINDOWS, /* of a convolution */
     PRODUCT_WINDOWS_NARROW,
     PRODUCT_POINTS, /* of gradients of weights, kernels of 1 x 1 */
-    PRODUCT_WINOGRAD
+    PRODUCT_WINOGRAD,
+    PRODUCT_WINOGRAD_WGRAD
 } product_family;
+
+/* How the depth of a product is cut. */
+typedef enum depth_split {
+    DEPTH_WHOLE,
+    DEPTH_OVER_IDLE, /* over multiprocessors without a tile */
+    DEPTH_EVENLY     /* in shares that fill the card: no wave is partial */
+} depth_split;
 
 /* Products of one shape: `count` of (m, k) × (k, n). */
 typedef struct tiled_product {
     product_family family;
     double count, m, k, n;
-    int splits_depth;
+    depth_split split;
 } tiled_product;
 
+/* What events around one call of a task add. */
+double tandem_events_ns(const tandem_constants *constants, const tandem_work *work);
 /* What a timing of a task that takes ns shows: with the host's events, and a framework's choice of
  * convolutions. */
 double tandem_timed_ns(const tandem_constants *constants, const tandem_work *work, int timed, double ns);
+
+/* Begins with given constants and rates, as tandem_calibration_open (predictor.h) with the fitted ones. */
+tandem_status tandem_calibration_open_with(tandem_calibration **calibration, const tandem_device *device,
+                                           const tandem_constants *constants,
+                                           const tandem_reached_rates *rates, tandem_error *error);
 
 /* The share of its peak that a measured card reached, of a type or, TANDEM_N_COMPUTE_DTYPE, of its bandwidth;
  * 0 = not measured. */

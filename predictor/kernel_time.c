@@ -11,7 +11,7 @@
  *   waves   = φ · ⌈tiles / n_sm⌉ + (1 − φ) · tiles / n_sm      at least 1: blocks overlap but for the share φ
  *   depth   = k / splits                                      k is split over idle multiprocessors
  *   loss    = 1 + κ · max(0, 32/tile_m + 32/tile_n − 3/4)      small tiles read more for what they compute
- *   rate    = reached / (1 + k / limit)                       deep operands leave the caches
+ *   rate    = reached / (1 + δ · k² / (k² + h²))              deep rows of operands lie on more pages
  * Of one product, the fastest tile counts. Of batched products it is what the generation's library takes: the
  * kernels' names in NeuSight's tables (docs/costs.md) have 64 × 128 on Pascal, 64 × 64 and 128 × 32 on Volta
  * (here also Turing), 128 × 128 from Ampere on.
@@ -20,7 +20,8 @@
  * (Choi et al., "A Roofline Model of Energy", IPDPS 2013). A training step is sustained.
  *
  * *Memory*: bytes past the level-2 cache over the reached bandwidth. Softmax of rows above 1024 computes
- * between its reads; layernorm reads rows again, cheaper where those in flight fit into the level-2 cache.
+ * between its reads; layernorm reads rows again, from memory where those in flight do not fit into the
+ * level-2 cache.
  *
  * Tiles: predictor/tiles.c. Convolutions: predictor/convolution_time.c. Constants:
  * form.def (meaning), constants.def (fitted values). */
@@ -37,12 +38,22 @@ static double bytes_past_cache(const kernel_gpu *gpu, double bytes)
     return fmax(bytes - cached, 0.1 * bytes);
 }
 
+/* A tile reads many rows at once, and deep ones lie on pages of their own: before 7.0, as NeuSight's and
+ * DeepBench's rows have it, more pages than stay translated. */
+static double depth_loss(const kernel_gpu *gpu, double k)
+{
+    const double *const c = gpu->constant, depth = k / (1e3 * c[TANDEM_CONSTANT_DEPTH_HALF]);
+    const int key = gpu->spec->generation < 70 ? TANDEM_CONSTANT_DEPTH_LOSS_OLD : TANDEM_CONSTANT_DEPTH_LOSS;
+    return 1 + c[key] * depth * depth / (1 + depth * depth);
+}
+
 static double product_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
 {
     const double *const c = gpu->constant;
     const int is_batched = work->work_class == TANDEM_WORK_MATMUL;
     const tiled_product product = {
-        is_batched ? PRODUCT_BATCHED : PRODUCT_SINGLE, work->count, work->m, work->k, work->n, !is_batched};
+        is_batched ? PRODUCT_BATCHED : PRODUCT_SINGLE, work->count, work->m, work->k, work->n,
+        is_batched ? DEPTH_WHOLE : DEPTH_OVER_IDLE};
     const double busy =
         tandem_tiled_flops(time, gpu, &product) * (is_batched ? c[TANDEM_CONSTANT_BATCHED_TIME] : 1);
     const double bandwidth =
@@ -50,7 +61,7 @@ static double product_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const 
     time->algorithm = "product";
     time->executed_flops = work->flops;
     time->bytes = bytes_past_cache(gpu, work->bytes);
-    time->compute_ns = busy * (1 + work->k / (1e6 * c[TANDEM_CONSTANT_DEPTH_LIMIT])) / gpu->flops_per_ns;
+    time->compute_ns = busy * depth_loss(gpu, work->k) / gpu->flops_per_ns;
     time->memory_ns = time->bytes / (gpu->bytes_per_ns * bandwidth);
     return tandem_overlap_ns(time->compute_ns, time->memory_ns,
                              c[is_batched ? TANDEM_CONSTANT_BATCHED_OVERLAP : TANDEM_CONSTANT_OVERLAP]);
@@ -58,28 +69,42 @@ static double product_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const 
 
 /* --- Streams -------------------------------------------------------------------------------------------- */
 
+/* Rows above 1024 are read three times by one block, which computes between: its flops overlap with memory
+ * in part. Rows of one card do not tell the exponent from the flops; with 3/2, P4 and P100 have the same. */
+static double softmax_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
+{
+    const double *const c = gpu->constant, elements = work->rows * work->columns, exponent = 1.5;
+    const int key =
+        gpu->spec->generation < 70 ? TANDEM_CONSTANT_SOFTMAX_FLOPS_OLD : TANDEM_CONSTANT_SOFTMAX_FLOPS;
+    time->memory_ns += work->rows * c[TANDEM_CONSTANT_SOFTMAX_ROW] / gpu->spec->n_sm;
+    if (work->columns <= 1024) return fmax(time->compute_ns, time->memory_ns);
+    time->compute_ns = elements * c[key] / gpu->peak_flops_per_ns;
+    return tandem_overlap_ns(time->compute_ns, time->memory_ns, exponent);
+}
+
+/* Rows are read twice: again from memory where those in flight, sixteen to a multiprocessor as of blocks of
+ * 128 threads, are more than the level-2 cache. */
+static double layernorm_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
+{
+    const double *const c = gpu->constant, row_bytes = work->columns * work->element_bytes;
+    const double caches =
+        gpu->spec->n_sm * 16 * row_bytes / (gpu->spec->l2_bytes * c[TANDEM_CONSTANT_LAYERNORM_CACHE]);
+    const double again = work->rows * row_bytes * caches * caches / (1 + caches * caches);
+    time->bytes += again;
+    time->memory_ns +=
+        again / gpu->bytes_per_ns + work->rows * c[TANDEM_CONSTANT_LAYERNORM_ROW] / gpu->spec->n_sm;
+    return fmax(time->compute_ns, time->memory_ns);
+}
+
 static double stream_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
 {
-    const double *const c = gpu->constant, tensor = work->rows * work->columns * work->element_bytes;
-    /* rows in flight: eight to a multiprocessor, as of blocks of 256 threads */
-    const double in_flight = gpu->spec->n_sm * 8 * work->columns * work->element_bytes / gpu->spec->l2_bytes;
-    double passes = 0, row_ns = 0;
-    if (work->work_class == TANDEM_WORK_SOFTMAX) {
-        /* one block reads a long row three times, each time waiting for all its threads */
-        const int key =
-            gpu->spec->generation < 70 ? TANDEM_CONSTANT_SOFTMAX_FLOPS_OLD : TANDEM_CONSTANT_SOFTMAX_FLOPS;
-        row_ns = work->columns > 1024 ? gpu->spec->n_sm * work->columns * c[key] / gpu->peak_flops_per_ns : 0;
-        row_ns += c[TANDEM_CONSTANT_SOFTMAX_ROW];
-    } else if (work->work_class == TANDEM_WORK_LAYERNORM) {
-        passes = c[TANDEM_CONSTANT_LAYERNORM_PASSES] * in_flight /
-                 (in_flight + c[TANDEM_CONSTANT_LAYERNORM_CACHE]);
-        row_ns = c[TANDEM_CONSTANT_LAYERNORM_ROW];
-    }
     time->algorithm = "stream";
     time->executed_flops = work->flops;
-    time->bytes = work->bytes + passes * tensor;
+    time->bytes = work->bytes;
     time->compute_ns = gpu->flops_per_ns > 0 ? work->flops / gpu->flops_per_ns : 0;
-    time->memory_ns = time->bytes / gpu->bytes_per_ns + work->rows * row_ns / gpu->spec->n_sm;
+    time->memory_ns = time->bytes / gpu->bytes_per_ns;
+    if (work->work_class == TANDEM_WORK_SOFTMAX) return softmax_ns(time, gpu, work);
+    if (work->work_class == TANDEM_WORK_LAYERNORM) return layernorm_ns(time, gpu, work);
     return fmax(time->compute_ns, time->memory_ns);
 }
 
@@ -131,12 +156,17 @@ void tandem_reached_rates_without_power(tandem_reached_rates *rates, const tande
     }
 }
 
+double tandem_events_ns(const tandem_constants *constants, const tandem_work *work)
+{
+    return 1e3 * constants->value[work->is_product ? TANDEM_CONSTANT_EVENTS_PRODUCT : TANDEM_CONSTANT_EVENTS];
+}
+
 double tandem_timed_ns(const tandem_constants *constants, const tandem_work *work, int timed, double ns)
 {
     const double *const c = constants->value;
     if (ns < 0 || !(timed & TANDEM_TIMED_BETWEEN_EVENTS)) return ns;
     const int is_by_rule = work->work_class == TANDEM_WORK_CONVOLUTION && work->element_bytes == 4;
-    return ns * (is_by_rule ? c[TANDEM_CONSTANT_CONV_BY_RULE] : 1) + 1e3 * c[TANDEM_CONSTANT_EVENTS];
+    return ns * (is_by_rule ? c[TANDEM_CONSTANT_CONV_BY_RULE] : 1) + tandem_events_ns(constants, work);
 }
 
 /* --- Any task ------------------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ static const tile_size *choose_tiles(int *n, const kernel_gpu *gpu, product_fami
     size_t i = 0;
     switch (family) {
     case PRODUCT_WINDOWS: *n = N_WINDOW_TILE; return window_tile;
+    case PRODUCT_WINOGRAD_WGRAD:
     case PRODUCT_POINTS: *n = 1; return window_tile;
     case PRODUCT_WINDOWS_NARROW: *n = N_WINDOW_TILE - 1; return window_tile;
     case PRODUCT_WINOGRAD: *n = (int)(sizeof winograd_tile / sizeof *winograd_tile); return winograd_tile;
@@ -44,37 +45,32 @@ typedef struct tile_terms {
     double wave_share, prologue, split_depth, tail; /* tail: waves that hide nothing */
 } tile_terms;
 
-static tile_terms terms_of(const double *c, product_family family)
+static tile_terms terms_of(const double *c, product_family family, depth_split split)
 {
+    if (split == DEPTH_EVENLY) return (tile_terms){0, 0, INFINITY, 0};
     if (family == PRODUCT_SINGLE)
         return (tile_terms){c[TANDEM_CONSTANT_WAVE_SHARE], c[TANDEM_CONSTANT_PROLOGUE],
                             c[TANDEM_CONSTANT_SPLIT_DEPTH], 0};
-    if (family == PRODUCT_BATCHED)
-        return (tile_terms){c[TANDEM_CONSTANT_BATCHED_WAVE_SHARE], c[TANDEM_CONSTANT_BATCHED_PROLOGUE],
-                            INFINITY, 0};
-    return (tile_terms){1, c[TANDEM_CONSTANT_CONV_PROLOGUE], c[TANDEM_CONSTANT_CONV_SPLIT_DEPTH],
-                        c[TANDEM_CONSTANT_CONV_TAIL]};
+    if (family == PRODUCT_BATCHED) return (tile_terms){1, c[TANDEM_CONSTANT_BATCHED_PROLOGUE], INFINITY, 0};
+    return (tile_terms){1, c[TANDEM_CONSTANT_CONV_PROLOGUE], INFINITY, c[TANDEM_CONSTANT_CONV_TAIL]};
 }
 
 /* Depth that a multiprocessor works through for its share of the tiles, in waves of one tile's own. */
 static double waves_of(double *splits, const tile_terms *terms, const tiled_product *p, double tiles_per_sm)
 {
     *splits = 1;
-    if (p->splits_depth && terms->tail > 0) { /* in any shares: no wave is partial */
-        const double depth = fmin(p->k, terms->split_depth);
-        *splits = p->k / depth;
-        return fmax(tiles_per_sm * *splits, 1) + terms->tail;
-    }
+    if (p->split == DEPTH_EVENLY) return tiles_per_sm;
     if (tiles_per_sm >= 1)
         return terms->wave_share * ceil(tiles_per_sm) + (1 - terms->wave_share) * tiles_per_sm + terms->tail;
-    if (p->splits_depth) *splits = fmax(1, fmin(floor(1 / tiles_per_sm), p->k / terms->split_depth));
+    if (p->split == DEPTH_OVER_IDLE)
+        *splits = fmax(1, fmin(floor(1 / tiles_per_sm), p->k / terms->split_depth));
     return 1 + terms->tail;
 }
 
 double tandem_tiled_flops(tandem_kernel_time *time, const kernel_gpu *gpu, const tiled_product *p)
 {
     const double *const c = gpu->constant, n_sm = gpu->spec->n_sm;
-    const tile_terms terms = terms_of(c, p->family);
+    const tile_terms terms = terms_of(c, p->family, p->split);
     double min = INFINITY;
     int n = 0;
     const tile_size *const tile = choose_tiles(&n, gpu, p->family);

@@ -52,11 +52,14 @@ static json_t *fit_errors_json(const tandem_constant_fit *fit)
         if (cell[i].n_row > 0)
             json_array_append_new(
                 rows,
-                json_pack("{s:s,s:s,s:s,s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:f}", "device", cell[i].gpu, "class",
-                          tandem_work_class_name(cell[i].work_class), "type", tandem_dtype_name(cell[i].type),
-                          "pass", tandem_pass_name(cell[i].pass), "rows", (json_int_t)cell[i].n_row, "mean",
-                          cell[i].mean, "median", cell[i].median, "p90", cell[i].p90, "bias", cell[i].bias,
-                          "sum", cell[i].sum, "inside", cell[i].inside));
+                json_pack("{s:s,s:s,s:s,s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o}", "device", cell[i].gpu,
+                          "class", tandem_work_class_name(cell[i].work_class), "type",
+                          tandem_dtype_name(cell[i].type), "pass", tandem_pass_name(cell[i].pass), "rows",
+                          (json_int_t)cell[i].n_row, "mean", cell[i].mean, "median", cell[i].median, "p90",
+                          cell[i].p90, "bias", cell[i].bias, "sum", cell[i].sum, "inside", cell[i].inside,
+                          "datasheet", cli_json_number(cell[i].known[TANDEM_KNOWN_DATASHEET]), "three_rows",
+                          cli_json_number(cell[i].known[TANDEM_KNOWN_THREE]), "all_rows",
+                          cli_json_number(cell[i].known[TANDEM_KNOWN_ALL])));
     return rows;
 }
 
@@ -148,6 +151,23 @@ static int print_fit_errors(const tandem_constant_fit *fit)
     return cli_table_finish(&table);
 }
 
+/* Mean errors by what is known of a chip. */
+static int print_fit_calibration(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    cli_table table = {0};
+    const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
+    printf("\nEach chip left out, then calibrated by its own rows: mean errors of its other rows\n");
+    cli_table_row(&table, "device\tclass\ttype\tpass\t>datasheet alone\t>three rows\t>every other row");
+    for (int i = 0; i < n; i++)
+        if (cell[i].n_row > 0 && !isnan(cell[i].known[TANDEM_KNOWN_DATASHEET]))
+            cli_table_row(&table, "%s\t%s\t%s\t%s\t%.1f%%\t%.1f%%\t%.1f%%", cell[i].gpu,
+                          tandem_work_class_name(cell[i].work_class), tandem_dtype_name(cell[i].type),
+                          tandem_pass_name(cell[i].pass), 100 * cell[i].known[TANDEM_KNOWN_DATASHEET],
+                          100 * cell[i].known[TANDEM_KNOWN_THREE], 100 * cell[i].known[TANDEM_KNOWN_ALL]);
+    return cli_table_finish(&table);
+}
+
 static int print_fit_text(const tandem_constant_fit *fit, const cli_options *options, int64_t rows,
                           int64_t skipped, int64_t ns)
 {
@@ -156,6 +176,7 @@ static int print_fit_text(const tandem_constant_fit *fit, const cli_options *opt
            (long long)rows, (long long)skipped, tandem_quantity_print_ns(time, sizeof time, ns));
     int code = print_fit_constants(fit);
     if (code == 0 && options->leave_one_out) code = print_fit_errors(fit);
+    if (code == 0 && options->leave_one_out) code = print_fit_calibration(fit);
     return code;
 }
 

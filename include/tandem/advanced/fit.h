@@ -24,6 +24,14 @@ typedef struct tandem_constant_fit_share {
     tandem_constant_fit_value share;
 } tandem_constant_fit_share;
 
+/* What was known of a chip that was left out. */
+typedef enum tandem_known {
+    TANDEM_KNOWN_DATASHEET, /* nothing else */
+    TANDEM_KNOWN_THREE,     /* a product of the cell's type, a copy and a tiny stream, as far as there are */
+    TANDEM_KNOWN_ALL,       /* every other of its rows, at most 1000 of a cell */
+    TANDEM_N_KNOWN
+} tandem_known;
+
 /* The errors of one cell: a card, a class of work, a type and a pass. */
 typedef struct tandem_constant_fit_errors {
     char gpu[TANDEM_DEVICE_NAME];
@@ -34,6 +42,8 @@ typedef struct tandem_constant_fit_errors {
     double mean, median, p90, bias; /* of (predicted − measured) / measured */
     double sum;                     /* of all predicted over that of all measured times, less 1 */
     double inside;                  /* share of rows inside their 80 % interval */
+    double known[TANDEM_N_KNOWN];   /* mean error by what was known, of at most 500 of its rows that calibrate
+                                     * nothing; NaN without such rows */
 } tandem_constant_fit_errors;
 
 /* Opens an empty one. TANDEM_NO_MEMORY. */
@@ -52,7 +62,7 @@ int64_t tandem_constant_fit_row_count(const tandem_constant_fit *fit, int64_t *n
 tandem_status tandem_constant_fit_run(tandem_constant_fit *fit, tandem_error *error);
 /* tandem_constant_fit_leave_one_out: fits again without each chip in turn, all its forms. The chip is then a
  * datasheet, one product per type and one copy. Sets errors and spreads, over rows above 0.2 ms. After
- * tandem_constant_fit_run. */
+ * tandem_constant_fit_run. tandem_constant_fit_errors.known is by tandem_calibration (predictor.h). */
 tandem_status tandem_constant_fit_leave_one_out(tandem_constant_fit *fit, tandem_error *error);
 
 /* Results; arrays of the fit. */
