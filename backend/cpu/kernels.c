@@ -182,6 +182,19 @@ tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, co
     return status;
 }
 
+tandem_status tandem_kernels_column_sums(const tandem_kernels *kernels, float *sums, const float *x,
+                                         int64_t rows, int64_t columns, tandem_error *error)
+{
+    static const char what[] = "column sums";
+    int64_t row = columns;
+    tandem_status status = check_not_null(what, kernels, kernels, error);
+    if (status == TANDEM_OK) status = check_row_matrix(what, "x", x, TANDEM_F32, rows, columns, &row, error);
+    if (status == TANDEM_OK)
+        status = check_row_matrix(what, "sums", sums, TANDEM_F32, 1, columns, &row, error);
+    if (status == TANDEM_OK) kernels->column_sum_f32(sums, x, (size_t)(rows * columns), (size_t)columns);
+    return status;
+}
+
 /* --- To int8 -------------------------------------------------------------------------------------------- */
 
 static tandem_status check_quantise_call(tandem_quantise_call *call, tandem_error *error)

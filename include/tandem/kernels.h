@@ -87,6 +87,12 @@ tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, co
                                   tandem_dtype from, int64_t rows, int64_t columns, int64_t x_row,
                                   tandem_error *error);
 
+/* tandem_kernels_column_sums: sums[j] = Σ_i x[i][j] in f32, rows added in ascending order: a bias's gradient.
+ * x is (rows, columns), f32, without gaps; `sums` has `columns` elements, which are 0 if there are no rows.
+ * Reads x once. */
+tandem_status tandem_kernels_column_sums(const tandem_kernels *kernels, float *sums, const float *x,
+                                         int64_t rows, int64_t columns, tandem_error *error);
+
 /* --- From int8, and between floats ---------------------------------------------------------------------- */
 
 /* x[i][j] = scale·q[i][j], as f32 or bf16 (to nearest, ties to even). There is one scale, or one per row with

@@ -1113,9 +1113,9 @@ static void check_products(const product_case *cases, size_t n)
 
 static void test_products_of_odd_shapes(void **state)
 {
-    static const int64_t shapes[][3] = {{1, 1, 1},    {2, 3, 5},     {7, 9, 17},   {8, 32, 4},
-                                        {9, 33, 31},  {17, 47, 16},  {64, 64, 64}, {65, 10, 63},
-                                        {3, 100, 65}, {16, 16, 100}, {5, 49, 33},  {12, 17, 2}};
+    static const int64_t shapes[][3] = {{1, 1, 1},    {2, 3, 5},    {7, 9, 17},   {8, 32, 4},   {9, 33, 31},
+                                        {17, 47, 16}, {64, 64, 64}, {65, 10, 63}, {3, 100, 65}, {16, 16, 100},
+                                        {5, 49, 33},  {12, 17, 2},  {33, 70, 76}, {9, 64, 260}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         for (int kind = 0; kind < 16; kind++) {
             const product_case of = {.m = shapes[s][0],

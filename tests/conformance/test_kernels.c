@@ -465,6 +465,36 @@ static void test_bad_arguments_of_rounding(void **state)
     assert_int_equal(tandem_kernels_quantise(kernels, &nothing, &error), TANDEM_OK);
 }
 
+/* Of every set the same bits: rows are added in ascending order, whatever is added side by side. */
+static void test_column_sums(void **state)
+{
+    enum { SUM_ROWS = 11, SUM_COLUMNS = 37 };
+    float x[SUM_ROWS * SUM_COLUMNS], sums[SUM_COLUMNS + 1];
+    const tandem_kernels *kernels = NULL;
+    tandem_error error = {0};
+    for (int i = 0; i < SUM_ROWS * SUM_COLUMNS; i++)
+        x[i] = (float)(i * 7919 % 1000) / 3 - (float)(i % 5) * 1e4f;
+    for (int at = 0; (kernels = next_kernels(&at));) {
+        sums[SUM_COLUMNS] = 99;
+        assert_int_equal(tandem_kernels_column_sums(kernels, sums, x, SUM_ROWS, SUM_COLUMNS, &error),
+                         TANDEM_OK);
+        for (int j = 0; j < SUM_COLUMNS; j++) {
+            float sum = 0;
+            for (int i = 0; i < SUM_ROWS; i++) sum += x[i * SUM_COLUMNS + j];
+            assert_true(sums[j] == sum);
+        }
+        assert_int_equal(tandem_kernels_column_sums(kernels, sums, NULL, 0, SUM_COLUMNS, &error), TANDEM_OK);
+        assert_true(sums[0] == 0 && sums[SUM_COLUMNS - 1] == 0 && sums[SUM_COLUMNS] == 99);
+        assert_int_equal(tandem_kernels_column_sums(kernels, NULL, NULL, SUM_ROWS, 0, &error), TANDEM_OK);
+        assert_refused_kernels(tandem_kernels_column_sums(kernels, NULL, x, SUM_ROWS, SUM_COLUMNS, &error),
+                               &error, "sums is NULL");
+        assert_refused_kernels(tandem_kernels_column_sums(kernels, sums, x, -1, SUM_COLUMNS, &error), &error,
+                               "x has -1 rows");
+    }
+    assert_refused_kernels(tandem_kernels_column_sums(NULL, sums, x, 1, 1, &error), &error,
+                           "kernels is NULL");
+}
+
 /* A batch is its products one by one, and nothing beyond it is written. */
 static void test_a_batch_of_products(void **state)
 {
@@ -579,6 +609,7 @@ int main(void)
         cmocka_unit_test(test_the_products_of_a_linear_layer),
         cmocka_unit_test(test_threads_share_kernels),
         cmocka_unit_test(test_bad_arguments_of_rounding),
+        cmocka_unit_test(test_column_sums),
         cmocka_unit_test(test_a_batch_of_products),
         cmocka_unit_test(test_bad_arguments_of_products),
     };

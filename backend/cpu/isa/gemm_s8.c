@@ -54,14 +54,27 @@ static void pack_b(const gemm_s8_block *block, int64_t l, int64_t depth)
                           p->b_column, p->b_row);
 }
 
-static void pack_a(const gemm_s8_block *block, int64_t l, int64_t depth)
+/* Whether whole steps of each row lie side by side, so that A need not be packed. */
+static int has_readable_rows(const tandem_product_s8 *p)
+{
+    return GEMM_S8_DOT && p->a_column == 1 && p->k % RUN == 0;
+}
+
+static void prepare_a(gemm_s8_block *block, int64_t l, int64_t depth)
 {
     const tandem_product_s8 *p = block->product;
+    const int8_t *const from = p->a + block->i * p->a_row + l * p->a_column;
     if (block->is_first)
         memset(block->a_correction, 0,
                (size_t)round_up_to(block->rows, A_SLOTS) * sizeof *block->a_correction);
-    ISA(gemm_s8_pack)(block->a, block->a_correction, A_SLOTS, p->a + block->i * p->a_row + l * p->a_column,
-                      block->rows, depth, p->a_row, p->a_column);
+    if (has_readable_rows(p)) {
+        block->a_rows = from;
+        block->terms = depth;
+        ISA(gemm_s8_sum_rows)(block->a_correction, from, block->rows, depth, p->a_row);
+    } else {
+        ISA(gemm_s8_pack)(block->a, block->a_correction, A_SLOTS, from, block->rows, depth, p->a_row,
+                          p->a_column);
+    }
 }
 
 void ISA(gemm_s8)(const tandem_product_s8 *product)
@@ -85,7 +98,7 @@ void ISA(gemm_s8)(const tandem_product_s8 *product)
                 block.is_first = l == 0;
                 block.is_last = l + depth == product->k;
                 if (block.i == 0 || by.k_is_cut) pack_b(&block, l, depth);
-                pack_a(&block, l, depth);
+                prepare_a(&block, l, depth);
                 ISA(gemm_s8_multiply)(&block);
                 l += depth;
             } while (!block.is_last);

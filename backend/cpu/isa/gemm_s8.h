@@ -6,6 +6,8 @@
  *
  *     int8_t panel[step][slot][RUN]             term = step·RUN + run
  *
+ * A whose terms lie side by side is not packed: a step's terms of a row are read where they are.
+ *
  * Without them operands are widened to int16 when they are packed, because the int8 multiply-add of
  * instruction sets without VNNI saturates. Products are then formed in pairs, after Winograd: with x = A's
  * row, y = B's column,
@@ -109,11 +111,17 @@ static inline int64_t round_up_to(int64_t count, int64_t unit) { return (count +
 void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slots, const int8_t *from,
                        int64_t rows, int64_t depth, int64_t row_stride, int64_t term_stride);
 
+/* correction[row] += 128·Σ x, of rows that are not packed; with dot products only. */
+void ISA(gemm_s8_sum_rows)(uint32_t *correction, const int8_t *from, int64_t rows, int64_t depth,
+                           int64_t row_stride);
+
 /* One block of the product: its place in C, and its operands, packed. */
 typedef struct gemm_s8_block {
     const tandem_product_s8 *product;
     int64_t i, j, rows, columns;           /* of C */
     int64_t depth;                         /* filled up */
+    const int8_t *a_rows;                  /* A as it lies, rows a_row apart; NULL: packed */
+    int64_t terms;                         /* of a_rows: depth, not filled up */
     int k_is_cut, is_first, is_last;       /* among the blocks of k */
     gemm_s8_packed *a, *b;                 /* panels of A_SLOTS, of TILE_COLUMNS */
     uint32_t *a_correction, *b_correction; /* of B: NULL with dot products */

@@ -35,24 +35,22 @@ static inline tile_vector add32(tile_vector a, tile_vector b) { return VECTOR(ad
 static inline tile_vector sub32(tile_vector a, tile_vector b) { return VECTOR(sub_epi32)(a, b); }
 static inline tile_vector multiply_add16(tile_vector a, tile_vector b) { return VECTOR(madd_epi16)(a, b); }
 static inline tile_vector splat_u32(uint32_t value) { return VECTOR(set1_epi32)((int)value); }
-static inline isa_floats scale_sums(tile_vector sum, float scale)
+/* In the order of operations of gemm_s8_store_rows. */
+static inline void store_scaled(float *to, tile_vector sum, float scale, const float *bias, int accumulate)
 {
-    return VECTOR(mul_ps)(VECTOR(cvtepi32_ps)(sum), VECTOR(set1_ps)(scale));
-}
-static inline void store_scaled(float *to, tile_vector sum, float scale)
-{
-    VECTOR(storeu_ps)(to, scale_sums(sum, scale));
-}
-static inline void accumulate_scaled(float *to, tile_vector sum, float scale)
-{
-    VECTOR(storeu_ps)(to, VECTOR(add_ps)(VECTOR(loadu_ps)(to), scale_sums(sum, scale)));
+    isa_floats value = VECTOR(mul_ps)(VECTOR(cvtepi32_ps)(sum), VECTOR(set1_ps)(scale));
+    if (bias) value = VECTOR(add_ps)(value, VECTOR(loadu_ps)(bias));
+    if (accumulate) value = VECTOR(add_ps)(VECTOR(loadu_ps)(to), value);
+    VECTOR(storeu_ps)(to, value);
 }
 
 enum {
     LANES = (int)(sizeof(tile_vector) / sizeof(uint32_t)),
     COLUMNS = (int)(sizeof(tile_vector) / (RUN * sizeof(gemm_s8_packed))), /* of B in a vector */
     STEP = (GEMM_S8_DOT ? 1 : 2) * RUN,                                    /* terms */
-    AHEAD = 6 * A_SLOTS * STEP * (int)sizeof(gemm_s8_packed)               /* bytes: six steps */
+    FETCH_DEPTH = 192,      /* terms: a tile of fewer is done before C's lines come */
+    FIRST_CACHE = 40 << 10, /* bytes that stay in it */
+    AHEAD = 6 * A_SLOTS * STEP * (int)sizeof(gemm_s8_packed) /* bytes: six steps */
 };
 
 /* What a row's integers stand for. */
@@ -120,8 +118,9 @@ static inline __attribute__((always_inline)) void finish_tile(const gemm_s8_bloc
         return;
     }
     _Alignas(64) int32_t edge[TILE_ROWS][TILE_COLUMNS];
-    const int is_plain = product->c_type == TANDEM_F32 && columns == vectors * LANES &&
-                         !product->column_scale && !product->bias;
+    const int is_plain =
+        product->c_type == TANDEM_F32 && columns == vectors * LANES && !product->column_scale;
+    const float *bias = product->bias ? product->bias + of->j + j : NULL;
     float *to = (float *)product->c + (of->i + i) * product->c_row + of->j + j;
     tile_vector correction[2];
     UNROLLED
@@ -134,10 +133,9 @@ static inline __attribute__((always_inline)) void finish_tile(const gemm_s8_bloc
         UNROLLED
         for (int v = 0; v < vectors; v++) {
             const tile_vector sum = sub32(c[r][v], add32(a_row, correction[v]));
-            if (is_plain && product->accumulate)
-                accumulate_scaled(to + r * product->c_row + v * LANES, sum, scale);
-            else if (is_plain)
-                store_scaled(to + r * product->c_row + v * LANES, sum, scale);
+            if (is_plain)
+                store_scaled(to + r * product->c_row + v * LANES, sum, scale, bias ? bias + v * LANES : NULL,
+                             product->accumulate);
             else
                 store_vector(edge[r] + v * LANES, sum);
         }
@@ -167,8 +165,9 @@ static inline tile_vector broadcast(const gemm_s8_packed *terms)
 
 #if GEMM_S8_DOT
 
+/* Rows of A lie `row` apart. */
 static inline __attribute__((always_inline)) void multiply_tile_step(tile_vector c[TILE_ROWS][2],
-                                                                     const gemm_s8_packed *a,
+                                                                     const gemm_s8_packed *a, int64_t row,
                                                                      const gemm_s8_packed *b, const int rows,
                                                                      const int vectors)
 {
@@ -180,7 +179,7 @@ static inline __attribute__((always_inline)) void multiply_tile_step(tile_vector
     }
     UNROLLED
     for (int i = 0; i < rows; i++) {
-        tile_vector x = broadcast(a + i * RUN);
+        tile_vector x = broadcast(a + i * row);
         KEEP_IN_REGISTER(x);
         UNROLLED
         for (int j = 0; j < vectors; j++) ACCUMULATE_DOT(c[i][j], y[j], x);
@@ -190,7 +189,7 @@ static inline __attribute__((always_inline)) void multiply_tile_step(tile_vector
 #else
 
 static inline __attribute__((always_inline)) void multiply_tile_step(tile_vector c[TILE_ROWS][2],
-                                                                     const gemm_s8_packed *a,
+                                                                     const gemm_s8_packed *a, int64_t row,
                                                                      const gemm_s8_packed *b, const int rows,
                                                                      const int vectors)
 {
@@ -205,7 +204,7 @@ static inline __attribute__((always_inline)) void multiply_tile_step(tile_vector
     }
     UNROLLED
     for (int i = 0; i < rows; i++) {
-        tile_vector x1 = broadcast(a + i * RUN), x2 = broadcast(a + (A_SLOTS + i) * RUN);
+        tile_vector x1 = broadcast(a + i * row), x2 = broadcast(a + A_SLOTS * RUN + i * row);
         KEEP_IN_REGISTER(x1);
         KEEP_IN_REGISTER(x2);
         UNROLLED
@@ -216,26 +215,55 @@ static inline __attribute__((always_inline)) void multiply_tile_step(tile_vector
 
 #endif
 
+/* C's lines come while the tile is summed: it is often not in a cache, and stores would wait for it. */
+static inline __attribute__((always_inline)) void fetch_result(const gemm_s8_block *of, int64_t i, int64_t j,
+                                                               const int rows, const int vectors)
+{
+    const tandem_product_s8 *p = of->product;
+    const uintptr_t element = p->c_type == TANDEM_BF16 ? sizeof(uint16_t) : sizeof(float),
+                    row = (uintptr_t)p->c_row * element;
+    uintptr_t at = (uintptr_t)p->c + (uintptr_t)(of->i + i) * row + (uintptr_t)(of->j + j) * element;
+    if (!of->is_last) return;
+    UNROLLED
+    for (int r = 0; r < rows; r++, at += row) {
+        UNROLLED
+        for (int v = 0; v < vectors; v++)
+            _mm_prefetch((const char *)(at + (uintptr_t)v * LANES * element), _MM_HINT_T0);
+    }
+}
+
 static inline __attribute__((always_inline)) void compute_tile(const gemm_s8_block *of, int64_t i0,
                                                                int64_t j0, int64_t columns, uint32_t *sums,
-                                                               const int rows, const int vectors)
+                                                               const int rows, const int vectors,
+                                                               const int is_packed)
 {
     const gemm_s8_packed *a = of->a + i0 / A_SLOTS * A_SLOTS * of->depth + i0 % A_SLOTS * RUN;
     const gemm_s8_packed *b = of->b + j0 * of->depth;
     const int64_t width = vectors * COLUMNS;
     tile_vector c[TILE_ROWS][2];
+    if (of->depth >= FETCH_DEPTH) fetch_result(of, i0, j0, rows, vectors);
     UNROLLED
     for (int i = 0; i < rows; i++) {
         UNROLLED
         for (int j = 0; j < vectors; j++) c[i][j] = zero_vector();
     }
-    for (const gemm_s8_packed *end = a + of->depth * A_SLOTS; a < end;
-         a += A_SLOTS * STEP, b += width * STEP) {
-        /* The panels of A pass through the first cache while b stays: fetched ahead, they are never waited
-         * for. */
-        _mm_prefetch((const char *)((uintptr_t)a + AHEAD), _MM_HINT_T0);
-        multiply_tile_step(c, a, b, rows, vectors);
+    if (is_packed) {
+        for (const gemm_s8_packed *end = a + of->depth * A_SLOTS; a < end;
+             a += A_SLOTS * STEP, b += width * STEP) {
+            /* The panels of A pass through the first cache while b stays: fetched ahead, they are never
+             * waited for. */
+            _mm_prefetch((const char *)((uintptr_t)a + AHEAD), _MM_HINT_T0);
+            multiply_tile_step(c, a, RUN, b, rows, vectors);
+        }
     }
+#if GEMM_S8_DOT
+    else {
+        const int64_t row = of->product->a_row;
+        a = of->a_rows + i0 * row;
+        for (const gemm_s8_packed *end = a + of->terms; a < end; a += STEP, b += width * STEP)
+            multiply_tile_step(c, a, row, b, rows, vectors);
+    }
+#endif
 #if defined __AVX__
     finish_tile(of, i0, j0, columns, sums, c, rows, vectors);
 #else
@@ -248,13 +276,15 @@ static inline __attribute__((always_inline)) void compute_tile(const gemm_s8_blo
 #define HEIGHT(rows)                                                                                         \
     case rows:                                                                                               \
         if (NARROW_COLUMNS == TILE_COLUMNS || columns > NARROW_COLUMNS)                                      \
-            compute_tile(of, i, j, columns, sums, rows, 2);                                                  \
+            compute_tile(of, i, j, columns, sums, rows, 2, is_packed);                                       \
         else                                                                                                 \
-            compute_tile(of, i, j, columns, sums, rows, 1);                                                  \
+            compute_tile(of, i, j, columns, sums, rows, 1, is_packed);                                       \
         break;
 
-static void compute_tile_of_height(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows,
-                                   int64_t columns, uint32_t *sums)
+static inline __attribute__((always_inline)) void compute_tile_of_height(const gemm_s8_block *of, int64_t i,
+                                                                         int64_t j, int64_t rows,
+                                                                         int64_t columns, uint32_t *sums,
+                                                                         const int is_packed)
 {
     switch (rows) {
         HEIGHT(1)
@@ -272,13 +302,44 @@ static void compute_tile_of_height(const gemm_s8_block *of, int64_t i, int64_t j
     }
 }
 
+#define DEFINE_TILE(name, is_packed)                                                                         \
+    static __attribute__((noinline)) void name(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows,  \
+                                               int64_t columns, uint32_t *sums)                              \
+    {                                                                                                        \
+        compute_tile_of_height(of, i, j, rows, columns, sums, is_packed);                                    \
+    }
+
+DEFINE_TILE(compute_packed_tile, 1)
+#if GEMM_S8_DOT
+DEFINE_TILE(compute_tile_of_rows, 0)
+#endif
+
+static void compute_any_tile(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows, int64_t columns,
+                             uint32_t *sums)
+{
+#if GEMM_S8_DOT
+    if (of->a_rows) {
+        compute_tile_of_rows(of, i, j, rows, columns, sums);
+        return;
+    }
+#endif
+    compute_packed_tile(of, i, j, rows, columns, sums);
+}
+
 void ISA(gemm_s8_multiply)(const gemm_s8_block *block)
 {
     uint32_t *sums = block->sums;
+    if (!block->k_is_cut && block->columns * block->depth * (int64_t)sizeof *block->b <= FIRST_CACHE) {
+        for (int64_t i = 0; i < block->rows; i += TILE_ROWS)
+            for (int64_t j = 0; j < block->columns; j += TILE_COLUMNS)
+                compute_any_tile(block, i, j, smaller_count(block->rows - i, TILE_ROWS),
+                                 smaller_count(block->columns - j, TILE_COLUMNS), sums);
+        return;
+    }
     for (int64_t j = 0; j < block->columns; j += TILE_COLUMNS) {
         const int64_t columns = smaller_count(block->columns - j, TILE_COLUMNS);
         for (int64_t i = 0; i < block->rows; i += TILE_ROWS) {
-            compute_tile_of_height(block, i, j, smaller_count(block->rows - i, TILE_ROWS), columns, sums);
+            compute_any_tile(block, i, j, smaller_count(block->rows - i, TILE_ROWS), columns, sums);
             if (block->k_is_cut) sums += TILE_ROWS * TILE_COLUMNS;
         }
     }
