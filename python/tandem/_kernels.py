@@ -90,6 +90,7 @@ class _OfThread(threading.local):
             rounding=ctypes.pointer(self.rounding),
             scale=ctypes.addressof(self.scale),
         )
+        self.product = ProductS8(c_type=F32)
         self.room = torch.empty(0, dtype=torch.uint8)
 
     def workspace(self, size: int) -> int:
@@ -120,6 +121,7 @@ class Kernels:
         self._workspace_of = functools.lru_cache(maxsize=4096)(functools.partial(workspace_of, self._table))
         self._quantise = _library.bind("tandem_kernels", "tandem_kernels_quantise")
         self._products = _library.bind("tandem_kernels", "tandem_kernels_products")
+        self._column_sums = _library.bind("tandem_kernels", "tandem_kernels_column_sums")
         self._cast = _library.bind("tandem_kernels", "tandem_kernels_cast")
         self._dequantise = _library.bind("tandem_kernels", "tandem_kernels_dequantise")
         self._windows = _library.bind("tandem_kernels", "tandem_kernels_windows")
@@ -129,14 +131,27 @@ class Kernels:
         return _library.text_function("tandem_kernels", "tandem_kernels_isa", self._table)
 
     def quantise(self, x: Tensor, stream: Tuple[int, int, int], seed: int) -> Tuple[Tensor, float]:
-        """x, contiguous f32, as int8 of its shape, rounded at random, and the scale."""
-        q = torch.empty_like(x, dtype=torch.int8, memory_format=torch.contiguous_format)
+        """x, f32, as int8 of its shape, rounded at random, and the scale. In the order of x's memory, where its
+        elements lie side by side: a transposed x costs no copy."""
+        q = torch.empty_like(x, dtype=torch.int8)
+        if q.stride() != x.stride():
+            x = x.contiguous()
+            q = torch.empty_like(x, dtype=torch.int8)
         mine = self._of_thread
-        mine.rounding.seed = seed & (1 << 64) - 1
-        mine.rounding.stream[:] = [word & 0xFFFFFFFF for word in stream]
-        mine.quantise.x, mine.quantise.columns, mine.quantise.q = x.data_ptr(), x.numel(), q.data_ptr()
-        self._quantise(self._table, byref(mine.quantise))
+        rounding, call = mine.rounding, mine.quantise
+        rounding.seed = seed & (1 << 64) - 1
+        rounding.stream[:] = [word & 0xFFFFFFFF for word in stream]
+        call.x, call.columns, call.q = x.data_ptr(), x.numel(), q.data_ptr()
+        self._quantise(self._table, byref(call))
         return q, mine.scale.value
+
+    def column_sums(self, x: Tensor) -> Tensor:
+        """The sums of contiguous f32 over all dimensions but the last."""
+        columns = x.shape[-1]
+        sums = torch.empty(columns)
+        rows = c_int64(x.numel() // columns if columns else 0)
+        self._column_sums(self._table, c_void_p(sums.data_ptr()), c_void_p(x.data_ptr()), rows, c_int64(columns))
+        return sums
 
     def cast(self, x: Tensor, y: Optional[Tensor] = None) -> Tensor:
         """f32 as bf16, or bf16 as f32, in the same memory format; or into y, in the order of x's elements."""
@@ -188,46 +203,50 @@ class Kernels:
             if not accumulate:
                 c.fill_(0.0) if bias is None else c.copy_(bias.expand(m, n))
             return
+        places = (a.data_ptr(), b.data_ptr(), c.data_ptr(), bias.data_ptr() if bias is not None else None)
+        strides = (*a_strides, *b_strides)
         threads = torch.get_num_threads()
-        is_large = threads > 1 and batch * m * n * k >= THREADED_WORK
-        parts = min(threads, (m + 15) // 16) if is_large and batch == 1 else 1
-        step = -(-m // parts)
-        shares = min(threads, batch) if is_large else 1
-        share = -(-batch // shares)
+        if threads == 1 or batch * m * n * k < THREADED_WORK:
+            self._run_product(places, strides, sizes, scale, accumulate, (0, m), (0, batch))
+            return
+        parts = min(threads, (m + 15) // 16) if batch == 1 else 1
+        step, share = -(-m // parts), -(-batch // min(threads, batch))
         jobs = [
-            (row, min(step, m - row), first, min(first + share, batch))
+            ((row, min(step, m - row)), (first, min(share, batch - first)))
             for row in range(0, m, step)
             for first in range(0, batch, share)
         ]
+        run = functools.partial(self._run_product, places, strides, sizes, scale, accumulate)
+        list(self._pool(threads).map(lambda job: run(*job), jobs))
 
-        def run(job: Tuple[int, int, int, int]) -> None:
-            row, rows, first, end = job
-            for begin in range(0, k, MAX_K):
-                call = ProductS8(
-                    m=rows,
-                    n=n,
-                    k=min(MAX_K, k - begin),
-                    a=a.data_ptr() + first * m * k + row * a_strides[0] + begin * a_strides[1],
-                    a_row=a_strides[0],
-                    a_column=a_strides[1],
-                    b=b.data_ptr() + first * k * n + begin * b_strides[0],
-                    b_row=b_strides[0],
-                    b_column=b_strides[1],
-                    c=c.data_ptr() + 4 * (first * m + row) * n,
-                    c_row=n,
-                    c_type=F32,
-                    scale=scale,
-                    bias=bias.data_ptr() if bias is not None and begin == 0 else None,
-                    accumulate=accumulate or begin > 0,
-                )
-                size = self._workspace_of(call.m, n, call.k)
-                call.workspace = self._of_thread.workspace(size)
-                self._products(self._table, byref(call), c_int64(end - first), c_size_t(size))
-
-        if len(jobs) == 1:
-            run(jobs[0])
-        else:
-            list(self._pool(threads).map(run, jobs))
+    def _run_product(
+        self,
+        places: Tuple[int, int, int, Optional[int]],
+        strides: Tuple[int, int, int, int],
+        sizes: Tuple[int, int, int],
+        scale: float,
+        accumulate: bool,
+        rows: Tuple[int, int],
+        some: Tuple[int, int],
+    ) -> None:
+        """Some rows (first, count) of some products of a batch (first, count)."""
+        a, b, c, bias = places
+        m, n, k = sizes
+        (row, count), (first, batch) = rows, some
+        mine = self._of_thread
+        call = mine.product  # made once a thread: a structure takes longer to make than to fill
+        call.m, call.n, call.c_row, call.scale = count, n, n, scale
+        call.a_row, call.a_column, call.b_row, call.b_column = strides
+        call.c = c + 4 * (first * m + row) * n
+        for begin in range(0, k, MAX_K):
+            call.k = min(MAX_K, k - begin)
+            call.a = a + first * m * k + row * strides[0] + begin * strides[1]
+            call.b = b + first * k * n + begin * strides[2]
+            call.bias = bias if begin == 0 else None
+            call.accumulate = accumulate or begin > 0
+            size = self._workspace_of(count, n, call.k)
+            call.workspace = mine.workspace(size)
+            self._products(self._table, byref(call), c_int64(batch), c_size_t(size))
 
     def windows(self, images: Tensor, kernel: int, stride: int, pad: int) -> Tensor:
         """The windows of contiguous images (n, h, w, c) of any type, one a row: they are copied as bytes."""
@@ -477,7 +496,6 @@ class Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w, bias, precision, kernels, rounds):  # type: ignore[override]
         k, n = x.shape[-1], w.shape[0]
-        rows = x.detach().reshape(-1, k).contiguous()
         ctx.precision, ctx.kernels, ctx.rounds, ctx.shape, ctx.step = (
             precision,
             kernels,
@@ -487,26 +505,19 @@ class Linear(torch.autograd.Function):
         )
         ctx.with_bias = bias is not None
         if precision == "bf16":
-            x16, w16 = kernels.cast(rows), kernels.cast(w)
+            x16, w16 = kernels.cast(x.detach().reshape(-1, k).contiguous()), kernels.cast(w)
             ctx.save_for_backward(x16, w16)
             y = torch.empty((*x.shape[:-1], n))
             multiply(kernels, x16, w16.t(), y.view(-1, n))
             if bias is not None:
                 y += bias
         else:
-            qx, sx = kernels.quantise(rows, rounds.stream(_X), rounds.seed)
+            qx, sx = kernels.quantise(x.detach(), rounds.stream(_X), rounds.seed)
+            qx = qx.reshape(-1, k)  # bytes: a copy of x itself would take four times as long
             qw, sw = kernels.quantise(w.detach().contiguous(), rounds.stream(_W), rounds.seed)
             y = torch.empty((*x.shape[:-1], n))
-            kernels.product(
-                y,
-                qx,
-                (k, 1),
-                qw,
-                (1, k),
-                (rows.shape[0], n, k),
-                sx * sw,
-                None if bias is None else bias.detach().contiguous(),
-            )
+            bias = None if bias is None else bias.detach().contiguous()
+            kernels.product(y, qx, (k, 1), qw, (1, k), (qx.shape[0], n, k), sx * sw, bias)
             # int8 reads the weight itself in its backward pass, int8_full its int8 copy
             ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
             ctx.scales = (sx, sw)
@@ -528,12 +539,12 @@ class Linear(torch.autograd.Function):
             stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
             qg, sg = kernels.quantise(rows, stream, rounds.seed)
             if ctx.needs_input_grad[0]:
-                gx = torch.empty((m, k))
+                gx = torch.empty(ctx.shape)
                 kernels.product(gx, qg, (n, 1), w, (k, 1), (m, k, n), sg * ctx.scales[1])
             if ctx.needs_input_grad[1]:
                 gw = torch.empty((n, k))
                 kernels.product(gw, qg, (1, n), x, (k, 1), (n, k, m), sg * ctx.scales[0])
-        gb = rows.sum(0) if ctx.with_bias and ctx.needs_input_grad[2] else None
+        gb = kernels.column_sums(rows) if ctx.with_bias and ctx.needs_input_grad[2] else None
         return None if gx is None else gx.view(ctx.shape), gw, gb, None, None, None
 
 
@@ -578,7 +589,7 @@ class Conv2d(torch.autograd.Function):
                 gw = of.weight(convolve_weight(kernels, of, x, qg, sg * ctx.scales[0]), x.shape[3])
         if gw is not None and not ctx.is_last:
             gw = gw.contiguous()
-        gb = g.sum((0, 2, 3)) if ctx.with_bias and ctx.needs_input_grad[2] else None
+        gb = kernels.column_sums(rows) if ctx.with_bias and ctx.needs_input_grad[2] else None
         return gx, gw, gb, None, None, None, None
 
 
@@ -592,11 +603,11 @@ class Matmul(torch.autograd.Function):
             a16, b16 = kernels.cast(a), kernels.cast(b)
             ctx.save_for_backward(a16, b16)
             return multiply(kernels, a16, b16)
-        qa, sa = kernels.quantise(a.detach().contiguous(), rounds.stream(_X), rounds.seed)
-        qb, sb = kernels.quantise(b.detach().contiguous(), rounds.stream(_W), rounds.seed)
+        qa, sa = kernels.quantise(a.detach(), rounds.stream(_X), rounds.seed)
+        qb, sb = kernels.quantise(b.detach(), rounds.stream(_W), rounds.seed)
         ctx.scales = (sa, sb)
         ctx.save_for_backward(qa, qb if precision == "int8_full" else b)
-        return _batched(kernels, qa, False, qb, False, sa * sb)
+        return _batched(kernels, qa, qb, sa * sb)
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
@@ -605,11 +616,11 @@ class Matmul(torch.autograd.Function):
         if ctx.precision == "int8_full":
             rounds = ctx.rounds
             stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
-            qg, sg = ctx.kernels.quantise(g.contiguous(), stream, rounds.seed)
+            qg, sg = ctx.kernels.quantise(g, stream, rounds.seed)
             if ctx.needs_input_grad[0]:
-                ga = _batched(ctx.kernels, qg, False, b, True, sg * ctx.scales[1])
+                ga = _batched(ctx.kernels, qg, b.transpose(-1, -2), sg * ctx.scales[1])
             if ctx.needs_input_grad[1]:
-                gb = _batched(ctx.kernels, a, True, qg, False, sg * ctx.scales[0])
+                gb = _batched(ctx.kernels, a.transpose(-1, -2), qg, sg * ctx.scales[0])
             return ga, gb, None, None, None
         g, a, b = _for_gradients(ctx, g, a, b)
         if ctx.needs_input_grad[0]:
@@ -619,12 +630,19 @@ class Matmul(torch.autograd.Function):
         return ga, gb, None, None, None
 
 
-def _batched(kernels: Kernels, a: Tensor, turn_a: bool, b: Tensor, turn_b: bool, scale: float) -> Tensor:
-    """Contiguous int8 (…, m, k)·(…, k, n), either operand stored transposed."""
-    m, k = (a.shape[-1], a.shape[-2]) if turn_a else (a.shape[-2], a.shape[-1])
-    n = b.shape[-2] if turn_b else b.shape[-1]
-    c = torch.empty((*a.shape[:-2], m, n))
-    a_strides = (1, m) if turn_a else (k, 1)
-    b_strides = (1, k) if turn_b else (n, 1)
-    kernels.product(c, a, a_strides, b, b_strides, (m, n, k), scale, batch=a.shape[:-2].numel())
+def _packed(q: Tensor) -> Tuple[Tensor, Tuple[int, int]]:
+    """Matrices (…, rows, columns) that follow each other without gaps, and their strides: q itself where it
+    is, or is transposed; else a copy."""
+    turned = q.transpose(-1, -2)
+    if q.stride(-1) != 1 and turned.stride(-1) == 1:
+        return turned.contiguous(), (1, turned.shape[-1])
+    return q.contiguous(), (q.shape[-1], 1)
+
+
+def _batched(kernels: Kernels, a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """a·b of int8 (…, m, k) and (…, k, n), f32."""
+    m, k, n = *a.shape[-2:], b.shape[-1]
+    c = torch.empty((*a.shape[:-1], n))
+    (a, a_strides), (b, b_strides) = _packed(a), _packed(b)
+    kernels.product(c, a, a_strides, b, b_strides, (m, n, k), scale, batch=c.shape[:-2].numel())
     return c

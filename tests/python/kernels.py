@@ -113,20 +113,37 @@ class Products(Case):
 
     def test_all_instruction_sets_give_the_same_bits(self):
         torch.manual_seed(6)
-        a, b = (torch.randint(-127, 128, shape, dtype=torch.int8) for shape in ((3, 50, 70), (3, 70, 40)))
-        expected = torch.matmul(a.double(), b.double())
-        ran = []
+        bias, x = torch.arange(40.0), torch.randn(37, 40)
+        ran, results = [], []
         for isa in ("sse41", "avx2", "avx2_vnni", "avx512_vnni", "avx512_bf16", "avx512_amx"):
             try:
                 kernels = Kernels(isa)
             except tandem.MissingError:
                 continue
             ran.append(isa)
-            c = torch.empty(3, 50, 40)
-            kernels.product(c, a, (70, 1), b, (40, 1), (50, 40, 70), 1.0, batch=3)
-            self.assertTrue(torch.equal(c.double(), expected), isa)
+            q, scale = kernels.quantise(x, (1, 2, 3), 4)
+            results.append(torch.cat([q.float().flatten(), torch.tensor([scale]), kernels.column_sums(x)]))
+            for k in (70, 76):  # of 76, rows are multiplied where they lie
+                a, b = (torch.randint(-127, 128, shape, dtype=torch.int8) for shape in ((3, 50, k), (3, k, 40)))
+                c = torch.empty(3, 50, 40)
+                kernels.product(c, a, (k, 1), b, (40, 1), (50, 40, k), 1.0, bias, batch=3)
+                self.assertTrue(torch.equal(c.double(), torch.matmul(a.double(), b.double()) + bias), isa)
         self.assertIn("sse41", ran)
         self.assertEqual(K.isa, ran[-1])
+        for isa, found in zip(ran, results):
+            self.assertTrue(torch.equal(found, results[0]), isa)
+
+    def test_operands_lie_in_memory_in_any_order(self):
+        torch.manual_seed(7)
+        dense = torch.randn(6, 5, 8)
+        for x in (dense, dense.transpose(0, 1), dense.permute(2, 0, 1), dense[:, 1:4], dense[:1].expand(4, 5, 8)):
+            q, scale = K.quantise(x, (1, 2, 3), 4)
+            self.assertLess(q.float().mul(scale).sub(x).abs().max().item(), 1.01 * scale)
+            operands = x, torch.randn(7, x.shape[-1]), torch.randn(7)
+            self.check(lambda p, *o: Linear.apply(*o, p, K, Rounds(0, 0, 1)), F.linear, operands)
+            for b in (torch.randn(*x.shape[:-2], x.shape[-1], 9), torch.randn(*x.shape[:-2], 9, x.shape[-1])):
+                b = b if b.shape[-2] == x.shape[-1] else b.transpose(-1, -2)
+                self.check(lambda p, *o: Matmul.apply(*o, p, K, Rounds(0, 0, 1)), torch.matmul, (x, b))
 
     def test_settings_of_pytorch_hold_these_kernels_too(self):
         code = "from tandem._kernels import Kernels; print(Kernels().isa)"

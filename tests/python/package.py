@@ -79,6 +79,24 @@ class Package(Case):
         self.assertEqual(told.count("the reference BLAS"), 1, told)
         self.assertIn("apt-get install libopenblas0", told)
 
+    def test_a_converted_process_asks_for_huge_pages(self):
+        try:
+            with open("/sys/kernel/mm/transparent_hugepage/enabled", encoding="ascii") as file:
+                has_huge_pages = "[never]" not in file.read()
+        except OSError:
+            has_huge_pages = False
+        if not has_huge_pages:
+            self.skipTest("this Linux has no transparent huge pages; transparent_hugepage/enabled says never")
+        code = (
+            "import torch, tandem; tandem.apply(torch.nn.Linear(3, 3), 'int8')\n"
+            "here = False\n"
+            "for line in open('/proc/self/smaps'):\n"
+            "    if '-' in line.split()[0]: here = line.rstrip().endswith('[heap]')\n"
+            "    if here and line.startswith('VmFlags:'): print('hg' in line.split())"
+        )
+        self.assertIn("True", self.python(code).stdout)
+        self.assertNotIn("True", self.python(code, GLIBC_TUNABLES="glibc.malloc.arena_max=2").stdout)
+
     def test_a_converted_process_keeps_the_memory_that_it_frees(self):
         # the heap grows by a block as long as holes are a few bytes too small for the next one: at most some
         # ten times, so the last 20 of 60 are looked at
