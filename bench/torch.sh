@@ -7,15 +7,17 @@
 #              ranks: DistributedDataParallel over Gloo beside tandem's. tandem: how many times as fast it is;
 #              memory: the peak of the process, and what of it came with the model [4 minutes a round]
 #   converted  steps of modules as tandem.apply runs them; the converted calls with their casts, beside the
-#              same products and casts in steps of tandem's executor [a minute a round]
+#              same products and casts in steps of tandem's executor. All are held to each instruction set of
+#              SETS [best avx512_bf16 avx2] that is here [2.5 minutes a round]
 #   replays    of DistributedDataParallel from its own profile, two unlike ranks [2 minutes a round]
 #   ROUNDS [3], DEVICE [strongest]; tables show medians over the rounds, of replays each round
 #   OUT [torch.out]: results, one file a case; the next run with the same OUT makes the rest
 #   LIMIT [7200]: seconds after which no further case begins; the longest case takes under a minute
 # Says first which BLAS PyTorch computes in and on which CPU; refuses one whose products are slow, which would
 # be no peer. Exits 1 where a bar is missed: converted calls in bf16 and int8_full within 10 % of the
-# executor's; replays within 5 % on average and 10 % at worst. Needs `make`, python3-torch,
-# python3-torchvision, libopenblas0, jq; replays a core for each of two ranks.
+# executor's, and steps faster than PyTorch's in fp32 where the executor's products are; replays within 5 % on
+# average and 10 % at worst. Needs `make`, python3-torch, python3-torchvision, libopenblas0, jq; replays one
+# core for each of two ranks.
 # shellcheck disable=SC2317 # sample calls what makes a case
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -96,31 +98,49 @@ steps() {
     done
 }
 
-# --- Converted modules: MODEL PRECISION step_ns converted_ns losses, of the module;
+# --- Converted modules: MODEL PRECISION step_ns converted_ns losses kernels, of the module;
 # executor MODEL PRECISION products_ns casts_ns, of tandem ---
-converted_module() { # MODEL
-    taskset -c "$core" "$python" "$here/torch/apply.py" "$1" --rounds 1 |
-        jq -r '[.model, .precision, .step_ns, .converted_ns, (.losses | join(" "))] | @tsv'
+hold() { # SET COMMAND…: COMMAND on the core, PyTorch and our kernels held to an instruction set
+    local held=()
+    case $1 in
+    best) ;;
+    avx512*) held=(ONEDNN_MAX_CPU_ISA="AVX512_CORE_$(tr a-z A-Z <<<"${1#avx512_}")") ;;
+    *) held=(ONEDNN_MAX_CPU_ISA="$(tr a-z A-Z <<<"$1")" OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2) ;;
+    esac
+    env "${held[@]}" taskset -c "$core" "${@:2}"
 }
-executor_calls() { # MODEL PRECISION
+converted_module() { # SET MODEL PRECISIONS
+    hold "$1" "$python" "$here/torch/apply.py" "$2" --rounds 1 --precisions "$3" |
+        jq -r '[.model, .precision, .step_ns, .converted_ns, (.losses | join(" ")), .kernels] | @tsv'
+}
+executor_calls() { # DEVICE MODEL PRECISION
     local of=(--model "resnet18:image=96x96x3,classes=10" --batch 8)
-    [ "$1" = resnet18 ] || of=(--model encoder.onnx --batch 8)
-    taskset -c "$core" "$tandem" train -q "${of[@]}" --cluster "$device" --uniform "$2" --steps 6 \
+    [ "$2" = resnet18 ] || of=(--model encoder.onnx --batch 8)
+    taskset -c "$core" "$tandem" train -q "${of[@]}" --cluster "$1" --uniform "$3" --steps 6 \
         --trace trace.json >/dev/null
-    taskset -c "$core" "$tandem" bench products -q --json "${of[@]}" --device "$device" --uniform "$2" |
-        jq -r --arg case "executor	$1	$2" --slurpfile trace trace.json '[$case,
+    taskset -c "$core" "$tandem" bench products -q --json "${of[@]}" --device "$1" --uniform "$3" |
+        jq -r --arg case "executor	$2	$3" --slurpfile trace trace.json '[$case,
             ([.products[] | .count * .step_ns] | add | round),
             ([$trace[0].traceEvents[] | select(.ph == "X" and (.cat // "" | endswith("cast"))) | .dur] |
                 1000 * (add // 0) | round)] | join("\t")'
 }
 converted() {
-    local round model precision
+    local round set model precision precisions of
     [ -e encoder.onnx ] || "$python" "$here/torch/apply.py" encoder --export encoder.onnx
     for round in $(seq "$rounds"); do
-        for model in resnet18 encoder; do
-            sample "converted.$round.$model" converted_module "$model"
-            for precision in fp32 int8_full int8 bf16; do
-                sample "converted.$round.$model.$precision" executor_calls "$model" "$precision"
+        for set in ${SETS:-best avx512_bf16 avx2}; do
+            of=$device
+            [ "$set" = best ] || of=cpu:$set
+            "$tandem" list devices --json | jq -e --arg of "$of" \
+                'any(.devices[]; .present and .name == $of)' >/dev/null || continue
+            precisions="fp32 int8_full"
+            case $of in *bf16) precisions+=" bf16" ;; esac
+            for model in resnet18 encoder; do
+                sample "converted.$round.$set.$model" converted_module "$set" "$model" "${precisions// /,}"
+                for precision in $precisions; do
+                    sample "converted.$round.$set.$model.$precision" \
+                        executor_calls "$of" "$model" "$precision"
+                done
             done
         done
     done

@@ -1,12 +1,15 @@
 """Steps of a module in PyTorch's fp32 and as tandem.apply runs it, in turns: one line of JSON per precision.
 
-With --export, writes the module as an ONNX file instead, for tandem's executor.
+With --export, writes the module as an ONNX file instead, for tandem's executor. With --parts, says what the
+converted calls of a step spend their time in, and how fast each product runs, by timers around each call of
+the kernel library; for the first of the precisions that is not fp32.
 
 Gradients are dropped between steps, as PyTorch does by default since 2.0, and as tandem's executor does; with
 --zero they are set to zero and added to, as in 1.13.
 
-usage: apply.py resnet18|encoder [--batch N] [--rounds N] [--zero] [--export FILE]     one thread; libraries
-in build/
+usage: apply.py resnet18|encoder [--batch N] [--rounds N] [--precisions LIST] [--zero] [--parts]
+                [--export FILE]
+one thread; libraries in build/
 """
 
 import argparse
@@ -21,12 +24,15 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import torch
 
 import tandem
+from tandem._kernels import Conv2d, Kernels, Linear, Matmul
 
 parser = argparse.ArgumentParser()
 parser.add_argument("model", choices=("resnet18", "encoder"))
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--rounds", type=int, default=5)
+parser.add_argument("--precisions", default="fp32,int8_full,int8,bf16")
 parser.add_argument("--zero", action="store_true")
+parser.add_argument("--parts", action="store_true")
 parser.add_argument("--export")
 options = parser.parse_args()
 torch.set_num_threads(1)
@@ -83,7 +89,63 @@ def losses_and_times(precision, steps):
     return losses, times[1:]
 
 
-precisions = ("fp32", "int8_full", "int8", "bf16")
+def timed(run, spent, part_of):
+    """run, its seconds added to spent[part_of(arguments)]."""
+
+    def run_timed(*args):
+        begin = time.perf_counter()
+        result = run(*args)
+        seconds, calls = spent.get(part_of(args), (0.0, 0))
+        spent[part_of(args)] = seconds + time.perf_counter() - begin, calls + 1
+        return result
+
+    return run_timed
+
+
+def shape_of(args):
+    """Of a call of tandem_kernels_products."""
+    product, batch = args[1]._obj, args[2].value
+    return product.m, product.n, product.k, batch
+
+
+def print_parts(precision, steps=24):
+    """What the converted calls of a step take: medians over the last three quarters of some steps."""
+    tandem.apply(module, precision)
+    kernels = module.__dict__["forward"].conversion.kernels
+    spent, rows = {}, []
+    for name in ("quantise", "cast", "dequantise", "windows", "column_sums"):
+        setattr(kernels, "_" + name, timed(getattr(kernels, "_" + name), spent, lambda args, name=name: name))
+    kernels._products = timed(kernels._products, spent, shape_of)
+    for kind in (Linear, Conv2d, Matmul):
+        for pass_ in ("forward", "backward"):
+            setattr(kind, pass_, staticmethod(timed(getattr(kind, pass_), spent, lambda args: "calls")))
+    optimizer = Sgd(module.parameters())
+    for _ in range(steps):
+        spent.clear()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(module(x), y).backward()
+        optimizer.step()
+        rows.append(dict(spent))
+    rows = rows[steps // 4 :]
+    middle = {part: 1e3 * statistics.median(row[part][0] for row in rows) for part in rows[0]}
+    products = {part: ms for part, ms in middle.items() if isinstance(part, tuple)}
+    parts = {"products": sum(products.values())}
+    parts.update({part: ms for part, ms in middle.items() if part not in products and part != "calls"})
+    print(f"{options.model} {precision} by {kernels.isa}: ms of converted calls in a step")
+    for part, ms in parts.items():
+        print(f"{part:<40} {ms:>7.1f}")
+    print(f"{'the rest: Python, tensors, layouts, sums':<40} {middle['calls'] - sum(parts.values()):>7.1f}")
+    print(f"{'m':>6} {'n':>6} {'k':>6} {'batch':>6} {'calls':>6} {'ms':>7} {'TOP/s':>6}")
+    for (m, n, k, batch), ms in sorted(products.items(), key=lambda product: -product[1]):
+        calls = rows[0][m, n, k, batch][1]
+        rate = 2e-9 * m * n * k * batch * calls / ms
+        print(f"{m:>6} {n:>6} {k:>6} {batch:>6} {calls:>6} {ms:>7.2f} {rate:>6.2f}")
+
+
+precisions = options.precisions.split(",")
+if options.parts:
+    print_parts(next(one for one in precisions if one != "fp32"))
+    sys.exit(0)
 samples = {precision: [] for precision in precisions}
 losses = {}
 for _ in range(options.rounds):
@@ -114,4 +176,5 @@ for precision in precisions:
     }
     row["converted_ns"] = round(converted[precision] * 1e9)
     row["losses"] = [round(loss, 4) for loss in losses[precision]]
+    row["kernels"] = Kernels().isa
     print(json.dumps(row))

@@ -13,11 +13,11 @@ MEAN_ERROR, WORST_ERROR = 0.05, 0.10  # of replays
 
 
 def rows_of(part):
-    """The rows of every file, round by round."""
+    """The rows of every file, round by round, with what the file's name says after the part."""
     for path in sorted(glob.glob(os.path.join(sys.argv[2], part + ".*"))):
         with open(path, encoding="utf-8") as file:
             for line in file:
-                yield os.path.basename(path).split(".")[1], line.rstrip("\n").split("\t")
+                yield os.path.basename(path).split(".")[1:], line.rstrip("\n").split("\t")
 
 
 def print_steps():
@@ -42,39 +42,53 @@ def print_steps():
     return True
 
 
+def read_converted():
+    """By (set, model, precision): what each round measured of the module and of the executor."""
+    cases = {}
+    for place, row in rows_of("converted"):
+        turn, held = place[:2]
+        is_executor = row[0] == "executor"
+        case = cases.setdefault((held, *row[is_executor : is_executor + 2]), {})
+        one = case.setdefault(turn, {})
+        if is_executor:
+            one["products"], one["casts"] = (int(number) / 1e6 for number in row[3:5])
+        else:
+            one["step"], one["calls"] = (int(number) / 1e6 for number in row[2:4])
+            one["losses"], one["kernels"] = row[4:6]
+    return cases
+
+
 def print_converted():
-    modules, executor, losses = {}, {}, {}
-    for _, row in rows_of("converted"):
-        kept = executor if row[0] == "executor" else modules
-        case, numbers = (row[1:3], row[3:5]) if kept is executor else (row[:2], row[2:4])
-        kept.setdefault(tuple(case), []).append([int(number) for number in numbers])
-        if kept is modules:
-            losses[tuple(case)] = row[4]
+    cases = read_converted()
     print(
-        f"{'model':<9} {'precision':<10} {'rounds':>6} {'step':>7} {'converted calls':>16} "
-        f"{'executor: products':>19} {'casts':>7} {'ratio':>6}  losses"
+        f"{'kernels':<12} {'model':<9} {'precision':<10} {'rounds':>6} {'step':>7} {'of fp32':>8} {'calls':>9} "
+        f"{'products':>9} {'casts':>8} {'ratio':>6} {'least, most':>11}  losses"
     )
     is_reached = True
-    for (model, precision), rows in modules.items():
-        step, calls = (statistics.median(column) / 1e6 for column in zip(*rows))
-        own = executor.get((model, precision))
-        said = f"{'':>19} {'':>7} {'':>6}"
-        if own:
-            products, casts = (statistics.median(column) / 1e6 for column in zip(*own))
-            ratio = calls / (products + casts)
-            said = f"{products:>16.1f} ms {casts:>4.1f} ms {ratio:>6.2f}"
-            is_reached &= precision not in ("bf16", "int8_full") or ratio <= WITHIN
+    for (held, model, precision), turns in cases.items():
+        rounds = [one for one in turns.values() if "calls" in one and "products" in one]
+        if not rounds:
+            continue
+        middle = lambda name, of=rounds: statistics.median(one[name] for one in of)  # noqa: E731
+        ratios = [one["calls"] / (one["products"] + one["casts"]) for one in rounds]
+        fp32 = cases[held, model, "fp32"]
+        of_fp32 = statistics.median(turns[turn]["step"] / fp32[turn]["step"] for turn in turns)
+        ratio, own = statistics.median(ratios), middle("products") + middle("casts")
         print(
-            f"{model:<9} {precision:<10} {len(rows):>6} {step:>4.0f} ms {calls:>13.1f} ms {said}  "
-            f"{losses[model, precision]}"
+            f"{rounds[-1]['kernels']:<12} {model:<9} {precision:<10} {len(rounds):>6} {middle('step'):>4.0f} ms "
+            f"{of_fp32:>8.2f} {middle('calls'):>6.1f} ms {middle('products'):>6.1f} ms {middle('casts'):>5.1f} ms "
+            f"{ratio:>6.2f} {min(ratios):>5.2f}, {max(ratios):.2f}  {rounds[-1]['losses']}"
         )
+        if precision in ("bf16", "int8_full"):
+            theirs = statistics.median(one["products"] for one in fp32.values() if "products" in one)
+            is_reached &= ratio <= WITHIN and (of_fp32 < 1 or own >= theirs)
     return is_reached
 
 
 def print_replays():
     errors = {}
     print(f"{'round':<6} {'model':<13} {'plan':<10} {'replay':>9} {'run':>9} {'error':>8}")
-    for turn, (model, plan, predicted, measured) in rows_of("replays"):
+    for (turn, *_), (model, plan, predicted, measured) in rows_of("replays"):
         replay, run = int(predicted) / 1e6, int(measured) / 1e6
         error = replay / run - 1
         errors.setdefault(turn, []).append(error)
