@@ -75,6 +75,23 @@ static tandem_status cuda_cast_float(const tandem_kernel *kernel, const tandem_k
                               error);
 }
 
+tandem_cuda_weight_copy cuda_weight_copy(const tandem_kernel *kernel, const tandem_kernel_call *call)
+{
+    return (tandem_cuda_weight_copy){.from = call->in[0],
+                                     .to = call->out[0],
+                                     .n = cuda_cast_elements(kernel),
+                                     .rows = (uint32_t)kernel->matrices.rows};
+}
+
+static tandem_status cuda_cast_weight(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                      tandem_error *error)
+{
+    const tandem_cuda_weight_copy copy = cuda_weight_copy(kernel, call);
+    return cuda_kernel_result(
+        kernel, tandem_cuda_copy_weights(&copy, 1, cuda_float_of(kernel->task.to), kernel->device->stream),
+        error);
+}
+
 static tandem_status cuda_cast_prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_dtype from = kernel->task.from, to = kernel->task.to;
@@ -83,7 +100,7 @@ static tandem_status cuda_cast_prepare(tandem_kernel *kernel, tandem_error *erro
     else if (cuda_is_code(from) && cuda_is_float(to))
         kernel->run = cuda_cast_dequantise;
     else if (cuda_is_float(from) && cuda_is_float(to) && from != to)
-        kernel->run = cuda_cast_float;
+        kernel->run = kernel->task.kind == TANDEM_TASK_WEIGHT_CAST ? cuda_cast_weight : cuda_cast_float;
     else
         return cuda_kernel_refuse(kernel, "no cast between these types is needed", error);
     return TANDEM_OK;

@@ -67,20 +67,40 @@ static __device__ __forceinline__ float sum_of_parts(const float *part, size_t p
     return sum_of_warps(sum, of_warp);
 }
 
-/* Whether all other parts of the block's columns are written, and seen by all threads of this block: each
- * thread's stores come before the count, the count before the loads behind it (CUDA C++ Programming Guide,
- * "Memory Fence Functions"). All threads of a block call it; shared memory is free behind it. */
-static __device__ __forceinline__ int is_last_part(uint32_t *ticket, const column_part &own)
+/* Whether the other n − 1 blocks of a ticket have written their parts, and all threads of this block see
+ * them: each thread's stores come before the count, the count before the loads behind it (CUDA C++
+ * Programming Guide, "Memory Fence Functions"). All threads of a block call it; shared memory is free behind
+ * it. */
+static __device__ __forceinline__ int is_last_block(uint32_t *ticket, size_t n)
 {
     __shared__ int is_last;
     __threadfence();
     __syncthreads();
-    if (own.parts == 1) return 1;
+    if (n == 1) return 1;
     if (threadIdx.x == 0) {
-        is_last = atomicAdd(ticket + own.tile, 1u) == (uint32_t)own.parts - 1;
-        if (is_last) ticket[own.tile] = 0;
+        is_last = atomicAdd(ticket, 1u) == (uint32_t)n - 1;
+        if (is_last) *ticket = 0;
         __threadfence();
     }
     __syncthreads();
     return is_last;
+}
+
+/* The same of the parts of the block's columns. */
+static __device__ __forceinline__ int is_last_part(uint32_t *ticket, const column_part &own)
+{
+    return is_last_block(ticket + own.tile, own.parts);
+}
+
+/* From the sums of a block's threads to those of whole columns. */
+static __device__ __forceinline__ void finish_column_sum(float *sum, float *part, uint32_t *ticket,
+                                                         float some, const column_part &own, size_t columns,
+                                                         float of_warp[WARPS][WARP])
+{
+    const int has_result = threadIdx.x < WARP && own.has_column;
+    some = sum_of_warps(some, of_warp);
+    if (has_result) part[own.part * columns + own.column] = some;
+    if (!is_last_part(ticket, own)) return;
+    some = sum_of_parts(own.has_column ? part + own.column : NULL, own.parts, columns, of_warp);
+    if (has_result) sum[own.column] = some;
 }

@@ -197,7 +197,9 @@ static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, 
         prepared->transposed_copy[k] =
             task_spec->read[k] >= 0 &&
             tandem_value_untransposed(step, task_spec->read[k]) != task_spec->read[k];
-    if (kernel_row_of(task_spec, op) == KERNEL_ROW_CAST && task_spec->n_write > 1)
+    const int written = task_spec->n_write > 0 ? task_spec->write[task_spec->n_write - 1] : -1;
+    if (kernel_row_of(task_spec, op) == KERNEL_ROW_CAST && written >= 0 &&
+        tandem_value_untransposed(step, written) != written)
         prepared->matrices = tandem_step_matrices(step, task);
     cuda_kernel_run *const run = task_spec->kind == TANDEM_TASK_FORWARD ? found->forward : found->dgrad;
     const tandem_status status =
@@ -212,13 +214,28 @@ static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, 
 }
 
 /* The plan aligns to 64 bytes; NVIDIA's libraries want a workspace with 256. */
+static tandem_kernel_call align_workspace(const tandem_kernel_call *call)
+{
+    tandem_kernel_call aligned = *call;
+    aligned.workspace = (char *)call->workspace + (-(uintptr_t)call->workspace & (ALIGNMENT - 1));
+    return aligned;
+}
+
 static tandem_status cuda_run_kernel(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                      tandem_error *error)
 {
     if (!call->workspace) return kernel->run(kernel, call, error);
-    tandem_kernel_call aligned = *call;
-    aligned.workspace = (char *)call->workspace + (-(uintptr_t)call->workspace & (ALIGNMENT - 1));
+    const tandem_kernel_call aligned = align_workspace(call);
     return kernel->run(kernel, &aligned, error);
+}
+
+static tandem_status cuda_run_joined_kernels(const tandem_kernel *const *kernel,
+                                             const tandem_kernel_call *const *call, int n,
+                                             tandem_error *error)
+{
+    tandem_kernel_call aligned[TANDEM_MAX_JOINED_CASTS];
+    for (int k = 0; k < n; k++) aligned[k] = align_workspace(call[k]);
+    return cuda_run_joined(kernel, aligned, n, error);
 }
 
 static tandem_status cuda_load_algorithms(void *device, const tandem_algorithm *choice, int n, int autotune,
@@ -534,6 +551,7 @@ const tandem_device_backend tandem_cuda_backend = {
     .prepare = cuda_prepare_kernel,
     .release = cuda_release_kernel,
     .run = cuda_run_kernel,
+    .run_joined = cuda_run_joined_kernels,
     .load_algorithms = cuda_load_algorithms,
     .tuned_algorithms = cuda_tuned_algorithms,
     .update = cuda_update_weights,

@@ -241,42 +241,6 @@ extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float t
     return launch_shift(y, x, type, own, n, period, gelu_one(), stream);
 }
 
-template <typename T>
-KERNEL bias_gelu_backward(T *gx /* (n / period, period); may be g */, const T *g, const T *x,
-                          const float *__restrict__ own /* [period] */, size_t n, size_t period)
-{
-    for (size_t i = first_item(); i < n; i += all_items())
-        store_one(gx + i, TANDEM_MUL(load_one(g + i),
-                                     tandem_gelu_slope(TANDEM_ADD(load_one(x + i), own[i % period]))));
-}
-
-template <typename T>
-KERNEL bias_gelu_backward_octets(T *gx, const T *g, const T *x, const float *__restrict__ own, size_t n,
-                                 uint32_t octets_a_period)
-{
-    for_octets_of_two(g, x, n, [&](size_t o, float gradient[OCTET], const float value[OCTET]) {
-        float shift[OCTET];
-        load_shift(shift, own, o, octets_a_period);
-#pragma unroll
-        for (int i = 0; i < OCTET; i++)
-            gradient[i] = TANDEM_MUL(gradient[i], tandem_gelu_slope(TANDEM_ADD(value[i], shift[i])));
-        store_octet(gx + o * OCTET, gradient);
-    });
-}
-
-extern "C" int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const void *x, tandem_cuda_float type,
-                                              const float *own, size_t n, size_t period,
-                                              tandem_cuda_stream stream)
-{
-    const uint32_t octets = (uint32_t)(period / OCTET);
-    if (is_octets(n, period)) {
-        RETURN_FOR(type, LAUNCH(bias_gelu_backward_octets, grid_of(n / OCTET), THREADS, stream, (T *)gx,
-                                (const T *)g, (const T *)x, own, n, octets));
-    }
-    RETURN_FOR(type, LAUNCH(bias_gelu_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g,
-                            (const T *)x, own, n, period));
-}
-
 extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)
 {
     return part_count(rows, columns) * columns * sizeof(float);
@@ -289,16 +253,11 @@ KERNEL column_sum(float *__restrict__ sum /* [columns] */, float *part /* (parts
 {
     __shared__ float of_warp[WARPS][WARP];
     const column_part own = column_part_of_block(rows, columns);
-    const int is_first_warp = threadIdx.x < WARP;
     float some = 0;
     if (own.has_column)
         for_rows_of(g + own.column, own.first + threadIdx.x / WARP, own.end, columns,
                     [&](float x) { some += x; });
-    some = sum_of_warps(some, of_warp);
-    if (is_first_warp && own.has_column) part[own.part * columns + own.column] = some;
-    if (!is_last_part(ticket, own)) return;
-    some = sum_of_parts(own.has_column ? part + own.column : NULL, own.parts, columns, of_warp);
-    if (is_first_warp && own.has_column) sum[own.column] = some;
+    finish_column_sum(sum, part, ticket, some, own, columns, of_warp);
 }
 
 extern "C" int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows,
@@ -308,4 +267,41 @@ extern "C" int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_flo
     float *part = (float *)workspace;
     RETURN_FOR(type, LAUNCH(column_sum<T>, grid_of_parts(rows, columns), THREADS, stream, sum, part, tickets,
                             (const T *)g, rows, columns));
+}
+
+template <typename T>
+KERNEL bias_gelu_backward(T *gx /* (rows, columns); may be g */, float *__restrict__ sum /* [columns] */,
+                          float *part /* (parts, columns) */, uint32_t *ticket, const T *g, const T *x,
+                          const float *__restrict__ shift /* [columns] */, size_t rows, size_t columns)
+{
+    __shared__ float of_warp[WARPS][WARP];
+    const column_part own = column_part_of_block(rows, columns);
+    const float own_shift = own.has_column ? shift[own.column] : 0;
+    struct pair {
+        T g, x;
+    };
+    float some = 0;
+    const auto ask = [&](size_t r) {
+        const size_t i = r * columns + own.column;
+        return pair{g[i], x[i]};
+    };
+    const auto work = [&](size_t r, pair p) {
+        T rounded;
+        store_one(&rounded,
+                  TANDEM_MUL(as_float(p.g), tandem_gelu_slope(TANDEM_ADD(as_float(p.x), own_shift))));
+        gx[r * columns + own.column] = rounded;
+        some += as_float(rounded);
+    };
+    if (own.has_column) for_rows<16 / sizeof(T)>(own.first + threadIdx.x / WARP, own.end, ask, work);
+    finish_column_sum(sum, part, ticket, some, own, columns, of_warp);
+}
+
+extern "C" int tandem_cuda_bias_gelu_backward(void *gx, float *sum, const void *g, const void *x,
+                                              tandem_cuda_float type, const float *own, size_t rows,
+                                              size_t columns, void *workspace, uint32_t *tickets,
+                                              tandem_cuda_stream stream)
+{
+    float *part = (float *)workspace;
+    RETURN_FOR(type, LAUNCH(bias_gelu_backward<T>, grid_of_parts(rows, columns), THREADS, stream, (T *)gx,
+                            sum, part, tickets, (const T *)g, (const T *)x, own, rows, columns));
 }

@@ -99,6 +99,22 @@ int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t bat
                      size_t columns, size_t x_rows, size_t x_columns, int accumulate,
                      tandem_cuda_stream stream);
 
+/* --- weights.cu ----------------------------------------------------------------------------------------- */
+
+/* One array that is rounded to `type`: `to` has the bits of convert. rows > 0: from is (rows, n / rows), and
+ * `to` its transpose. Arrays begin at multiples of 16 bytes. */
+typedef struct tandem_cuda_weight_copy {
+    const float *from;
+    void *to;
+    uint64_t n;
+    uint32_t rows;
+    uint32_t first_block; /* set by the launch */
+} tandem_cuda_weight_copy;
+enum { TANDEM_CUDA_WEIGHT_COPIES = 96 }; /* in one launch: they are its arguments, which have 4 KB */
+/* n of them in one launch; type: bf16 or f16.  B: (4 + size)·n. */
+int tandem_cuda_copy_weights(const tandem_cuda_weight_copy *copy, size_t n, tandem_cuda_float type,
+                             tandem_cuda_stream stream);
+
 /* --- bytes.cu ------------------------------------------------------------------------------------------- */
 
 /* Elements of one byte: y (batch, rows, columns) = x (batch, x_rows, x_columns), or the transpose of x where
@@ -148,19 +164,21 @@ int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n
 /* y[i] = x[i] + own[i % period].  B: 2n·size.  CPU: bias_f32, bias_bf16. */
 int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
                      size_t period, tandem_cuda_stream stream);
-/* y[i] = gelu(x[i] + own[i % period]), and gx from g and x.  B: 2n·size; backward 3n·size.  CPU:
- * bias_gelu_f32, bias_gelu_bf16. */
+/* y[i] = gelu(x[i] + own[i % period]).  B: 2n·size.  CPU: bias_gelu_f32, bias_gelu_bf16. */
 int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
                           size_t period, tandem_cuda_stream stream);
-int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const void *x, tandem_cuda_float type,
-                                   const float *own, size_t n, size_t period, tandem_cuda_stream stream);
 /* Words on the GPU by which blocks of one launch that sum the same columns find out which of them is the last
  * one. They are 0 before a launch and behind it. Launches that have them in common must not overlap. */
 enum { TANDEM_CUDA_TICKETS = 2048 }; /* one for 32 columns */
 /* sum[c] = Σ g[r][c]. The order of the sum is fixed, and differs from the CPU's. B: n·size. */
-size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes */
+size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes, of both */
 int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
                            void *workspace, uint32_t *tickets, tandem_cuda_stream stream);
+/* gx = g·gelu′(x + own), rounded, and its column sums, in the order of column_sum. gx may be g.  B: 3n·size.
+ */
+int tandem_cuda_bias_gelu_backward(void *gx, float *sum, const void *g, const void *x, tandem_cuda_float type,
+                                   const float *own, size_t rows, size_t columns, void *workspace,
+                                   uint32_t *tickets, tandem_cuda_stream stream);
 
 /* --- noise.cu ------------------------------------------------------------------------------------------- */
 
@@ -171,15 +189,29 @@ int tandem_cuda_noise(float *x, size_t batch, size_t n, uint64_t seed, uint32_t 
 
 /* --- norm.cu: computed in f32; x, y, g (rows, columns); scale, shift [columns] -------------------------- */
 
-/* mean, variance [rows].  B: 2n·size forward, 3n·size backward and 2n·size for the parameters' gradients. */
+/* mean, variance [rows].  B: 2n·size forward, 3n·size backward; 2n·size more for the parameters' gradients
+ * where there are more columns than TANDEM_CUDA_LAYERNORM_COLUMNS, in a second launch. */
+enum { TANDEM_CUDA_LAYERNORM_COLUMNS = 2048 };
 int tandem_cuda_layernorm(void *y, const void *x, tandem_cuda_float type, const float *scale,
                           const float *shift, float *mean, float *variance, size_t rows, size_t columns,
                           float epsilon, tandem_cuda_stream stream);
-size_t tandem_cuda_norm_workspace(size_t rows, size_t columns); /* bytes, of the three below */
+/* The same of a sum with a residual, which is written, too: sum = residual + (x + own), y its layernorm. Each
+ * is rounded as alone. own NULL: sum = residual + x.  B: 4n·size. */
+typedef struct tandem_cuda_residual {
+    const void *residual;
+    const float *own; /* [columns] */
+    void *sum;
+} tandem_cuda_residual;
+int tandem_cuda_add_layernorm(void *y, const tandem_cuda_residual *with, const void *x,
+                              tandem_cuda_float type, const float *scale, const float *shift, float *mean,
+                              float *variance, size_t rows, size_t columns, float epsilon,
+                              tandem_cuda_stream stream);
+size_t tandem_cuda_layernorm_workspace(size_t rows, size_t columns); /* bytes */
 int tandem_cuda_layernorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
                                    tandem_cuda_float type, const float *scale, const float *mean,
                                    const float *variance, size_t rows, size_t columns, float epsilon,
                                    void *workspace, uint32_t *tickets, tandem_cuda_stream stream);
+size_t tandem_cuda_norm_workspace(size_t rows, size_t columns); /* bytes, of the three below */
 /* For images: rows are the pixels of all images, columns the channels; mean, variance [columns]. workspace
  * NULL: mean and variance are inputs. B: 3n·size forward, because x is read twice, plus n·size with a
  * residual; 5n·size backward. */
@@ -282,6 +314,19 @@ typedef struct tandem_cuda_permutation {
 } tandem_cuda_permutation;
 int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float type,
                           const tandem_cuda_permutation *permutation, tandem_cuda_stream stream);
+/* y = transpose(x + own[i % period]), rounded before it is moved, as bias and transpose are. The permutation
+ * keeps the last dimension; that and the period are multiples of 8.  B: 2n·size. */
+int tandem_cuda_bias_transpose(void *y, const void *x, tandem_cuda_float type, const float *own,
+                               size_t period, const tandem_cuda_permutation *permutation,
+                               tandem_cuda_stream stream);
+/* y = transpose(x), and the sums of its columns, which are its two last dimensions, in the order of
+ * column_sum, with its workspace.  B: 2n·size. */
+int tandem_cuda_transpose_sum(void *y, float *sum, const void *x, tandem_cuda_float type,
+                              const tandem_cuda_permutation *permutation, void *workspace, uint32_t *tickets,
+                              tandem_cuda_stream stream);
+/* y (rows, columns), f32, of x (columns, rows).  B: n·(size + 4). */
+int tandem_cuda_transpose_to_f32(float *y, const void *x, tandem_cuda_float type, size_t rows, size_t columns,
+                                 tandem_cuda_stream stream);
 
 /* y (batch, to, width): row r is row r + shift of x (batch, from, width). Where x has no such row, y has
  * row[width], or 0 for NULL. */

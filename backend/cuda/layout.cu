@@ -1,6 +1,7 @@
 /* layout.cu: operators that move rows: embedding, gather_labelled, transpose, slice, concat_token, and the
  * pools. CPU reference:
  * backend/cpu/op/{embedding,gather_labelled,transpose,slice,concat_token,maxpool,avgpool}.c. */
+#include "backend/cuda/columns.h"
 #include "backend/cuda/octet.h"
 #include "backend/cuda/tile.h"
 
@@ -179,8 +180,12 @@ static int transpose_by(void *y, const void *x, const tandem_cuda_permutation *p
 /* A matrix, by tiles of SIDE × SIDE in shared memory. Their rows are an odd number of words apart, so columns
  * do not conflict in a bank. A thread issues all of its loads before it uses the first. */
 enum { SIDE = 64, STEP = THREADS / SIDE, STEPS = SIDE / STEP };
-template <typename T>
-KERNEL transpose_matrix(T *__restrict__ y /* (rows, columns) */,
+template <typename T> static __device__ __forceinline__ void copy_one(T *to, T x) { *to = x; }
+static __device__ __forceinline__ void copy_one(float *to, bf16 x) { *to = as_float(x); }
+static __device__ __forceinline__ void copy_one(float *to, f16 x) { *to = as_float(x); }
+
+template <typename To, typename T>
+KERNEL transpose_matrix(To *__restrict__ y /* (rows, columns) */,
                         const T *__restrict__ x /* (columns, rows) */, size_t rows, size_t columns)
 {
     __shared__ T tile[SIDE][SIDE + 4 / sizeof(T)];
@@ -190,7 +195,7 @@ KERNEL transpose_matrix(T *__restrict__ y /* (rows, columns) */,
     const unsigned wide = columns - column < SIDE ? (unsigned)(columns - column) : (unsigned)SIDE;
     const unsigned fast = threadIdx.x % SIDE, slow = threadIdx.x / SIDE;
     const T *from = x + (column + slow) * rows + row + fast;
-    T *to = y + (row + slow) * columns + column + fast;
+    To *to = y + (row + slow) * columns + column + fast;
     T numbers[STEPS] = {}; /* stored without a condition, which would separate the loads */
 #pragma unroll
     for (unsigned k = 0; k < STEPS; k++, from += STEP * rows)
@@ -200,7 +205,14 @@ KERNEL transpose_matrix(T *__restrict__ y /* (rows, columns) */,
     __syncthreads();
 #pragma unroll
     for (unsigned k = 0; k < STEPS; k++, to += STEP * columns)
-        if (fast < wide && slow + k * STEP < high) *to = tile[fast][slow + k * STEP];
+        if (fast < wide && slow + k * STEP < high) copy_one(to, tile[fast][slow + k * STEP]);
+}
+
+template <typename To, typename T>
+static int launch_transpose_matrix(To *y, const T *x, size_t rows, size_t columns, tandem_cuda_stream stream)
+{
+    const unsigned grid = (unsigned)(n_tile(rows, SIDE) * n_tile(columns, SIDE));
+    return LAUNCH((transpose_matrix<To, T>), grid, THREADS, stream, y, x, rows, columns);
 }
 
 template <typename T>
@@ -208,9 +220,7 @@ static int transpose_of(void *y, const void *x, const tandem_cuda_permutation *p
 {
     const size_t rows = p->dim[2], columns = p->dim[3], in_16 = 16 / sizeof(T);
     const int is_matrix = p->dim[0] == 1 && p->dim[1] == 1 && p->stride[2] == 1 && p->stride[3] == rows;
-    const unsigned grid = (unsigned)(n_tile(rows, SIDE) * n_tile(columns, SIDE));
-    if (is_matrix)
-        return LAUNCH(transpose_matrix, grid, THREADS, stream, (T *)y, (const T *)x, rows, columns);
+    if (is_matrix) return launch_transpose_matrix((T *)y, (const T *)x, rows, columns, stream);
     const int in_rows = p->stride[3] == 1 && columns % in_16 == 0 && p->stride[0] % in_16 == 0 &&
                         p->stride[1] % in_16 == 0 && p->stride[2] % in_16 == 0;
     return in_rows ? transpose_by<uint4>(y, x, p, in_16, stream) : transpose_by<T>(y, x, p, 1, stream);
@@ -220,6 +230,88 @@ extern "C" int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float t
                                      const tandem_cuda_permutation *permutation, tandem_cuda_stream stream)
 {
     RETURN_FOR(type, transpose_of<T>(y, x, permutation, stream));
+}
+
+/* Octets, with the bias added on their way. */
+template <typename Index, typename T>
+KERNEL bias_transpose(T *__restrict__ y, const T *__restrict__ x, const float *__restrict__ own,
+                      uint32_t octets_a_period, tandem_cuda_permutation p /* of octets */, size_t n_octet)
+{
+    for (size_t o = first_item(); o < n_octet; o += all_items()) {
+        Index rest = (Index)o, from = 0;
+#pragma unroll
+        for (int d = 3; d >= 0; d--) {
+            const Index dim = (Index)p.dim[d], above = rest / dim;
+            from += (rest - above * dim) * (Index)p.stride[d];
+            rest = above;
+        }
+        float value[OCTET], shift[OCTET];
+        load_octet(value, x + (size_t)from * OCTET);
+        load_octet(shift, own + from % octets_a_period * OCTET);
+#pragma unroll
+        for (int i = 0; i < OCTET; i++) value[i] = TANDEM_ADD(value[i], shift[i]);
+        store_octet(y + o * OCTET, value);
+    }
+}
+
+extern "C" int tandem_cuda_bias_transpose(void *y, const void *x, tandem_cuda_float type, const float *own,
+                                          size_t period, const tandem_cuda_permutation *permutation,
+                                          tandem_cuda_stream stream)
+{
+    tandem_cuda_permutation p = *permutation;
+    const uint32_t octets = (uint32_t)(period / OCTET);
+    if (p.stride[3] != 1 || p.dim[3] % OCTET != 0 || period % OCTET != 0) return (int)cudaErrorInvalidValue;
+    p.dim[3] /= OCTET;
+    for (int d = 0; d < 3; d++) p.stride[d] /= OCTET;
+    const size_t n = p.dim[0] * p.dim[1] * p.dim[2] * p.dim[3];
+    if (n < UINT32_MAX) {
+        RETURN_FOR(type, LAUNCH((bias_transpose<uint32_t, T>), grid_of(n), THREADS, stream, (T *)y,
+                                (const T *)x, own, octets, p, n));
+    }
+    RETURN_FOR(type, LAUNCH((bias_transpose<uint64_t, T>), grid_of(n), THREADS, stream, (T *)y, (const T *)x,
+                            own, octets, p, n));
+}
+
+template <typename T>
+KERNEL transpose_sum(T *__restrict__ y /* (rows, columns) */, float *__restrict__ sum /* [columns] */,
+                     float *part /* (parts, columns) */, uint32_t *ticket, const T *__restrict__ x,
+                     tandem_cuda_permutation p, size_t rows, size_t columns)
+{
+    __shared__ float of_warp[WARPS][WARP];
+    const column_part own = column_part_of_block(rows, columns);
+    const size_t from = own.column / p.dim[3] * p.stride[2] + own.column % p.dim[3] * p.stride[3];
+    const uint32_t down = (uint32_t)p.dim[1];
+    float some = 0;
+    if (own.has_column)
+        for_rows<16 / sizeof(T)>(
+            own.first + threadIdx.x / WARP, own.end,
+            [&](size_t r) {
+                const uint32_t a = (uint32_t)r / down, b = (uint32_t)r % down;
+                return x[from + a * p.stride[0] + b * p.stride[1]];
+            },
+            [&](size_t r, T one) {
+                y[r * columns + own.column] = one;
+                some += as_float(one);
+            });
+    finish_column_sum(sum, part, ticket, some, own, columns, of_warp);
+}
+
+extern "C" int tandem_cuda_transpose_sum(void *y, float *sum, const void *x, tandem_cuda_float type,
+                                         const tandem_cuda_permutation *permutation, void *workspace,
+                                         uint32_t *tickets, tandem_cuda_stream stream)
+{
+    const tandem_cuda_permutation p = *permutation;
+    const size_t rows = p.dim[0] * p.dim[1], columns = p.dim[2] * p.dim[3];
+    if (rows > UINT32_MAX) return (int)cudaErrorInvalidValue;
+    float *part = (float *)workspace;
+    RETURN_FOR(type, LAUNCH(transpose_sum<T>, grid_of_parts(rows, columns), THREADS, stream, (T *)y, sum,
+                            part, tickets, (const T *)x, p, rows, columns));
+}
+
+extern "C" int tandem_cuda_transpose_to_f32(float *y, const void *x, tandem_cuda_float type, size_t rows,
+                                            size_t columns, tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, launch_transpose_matrix(y, (const T *)x, rows, columns, stream));
 }
 
 /* --- Rows of dimension 1 -------------------------------------------------------------------------------- */

@@ -6,18 +6,16 @@
 
 /* --- Layer normalisation: one block per row ------------------------------------------------------------- */
 
+/* The block's row, to `to`. sum: of the thread's columns. */
 template <typename T>
-KERNEL layernorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */,
-                 const float *__restrict__ scale, const float *__restrict__ shift /* [columns] */,
-                 float *__restrict__ mean_of, float *__restrict__ variance_of /* [rows] */, size_t columns,
-                 float epsilon)
+static __device__ __forceinline__ void
+normalise_row(T *__restrict__ to, const T *row, float sum, const float *__restrict__ scale,
+              const float *__restrict__ shift, float *__restrict__ mean_of, float *__restrict__ variance_of,
+              size_t columns, float epsilon)
 {
     __shared__ float of_warp[2][WARPS];
-    const T *row = x + (size_t)blockIdx.x * columns;
-    T *const to = y + (size_t)blockIdx.x * columns;
     const auto own = [&](size_t j) { return row[j]; };
-    float sum = 0, square = 0;
-    for_columns(columns, own, [&](size_t, T value) { sum += as_float(value); });
+    float square = 0;
     const float mean = block_sum(sum, of_warp[0]) / (float)columns;
     for_columns(columns, own,
                 [&](size_t, T value) { square += (as_float(value) - mean) * (as_float(value) - mean); });
@@ -41,6 +39,58 @@ KERNEL layernorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) *
         });
 }
 
+template <typename T>
+KERNEL layernorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */,
+                 const float *__restrict__ scale, const float *__restrict__ shift /* [columns] */,
+                 float *__restrict__ mean_of, float *__restrict__ variance_of /* [rows] */, size_t columns,
+                 float epsilon)
+{
+    const size_t start = (size_t)blockIdx.x * columns;
+    float sum = 0;
+    for_columns(
+        columns, [&](size_t j) { return x[start + j]; }, [&](size_t, T value) { sum += as_float(value); });
+    normalise_row(y + start, x + start, sum, scale, shift, mean_of, variance_of, columns, epsilon);
+}
+
+/* A thread reads of `to_sum` what it wrote itself. */
+template <typename T>
+KERNEL sum_layernorm(T *__restrict__ y, T *to_sum, const T *__restrict__ residual,
+                     const T *__restrict__ x /* (rows, columns) */, const float *__restrict__ bias,
+                     const float *__restrict__ scale, const float *__restrict__ shift /* [columns] */,
+                     float *__restrict__ mean_of, float *__restrict__ variance_of /* [rows] */,
+                     size_t columns, float epsilon)
+{
+    const size_t start = (size_t)blockIdx.x * columns;
+    struct sum_element {
+        T residual, x;
+        float bias;
+    };
+    const auto own = [&](size_t j) {
+        return sum_element{residual[start + j], x[start + j], bias ? bias[j] : 0.0f};
+    };
+    float sum = 0;
+    for_columns(columns, own, [&](size_t j, sum_element p) {
+        T one = p.x;
+        if (bias) store_one(&one, TANDEM_ADD(as_float(p.x), p.bias));
+        store_one(&one, TANDEM_ADD(as_float(p.residual), as_float(one)));
+        to_sum[start + j] = one;
+        sum += as_float(one);
+    });
+    normalise_row(y + start, (const T *)to_sum + start, sum, scale, shift, mean_of, variance_of, columns,
+                  epsilon);
+}
+
+extern "C" int tandem_cuda_add_layernorm(void *y, const tandem_cuda_residual *with, const void *x,
+                                         tandem_cuda_float type, const float *scale, const float *shift,
+                                         float *mean, float *variance, size_t rows, size_t columns,
+                                         float epsilon, tandem_cuda_stream stream)
+{
+    const float *bias = with->own;
+    RETURN_FOR(type, LAUNCH(sum_layernorm<T>, (unsigned)rows, THREADS, stream, (T *)y, (T *)with->sum,
+                            (const T *)with->residual, (const T *)x, bias, scale, shift, mean, variance,
+                            columns, epsilon));
+}
+
 extern "C" int tandem_cuda_layernorm(void *y, const void *x, tandem_cuda_float type, const float *scale,
                                      const float *shift, float *mean, float *variance, size_t rows,
                                      size_t columns, float epsilon, tandem_cuda_stream stream)
@@ -51,10 +101,11 @@ extern "C" int tandem_cuda_layernorm(void *y, const void *x, tandem_cuda_float t
 
 /* gx = (scale·g − mean(scale·g) − x̂·mean(scale·g·x̂)) / √(variance + ε) */
 template <typename T>
-KERNEL layernorm_backward(T *__restrict__ gx, const T *__restrict__ g,
-                          const T *__restrict__ x /* (rows, columns) */,
-                          const float *__restrict__ scale /* [columns] */, const float *__restrict__ mean_of,
-                          const float *__restrict__ variance_of /* [rows] */, size_t columns, float epsilon)
+KERNEL
+layernorm_input_gradient(T *__restrict__ gx, const T *__restrict__ g,
+                         const T *__restrict__ x /* (rows, columns) */,
+                         const float *__restrict__ scale /* [columns] */, const float *__restrict__ mean_of,
+                         const float *__restrict__ variance_of /* [rows] */, size_t columns, float epsilon)
 {
     __shared__ float of_warp[2][WARPS];
     const size_t start = (size_t)blockIdx.x * columns;
@@ -158,11 +209,12 @@ extern "C" size_t tandem_cuda_norm_workspace(size_t rows, size_t columns)
     return part_count(rows, columns) * 2 * columns * sizeof(float);
 }
 
+/* gx of rows of any length; the parameters' gradients come from another pass. */
 template <typename T>
-static int launch_layernorm_backward(T *gx, float *gscale, float *gshift, const T *g, const T *x,
-                                     const float *scale, const float *mean, const float *variance,
-                                     size_t rows, size_t columns, float epsilon, float *part,
-                                     uint32_t *tickets, tandem_cuda_stream stream)
+static int launch_long_layernorm_backward(T *gx, float *gscale, float *gshift, const T *g, const T *x,
+                                          const float *scale, const float *mean, const float *variance,
+                                          size_t rows, size_t columns, float epsilon, float *part,
+                                          uint32_t *tickets, tandem_cuda_stream stream)
 {
     const float *none = NULL;
     const T *no_sum = NULL;
@@ -171,8 +223,113 @@ static int launch_layernorm_backward(T *gx, float *gscale, float *gshift, const 
                               gshift, part, tickets, g, x, mean, variance, rows, columns, epsilon, none, none,
                               no_sum, no_residual, TANDEM_CUDA_F32);
     if (failed) return failed;
-    return LAUNCH(layernorm_backward<T>, (unsigned)rows, THREADS, stream, gx, g, x, scale, mean, variance,
-                  columns, epsilon);
+    return LAUNCH(layernorm_input_gradient<T>, (unsigned)rows, THREADS, stream, gx, g, x, scale, mean,
+                  variance, columns, epsilon);
+}
+
+/* All three gradients in one pass. A block has some consecutive rows, one after the other, and sums for its
+ * threads' columns over them. Of GROUP blocks the last one adds their sums, in order, and of all groups the
+ * last one adds those, so that no block reads more than fits a few µs. */
+enum { COLUMNS_A_THREAD = TANDEM_CUDA_LAYERNORM_COLUMNS / THREADS, GROUP = 16, MIN_ROWS = 8 };
+static __host__ __device__ __forceinline__ size_t rows_a_block(size_t rows)
+{
+    const size_t many = n_tile(rows, MAX_PARTS);
+    return many > MIN_ROWS ? many : (size_t)MIN_ROWS;
+}
+static inline unsigned grid_of_row_blocks(size_t rows) { return (unsigned)n_tile(rows, rows_a_block(rows)); }
+
+extern "C" size_t tandem_cuda_layernorm_workspace(size_t rows, size_t columns)
+{
+    if (columns > TANDEM_CUDA_LAYERNORM_COLUMNS) return tandem_cuda_norm_workspace(rows, columns);
+    const size_t blocks = grid_of_row_blocks(rows);
+    return (blocks + n_tile(blocks, GROUP)) * 2 * columns * sizeof(float);
+}
+
+/* to[c] = Σ from[p][c] of the thread's columns, p in order; parts are `stride` apart. Not __restrict__: other
+ * blocks wrote them. */
+static __device__ __forceinline__ void add_parts(float *to, const float *from, size_t parts, size_t columns,
+                                                 size_t stride)
+{
+    for (size_t c = threadIdx.x; c < columns; c += THREADS) {
+        float sum = 0;
+#pragma unroll 4
+        for (size_t p = 0; p < parts; p++) sum += from[p * stride + c];
+        to[c] = sum;
+    }
+}
+
+template <typename T>
+KERNEL layernorm_backward(T *__restrict__ gx, float *__restrict__ to_scale,
+                          float *__restrict__ to_shift /* [columns] */,
+                          float *part /* (blocks, 2, columns), then (groups, 2, columns) */,
+                          uint32_t *tickets, const T *__restrict__ g,
+                          const T *__restrict__ x /* (rows, columns) */,
+                          const float *__restrict__ scale /* [columns] */, const float *__restrict__ mean_of,
+                          const float *__restrict__ variance_of /* [rows] */, size_t rows, size_t columns,
+                          float epsilon)
+{
+    /* of two rows in turn: who writes the next row's has passed the barrier behind all reads of the last's */
+    __shared__ float of_warp[2][2][WARPS];
+    const size_t some = rows_a_block(rows), first = blockIdx.x * some,
+                 end = first + some < rows ? first + some : rows;
+    float own_scale[COLUMNS_A_THREAD] = {}, of_scale[COLUMNS_A_THREAD] = {}, of_shift[COLUMNS_A_THREAD] = {};
+#pragma unroll
+    for (unsigned k = 0; k < COLUMNS_A_THREAD; k++)
+        if (threadIdx.x + k * THREADS < columns) own_scale[k] = scale[threadIdx.x + k * THREADS];
+    for (size_t r = first; r < end; r++) {
+        const size_t start = r * columns + threadIdx.x;
+        const float mean = mean_of[r], inverse = 1.0f / sqrtf(variance_of[r] + epsilon);
+        T own_g[COLUMNS_A_THREAD] = {}, own_x[COLUMNS_A_THREAD] = {};
+#pragma unroll
+        for (unsigned k = 0; k < COLUMNS_A_THREAD; k++)
+            if (threadIdx.x + k * THREADS < columns)
+                own_g[k] = g[start + k * THREADS], own_x[k] = x[start + k * THREADS];
+        float sum = 0, along = 0;
+#pragma unroll
+        for (unsigned k = 0; k < COLUMNS_A_THREAD; k++) {
+            if (threadIdx.x + k * THREADS >= columns) continue;
+            const float gradient = as_float(own_g[k]), normal = (as_float(own_x[k]) - mean) * inverse;
+            sum += own_scale[k] * gradient;
+            along += own_scale[k] * gradient * normal;
+            of_shift[k] += gradient;
+            of_scale[k] += gradient * normal;
+        }
+        sum = block_sum(sum, of_warp[r % 2][0]) / (float)columns;
+        along = block_sum(along, of_warp[r % 2][1]) / (float)columns;
+#pragma unroll
+        for (unsigned k = 0; k < COLUMNS_A_THREAD; k++)
+            if (threadIdx.x + k * THREADS < columns)
+                store_one(gx + start + k * THREADS,
+                          inverse * (own_scale[k] * as_float(own_g[k]) - sum -
+                                     (as_float(own_x[k]) - mean) * inverse * along));
+    }
+    const size_t group = blockIdx.x / GROUP, groups = n_tile(gridDim.x, GROUP), width = 2 * columns;
+    const size_t members = group + 1 < groups ? (size_t)GROUP : gridDim.x - group * GROUP;
+    float *const own_part = part + blockIdx.x * width, *const group_parts = part + gridDim.x * width;
+#pragma unroll
+    for (unsigned k = 0; k < COLUMNS_A_THREAD; k++)
+        if (threadIdx.x + k * THREADS < columns) {
+            own_part[threadIdx.x + k * THREADS] = of_scale[k];
+            own_part[columns + threadIdx.x + k * THREADS] = of_shift[k];
+        }
+    if (!is_last_block(tickets + 1 + group, members)) return;
+    add_parts(group_parts + group * width, part + group * GROUP * width, members, width, width);
+    if (!is_last_block(tickets, groups)) return;
+    add_parts(to_scale, group_parts, groups, columns, width);
+    add_parts(to_shift, group_parts + columns, groups, columns, width);
+}
+
+template <typename T>
+static int launch_layernorm_backward(T *gx, float *gscale, float *gshift, const T *g, const T *x,
+                                     const float *scale, const float *mean, const float *variance,
+                                     size_t rows, size_t columns, float epsilon, float *part,
+                                     uint32_t *tickets, tandem_cuda_stream stream)
+{
+    if (columns > TANDEM_CUDA_LAYERNORM_COLUMNS)
+        return launch_long_layernorm_backward(gx, gscale, gshift, g, x, scale, mean, variance, rows, columns,
+                                              epsilon, part, tickets, stream);
+    return LAUNCH(layernorm_backward<T>, grid_of_row_blocks(rows), THREADS, stream, gx, gscale, gshift, part,
+                  tickets, g, x, scale, mean, variance, rows, columns, epsilon);
 }
 
 extern "C" int tandem_cuda_layernorm_backward(void *gx, float *gscale, float *gshift, const void *g,

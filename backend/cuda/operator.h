@@ -46,7 +46,7 @@ struct tandem_kernel {
     int transposed_copy[2];     /* of a product: whether the operand is a transposed copy */
     tandem_attention attention; /* of one that is one task, and what that writes */
     tandem_dtype written[TANDEM_TASK_WRITES];
-    tandem_matrices matrices; /* of a cast that writes a transposed copy */
+    tandem_matrices matrices; /* of a cast that writes a transposed copy; rows 0: it writes none */
     uint64_t workspace_bytes;
     void *state; /* of the operator; freed by `destroy` */
     void (*destroy)(void *state, const cuda_device *device);
@@ -63,6 +63,15 @@ typedef struct cuda_operator {
 #include "tandem/op.def"
 #undef ROW
 extern const cuda_operator cuda_cast, cuda_accumulate, cuda_attention;
+
+/* --- Tasks that are one launch (joined.c) --------------------------------------------------------------- */
+
+/* As tandem_device_backend.run_joined, with workspaces that are aligned. */
+tandem_status cuda_run_joined(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n,
+                              tandem_error *error);
+/* What a cast of a weight to two bytes does. */
+tandem_cuda_weight_copy cuda_weight_copy(const tandem_kernel *kernel, const tandem_kernel_call *call);
+tandem_cuda_permutation cuda_transpose_order(const tandem_kernel *kernel);
 
 /* The backend over another vendor table than NVIDIA's, for tests: the table of device.c except `open`. */
 tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_vendor *vendor,

@@ -59,6 +59,7 @@ struct tandem_executor {
     int n_active;
     int n_backward; /* active tasks before the norm of all gradients or the first update */
     int n_run;      /* active tasks of a step: all, or those before the first update */
+    int *n_joined;  /* [n_active] how many tasks a launch at this place does; 1 where nothing is joined */
 
     /* the batch */
     const tandem_kernels *noise_kernels;
@@ -144,6 +145,8 @@ void tandem_executor_alloc_gradients(tandem_executor *executor, tandem_status *s
  * began. */
 tandem_status tandem_executor_run_tasks(tandem_executor *executor, int first, int end, int64_t micro_index,
                                         int64_t origin, tandem_error *error);
+/* How many active tasks, from number k on, are one launch now: 1 for who looks between tasks. */
+int tandem_executor_joined(const tandem_executor *executor, int k);
 /* Runs one task of the compute stream. */
 tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t micro_index,
                                        tandem_error *error);

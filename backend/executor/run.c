@@ -170,11 +170,40 @@ static tandem_status run_active_task(tandem_executor *executor, int k, int64_t m
     return status;
 }
 
+int tandem_executor_joined(const tandem_executor *executor, int k)
+{
+    const int is_update = executor->step->task[executor->active[k]].kind == TANDEM_TASK_UPDATE;
+    return executor->observer || (is_update && executor->host_gradient) ? 1 : executor->n_joined[k];
+}
+
+/* Runs n active tasks, from number k on, as one. */
+static tandem_status run_joined_tasks(tandem_executor *executor, int k, int n, int64_t micro_index,
+                                      tandem_error *error)
+{
+    const tandem_kernel *kernel[TANDEM_MAX_JOINED_CASTS];
+    const tandem_kernel_call *call[TANDEM_MAX_JOINED_CASTS];
+    const tandem_task *task = &executor->step->task[executor->active[k]];
+    if (task->kind == TANDEM_TASK_UPDATE)
+        return tandem_transfer_update_buckets(
+            executor, task->bucket, n,
+            tandem_executor_applied_steps(executor, micro_index / executor->step->options.n_micro), error);
+    for (int i = 0; i < n; i++) {
+        const int t = executor->active[k + i];
+        set_rng_stream(executor, &executor->call[t], micro_index);
+        kernel[i] = executor->kernel[t];
+        call[i] = &executor->call[t];
+    }
+    const tandem_status status = executor->worker->backend->run_joined(kernel, call, n, error);
+    return status == TANDEM_OK ? tandem_transfer_end_task(executor, k + n - 1, error) : status;
+}
+
 tandem_status tandem_executor_run_tasks(tandem_executor *executor, int first, int end, int64_t micro_index,
                                         int64_t origin, tandem_error *error)
 {
-    for (int k = first; k < end; k++) {
-        const tandem_status status = run_active_task(executor, k, micro_index, origin, error);
+    for (int k = first, n; k < end; k += n) {
+        n = tandem_executor_joined(executor, k);
+        const tandem_status status = n > 1 ? run_joined_tasks(executor, k, n, micro_index, error)
+                                           : run_active_task(executor, k, micro_index, origin, error);
         if (status != TANDEM_OK) return status;
         if (executor->observer) executor->observer(executor->observer_context, executor, executor->active[k]);
     }

@@ -188,16 +188,17 @@ static tandem_status copy_gradients_to_device(const tandem_executor *executor, i
     return status;
 }
 
-/* Updates all parameters of the bucket in one launch. The device reports a failed launch, as it does a
- * gradient that is not finite, at the end of the step. */
-static void launch_bucket_update(const tandem_executor *executor, int b, int64_t t)
+/* Updates all parameters of n buckets, which lie one behind the other, in one launch. The device reports a
+ * failed launch, as it does a gradient that is not finite, at the end of the step. */
+static void launch_update(const tandem_executor *executor, int b, int n, int64_t t)
 {
-    const tandem_bucket *bucket = &executor->step->bucket[b];
+    const tandem_bucket *bucket = &executor->step->bucket[b], *last = bucket + n - 1;
+    const int64_t elements = last->start + last->elements - bucket->start;
     float *const state[2] = {executor->state[0] + bucket->start,
                              executor->state[1] ? executor->state[1] + bucket->start : NULL};
     (void)backend_of(executor)->update(
         executor->worker->device, &executor->optimizer, 1, executor->decay_mask + bucket->start / 16,
-        executor->weight + bucket->start, state, executor->gradient + bucket->start, bucket->elements, t,
+        executor->weight + bucket->start, state, executor->gradient + bucket->start, elements, t,
         executor->step_args->rates);
 }
 
@@ -208,9 +209,19 @@ tandem_status tandem_transfer_update_bucket(const tandem_executor *executor, int
     if (executor->host_gradient && !executor->grad_scaler.skip_step)
         status = copy_gradients_to_device(executor, b, error);
     if (status == TANDEM_OK) status = record_compute(executor, bucket_event(b, UPDATE_BEGIN), error);
-    if (status == TANDEM_OK && !executor->grad_scaler.skip_step) launch_bucket_update(executor, b, t);
+    if (status == TANDEM_OK && !executor->grad_scaler.skip_step) launch_update(executor, b, 1, t);
     if (status == TANDEM_OK) status = record_compute(executor, bucket_event(b, UPDATE_END), error);
     return status;
+}
+
+tandem_status tandem_transfer_update_buckets(const tandem_executor *executor, int b, int n, int64_t t,
+                                             tandem_error *error)
+{
+    tandem_status status = record_compute(executor, bucket_event(b, WAIT_BEGIN), error);
+    if (status == TANDEM_OK) status = record_compute(executor, bucket_event(b, UPDATE_BEGIN), error);
+    if (status == TANDEM_OK) launch_update(executor, b, n, t);
+    return status == TANDEM_OK ? record_compute(executor, bucket_event(b + n - 1, UPDATE_END), error)
+                               : status;
 }
 
 /* --- Times ---------------------------------------------------------------------------------------------- */
@@ -251,22 +262,51 @@ static tandem_status event_time_ns(int64_t *ns, const tandem_executor *executor,
     return status;
 }
 
+/* What the operands of a task take: bandwidth bounds all tasks that are joined. */
+static uint64_t joined_task_bytes(const tandem_executor *executor, int t)
+{
+    const tandem_step *step = executor->step;
+    const tandem_task *task = &step->task[t];
+    uint64_t bytes = 0;
+    for (int k = 0; k < task->n_read + task->n_write; k++) {
+        const int v = k < task->n_read ? task->read[k] : task->write[k - task->n_read];
+        bytes += v >= 0 ? step->value[v].bytes
+                        : (uint64_t)step->graph->parameter[TANDEM_PARAMETER(v)].elements * sizeof(float);
+    }
+    return bytes;
+}
+
+/* Divides the time of one launch among its n tasks, from number k on, by their bytes. */
+static void divide_time(tandem_executor *executor, int k, int n, size_t row, int64_t start_ns, int64_t end_ns)
+{
+    uint64_t all = 0, so_far = 0;
+    for (int i = 0; i < n; i++) all += joined_task_bytes(executor, executor->active[k + i]);
+    for (int i = 0; i < n; i++) {
+        const size_t at = row + (size_t)executor->active[k + i];
+        executor->times.all_start_ns[at] =
+            start_ns + (int64_t)((double)(end_ns - start_ns) * (double)so_far / (double)all);
+        so_far += joined_task_bytes(executor, executor->active[k + i]);
+        executor->times.all_end_ns[at] =
+            start_ns + (int64_t)((double)(end_ns - start_ns) * (double)so_far / (double)all);
+    }
+}
+
 /* A task lasts from the end of the task before it to its own end, because its stream is never idle in
  * between. */
 static tandem_status read_task_times(tandem_executor *executor, int micro, tandem_error *error)
 {
-    tandem_step_times *times = &executor->times;
     const size_t row = (size_t)micro * (size_t)executor->step->n_task;
     tandem_status status = TANDEM_OK;
     if (micro == 0) executor->timed_until_ns = 0;
-    for (int k = 0; k < executor->n_active && status == TANDEM_OK; k++) {
-        const int t = executor->active[k];
-        const tandem_task_kind kind = executor->step->task[t].kind;
+    for (int k = 0, n; k < executor->n_active && status == TANDEM_OK; k += n) {
+        const tandem_task_kind kind = executor->step->task[executor->active[k]].kind;
         if (kind == TANDEM_TASK_NORM || kind == TANDEM_TASK_UPDATE) break;
+        n = tandem_executor_joined(executor, k);
         if (kind == TANDEM_TASK_REDUCE) continue;
-        times->all_start_ns[row + (size_t)t] = executor->timed_until_ns;
-        status = event_time_ns(&times->all_end_ns[row + (size_t)t], executor, task_event(executor, k), error);
-        executor->timed_until_ns = times->all_end_ns[row + (size_t)t];
+        int64_t end_ns = 0;
+        status = event_time_ns(&end_ns, executor, task_event(executor, k + n - 1), error);
+        if (status == TANDEM_OK) divide_time(executor, k, n, row, executor->timed_until_ns, end_ns);
+        executor->timed_until_ns = end_ns;
     }
     return status;
 }
@@ -303,11 +343,34 @@ static tandem_status read_bucket_times(tandem_executor *executor, int b, tandem_
     return status;
 }
 
+/* Divides the time of one launch that updates n buckets among them, by their elements. */
+static tandem_status read_joined_bucket_times(tandem_executor *executor, int b, int n, tandem_error *error)
+{
+    const tandem_bucket *bucket = &executor->step->bucket[b];
+    tandem_step_times *times = &executor->times;
+    const double all = (double)(bucket[n - 1].start + bucket[n - 1].elements - bucket->start);
+    int64_t start_ns = 0, end_ns = 0;
+    tandem_status status = event_time_ns(&start_ns, executor, bucket_event(b, UPDATE_BEGIN), error);
+    if (status == TANDEM_OK)
+        status = event_time_ns(&end_ns, executor, bucket_event(b + n - 1, UPDATE_END), error);
+    for (int i = 0; i < n; i++) {
+        const double from = (double)(bucket[i].start - bucket->start), to = from + (double)bucket[i].elements;
+        times->start_ns[bucket[i].update_task] =
+            start_ns + (int64_t)((double)(end_ns - start_ns) * from / all);
+        times->end_ns[bucket[i].update_task] = start_ns + (int64_t)((double)(end_ns - start_ns) * to / all);
+        times->wait_ns[b + i] = 0;
+    }
+    return status;
+}
+
 static tandem_status read_all_bucket_times(tandem_executor *executor, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    for (int b = 0; b < executor->step->n_bucket && status == TANDEM_OK; b++)
-        status = read_bucket_times(executor, b, error);
+    for (int b = 0, n; b < executor->step->n_bucket && status == TANDEM_OK; b += n) {
+        n = executor->host_gradient ? 1 : tandem_executor_joined(executor, executor->n_backward + b);
+        status =
+            n > 1 ? read_joined_bucket_times(executor, b, n, error) : read_bucket_times(executor, b, error);
+    }
     return status;
 }
 

@@ -39,6 +39,9 @@ tandem_status tandem_transfer_record_wait(const tandem_executor *executor, int b
 tandem_status tandem_transfer_wait_bucket(void *context, int b, tandem_error *error);
 tandem_status tandem_transfer_update_bucket(const tandem_executor *executor, int b, int64_t t,
                                             tandem_error *error);
+/* Of n buckets from b on, whose gradients stay on the device, in one launch. */
+tandem_status tandem_transfer_update_buckets(const tandem_executor *executor, int b, int n, int64_t t,
+                                             tandem_error *error);
 /* Waits for the device; nonfinite_parameter is known then, and, without task times, the times of the buckets.
  * *loss: this rank's, or, with an all-reduce, that of all ranks. */
 tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, tandem_error *error);

@@ -43,7 +43,7 @@ static char *lay_out_arrays(gpu_arrays *a, char *start)
     a->workspace = reserve_array(
         &end, larger_bytes(
                   of_row, larger_bytes(tandem_cuda_column_sum_workspace(a->rows, a->columns),
-                                       larger_bytes(tandem_cuda_norm_workspace(a->rows, a->columns),
+                                       larger_bytes(tandem_cuda_layernorm_workspace(a->rows, a->columns),
                                                     tandem_cuda_norm_workspace(a->n / CHANNELS, CHANNELS)))));
     a->tickets = reserve_array(&end, TANDEM_CUDA_TICKETS * sizeof *a->tickets);
     a->bytes = (uint64_t)(end - start);

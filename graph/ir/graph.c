@@ -60,6 +60,11 @@ int tandem_parameter_matches(const tandem_graph *graph, int parameter, const cha
     return 0;
 }
 
+int tandem_conv2d_is_pointwise(const tandem_op *op)
+{
+    return op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
+}
+
 int64_t tandem_bias_period(const tandem_op *bias, const tandem_parameter *own)
 {
     int64_t period = 1;

@@ -159,11 +159,24 @@ void step_update_dtypes(tandem_step *step)
     index->last_pending = -1;
 }
 
+/* Tasks that may be joined to operator i's hold on to what these read. */
+static void mark_joined_dirty(struct tandem_step_index *index, int i)
+{
+    if (!index->joined_before) return;
+    if (index->dirty[i] & DIRTY_FORWARD)
+        for (int j = index->joined_behind[i]; j >= 0; j = index->joined_behind[j])
+            mark_dirty(index, j, DIRTY_FORWARD);
+    const int bias = index->joined_before[i];
+    if (index->dirty[i] & DIRTY_BACKWARD && bias >= 0 && index->summed_transpose[bias] == i)
+        mark_dirty(index, bias, DIRTY_BACKWARD);
+}
+
 void step_update_reader_dtypes(tandem_step *step)
 {
     struct tandem_step_index *index = step->index;
     for (int k = 0; k < index->n_dirty; k++) {
         const int i = index->dirty_op[k];
+        mark_joined_dirty(index, i);
         if (index->dirty[i] & DIRTY_READER_DTYPES) {
             const unsigned char dtypes = (unsigned char)find_reader_dtypes(step, i),
                                 recompute = (unsigned char)find_recompute_dtypes(step, i);

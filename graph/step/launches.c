@@ -68,21 +68,23 @@ static int columns_launches(const tandem_step *step, const tandem_task *task, in
 {
     const tandem_op *op = &step->graph->op[task->op];
     const int64_t n = tandem_shape_last(&op->shape), positions = tandem_shape_elements(&op->shape) / n;
-    const int is_pointwise = op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
+    const int is_pointwise = tandem_conv2d_is_pointwise(op);
     launched_product p = {positions, depth, n, 0, 0, 0};
     if (task->kind == TANDEM_TASK_DGRAD) p = (launched_product){positions, n, depth, 0, 1, !is_pointwise};
     if (task->kind == TANDEM_TASK_WGRAD) p = (launched_product){depth, positions, n, 1, 0, 0};
     return product_launches(task, &p) + !is_pointwise; /* which makes columns, or sums them */
 }
 
-/* cuDNN's, with the weight or its gradient transposed, and the result cast where its dtype is another one. */
+/* cuDNN's, with the weight or its gradient transposed, unless a cast has done so, and the result cast where
+ * its dtype is another one; the gradient of the weight is cast as it is transposed. */
 static int conv2d_launches(const tandem_step *step, const tandem_task *task)
 {
     const tandem_op *op = &step->graph->op[task->op];
     const int64_t channels = tandem_shape_last(&step->graph->op[op->input[0]].shape);
-    if (tandem_dtype_bytes(task->from) == 1 || task->accumulate)
+    if (tandem_dtype_bytes(task->from) == 1 || tandem_conv2d_is_pointwise(op))
         return columns_launches(step, task, op->kernel_h * op->kernel_w * channels);
-    return 2 + (task->to != task->from);
+    if (task->kind == TANDEM_TASK_WGRAD) return 2;
+    return 1 + !reads_transposed_copy(step, task, 1) + (task->to != task->from);
 }
 
 /* --- Other operators ------------------------------------------------------------------------------------ */
@@ -119,7 +121,7 @@ static const struct {
     unsigned char forward, dgrad, wgrad;
 } launches_of[] = {{TANDEM_OP_EMBEDDING, 1, 0, 2},
                    {TANDEM_OP_BIAS, 1, 0, 1},
-                   {TANDEM_OP_BIAS_GELU, 1, 2, 0},
+                   {TANDEM_OP_BIAS_GELU, 1, 1, 0},
                    {TANDEM_OP_RELU, 1, 1, 0},
                    {TANDEM_OP_ADD, 1, 0, 0},
                    {TANDEM_OP_BATCHNORM, 2, 2, 0},
@@ -134,7 +136,10 @@ static const struct {
                    {TANDEM_OP_TANH, 1, 1, 0},
                    {TANDEM_OP_GELU, 1, 1, 0},
                    {TANDEM_OP_SOFTMAX, 1, 1, 0},
-                   {TANDEM_OP_LAYERNORM, 1, 2, 0}};
+                   {TANDEM_OP_LAYERNORM, 1, 1, 0}};
+
+/* Of a layernorm's rows, up to which one pass makes all of its gradients. */
+enum { MAX_NORM_COLUMNS = 2048 };
 
 enum { LAUNCHES_ATTENTION_BACKWARD = 2 };
 
@@ -155,6 +160,8 @@ static int operator_launches(const tandem_step *step, const tandem_task *task)
     case TANDEM_OP_CONV2D: return conv2d_launches(step, task);
     case TANDEM_OP_CROSS_ENTROPY: return cross_entropy_launches(step, task);
     case TANDEM_OP_DROPOUT: return dropout_launches(op);
+    case TANDEM_OP_LAYERNORM:
+        return n + (task->kind == TANDEM_TASK_DGRAD && tandem_shape_last(&op->shape) > MAX_NORM_COLUMNS);
     case TANDEM_OP_BIAS:
     case TANDEM_OP_BIAS_GELU: return n + (task->kind != TANDEM_TASK_FORWARD && clears_unused(step, op));
     /* a tied table's gradient is added to what its linear wrote, and not cleared */
@@ -167,7 +174,7 @@ static int operator_launches(const tandem_step *step, const tandem_task *task)
 int tandem_step_launches(const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
-    if (!task->active) return 0;
+    if (!task->active || tandem_step_is_joined(step, t)) return 0;
     switch (task->kind) {
     case TANDEM_TASK_WEIGHT_CAST:
     case TANDEM_TASK_CAST:

@@ -180,9 +180,13 @@ static void resolve_weight_cast(tandem_step *step, int t, tandem_dtype to)
     tandem_task *task = &step->task[t];
     const int p = task->parameter;
     activate_task(step, t, TANDEM_F32, to, cast_variant(TANDEM_F32, to));
+    const int v = weight_value(step, task->op, to);
+    const uint64_t bytes = (uint64_t)step->graph->parameter[p].elements * stored_bytes(step, to);
     add_task_read(step, t, TANDEM_PARAMETER(p));
-    add_cast_writes(step, t, weight_value(step, task->op, to), task->op, to,
-                    (uint64_t)step->graph->parameter[p].elements * stored_bytes(step, to));
+    if (is_weight_transposed(step, task->op, to))
+        add_task_write(step, t, transposed_value(step, v), task->op, to, bytes);
+    else
+        add_cast_writes(step, t, v, task->op, to, bytes);
 }
 
 /* The casts of a tensor, or of its gradient, from dtype `from` to each of `dtypes`. first_task: to f32;
@@ -197,6 +201,16 @@ static void resolve_casts(tandem_step *step, int first_task, int tensor, unsigne
         add_task_read(step, t, first_value + (int)from);
         add_cast_writes(step, t, first_value + d, tensor, to, output_bytes(step, tensor, to));
     }
+}
+
+/* What the forward tasks read that operator i's, task t, may be joined to: the last of them, or all. */
+static void hold_operands(tandem_step *step, int t, int i)
+{
+    const int *const joined_before = step->index->joined_before;
+    for (int j = joined_before ? joined_before[i] : -1; j >= 0; j = joined_before[j])
+        for (int slot = 0; slot < op_row_of(step, j)->n_input; slot++)
+            add_task_read(step, t,
+                          activation_value(step, step->graph->op[j].input[slot], forward_dtype_of(step, j)));
 }
 
 /* Task t: the forward task of operator i, or the one that recomputes it. */
@@ -219,6 +233,7 @@ static void resolve_forward_task(tandem_step *step, int i, int t)
         read_operand(step, t, TANDEM_PASS_FORWARD, OPERAND_OTHER,
                      uses_cast_weight(row, op->kind) ? weight_value(step, i, from)
                                                      : TANDEM_PARAMETER(op->parameter[j]));
+    hold_operands(step, t, i);
     add_tensor_write(
         step, t, is_first ? activation_value(step, i, stored) : saved_activation(step, i, stored), i, stored);
     if (!op->aux_bytes) return;
@@ -360,6 +375,9 @@ static void resolve_wgrad(tandem_step *step, int i)
         step->task[t].variant = output_dtype_index(from);
     if (x >= 0) read_operand(step, t, TANDEM_PASS_WGRAD, OPERAND_INPUT, x);
     read_operand(step, t, TANDEM_PASS_WGRAD, OPERAND_GRADIENT, gradient_value(step, i, from));
+    const int transpose = step->index->summed_transpose ? step->index->summed_transpose[i] : -1;
+    if (transpose >= 0)
+        add_task_read(step, t, gradient_value(step, transpose, dgrad_dtype_of(step, transpose)));
     if (row->n_parameter == 0)
         write_contribution(step, t, i, 1);
     else

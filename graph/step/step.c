@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/step/joined.h"
 #include "graph/step/transposed_copy.h"
 #include "graph/step/values.h"
 #include "tandem/amax_history.h"
@@ -226,16 +227,22 @@ static void append_weight_cast(tandem_step *step, int op)
     step->task[task].parameter = step->graph->op[op].parameter[0];
 }
 
+/* Before the operator's forward task, or, to be one launch, before all operators. */
+static void append_forward_weight_cast(tandem_step *step, int op)
+{
+    struct tandem_step_index *index = step->index;
+    if (!uses_cast_weight(tandem_op_row_get(step->graph->op[op].kind), step->graph->op[op].kind)) return;
+    index->weight_cast[op] = step->n_task;
+    if (step->options.joined_tasks) index->weight_cast_number[op] = index->n_weight_cast++;
+    append_weight_cast(step, op);
+}
+
 static void append_forward(tandem_step *step, int i)
 {
     const tandem_op *op = &step->graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
     struct tandem_step_index *index = step->index;
     if (op->kind == TANDEM_OP_RESHAPE) return;
-    if (uses_cast_weight(row, op->kind)) {
-        index->weight_cast[i] = step->n_task;
-        append_weight_cast(step, i);
-    }
+    if (!step->options.joined_tasks) append_forward_weight_cast(step, i);
     index->forward[i] = append_task(step, TANDEM_TASK_FORWARD, i, 0);
     if (op->dtype != TANDEM_F32) return;
     index->cast[i] = step->n_task;
@@ -396,6 +403,7 @@ static void append_backward(tandem_step *step, int i)
 static void append_all_tasks(tandem_step *step)
 {
     const int n_op = step->graph->n_op;
+    for (int i = 0; i < n_op && step->options.joined_tasks; i++) append_forward_weight_cast(step, i);
     for (int i = 0; i < n_op; i++) append_forward(step, i);
     for (int i = n_op - 1; i >= 0; i--) {
         append_recomputed(step, i);
@@ -444,6 +452,12 @@ static void alloc_graph_arrays(tandem_step *step, size_t n_op, size_t n_paramete
     index->previous_edge = alloc_ids(step, n_edge);
     index->gradient_root = alloc_ids(step, n_op);
     if (step->options.fused_attention) index->attention = alloc_ids(step, n_op);
+    if (step->options.joined_tasks) {
+        index->joined_before = alloc_ids(step, n_op);
+        index->joined_behind = alloc_ids(step, n_op);
+        index->summed_transpose = alloc_ids(step, n_op);
+        index->weight_cast_number = alloc_ids(step, n_op);
+    }
     index->forward = alloc_ids(step, n_op);
     index->cast = alloc_ids(step, n_op);
     index->gradient_cast = alloc_ids(step, n_op);
@@ -553,6 +567,7 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     if (index->attention) step_find_attention(step);
     plan_buckets(step);
     if (!step_cut_segments(step)) goto no_memory;
+    if (options.joined_tasks) step_find_joined(step);
     append_all_tasks(step);
     assert((size_t)step->n_task <= max_tasks);
     if (options.transposed_copy) step_find_transposed_copies(step);

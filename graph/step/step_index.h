@@ -53,6 +53,11 @@ struct tandem_step_index {
     int *recompute_segment_begin; /* of the last operator of a segment to recompute: the first one */
     int *bucket_of;               /* [n_parameter] */
     int *n_awaited;               /* [n_bucket] gradients that no task has completed yet */
+    /* with joined_tasks, else NULL: */
+    int *joined_before, *joined_behind; /* whose forward task this one's may be joined to; its inverse */
+    int *summed_transpose;              /* of a bias: the transpose whose dgrad its wgrad may be joined to */
+    int *weight_cast_number;            /* weight casts before this one's in the list */
+    int n_weight_cast;
     /* ids below are of values as operators and casts write them, the rest of their copies */
     int n_untransposed;
     unsigned char *has_transposed_copy; /* [n_untransposed] NULL: no value has */
@@ -140,8 +145,7 @@ static inline int has_dgrad(const tandem_graph *graph, int i)
  * Products can; a 1x1 window with stride 1 is one. */
 static inline int can_accumulate_gradient(const tandem_op *op)
 {
-    if (op->kind == TANDEM_OP_CONV2D)
-        return op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
+    if (op->kind == TANDEM_OP_CONV2D) return tandem_conv2d_is_pointwise(op);
     return op->kind == TANDEM_OP_LINEAR || op->kind == TANDEM_OP_MATMUL;
 }
 
@@ -152,6 +156,15 @@ static inline tandem_range_source step_range_source(const tandem_step *step, con
     if (tandem_dtype_bytes(to) != 1) return TANDEM_RANGE_FOUND;
     if (task->kind == TANDEM_TASK_CAST && op_row_of(step, task->op)->range > 0) return TANDEM_RANGE_KNOWN;
     return step->options.scaling.window > 0 ? TANDEM_RANGE_DELAYED : TANDEM_RANGE_FOUND;
+}
+
+/* Whether the copy of operator i's weight in `dtype` is transposed, and only that. cuDNN takes the weights of
+ * a window so; a window of one place is a product of the weight as it lies. */
+static inline int is_weight_transposed(const tandem_step *step, int i, tandem_dtype dtype)
+{
+    const tandem_op *op = &step->graph->op[i];
+    return step->options.joined_tasks && step->options.transposed_copy && op->kind == TANDEM_OP_CONV2D &&
+           !tandem_conv2d_is_pointwise(op) && dtype != TANDEM_F32 && tandem_dtype_bytes(dtype) > 1;
 }
 
 /* What a dtype of the precision table means on the device of this step. */

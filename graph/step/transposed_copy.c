@@ -175,6 +175,8 @@ void step_find_transposed_copies(tandem_step *step)
 
 int step_operand(const tandem_step *step, int i, tandem_pass pass, product_operand operand, int v)
 {
+    if (v >= 0 && operand == OPERAND_OTHER && is_weight_transposed(step, i, weight_dtype(step, v)))
+        return transposed_value(step, v);
     return has_transposed_value(step, v) && product_sums_over_rows(step->graph, i, pass, operand)
                ? transposed_value(step, v)
                : v;
@@ -183,5 +185,7 @@ int step_operand(const tandem_step *step, int i, tandem_pass pass, product_opera
 tandem_matrices tandem_step_matrices(const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST && is_weight_transposed(step, task->op, task->to))
+        return operand_matrices(step->graph, task->op, OPERAND_OTHER);
     return transpose_request_of(step, task->kind, task->op, (int)task->to).matrices;
 }

@@ -45,6 +45,12 @@ static inline int weight_value(const tandem_step *step, int op, tandem_dtype dty
     return step->graph->n_op * VALUES_PER_OP + op * WEIGHT_COPIES_PER_OP + (int)dtype - 1;
 }
 
+/* The inverse, of a copy. */
+static inline tandem_dtype weight_dtype(const tandem_step *step, int v)
+{
+    return (tandem_dtype)((v - step->graph->n_op * VALUES_PER_OP) % WEIGHT_COPIES_PER_OP + 1);
+}
+
 /* The transposed copy of value v; whether the cast that writes v also writes that copy. */
 static inline int transposed_value(const tandem_step *step, int v) { return step->index->n_untransposed + v; }
 static inline int has_transposed_value(const tandem_step *step, int v)

@@ -44,6 +44,8 @@ typedef struct tandem_device {
     /* 1: attention whose products have one 16-bit precision is one kernel, which keeps its scores on the
      * chip (tandem_step_attention in step.h): cuda:N */
     int fused_attention;
+    /* 1: kernels of some consecutive tasks are one (tandem_step_is_joined in step.h): cuda:N */
+    int joined_tasks;
     tandem_gpu_spec gpu_spec; /* of a described device; all 0 if there are kernels */
 } tandem_device;
 /* Whether it is a described device. It has no kernels: plans for it can be made and replayed, not run. */
@@ -53,7 +55,7 @@ int tandem_device_is_described(const tandem_device *device);
 int tandem_device_is_recorded(const char *name);
 
 /* Opens the step program of a graph for the device: tandem_step_open_with (step.h) with its amp_dtype,
- * transposed_copy, narrow_rows and fused_attention. options NULL = all zero. */
+ * transposed_copy, narrow_rows, fused_attention and joined_tasks. options NULL = all zero. */
 typedef struct tandem_step tandem_step;
 tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device,
                                       const tandem_graph *graph, uint64_t bucket_bytes,

@@ -130,6 +130,8 @@ typedef struct tandem_op {
 struct tandem_graph;
 int tandem_op_is_adjustable(const tandem_op *op); /* whether it carries a precision */
 int tandem_op_is_batchnorm(const tandem_op *op);  /* alone, or with its relu or its sum and relu */
+/* Whether a conv2d's window is 1x1 with stride 1: it is a product of its images as they lie. */
+int tandem_conv2d_is_pointwise(const tandem_op *op);
 
 typedef enum tandem_init { TANDEM_INIT_ZERO, TANDEM_INIT_ONE, TANDEM_INIT_NORMAL } tandem_init;
 

@@ -43,6 +43,7 @@ class Device(Structure):
         ("transposed_copy", c_int),
         ("narrow_rows", c_int),
         ("fused_attention", c_int),
+        ("joined_tasks", c_int),
         ("gpu_spec", GpuSpec),
     ]
 
@@ -80,6 +81,7 @@ class StepOptions(Structure):
         ("transposed_copy", c_int),
         ("narrow_rows", c_int),
         ("fused_attention", c_int),
+        ("joined_tasks", c_int),
         ("with_norm", c_int),
         ("separate_partial_grads", c_int),
         ("emulated", c_int),

@@ -805,6 +805,118 @@ static void norms_are_those_of_the_channels(void **state)
     }
 }
 
+/* In double: the gradients of a layernorm's input, scale and shift. */
+static void check_layernorm_gradients(size_t rows, size_t columns)
+{
+    const size_t n = rows * columns;
+    float *x = kernel_numbers(n), *g = kernel_numbers(n + 99), *gx = kernel_numbers(n),
+          *own = kernel_numbers(5 * columns), *mean = kernel_numbers(2 * rows), *again = own + 3 * columns;
+    void *workspace = alloc_array_cuda_kernels(tandem_cuda_layernorm_workspace(rows, columns));
+    double *expected = calloc(n, sizeof *expected), *sums = calloc(2 * columns, sizeof *sums);
+    uint32_t *tickets = new_tickets();
+    assert_true(expected && sums);
+    memmove(g, g + 99, n * sizeof *g); /* other numbers than x */
+    for (size_t r = 0; r < rows; r++) mean[rows + r] = 0.5f + fabsf(mean[rows + r]);
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(tandem_cuda_layernorm_backward(gx, k ? again : own + columns,
+                                                        k ? again + columns : own + 2 * columns, g, x,
+                                                        TANDEM_CUDA_F32, own, mean, mean + rows, rows,
+                                                        columns, 1e-5f, workspace, tickets, NULL),
+                         0);
+    for (size_t r = 0; r < rows; r++) {
+        const double inverse = 1 / sqrt((double)mean[rows + r] + 1e-5), centre = (double)mean[r];
+        double sum = 0, along = 0;
+        for (size_t c = 0, i = r * columns; c < columns; c++, i++) {
+            const double normal = ((double)x[i] - centre) * inverse;
+            sum += (double)own[c] * (double)g[i] / (double)columns;
+            along += (double)own[c] * (double)g[i] * normal / (double)columns;
+            sums[c] += (double)g[i] * normal;
+            sums[columns + c] += (double)g[i];
+        }
+        for (size_t c = 0, i = r * columns; c < columns; c++, i++)
+            expected[i] =
+                inverse * ((double)own[c] * (double)g[i] - sum - ((double)x[i] - centre) * inverse * along);
+    }
+    for (size_t i = 0; i < n; i++) assert_true(fabs((double)gx[i] - expected[i]) <= 1e-3);
+    for (size_t c = 0; c < 2 * columns; c++)
+        assert_true(fabs((double)own[columns + c] - sums[c]) <= 1e-3 * sqrt((double)rows));
+    assert_memory_equal(own + columns, again, 2 * columns * sizeof *own);
+    end_tickets(tickets);
+    free(sums);
+    free(expected);
+    free_array(workspace);
+    free_array(mean);
+    free_array(own);
+    free_array(gx);
+    free_array(g);
+    free_array(x);
+}
+
+/* In one pass, of one group of blocks and of several, a last one that is not whole; in two, of long rows. */
+static void gradients_of_rows_add_up_in_order(void **state)
+{
+    static const size_t side[][2] = {{5, 40}, {300, 24}, {1100, 7}, {3, 2048}, {3, 2049}};
+    for (size_t k = 0; k < sizeof side / sizeof *side; k++) check_layernorm_gradients(side[k][0], side[k][1]);
+}
+
+/* The sums beside gelu's gradient are those of the gradient as it is rounded. */
+static void sums_are_those_of_the_rounded_gradient(void **state)
+{
+    enum { ROWS = 700, COLUMNS = 37 };
+    uint16_t *g = alloc_array_cuda_kernels(ROWS * COLUMNS * sizeof *g),
+             *x = alloc_array_cuda_kernels(ROWS * COLUMNS * sizeof *x);
+    float *own = kernel_numbers(COLUMNS), *sum = kernel_numbers(2 * COLUMNS), *alone = sum + COLUMNS;
+    void *workspace = alloc_array_cuda_kernels(tandem_cuda_column_sum_workspace(ROWS, COLUMNS));
+    uint32_t *tickets = new_tickets();
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++) {
+        g[i] = tandem_bf16_of(kernel_number(i));
+        x[i] = tandem_bf16_of(kernel_number(i + 5));
+    }
+    assert_int_equal(tandem_cuda_bias_gelu_backward(g, sum, g, x, TANDEM_CUDA_BF16, own, ROWS, COLUMNS,
+                                                    workspace, tickets, NULL),
+                     0);
+    assert_int_equal(
+        tandem_cuda_column_sum(alone, g, TANDEM_CUDA_BF16, ROWS, COLUMNS, workspace, tickets, NULL), 0);
+    assert_memory_equal(sum, alone, COLUMNS * sizeof *sum);
+    end_tickets(tickets);
+    free_array(workspace);
+    free_array(sum);
+    free_array(own);
+    free_array(x);
+    free_array(g);
+}
+
+/* Weights of all sizes in one launch, as they lie and transposed, have the bits of a cast of each. */
+static void weights_are_rounded_together(void **state)
+{
+    static const uint32_t sizes[][2] = {{8, 0}, {13, 0}, {9000, 0}, {70 * 66, 70}, {3 * 5, 3}, {16384, 128}};
+    enum { N_WEIGHT = sizeof sizes / sizeof *sizes, MOST_WEIGHTS = 17000 };
+    float *x = kernel_numbers(MOST_WEIGHTS);
+    uint16_t *one = alloc_array_cuda_kernels(MOST_WEIGHTS * sizeof *one);
+    for (int type = TANDEM_CUDA_BF16; type <= TANDEM_CUDA_F16; type++) {
+        tandem_cuda_weight_copy copy[N_WEIGHT];
+        for (int k = 0; k < N_WEIGHT; k++)
+            copy[k] = (tandem_cuda_weight_copy){x, alloc_array_cuda_kernels((sizes[k][0] + 8) * sizeof *one),
+                                                sizes[k][0], sizes[k][1], 0};
+        for (int k = 0; k < N_WEIGHT; k++) memset(copy[k].to, 0x3C, (sizes[k][0] + 8) * sizeof *one);
+        assert_int_equal(tandem_cuda_copy_weights(copy, N_WEIGHT, (tandem_cuda_float)type, NULL), 0);
+        assert_int_equal(
+            tandem_cuda_convert(one, (tandem_cuda_float)type, x, TANDEM_CUDA_F32, MOST_WEIGHTS, NULL), 0);
+        for (int k = 0; k < N_WEIGHT; k++) {
+            const uint32_t n = sizes[k][0], rows = sizes[k][1], columns = rows ? n / rows : 1;
+            const uint16_t *const to = copy[k].to;
+            for (uint32_t i = 0; i < n; i++)
+                assert_int_equal(to[rows ? i % columns * rows + i / columns : i], one[i]);
+            for (uint32_t i = n; i < n + 8; i++) assert_int_equal(to[i], 0x3C3C);
+            free_array(copy[k].to);
+        }
+    }
+    assert_int_not_equal(
+        tandem_cuda_copy_weights(NULL, TANDEM_CUDA_WEIGHT_COPIES + 1, TANDEM_CUDA_BF16, NULL), 0);
+    free_array(one);
+    free_array(x);
+}
+
 /* Eight channels more at once have what each has by itself; windows overlap and leave the image. */
 static void pools_of_octets_are_those_of_channels(void **state)
 {
@@ -990,6 +1102,9 @@ int main(void)
         cmocka_unit_test(column_sums_have_the_same_bits_in_any_order),
         cmocka_unit_test(variances_do_not_depend_on_the_mean),
         cmocka_unit_test(norms_are_those_of_the_channels),
+        cmocka_unit_test(gradients_of_rows_add_up_in_order),
+        cmocka_unit_test(sums_are_those_of_the_rounded_gradient),
+        cmocka_unit_test(weights_are_rounded_together),
         cmocka_unit_test(pools_of_octets_are_those_of_channels),
         cmocka_unit_test(columns_of_images_are_their_windows),
         cmocka_unit_test(columns_of_floats_are_columns_of_their_bytes),

@@ -27,7 +27,8 @@ static void every_operator_agrees_with_the_reference(void **state)
                                .precisions = all_precisions,
                                .amp_dtype = TANDEM_BF16,
                                .transposed_copy = 1,
-                               .narrow_rows = 1};
+                               .narrow_rows = 1,
+                               .joined_tasks = 1};
     bench b = {.backend = &mirror_backend,
                .row = &row,
                .narrow_gradients = 1,
@@ -54,7 +55,8 @@ static void convolutions_without_an_algorithm_are_products(void **state)
                                .precisions = all_precisions,
                                .amp_dtype = TANDEM_BF16,
                                .transposed_copy = 1,
-                               .narrow_rows = 1};
+                               .narrow_rows = 1,
+                               .joined_tasks = 1};
     bench b = {.backend = &mirror_backend,
                .row = &row,
                .is_gpu = 1,

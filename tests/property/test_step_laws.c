@@ -45,6 +45,7 @@ static uint64_t symbol(enum symbol_kind kind, int id, int slot)
 }
 
 static int n_transposed_copy; /* reads of transposed copies, in all */
+static int n_joined;          /* tasks that are launched with the one before, in all */
 
 typedef struct run {
     const tandem_step *step;
@@ -98,7 +99,10 @@ static void check_order_step(const run *r, const tandem_task *task, int k)
     const int v = task->read[k], rows = tandem_value_untransposed(r->step, v);
     const tandem_op *op = &r->step->graph->op[task->op];
     const tandem_task *cast = &r->step->task[r->writer[v]];
-    if (rows != v) {
+    if (rows != v && tandem_dtype_bytes(r->step->value[v].dtype) > 1) {
+        assert_true(op->kind == TANDEM_OP_CONV2D && k == 1 && task->kind != TANDEM_TASK_WGRAD);
+        assert_true(r->step->options.joined_tasks && cast->n_write == 1);
+    } else if (rows != v) {
         const tandem_matrices m = tandem_step_matrices(r->step, r->writer[v]);
         assert_true(sums_over_rows(r, task, k) && r->step->options.transposed_copy);
         assert_true(m.batch >= 1 && m.rows % 16 == 0 && m.columns % 16 == 0);
@@ -213,6 +217,38 @@ static void check_attention(run *r, int t, const tandem_attention *a)
     }
 }
 
+/* Behind its own operands, from number k on, a task may hold on to those of tasks that it is joined to: their
+ * number. */
+static int check_held(const run *r, int t, int k)
+{
+    const tandem_task *task = &r->step->task[t];
+    for (int h = k; h < task->n_read; h++) {
+        assert_true(r->step->options.joined_tasks && !task->accumulate);
+        check_read(r, t, h, r->value[task->read[h]], TANDEM_S32);
+    }
+    return task->n_read - k;
+}
+
+/* What the first tasks of a launch read, and none of them wrote, is there until its last one is done. */
+static void check_joined(const run *r)
+{
+    int first = -1, before = -1;
+    for (int t = tandem_step_next_active(r->step, 0); t < r->step->n_task;
+         before = t, t = tandem_step_next_active(r->step, t + 1)) {
+        if (!tandem_step_is_joined(r->step, t)) {
+            first = t;
+            continue;
+        }
+        n_joined++;
+        assert_true(r->step->options.joined_tasks && before >= first);
+        for (int p = first; p <= before; p = tandem_step_next_active(r->step, p + 1))
+            for (int k = 0; k < r->step->task[p].n_read; k++) {
+                const int v = r->step->task[p].read[k];
+                assert_true(v < 0 || r->writer[v] >= first || r->step->value[v].last >= t);
+            }
+    }
+}
+
 static void check_forward(run *r, int t)
 {
     const tandem_task *task = &r->step->task[t];
@@ -228,6 +264,7 @@ static void check_forward(run *r, int t)
         check_read(r, t, k++, symbol(WEIGHT, op->parameter[j], 0),
                    row->op_class == TANDEM_ADJUSTABLE && op->kind != TANDEM_OP_EMBEDDING ? task->from
                                                                                          : TANDEM_F32);
+    k += check_held(r, t, k);
     const tandem_dtype written = op->dtype == TANDEM_F32 ? task->to : TANDEM_S32;
     check_write(r, t, 0, symbol(ACTIVATION, task->op, 0), written, bytes_of_step(r, task->op, written));
     if (op->aux_bytes) check_write(r, t, 1, symbol(AUX, task->op, 0), TANDEM_S32, op->aux_bytes);
@@ -313,6 +350,7 @@ static void check_wgrad(run *r, int t)
     } else {
         check_brought(r, t, 1, 0, &k);
     }
+    if (op->kind == TANDEM_OP_BIAS) k += check_held(r, t, k);
     check_counts(task, k, 1);
 }
 
@@ -532,6 +570,7 @@ static void check_program(const tandem_step *step)
         for (int k = 0; k < task->n_read; k++)
             if (task->read[k] >= 0) n_reader[task->read[k]]++;
     }
+    check_joined(&r);
     for (int v = 0; v < step->n_value; v++) {
         assert_int_equal(step->value[v].bytes > 0, r.writer[v] >= 0);
         if (r.writer[v] < 0) continue;
@@ -778,6 +817,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
                                          .transposed_copy = (int)draw_below(c, 2),
                                          .narrow_rows = (int)draw_below(c, 2),
                                          .fused_attention = (int)draw_below(c, 2),
+                                         .joined_tasks = (int)draw_below(c, 2),
                                          .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, amp_dtype, bucket_bytes, &options, NULL), TANDEM_OK);
     assert_in_range(step->n_recompute_segment, 1, tandem_step_max_segments(step));
@@ -848,7 +888,7 @@ static void laws_hold_on_the_zoo_step(void **state)
         check_graph_step(graph, &c, PLANS_A_MODEL);
         tandem_graph_close(graph);
     }
-    assert_true(n_transposed_copy > 1000);
+    assert_true(n_transposed_copy > 1000 && n_joined > 1000);
     assert_true(n_attention > 100);
 }
 

@@ -242,7 +242,8 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
         return;
     }
     const tandem_step_options options = {.transposed_copy = b->row->transposed_copy,
-                                         .narrow_rows = b->row->narrow_rows};
+                                         .narrow_rows = b->row->narrow_rows,
+                                         .joined_tasks = b->row->joined_tasks};
     if (tandem_step_open_with(&step, made.graph, amp_dtype, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);
         tandem_graph_close(made.graph);
@@ -311,7 +312,8 @@ static int cast_operand(bench *b, const tandem_step *step, int cast, const case_
     const int good = operands_run(&operands, b->backend, b->device, step, cast, 11 + (uint64_t)cast, 1,
                                   complaint, sizeof complaint);
     CHECK(b, good, "%s: cast: %s", what, complaint);
-    memcpy(narrow->data, operands.out[narrow->transposed_copy.batch > 0].data, narrow->bytes);
+    memcpy(narrow->data, operands.out[operands.n_out > 1 && narrow->transposed_copy.batch > 0].data,
+           narrow->bytes);
     narrow->scale = operands.out[0].scale;
     array_load(narrow);
     operands_close(&operands);
@@ -403,7 +405,8 @@ static void check_precision(bench *b, const operator_case *c, tandem_precision p
     strcat(strcat(what, ", "), tandem_precision_get(p)->name);
     const tandem_dtype type = tandem_precision_get(p)->forward;
     const tandem_step_options options = {.transposed_copy = b->row->transposed_copy,
-                                         .narrow_rows = b->row->narrow_rows};
+                                         .narrow_rows = b->row->narrow_rows,
+                                         .joined_tasks = b->row->joined_tasks};
     if (case_graph_open(&made, c, &error) != TANDEM_OK ||
         tandem_step_open_with(&step, made.graph, TANDEM_F32, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);

@@ -524,7 +524,8 @@ static int is_kernel_of_op(tandem_task_kind kind)
 static tandem_matrices columns_of(const tandem_step *step, int id)
 {
     for (int t = 0; t < step->n_task && tandem_value_untransposed(step, id) != id; t++)
-        if (step->task[t].active && step->task[t].n_write > 1 && step->task[t].write[1] == id)
+        if (step->task[t].active && step->task[t].n_write > 0 &&
+            step->task[t].write[step->task[t].n_write - 1] == id)
             return tandem_step_matrices(step, t);
     return (tandem_matrices){0};
 }

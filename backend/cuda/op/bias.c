@@ -23,25 +23,25 @@ static tandem_status cuda_bias_forward(const tandem_kernel *kernel, const tandem
                               error);
 }
 
-/* Column sums of g. */
-static int cuda_bias_sum_gradient(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                  float *gradient, const void *g)
+/* The gradient of what is not added. */
+static int clear_unused(const tandem_kernel *kernel, float *gradient)
 {
     const cuda_device *device = kernel->device;
     const size_t period = cuda_bias_period(kernel),
                  rest = (size_t)cuda_bias_parameter(kernel)->elements - period;
-    const int failed =
-        rest ? device->vendor->clear(gradient + period, rest * sizeof(float), device->stream) : 0;
-    return failed ? failed
-                  : tandem_cuda_column_sum(gradient, g, cuda_float_of(kernel->task.from),
-                                           cuda_elements(kernel) / period, period, call->workspace,
-                                           device->tickets, device->stream);
+    return rest ? device->vendor->clear(gradient + period, rest * sizeof(float), device->stream) : 0;
 }
 
 static tandem_status cuda_bias_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                      tandem_error *error)
 {
-    return cuda_kernel_result(kernel, cuda_bias_sum_gradient(kernel, call, call->out[0], call->in[0]), error);
+    const size_t period = cuda_bias_period(kernel);
+    int failed = clear_unused(kernel, call->out[0]);
+    if (!failed)
+        failed = tandem_cuda_column_sum(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
+                                        cuda_elements(kernel) / period, period, call->workspace,
+                                        kernel->device->tickets, kernel->device->stream);
+    return cuda_kernel_result(kernel, failed, error);
 }
 
 static tandem_status cuda_bias_gelu_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
@@ -57,10 +57,13 @@ static tandem_status cuda_bias_gelu_forward(const tandem_kernel *kernel, const t
 static tandem_status cuda_bias_gelu_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                           tandem_error *error)
 {
-    int failed = tandem_cuda_bias_gelu_backward(
-        call->out[0], call->in[0], call->in[1], cuda_float_of(kernel->task.from), call->in[2],
-        cuda_elements(kernel), cuda_bias_period(kernel), kernel->device->stream);
-    if (!failed) failed = cuda_bias_sum_gradient(kernel, call, call->out[1], call->out[0]);
+    const size_t period = cuda_bias_period(kernel);
+    int failed = clear_unused(kernel, call->out[1]);
+    if (!failed)
+        failed = tandem_cuda_bias_gelu_backward(call->out[0], call->out[1], call->in[0], call->in[1],
+                                                cuda_float_of(kernel->task.from), call->in[2],
+                                                cuda_elements(kernel) / period, period, call->workspace,
+                                                kernel->device->tickets, kernel->device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

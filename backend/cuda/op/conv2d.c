@@ -1,7 +1,8 @@
-/* conv2d: channels last; weight (kernel·kernel·c_in, c_out). Floats use cuDNN, which has c_out first: the
- * weight or its gradient is transposed in the workspace, which costs kilobytes against megabytes of images.
- * One-byte types use products of im2col columns, and so do gradients of a 1x1 window that are accumulated,
- * and floats where cuDNN has no algorithm for a shape. */
+/* conv2d: channels last; weight (kernel·kernel·c_in, c_out). A 1x1 window with stride 1 is a product of the
+ * images as they lie, in all types and passes. For other windows, floats use cuDNN, which has c_out first: a
+ * cast to two bytes writes the weight so; another weight, or its gradient, is transposed in the workspace,
+ * which costs kilobytes against megabytes of images. One-byte types use products of im2col columns, and so do
+ * floats where cuDNN has no algorithm for a shape. */
 #include <stdlib.h>
 
 #include "backend/cuda/operator.h"
@@ -35,15 +36,15 @@ static tandem_status cuda_conv2d_run(const tandem_kernel *kernel, const tandem_k
     const cuda_device *device = kernel->device;
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
     const size_t rows = conv2d_weight_rows(kernel), columns = (size_t)tandem_shape_last(&kernel->op->shape);
-    void *const weight = cuda_workspace_at(call->workspace, state->weight_offset);
-    const int must_convert = state->made != kernel->task.to;
+    void *const turned = cuda_workspace_at(call->workspace, state->weight_offset);
+    const int is_transposed = kernel->transposed_copy[1], must_convert = state->made != kernel->task.to;
     void *const result =
         must_convert ? cuda_workspace_at(call->workspace, state->result_offset) : call->out[0];
-    int failed = transpose_weight(weight, call->in[1], kernel->task.from, rows, columns, device->stream);
-    if (!failed)
-        failed =
-            cuda_planned_work_run(&state->chosen, device,
-                                  &(cuda_operands){call->in[0], weight, result, NULL, NULL}, call->workspace);
+    int failed = is_transposed ? 0
+                               : transpose_weight(turned, call->in[1], kernel->task.from, rows, columns,
+                                                  device->stream);
+    const cuda_operands operands = {call->in[0], is_transposed ? call->in[1] : turned, result, NULL, NULL};
+    if (!failed) failed = cuda_planned_work_run(&state->chosen, device, &operands, call->workspace);
     const size_t n =
         (size_t)tandem_shape_elements(is_forward ? &kernel->op->shape : cuda_input_shape(kernel, 0));
     if (!failed && must_convert)
@@ -59,17 +60,12 @@ static tandem_status cuda_conv2d_wgrad(const tandem_kernel *kernel, const tandem
     const cuda_device *device = kernel->device;
     const size_t rows = conv2d_weight_rows(kernel), columns = (size_t)tandem_shape_last(&kernel->op->shape);
     void *const gradient = cuda_workspace_at(call->workspace, state->weight_offset);
-    void *const transposed = cuda_workspace_at(call->workspace, state->result_offset);
-    const int must_widen = state->made != TANDEM_F32;
     int failed = cuda_planned_work_run(&state->chosen, device,
                                        &(cuda_operands){call->in[0], call->in[1], gradient, NULL, NULL},
                                        call->workspace);
     if (!failed)
-        failed = transpose_weight(must_widen ? transposed : call->out[0], gradient, state->made, columns,
-                                  rows, device->stream);
-    if (!failed && must_widen)
-        failed = tandem_cuda_convert(call->out[0], TANDEM_CUDA_F32, transposed, cuda_float_of(state->made),
-                                     rows * columns, device->stream);
+        failed = tandem_cuda_transpose_to_f32(call->out[0], gradient, cuda_float_of(state->made), rows,
+                                              columns, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
@@ -106,10 +102,9 @@ static tandem_status cuda_conv2d_prepare_float(cuda_conv_state *state, tandem_ke
     if (status != TANDEM_OK) return status;
     uint64_t end = 0;
     cuda_workspace_reserve(&end, state->chosen.algorithm.workspace_bytes);
-    state->weight_offset = cuda_workspace_reserve(&end, weight_elements * tandem_dtype_bytes(task->from));
-    if (task->kind == TANDEM_TASK_WGRAD)
-        state->result_offset = cuda_workspace_reserve(&end, weight_elements * tandem_dtype_bytes(task->from));
-    else if (task->to != task->from)
+    if (!kernel->transposed_copy[1])
+        state->weight_offset = cuda_workspace_reserve(&end, weight_elements * tandem_dtype_bytes(task->from));
+    if (task->kind != TANDEM_TASK_WGRAD && task->to != task->from)
         state->result_offset = cuda_workspace_reserve(&end, result_elements * tandem_dtype_bytes(task->from));
     kernel->workspace_bytes = end;
     kernel->run = task->kind == TANDEM_TASK_WGRAD ? cuda_conv2d_wgrad : cuda_conv2d_run;
@@ -182,7 +177,8 @@ static tandem_status cuda_conv2d_prepare_columns(cuda_conv_state *state, tandem_
             .batch = 1, .m = positions, .n = k, .k = n, .transpose_b = 1, .accumulate = task->accumulate};
     if (task->kind == TANDEM_TASK_WGRAD)
         spec = (cuda_product_spec){.batch = 1, .m = k, .n = n, .k = positions, .transpose_a = 1};
-    state->pointwise = op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
+    spec.transpose_b ^= kernel->transposed_copy[1];
+    state->pointwise = tandem_conv2d_is_pointwise(op);
     const tandem_dtype operand[2] = {cuda_operand_type(kernel, 0), cuda_operand_type(kernel, 1)};
     const tandem_status status = cuda_gemm_open(&state->matmul, kernel, &spec, operand, task->to,
                                                 is_dgrad && !state->pointwise, error);
@@ -208,7 +204,7 @@ static tandem_status cuda_conv2d_prepare(tandem_kernel *kernel, tandem_error *er
 {
     cuda_conv_state *state = calloc(1, sizeof *state);
     if (!state) return cuda_kernel_no_memory(kernel, error);
-    const int is_product = cuda_is_code(kernel->task.from) || kernel->task.accumulate;
+    const int is_product = cuda_is_code(kernel->task.from) || tandem_conv2d_is_pointwise(kernel->op);
     tandem_status status = is_product ? TANDEM_NO_KERNEL : cuda_conv2d_prepare_float(state, kernel, error);
     if (status == TANDEM_NO_KERNEL) status = cuda_conv2d_prepare_columns(state, kernel, error);
     if (status != TANDEM_OK) {

@@ -44,7 +44,7 @@ static tandem_status cuda_layernorm_prepare(tandem_kernel *kernel, tandem_error 
 {
     const layernorm_shape s = layernorm_shape_of(kernel);
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
-    kernel->workspace_bytes = is_forward ? 0 : tandem_cuda_norm_workspace(s.rows, s.columns);
+    kernel->workspace_bytes = is_forward ? 0 : tandem_cuda_layernorm_workspace(s.rows, s.columns);
     return cuda_kernel_of_float(kernel, is_forward ? cuda_layernorm_forward : cuda_layernorm_dgrad, error);
 }
 

@@ -3,7 +3,7 @@
 
 /* Element (i0 …) of the result, in the dimensions of y, is the operand's element at Σ i·stride; the gradient
  * uses the dimensions of x. */
-static tandem_cuda_permutation cuda_transpose_order(const tandem_kernel *kernel)
+tandem_cuda_permutation cuda_transpose_order(const tandem_kernel *kernel)
 {
     const tandem_shape *x = cuda_input_shape(kernel, 0), *y = &kernel->op->shape;
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD, n = y->n_dim;

@@ -17,7 +17,7 @@
  * Tasks write weight gradients directly into their bucket, so nothing is packed: parameters lie in memory in
  * the order in which the backward pass completes them.
  *
- * Options (tandem_step_options) add tasks:
+ * Options (tandem_step_options) add or move tasks:
  *   micro-steps        all tasks but all-reduces and updates run several times per step, each time on other
  *                      samples. A task after each wgrad adds its result to the sum of the step.
  *   recomputation      forward tasks stand in the list a second time, before the backward tasks that read
@@ -27,6 +27,7 @@
  *   transposed copies  a cast to a one-byte dtype also writes the transposed matrices, where products read
  *                      them: the second value of its writes. Devices need this whose products take both
  *                      operands along the dimension that they sum over.
+ *   joined tasks       the forward pass's weight casts stand before all operators, to be one launch
  *
  * The gradient of a tensor has the dtype of the tensor. */
 #ifndef TANDEM_STEP_H
@@ -233,14 +234,22 @@ uint64_t tandem_step_amax_history_bytes(const tandem_step *step);
  * between host and card, and the host's own work, are none. It supposes that cuDNN has an algorithm for each
  * convolution of floats. Cost: O(1). */
 int tandem_step_launches(const tandem_step *step, int task);
+/* Whether an active task of a step with joined_tasks is launched as one with the active task before it: casts
+ * of weights, which stand at the begin of such a step; a bias and a transpose; a bias, a sum and a layernorm,
+ * or the last two; backward, a transpose and a bias's sums; updates, where no gradient goes over the host.
+ * The result of a task that is joined to a later one is nowhere in memory, except for a sum. Cost: O(tasks
+ * before it that are not active). */
+int tandem_step_is_joined(const tandem_step *step, int task);
+enum { TANDEM_MAX_JOINED_CASTS = 96 };
 
-/* The matrices that an active cast with two writes transposes: write[0] is (batch, rows, columns), write[1]
- * (batch, columns, rows). Cost: O(readers). */
+/* The matrices that an active cast transposes. With two writes, write[0] is (batch, rows, columns), write[1]
+ * (batch, columns, rows). With one it is a convolution's weight of two bytes, and write[0] its transposed
+ * copy. Cost: O(readers). */
 typedef struct tandem_matrices {
     int64_t batch, rows, columns;
 } tandem_matrices;
 tandem_matrices tandem_step_matrices(const tandem_step *step, int task);
-/* The value of which `value` is the transposed copy; else `value` itself. The two have one scale. */
+/* The value whose transposed copy `value` is; else `value` itself. The two have one scale. */
 int tandem_value_untransposed(const tandem_step *step, int value);
 
 /* The key of a task's cost. Strings belong to the graph or are static. */

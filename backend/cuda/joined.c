@@ -1,0 +1,61 @@
+/* joined.c: launches that do several tasks (tandem_step_is_joined), with the bits of the tasks alone. */
+#include "backend/cuda/operator.h"
+
+_Static_assert((int)TANDEM_CUDA_WEIGHT_COPIES == (int)TANDEM_MAX_JOINED_CASTS, "casts of one launch");
+
+static int run_weight_copies(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n)
+{
+    tandem_cuda_weight_copy copy[TANDEM_CUDA_WEIGHT_COPIES];
+    for (int k = 0; k < n; k++) copy[k] = cuda_weight_copy(kernel[k], &call[k]);
+    return tandem_cuda_copy_weights(copy, (size_t)n, cuda_float_of(kernel[0]->task.to),
+                                    kernel[0]->device->stream);
+}
+
+static int run_bias_transpose(const tandem_kernel *const *kernel, const tandem_kernel_call *call)
+{
+    const tandem_cuda_permutation order = cuda_transpose_order(kernel[1]);
+    const size_t period = (size_t)tandem_shape_last(&kernel[0]->op->shape);
+    return tandem_cuda_bias_transpose(call[1].out[0], call[0].in[0], cuda_float_of(kernel[0]->task.from),
+                                      call[0].in[1], period, &order, kernel[0]->device->stream);
+}
+
+/* The workspace is that of the sums. */
+static int run_transpose_sum(const tandem_kernel *const *kernel, const tandem_kernel_call *call)
+{
+    const cuda_device *device = kernel[0]->device;
+    const tandem_cuda_permutation order = cuda_transpose_order(kernel[0]);
+    return tandem_cuda_transpose_sum(call[0].out[0], call[1].out[0], call[0].in[0],
+                                     cuda_float_of(kernel[0]->task.from), &order, call[1].workspace,
+                                     device->tickets, device->stream);
+}
+
+/* n = 3: a bias, a sum and a layernorm; 2: the last two. */
+static int run_add_layernorm(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n)
+{
+    const tandem_kernel *norm = kernel[n - 1];
+    const tandem_kernel_call *add = &call[n - 2], *own = &call[n - 1], *bias = n == 3 ? call : NULL;
+    const int slot = bias && add->in[1] != bias->out[0]; /* of the sum's operands: the one with a bias */
+    const tandem_cuda_residual with = {
+        .residual = bias ? add->in[slot] : add->in[0], .own = bias ? bias->in[1] : NULL, .sum = add->out[0]};
+    const size_t columns = (size_t)tandem_shape_last(&norm->op->shape), rows = cuda_elements(norm) / columns;
+    float *const mean = own->out[1];
+    return tandem_cuda_add_layernorm(own->out[0], &with, bias ? bias->in[0] : add->in[1],
+                                     cuda_float_of(norm->task.from), own->in[1], own->in[2], mean,
+                                     mean + rows, rows, columns, norm->op->epsilon, norm->device->stream);
+}
+
+tandem_status cuda_run_joined(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n,
+                              tandem_error *error)
+{
+    const tandem_kernel *last = kernel[n - 1];
+    int failed;
+    if (last->task.kind == TANDEM_TASK_WEIGHT_CAST)
+        failed = run_weight_copies(kernel, call, n);
+    else if (last->task.kind == TANDEM_TASK_WGRAD)
+        failed = run_transpose_sum(kernel, call);
+    else if (last->op->kind == TANDEM_OP_TRANSPOSE)
+        failed = run_bias_transpose(kernel, call);
+    else
+        failed = run_add_layernorm(kernel, call, n);
+    return cuda_kernel_result(last, failed, error);
+}

@@ -1,0 +1,167 @@
+/* folder: backend, and others for devices, plans or robust means */
+/* Tasks that are one launch (tandem_step_is_joined) have the bits of the same tasks alone, on what stands for
+ * NVIDIA's libraries: who observes a step has it task by task. And each of them saves its launch. */
+#include <dlfcn.h>
+
+#include "tandem/advanced/backend.h"
+#include "tandem/cluster.h"
+#include "tests/cuda/stand_in_library.h"
+#include "tests/support/tandem_test.h"
+
+static int *launches, *has_device_memory;
+
+static int open_joined_stand_in(void **state)
+{
+    void *library = stand_in_library_open();
+    if (!library) fail_msg("%s", dlerror());
+    launches = dlsym(library, "stand_in_launches");
+    has_device_memory = dlsym(library, "stand_in_has_device_memory");
+    assert_true(launches && has_device_memory);
+    *has_device_memory = 1;
+    (void)state;
+    return 0;
+}
+
+typedef struct joined_run {
+    const tandem_backend_api *backend;
+    tandem_graph *graph;
+    tandem_step *step;
+    tandem_worker *worker;
+    tandem_executor *executor;
+} joined_run;
+
+static joined_run open_joined_run(const char *model, tandem_precision precision, int timed)
+{
+    joined_run o = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
+    tandem_cluster cluster;
+    tandem_error error = {0};
+    assert_int_equal(tandem_cluster_parse(&cluster, "cuda:0", &error), TANDEM_OK);
+    assert_int_equal(tandem_graph_open(&o.graph, model, 2, &error), TANDEM_OK);
+    assert_int_equal(
+        tandem_device_open_step(&o.step, &cluster.classes[0].device, o.graph, 8192, NULL, &error), TANDEM_OK);
+    for (int i = 0; i < o.graph->n_op; i++)
+        if (tandem_op_is_adjustable(&o.graph->op[i]) &&
+            tandem_op_row_get(o.graph->op[i].kind)->precisions >> precision & 1)
+            tandem_step_set(o.step, i, precision);
+    tandem_step_resolve(o.step);
+    const tandem_worker_options worker = {
+        .device = "cuda:0", .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(1000000000)};
+    assert_int_equal(o.backend->worker_open(&o.worker, &worker, &error), TANDEM_OK);
+    const tandem_executor_options how = {.step = o.step, .global_batch = 2, .with_task_times = timed};
+    assert_int_equal(o.backend->executor_open(&o.executor, o.worker, &how, &error), TANDEM_OK);
+    assert_int_equal(o.backend->executor_memory(o.executor)->peak,
+                     o.backend->executor_allocated_bytes(o.executor));
+    return o;
+}
+
+static void close_joined_run(const joined_run *o)
+{
+    o->backend->executor_close(o->executor);
+    o->backend->worker_close(o->worker);
+    tandem_step_close(o->step);
+    tandem_graph_close(o->graph);
+}
+
+static void look_between(void *context, const tandem_executor *executor, int task)
+{
+    (void)context, (void)executor, (void)task;
+}
+
+enum { STEPS = 4 };
+
+/* Launches of the first step, which is no graph; the weights behind all steps. */
+static int run_steps(const joined_run *o, int is_observed, double loss[STEPS], float *weight)
+{
+    int first = 0;
+    o->backend->executor_observe(o->executor, is_observed ? look_between : NULL, NULL);
+    for (int i = 0; i < STEPS; i++) {
+        const int before = *launches;
+        assert_int_equal(o->backend->executor_step(o->executor, i, &loss[i], NULL), TANDEM_OK);
+        if (i == 0) first = *launches - before;
+    }
+    assert_int_equal(o->backend->executor_get_weights(o->executor, weight, NULL), TANDEM_OK);
+    return first;
+}
+
+/* How many tasks of a kind are joined to the one before. */
+static int count_joined(const tandem_step *step, tandem_task_kind kind)
+{
+    int n = 0;
+    for (int t = 0; t < step->n_task; t++)
+        n += step->task[t].active && step->task[t].kind == kind && tandem_step_is_joined(step, t);
+    return n;
+}
+
+typedef struct joined_case {
+    const char *model;
+    tandem_precision precision;
+    int forward, wgrad, casts, updates; /* how many are joined, at least */
+} joined_case;
+
+static void check_joined_case(const joined_case *c)
+{
+    double loss[2][STEPS];
+    float *weight[2];
+    int first[2], joined = 0;
+    for (int alone = 0; alone < 2; alone++) {
+        const joined_run o = open_joined_run(c->model, c->precision, 0);
+        weight[alone] = calloc((size_t)o.step->n_flat, sizeof(float));
+        assert_non_null(weight[alone]);
+        first[alone] = run_steps(&o, alone, loss[alone], weight[alone]);
+        joined = 0;
+        for (int kind = 0; kind < TANDEM_N_TASK_KIND; kind++)
+            joined += count_joined(o.step, (tandem_task_kind)kind);
+        assert_true(count_joined(o.step, TANDEM_TASK_FORWARD) >= c->forward);
+        assert_true(count_joined(o.step, TANDEM_TASK_WGRAD) >= c->wgrad);
+        assert_true(count_joined(o.step, TANDEM_TASK_WEIGHT_CAST) >= c->casts);
+        assert_true(count_joined(o.step, TANDEM_TASK_UPDATE) >= c->updates);
+        if (alone) assert_memory_equal(weight[0], weight[1], (size_t)o.step->n_flat * sizeof(float));
+        close_joined_run(&o);
+    }
+    assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
+    assert_true(loss[0][STEPS - 1] != loss[0][0]);
+    assert_int_equal(first[1] - first[0], joined);
+    free(weight[1]);
+    free(weight[0]);
+}
+
+/* Biases before transposes, and before a sum and its layernorm; sums without a bias, where a dropout stands
+ * between; weights as they lie, and transposed for windows; a plan without casts. */
+static void joined_tasks_have_the_bits_of_tasks_alone(void **state)
+{
+    static const joined_case cases[] = {
+        {"gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 14, 6, 12, 1},
+        {"gpt_tiny:width=32,depth=1,length=8,dropout=0.2", TANDEM_PRECISION_FP16, 5, 3, 6, 1},
+        {"gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_FP32, 7, 3, 0, 1},
+        {"gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_INT8, 0, 0, 0, 1},
+        {"resnet20:width=8,blocks=1", TANDEM_PRECISION_BF16, 0, 0, 9, 1},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) check_joined_case(&cases[k]);
+}
+
+/* The time of one launch is divided among its tasks: each has a part, and one begins where another ends. */
+static void joined_tasks_have_parts_of_the_time(void **state)
+{
+    const joined_run o = open_joined_run("gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_BF16, 1);
+    for (int i = 0; i < 3; i++) {
+        double loss = 0;
+        int64_t until = 0;
+        assert_int_equal(o.backend->executor_step(o.executor, i, &loss, NULL), TANDEM_OK);
+        const tandem_step_times *times = o.backend->executor_times(o.executor);
+        for (int t = 0; t < o.step->n_task; t++) {
+            if (!o.step->task[t].active || o.step->task[t].kind == TANDEM_TASK_REDUCE) continue;
+            assert_true(times->start_ns[t] >= until && times->end_ns[t] >= times->start_ns[t]);
+            if (tandem_step_is_joined(o.step, t))
+                assert_true(times->start_ns[t] == until && times->end_ns[t] > until);
+            until = times->end_ns[t];
+        }
+    }
+    close_joined_run(&o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(joined_tasks_have_the_bits_of_tasks_alone),
+                                       cmocka_unit_test(joined_tasks_have_parts_of_the_time)};
+    return cmocka_run_group_tests(tests, open_joined_stand_in, NULL);
+}
