@@ -7,6 +7,12 @@
  * needed (φ = Var g / E|g|², ρ = Var d / Var g). A mean E d that points against G takes
  * β = −⟨G, E d⟩/|G|² of the progress. Sensitivity: φρ + max(0, β), the mean over the ages of a training.
  *
+ * Which bias counts. A β of 0 that is known with the standard error s adds s/√(2π) = 0.4·s once it is clipped
+ * at 0: to every operator, always upwards, and more to those that are known less. The noise, a mean of
+ * squares, has no such term. So the bias of a cell counts where its own 95 % interval excludes 0, and is
+ * otherwise left out of the value. It stays in the interval: its upper end has the bias of all cells, and
+ * what that is not known to.
+ *
  * Conversion. With B₀ samples sensed and B samples in a step, c = B₀/B:
  *   Var g          falls with the batch: c·V
  *   Var d          Its part from samples, S = E|d|² − ⟨d₁, d₂⟩, falls likewise: c·S. Its part from a weight
@@ -43,6 +49,7 @@ typedef struct sampled_sums {
     double variance, mean_square;                /* of the gradient */
     double total, shared, error_square, against; /* of its error; shared and error_square: drawn weights */
     double fixed_square;                         /* error_square where weights are not drawn */
+    double counted;                              /* `against` of the cells whose bias is told from 0 */
 } sampled_sums;
 
 static void add_replicate(sampled_sums *sums, const sampled_sums *one, double by)
@@ -54,10 +61,11 @@ static void add_replicate(sampled_sums *sums, const sampled_sums *one, double by
     sums->error_square += by * one->error_square;
     sums->against += by * one->against;
     sums->fixed_square += by * one->fixed_square;
+    sums->counted += by * one->counted;
 }
 
 typedef struct sampled_parts {
-    double noise, bias;
+    double noise, bias, counted;
     int has_bias; /* |G|² came out positive */
 } sampled_parts;
 
@@ -72,6 +80,7 @@ static sampled_parts parts_of_means(const sampled_sums *means, const tandem_sens
     return (sampled_parts){.noise =
                                (c * of_samples + of_weights / step->n_micro) / square + step->gradient_noise,
                            .bias = means->against / means->mean_square,
+                           .counted = means->counted / means->mean_square,
                            .has_bias = means->mean_square > 0};
 }
 
@@ -90,7 +99,8 @@ static sampled_sums means_without(const sampled_sums *replicate, int n, int left
                           .mean_square = pairs * means.mean_square - own_pairs * one->mean_square,
                           .error_square = pairs * means.error_square - own_pairs * one->error_square,
                           .fixed_square = pairs * means.fixed_square - own_pairs * one->fixed_square,
-                          .against = pairs * means.against - own_pairs * one->against};
+                          .against = pairs * means.against - own_pairs * one->against,
+                          .counted = pairs * means.counted - own_pairs * one->counted};
 }
 
 /* replicate: [n_age × n_replicate] */
@@ -106,9 +116,10 @@ static sampled_parts parts_over_ages(double at_age[TANDEM_MAX_AGE], const sample
         mean.noise += one.noise / sensing->n_age;
         mean.has_bias = mean.has_bias && one.has_bias;
         if (mean.has_bias) mean.bias += one.bias / sensing->n_age;
-        if (at_age) at_age[a] = one.noise + (one.has_bias ? fmax(one.bias, 0) : 0);
+        if (mean.has_bias) mean.counted += one.counted / sensing->n_age;
+        if (at_age) at_age[a] = one.noise + (one.has_bias ? fmax(one.counted, 0) : 0);
     }
-    if (!mean.has_bias) mean.bias = NAN;
+    if (!mean.has_bias) mean.bias = mean.counted = NAN;
     return mean;
 }
 
@@ -121,30 +132,44 @@ static double jackknife_half(const double *without, int n)
     return gsl_cdf_tdist_Pinv(0.975, n - 1) * sqrt(square * (n - 1) / n);
 }
 
-/* The bias is clipped at 0, and so is what its interval adds on either side. */
-static void estimate_of_replicates(tandem_sensitivity_estimate *estimate, const sampled_sums *replicate,
-                                   const tandem_sensing *sensing, const tandem_sensed_step *step)
+/* Halves of the intervals of the parts, as parts; has_bias: of all means without one replicate. */
+static sampled_parts halves_of_replicates(const sampled_sums *replicate, const tandem_sensing *sensing,
+                                          const tandem_sensed_step *step)
 {
     const int n = sensing->n_replicate;
-    const sampled_parts all = parts_over_ages(estimate->at_age, replicate, sensing, step, -1);
-    double noise[TANDEM_MAX_REPLICATE], bias[TANDEM_MAX_REPLICATE];
-    int has_bias = all.has_bias;
+    double noise[TANDEM_MAX_REPLICATE] = {0}, bias[TANDEM_MAX_REPLICATE] = {0},
+           counted[TANDEM_MAX_REPLICATE] = {0};
+    int has_bias = 1;
     for (int r = 0; r < n; r++) {
         const sampled_parts one = parts_over_ages(NULL, replicate, sensing, step, r);
         noise[r] = one.noise;
         bias[r] = one.bias;
+        counted[r] = one.counted;
         has_bias = has_bias && one.has_bias;
     }
+    return (sampled_parts){.noise = jackknife_half(noise, n),
+                           .bias = has_bias ? jackknife_half(bias, n) : NAN,
+                           .counted = has_bias ? jackknife_half(counted, n) : 0,
+                           .has_bias = has_bias};
+}
+
+/* The bias is clipped at 0, and so is what its interval adds on either side. */
+static void estimate_of_replicates(tandem_sensitivity_estimate *estimate, const sampled_sums *replicate,
+                                   const tandem_sensing *sensing, const tandem_sensed_step *step)
+{
+    const sampled_parts all = parts_over_ages(estimate->at_age, replicate, sensing, step, -1),
+                        half = halves_of_replicates(replicate, sensing, step);
+    const int has_bias = all.has_bias && half.has_bias;
     estimate->noise = all.noise;
-    estimate->noise_half = jackknife_half(noise, n);
+    estimate->noise_half = half.noise;
     estimate->bias = has_bias ? all.bias : NAN;
-    estimate->bias_half = has_bias ? jackknife_half(bias, n) : NAN;
-    const double counted = has_bias ? fmax(all.bias, 0) : 0;
-    const double below = has_bias ? counted - fmax(all.bias - estimate->bias_half, 0) : 0,
-                 above = has_bias ? fmax(all.bias + estimate->bias_half, 0) - counted : 0;
+    estimate->bias_half = has_bias ? half.bias : NAN;
+    const double counted = has_bias ? fmax(all.counted, 0) : 0;
+    const double below = has_bias ? counted - fmax(all.counted - half.counted, 0) : 0;
+    const double highest = has_bias ? fmax(all.counted + half.counted, all.bias + half.bias) : 0;
     estimate->value = fmax(all.noise, 0) + counted;
-    estimate->low = fmax(estimate->value - hypot(estimate->noise_half, below), 0);
-    estimate->high = estimate->value + hypot(estimate->noise_half, above);
+    estimate->low = fmax(estimate->value - hypot(half.noise, below), 0);
+    estimate->high = estimate->value + hypot(half.noise, fmax(highest - counted, 0));
 }
 
 static int draws_weights(tandem_precision precision)
@@ -153,33 +178,57 @@ static int draws_weights(tandem_precision precision)
     return format != TANDEM_N_FORMAT && tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
 }
 
-/* Adds the replicates of every cell with a share. */
-static tandem_status add_cells(sampled_sums *replicate, const tandem_sensing *sensing, const double *share,
-                               tandem_error *error)
+/* The replicates of a cell alone, [n_age × n_replicate], over those of the gradient. */
+static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, int cell)
 {
-    const int n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE, n = sensing->n_replicate;
+    const int n = sensing->n_replicate,
+              is_drawn = draws_weights((tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION));
+    for (int i = 0; i < sensing->n_age * n; i++) {
+        const tandem_sensed_error *of = &tandem_sensing_errors(sensing, i / n, cell)[i % n];
+        alone[i] = (sampled_sums){.variance = sensing->gradient[i].variance,
+                                  .mean_square = sensing->gradient[i].mean_square,
+                                  .total = of->total,
+                                  .shared = is_drawn ? of->shared : 0,
+                                  .error_square = is_drawn ? of->mean_square : 0,
+                                  .fixed_square = is_drawn ? 0 : of->mean_square,
+                                  .against = of->against};
+    }
+}
+
+/* Whether the interval of a cell's bias excludes 0. It does not depend on the step. */
+static int is_bias_told(const sampled_sums *alone, const tandem_sensing *sensing)
+{
+    const tandem_sensed_step step = {sensing->batch, 1};
+    const sampled_parts all = parts_over_ages(NULL, alone, sensing, &step, -1),
+                        half = halves_of_replicates(alone, sensing, &step);
+    return all.has_bias && half.has_bias && fabs(all.bias) > half.bias;
+}
+
+/* Adds the replicates of every cell with a share. alone: room for [n_age × n_replicate]. */
+static tandem_status add_cells(sampled_sums *replicate, sampled_sums *alone, const tandem_sensing *sensing,
+                               const double *share, tandem_error *error)
+{
+    const int n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     for (int cell = 0; cell < n_cell; cell++) {
         if (share[cell] == 0) continue;
-        const int precision = cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION;
         if (!sensing->is_sensed[cell])
-            return tandem_error_set(error, TANDEM_MISSING, "operator %d was not sensed in precision %s",
-                                    cell / TANDEM_N_AMP_DTYPE / TANDEM_N_PRECISION,
-                                    tandem_precision_get((tandem_precision)precision)->name);
-        const int is_drawn = draws_weights((tandem_precision)precision);
-        for (int i = 0; i < sensing->n_age * n; i++) {
-            const tandem_sensed_error *of = &tandem_sensing_errors(sensing, i / n, cell)[i % n];
-            const sampled_sums one = {.total = of->total,
-                                      .shared = is_drawn ? of->shared : 0,
-                                      .error_square = is_drawn ? of->mean_square : 0,
-                                      .fixed_square = is_drawn ? 0 : of->mean_square,
-                                      .against = of->against};
-            add_replicate(&replicate[i], &one, share[cell]);
+            return tandem_error_set(
+                error, TANDEM_MISSING, "operator %d was not sensed in precision %s",
+                cell / TANDEM_N_AMP_DTYPE / TANDEM_N_PRECISION,
+                tandem_precision_get((tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION))
+                    ->name);
+        fill_cell_sums(alone, sensing, cell);
+        const int is_told = is_bias_told(alone, sensing);
+        for (int i = 0; i < sensing->n_age * sensing->n_replicate; i++) {
+            alone[i].variance = alone[i].mean_square = 0; /* the gradient is one for all cells */
+            alone[i].counted = is_told ? alone[i].against : 0;
+            add_replicate(&replicate[i], &alone[i], share[cell]);
         }
     }
     return TANDEM_OK;
 }
 
-/* *replicate: [n_age × n_replicate], the sums of a plan; the caller frees it. */
+/* *replicate: [n_age × n_replicate], the sums of a plan, and room behind them; the caller frees it. */
 static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_sensing *sensing,
                                     const double *share, const tandem_sensed_step *step, tandem_error *error)
 {
@@ -189,14 +238,14 @@ static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_sensi
         return tandem_error_set(
             error, TANDEM_USAGE,
             "a sensitivity needs a step of 1 sample or more, and of 1 micro-step or more");
-    sampled_sums *made = calloc((size_t)n, sizeof *made);
+    sampled_sums *made = calloc(2 * (size_t)n, sizeof *made);
     if (!made) return tandem_no_memory(error, "for the replicates of a sensitivity");
     for (int i = 0; i < n; i++) {
         made[i].variance = sensing->gradient[i].variance;
         made[i].mean_square = sensing->gradient[i].mean_square;
         variance += made[i].variance;
     }
-    tandem_status status = add_cells(made, sensing, share, error);
+    tandem_status status = add_cells(made, made + n, sensing, share, error);
     if (status == TANDEM_OK && !(variance > 0))
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "the gradients of all batches are equal, so that they have no variance; "

@@ -112,6 +112,48 @@ static void operators_add_up(void **state)
     tandem_sensing_close(&sensing);
 }
 
+/* |G|² = 1: `against` is the bias. It varies by ± spread from replicate to replicate. */
+static void set_bias(tandem_sensing *sensing, int cell, double bias, double spread)
+{
+    set_errors(sensing, cell, (tandem_sensed_error){.total = 0.5});
+    for (int r = 0; r < sensing->n_replicate; r++)
+        tandem_sensing_errors(sensing, 0, cell)[r].against = bias + (r % 2 ? spread : -spread);
+}
+
+/* A bias of 0.1 that is known, one of 0.3 that may be 0, and one of −0.4 that may be. */
+static void a_bias_counts_where_it_is_told_from_0(void **state)
+{
+    (void)state;
+    tandem_sensing sensing = open_sensed(N_OP, 1, 8);
+    double share[N_CELL] = {0};
+    const int known = tandem_sensing_cell(0, TANDEM_PRECISION_INT8_FULL, TANDEM_F32),
+              lost = tandem_sensing_cell(1, TANDEM_PRECISION_BF16, TANDEM_F32),
+              helps = tandem_sensing_cell(1, TANDEM_PRECISION_FP8, TANDEM_F32);
+    set_bias(&sensing, known, 0.1, 0.01);
+    set_bias(&sensing, lost, 0.3, 1);
+    set_bias(&sensing, helps, -0.4, 1);
+    share[lost] = 1;
+    const tandem_sensitivity_estimate alone = estimate_of(&sensing, share, 8, 1);
+    assert_near(alone.bias, 0.3);
+    assert_true(alone.bias_half > 0.3);
+    assert_near(alone.value, 0.1); /* the noise */
+    assert_near(alone.at_age[0], 0.1);
+    assert_near(alone.low, 0.1);
+    assert_near(alone.high, 0.1 + 0.3 + alone.bias_half);
+    share[known] = 1;
+    tandem_sensitivity_estimate both = estimate_of(&sensing, share, 8, 1);
+    assert_near(both.bias, 0.1 + 0.3);
+    assert_near(both.value, 0.2 + 0.1);
+    assert_near(both.high, 0.2 + both.bias + both.bias_half);
+    assert_true(both.low < 0.3 && both.low > 0.2 + 0.07);
+    share[helps] = 1; /* the parts that are not told apart may be less than 0 together */
+    both = estimate_of(&sensing, share, 8, 1);
+    assert_near(both.bias, 0);
+    assert_near(both.value, 0.3 + 0.1);
+    assert_true(both.high > 0.3 + 0.5);
+    tandem_sensing_close(&sensing);
+}
+
 static void a_lost_gradient_has_no_bias(void **state)
 {
     (void)state;
@@ -217,6 +259,7 @@ static void intervals_hold_what_they_estimate(void **state)
 {
     (void)state;
     const double gradient_noise = 2, of_weights = 0.3, of_samples = 0.5, bias = 0.1;
+    double value_of_none = 0, noise_of_none = 0; /* where there is no bias */
     const int cell = tandem_sensing_cell(0, TANDEM_PRECISION_INT8_FULL, TANDEM_F32);
     tandem_sensing sensing = open_sensed(1, 1, REPLICATES);
     double share[N_CELL] = {0}, sum = 0, sum_of_bias = 0;
@@ -232,7 +275,14 @@ static void intervals_hold_what_they_estimate(void **state)
         n_bias += fabs(e.bias - bias) <= e.bias_half;
         sum += e.noise / TRIALS;
         sum_of_bias += e.bias / TRIALS;
+        simulate_replicates(&sensing, cell, 100 + (uint64_t)t, gradient_noise, of_weights, of_samples, 0);
+        const tandem_sensitivity_estimate none = estimate_of(&sensing, share, 4 * sensing.batch, 1);
+        value_of_none += none.value / TRIALS;
+        noise_of_none += fmax(none.noise, 0) / TRIALS;
     }
+    /* clipped at 0, and no more, it would add 0.4 times its standard error: a tenth of the noise */
+    if (value_of_none > 1.03 * noise_of_none)
+        fail_msg("without bias: the value %g, the noise %g", value_of_none, noise_of_none);
     if (fabs(sum / noise - 1) > 0.03 || fabs(sum_of_bias / bias - 1) > 0.05)
         fail_msg("noise %g of %g, bias %g of %g", sum, noise, sum_of_bias, bias);
     if (n_noise < 0.9 * TRIALS || n_noise > 0.985 * TRIALS || n_bias < 0.9 * TRIALS ||
@@ -444,6 +494,7 @@ int main(void)
         cmocka_unit_test(parts_convert_to_the_step),
         cmocka_unit_test(weights_that_are_not_drawn_add_no_noise),
         cmocka_unit_test(operators_add_up),
+        cmocka_unit_test(a_bias_counts_where_it_is_told_from_0),
         cmocka_unit_test(a_lost_gradient_has_no_bias),
         cmocka_unit_test(bad_sensings_are_refused),
         cmocka_unit_test(intervals_hold_what_they_estimate),

@@ -72,17 +72,18 @@ typedef struct tandem_sensed_step {
 
 /* More samples to the same loss, as a share: 0.01 is 1 %. Half widths are of 95 % intervals. */
 typedef struct tandem_sensitivity_estimate {
-    /* max(0, noise) + max(0, bias), with that of all-reduces in noise; low and high from 0 upwards */
+    /* max(0, noise) + max(0, bias), with that of all-reduces in noise, the bias of those cells alone whose own interval excludes 0. From 0
+     * upwards; high has the bias of all cells, and what it is not known to. */
     double value, low, high;
     double noise, noise_half;
-    double bias, bias_half;        /* NaN where |E g| is lost in the noise of the replicates */
-    double at_age[TANDEM_MAX_AGE]; /* noise + max(0, bias) at each age; the means make the value */
+    double bias, bias_half;        /* of all cells; NaN where |E g| is lost in the noise of the replicates */
+    double at_age[TANDEM_MAX_AGE]; /* as `value` at each age; the means make it */
 } tandem_sensitivity_estimate;
 
 /* tandem_sensing_estimate: the sensitivity of a plan, whose error is that of its sum.
  *   share  [cells of tandem_sensing_cell] the part of the global batch that runs the operator so; 0: none
  * TANDEM_MISSING: a cell with a share was not sensed. TANDEM_USAGE: a step without samples, or replicates
- * whose gradients are all 0. *estimate unchanged on error. Cost: O(cells × ages × replicates). */
+ * whose gradients are all 0. *estimate unchanged on error. Cost: O(cells × ages × replicates²). */
 tandem_status tandem_sensing_estimate(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
                                       const double *share, const tandem_sensed_step *step,
                                       tandem_error *error);
