@@ -123,9 +123,9 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
                                                   graph->model, graph->n_op);
     if (status == TANDEM_OK) fill_units(planner, loaded, weight_by_batch(loaded, planner));
     free(loaded);
-    if (status != TANDEM_OK || !planner->method->compute_sensed || sensing) return status;
-    status = tandem_store_load_sensing(&planner->sensing, store, graph, data, error);
-    if (status == TANDEM_OK) planner->problem.sensing = &planner->sensing;
+    if (status != TANDEM_OK || !planner->method->compute_sensed) return status;
+    if (!sensing) status = tandem_store_load_sensing(&planner->sensing, store, graph, data, error);
+    if (status == TANDEM_OK) planner->problem.sensing = sensing ? sensing : &planner->sensing;
     planner->problem.sensitivity_floor = fmax(tandem_study_floor(graph->model), 0);
     return status;
 }

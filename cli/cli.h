@@ -29,6 +29,7 @@ typedef struct cli_options {
     const char *set, *loss; /* joined to `model` when the command line is read */
     char model_text[TANDEM_MODEL_NAME];
     int unsupported;
+    int probe; /* sensitivity: by a probe */
     int64_t batch;
     uint64_t seed, data_seed, rounding_seed; /* the last two only where they are given */
     int recorded;                            /* study: runs nothing */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/sensing_probe.h"
 
 enum { MAX_HALVINGS = 40 };             /* of a dynamic loss scale, until a step is not skipped */
 static const double least_share = 1e-4; /* of the mean of v̂: below it, v̂ counts as that */
@@ -167,6 +168,7 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
     if (is_emulated) device.amp_dtype = amp_dtype;
     step_options.emulated = is_emulated;
     step_options.n_micro = 1; /* a sensitivity is converted to the micro-steps of a training */
+    if (run->request->by_probe) step_options.separate_partial_grads = 1;
     step_options.with_norm = is_scaled;
     tandem_status status = tandem_device_open_step(&frozen->step, &device, run->sensed, options->bucket_bytes,
                                                    &step_options, error);
@@ -234,25 +236,23 @@ static void invert_mean_squares(float *metric, int64_t n, double mean)
         metric[i] = (float)(1 / sqrt(fmax((double)metric[i], least_share * mean)));
 }
 
-tandem_status sensing_copy_metric(float *metric, const training_rank *rank, int64_t age, tandem_error *error)
+tandem_status sensing_copy_metric(float *metric, float *room, const training_rank *rank, int64_t age,
+                                  tandem_error *error)
 {
     const tandem_step *step = rank->step;
     const tandem_graph *graph = step->graph;
     const double kept = 1 - pow((double)rank->config.optimizer.beta2, (double)age);
-    float *state = malloc((size_t)step->n_flat * sizeof *state);
-    if (!state) return tandem_no_memory(error, "for the optimizer's state");
-    const tandem_status status = rank->backend->executor_get_mean_squares(rank->executor, state, error);
+    const tandem_status status = rank->backend->executor_get_mean_squares(rank->executor, room, error);
     const int64_t n_weight = tandem_graph_n_weight(graph);
     double mean = 0;
     int64_t i = 0;
     for (int p = 0; p < graph->n_parameter && status == TANDEM_OK; p++)
         for (int64_t k = 0; k < graph->parameter[p].elements; k++, i++) {
-            const double square = (double)state[step->parameter_start[p] + k] / kept;
+            const double square = (double)room[step->parameter_start[p] + k] / kept;
             metric[i] = (float)square;
             mean += square / (double)n_weight;
         }
     if (status == TANDEM_OK) invert_mean_squares(metric, n_weight, mean);
-    free(state);
     return status;
 }
 
@@ -261,7 +261,13 @@ static tandem_status fill_metric(sense_run *run, int64_t age, tandem_error *erro
 {
     const int n_batch = 2 * run->sensing->n_replicate;
     double mean = 0;
-    if (age > 0) return sensing_copy_metric(run->metric, run->rank, age, error);
+    if (age > 0) {
+        float *const room = malloc((size_t)run->rank->step->n_flat * sizeof *room);
+        const tandem_status status = room ? sensing_copy_metric(run->metric, room, run->rank, age, error)
+                                          : tandem_no_memory(error, "for the optimizer's state");
+        free(room);
+        return status;
+    }
     for (int64_t i = 0; i < run->n_weight; i++) {
         double square = 0;
         for (int b = 0; b < n_batch; b++)
@@ -389,9 +395,112 @@ static tandem_status for_cells_of_row(int *n_cell, sense_run *run, int row, int 
         for (int k = 0; k < n_amp && status == TANDEM_OK; k++) {
             if (run->request->is_for_devices && !is_run_by_devices(run->workload, p, amp_dtypes[k])) continue;
             ++*n_cell;
-            if (!is_counted) status = sense_cell_in_turn(run, row, (tandem_precision)p, amp_dtypes[k], error);
+            if (run->request->by_probe && !is_counted)
+                run->sensing->is_sensed[tandem_sensing_cell(row, (tandem_precision)p, amp_dtypes[k])] = 1;
+            else if (!is_counted)
+                status = sense_cell_in_turn(run, row, (tandem_precision)p, amp_dtypes[k], error);
         }
     }
+    return status;
+}
+
+/* --- By a probe ----------------------------------------------------------------------------------------- */
+
+/* Before the first step v̂ is that of a few batches. */
+static tandem_status fill_first_metric(sense_run *run, const frozen_executor *frozen, tandem_error *error)
+{
+    enum { BATCHES = 4 };
+    float *const gradient = malloc((size_t)run->n_weight * sizeof *gradient);
+    tandem_status status = gradient ? TANDEM_OK : tandem_no_memory(error, "for a gradient");
+    double mean = 0;
+    memset(run->metric, 0, (size_t)run->n_weight * sizeof *run->metric);
+    for (int b = 0; b < BATCHES && status == TANDEM_OK; b++) {
+        status = take_frozen_gradient(gradient, frozen, run, b, error);
+        for (int64_t i = 0; i < run->n_weight && status == TANDEM_OK; i++) {
+            const double square = (double)gradient[i] * (double)gradient[i] / BATCHES;
+            run->metric[i] += (float)square;
+            mean += square / (double)run->n_weight;
+        }
+    }
+    if (status == TANDEM_OK) invert_mean_squares(run->metric, run->n_weight, mean);
+    free(gradient);
+    return status;
+}
+
+/* The replicates of all ranks: gradients by their sums, errors as they are. */
+static tandem_status share_replicates(sense_run *run, float *sketch, tandem_error *error)
+{
+    tandem_sensing *const sensing = run->sensing;
+    const int n_rank = run->rank->self.n_rank, n = sensing->n_replicate,
+              n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    const size_t sums = 2 * (size_t)n * PROBE_SKETCH * sizeof *sketch,
+                 errors = (size_t)n_cell * (size_t)n * sizeof *sensing->error;
+    if (n_rank == 1) return TANDEM_OK;
+    char *const all = malloc((size_t)n_rank * (sums > errors ? sums : errors));
+    if (!all) return tandem_no_memory(error, "for what %d ranks have sensed", n_rank);
+    const tandem_backend_api *const backend = run->rank->backend;
+    tandem_status status = backend->worker_gather(run->rank->worker, sketch, all, sums, error);
+    for (int r = 0; r < n && status == TANDEM_OK; r++)
+        memcpy(sketch + (size_t)r * 2 * PROBE_SKETCH,
+               all + (size_t)(r % n_rank) * sums + (size_t)r * 2 * PROBE_SKETCH * sizeof *sketch,
+               2 * PROBE_SKETCH * sizeof *sketch);
+    if (status == TANDEM_OK)
+        status = backend->worker_gather(run->rank->worker, sensing->error, all, errors, error);
+    for (int i = 0; i < n_cell * n && status == TANDEM_OK; i++)
+        memcpy(&sensing->error[i],
+               all + (size_t)(i % n % n_rank) * errors + (size_t)i * sizeof *sensing->error,
+               sizeof *sensing->error);
+    free(all);
+    return status;
+}
+
+static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, int a, tandem_error *error)
+{
+    const int has_metric = run->sensing->optimizer == TANDEM_ADAMW, is_shared = run->request->is_at_hand;
+    float *const sketch = calloc(2 * (size_t)run->sensing->n_replicate * PROBE_SKETCH, sizeof *sketch);
+    tandem_status status = sketch ? TANDEM_OK : tandem_no_memory(error, "for the sums of gradients");
+    if (status == TANDEM_OK && has_metric && run->sensing->age[a] == 0)
+        status = fill_first_metric(run, frozen, error);
+    const probe_age age = {.backend = run->rank->backend,
+                           .executor = frozen->executor,
+                           .step = frozen->step,
+                           .weight = run->weight,
+                           .metric = has_metric ? run->metric : NULL,
+                           .sensing = run->sensing,
+                           .age_index = a,
+                           .first_batch = run->first_batch,
+                           .seed = run->options->seed,
+                           .rank = is_shared ? run->rank->self.rank : 0,
+                           .n_rank = is_shared ? run->rank->self.n_rank : 1};
+    if (status == TANDEM_OK) status = sensing_probe_age(&age, sketch, error);
+    if (status == TANDEM_OK && is_shared) status = share_replicates(run, sketch, error);
+    if (status == TANDEM_OK) status = sensing_probe_set_gradients(run->sensing, a, sketch, error);
+    free(sketch);
+    return status;
+}
+
+/* The training's executor is closed meanwhile, so that both never need memory at once. */
+static tandem_status probe_age_of_run(sense_run *run, int a, tandem_error *error)
+{
+    const int64_t done = run->sensing->age[a];
+    training_rank *const rank = run->rank;
+    frozen_executor frozen = {0};
+    char path[CLI_SCRATCH_JSON] = "";
+    int n_cell = 0;
+    tandem_status status = TANDEM_OK;
+    for (int row = 0; row < run->sensing->n_op && status == TANDEM_OK; row++)
+        status = for_cells_of_row(&n_cell, run, row, 0, error);
+    if (status == TANDEM_OK && run->sensing->optimizer == TANDEM_ADAMW && done > 0)
+        status = sensing_copy_metric(run->metric, run->weight, rank, done, error);
+    if (status == TANDEM_OK) status = rank->backend->executor_get_weights(rank->executor, run->weight, error);
+    if (status == TANDEM_OK) status = training_rank_suspend(rank, path, done, error);
+    if (status == TANDEM_OK)
+        status = open_frozen_executor(&frozen, run, 0, TANDEM_PRECISION_FP32, TANDEM_F32, error);
+    if (status == TANDEM_OK) status = probe_with(run, &frozen, a, error);
+    close_frozen_executor(&frozen, run);
+    if (status == TANDEM_OK)
+        status = training_rank_resume(rank, run->workload, run->options, path, run->weight, error);
+    if (*path) cli_scratch_file_remove(path);
     return status;
 }
 
@@ -405,6 +514,9 @@ static tandem_status sense_age(sense_run *run, int a, tandem_error *error)
         run->request->batches_from > 0
             ? run->request->batches_from
             : run->options->steps + 2 * ((int64_t)a * TANDEM_MAX_REPLICATE + run->request->first_replicate);
+    if (run->request->by_probe) /* behind the samples of these batches of the training */
+        run->first_batch = (run->first_batch * run->rank->global_batch - 1) / run->sensing->batch + 1;
+    if (run->request->by_probe) return probe_age_of_run(run, a, error);
     tandem_status status = run->rank->backend->executor_get_weights(run->rank->executor, run->weight, error);
     if (status == TANDEM_OK) status = sense_fp32(run, run->sensing->age[a], error);
     for (int row = 0; row < run->sensing->n_op && status == TANDEM_OK; row++)
@@ -492,6 +604,13 @@ static tandem_status open_sense_run(sense_run *run, tandem_error *error)
         (void)for_cells_of_row(&run->n_cell, run, row, 1, NULL);
     run->n_cell *= run->sensing->n_age;
     run->weight = malloc((size_t)run->rank->step->n_flat * sizeof *run->weight);
+    run->begin_ns = tandem_now_ns();
+    if (run->request->by_probe) {
+        const int has_metric = graph->optimizer.kind == TANDEM_ADAMW;
+        run->metric = has_metric ? calloc(padded, sizeof *run->metric) : NULL;
+        return run->weight && (run->metric || !has_metric) ? TANDEM_OK
+                                                           : tandem_no_memory(error, "for the weights");
+    }
     run->metric = calloc(padded, sizeof *run->metric);
     run->exact = open_vectors(2 * n, run->n_padded);
     run->mean = open_vectors(n, run->n_padded);
@@ -503,7 +622,6 @@ static tandem_status open_sense_run(sense_run *run, tandem_error *error)
         !run->gradient_sum)
         return tandem_no_memory(error, "for the gradients of %d batches", 2 * n);
     for (int64_t i = 0; i < run->n_weight; i++) run->metric[i] = 1;
-    run->begin_ns = tandem_now_ns();
     return TANDEM_OK;
 }
 
@@ -533,26 +651,32 @@ static tandem_status choose_precisions(sense_run *run, tandem_error *error)
     return status;
 }
 
-int sensing_count_cells(const cli_workload *workload, const sensing_request *request)
+int sensing_count_gradients(const cli_workload *workload, const sensing_request *request)
 {
     sense_run run = {.workload = workload, .request = request, .precisions = ~0u};
+    if (request->by_probe) return 4 * request->n_replicate;
     for (int op = 0; op < workload->graph[0]->n_op; op++)
         (void)for_cells_of_row(&run.n_cell, &run, op, 1, NULL);
-    return run.n_cell;
+    return 2 * request->n_replicate * (1 + run.n_cell);
+}
+
+sensing_request sensing_request_probe(const cli_workload *workload)
+{
+    enum { REPLICATES = 5, FEWER_SAMPLES = 4, MIN_SENSED_BATCH = 4 };
+    const int64_t fewer = workload->graph[0]->batch / FEWER_SAMPLES;
+    return (sensing_request){.n_replicate = REPLICATES,
+                             .by_probe = 1,
+                             .batch = fewer > MIN_SENSED_BATCH ? fewer : MIN_SENSED_BATCH};
 }
 
 sensing_request sensing_request_in_run(const cli_workload *workload, int64_t step)
 {
-    enum { FEWER_SAMPLES = 4, SMALL_BATCH = 4 };
-    const int64_t batch = workload->graph[0]->batch, fewer = batch / FEWER_SAMPLES,
-                  least = batch < SMALL_BATCH ? batch : SMALL_BATCH;
-    return (sensing_request){.age = {step},
-                             .n_age = 1,
-                             .n_replicate = TANDEM_MIN_REPLICATE,
-                             .batch = fewer > least ? fewer : least,
-                             .is_for_devices = 1,
-                             .is_at_hand = 1,
-                             .batches_from = step};
+    sensing_request request = sensing_request_probe(workload);
+    request.age[0] = step;
+    request.n_age = 1;
+    request.is_for_devices = request.is_at_hand = 1;
+    request.batches_from = step;
+    return request;
 }
 
 tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const cli_workload *workload,
@@ -565,6 +689,7 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
     tandem_status status = tandem_sensing_open(&made, n_row, request->n_age, request->n_replicate, error);
     if (status != TANDEM_OK) return status;
     memcpy(made.age, request->age, sizeof made.age);
+    made.without_bias = request->by_probe;
     status = choose_precisions(&run, error);
     if (status == TANDEM_OK)
         status = tandem_graph_open(&run.sensed, workload->graph[0]->model,
@@ -572,7 +697,7 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
     if (status == TANDEM_OK) status = open_sense_run(&run, error);
     if (status == TANDEM_OK)
         status = request->is_at_hand ? sense_age(&run, 0, error) : train_and_sense(&run, error);
-    if (status == TANDEM_OK) status = share_cells(&run, error);
+    if (status == TANDEM_OK && !request->by_probe) status = share_cells(&run, error);
     close_sense_run(&run);
     if (status == TANDEM_OK)
         *sensing = made;

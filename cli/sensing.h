@@ -12,6 +12,7 @@ typedef struct sensing_request {
     int64_t age[TANDEM_MAX_AGE]; /* ascending */
     int n_age, n_replicate;
     int first_replicate;   /* other replicates have other batches and draws */
+    int by_probe;          /* 1: by sensing_probe.c: no bias, and no plans. 0: two gradients a cell */
     int64_t batch;         /* that is sensed; 0: that of a micro-step of the training */
     const char *precision; /* NULL: every one, in its own formats. Else this one alone, emulated so: */
     tandem_emulation emulation;
@@ -41,10 +42,13 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
                               const cli_options *options, const sensing_request *request,
                               tandem_error *error);
 
-/* The cells of an age: operators × their precisions × AMP dtypes. Each costs 2 · n_replicate gradients, and
- * so does fp32. */
-int sensing_count_cells(const cli_workload *workload, const sensing_request *request);
-/* The least that a run senses of itself after `step` steps, with a quarter of its batch. */
+/* The gradients of an age. By a probe: four a replicate. Else two a replicate, for fp32 and for each cell:
+ * operators × their precisions × AMP dtypes. */
+int sensing_count_gradients(const cli_workload *workload, const sensing_request *request);
+/* What `tandem sensitivity --at` takes by a probe: 5 replicates, of a quarter of the batch, but of 4 samples
+ * or more. Ages are still to be given. */
+sensing_request sensing_request_probe(const cli_workload *workload);
+/* What a run senses of itself after `step` steps: the same, of what its devices run. */
 sensing_request sensing_request_in_run(const cli_workload *workload, int64_t step);
 
 /* sensed_result.c: the object that `tandem sensitivity --at --json` prints, for a device; the caller releases
@@ -56,5 +60,7 @@ tandem_status sensing_result_json(json_t **result, const tandem_graph *graph, co
 tandem_status sensing_copy_gradient(float *gradient, const tandem_backend_api *backend,
                                     const tandem_executor *executor, const tandem_graph *graph,
                                     tandem_error *error);
-/* The metric in which AdamW steps after `age` ≥ 1 steps, 1/√v̂, [n_weight]. TANDEM_USAGE: it is SGD. */
-tandem_status sensing_copy_metric(float *metric, const training_rank *rank, int64_t age, tandem_error *error);
+/* The metric in which AdamW steps after `age` ≥ 1 steps, 1/√v̂, [n_weight]. room: [n_flat]. TANDEM_USAGE: it
+ * is SGD. */
+tandem_status sensing_copy_metric(float *metric, float *room, const training_rank *rank, int64_t age,
+                                  tandem_error *error);

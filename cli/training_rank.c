@@ -1,5 +1,6 @@
 #include "cli/training_rank.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,7 +139,8 @@ static tandem_status make_emulation(tandem_emulation *emulation, const cli_optio
 }
 
 static tandem_status open_training_executor(training_rank *rank, const cli_workload *workload,
-                                            const cli_options *options, tandem_error *error)
+                                            const cli_options *options, const float *weight,
+                                            tandem_error *error)
 {
     const uint64_t limit = tandem_cluster_memory_limit(&workload->cluster, rank->class_index);
     const int has_data_seed = cli_option_given(options, OPTION_DATA_SEED);
@@ -148,6 +150,7 @@ static tandem_status open_training_executor(training_rank *rank, const cli_workl
     tandem_executor_options executor_options = {.step = rank->step,
                                                 .data = options->data ? &rank->data : NULL,
                                                 .seed = options->seed,
+                                                .weight = weight,
                                                 .data_seed = has_data_seed ? &options->data_seed : NULL,
                                                 .rounding_seed = &emulation.seed,
                                                 .emulation = options->emulate ? &emulation : NULL,
@@ -234,7 +237,7 @@ tandem_status training_rank_open(training_rank *rank, const cli_workload *worklo
                                      .wire = workload->cluster.wire},
             error);
     if (status == TANDEM_OK) status = load_stored_algorithms(rank, options, error);
-    if (status == TANDEM_OK) status = open_training_executor(rank, workload, options, error);
+    if (status == TANDEM_OK) status = open_training_executor(rank, workload, options, NULL, error);
     if (status == TANDEM_OK)
         training_rank_note_transport(rank->backend, rank->worker, self->rank, options);
     else
@@ -242,15 +245,44 @@ tandem_status training_rank_open(training_rank *rank, const cli_workload *worklo
     return status;
 }
 
-tandem_status training_rank_reopen(training_rank *rank, const cli_workload *workload,
-                                   const cli_options *options, tandem_error *error)
+static void close_training_executor(training_rank *rank)
 {
-    rank->backend->executor_close(rank->executor);
+    if (rank->executor) rank->backend->executor_close(rank->executor);
     rank->executor = NULL;
     tandem_step_close(rank->step);
     rank->step = NULL;
-    const tandem_status status = training_rank_open_step(rank, workload, options, error);
-    return status == TANDEM_OK ? open_training_executor(rank, workload, options, error) : status;
+}
+
+tandem_status training_rank_suspend(training_rank *rank, char path[CLI_SCRATCH_JSON], int64_t done,
+                                    tandem_error *error)
+{
+    tandem_error own = {0};
+    const int is_0 = rank->self.rank == 0;
+    *path = '\0';
+    if (is_0 && cli_scratch_json_make(path, &own) == TANDEM_OK) own = (tandem_error){0};
+    tandem_status status = rank->self.n_rank > 1
+                               ? rank->backend->worker_broadcast(rank->worker, &own, sizeof own, 0, error)
+                               : TANDEM_OK;
+    if (status == TANDEM_OK && own.status != TANDEM_OK) {
+        if (error) *error = own;
+        status = own.status;
+    }
+    if (status == TANDEM_OK) status = rank->backend->executor_save(rank->executor, path, done, "", error);
+    if (status == TANDEM_OK) close_training_executor(rank);
+    if (status == TANDEM_OK) (void)malloc_trim(0); /* else the arena stays with the process */
+    return status;
+}
+
+tandem_status training_rank_resume(training_rank *rank, const cli_workload *workload,
+                                   const cli_options *options, const char *path, const float *weight,
+                                   tandem_error *error)
+{
+    tandem_checkpoint_info info;
+    close_training_executor(rank);
+    (void)malloc_trim(0); /* what was taken meanwhile */
+    tandem_status status = training_rank_open_step(rank, workload, options, error);
+    if (status == TANDEM_OK) status = open_training_executor(rank, workload, options, weight, error);
+    return status == TANDEM_OK ? rank->backend->executor_restore(rank->executor, path, &info, error) : status;
 }
 
 void training_rank_close(training_rank *rank)

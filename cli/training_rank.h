@@ -23,11 +23,16 @@ typedef struct training_rank {
 /* Opens everything that a rank needs to run its part of the workload's plan. options->data NULL = noise. */
 tandem_status training_rank_open(training_rank *rank, const cli_workload *workload,
                                  const cli_options *options, const cli_rank *self, tandem_error *error);
-/* All ranks, between two steps: opens step and executor again, for the precisions that the workload's plan
- * has now. Weights and state are then those of step 0: save them before, and restore them. On error there is
- * no executor, and training_rank_close is all that may follow. */
-tandem_status training_rank_reopen(training_rank *rank, const cli_workload *workload,
-                                   const cli_options *options, tandem_error *error);
+/* All ranks, between two steps, `done` of them done: saves the executor to a new temporary file, whose name
+ * rank 0 writes to path, and closes it. The caller removes the file (cli_scratch_file_remove), after errors
+ * too. Then resume opens it again, for the plan that the workload has now; on error there is no executor, and
+ * training_rank_close is all that may follow. weight: any weights, [step->n_flat], so that none are drawn
+ * that the file then replaces; NULL: drawn. */
+tandem_status training_rank_suspend(training_rank *rank, char path[CLI_SCRATCH_JSON], int64_t done,
+                                    tandem_error *error);
+tandem_status training_rank_resume(training_rank *rank, const cli_workload *workload,
+                                   const cli_options *options, const char *path, const float *weight,
+                                   tandem_error *error);
 void training_rank_close(training_rank *rank);
 /* Rank 0 notes why ranks cannot share memory: the run then differs from the replayed plan. */
 void training_rank_note_transport(const tandem_backend_api *backend, const tandem_worker *worker, int rank,

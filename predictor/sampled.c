@@ -81,7 +81,7 @@ static sampled_parts parts_of_means(const sampled_sums *means, const tandem_sens
                                (c * of_samples + of_weights / step->n_micro) / square + step->gradient_noise,
                            .bias = means->against / means->mean_square,
                            .counted = means->counted / means->mean_square,
-                           .has_bias = means->mean_square > 0};
+                           .has_bias = means->mean_square > 0 && !sensing->without_bias};
 }
 
 /* Means without replicate `left_out`; < 0: of all. */
@@ -198,7 +198,7 @@ static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, i
 /* Whether the interval of a cell's bias excludes 0. It does not depend on the step. */
 static int is_bias_told(const sampled_sums *alone, const tandem_sensing *sensing)
 {
-    const tandem_sensed_step step = {sensing->batch, 1};
+    const tandem_sensed_step step = {.global_batch = sensing->batch, .n_micro = 1};
     const sampled_parts all = parts_over_ages(NULL, alone, sensing, &step, -1),
                         half = halves_of_replicates(alone, sensing, &step);
     return all.has_bias && half.has_bias && fabs(all.bias) > half.bias;

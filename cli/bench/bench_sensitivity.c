@@ -11,7 +11,7 @@
 #include "cli/sensing.h"
 #include "cli/table.h"
 
-enum { STEPS = 20, WARM_UP = 4, REPLICATES = 8, N_CASE = 2 };
+enum { STEPS = 20, WARM_UP = 4, N_CASE = 2 };
 
 typedef struct sensing_cost {
     const char *name;
@@ -58,8 +58,7 @@ static tandem_status measure_sensing(sensing_cost *cost, training_rank *rank, co
     const tandem_status status = sensing_of_rank(&sensing, rank, workload, options, &cost->request, error);
     cost->ns = processor_ns() - begin;
     cost->peak_bytes = peak_resident_bytes();
-    cost->gradients =
-        2 * (int64_t)cost->request.n_replicate * (1 + sensing_count_cells(workload, &cost->request));
+    cost->gradients = sensing_count_gradients(workload, &cost->request);
     tandem_sensing_close(&sensing);
     return status;
 }
@@ -111,9 +110,9 @@ static tandem_status measure_costs(sensing_cost cost[N_CASE], int64_t *step_ns, 
     *training_bytes = peak_resident_bytes();
     cost[0] = (sensing_cost){.name = "train --resense",
                              .request = sensing_request_in_run(workload, options->steps)};
-    cost[1] = (sensing_cost){
-        .name = "sensitivity --at",
-        .request = {.age = {options->steps}, .n_age = 1, .n_replicate = REPLICATES, .is_at_hand = 1}};
+    cost[1] = (sensing_cost){.name = "sensitivity --at", .request = sensing_request_probe(workload)};
+    cost[1].request.age[0] = options->steps;
+    cost[1].request.n_age = cost[1].request.is_at_hand = 1;
     for (int k = 0; k < N_CASE && status == TANDEM_OK; k++)
         status = measure_sensing(&cost[k], rank, workload, options, error);
     return status;

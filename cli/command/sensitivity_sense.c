@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/quantity.h"
 #include "cli/sensing.h"
@@ -89,12 +90,17 @@ int sensitivity_sense(const cli_options *given)
     cli_workload workload = {0};
     tandem_sensing sensing = {0};
     sensing_request request = {.n_replicate = REPLICATES};
+    int64_t age[TANDEM_MAX_AGE] = {0};
+    int n_age = 0;
     if (options.steps < 0) options.steps = STEPS;
+    tandem_status status = sensing_ages_parse(age, &n_age, options.at, options.steps, &error);
+    if (status == TANDEM_OK) status = cli_workload_open(&workload, &options, &error);
+    if (status == TANDEM_OK && options.probe) request = sensing_request_probe(&workload);
+    memcpy(request.age, age, sizeof age);
+    request.n_age = n_age;
     if (cli_option_given(given, OPTION_REPETITIONS))
         request.n_replicate = (int)(options.repetitions <= TANDEM_MAX_REPLICATE ? options.repetitions
                                                                                 : TANDEM_MAX_REPLICATE + 1);
-    tandem_status status = sensing_ages_parse(request.age, &request.n_age, options.at, options.steps, &error);
-    if (status == TANDEM_OK) status = cli_workload_open(&workload, &options, &error);
     if (status == TANDEM_OK) status = check_sensing_store(options.db, &error);
     if (status == TANDEM_OK) status = sensing_run(&sensing, &workload, &options, &request, &error);
     if (status == TANDEM_OK) status = put_sensing(&sensing, &options, workload.graph[0], &error);

@@ -16,10 +16,10 @@ enum {
     CHECKS = 8,       /* of ranges, between two sensings */
     QUARTERS = 4,     /* of a power of two: the resolution of a kept range */
     TOP_QUARTER = 90, /* as many as there are characters for */
-    /* What a gradient of a sensing costs: as many gradients of the run, and as many FLOPs a weight, for casts
-     * of weights and for products. `tandem bench sensitivity` prints what it comes to. */
-    EMULATED_COST = 3,
-    WEIGHT_FLOPS = 1800
+    /* What a gradient of a probe costs: as many gradients of its batch, and as many FLOPs a weight, which is
+     * moved and summed. `tandem bench sensitivity` prints what it comes to. */
+    PROBE_COST = 3,
+    WEIGHT_FLOPS = 600
 };
 
 /* What rank 0 tells the others. */
@@ -37,8 +37,8 @@ static int64_t default_interval(const cli_workload *workload)
 {
     const tandem_graph *graph = workload->graph[0];
     const sensing_request request = sensing_request_in_run(workload, 1);
-    const int gradients = 2 * request.n_replicate * (1 + sensing_count_cells(workload, &request));
-    const double cost = EMULATED_COST * (double)request.batch / (double)graph->batch +
+    const int gradients = sensing_count_gradients(workload, &request);
+    const double cost = PROBE_COST * (double)request.batch / (double)graph->batch +
                         WEIGHT_FLOPS * (double)tandem_graph_n_weight(graph) / tandem_graph_flops(graph);
     return (int64_t)ceil(100 * gradients * cost);
 }
@@ -256,32 +256,16 @@ static tandem_status share_decision(resense_decision *decision, tandem_assignmen
 
 /* --- Changing the plan ---------------------------------------------------------------------------------- */
 
-static tandem_status reopen_from(train_resense *resense, const tandem_assignment *chosen, const char *path,
-                                 tandem_error *error)
-{
-    training_rank *const rank = resense->rank;
-    tandem_checkpoint_info info;
-    tandem_assignment_copy(&resense->workload->plan->assignment, chosen);
-    const tandem_status status = training_rank_reopen(rank, resense->workload, resense->options, error);
-    return status == TANDEM_OK ? rank->backend->executor_restore(rank->executor, path, &info, error) : status;
-}
-
 /* By way of a checkpoint, so that the run goes on as one that was stopped here and resumed. */
 static tandem_status change_plan(train_resense *resense, const tandem_assignment *chosen, int64_t done,
                                  tandem_error *error)
 {
-    training_rank *const rank = resense->rank;
     char path[CLI_SCRATCH_JSON] = "";
-    tandem_error own = {0};
-    const int is_0 = rank->self.rank == 0;
-    if (is_0 && cli_scratch_json_make(path, &own) == TANDEM_OK) own = (tandem_error){0};
-    tandem_status status = rank->backend->worker_broadcast(rank->worker, &own, sizeof own, 0, error);
-    if (status == TANDEM_OK && own.status != TANDEM_OK) {
-        if (error) *error = own;
-        status = own.status;
+    tandem_status status = training_rank_suspend(resense->rank, path, done, error);
+    if (status == TANDEM_OK) {
+        tandem_assignment_copy(&resense->workload->plan->assignment, chosen);
+        status = training_rank_resume(resense->rank, resense->workload, resense->options, path, NULL, error);
     }
-    if (status == TANDEM_OK) status = rank->backend->executor_save(rank->executor, path, done, "", error);
-    if (status == TANDEM_OK) status = reopen_from(resense, chosen, path, error);
     if (*path) cli_scratch_file_remove(path);
     return status;
 }
@@ -440,8 +424,11 @@ tandem_status train_resense_restore(train_resense *resense, const char *path, co
         for (int i = 0; i < graph->n_op; i++)
             if (tandem_op_is_adjustable(&graph->op[i]))
                 resense->range[i] = (unsigned char)(*range++ - FIRST_CHARACTER);
-        if (!tandem_assignment_is_equal(&chosen, &resense->workload->plan->assignment))
-            status = reopen_from(resense, &chosen, path, error);
+        if (!tandem_assignment_is_equal(&chosen, &resense->workload->plan->assignment)) {
+            tandem_assignment_copy(&resense->workload->plan->assignment, &chosen);
+            status =
+                training_rank_resume(resense->rank, resense->workload, resense->options, path, NULL, error);
+        }
     }
     tandem_assignment_close(&chosen);
     return status;

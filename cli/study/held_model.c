@@ -67,8 +67,10 @@ static tandem_status copy_held_weights(held_weights *to, const training_rank *ra
     to->metric =
         has_metric ? malloc((size_t)tandem_graph_n_weight(rank->step->graph) * sizeof *to->metric) : NULL;
     if (!to->weight || (has_metric && !to->metric)) return tandem_no_memory(error, "for weights");
-    const tandem_status status = rank->backend->executor_get_weights(rank->executor, to->weight, error);
-    return status == TANDEM_OK && has_metric ? sensing_copy_metric(to->metric, rank, age, error) : status;
+    tandem_status status = TANDEM_OK;
+    if (has_metric) status = sensing_copy_metric(to->metric, to->weight, rank, age, error);
+    return status == TANDEM_OK ? rank->backend->executor_get_weights(rank->executor, to->weight, error)
+                               : status;
 }
 
 tandem_status held_weights_train(held_weights *at, const int64_t *age, int n_age, const cli_options *options,

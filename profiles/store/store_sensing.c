@@ -309,6 +309,15 @@ static tandem_status read_sensed_errors(tandem_sensing *sensing, tandem_store *s
     return status;
 }
 
+/* A bias that was sensed is 0 in no replicate. */
+static int has_sensed_bias(const tandem_sensing *sensing)
+{
+    const size_t n = sensing_cells(sensing->n_op) * (size_t)sensing->n_age * (size_t)sensing->n_replicate;
+    int has_bias = 0;
+    for (size_t i = 0; i < n && !has_bias; i++) has_bias = sensing->error[i].against != 0;
+    return has_bias;
+}
+
 tandem_status tandem_store_load_sensing(tandem_sensing *sensing, tandem_store *store,
                                         const tandem_graph *graph, const char *data, tandem_error *error)
 {
@@ -331,6 +340,7 @@ tandem_status tandem_store_load_sensing(tandem_sensing *sensing, tandem_store *s
     read.optimizer = graph->optimizer.kind;
     status = read_sensed_gradients(&read, store, id, error);
     if (status == TANDEM_OK) status = read_sensed_errors(&read, store, id, graph, error);
+    read.without_bias = !has_sensed_bias(&read);
     if (status == TANDEM_OK)
         *sensing = read;
     else

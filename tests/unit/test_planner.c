@@ -349,6 +349,13 @@ static void extra_samples_are_in_millionths(void **state)
     free(expected);
     check_exchange_counts(planner, &request);
     tandem_planner_close(planner);
+    /* A sensing that is no store's also tells plans apart. */
+    request.method = NULL;
+    request.times_only = 1;
+    planner = open_planner(&request);
+    require_ok(tandem_planner_set_sensing(planner, &sensing, &error), &error);
+    assert_ptr_equal(tandem_planner_problem(planner)->sensing, &sensing);
+    tandem_planner_close(planner);
     tandem_sensing_close(&sensing);
 }
 

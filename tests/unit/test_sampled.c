@@ -170,6 +170,22 @@ static void a_lost_gradient_has_no_bias(void **state)
     tandem_sensing_close(&sensing);
 }
 
+static void a_bias_that_was_not_sensed_is_unknown(void **state)
+{
+    (void)state;
+    tandem_sensing sensing = open_sensed(1, 1, 4);
+    double share[N_CELL] = {0};
+    const int cell = tandem_sensing_cell(0, TANDEM_PRECISION_FP8, TANDEM_F32);
+    set_errors(&sensing, cell, (tandem_sensed_error){.total = 0.5});
+    share[cell] = 1;
+    assert_near(estimate_of(&sensing, share, 8, 1).bias, 0);
+    sensing.without_bias = 1;
+    const tandem_sensitivity_estimate e = estimate_of(&sensing, share, 8, 1);
+    assert_true(isnan(e.bias) && isnan(e.bias_half));
+    assert_near(e.value, 0.1);
+    tandem_sensing_close(&sensing);
+}
+
 static void bad_sensings_are_refused(void **state)
 {
     (void)state;
@@ -466,6 +482,12 @@ static void replicates_come_back_from_the_store(void **state)
     assert_near(sensitivity[at], 100 * (0.1 * 2 * 0.5 / (4 * 0.5 + 1) + 0.001));
     assert_true(sensitivity[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] == 0);
     assert_int_equal(tandem_store_load_sensing(&read, store, graph, "b", &error), TANDEM_MISSING);
+    assert_int_equal(read.without_bias, 0);
+    tandem_sensing_close(&read);
+    for (int i = 0; i < (int)n * TANDEM_N_AMP_DTYPE * 2 * 3; i++) sensing.error[i].against = 0;
+    require_ok(tandem_store_put_sensing(store, graph, "a", &sensing, &error), &error);
+    require_ok(tandem_store_load_sensing(&read, store, graph, NULL, &error), &error);
+    assert_int_equal(read.without_bias, 1);
     sensing.is_sensed[tandem_sensing_cell(fc1, TANDEM_PRECISION_FP8, TANDEM_F32)] = 0;
     require_ok(tandem_store_put_sensing(store, graph, "a", &sensing, &error), &error);
     assert_int_equal(
@@ -496,6 +518,7 @@ int main(void)
         cmocka_unit_test(operators_add_up),
         cmocka_unit_test(a_bias_counts_where_it_is_told_from_0),
         cmocka_unit_test(a_lost_gradient_has_no_bias),
+        cmocka_unit_test(a_bias_that_was_not_sensed_is_unknown),
         cmocka_unit_test(bad_sensings_are_refused),
         cmocka_unit_test(intervals_hold_what_they_estimate),
         cmocka_unit_test(a_plan_costs_what_its_operators_cost),

@@ -85,7 +85,7 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
  * `sensing`, of the same model, also where it was opened with times_only. Each precision that an operator can
  * have must be sensed in the AMP dtype of each class: else TANDEM_MISSING. TANDEM_USAGE: gradients without
  * variance. TANDEM_NO_MEMORY. The planner is unchanged on error. Cost: an estimate per operator and
- * precision. */
+ * precision. `sensing` is borrowed: plans that it cannot tell apart are found by its replicates. */
 tandem_status tandem_planner_set_sensing(tandem_planner *planner, const tandem_sensing *sensing,
                                          tandem_error *error);
 

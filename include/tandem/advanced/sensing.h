@@ -39,6 +39,7 @@ typedef struct tandem_sensing {
     uint64_t seed;
     tandem_optimizer optimizer;
     int n_op, n_age, n_replicate;
+    int without_bias;                 /* 1: no bias was sensed: it is unknown, and every `against` is 0 */
     int64_t age[TANDEM_MAX_AGE];      /* ascending */
     tandem_sensed_gradient *gradient; /* [n_age × n_replicate] */
     tandem_sensed_error *error;
@@ -72,11 +73,11 @@ typedef struct tandem_sensed_step {
 
 /* More samples to the same loss, as a share: 0.01 is 1 %. Half widths are of 95 % intervals. */
 typedef struct tandem_sensitivity_estimate {
-    /* max(0, noise) + max(0, bias), with that of all-reduces in noise, the bias of those cells alone whose own interval excludes 0. From 0
-     * upwards; high has the bias of all cells, and what it is not known to. */
+    /* max(0, noise) + max(0, bias), with that of all-reduces in noise, and the bias of those cells alone
+     * whose own interval excludes 0. From 0 upwards; high has the bias of all cells, and its error. */
     double value, low, high;
     double noise, noise_half;
-    double bias, bias_half;        /* of all cells; NaN where |E g| is lost in the noise of the replicates */
+    double bias, bias_half;        /* of all cells; NaN: not sensed, or |E g| is lost in noise */
     double at_age[TANDEM_MAX_AGE]; /* as `value` at each age; the means make it */
 } tandem_sensitivity_estimate;
 

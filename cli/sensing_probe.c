@@ -1,0 +1,892 @@
+/* sensing_probe.c: the noise that rounding puts into gradients, of all operators and precisions at once.
+ *
+ * The loss of a batch is L(w, x) with a tensor x that is cast. Rounding x by ξ changes the gradient by
+ * (∂²L/∂w∂x)·ξ to first order. For a direction z of random signs in the optimizer's metric, E zzᵀ = 1, the
+ * mean of (zᵀ(∂²L/∂w∂x)ξ)² over z is the square of that change. Mixed derivatives commute: it is the product
+ * of ξ with
+ *     D = (∂L/∂x(w + εz) − ∂L/∂x(w − εz)) / 2ε,
+ * so that two gradients serve all casts and formats. What D is taken of, by what is rounded:
+ *   input     the gradient that the operator returns for it; forward and weight gradient read one copy
+ *   weight    the weight's gradient; forward and input gradient read one copy
+ *   gradient  of the output: it enters all weight gradients below linearly, so D is that of the output
+ *   result    the gradient of the output
+ * A narrow result makes the operators behind it narrow that only depend on it: biases, norms, sums. Each
+ * rounds its own result, and where its backward pass computes numbers, so that they differ from those that it
+ * was given, its gradient. What only picks or moves numbers rounds nothing.
+ *
+ * Noise, by replicates of two batches with one z (predictor/sampled.c has the parts):
+ *   drawn               Σ v·D², v: the variance of each element; of a weight, which both batches read, shared
+ *                       between them: Σ v·D₁·D₂
+ *   nearest, samples    The error e is known, and equal numbers of a sample have equal errors: a sample adds
+ *                       u = Σ e·D. Samples are independent, so the noise of B of them is B times the variance
+ *                       of u over samples. What all have in common is bias.
+ *   nearest, a weight   Its error is that of all steps. Noise is what differs between batches: with the
+ *                       numbers' errors independent, ½Σ e²·(D₁ − D₂)².
+ *
+ * Slopes that jump. Behind an operator a relu switches where a ∈ (−|δ|, 0): with probability f·E|δ|, f: the
+ * density of a at 0, δ: what rounding moves it. That changes zᵀ∂L/∂w by c·ȧ (ȧ = ∂a/∂w·z), and the true
+ * square is f·E|δ|·c²ȧ². D sees a switch with probability f·2ε|ȧ|, as c·δ/2ε: the square f·|ȧ|c²·Eδ²/2ε.
+ * With δ and ȧ normal, of the deviations σ and s, both means are equal for
+ *     2ε*·s = σ:
+ * the step over which D is taken has to move what is behind as far as rounding does. Of two steps ε₁ < ε* <
+ * ε₂, one a batch, the smooth part is in both and the jumps' part falls as 1/ε: α and 1 − α with α/ε₁ +
+ * (1 − α)/ε₂ = 1/ε* give it at ε*. σ and s are taken at the operator's output. A rounded gradient switches
+ * nothing: α = ½ there.
+ *
+ * Sums run over the first samples of a batch, and over every so many numbers of a weight: a few thousand
+ * each, which bounds memory and time. The kept numbers of the pass above, w + εz, wait for the one below.
+ *
+ * What is left out: bias. Sums of gradients that arrive over several edges. Of int8, that its backward pass
+ * reads another copy of the weight. */
+#include "cli/sensing_probe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "tandem/advanced/format.h"
+
+static const double small_step = 0x1p-10, large_step = 0x1p-6; /* of the weights' root mean square */
+enum {
+    KEPT_NUMBERS = 4096, /* of a tensor of samples, but */
+    KEPT_SAMPLES = 2,    /* at the least */
+    KEPT_WEIGHTS = 2048,
+    PROBE_PURPOSE = 0x50524F42,
+    LANES = 8
+};
+
+enum { ABOVE, BELOW };
+enum probe_part { PROBE_INPUT, PROBE_SECOND, PROBE_GRADIENT, PROBE_RESULT, PROBE_WEIGHT, N_PROBE_PART };
+
+/* Of a tensor of samples: those that are kept. */
+typedef struct kept_tensor {
+    float *x; /* [n] */
+    int64_t n, n_sample, capacity;
+    float amax; /* of the whole tensor */
+} kept_tensor;
+
+enum kept_kind { KEPT_X, KEPT_X2, KEPT_Y, KEPT_G, KEPT_DX, KEPT_DX2, N_KEPT };
+
+typedef struct probe_operator {
+    int op, is_adjustable;
+    int gradient_task;              /* the first that reads the gradient of its output */
+    unsigned formats[N_PROBE_PART]; /* that some cell asks for: bit f */
+    kept_tensor kept[N_KEPT];
+    /* every `stride`-th number of the weight */
+    int64_t n_weight, stride, n_kept_weight;
+    float *w, *w_above, *difference[2], amax;
+    double mean_square[N_PROBE_PART];                   /* of what is rounded, over both batches */
+    double error_square[N_PROBE_PART][TANDEM_N_FORMAT]; /* mean, over both batches */
+    double rate_square; /* of the output, by unit of ε: mean, over both batches */
+    double noise[N_PROBE_PART][TANDEM_N_FORMAT][2], cross[TANDEM_N_FORMAT];
+} probe_operator;
+
+typedef struct probe_run {
+    const probe_age *age;
+    tandem_step *plan; /* a step program for the dtypes of one cell at a time */
+    int n_op;
+    probe_operator *operator; /* [n_op] adjustable ones, and those that may depend on them */
+    double moved_by;          /* of z, where the weights are now */
+    const float *root;        /* [n_weight] of the metric; NULL: 1 */
+    uint8_t *sign, *fixed_sign;
+    float *room, *difference; /* of the largest kept tensor */
+    int64_t room_size;
+    double step[2]; /* of the two batches */
+    int batch, place;
+    tandem_status status;
+    tandem_error error;
+} probe_run;
+
+/* --- Signs ---------------------------------------------------------------------------------------------- */
+
+static float sign_of_bit[256][LANES];
+
+static void fill_sign_table(void)
+{
+    for (int byte = 0; byte < 256; byte++)
+        for (int k = 0; k < LANES; k++) sign_of_bit[byte][k] = byte >> k & 1 ? 1 : -1;
+}
+
+static int64_t sign_bytes(int64_t n) { return (n + 127) / 128 * 16; }
+
+static int64_t all_sign_bytes(const tandem_graph *graph)
+{
+    int64_t bytes = 0;
+    for (int p = 0; p < graph->n_parameter; p++) bytes += sign_bytes(graph->parameter[p].elements);
+    return bytes;
+}
+
+static void draw_signs(uint8_t *sign, const tandem_graph *graph, uint64_t seed, uint32_t stream)
+{
+    for (int p = 0; p < graph->n_parameter; p++)
+        for (int64_t i = 0; i < sign_bytes(graph->parameter[p].elements); i += 16, sign += 16) {
+            const tandem_philox_block block = tandem_philox(
+                (const uint32_t[]){(uint32_t)(i / 16), (uint32_t)p, stream, PROBE_PURPOSE}, seed);
+            memcpy(sign, block.word, sizeof block.word);
+        }
+}
+
+/* The metric's root at eight numbers of a parameter. */
+static const float *root_at(const float *root, int64_t i)
+{
+    static const float ones[LANES] = {1, 1, 1, 1, 1, 1, 1, 1};
+    return root ? root + i : ones;
+}
+
+/* Moves the weights to their own plus `to`·z. */
+static void move_weights_to(probe_run *run, double to)
+{
+    const tandem_step *step = run->age->step;
+    const uint8_t *sign = run->sign;
+    const float *root = run->root, by = (float)(to - run->moved_by);
+    run->moved_by = to;
+    for (int p = 0; p < step->graph->n_parameter; p++) {
+        const int64_t n = step->graph->parameter[p].elements, whole = n / LANES * LANES;
+        float *restrict x = run->age->weight + step->parameter_start[p];
+        for (int64_t i = 0; i < whole; i += LANES) {
+            const float *restrict s = sign_of_bit[sign[i / LANES]], *restrict m = root_at(root, i);
+            for (int k = 0; k < LANES; k++) x[i + k] += by * s[k] * m[k];
+        }
+        for (int64_t i = whole; i < n; i++)
+            x[i] += by * sign_of_bit[sign[i / LANES]][i % LANES] * (root ? root[i] : 1);
+        sign += sign_bytes(n);
+        if (root) root += n;
+    }
+}
+
+/* Adds half of the last gradient to a sum of it. */
+static void add_to_sketch(float *sketch, const probe_run *run)
+{
+    const probe_age *age = run->age;
+    const tandem_graph *graph = age->step->graph;
+    const uint8_t *sign = run->fixed_sign;
+    const float *root = run->root;
+    int64_t bucket = 0;
+    for (int p = 0; p < graph->n_parameter; p++) {
+        const int64_t n = graph->parameter[p].elements, whole = n / LANES * LANES;
+        const float *restrict g = age->backend->executor_value(age->executor, TANDEM_PARAMETER(p), 1, NULL);
+        for (int64_t i = 0; i < whole; i += LANES, bucket = (bucket + LANES) % PROBE_SKETCH) {
+            const float *restrict s = sign_of_bit[sign[i / LANES]], *restrict m = root_at(root, i);
+            float *restrict to = sketch + bucket;
+            for (int k = 0; k < LANES; k++) to[k] += 0.5F * s[k] * m[k] * g[i + k];
+        }
+        for (int64_t i = whole; i < n; i++)
+            sketch[bucket + i - whole] +=
+                0.5F * sign_of_bit[sign[i / LANES]][i - whole] * g[i] * (root ? root[i] : 1);
+        if (whole < n) bucket = (bucket + LANES) % PROBE_SKETCH;
+        sign += sign_bytes(n);
+        if (root) root += n;
+    }
+}
+
+/* --- What is kept --------------------------------------------------------------------------------------- */
+
+/* By the bits of the magnitudes, which are ordered as the numbers are. */
+static float probed_amax(const float *x, int64_t n)
+{
+    uint32_t largest = 0, bits;
+    float value;
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(&bits, &x[i], sizeof bits);
+        bits &= 0x7FFFFFFF;
+        largest = bits > largest ? bits : largest;
+    }
+    memcpy(&value, &largest, sizeof value);
+    return value;
+}
+
+static int64_t count_kept_samples(int64_t batch, int64_t n)
+{
+    const int64_t fit = KEPT_NUMBERS / (n / batch), kept = fit > KEPT_SAMPLES ? fit : KEPT_SAMPLES;
+    return kept < batch ? kept : batch;
+}
+
+static float *keep_samples(probe_run *run, kept_tensor *kept, int64_t n)
+{
+    const int64_t batch = run->age->sensing->batch;
+    if (n % batch != 0 || n < 1) { /* no tensor of samples */
+        kept->n = 0;
+        return NULL;
+    }
+    kept->n_sample = count_kept_samples(batch, n);
+    kept->n = kept->n_sample * (n / batch);
+    if (kept->n > kept->capacity) {
+        free(kept->x);
+        kept->x = malloc((size_t)kept->n * sizeof *kept->x);
+        kept->capacity = kept->x ? kept->n : 0;
+    }
+    if (kept->n > run->room_size) {
+        free(run->room);
+        free(run->difference);
+        run->room = malloc((size_t)kept->n * sizeof *run->room);
+        run->difference = malloc((size_t)kept->n * sizeof *run->difference);
+        run->room_size = run->room && run->difference ? kept->n : 0;
+    }
+    if (kept->x && run->room_size >= kept->n) return kept->x;
+    run->status = tandem_no_memory(&run->error, "for the tensors of a probe");
+    return NULL;
+}
+
+static void keep_values(probe_run *run, kept_tensor *kept, const float *x, int64_t n, int has_range)
+{
+    float *to = keep_samples(run, kept, n);
+    if (!to) return;
+    memcpy(to, x, (size_t)kept->n * sizeof *to);
+    if (has_range) kept->amax = probed_amax(x, n);
+}
+
+/* Sums have LANES parts in a fixed order, so that additions overlap. */
+static double sum_of_probe_lanes(const double lane[LANES])
+{
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+static double product_of(const float *restrict a, const float *restrict b, int64_t n)
+{
+    double lane[LANES] = {0};
+    const int64_t whole = n / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES)
+        for (int k = 0; k < LANES; k++) lane[k] += (double)a[i + k] * (double)b[i + k];
+    for (int64_t i = whole; i < n; i++) lane[i - whole] += (double)a[i] * (double)b[i];
+    return sum_of_probe_lanes(lane);
+}
+
+static double mean_square_of(const float *x, int64_t n)
+{
+    return n > 0 ? product_of(x, x, n) / (double)n : 0;
+}
+
+/* Σ v·d², and *sum Σ v. */
+static double product_of_squares(double *sum, const float *restrict v, const float *restrict d, int64_t n)
+{
+    double lane[LANES] = {0}, alone[LANES] = {0};
+    const int64_t whole = n / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            lane[k] += (double)v[i + k] * (double)d[i + k] * (double)d[i + k];
+            alone[k] += (double)v[i + k];
+        }
+    for (int64_t i = whole; i < n; i++) {
+        lane[i - whole] += (double)v[i] * (double)d[i] * (double)d[i];
+        alone[i - whole] += (double)v[i];
+    }
+    *sum = sum_of_probe_lanes(alone);
+    return sum_of_probe_lanes(lane);
+}
+
+/* --- Sums ----------------------------------------------------------------------------------------------- */
+
+/* Gradients in f16 have a loss scale: the largest power of two, up to 2^16, at which none overflows. */
+static float scale_of(tandem_format format, float amax)
+{
+    const tandem_format_row *row = tandem_format_get(format);
+    if (row->scale != TANDEM_FORMAT_SCALE_LOSS || !(amax > 0)) return 1;
+    return exp2f(fminf(16, floorf(log2f((float)tandem_format_largest(row) / amax))));
+}
+
+/* The squares of errors, or their variances, into run->room; of nearest rounding the errors themselves. */
+static int round_kept(probe_run *run, const float *x, int64_t n, tandem_format format, float range,
+                      float scale)
+{
+    const int is_drawn = tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
+    float *room = run->room;
+    for (int64_t i = 0; i < n && scale != 1; i++) room[i] = x[i] * scale;
+    const tandem_format_cast cast = {.format = format,
+                                     .x = scale == 1 ? x : room,
+                                     .rows = 1,
+                                     .columns = n,
+                                     .range = range,
+                                     .error_scale = 1};
+    run->status = is_drawn ? tandem_format_variance(room, NULL, &cast, &run->error)
+                           : tandem_format_round(room, NULL, &cast, &run->error);
+    for (int64_t i = 0; i < n && !is_drawn; i++) room[i] = room[i] / scale - x[i];
+    return is_drawn;
+}
+
+/* B times the variance over samples of Σ e·D, of the kept ones. */
+static double noise_of_samples(const float *e, const float *d, int64_t n_sample, int64_t each, int64_t batch)
+{
+    double sum = 0, square = 0;
+    for (int64_t s = 0; s < n_sample; s++) {
+        const double u = product_of(e + s * each, d + s * each, each);
+        sum += u;
+        square += u * u;
+    }
+    return (double)batch * (square - sum * sum / (double)n_sample) / (double)(n_sample - 1);
+}
+
+/* The noise of a tensor x of samples, whose D is above − below over the step. */
+static void add_noise(probe_run *run, probe_operator *of, int part, const kept_tensor *x, const float *above,
+                      const float *below, float range)
+{
+    const int64_t batch = run->age->sensing->batch, n = x->n;
+    const double span = 2 * run->step[run->batch];
+    if (n == 0 || run->status != TANDEM_OK) return;
+    for (int64_t i = 0; i < n; i++)
+        run->difference[i] = (float)(((double)above[i] - (double)below[i]) / span);
+    of->mean_square[part] += 0.5 * mean_square_of(x->x, n);
+    for (int f = 0; f < TANDEM_N_FORMAT && run->status == TANDEM_OK; f++) {
+        if (!(of->formats[part] >> f & 1)) continue;
+        const float scale = part == PROBE_GRADIENT ? scale_of((tandem_format)f, x->amax) : 1;
+        const int64_t kept = x->n_sample, each = n / kept;
+        const int is_drawn = round_kept(run, x->x, n, (tandem_format)f, range > 0 ? range : x->amax, scale);
+        double square = 0;
+        if (is_drawn) {
+            of->noise[part][f][run->batch] =
+                product_of_squares(&square, run->room, run->difference, n) * (double)batch / (double)kept;
+        } else {
+            of->noise[part][f][run->batch] = noise_of_samples(run->room, run->difference, kept, each, batch);
+            square = product_of(run->room, run->room, n);
+        }
+        of->error_square[part][f] += 0.5 * square / (double)n;
+    }
+}
+
+/* The same of the weight, when both batches are through. */
+static void add_weight_noise(probe_run *run, probe_operator *of)
+{
+    const int64_t n = of->n_kept_weight;
+    const double all = n > 0 ? (double)of->n_weight / (double)n : 0;
+    of->mean_square[PROBE_WEIGHT] = mean_square_of(of->w, n);
+    for (int f = 0; f < TANDEM_N_FORMAT && run->status == TANDEM_OK && n > 0; f++) {
+        if (!(of->formats[PROBE_WEIGHT] >> f & 1)) continue;
+        const int is_drawn = round_kept(run, of->w, n, (tandem_format)f, of->amax, 1);
+        double square = 0, sum[2] = {0}, cross = 0;
+        for (int64_t i = 0; i < n; i++) {
+            const double e = (double)run->room[i], v = is_drawn ? e : e * e,
+                         d[2] = {(double)of->difference[0][i], (double)of->difference[1][i]};
+            square += v;
+            for (int b = 0; b < 2; b++) sum[b] += v * d[b] * d[b];
+            cross += v * d[0] * d[1];
+        }
+        for (int b = 0; b < 2; b++) of->noise[PROBE_WEIGHT][f][b] = all * sum[b];
+        of->cross[f] = all * cross;
+        of->error_square[PROBE_WEIGHT][f] = square / (double)n;
+    }
+}
+
+/* --- What tasks show ------------------------------------------------------------------------------------ */
+
+/* g·Wᵀ of the kept samples: of an operator whose input needs no gradient. */
+static void compute_kept_linear_gradient(float *to, const tandem_op *op, const float *g, const float *w,
+                                         int64_t rows, int64_t depth)
+{
+    const int64_t columns = tandem_shape_last(&op->shape);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t l = 0; l < depth; l++) {
+            float lane[LANES] = {0};
+            const float *a = g + i * columns;
+            if (op->transpose_b) {
+                for (int64_t j = 0; j < columns; j++) lane[j % LANES] += a[j] * w[j * depth + l];
+            } else {
+                const float *b = w + l * columns;
+                const int64_t whole = columns / LANES * LANES;
+                for (int64_t j = 0; j < whole; j += LANES)
+                    for (int k = 0; k < LANES; k++) lane[k] += a[j + k] * b[j + k];
+                for (int64_t j = whole; j < columns; j++) lane[j - whole] += a[j] * b[j];
+            }
+            to[i * depth + l] =
+                ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+        }
+}
+
+/* The same of a convolution: each output adds its gradient times the kernel to the window that it read. */
+static void compute_kept_image_gradient(float *to, const tandem_op *op, const tandem_shape *in,
+                                        const float *g, const float *w, int64_t samples)
+{
+    const tandem_shape *out = &op->shape;
+    const int64_t height = in->dim[1], width = in->dim[2], depth = in->dim[3], columns = out->dim[3];
+    memset(to, 0, (size_t)(samples * height * width * depth) * sizeof *to);
+    for (int64_t o = 0; o < samples * out->dim[1] * out->dim[2]; o++) {
+        const int64_t image = o / out->dim[2] / out->dim[1], top = o / out->dim[2] % out->dim[1] * op->stride,
+                      left = o % out->dim[2] * op->stride;
+        for (int64_t a = 0; a < (int64_t)op->kernel_h * op->kernel_w * depth; a++) {
+            const int64_t y = top + a / depth / op->kernel_w - op->pad,
+                          z = left + a / depth % op->kernel_w - op->pad;
+            if (y < 0 || y >= height || z < 0 || z >= width) continue;
+            float sum = 0;
+            for (int64_t j = 0; j < columns; j++) sum += g[o * columns + j] * w[a * columns + j];
+            to[((image * height + y) * width + z) * depth + a % depth] += sum;
+        }
+    }
+}
+
+/* The known bound of an input, which casts take in the place of its largest magnitude; 0: none. */
+static float known_range(const tandem_graph *graph, const tandem_op *op, int slot)
+{
+    return tandem_op_row_get(graph->op[graph->view[op->input[slot]]].kind)->range;
+}
+
+static const float *value_of(const probe_run *run, int id)
+{
+    return run->age->backend->executor_value(run->age->executor, id, 0, NULL);
+}
+
+/* dx, of slot 0 or 1: kept above, and its noise added below. kept: [the kept numbers], or of all, `whole`. */
+static void see_input_gradient(probe_run *run, probe_operator *of, int slot, const float *dx)
+{
+    const tandem_graph *graph = run->age->step->graph;
+    kept_tensor *above = &of->kept[slot ? KEPT_DX2 : KEPT_DX];
+    const kept_tensor *x = &of->kept[slot ? KEPT_X2 : KEPT_X];
+    if (run->place == ABOVE)
+        keep_values(run, above, dx, tandem_shape_elements(&graph->op[graph->op[of->op].input[slot]].shape),
+                    0);
+    else
+        add_noise(run, of, slot ? PROBE_SECOND : PROBE_INPUT, x, above->x, dx,
+                  known_range(graph, &graph->op[of->op], slot));
+}
+
+static void see_forward(probe_run *run, probe_operator *of, const float *y)
+{
+    const tandem_op *op = &run->age->step->graph->op[of->op];
+    kept_tensor *kept = &of->kept[KEPT_Y];
+    if (run->place == ABOVE) {
+        keep_values(run, kept, y, tandem_shape_elements(&op->shape), 0);
+        return;
+    }
+    add_noise(run, of, PROBE_GRADIENT, &of->kept[KEPT_G], kept->x, y, 0);
+    if (of->kept[KEPT_G].n > 0) of->rate_square += 0.5 * mean_square_of(run->difference, of->kept[KEPT_G].n);
+}
+
+/* Of an operator whose input has no gradient: computed, of the kept samples. */
+static void see_absent_gradient(probe_run *run, probe_operator *of, const float *g)
+{
+    const tandem_graph *graph = run->age->step->graph;
+    const tandem_op *op = &graph->op[of->op];
+    const tandem_shape *in = &graph->op[op->input[0]].shape;
+    const int64_t batch = run->age->sensing->batch, n = tandem_shape_elements(in),
+                  samples = n % batch ? 0 : count_kept_samples(batch, n), each = n / batch;
+    const float *w = value_of(run, TANDEM_PARAMETER(op->parameter[0]));
+    kept_tensor *above = &of->kept[KEPT_DX];
+    if (samples == 0 || op->parameter[0] < 0) return;
+    float *to = run->place == ABOVE ? keep_samples(run, above, n) : run->room;
+    float *own = NULL;
+    if (run->place == BELOW && to) to = own = malloc((size_t)(samples * each) * sizeof *own);
+    if (!to) {
+        run->status = tandem_no_memory(&run->error, "for the tensors of a probe");
+        return;
+    }
+    if (op->kind == TANDEM_OP_LINEAR)
+        compute_kept_linear_gradient(to, op, g, w, samples * each / tandem_shape_last(in),
+                                     tandem_shape_last(in));
+    else
+        compute_kept_image_gradient(to, op, in, g, w, samples);
+    if (run->place == BELOW) see_input_gradient(run, of, 0, to);
+    free(own);
+}
+
+static void see_wgrad(probe_run *run, probe_operator *of, const tandem_task *task)
+{
+    const tandem_step *step = run->age->step;
+    const tandem_op *op = &step->graph->op[of->op], *input = &step->graph->op[op->input[0]];
+    const float *g = value_of(run, task->read[1]);
+    const int64_t n_y = tandem_shape_elements(&op->shape);
+    if (run->place == ABOVE) {
+        keep_values(run, &of->kept[KEPT_G], g, n_y, 1);
+        if (op->kind != TANDEM_OP_EMBEDDING)
+            keep_values(run, &of->kept[KEPT_X], value_of(run, task->read[0]),
+                        tandem_shape_elements(&input->shape), 1);
+        if (op->parameter[0] < 0)
+            keep_values(run, &of->kept[KEPT_X2],
+                        value_of(run, tandem_value_activation(step, op->input[1], TANDEM_F32)),
+                        tandem_shape_elements(&step->graph->op[op->input[1]].shape), 1);
+    } else {
+        add_noise(run, of, PROBE_RESULT, &of->kept[KEPT_Y], of->kept[KEPT_G].x, g, 0);
+    }
+    if (op->parameter[0] < 0) see_input_gradient(run, of, 1, value_of(run, task->write[0]));
+    if (!input->needs_gradient && op->kind != TANDEM_OP_EMBEDDING) see_absent_gradient(run, of, g);
+}
+
+/* Of operators without products: the gradient of the output, at the first task that reads it. */
+static void see_dependent_gradients(probe_run *run, int t)
+{
+    const tandem_step *step = run->age->step;
+    for (int k = 0; k < run->n_op; k++) {
+        probe_operator *of = &run->operator[k];
+        if (of->is_adjustable || of->gradient_task != t || run->status != TANDEM_OK) continue;
+        const float *g = value_of(run, tandem_value_gradient(step, of->op, TANDEM_F32));
+        if (run->place == ABOVE)
+            keep_values(run, &of->kept[KEPT_G], g, tandem_shape_elements(&step->graph->op[of->op].shape), 1);
+        else
+            add_noise(run, of, PROBE_RESULT, &of->kept[KEPT_Y], of->kept[KEPT_G].x, g, 0);
+    }
+}
+
+static void observe_probe_task(void *context, const tandem_executor *executor, int t)
+{
+    probe_run *run = context;
+    const tandem_task *task = &run->age->step->task[t];
+    (void)executor;
+    int k = 0;
+    while (k < run->n_op && run->operator[k].op != task->op) k++;
+    see_dependent_gradients(run, t);
+    if (task->op < 0 || k == run->n_op || run->status != TANDEM_OK) return;
+    probe_operator *of = &run->operator[k];
+    if (task->kind == TANDEM_TASK_FORWARD) see_forward(run, of, value_of(run, task->write[0]));
+    if (!of->is_adjustable) return;
+    if (task->kind == TANDEM_TASK_DGRAD) see_input_gradient(run, of, 0, value_of(run, task->write[0]));
+    if (task->kind == TANDEM_TASK_WGRAD) see_wgrad(run, of, task);
+}
+
+/* --- A replicate ---------------------------------------------------------------------------------------- */
+
+static void see_weight_gradients(probe_run *run)
+{
+    const probe_age *age = run->age;
+    for (int k = 0; k < run->n_op; k++) {
+        probe_operator *of = &run->operator[k];
+        const int p = age->step->graph->op[of->op].parameter[0];
+        if (of->n_kept_weight == 0) continue;
+        const float *g = age->backend->executor_value(age->executor, TANDEM_PARAMETER(p), 1, NULL);
+        for (int64_t i = 0; i < of->n_kept_weight; i++)
+            if (run->place == ABOVE)
+                of->w_above[i] = g[i * of->stride];
+            else
+                of->difference[run->batch][i] = (float)(((double)of->w_above[i] - (double)g[i * of->stride]) /
+                                                        (2 * run->step[run->batch]));
+    }
+}
+
+static tandem_status sense_probe_batch(probe_run *run, int64_t index, float *sketch, tandem_error *error)
+{
+    const probe_age *age = run->age;
+    tandem_status status = TANDEM_OK;
+    for (run->place = ABOVE; run->place <= BELOW && status == TANDEM_OK; run->place++) {
+        double loss = 0;
+        move_weights_to(run, run->place == ABOVE ? run->step[run->batch] : -run->step[run->batch]);
+        status = age->backend->executor_put_weights(age->executor, age->weight, error);
+        if (status == TANDEM_OK) status = age->backend->executor_step(age->executor, index, &loss, error);
+        if (status == TANDEM_OK) add_to_sketch(sketch, run);
+        if (status == TANDEM_OK) see_weight_gradients(run);
+    }
+    if (status == TANDEM_OK && run->status != TANDEM_OK) {
+        status = run->status;
+        if (error) *error = run->error;
+    }
+    return status;
+}
+
+static double rms_of_weights(const probe_run *run, int is_direction)
+{
+    const tandem_step *step = run->age->step;
+    double square = 0;
+    int64_t n = 0;
+    for (int p = 0; p < step->graph->n_parameter; p++) {
+        const int64_t of = step->graph->parameter[p].elements;
+        square +=
+            (double)of * (is_direction ? run->root ? mean_square_of(run->root + n, of) : 1
+                                       : mean_square_of(run->age->weight + step->parameter_start[p], of));
+        n += of;
+    }
+    return n > 0 ? sqrt(square / (double)n) : 0;
+}
+
+/* --- Cells ---------------------------------------------------------------------------------------------- */
+
+/* What a cell rounds each part to; TANDEM_N_FORMAT: not at all. */
+typedef struct cell_formats {
+    tandem_format of[N_PROBE_PART];
+} cell_formats;
+
+static tandem_format format_of_amp(tandem_dtype dtype, tandem_dtype amp_dtype)
+{
+    return tandem_format_of_dtype(dtype == TANDEM_AMP ? amp_dtype : dtype);
+}
+
+static cell_formats formats_of_cell(int cell)
+{
+    static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
+    const tandem_dtype amp = amp_dtypes[cell % TANDEM_N_AMP_DTYPE];
+    const tandem_precision precision = (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION);
+    const tandem_precision_row *row = tandem_precision_get(precision);
+    const tandem_format product =
+        tandem_format_of_dtype(tandem_precision_product_dtype(precision, TANDEM_F32));
+    const int is_tf32 = product == TANDEM_FORMAT_TF32;
+    const tandem_format forward = is_tf32 ? product : format_of_amp(row->forward, amp),
+                        backward = is_tf32 ? product : format_of_amp(row->wgrad, amp);
+    return (cell_formats){{[PROBE_INPUT] = forward,
+                           [PROBE_SECOND] = forward,
+                           [PROBE_WEIGHT] = forward,
+                           [PROBE_GRADIENT] = backward,
+                           [PROBE_RESULT] = format_of_amp(row->output, amp)}};
+}
+
+/* Whether the results of a kind are numbers that it read, or 0. */
+static int picks_numbers(tandem_op_kind kind)
+{
+    static const tandem_op_kind picks[] = {
+        TANDEM_OP_RELU,  TANDEM_OP_MAXPOOL,         TANDEM_OP_RESHAPE, TANDEM_OP_TRANSPOSE,
+        TANDEM_OP_SLICE, TANDEM_OP_GATHER_LABELLED, TANDEM_OP_CONCAT,  TANDEM_OP_CONCAT_TOKEN};
+    for (size_t k = 0; k < sizeof picks / sizeof *picks; k++)
+        if (kind == picks[k]) return 1;
+    return 0;
+}
+
+static void set_plan_of_cell(const probe_run *run, int cell)
+{
+    const int op = cell / TANDEM_N_AMP_DTYPE / TANDEM_N_PRECISION;
+    for (int k = 0; k < run->n_op; k++)
+        if (run->operator[k].is_adjustable)
+            tandem_step_set(run->plan, run->operator[k].op,
+                            run->operator[k].op == op
+                                ? (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION)
+                                : TANDEM_PRECISION_FP32);
+    tandem_step_resolve(run->plan);
+}
+
+/* What a part of a dependent operator rounds to under the plan of a cell. */
+static tandem_format format_of_dependent(const probe_run *run, const probe_operator *of, int part)
+{
+    const tandem_op_kind kind = run->age->step->graph->op[of->op].kind;
+    if (of->is_adjustable || (part != PROBE_RESULT && part != PROBE_GRADIENT)) return TANDEM_N_FORMAT;
+    if (part == PROBE_GRADIENT && tandem_op_row_get(kind)->dgrad != TANDEM_GRAD_TASK) return TANDEM_N_FORMAT;
+    return tandem_format_of_dtype(run->plan->output_dtype[of->op]);
+}
+
+/* Cells whose operator writes a narrow result. */
+static int has_narrow_result(int cell) { return formats_of_cell(cell).of[PROBE_RESULT] != TANDEM_N_FORMAT; }
+
+/* The products that an output sums. */
+static double products_of_output(const tandem_graph *graph, const tandem_op *op)
+{
+    if (op->kind == TANDEM_OP_EMBEDDING) return 1;
+    if (op->parameter[0] < 0) return (double)tandem_shape_last(&graph->op[op->input[0]].shape);
+    return (double)graph->parameter[op->parameter[0]].elements / (double)tandem_shape_last(&op->shape);
+}
+
+/* α: the part of the small step. */
+static double share_of_small_step(const probe_run *run, const probe_operator *of, int part, tandem_format f)
+{
+    const tandem_graph *graph = run->age->step->graph;
+    const tandem_op *op = &graph->op[of->op];
+    const int other = part != PROBE_INPUT ? PROBE_INPUT : op->parameter[0] < 0 ? PROBE_SECOND : PROBE_WEIGHT;
+    const double first = 1 / run->step[0], last = 1 / run->step[1];
+    if (part == PROBE_GRADIENT) return 0.5;
+    const double by = part == PROBE_RESULT || op->kind == TANDEM_OP_EMBEDDING
+                          ? 1
+                          : products_of_output(graph, op) * of->mean_square[other];
+    const double moved = sqrt(by * of->error_square[part][f]);
+    if (!(moved > 0)) return 1;
+    return (fmin(fmax(2 * sqrt(of->rate_square) / moved, last), first) - last) / (first - last);
+}
+
+static tandem_sensed_error error_of_cell(const probe_run *run, const probe_operator *of, int cell)
+{
+    const cell_formats formats = formats_of_cell(cell);
+    tandem_sensed_error error = {0};
+    for (int part = 0; part < N_PROBE_PART; part++) {
+        const tandem_format f = formats.of[part];
+        if (f == TANDEM_N_FORMAT) continue;
+        const double small = share_of_small_step(run, of, part, f);
+        error.total += small * of->noise[part][f][0] + (1 - small) * of->noise[part][f][1];
+        if (part != PROBE_WEIGHT) continue;
+        if (tandem_format_get(f)->rounding == TANDEM_ROUNDING_STOCHASTIC)
+            error.shared = of->cross[f];
+        else
+            error.total -= of->cross[f];
+    }
+    return error;
+}
+
+/* What the operators behind it add that its narrow result makes narrow. */
+static void add_dependent_errors(tandem_sensed_error *error, const probe_run *run, int cell)
+{
+    if (!has_narrow_result(cell)) return;
+    set_plan_of_cell(run, cell);
+    for (int k = 0; k < run->n_op; k++)
+        for (int part = 0; part < N_PROBE_PART; part++) {
+            const probe_operator *of = &run->operator[k];
+            const tandem_format f = format_of_dependent(run, of, part);
+            if (f == TANDEM_N_FORMAT) continue;
+            const double small = share_of_small_step(run, of, part, f);
+            error->total += small * of->noise[part][f][0] + (1 - small) * of->noise[part][f][1];
+        }
+}
+
+static void set_replicate(const probe_run *run, int r)
+{
+    tandem_sensing *sensing = run->age->sensing;
+    const int each = TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    for (int k = 0; k < run->n_op; k++) {
+        const probe_operator *of = &run->operator[k];
+        for (int cell = of->op * each; cell < (of->op + 1) * each && of->is_adjustable; cell++) {
+            if (!sensing->is_sensed[cell]) continue;
+            tandem_sensed_error *error = &tandem_sensing_errors(sensing, run->age->age_index, cell)[r];
+            *error = error_of_cell(run, of, cell);
+            add_dependent_errors(error, run, cell);
+        }
+    }
+}
+
+static tandem_status probe_replicate(probe_run *run, int r, float *sketch, tandem_error *error)
+{
+    const probe_age *age = run->age;
+    tandem_status status = TANDEM_OK;
+    draw_signs(run->sign, age->step->graph, age->seed,
+               1 + (uint32_t)r + ((uint32_t)age->sensing->age[age->age_index] << 8));
+    for (int k = 0; k < run->n_op; k++) {
+        probe_operator *of = &run->operator[k];
+        memset(of->mean_square, 0, sizeof of->mean_square);
+        memset(of->error_square, 0, sizeof of->error_square);
+        memset(of->noise, 0, sizeof of->noise);
+        memset(of->cross, 0, sizeof of->cross);
+        of->rate_square = 0;
+    }
+    for (run->batch = 0; run->batch < 2 && status == TANDEM_OK; run->batch++)
+        status = sense_probe_batch(run, age->first_batch + 2 * r + run->batch,
+                                   sketch + run->batch * PROBE_SKETCH, error);
+    move_weights_to(run, 0); /* before the signs are drawn anew */
+    for (int k = 0; k < run->n_op && status == TANDEM_OK; k++) add_weight_noise(run, &run->operator[k]);
+    if (status == TANDEM_OK && run->status != TANDEM_OK) {
+        status = run->status;
+        if (error) *error = run->error;
+    }
+    if (status == TANDEM_OK) set_replicate(run, r);
+    return status;
+}
+
+/* --- An age --------------------------------------------------------------------------------------------- */
+
+static tandem_status open_probed_weight(probe_run *run, probe_operator *of)
+{
+    const tandem_step *step = run->age->step;
+    const int p = step->graph->op[of->op].parameter[0];
+    if (p < 0) return TANDEM_OK;
+    const float *w = run->age->weight + step->parameter_start[p];
+    of->n_weight = step->graph->parameter[p].elements;
+    /* odd, so that it meets all rows and columns of even lengths */
+    of->stride = of->n_weight > KEPT_WEIGHTS ? of->n_weight / KEPT_WEIGHTS | 1 : 1;
+    of->n_kept_weight = (of->n_weight - 1) / of->stride + 1;
+    of->amax = probed_amax(w, of->n_weight);
+    of->w = malloc(4 * (size_t)of->n_kept_weight * sizeof *of->w);
+    if (!of->w) return TANDEM_NO_MEMORY;
+    of->w_above = of->w + of->n_kept_weight;
+    for (int b = 0; b < 2; b++) of->difference[b] = of->w + (2 + b) * of->n_kept_weight;
+    for (int64_t i = 0; i < of->n_kept_weight; i++) of->w[i] = w[i * of->stride];
+    return TANDEM_OK;
+}
+
+static void ask_formats(probe_run *run, const probe_operator *adjustable)
+{
+    const int each = TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    for (int cell = adjustable->op * each; cell < (adjustable->op + 1) * each; cell++) {
+        const cell_formats formats = formats_of_cell(cell);
+        if (!run->age->sensing->is_sensed[cell]) continue;
+        set_plan_of_cell(run, cell);
+        for (int k = 0; k < run->n_op; k++)
+            for (int part = 0; part < N_PROBE_PART; part++) {
+                probe_operator *of = &run->operator[k];
+                const tandem_format f =
+                    of == adjustable ? formats.of[part] : format_of_dependent(run, of, part);
+                if (f != TANDEM_N_FORMAT) of->formats[part] |= 1U << f;
+            }
+    }
+}
+
+static int find_gradient_task(const tandem_step *step, int op)
+{
+    const int value = tandem_value_gradient(step, op, TANDEM_F32);
+    for (int t = 0; t < step->n_task; t++)
+        for (int r = 0; r < step->task[t].n_read && step->task[t].active; r++)
+            if (step->task[t].read[r] == value) return t;
+    return -1;
+}
+
+static void open_probed_operators(probe_run *run)
+{
+    const tandem_step *step = run->age->step;
+    for (int i = 0; i < step->graph->n_op; i++) {
+        const tandem_op *op = &step->graph->op[i];
+        const int is_adjustable = tandem_op_is_adjustable(op),
+                  may_depend = op->needs_gradient && op->dtype == TANDEM_F32 && !picks_numbers(op->kind);
+        if (!is_adjustable && !may_depend) continue;
+        run->operator[run->n_op++] =(probe_operator){
+            .op = i, .is_adjustable = is_adjustable, .gradient_task = find_gradient_task(step, i)};
+    }
+    for (int k = 0; k < run->n_op; k++)
+        if (run->operator[k].is_adjustable) ask_formats(run, &run->operator[k]);
+    /* dependent ones that no cell asks for */
+    int n = 0;
+    for (int k = 0; k < run->n_op; k++) {
+        const probe_operator of = run->operator[k];
+        if (of.is_adjustable || of.formats[PROBE_RESULT] || of.formats[PROBE_GRADIENT])
+            run->operator[n++] = of;
+    }
+    run->n_op = n;
+}
+
+static tandem_status open_probe_run(probe_run *run, tandem_error *error)
+{
+    const probe_age *age = run->age;
+    const tandem_graph *graph = age->step->graph;
+    const int64_t n_weight = tandem_graph_n_weight(graph);
+    const size_t bytes = (size_t)all_sign_bytes(graph);
+    tandem_status status = TANDEM_OK;
+    fill_sign_table();
+    run->operator= calloc((size_t)graph->n_op, sizeof *run->operator);
+    run->sign = malloc(bytes + 1);
+    run->fixed_sign = malloc(bytes + 1);
+    run->room_size = KEPT_WEIGHTS * 2;
+    run->room = malloc((size_t)run->room_size * sizeof *run->room);
+    run->difference = malloc((size_t)run->room_size * sizeof *run->difference);
+    if (!run->operator|| !run->sign || !run->fixed_sign || !run->room || !run->difference)
+        return tandem_no_memory(error, "for a probe");
+    for (int64_t i = 0; i < n_weight && age->metric; i++) age->metric[i] = sqrtf(age->metric[i]);
+    run->root = age->metric;
+    draw_signs(run->fixed_sign, graph, 0, 0);
+    status = tandem_step_open(&run->plan, graph, age->step->amp_dtype, 0, error);
+    if (status != TANDEM_OK) return status;
+    open_probed_operators(run);
+    for (int k = 0; k < run->n_op && status == TANDEM_OK; k++)
+        if (run->operator[k].is_adjustable) status = open_probed_weight(run, &run->operator[k]);
+    const double unit = rms_of_weights(run, 0) / rms_of_weights(run, 1);
+    run->step[0] = small_step * unit;
+    run->step[1] = large_step * unit;
+    return status == TANDEM_OK ? status : tandem_no_memory(error, "for the weights of a probe");
+}
+
+static void close_probe_run(probe_run *run)
+{
+    for (int k = 0; k < run->n_op; k++) {
+        for (int i = 0; i < N_KEPT; i++) free(run->operator[k].kept[i].x);
+        free(run->operator[k].w);
+    }
+    free(run->operator);
+    tandem_step_close(run->plan);
+    free(run->sign);
+    free(run->fixed_sign);
+    free(run->room);
+    free(run->difference);
+}
+
+tandem_status sensing_probe_age(const probe_age *age, float *sketch, tandem_error *error)
+{
+    probe_run run = {.age = age};
+    tandem_status status = open_probe_run(&run, error);
+    age->backend->executor_observe(age->executor, observe_probe_task, &run);
+    for (int r = age->rank; r < age->sensing->n_replicate && status == TANDEM_OK; r += age->n_rank)
+        status = probe_replicate(&run, r, sketch + (size_t)r * 2 * PROBE_SKETCH, error);
+    age->backend->executor_observe(age->executor, NULL, NULL);
+    close_probe_run(&run);
+    return status;
+}
+
+tandem_status sensing_probe_set_gradients(tandem_sensing *sensing, int age_index, const float *sketch,
+                                          tandem_error *error)
+{
+    const int n = sensing->n_replicate;
+    float *const all = calloc(PROBE_SKETCH, sizeof *all);
+    if (!all) return tandem_no_memory(error, "for a sum of gradients");
+    for (int i = 0; i < 2 * n * PROBE_SKETCH; i++) all[i % PROBE_SKETCH] += sketch[i];
+    for (int r = 0; r < n; r++) {
+        const float *one = sketch + (size_t)r * 2 * PROBE_SKETCH, *two = one + PROBE_SKETCH;
+        const double same = product_of(one, two, PROBE_SKETCH),
+                     own = product_of(one, one, PROBE_SKETCH) + product_of(two, two, PROBE_SKETCH),
+                     with_all = product_of(one, all, PROBE_SKETCH) + product_of(two, all, PROBE_SKETCH);
+        sensing->gradient[age_index * n + r] = (tandem_sensed_gradient){
+            .variance = 0.5 * own - same, .mean_square = (with_all - own - 2 * same) / (4.0 * (n - 1))};
+    }
+    free(all);
+    return TANDEM_OK;
+}

@@ -1,0 +1,30 @@
+/* sensing_probe.h: senses all operators in all precisions by a few pairs of gradients. */
+#pragma once
+
+#include "cli/training_rank.h"
+
+/* One age. The executor runs the model in fp32, with separate_partial_grads, and holds its weights. */
+typedef struct probe_age {
+    const tandem_backend_api *backend;
+    tandem_executor *executor;
+    const tandem_step *step;
+    float *weight; /* [n_flat]; afterwards as before, but for their last bits */
+    float *metric; /* [n_weight] in which the optimizer steps, afterwards its roots; NULL: 1 */
+    tandem_sensing *sensing;
+    int age_index;
+    int64_t first_batch; /* replicate r takes the batches from first_batch + 2r on */
+    uint64_t seed;
+    int rank, n_rank; /* replicates r with r mod n_rank = rank are sensed; 0 of 1: all */
+} probe_age;
+
+/* The sum of a gradient's numbers in PROBE_SKETCH buckets, by fixed random signs: the product of two such
+ * sums is that of the gradients, with a standard error of |g||g'|·√(2/PROBE_SKETCH). */
+enum { PROBE_SKETCH = 4096 };
+
+/* sensing_probe_age: fills the errors of every cell that sensing->is_sensed names, and for each replicate the
+ * sums of its two gradients, sketch [2 × n_replicate × PROBE_SKETCH]. Bias is not sensed: `against` stays 0.
+ * TANDEM_NO_MEMORY, and what a step reports. Cost: four gradients a replicate. */
+tandem_status sensing_probe_age(const probe_age *age, float *sketch, tandem_error *error);
+/* From the sums of all replicates their variances and mean squares. TANDEM_NO_MEMORY. */
+tandem_status sensing_probe_set_gradients(tandem_sensing *sensing, int age_index, const float *sketch,
+                                          tandem_error *error);
