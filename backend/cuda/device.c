@@ -334,6 +334,10 @@ static tandem_status cuda_lock_host_memory(void *device, void *memory, uint64_t 
 {
     const cuda_device *cuda = device;
     const int failed = cuda->vendor->lock(memory, bytes);
+    if (failed == OUT_OF_MEMORY) /* of what may be locked, not of the card's */
+        return tandem_error_set(error, TANDEM_NO_MEMORY,
+                                "device '%s' failed to page-lock memory that ranks share: no memory",
+                                cuda->name);
     return failed ? cuda_failure(cuda, "page-lock memory that ranks share", failed, error) : TANDEM_OK;
 }
 

@@ -44,7 +44,7 @@ STAND_IN_LACKS_S8_K=16 run 0 profile "${model[@]}" --cluster cuda:0 &&
     [ "$(grep -c "cuda:0 lacks kernels for 2 operators in int8 ('fc2', …), which are not measured" err)" = \
         1 ] &&
     run 4 replay "${model[@]}" --cluster cuda:0 --uniform int8 &&
-        grep -q "(cast of fc1.relu) on cuda:0" err &&
+        grep -q "(weight cast of fc2) on cuda:0" err &&
     STAND_IN_LACKS_S8_K=16 run 4 profile "${model[@]}" --cluster cuda:0 --uniform int8_full &&
     grep -q "has no kernel for the .* of operator 'fc2'.* int8_full.*another precision" err
 report "a missing kernel takes out one operator in one precision; a plan that needs it is refused" $?

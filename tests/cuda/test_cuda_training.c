@@ -420,7 +420,8 @@ static void check_times(int timed)
     tandem_executor *executor = NULL;
     double loss = 0;
     const tandem_step_options variant = {.n_micro = 2};
-    const tandem_worker_options worker_options = {"cuda:0", 0, 1, NULL, -1, INT64_C(1000000000), 0};
+    const tandem_worker_options worker_options = {
+        .device = "cuda:0", .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(1000000000)};
     assert_int_equal(tandem_graph_open(&graph, models[0], 2, NULL), TANDEM_OK);
     assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 4096, &variant, NULL), TANDEM_OK);
     assert_int_equal(backend->worker_open(&worker, &worker_options, NULL), TANDEM_OK);

@@ -48,7 +48,8 @@ static int open_on(fixture **out, const char *device)
     for (int i = 0; i < f.graph->n_op; i++)
         if (tandem_op_is_adjustable(&f.graph->op[i])) tandem_step_set(f.step, i, TANDEM_PRECISION_INT8);
     tandem_step_resolve(f.step);
-    const tandem_worker_options options = {device, 0, 1, NULL, -1, INT64_C(1000000000), 0};
+    const tandem_worker_options options = {
+        .device = device, .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(1000000000)};
     assert_int_equal(f.backend->worker_open(&f.worker, &options, NULL), TANDEM_OK);
     assert_int_equal(open_executor_executor_memory(&f, NULL, NULL), TANDEM_OK);
     return 0;

@@ -130,7 +130,8 @@ static tandem_status run(char **argument, int is_whole, tandem_error *error)
     if (status == TANDEM_OK) status = tandem_device_open_step(&step, &device, graph, 0, NULL, error);
     s.step = step;
     if (status == TANDEM_OK) tandem_step_resolve(step);
-    const tandem_worker_options rank = {argument[3], 0, 1, NULL, -1, INT64_C(20000000000), 0};
+    const tandem_worker_options rank = {
+        .device = argument[3], .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(20000000000)};
     if (status == TANDEM_OK) status = s.backend->worker_open(&worker, &rank, error);
     const int64_t n_step = strtoll(argument[6], NULL, 10);
     const tandem_executor_options options = {.step = step,

@@ -48,7 +48,8 @@ static void an_executor_begins_with_the_statistics_of_the_file(void **state)
     read_numbers(wanted[1], "bn.var");
     assert_int_equal(tandem_onnx_open(&graph, MODEL, MODEL, &none, 2, &error), TANDEM_OK);
     assert_int_equal(tandem_step_open(&step, graph, TANDEM_F32, 0, &error), TANDEM_OK);
-    const tandem_worker_options rank = {"cpu:sse41", 0, 1, NULL, -1, INT64_C(20000000000), 0};
+    const tandem_worker_options rank = {
+        .device = "cpu:sse41", .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(20000000000)};
     assert_int_equal(backend->worker_open(&worker, &rank, &error), TANDEM_OK);
     const tandem_executor_options options = {.step = step, .global_batch = 2};
     assert_int_equal(backend->executor_open(&executor, worker, &options, &error), TANDEM_OK);
@@ -110,7 +111,8 @@ static void a_step_replaces_as_much_of_the_statistics_as_the_file_says(void **st
     const char *const path = "tests/data/onnx/momentum.onnx";
     assert_int_equal(tandem_onnx_open(&graph, path, path, &none, 2, &error), TANDEM_OK);
     assert_int_equal(tandem_step_open(&step, graph, TANDEM_F32, 0, &error), TANDEM_OK);
-    const tandem_worker_options rank = {"cpu:sse41", 0, 1, NULL, -1, INT64_C(20000000000), 0};
+    const tandem_worker_options rank = {
+        .device = "cpu:sse41", .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(20000000000)};
     assert_int_equal(backend->worker_open(&worker, &rank, &error), TANDEM_OK);
     const tandem_executor_options options = {.step = step, .global_batch = 2};
     assert_int_equal(backend->executor_open(&executor, worker, &options, &error), TANDEM_OK);
