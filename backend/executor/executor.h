@@ -146,7 +146,11 @@ void tandem_executor_alloc_gradients(tandem_executor *executor, tandem_status *s
 tandem_status tandem_executor_run_tasks(tandem_executor *executor, int first, int end, int64_t micro_index,
                                         int64_t origin, tandem_error *error);
 /* How many active tasks, from number k on, are one launch now: 1 for who looks between tasks. */
-int tandem_executor_joined(const tandem_executor *executor, int k);
+static inline int tandem_executor_joined(const tandem_executor *executor, int k)
+{
+    const int is_update = executor->step->task[executor->active[k]].kind == TANDEM_TASK_UPDATE;
+    return executor->observer || (is_update && executor->host_gradient) ? 1 : executor->n_joined[k];
+}
 /* Runs one task of the compute stream. */
 tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t micro_index,
                                        tandem_error *error);

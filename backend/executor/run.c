@@ -170,12 +170,6 @@ static tandem_status run_active_task(tandem_executor *executor, int k, int64_t m
     return status;
 }
 
-int tandem_executor_joined(const tandem_executor *executor, int k)
-{
-    const int is_update = executor->step->task[executor->active[k]].kind == TANDEM_TASK_UPDATE;
-    return executor->observer || (is_update && executor->host_gradient) ? 1 : executor->n_joined[k];
-}
-
 /* Runs n active tasks, from number k on, as one. */
 static tandem_status run_joined_tasks(tandem_executor *executor, int k, int n, int64_t micro_index,
                                       tandem_error *error)
