@@ -33,13 +33,14 @@ static int run_transpose_sum(const tandem_kernel *const *kernel, const tandem_ke
 static int run_add_layernorm(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n)
 {
     const tandem_kernel *norm = kernel[n - 1];
-    const tandem_kernel_call *add = &call[n - 2], *own = &call[n - 1], *bias = n == 3 ? call : NULL;
-    const int slot = bias && add->in[1] != bias->out[0]; /* of the sum's operands: the one with a bias */
+    const tandem_kernel_call *bias = &call[0], *add = &call[n - 2], *own = &call[n - 1];
+    const int has_bias = n == 3,
+              slot = has_bias && add->in[1] != bias->out[0]; /* of the sum's operands: the one with a bias */
     const tandem_cuda_residual with = {
-        .residual = bias ? add->in[slot] : add->in[0], .own = bias ? bias->in[1] : NULL, .sum = add->out[0]};
+        .residual = add->in[slot], .own = has_bias ? bias->in[1] : NULL, .sum = add->out[0]};
     const size_t columns = (size_t)tandem_shape_last(&norm->op->shape), rows = cuda_elements(norm) / columns;
     float *const mean = own->out[1];
-    return tandem_cuda_add_layernorm(own->out[0], &with, bias ? bias->in[0] : add->in[1],
+    return tandem_cuda_add_layernorm(own->out[0], &with, has_bias ? bias->in[0] : add->in[1],
                                      cuda_float_of(norm->task.from), own->in[1], own->in[2], mean,
                                      mean + rows, rows, columns, norm->op->epsilon, norm->device->stream);
 }

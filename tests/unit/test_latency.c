@@ -738,11 +738,13 @@ static double levels_ns(double n)
 
 static void put_levels(replay_store *s)
 {
-    for (double n = 50; n < 1e7; n *= 1.3) {
+    double n = 50;
+    while (n < 1e7) {
         char text[64];
         (void)snprintf(text, sizeof text, "relu n=%.0f", n);
         const tandem_cost_key key = f32_key(text, TANDEM_PASS_FORWARD);
         put_latency(s, "cpu:avx2", "", &key, levels_ns(floor(n + 0.5)));
+        n *= 1.3;
     }
 }
 

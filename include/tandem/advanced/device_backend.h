@@ -68,8 +68,8 @@ typedef struct tandem_kernel_call {
     /* cross_entropy: the share of a label that is spread over all classes (Szegedy et al., CVPR 2016,
      * section 7) */
     float smoothing;
-    int64_t first_sample; /* dropout: index in the global batch of the first of these samples */
     int is_evaluation;    /* dropout drops nothing */
+    int64_t first_sample; /* dropout: index in the global batch of the first of these samples */
     /* Of a step that is emulated (step_options.h): how, and the factor of this task's errors. */
     const tandem_emulation *emulation;
     double error_scale;
