@@ -73,17 +73,29 @@ static void print_directories(char *text, size_t size, const char *const *direct
         }
 }
 
+static void print_set_names(char *text, size_t size)
+{
+    size_t used = 0;
+    for (int i = 0; i < N_SET && used < size; i++) {
+        const int n = snprintf(text + used, size - used, "%s%s", i ? ", " : "", sets[i].set.name);
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
 tandem_status tandem_data_find_below(char *path, size_t size, const char *name, const char *const *directory,
                                      int n, tandem_error *error)
 {
     tandem_hint hint;
     const data_set_row *const row = find_data_set(name, &hint);
-    if (!row)
+    if (!row) {
+        char names[200];
+        print_set_names(names, sizeof names);
         return tandem_error_set(
             error, TANDEM_UNKNOWN_NAME,
             "\"%.200s\" is neither a data set nor a file or directory, here or in $TANDEM_DATA.%s A data set "
-            "is %s, %s, %s, a directory with the four files of the MNIST family, or a text file.",
-            name, hint.text, sets[0].set.name, sets[1].set.name, sets[2].set.name);
+            "is %s, a directory with the four files of the MNIST family, or a text file.",
+            name, hint.text, names);
+    }
     for (int i = 0; i < n; i++) {
         char at[PATH_MAX];
         struct stat about;
