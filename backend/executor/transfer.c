@@ -279,15 +279,19 @@ static uint64_t joined_task_bytes(const tandem_executor *executor, int t)
 /* Divides the time of one launch among its n tasks, from number k on, by their bytes. */
 static void divide_time(tandem_executor *executor, int k, int n, size_t row, int64_t start_ns, int64_t end_ns)
 {
-    uint64_t all = 0, so_far = 0;
-    for (int i = 0; i < n; i++) all += joined_task_bytes(executor, executor->active[k + i]);
+    double all = 0, so_far = 0;
+    int64_t before_ns = start_ns;
+    for (int i = 0; i < n && n > 1; i++) all += (double)joined_task_bytes(executor, executor->active[k + i]);
     for (int i = 0; i < n; i++) {
         const size_t at = row + (size_t)executor->active[k + i];
-        executor->times.all_start_ns[at] =
-            start_ns + (int64_t)((double)(end_ns - start_ns) * (double)so_far / (double)all);
-        so_far += joined_task_bytes(executor, executor->active[k + i]);
-        executor->times.all_end_ns[at] =
-            start_ns + (int64_t)((double)(end_ns - start_ns) * (double)so_far / (double)all);
+        executor->times.all_start_ns[at] = before_ns;
+        if (i < n - 1) {
+            so_far += (double)joined_task_bytes(executor, executor->active[k + i]);
+            before_ns = start_ns + (int64_t)((double)(end_ns - start_ns) * so_far / all);
+        } else {
+            before_ns = end_ns;
+        }
+        executor->times.all_end_ns[at] = before_ns;
     }
 }
 
