@@ -332,7 +332,7 @@ static void add_plans_cell(plans_study *s, int t, int r)
     print_gain(text, &of.over_split);
     (void)fprintf(text, " %d | %s |\n", of.n_diverged, of.result);
     study_figure_add(s->report, of.over_uniform.low, of.over_uniform.points, of.over_uniform.high, NAN,
-                     "%s %s: %s, allocated over uniform", task->model, optimizer, plans_regimes[r].name);
+                     "%s %s: %s", task->model, optimizer, plans_regimes[r].name);
 }
 
 static void print_plans_bars(plans_study *s)
