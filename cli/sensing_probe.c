@@ -12,7 +12,9 @@
  *   result    the gradient of the output
  * A narrow result makes the operators behind it narrow that only depend on it: biases, norms, sums. Each
  * rounds its own result, and where its backward pass computes numbers, so that they differ from those that it
- * was given, its gradient. What only picks or moves numbers rounds nothing.
+ * was given, its gradient. What only picks or moves numbers rounds nothing. A sum reads numbers that are on
+ * the format's grid already, so that its errors are not drawn anew: a bias below half a step is lost as a
+ * whole, the same in every token. So its error is that of rounding the sum of rounded numbers.
  *
  * Noise, by replicates of two batches with one z (predictor/sampled.c has the parts):
  *   drawn               Σ v·D², v: the variance of each element; of a weight, which both batches read, shared
@@ -90,7 +92,7 @@ typedef struct probe_run {
     double moved_by;          /* of z, where the weights are now */
     const float *root;        /* [n_weight] of the metric; NULL: 1 */
     uint8_t *sign, *fixed_sign;
-    float *room, *difference; /* of the largest kept tensor */
+    float *room, *difference, *read; /* of the largest kept tensor */
     int64_t room_size;
     double step[2]; /* of the two batches */
     int batch, place;
@@ -202,6 +204,22 @@ static int64_t count_kept_samples(int64_t batch, int64_t n)
     return kept < batch ? kept : batch;
 }
 
+static void close_rooms(probe_run *run)
+{
+    free(run->room);
+    free(run->difference);
+    free(run->read);
+}
+
+/* run->room_size stays 0 where there is no memory. */
+static void open_rooms(probe_run *run, int64_t n)
+{
+    run->room = malloc((size_t)n * sizeof *run->room);
+    run->difference = malloc((size_t)n * sizeof *run->difference);
+    run->read = malloc((size_t)n * sizeof *run->read);
+    run->room_size = run->room && run->difference && run->read ? n : 0;
+}
+
 static float *keep_samples(probe_run *run, kept_tensor *kept, int64_t n)
 {
     const int64_t batch = run->age->sensing->batch;
@@ -217,11 +235,8 @@ static float *keep_samples(probe_run *run, kept_tensor *kept, int64_t n)
         kept->capacity = kept->x ? kept->n : 0;
     }
     if (kept->n > run->room_size) {
-        free(run->room);
-        free(run->difference);
-        run->room = malloc((size_t)kept->n * sizeof *run->room);
-        run->difference = malloc((size_t)kept->n * sizeof *run->difference);
-        run->room_size = run->room && run->difference ? kept->n : 0;
+        close_rooms(run);
+        open_rooms(run, kept->n);
     }
     if (kept->x && run->room_size >= kept->n) return kept->x;
     run->status = tandem_no_memory(&run->error, "for the tensors of a probe");
@@ -304,6 +319,47 @@ static int round_kept(probe_run *run, const float *x, int64_t n, tandem_format f
     return is_drawn;
 }
 
+static const probe_operator *probed_operator_of(const probe_run *run, int op)
+{
+    for (int k = 0; k < run->n_op; k++)
+        if (run->operator[k].op == op) return &run->operator[k];
+    return NULL;
+}
+
+static void add_read_errors(float *sum, probe_run *run, const probe_operator *of, tandem_format format);
+
+/* Adds to sum what the kept result of an operator is off: by its own rounding, and by what a sum reads. */
+static void add_result_error(float *sum, probe_run *run, const probe_operator *of, tandem_format format)
+{
+    const kept_tensor *y = &of->kept[KEPT_Y];
+    float *const error = calloc((size_t)y->n, sizeof *error);
+    if (!error) {
+        run->status = tandem_no_memory(&run->error, "for the errors of a result");
+        return;
+    }
+    add_read_errors(error, run, of, format);
+    for (int64_t i = 0; i < y->n; i++) error[i] += y->x[i];
+    const tandem_format_cast cast = {
+        .format = format, .x = error, .rows = 1, .columns = y->n, .range = y->amax, .error_scale = 1};
+    if (run->status == TANDEM_OK) run->status = tandem_format_round(error, NULL, &cast, &run->error);
+    for (int64_t i = 0; i < y->n; i++) sum[i] += error[i] - y->x[i];
+    free(error);
+}
+
+/* The errors of narrow results that a bias or a sum reads, added to sum, as long as its kept result. */
+static void add_read_errors(float *sum, probe_run *run, const probe_operator *of, tandem_format format)
+{
+    const tandem_graph *graph = run->age->step->graph;
+    const tandem_op *op = &graph->op[of->op];
+    if (op->kind != TANDEM_OP_BIAS && op->kind != TANDEM_OP_ADD) return;
+    for (int slot = 0; slot < tandem_op_row_get(op->kind)->n_input && run->status == TANDEM_OK; slot++) {
+        const probe_operator *input = probed_operator_of(run, graph->view[op->input[slot]]);
+        if (input && input->formats[PROBE_RESULT] >> format & 1 &&
+            input->kept[KEPT_Y].n == of->kept[KEPT_Y].n)
+            add_result_error(sum, run, input, format);
+    }
+}
+
 /* B times the variance over samples of Σ e·D, of the kept ones. */
 static double noise_of_samples(const float *e, const float *d, int64_t n_sample, int64_t each, int64_t batch)
 {
@@ -314,6 +370,16 @@ static double noise_of_samples(const float *e, const float *d, int64_t n_sample,
         square += u * u;
     }
     return (double)batch * (square - sum * sum / (double)n_sample) / (double)(n_sample - 1);
+}
+
+/* What is rounded: x, or in a result with the errors of what it sums. */
+static const float *rounded_numbers(probe_run *run, const probe_operator *of, int part, const kept_tensor *x,
+                                    tandem_format format)
+{
+    if (part != PROBE_RESULT) return x->x;
+    memcpy(run->read, x->x, (size_t)x->n * sizeof *run->read);
+    add_read_errors(run->read, run, of, format);
+    return run->read;
 }
 
 /* The noise of a tensor x of samples, whose D is above − below over the step. */
@@ -330,7 +396,8 @@ static void add_noise(probe_run *run, probe_operator *of, int part, const kept_t
         if (!(of->formats[part] >> f & 1)) continue;
         const float scale = part == PROBE_GRADIENT ? scale_of((tandem_format)f, x->amax) : 1;
         const int64_t kept = x->n_sample, each = n / kept;
-        const int is_drawn = round_kept(run, x->x, n, (tandem_format)f, range > 0 ? range : x->amax, scale);
+        const int is_drawn = round_kept(run, rounded_numbers(run, of, part, x, (tandem_format)f), n,
+                                        (tandem_format)f, range > 0 ? range : x->amax, scale);
         double square = 0;
         if (is_drawn) {
             of->noise[part][f][run->batch] =
@@ -447,6 +514,8 @@ static void see_forward(probe_run *run, probe_operator *of, const float *y)
     }
     add_noise(run, of, PROBE_GRADIENT, &of->kept[KEPT_G], kept->x, y, 0);
     if (of->kept[KEPT_G].n > 0) of->rate_square += 0.5 * mean_square_of(run->difference, of->kept[KEPT_G].n);
+    /* The result at the weights themselves: a bias that is moved by z would not be lost as it is there. */
+    for (int64_t i = 0; i < kept->n; i++) kept->x[i] = 0.5F * (kept->x[i] + y[i]);
 }
 
 /* Of an operator whose input has no gradient: computed, of the kept samples. */
@@ -827,10 +896,8 @@ static tandem_status open_probe_run(probe_run *run, tandem_error *error)
     run->operator= calloc((size_t)graph->n_op, sizeof *run->operator);
     run->sign = malloc(bytes + 1);
     run->fixed_sign = malloc(bytes + 1);
-    run->room_size = KEPT_WEIGHTS * 2;
-    run->room = malloc((size_t)run->room_size * sizeof *run->room);
-    run->difference = malloc((size_t)run->room_size * sizeof *run->difference);
-    if (!run->operator|| !run->sign || !run->fixed_sign || !run->room || !run->difference)
+    open_rooms(run, KEPT_WEIGHTS);
+    if (!run->operator|| !run->sign || !run->fixed_sign || run->room_size == 0)
         return tandem_no_memory(error, "for a probe");
     for (int64_t i = 0; i < n_weight && age->metric; i++) age->metric[i] = sqrtf(age->metric[i]);
     run->root = age->metric;
@@ -856,8 +923,7 @@ static void close_probe_run(probe_run *run)
     tandem_step_close(run->plan);
     free(run->sign);
     free(run->fixed_sign);
-    free(run->room);
-    free(run->difference);
+    close_rooms(run);
 }
 
 tandem_status sensing_probe_age(const probe_age *age, float *sketch, tandem_error *error)
