@@ -323,7 +323,7 @@ check-all: ## tests, lint, and all tests under sanitizers
 
 # The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so
 # that they stay whole.
-CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels attention public_kernels operators gradients \
+CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels rows attention public_kernels operators gradients \
     repeats delayed shared)
 CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(CARD_TESTS) $(B)/card/bench_card))
 CARD_SUPPORT = $(call objects,$(addprefix tests/support/,every_case.c gradient_check.c metrics.c \

@@ -127,7 +127,8 @@ test_program() { # NAME LIMIT
 }
 is_it_right() {
     part "what is found" 20 1-doctor.txt "$tandem" doctor
-    test_program kernels 50
+    test_program kernels 40
+    test_program rows 20
     test_program operators 90
     for graphs in 1 0; do
         part "five steps of mlp, graphs $graphs" 15 1-mlp.txt env TANDEM_GRAPHS=$graphs "$tandem" train -q \
@@ -137,7 +138,7 @@ is_it_right() {
     test_program public_kernels 40
     test_program delayed 30
     test_program shared 20
-    test_program repeats 90
+    test_program repeats 80
     sanitizer=$(command -v compute-sanitizer)
     if [ -n "$sanitizer" ]; then
         part "memcheck of kernels" 70 1-sanitizer.txt env "LD_LIBRARY_PATH=$path" "$sanitizer" --tool \

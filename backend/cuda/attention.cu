@@ -45,41 +45,6 @@ static __device__ __forceinline__ int warp_row(void) { return (int)(threadIdx.x 
 static __device__ __forceinline__ tandem_cuda_float type_of(bf16) { return TANDEM_CUDA_BF16; }
 static __device__ __forceinline__ tandem_cuda_float type_of(f16) { return TANDEM_CUDA_F16; }
 
-/* Two numbers of T in a register. Cards from 8.0 on have an instruction for it. */
-template <typename T> static __device__ __forceinline__ uint32_t pack_pair(float low, float high);
-template <> __device__ __forceinline__ uint32_t pack_pair<bf16>(float low, float high)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-#else
-    return tandem_bf16_of(low) | (uint32_t)tandem_bf16_of(high) << 16;
-#endif
-}
-template <> __device__ __forceinline__ uint32_t pack_pair<f16>(float low, float high)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    uint32_t pair;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-#else
-    return tandem_f16_of(low) | (uint32_t)tandem_f16_of(high) << 16;
-#endif
-}
-
-/* 2^x; what is no normal number is 0. */
-static __device__ __forceinline__ float approximate_exp2(float x)
-{
-#ifdef __CUDA_ARCH__
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-#else
-    return exp2f(x);
-#endif
-}
-
 /* --- Products ------------------------------------------------------------------------------------------- */
 
 /* c += a·b */

@@ -2,9 +2,84 @@
  * CPU reference: oneDNN, in backend/cpu/op/{layernorm,batchnorm}.c. The variance divides by n and sums
  * differences from the mean: a second pass, which finds its data in the cache. */
 #include "backend/cuda/columns.h"
-#include "backend/cuda/octet.h"
+#include "backend/cuda/warp_rows.h"
 
-/* --- Layer normalisation: one block per row ------------------------------------------------------------- */
+/* --- Layer normalisation: short rows are a warp's each, others a block's -------------------------------- */
+
+template <typename T> static __device__ __forceinline__ float rounded_to(float x)
+{
+    T one;
+    store_one(&one, x);
+    return as_float(one);
+}
+
+/* The warp's row r, which is `own`, to `to`. */
+template <typename Row, typename T>
+static __device__ __forceinline__ void
+normalise_warp_row(T *__restrict__ to, float *own, size_t r, const float *__restrict__ scale,
+                   const float *__restrict__ shift, float *__restrict__ mean_of,
+                   float *__restrict__ variance_of, unsigned columns, float epsilon)
+{
+    enum { N = Row::LANE_COLUMNS };
+    float sum = 0, square = 0, own_scale[N], own_shift[N];
+    Row::load(own_scale, scale, columns, 0);
+    Row::load(own_shift, shift, columns, 0);
+#pragma unroll
+    for (int k = 0; k < N; k++) sum += own[k];
+    const float mean = warp_sum(sum) / (float)columns;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        own[k] = Row::has(k, columns) ? own[k] - mean : 0;
+        square += own[k] * own[k];
+    }
+    const float variance = warp_sum(square) / (float)columns;
+    const float inverse = 1.0f / sqrtf(variance + epsilon);
+    if (threadIdx.x % WARP == 0) {
+        mean_of[r] = mean;
+        variance_of[r] = variance;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) own[k] = own[k] * inverse * own_scale[k] + own_shift[k];
+    Row::store(to, own, columns);
+}
+
+template <typename Row, typename T>
+KERNEL layernorm_by_warps(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */,
+                          const float *__restrict__ scale, const float *__restrict__ shift /* [columns] */,
+                          float *__restrict__ mean_of, float *__restrict__ variance_of /* [rows] */,
+                          size_t rows, unsigned columns, float epsilon)
+{
+    const size_t r = row_of_warp(), start = r * columns;
+    if (r >= rows) return; /* a whole warp */
+    float own[Row::LANE_COLUMNS];
+    Row::load(own, x + start, columns, 0);
+    normalise_warp_row<Row>(y + start, own, r, scale, shift, mean_of, variance_of, columns, epsilon);
+}
+
+template <typename Row, typename T>
+KERNEL sum_layernorm_by_warps(T *__restrict__ y, T *__restrict__ to_sum, const T *__restrict__ residual,
+                              const T *__restrict__ x /* (rows, columns) */, const float *__restrict__ bias,
+                              const float *__restrict__ scale,
+                              const float *__restrict__ shift /* [columns] */, float *__restrict__ mean_of,
+                              float *__restrict__ variance_of /* [rows] */, size_t rows, unsigned columns,
+                              float epsilon)
+{
+    enum { N = Row::LANE_COLUMNS };
+    const size_t r = row_of_warp(), start = r * columns;
+    if (r >= rows) return; /* a whole warp */
+    float own[N], other[N], own_bias[N];
+    Row::load(own, x + start, columns, 0);
+    Row::load(other, residual + start, columns, 0);
+    if (bias) {
+        Row::load(own_bias, bias, columns, 0);
+#pragma unroll
+        for (int k = 0; k < N; k++) own[k] = rounded_to<T>(TANDEM_ADD(own[k], own_bias[k]));
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) own[k] = rounded_to<T>(TANDEM_ADD(other[k], own[k]));
+    Row::store(to_sum + start, own, columns);
+    normalise_warp_row<Row>(y + start, own, r, scale, shift, mean_of, variance_of, columns, epsilon);
+}
 
 /* The block's row, to `to`. sum: of the thread's columns. */
 template <typename T>
@@ -80,23 +155,59 @@ KERNEL sum_layernorm(T *__restrict__ y, T *to_sum, const T *__restrict__ residua
                   epsilon);
 }
 
+template <typename T>
+static int launch_sum_layernorm(T *y, const tandem_cuda_residual *with, const T *x, const float *scale,
+                                const float *shift, float *mean, float *variance, size_t rows, size_t columns,
+                                float epsilon, tandem_cuda_stream stream)
+{
+    const float *bias = with->own;
+    const T *residual = (const T *)with->residual;
+    T *sum = (T *)with->sum;
+    return launch_by_row_length<MAX_LANE_COLUMNS>(
+        columns,
+        [=](auto row) {
+            return LAUNCH((sum_layernorm_by_warps<decltype(row), T>), grid_of_warps(rows), THREADS, stream, y,
+                          sum, residual, x, bias, scale, shift, mean, variance, rows, (unsigned)columns,
+                          epsilon);
+        },
+        [=] {
+            return LAUNCH(sum_layernorm<T>, (unsigned)rows, THREADS, stream, y, sum, residual, x, bias, scale,
+                          shift, mean, variance, columns, epsilon);
+        });
+}
+
 extern "C" int tandem_cuda_add_layernorm(void *y, const tandem_cuda_residual *with, const void *x,
                                          tandem_cuda_float type, const float *scale, const float *shift,
                                          float *mean, float *variance, size_t rows, size_t columns,
                                          float epsilon, tandem_cuda_stream stream)
 {
-    const float *bias = with->own;
-    RETURN_FOR(type, LAUNCH(sum_layernorm<T>, (unsigned)rows, THREADS, stream, (T *)y, (T *)with->sum,
-                            (const T *)with->residual, (const T *)x, bias, scale, shift, mean, variance,
-                            columns, epsilon));
+    RETURN_FOR(type, launch_sum_layernorm((T *)y, with, (const T *)x, scale, shift, mean, variance, rows,
+                                          columns, epsilon, stream));
+}
+
+template <typename T>
+static int launch_layernorm(T *y, const T *x, const float *scale, const float *shift, float *mean,
+                            float *variance, size_t rows, size_t columns, float epsilon,
+                            tandem_cuda_stream stream)
+{
+    return launch_by_row_length<MAX_LANE_COLUMNS>(
+        columns,
+        [=](auto row) {
+            return LAUNCH((layernorm_by_warps<decltype(row), T>), grid_of_warps(rows), THREADS, stream, y, x,
+                          scale, shift, mean, variance, rows, (unsigned)columns, epsilon);
+        },
+        [=] {
+            return LAUNCH(layernorm<T>, (unsigned)rows, THREADS, stream, y, x, scale, shift, mean, variance,
+                          columns, epsilon);
+        });
 }
 
 extern "C" int tandem_cuda_layernorm(void *y, const void *x, tandem_cuda_float type, const float *scale,
                                      const float *shift, float *mean, float *variance, size_t rows,
                                      size_t columns, float epsilon, tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, LAUNCH(layernorm<T>, (unsigned)rows, THREADS, stream, (T *)y, (const T *)x, scale, shift,
-                            mean, variance, columns, epsilon));
+    RETURN_FOR(type, launch_layernorm((T *)y, (const T *)x, scale, shift, mean, variance, rows, columns,
+                                      epsilon, stream));
 }
 
 /* gx = (scale·g − mean(scale·g) − x̂·mean(scale·g·x̂)) / √(variance + ε) */
@@ -258,6 +369,20 @@ static __device__ __forceinline__ void add_parts(float *to, const float *from, s
     }
 }
 
+/* From the parts of all blocks, (blocks, 2, columns), to whole sums. */
+static __device__ __forceinline__ void add_parts_of_blocks(float *to_scale, float *to_shift, float *part,
+                                                           uint32_t *tickets, size_t columns)
+{
+    const size_t group = blockIdx.x / GROUP, groups = n_tile(gridDim.x, GROUP), width = 2 * columns;
+    const size_t members = group + 1 < groups ? (size_t)GROUP : gridDim.x - group * GROUP;
+    float *const group_parts = part + gridDim.x * width;
+    if (!is_last_block(tickets + 1 + group, members)) return;
+    add_parts(group_parts + group * width, part + group * GROUP * width, members, width, width);
+    if (!is_last_block(tickets, groups)) return;
+    add_parts(to_scale, group_parts, groups, columns, width);
+    add_parts(to_shift, group_parts + columns, groups, columns, width);
+}
+
 template <typename T>
 KERNEL layernorm_backward(T *__restrict__ gx, float *__restrict__ to_scale,
                           float *__restrict__ to_shift /* [columns] */,
@@ -303,20 +428,70 @@ KERNEL layernorm_backward(T *__restrict__ gx, float *__restrict__ to_scale,
                           inverse * (own_scale[k] * as_float(own_g[k]) - sum -
                                      (as_float(own_x[k]) - mean) * inverse * along));
     }
-    const size_t group = blockIdx.x / GROUP, groups = n_tile(gridDim.x, GROUP), width = 2 * columns;
-    const size_t members = group + 1 < groups ? (size_t)GROUP : gridDim.x - group * GROUP;
-    float *const own_part = part + blockIdx.x * width, *const group_parts = part + gridDim.x * width;
+    float *const own_part = part + blockIdx.x * 2 * columns;
 #pragma unroll
     for (unsigned k = 0; k < COLUMNS_A_THREAD; k++)
         if (threadIdx.x + k * THREADS < columns) {
             own_part[threadIdx.x + k * THREADS] = of_scale[k];
             own_part[columns + threadIdx.x + k * THREADS] = of_shift[k];
         }
-    if (!is_last_block(tickets + 1 + group, members)) return;
-    add_parts(group_parts + group * width, part + group * GROUP * width, members, width, width);
-    if (!is_last_block(tickets, groups)) return;
-    add_parts(to_scale, group_parts, groups, columns, width);
-    add_parts(to_shift, group_parts + columns, groups, columns, width);
+    add_parts_of_blocks(to_scale, to_shift, part, tickets, columns);
+}
+
+/* The same of short rows. The warps of a block take its rows in turns; their sums are added in order. Each
+ * lane keeps five arrays of a row's length, so there are at most MAX_BACKWARD_COLUMNS in one: beyond, fewer
+ * than 16 warps would fit into an SM. */
+enum { MAX_BACKWARD_COLUMNS = 8 };
+template <typename Row, typename T>
+KERNEL layernorm_backward_by_warps(
+    T *__restrict__ gx, float *__restrict__ to_scale, float *__restrict__ to_shift /* [columns] */,
+    float *part /* (blocks, 2, columns), then (groups, 2, columns) */, uint32_t *tickets,
+    const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
+    const float *__restrict__ scale /* [columns] */, const float *__restrict__ mean_of,
+    const float *__restrict__ variance_of /* [rows] */, size_t rows, unsigned columns, float epsilon)
+{
+    enum { N = Row::LANE_COLUMNS };
+    __shared__ float of_warp[2][WARPS][N * WARP];
+    const size_t some = rows_a_block(rows), first = blockIdx.x * some,
+                 end = first + some < rows ? first + some : rows;
+    const unsigned warp = threadIdx.x / WARP;
+    float own_scale[N], of_scale[N] = {}, of_shift[N] = {};
+    Row::load(own_scale, scale, columns, 0);
+    for (size_t turn = first; turn < end; turn += WARPS) {
+        const int is_there = turn + warp < end;
+        const size_t r = is_there ? turn + warp : end - 1;
+        float own_g[N], own_x[N], sum = 0, along = 0;
+        Row::load(own_g, g + r * columns, columns, 0);
+        Row::load(own_x, x + r * columns, columns, 0);
+        const float mean = mean_of[r], inverse = 1.0f / sqrtf(variance_of[r] + epsilon);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            own_x[k] = (own_x[k] - mean) * inverse;
+            sum += own_scale[k] * own_g[k];
+            along += own_scale[k] * own_g[k] * own_x[k];
+            of_shift[k] += is_there ? own_g[k] : 0;
+            of_scale[k] += is_there ? own_g[k] * own_x[k] : 0;
+        }
+        sum = warp_sum(sum) / (float)columns;
+        along = warp_sum(along) / (float)columns;
+#pragma unroll
+        for (int k = 0; k < N; k++) own_g[k] = inverse * (own_scale[k] * own_g[k] - sum - own_x[k] * along);
+        if (is_there) Row::store(gx + r * columns, own_g, columns);
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        of_warp[0][warp][Row::column(k)] = of_scale[k];
+        of_warp[1][warp][Row::column(k)] = of_shift[k];
+    }
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < 2 * columns; i += THREADS) {
+        const unsigned which = i >= columns, c = i - which * columns;
+        float sum = 0;
+#pragma unroll
+        for (unsigned w = 0; w < WARPS; w++) sum += of_warp[which][w][c];
+        part[blockIdx.x * 2 * columns + i] = sum;
+    }
+    add_parts_of_blocks(to_scale, to_shift, part, tickets, columns);
 }
 
 template <typename T>
@@ -328,8 +503,18 @@ static int launch_layernorm_backward(T *gx, float *gscale, float *gshift, const 
     if (columns > TANDEM_CUDA_LAYERNORM_COLUMNS)
         return launch_long_layernorm_backward(gx, gscale, gshift, g, x, scale, mean, variance, rows, columns,
                                               epsilon, part, tickets, stream);
-    return LAUNCH(layernorm_backward<T>, grid_of_row_blocks(rows), THREADS, stream, gx, gscale, gshift, part,
-                  tickets, g, x, scale, mean, variance, rows, columns, epsilon);
+    const unsigned grid = grid_of_row_blocks(rows);
+    return launch_by_row_length<MAX_BACKWARD_COLUMNS>(
+        columns,
+        [=](auto row) {
+            return LAUNCH((layernorm_backward_by_warps<decltype(row), T>), grid, THREADS, stream, gx, gscale,
+                          gshift, part, tickets, g, x, scale, mean, variance, rows, (unsigned)columns,
+                          epsilon);
+        },
+        [=] {
+            return LAUNCH(layernorm_backward<T>, grid, THREADS, stream, gx, gscale, gshift, part, tickets, g,
+                          x, scale, mean, variance, rows, columns, epsilon);
+        });
 }
 
 extern "C" int tandem_cuda_layernorm_backward(void *gx, float *gscale, float *gshift, const void *g,

@@ -1,56 +1,32 @@
 /* softmax.cu: softmax of rows with scale and causal mask, its gradient, and the cross-entropy of logits. They
- * read and write any float type and compute in f32. A block per row; of a softmax's rows of at most
- * WARP·LANE_COLUMNS, which a warp keeps in registers, a warp per row. CPU reference:
- * backend/cpu/op/{softmax,cross_entropy}.c. */
-#include "backend/cuda/rows.h"
+ * read and write any float type and compute in f32. Short rows of a softmax are a warp's each (warp_rows.h),
+ * others a block's. CPU reference: backend/cpu/op/{softmax,cross_entropy}.c. */
+#include "backend/cuda/warp_rows.h"
 
 #include <float.h>
 
-/* A row of a warp: lane l has the columns l, l + WARP, … Loads of a row are issued together. */
-enum { LANE_COLUMNS = 32 };
-static inline unsigned grid_of_warps(size_t rows) { return (unsigned)((rows + WARPS - 1) / WARPS); }
-
-/* The row of this warp. */
-static __device__ __forceinline__ size_t row_of_warp(void)
-{
-    return (size_t)blockIdx.x * WARPS + threadIdx.x / WARP;
-}
-
-/* own[k] = row[lane + k·WARP] of the columns below `seen`, else `none`. */
-template <int N, typename T>
-static __device__ __forceinline__ void load_warp_row(float own[N], const T *row, size_t seen, float none)
-{
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        const size_t j = threadIdx.x % WARP + (size_t)k * WARP;
-        own[k] = j < seen ? load_one(row + j) : none;
-    }
-}
-
-template <int N, typename T>
+template <typename Row, typename T>
 KERNEL softmax_by_warps(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */, size_t rows,
-                        size_t columns, float scale, int causal)
+                        unsigned columns, float scale, int causal)
 {
-    const size_t r = row_of_warp();
-    if (r >= rows) return; /* a whole warp */
-    const size_t start = r * columns, seen = causal ? r % columns + 1 : columns;
+    enum { N = Row::LANE_COLUMNS };
+    const size_t r = row_of_warp(), start = r * columns;
+    if (r >= rows) return;                                              /* a whole warp */
+    const unsigned seen = causal ? (unsigned)r % columns + 1 : columns; /* fewer than 2^32 rows */
+    const float factor = scale * 1.4426950408889634f; /* log2 e: powers of 2 are one instruction */
     float own[N], top = -INFINITY, sum = 0;
-    load_warp_row<N>(own, x + start, seen, -INFINITY);
+    Row::load(own, x + start, columns, 0);
 #pragma unroll
-    for (int k = 0; k < N; k++) top = fmaxf(top, own[k] = scale * own[k]);
+    for (int k = 0; k < N; k++) top = fmaxf(top, Row::column(k) < seen ? factor * own[k] : -INFINITY);
     top = warp_largest(top);
+    /* what `top` is rounded by is a factor of the whole row, so only the difference is */
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-        const size_t j = threadIdx.x % WARP + (size_t)k * WARP;
-        own[k] = j < seen ? expf(own[k] - top) : 0;
-        sum += own[k];
-    }
+    for (int k = 0; k < N; k++)
+        sum += own[k] = Row::column(k) < seen ? approximate_exp2(fmaf(factor, own[k], -top)) : 0;
     const float inverse = 1.0f / warp_sum(sum);
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-        const size_t j = threadIdx.x % WARP + (size_t)k * WARP;
-        if (j < columns) store_one(y + start + j, own[k] * inverse);
-    }
+    for (int k = 0; k < N; k++) own[k] *= inverse;
+    Row::store(y + start, own, columns);
 }
 
 template <typename T>
@@ -70,49 +46,42 @@ KERNEL softmax(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */,
     });
 }
 
-template <int N, typename T>
+template <typename T>
 static int launch_softmax(T *y, const T *x, size_t rows, size_t columns, float scale, int causal,
                           tandem_cuda_stream stream)
 {
-    return LAUNCH((softmax_by_warps<N, T>), grid_of_warps(rows), THREADS, stream, y, x, rows, columns, scale,
-                  causal);
-}
-
-template <typename T>
-static int softmax_of(T *y, const T *x, size_t rows, size_t columns, float scale, int causal,
-                      tandem_cuda_stream stream)
-{
-    if (columns <= 4 * WARP) return launch_softmax<4>(y, x, rows, columns, scale, causal, stream);
-    if (columns <= 8 * WARP) return launch_softmax<8>(y, x, rows, columns, scale, causal, stream);
-    if (columns <= LANE_COLUMNS * WARP)
-        return launch_softmax<LANE_COLUMNS>(y, x, rows, columns, scale, causal, stream);
-    return LAUNCH(softmax<T>, (unsigned)rows, THREADS, stream, y, x, columns, scale, causal);
+    return launch_by_row_length<MAX_LANE_COLUMNS>(
+        columns,
+        [=](auto row) {
+            return LAUNCH((softmax_by_warps<decltype(row), T>), grid_of_warps(rows), THREADS, stream, y, x,
+                          rows, (unsigned)columns, scale, causal);
+        },
+        [=] { return LAUNCH(softmax<T>, (unsigned)rows, THREADS, stream, y, x, columns, scale, causal); });
 }
 
 extern "C" int tandem_cuda_softmax(void *y, const void *x, tandem_cuda_float type, size_t rows,
                                    size_t columns, float scale, int causal, tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, softmax_of((T *)y, (const T *)x, rows, columns, scale, causal, stream));
+    RETURN_FOR(type, launch_softmax((T *)y, (const T *)x, rows, columns, scale, causal, stream));
 }
 
-template <int N, typename T>
+template <typename Row, typename T>
 KERNEL softmax_backward_by_warps(T *__restrict__ gx, const T *__restrict__ g,
-                                 const T *__restrict__ y /* (rows, columns) */, size_t rows, size_t columns,
+                                 const T *__restrict__ y /* (rows, columns) */, size_t rows, unsigned columns,
                                  float scale)
 {
+    enum { N = Row::LANE_COLUMNS };
     const size_t r = row_of_warp(), start = r * columns;
     if (r >= rows) return; /* a whole warp */
     float own_g[N], own_y[N], along = 0;
-    load_warp_row<N>(own_g, g + start, columns, 0);
-    load_warp_row<N>(own_y, y + start, columns, 0);
+    Row::load(own_g, g + start, columns, 0);
+    Row::load(own_y, y + start, columns, 0);
 #pragma unroll
     for (int k = 0; k < N; k++) along += own_g[k] * own_y[k];
     along = warp_sum(along);
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-        const size_t j = threadIdx.x % WARP + (size_t)k * WARP;
-        if (j < columns) store_one(gx + start + j, scale * (own_y[k] * (own_g[k] - along)));
-    }
+    for (int k = 0; k < N; k++) own_g[k] = scale * (own_y[k] * (own_g[k] - along));
+    Row::store(gx + start, own_g, columns);
 }
 
 template <typename T>
@@ -133,30 +102,27 @@ KERNEL softmax_backward(T *__restrict__ gx, const T *__restrict__ g,
     });
 }
 
-template <int N, typename T>
+template <typename T>
 static int launch_softmax_backward(T *gx, const T *g, const T *y, size_t rows, size_t columns, float scale,
                                    tandem_cuda_stream stream)
 {
-    return LAUNCH((softmax_backward_by_warps<N, T>), grid_of_warps(rows), THREADS, stream, gx, g, y, rows,
-                  columns, scale);
-}
-
-template <typename T>
-static int softmax_backward_of(T *gx, const T *g, const T *y, size_t rows, size_t columns, float scale,
-                               tandem_cuda_stream stream)
-{
-    if (columns <= 4 * WARP) return launch_softmax_backward<4>(gx, g, y, rows, columns, scale, stream);
-    if (columns <= 8 * WARP) return launch_softmax_backward<8>(gx, g, y, rows, columns, scale, stream);
-    if (columns <= LANE_COLUMNS * WARP)
-        return launch_softmax_backward<LANE_COLUMNS>(gx, g, y, rows, columns, scale, stream);
-    return LAUNCH(softmax_backward<T>, (unsigned)rows, THREADS, stream, gx, g, y, columns, scale);
+    return launch_by_row_length<MAX_LANE_COLUMNS>(
+        columns,
+        [=](auto row) {
+            return LAUNCH((softmax_backward_by_warps<decltype(row), T>), grid_of_warps(rows), THREADS, stream,
+                          gx, g, y, rows, (unsigned)columns, scale);
+        },
+        [=] {
+            return LAUNCH(softmax_backward<T>, (unsigned)rows, THREADS, stream, gx, g, y, columns, scale);
+        });
 }
 
 extern "C" int tandem_cuda_softmax_backward(void *gx, const void *g, const void *y, tandem_cuda_float type,
                                             size_t rows, size_t columns, float scale,
                                             tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, softmax_backward_of((T *)gx, (const T *)g, (const T *)y, rows, columns, scale, stream));
+    RETURN_FOR(type,
+               launch_softmax_backward((T *)gx, (const T *)g, (const T *)y, rows, columns, scale, stream));
 }
 
 /* --- Cross-entropy -------------------------------------------------------------------------------------- */

@@ -64,15 +64,16 @@ tandem_status gpu_time(int64_t *launch_ns, const gpu_bench *c, const char *what,
 /* One set of arrays, all of them on the card. */
 typedef struct gpu_arrays {
     size_t n, rows, columns;
+    size_t n_of_row;                 /* at least the rows and the columns of every kernel */
     void *x, *y, *z;                 /* [n] of f32 in [−1, 1) */
     float *positive;                 /* [n] in [0, 1) */
     uint16_t *half, *half_out;       /* [n] */
     void *q, *transposed;            /* [n] of s8 */
-    float *of_row, *mean, *variance; /* [rows], at least [columns] */
+    float *of_row, *mean, *variance; /* [n_of_row] */
     uint32_t *words;                 /* [16] 0 */
     uint32_t *tickets;               /* [TANDEM_CUDA_TICKETS] 0 */
     tandem_amax_history *history;    /* whose range is 1 */
-    int32_t *label;                  /* [rows] below columns */
+    int32_t *label;                  /* [n_of_row] below rows and columns */
     void *workspace;
     void *start; /* of all of them */
     uint64_t bytes;
@@ -86,10 +87,13 @@ typedef struct gpu_kernel {
     const char *name;
     double bytes_an_element; /* that must be moved for each of the n elements */
     int (*launch)(const gpu_arrays *a, tandem_cuda_stream stream);
+    size_t columns; /* of its matrices, of about n elements; 0: those of the arrays */
 } gpu_kernel;
 extern const gpu_kernel gpu_kernels[];
 extern const int n_gpu_kernel;
 const gpu_kernel *gpu_kernel_find(const char *name); /* one that is there */
+/* Its rows and columns. */
+gpu_arrays gpu_kernel_arrays(const gpu_kernel *kernel, const gpu_arrays *arrays);
 
 /* --- linear.c: a linear layer as the backend runs it ---------------------------------------------------- */
 

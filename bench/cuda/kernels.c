@@ -20,10 +20,30 @@ static void *reserve_array(char **end, uint64_t bytes)
     return start;
 }
 
+gpu_arrays gpu_kernel_arrays(const gpu_kernel *kernel, const gpu_arrays *arrays)
+{
+    gpu_arrays own = *arrays;
+    if (kernel->columns) own.columns = kernel->columns, own.rows = arrays->n / kernel->columns;
+    return own;
+}
+
+/* What a kernel that sums over rows needs beside them; 1: at least the arrays of a row or column. */
+static uint64_t max_over_kernels(const gpu_arrays *a, int of_row)
+{
+    uint64_t max = 0;
+    for (int k = 0; k < n_gpu_kernel; k++) {
+        const gpu_arrays own = gpu_kernel_arrays(&gpu_kernels[k], a);
+        max = larger_bytes(max, of_row ? larger_bytes(own.rows, own.columns)
+                                       : tandem_cuda_layernorm_workspace(own.rows, own.columns));
+    }
+    return max;
+}
+
 /* Places of all arrays behind `start`; returns the end. */
 static char *lay_out_arrays(gpu_arrays *a, char *start)
 {
-    const uint64_t of_row = 4 * larger_bytes(a->rows, a->columns);
+    a->n_of_row = max_over_kernels(a, 1);
+    const uint64_t of_row = 4 * a->n_of_row;
     char *end = start;
     a->start = start;
     a->x = reserve_array(&end, 4 * a->n);
@@ -43,7 +63,7 @@ static char *lay_out_arrays(gpu_arrays *a, char *start)
     a->workspace = reserve_array(
         &end, larger_bytes(
                   of_row, larger_bytes(tandem_cuda_column_sum_workspace(a->rows, a->columns),
-                                       larger_bytes(tandem_cuda_layernorm_workspace(a->rows, a->columns),
+                                       larger_bytes(max_over_kernels(a, 0),
                                                     tandem_cuda_norm_workspace(a->n / CHANNELS, CHANNELS)))));
     a->tickets = reserve_array(&end, TANDEM_CUDA_TICKETS * sizeof *a->tickets);
     a->bytes = (uint64_t)(end - start);
@@ -65,7 +85,7 @@ tandem_status gpu_arrays_open(gpu_arrays *arrays, gpu_bench *c, size_t n, size_t
 
 tandem_status gpu_arrays_fill(const gpu_arrays *a, const gpu_bench *c, tandem_error *error)
 {
-    const size_t of_row = a->rows > a->columns ? a->rows : a->columns;
+    const size_t of_row = a->n_of_row;
     float *const wide[] = {a->x, a->y, a->z};
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < 3 && status == TANDEM_OK; k++)
@@ -220,6 +240,15 @@ LAUNCH_OF(embedding,
 LAUNCH_OF(embedding_back,
           tandem_cuda_embedding_gradient(a->y, a->label, a->x, F, a->rows, a->rows, a->columns, 0, s))
 
+LAUNCH_OF(layernorm_bf16, tandem_cuda_layernorm(a->half_out, a->half, H, a->of_row, a->of_row, a->mean,
+                                                a->variance, a->rows, a->columns, 1e-5f, s))
+LAUNCH_OF(layernorm_back_bf16, tandem_cuda_layernorm_backward(a->half_out, a->q, a->transposed, a->half, a->x,
+                                                              H, a->of_row, a->mean, a->variance, a->rows,
+                                                              a->columns, 1e-5f, a->workspace, a->tickets, s))
+LAUNCH_OF(softmax_bf16, tandem_cuda_softmax(a->half_out, a->half, H, a->rows, a->columns, 0.125f, 0, s))
+LAUNCH_OF(softmax_back_bf16,
+          tandem_cuda_softmax_backward(a->half_out, a->half, a->positive, H, a->rows, a->columns, 0.125f, s))
+
 static int bench_dropout_bf16(const gpu_arrays *a, tandem_cuda_stream s)
 {
     const tandem_dropout mask = {.seed = 1, .threshold = 65536 / 10, .scale = 1 / 0.9f};
@@ -267,57 +296,69 @@ static int bench_maxpool(const gpu_arrays *a, tandem_cuda_stream s)
 
 /* Bytes an element of n: what is read and written, the small arrays left out. */
 const gpu_kernel gpu_kernels[] = {
-    {"amax f32", 4, amax_f32},
-    {"amax bf16", 2, amax_bf16},
-    {"quantise f32", 5, quantise_f32},
-    {"quantise bf16", 3, quantise_bf16},
-    {"quantise f32, delayed", 5, delayed_f32},
-    {"quantise bf16, delayed", 3, delayed_bf16},
-    {"quantise both orders f32 s8", 6, both_s8_f32},
-    {"quantise both orders bf16 s8", 4, both_s8_bf16},
-    {"quantise both orders f32 e4m3", 6, both_e4m3_f32},
-    {"quantise both orders bf16 e4m3", 4, both_e4m3_bf16},
-    {"quantise both orders bf16, delayed", 4, both_delayed_bf16},
-    {"quantise rows f32 s8", 5, rows_s8_f32},
-    {"quantise rows bf16 s8", 3, rows_s8_bf16},
-    {"quantise rows bf16 e4m3", 3, rows_e4m3_bf16},
-    {"dequantise rows to bf16", 3, dequantise_rows},
-    {"dequantise to f32", 5, dequantise_f32},
-    {"dequantise to bf16", 3, dequantise_bf16},
-    {"f32 to bf16", 6, narrow},
-    {"bf16 to f32", 6, widen},
-    {"scale s32 to f32", 8, scale_f32},
-    {"scale s32 to bf16", 6, scale_bf16},
-    {"scale rows of s32 to bf16", 6, scale_rows_bf16},
-    {"transpose s8", 2, bench_transpose_s8},
-    {"transpose bf16", 4, bench_transpose_bf16},
-    {"heads first bf16", 4, bench_heads_bf16},
-    {"sgd", 20, sgd},
-    {"adamw", 28, adam},
-    {"add f32", 12, add_f32},
-    {"add bf16", 6, add_bf16},
-    {"relu bf16", 4, relu_bf16},
-    {"gelu f32", 8, gelu_f32},
-    {"gelu bf16", 4, gelu_bf16},
-    {"gelu bf16 backward", 6, gelu_back_bf16},
-    {"dropout bf16", 4, bench_dropout_bf16},
-    {"bias bf16", 4, bias_bf16},
-    {"column sum f32", 4, column_sum_f32},
-    {"column sum bf16", 2, column_sum_bf16},
-    {"layernorm", 8, layernorm},
-    {"layernorm backward", 20, layernorm_back},
-    {"batchnorm bf16", 6, bench_batchnorm},
-    {"batchnorm bf16 backward", 10, bench_batchnorm_backward},
-    {"softmax", 8, softmax},
-    {"softmax backward", 12, softmax_back},
-    {"cross entropy", 8, loss},
-    {"cross entropy backward", 8, loss_back},
-    {"noise", 4, noise},
-    {"embedding", 8, embedding},
-    {"embedding gradient", 8, embedding_back},
-    {"im2col s8", 10.0 / 4, bench_im2col},
-    {"col2im s32", 40.0 / 16, bench_col2im},
-    {"maxpool bf16", 2 + 3.0 / 4, bench_maxpool},
+    {"amax f32", 4, amax_f32, 0},
+    {"amax bf16", 2, amax_bf16, 0},
+    {"quantise f32", 5, quantise_f32, 0},
+    {"quantise bf16", 3, quantise_bf16, 0},
+    {"quantise f32, delayed", 5, delayed_f32, 0},
+    {"quantise bf16, delayed", 3, delayed_bf16, 0},
+    {"quantise both orders f32 s8", 6, both_s8_f32, 0},
+    {"quantise both orders bf16 s8", 4, both_s8_bf16, 0},
+    {"quantise both orders f32 e4m3", 6, both_e4m3_f32, 0},
+    {"quantise both orders bf16 e4m3", 4, both_e4m3_bf16, 0},
+    {"quantise both orders bf16, delayed", 4, both_delayed_bf16, 0},
+    {"quantise rows f32 s8", 5, rows_s8_f32, 0},
+    {"quantise rows bf16 s8", 3, rows_s8_bf16, 0},
+    {"quantise rows bf16 e4m3", 3, rows_e4m3_bf16, 0},
+    {"dequantise rows to bf16", 3, dequantise_rows, 0},
+    {"dequantise to f32", 5, dequantise_f32, 0},
+    {"dequantise to bf16", 3, dequantise_bf16, 0},
+    {"f32 to bf16", 6, narrow, 0},
+    {"bf16 to f32", 6, widen, 0},
+    {"scale s32 to f32", 8, scale_f32, 0},
+    {"scale s32 to bf16", 6, scale_bf16, 0},
+    {"scale rows of s32 to bf16", 6, scale_rows_bf16, 0},
+    {"transpose s8", 2, bench_transpose_s8, 0},
+    {"transpose bf16", 4, bench_transpose_bf16, 0},
+    {"heads first bf16", 4, bench_heads_bf16, 0},
+    {"sgd", 20, sgd, 0},
+    {"adamw", 28, adam, 0},
+    {"add f32", 12, add_f32, 0},
+    {"add bf16", 6, add_bf16, 0},
+    {"relu bf16", 4, relu_bf16, 0},
+    {"gelu f32", 8, gelu_f32, 0},
+    {"gelu bf16", 4, gelu_bf16, 0},
+    {"gelu bf16 backward", 6, gelu_back_bf16, 0},
+    {"dropout bf16", 4, bench_dropout_bf16, 0},
+    {"bias bf16", 4, bias_bf16, 0},
+    {"column sum f32", 4, column_sum_f32, 0},
+    {"column sum bf16", 2, column_sum_bf16, 0},
+    {"layernorm", 8, layernorm, 0},
+    {"layernorm backward", 20, layernorm_back, 0},
+    {"batchnorm bf16", 6, bench_batchnorm, 0},
+    {"batchnorm bf16 backward", 10, bench_batchnorm_backward, 0},
+    {"softmax", 8, softmax, 0},
+    {"softmax backward", 12, softmax_back, 0},
+    {"layernorm bf16, 128 columns", 4, layernorm_bf16, 128},
+    {"layernorm bf16, 197 columns", 4, layernorm_bf16, 197},
+    {"layernorm bf16, 1024 columns", 4, layernorm_bf16, 1024},
+    {"layernorm backward, 128 columns", 6, layernorm_back_bf16, 128},
+    {"layernorm backward, 197 columns", 6, layernorm_back_bf16, 197},
+    {"layernorm backward, 1024 columns", 6, layernorm_back_bf16, 1024},
+    {"softmax bf16, 128 columns", 4, softmax_bf16, 128},
+    {"softmax bf16, 197 columns", 4, softmax_bf16, 197},
+    {"softmax bf16, 1024 columns", 4, softmax_bf16, 1024},
+    {"softmax backward, 128 columns", 6, softmax_back_bf16, 128},
+    {"softmax backward, 197 columns", 6, softmax_back_bf16, 197},
+    {"softmax backward, 1024 columns", 6, softmax_back_bf16, 1024},
+    {"cross entropy", 8, loss, 0},
+    {"cross entropy backward", 8, loss_back, 0},
+    {"noise", 4, noise, 0},
+    {"embedding", 8, embedding, 0},
+    {"embedding gradient", 8, embedding_back, 0},
+    {"im2col s8", 10.0 / 4, bench_im2col, 0},
+    {"col2im s32", 40.0 / 16, bench_col2im, 0},
+    {"maxpool bf16", 2 + 3.0 / 4, bench_maxpool, 0},
 };
 const int n_gpu_kernel = sizeof gpu_kernels / sizeof *gpu_kernels;
 

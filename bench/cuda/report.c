@@ -212,9 +212,10 @@ typedef struct turns {
 static int run_kernel(void *context, int turn)
 {
     const turns *of = context;
+    const gpu_arrays own = gpu_kernel_arrays(of->kernel, &of->arrays[turn]);
     int failed = 0;
     if (of->before) failed = of->before->launch(&of->arrays[turn], of->c->device->stream);
-    return failed ? failed : of->kernel->launch(&of->arrays[turn], of->c->device->stream);
+    return failed ? failed : of->kernel->launch(&own, of->c->device->stream);
 }
 
 static tandem_status time_kernel(int64_t *ns, turns *of, const gpu_kernel *before, const gpu_kernel *kernel,
@@ -265,7 +266,8 @@ static tandem_status measure_kernels(gpu_bench *c, tandem_error *error)
     }
     fprintf(c->out, "\n%-34s %10s %10s %14s %8s\n", "kernel", "bytes", "time", "rate", "of copy");
     for (int k = 0; k < n_gpu_kernel && status == TANDEM_OK; k++) {
-        const double bytes = gpu_kernels[k].bytes_an_element * (double)of.arrays[0].n;
+        const gpu_arrays own = gpu_kernel_arrays(&gpu_kernels[k], &of.arrays[0]);
+        const double bytes = gpu_kernels[k].bytes_an_element * (double)(own.rows * own.columns);
         int64_t ns = -1;
         status = time_kernel(&ns, &of, NULL, &gpu_kernels[k], error);
         if (status != TANDEM_OK) break;

@@ -19,6 +19,8 @@ void gpu_sync(void);
 int gpu_open_handles(void);
 /* Kernels, work of libraries and memsets that it was given so far; −1 on a card, which does not count. */
 int gpu_launches(void);
+/* Of the kernel that ran last; −1 on a card, which does not tell. */
+int gpu_blocks(void);
 /* 1: from now on its library knows no way for a convolution; 0: it does again. Whether that can be told. */
 int gpu_has_no_convolutions(int none);
 

@@ -36,6 +36,8 @@ int gpu_open_handles(void) { return 0; }
 
 int gpu_launches(void) { return -1; }
 
+int gpu_blocks(void) { return -1; }
+
 int gpu_has_no_convolutions(int none)
 {
     (void)none;

@@ -49,10 +49,11 @@ static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 template <typename T> static inline T __ldg(const T *at) { return *at; }
 static inline void __stwb(uint4 *at, uint4 value) { *at = value; }
 static inline uint32_t max(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static inline uint32_t min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 extern "C" void stand_in_enter(void), stand_in_leave(void); /* tests/cuda/stand_in.h */
-extern "C" int stand_in_next_error(void);
+extern "C" int stand_in_next_error(void), stand_in_blocks;
 extern "C" void stand_in_clear_later(void *memory, int value, uint64_t bytes), stand_in_clear_now(void);
 extern "C" int stand_in_submit(struct CUstream_st *stream, void (*run_grid)(void *what),
                                void (*drop)(void *what), void *what);
@@ -216,6 +217,7 @@ inline void run_grid(dim3 grid, dim3 threads, const std::function<void()> &kerne
     n_thread = (int)(threads.x * threads.y * threads.z);
     if (grid.y != 1 || grid.z != 1) simt_fail("a grid of more than one dimension: the others end at 65535");
     grid_size = grid;
+    stand_in_blocks = (int)grid.x;
     block_size = threads;
     body = &kernel;
     begin_threads();

@@ -737,7 +737,7 @@ int stand_in_refusal = UNSUPPORTED;
 int stand_in_max_convolution_channels = INT32_MAX;
 int stand_in_candidates = N_ALGORITHM;
 int stand_in_n_refused;
-int stand_in_runs, stand_in_launches;
+int stand_in_runs, stand_in_launches, stand_in_blocks;
 
 struct cuda_work {
     int is_product;
@@ -980,6 +980,8 @@ void gpu_free_shared(void *memory) { stand_in_free(memory, 1); }
 int gpu_open_handles(void) { return open_handles; }
 
 int gpu_launches(void) { return stand_in_launches; }
+
+int gpu_blocks(void) { return stand_in_blocks; }
 
 int gpu_has_no_convolutions(int none)
 {

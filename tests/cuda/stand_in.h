@@ -37,6 +37,7 @@ extern int stand_in_refusal;
 extern int stand_in_max_convolution_channels;
 extern int stand_in_runs;           /* of work, so far */
 extern int stand_in_launches;       /* kernels, work and memsets, so far */
+extern int stand_in_blocks;         /* of the kernel that ran last */
 extern int64_t stand_in_max_locked; /* bytes that a `lock` may have */
 /* the card that can lock none, −1: all can; so it is with STAND_IN_REFUSES_LOCK in the environment */
 extern int stand_in_lock_refused_on;

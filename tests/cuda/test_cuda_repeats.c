@@ -14,7 +14,8 @@ static tandem_status output_after(void *copy, const gpu_kernel *kernel, const gp
 {
     const tandem_status status = gpu_arrays_fill(a, c, error);
     if (status != TANDEM_OK) return status;
-    const int failed = kernel->launch(a, c->device->stream);
+    const gpu_arrays own = gpu_kernel_arrays(kernel, a);
+    const int failed = kernel->launch(&own, c->device->stream);
     if (failed) return tandem_error_set(error, TANDEM_NO_DEVICE, "%s", c->device->vendor->error_text(failed));
     return tandem_cuda_backend.copy((void *)(uintptr_t)c->device, copy, a->start, a->bytes, error);
 }

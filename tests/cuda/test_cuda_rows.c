@@ -1,0 +1,377 @@
+/* folder: backend */
+/* Softmax and layernorm of rows that a warp has, and of rows that a block has, against double: results,
+ * moments and gradients, with a causal mask, and behind a sum. On a card in build/card/ (make test-cuda), as
+ * coroutines (simt.h) elsewhere. */
+#include "backend/cuda/operator.h"
+#include "tests/cuda/gpu.h"
+#include "tests/support/tandem_test.h"
+
+static const size_t lengths[] = {1, 31, 32, 33, 96, 128, 197, 260, 768, 769, 1023, 1024, 1025};
+enum { N_LENGTH = sizeof lengths / sizeof *lengths, EDGE = 8, WARPS_A_BLOCK = 8 };
+static const tandem_cuda_float types[] = {TANDEM_CUDA_F32, TANDEM_CUDA_BF16, TANDEM_CUDA_F16};
+/* What sums in f32 may be off, of the sum of their magnitudes; below it, f16 has no normal numbers. */
+static const double of_sums = 1e-5, smallest = 1e-7;
+
+/* More rows than a block of warps has; of short ones as many as columns, so that the mask is seen whole. */
+static size_t rows_of(size_t columns) { return columns <= 256 ? columns + 3 : 19; }
+
+/* Where a warp has the row, eight are a block's. */
+static size_t blocks_of(size_t rows, size_t columns, size_t max_columns)
+{
+    const size_t max = columns % 4 == 0 ? max_columns : 256;
+    return columns <= max ? (rows + WARPS_A_BLOCK - 1) / WARPS_A_BLOCK : rows;
+}
+
+static void check_blocks(size_t expected)
+{
+    if (gpu_blocks() >= 0) assert_int_equal(gpu_blocks(), expected);
+}
+
+static size_t bytes_of(tandem_cuda_float type) { return type == TANDEM_CUDA_F32 ? 4 : 2; }
+
+static double roundoff(tandem_cuda_float type)
+{
+    return type == TANDEM_CUDA_F32 ? 0x1p-24 : type == TANDEM_CUDA_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
+static double number_at(const void *x, tandem_cuda_float type, size_t i)
+{
+    if (type == TANDEM_CUDA_F32) return ((const float *)x)[i];
+    const uint16_t code = ((const uint16_t *)x)[i];
+    return type == TANDEM_CUDA_BF16 ? tandem_f32_of_bf16(code) : tandem_f32_of_f16(code);
+}
+
+static void put_number(void *x, tandem_cuda_float type, size_t i, float value)
+{
+    if (type == TANDEM_CUDA_F32)
+        ((float *)x)[i] = value;
+    else
+        ((uint16_t *)x)[i] = type == TANDEM_CUDA_BF16 ? tandem_bf16_of(value) : tandem_f16_of(value);
+}
+
+static void *alloc_row_array(size_t bytes)
+{
+    void *memory = gpu_alloc_shared(bytes);
+    assert_non_null(memory);
+    return memory;
+}
+
+/* In [−3, 3). */
+static void *draw_rows(tandem_cuda_float type, size_t n, uint32_t which)
+{
+    void *x = alloc_row_array(n * bytes_of(type));
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t counter[4] = {(uint32_t)i, which, 0, 0};
+        put_number(x, type, i, tandem_philox_uniform(tandem_philox(counter, 5).word[0]) * 6 - 3);
+    }
+    return x;
+}
+
+/* Results of two launches, of which the second one's threads run in another order, and what lies behind. */
+typedef struct results {
+    char *data[2];
+    size_t bytes;
+} results;
+
+static results open_results(size_t bytes)
+{
+    results r = {{NULL}, bytes};
+    for (int k = 0; k < 2; k++) r.data[k] = memset(alloc_row_array(bytes + EDGE), 0x3C, bytes + EDGE);
+    return r;
+}
+
+static void close_results(results *r)
+{
+    static const char edge[EDGE + 1] = "<<<<<<<<"; /* 0x3C */
+    assert_memory_equal(r->data[0], r->data[1], r->bytes);
+    for (int k = 0; k < 2; k++) {
+        assert_memory_equal(r->data[k] + r->bytes, edge, EDGE);
+        gpu_free_shared(r->data[k]);
+    }
+}
+
+static void check_number(double got, double expected, double bound, const char *what, size_t columns)
+{
+    if (fabs(got - expected) <= bound) return;
+    print_message("%s of %zu columns: got %.9g, should be %.9g within %.3g\n", what, columns, got, expected,
+                  bound);
+    fail();
+}
+
+/* --- Softmax -------------------------------------------------------------------------------------------- */
+
+static const float scale = 0.7f;
+
+static void check_softmax_result(const void *y, const void *x, tandem_cuda_float type, size_t columns,
+                                 int causal)
+{
+    for (size_t r = 0; r < rows_of(columns); r++) {
+        const size_t start = r * columns, seen = causal ? r % columns + 1 : columns;
+        double sum = 0;
+        for (size_t j = 0; j < seen; j++) sum += exp((double)scale * number_at(x, type, start + j));
+        for (size_t j = 0; j < columns; j++) {
+            const double p = j < seen ? exp((double)scale * number_at(x, type, start + j)) / sum : 0;
+            check_number(number_at(y, type, start + j), p,
+                         (roundoff(type) + of_sums) * p + smallest * (p > 0), "softmax", columns);
+        }
+    }
+}
+
+static void check_softmax_gradient(const void *gx, const void *g, const void *y, tandem_cuda_float type,
+                                   size_t columns)
+{
+    for (size_t r = 0; r < rows_of(columns); r++) {
+        const size_t start = r * columns;
+        double along = 0, size = 0;
+        for (size_t i = start; i < start + columns; i++) {
+            along += number_at(g, type, i) * number_at(y, type, i);
+            size += fabs(number_at(g, type, i) * number_at(y, type, i));
+        }
+        for (size_t i = start; i < start + columns; i++) {
+            const double own = number_at(y, type, i), gradient = number_at(g, type, i),
+                         expected = (double)scale * own * (gradient - along);
+            check_number(number_at(gx, type, i), expected,
+                         roundoff(type) * fabs(expected) + of_sums * own * (size + fabs(gradient)) + smallest,
+                         "softmax's gradient", columns);
+        }
+    }
+}
+
+static void check_softmax(tandem_cuda_float type, size_t columns, int causal)
+{
+    const size_t rows = rows_of(columns), n = rows * columns, blocks = blocks_of(rows, columns, 1024);
+    void *x = draw_rows(type, n, 1), *g = draw_rows(type, n, 2);
+    results y = open_results(n * bytes_of(type)), gx = open_results(n * bytes_of(type));
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(tandem_cuda_softmax(y.data[k], x, type, rows, columns, scale, causal, NULL), 0);
+        check_blocks(blocks);
+        assert_int_equal(
+            tandem_cuda_softmax_backward(gx.data[k], g, y.data[0], type, rows, columns, scale, NULL), 0);
+        check_blocks(blocks);
+    }
+    gpu_sync();
+    check_softmax_result(y.data[0], x, type, columns, causal);
+    check_softmax_gradient(gx.data[0], g, y.data[0], type, columns);
+    close_results(&gx);
+    close_results(&y);
+    gpu_free_shared(g);
+    gpu_free_shared(x);
+}
+
+static void softmax_of_rows_is_its_definition(void **state)
+{
+    for (int k = 0; k < N_LENGTH; k++)
+        for (int type = 0; type < 3; type++)
+            for (int causal = 0; causal < 2; causal++) check_softmax(types[type], lengths[k], causal);
+}
+
+/* Far from 0, and with logits of −∞, as masks make them. */
+static void softmax_of_large_numbers_is_finite(void **state)
+{
+    enum { ROWS = 3 };
+    for (int k = 0; k < N_LENGTH; k++) {
+        const size_t columns = lengths[k];
+        float *x = alloc_row_array(ROWS * columns * sizeof *x),
+              *y = alloc_row_array(ROWS * columns * sizeof *y);
+        for (size_t i = 0; i < ROWS * columns; i++)
+            x[i] = i % columns % 3 == 1 ? -INFINITY : i / columns == 1 ? -1e4f : 1e4f;
+        assert_int_equal(tandem_cuda_softmax(y, x, TANDEM_CUDA_F32, ROWS, columns, 1, 0, NULL), 0);
+        gpu_sync();
+        const double seen = (double)(columns - (columns + 1) / 3);
+        for (size_t i = 0; i < ROWS * columns; i++)
+            check_number((double)y[i], i % columns % 3 == 1 ? 0 : 1 / seen, 1e-6 / seen, "softmax", columns);
+        gpu_free_shared(y);
+        gpu_free_shared(x);
+    }
+}
+
+/* --- Layernorm ------------------------------------------------------------------------------------------ */
+
+static const float epsilon = 1e-5f;
+
+typedef struct norm_rows {
+    tandem_cuda_float type;
+    size_t rows, columns, n;
+    void *x, *residual, *g;
+    float *scale, *shift, *bias; /* [columns] */
+} norm_rows;
+
+static norm_rows open_norm_rows(tandem_cuda_float type, size_t columns)
+{
+    const size_t rows = rows_of(columns), n = rows * columns;
+    return (norm_rows){type,
+                       rows,
+                       columns,
+                       n,
+                       draw_rows(type, n, 1),
+                       draw_rows(type, n, 2),
+                       draw_rows(type, n, 3),
+                       draw_rows(TANDEM_CUDA_F32, columns, 4),
+                       draw_rows(TANDEM_CUDA_F32, columns, 5),
+                       draw_rows(TANDEM_CUDA_F32, columns, 6)};
+}
+
+static void close_norm_rows(const norm_rows *c)
+{
+    gpu_free_shared(c->bias);
+    gpu_free_shared(c->shift);
+    gpu_free_shared(c->scale);
+    gpu_free_shared(c->g);
+    gpu_free_shared(c->residual);
+    gpu_free_shared(c->x);
+}
+
+/* y and both moments, of the rows x. */
+static void check_norm_result(const norm_rows *c, const void *y, const float *moments, const void *x)
+{
+    for (size_t r = 0; r < c->rows; r++) {
+        const size_t start = r * c->columns;
+        double mean = 0, variance = 0;
+        for (size_t j = 0; j < c->columns; j++) mean += number_at(x, c->type, start + j) / (double)c->columns;
+        for (size_t j = 0; j < c->columns; j++)
+            variance += pow(number_at(x, c->type, start + j) - mean, 2) / (double)c->columns;
+        check_number((double)moments[r], mean, of_sums, "mean", c->columns);
+        check_number((double)moments[c->rows + r], variance, of_sums * (1 + variance), "variance",
+                     c->columns);
+        for (size_t j = 0; j < c->columns; j++) {
+            const double factor = (double)c->scale[j] / sqrt(variance + (double)epsilon),
+                         off = number_at(x, c->type, start + j) - mean,
+                         expected = off * factor + (double)c->shift[j];
+            check_number(number_at(y, c->type, start + j), expected,
+                         roundoff(c->type) * fabs(expected) +
+                             of_sums * (fabs(factor) * (1 + fabs(off)) + fabs((double)c->shift[j])),
+                         "layernorm", c->columns);
+        }
+    }
+}
+
+/* Alone, and of a sum: its elements are rounded as those of the operators by themselves. */
+static void check_norm(const norm_rows *c, int is_sum, int has_bias)
+{
+    results y = open_results(c->n * bytes_of(c->type)), sum = open_results(c->n * bytes_of(c->type)),
+            moments = open_results(2 * c->rows * sizeof(float));
+    void *expected = alloc_row_array(c->n * bytes_of(c->type));
+    for (int k = 0; k < 2; k++) {
+        float *const mean = (float *)(void *)moments.data[k];
+        const tandem_cuda_residual with = {c->residual, has_bias ? c->bias : NULL, sum.data[k]};
+        const int failed =
+            is_sum ? tandem_cuda_add_layernorm(y.data[k], &with, c->x, c->type, c->scale, c->shift, mean,
+                                               mean + c->rows, c->rows, c->columns, epsilon, NULL)
+                   : tandem_cuda_layernorm(y.data[k], c->x, c->type, c->scale, c->shift, mean, mean + c->rows,
+                                           c->rows, c->columns, epsilon, NULL);
+        assert_int_equal(failed, 0);
+        check_blocks(blocks_of(c->rows, c->columns, 1024));
+    }
+    gpu_sync();
+    if (is_sum) {
+        for (size_t i = 0; i < c->n; i++) {
+            const float x = (float)number_at(c->x, c->type, i);
+            put_number(expected, c->type, i, has_bias ? x + c->bias[i % c->columns] : x);
+            put_number(expected, c->type, i,
+                       (float)number_at(c->residual, c->type, i) + (float)number_at(expected, c->type, i));
+        }
+        assert_memory_equal(sum.data[0], expected, sum.bytes);
+    }
+    check_norm_result(c, y.data[0], (float *)(void *)moments.data[0], is_sum ? expected : c->x);
+    gpu_free_shared(expected);
+    close_results(&moments);
+    close_results(&sum);
+    close_results(&y);
+}
+
+static void layernorm_of_rows_is_its_definition(void **state)
+{
+    for (int k = 0; k < N_LENGTH; k++)
+        for (int type = 0; type < 3; type++) {
+            const norm_rows c = open_norm_rows(types[type], lengths[k]);
+            check_norm(&c, 0, 0);
+            check_norm(&c, 1, 0);
+            check_norm(&c, 1, 1);
+            close_norm_rows(&c);
+        }
+}
+
+/* Of a row r: gx; and what it adds to the gradients of scale and shift, and to the bounds of these sums. */
+static void check_norm_gradient(const norm_rows *c, size_t r, const void *gx, const float *moments,
+                                double *sums /* (4, columns) */)
+{
+    const size_t start = r * c->columns, n = c->columns;
+    const double inverse = 1 / sqrt((double)moments[c->rows + r] + (double)epsilon);
+    double sum = 0, along = 0, size = 0;
+    for (size_t j = 0; j < n; j++) {
+        const double g = number_at(c->g, c->type, start + j), scaled = g * (double)c->scale[j],
+                     normal = (number_at(c->x, c->type, start + j) - (double)moments[r]) * inverse;
+        sum += scaled / (double)n;
+        along += scaled * normal / (double)n;
+        size += fabs(scaled) * (1 + fabs(normal)) / (double)n;
+        sums[j] += g * normal;
+        sums[n + j] += g;
+        sums[2 * n + j] += fabs(g * normal);
+        sums[3 * n + j] += fabs(g);
+    }
+    for (size_t j = 0; j < n; j++) {
+        const double scaled = number_at(c->g, c->type, start + j) * (double)c->scale[j],
+                     normal = (number_at(c->x, c->type, start + j) - (double)moments[r]) * inverse,
+                     expected = inverse * (scaled - sum - normal * along);
+        check_number(number_at(gx, c->type, start + j), expected,
+                     roundoff(c->type) * fabs(expected) +
+                         of_sums * inverse * (fabs(scaled) + size * (1 + fabs(normal))) + smallest,
+                     "layernorm's gradient", n);
+    }
+}
+
+static void check_norm_gradients(const norm_rows *c)
+{
+    const size_t n = c->columns;
+    float *moments = alloc_row_array(2 * c->rows * sizeof *moments);
+    void *workspace = alloc_row_array(tandem_cuda_layernorm_workspace(c->rows, n)),
+         *y = alloc_row_array(c->n * bytes_of(c->type));
+    uint32_t *tickets = alloc_row_array(TANDEM_CUDA_TICKETS * sizeof *tickets);
+    double *sums = calloc(4 * n, sizeof *sums);
+    results gx = open_results(c->n * bytes_of(c->type)), own = open_results(2 * n * sizeof(float));
+    assert_non_null(sums);
+    memset(tickets, 0, TANDEM_CUDA_TICKETS * sizeof *tickets);
+    assert_int_equal(tandem_cuda_layernorm(y, c->x, c->type, c->scale, c->shift, moments, moments + c->rows,
+                                           c->rows, n, epsilon, NULL),
+                     0);
+    for (int k = 0; k < 2; k++) {
+        float *const gscale = (float *)(void *)own.data[k];
+        assert_int_equal(tandem_cuda_layernorm_backward(gx.data[k], gscale, gscale + n, c->g, c->x, c->type,
+                                                        c->scale, moments, moments + c->rows, c->rows, n,
+                                                        epsilon, workspace, tickets, NULL),
+                         0);
+    }
+    gpu_sync();
+    for (size_t r = 0; r < c->rows; r++) check_norm_gradient(c, r, gx.data[0], moments, sums);
+    for (size_t j = 0; j < 2 * n; j++)
+        check_number((double)((float *)(void *)own.data[0])[j], sums[j], of_sums * (1 + sums[2 * n + j]),
+                     "a parameter's gradient", n);
+    for (size_t i = 0; i < TANDEM_CUDA_TICKETS; i++) assert_int_equal(tickets[i], 0);
+    close_results(&own);
+    close_results(&gx);
+    free(sums);
+    gpu_free_shared(tickets);
+    gpu_free_shared(y);
+    gpu_free_shared(workspace);
+    gpu_free_shared(moments);
+}
+
+static void layernorms_gradients_are_those_of_its_definition(void **state)
+{
+    for (int k = 0; k < N_LENGTH; k++)
+        for (int type = 0; type < 3; type++) {
+            const norm_rows c = open_norm_rows(types[type], lengths[k]);
+            check_norm_gradients(&c);
+            close_norm_rows(&c);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(softmax_of_rows_is_its_definition),
+                                       cmocka_unit_test(softmax_of_large_numbers_is_finite),
+                                       cmocka_unit_test(layernorm_of_rows_is_its_definition),
+                                       cmocka_unit_test(layernorms_gradients_are_those_of_its_definition)};
+    if (skip_without_gpu()) return 0;
+    return cmocka_run_group_tests_name("rows on cards", tests, NULL, NULL);
+}
