@@ -244,7 +244,8 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
 TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c \
-    tests/support/without_avx512.c tests/cuda/on_card.c tests/onnx/train_steps.c, \
+    tests/support/without_avx512.c tests/onnx/train_steps.c \
+    $(addprefix tests/cuda/,on_card.c gpu_programs.c), \
                                                     $(wildcard tests/*/*.c)))
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
@@ -321,23 +322,27 @@ check: ## tests, lint and the tests that find most under sanitizers
 check-all: ## tests, lint, and all tests under sanitizers
 	@scripts/check.sh --all
 
-# The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so
-# that they stay whole.
-CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels rows attention public_kernels operators gradients \
-    repeats delayed shared)
-CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(CARD_TESTS) $(B)/card/bench_card))
+# The same tests with NVIDIA's libraries behind them, for a card, and bench_gpu; `make test` builds them
+# where nvcc is, so that they stay whole. They are one program, which has a name for each.
+CARD_NAMES = $(shell sed -n 's/^PROGRAM(\(.*\))$$/\1/p' tests/cuda/gpu_programs.def)
+CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(addprefix $(B)/card/,$(CARD_NAMES))))
 CARD_SUPPORT = $(call objects,$(addprefix tests/support/,every_case.c gradient_check.c metrics.c \
     operator_case.c reference.c) \
-                              $(addprefix tests/cuda/,mirror.c on_card.c))
-$(CARD_TESTS): $(B)/card/%: $(B)/obj/tests/cuda/%.o $(CARD_SUPPORT)
-$(B)/card/bench_card: $(B)/obj/bench/cuda/bench_card.o
-$(B)/card/test_cuda_public_kernels: $(CUDA_PUBLIC)
-$(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CUDA_BELOW) $(B)/obj/predictor/robust.o \
-    $(KERNELS)
+                              $(addprefix tests/cuda/,mirror.c on_card.c gpu_programs.c))
+$(B)/obj/card/%.o: $(B)/obj/tests/cuda/%.o
+	@mkdir -p $(@D)
+	@objcopy --redefine-sym main=$* $< $@
+$(B)/obj/card/bench_gpu.o: $(B)/obj/bench/cuda/bench_gpu.o
+	@mkdir -p $(@D)
+	@objcopy --redefine-sym main=bench_gpu $< $@
+$(B)/obj/tests/cuda/gpu_programs.o: tests/cuda/gpu_programs.def
+$(B)/card/gpu_programs: $(patsubst %,$(B)/obj/card/%.o,$(CARD_NAMES)) $(CARD_SUPPORT) $(CARD_BENCH) \
+    $(CUDA_ON_CARD) $(CUDA_PUBLIC) $(CUDA_BELOW) $(B)/obj/predictor/robust.o $(KERNELS)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
-	@$(CXX) -pie $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas \
-	    -ljansson -lm
+	@$(CXX) -pie $(LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
+$(CARD_PROGRAMS): $(B)/card/gpu_programs
+	@ln -f $< $@
 
 # Imported models against PyTorch and ONNX's own cases (tests/onnx): minutes, so no part of `make test`.
 ONNX_TRAIN = $(B)/tests/onnx/train_steps
@@ -365,8 +370,8 @@ else
 test-cuda: $(CARD_PROGRAMS)
 	@scripts/test_cuda.sh $(B)/card
 
-bench-cuda: all $(B)/card/bench_card
-	@bench/cuda/clocks.sh $(B)/card/bench_card
+bench-cuda: all $(B)/card/bench_gpu
+	@bench/cuda/clocks.sh $(B)/card/bench_gpu
 	@bench/cuda/clocks.sh bench/cuda/steps.sh $(B)/tandem
 
 card-kit: all $(CARD_PROGRAMS)

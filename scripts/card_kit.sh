@@ -1,14 +1,17 @@
 #!/bin/bash
 # Packs what scripts/on_card.sh runs, with every library that it needs but the C library and NVIDIA's, for a
 # machine that has a card and nothing else of tandem's: build/card-kit.tar.gz. make card-kit builds the
-# programs first. usage: scripts/card_kit.sh BUILD_FOLDER
+# programs first. usage: scripts/card_kit.sh BUILD_FOLDER [FOLDER OF THE KIT]     the build folder;
+# COMPRESSION: of gzip, 1 to 9 [6]
 set -eu
-build=$1 kit=$1/card-kit
+build=$1 kit=${2:-$1}/card-kit
 rm -rf "$kit" "$kit.tar.gz"
 mkdir -p "$kit"/{build/card,lib,gcc,scripts,bench/cuda,bench/torch}
 cp "$build"/tandem "$build"/libtandem_backend.so "$build"/libtandem_cuda.so "$kit/build/"
-cp "$build"/card/* "$kit/build/card/"
-strip "$kit"/build/tandem "$kit"/build/*.so "$kit"/build/card/*
+cp "$build/card/gpu_programs" "$kit/build/card/"
+strip "$kit"/build/tandem "$kit"/build/*.so "$kit/build/card/gpu_programs"
+sed -n 's/^PROGRAM(\(.*\))$/\1/p' tests/cuda/gpu_programs.def |
+    while read -r name; do ln "$kit/build/card/gpu_programs" "$kit/build/card/$name"; done
 cp scripts/{on_card,test_cuda,run_tests}.sh scripts/skips.txt "$kit/scripts/"
 cp bench/cuda/*.sh "$kit/bench/cuda/"
 cp bench/torch/step.py "$kit/bench/torch/"
@@ -26,7 +29,7 @@ glibc=$(objdump -T "$kit"/build/tandem "$kit"/build/*.so "$kit"/build/card/* "$k
     grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -uV | tail -n 1)
 echo "glibc $glibc" >"$kit/needs"
 
-tar -C "$build" -czf "$kit.tar.gz" card-kit
+tar -C "$(dirname "$kit")" -I "gzip -${COMPRESSION:-6}" -cf "$kit.tar.gz" card-kit
 bytes=$(stat -c %s "$kit.tar.gz")
 echo "$kit.tar.gz: $((bytes >> 20)) MiB; needs glibc $glibc and, of NVIDIA's, $(objdump -p \
     "$kit/build/libtandem_cuda.so" |

@@ -125,27 +125,31 @@ test_program() { # NAME LIMIT
         CUBLASLT_LOG_LEVEL=1 "CUBLASLT_LOG_FILE=$out/1-cublaslt.log" CUDNN_LOGLEVEL_DBG=1 \
         "CUDNN_LOGDEST_DBG=$out/1-cudnn.log" "$programs/test_cuda_$1"
 }
+sanitize() { # TOOL LIMIT PROGRAM ARGUMENT…
+    part "$1 of ${3#test_cuda_}" "$2" 1-sanitizer.txt env "LD_LIBRARY_PATH=$path" "$sanitizer" --tool "$1" \
+        --error-exitcode 9 "$programs/$3" "${@:4}"
+}
 is_it_right() {
-    part "what is found" 20 1-doctor.txt "$tandem" doctor
+    printf '\n%s\n' "$found" | tee "$out/1-doctor.txt"
     test_program kernels 40
     test_program rows 20
-    test_program operators 90
+    test_program operators 80
+    test_program attention 25
     for graphs in 1 0; do
-        part "five steps of mlp, graphs $graphs" 15 1-mlp.txt env TANDEM_GRAPHS=$graphs "$tandem" train -q \
+        part "five steps of mlp, graphs $graphs" 12 1-mlp.txt env TANDEM_GRAPHS=$graphs "$tandem" train -q \
             --json --model mlp --device "$device" --uniform bf16 --steps 5
     done
-    test_program gradients 50
-    test_program public_kernels 40
-    test_program delayed 30
-    test_program shared 20
-    test_program repeats 80
+    test_program gradients 40
+    test_program public_kernels 25
+    test_program delayed 20
+    test_program shared 15
+    test_program repeats 75
     sanitizer=$(command -v compute-sanitizer)
     if [ -n "$sanitizer" ]; then
-        part "memcheck of kernels" 70 1-sanitizer.txt env "LD_LIBRARY_PATH=$path" "$sanitizer" --tool \
-            memcheck \
-            --error-exitcode 9 "$programs/test_cuda_kernels"
-        part "racecheck of repeats" 60 1-sanitizer.txt env "LD_LIBRARY_PATH=$path" "$sanitizer" --tool \
-            racecheck --error-exitcode 9 "$programs/test_cuda_repeats" small
+        sanitize memcheck 55 test_cuda_kernels
+        sanitize memcheck 30 test_cuda_attention
+        sanitize racecheck 45 test_cuda_repeats small
+        sanitize racecheck 40 test_cuda_attention
     else
         printf '\n=== compute-sanitizer: SKIP: not installed; it comes with CUDA Toolkit 13\n'
         lack compute-sanitizer
@@ -157,24 +161,30 @@ is_it_right() {
 
 # --- 2: how fast is it? ---
 how_fast() {
+    PYTHON=$("$root/bench/cuda/steps.sh" python) # once: PyTorch takes seconds to be loaded
+    export PYTHON
     part "kernels, products and a layer beside the card's copy" 110 2-speeds.txt env "LD_LIBRARY_PATH=$path" \
-        "$programs/bench_card" "$device"
+        "$programs/bench_gpu" "$device"
     for one in "resnet50 110" "bert_base 130" "gpt2_small 130" "resnet20 35" "gpt_tiny 35"; do
         read -r model limit <<<"$one"
-        part "a step of $model beside PyTorch's" "$limit" 2-steps.txt env ONE_LIMIT=30 \
+        part "a step of $model beside PyTorch's" "$limit" 2-steps.txt env ONE_LIMIT=25 \
             "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device" "$model"
     done
 }
 
 # --- 3: is it predicted well, and does it hold beside a CPU? ---
 predict() { # MODEL BATCH PRECISION [OPTION…]
-    part "$1 in $3${4:+, by operators}, predicted and run" 15 3-compare.txt "$tandem" compare -q --model \
-        "$1" \
+    local file=3-compare.txt
+    [ -z "${4:-}" ] || file=3-operators.txt
+    part "$1 in $3${4:+, by operators}, predicted and run" 12 $file "$tandem" compare -q --model "$1" \
         --batch "$2" --device "$device" --uniform "$3" --steps 20 "${@:4}"
+}
+same_losses() { # CLUSTER MODEL [OPTION…]
+    part "bits of $2 on $1${3:+, ${*:3}}" 30 3-hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$@"
 }
 does_it_predict() {
     for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
-        "$tandem" doctor 2>/dev/null | grep -qE "^$cpu +ok" && break
+        grep -qE "^$cpu +ok" <<<"$found" && break
     done
     local cluster="$device batch=256 + $cpu batch=16" one model batch limit precision
     for one in "bert_base:seq=128 64" "resnet50 128" "gpt2_small:seq=1024 16"; do
@@ -187,42 +197,45 @@ does_it_predict() {
     part "profile of gpt_tiny" 40 3-compare.txt "$tandem" profile -q --model gpt_tiny --batch 32 --device \
         "$device"
     for precision in bf16 fp8 int8_full fp32; do predict gpt_tiny 32 $precision; done
-    part "losses with graphs and without, on $device" 20 3-hybrid.txt "$root/bench/cuda/same_losses.sh" \
-        "$tandem" "$device batch=32" gpt_tiny
-    part "losses with graphs and without, on $cluster" 30 3-hybrid.txt "$root/bench/cuda/same_losses.sh" \
-        "$tandem" "$cluster" resnet20
-    part "all-reduces on $cluster" 25 3-hybrid.txt "$tandem" bench allreduce --cluster "$cluster" \
-        --repetitions 5
+    same_losses "$device batch=32" gpt_tiny
+    same_losses "$cluster" resnet20
+    same_losses "$cluster" gpt_tiny --wire bf16
     part "profile of $cluster" 40 3-hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
     part "resnet20 on $cluster, predicted and run" 20 3-hybrid.txt "$tandem" compare -q --model resnet20 \
         --cluster "$cluster" --uniform bf16,fp32 --steps 20
+    # In the profile of the cluster the card has the same batch.
+    for precision in bf16 fp8 int8_full fp32; do predict resnet20 256 $precision; done
+    part "all-reduces on $cluster" 25 3-hybrid.txt "$tandem" bench allreduce --cluster "$cluster" \
+        --repetitions 5
     part "memory of bert_base" 25 3-memory.txt "$tandem" train -q --json --model bert_base:seq=128 --batch \
-        64 \
-        --device "$device" --uniform bf16 --steps 20
+        64 --device "$device" --uniform bf16 --steps 20
     ncu=$(command -v ncu)
     if [ -n "$ncu" ]; then
         part "names of kernels in a step of bert_base" 40 3-ncu.txt env TANDEM_GRAPHS=0 "$ncu" \
-            --clock-control \
-            none -k 'regex:xmma|nvjet|cutlass|gemm|conv' -c 60 --metrics gpu__time_duration.sum "$tandem" \
-            bench step -q --device "$device" --uniform bf16 --repetitions 1 --model bert_base:seq=128 \
-                --batch 64
+            --clock-control none -k 'regex:xmma|nvjet|cutlass|gemm|conv|attention' -c 60 \
+            --metrics gpu__time_duration.sum "$tandem" bench step -q --device "$device" --uniform bf16 \
+            --repetitions 1 --model bert_base:seq=128 --batch 64
     else
         printf '\n=== ncu: SKIP: not installed; it comes with CUDA Toolkit 13\n'
         lack ncu
     fi
+    echo
+    sed -n 's/^step predicted .*: error -*\([0-9.]*\)%$/\1/p' "$out"/3-{compare,hybrid}.txt |
+        awk '{ n++; near += $1 <= 5 }
+            END { printf "%d of %d steps were predicted within 5%%\n", near, n }'
 }
 
 date -u
 uname -a
 timeout 20 nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here, or no card"
-missing=$(ours ldd "$programs/test_cuda_kernels" "$programs/bench_card" |
+missing=$(ours ldd "$programs/test_cuda_kernels" "$programs/bench_gpu" |
     awk '/not found/ && !seen[$1]++ { printf "%s ", $1 }')
 if [ -n "$missing" ]; then
     printf '\n=== SKIP: %snot found; they come with CUDA Toolkit 13, cuDNN 9 and libcmocka0\n' "$missing"
     lack "libraries"
-elif ! timeout 60 "$tandem" doctor 2>&1 | grep -E "^$device +ok" >/dev/null; then
+elif found=$(timeout 60 "$tandem" doctor 2>&1); ! grep -qE "^$device +ok" <<<"$found"; then
     printf '\n=== SKIP: %s cannot be used here: %s\n' "$device" \
-        "$(timeout 60 "$tandem" doctor 2>&1 | grep -E "^$device " || echo "tandem doctor does not list it")"
+        "$(grep -E "^$device " <<<"$found" || echo "tandem doctor does not list it")"
     lack "$device"
 else
     case $call in
@@ -237,9 +250,15 @@ card=$(nvidia-smi -i 0 --query-gpu=name --format=csv,noheader 2>/dev/null | tr '
     tr -cd 'a-z0-9_.-')
 if [ "$call" = 3 ] && [ -n "$card" ] && [ -s "$TANDEM_DB" ]; then
     mkdir -p "$out/profiles/measured"
-    python3 -c 'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).iterdump(), sep="\n")' "$TANDEM_DB" \
-        >"$out/profiles/measured/$card.sql" 2>/dev/null ||
-        sqlite3 "$TANDEM_DB" .dump >"$out/profiles/measured/$card.sql" || failed+=("the store as text")
+    # A dump lacks the two numbers by which a store is known.
+    { python3 -c 'import sqlite3, sys
+store = sqlite3.connect(sys.argv[1])
+for pragma in "application_id", "user_version":
+    print("PRAGMA %s = %d;" % (pragma, *store.execute("PRAGMA " + pragma).fetchone()))
+print(*store.iterdump(), sep="\n")' "$TANDEM_DB" 2>/dev/null ||
+        sqlite3 "$TANDEM_DB" "SELECT 'PRAGMA application_id = ' || application_id ||
+'; PRAGMA user_version = ' || user_version || ';' FROM pragma_application_id, pragma_user_version" .dump; } \
+        >"$out/profiles/measured/$card.sql" || failed+=("the store as text")
     echo "profiles/measured/$card.sql: $(wc -c <"$out/profiles/measured/$card.sql") bytes"
 fi
 echo "$SECONDS s in all"

@@ -1,4 +1,4 @@
-/* gpu_bench.h: what the CUDA backend reaches on one card, beside what the card reaches: bench_card.c prints
+/* gpu_bench.h: what the CUDA backend reaches on one card, beside what the card reaches: bench_gpu.c prints
  * it (make bench-cuda).
  *
  * The two ceilings come first, measured in the same run: how fast the card copies its own memory (bytes read

@@ -1,36 +1,37 @@
 #!/bin/bash
-# Whether scripts/on_card.sh and scripts/test_cuda.sh tell of every failure and time-out by their exit codes.
-# Their programs are replaced by ones that do as they are told, in a kit of its own; no card is needed. Speaks
-# TAP. TANDEM_BUILD = the build folder.
+# Whether scripts/on_card.sh and scripts/test_cuda.sh tell of every failure and time-out by their exit codes,
+# and the kit is whole. Their programs are replaced by ones that do as they are told, in a kit of its own; no
+# card is needed. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 source=$(cd "$here/../.." && pwd)
-unset SECONDS_IN_ALL DEVICE OUT TEST_TIMEOUT SANITIZER_TIMEOUT FAIL HANG LACK
-mkdir -p kit/{build/card,scripts,bench/cuda,bin}
+unset SECONDS_IN_ALL DEVICE OUT TEST_TIMEOUT SANITIZER_TIMEOUT FAIL HANG LACK PYTHON STEPS ONE_LIMIT
+gpu_programs=$(sed -n 's/^PROGRAM(\(.*\))$/\1/p' "$source/tests/cuda/gpu_programs.def")
+mkdir -p kit/{build/card,scripts,bench/cuda,bench/torch,bin}
 cp "$source"/scripts/{on_card,test_cuda,run_tests}.sh "$source/scripts/skips.txt" kit/scripts/
 cp "$source"/bench/cuda/*.sh kit/bench/cuda/
+cp "$source"/bench/torch/step.py kit/bench/torch/
 
-# Fails, hangs or lacks something where its name and arguments hold what FAIL, HANG or LACK says; else it has
-# tested one thing.
+# Fails, hangs or lacks something where its name and arguments hold what FAIL (an expression), HANG or LACK
+# says; else it has tested one thing.
 cat >kit/bin/obey <<'END'
 #!/bin/bash
 said="$(basename "$0") $*"
 [ -z "${HANG:-}" ] || [[ $said != *"$HANG"* ]] || sleep 600
-[ -z "${FAIL:-}" ] || [[ $said != *"$FAIL"* ]] || exit 70
+[ -z "${FAIL:-}" ] || [[ ! $said =~ $FAIL ]] || exit 70
 [ -z "${LACK:-}" ] || [[ $said != *"$LACK"* ]] || exit 4
 case $said in
 compute-sanitizer*) exec "${@:5}" ;;
 "tandem doctor"*) echo "cuda:0             ok" ;;
 test_*) printf '1..1\nok 1 - %s\n' "$0" ;;
-"tandem train"*) printf '"loss": [\n1,\n],\n' ;;
+"tandem train"*) printf '"loss": [\n1,\n],\n'
+    while [ $# -gt 0 ]; do [ "$1" != --export ] || echo weights >"$2"; shift; done ;;
 "tandem bench step"*) echo '"median_ns": 5' ;;
 esac
 END
 chmod +x kit/bin/obey
-for name in kernels public_kernels operators gradients repeats delayed shared; do ln -s ../../bin/obey \
-    kit/build/card/test_cuda_$name; done
-ln -s ../../bin/obey kit/build/card/bench_card
+for name in $gpu_programs; do ln -s ../../bin/obey "kit/build/card/$name"; done
 ln -s ../bin/obey kit/build/tandem
 ln -s obey kit/bin/compute-sanitizer
 cat >kit/bin/ncu <<'END'
@@ -38,10 +39,28 @@ cat >kit/bin/ncu <<'END'
 while [[ $1 == -* || $1 == none || $1 == regex:* || $1 == [0-9]* || $1 == gpu__* ]]; do shift; done
 exec "$@"
 END
-chmod +x kit/bin/ncu
+cat >kit/bin/nvidia-smi <<'END'
+#!/bin/bash
+case "$*" in
+*query-gpu=name*) echo "Stand In 9" ;;
+*-lms*) while echo "1755, 3201, 100.0, 40"; do sleep 1; done ;;
+*) echo "a card" ;;
+esac
+END
+# PyTorch takes the options that step.py has; its time tells what it was asked for.
+cat >kit/bin/python3 <<'END'
+#!/bin/bash
+[[ ${1:-} != *step.py ]] && { [[ ${2:-} == *torch* ]] && exit 0; exec /usr/bin/python3 "$@"; }
+[ -z "${HANG:-}" ] || [[ $* != *"$HANG"* ]] || sleep 600
+ms=50
+for word in "${@:4}"; do
+    [[ $word != --* ]] || grep -q "add_argument(\"$word\"" "$1" || { echo "no option $word"; exit 2; }
+    case $word in --labelled) ms=$((ms - 10)) ;; --sdpa) ms=$((ms - 20)) ;; --compile) ms=$((ms - 5)) ;; esac
+done
+echo "\"step_ns\": $((ms * 1000000)),"
+END
+chmod +x kit/bin/{ncu,nvidia-smi,python3}
 PATH=$PWD/kit/bin:$PATH
-# PyTorch is not what is tested here.
-printf '#!/bin/sh\nexit 1\n' >kit/bin/python3 && chmod +x kit/bin/python3
 
 # ends CODE [NAME=VALUE]… SCRIPT ARGUMENT…
 ends() {
@@ -52,6 +71,17 @@ ends() {
     [ $code = "$expected" ]
 }
 tests=(kit/scripts/test_cuda.sh kit/build/card)
+card=(kit/scripts/on_card.sh)
+
+# What takes its time asleep goes on beside the rest; the packing, too.
+HANG=test_cuda_kernels SECONDS_IN_ALL=6 "${card[@]}" 1 "$work/hung" >hung.out 2>hung.err </dev/null &
+hung=$!
+packs=
+if [ -e "$build/card/gpu_programs" ]; then
+    (cd "$source" && COMPRESSION=1 scripts/card_kit.sh "$build" "$work/packed") >packed.out 2>&1 &
+    packs=$!
+fi
+
 ends 0 "${tests[@]}" && grep -q 'memcheck test_cuda_kernels *nothing found' out
 report "test_cuda.sh: 0 where nothing is found" $?
 ends 1 FAIL=test_cuda_gradients "${tests[@]}" && ends 1 FAIL=racecheck "${tests[@]}" &&
@@ -59,12 +89,11 @@ ends 1 FAIL=test_cuda_gradients "${tests[@]}" && ends 1 FAIL=racecheck "${tests[
     ends 1 FAIL=test_cuda_kernels "${tests[@]}" sanitizer
 report "test_cuda.sh: 1 where a test fails, or the sanitizer finds something" $?
 ends 1 HANG=test_cuda_shared TEST_TIMEOUT=1 "${tests[@]}" tests &&
-    ends 1 HANG=memcheck SANITIZER_TIMEOUT=1 "${tests[@]}" sanitizer &&
-    grep -q 'FAILED, not done after 1 s' out &&
+    ends 1 "HANG=memcheck --error-exitcode 9 kit/build/card/test_cuda_operators" SANITIZER_TIMEOUT=1 \
+        "${tests[@]}" sanitizer && grep -q 'FAILED, not done after 1 s' out &&
         ends 1 HANG=test_cuda_kernels SANITIZER_TIMEOUT=1 "${tests[@]}" sanitizer
 report "test_cuda.sh: 1 where a test or the sanitizer is not done in its time" $?
 
-card=(kit/scripts/on_card.sh)
 ok=0
 for call in 1 2 3; do
     ends 0 "${card[@]}" $call "$work/told" && ! grep -q 'not done' out && [ -s "$work/told/$call.log" ] ||
@@ -77,27 +106,55 @@ limits() { sed -n 's/^=== .*(at most \([0-9]*\) s)$/\1/p' "$work/told/$1.log" |
     [ "$(limits 2)" -le 550 ] &&
     [ "$(limits 3)" -gt 300 ] && [ "$(limits 3)" -le 550 ]
 report "on_card.sh: the limits of a call's parts are 550 s together: none is left out for another" $?
-cat "$work"/told/1-*.txt >all &&
-    for name in kernels public_kernels operators gradients repeats delayed shared; do
-    grep -q "test_cuda_$name" all || break
-done && grep -q '^1..1' "$work/told/1.log"
-report "on_card.sh: what a part prints is in its file and in the log" $?
+cat "$work"/told/[12]-*.txt >all
 ok=0
-for what in "1 test_cuda_delayed" "1 memcheck" "2 bench_card" "2 resnet50 --batch 128" "3 fp8 --steps 20"; do
-    if ! ends 1 "FAIL=${what#* }" "${card[@]}" "${what%% *}" "$work/told" ||
-        ! grep -q '^failed, or not done in time:$' out; then
-        ok=1 && echo "# passed over: $what" && break
-    fi
+for name in $gpu_programs; do
+    grep -q "=== .*$name\|$name\$" all "$work/told/1.log" || [ "$name" = bench_gpu ] || ok=1
 done
+[ $ok = 0 ] && grep -q '^1..1' "$work/told/1.log" && [ "$(grep -c '^ok 1' "$work/told/1-sanitizer.txt")" = 4 ]
+report "on_card.sh: runs each program of the kit; what it prints is in its file and in the log" $?
+# tandem takes 5 ns; the columns are eager 50, labelled 40, sdpa 20, compiled 15 ms
+row() { grep "^$1 " "$work/told/2-steps.txt" | tr -s ' '; }
+[ "$(row bert_base:seq=128)" = \
+    "bert_base:seq=128 64 0.0 ms 15.0 ms 20.0 ms 40.0 ms 50.0 ms 3000000.00 x 0.0 ms" ] &&
+    [ "$(row gpt2_small:seq=1024)" = \
+        "gpt2_small:seq=1024 16 0.0 ms 25.0 ms 30.0 ms - 50.0 ms 5000000.00 x 0.0 ms" ] &&
+    [ "$(row resnet50)" = "resnet50 128 0.0 ms 45.0 ms - - 50.0 ms 9000000.00 x 0.0 ms" ]
+report "steps.sh: each column of PyTorch has its options; the claim is against the best" $?
+ends 0 HANG=--compile ONE_LIMIT=1 kit/bench/cuda/steps.sh kit/build/tandem cuda:0 bert_base &&
+    grep -q 'PyTorch, compiled: stopped after 3 s' out && grep -q ' - *20.0 ms .* 4000000.00 x' out
+report "steps.sh: a column that is stopped is said, and does not count" $?
+ok=0
+while read -r call n_failed what; do
+    ends 1 "FAIL=$what" "${card[@]}" "$call" "$work/failed" &&
+        [ "$(sed -n '/^failed, or not done in time:$/,$p' out | grep -c '^  ')" = "$n_failed" ] && continue
+    ok=1 && echo "# passed over: $what" && break
+done <<'END'
+1 3 ^test_cuda_delayed|memcheck
+2 2 ^bench_gpu|resnet50 --batch 128
+3 2 fp8 --steps 20
+END
 report "on_card.sh: 1 where any part fails, and which" $ok
-ends 4 "LACK=compare" "${card[@]}" 3 "$work/told" && grep -q 'could not be done here:' out &&
-    ends 4 "LACK=tandem doctor" "${card[@]}" 2 "$work/told" && grep -q 'cuda:0 cannot be used here' out &&
-    ends 2 "${card[@]}" && ends 2 "${card[@]}" 4 && grep -q '^usage:' err
+ends 4 "LACK=compare" "${card[@]}" 3 "$work/failed" && grep -q 'could not be done here:' out &&
+    ends 4 "LACK=tandem doctor" "${card[@]}" 2 "$work/failed" &&
+    grep -q 'cuda:0 cannot be used here' out && ends 2 "${card[@]}" && ends 2 "${card[@]}" 4 &&
+    grep -q '^usage:' err
 report "on_card.sh: 4 where what it needs is missing, 2 where no call is named" $?
-ends 1 HANG=test_cuda_kernels SECONDS_IN_ALL=8 "${card[@]}" 1 "$work/told" &&
-    grep -q -- '--- test_cuda_kernels: stopped after' out &&
-        grep -q 'operators: not done: no time is left' out
+wait $hung
+code=$?
+[ $code = 1 ] && grep -q -- '--- test_cuda_kernels: stopped after' hung.out &&
+    grep -q 'operators: not done: no time is left' hung.out
 report "on_card.sh: 1 where a part is stopped, and where no time is left for the rest" $?
+# The bits of another run, or of launched kernels: whoever writes other weights is told.
+cat >kit/bin/fickle <<'END'
+#!/bin/bash
+while [ $# -gt 0 ]; do [ "$1" != --export ] || echo "$RANDOM${TANDEM_GRAPHS/$SAME/}" >"$2"; shift; done
+printf '"loss": [\n1,\n],\n'
+END
+chmod +x kit/bin/fickle
+ends 1 kit/bench/cuda/same_losses.sh kit/bin/fickle cuda:0 mlp &&
+    [ "$(grep -c 'other losses or weights' out)" = 2 ]
+report "same_losses.sh: 1 where weights differ in the bits" $?
 
 # --- Every command as it stands, over what stands in for a card: small models in place of large ones ---
 stand_in=$build/tests/libtandem_cuda.so
@@ -109,23 +166,50 @@ for word; do
     --model) word=mlp:width=16 ;;
     --batch) word=2 ;;
     --steps) word=12 ;;
+    --repetitions) word=1 ;;
     --cluster) word=\${word//batch=256/batch=2}
         word=\${word//batch=16/batch=2} word=\${word//batch=32/batch=2} ;;
     esac
     words+=("\$word") before=\$word
 done
+[[ \$1 != profile || "\$*" != *--cluster* ]] || words+=(--uniform bf16,fp32) # the rest is known
 TANDEM_BACKEND=$build/libtandem_backend.so TANDEM_CUDA=$stand_in exec "$tandem" "\${words[@]}"
 END
 chmod +x kit/build/tandem.small
 ln -sf tandem.small kit/build/tandem
 if [ -e "$stand_in" ]; then
     rm -rf "$work/dry"
-    ends 0 "${card[@]}" 2 "$work/dry" &&
-        grep -q '^mlp:width=16\|^resnet50  *128  *[0-9.]* ms' "$work/dry/2-steps.txt" &&
+    ends 0 "${card[@]}" 1 "$work/dry" && grep -q '^  *"loss"' "$work/dry/1-mlp.txt" &&
+        ends 0 "${card[@]}" 2 "$work/dry" &&
+        grep -q '^resnet50  *128  *[0-9.]* ms  *45.0 ms' "$work/dry/2-steps.txt" &&
         ends 0 "${card[@]}" 3 "$work/dry" && ! grep -q 'exit code [1-9]' out
     report "on_card.sh: its commands run as they stand" $?
+    grep -qE '^[0-9]+ of 12 steps were predicted within 5%$' "$work/dry/3.log" &&
+        [ "$(grep -c 'the same losses and weights' "$work/dry/3-hybrid.txt")" = 6 ]
+    report "on_card.sh: 12 steps are predicted and run; three runs have the same bits" $?
+    /usr/bin/python3 -c 'import sqlite3, sys
+sqlite3.connect(sys.argv[2]).executescript(open(sys.argv[1]).read())' \
+        "$work/dry/profiles/measured/stand_in_9.sql" again.db 2>err &&
+        run 0 replay --db again.db --model mlp:width=16 --batch 2 --device cuda:0 --uniform bf16 &&
+        grep -q '8.00 s' out
+    report "on_card.sh: what it measured is a text, of which a store is made that replays" $?
 else
     skip "on_card.sh: its commands run as they stand" "there is no $stand_in: run make tests first"
+fi
+
+# --- The kit that is packed: its programs begin here, and say that there is no card ---
+if [ -n "$packs" ]; then
+    wait $packs
+    code=$?
+    cp packed.out out
+    [ $code = 0 ] && mkdir here && tar -xzf packed/card-kit.tar.gz -C here && ok=0 || ok=1
+    for name in $gpu_programs; do [ -x "here/card-kit/build/card/$name" ] || ok=1; done
+    [ $ok = 0 ] && ends 2 here/card-kit/build/card/gpu_programs && grep -q 'test_cuda_attention' err &&
+        ends 4 PATH="${PATH#*:}" here/card-kit/scripts/on_card.sh 1 "$work/none" &&
+        grep -q 'SKIP.*cuda:0 cannot be used here\|SKIP.*not found' out
+    report "card_kit.sh: what it packs is whole, and says what is missing here" $?
+else
+    skip "card_kit.sh: what it packs is whole" "nvcc, or a build without sanitizers, is not here"
 fi
 
 echo "1..$n"

@@ -1,4 +1,4 @@
-/* bench_card.c: prints the tables of gpu_bench.h for one card. */
+/* bench_gpu.c: prints the tables of gpu_bench.h for one card. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static const gpu_bench_sizes full_sizes = {
     .launches = 8};
 
 static const char usage[] =
-    "usage: bench_card [DEVICE [ELEMENTS]]\n"
+    "usage: bench_gpu [DEVICE [ELEMENTS]]\n"
     "What the CUDA backend reaches on DEVICE [cuda:0], beside what the card reaches: copies, products, "
     "kernels over ELEMENTS\n"
     "numbers [67108864], a transformer layer. About 12 GiB of the card's memory and half a minute.\n";
@@ -58,6 +58,6 @@ int main(int n, char **word)
         status = gpu_bench_report(&c, &error);
     }
     if (device) tandem_cuda_backend.close(device);
-    if (status != TANDEM_OK) fprintf(stderr, "bench_card: %s\n", error.text);
+    if (status != TANDEM_OK) fprintf(stderr, "bench_gpu: %s\n", error.text);
     return tandem_status_exit_code(status);
 }
