@@ -18,6 +18,7 @@ cp "$source"/bench/torch/step.py kit/bench/torch/
 cat >kit/bin/obey <<'END'
 #!/bin/bash
 said="$(basename "$0") $*"
+[ -z "${SAID:-}" ] || echo "$said" >>"$SAID"
 [ -z "${HANG:-}" ] || [[ $said != *"$HANG"* ]] || sleep 600
 [ -z "${FAIL:-}" ] || [[ ! $said =~ $FAIL ]] || exit 70
 [ -z "${LACK:-}" ] || [[ $said != *"$LACK"* ]] || exit 4
@@ -121,6 +122,16 @@ row() { grep "^$1 " "$work/told/2-steps.txt" | tr -s ' '; }
         "gpt2_small:seq=1024 16 0.0 ms 25.0 ms 30.0 ms - 50.0 ms 5000000.00 x 0.0 ms" ] &&
     [ "$(row resnet50)" = "resnet50 128 0.0 ms 45.0 ms - - 50.0 ms 9000000.00 x 0.0 ms" ]
 report "steps.sh: each column of PyTorch has its options; the claim is against the best" $?
+# The libraries' ways are tried at the same model and batch before, by a profile.
+ends 0 SAID="$work/said" kit/bench/cuda/steps.sh kit/build/tandem cuda:0 resnet50 gpt2_small &&
+    [ "$(sed 's/ -q//; s/ --json//; s/ --repetitions.*//' said | cut -d ' ' -f 2-)" = \
+        "profile --model resnet50 --batch 128 --device cuda:0 --uniform bf16
+bench step --model resnet50 --batch 128 --device cuda:0 --uniform bf16
+bench step --model resnet50 --batch 128 --device cuda:0 --uniform bf16
+profile --model gpt2_small:seq=1024 --batch 16 --device cuda:0 --uniform bf16
+bench step --model gpt2_small:seq=1024 --batch 16 --device cuda:0 --uniform bf16
+bench step --model gpt2_small:seq=1024 --batch 16 --device cuda:0 --uniform bf16" ]
+report "steps.sh: each model is profiled at its batch before its steps" $?
 ends 0 HANG=--compile ONE_LIMIT=1 kit/bench/cuda/steps.sh kit/build/tandem cuda:0 bert_base &&
     grep -q 'PyTorch, compiled: stopped after 3 s' out && grep -q ' - *20.0 ms .* 4000000.00 x' out
 report "steps.sh: a column that is stopped is said, and does not count" $?

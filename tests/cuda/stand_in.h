@@ -26,7 +26,7 @@ extern int stand_in_fail_once;       /* 1: but that one alone, as a launch that 
 int stand_in_next_error(void);       /* of the call that now comes: 0, or its error */
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
 /* Of the four ways in which it does a piece of work the first is its guess, the third is fastest, then the
- * second. */
+ * second. A product with fast sums takes half its time. */
 extern int stand_in_candidates; /* how many it names; 0: it knows no way */
 extern int stand_in_n_refused;  /* how many of these do not pass its own check */
 extern int stand_in_fail_third; /* whether the third fails when it is run */

@@ -59,6 +59,16 @@ static int has_dash(const char *line)
     return strstr(line, " -") && strstr(line, " -") < strchr(line, '\n');
 }
 
+/* Of a product by the library alone. */
+static double library_seconds(const char *text, const char *start)
+{
+    double s = 0;
+    const char *line = line_of(text, start);
+    assert_non_null(line);
+    assert_int_equal(sscanf(line + strlen(start), "%lf s ", &s), 1);
+    return s;
+}
+
 static void every_table_is_whole(void **state)
 {
     void *device = NULL;
@@ -76,6 +86,8 @@ static void every_table_is_whole(void **state)
         assert_non_null(line);
         assert_false(has_dash(line) && !strstr(starts[k], "slow"));
     }
+    assert_true(library_seconds(text, "fp8 32 x 32 x 32") <
+                0.6 * library_seconds(text, "fp8 slow 32 x 32 x 32"));
     for (int k = 0; k < n_gpu_kernel; k++) assert_non_null(line_of(text, gpu_kernels[k].name));
     /* below each of the four tables, those of its own work */
     int n_clocks = 0;

@@ -2,6 +2,9 @@
 /* Every operator of the CUDA backend, in every precision, against the reference, and the same bits twice: on
  * a card in build/card/ (make test-cuda). Elsewhere its host code and its kernels as they are, the kernels'
  * threads as coroutines (simt.h), NVIDIA's libraries as plain loops (stand_in.h). */
+#include <stdio.h>
+#include <unistd.h>
+
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/mirror.h"
 #include "tests/support/every_case.h"
@@ -21,20 +24,26 @@ static void launches_are_as_counted(bench *b, const tandem_step *step, int task,
     CHECK(b, launched == counted, "%s: %d launches, tandem_step_launches says %d", where, launched, counted);
 }
 
+static const tandem_device gpu_row = {.name = "cuda:0",
+                                      .precisions = all_precisions,
+                                      .amp_dtype = TANDEM_BF16,
+                                      .transposed_copy = 1,
+                                      .narrow_rows = 1,
+                                      .joined_tasks = 1};
+
+static bench bench_of_gpu(int is_real)
+{
+    return (bench){.backend = &mirror_backend,
+                   .row = &gpu_row,
+                   .narrow_gradients = 1,
+                   .is_gpu = 1,
+                   .max_complaints = is_real ? MAX_COMPLAINTS_ON_CARD : 0};
+}
+
 static void every_operator_agrees_with_the_reference(void **state)
 {
-    const tandem_device row = {.name = "cuda:0",
-                               .precisions = all_precisions,
-                               .amp_dtype = TANDEM_BF16,
-                               .transposed_copy = 1,
-                               .narrow_rows = 1,
-                               .joined_tasks = 1};
-    bench b = {.backend = &mirror_backend,
-               .row = &row,
-               .narrow_gradients = 1,
-               .is_gpu = 1,
-               .max_complaints = gpu_is_real ? MAX_COMPLAINTS_ON_CARD : 0,
-               .look = launches_are_as_counted};
+    bench b = bench_of_gpu(gpu_is_real);
+    b.look = launches_are_as_counted;
     tandem_error error = {0};
     assert_int_equal(mirror_backend.open(&b.device, "cuda:0", &error), TANDEM_OK);
     bench_check_every_case(&b);
@@ -48,21 +57,44 @@ static void every_operator_agrees_with_the_reference(void **state)
     assert_int_equal(gpu_open_handles(), 0);
 }
 
+/* Lines on stdout of n complaints and the counts behind them. */
+static int lines_of(bench *b, int n)
+{
+    char line[256];
+    int lines = 0;
+    FILE *kept = tmpfile();
+    const int out = dup(STDOUT_FILENO);
+    assert_true(kept && out >= 0 && fflush(stdout) == 0 && dup2(fileno(kept), STDOUT_FILENO) >= 0);
+    for (int i = 0; i < n; i++) bench_complain(b, "complaint %d", i);
+    bench_print_wrong(b);
+    (void)fflush(stdout);
+    (void)dup2(out, STDOUT_FILENO);
+    (void)close(out);
+    rewind(kept);
+    while (fgets(line, sizeof line, kept)) lines++;
+    (void)fclose(kept);
+    return lines;
+}
+
+/* A change of the code shows in a few lines. The first run on a card may not come again: each is wanted, and
+ * how many of an operator, a precision and a pass were wrong. */
+static void complaints_on_a_gpu_are_not_cut_short(void **state)
+{
+    bench elsewhere = bench_of_gpu(0), on_gpu = bench_of_gpu(1);
+    on_gpu.count[TANDEM_OP_LINEAR][TANDEM_PRECISION_INT8][TANDEM_TASK_WGRAD] = (bench_count){9, 3};
+    on_gpu.count[TANDEM_OP_LINEAR][TANDEM_PRECISION_BF16][TANDEM_TASK_WGRAD] = (bench_count){9, 0};
+    on_gpu.count[TANDEM_OP_CONV2D][TANDEM_PRECISION_INT8][TANDEM_TASK_FORWARD] = (bench_count){1, 1};
+    assert_int_equal(lines_of(&elsewhere, 300), 8);
+    assert_int_equal(lines_of(&on_gpu, 300), 300 + 2);
+    assert_int_equal(on_gpu.complaints, 300);
+}
+
 /* Where cuDNN has no algorithm for a convolution, its columns are multiplied. */
 static void convolutions_without_an_algorithm_are_products(void **state)
 {
-    const tandem_device row = {.name = "cuda:0",
-                               .precisions = all_precisions,
-                               .amp_dtype = TANDEM_BF16,
-                               .transposed_copy = 1,
-                               .narrow_rows = 1,
-                               .joined_tasks = 1};
-    bench b = {.backend = &mirror_backend,
-               .row = &row,
-               .is_gpu = 1,
-               .narrow_gradients = 1,
-               .only = TANDEM_OP_CONV2D};
+    bench b = bench_of_gpu(0);
     tandem_error error = {0};
+    b.only = TANDEM_OP_CONV2D;
     if (gpu_has_no_convolutions(1)) {
         assert_int_equal(mirror_backend.open(&b.device, "cuda:0", &error), TANDEM_OK);
         bench_check_every_case(&b);
@@ -117,6 +149,7 @@ static void products_of_column_wise_copies_turn_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_operator_agrees_with_the_reference),
+                                       cmocka_unit_test(complaints_on_a_gpu_are_not_cut_short),
                                        cmocka_unit_test(convolutions_without_an_algorithm_are_products),
                                        cmocka_unit_test(products_of_column_wise_copies_turn_nothing)};
     return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
