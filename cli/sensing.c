@@ -148,6 +148,8 @@ static int has_precision(const tandem_op *op, int precision)
     return tandem_op_is_adjustable(op) && tandem_op_row_get(op->kind)->precisions & 1u << precision;
 }
 
+static int sensed_ranks(const sense_run *run) { return run->request->n_rank > 1 ? run->request->n_rank : 1; }
+
 static void close_frozen_executor(frozen_executor *frozen, const sense_run *run)
 {
     if (frozen->executor) run->rank->backend->executor_close(frozen->executor);
@@ -167,7 +169,9 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
     tandem_step_options step_options = run->workload->plan->step;
     if (is_emulated) device.amp_dtype = amp_dtype;
     step_options.emulated = is_emulated;
-    step_options.n_micro = 1; /* a sensitivity is converted to the micro-steps of a training */
+    /* A sensitivity is converted to the micro-steps of a training. Here they stand for ranks: their weights
+     * draw alike. */
+    step_options.n_micro = sensed_ranks(run);
     if (run->request->by_probe) step_options.separate_partial_grads = 1;
     step_options.with_norm = is_scaled;
     tandem_status status = tandem_device_open_step(&frozen->step, &device, run->sensed, options->bucket_bytes,
@@ -344,6 +348,10 @@ static tandem_status sense_cell(sense_run *run, int op, tandem_precision precisi
         if (status != TANDEM_OK) break;
         const pair_products own = products_of_pair(run, run->d[0], run->d[1]);
         of[r] = (tandem_sensed_error){.total = 0.5 * (own.aa + own.bb), .shared = own.ab};
+        if (run->request->own_products)
+            run->request->own_products[run->age_index * n + r] +=
+                0.5 * (products_of_pair(run, run->exact[2 * r], run->d[0]).ab +
+                       products_of_pair(run, run->exact[2 * r + 1], run->d[1]).ab);
         add_mean_error(run, run->mean[r]);
     }
     close_frozen_executor(&frozen, run);
@@ -594,7 +602,7 @@ static tandem_status open_sense_run(sense_run *run, tandem_error *error)
     const tandem_graph *graph = run->workload->graph[0];
     run->n_weight = tandem_graph_n_weight(graph);
     run->n_padded = (run->n_weight + LANES - 1) / LANES * LANES;
-    run->sensing->batch = run->sensed->batch;
+    run->sensing->batch = run->sensed->batch * sensed_ranks(run);
     run->sensing->steps = run->options->steps;
     run->sensing->seed = run->options->seed;
     run->sensing->optimizer = graph->optimizer.kind;

@@ -11,9 +11,11 @@ tandem_status sensing_ages_parse(int64_t age[TANDEM_MAX_AGE], int *n_age, const 
 typedef struct sensing_request {
     int64_t age[TANDEM_MAX_AGE]; /* ascending */
     int n_age, n_replicate;
-    int first_replicate;   /* other replicates have other batches and draws */
-    int by_probe;          /* 1: by sensing_probe.c: no bias, and no plans. 0: two gradients a cell */
-    int64_t batch;         /* that is sensed; 0: that of a micro-step of the training */
+    int first_replicate; /* other replicates have other batches and draws */
+    int by_probe;        /* 1: by sensing_probe.c: no bias, and no plans. 0: two gradients a cell */
+    int64_t batch;       /* that is sensed; 0: that of a micro-step of the training */
+    int n_rank; /* ≥ 2: gradients are means over that many ranks with `batch` samples each, which round the
+                   same weights alike and all else apart. 0: one. Not by a probe. */
     const char *precision; /* NULL: every one, in its own formats. Else this one alone, emulated so: */
     tandem_emulation emulation;
     int is_for_devices; /* 1: only what some device of the workload runs, in its AMP dtype */
@@ -26,6 +28,9 @@ typedef struct sensing_request {
      */
     const tandem_precision *plan;
     int n_plan;
+    /* [n_age × n_replicate] the sum over all that is sensed of ½(⟨g₁, d₁⟩ + ⟨g₂, d₂⟩), of a replicate's own
+     * batches; the caller's. NULL: not wanted. One rank, not by a probe. */
+    double *own_products;
 } sensing_request;
 
 /* sensing_run: trains the workload's model in fp32 on options->data, and senses every operator in the

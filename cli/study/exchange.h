@@ -8,7 +8,7 @@ enum {
     EXCHANGE_CELLS = 4, /* plans of a task: two scales of each kind */
     EXCHANGE_CURVE = 3, /* trainings in fp32: at B, 3/4·B and 1/2·B */
     EXCHANGE_AGES = 5,  /* in the middle of each fifth of a training */
-    EXCHANGE_VALUES = 5 /* of a prediction's record */
+    EXCHANGE_VALUES = 7 /* of a prediction's record */
 };
 
 /* What a plan rounds, in all operators: to s8, drawn. */
@@ -71,10 +71,18 @@ typedef struct exchange_prediction {
     double noise, noise_half; /* ρ = Var d / Var g; half of a 95 % interval */
     double bias, bias_half;   /* β; NaN: unknown */
     double last_noise;        /* ρ at the last age */
+    /* 2·Cov(g, d)/Var g + 2β: what the first order of d adds to ρ (exchange_train.c); half as above */
+    double first_order, first_order_half;
 } exchange_prediction;
 /* is_whole: all operators rounded at once; else the sum over them, each rounded alone. */
 tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,
                                const exchange_task *task, int cell, int is_whole, int n_replicate,
                                tandem_error *error);
+
+/* first_order.c: 2·Cov(g, d)/Var g + 2β of a plan at an age, and half of its 95 % interval, by the jackknife.
+ *   share  [cells of the sensing] not 0 where a cell is part of the plan
+ *   own    [n_replicate] as `own_products` of the sensing's request, of that age */
+double exchange_first_order(double *half, const tandem_sensing *sensing, int a, const double *share,
+                            const double *own);
 
 #endif

@@ -92,20 +92,28 @@ tandem_status exchange_predict(exchange_prediction *prediction, const study_lab 
                                tandem_error *error)
 {
     const tandem_precision precision = exchange_precision(exchange_cell_casts(cell));
+    double own[EXCHANGE_AGES * TANDEM_MAX_REPLICATE] = {0};
     const study_training in_fp32 = exchange_training(task, 0, lab->options->seed);
     const study_rounding_plan rounding = {.precision = precision,
                                           .emulation = emulation_of_cell(task, cell, 0),
                                           .n_age = EXCHANGE_AGES,
                                           .n_replicate = n_replicate,
-                                          .is_whole = is_whole};
+                                          .is_whole = is_whole,
+                                          .own_products = own};
     const tandem_sensed_step step = {.global_batch = task->batch * task->n_micro, .n_micro = task->n_micro};
     tandem_sensing sensing = {0};
     tandem_status status = study_sense(&sensing, lab, &in_fp32, &rounding, error);
     double *share = status == TANDEM_OK ? study_shares_open(&sensing, lab, precision, 1) : NULL;
     if (status == TANDEM_OK && !share) status = tandem_no_memory(error, "for the shares of a plan");
     *prediction = (exchange_prediction){0};
-    for (int a = 0; status == TANDEM_OK && a < sensing.n_age; a++)
+    for (int a = 0; status == TANDEM_OK && a < sensing.n_age; a++) {
+        double half = 0;
+        prediction->first_order +=
+            exchange_first_order(&half, &sensing, a, share, own + (size_t)a * (size_t)n_replicate) /
+            EXCHANGE_AGES;
+        prediction->first_order_half = hypot(prediction->first_order_half, half / EXCHANGE_AGES);
         status = add_age(prediction, &sensing, a, share, &step, error);
+    }
     free(share);
     tandem_sensing_close(&sensing);
     return status;

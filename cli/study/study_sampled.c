@@ -7,6 +7,7 @@
 
 #include "cli/sensing.h"
 #include "cli/study/study.h"
+#include "tandem/advanced/format.h"
 #include "tandem/advanced/predictor.h"
 
 enum { MAX_MODELS = 4 };
@@ -16,7 +17,16 @@ typedef struct sampled_scope {
     int64_t batch, measured_batch; /* sensed for the prediction, and measured; trained at the first */
     int64_t age[2];
     int n_age, n_predicted, n_measured; /* replicates */
+    int n_rank;                         /* that have the measured batch each; 0: no rank but this one */
 } sampled_scope;
+
+/* Of a noise. Parts are those of a precision that draws: its roundings of samples, and those of a weight. */
+typedef enum sampled_part { PART_NOISE, PART_SAMPLES, PART_WEIGHTS, N_PARTS } sampled_part;
+
+typedef struct sampled_tally {
+    double *ratio;                    /* [n], predicted over measured */
+    int n, n_close, n_inside, n_lost; /* n_lost: the measured interval holds 0 */
+} sampled_tally;
 
 typedef struct sampled_study {
     study_report *report;
@@ -24,8 +34,7 @@ typedef struct sampled_study {
     const tandem_graph *graph;
     tandem_sensing predicted, measured;
     double *share; /* [cells] */
-    double *ratio; /* [n] */
-    int n, n_close, n_inside;
+    sampled_tally tally[N_PARTS];
     double max_ratio;
 } sampled_study;
 
@@ -39,44 +48,116 @@ tandem_sensing study_sensing_of_age(const tandem_sensing *sensing, int a)
     return one;
 }
 
+/* A sensing of one age and cell without the other part, [n_replicate] of its errors in `room`. */
+static tandem_sensing sensing_of_part(const tandem_sensing *sensing, int cell, sampled_part part,
+                                      tandem_sensed_error *room)
+{
+    const tandem_sensed_error *of = tandem_sensing_errors(sensing, 0, cell);
+    for (int r = 0; r < sensing->n_replicate; r++) {
+        room[r] = of[r];
+        if (part == PART_SAMPLES) room[r].mean_square = of[r].shared;
+        if (part == PART_WEIGHTS) room[r].total = of[r].shared;
+    }
+    tandem_sensing one = *sensing;
+    one.error = room - (size_t)cell * (size_t)sensing->n_replicate;
+    return one;
+}
+
+typedef struct sampled_ratio {
+    tandem_sensitivity_estimate predicted, measured;
+    double ratio, factor; /* its interval reaches up and down by the factor */
+    int is_close, is_inside;
+} sampled_ratio;
+
+static tandem_status compare_part(sampled_ratio *made, sampled_study *s, int a, int cell, sampled_part part,
+                                  tandem_error *error)
+{
+    const tandem_sensing predicted = study_sensing_of_age(&s->predicted, a),
+                         measured = study_sensing_of_age(&s->measured, a);
+    const tandem_sensed_step step = {.global_batch = s->measured.batch, .n_micro = 1};
+    tandem_sensed_error room[2][TANDEM_MAX_REPLICATE];
+    const tandem_sensing of[2] = {sensing_of_part(&predicted, cell, part, room[0]),
+                                  sensing_of_part(&measured, cell, part, room[1])};
+    tandem_sensitivity_estimate *p = &made->predicted, *m = &made->measured;
+    s->share[cell] = 1;
+    tandem_status status = tandem_sensing_estimate(p, &of[0], s->share, &step, error);
+    if (status == TANDEM_OK) status = tandem_sensing_estimate(m, &of[1], s->share, &step, error);
+    s->share[cell] = 0;
+    if (status != TANDEM_OK) return status;
+    /* of two positive numbers: the interval is that of the logarithm */
+    made->ratio = p->noise / m->noise;
+    made->factor = exp(hypot(p->noise_half / p->noise, m->noise_half / m->noise));
+    made->is_inside = made->ratio <= made->factor && made->ratio >= 1 / made->factor;
+    made->is_close = made->ratio <= s->max_ratio && made->ratio >= 1 / s->max_ratio;
+    return TANDEM_OK;
+}
+
+static void count_ratio(sampled_tally *tally, const sampled_ratio *of)
+{
+    tally->ratio[tally->n++] = of->ratio;
+    tally->n_close += of->is_close;
+    tally->n_inside += of->is_inside;
+}
+
+static const char *name_met(const sampled_ratio *of)
+{
+    if (of->is_close) return of->is_inside ? "yes" : "close";
+    return of->is_inside ? "inside" : "NO";
+}
+
+/* The two parts of a precision that draws: their columns, and whether both are met. */
+static tandem_status add_cell_parts(sampled_study *s, int a, int cell, tandem_precision precision,
+                                    int *is_met, json_t *object, tandem_error *error)
+{
+    static const char *const names[N_PARTS] = {"", "samples_ratio", "weights_ratio"};
+    const tandem_format format = tandem_format_of_dtype(tandem_precision_get(precision)->forward);
+    const int is_drawn =
+        format != TANDEM_N_FORMAT && tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
+    for (int part = PART_SAMPLES; part < N_PARTS; part++) {
+        sampled_ratio of;
+        const tandem_status status =
+            is_drawn ? compare_part(&of, s, a, cell, (sampled_part)part, error) : TANDEM_OK;
+        if (status != TANDEM_OK) return status;
+        const int is_told = is_drawn && of.predicted.noise > 0 && of.measured.noise > of.measured.noise_half;
+        if (is_told) {
+            count_ratio(&s->tally[part], &of);
+            *is_met = *is_met && (of.is_close || of.is_inside);
+            (void)fprintf(s->report->text, "%.2f (× %.2f) | ", of.ratio, of.factor);
+        } else {
+            s->tally[part].n_lost += is_drawn;
+            (void)fprintf(s->report->text, "%s | ", is_drawn ? "?" : "");
+        }
+        json_object_set_new(object, names[part], cli_json_number(is_told ? of.ratio : NAN));
+    }
+    return TANDEM_OK;
+}
+
 static tandem_status add_sampled_cell(sampled_study *s, int a, int op, tandem_precision precision,
                                       tandem_error *error)
 {
     const int cell = tandem_sensing_cell(op, precision, TANDEM_F32);
-    const tandem_sensing predicted = study_sensing_of_age(&s->predicted, a),
-                         measured = study_sensing_of_age(&s->measured, a);
-    const tandem_sensed_step step = {.global_batch = s->measured.batch, .n_micro = 1};
-    tandem_sensitivity_estimate p = {0}, m = {0};
-    s->share[cell] = 1;
-    tandem_status status = tandem_sensing_estimate(&p, &predicted, s->share, &step, error);
-    if (status == TANDEM_OK) status = tandem_sensing_estimate(&m, &measured, s->share, &step, error);
-    s->share[cell] = 0;
+    sampled_ratio of;
+    tandem_status status = compare_part(&of, s, a, cell, PART_NOISE, error);
     if (status != TANDEM_OK) return status;
-    /* of two positive numbers: the interval is that of the logarithm */
-    const double ratio = p.noise / m.noise,
-                 factor = exp(hypot(p.noise_half / p.noise, m.noise_half / m.noise));
-    const int is_inside = ratio <= factor && ratio >= 1 / factor,
-              is_close = ratio <= s->max_ratio && ratio >= 1 / s->max_ratio;
-    s->ratio[s->n++] = ratio;
-    s->n_close += is_close;
-    s->n_inside += is_inside;
-    const char *name = s->graph->op[op].name, *of = tandem_precision_get(precision)->name;
+    const tandem_sensitivity_estimate *p = &of.predicted, *m = &of.measured;
+    count_ratio(&s->tally[PART_NOISE], &of);
+    const char *name = s->graph->op[op].name, *precision_name = tandem_precision_get(precision)->name;
     json_t *object = json_pack("{s:s,s:I,s:s,s:s}", "model", s->scope->model, "age",
-                               (json_int_t)s->scope->age[a], "operator", name, "precision", of);
-    json_object_set_new(object, "measured", cli_json_number(100 * m.noise));
-    json_object_set_new(object, "predicted", cli_json_number(100 * p.noise));
-    json_object_set_new(object, "ratio", cli_json_number(ratio));
-    json_object_set_new(object, "factor", cli_json_number(factor));
-    json_object_set_new(object, "bias", cli_json_number(100 * m.bias));
-    json_object_set_new(object, "bias_half_width", cli_json_number(100 * m.bias_half));
-    study_add_cell(s->report, object, is_close || is_inside);
-    (void)fprintf(s->report->text, "| %lld | %s | %s | %.3g | %.3g | %.2f (× %.2f) | %.1g ± %.1g | %s |\n",
-                  (long long)s->scope->age[a], name, of, 100 * m.noise, 100 * p.noise, ratio, factor,
-                  100 * m.bias, 100 * m.bias_half,
-                  is_close    ? is_inside ? "yes" : "close"
-                  : is_inside ? "inside"
-                              : "NO");
-    return TANDEM_OK;
+                               (json_int_t)s->scope->age[a], "operator", name, "precision", precision_name);
+    json_object_set_new(object, "measured", cli_json_number(100 * m->noise));
+    json_object_set_new(object, "predicted", cli_json_number(100 * p->noise));
+    json_object_set_new(object, "ratio", cli_json_number(of.ratio));
+    json_object_set_new(object, "factor", cli_json_number(of.factor));
+    json_object_set_new(object, "bias", cli_json_number(100 * m->bias));
+    json_object_set_new(object, "bias_half_width", cli_json_number(100 * m->bias_half));
+    (void)fprintf(s->report->text, "| %lld | %s | %s | %.3g | %.3g | %.2f (× %.2f) | ",
+                  (long long)s->scope->age[a], name, precision_name, 100 * m->noise, 100 * p->noise, of.ratio,
+                  of.factor);
+    int is_met = of.is_close || of.is_inside;
+    if (s->scope->n_rank > 0) status = add_cell_parts(s, a, cell, precision, &is_met, object, error);
+    study_add_cell(s->report, object, is_met);
+    (void)fprintf(s->report->text, "%.1g ± %.1g | %s |\n", 100 * m->bias, 100 * m->bias_half, name_met(&of));
+    return status;
 }
 
 static tandem_status sense_both(sampled_study *s, const cli_workload *workload, const cli_options *options,
@@ -89,21 +170,43 @@ static tandem_status sense_both(sampled_study *s, const cli_workload *workload, 
     request.first_replicate = scope->n_predicted;
     request.n_replicate = scope->n_measured;
     request.batch = scope->measured_batch;
+    request.n_rank = scope->n_rank;
     if (status == TANDEM_OK) status = sensing_run(&s->measured, workload, options, &request, error);
     return status;
 }
 
+static void print_tally(const sampled_study *s, const char *name, const sampled_tally *of)
+{
+    if (of->n == 0) return;
+    const double median = tandem_median(of->ratio, (size_t)of->n);
+    const double close = (double)of->n_close / of->n, inside = (double)of->n_inside / of->n;
+    (void)fprintf(s->report->text, "| %s | %d | %.3f | %.0f %% | %.0f %% |\n", name, of->n, median,
+                  100 * close, 100 * inside);
+}
+
+static json_t *tally_json(const sampled_tally *of)
+{
+    if (of->n == 0) return json_null();
+    return json_pack("{s:i,s:f,s:f,s:f}", "cells", of->n, "median_ratio",
+                     tandem_median(of->ratio, (size_t)of->n), "close_share", (double)of->n_close / of->n,
+                     "inside_share", (double)of->n_inside / of->n);
+}
+
 static void print_sampled_summary(const sampled_study *s)
 {
-    const double median = tandem_median(s->ratio, (size_t)s->n);
-    const double close = (double)s->n_close / s->n, inside = (double)s->n_inside / s->n;
+    const int n_part = s->scope->n_rank > 0 ? N_PARTS : 1;
+    static const char *const names[N_PARTS] = {"noise", "its part of samples", "its part of weights"};
     (void)fprintf(s->report->text,
                   "\n| `%s` | cells | median (0.95 to 1.05) | within %.3g × (90 %%) | 1 inside (90 to 98 %%) "
-                  "|\n|---|---|---|---|---|\n| noise | %d | %.3f | %.0f %% | %.0f %% |\n",
-                  s->scope->model, s->max_ratio, s->n, median, 100 * close, 100 * inside);
-    json_object_set_new(s->report->json, s->scope->model,
-                        json_pack("{s:i,s:f,s:f,s:f}", "cells", s->n, "median_ratio", median, "close_share",
-                                  close, "inside_share", inside));
+                  "|\n|---|---|---|---|---|\n",
+                  s->scope->model, s->max_ratio);
+    for (int part = 0; part < n_part; part++) print_tally(s, names[part], &s->tally[part]);
+    json_t *object = tally_json(&s->tally[PART_NOISE]);
+    if (n_part > 1) {
+        json_object_set_new(object, "samples", tally_json(&s->tally[PART_SAMPLES]));
+        json_object_set_new(object, "weights", tally_json(&s->tally[PART_WEIGHTS]));
+    }
+    json_object_set_new(s->report->json, s->scope->model, object);
 }
 
 static tandem_status study_sampled_cells(sampled_study *s, tandem_error *error)
@@ -111,9 +214,12 @@ static tandem_status study_sampled_cells(sampled_study *s, tandem_error *error)
     const int n_cell = s->graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     tandem_status status = TANDEM_OK;
     s->share = calloc((size_t)n_cell, sizeof *s->share);
-    s->ratio = calloc((size_t)(n_cell * s->scope->n_age), sizeof *s->ratio);
-    if (!s->share || !s->ratio) return tandem_no_memory(error, "for the study's cells");
-    for (int a = 0; a < s->scope->n_age; a++)
+    for (int part = 0; part < N_PARTS; part++) {
+        s->tally[part].ratio = calloc((size_t)(n_cell * s->scope->n_age), sizeof *s->tally[part].ratio);
+        if (!s->tally[part].ratio) status = tandem_no_memory(error, "for the study's cells");
+    }
+    if (!s->share) status = tandem_no_memory(error, "for the study's cells");
+    for (int a = 0; a < s->scope->n_age && status == TANDEM_OK; a++)
         for (int op = 0; op < s->graph->n_op; op++)
             for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
                 if (s->predicted.is_sensed[tandem_sensing_cell(op, (tandem_precision)p, TANDEM_F32)])
@@ -132,20 +238,24 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
     options.data = STUDY_DATA;
     options.steps = 400;
     if (!options.device) options.device = "strongest";
+    (void)fprintf(report->text,
+                  "\n## `%s`\n\nPredicted from %d replicates of 2 batches of %lld, measured with %d of ",
+                  scope->model, scope->n_predicted, (long long)scope->batch, scope->n_measured);
+    if (scope->n_rank > 0) (void)fprintf(report->text, "%d × ", scope->n_rank);
     (void)fprintf(
         report->text,
-        "\n## `%s`\n\nPredicted from %d replicates of 2 batches of %lld, measured with %d of %lld.\n\n"
-        "| age | operator | precision | measured %% | predicted %% | predicted / measured | bias %% | "
-        "met |\n|---|---|---|---|---|---|---|---|\n",
-        scope->model, scope->n_predicted, (long long)scope->batch, scope->n_measured,
-        (long long)scope->measured_batch);
+        "%lld.\n\n"
+        "| age | operator | precision | measured %% | predicted %% | predicted / measured |%s bias %% "
+        "| met |\n|---|---|---|---|---|---|%s---|---|\n",
+        (long long)scope->measured_batch, scope->n_rank > 0 ? " of samples | of weights |" : "",
+        scope->n_rank > 0 ? "---|---|" : "");
     tandem_status status = cli_workload_open(&workload, &options, error);
     s.graph = workload.graph[0];
     if (status == TANDEM_OK) status = sense_both(&s, &workload, &options, error);
     if (status == TANDEM_OK) status = study_sampled_cells(&s, error);
     if (status == TANDEM_OK) print_sampled_summary(&s);
     free(s.share);
-    free(s.ratio);
+    for (int part = 0; part < N_PARTS; part++) free(s.tally[part].ratio);
     tandem_sensing_close(&s.predicted);
     tandem_sensing_close(&s.measured);
     cli_workload_close(&workload);
@@ -164,12 +274,12 @@ static tandem_status study_models(study_report *report, const sampled_scope *sco
 tandem_status study_sampled(study_report *report, tandem_error *error)
 {
     static const sampled_scope
-        quick[MAX_MODELS] = {{"mlp:width=32", 32, 32, {36}, 1, 16, 24},
-                             {"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 8, {20}, 1, 16, 16}},
-        full[MAX_MODELS] = {{"mlp", 32, 32, {40, 360}, 2, 16, 32},
-                            {"mlp:depth=12,width=64", 32, 32, {40, 360}, 2, 16, 32},
-                            {"resnet20:width=8,blocks=1", 16, 16, {40, 360}, 2, 16, 24},
-                            {"vit_tiny:width=48,heads=3,depth=1", 32, 32, {20, 180}, 2, 8, 24}};
+        quick[MAX_MODELS] = {{"mlp:width=32", 32, 32, {36}, 1, 16, 24, 0},
+                             {"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 8, {20}, 1, 16, 16, 0}},
+        full[MAX_MODELS] = {{"mlp", 32, 32, {40, 360}, 2, 16, 32, 0},
+                            {"mlp:depth=12,width=64", 32, 32, {40, 360}, 2, 16, 32, 0},
+                            {"resnet20:width=8,blocks=1", 16, 16, {40, 360}, 2, 16, 24, 0},
+                            {"vit_tiny:width=48,heads=3,depth=1", 32, 32, {20, 180}, 2, 8, 24, 0}};
     (void)fprintf(
         report->text,
         "# Noise from a few samples of the gradient's error\n\n"
@@ -184,14 +294,20 @@ tandem_status study_sampled(study_report *report, tandem_error *error)
 tandem_status study_batch(study_report *report, tandem_error *error)
 {
     static const sampled_scope
-        quick[MAX_MODELS] = {{"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 32, {20}, 1, 16, 16}},
-        full[MAX_MODELS] = {{"mlp", 32, 128, {40, 360}, 2, 48, 24},
-                            {"vit_tiny:width=48,heads=3,depth=1", 16, 64, {180}, 1, 32, 24}};
+        quick[MAX_MODELS] = {{"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 8, {20}, 1, 16, 16, 4}},
+        full[MAX_MODELS] = {
+            {"mlp:width=32,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4},
+            {"mlp:depth=6,width=32,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4},
+            {"resnet20:width=4,blocks=1,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4},
+            {"vit_tiny:width=16,heads=2,depth=1,patch=7", 16, 64, {40, 360}, 2, 64, 64, 4},
+        };
     (void)fprintf(
         report->text,
-        "# Noise at another batch\n\n"
-        "As in *sampled*, but predicted for a larger batch than was sensed: the samples' part of the\n"
-        "noise falls with the batch, that of a rounded weight does not. met: yes, within a factor of\n"
-        "1.2, and 1 inside the interval; close: the first; inside: the second.\n");
+        "# Noise at another batch, of other ranks\n\n"
+        "As in *sampled*, but predicted for 4 ranks, each with a larger batch than was sensed. They round\n"
+        "one weight alike, and all else apart. The part of samples falls with the batch, that of a weight\n"
+        "does not. *of samples*, *of weights*: predicted over measured of these parts, where a precision\n"
+        "draws; ?: the measured interval holds 0. met: yes, within a factor of 1.2, and 1 inside the\n"
+        "interval; close: the first; inside: the second.\n");
     return study_models(report, report->options->quick ? quick : full, 1.2, error);
 }

@@ -24,7 +24,8 @@ tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const s
     sensing_request request = {.n_age = rounding->n_age,
                                .n_replicate = rounding->n_replicate,
                                .precision = tandem_precision_get(rounding->precision)->name,
-                               .emulation = rounding->emulation};
+                               .emulation = rounding->emulation,
+                               .own_products = rounding->own_products};
     for (int a = 0; a < request.n_age; a++)
         request.age[a] = in_fp32->steps * (2 * a + 1) / (2 * (int64_t)request.n_age);
     tandem_status status = study_workload_open(&workload, &options, lab, in_fp32, error);

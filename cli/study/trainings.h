@@ -60,7 +60,8 @@ typedef struct study_rounding_plan {
     tandem_emulation emulation;
     int n_age; /* in the middle of each n_age-th of the training */
     int n_replicate;
-    int is_whole; /* 1: all operators are rounded at once, as row 0; else each alone */
+    int is_whole;         /* 1: all operators are rounded at once, as row 0; else each alone */
+    double *own_products; /* [n_age × n_replicate], as in sensing_request; borrowed. NULL: not wanted */
 } study_rounding_plan;
 /* study_sense: the training runs in fp32 up to each age. The caller closes *sensing. Errors and cost of
  * sensing_run. */

@@ -48,6 +48,12 @@ awk -F'|' '$2 == " noise " { n++; if ($4 < 0.85 || $4 > 1.18 || $6 + 0 < 70) bad
     END { exit bad || n != 3 }' first
 report "study: samples of the gradient's error predict its noise, and at another batch" $?
 
+# Four ranks round one weight alike: its part of the noise does not fall with their number.
+awk -F'|' '$2 == " its part of samples " { n++; if ($4 < 0.7 || $4 > 1.4) bad = 1 }
+    $2 == " its part of weights " { n++; if ($4 < 0.5 || $4 > 2) bad = 1 }
+    END { exit bad || n != 2 }' first
+report "study: the parts of samples and weights at another batch, of four ranks" $?
+
 "$tandem" study rounding --quick --quiet --output tables >out 2>err && [ ! -s out ] &&
     cmp -s tables.md rounding &&
     grep -q '"failed":0' tables.json && [ "$(grep -o '"rule_met":false' tables.json | wc -l)" -gt 100 ]
@@ -95,7 +101,7 @@ forge() {
         { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
           x = name ~ /4\/4/ ? 0 : name ~ /3\/4/ ? 1 / 3 : name ~ /2\/4/ ? 1 : name ~ /gradients/ ? 0.2 : 0.1
           if (name ~ /× (16|32):/ && name !~ /gradients.*× 16/) x *= 4
-          if (seed ~ /^sensed/) printf "{\"name\":\"%s\",\"value\":[%.17g,0,0,0,0]}\n", name, much * x
+          if (seed ~ /^sensed/) printf "{\"name\":\"%s\",\"value\":[%.17g,0,0,0,0,0,0]}\n", name, much * x
           else printf "{\"name\":\"%s\",\"value\":[%.17g]}\n", name, loss(x) + seed / 64 }' all.jsonl
 }
 forge 1 >forged.jsonl
