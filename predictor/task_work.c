@@ -219,12 +219,16 @@ static void grouped_conv2d_work(tandem_work *work, const tandem_cost_key *key)
 }
 
 /* Logits are read and probabilities written in f32; backward these are read, and the logits' gradient is
- * written in their dtype. */
+ * written in their dtype. saved: logits are read both times, and the rest is small. */
 static void cross_entropy_work(tandem_work *work, const tandem_cost_key *key)
 {
     const double elements = field_value(key->signature, "rows") * field_value(key->signature, "n");
     work->flops = 5 * elements;
-    if (key->pass == TANDEM_PASS_FORWARD || key->pass == TANDEM_PASS_DGRAD)
+    const int is_forward = key->pass == TANDEM_PASS_FORWARD;
+    if (!is_forward && key->pass != TANDEM_PASS_DGRAD) return;
+    if (field_value(key->signature, "saved") > 0)
+        work->bytes = elements * dtype_size(key->from) * (is_forward ? 1 : 2);
+    else
         work->bytes = elements * (dtype_size(key->from) + dtype_size(TANDEM_F32));
 }
 

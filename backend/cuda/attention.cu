@@ -281,7 +281,6 @@ static __device__ __forceinline__ float row_sum(float x)
 
 /* --- Forward -------------------------------------------------------------------------------------------- */
 
-#define LOG2_E 1.44269504088896341f
 
 /* Whether a lane's rows, i and i + 8, see all of the columns first … first + N. */
 template <int N> static __device__ __forceinline__ bool sees_all(const attention_sizes &s, int i, int first)

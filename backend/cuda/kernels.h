@@ -286,17 +286,23 @@ int tandem_cuda_softmax(void *y, const void *x, tandem_cuda_float type, size_t r
 int tandem_cuda_softmax_backward(void *gx, const void *g, const void *y, tandem_cuda_float type, size_t rows,
                                  size_t columns, float scale, tandem_cuda_stream stream);
 
-/* *loss = row_weight·Σ −Σ t log p. p: the probabilities. t: 1 − smoothing at the label, plus
- * smoothing/classes for every class. A row with label −1 does not count. *bad, 0 at the start, becomes 2^32 −
- * 1 − r for the first row r with an invalid label. workspace: rows floats. The gradient is multiplied by
- * row_weight·*factor; factor is on the GPU (NULL: 1). `type` is that of the logits and of their
- * gradient. B: n·(size + 4) forward, where x is read twice, and n·(size + 4) backward. */
-int tandem_cuda_cross_entropy(float *loss, float *p, const void *x, tandem_cuda_float type,
+/* *loss = row_weight·Σ −Σ t log p. t: 1 − smoothing at the label, plus smoothing/classes for every class. A
+ * row with label −1 does not count. *bad, 0 at the start, becomes 2^32 − 1 − r for the first row r with an
+ * invalid label. workspace: rows floats. `type` is that of the logits x (rows, classes). saved [2·rows]: the
+ * largest logit of each row, then Σ e^(logit − that) of each; from these backward makes the probabilities
+ * anew. p (rows, classes): the probabilities, for evaluations; NULL = not wanted.  B: n·size; n·(2·size + 4)
+ * with p. */
+typedef struct tandem_cuda_cross_entropy_out {
+    float *loss, *saved, *p; /* saved or p may be NULL */
+} tandem_cuda_cross_entropy_out;
+int tandem_cuda_cross_entropy(const tandem_cuda_cross_entropy_out *out, const void *x, tandem_cuda_float type,
                               const int32_t *label, size_t rows, size_t classes, float row_weight,
                               float smoothing, uint32_t *bad, void *workspace, tandem_cuda_stream stream);
-int tandem_cuda_cross_entropy_backward(void *gx, tandem_cuda_float type, const float *p, const int32_t *label,
-                                       size_t rows, size_t classes, float row_weight, const float *factor,
-                                       float smoothing, tandem_cuda_stream stream);
+/* The gradient is multiplied by row_weight·*factor; factor is on the GPU (NULL: 1). x and gx have one type,
+ * and may be one array. saved NULL: x are the probabilities.  B: 2n·size. */
+int tandem_cuda_cross_entropy_backward(void *gx, const void *x, tandem_cuda_float type, const float *saved,
+                                       const int32_t *label, size_t rows, size_t classes, float row_weight,
+                                       const float *factor, float smoothing, tandem_cuda_stream stream);
 
 /* --- layout.cu ------------------------------------------------------------------------------------------ */
 

@@ -106,7 +106,8 @@ template <> __device__ __forceinline__ uint32_t pack_pair<f16>(float low, float 
 #endif
 }
 
-/* 2^x; what is no normal number is 0. */
+/* 2^x, one instruction; what is no normal number is 0. */
+#define LOG2_E 1.44269504088896341f
 static __device__ __forceinline__ float approximate_exp2(float x)
 {
 #ifdef __CUDA_ARCH__

@@ -46,6 +46,7 @@ struct tandem_kernel {
     int transposed_copy[2];     /* of a product: whether the operand is a transposed copy */
     tandem_attention attention; /* of one that is one task, and what that writes */
     tandem_dtype written[TANDEM_TASK_WRITES];
+    int saves_input; /* the operator, on the step's device (op.def) */
     tandem_matrices matrices; /* of a cast that writes a transposed copy; rows 0: it writes none */
     uint64_t workspace_bytes;
     void *state; /* of the operator; freed by `destroy` */

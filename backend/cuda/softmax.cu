@@ -13,7 +13,7 @@ KERNEL softmax_by_warps(T *__restrict__ y, const T *__restrict__ x /* (rows, col
     const size_t r = row_of_warp(), start = r * columns;
     if (r >= rows) return;                                              /* a whole warp */
     const unsigned seen = causal ? (unsigned)r % columns + 1 : columns; /* fewer than 2^32 rows */
-    const float factor = scale * 1.4426950408889634f; /* log2 e: powers of 2 are one instruction */
+    const float factor = scale * LOG2_E;
     float own[N], top = -INFINITY, sum = 0;
     Row::load(own, x + start, columns, 0);
 #pragma unroll
@@ -127,45 +127,82 @@ extern "C" int tandem_cuda_softmax_backward(void *gx, const void *g, const void 
 
 /* --- Cross-entropy -------------------------------------------------------------------------------------- */
 
-/* The largest value so far, and Σ e^(value − top): one pass over a row (Milakov and Gimelshein,
+/* A row of x, from element `start` on: of_octet(i, value) for the octets that begin at multiples of
+ * eight elements of x, of_one(i, value) for what is left at both ends; i: elements of x. Rows of an odd
+ * number of classes begin anywhere. */
+template <typename T, typename OfOctet, typename OfOne>
+static __device__ __forceinline__ void for_row_octets(const T *x, size_t start, size_t columns,
+                                                      OfOctet of_octet, OfOne of_one)
+{
+    enum { N = octets_of<T>::N };
+    const size_t end = start + columns, first = n_tile(start, OCTET), last = end / OCTET;
+    const size_t head_end = first * OCTET < end ? first * OCTET : end,
+                 tail = last * OCTET > head_end ? last * OCTET : head_end, ends = head_end - start;
+    if (threadIdx.x < ends) of_one(start + threadIdx.x, load_one(x + start + threadIdx.x));
+    if (threadIdx.x >= OCTET && tail + threadIdx.x - OCTET < end)
+        of_one(tail + threadIdx.x - OCTET, load_one(x + tail + threadIdx.x - OCTET));
+    for (size_t o = first + threadIdx.x; o < last; o += N * THREADS) {
+        packed<T> own[N];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (o + k * THREADS < last) own[k].template load_packed<IN_PLACE>(x + (o + k * THREADS) * OCTET);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            if (o + k * THREADS >= last) continue;
+            float value[OCTET];
+            unpack_octet(value, own[k]);
+            of_octet((o + k * THREADS) * OCTET, value);
+        }
+    }
+}
+
+static __device__ __forceinline__ float exponential(float x) { return approximate_exp2(x * LOG2_E); }
+
+/* The largest value so far, Σ e^(value − top), and Σ value: one pass over a row (Milakov and Gimelshein,
  * arXiv:1805.02867, 2018). */
 struct online_exponentials {
-    float top, sum;
+    float top, sum, plain;
 };
-static __device__ __forceinline__ void add_online(online_exponentials *own, float value)
+template <int N> static __device__ __forceinline__ void add_online(online_exponentials *own, const float *x)
 {
-    if (value > own->top) {
-        own->sum = own->sum * expf(own->top - value) + 1;
-        own->top = value;
-    } else {
-        own->sum += expf(value - own->top);
+    float top = own->top;
+#pragma unroll
+    for (int i = 0; i < N; i++) top = fmaxf(top, x[i]);
+    own->sum *= exponential(own->top - top);
+    own->top = top;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        own->sum += exponential(x[i] - top);
+        own->plain += x[i];
     }
 }
 
 /* A label that is neither −1 nor a class sets *bad from its row; of several, the first row wins. */
 template <typename T>
-KERNEL cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict__ p,
-                     const T *__restrict__ x /* (rows, classes) */,
-                     const int32_t *__restrict__ label /* [rows] */, size_t classes, float smoothing,
-                     uint32_t *bad)
+KERNEL cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict__ saved /* [2·rows] */,
+                     float *__restrict__ p, const T *__restrict__ x /* (rows, classes) */,
+                     const int32_t *__restrict__ label /* [rows] */, size_t rows, size_t classes,
+                     float smoothing, uint32_t *bad)
 {
     __shared__ float of_warp[3][WARPS];
     const size_t start = (size_t)blockIdx.x * classes;
     const int32_t own = label[blockIdx.x];
-    const auto logit = [&](size_t j) { return x[start + j]; };
-    online_exponentials part = {-FLT_MAX, 0};
-    float mean = 0;
-    for_columns(classes, logit, [&](size_t, T value) {
-        add_online(&part, as_float(value));
-        mean += as_float(value);
-    });
+    online_exponentials part = {-FLT_MAX, 0, 0};
+    for_row_octets(
+        x, start, classes, [&](size_t, const float value[OCTET]) { add_online<OCTET>(&part, value); },
+        [&](size_t, float value) { add_online<1>(&part, &value); });
     const float top = block_largest(part.top, of_warp[0]);
-    const float sum = block_sum(part.sum * expf(part.top - top), of_warp[1]);
-    mean = block_sum(mean, of_warp[2]) / (float)classes;
-    for_columns(classes, logit, [&](size_t j, T value) { p[start + j] = expf(as_float(value) - top) / sum; });
+    const float sum = block_sum(part.sum * exponential(part.top - top), of_warp[1]);
+    const float mean = block_sum(part.plain, of_warp[2]) / (float)classes;
+    for (size_t j = threadIdx.x; p && j < classes; j += THREADS)
+        p[start + j] = expf(load_one(x + start + j) - top) / sum;
     if (threadIdx.x != 0) return;
     const int is_class = own >= 0 && (size_t)own < classes;
     if (!is_class && own != -1) atomicMax(bad, 0xFFFFFFFFu - blockIdx.x);
+    if (saved) {
+        saved[blockIdx.x] = top;
+        saved[rows + blockIdx.x] = sum;
+    }
     loss_of[blockIdx.x] =
         is_class ? (1 - smoothing) * (top - load_one(x + start + own)) + smoothing * (top - mean) + logf(sum)
                  : 0;
@@ -182,49 +219,59 @@ KERNEL sum_losses(float *loss, const float *__restrict__ loss_of /* [rows] */, s
     if (threadIdx.x == 0) *loss = sum * row_weight;
 }
 
-static int launch_cross_entropy(float *loss_of, float *p, const void *x, tandem_cuda_float type,
-                                const int32_t *label, size_t rows, size_t classes, float smoothing,
-                                uint32_t *bad, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_cross_entropy(const tandem_cuda_cross_entropy_out *out, const void *x,
+                                         tandem_cuda_float type, const int32_t *label, size_t rows,
+                                         size_t classes, float row_weight, float smoothing, uint32_t *bad,
+                                         void *workspace, tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, LAUNCH(cross_entropy<T>, (unsigned)rows, THREADS, stream, loss_of, p, (const T *)x,
-                            label, classes, smoothing, bad));
-}
-
-extern "C" int tandem_cuda_cross_entropy(float *loss, float *p, const void *x, tandem_cuda_float type,
-                                         const int32_t *label, size_t rows, size_t classes, float row_weight,
-                                         float smoothing, uint32_t *bad, void *workspace,
-                                         tandem_cuda_stream stream)
-{
-    float *loss_of = (float *)workspace;
-    const int failed =
-        launch_cross_entropy(loss_of, p, x, type, label, rows, classes, smoothing, bad, stream);
+    float *loss_of = (float *)workspace, *saved = out->saved, *p = out->p;
+    const auto launch_rows = [=]() -> int {
+        RETURN_FOR(type, LAUNCH(cross_entropy<T>, (unsigned)rows, THREADS, stream, loss_of, saved, p,
+                                (const T *)x, label, rows, classes, smoothing, bad));
+    };
+    const int failed = launch_rows();
     if (failed) return failed;
-    return LAUNCH(sum_losses, 1u, THREADS, stream, loss, loss_of, rows, row_weight);
+    return LAUNCH(sum_losses, 1u, THREADS, stream, out->loss, loss_of, rows, row_weight);
 }
 
+/* x and gx may be one array: who reads an element writes it. saved NULL: x are probabilities. */
 template <typename T>
-KERNEL cross_entropy_backward(T *__restrict__ gx, const float *__restrict__ p /* (rows, classes) */,
-                              const int32_t *__restrict__ label /* [rows] */, size_t classes,
+KERNEL cross_entropy_backward(T *gx, const T *x /* (rows, classes) */,
+                              const float *__restrict__ saved /* [2·rows] */,
+                              const int32_t *__restrict__ label /* [rows] */, size_t rows, size_t classes,
                               float row_weight, const float *factor, float smoothing)
 {
     const float weight = factor ? TANDEM_MUL(row_weight, *factor) : row_weight;
     const float wrong = TANDEM_DIV(smoothing, (float)classes);
     const size_t start = (size_t)blockIdx.x * classes;
     const int32_t own = label[blockIdx.x];
-    for_columns(
-        classes, [&](size_t j) { return p[start + j]; },
-        [&](size_t j, float likely) {
-            const float hit = own >= 0 && (size_t)own == j ? 1 - smoothing : 0.0f;
-            store_one(gx + start + j,
-                      own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(TANDEM_SUB(likely, wrong), hit), weight));
-        });
+    const size_t hit = own < 0 ? SIZE_MAX : start + (size_t)own; /* the label's element */
+    const float top = saved ? saved[blockIdx.x] : 0, inverse = saved ? 1.0f / saved[rows + blockIdx.x] : 1;
+    const auto gradient = [&](float value, int is_hit) {
+        const float likely = saved ? exponential(value - top) * inverse : value,
+                    target = is_hit ? 1 - smoothing : 0.0f;
+        return own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(TANDEM_SUB(likely, wrong), target), weight);
+    };
+    for_row_octets(
+        x, start, classes,
+        [&](size_t i, float value[OCTET]) {
+            if (i / OCTET == hit / OCTET) { /* one octet of the row */
+#pragma unroll
+                for (int k = 0; k < OCTET; k++) value[k] = gradient(value[k], i + k == hit);
+            } else {
+#pragma unroll
+                for (int k = 0; k < OCTET; k++) value[k] = gradient(value[k], 0);
+            }
+            store_octet(gx + i, value);
+        },
+        [&](size_t i, float value) { store_one(gx + i, gradient(value, i == hit)); });
 }
 
-extern "C" int tandem_cuda_cross_entropy_backward(void *gx, tandem_cuda_float type, const float *p,
-                                                  const int32_t *label, size_t rows, size_t classes,
-                                                  float row_weight, const float *factor, float smoothing,
-                                                  tandem_cuda_stream stream)
+extern "C" int tandem_cuda_cross_entropy_backward(void *gx, const void *x, tandem_cuda_float type,
+                                                  const float *saved, const int32_t *label, size_t rows,
+                                                  size_t classes, float row_weight, const float *factor,
+                                                  float smoothing, tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, LAUNCH(cross_entropy_backward<T>, (unsigned)rows, THREADS, stream, (T *)gx, p, label,
-                            classes, row_weight, factor, smoothing));
+    RETURN_FOR(type, LAUNCH(cross_entropy_backward<T>, (unsigned)rows, THREADS, stream, (T *)gx, (const T *)x,
+                            saved, label, rows, classes, row_weight, factor, smoothing));
 }

@@ -79,15 +79,19 @@ enum {
     {#name, TANDEM_##op_class, inputs, parameters, PRECISIONS_##set, TANDEM_SAVES_##saves,                   \
      TANDEM_GRAD_##dgrad, TANDEM_GRAD_##wgrad, range},
 #define TANDEM_BY_ROWS TANDEM_FIXED
+#define TANDEM_SAVES_LOGITS TANDEM_SAVES_AUX
 static const tandem_op_row ops[TANDEM_N_OP_KIND] = {
 #include "tandem/op.def"
 };
 #undef TANDEM_BY_ROWS
+#undef TANDEM_SAVES_LOGITS
 #define TANDEM_BY_ROWS TANDEM_DEPENDENT
+#define TANDEM_SAVES_LOGITS TANDEM_SAVES_INPUT | TANDEM_SAVES_AUX
 static const tandem_op_row ops_with_narrow_rows[TANDEM_N_OP_KIND] = {
 #include "tandem/op.def"
 };
 #undef TANDEM_BY_ROWS
+#undef TANDEM_SAVES_LOGITS
 #undef ROW
 
 #define ROW(NAME, name, op_class, inputs, parameters, ...)                                                   \

@@ -85,6 +85,8 @@ static int operator_cost_key(const tandem_step *step, const tandem_task *task, i
     memcpy(key->signature, op->signature, sizeof key->signature);
     if (task->accumulate)
         strncat(key->signature, " accumulate=1", sizeof key->signature - strlen(key->signature) - 1);
+    if (is_narrow_loss(step, task->op)) /* it writes no probabilities */
+        strncat(key->signature, " saved=1", sizeof key->signature - strlen(key->signature) - 1);
     key->precision = precision ? precision->name : dtype_as_precision(to);
     key->from = precision ? product_operand_dtype(step, precision, pass) : to;
     if (!precision &&

@@ -238,7 +238,7 @@ static void resolve_forward_task(tandem_step *step, int i, int t)
         step, t, is_first ? activation_value(step, i, stored) : saved_activation(step, i, stored), i, stored);
     if (!op->aux_bytes) return;
     add_task_write(step, t, is_first ? value_id(i, VALUE_AUX, 0) : saved_aux(step, i), i, TANDEM_F32,
-                   op->aux_bytes);
+                   aux_bytes_of(step, i));
 }
 
 /* Task t: the forward task of the attention that ends with operator i, or the one that recomputes it. */

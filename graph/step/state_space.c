@@ -224,6 +224,8 @@ static void set_saved_bits(tandem_state_space *space, int i)
                                   : is_dependent ? dgrad_dtype_of(&space->step, i)
                                                  : TANDEM_F32;
         if (is_input_saved(space, i, slot)) set_saved_bit(space, x, type);
+        if (is_narrow_loss(&space->step, i) && is_dependent && space->index.dgrad[i] >= 0)
+            set_saved_bit(space, x, dgrad_dtype_of(&space->step, i));
         if (is_recomputed_now(&space->step, i))
             set_saved_bit(space, x,
                           graph->op[x].dtype == TANDEM_F32 ? forward_dtype_of(&space->step, i) : TANDEM_F32);
@@ -238,7 +240,6 @@ static void set_saved_bits(tandem_state_space *space, int i)
 static void count_forward(tandem_state_space *space, int i)
 {
     const struct tandem_step_index *index = &space->index;
-    const tandem_op *op = &space->step.graph->op[i];
     const tandem_dtype from = forward_dtype_of(&space->step, i);
     const int variant = forward_variant(&space->step, i);
     if (index->weight_cast[i] >= 0 && from != TANDEM_F32)
@@ -247,7 +248,7 @@ static void count_forward(tandem_state_space *space, int i)
     if (is_recomputed_now(&space->step, i)) count_task_variant(space, index->recomputed_forward[i], variant);
     const int saves_aux = (op_row_of(&space->step, i)->saves & TANDEM_SAVES_AUX) != 0;
     if ((index->dgrad[i] >= 0 && saves_aux && !index->is_recomputed[i]) || i == space->step.graph->loss)
-        space->cost->bytes += padded_bytes(op->aux_bytes);
+        space->cost->bytes += padded_bytes(aux_bytes_of(&space->step, i));
 }
 
 /* The cast of a weight stays alive where a dgrad or a recomputed forward task reads it. */

@@ -110,10 +110,11 @@ static inline int computes_both_input_grads(const tandem_op_row *row)
     return row->n_input == 2 && row->dgrad == TANDEM_GRAD_TASK && row->wgrad == TANDEM_GRAD_FUSED;
 }
 
-/* Whether the backward pass reads input `slot`. It reads neither input of a sum. */
+/* Whether the backward pass reads input `slot`, besides labels. It reads neither input of a sum. */
 static inline int op_saves_input(const tandem_op_row *row, int slot)
 {
-    return (row->saves & TANDEM_SAVES_INPUT) && (slot == 0 || row->n_parameter == 0);
+    const int is_alone = row->n_parameter > 0 || (row->saves & TANDEM_SAVES_AUX);
+    return (row->saves & TANDEM_SAVES_INPUT) && (slot == 0 || !is_alone);
 }
 
 /* Whether it reads tensor t, an input of operator i. */
@@ -123,6 +124,15 @@ static inline int op_saves_tensor(const tandem_step *step, int i, int t)
     for (int slot = 0; slot < row->n_input; slot++)
         if (input_tensor_of(step, i, slot) == t && op_saves_input(row, slot)) return 1;
     return 0;
+}
+
+/* Bytes of operator i's auxiliary results: of a loss that saves its logits two numbers of each row instead of
+ * probabilities. */
+static inline uint64_t aux_bytes_of(const tandem_step *step, int i)
+{
+    const tandem_op *op = &step->graph->op[i];
+    if (i != step->graph->loss || !op_saves_input(op_row_of(step, i), 0)) return op->aux_bytes;
+    return 2 * op->aux_bytes / (uint64_t)tandem_shape_last(&step->graph->op[op->input[0]].shape);
 }
 
 /* Whether operator i has a wgrad task, a dgrad task, in any plan. */

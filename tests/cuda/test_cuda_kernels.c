@@ -600,16 +600,18 @@ static void noise_is_the_cpu_s(void **state)
 static void a_loss_is_scaled_first(void **state)
 {
     enum { ROWS = 5, CLASSES = 7, ALL = ROWS * CLASSES };
-    float *p = kernel_numbers(ALL), *a = alloc_array_cuda_kernels(ALL * sizeof *a),
-          *b = alloc_array_cuda_kernels(ALL * sizeof *b), *factor = alloc_array_cuda_kernels(sizeof *factor);
+    float *x = kernel_numbers(ALL), *saved = kernel_numbers(2 * ROWS),
+          *a = alloc_array_cuda_kernels(ALL * sizeof *a), *b = alloc_array_cuda_kernels(ALL * sizeof *b),
+          *factor = alloc_array_cuda_kernels(sizeof *factor);
     int32_t *label = alloc_array_cuda_kernels(ROWS * sizeof *label);
     for (int r = 0; r < ROWS; r++) label[r] = r - 1;
     const float weight = 0.123f;
     *factor = 1000.1f;
-    assert_int_equal(tandem_cuda_cross_entropy_backward(a, TANDEM_CUDA_F32, p, label, ROWS, CLASSES, weight,
-                                                        factor, 0.1f, NULL),
+    for (int r = 0; r < ROWS; r++) saved[r] = 3, saved[ROWS + r] = 7;
+    assert_int_equal(tandem_cuda_cross_entropy_backward(a, x, TANDEM_CUDA_F32, saved, label, ROWS, CLASSES,
+                                                        weight, factor, 0.1f, NULL),
                      0);
-    assert_int_equal(tandem_cuda_cross_entropy_backward(b, TANDEM_CUDA_F32, p, label, ROWS, CLASSES,
+    assert_int_equal(tandem_cuda_cross_entropy_backward(b, x, TANDEM_CUDA_F32, saved, label, ROWS, CLASSES,
                                                         weight * *factor, NULL, 0.1f, NULL),
                      0);
     assert_memory_equal(a, b, ALL * sizeof *a);
@@ -617,7 +619,8 @@ static void a_loss_is_scaled_first(void **state)
     free_array(factor);
     free_array(b);
     free_array(a);
-    free_array(p);
+    free_array(saved);
+    free_array(x);
 }
 
 /* More places than a block looks through at once: few rows of the table have many, in order; one has none. */

@@ -1,7 +1,7 @@
 /* folder: backend */
-/* Softmax and layernorm of rows that a warp has, and of rows that a block has, against double: results,
- * moments and gradients, with a causal mask, and behind a sum. On a card in build/card/ (make test-cuda), as
- * coroutines (simt.h) elsewhere. */
+/* Softmax and layernorm of rows that a warp has, and of rows that a block has, and the cross-entropy of rows
+ * that begin anywhere, against double: results, moments and gradients, with a causal mask, and behind a sum.
+ * On a card in build/card/ (make test-cuda), as coroutines (simt.h) elsewhere. */
 #include "backend/cuda/operator.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/tandem_test.h"
@@ -366,12 +366,159 @@ static void layernorms_gradients_are_those_of_its_definition(void **state)
         }
 }
 
+/* --- Cross-entropy -------------------------------------------------------------------------------------- */
+
+static const float smoothing = 0.1f, row_weight = 0.37f;
+
+typedef struct loss_rows {
+    tandem_cuda_float type;
+    size_t rows, classes;
+    void *x;
+    int32_t *label;
+    double loss, *top, *sum; /* [rows] */
+} loss_rows;
+
+static loss_rows open_loss_rows(tandem_cuda_float type, size_t classes)
+{
+    const size_t rows = classes <= 256 ? 11 : 3;
+    loss_rows c = {type,
+                   rows,
+                   classes,
+                   draw_rows(type, rows * classes, 7),
+                   alloc_row_array(rows * 4),
+                   0,
+                   calloc(rows, sizeof *c.top),
+                   calloc(rows, sizeof *c.sum)};
+    assert_true(c.top && c.sum);
+    for (size_t r = 0; r < rows; r++) {
+        double mean = 0;
+        c.label[r] = r % 3 == 1 ? -1 : (int32_t)((r + 1) * 7919 % classes);
+        c.top[r] = -INFINITY;
+        for (size_t j = 0; j < classes; j++) c.top[r] = fmax(c.top[r], number_at(c.x, type, r * classes + j));
+        for (size_t j = 0; j < classes; j++) {
+            const double logit = number_at(c.x, type, r * classes + j);
+            c.sum[r] += exp(logit - c.top[r]);
+            mean += logit / (double)classes;
+        }
+        if (c.label[r] < 0) continue;
+        const double own = number_at(c.x, type, r * classes + (size_t)c.label[r]);
+        c.loss += (double)row_weight *
+                  (log(c.sum[r]) + c.top[r] - (1 - (double)smoothing) * own - (double)smoothing * mean);
+    }
+    return c;
+}
+
+static void close_loss_rows(loss_rows *c)
+{
+    gpu_free_shared(c->label);
+    gpu_free_shared(c->x);
+    free(c->sum);
+    free(c->top);
+}
+
+/* The loss, the numbers that are saved of each row, and the probabilities of an evaluation. */
+static void check_loss_result(const loss_rows *c)
+{
+    const size_t n = c->rows * c->classes;
+    results loss = open_results(sizeof(float)), saved = open_results(2 * c->rows * sizeof(float)),
+            p = open_results(n * sizeof(float));
+    float *workspace = alloc_row_array(c->rows * sizeof *workspace);
+    uint32_t *bad = memset(alloc_row_array(sizeof *bad), 0, sizeof *bad);
+    for (int k = 0; k < 2; k++) {
+        const tandem_cuda_cross_entropy_out out = {
+            (float *)(void *)loss.data[k], (float *)(void *)saved.data[k], (float *)(void *)p.data[k]};
+        assert_int_equal(tandem_cuda_cross_entropy(&out, c->x, c->type, c->label, c->rows, c->classes,
+                                                   row_weight, smoothing, bad, workspace, NULL),
+                         0);
+    }
+    gpu_sync();
+    assert_int_equal(*bad, 0);
+    const float *of_rows = (float *)(void *)saved.data[0], *all = (float *)(void *)p.data[0];
+    check_number((double)*(float *)(void *)loss.data[0], c->loss, 2e-5 * (1 + c->loss), "loss", c->classes);
+    for (size_t r = 0; r < c->rows; r++) {
+        check_number((double)of_rows[r], c->top[r], 0, "largest logit", c->classes);
+        check_number((double)of_rows[c->rows + r], c->sum[r], of_sums * c->sum[r], "sum", c->classes);
+        for (size_t i = r * c->classes; i < (r + 1) * c->classes; i++) {
+            const double expected = exp(number_at(c->x, c->type, i) - c->top[r]) / c->sum[r];
+            check_number((double)all[i], expected, of_sums * expected, "probability", c->classes);
+        }
+    }
+    gpu_free_shared(bad);
+    gpu_free_shared(workspace);
+    close_results(&p);
+    close_results(&saved);
+    close_results(&loss);
+}
+
+/* Into an array of its own, and over the logits. */
+static void check_loss_gradient(const loss_rows *c)
+{
+    const size_t n = c->rows * c->classes;
+    const float factor_of_scale = 8;
+    results gx = open_results(n * bytes_of(c->type));
+    float *saved = alloc_row_array(2 * c->rows * sizeof *saved), *factor = alloc_row_array(sizeof *factor);
+    *factor = factor_of_scale;
+    for (size_t r = 0; r < c->rows; r++) saved[r] = (float)c->top[r], saved[c->rows + r] = (float)c->sum[r];
+    memcpy(gx.data[1], c->x, gx.bytes);
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(tandem_cuda_cross_entropy_backward(gx.data[k], k ? gx.data[k] : c->x, c->type, saved,
+                                                            c->label, c->rows, c->classes, row_weight, factor,
+                                                            smoothing, NULL),
+                         0);
+    gpu_sync();
+    for (size_t r = 0; r < c->rows; r++)
+        for (size_t j = 0; j < c->classes; j++) {
+            const double p = exp(number_at(c->x, c->type, r * c->classes + j) - c->top[r]) / c->sum[r],
+                         target = (double)smoothing / (double)c->classes +
+                                  (c->label[r] == (int32_t)j ? 1 - (double)smoothing : 0),
+                         weight = (double)(row_weight * factor_of_scale),
+                         expected = c->label[r] < 0 ? 0 : (p - target) * weight;
+            check_number(number_at(gx.data[0], c->type, r * c->classes + j), expected,
+                         roundoff(c->type) * fabs(expected) + of_sums * weight * (p + target) + smallest,
+                         "gradient of logits", c->classes);
+        }
+    gpu_free_shared(factor);
+    gpu_free_shared(saved);
+    close_results(&gx);
+}
+
+/* From the probabilities themselves, as steps without narrow_rows keep them. */
+static void a_loss_takes_probabilities_too(void **state)
+{
+    const float p[4] = {0.5f, 0.25f, 0.125f, 0.125f};
+    const int32_t own = 2;
+    float *x = memcpy(alloc_row_array(sizeof p), p, sizeof p), *gx = alloc_row_array(sizeof p);
+    int32_t *label = memcpy(alloc_row_array(sizeof own), &own, sizeof own);
+    assert_int_equal(
+        tandem_cuda_cross_entropy_backward(gx, x, TANDEM_CUDA_F32, NULL, label, 1, 4, 2, NULL, 0, NULL), 0);
+    gpu_sync();
+    for (int32_t j = 0; j < 4; j++) assert_true(gx[j] == 2 * (p[j] - (float)(j == own)));
+    gpu_free_shared(label);
+    gpu_free_shared(gx);
+    gpu_free_shared(x);
+}
+
+/* Rows of an odd number of classes begin anywhere in their array. */
+static void a_loss_of_rows_is_its_definition(void **state)
+{
+    static const size_t classes[] = {2, 3, 7, 8, 9, 15, 16, 197, 2048, 2049, 5027};
+    for (size_t k = 0; k < sizeof classes / sizeof *classes; k++)
+        for (int type = 0; type < 3; type++) {
+            loss_rows c = open_loss_rows(types[type], classes[k]);
+            check_loss_result(&c);
+            check_loss_gradient(&c);
+            close_loss_rows(&c);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(softmax_of_rows_is_its_definition),
                                        cmocka_unit_test(softmax_of_large_numbers_is_finite),
                                        cmocka_unit_test(layernorm_of_rows_is_its_definition),
-                                       cmocka_unit_test(layernorms_gradients_are_those_of_its_definition)};
+                                       cmocka_unit_test(layernorms_gradients_are_those_of_its_definition),
+                                       cmocka_unit_test(a_loss_of_rows_is_its_definition),
+                                       cmocka_unit_test(a_loss_takes_probabilities_too)};
     if (skip_without_gpu()) return 0;
     return cmocka_run_group_tests_name("rows on cards", tests, NULL, NULL);
 }

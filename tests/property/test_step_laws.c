@@ -267,7 +267,10 @@ static void check_forward(run *r, int t)
     k += check_held(r, t, k);
     const tandem_dtype written = op->dtype == TANDEM_F32 ? task->to : TANDEM_S32;
     check_write(r, t, 0, symbol(ACTIVATION, task->op, 0), written, bytes_of_step(r, task->op, written));
-    if (op->aux_bytes) check_write(r, t, 1, symbol(AUX, task->op, 0), TANDEM_S32, op->aux_bytes);
+    const int keeps_logits = op->kind == TANDEM_OP_CROSS_ENTROPY && r->step->options.narrow_rows;
+    const uint64_t aux_bytes =
+        keeps_logits ? 8 * (op->aux_bytes / 4 / (uint64_t)r->step->graph->n_class) : op->aux_bytes;
+    if (aux_bytes) check_write(r, t, 1, symbol(AUX, task->op, 0), TANDEM_S32, aux_bytes);
     check_counts(task, k, 1 + (op->aux_bytes > 0));
 }
 
@@ -364,7 +367,7 @@ static void check_dgrad(run *r, int t)
 {
     const tandem_task *task = &r->step->task[t];
     const tandem_op *op = &r->step->graph->op[task->op];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = tandem_op_row_on(op->kind, r->step->options.narrow_rows);
     int k = 0, written = 1;
     if (op->kind == TANDEM_OP_CROSS_ENTROPY)
         check_read(r, t, k++, activation(r, op->input[1]), TANDEM_S32);

@@ -52,8 +52,9 @@ static int open_subject_gradient_check(subject *s, const operator_case *c)
     tandem_error error = {0};
     uint64_t workspace_bytes = 0;
     case_print(s->what, sizeof s->what, c);
+    const tandem_step_options options = {.narrow_rows = s->g->is_gpu};
     if (case_graph_open(&s->made, c, &error) != TANDEM_OK ||
-        tandem_step_open(&s->step, s->made.graph, TANDEM_F32, 0, &error) != TANDEM_OK) {
+        tandem_step_open_with(&s->step, s->made.graph, TANDEM_F32, 0, &options, &error) != TANDEM_OK) {
         gradients_complain(s->g, "%s: %s", s->what, error.text);
         return 0;
     }
@@ -202,7 +203,8 @@ static void set_task_operands(subject *s)
     const tandem_op_kind kind = s->step->graph->op[s->made.op].kind;
     if (kind == TANDEM_OP_CROSS_ENTROPY) {
         copy(&d->in[0], &f->in[1]);
-        copy(&d->in[1], &f->out[1]);
+        if (d->n_in > 2) copy(&d->in[1], &f->in[0]); /* logits, where they are saved */
+        copy(&d->in[d->n_in - 1], &f->out[1]);
         return;
     }
     if (s->wgrad >= 0) {

@@ -11,7 +11,7 @@ typedef struct gradients {
     void *device;
     /* of each operand whose gradient is looked at; it costs four forward passes an element */
     size_t max_elements;
-    int is_gpu; /* cases that only CPUs have kernels for are left out */
+    int is_gpu; /* steps have narrow_rows, and cases that only CPUs have kernels for are left out */
     int complaints;
 } gradients;
 

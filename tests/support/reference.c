@@ -21,6 +21,7 @@ typedef struct work {
     double *const *bound; /* of the rounding to the result's type comes on top */
     double row_weight;
     int adds_up;
+    int saves_input; /* the operator, on the step's device */
 } work;
 
 static const tandem_shape *shape_in(const work *w, int slot)
@@ -522,26 +523,50 @@ static double target(int64_t j, int64_t label, int64_t n)
     return s / (double)n + (j == label ? 1 - s : 0);
 }
 
+/* The largest of a row's logits, and Σ e^(logit − that). */
+static void row_statistics(const double *x, int64_t n, double *most, double *sum)
+{
+    *most = -INFINITY, *sum = 0;
+    for (int64_t j = 0; j < n; j++) *most = fmax(*most, x[j]);
+    for (int64_t j = 0; j < n; j++) *sum += exp(x[j] - *most);
+}
+
+/* From probabilities, or, where logits are saved, from these and each row's statistics. */
+static void loss_gradient(const work *w, int64_t r, int64_t n, int64_t rows)
+{
+    const int64_t label = (int64_t)w->in[0][label_place(w, w->in[0], r, rows / w->graph->batch)];
+    for (int64_t j = 0; j < n && label >= 0; j++) {
+        double p = w->in[1][r * n + j];
+        if (w->saves_input) p = exp(p - w->in[2][r]) / w->in[2][rows + r];
+        w->out[0][r * n + j] = (p - target(j, label, n)) * w->row_weight;
+        w->bound[0][r * n + j] = (4 * u + (w->saves_input ? softmax_bound(p, 1) : 0)) * w->row_weight;
+    }
+}
+
 static void cross_entropy(const work *w)
 {
     const tandem_shape *logits = shape_in(w, 0);
     const int64_t n = last(logits), rows = rows_of(logits);
     for (int64_t r = 0; r < rows; r++) {
         if (w->task->kind == TANDEM_TASK_DGRAD) {
-            const int64_t label = (int64_t)w->in[0][label_place(w, w->in[0], r, rows / w->graph->batch)];
-            for (int64_t j = 0; j < n && label >= 0; j++) {
-                const double p = w->in[1][r * n + j];
-                w->out[0][r * n + j] = (p - target(j, label, n)) * w->row_weight;
-                w->bound[0][r * n + j] = 4 * u * w->row_weight;
-            }
+            loss_gradient(w, r, n, rows);
             continue;
         }
-        double *p = w->out[1] + r * n;
+        const double *x = w->in[0] + r * n;
         const int64_t label = (int64_t)w->in[1][label_place(w, w->in[1], r, rows / w->graph->batch)];
-        softmax_row(w->in[0] + r * n, p, n, 0, 1);
-        for (int64_t j = 0; j < n; j++) w->bound[1][r * n + j] = softmax_bound(p[j], n);
+        double most, sum;
+        row_statistics(x, n, &most, &sum);
+        if (w->saves_input) {
+            w->out[1][r] = most;
+            w->out[1][rows + r] = sum;
+            w->bound[1][rows + r] = softmax_bound(sum, n);
+        } else {
+            softmax_row(x, w->out[1] + r * n, n, 0, 1);
+            for (int64_t j = 0; j < n; j++) w->bound[1][r * n + j] = softmax_bound(w->out[1][r * n + j], n);
+        }
         if (label < 0) continue; /* it is not predicted */
-        for (int64_t j = 0; j < n; j++) w->out[0][0] += -target(j, label, n) * log(p[j]) * w->row_weight;
+        for (int64_t j = 0; j < n; j++)
+            w->out[0][0] += target(j, label, n) * (log(sum) - (x[j] - most)) * w->row_weight;
         w->bound[0][0] += (16 * elementary + (double)n * u) * w->row_weight;
     }
 }
@@ -842,6 +867,8 @@ int task_reference(const tandem_step *step, int t, const task_operands *operands
               .bound = bound,
               .row_weight = (double)row_weight,
               .adds_up = operands_add_up(step, t)};
+    if (w.op)
+        w.saves_input = tandem_op_row_on(w.op->kind, step->options.narrow_rows)->saves & TANDEM_SAVES_INPUT;
     for (int k = 0; k < operands->n_in; k++) w.in[k] = operands->in[k].value;
     for (int k = 0; k < operands->n_out; k++) {
         memset(result[k], 0, operands->out[k].n * sizeof *result[k]);
@@ -873,6 +900,15 @@ static void fill_softmax(case_array *p, const tandem_shape *shape, int causal, d
     for (int64_t r = 0; r < rows_of(shape); r++)
         softmax_row(p->value + r * n, p->value + r * n, n, causal ? n - 1 - r % n : 0, scale);
     array_store(p);
+}
+
+/* Of a dgrad's logits, where they are saved. */
+static void fill_loss_statistics(const work *w, case_array *aux)
+{
+    const int64_t n = last(shape_in(w, 0)), rows = rows_of(shape_in(w, 0));
+    for (int64_t r = 0; r < rows; r++)
+        row_statistics(w->in[1] + r * n, n, &aux->value[r], &aux->value[rows + r]);
+    array_store(aux);
 }
 
 static void fill_statistics(const work *w, case_array *aux)
@@ -921,7 +957,12 @@ void reference_fill_saved(task_operands *operands, const tandem_graph *graph, co
     switch (op->kind) {
     case TANDEM_OP_RELU: rectify(&operands->in[1]); break;
     case TANDEM_OP_SOFTMAX: fill_softmax(&operands->in[1], &op->shape, op->causal, 3); break;
-    case TANDEM_OP_CROSS_ENTROPY: fill_softmax(&operands->in[1], shape_in(&w, 0), 0, 3); break;
+    case TANDEM_OP_CROSS_ENTROPY:
+        if (operands->n_in > 2)
+            fill_loss_statistics(&w, &operands->in[2]);
+        else
+            fill_softmax(&operands->in[1], shape_in(&w, 0), 0, 3);
+        break;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
     case TANDEM_OP_BATCHNORM_RELU: fill_statistics(&w, &operands->in[2]); break;

@@ -67,6 +67,8 @@ static void work_is_counted_by_hand(void **state)
         {"layernorm rows=3 n=5", DGRAD, TANDEM_F32, TANDEM_F32, 105, 15 * 5 * 4},
         {"batchnorm rows=3 n=5", FORWARD, TANDEM_F32, TANDEM_F32, 105, 15 * 3 * 4},
         {"cross_entropy rows=3 n=5", FORWARD, TANDEM_F32, TANDEM_F32, 75, 15 * 2 * 4},
+        {"cross_entropy rows=3 n=5 saved=1", FORWARD, TANDEM_BF16, TANDEM_F32, 75, 15 * 2},
+        {"cross_entropy rows=3 n=5 saved=1", DGRAD, TANDEM_BF16, TANDEM_BF16, 75, 15 * 2 * 2},
         {"images n=2 h=3 w=3 c=1", FORWARD, TANDEM_F32, TANDEM_F32, 0, 72},
         {"tokens n=2 length=7", FORWARD, TANDEM_F32, TANDEM_F32, 0, 56},
         {"sgd n=100 parameters=2", UPDATE, TANDEM_F32, TANDEM_F32, 400, 100 * 5 * 4},

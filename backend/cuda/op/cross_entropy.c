@@ -1,6 +1,7 @@
-/* cross_entropy: loss = row_weight · Σ rows −log softmax(logits)[label]; aux: the probabilities. An invalid
- * label is stored on the GPU (cuda_faults), and device_sync reports it. With fewer rows than labels, the rows
- * belong to the labels that are not −1; the workspace holds these labels. */
+/* cross_entropy: loss = row_weight · Σ rows −log softmax(logits)[label]; aux: two numbers of each row, from
+ * which backward makes its probabilities; without narrow_rows, as in evaluations, the probabilities. An
+ * invalid label is stored on the GPU (cuda_faults), and device_sync reports it. With fewer rows than labels,
+ * the rows belong to the labels that are not −1; the workspace holds these labels. */
 #include "backend/cuda/operator.h"
 
 typedef struct loss_shape {
@@ -41,11 +42,13 @@ static tandem_status cuda_cross_entropy_forward(const tandem_kernel *kernel, con
     const loss_shape s = loss_shape_of(kernel);
     const int32_t *label = NULL;
     int failed = gather_labels(&label, call->in[1], &s, (int32_t *)call->workspace + s.rows, device);
+    const tandem_cuda_cross_entropy_out out = {.loss = call->out[0],
+                                               .saved = kernel->saves_input ? call->out[1] : NULL,
+                                               .p = kernel->saves_input ? NULL : call->out[1]};
     if (!failed)
-        failed = tandem_cuda_cross_entropy(call->out[0], call->out[1], call->in[0],
-                                           cuda_float_of(kernel->task.from), label, s.rows, s.classes,
-                                           call->row_weight, call->smoothing, &device->faults->bad_label,
-                                           call->workspace, device->stream);
+        failed = tandem_cuda_cross_entropy(&out, call->in[0], cuda_float_of(kernel->task.from), label, s.rows,
+                                           s.classes, call->row_weight, call->smoothing,
+                                           &device->faults->bad_label, call->workspace, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
@@ -56,9 +59,10 @@ static tandem_status cuda_cross_entropy_dgrad(const tandem_kernel *kernel, const
     const int32_t *label = NULL;
     int failed = gather_labels(&label, call->in[0], &s, call->workspace, kernel->device);
     if (!failed)
-        failed = tandem_cuda_cross_entropy_backward(
-            call->out[0], cuda_float_of(kernel->task.to), call->in[1], label, s.rows, s.classes,
-            call->row_weight, call->row_factor, call->smoothing, kernel->device->stream);
+        failed = tandem_cuda_cross_entropy_backward(call->out[0], call->in[1], cuda_float_of(kernel->task.to),
+                                                    kernel->saves_input ? call->in[2] : NULL, label, s.rows,
+                                                    s.classes, call->row_weight, call->row_factor,
+                                                    call->smoothing, kernel->device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
@@ -69,6 +73,8 @@ static tandem_status cuda_cross_entropy_prepare(tandem_kernel *kernel, tandem_er
     kernel->workspace_bytes =
         ((is_forward ? 1u : 0u) + (has_label_per_row(&s) ? 0u : 2u)) * s.rows * sizeof(float);
     kernel->run = is_forward ? cuda_cross_entropy_forward : cuda_cross_entropy_dgrad;
+    if (!is_forward && kernel->task.from != kernel->task.to)
+        return cuda_kernel_refuse(kernel, "it reads logits of the type of their gradient", error);
     return TANDEM_OK;
 }
 

@@ -22,7 +22,8 @@ typedef struct tandem_rng_stream {
  * scale·q. g: the gradient of the output.
  *
  *   forward   inputs…, parameters… → output, aux
- *             cross_entropy: logits, labels → loss (one float: Σ rows × row_weight), aux (probabilities)
+ *             cross_entropy: logits, labels → loss (one float: Σ rows × row_weight), aux (probabilities; on
+ *             devices with narrow_rows the largest logit of each row, then Σ e^(logit − that) of each)
  *             gather_labelled: x, labels → rows of x, aux (s32: the index of each row)
  *             embedding: the table is f32 for every type of the rows
  *             images, tokens, labels: the executor fills them
@@ -42,7 +43,8 @@ typedef struct tandem_rng_stream {
  *             batchnorm_add_relu: g, x, output, aux, scale → gradient of x, residual, scale and shift
  *             maxpool, gather_labelled: g, aux → gradient of x
  *             avgpool, transpose, slice, concat_token: g → gradient of x
- *             cross_entropy: labels, aux → gradient of the logits, × row_weight
+ *             cross_entropy: labels, logits where they are saved (op.def), aux → gradient of the logits, ×
+ *             row_weight
  *   casts     source → result; a cast to s8 writes out_scale
  *   accumulate  a, b → a + b, which may be a or b
  *
