@@ -475,6 +475,7 @@ static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, i
                            .weight = run->weight,
                            .metric = has_metric ? run->metric : NULL,
                            .sensing = run->sensing,
+                           .emulation = &run->emulation,
                            .age_index = a,
                            .first_batch = run->first_batch,
                            .seed = run->options->seed,

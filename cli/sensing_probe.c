@@ -658,27 +658,26 @@ typedef struct cell_formats {
     tandem_format of[N_PROBE_PART];
 } cell_formats;
 
-static tandem_format format_of_amp(tandem_dtype dtype, tandem_dtype amp_dtype)
+static tandem_format format_of_amp(const probe_run *run, tandem_dtype dtype, tandem_dtype amp_dtype)
 {
-    return tandem_format_of_dtype(dtype == TANDEM_AMP ? amp_dtype : dtype);
+    return run->age->emulation->format[dtype == TANDEM_AMP ? amp_dtype : dtype];
 }
 
-static cell_formats formats_of_cell(int cell)
+static cell_formats formats_of_cell(const probe_run *run, int cell)
 {
     static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
     const tandem_dtype amp = amp_dtypes[cell % TANDEM_N_AMP_DTYPE];
     const tandem_precision precision = (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION);
     const tandem_precision_row *row = tandem_precision_get(precision);
-    const tandem_format product =
-        tandem_format_of_dtype(tandem_precision_product_dtype(precision, TANDEM_F32));
-    const int is_tf32 = product == TANDEM_FORMAT_TF32;
-    const tandem_format forward = is_tf32 ? product : format_of_amp(row->forward, amp),
-                        backward = is_tf32 ? product : format_of_amp(row->wgrad, amp);
+    const tandem_dtype product = tandem_precision_product_dtype(precision, TANDEM_F32);
+    const int is_tf32 = product == TANDEM_TF32;
+    const tandem_format forward = format_of_amp(run, is_tf32 ? product : row->forward, amp),
+                        backward = format_of_amp(run, is_tf32 ? product : row->wgrad, amp);
     return (cell_formats){{[PROBE_INPUT] = forward,
                            [PROBE_SECOND] = forward,
                            [PROBE_WEIGHT] = forward,
                            [PROBE_GRADIENT] = backward,
-                           [PROBE_RESULT] = format_of_amp(row->output, amp)}};
+                           [PROBE_RESULT] = format_of_amp(run, row->output, amp)}};
 }
 
 /* Whether the results of a kind are numbers that it read, or 0. */
@@ -710,11 +709,14 @@ static tandem_format format_of_dependent(const probe_run *run, const probe_opera
     const tandem_op_kind kind = run->age->step->graph->op[of->op].kind;
     if (of->is_adjustable || (part != PROBE_RESULT && part != PROBE_GRADIENT)) return TANDEM_N_FORMAT;
     if (part == PROBE_GRADIENT && tandem_op_row_get(kind)->dgrad != TANDEM_GRAD_TASK) return TANDEM_N_FORMAT;
-    return tandem_format_of_dtype(run->plan->output_dtype[of->op]);
+    return run->age->emulation->format[run->plan->output_dtype[of->op]];
 }
 
 /* Cells whose operator writes a narrow result. */
-static int has_narrow_result(int cell) { return formats_of_cell(cell).of[PROBE_RESULT] != TANDEM_N_FORMAT; }
+static int has_narrow_result(const probe_run *run, int cell)
+{
+    return formats_of_cell(run, cell).of[PROBE_RESULT] != TANDEM_N_FORMAT;
+}
 
 /* The products that an output sums. */
 static double products_of_output(const tandem_graph *graph, const tandem_op *op)
@@ -742,7 +744,7 @@ static double share_of_small_step(const probe_run *run, const probe_operator *of
 
 static tandem_sensed_error error_of_cell(const probe_run *run, const probe_operator *of, int cell)
 {
-    const cell_formats formats = formats_of_cell(cell);
+    const cell_formats formats = formats_of_cell(run, cell);
     tandem_sensed_error error = {0};
     for (int part = 0; part < N_PROBE_PART; part++) {
         const tandem_format f = formats.of[part];
@@ -761,7 +763,7 @@ static tandem_sensed_error error_of_cell(const probe_run *run, const probe_opera
 /* What the operators behind it add that its narrow result makes narrow. */
 static void add_dependent_errors(tandem_sensed_error *error, const probe_run *run, int cell)
 {
-    if (!has_narrow_result(cell)) return;
+    if (!has_narrow_result(run, cell)) return;
     set_plan_of_cell(run, cell);
     for (int k = 0; k < run->n_op; k++)
         for (int part = 0; part < N_PROBE_PART; part++) {
@@ -840,7 +842,7 @@ static void ask_formats(probe_run *run, const probe_operator *adjustable)
 {
     const int each = TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     for (int cell = adjustable->op * each; cell < (adjustable->op + 1) * each; cell++) {
-        const cell_formats formats = formats_of_cell(cell);
+        const cell_formats formats = formats_of_cell(run, cell);
         if (!run->age->sensing->is_sensed[cell]) continue;
         set_plan_of_cell(run, cell);
         for (int k = 0; k < run->n_op; k++)

@@ -11,6 +11,7 @@ typedef struct probe_age {
     float *weight; /* [n_flat]; afterwards as before, but for their last bits */
     float *metric; /* [n_weight] in which the optimizer steps, afterwards its roots; NULL: 1 */
     tandem_sensing *sensing;
+    const tandem_emulation *emulation; /* whose formats stand for their dtypes */
     int age_index;
     int64_t first_batch; /* replicate r takes the batches from first_batch + 2r on */
     uint64_t seed;

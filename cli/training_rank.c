@@ -147,6 +147,7 @@ static tandem_status open_training_executor(training_rank *rank, const cli_workl
     tandem_emulation emulation;
     const tandem_status status = make_emulation(&emulation, options, error);
     if (status != TANDEM_OK) return status;
+    emulation.exact_micro_steps = rank->exact_micro_steps;
     tandem_executor_options executor_options = {.step = rank->step,
                                                 .data = options->data ? &rank->data : NULL,
                                                 .seed = options->seed,
@@ -283,6 +284,20 @@ tandem_status training_rank_resume(training_rank *rank, const cli_workload *work
     tandem_status status = training_rank_open_step(rank, workload, options, error);
     if (status == TANDEM_OK) status = open_training_executor(rank, workload, options, weight, error);
     return status == TANDEM_OK ? rank->backend->executor_restore(rank->executor, path, &info, error) : status;
+}
+
+tandem_status training_rank_change_plan(training_rank *rank, const cli_workload *workload,
+                                        const cli_options *options, const tandem_assignment *chosen,
+                                        int64_t done, tandem_error *error)
+{
+    char path[CLI_SCRATCH_JSON] = "";
+    tandem_status status = training_rank_suspend(rank, path, done, error);
+    if (status == TANDEM_OK) {
+        tandem_assignment_copy(&workload->plan->assignment, chosen);
+        status = training_rank_resume(rank, workload, options, path, NULL, error);
+    }
+    if (*path) cli_scratch_file_remove(path);
+    return status;
 }
 
 void training_rank_close(training_rank *rank)

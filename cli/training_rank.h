@@ -18,6 +18,7 @@ typedef struct training_rank {
     int64_t global_batch; /* samples per step of all ranks */
     tandem_worker *worker;
     tandem_executor *executor;
+    int exact_micro_steps; /* of the emulation, if any; counts for executors that open after it is set */
 } training_rank;
 
 /* Opens everything that a rank needs to run its part of the workload's plan. options->data NULL = noise. */
@@ -33,6 +34,11 @@ tandem_status training_rank_suspend(training_rank *rank, char path[CLI_SCRATCH_J
 tandem_status training_rank_resume(training_rank *rank, const cli_workload *workload,
                                    const cli_options *options, const char *path, const float *weight,
                                    tandem_error *error);
+/* All ranks, between two steps, `done` of them done: the run goes on under another plan, as one that was
+ * stopped here and resumed. Errors and state of the two. */
+tandem_status training_rank_change_plan(training_rank *rank, const cli_workload *workload,
+                                        const cli_options *options, const tandem_assignment *chosen,
+                                        int64_t done, tandem_error *error);
 void training_rank_close(training_rank *rank);
 /* Rank 0 notes why ranks cannot share memory: the run then differs from the replayed plan. */
 void training_rank_note_transport(const tandem_backend_api *backend, const tandem_worker *worker, int rank,

@@ -111,7 +111,7 @@ static void watch_tasks_if_cheap(train_context *t, int64_t index, int64_t step_n
     const int64_t n_task =
         (int64_t)t->rank.backend->executor_times(t->rank.executor)->n_event * t->rank.step->options.n_micro;
     if (index == WARM_UP_STEPS - 1) t->watches_tasks = n_task * TASK_COST_NS * SHARE <= step_ns;
-    if (t->watches_tasks && (index == WARM_UP_STEPS - 1 || t->resense.is_observed))
+    if (t->watches_tasks && (index == WARM_UP_STEPS - 1 || t->resense.trigger.is_observed))
         step_watch_tasks(&t->watch, t->rank.backend, t->rank.executor, 1);
 }
 
@@ -204,7 +204,7 @@ static tandem_status sense_after_step(train_context *t, int64_t done, int is_las
                                       tandem_error *error)
 {
     int is_replanned = 0;
-    if (!t->resense.is_observed || (is_last && !t->options->checkpoint)) return TANDEM_OK;
+    if (!t->resense.trigger.is_observed || (is_last && !t->options->checkpoint)) return TANDEM_OK;
     const tandem_status status = train_resense_after(&t->resense, done, &is_replanned, sensed, error);
     if (status == TANDEM_OK) print_training_config(t);
     return status;
@@ -251,7 +251,7 @@ static tandem_status run_training_steps(train_context *t, tandem_error *error)
     for (int64_t index = 0; index < t->steps; index++) {
         const int64_t step = t->begin + index;
         step_watch_begin(&t->watch);
-        train_resense_before(&t->resense, step + 1);
+        resense_trigger_before(&t->resense.trigger, step + 1);
         backend->executor_set_rate(t->rank.executor, train_config_rate(&t->rank.config, step));
         tandem_status status = backend->executor_step(t->rank.executor, step, &t->loss[index], error);
         if (status != TANDEM_OK) return status;
@@ -410,7 +410,7 @@ static json_t *train_result_json(const train_context *t)
     json_object_set_new(result, "loss", loss);
     json_object_set_new(result, "accuracy", cli_json_number(final_accuracy(t)));
     json_object_set_new(result, "evaluations", evaluations_json(t));
-    if (t->resense.every > 0) json_object_set(result, "sensed", t->resense.event);
+    if (t->resense.trigger.every > 0) json_object_set(result, "sensed", t->resense.event);
     json_object_set_new(result, "samples_per_s", cli_json_number(training_samples_per_s(t)));
     json_object_set_new(result, "step_ns", nullable_integer_json(step_ns));
     json_object_set_new(result, "step_p10_ns", json_integer(t->report[0].p10_ns));

@@ -7,15 +7,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/prediction.h"
 
 enum {
-    CHECKS = 8,       /* of ranges, between two sensings */
-    QUARTERS = 4,     /* of a power of two: the resolution of a kept range */
-    TOP_QUARTER = 90, /* as many as there are characters for */
     /* What a gradient of a probe costs: as many gradients of its batch, and as many FLOPs a weight, which is
      * moved and summed. `tandem bench sensitivity` prints what it comes to. */
     PROBE_COST = 3,
@@ -93,90 +89,21 @@ tandem_status train_resense_open(train_resense *resense, const cli_options *opti
             "--resense keeps %zu characters of plan and ranges in a checkpoint, which has "
             "room for %zu; join classes of the cluster",
             kept, sizeof text - strlen(text) - OTHER_TEXT);
-    resense->seen = calloc((size_t)graph->n_op, sizeof *resense->seen);
-    resense->range = calloc((size_t)graph->n_op, sizeof *resense->range);
-    resense->event = json_array();
-    if (!resense->seen || !resense->range || !resense->event)
-        return tandem_no_memory(error, "for the ranges of %d operators", graph->n_op);
-    resense->every = options->resense > 0 ? options->resense : default_interval(workload);
+    const int64_t every = options->resense > 0 ? options->resense : default_interval(workload);
+    const tandem_status status = resense_trigger_open(&resense->trigger, rank, every, error);
+    if (status != TANDEM_OK) return status;
+    if (!(resense->event = json_array())) return tandem_no_memory(error, "for what is sensed");
     resense->begin_ns = tandem_now_ns();
     if (rank->self.rank == 0 && options->resense == 0)
-        cli_note(options, "senses again every %lld steps", (long long)resense->every);
+        cli_note(options, "senses again every %lld steps", (long long)every);
     return TANDEM_OK;
 }
 
 void train_resense_close(train_resense *resense)
 {
-    free(resense->seen);
-    free(resense->range);
+    resense_trigger_close(&resense->trigger);
     json_decref(resense->event);
     *resense = (train_resense){0};
-}
-
-/* --- Ranges of gradients -------------------------------------------------------------------------------- */
-
-/* The gradient of an operator's output, before it is cast. */
-static void see_gradient(void *context, const tandem_executor *executor, int t)
-{
-    train_resense *const resense = context;
-    const tandem_step *step = resense->rank->step;
-    const tandem_task *task = &step->task[t];
-    if (task->op < 0 || !tandem_op_is_adjustable(&step->graph->op[task->op])) return;
-    int value = -1;
-    if (task->kind == TANDEM_TASK_GRADIENT_CAST) value = task->read[0];
-    if (task->kind == TANDEM_TASK_WGRAD) value = task->read[1];
-    if (value < 0 || step->value[value].dtype != TANDEM_F32) return;
-    const float *g = resense->rank->backend->executor_value(executor, value, 0, NULL);
-    const int64_t n = tandem_shape_elements(&step->graph->op[task->op].shape);
-    double square = 0, largest = 0;
-    for (int64_t i = 0; g && i < n; i++) {
-        const double x = fabs((double)g[i]);
-        square += x * x;
-        largest = fmax(largest, x);
-    }
-    if (square > 0 && isfinite(square))
-        resense->seen[task->op] = fmaxf(resense->seen[task->op], (float)(largest / sqrt(square / (double)n)));
-}
-
-/* Over all ranks, in quarters of a power of two. */
-static tandem_status gather_ranges(unsigned char *range, const train_resense *resense, tandem_error *error)
-{
-    const int n_op = resense->workload->graph[0]->n_op, n_rank = resense->rank->self.n_rank;
-    float *const all = malloc((size_t)n_op * (size_t)n_rank * sizeof *all);
-    if (!all) return tandem_no_memory(error, "for the ranges of %d operators", n_op);
-    const tandem_status status = resense->rank->backend->worker_gather(
-        resense->rank->worker, resense->seen, all, (size_t)n_op * sizeof *all, error);
-    for (int i = 0; i < n_op && status == TANDEM_OK; i++) {
-        float largest = 0;
-        for (int r = 0; r < n_rank; r++) largest = fmaxf(largest, all[r * n_op + i]);
-        range[i] = 0;
-        if (largest > 0)
-            range[i] = (unsigned char)fmin(1 + round(QUARTERS * log2(fmax((double)largest, 1))), TOP_QUARTER);
-    }
-    free(all);
-    return status;
-}
-
-/* The operator whose gradient's range has doubled; -1: none. */
-static int find_doubled(const unsigned char *before, const unsigned char *now, int n_op)
-{
-    for (int i = 0; i < n_op; i++)
-        if (before[i] && now[i] >= before[i] + QUARTERS) return i;
-    return -1;
-}
-
-static int is_resense_due(const train_resense *resense, int64_t done)
-{
-    return resense->every > 0 && done - resense->last >= resense->every;
-}
-
-void train_resense_before(train_resense *resense, int64_t done)
-{
-    const int64_t check = resense->every > CHECKS ? resense->every / CHECKS : 1;
-    resense->is_observed = resense->every > 0 && (done % check == 0 || is_resense_due(resense, done));
-    if (!resense->is_observed) return;
-    memset(resense->seen, 0, (size_t)resense->workload->graph[0]->n_op * sizeof *resense->seen);
-    resense->rank->backend->executor_observe(resense->rank->executor, see_gradient, resense);
 }
 
 /* --- The decision --------------------------------------------------------------------------------------- */
@@ -254,22 +181,6 @@ static tandem_status share_decision(resense_decision *decision, tandem_assignmen
     return decided;
 }
 
-/* --- Changing the plan ---------------------------------------------------------------------------------- */
-
-/* By way of a checkpoint, so that the run goes on as one that was stopped here and resumed. */
-static tandem_status change_plan(train_resense *resense, const tandem_assignment *chosen, int64_t done,
-                                 tandem_error *error)
-{
-    char path[CLI_SCRATCH_JSON] = "";
-    tandem_status status = training_rank_suspend(resense->rank, path, done, error);
-    if (status == TANDEM_OK) {
-        tandem_assignment_copy(&resense->workload->plan->assignment, chosen);
-        status = training_rank_resume(resense->rank, resense->workload, resense->options, path, NULL, error);
-    }
-    if (*path) cli_scratch_file_remove(path);
-    return status;
-}
-
 static void note_sensing(train_resense *resense, const resense_decision *decision, int64_t done, int doubled,
                          int64_t taken_ns)
 {
@@ -316,7 +227,9 @@ static tandem_status sense_again(train_resense *resense, int64_t done, int doubl
         status = sensing_of_rank(&sensing, resense->rank, workload, resense->options, &request, error);
     if (status == TANDEM_OK) status = share_decision(&decision, &chosen, resense, &sensing, error);
     *is_replanned = status == TANDEM_OK && decision.error.status == TANDEM_OK && decision.n_changed > 0;
-    if (*is_replanned) status = change_plan(resense, &chosen, done, error);
+    if (*is_replanned)
+        status = training_rank_change_plan(resense->rank, resense->workload, resense->options, &chosen, done,
+                                           error);
     tandem_sensing_close(&sensing);
     tandem_assignment_close(&chosen);
     if (status == TANDEM_OK && resense->rank->self.rank == 0)
@@ -327,22 +240,11 @@ static tandem_status sense_again(train_resense *resense, int64_t done, int doubl
 tandem_status train_resense_after(train_resense *resense, int64_t done, int *is_replanned, json_t **event,
                                   tandem_error *error)
 {
+    int is_due = 0, doubled = -1;
     *is_replanned = 0;
     *event = NULL;
-    if (!resense->is_observed) return TANDEM_OK;
-    const int n_op = resense->workload->graph[0]->n_op;
-    int is_first = 1;
-    for (int i = 0; i < n_op; i++) is_first = is_first && !resense->range[i];
-    unsigned char *const now = calloc((size_t)n_op, 1);
-    if (!now) return tandem_no_memory(error, "for the ranges of %d operators", n_op);
-    resense->rank->backend->executor_observe(resense->rank->executor, NULL, NULL);
-    tandem_status status = gather_ranges(now, resense, error);
-    const int doubled = status == TANDEM_OK ? find_doubled(resense->range, now, n_op) : -1;
-    const int is_due = doubled >= 0 || is_resense_due(resense, done);
-    if (status == TANDEM_OK && (is_first || is_due)) memcpy(resense->range, now, (size_t)n_op);
-    free(now);
+    tandem_status status = resense_trigger_after(&resense->trigger, done, &is_due, &doubled, error);
     if (status != TANDEM_OK || !is_due) return status;
-    resense->last = done;
     status = sense_again(resense, done, doubled, is_replanned, error);
     if (status == TANDEM_OK && resense->rank->self.rank == 0)
         *event = json_array_get(resense->event, json_array_size(resense->event) - 1);
@@ -357,12 +259,12 @@ void train_resense_print(char *text, size_t size, const train_resense *resense)
 {
     const tandem_graph *const graph = resense->workload->graph[0];
     const tandem_assignment *const plan = &resense->workload->plan->assignment;
-    if (resense->every == 0) return;
-    (void)cli_append(text, size, "sensed again: every %lld steps", (long long)resense->every);
+    if (resense->trigger.every == 0) return;
+    (void)cli_append(text, size, "sensed again: every %lld steps", (long long)resense->trigger.every);
     if (resense->options->max_sensitivity >= 0)
         (void)cli_append(text, size, ", at most %.9g %% more samples",
                          100 * resense->options->max_sensitivity);
-    (void)cli_append(text, size, "\nlast sensed: %lld\nplan: ", (long long)resense->last);
+    (void)cli_append(text, size, "\nlast sensed: %lld\nplan: ", (long long)resense->trigger.last);
     for (int c = 0; c < plan->n_class; c++)
         for (int i = 0; i < graph->n_op; i++)
             if (tandem_op_is_adjustable(&graph->op[i]))
@@ -370,7 +272,7 @@ void train_resense_print(char *text, size_t size, const train_resense *resense)
     (void)cli_append(text, size, "\nranges: ");
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_is_adjustable(&graph->op[i]))
-            (void)cli_append(text, size, "%c", FIRST_CHARACTER + resense->range[i]);
+            (void)cli_append(text, size, "%c", FIRST_CHARACTER + resense->trigger.range[i]);
     (void)cli_append(text, size, "\n");
 }
 
@@ -414,16 +316,17 @@ tandem_status train_resense_restore(train_resense *resense, const char *path, co
     const char *const last = find_kept_line(config, "last sensed: ", &last_length);
     const char *const plan = find_kept_line(config, "plan: ", &plan_length);
     const char *range = find_kept_line(config, "ranges: ", &range_length);
-    if (resense->every == 0 || !last || !plan || !range || plan_length != n * n_class || range_length != n)
+    if (resense->trigger.every == 0 || !last || !plan || !range || plan_length != n * n_class ||
+        range_length != n)
         return TANDEM_OK; /* of a run without it, or of another cluster: this one begins to sense */
     tandem_assignment chosen = {0};
     tandem_status status = tandem_assignment_open(&chosen, (int)n_class, graph->n_op, error);
     if (status != TANDEM_OK) return status;
     if (read_plan_line(&chosen, plan, resense->workload)) {
-        resense->last = strtoll(last, NULL, 10);
+        resense->trigger.last = strtoll(last, NULL, 10);
         for (int i = 0; i < graph->n_op; i++)
             if (tandem_op_is_adjustable(&graph->op[i]))
-                resense->range[i] = (unsigned char)(*range++ - FIRST_CHARACTER);
+                resense->trigger.range[i] = (unsigned char)(*range++ - FIRST_CHARACTER);
         if (!tandem_assignment_is_equal(&chosen, &resense->workload->plan->assignment)) {
             tandem_assignment_copy(&resense->workload->plan->assignment, &chosen);
             status =

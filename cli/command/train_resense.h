@@ -1,21 +1,17 @@
 /* train_resense.h: a run that senses its own gradients, allocates again and goes on under the new plan. */
 #pragma once
 
+#include "cli/resense_trigger.h"
 #include "cli/sensing.h"
 
 typedef struct train_resense {
     const cli_options *options;
     const cli_workload *workload; /* whose plan is changed */
     training_rank *rank;
-    int64_t every; /* steps; 0: it never senses */
-    int64_t last;  /* the step of the last sensing; 0: none yet */
-    /* [n_op] of the output's gradient: largest element over root mean square, over all ranks */
-    float *seen;          /* in this step, on this rank; 0: not seen */
-    unsigned char *range; /* when it was last sensed, in quarters of a power of two from 1; 0: not seen */
-    int is_observed;      /* this step is */
-    int64_t begin_ns;     /* of the run, */
-    int64_t taken_ns;     /* and of it in all sensing */
-    json_t *event;        /* of rank 0: all sensings */
+    resense_trigger trigger;
+    int64_t begin_ns; /* of the run, */
+    int64_t taken_ns; /* and of it in all sensing */
+    json_t *event;    /* of rank 0: all sensings */
 } train_resense;
 
 /* train_resense_check: whether the workload can be sensed and allocated again, before ranks start.
@@ -27,8 +23,6 @@ tandem_status train_resense_open(train_resense *resense, const cli_options *opti
                                  const cli_workload *workload, training_rank *rank, tandem_error *error);
 void train_resense_close(train_resense *resense); /* all zero is fine */
 
-/* Before step `done` (from 1): observes its gradients where ranges are to be compared. */
-void train_resense_before(train_resense *resense, int64_t done);
 /* All ranks, after step `done`: senses where it is due, and changes the plan. *is_replanned: the rank has
  * another executor. *event: borrowed; what was sensed; NULL: nothing. TANDEM_RANK_FAILED: another rank has
  * died. Cost: a sensing; else in every eighth of N steps a pass over the gradients. */

@@ -67,26 +67,41 @@ tandem_status study_jobs_require_all(const study_jobs *jobs, tandem_error *error
                             jobs->records.path, jobs->n_missing, jobs->part);
 }
 
-tandem_status study_jobs_train(double *value, int n, study_jobs *jobs, const char *name,
-                               const study_training *training, tandem_error *error)
+tandem_status study_jobs_measure(double *value, int n, study_jobs *jobs, const char *name,
+                                 study_measure *measure, const void *what, tandem_error *error)
 {
     int is_own = 0;
     if (study_jobs_find(value, n, &is_own, jobs, name) || !is_own) return TANDEM_OK;
     const int64_t begin_ns = tandem_now_ns();
-    study_trained trained = {0};
-    tandem_status status = study_train(&trained, &jobs->lab, training, training->steps, error);
+    tandem_status status = measure(value, n, &jobs->lab, what, error);
     if (status == TANDEM_LIMIT_EXCEEDED) {
-        trained = (study_trained){NAN, NAN, NAN};
+        for (int i = 0; i < n; i++) value[i] = NAN;
         status = TANDEM_OK;
     }
     if (status != TANDEM_OK) return status;
-    const double values[STUDY_TRAINED_VALUES] = {trained.loss, trained.accuracy, trained.n_skipped};
-    for (int i = 0; i < n && i < STUDY_TRAINED_VALUES; i++) value[i] = values[i];
     status = study_records_add(&jobs->records, name, value, n, error);
     jobs->done_s += (double)(tandem_now_ns() - begin_ns) * 1e-9;
     cli_progress(jobs->options, (int64_t)(1e9 * fmax(jobs->left_s / jobs->n_worker - jobs->done_s, 0)),
                  "study: %s, %s", jobs->part, name);
     return status;
+}
+
+/* what: the study_training. */
+static tandem_status measure_training(double *value, int n, const study_lab *lab, const void *what,
+                                      tandem_error *error)
+{
+    const study_training *training = what;
+    study_trained trained = {0};
+    const tandem_status status = study_train(&trained, lab, training, training->steps, error);
+    const double values[STUDY_TRAINED_VALUES] = {trained.loss, trained.accuracy, trained.n_skipped};
+    for (int i = 0; i < n && i < STUDY_TRAINED_VALUES; i++) value[i] = values[i];
+    return status;
+}
+
+tandem_status study_jobs_train(double *value, int n, study_jobs *jobs, const char *name,
+                               const study_training *training, tandem_error *error)
+{
+    return study_jobs_measure(value, n, jobs, name, measure_training, training, error);
 }
 
 static void run_worker(study_jobs *jobs, int worker, pid_t parent, study_pass *pass, void *study)

@@ -158,6 +158,12 @@ static double share_of_samples(const tandem_allocation_problem *problem, int64_t
     return tandem_sensitivity_value(problem, units) / 100;
 }
 
+static double price_of_slow_card(const tandem_allocation_problem *problem, const tandem_precision *plan)
+{
+    tandem_replayer_load_class(problem->replayer, SLOW, plan);
+    return share_of_samples(problem, tandem_allocation_sensitivity(problem));
+}
+
 tandem_status plans_allocate(tandem_precision *plan, plans_prices *price, const plans_pair *pair,
                              const cli_options *options, tandem_sensing *sensing, tandem_error *error)
 {
@@ -176,9 +182,9 @@ tandem_status plans_allocate(tandem_precision *plan, plans_prices *price, const 
         problem->target_ns = pair->fast_ps;
         status = tandem_planner_allocate(&chosen, &result, planner, NULL, error);
         if (status == TANDEM_OK) price->allocated = share_of_samples(problem, result.sensitivity);
+        price->before = price_of_slow_card(problem, plan);
         plans_uniform(plan, pair);
-        tandem_replayer_load_class(problem->replayer, SLOW, plan);
-        price->uniform = share_of_samples(problem, tandem_allocation_sensitivity(problem));
+        price->uniform = price_of_slow_card(problem, plan);
     }
     for (int i = 0; i < pair->n_op && status == TANDEM_OK; i++)
         plan[i] = chosen->assignment.precision[SLOW][i];

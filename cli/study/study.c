@@ -23,7 +23,8 @@ static const struct study_row {
              {"exchange", study_exchange_rate, STUDY_KEEPS_TRAININGS},
              {"null", study_null, STUDY_KEEPS_TRAININGS},
              {"price", study_price, STUDY_KEEPS_TRAININGS},
-             {"plans", study_plans, STUDY_KEEPS_TRAININGS}};
+             {"plans", study_plans, STUDY_KEEPS_TRAININGS},
+             {"drift", study_drift, STUDY_KEEPS_TRAININGS}};
 enum { N_PART = sizeof parts / sizeof *parts };
 
 void study_add_cell(study_report *report, json_t *cell, int is_met)
@@ -194,7 +195,7 @@ static const int options[] = {OPTION_QUICK,    OPTION_DEVICE,     OPTION_SEED,
                               OPTION_RECORDED, OPTION_QUIET,      OPTION_END};
 const cli_command command_study = {
     .name = "study",
-    .words = "rounding|gradient|sampled|batch|rank|add|exchange|null|price|plans|all",
+    .words = "rounding|gradient|sampled|batch|rank|add|exchange|null|price|plans|drift|all",
     .summary = "Measure what is predicted of low precision, with intervals",
     .option = options,
     .description =

@@ -148,7 +148,7 @@ static tandem_status allocate_cell(plans_study *s, int t, int r, tandem_error *e
                    plans_regimes[r].name);
     tandem_status status = TANDEM_OK;
     if (study_jobs_find(value, n, &is_own, &s->jobs, name)) {
-        cell->price = (plans_prices){value[0], value[1]};
+        cell->price = (plans_prices){.allocated = value[0], .uniform = value[1]};
         for (int i = 0; i < n_op; i++)
             cell->allocated[i] = value[PLANS_PRICES + i] > 0 ? cell->pair.precision : TANDEM_PRECISION_FP32;
     } else if (is_own) {

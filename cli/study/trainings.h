@@ -110,8 +110,13 @@ tandem_status study_jobs_estimate(study_jobs *jobs, const study_training *traini
 /* 1: the record is known. 0: it is missing; *is_own: this process is to measure and add it; never where
  * options->recorded. */
 int study_jobs_find(double *value, int n, int *is_own, study_jobs *jobs, const char *name);
-/* The first n of a training's values, from its record or by training. A training that diverged has NaN. Where
- * another process runs it, *value is unchanged. */
+/* n values of a job, from its record, or by `measure`, which gets `what`. TANDEM_LIMIT_EXCEEDED from it, a
+ * training that diverged: NaN. Where another process runs it, *value is unchanged. */
+typedef tandem_status study_measure(double *value, int n, const study_lab *lab, const void *what,
+                                    tandem_error *error);
+tandem_status study_jobs_measure(double *value, int n, study_jobs *jobs, const char *name,
+                                 study_measure *measure, const void *what, tandem_error *error);
+/* The same of a training: the first n of its values. */
 tandem_status study_jobs_train(double *value, int n, study_jobs *jobs, const char *name,
                                const study_training *training, tandem_error *error);
 

@@ -1,0 +1,148 @@
+/* folder: cli */
+/* Outliers that grow in channels change no bit of what a model computes in fp32, and the range of what is
+ * cast; a probe rounds to the formats that stand for the dtypes. */
+#include "cli/sensing_probe.h"
+#include "cli/study/drift.h"
+#include "tests/support/tandem_test.h"
+
+enum { BATCH = 4 };
+
+const cli_command *const cli_commands[] = {NULL}; /* of this program */
+
+typedef struct held_run {
+    const tandem_backend_api *backend;
+    tandem_worker *worker;
+    tandem_graph *graph;
+    tandem_step *step;
+    tandem_executor *executor;
+} held_run;
+
+static void open_held_run(held_run *r, const char *model)
+{
+    tandem_error error = {0};
+    r->backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    const tandem_worker_options worker = {.device = "cpu:sse41", .n_rank = 1, .cpu = -1};
+    require_ok(r->backend->worker_open(&r->worker, &worker, &error), &error);
+    require_ok(tandem_graph_open(&r->graph, model, BATCH, &error), &error);
+    const tandem_step_options options = {.separate_partial_grads = 1};
+    require_ok(tandem_step_open_with(&r->step, r->graph, TANDEM_F32, 0, &options, &error), &error);
+    const tandem_executor_options how = {
+        .step = r->step, .seed = 5, .global_batch = BATCH, .hold_weights = 1};
+    require_ok(r->backend->executor_open(&r->executor, r->worker, &how, &error), &error);
+}
+
+static void close_held_run(held_run *r)
+{
+    r->backend->executor_close(r->executor);
+    r->backend->worker_close(r->worker);
+    tandem_step_close(r->step);
+    tandem_graph_close(r->graph);
+}
+
+static double loss_of_step(const held_run *r)
+{
+    tandem_error error = {0};
+    double loss = 0;
+    require_ok(r->backend->executor_step(r->executor, 0, &loss, &error), &error);
+    return loss;
+}
+
+static float first_gradient(const held_run *r, int parameter, int64_t i)
+{
+    return ((const float *)r->backend->executor_value(r->executor, TANDEM_PARAMETER(parameter), 1, NULL))[i];
+}
+
+/* The gradient of what is scaled up falls by as much, and that of the weights that read it grows. */
+static void check_growth(const char *model, int n_expected)
+{
+    static drift_place place[DRIFT_MAX_PLACES];
+    held_run r = {0};
+    tandem_error error = {0};
+    open_held_run(&r, model);
+    assert_int_equal(drift_places_find(place, r.graph), n_expected);
+    float *weight = calloc((size_t)r.step->n_flat, sizeof *weight);
+    assert_non_null(weight);
+    const double loss = loss_of_step(&r);
+    for (int i = 0; i < n_expected; i++) {
+        const int64_t j = place[i].n_channel - 1,
+                      n_column = tandem_shape_last(&r.graph->parameter[place[i].divided[0]].shape),
+                      column = 2 % n_column;
+        const float scaled = first_gradient(&r, place[i].scaled[0], j),
+                    divided = first_gradient(&r, place[i].divided[0], j * n_column + column);
+        require_ok(r.backend->executor_get_weights(r.executor, weight, &error), &error);
+        drift_place_scale(weight, r.step, &place[i], j, 8);
+        require_ok(r.backend->executor_put_weights(r.executor, weight, &error), &error);
+        if (loss_of_step(&r) != loss) fail_msg("place %d of %s changes the loss", i, model);
+        assert_true(first_gradient(&r, place[i].scaled[0], j) == scaled / 8);
+        assert_true(first_gradient(&r, place[i].divided[0], j * n_column + column) == divided * 8);
+        drift_place_scale(weight, r.step, &place[i], j, 2); /* of a weight that is not put back */
+        drift_place_scale(weight, r.step, &place[i], j, 0.0625F);
+        require_ok(r.backend->executor_put_weights(r.executor, weight, &error), &error);
+        assert_true(loss_of_step(&r) == loss);
+        assert_true(first_gradient(&r, place[i].scaled[0], j) == scaled);
+    }
+    free(weight);
+    close_held_run(&r);
+}
+
+static void growing_outliers_change_no_bit_in_fp32(void **state)
+{
+    check_growth("mlp:depth=4,width=16,image=7x7x1", 4);
+    check_growth("vit_tiny:width=16,heads=2,depth=2,patch=14", 4); /* two norms a block */
+    check_growth("resnet20:width=4,blocks=1,image=14x14x1", 3);    /* the first convolution of a block */
+}
+
+/* The noise of all operators in int8_full, whose s8 a format stands for. */
+static double probed_noise(held_run *r, tandem_format format)
+{
+    enum { REPLICATES = 4 };
+    static float sketch[2 * REPLICATES * PROBE_SKETCH];
+    tandem_error error = {0};
+    tandem_sensing sensing = {0};
+    tandem_emulation emulation = tandem_emulation_make(0);
+    double noise = 0;
+    emulation.format[TANDEM_S8] = format;
+    require_ok(tandem_sensing_open(&sensing, r->graph->n_op, 1, REPLICATES, &error), &error);
+    sensing.batch = BATCH;
+    for (int op = 0; op < r->graph->n_op; op++)
+        sensing.is_sensed[tandem_sensing_cell(op, TANDEM_PRECISION_INT8_FULL, TANDEM_F32)] =
+            (unsigned char)tandem_op_is_adjustable(&r->graph->op[op]);
+    probe_age age = {.backend = r->backend,
+                     .executor = r->executor,
+                     .step = r->step,
+                     .weight = calloc((size_t)r->step->n_flat, sizeof(float)),
+                     .sensing = &sensing,
+                     .emulation = &emulation,
+                     .n_rank = 1};
+    assert_non_null(age.weight);
+    require_ok(r->backend->executor_get_weights(r->executor, age.weight, &error), &error);
+    require_ok(sensing_probe_age(&age, sketch, &error), &error);
+    for (int op = 0; op < sensing.n_op; op++) {
+        const int cell = tandem_sensing_cell(op, TANDEM_PRECISION_INT8_FULL, TANDEM_F32);
+        for (int k = 0; k < REPLICATES && sensing.is_sensed[cell]; k++)
+            noise += tandem_sensing_errors(&sensing, 0, cell)[k].total;
+    }
+    free(age.weight);
+    tandem_sensing_close(&sensing);
+    return noise;
+}
+
+/* Steps of s4 are 127/7 times those of s8; behind gelus noise grows with their square. */
+static void a_probe_takes_the_formats_of_an_emulation(void **state)
+{
+    held_run r = {0};
+    open_held_run(&r, "vit_tiny:width=16,heads=2,depth=1,patch=14");
+    const double ratio = probed_noise(&r, TANDEM_FORMAT_S4) / probed_noise(&r, TANDEM_FORMAT_S8),
+                 expected = 127.0 * 127.0 / (7.0 * 7.0);
+    close_held_run(&r);
+    if (!(ratio > 0.7 * expected && ratio < 1.4 * expected)) fail_msg("s4 has %.3g times the noise", ratio);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(growing_outliers_change_no_bit_in_fp32),
+        cmocka_unit_test(a_probe_takes_the_formats_of_an_emulation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
