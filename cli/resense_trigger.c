@@ -10,13 +10,16 @@ enum {
     TOP_QUARTER = 90 /* as many as there are characters for in a checkpoint */
 };
 
-static int count_operators(const resense_trigger *trigger) { return trigger->rank->step->graph->n_op; }
+static int count_watched_operators(const resense_trigger *trigger)
+{
+    return trigger->rank->step->graph->n_op;
+}
 
 tandem_status resense_trigger_open(resense_trigger *trigger, training_rank *rank, int64_t every,
                                    tandem_error *error)
 {
     *trigger = (resense_trigger){.rank = rank, .every = every};
-    const size_t n_op = (size_t)count_operators(trigger);
+    const size_t n_op = (size_t)count_watched_operators(trigger);
     trigger->seen = calloc(n_op, sizeof *trigger->seen);
     trigger->range = calloc(n_op, sizeof *trigger->range);
     return trigger->seen && trigger->range
@@ -57,7 +60,7 @@ static void see_gradient(void *context, const tandem_executor *executor, int t)
 /* Over all ranks, in quarters of a power of two. */
 static tandem_status gather_ranges(unsigned char *range, const resense_trigger *trigger, tandem_error *error)
 {
-    const int n_op = count_operators(trigger), n_rank = trigger->rank->self.n_rank;
+    const int n_op = count_watched_operators(trigger), n_rank = trigger->rank->self.n_rank;
     float *const all = malloc((size_t)n_op * (size_t)n_rank * sizeof *all);
     if (!all) return tandem_no_memory(error, "for the ranges of %d operators", n_op);
     const tandem_status status = trigger->rank->backend->worker_gather(
@@ -91,7 +94,7 @@ void resense_trigger_before(resense_trigger *trigger, int64_t done)
     const int64_t check = trigger->every > CHECKS ? trigger->every / CHECKS : 1;
     trigger->is_observed = trigger->every > 0 && (done % check == 0 || is_resense_due(trigger, done));
     if (!trigger->is_observed) return;
-    memset(trigger->seen, 0, (size_t)count_operators(trigger) * sizeof *trigger->seen);
+    memset(trigger->seen, 0, (size_t)count_watched_operators(trigger) * sizeof *trigger->seen);
     trigger->rank->backend->executor_observe(trigger->rank->executor, see_gradient, trigger);
 }
 
@@ -101,7 +104,7 @@ tandem_status resense_trigger_after(resense_trigger *trigger, int64_t done, int 
     *is_due = 0;
     *doubled = -1;
     if (!trigger->is_observed) return TANDEM_OK;
-    const int n_op = count_operators(trigger);
+    const int n_op = count_watched_operators(trigger);
     int is_first = 1;
     for (int i = 0; i < n_op; i++) is_first = is_first && !trigger->range[i];
     unsigned char *const now = calloc((size_t)n_op, 1);

@@ -688,6 +688,19 @@ sensing_request sensing_request_in_run(const cli_workload *workload, int64_t ste
     return request;
 }
 
+int64_t sensing_interval_in_run(const cli_workload *workload)
+{
+    /* What a gradient of a probe costs: as many gradients of its batch, and as many FLOPs a weight, which is
+     * moved and summed. `tandem bench sensitivity` prints what it comes to. */
+    enum { PROBE_COST = 3, WEIGHT_FLOPS = 600 };
+    const tandem_graph *graph = workload->graph[0];
+    const sensing_request request = sensing_request_in_run(workload, 1);
+    const int gradients = sensing_count_gradients(workload, &request);
+    const double cost = PROBE_COST * (double)request.batch / (double)graph->batch +
+                        WEIGHT_FLOPS * (double)tandem_graph_n_weight(graph) / tandem_graph_flops(graph);
+    return (int64_t)ceil(100 * gradients * cost);
+}
+
 tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const cli_workload *workload,
                               const cli_options *options, const sensing_request *request, tandem_error *error)
 {

@@ -55,6 +55,9 @@ int sensing_count_gradients(const cli_workload *workload, const sensing_request 
 sensing_request sensing_request_probe(const cli_workload *workload);
 /* What a run senses of itself after `step` steps: the same, of what its devices run. */
 sensing_request sensing_request_in_run(const cli_workload *workload, int64_t step);
+/* The steps between two of these that take about a hundredth of a run: by counts alone, so that every run of
+ * the workload has the same. */
+int64_t sensing_interval_in_run(const cli_workload *workload);
 
 /* sensed_result.c: the object that `tandem sensitivity --at --json` prints, for a device; the caller releases
  * it. TANDEM_USAGE: replicates whose gradients are all 0. TANDEM_NO_MEMORY: *result unchanged. */

@@ -63,8 +63,23 @@ static tandem_status measure_sensing(sensing_cost *cost, training_rank *rank, co
     return status;
 }
 
+/* What a run that senses itself spends on it, by the time of one sensing. */
+typedef struct resense_cost {
+    int64_t interval, least_interval; /* steps: that of `train --resense`, and the least of a share of 1 % */
+    double share;                     /* of the run, at that interval */
+} resense_cost;
+
+static resense_cost resense_cost_of(const sensing_cost *cost, int64_t step_ns, const cli_workload *workload)
+{
+    const double steps = (double)cost->ns / (double)step_ns;
+    const int64_t interval = sensing_interval_in_run(workload);
+    return (resense_cost){.interval = interval,
+                          .least_interval = (int64_t)ceil(99 * steps),
+                          .share = steps / ((double)interval + steps)};
+}
+
 static int print_sensing_json(const sensing_cost *cost, const training_rank *rank, int64_t step_ns,
-                              int64_t training_bytes)
+                              int64_t training_bytes, const resense_cost *resense)
 {
     json_t *const object = cli_json_new("bench"), *const cases = json_array();
     for (int k = 0; k < N_CASE; k++)
@@ -80,11 +95,14 @@ static int print_sensing_json(const sensing_cost *cost, const training_rank *ran
     json_object_set_new(object, "step_ns", json_integer((json_int_t)step_ns));
     json_object_set_new(object, "training_bytes", json_integer((json_int_t)training_bytes));
     json_object_set_new(object, "cases", cases);
+    json_object_set_new(object, "resense_interval", json_integer((json_int_t)resense->interval));
+    json_object_set_new(object, "resense_share", cli_json_number(resense->share));
+    json_object_set_new(object, "resense_least_interval", json_integer((json_int_t)resense->least_interval));
     return cli_print_json(object);
 }
 
 static int print_sensing_text(const sensing_cost *cost, const training_rank *rank, int64_t step_ns,
-                              int64_t training_bytes)
+                              int64_t training_bytes, const resense_cost *resense)
 {
     cli_table table = {0};
     cli_progress_end();
@@ -97,7 +115,11 @@ static int print_sensing_text(const sensing_cost *cost, const training_rank *ran
                       (long long)(cost[k].request.batch ? cost[k].request.batch : rank->step->graph->batch),
                       tandem_quantity_ns(cost[k].ns).text, (double)cost[k].ns / (double)step_ns,
                       100 * ((double)cost[k].peak_bytes / (double)training_bytes - 1));
-    return cli_table_finish(&table);
+    const int code = cli_table_finish(&table);
+    printf("train --resense: a sensing every %lld steps takes %.2g %% of the run; at most 1 %% from %lld "
+           "steps on\n",
+           (long long)resense->interval, 100 * resense->share, (long long)resense->least_interval);
+    return code;
 }
 
 /* The smaller sensing first: the process remembers its largest memory only. */
@@ -136,11 +158,13 @@ int bench_sensitivity(const cli_options *given)
     if (status == TANDEM_OK)
         status = measure_costs(cost, &step_ns, &training_bytes, &rank, &workload, &options, &error);
     int code;
-    if (status != TANDEM_OK)
+    if (status != TANDEM_OK) {
         code = cli_fail(&error);
-    else
-        code = options.json ? print_sensing_json(cost, &rank, step_ns, training_bytes)
-                            : print_sensing_text(cost, &rank, step_ns, training_bytes);
+    } else {
+        const resense_cost resense = resense_cost_of(&cost[0], step_ns, &workload);
+        code = options.json ? print_sensing_json(cost, &rank, step_ns, training_bytes, &resense)
+                            : print_sensing_text(cost, &rank, step_ns, training_bytes, &resense);
+    }
     training_rank_close(&rank);
     cli_workload_close(&workload);
     return code;

@@ -11,13 +11,6 @@
 #include "base/clock.h"
 #include "cli/prediction.h"
 
-enum {
-    /* What a gradient of a probe costs: as many gradients of its batch, and as many FLOPs a weight, which is
-     * moved and summed. `tandem bench sensitivity` prints what it comes to. */
-    PROBE_COST = 3,
-    WEIGHT_FLOPS = 600
-};
-
 /* What rank 0 tells the others. */
 typedef struct resense_decision {
     tandem_error error; /* status TANDEM_OK: allocated */
@@ -27,17 +20,6 @@ typedef struct resense_decision {
 } resense_decision;
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
-
-/* Steps, of which a sensing takes a hundredth: by counts alone, so that every run has the same. */
-static int64_t default_interval(const cli_workload *workload)
-{
-    const tandem_graph *graph = workload->graph[0];
-    const sensing_request request = sensing_request_in_run(workload, 1);
-    const int gradients = sensing_count_gradients(workload, &request);
-    const double cost = PROBE_COST * (double)request.batch / (double)graph->batch +
-                        WEIGHT_FLOPS * (double)tandem_graph_n_weight(graph) / tandem_graph_flops(graph);
-    return (int64_t)ceil(100 * gradients * cost);
-}
 
 tandem_status train_resense_check(const cli_options *options, const cli_workload *workload,
                                   tandem_error *error)
@@ -89,7 +71,7 @@ tandem_status train_resense_open(train_resense *resense, const cli_options *opti
             "--resense keeps %zu characters of plan and ranges in a checkpoint, which has "
             "room for %zu; join classes of the cluster",
             kept, sizeof text - strlen(text) - OTHER_TEXT);
-    const int64_t every = options->resense > 0 ? options->resense : default_interval(workload);
+    const int64_t every = options->resense > 0 ? options->resense : sensing_interval_in_run(workload);
     const tandem_status status = resense_trigger_open(&resense->trigger, rank, every, error);
     if (status != TANDEM_OK) return status;
     if (!(resense->event = json_array())) return tandem_no_memory(error, "for what is sensed");

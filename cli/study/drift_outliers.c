@@ -1,8 +1,8 @@
 /* drift_outliers.c: where a model's channels can grow outliers while it computes the same.
  *
- * Large language models have a few channels whose activations are many times larger than all others' (Dettmers
- * et al., "LLM.int8()", NeurIPS 2022). Moving a factor between a channel and the weights that read it changes
- * no result (Xiao et al., "SmoothQuant", ICML 2023, moves it the other way). Here the factor grows. */
+ * Large language models have a few channels whose activations are many times larger than all others'
+ * (Dettmers et al., "LLM.int8()", NeurIPS 2022). Moving a factor between a channel and the weights that read
+ * it changes no result (Xiao et al., "SmoothQuant", ICML 2023, moves it the other way). Here it grows. */
 #include "cli/study/drift.h"
 
 static int is_norm(tandem_op_kind kind)

@@ -1,8 +1,8 @@
 /* study_drift.c: `tandem study drift`: whether a training whose outliers grow ends nearer to fp32 where its
  * plan follows. docs/study/README.md has the design.
  *
- * The pair of cards and the step are those of `tandem study plans`. One plan is made at step 0. It is kept; or
- * the training senses itself again and allocates anew, within the same step. Seeds are common. */
+ * The pair of cards and the step are those of `tandem study plans`. One plan is made at step 0. It is kept;
+ * or the training senses itself again and allocates anew, within the same step. Seeds are common. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -245,15 +245,14 @@ static tandem_status print_drift_study(drift_study *s, tandem_error *error)
         "plan of the least sensitivity within the V100's step, made at step 0. *replanned*: the training\n"
         "senses itself by a probe after every %.3g %% of its steps, and earlier where the range of a\n"
         "gradient has doubled, and allocates again within the same step. *random*: another plan of the\n"
-        "step on the same occasions. *outliers grown*: from %.3g %% of the training on, every %.3g %% of it,\n"
-        "two channels in each of %d places are scaled by 2 and by 1/2, and the weights that read them by\n"
-        "1/2 and by 2, until the scale is that of the table; fp32 computes the same. Each seed has its\n"
-        "own places. Test losses in nats, with the\n"
-        "%.0f %% interval of the mean of %d pairs, of %d planned. *nearer*: by how much the replanned\n"
-        "training ends nearer to fp32's test loss than another. *sensed*: occasions of the replanned\n"
-        "training, and those by range. *changed*: precisions. *sensitivity*: percent of samples at the\n"
-        "last sensing, of step 0's plan and of the new one. *diverged*: trainings; they count as chance.\n"
-        "met: nearer than kept, the interval above 0.\n\n"
+        "step on the same occasions. *outliers grown*: from %.3g %% of the training on, after every\n"
+        "%.3g %% of it, two channels in each of %d places are scaled by 2 and by 1/2, and the weights that\n"
+        "read them by 1/2 and by 2, until the scale is that of the table; fp32 computes the same. Each\n"
+        "seed has its own places. Test losses in nats, with the %.0f %% interval of the mean of %d pairs,\n"
+        "of %d planned. *nearer*: by how much the replanned training ends nearer to fp32's test loss than\n"
+        "another. *sensed*: occasions of the replanned training, and those by range. *changed*: precisions.\n"
+        "*sensitivity*: percent of samples at the last sensing, of step 0's plan and of the new one.\n"
+        "*diverged*: trainings; they count as chance. met: nearer than kept, the interval above 0.\n\n"
         "| task | outliers | fp32's loss | kept, over fp32 | replanned, over fp32 | random, over fp32 "
         "| nearer than kept | nearer than random | points over kept | sensed | changed | sensitivity "
         "| diverged | met |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",

@@ -28,14 +28,15 @@ run 1 study exchange --quick --quiet --checkpoint all.jsonl && cp out whole
 run 1 study null --quick --quiet --checkpoint pairs.jsonl && cp out pairs
 run 0 study price --quick --quiet --checkpoint prices.jsonl || [ $code = 1 ] && cp out prices
 run 1 study plans --quick --quiet --checkpoint plans.jsonl && cp out plans
+run 0 study drift --quick --quiet --checkpoint drifts.jsonl || [ $code = 1 ] && cp out drifts
 wait $all
 [ $? = 1 ] && cmp -s rounding <(section 'Variance of rounding') && cmp -s ranks <(section 'order of op') &&
     cmp -s sums <(section 'Noise of a plan') && cmp -s whole <(section 'exchange rate') &&
     cmp -s pairs <(section 'No measurable loss') && cmp -s prices <(section 'price of a plan') &&
-    cmp -s plans <(section 'Plans of one step')
+    cmp -s plans <(section 'Plans of one step') && cmp -s drifts <(section 'Drift')
 report "study: the same bytes twice" $?
 
-[ "$(grep -c '^All number formats but f32 are emulated' first)" = 10 ] && [ "$(grep -c '^# ' first)" = 10 ]
+[ "$(grep -c '^All number formats but f32 are emulated' first)" = 11 ] && [ "$(grep -c '^# ' first)" = 11 ]
 report "study: every part says that its formats are emulated" $?
 
 # Its bars take the full study; here: what is drawn, and no jump of a slope behind it.
@@ -169,6 +170,38 @@ run 1 study plans --quick --quiet --recorded --checkpoint plans.jsonl --output p
     [ "$(grep -o '"slow_card_of_step":0\.' planned.json | wc -l)" = 10 ] &&
     grep -q '"in_fp32":\["' planned.json && grep -q '| 1.94 |' planned.md
 report "study: plans of one step" $?
+
+# It senses itself on every occasion, and finds other plans.
+awk -F'|' '$3 ~ /as they are|grown/ { n++; split($11, sensed, ","); split($13, priced, ",")
+        if (sensed[1] < 3 || sensed[2] + 0 > sensed[1] || $12 + 0 < 1) bad = 1
+        if (priced[2] + 0 > priced[1] + 0) bad = 1 }
+    END { exit bad || n != 2 }' drifts && run 2 study drift --quick --checkpoint plans.jsonl &&
+    grep -q "another plan" err
+report "study: a training that senses itself makes other plans, of less sensitivity than step 0's" $?
+
+# Losses made up: step 0's plan 0.2 above fp32, another one, from record to record 0.001 apart.
+forge_drift() {
+    awk -v replanned="$1" 'NR == 1 { print; next }
+        { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
+          over = name ~ /kept/ ? 0.2 : name ~ /replanned/ ? replanned + seed / 1000 : 0
+          if (name ~ /random/) over = 0.3
+          text = "{\"name\":\"%s\",\"value\":[%.17g,%.17g,4,1,5,0.4,0.1]}\n"
+          printf text, name, 1 + seed / 64 + over, 0.9 - over }' drifts.jsonl
+}
+forge_drift 0.05 >forged.jsonl
+run 0 study drift --quick --quiet --recorded --checkpoint forged.jsonl --output drifted && [ ! -s out ] &&
+    grep -q 'grown, × 8 .* 0.1490 (0.1465 to 0.1515) | 0.2490 .* | 14.90 ' drifted.md &&
+    grep -q 'grown, × 8 .* | 4.0, 1.0 | 5.0 | 40, 10 | 0 | yes |' drifted.md &&
+    grep -q '"met":true' drifted.json && [ "$(grep -c '<circle' drifted.svg)" = 2 ]
+report "study: a training that ends nearer to fp32 than with step 0's plan" $?
+forge_drift -0.3 >forged.jsonl
+run 1 study drift --quick --quiet --recorded --checkpoint forged.jsonl &&
+    grep -q 'grown, × 8 .* -0.2990 (-0.3015 to -0.2965) .* -0.0990 (-0.1015 to -0.0965) .* | NO |' out &&
+    sed 's/replanned: 1","value":\[[^,]*,[^,]*/replanned: 1","value":[null,null/' forged.jsonl >lost.jsonl &&
+    run 1 study drift --quick --quiet --recorded --checkpoint lost.jsonl &&
+    [ "$(grep -c '| 40, 10 | 1 |' out)" = 2 ] && grep -v 'grown, random: 2' forged.jsonl >less.jsonl &&
+    run 4 study drift --quick --recorded --checkpoint less.jsonl && grep -q 'lacks 1 rec' err
+report "study: below fp32 is as far as above; trainings that diverged; records that are missing" $?
 
 # In the small vision transformer; the other task has three operators.
 awk -F'|' '/^## / { is_vit = /vit_tiny/ } /^# / { part = $0 }
