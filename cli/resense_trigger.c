@@ -84,6 +84,12 @@ static int find_doubled(const unsigned char *before, const unsigned char *now, i
     return -1;
 }
 
+static int may_sense_early(const resense_trigger *trigger, int64_t done)
+{
+    enum { MORE = 4, OF = 3 };
+    return !trigger->is_limited || OF * trigger->every * (trigger->n_sensed + 1) <= MORE * done;
+}
+
 static int is_resense_due(const resense_trigger *trigger, int64_t done)
 {
     return trigger->every > 0 && done - trigger->last >= trigger->every;
@@ -112,10 +118,11 @@ tandem_status resense_trigger_after(resense_trigger *trigger, int64_t done, int 
     trigger->rank->backend->executor_observe(trigger->rank->executor, NULL, NULL);
     const tandem_status status = gather_ranges(now, trigger, error);
     if (status == TANDEM_OK) {
-        *doubled = find_doubled(trigger->range, now, n_op);
+        if (may_sense_early(trigger, done)) *doubled = find_doubled(trigger->range, now, n_op);
         *is_due = *doubled >= 0 || is_resense_due(trigger, done);
         if (is_first || *is_due) memcpy(trigger->range, now, (size_t)n_op);
         if (*is_due) trigger->last = done;
+        trigger->n_sensed += *is_due;
     }
     free(now);
     return status;

@@ -74,6 +74,7 @@ tandem_status train_resense_open(train_resense *resense, const cli_options *opti
     const int64_t every = options->resense > 0 ? options->resense : sensing_interval_in_run(workload);
     const tandem_status status = resense_trigger_open(&resense->trigger, rank, every, error);
     if (status != TANDEM_OK) return status;
+    resense->trigger.is_limited = options->resense == 0; /* an interval of one's own is a choice */
     if (!(resense->event = json_array())) return tandem_no_memory(error, "for what is sensed");
     resense->begin_ns = tandem_now_ns();
     if (rank->self.rank == 0 && options->resense == 0)
@@ -246,7 +247,8 @@ void train_resense_print(char *text, size_t size, const train_resense *resense)
     if (resense->options->max_sensitivity >= 0)
         (void)cli_append(text, size, ", at most %.9g %% more samples",
                          100 * resense->options->max_sensitivity);
-    (void)cli_append(text, size, "\nlast sensed: %lld\nplan: ", (long long)resense->trigger.last);
+    (void)cli_append(text, size, "\nlast sensed: %lld, times: %d\nplan: ", (long long)resense->trigger.last,
+                     resense->trigger.n_sensed);
     for (int c = 0; c < plan->n_class; c++)
         for (int i = 0; i < graph->n_op; i++)
             if (tandem_op_is_adjustable(&graph->op[i]))
@@ -305,7 +307,10 @@ tandem_status train_resense_restore(train_resense *resense, const char *path, co
     tandem_status status = tandem_assignment_open(&chosen, (int)n_class, graph->n_op, error);
     if (status != TANDEM_OK) return status;
     if (read_plan_line(&chosen, plan, resense->workload)) {
-        resense->trigger.last = strtoll(last, NULL, 10);
+        char *times = NULL;
+        resense->trigger.last = strtoll(last, &times, 10);
+        if (strncmp(times, ", times: ", strlen(", times: ")) == 0)
+            resense->trigger.n_sensed = (int)strtol(times + strlen(", times: "), NULL, 10);
         for (int i = 0; i < graph->n_op; i++)
             if (tandem_op_is_adjustable(&graph->op[i]))
                 resense->trigger.range[i] = (unsigned char)(*range++ - FIRST_CHARACTER);

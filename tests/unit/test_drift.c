@@ -1,6 +1,7 @@
 /* folder: cli */
 /* Outliers that grow in channels change no bit of what a model computes in fp32, and the range of what is
- * cast; a probe rounds to the formats that stand for the dtypes. */
+ * cast; a probe rounds to the formats that stand for the dtypes; when ranges begin a sensing. */
+#include "cli/resense_trigger.h"
 #include "cli/sensing_probe.h"
 #include "cli/study/drift.h"
 #include "tests/support/tandem_test.h"
@@ -138,11 +139,61 @@ static void a_probe_takes_the_formats_of_an_emulation(void **state)
     if (!(ratio > 0.7 * expected && ratio < 1.4 * expected)) fail_msg("s4 has %.3g times the noise", ratio);
 }
 
+/* Outliers of a gradient come after a sensing without them, and go after one with them. */
+static int count_sensings(int is_limited, int64_t every, int64_t steps)
+{
+    held_run r = {0};
+    tandem_error error = {0};
+    static drift_place place[DRIFT_MAX_PLACES];
+    resense_trigger trigger;
+    int n = 0, has_outliers = 0;
+    open_held_run(&r, "mlp:depth=2,width=128,image=7x7x1");
+    assert_true(drift_places_find(place, r.graph) > 0);
+    float *weight = calloc((size_t)r.step->n_flat, sizeof *weight);
+    assert_non_null(weight);
+    require_ok(r.backend->executor_get_weights(r.executor, weight, &error), &error);
+    training_rank rank = {.backend = r.backend,
+                          .self = {.n_rank = 1},
+                          .step = r.step,
+                          .worker = r.worker,
+                          .executor = r.executor};
+    require_ok(resense_trigger_open(&trigger, &rank, every, &error), &error);
+    trigger.is_limited = is_limited;
+    for (int64_t done = 1; done <= steps; done++) {
+        int is_due = 0, doubled = -1;
+        double loss = 0;
+        const int is_wanted = done > 5 && n % 2 == 0;
+        for (int64_t j = 0; j < 2 && is_wanted != has_outliers; j++)
+            drift_place_scale(weight, r.step, &place[0], j, is_wanted ? 1.0F / 64 : 64);
+        has_outliers = is_wanted;
+        require_ok(r.backend->executor_put_weights(r.executor, weight, &error), &error);
+        resense_trigger_before(&trigger, done);
+        require_ok(r.backend->executor_step(r.executor, done - 1, &loss, &error), &error);
+        require_ok(resense_trigger_after(&trigger, done, &is_due, &doubled, &error), &error);
+        n += is_due;
+        assert_true(n == trigger.n_sensed && (is_due || doubled < 0));
+        if (is_due && is_limited && doubled >= 0) assert_true(3 * every * n <= 4 * done);
+        assert_true(done - trigger.last < every);
+    }
+    free(weight);
+    resense_trigger_close(&trigger);
+    close_held_run(&r);
+    return n;
+}
+
+static void ranges_add_a_third_of_the_sensings_at_most(void **state)
+{
+    const int limited = count_sensings(1, 40, 1200), always = count_sensings(0, 40, 1200);
+    /* 40, and one that the interval begins after that */
+    if (limited < 30 || limited > 41 || always < 50) fail_msg("%d sensings, limited to %d", always, limited);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(growing_outliers_change_no_bit_in_fp32),
         cmocka_unit_test(a_probe_takes_the_formats_of_an_emulation),
+        cmocka_unit_test(ranges_add_a_third_of_the_sensings_at_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
