@@ -66,11 +66,15 @@ uint64_t cuda_type_bytes(cuda_type type) { return cuda_types[type].bytes; }
 
 void cuda_product_print(char text[CUDA_WORK_TEXT], const cuda_product_spec *s)
 {
-    (void)snprintf(text, CUDA_WORK_TEXT,
-                   "product batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64 " %c%c %s*%s>%s%s%s",
-                   s->batch, s->m, s->n, s->k, s->transpose_a ? 't' : 'n', s->transpose_b ? 't' : 'n',
-                   cuda_types[s->a].name, cuda_types[s->b].name, cuda_types[s->to].name,
-                   s->tf32 ? " tf32" : "", s->fast_sums ? " fast" : "");
+    const int n = snprintf(
+        text, CUDA_WORK_TEXT,
+        "product batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64 " %c%c %s*%s>%s%s%s", s->batch,
+        s->m, s->n, s->k, s->transpose_a ? 't' : 'n', s->transpose_b ? 't' : 'n', cuda_types[s->a].name,
+        cuda_types[s->b].name, cuda_types[s->to].name, s->tf32 ? " tf32" : "", s->fast_sums ? " fast" : "");
+    if (s->has_one_a)
+        (void)snprintf(text + n, CUDA_WORK_TEXT - (size_t)n,
+                       " one a, b %" PRId64 " and c %" PRId64 " apart, in %" PRIu64 " bytes", s->b_apart,
+                       s->c_apart, s->max_workspace);
 }
 
 void cuda_convolution_print(char text[CUDA_WORK_TEXT], const cuda_convolution_spec *s)
@@ -349,6 +353,16 @@ static int first_that_runs(cuda_algorithm *chosen, algorithm_trial *t, const cud
     return failed;
 }
 
+/* Drops candidates whose workspace is too large. */
+static int keep_small_candidates(cuda_algorithm *candidate, int n, const cuda_work_key *work)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (!work->has_max_workspace || candidate[i].workspace_bytes <= work->max_workspace)
+            candidate[kept++] = candidate[i];
+    return kept;
+}
+
 int cuda_choose_algorithm(cuda_algorithm *algorithm, cuda_algorithm_cache *cache, const cuda_vendor *vendor,
                           tandem_cuda_stream stream, const cuda_work_key *work)
 {
@@ -358,11 +372,14 @@ int cuda_choose_algorithm(cuda_algorithm *algorithm, cuda_algorithm_cache *cache
     if (known && !(known->is_guess && cache->autotune)) {
         chosen = known->algorithm;
         failed = vendor->work_check(&chosen, work->work);
+        if (!failed && !keep_small_candidates(&chosen, 1, work)) failed = CUBLASLT_NOT_SUPPORTED;
         if (!failed) *algorithm = chosen;
         if (!failed || !cuda_error_is_unsupported(failed)) return failed;
     }
     failed = vendor->work_candidates(candidate, &n, work->work);
     if (failed) return failed;
+    n = keep_small_candidates(candidate, n, work);
+    if (n == 0) return CUBLASLT_NOT_SUPPORTED;
     algorithm_trial t = {.vendor = vendor, .stream = stream, .work = work};
     const int autotune = cache->autotune && (!known || known->is_guess) && n > 1;
     if (work->c_bytes) failed = open_algorithm_trial(&t, autotune ? cache->cache_bytes : 0, candidate, n);

@@ -29,6 +29,8 @@ typedef struct cuda_work_key {
     const cuda_work *work;
     char text[CUDA_WORK_TEXT];          /* equal for equal work */
     uint64_t a_bytes, b_bytes, c_bytes; /* of its operands */
+    int has_max_workspace;              /* 1: no candidate needs a larger workspace than max_workspace */
+    uint64_t max_workspace;
 } cuda_work_key;
 /* 0, or the error of a library. Without GPU memory for the trial, the library's first candidate is used
  * untried; that is no error. */

@@ -33,12 +33,11 @@ static void close_lt_product(cuda_work *work)
     free(p);
 }
 
-/* A row-major, contiguous (rows, columns) matrix, `batch` times. */
+/* A row-major (rows, columns) matrix, `batch` times, so many elements apart. */
 static cublasStatus_t create_lt_layout(cublasLtMatrixLayout_t *layout, cuda_type type, int64_t rows,
-                                       int64_t columns, int64_t batch)
+                                       int64_t columns, int64_t batch, int64_t stride)
 {
     const int32_t n = (int32_t)batch;
-    const int64_t stride = rows * columns;
     cublasStatus_t status =
         cublasLtMatrixLayoutCreate(layout, lt_types[type], (uint64_t)columns, (uint64_t)rows, columns);
     if (status == CUBLAS_STATUS_SUCCESS && batch > 1)
@@ -90,14 +89,17 @@ static cublasStatus_t describe_lt_operation(lt_product *p, const cuda_product_sp
 
 static cublasStatus_t describe_lt_product(lt_product *p, const cuda_product_spec *s)
 {
+    const int64_t a = s->has_one_a ? 0 : s->m * s->k, b = s->b_apart ? s->b_apart : s->k * s->n,
+                  c = s->c_apart ? s->c_apart : s->m * s->n;
     cublasStatus_t status = describe_lt_operation(p, s);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = s->transpose_b ? create_lt_layout(&p->first, s->b, s->n, s->k, s->batch)
-                                : create_lt_layout(&p->first, s->b, s->k, s->n, s->batch);
+        status = s->transpose_b ? create_lt_layout(&p->first, s->b, s->n, s->k, s->batch, b)
+                                : create_lt_layout(&p->first, s->b, s->k, s->n, s->batch, b);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = s->transpose_a ? create_lt_layout(&p->second, s->a, s->k, s->m, s->batch)
-                                : create_lt_layout(&p->second, s->a, s->m, s->k, s->batch);
-    if (status == CUBLAS_STATUS_SUCCESS) status = create_lt_layout(&p->result, s->to, s->m, s->n, s->batch);
+        status = s->transpose_a ? create_lt_layout(&p->second, s->a, s->k, s->m, s->batch, a)
+                                : create_lt_layout(&p->second, s->a, s->m, s->k, s->batch, a);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = create_lt_layout(&p->result, s->to, s->m, s->n, s->batch, c);
     return status;
 }
 

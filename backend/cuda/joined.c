@@ -1,6 +1,7 @@
 /* joined.c: launches that do several tasks (tandem_step_is_joined), with the bits of the tasks alone. */
 #include "backend/cuda/operator.h"
 
+_Static_assert((int)TANDEM_CUDA_PARTS == (int)TANDEM_MAX_JOINED_PRODUCTS, "biases of one launch");
 _Static_assert((int)TANDEM_CUDA_WEIGHT_COPIES == (int)TANDEM_MAX_JOINED_CASTS, "casts of one launch");
 
 static int run_weight_copies(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n)
@@ -11,22 +12,29 @@ static int run_weight_copies(const tandem_kernel *const *kernel, const tandem_ke
                                     kernel[0]->device->stream);
 }
 
-static int run_bias_transpose(const tandem_kernel *const *kernel, const tandem_kernel_call *call)
+/* Of n / 2 biases, each before its transpose. */
+static int run_bias_transposes(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n)
 {
     const tandem_cuda_permutation order = cuda_transpose_order(kernel[1]);
     const size_t period = (size_t)tandem_shape_last(&kernel[0]->op->shape);
-    return tandem_cuda_bias_transpose(call[1].out[0], call[0].in[0], cuda_float_of(kernel[0]->task.from),
-                                      call[0].in[1], period, &order, kernel[0]->device->stream);
+    tandem_cuda_bias_part part[TANDEM_CUDA_PARTS];
+    for (int k = 0; k < n / 2; k++)
+        part[k] = (tandem_cuda_bias_part){call[2 * k + 1].out[0], call[2 * k].in[0], call[2 * k].in[1]};
+    return tandem_cuda_bias_transpose(part, (size_t)n / 2, cuda_float_of(kernel[0]->task.from), period,
+                                      &order, kernel[0]->device->stream);
 }
 
-/* The workspace is that of the sums. */
-static int run_transpose_sum(const tandem_kernel *const *kernel, const tandem_kernel_call *call)
+/* Of n / 2 transposes, each before the sums of its bias. The workspace is that of the last sums, which has
+ * room for all. */
+static int run_transpose_sums(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n)
 {
     const cuda_device *device = kernel[0]->device;
     const tandem_cuda_permutation order = cuda_transpose_order(kernel[0]);
-    return tandem_cuda_transpose_sum(call[0].out[0], call[1].out[0], call[0].in[0],
-                                     cuda_float_of(kernel[0]->task.from), &order, call[1].workspace,
-                                     device->tickets, device->stream);
+    tandem_cuda_sum_part part[TANDEM_CUDA_PARTS];
+    for (int k = 0; k < n / 2; k++)
+        part[k] = (tandem_cuda_sum_part){call[2 * k].out[0], call[2 * k + 1].out[0], call[2 * k].in[0]};
+    return tandem_cuda_transpose_sum(part, (size_t)n / 2, cuda_float_of(kernel[0]->task.from), &order,
+                                     call[n - 1].workspace, device->tickets, device->stream);
 }
 
 /* n = 3: a bias, a sum and a layernorm; 2: the last two. */
@@ -50,12 +58,14 @@ tandem_status cuda_run_joined(const tandem_kernel *const *kernel, const tandem_k
 {
     const tandem_kernel *last = kernel[n - 1];
     int failed;
+    if (last->op->kind == TANDEM_OP_LINEAR && last->task.kind != TANDEM_TASK_WEIGHT_CAST)
+        return cuda_run_joined_products(kernel, call, n, error);
     if (last->task.kind == TANDEM_TASK_WEIGHT_CAST)
         failed = run_weight_copies(kernel, call, n);
     else if (last->task.kind == TANDEM_TASK_WGRAD)
-        failed = run_transpose_sum(kernel, call);
+        failed = run_transpose_sums(kernel, call, n);
     else if (last->op->kind == TANDEM_OP_TRANSPOSE)
-        failed = run_bias_transpose(kernel, call);
+        failed = run_bias_transposes(kernel, call, n);
     else
         failed = run_add_layernorm(kernel, call, n);
     return cuda_kernel_result(last, failed, error);

@@ -320,14 +320,27 @@ typedef struct tandem_cuda_permutation {
 } tandem_cuda_permutation;
 int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float type,
                           const tandem_cuda_permutation *permutation, tandem_cuda_stream stream);
-/* y = transpose(x + own[i % period]), rounded before it is moved, as bias and transpose are. The permutation
- * keeps the last dimension; that and the period are multiples of 8.  B: 2n·size. */
-int tandem_cuda_bias_transpose(void *y, const void *x, tandem_cuda_float type, const float *own,
+/* y = transpose(x + own[i % period]) of up to TANDEM_CUDA_PARTS arrays of one shape, rounded before it is
+ * moved, as bias and transpose are. The permutation keeps the last dimension; that and the period are
+ * multiples of 8.  B: 2n·size. */
+enum { TANDEM_CUDA_PARTS = 3 };
+typedef struct tandem_cuda_bias_part {
+    void *y;
+    const void *x;
+    const float *own;
+} tandem_cuda_bias_part;
+int tandem_cuda_bias_transpose(const tandem_cuda_bias_part *part, size_t n_part, tandem_cuda_float type,
                                size_t period, const tandem_cuda_permutation *permutation,
                                tandem_cuda_stream stream);
 /* y = transpose(x), and the sums of its columns, which are its two last dimensions, in the order of
- * column_sum, with its workspace.  B: 2n·size. */
-int tandem_cuda_transpose_sum(void *y, float *sum, const void *x, tandem_cuda_float type,
+ * column_sum; of up to TANDEM_CUDA_PARTS arrays of one shape, with as many workspaces of column_sum.
+ * B: 2n·size. */
+typedef struct tandem_cuda_sum_part {
+    void *y;
+    float *sum;
+    const void *x;
+} tandem_cuda_sum_part;
+int tandem_cuda_transpose_sum(const tandem_cuda_sum_part *part, size_t n_part, tandem_cuda_float type,
                               const tandem_cuda_permutation *permutation, void *workspace, uint32_t *tickets,
                               tandem_cuda_stream stream);
 /* y (rows, columns), f32, of x (columns, rows).  B: n·(size + 4). */

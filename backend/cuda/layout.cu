@@ -232,12 +232,29 @@ extern "C" int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float t
     RETURN_FOR(type, transpose_of<T>(y, x, permutation, stream));
 }
 
-/* Octets, with the bias added on their way. */
-template <typename Index, typename T>
-KERNEL bias_transpose(T *__restrict__ y, const T *__restrict__ x, const float *__restrict__ own,
-                      uint32_t octets_a_period, tandem_cuda_permutation p /* of octets */, size_t n_octet)
+/* Of several arrays of one shape. */
+template <typename T> struct biased_parts {
+    T *y[TANDEM_CUDA_PARTS];
+    const T *x[TANDEM_CUDA_PARTS];
+    const float *own[TANDEM_CUDA_PARTS];
+};
+template <typename T> struct summed_parts {
+    T *y[TANDEM_CUDA_PARTS];
+    float *sum[TANDEM_CUDA_PARTS];
+    const T *x[TANDEM_CUDA_PARTS];
+};
+
+template <typename P> static __device__ __forceinline__ P choose_part(P const part[], unsigned which)
 {
-    for (size_t o = first_item(); o < n_octet; o += all_items()) {
+    return which == 0 ? part[0] : which == 1 ? part[1] : part[2];
+}
+
+/* Octets, with the bias added on their way; one array behind the other. */
+template <typename Index, typename T>
+KERNEL bias_transpose(biased_parts<T> parts, uint32_t octets_a_period,
+                      tandem_cuda_permutation p /* of octets */, size_t n_octet, size_t n_all)
+{
+    for (size_t o = first_item(); o < n_all; o += all_items()) {
         Index rest = (Index)o, from = 0;
 #pragma unroll
         for (int d = 3; d >= 0; d--) {
@@ -245,40 +262,57 @@ KERNEL bias_transpose(T *__restrict__ y, const T *__restrict__ x, const float *_
             from += (rest - above * dim) * (Index)p.stride[d];
             rest = above;
         }
+        const unsigned which = (unsigned)rest;
         float value[OCTET], shift[OCTET];
-        load_octet(value, x + (size_t)from * OCTET);
-        load_octet(shift, own + from % octets_a_period * OCTET);
+        load_octet(value, choose_part(parts.x, which) + (size_t)from * OCTET);
+        load_octet(shift, choose_part(parts.own, which) + from % octets_a_period * OCTET);
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = TANDEM_ADD(value[i], shift[i]);
-        store_octet(y + o * OCTET, value);
+        store_octet(choose_part(parts.y, which) + (o - which * n_octet) * OCTET, value);
     }
 }
 
-extern "C" int tandem_cuda_bias_transpose(void *y, const void *x, tandem_cuda_float type, const float *own,
-                                          size_t period, const tandem_cuda_permutation *permutation,
+template <typename T>
+static int launch_bias_transpose(const tandem_cuda_bias_part *part, size_t n_part, uint32_t octets,
+                                 const tandem_cuda_permutation &p, tandem_cuda_stream stream)
+{
+    const size_t n = p.dim[0] * p.dim[1] * p.dim[2] * p.dim[3], all = n * n_part;
+    biased_parts<T> parts = {};
+    for (size_t k = 0; k < n_part; k++) {
+        parts.y[k] = (T *)part[k].y;
+        parts.x[k] = (const T *)part[k].x;
+        parts.own[k] = part[k].own;
+    }
+    if (all < UINT32_MAX)
+        return LAUNCH((bias_transpose<uint32_t, T>), grid_of(all), THREADS, stream, parts, octets, p, n, all);
+    return LAUNCH((bias_transpose<uint64_t, T>), grid_of(all), THREADS, stream, parts, octets, p, n, all);
+}
+
+extern "C" int tandem_cuda_bias_transpose(const tandem_cuda_bias_part *part, size_t n_part,
+                                          tandem_cuda_float type, size_t period,
+                                          const tandem_cuda_permutation *permutation,
                                           tandem_cuda_stream stream)
 {
     tandem_cuda_permutation p = *permutation;
     const uint32_t octets = (uint32_t)(period / OCTET);
-    if (p.stride[3] != 1 || p.dim[3] % OCTET != 0 || period % OCTET != 0) return (int)cudaErrorInvalidValue;
+    if (p.stride[3] != 1 || p.dim[3] % OCTET != 0 || period % OCTET != 0 || n_part > TANDEM_CUDA_PARTS)
+        return (int)cudaErrorInvalidValue;
     p.dim[3] /= OCTET;
     for (int d = 0; d < 3; d++) p.stride[d] /= OCTET;
-    const size_t n = p.dim[0] * p.dim[1] * p.dim[2] * p.dim[3];
-    if (n < UINT32_MAX) {
-        RETURN_FOR(type, LAUNCH((bias_transpose<uint32_t, T>), grid_of(n), THREADS, stream, (T *)y,
-                                (const T *)x, own, octets, p, n));
-    }
-    RETURN_FOR(type, LAUNCH((bias_transpose<uint64_t, T>), grid_of(n), THREADS, stream, (T *)y, (const T *)x,
-                            own, octets, p, n));
+    RETURN_FOR(type, launch_bias_transpose<T>(part, n_part, octets, p, stream));
 }
 
 template <typename T>
-KERNEL transpose_sum(T *__restrict__ y /* (rows, columns) */, float *__restrict__ sum /* [columns] */,
-                     float *part /* (parts, columns) */, uint32_t *ticket, const T *__restrict__ x,
+KERNEL transpose_sum(summed_parts<T> parts /* y: (rows, columns), sum: [columns] */,
+                     float *part /* of each array (parts, columns) */, uint32_t *ticket,
                      tandem_cuda_permutation p, size_t rows, size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
     const column_part own = column_part_of_block(rows, columns);
+    const unsigned which =
+        (unsigned)tile_of_block(n_tile(columns, WARP), own.parts).matrix; /* of the arrays */
+    const T *const x = choose_part(parts.x, which);
+    T *const y = choose_part(parts.y, which);
     const size_t from = own.column / p.dim[3] * p.stride[2] + own.column % p.dim[3] * p.stride[3];
     const uint32_t down = (uint32_t)p.dim[1];
     float some = 0;
@@ -293,19 +327,40 @@ KERNEL transpose_sum(T *__restrict__ y /* (rows, columns) */, float *__restrict_
                 y[r * columns + own.column] = one;
                 some += as_float(one);
             });
-    finish_column_sum(sum, part, ticket, some, own, columns, of_warp);
+    finish_column_sum(choose_part(parts.sum, which), part + which * own.parts * columns,
+                      ticket + which * n_tile(columns, WARP), some, own, columns, of_warp);
 }
 
-extern "C" int tandem_cuda_transpose_sum(void *y, float *sum, const void *x, tandem_cuda_float type,
-                                         const tandem_cuda_permutation *permutation, void *workspace,
-                                         uint32_t *tickets, tandem_cuda_stream stream)
+template <typename T>
+static int launch_transpose_sum(const tandem_cuda_sum_part *part, size_t n_part,
+                                const tandem_cuda_permutation &p, float *workspace, uint32_t *tickets,
+                                tandem_cuda_stream stream)
+{
+    const size_t rows = p.dim[0] * p.dim[1], columns = p.dim[2] * p.dim[3];
+    const unsigned grid = grid_of_parts(rows, columns) * (unsigned)n_part;
+    summed_parts<T> parts = {};
+    for (size_t k = 0; k < n_part; k++) {
+        parts.y[k] = (T *)part[k].y;
+        parts.sum[k] = part[k].sum;
+        parts.x[k] = (const T *)part[k].x;
+    }
+    return LAUNCH(transpose_sum<T>, grid, THREADS, stream, parts, workspace, tickets, p, rows, columns);
+}
+
+extern "C" int tandem_cuda_transpose_sum(const tandem_cuda_sum_part *part, size_t n_part,
+                                         tandem_cuda_float type, const tandem_cuda_permutation *permutation,
+                                         void *workspace, uint32_t *tickets, tandem_cuda_stream stream)
 {
     const tandem_cuda_permutation p = *permutation;
     const size_t rows = p.dim[0] * p.dim[1], columns = p.dim[2] * p.dim[3];
-    if (rows > UINT32_MAX) return (int)cudaErrorInvalidValue;
-    float *part = (float *)workspace;
-    RETURN_FOR(type, LAUNCH(transpose_sum<T>, grid_of_parts(rows, columns), THREADS, stream, (T *)y, sum,
-                            part, tickets, (const T *)x, p, rows, columns));
+    if (rows > UINT32_MAX || n_part > TANDEM_CUDA_PARTS) return (int)cudaErrorInvalidValue;
+    if (n_part > 1 && n_part * n_tile(columns, WARP) > TANDEM_CUDA_TICKETS) { /* one by one */
+        int failed = 0;
+        for (size_t k = 0; k < n_part && !failed; k++)
+            failed = tandem_cuda_transpose_sum(&part[k], 1, type, permutation, workspace, tickets, stream);
+        return failed;
+    }
+    RETURN_FOR(type, launch_transpose_sum<T>(part, n_part, p, (float *)workspace, tickets, stream));
 }
 
 extern "C" int tandem_cuda_transpose_to_f32(float *y, const void *x, tandem_cuda_float type, size_t rows,

@@ -46,8 +46,9 @@ struct tandem_kernel {
     int transposed_copy[2];     /* of a product: whether the operand is a transposed copy */
     tandem_attention attention; /* of one that is one task, and what that writes */
     tandem_dtype written[TANDEM_TASK_WRITES];
-    int saves_input; /* the operator, on the step's device (op.def) */
-    tandem_matrices matrices; /* of a cast that writes a transposed copy; rows 0: it writes none */
+    int saves_input;                 /* the operator, on the step's device (op.def) */
+    tandem_joined_products products; /* of the last of several in one launch */
+    tandem_matrices matrices;        /* of a cast that writes a transposed copy; rows 0: it writes none */
     uint64_t workspace_bytes;
     void *state; /* of the operator; freed by `destroy` */
     void (*destroy)(void *state, const cuda_device *device);
@@ -70,6 +71,9 @@ extern const cuda_operator cuda_cast, cuda_accumulate, cuda_attention;
 /* As tandem_device_backend.run_joined, with workspaces that are aligned. */
 tandem_status cuda_run_joined(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n,
                               tandem_error *error);
+/* Of products of one tensor (product.c). */
+tandem_status cuda_run_joined_products(const tandem_kernel *const *kernel, const tandem_kernel_call *call,
+                                       int n, tandem_error *error);
 /* What a cast of a weight to two bytes does. */
 tandem_cuda_weight_copy cuda_weight_copy(const tandem_kernel *kernel, const tandem_kernel_call *call);
 tandem_cuda_permutation cuda_transpose_order(const tandem_kernel *kernel);

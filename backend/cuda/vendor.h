@@ -69,6 +69,10 @@ typedef struct cuda_product_spec {
     cuda_type a, b, to;
     int tf32;       /* f32 operands lose 13 bits before they are multiplied */
     int accumulate; /* C += A·B, rounded once; floats */
+    /* Of a batch of floats: there is one A for all; elements from one B, one C to the next, 0: contiguous. */
+    int has_one_a;
+    int64_t b_apart, c_apart;
+    uint64_t max_workspace; /* with has_one_a: no algorithm with a larger workspace is chosen */
     /* fp8: more terms are summed in the tensor cores' own precision of about 14 bits; for results that are
      * not summed again */
     int fast_sums;

@@ -262,14 +262,31 @@ static tandem_status event_time_ns(int64_t *ns, const tandem_executor *executor,
     return status;
 }
 
-/* What the operands of a task take: bandwidth bounds all tasks that are joined. */
-static uint64_t joined_task_bytes(const tandem_executor *executor, int t)
+static int is_operand(const tandem_task *task, int v)
+{
+    for (int k = 0; k < task->n_read; k++)
+        if (task->read[k] == v) return 1;
+    for (int k = 0; k < task->n_write; k++)
+        if (task->write[k] == v) return 1;
+    return 0;
+}
+
+/* What the operands of number k + i take, without those of the tasks before it in the launch, which begins
+ * with number k: bandwidth bounds all tasks that are joined, but for products, which are alike. */
+static uint64_t joined_task_bytes(const tandem_executor *executor, int k, int i)
 {
     const tandem_step *step = executor->step;
-    const tandem_task *task = &step->task[t];
+    const tandem_task *task = &step->task[executor->active[k + i]];
     uint64_t bytes = 0;
-    for (int k = 0; k < task->n_read + task->n_write; k++) {
-        const int v = k < task->n_read ? task->read[k] : task->write[k - task->n_read];
+    if (task->op >= 0 && task->kind != TANDEM_TASK_WEIGHT_CAST &&
+        tandem_op_is_adjustable(&step->graph->op[task->op]))
+        return 1;
+    for (int r = 0; r < task->n_read + task->n_write; r++) {
+        const int v = r < task->n_read ? task->read[r] : task->write[r - task->n_read];
+        int is_counted = 0;
+        for (int p = 0; p < i && task->kind != TANDEM_TASK_WEIGHT_CAST && !is_counted; p++)
+            is_counted = is_operand(&step->task[executor->active[k + p]], v);
+        if (is_counted) continue;
         bytes += v >= 0 ? step->value[v].bytes
                         : (uint64_t)step->graph->parameter[TANDEM_PARAMETER(v)].elements * sizeof(float);
     }
@@ -281,12 +298,12 @@ static void divide_time(tandem_executor *executor, int k, int n, size_t row, int
 {
     double all = 0, so_far = 0;
     int64_t before_ns = start_ns;
-    for (int i = 0; i < n && n > 1; i++) all += (double)joined_task_bytes(executor, executor->active[k + i]);
+    for (int i = 0; i < n && n > 1; i++) all += (double)joined_task_bytes(executor, k, i);
     for (int i = 0; i < n; i++) {
         const size_t at = row + (size_t)executor->active[k + i];
         executor->times.all_start_ns[at] = before_ns;
         if (i < n - 1) {
-            so_far += (double)joined_task_bytes(executor, executor->active[k + i]);
+            so_far += (double)joined_task_bytes(executor, k, i);
             before_ns = start_ns + (int64_t)((double)(end_ns - start_ns) * so_far / all);
         } else {
             before_ns = end_ns;

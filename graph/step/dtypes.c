@@ -166,9 +166,13 @@ static void mark_joined_dirty(struct tandem_step_index *index, int i)
     if (index->dirty[i] & DIRTY_FORWARD)
         for (int j = index->joined_behind[i]; j >= 0; j = index->joined_behind[j])
             mark_dirty(index, j, DIRTY_FORWARD);
-    const int bias = index->joined_before[i];
-    if (index->dirty[i] & DIRTY_BACKWARD && bias >= 0 && index->summed_transpose[bias] == i)
+    if (!(index->dirty[i] & DIRTY_BACKWARD)) return;
+    for (int transpose = i; transpose >= 0; transpose = index->sums_behind[transpose]) {
+        const int bias = index->joined_before[transpose];
+        if (bias < 0 || index->summed_transpose[bias] != transpose) return;
         mark_dirty(index, bias, DIRTY_BACKWARD);
+        if (transpose != i) mark_dirty(index, transpose, DIRTY_BACKWARD);
+    }
 }
 
 void step_update_reader_dtypes(tandem_step *step)

@@ -28,6 +28,13 @@ static int reads_once(const tandem_step *step, int j, int i)
     return n == 1;
 }
 
+/* Whether nothing else reads the result of operator i, which j reads once. */
+static int is_read_by(const tandem_step *step, int i, int j)
+{
+    const int *start = step->index->reader_start, t = step->graph->view[i];
+    return start[t + 1] - start[t] == 1 && reads_once(step, j, i);
+}
+
 /* Whether bias i adds one number to each column, all of its parameter. */
 static int is_bias_of_columns(const tandem_graph *graph, int i, int64_t columns)
 {
@@ -73,8 +80,90 @@ static void find_joined_norm(tandem_step *step, int bias, int add, int norm)
         tandem_shape_last(&graph->op[norm].shape) != columns || !reads_once(step, norm, add))
         return;
     join_forward(index, add, norm);
-    if (bias >= 0 && is_bias_of_columns(graph, bias, columns) && reads_once(step, add, bias))
+    if (bias >= 0 && is_bias_of_columns(graph, bias, columns) && is_read_by(step, bias, add))
         join_forward(index, bias, add);
+}
+
+/* --- Products of one tensor ----------------------------------------------------------------------------- */
+
+/* Whether operators i and j are linears of one tensor, with weights of one shape and their own. */
+static int are_alike(const tandem_step *step, int i, int j)
+{
+    const tandem_op *const a = &step->graph->op[i], *const b = &step->graph->op[j];
+    if (a->kind != TANDEM_OP_LINEAR || b->kind != TANDEM_OP_LINEAR || a->transpose_b || b->transpose_b)
+        return 0;
+    const tandem_parameter *const v = &step->graph->parameter[a->parameter[0]],
+                                  *const w = &step->graph->parameter[b->parameter[0]];
+    return v != w && v->op == i && w->op == j && v->elements == w->elements &&
+           input_tensor_of(step, i, 0) == input_tensor_of(step, j, 0);
+}
+
+/* Whether operator j only hands on the result of the one before it, as a bias, a view or a transpose. */
+static int hands_on(const tandem_step *step, int j)
+{
+    const tandem_graph *graph = step->graph;
+    const tandem_op_kind kind = graph->op[j].kind;
+    return (kind == TANDEM_OP_BIAS || kind == TANDEM_OP_RESHAPE || kind == TANDEM_OP_TRANSPOSE) &&
+           graph->op[j].input[0] == j - 1 && graph->consumer_start[j] - graph->consumer_start[j - 1] == 1;
+}
+
+/* Of a linear: the transpose of its bias, where those two are one launch; else −1. */
+static int transpose_of_linear(const tandem_step *step, int linear)
+{
+    const int bias = operator_behind(step->graph, linear);
+    if (bias >= step->graph->n_op || step->graph->op[bias].kind != TANDEM_OP_BIAS) return -1;
+    const int next = step->index->joined_behind[bias];
+    return next >= 0 && step->graph->op[next].kind == TANDEM_OP_TRANSPOSE ? next : -1;
+}
+
+/* The biases and transposes behind two products, which are one launch, too. */
+static void join_transposes(tandem_step *step, int before, int i)
+{
+    struct tandem_step_index *index = step->index;
+    const int p = transpose_of_linear(step, before), t = transpose_of_linear(step, i);
+    if (p < 0 || t < 0) return;
+    const tandem_op *const a = &step->graph->op[p], *const b = &step->graph->op[t];
+    for (int d = 0; d < a->shape.n_dim; d++)
+        if (a->shape.dim[d] != b->shape.dim[d] || a->axis[d] != b->axis[d]) return;
+    join_forward(index, p, index->joined_before[t]);
+    if (index->summed_transpose[index->joined_before[p]] != p ||
+        index->summed_transpose[index->joined_before[t]] != t)
+        return;
+    index->sums_before[p] = t; /* backward, later operators come first */
+    index->sums_behind[t] = p;
+}
+
+/* Where the gradient of the linear's result has memory of its own, which nothing else is added to. */
+static void find_product_root(tandem_step *step, int linear)
+{
+    struct tandem_step_index *index = step->index;
+    const int root = index->gradient_root[linear];
+    if (step->graph->op[linear].needs_gradient && index->n_contribution[root] == 1)
+        index->product_of_root[root] = linear;
+}
+
+/* Consecutive linears of one tensor. */
+static void find_products_of_tensors(tandem_step *step)
+{
+    struct tandem_step_index *index = step->index;
+    for (int i = 0, end; i < step->graph->n_op; i = end) {
+        step_products found = {{i}, 1};
+        for (end = i + 1; end < step->graph->n_op; end++)
+            if (found.n < TANDEM_MAX_JOINED_PRODUCTS && are_alike(step, i, end))
+                found.op[found.n++] = end;
+            else if (!hands_on(step, end))
+                break;
+        if (found.n == 1) {
+            end = i + 1;
+            continue;
+        }
+        for (int k = 0; k < found.n; k++) {
+            index->products_of[found.op[k]] = index->n_products;
+            find_product_root(step, found.op[k]);
+            if (k > 0) join_transposes(step, found.op[k - 1], found.op[k]);
+        }
+        index->products[index->n_products++] = found;
+    }
 }
 
 void step_find_joined(tandem_step *step)
@@ -85,9 +174,10 @@ void step_find_joined(tandem_step *step)
     for (int i = 0; i < graph->n_op; i++) {
         const int j = operator_behind(graph, i);
         if (graph->op[i].kind == TANDEM_OP_ADD) find_joined_norm(step, before, i, j);
-        if (j < graph->n_op && reads_once(step, j, i)) find_joined_transpose(step, i, j);
+        if (j < graph->n_op && is_read_by(step, i, j)) find_joined_transpose(step, i, j);
         if (graph->op[i].kind != TANDEM_OP_RESHAPE) before = i;
     }
+    find_products_of_tensors(step);
 }
 
 static int active_task_before(const tandem_step *step, int t)
@@ -114,6 +204,67 @@ static int joins_weight_cast(const tandem_step *step, const tandem_task *before,
            step->index->weight_cast_number[task->op] % TANDEM_MAX_JOINED_CASTS > 0;
 }
 
+/* Whether a task of the products of one tensor may follow the one before it, p. Weights have copies, which
+ * lie side by side, as the casts that make them stand. A result of the backward pass is the gradient of the
+ * parameter. What the tasks read is there until all are done. */
+static int joins_product(const tandem_step *step, int p, int t)
+{
+    const tandem_task *before = &step->task[p], *task = &step->task[t];
+    const step_products *all = products_with(step, task->op);
+    if (!all || before->kind != task->kind || all != products_with(step, before->op) ||
+        before->variant != task->variant || before->read[0] != task->read[0] ||
+        tandem_dtype_bytes(task->from) < 2 || before->read[1] == task->read[1])
+        return 0;
+    if (task->kind == TANDEM_TASK_FORWARD) return task->from != TANDEM_F32;
+    const int *const root = step->index->gradient_root, *const of_root = step->index->product_of_root;
+    return task->write[0] < 0 && of_root[root[task->op]] == task->op &&
+           of_root[root[before->op]] == before->op;
+}
+
+static int64_t flat_distance(const tandem_step *step, int p, int t)
+{
+    return step->parameter_start[step->graph->op[step->task[t].op].parameter[0]] -
+           step->parameter_start[step->graph->op[step->task[p].op].parameter[0]];
+}
+
+/* The same, with those before it in the launch: their second operands live on, and the gradients of their
+ * weights are equally far apart. */
+static int is_joined_product(const tandem_step *step, int p, int t)
+{
+    if (!joins_product(step, p, t) || step->value[step->task[p].read[1]].last < t) return 0;
+    const int is_wgrad = step->task[t].kind == TANDEM_TASK_WGRAD, first = active_task_before(step, p);
+    if (is_wgrad && flat_distance(step, p, t) <= 0) return 0;
+    return first < 0 || !is_wgrad || !is_joined_product(step, first, p) ||
+           flat_distance(step, first, p) == flat_distance(step, p, t);
+}
+
+/* Whether the dgrad of a transpose goes on where the sums of another one's bias end: its own sums follow. */
+static int is_joined_transpose_sum(const tandem_step *step, int p, int t)
+{
+    const struct tandem_step_index *index = step->index;
+    const int before = index->sums_before[step->task[t].op];
+    if (before < 0 || p != index->wgrad[index->joined_before[before]] || !tandem_step_is_joined(step, p))
+        return 0;
+    const int sums = index->wgrad[index->joined_before[step->task[t].op]];
+    return has_one_dtype(&step->task[t], step->task[p].from) &&
+           tandem_step_next_active(step, t + 1) == sums && step->task[sums].read[0] == step->task[t].write[0];
+}
+
+/* Whether a forward task may follow that of operator i, p. Behind a transpose another bias begins, with its
+ * own transpose. */
+static int is_joined_forward(const tandem_step *step, int i, int p, int t)
+{
+    const struct tandem_step_index *index = step->index;
+    const tandem_task *task = &step->task[t];
+    if (i < 0 || p != index->forward[i] || !has_one_dtype(&step->task[p], task->from) ||
+        !has_one_dtype(task, task->from))
+        return 0;
+    if (step->graph->op[i].kind != TANDEM_OP_TRANSPOSE) return 1;
+    const int next = index->forward[index->joined_behind[task->op]];
+    return tandem_step_is_joined(step, p) && tandem_step_next_active(step, t + 1) == next &&
+           has_one_dtype(&step->task[next], task->from);
+}
+
 int tandem_step_is_joined(const tandem_step *step, int t)
 {
     const struct tandem_step_index *index = step->index;
@@ -125,16 +276,88 @@ int tandem_step_is_joined(const tandem_step *step, int t)
     case TANDEM_TASK_UPDATE: return before->kind == TANDEM_TASK_UPDATE;
     case TANDEM_TASK_WEIGHT_CAST:
         return t == index->weight_cast[task->op] && joins_weight_cast(step, before, task);
-    case TANDEM_TASK_FORWARD: {
-        const int i = index->joined_before[task->op];
-        return i >= 0 && p == index->forward[i] && has_one_dtype(before, task->from) &&
-               has_one_dtype(task, task->from);
-    }
+    case TANDEM_TASK_FORWARD:
+        return is_joined_product(step, p, t) || is_joined_forward(step, index->joined_before[task->op], p, t);
+    case TANDEM_TASK_DGRAD: return is_joined_transpose_sum(step, p, t);
     case TANDEM_TASK_WGRAD: {
         const int transpose = index->summed_transpose[task->op];
+        if (transpose < 0) return is_joined_product(step, p, t);
         return transpose >= 0 && p == index->dgrad[transpose] && has_one_dtype(before, task->from) &&
                before->write[0] == task->read[0];
     }
     default: return 0;
     }
+}
+
+/* --- What products of one launch read and write --------------------------------------------------------- */
+
+/* The value of a product's task that lies one behind the other: the result of a forward task, the gradient
+ * that a wgrad reads. */
+static int value_in_block(const tandem_task *task)
+{
+    return task->kind == TANDEM_TASK_FORWARD ? task->write[0] : task->read[1];
+}
+
+/* The product's task that puts value v into a block; −1: none. */
+static int task_of_block(const tandem_step *step, int v)
+{
+    const struct tandem_step_index *index = step->index;
+    const int i = v / VALUES_PER_OP, role = v % VALUES_PER_OP;
+    int t = -1;
+    if (index->n_products == 0 || v < 0 || i >= step->graph->n_op) return -1;
+    if (role < VALUE_GRADIENT && index->products_of[i] >= 0) t = index->forward[i];
+    if (role >= VALUE_GRADIENT && role < VALUE_AUX && index->product_of_root[i] >= 0)
+        t = index->wgrad[index->product_of_root[i]];
+    return t >= 0 && step->task[t].active && value_in_block(&step->task[t]) == v ? t : -1;
+}
+
+int step_block_of_value(const tandem_step *step, int v, int block[TANDEM_MAX_JOINED_PRODUCTS])
+{
+    const int t = task_of_block(step, v);
+    int n = 1, first = t;
+    if (t < 0) return 0;
+    while (tandem_step_is_joined(step, first)) first = active_task_before(step, first);
+    block[0] = value_in_block(&step->task[first]);
+    for (int next = tandem_step_next_active(step, first + 1);
+         next < step->n_task && n < TANDEM_MAX_JOINED_PRODUCTS && tandem_step_is_joined(step, next);
+         next = tandem_step_next_active(step, next + 1))
+        block[n++] = value_in_block(&step->task[next]);
+    return n > 1 ? n : 0;
+}
+
+int step_first_of_block(const tandem_step *step, const int *block, int n)
+{
+    int first = block[0];
+    for (int k = 1; k < n; k++)
+        if (step->value[block[k]].first < step->value[first].first) first = block[k];
+    const tandem_task *writer = &step->task[step->value[first].first];
+    for (int w = 0; w < writer->n_write; w++)
+        for (int k = 0; k < n; k++)
+            if (writer->write[w] == block[k]) return block[k];
+    return first;
+}
+
+int step_value_born(const tandem_step *step, int v)
+{
+    int block[TANDEM_MAX_JOINED_PRODUCTS];
+    const int n = step_block_of_value(step, v, block);
+    return step->value[n ? step_first_of_block(step, block, n) : v].first;
+}
+
+tandem_joined_products tandem_step_joined_products(const tandem_step *step, int t)
+{
+    const tandem_task *task = &step->task[t];
+    const int next = tandem_step_next_active(step, t + 1), is_forward = task->kind == TANDEM_TASK_FORWARD;
+    tandem_joined_products all = {0};
+    if (!task->active || (!is_forward && task->kind != TANDEM_TASK_WGRAD) || !products_with(step, task->op) ||
+        !tandem_step_is_joined(step, t) || (next < step->n_task && tandem_step_is_joined(step, next)))
+        return all;
+    const int before = active_task_before(step, t);
+    const uint64_t operand_bytes = padded_bytes(step->value[task->read[1]].bytes);
+    all.n = 2 + tandem_step_is_joined(step, before);
+    all.operand_apart = (int64_t)(operand_bytes / tandem_dtype_bytes(task->from));
+    all.result_apart =
+        is_forward ? (int64_t)(padded_bytes(step->value[task->write[0]].bytes) / tandem_dtype_bytes(task->to))
+                   : flat_distance(step, before, t);
+    return all;
 }

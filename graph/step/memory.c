@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "graph/step/joined.h"
 #include "graph/step/values.h"
 
 /* --- The arena: its free intervals, ascending and never touching ---------------------------------------- */
@@ -91,11 +92,16 @@ typedef struct placement {
     uint64_t live;   /* bytes alive */
 } placement;
 
+/* A block of values is placed with the first of them. */
 static void place_value(placement *p, int v)
 {
     const uint64_t bytes = padded_bytes(p->step->value[v].bytes);
-    p->offset[v] = (int64_t)arena_alloc(&p->arena, bytes);
-    p->live += bytes;
+    int block[TANDEM_MAX_JOINED_PRODUCTS] = {v};
+    const int n_block = step_block_of_value(p->step, v, block), n = n_block ? n_block : 1;
+    if (n > 1 && step_first_of_block(p->step, block, n) != v) return;
+    const uint64_t start = arena_alloc(&p->arena, (uint64_t)n * bytes);
+    for (int k = 0; k < n; k++) p->offset[block[k]] = (int64_t)(start + (uint64_t)k * bytes);
+    p->live += (uint64_t)n * bytes;
 }
 
 static void release_value(placement *p, int v)
@@ -158,6 +164,19 @@ static uint64_t *total_of_value_category(tandem_memory *plan, const tandem_step 
     }
 }
 
+/* Of values that have memory at the peak, in a block, and are written behind it. */
+static void count_unwritten(tandem_memory *plan, const tandem_step *step)
+{
+    int block[TANDEM_MAX_JOINED_PRODUCTS];
+    for (int t = tandem_step_next_active(step, plan->peak_task + 1);
+         t < step->n_task && step->index->n_products > 0; t = tandem_step_next_active(step, t + 1))
+        for (int k = 0; k < step->task[t].n_write; k++) {
+            const int v = step->task[t].write[k];
+            if (step_block_of_value(step, v, block) && step_value_born(step, v) <= plan->peak_task)
+                *total_of_value_category(plan, step, v) += padded_bytes(step->value[v].bytes);
+        }
+}
+
 /* Bytes alive at the peak. A value that is overwritten there counts as the one before. */
 static void count_peak_by_category(tandem_memory *plan, const tandem_step *step)
 {
@@ -198,6 +217,7 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
             if (workspace_offset) workspace_offset[t] = at;
         }
     count_peak_by_category(&plan, step);
+    count_unwritten(&plan, step);
     plan.arena = p.arena.size;
     plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.histories + plan.arena;
     *memory = plan;

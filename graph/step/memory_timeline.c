@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/step/joined.h"
 #include "graph/step/values.h"
 
 const char *tandem_memory_category_name(tandem_memory_category category)
@@ -35,7 +36,7 @@ static void count_lifetime_changes(tandem_memory_row *row, const tandem_step *st
         if (!value->bytes) continue;
         const tandem_memory_category category = step_value_category(step, v);
         const uint64_t bytes = padded_bytes(value->bytes);
-        row[value->first].bytes[category] += bytes;
+        row[step_value_born(step, v)].bytes[category] += bytes;
         if (value->last + 1 < step->n_task) row[value->last + 1].bytes[category] -= bytes;
     }
     for (int t = tandem_step_next_active(step, 0); t + 1 < step->n_task;

@@ -208,9 +208,19 @@ static void hold_operands(tandem_step *step, int t, int i)
 {
     const int *const joined_before = step->index->joined_before;
     for (int j = joined_before ? joined_before[i] : -1; j >= 0; j = joined_before[j])
-        for (int slot = 0; slot < op_row_of(step, j)->n_input; slot++)
+        /* what a transpose reads, its bias made in the same launch */
+        for (int slot = 0;
+             slot < op_row_of(step, j)->n_input && step->graph->op[j].kind != TANDEM_OP_TRANSPOSE; slot++)
             add_task_read(step, t,
                           activation_value(step, step->graph->op[j].input[slot], forward_dtype_of(step, j)));
+}
+
+/* What the transposes' dgrads read that stand before that of `transpose` in a launch. */
+static void hold_gradients(tandem_step *step, int t, int transpose)
+{
+    const int *const before = step->index->sums_before;
+    for (int j = before && transpose >= 0 ? before[transpose] : -1; j >= 0; j = before[j])
+        add_task_read(step, t, gradient_value(step, j, dgrad_dtype_of(step, j)));
 }
 
 /* Task t: the forward task of operator i, or the one that recomputes it. */
@@ -378,6 +388,7 @@ static void resolve_wgrad(tandem_step *step, int i)
     const int transpose = step->index->summed_transpose ? step->index->summed_transpose[i] : -1;
     if (transpose >= 0)
         add_task_read(step, t, gradient_value(step, transpose, dgrad_dtype_of(step, transpose)));
+    hold_gradients(step, t, transpose);
     if (row->n_parameter == 0)
         write_contribution(step, t, i, 1);
     else
@@ -438,6 +449,7 @@ static void resolve_dgrad(tandem_step *step, int i)
     if (is_both && op_saves_input(row, 1)) add_task_read(step, t, saved_activation(step, op->input[1], from));
     if (row->saves & TANDEM_SAVES_OUTPUT) add_task_read(step, t, saved_activation(step, i, from));
     if (row->saves & TANDEM_SAVES_AUX) add_task_read(step, t, saved_aux(step, i));
+    hold_gradients(step, t, i);
     write_contribution(step, t, i, 0);
     if (is_both) write_contribution(step, t, i, 1);
     if (row->wgrad != TANDEM_GRAD_FUSED || row->n_parameter == 0) return;

@@ -237,7 +237,7 @@ static void append_forward_weight_cast(tandem_step *step, int op)
     append_weight_cast(step, op);
 }
 
-static void append_forward(tandem_step *step, int i)
+static void append_one_forward(tandem_step *step, int i)
 {
     const tandem_op *op = &step->graph->op[i];
     struct tandem_step_index *index = step->index;
@@ -247,6 +247,14 @@ static void append_forward(tandem_step *step, int i)
     if (op->dtype != TANDEM_F32) return;
     index->cast[i] = step->n_task;
     append_casts(step, TANDEM_TASK_CAST, i);
+}
+
+/* Products of one tensor stand where the first of them does. */
+static void append_forward(tandem_step *step, int i)
+{
+    const step_products *one = products_with(step, i);
+    if (!one) append_one_forward(step, i);
+    for (int k = 0; one && i == one->op[0] && k < one->n; k++) append_one_forward(step, one->op[k]);
 }
 
 /* The task that adds the gradient of parameter j of operator i, from one micro-step, to that of the step. −1:
@@ -263,16 +271,28 @@ static int append_micro_sum(tandem_step *step, int i, int j)
     return task;
 }
 
-/* Appends the all-reduce of a bucket, if p's gradient is its last one. Task `ready` completes it. */
-static void append_reduce(tandem_step *step, int p, int ready)
+static void append_reduce(tandem_step *step, int b)
 {
-    const int b = step->index->bucket_of[p];
     tandem_bucket *bucket = &step->bucket[b];
-    if (--step->index->n_awaited[b] > 0) return;
-    bucket->ready_task = ready;
     bucket->reduce_task = append_task(step, TANDEM_TASK_REDUCE, -1, 0);
     step->task[bucket->reduce_task].stream = TANDEM_STREAM_COMM;
     step->task[bucket->reduce_task].bucket = b;
+}
+
+/* Appends the all-reduce of a bucket, if p's gradient is its last one. Task `ready` completes it. Where
+ * products stand side by side, a later bucket may be complete first: it waits, since all ranks reduce in one
+ * order. */
+static void complete_parameter(tandem_step *step, int p, int ready)
+{
+    struct tandem_step_index *index = step->index;
+    const int b = index->bucket_of[p];
+    if (--index->n_awaited[b] > 0) return;
+    step->bucket[b].ready_task = ready;
+    if (index->n_products == 0)
+        append_reduce(step, b);
+    else
+        while (index->n_reduced < step->n_bucket && index->n_awaited[index->n_reduced] == 0)
+            append_reduce(step, index->n_reduced++);
 }
 
 /* What follows `producer`, which writes the gradients of an operator's parameters. */
@@ -283,7 +303,7 @@ static void append_after_gradient(tandem_step *step, int producer)
     for (int j = 0; j < TANDEM_MAX_PARAMETER && parameter[j] >= 0; j++) {
         const int sum = append_micro_sum(step, i, j);
         if (completes_parameter(step->graph, i, parameter[j]))
-            append_reduce(step, parameter[j], sum >= 0 ? sum : producer);
+            complete_parameter(step, parameter[j], sum >= 0 ? sum : producer);
     }
 }
 
@@ -368,36 +388,55 @@ static void append_partial_sum(tandem_step *step, int i, int slot, int producer)
     step->task[index->accumulate_task[edge]].accumulate = can_overwrite;
 }
 
-static void append_backward(tandem_step *step, int i)
+/* Casts of operator i's output gradient, and those of its own backward products. */
+static void append_backward_casts(tandem_step *step, int i)
 {
-    const tandem_graph *graph = step->graph;
-    const tandem_op *op = &graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = tandem_op_row_get(step->graph->op[i].kind);
     struct tandem_step_index *index = step->index;
-    if (row->op_class == TANDEM_SOURCE || op->kind == TANDEM_OP_RESHAPE || !op->needs_gradient) return;
-
-    if (index->gradient_root[i] == i && i != graph->loss) {
+    if (index->gradient_root[i] == i && i != step->graph->loss) {
         index->gradient_cast[i] = step->n_task;
         append_casts(step, TANDEM_TASK_GRADIENT_CAST, i);
     }
-    if (row->op_class == TANDEM_ADJUSTABLE && row->dgrad == TANDEM_GRAD_TASK) {
-        index->saved_cast[i] = step->n_task;
-        for (int slot = 0; slot < row->n_input; slot++) append_task(step, TANDEM_TASK_SAVED_CAST, i, slot);
-        if (row->n_parameter > 0) {
-            index->backward_weight_cast[i] = step->n_task;
-            append_weight_cast(step, i);
-        }
-    }
-    if (has_wgrad(graph, i)) {
-        index->wgrad[i] = append_task(step, TANDEM_TASK_WGRAD, i, 0);
-        append_after_gradient(step, index->wgrad[i]);
-    }
-    if (has_dgrad(graph, i)) {
+    if (row->op_class != TANDEM_ADJUSTABLE || row->dgrad != TANDEM_GRAD_TASK) return;
+    index->saved_cast[i] = step->n_task;
+    for (int slot = 0; slot < row->n_input; slot++) append_task(step, TANDEM_TASK_SAVED_CAST, i, slot);
+    if (row->n_parameter == 0) return;
+    index->backward_weight_cast[i] = step->n_task;
+    append_weight_cast(step, i);
+}
+
+static void append_wgrad(tandem_step *step, int i)
+{
+    if (!has_wgrad(step->graph, i)) return;
+    step->index->wgrad[i] = append_task(step, TANDEM_TASK_WGRAD, i, 0);
+    append_after_gradient(step, step->index->wgrad[i]);
+}
+
+static void append_dgrad(tandem_step *step, int i)
+{
+    const tandem_op_row *row = tandem_op_row_get(step->graph->op[i].kind);
+    struct tandem_step_index *index = step->index;
+    if (has_dgrad(step->graph, i)) {
         index->dgrad[i] = append_task(step, TANDEM_TASK_DGRAD, i, 0);
         if (row->wgrad == TANDEM_GRAD_FUSED) append_after_gradient(step, index->dgrad[i]);
     }
     for (int slot = 0; slot < row->n_input; slot++)
         append_partial_sum(step, i, slot, slot == 0 ? index->dgrad[i] : index->wgrad[i]);
+}
+
+/* Products of one tensor stand where the first of them does, and add to its gradient in their order. */
+static void append_backward(tandem_step *step, int i)
+{
+    static void (*const append_part[])(tandem_step *, int) = {append_backward_casts, append_wgrad,
+                                                              append_dgrad};
+    const tandem_op *op = &step->graph->op[i];
+    const step_products alone = {{i}, 1}, *const together = products_with(step, i),
+                        *const all = together ? together : &alone;
+    if (tandem_op_row_get(op->kind)->op_class == TANDEM_SOURCE || op->kind == TANDEM_OP_RESHAPE ||
+        !op->needs_gradient || i != all->op[0])
+        return;
+    for (size_t part = 0; part < sizeof append_part / sizeof *append_part; part++)
+        for (int k = all->n - 1; k >= 0; k--) append_part[part](step, all->op[k]);
 }
 
 static void append_all_tasks(tandem_step *step)
@@ -456,6 +495,11 @@ static void alloc_graph_arrays(tandem_step *step, size_t n_op, size_t n_paramete
         index->joined_before = alloc_ids(step, n_op);
         index->joined_behind = alloc_ids(step, n_op);
         index->summed_transpose = alloc_ids(step, n_op);
+        index->sums_before = alloc_ids(step, n_op);
+        index->sums_behind = alloc_ids(step, n_op);
+        index->products = alloc_array(step, n_op / 2, sizeof *index->products);
+        index->products_of = alloc_ids(step, n_op);
+        index->product_of_root = alloc_ids(step, n_op);
         index->weight_cast_number = alloc_ids(step, n_op);
     }
     index->forward = alloc_ids(step, n_op);

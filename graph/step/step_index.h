@@ -28,6 +28,12 @@ enum {
 /* Which operators' forward tasks stand in the list a second time: in the plans that need it. */
 enum { RECOMPUTED_ALWAYS = 1, RECOMPUTED_WHERE_JOINED = 2 };
 
+/* Consecutive linears of one tensor whose products may be one: their forward tasks stand side by side, and so
+ * do their wgrads and dgrads. op: in the order of the graph. */
+typedef struct step_products {
+    int op[TANDEM_MAX_JOINED_PRODUCTS], n;
+} step_products;
+
 /* A node of the list of the reads of a value: read k of task t is node TANDEM_TASK_READS·t + k. */
 typedef struct tandem_reader {
     int next, previous; /* −1: none */
@@ -53,10 +59,15 @@ struct tandem_step_index {
     int *recompute_segment_begin; /* of the last operator of a segment to recompute: the first one */
     int *bucket_of;               /* [n_parameter] */
     int *n_awaited;               /* [n_bucket] gradients that no task has completed yet */
+    int n_reduced;                /* with products: buckets whose all-reduce is in the list */
     /* with joined_tasks, else NULL: */
     int *joined_before, *joined_behind; /* whose forward task this one's may be joined to; its inverse */
     int *summed_transpose;              /* of a bias: the transpose whose dgrad its wgrad may be joined to */
-    int *weight_cast_number;            /* weight casts before this one's in the list */
+    int *sums_before, *sums_behind; /* of such a transpose: the one whose sums come next to its; inverse */
+    step_products *products;        /* [n_products] */
+    int *products_of, n_products;   /* [n_op] of a linear */
+    int *product_of_root;           /* [n_op] of a tensor: the linear whose output gradient it alone is */
+    int *weight_cast_number;        /* weight casts before this one's in the list */
     int n_weight_cast;
     /* ids below are of values as operators and casts write them, the rest of their copies */
     int n_untransposed;
@@ -85,6 +96,13 @@ static inline const tandem_op_row *op_row_of(const tandem_step *step, int op) { 
 static inline int input_tensor_of(const tandem_step *step, int op, int slot)
 {
     return step->index->input_tensor[op * TANDEM_MAX_INPUT + slot];
+}
+
+/* The products that operator i's may be joined to, with itself; NULL: none. */
+static inline const step_products *products_with(const tandem_step *step, int i)
+{
+    const int which = step->index->products_of ? step->index->products_of[i] : -1;
+    return which >= 0 ? &step->index->products[which] : NULL;
 }
 
 /* The output dtype of the operator may change, or its precision has. */

@@ -789,6 +789,11 @@ static int is_supported_product(const cuda_product_spec *s)
     const int64_t unit = s->a == CUDA_TYPE_S8 ? 4 : 16;
     if (!has_type(s->a, s->tf32) || !has_type(s->b, s->tf32)) return 0;
     if ((s->tf32 && s->a != CUDA_TYPE_F32) || (s->fast_sums && !is_fp8(s->a))) return 0;
+    if (s->batch > 1 && getenv("STAND_IN_LACKS_SHARED_OPERANDS") && s->has_one_a) return 0;
+    /* matrices of a batch do not overlap in a result, and only floats lie apart */
+    if ((s->c_apart && s->c_apart < s->m * s->n) || (s->b_apart && s->b_apart < s->k * s->n) ||
+        (!is_float(s->a) && (s->has_one_a || s->b_apart || s->c_apart)))
+        return 0;
     if (is_float(s->a)) return s->a == s->b && (s->to == s->a || s->to == CUDA_TYPE_F32);
     if (s->a == CUDA_TYPE_S8 && (s->b != CUDA_TYPE_S8 || s->to != CUDA_TYPE_S32)) return 0;
     if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16 ||
@@ -820,21 +825,29 @@ static int stand_in_product_open(cuda_work **work, cuda_libraries *libraries, co
     return 0;
 }
 
+/* From one matrix of a batch to the next. */
+static int64_t a_distance(const cuda_product_spec *s) { return s->has_one_a ? 0 : s->m * s->k; }
+static int64_t b_distance(const cuda_product_spec *s) { return s->b_apart ? s->b_apart : s->k * s->n; }
+static int64_t c_distance(const cuda_product_spec *s) { return s->c_apart ? s->c_apart : s->m * s->n; }
+
 static void compute_product(const cuda_product_spec *s, const cuda_operands *o)
 {
-    double *const left = load_numbers(o->a, s->a, s->batch * s->m * s->k, s->tf32);
-    double *const right = load_numbers(o->b, s->b, s->batch * s->k * s->n, s->tf32);
-    double *const before = s->accumulate ? load_numbers(o->c, s->to, s->batch * s->m * s->n, 0) : NULL;
+    const int64_t more = s->batch - 1, n_a = more * a_distance(s) + s->m * s->k,
+                  n_b = more * b_distance(s) + s->k * s->n, n_c = more * c_distance(s) + s->m * s->n;
+    double *const left = load_numbers(o->a, s->a, n_a, s->tf32);
+    double *const right = load_numbers(o->b, s->b, n_b, s->tf32);
+    double *const before = s->accumulate ? load_numbers(o->c, s->to, n_c, 0) : NULL;
     const int64_t a_row = s->transpose_a ? 1 : s->k, a_step = s->transpose_a ? s->m : 1,
                   b_column = s->transpose_b ? s->k : 1, b_step = s->transpose_b ? 1 : s->n;
     for (int64_t i = 0; i < s->batch * s->m; i++)
         for (int64_t j = 0; j < s->n; j++) {
-            const double *a = left + i / s->m * s->m * s->k + i % s->m * a_row,
-                         *b = right + i / s->m * s->k * s->n + j * b_column;
+            const int64_t matrix = i / s->m, at = matrix * c_distance(s) + i % s->m * s->n + j;
+            const double *a = left + matrix * a_distance(s) + i % s->m * a_row,
+                         *b = right + matrix * b_distance(s) + j * b_column;
             double sum = 0;
             for (int64_t l = 0; l < s->k; l++, a += a_step, b += b_step) sum += *a * *b;
             if (is_fp8(s->a)) sum *= (double)*o->scale_a * (double)*o->scale_b;
-            store_number(o->c, s->to, i * s->n + j, before ? before[i * s->n + j] + sum : sum);
+            store_number(o->c, s->to, at, before ? before[at] + sum : sum);
         }
     free(before);
     free(right);

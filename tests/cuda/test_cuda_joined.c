@@ -30,7 +30,8 @@ typedef struct joined_run {
     tandem_executor *executor;
 } joined_run;
 
-static joined_run open_joined_run(const char *model, tandem_precision precision, int timed)
+static joined_run open_joined_run(const char *model, tandem_precision precision, uint64_t bucket_bytes,
+                                  int timed)
 {
     joined_run o = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
     tandem_cluster cluster;
@@ -38,7 +39,8 @@ static joined_run open_joined_run(const char *model, tandem_precision precision,
     assert_int_equal(tandem_cluster_parse(&cluster, "cuda:0", &error), TANDEM_OK);
     assert_int_equal(tandem_graph_open(&o.graph, model, 2, &error), TANDEM_OK);
     assert_int_equal(
-        tandem_device_open_step(&o.step, &cluster.classes[0].device, o.graph, 8192, NULL, &error), TANDEM_OK);
+        tandem_device_open_step(&o.step, &cluster.classes[0].device, o.graph, bucket_bytes, NULL, &error),
+        TANDEM_OK);
     for (int i = 0; i < o.graph->n_op; i++)
         if (tandem_op_is_adjustable(&o.graph->op[i]) &&
             tandem_op_row_get(o.graph->op[i].kind)->precisions >> precision & 1)
@@ -95,7 +97,8 @@ static int count_joined(const tandem_step *step, tandem_task_kind kind)
 typedef struct joined_case {
     const char *model;
     tandem_precision precision;
-    int forward, wgrad, casts, updates; /* how many are joined, at least */
+    uint64_t bucket_bytes;
+    int forward, wgrad, dgrad, casts, updates; /* how many are joined, at least */
 } joined_case;
 
 static void check_joined_case(const joined_case *c)
@@ -104,7 +107,7 @@ static void check_joined_case(const joined_case *c)
     float *weight[2];
     int first[2], joined = 0;
     for (int alone = 0; alone < 2; alone++) {
-        const joined_run o = open_joined_run(c->model, c->precision, 0);
+        const joined_run o = open_joined_run(c->model, c->precision, c->bucket_bytes, 0);
         weight[alone] = calloc((size_t)o.step->n_flat, sizeof(float));
         assert_non_null(weight[alone]);
         first[alone] = run_steps(&o, alone, loss[alone], weight[alone]);
@@ -113,6 +116,7 @@ static void check_joined_case(const joined_case *c)
             joined += count_joined(o.step, (tandem_task_kind)kind);
         assert_true(count_joined(o.step, TANDEM_TASK_FORWARD) >= c->forward);
         assert_true(count_joined(o.step, TANDEM_TASK_WGRAD) >= c->wgrad);
+        assert_true(count_joined(o.step, TANDEM_TASK_DGRAD) >= c->dgrad);
         assert_true(count_joined(o.step, TANDEM_TASK_WEIGHT_CAST) >= c->casts);
         assert_true(count_joined(o.step, TANDEM_TASK_UPDATE) >= c->updates);
         if (alone) assert_memory_equal(weight[0], weight[1], (size_t)o.step->n_flat * sizeof(float));
@@ -125,32 +129,71 @@ static void check_joined_case(const joined_case *c)
     free(weight[0]);
 }
 
-/* Biases before transposes, and before a sum and its layernorm; sums without a bias, where a dropout stands
- * between; weights as they lie, and transposed for windows; a plan without casts. */
+/* Products of q, k and v, and their biases before transposes; biases before a sum and its layernorm; sums
+ * without a bias, where a dropout stands between; weights as they lie, and transposed for windows; a plan
+ * without casts, whose forward products read weights that lie in the other order. */
 static void joined_tasks_have_the_bits_of_tasks_alone(void **state)
 {
     static const joined_case cases[] = {
-        {"gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 14, 6, 12, 1},
-        {"gpt_tiny:width=32,depth=1,length=8,dropout=0.2", TANDEM_PRECISION_FP16, 5, 3, 6, 1},
-        {"gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_FP32, 7, 3, 0, 1},
-        {"gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_INT8, 0, 0, 0, 1},
-        {"resnet20:width=8,blocks=1", TANDEM_PRECISION_BF16, 0, 0, 9, 1},
+        {"gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 0, 22, 10, 4, 12, 0},
+        {"gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 8192, 22, 6, 2, 12, 1},
+        {"gpt_tiny:width=32,depth=1,length=8,dropout=0.2", TANDEM_PRECISION_FP16, 0, 9, 5, 2, 6, 0},
+        {"gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_FP32, 0, 9, 5, 2, 0, 0},
+        {"gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_INT8, 8192, 0, 0, 0, 0, 1},
+        {"resnet20:width=8,blocks=1", TANDEM_PRECISION_BF16, 8192, 0, 0, 0, 9, 1},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) check_joined_case(&cases[k]);
+}
+
+/* A library without products that share an operand runs them one by one, with the same bits. */
+static void products_without_an_algorithm_are_separate(void **state)
+{
+    static const char *const lacks = "STAND_IN_LACKS_SHARED_OPERANDS";
+    double loss[2][STEPS];
+    float *weight[2];
+    int first[2], products = 0;
+    for (int alone = 0; alone < 2; alone++) {
+        if (alone) assert_int_equal(setenv(lacks, "1", 1), 0);
+        const joined_run o =
+            open_joined_run("gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 0, 0);
+        assert_int_equal(unsetenv(lacks), 0);
+        weight[alone] = calloc((size_t)o.step->n_flat, sizeof(float));
+        assert_non_null(weight[alone]);
+        first[alone] = run_steps(&o, 0, loss[alone], weight[alone]);
+        products = 0;
+        for (int t = 0; t < o.step->n_task; t++) {
+            const int n = tandem_step_joined_products(o.step, t).n;
+            products += n > 1 ? n - 1 : 0;
+        }
+        if (alone) assert_memory_equal(weight[0], weight[1], (size_t)o.step->n_flat * sizeof(float));
+        close_joined_run(&o);
+    }
+    assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
+    assert_int_equal(products, 8);
+    assert_int_equal(first[1] - first[0], products);
+    free(weight[1]);
+    free(weight[0]);
+    (void)state;
 }
 
 /* The time of one launch is divided among its tasks: each has a part, and one begins where another ends. */
 static void joined_tasks_have_parts_of_the_time(void **state)
 {
-    const joined_run o = open_joined_run("gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_BF16, 1);
+    const joined_run o = open_joined_run("gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_BF16, 0, 1);
     for (int i = 0; i < 3; i++) {
         double loss = 0;
-        int64_t until = 0;
+        int64_t until = 0, before = 0; /* begin of the task before */
         assert_int_equal(o.backend->executor_step(o.executor, i, &loss, NULL), TANDEM_OK);
         const tandem_step_times *times = o.backend->executor_times(o.executor);
         for (int t = 0; t < o.step->n_task; t++) {
             if (!o.step->task[t].active || o.step->task[t].kind == TANDEM_TASK_REDUCE) continue;
             assert_true(times->start_ns[t] >= until && times->end_ns[t] >= times->start_ns[t]);
+            const int n = tandem_step_joined_products(o.step, t).n; /* products are alike */
+            if (n > 2) {
+                const int64_t own = times->end_ns[t] - times->start_ns[t];
+                assert_in_range(until - before - own + 2, 0, 4);
+            }
+            before = times->start_ns[t];
             if (tandem_step_is_joined(o.step, t))
                 assert_true(times->start_ns[t] == until && times->end_ns[t] > until);
             until = times->end_ns[t];
@@ -162,6 +205,7 @@ static void joined_tasks_have_parts_of_the_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(joined_tasks_have_the_bits_of_tasks_alone),
+                                       cmocka_unit_test(products_without_an_algorithm_are_separate),
                                        cmocka_unit_test(joined_tasks_have_parts_of_the_time)};
     return cmocka_run_group_tests(tests, open_joined_stand_in, NULL);
 }

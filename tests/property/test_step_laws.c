@@ -46,6 +46,7 @@ static uint64_t symbol(enum symbol_kind kind, int id, int slot)
 
 static int n_transposed_copy; /* reads of transposed copies, in all */
 static int n_joined;          /* tasks that are launched with the one before, in all */
+static int n_block;           /* launches of products of one tensor, in all */
 
 typedef struct run {
     const tandem_step *step;
@@ -229,6 +230,20 @@ static int check_held(const run *r, int t, int k)
     return task->n_read - k;
 }
 
+/* What a bias writes that is joined to what follows is nowhere in memory: nothing else reads it. */
+static void check_unwritten(const run *r, int bias, int t)
+{
+    const tandem_task *task = &r->step->task[bias];
+    if (task->kind != TANDEM_TASK_FORWARD || r->step->graph->op[task->op].kind != TANDEM_OP_BIAS) return;
+    const tandem_value *value = &r->step->value[task->write[0]];
+    assert_true(task->n_write == 1 && value->last >= t);
+    for (int other = tandem_step_next_active(r->step, t + 1); other < r->step->n_task;
+         other = tandem_step_next_active(r->step, other + 1))
+        for (int k = 0; k < r->step->task[other].n_read; k++)
+            if (r->step->task[other].read[k] == task->write[0]) /* held on to, at most */
+                assert_true(tandem_step_is_joined(r->step, other));
+}
+
 /* What the first tasks of a launch read, and none of them wrote, is there until its last one is done. */
 static void check_joined(const run *r)
 {
@@ -241,6 +256,7 @@ static void check_joined(const run *r)
         }
         n_joined++;
         assert_true(r->step->options.joined_tasks && before >= first);
+        check_unwritten(r, before, t);
         for (int p = first; p <= before; p = tandem_step_next_active(r->step, p + 1))
             for (int k = 0; k < r->step->task[p].n_read; k++) {
                 const int v = r->step->task[p].read[k];
@@ -382,6 +398,7 @@ static void check_dgrad(run *r, int t)
     if (op->kind == TANDEM_OP_MUL) check_read(r, t, k++, activation(r, op->input[1]), task->from);
     if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
     if (row->saves & TANDEM_SAVES_AUX) check_read(r, t, k++, symbol(AUX, task->op, 0), TANDEM_S32);
+    if (op->kind == TANDEM_OP_TRANSPOSE) k += check_held(r, t, k);
     check_brought(r, t, 0, 0, &k);
     if (has_two_gradients(op->kind)) check_brought(r, t, 1, written++, &k);
     if (row->wgrad == TANDEM_GRAD_FUSED && row->n_parameter > 0) {
@@ -429,6 +446,8 @@ static void check_bucket_task(run *r, int t)
     assert_int_equal(task->stream, TANDEM_STREAM_COMM);
     assert_int_equal(bucket->reduce_task, t);
     assert_int_equal(r->updated[task->bucket]++, 0);
+    for (int b = 0; b < task->bucket && r->step->options.joined_tasks; b++) /* all ranks, in one order */
+        assert_int_equal(r->updated[b], 1);
     int last = -1;
     for (int j = 0; j < bucket->n_parameter; j++) {
         const int p = r->step->parameter_order[bucket->first_parameter_position + j];
@@ -659,6 +678,68 @@ static uint64_t max_alive(const piece *all, int n, int n_task)
     return most;
 }
 
+/* Values that products of one launch read or write: they lie one behind the other. */
+typedef struct block {
+    int value[TANDEM_MAX_JOINED_PRODUCTS], n;
+} block;
+
+static int before_task(const tandem_step *step, int t)
+{
+    do t--;
+    while (!step->task[t].active);
+    return t;
+}
+
+/* Of each launch of products, what the library is told of its distances holds for every operand. */
+static int find_blocks(block *found, const tandem_step *step, const int64_t *offset)
+{
+    int n = 0;
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_joined_products all = tandem_step_joined_products(step, t);
+        const tandem_task *task = &step->task[t];
+        const int is_forward = task->kind == TANDEM_TASK_FORWARD;
+        if (all.n == 0) continue;
+        assert_true(task->active && (is_forward || task->kind == TANDEM_TASK_WGRAD));
+        assert_in_range(all.n, 2, TANDEM_MAX_JOINED_PRODUCTS);
+        block *own = &found[n++];
+        own->n = all.n;
+        for (int k = all.n - 1, at = t; k >= 0; k--, at = before_task(step, at)) {
+            const tandem_task *one = &step->task[at];
+            assert_int_equal(tandem_step_is_joined(step, at), k > 0);
+            assert_true(one->kind == task->kind && one->read[0] == task->read[0]);
+            own->value[k] = is_forward ? one->write[0] : one->read[1];
+            if (k == all.n - 1) continue;
+            const tandem_task *behind = &step->task[tandem_step_next_active(step, at + 1)];
+            const int64_t size = (int64_t)tandem_dtype_bytes(task->from);
+            assert_true(offset[behind->read[1]] - offset[one->read[1]] == all.operand_apart * size);
+            assert_true((is_forward ? offset[behind->write[0]] - offset[one->write[0]]
+                                    : (step->parameter_start[TANDEM_PARAMETER(behind->write[0])] -
+                                       step->parameter_start[TANDEM_PARAMETER(one->write[0])]) *
+                                          size) == all.result_apart * size);
+        }
+    }
+    n_block += n;
+    return n;
+}
+
+static const block *block_with(const block *all, int n, int v)
+{
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < all[i].n; k++)
+            if (all[i].value[k] == v) return &all[i];
+    return NULL;
+}
+
+/* A value has its memory from here on. */
+static int born(const tandem_step *step, const block *all, int n, int v)
+{
+    const block *own = block_with(all, n, v);
+    int first = step->value[v].first;
+    for (int k = 0; own && k < own->n; k++)
+        if (step->value[own->value[k]].first < first) first = step->value[own->value[k]].first;
+    return first;
+}
+
 /* First fit, said plainly: the lowest place that nothing alive is in. */
 static int64_t lowest_place(const piece *alive, int n, uint64_t bytes)
 {
@@ -672,8 +753,19 @@ static int64_t lowest_place(const piece *alive, int n, uint64_t bytes)
     return at;
 }
 
+/* The values that get their memory with v; none where v has it. */
+static block placed_with(const tandem_step *step, const block *all, int n, int v, int t)
+{
+    const block *own = block_with(all, n, v);
+    if (!own) return (block){{v}, 1};
+    if (born(step, all, n, v) < t) return (block){{0}, 0};
+    for (int w = 0; w < step->task[t].n_write && step->task[t].write[w] != v; w++)
+        if (block_with(all, n, step->task[t].write[w]) == own) return (block){{0}, 0};
+    return *own;
+}
+
 static void check_first_fit(const tandem_step *step, const uint64_t *workspace, const int64_t *offset,
-                            const int64_t *workspace_offset)
+                            const int64_t *workspace_offset, const block *blocks, int n_blocks)
 {
     piece *alive = array_step((size_t)step->n_value + 1, sizeof *alive);
     int n = 0;
@@ -686,8 +778,13 @@ static void check_first_fit(const tandem_step *step, const uint64_t *workspace, 
         for (int k = task->accumulate; k < task->n_write; k++) {
             const int v = task->write[k];
             if (v < 0) continue;
-            assert_true(offset[v] == lowest_place(alive, n, step->value[v].bytes));
-            alive[n++] = (piece){offset[v], step->value[v].bytes, t, step->value[v].last};
+            const block own = placed_with(step, blocks, n_blocks, v, t);
+            if (own.n > 0)
+                assert_true(offset[own.value[0]] ==
+                            lowest_place(alive, n, (uint64_t)own.n * padded(step->value[v].bytes)));
+            for (int i = 0; i < own.n; i++)
+                alive[n++] =
+                    (piece){offset[own.value[i]], step->value[v].bytes, t, step->value[own.value[i]].last};
         }
         if (workspace[t]) assert_true(workspace_offset[t] == lowest_place(alive, n, workspace[t]));
         for (int i = 0; i < n; i++)
@@ -727,11 +824,14 @@ static void check_memory(const tandem_step *step, chance *c)
     for (size_t t = 0; t < n_task; t++) workspace[t] = draw_below(c, 3) ? 0 : 1 + draw_below(c, 100000);
     tandem_memory memory;
     assert_int_equal(tandem_memory_plan(&memory, step, workspace, offset, workspace_offset, NULL), TANDEM_OK);
+    block *blocks = array_step(n_task, sizeof *blocks);
+    const int n_blocks = find_blocks(blocks, step, offset);
     int n = 0;
     for (int v = 0; v < step->n_value; v++) {
         const tandem_value *value = &step->value[v];
         assert_int_equal(offset[v] >= 0, value->bytes > 0);
-        if (value->bytes) all[n++] = (piece){offset[v], value->bytes, value->first, value->last};
+        if (value->bytes)
+            all[n++] = (piece){offset[v], value->bytes, born(step, blocks, n_blocks, v), value->last};
     }
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
@@ -746,7 +846,8 @@ static void check_memory(const tandem_step *step, chance *c)
         if (workspace_offset[t] >= 0) all[n++] = (piece){workspace_offset[t], workspace[t], t, t};
     }
     check_pieces(&memory, all, n);
-    check_first_fit(step, workspace, offset, workspace_offset);
+    check_first_fit(step, workspace, offset, workspace_offset, blocks, n_blocks);
+    free(blocks);
     assert_true(memory.arena_live == max_alive(all, n, step->n_task));
     assert_true(memory.arena_live == memory.activations + memory.activation_gradients + memory.weight_copies +
                                          memory.workspace + memory.weight_gradients);
@@ -891,7 +992,7 @@ static void laws_hold_on_the_zoo_step(void **state)
         check_graph_step(graph, &c, PLANS_A_MODEL);
         tandem_graph_close(graph);
     }
-    assert_true(n_transposed_copy > 1000 && n_joined > 1000);
+    assert_true(n_transposed_copy > 1000 && n_joined > 1000 && n_block > 0);
     assert_true(n_attention > 100);
 }
 
@@ -980,6 +1081,115 @@ static void joined_attention_keeps_no_scores(void **state)
     tandem_graph_close(graph);
 }
 
+/* Launches of products that end a launch of a step of cards, by how many there are in each. */
+static void count_products(int n[2][TANDEM_MAX_JOINED_PRODUCTS + 1], const tandem_step *step)
+{
+    memset(n, 0, 2 * sizeof *n);
+    for (int t = 0; t < step->n_task; t++)
+        if (step->task[t].kind == TANDEM_TASK_FORWARD || step->task[t].kind == TANDEM_TASK_WGRAD)
+            n[step->task[t].kind == TANDEM_TASK_WGRAD][tandem_step_joined_products(step, t).n]++;
+}
+
+static int operator_named(const tandem_graph *graph, const char *name)
+{
+    for (int i = 0; i < graph->n_op; i++)
+        if (strcmp(graph->op[i].name, name) == 0) return i;
+    fail_msg("no operator '%s'", name);
+    return -1;
+}
+
+/* a and c have a bias each, b has none; that of d is read by a transpose and a product. */
+static tandem_graph *uneven_products(void)
+{
+    static const int64_t shape[3] = {BATCH, ROWS, WIDTH}, heads[4] = {BATCH, ROWS, 1, WIDTH},
+                         flat[2] = {BATCH, ROWS * WIDTH};
+    static const int axis[4] = {0, 2, 1, 3};
+    tandem_builder *b = NULL;
+    tandem_graph *graph = NULL;
+    assert_int_equal(tandem_builder_open(&b, BATCH, NULL), TANDEM_OK);
+    int x = tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
+    x = tandem_build_linear(b, "x", x, WIDTH, 0.1f);
+    const int one = tandem_build_bias(b, "a.bias", tandem_build_linear(b, "a", x, WIDTH, 0.1f), 1, 0);
+    const int two = tandem_build_linear(b, "b", x, WIDTH, 0.1f),
+              three = tandem_build_bias(b, "c.bias", tandem_build_linear(b, "c", x, WIDTH, 0.1f), 1, 0);
+    const int four = tandem_build_linear(b, "d", tandem_build_relu(b, "y", x), WIDTH, 0.1f),
+              shifted = tandem_build_bias(b, "d.bias", four, 1, 0),
+              split = tandem_build_reshape(b, "d.split", shifted, 4, heads),
+              turned = tandem_build_transpose(b, "d.turned", split, axis),
+              back = tandem_build_reshape(b, "d.back", turned, 3, shape);
+    int all = tandem_build_mul(b, "ab", tandem_build_mul(b, "dd", back, shifted), one);
+    all = tandem_build_mul(b, "abd", all, two);
+    all = tandem_build_reshape(b, "flat", tandem_build_mul(b, "abc", all, three), 2, flat);
+    tandem_build_cross_entropy(b, "loss", tandem_build_linear(b, "head", all, 4, 0.1f),
+                               tandem_build_labels(b, "label", 1));
+    const tandem_optimizer_options options = {.kind = TANDEM_SGD};
+    assert_int_equal(tandem_builder_finish(b, "uneven", &options, &graph, NULL), TANDEM_OK);
+    tandem_builder_close(b);
+    return graph;
+}
+
+/* Of three products, weights' gradients that a bias's lies between are not as far apart as those without one.
+ * A bias that is read twice is stored. So all laws hold, whatever buckets there are. */
+static void products_that_lie_unevenly_are_separate(void **state)
+{
+    static const uint64_t bucket_bytes[] = {0, 1, 4096, 16384};
+    int n[2][TANDEM_MAX_JOINED_PRODUCTS + 1];
+    tandem_graph *graph = uneven_products();
+    chance c = {.seed = seed, .series = 1};
+    for (int k = 0; k < 4; k++) {
+        const tandem_step_options options = {.narrow_rows = 1, .joined_tasks = 1};
+        tandem_step *step = NULL;
+        assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, bucket_bytes[k], &options, NULL),
+                         TANDEM_OK);
+        for (int i = 0; i < graph->n_op; i++)
+            if (graph->op[i].kind == TANDEM_OP_LINEAR) tandem_step_set(step, i, TANDEM_PRECISION_BF16);
+        tandem_step_resolve(step);
+        check_program(step);
+        check_memory(step, &c);
+        count_products(n, step);
+        assert_int_equal(n[0][3], 1);
+        assert_int_equal(n[0][2] + n[1][3], 0);
+        if (k == 0) assert_int_equal(n[1][2], 1);
+        tandem_step_close(step);
+    }
+    tandem_graph_close(graph);
+    (void)state;
+}
+
+/* q, k and v are one product forward and one for their weights' gradients; with the biases and transposes
+ * behind them they are ten launches less. One that another precision has stands alone, and so do bytes, which
+ * have a scale each; with a bucket for each parameter, weights' gradients are not equally far apart. */
+static void products_of_one_tensor_are_one_launch(void **state)
+{
+    enum { DEPTH = 3 };
+    const tandem_step_options options = {.narrow_rows = 1, .fused_attention = 1, .joined_tasks = 1};
+    int n[2][TANDEM_MAX_JOINED_PRODUCTS + 1];
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    assert_int_equal(tandem_graph_open(&graph, "gpt_tiny:depth=3", 2, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 0, &options, NULL), TANDEM_OK);
+    for (int i = 0; i < graph->n_op; i++)
+        if (tandem_op_is_adjustable(&graph->op[i])) tandem_step_set(step, i, TANDEM_PRECISION_BF16);
+    tandem_step_resolve(step);
+    count_products(n, step);
+    assert_true(n[0][3] == DEPTH && n[1][3] == DEPTH && n[0][2] == 0 && n[1][2] == 0);
+    const int v = operator_named(graph, "block1.attention.v");
+    static const tandem_precision others[] = {TANDEM_PRECISION_FP8, TANDEM_PRECISION_FP32};
+    for (int k = 0; k < 2; k++) {
+        tandem_step_set(step, v, others[k]);
+        tandem_step_resolve(step);
+        count_products(n, step);
+        assert_true(n[0][3] == DEPTH - 1 && n[1][3] == DEPTH - 1 && n[0][2] == 1 && n[1][2] == 1);
+    }
+    for (int i = 0; i < graph->n_op; i++)
+        if (graph->op[i].kind == TANDEM_OP_LINEAR) tandem_step_set(step, i, TANDEM_PRECISION_FP8);
+    tandem_step_resolve(step);
+    count_products(n, step);
+    assert_true(n[0][3] + n[1][3] + n[0][2] + n[1][2] == 0);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -987,6 +1197,8 @@ int main(void)
         cmocka_unit_test(laws_hold_on_random_graphs_step),
         cmocka_unit_test(narrow_rows_need_no_casts),
         cmocka_unit_test(joined_attention_keeps_no_scores),
+        cmocka_unit_test(products_of_one_tensor_are_one_launch),
+        cmocka_unit_test(products_that_lie_unevenly_are_separate),
     };
     return cmocka_run_group_tests_name("step laws", tests, NULL, NULL);
 }

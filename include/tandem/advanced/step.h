@@ -27,7 +27,8 @@
  *   transposed copies  a cast to a one-byte dtype also writes the transposed matrices, where products read
  *                      them: the second value of its writes. Devices need this whose products take both
  *                      operands along the dimension that they sum over.
- *   joined tasks       the forward pass's weight casts stand before all operators, to be one launch
+ *   joined tasks       the forward pass's weight casts stand before all operators, to be one launch; so do
+ *                      the products of linears that read one tensor, in both passes
  *
  * The gradient of a tensor has the dtype of the tensor. */
 #ifndef TANDEM_STEP_H
@@ -236,11 +237,20 @@ uint64_t tandem_step_amax_history_bytes(const tandem_step *step);
 int tandem_step_launches(const tandem_step *step, int task);
 /* Whether an active task of a step with joined_tasks is launched as one with the active task before it: casts
  * of weights, which stand at the begin of such a step; a bias and a transpose; a bias, a sum and a layernorm,
- * or the last two; backward, a transpose and a bias's sums; updates, where no gradient goes over the host.
- * The result of a task that is joined to a later one is nowhere in memory, except for a sum. Cost: O(tasks
- * before it that are not active). */
+ * or the last two; backward, a transpose and a bias's sums; updates, where no gradient goes over the host;
+ * products of one tensor, forward and wgrads, and what follows or comes before each of them of a bias and a
+ * transpose. The result of a task that is joined to a later one is nowhere in memory, except for sums and
+ * what products and transposes write. Cost: O(tasks before it that are not active). */
 int tandem_step_is_joined(const tandem_step *step, int task);
-enum { TANDEM_MAX_JOINED_CASTS = 96 };
+enum { TANDEM_MAX_JOINED_CASTS = 96, TANDEM_MAX_JOINED_PRODUCTS = 3 };
+/* tandem_step_joined_products: of a launch of products of one tensor, forward or wgrad, whose last task is
+ * `task`: how many they are, and how far one's second operand and result lie behind those of the product
+ * before, in elements. n = 0: it is the last task of no such launch. Cost: as tandem_step_is_joined. */
+typedef struct tandem_joined_products {
+    int n;
+    int64_t operand_apart, result_apart;
+} tandem_joined_products;
+tandem_joined_products tandem_step_joined_products(const tandem_step *step, int task);
 
 /* The matrices that an active cast transposes. With two writes, write[0] is (batch, rows, columns), write[1]
  * (batch, columns, rows). With one it is a convolution's weight of two bytes, and write[0] its transposed
