@@ -378,10 +378,10 @@ def line_of(row):
 
 # --- What must hold ---------------------------------------------------------------------------------------------------------------------
 
-IN_OCTETS = re.compile(r"\w+_octets|(map_one|map_two|convert|quantise|quantise_delayed|amax|amax_without_range|scale_s32|sgd|adamw|transpose_bytes)\b")
+IN_OCTETS = re.compile(r"\w+_octets|(map_one|map_two|convert|quantise|quantise_delayed|amax|scale_s32|sgd|adamw|transpose_bytes)\b")
 
 
-CHANGES_TYPE = re.compile(r"(quantise|quantise_both|convert|amax|amax_without_range)<")
+CHANGES_TYPE = re.compile(r"(quantise|quantise_delayed|quantise_both|quantise_both_delayed|convert|amax)<")
 
 
 def is_local(k):

@@ -43,7 +43,7 @@ static tandem_status cuda_cast_quantise(const tandem_kernel *kernel, const tande
         return cuda_kernel_result(kernel,
                                   tandem_cuda_quantise_delayed(
                                       &to, call->in[0], type, call->history, call->reuse_range,
-                                      device->amax_bits, &rounding, call->rng.stream_offset, device->stream),
+                                      device->tickets, &rounding, call->rng.stream_offset, device->stream),
                                   error);
     int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
                            : tandem_cuda_amax(device->amax_bits, call->in[0], type,

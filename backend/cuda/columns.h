@@ -67,26 +67,7 @@ static __device__ __forceinline__ float sum_of_parts(const float *part, size_t p
     return sum_of_warps(sum, of_warp);
 }
 
-/* Whether the other n − 1 blocks of a ticket have written their parts, and all threads of this block see
- * them: each thread's stores come before the count, the count before the loads behind it (CUDA C++
- * Programming Guide, "Memory Fence Functions"). All threads of a block call it; shared memory is free behind
- * it. */
-static __device__ __forceinline__ int is_last_block(uint32_t *ticket, size_t n)
-{
-    __shared__ int is_last;
-    __threadfence();
-    __syncthreads();
-    if (n == 1) return 1;
-    if (threadIdx.x == 0) {
-        is_last = atomicAdd(ticket, 1u) == (uint32_t)n - 1;
-        if (is_last) *ticket = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    return is_last;
-}
-
-/* The same of the parts of the block's columns. */
+/* Whether it is the last block of its columns. */
 static __device__ __forceinline__ int is_last_part(uint32_t *ticket, const column_part &own)
 {
     return is_last_block(ticket + own.tile, own.parts);

@@ -187,6 +187,8 @@ static tandem_status check_cuda_quantise(const tandem_cuda_quantise_call *call, 
 static int launch_quantise_tensor(const tandem_cuda_quantise_call *call, const tandem_cuda_quantised *to,
                                   tandem_cuda_float from, size_t n, tandem_cuda_stream stream)
 {
+    const int uncleared = call->history ? tandem_cuda_clear_words(call->workspace, 2, stream) : 0;
+    if (uncleared) return uncleared;
     if (call->history)
         return tandem_cuda_quantise_delayed(to, call->x, from, call->history, call->reuse_range,
                                             call->workspace, call->rounding, call->stream_offset, stream);

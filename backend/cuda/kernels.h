@@ -32,6 +32,7 @@ int tandem_cuda_amax(uint32_t *amax_bits, const void *x, tandem_cuda_float type,
 
 /* *word = value, for an amax that is known in advance. */
 int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_stream stream);
+int tandem_cuda_clear_words(uint32_t *words, size_t n, tandem_cuda_stream stream); /* all 0 */
 
 /* The destination of codes: of one matrix, or of `batch` contiguous ones. */
 typedef struct tandem_cuda_quantised {
@@ -53,9 +54,10 @@ int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void *x, tandem_
                          const uint32_t *stream_offset, tandem_cuda_stream stream);
 
 /* The same with the range of `history`, an amax_history.h on the GPU. The same pass adds the amax of x to the
- * history. An empty history gives no range; then an extra pass finds x's own. reuse_range: uses the last
- * range and leaves the history unchanged. words: two words for this call alone. *scale is NaN where x is not
- * finite. B: as above. CPU: quantise_amax_f32, quantise_amax_bf16. */
+ * history. It is one launch. An empty history gives no range; then x's own is found first, and one block
+ * rounds all of x. reuse_range: uses the last range and leaves the history unchanged. words: two words, 0
+ * before the launch and behind it; launches that have them in common must not overlap. *scale is NaN where x
+ * is not finite. B: as above. CPU: quantise_amax_f32, quantise_amax_bf16. */
 int tandem_cuda_quantise_delayed(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
                                  tandem_amax_history *history, int reuse_range, uint32_t *words,
                                  const tandem_rounding *rounding, const uint32_t *stream_offset,

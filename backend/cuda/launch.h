@@ -38,14 +38,18 @@ static __host__ __device__ __forceinline__ size_t n_tile(size_t n, size_t side)
 typedef struct tile_position {
     size_t column, row, matrix; /* column and row in tiles */
 } tile_position;
-static __device__ __forceinline__ tile_position tile_of_block(size_t across, size_t down)
+static __device__ __forceinline__ tile_position tile_at(unsigned number, size_t across, size_t down)
 {
     const unsigned wide = (unsigned)across, high = (unsigned)down;
     tile_position own;
-    own.column = blockIdx.x % wide;
-    own.row = blockIdx.x / wide % high;
-    own.matrix = blockIdx.x / wide / high;
+    own.column = number % wide;
+    own.row = number / wide % high;
+    own.matrix = number / wide / high;
     return own;
+}
+static __device__ __forceinline__ tile_position tile_of_block(size_t across, size_t down)
+{
+    return tile_at(blockIdx.x, across, down);
 }
 
 static __device__ __forceinline__ size_t first_item(void)
@@ -177,4 +181,25 @@ template <typename T> static __device__ T block_largest(T x, T *of_warp)
 #pragma unroll
     for (int w = 1; w < WARPS; w++) all = larger_of(all, of_warp[w]);
     return all;
+}
+
+/* --- The last block of a launch, which sees what all others have written ------------------------------ */
+
+/* Whether the other n − 1 blocks of a ticket have written their parts, and all threads of this block see
+ * them: each thread's stores come before the count, the count before the loads behind it (CUDA C++
+ * Programming Guide, "Memory Fence Functions"). All threads of a block call it; shared memory is free behind
+ * it. */
+static __device__ __forceinline__ int is_last_block(uint32_t *ticket, size_t n)
+{
+    __shared__ int is_last;
+    __threadfence();
+    __syncthreads();
+    if (n == 1) return 1;
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(ticket, 1u) == (uint32_t)n - 1;
+        if (is_last) *ticket = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last;
 }

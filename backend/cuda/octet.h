@@ -179,14 +179,15 @@ static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET]
 
 /* --- Loops over a grid ---------------------------------------------------------------------------------- */
 
-/* Calls work(octet's index, its eight numbers) for each whole octet of x[n]. The caller handles the rest,
- * fewer than eight elements. */
+/* Calls work(octet's index, its eight numbers) for whole octets of x[n], from the thread's own one on. The
+ * caller handles the rest, fewer than eight elements. */
 template <read_path HOW, typename T, typename Work>
-static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work work)
+static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work work, size_t own_first,
+                                                  size_t stride)
 {
     enum { N = octets_of<T>::N };
-    const size_t n_octet = n / OCTET, stride = all_items();
-    for (size_t first = first_item(); first < n_octet; first += N * stride) {
+    const size_t n_octet = n / OCTET;
+    for (size_t first = own_first; first < n_octet; first += N * stride) {
         packed<T> own[N];
 #pragma unroll
         for (int k = 0; k < N; k++)
@@ -200,6 +201,12 @@ static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work wor
             work(first + k * stride, value);
         }
     }
+}
+
+template <read_path HOW, typename T, typename Work>
+static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work work)
+{
+    for_octets<HOW>(x, n, work, first_item(), all_items());
 }
 
 /* The same over a[n] and b[n]; the caller may write to one of them. */

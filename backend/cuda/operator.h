@@ -32,7 +32,7 @@ typedef struct cuda_device {
     cuda_algorithm_cache *algorithm_cache;
     cuda_faults *faults; /* on the GPU */
     uint32_t *tickets;   /* [TANDEM_CUDA_TICKETS], of the kernels on the compute stream */
-    uint32_t *amax_bits; /* [2], of the current cast: the range, and with a history the amax that it finds */
+    uint32_t *amax_bits; /* of the current cast without a history: the range */
 } cuda_device;
 
 typedef tandem_status cuda_kernel_run(const tandem_kernel *kernel, const tandem_kernel_call *call,

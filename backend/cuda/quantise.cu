@@ -44,6 +44,11 @@ static __global__ void set_word(uint32_t *word, uint32_t value) { *word = value;
 
 extern "C" const char *tandem_cuda_error_text(int failed) { return cudaGetErrorString((cudaError_t)failed); }
 
+extern "C" int tandem_cuda_clear_words(uint32_t *words, size_t n, tandem_cuda_stream stream)
+{
+    return (int)cudaMemsetAsync(words, 0, n * sizeof *words, stream);
+}
+
 extern "C" int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_stream stream)
 {
     return LAUNCH(set_word, 1u, 1u, stream, word, value);
@@ -184,19 +189,22 @@ static __device__ __forceinline__ void store_first(uint8_t *to, uint2 bytes, int
         if (i < n) to[i] = (uint8_t)((i < 4 ? bytes.x : bytes.y) >> (8 * (i % 4)));
 }
 
-/* Returns the largest magnitude that this thread has read, where LOOKS. */
+/* From the thread's first octet on. Returns the largest magnitude that this thread has read, if FIND_AMAX. */
 template <int FIND_AMAX, typename To, typename T>
 static __device__ __forceinline__ uint32_t round_tensor(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n,
-                                                        float inverse, To round)
+                                                        float inverse, To round, size_t first, size_t stride)
 {
     uint32_t bits = 0;
     round.apply_stream_offset();
-    for_octets<READ_ONLY>(x, n, [&](size_t o, const float value[OCTET]) {
-        if (FIND_AMAX) bits = max(bits, octet_largest(value));
-        *(uint2 *)(q + o * OCTET) = round(value, o, inverse);
-    });
+    for_octets<READ_ONLY>(
+        x, n,
+        [&](size_t o, const float value[OCTET]) {
+            if (FIND_AMAX) bits = max(bits, octet_largest(value));
+            *(uint2 *)(q + o * OCTET) = round(value, o, inverse);
+        },
+        first, stride);
     const size_t whole = n / OCTET * OCTET;
-    if (first_item() == 0 && whole < n) {
+    if (first == 0 && whole < n) {
         packed<T> last;
         float value[OCTET];
         load_first(last, x + whole, (int)(n - whole));
@@ -238,78 +246,173 @@ static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_ti
     return bits;
 }
 
-/* words[0]: bits of the range. Where LOOKS, 0 means no range; words[1] is then x's own. Otherwise words[1]
- * becomes x's own. */
-template <int FIND_AMAX>
-static __device__ __forceinline__ tandem_quant_scale quant_scale_of_words(const uint32_t *words,
-                                                                          float max_value)
-{
-    return tandem_quant_scale_of(tandem_float_of(FIND_AMAX && !words[0] ? words[1] : words[0]), max_value);
-}
-
-template <int FIND_AMAX>
-static __device__ __forceinline__ void publish_largest(uint32_t *words, uint32_t bits)
-{
-    __shared__ uint32_t of_warp[WARPS];
-    if (!FIND_AMAX) return;
-    bits = block_largest(bits, of_warp);
-    if (threadIdx.x == 0 && words[0]) atomicMax(&words[1], bits);
-}
-
+/* One tile, its codes in both orders. Shared memory is free behind it. */
 template <int FIND_AMAX, typename To, typename T>
-KERNEL quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
-                uint32_t *words, To round)
+static __device__ __forceinline__ uint32_t round_both(uint8_t *q, uint8_t *transposed_copy, uint4 *tile,
+                                                      const wide_tile &own, const T *x, float inverse,
+                                                      To round)
 {
-    const tandem_quant_scale quant = quant_scale_of_words<FIND_AMAX>(words, To::max_value());
-    if (first_item() == 0) *scale = quant.scale;
-    publish_largest<FIND_AMAX>(words, round_tensor<FIND_AMAX>(q, x, n, quant.inverse, round));
-}
-
-template <int FIND_AMAX, typename To, typename T>
-KERNEL quantise_both(uint8_t *__restrict__ q /* (batch, rows, columns) */,
-                     uint8_t *__restrict__ transposed_copy, float *scale,
-                     const T *__restrict__ x /* (batch, rows, columns) */, size_t rows, size_t columns,
-                     uint32_t *words, To round)
-{
-    __shared__ tile_bytes tile;
-    const wide_tile own = wide_tile_of_block(rows, columns);
-    const tandem_quant_scale quant = quant_scale_of_words<FIND_AMAX>(words, To::max_value());
-    if (first_item() == 0) *scale = quant.scale;
-    const uint32_t bits = round_tile<FIND_AMAX>(tile, own, x, quant.inverse, round);
+    const uint32_t bits = round_tile<FIND_AMAX>(tile, own, x, inverse, round);
     __syncthreads();
     for_sixteens(tile, own, [&](size_t at, const uint4 &sixteen) { *(uint4 *)(q + at) = sixteen; });
     store_columns(transposed_copy, tile, own);
-    publish_largest<FIND_AMAX>(words, bits);
+    __syncthreads();
+    return bits;
 }
+
+template <typename To, typename T>
+KERNEL quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
+                const uint32_t *__restrict__ amax_bits, To round)
+{
+    const tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(*amax_bits), To::max_value());
+    if (first_item() == 0) *scale = quant.scale;
+    round_tensor<0>(q, x, n, quant.inverse, round, first_item(), all_items());
+}
+
+template <typename To, typename T>
+KERNEL quantise_both(uint8_t *__restrict__ q /* (batch, rows, columns) */,
+                     uint8_t *__restrict__ transposed_copy, float *scale,
+                     const T *__restrict__ x /* (batch, rows, columns) */, size_t rows, size_t columns,
+                     const uint32_t *__restrict__ amax_bits, To round)
+{
+    __shared__ tile_bytes tile;
+    const tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(*amax_bits), To::max_value());
+    if (first_item() == 0) *scale = quant.scale;
+    round_both<0>(q, transposed_copy, tile, wide_tile_of_block(rows, columns), x, quant.inverse, round);
+}
+
+/* --- Rounding with the range of a history --------------------------------------------------------------- */
+
+/* One launch a cast: each block finds the range in the history, and the last block to finish, which knows the
+ * amax of x then, updates it. Without a range, the other blocks find the amax alone, and the last one rounds
+ * all of x: that is so in the first cast, and behind a window of zeros. words[0]: the ticket, words[1]: bits
+ * of the amax; both are 0 before the launch and behind it. */
+struct delayed_scale {
+    tandem_amax_history *history;
+    int reuse_range;
+    uint32_t *words;
+};
+
+/* Of the history, for all threads of the block; 0: it has none. */
+static __device__ __forceinline__ float delayed_range_of(const delayed_scale &of)
+{
+    __shared__ uint32_t of_warp[WARPS];
+    const tandem_amax_history *history = of.history;
+    const int n = (int)(history->updates < history->window ? history->updates : history->window);
+    uint32_t bits = 0;
+    for (int i = (int)threadIdx.x; i < n; i += THREADS)
+        bits = max(bits, tandem_magnitude_bits(history->amax[i]));
+    bits = block_largest(bits, of_warp);
+    const float range =
+        of.reuse_range ? history->before : tandem_delayed_range(tandem_float_of(bits), history->margin);
+    return range > 0 ? range : 0;
+}
+
+/* Whether this is the last block; then *amax_bits are those of x. bits: the largest that the thread read. */
+static __device__ __forceinline__ int is_last_with_amax(uint32_t *amax_bits, const delayed_scale &of,
+                                                        uint32_t bits)
+{
+    __shared__ uint32_t of_warp[WARPS];
+    bits = block_largest(bits, of_warp);
+    if (threadIdx.x == 0) atomicMax(&of.words[1], bits);
+    if (!is_last_block(&of.words[0], gridDim.x)) return 0;
+    *amax_bits = atomicMax(&of.words[1], 0u); /* a plain load might see an older value */
+    __syncthreads();
+    return 1;
+}
+
+/* By one thread. An x that is not finite makes the scale NaN, as without a history. The history stays
+ * unchanged. */
+static __device__ __forceinline__ void update_delayed(float *scale, const delayed_scale &of, float range,
+                                                      float own_scale, uint32_t amax_bits)
+{
+    tandem_amax_history *history = of.history;
+    const int is_finite = amax_bits < 0x7F800000u;
+    *scale = is_finite ? own_scale : tandem_float_of(0x7FC00000u);
+    of.words[1] = 0;
+    if (!is_finite || of.reuse_range) return;
+    history->before = history->updates ? range : -1.0f;
+    history->amax[history->updates % history->window] = tandem_float_of(amax_bits);
+    history->updates++;
+}
+
+template <typename To, typename T>
+KERNEL quantise_delayed(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */,
+                        size_t n, delayed_scale of, To round)
+{
+    const float range = delayed_range_of(of);
+    size_t first = first_item(), stride = all_items();
+    uint32_t amax_bits = tandem_bits_of(range);
+    if (range == 0) {
+        if (!is_last_with_amax(&amax_bits, of, thread_largest(x, n))) return;
+        first = threadIdx.x, stride = THREADS;
+    }
+    const tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
+    const uint32_t bits = round_tensor<1>(q, x, n, quant.inverse, round, first, stride);
+    if (range > 0 && !is_last_with_amax(&amax_bits, of, bits)) return;
+    if (threadIdx.x == 0) update_delayed(scale, of, range, quant.scale, amax_bits);
+}
+
+template <typename To, typename T>
+KERNEL quantise_both_delayed(uint8_t *__restrict__ q /* (batch, rows, columns) */,
+                             uint8_t *__restrict__ transposed_copy, float *scale,
+                             const T *__restrict__ x /* (batch, rows, columns) */, size_t n, size_t rows,
+                             size_t columns, delayed_scale of, To round)
+{
+    __shared__ tile_bytes tile;
+    const float range = delayed_range_of(of);
+    unsigned number = blockIdx.x, stride = gridDim.x;
+    uint32_t amax_bits = tandem_bits_of(range), bits = 0;
+    if (range == 0) {
+        if (!is_last_with_amax(&amax_bits, of, thread_largest(x, n))) return;
+        number = 0, stride = 1;
+    }
+    const tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
+    for (; number < gridDim.x; number += stride)
+        bits = round_both<1>(q, transposed_copy, tile, wide_tile_at(number, rows, columns), x, quant.inverse,
+                             round);
+    if (range > 0 && !is_last_with_amax(&amax_bits, of, bits)) return;
+    if (threadIdx.x == 0) update_delayed(scale, of, range, quant.scale, amax_bits);
+}
+
+/* --- Launches ------------------------------------------------------------------------------------------- */
 
 static int writes_both_at_once(const tandem_cuda_quantised *to)
 {
     return to->transposed_copy && fits_tiles(to->rows, to->columns);
 }
 
-template <int FIND_AMAX, typename To>
+/* amax_bits NULL: with the range of a history. */
+template <typename To>
 static int quantise_to(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
-                       uint32_t *words, To round, tandem_cuda_stream stream)
+                       const uint32_t *amax_bits, const delayed_scale &of, To round,
+                       tandem_cuda_stream stream)
 {
-    const size_t n = to->batch * to->rows * to->columns;
+    const size_t rows = to->rows, columns = to->columns, n = to->batch * rows * columns;
+    const unsigned tiles = grid_of_tiles(to->batch, rows, columns);
     uint8_t *const q = (uint8_t *)to->q, *const transposed_copy = (uint8_t *)to->transposed_copy;
-    if (writes_both_at_once(to)) {
-        RETURN_FOR(type,
-                   LAUNCH((quantise_both<FIND_AMAX, To, T>), grid_of_tiles(to->batch, to->rows, to->columns),
-                          THREADS, stream, q, transposed_copy, to->scale, (const T *)x, to->rows, to->columns,
-                          words, round));
+    if (writes_both_at_once(to) && amax_bits) {
+        RETURN_FOR(type, LAUNCH((quantise_both<To, T>), tiles, THREADS, stream, q, transposed_copy, to->scale,
+                                (const T *)x, rows, columns, amax_bits, round));
     }
-    RETURN_FOR(type, LAUNCH((quantise<FIND_AMAX, To, T>), grid_of_octets<T>(n), THREADS, stream, q, to->scale,
-                            (const T *)x, n, words, round));
+    if (writes_both_at_once(to)) {
+        RETURN_FOR(type, LAUNCH((quantise_both_delayed<To, T>), tiles, THREADS, stream, q, transposed_copy,
+                                to->scale, (const T *)x, n, rows, columns, of, round));
+    }
+    if (amax_bits) {
+        RETURN_FOR(type, LAUNCH((quantise<To, T>), grid_of_octets<T>(n), THREADS, stream, q, to->scale,
+                                (const T *)x, n, amax_bits, round));
+    }
+    RETURN_FOR(type, LAUNCH((quantise_delayed<To, T>), grid_of_octets<T>(n), THREADS, stream, q, to->scale,
+                            (const T *)x, n, of, round));
 }
 
-template <int FIND_AMAX>
 static int quantise_codes(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
-                          uint32_t *words, const tandem_rounding *rounding, const uint32_t *stream_offset,
-                          tandem_cuda_stream stream)
+                          const uint32_t *amax_bits, const delayed_scale &of, const tandem_rounding *rounding,
+                          const uint32_t *stream_offset, tandem_cuda_stream stream)
 {
     const int failed = with_rounding(to->code, rounding, stream_offset, [=](auto round) {
-        return quantise_to<FIND_AMAX>(to, x, type, words, round, stream);
+        return quantise_to(to, x, type, amax_bits, of, round, stream);
     });
     if (failed || !to->transposed_copy || writes_both_at_once(to)) return failed;
     return tandem_cuda_pad_bytes(to->transposed_copy, to->q, to->batch, to->columns, to->rows, to->columns,
@@ -320,55 +423,7 @@ extern "C" int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void 
                                     const uint32_t *amax_bits, const tandem_rounding *rounding,
                                     const uint32_t *stream_offset, tandem_cuda_stream stream)
 {
-    return quantise_codes<0>(to, x, type, (uint32_t *)amax_bits /* not written */, rounding, stream_offset,
-                             stream);
-}
-
-/* --- Rounding with the range of a history --------------------------------------------------------------- */
-
-/* words[0]: bits of the history's range, 0 if it has none; words[1]: bits of the largest magnitude so far.
- * One block. */
-KERNEL load_delayed_range(uint32_t *words, const tandem_amax_history *history, int reuse_range)
-{
-    __shared__ uint32_t of_warp[WARPS];
-    const int n = (int)(history->updates < history->window ? history->updates : history->window);
-    uint32_t bits = 0;
-    for (int i = (int)threadIdx.x; i < n; i += THREADS)
-        bits = max(bits, tandem_magnitude_bits(history->amax[i]));
-    bits = block_largest(bits, of_warp);
-    if (threadIdx.x != 0) return;
-    const float range =
-        reuse_range ? history->before : tandem_delayed_range(tandem_float_of(bits), history->margin);
-    words[0] = range > 0 ? tandem_bits_of(range) : 0;
-    words[1] = 0;
-}
-
-template <typename T> KERNEL amax_without_range(uint32_t *words, const T *__restrict__ x /* [n] */, size_t n)
-{
-    __shared__ uint32_t of_warp[WARPS];
-    if (words[0]) return;
-    const uint32_t bits = block_largest(thread_largest(x, n), of_warp);
-    if (threadIdx.x == 0) atomicMax(&words[1], bits);
-}
-
-/* An x that is not finite makes the scale NaN, as without a history. The history stays unchanged. */
-static __global__ void update_delayed_history(float *scale, const uint32_t *words,
-                                              tandem_amax_history *history, int reuse_range)
-{
-    if (words[1] >= 0x7F800000u) {
-        *scale = tandem_float_of(0x7FC00000u);
-    } else if (!reuse_range) {
-        history->before = history->updates ? words[0] ? tandem_float_of(words[0]) : 0.0f : -1.0f;
-        history->amax[history->updates % history->window] = tandem_float_of(words[1]);
-        history->updates++;
-    }
-}
-
-static int launch_amax_without_range(uint32_t *words, const void *x, tandem_cuda_float type, size_t n,
-                                     tandem_cuda_stream stream)
-{
-    RETURN_FOR(type,
-               LAUNCH(amax_without_range, grid_of_octets<T>(n), THREADS, stream, words, (const T *)x, n));
+    return quantise_codes(to, x, type, amax_bits, delayed_scale(), rounding, stream_offset, stream);
 }
 
 extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_quantised *to, const void *x,
@@ -376,13 +431,8 @@ extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_quantised *to, con
                                             int reuse_range, uint32_t *words, const tandem_rounding *rounding,
                                             const uint32_t *stream_offset, tandem_cuda_stream stream)
 {
-    int failed = LAUNCH(load_delayed_range, 1u, THREADS, stream, words, history, reuse_range);
-    if (!failed)
-        failed = launch_amax_without_range(words, x, type, to->batch * to->rows * to->columns, stream);
-    if (!failed) failed = quantise_codes<1>(to, x, type, words, rounding, stream_offset, stream);
-    if (!failed)
-        failed = LAUNCH(update_delayed_history, 1u, 1u, stream, to->scale, words, history, reuse_range);
-    return failed;
+    const delayed_scale of = {history, reuse_range, words};
+    return quantise_codes(to, x, type, NULL, of, rounding, stream_offset, stream);
 }
 
 /* y = value, or y + value. */

@@ -31,9 +31,9 @@ static inline int fits_tiles(size_t rows, size_t columns)
     return rows % SIXTEEN == 0 && columns % SIXTEEN == 0;
 }
 
-static __device__ __forceinline__ wide_tile wide_tile_of_block(size_t rows, size_t columns)
+static __device__ __forceinline__ wide_tile wide_tile_at(unsigned number, size_t rows, size_t columns)
 {
-    const tile_position position = tile_of_block(n_tile(columns, WIDE), n_tile(rows, WIDE));
+    const tile_position position = tile_at(number, n_tile(columns, WIDE), n_tile(rows, WIDE));
     const size_t start = position.matrix * rows * columns, row0 = position.row * WIDE,
                  column0 = position.column * WIDE;
     wide_tile own;
@@ -44,6 +44,11 @@ static __device__ __forceinline__ wide_tile wide_tile_of_block(size_t rows, size
     own.high = rows - row0 < WIDE ? (unsigned)(rows - row0) : (unsigned)WIDE;
     own.wide = columns - column0 < WIDE ? (unsigned)(columns - column0) : (unsigned)WIDE;
     return own;
+}
+
+static __device__ __forceinline__ wide_tile wide_tile_of_block(size_t rows, size_t columns)
+{
+    return wide_tile_at(blockIdx.x, rows, columns);
 }
 
 static __device__ __forceinline__ unsigned tile_index(unsigned row, unsigned word)

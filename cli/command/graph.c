@@ -185,7 +185,7 @@ static int run_graph(const cli_options *options)
 }
 
 static const int options[] = {OPTION_BATCH,   OPTION_SET,    OPTION_LOSS, OPTION_UNSUPPORTED,
-                              OPTION_UNIFORM, OPTION_DEVICE, OPTION_END};
+                              OPTION_UNIFORM, OPTION_DEVICE, OPTION_AMAX, OPTION_END};
 const cli_command command_graph = {
     .name = "graph",
     .words = "show|work MODEL",

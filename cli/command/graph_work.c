@@ -127,7 +127,8 @@ static tandem_status open_uniform_step(tandem_step **step, const tandem_graph *g
     if (options->uniform) status = tandem_precision_find(&precision, options->uniform, error);
     if (status == TANDEM_OK) status = tandem_plan_open(&plan, graph, &cluster, "paper", error);
     if (status == TANDEM_OK) status = tandem_plan_uniform(plan, graph, 0, precision, error);
-    if (status == TANDEM_OK) status = tandem_device_open_step(step, device, graph, 0, NULL, error);
+    const tandem_step_options of_step = {.scaling = options->step.scaling};
+    if (status == TANDEM_OK) status = tandem_device_open_step(step, device, graph, 0, &of_step, error);
     if (status == TANDEM_OK) tandem_step_load(*step, plan->assignment.precision[0]);
     tandem_plan_close(plan);
     return status;

@@ -86,7 +86,7 @@ static const tandem_op_row ops[TANDEM_N_OP_KIND] = {
 #undef TANDEM_BY_ROWS
 #undef TANDEM_SAVES_LOGITS
 #define TANDEM_BY_ROWS TANDEM_DEPENDENT
-#define TANDEM_SAVES_LOGITS TANDEM_SAVES_INPUT | TANDEM_SAVES_AUX
+#define TANDEM_SAVES_LOGITS (TANDEM_SAVES_INPUT | TANDEM_SAVES_AUX)
 static const tandem_op_row ops_with_narrow_rows[TANDEM_N_OP_KIND] = {
 #include "tandem/op.def"
 };

@@ -5,10 +5,10 @@
 
 /* --- Casts ---------------------------------------------------------------------------------------------- */
 
-enum { LAUNCHES_FOUND = 3, LAUNCHES_KNOWN = 2, LAUNCHES_DELAYED = 4 };
+enum { LAUNCHES_FOUND = 3, LAUNCHES_KNOWN = 2, LAUNCHES_DELAYED = 1 };
 
-/* To a byte: a memset, the amax, the codes; where the range is known, a word instead of both; delayed, a
- * kernel before and two behind the codes for the history. The transposed copy is written with the codes. */
+/* To a byte: a memset, the amax, the codes; where the range is known, a word instead of both; delayed, the
+ * codes alone, whose last block updates the history. The transposed copy is written with the codes. */
 static int cast_launches(const tandem_step *step, const tandem_task *task)
 {
     if (tandem_dtype_bytes(task->to) > 1) return 1;

@@ -34,6 +34,19 @@ static void fill_numbers(float *x, uint16_t *half, int k)
     cpu->bf16_from_f32(half, x, N);
 }
 
+/* Which a launch leaves as it found them. */
+static uint32_t *new_words(void)
+{
+    return memset(alloc_delayed(2 * sizeof(uint32_t)), 0, 2 * sizeof(uint32_t));
+}
+
+static void end_words(uint32_t *words)
+{
+    assert_int_equal(words[0], 0);
+    assert_int_equal(words[1], 0);
+    gpu_free_shared(words);
+}
+
 /* The CPU's cast by the library's own means. */
 static void expect_delayed(int8_t *q, float *scale, tandem_amax_history *history, int reuse_range,
                            const void *x, tandem_dtype from)
@@ -61,7 +74,7 @@ static void casts_go_on_with_their_history(void **state)
     float *x = alloc_delayed(N * sizeof *x), *scale = alloc_delayed(sizeof *scale), right = 0;
     uint16_t *half = alloc_delayed(N * sizeof *half);
     int8_t *q = alloc_delayed(N), *expected = alloc_delayed(N);
-    uint32_t *words = alloc_delayed(2 * sizeof *words);
+    uint32_t *words = new_words();
     tandem_amax_history *history = alloc_delayed(sizeof *history), *own = alloc_delayed(sizeof *own);
     for (int wide = 0; wide < 2; wide++) {
         assert_int_equal(tandem_amax_history_init(history, WINDOW, -1, NULL), TANDEM_OK);
@@ -72,10 +85,12 @@ static void casts_go_on_with_their_history(void **state)
             fill_numbers(x, half, k / 2);
             const void *from = wide ? (const void *)x : half;
             const tandem_cuda_quantised to = delayed_output(q, TANDEM_CUDA_S8, scale);
+            const int launches = gpu_launches();
             assert_int_equal(tandem_cuda_quantise_delayed(&to, from,
                                                           wide ? TANDEM_CUDA_F32 : TANDEM_CUDA_BF16, history,
                                                           reuse_range, words, &rounding, NULL, NULL),
                              0);
+            assert_true(launches < 0 || gpu_launches() == launches + 1);
             expect_delayed(expected, &right, own, reuse_range, from, wide ? TANDEM_F32 : TANDEM_BF16);
             assert_memory_equal(q, expected, N);
             assert_memory_equal(scale, &right, sizeof right);
@@ -87,7 +102,7 @@ static void casts_go_on_with_their_history(void **state)
     }
     gpu_free_shared(own);
     gpu_free_shared(history);
-    gpu_free_shared(words);
+    end_words(words);
     gpu_free_shared(expected);
     gpu_free_shared(q);
     gpu_free_shared(half);
@@ -102,7 +117,7 @@ static void what_is_not_finite_is_seen(void **state)
     float *x = alloc_delayed(N * sizeof *x), *scale = alloc_delayed(sizeof *scale);
     uint16_t *half = alloc_delayed(N * sizeof *half);
     int8_t *q = alloc_delayed(N);
-    uint32_t *words = alloc_delayed(2 * sizeof *words);
+    uint32_t *words = new_words();
     tandem_amax_history *history = alloc_delayed(sizeof *history), before;
     for (int known = 0; known < 2; known++)
         for (int k = 0; k < 3; k++) {
@@ -119,7 +134,7 @@ static void what_is_not_finite_is_seen(void **state)
             assert_memory_equal(history, &before, tandem_amax_history_bytes(WINDOW));
         }
     gpu_free_shared(history);
-    gpu_free_shared(words);
+    end_words(words);
     gpu_free_shared(q);
     gpu_free_shared(half);
     gpu_free_shared(scale);
@@ -133,16 +148,17 @@ static void codes_of_a_range_are_the_same(void **state)
     float *x = alloc_delayed(N * sizeof *x), *scale = alloc_delayed(sizeof *scale), right;
     uint16_t *half = alloc_delayed(N * sizeof *half);
     uint8_t *q = alloc_delayed(N), *expected = alloc_delayed(N);
-    uint32_t *words = alloc_delayed(2 * sizeof *words);
+    uint32_t *words = new_words(), *amax_bits = alloc_delayed(sizeof *amax_bits);
     tandem_amax_history *history = alloc_delayed(sizeof *history);
     fill_numbers(x, half, 3);
     for (int k = 0; k < 2; k++) {
         assert_int_equal(tandem_amax_history_init(history, WINDOW, 0, NULL), TANDEM_OK);
         assert_int_equal(tandem_amax_history_add(history, 2, NULL), TANDEM_OK);
-        assert_int_equal(tandem_cuda_set_word(words, tandem_bits_of(2), NULL), 0);
+        assert_int_equal(tandem_cuda_set_word(amax_bits, tandem_bits_of(2), NULL), 0);
         const tandem_cuda_quantised to = delayed_output(q, codes[k], scale),
                                     known = delayed_output(expected, codes[k], scale);
-        assert_int_equal(tandem_cuda_quantise(&known, x, TANDEM_CUDA_F32, words, &rounding, NULL, NULL), 0);
+        assert_int_equal(tandem_cuda_quantise(&known, x, TANDEM_CUDA_F32, amax_bits, &rounding, NULL, NULL),
+                         0);
         right = *scale;
         assert_int_equal(
             tandem_cuda_quantise_delayed(&to, x, TANDEM_CUDA_F32, history, 0, words, &rounding, NULL, NULL),
@@ -152,12 +168,36 @@ static void codes_of_a_range_are_the_same(void **state)
         assert_int_equal(history->updates, 2);
     }
     gpu_free_shared(history);
-    gpu_free_shared(words);
+    gpu_free_shared(amax_bits);
+    end_words(words);
     gpu_free_shared(expected);
     gpu_free_shared(q);
     gpu_free_shared(half);
     gpu_free_shared(scale);
     gpu_free_shared(x);
+}
+
+/* What is counted of a step without a card is what the casts above launch. */
+static void launches_are_those_that_a_step_counts(void **state)
+{
+    const tandem_step_options options = {.narrow_rows = 1, .scaling.window = WINDOW};
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    int n_cast = 0;
+    assert_int_equal(tandem_graph_open(&graph, "mlp", 2, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 0, &options, NULL), TANDEM_OK);
+    for (int i = 0; i < graph->n_op; i++)
+        if (tandem_op_is_adjustable(&graph->op[i])) tandem_step_set(step, i, TANDEM_PRECISION_FP8);
+    tandem_step_resolve(step);
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        if (!task->active || (task->to != TANDEM_E4M3 && task->to != TANDEM_E5M2)) continue;
+        assert_int_equal(tandem_step_launches(step, t), 1);
+        n_cast++;
+    }
+    assert_in_range(n_cast, 6, 12); /* of inputs, weights and gradients */
+    tandem_step_close(step);
+    tandem_graph_close(graph);
 }
 
 int main(void)
@@ -168,6 +208,7 @@ int main(void)
         cmocka_unit_test(casts_go_on_with_their_history),
         cmocka_unit_test(what_is_not_finite_is_seen),
         cmocka_unit_test(codes_of_a_range_are_the_same),
+        cmocka_unit_test(launches_are_those_that_a_step_counts),
     };
     return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,6 +242,7 @@ static void check_both_orders(size_t batch, size_t rows, size_t columns, const v
     assert_memory_equal(b.to.q, expected, b.n);
     assert_int_equal(tandem_amax_history_init(history, 4, 0, NULL), TANDEM_OK);
     assert_int_equal(tandem_amax_history_init(own, 4, 0, NULL), TANDEM_OK);
+    assert_int_equal(tandem_cuda_clear_words(words, 2, NULL), 0);
     for (int k = 0; k < 2; k++) { /* without a range, then with the first one's */
         wipe_both(&b);
         assert_int_equal(tandem_cuda_quantise_delayed(&flat, x, type, history, 0, words, how, NULL, NULL), 0);
