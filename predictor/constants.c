@@ -11,18 +11,34 @@ static const tandem_constant_row constant_rows[] = {
 #undef CONSTANT
 };
 
+/* A key that constants.def lacks would be 0 in silence; one that stands there twice is refused by the
+ * compiler (-Woverride-init). */
+enum {
+    N_FITTED =
+        sizeof(char[]){
+#define FITTED(...) 0,
+#include "predictor/constants.def"
+        },
+    N_SPREAD =
+        sizeof(char[]){
+#define SPREAD(...) 0,
+#include "predictor/constants.def"
+        },
+    N_DEVICE =
+        sizeof(char[]){
+#define DEVICE(...) 0,
+#include "predictor/constants.def"
+        }
+};
+#define COMPLETE                                                                                             \
+    "constants.def has one row of each key: give a new one FITTED(KEY, start, 0, 0), run `tandem fit`"
+_Static_assert((int)N_FITTED == (int)TANDEM_N_CONSTANT, COMPLETE);
+_Static_assert((int)N_SPREAD == (int)TANDEM_N_SPREAD_GROUP, COMPLETE);
+_Static_assert((int)N_DEVICE == (int)TANDEM_N_PEAK, COMPLETE);
+
 static const tandem_constants fitted = {{
 #define FITTED(key, value, standard_error, rows) [TANDEM_CONSTANT_##key] = (value),
-#define RATE(gpu, type, share, standard_error, rows)
-#define BANDWIDTH(gpu, share, standard_error, rows)
-#define SPREAD(...)
-#define DEVICE(peak, shared, shares)
 #include "predictor/constants.def"
-#undef DEVICE
-#undef SPREAD
-#undef BANDWIDTH
-#undef RATE
-#undef FITTED
 }};
 
 /* Shares of peaks that measured cards reach. */
@@ -31,17 +47,9 @@ static const struct {
     int type; /* TANDEM_N_COMPUTE_DTYPE: the memory's */
     double share;
 } measured_gpus[] = {
-#define FITTED(key, value, standard_error, rows)
 #define RATE(gpu, type, share, standard_error, rows) {gpu, TANDEM_##type, share},
 #define BANDWIDTH(gpu, share, standard_error, rows) {gpu, TANDEM_N_COMPUTE_DTYPE, share},
-#define SPREAD(...)
-#define DEVICE(peak, shared, shares)
 #include "predictor/constants.def"
-#undef DEVICE
-#undef SPREAD
-#undef BANDWIDTH
-#undef RATE
-#undef FITTED
 };
 
 const tandem_constant_row *tandem_constant_get(int constant) { return &constant_rows[constant]; }
@@ -62,33 +70,15 @@ double tandem_measured_share(const char *gpu, int type)
 }
 
 static const tandem_spread group_spreads[TANDEM_N_SPREAD_GROUP] = {
-#define FITTED(key, value, standard_error, rows)
-#define RATE(gpu, type, share, standard_error, rows)
-#define BANDWIDTH(gpu, share, standard_error, rows)
 #define SPREAD(group, ...) [TANDEM_SPREAD_##group] = {__VA_ARGS__},
-#define DEVICE(peak, shared, shares)
 #include "predictor/constants.def"
-#undef DEVICE
-#undef SPREAD
-#undef BANDWIDTH
-#undef RATE
-#undef FITTED
 };
 
 const tandem_spread *tandem_spread_fitted(tandem_spread_group group) { return &group_spreads[group]; }
 
 static const tandem_device_spread device_spreads[TANDEM_N_PEAK] = {
-#define FITTED(key, value, standard_error, rows)
-#define RATE(gpu, type, share, standard_error, rows)
-#define BANDWIDTH(gpu, share, standard_error, rows)
-#define SPREAD(...)
 #define DEVICE(peak, shared, shares) [TANDEM_PEAK_##peak] = {shared, shares},
 #include "predictor/constants.def"
-#undef DEVICE
-#undef SPREAD
-#undef BANDWIDTH
-#undef RATE
-#undef FITTED
 };
 
 static const struct {
@@ -151,7 +141,8 @@ tandem_spread_group tandem_spread_group_of(const tandem_work *work, const tandem
     }
     if (is_small) return TANDEM_SPREAD_STREAM_SMALL;
     if (is_old) return TANDEM_SPREAD_STREAM_OLD;
-    return spec->memory_kind == TANDEM_HBM ? TANDEM_SPREAD_STREAM : TANDEM_SPREAD_STREAM_GDDR;
+    if (spec->memory_kind == TANDEM_GDDR) return TANDEM_SPREAD_STREAM_GDDR;
+    return spec->generation < 80 ? TANDEM_SPREAD_STREAM_70 : TANDEM_SPREAD_STREAM;
 }
 
 const char *tandem_work_class_name(tandem_work_class class)

@@ -3,16 +3,23 @@
  *   direct    the product of windows, in tiles; gradients of the input by pixels. Tensor cores take channels
  *             in eights, before 8.0 in thirty-twos (DeepBench's rows of V100: one channel takes as long as
  *             thirty-two). Gradients of weights are products k-deep in windows, which are split evenly over
- *             the card; kernels of 1 × 1 have tiles of 128 × 128 alone.
+ *             the card; in f32, kernels of 1 × 1 have tiles of 128 × 128 alone. On tensor cores the channels
+ *             of each tap are tiles of their own, 64 wide.
  *   gemm      a gradient of the input of a strided convolution: the product of output pixels by all taps
  *   winograd  kernels of 3 × 3 and 5 × 5, stride 1, in f32 (Lavin and Gray, "Fast Algorithms for
- *             Convolutional Neural Networks", CVPR 2016): transforms through memory, and (4 + side − 1)²
- *             products for sixteen results. Winograd in one kernel is not kept apart: no cell of the fit got
- *             better by it.
+ *             Convolutional Neural Networks", CVPR 2016): transforms through memory, and products between
+ *             them: 36 for the 16 results of a tile of kernels of 3 × 3, 81 for the 25 of one of 5 × 5
+ *             (kernels' names have "9x9_5x5")
+ *   winograd fused   the same of 3 × 3 in one kernel: 16 products for 4 results, no transform through memory.
+ *             Its blocks are large: 32 tiles by 32 channels ("winograd_128x128")
+ *
+ * The fit holds rows whose kernel is named in the table against that way alone. So what a way takes does not
+ * depend on how well a library chooses.
  *
  * Kernels of convolutions fill a card slowly: CONV_TAIL waves hide nothing. Every term grows with every
  * size, so that a larger convolution takes no less (tests/property/test_cost_laws.c). */
 #include <math.h>
+#include <string.h>
 
 #include "predictor/form.h"
 
@@ -92,13 +99,14 @@ static double wgrad_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const ta
 {
     const conv_sizes s = sizes_of(work);
     const int is_narrow = is_narrow_type(work);
-    const product_family family = s.taps < 2  ? PRODUCT_POINTS
-                                  : is_narrow ? PRODUCT_WINDOWS_NARROW
-                                              : PRODUCT_WINDOWS;
-    const tiled_product p = {family,    1,     pad_channels(gpu, s.in, is_narrow) * s.taps,
-                             s.windows, s.out, DEPTH_EVENLY};
-    const double busy = tandem_tiled_flops(time, gpu, &p) * (is_narrow ? C(CONV_NARROW) : 1) *
-                        (s.taps < 2 ? C(CONV_WGRAD_POINTS) : C(CONV_WGRAD));
+    const product_family family = is_narrow    ? PRODUCT_WINDOWS_NARROW
+                                  : s.taps < 2 ? PRODUCT_POINTS
+                                               : PRODUCT_WINDOWS;
+    const double channels = is_narrow ? ceil(s.in / 64) * 64 : s.in;
+    const tiled_product p = {family, 1, channels * s.taps, s.windows, s.out, DEPTH_EVENLY};
+    const double busy = tandem_tiled_flops(time, gpu, &p) * (is_narrow    ? C(CONV_NARROW)
+                                                             : s.taps < 2 ? C(CONV_WGRAD_POINTS)
+                                                                          : C(CONV_WGRAD));
     const double ns = finish_way(time, gpu, "direct", busy, work->flops, work->bytes);
     return ns + add_partial_sums(time, gpu, &s);
 }
@@ -139,12 +147,13 @@ static void pass_channels(double *from, double *to, const conv_sizes *s, tandem_
     *to = pass == TANDEM_PASS_DGRAD ? s->in : s->out;
 }
 
-/* Products of tiles of 4 × 4 results, and transforms through memory. */
+/* Products of tiles of 4 × 4 results, of 5 × 5 for kernels of 5 × 5, and transforms through memory. */
 static double transformed_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
 {
     const conv_sizes s = sizes_of(work);
-    const double side = 4 + work->convolution.kernel_h - 1, points = side * side;
-    const double tiles = work->convolution.images * ceil(s.windows_high / 4) * ceil(s.windows_wide / 4);
+    const double step = s.taps > 9 ? 5 : 4, side = step + work->convolution.kernel_h - 1,
+                 points = side * side;
+    const double tiles = work->convolution.images * ceil(s.windows_high / step) * ceil(s.windows_wide / step);
     double from, to;
     pass_channels(&from, &to, &s, work->pass);
     tiled_product p = {PRODUCT_WINOGRAD, points, tiles, from, to, DEPTH_WHOLE};
@@ -161,22 +170,79 @@ static double transformed_ns(tandem_kernel_time *time, const kernel_gpu *gpu, co
     return ns + transforms_ns;
 }
 
-double tandem_convolution_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
+/* Tiles of 2 × 2 results, transformed within the kernel. */
+static double fused_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
+{
+    const conv_sizes s = sizes_of(work);
+    const double points = 16,
+                 tiles = work->convolution.images * ceil(s.windows_high / 2) * ceil(s.windows_wide / 2);
+    double from, to;
+    pass_channels(&from, &to, &s, work->pass);
+    const tiled_product p = {PRODUCT_WINOGRAD_FUSED, 1, points * tiles, from, to, DEPTH_WHOLE};
+    const double busy = tandem_tiled_flops(time, gpu, &p) * C(WINOGRAD_FUSED);
+    return finish_way(time, gpu, "winograd fused", busy, points * 2 * tiles * from * to, work->bytes);
+}
+
+/* --- What is chosen ------------------------------------------------------------------------------------- */
+
+static int can_transform(const tandem_work *work)
+{
+    const tandem_convolution *const v = &work->convolution;
+    return work->type == TANDEM_F32 && v->kernel_h == v->kernel_w && (v->kernel_h == 3 || v->kernel_h == 5) &&
+           v->stride_h * v->stride_w < 2;
+}
+
+static int can_fuse(const tandem_work *work)
+{
+    return can_transform(work) && work->convolution.kernel_h == 3 && work->pass != TANDEM_PASS_WGRAD;
+}
+
+convolution_way tandem_convolution_way(const tandem_work *work, const char *algorithm)
+{
+    static const struct {
+        const char *name;
+        convolution_way way;
+    } names[] = {{"scudnn", WAY_DIRECT},
+                 {"IMPLICIT_GEMM", WAY_DIRECT},
+                 {"IMPLICIT_PRECOMP_GEMM", WAY_DIRECT},
+                 {"LICIT_PRECOMP_GEMM", WAY_DIRECT}, /* as DeepBench spells it twice */
+                 {"winograd", WAY_FUSED},
+                 {"WINOGRAD", WAY_FUSED},
+                 {"winograd_nonfused", WAY_TRANSFORMED},
+                 {"WINOGRAD_NONFUSED", WAY_TRANSFORMED}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i].name, algorithm) != 0) continue;
+        const convolution_way way = names[i].way;
+        if ((way == WAY_FUSED && !can_fuse(work)) || (way == WAY_TRANSFORMED && !can_transform(work)))
+            return WAY_FASTEST;
+        return way;
+    }
+    return WAY_FASTEST;
+}
+
+double tandem_convolution_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work,
+                             convolution_way way)
 {
     const tandem_convolution *const v = &work->convolution;
     const tandem_kernel_time begun = *time;
+    if (way == WAY_TRANSFORMED) return transformed_ns(time, gpu, work);
+    if (way == WAY_FUSED) return fused_ns(time, gpu, work);
     tandem_kernel_time other = begun;
     double ns = work->pass == TANDEM_PASS_WGRAD ? wgrad_ns(time, gpu, work) : direct_ns(time, gpu, work);
-    const int is_strided = v->stride_h * v->stride_w > 1;
-    if (work->pass == TANDEM_PASS_DGRAD && is_strided) {
+    if (way == WAY_DIRECT) return ns;
+    if (work->pass == TANDEM_PASS_DGRAD && v->stride_h * v->stride_w > 1) {
         const double gemm = gemm_ns(&other, gpu, work);
         keep_faster(time, &ns, &other, gemm);
     }
-    if (work->type == TANDEM_F32 && v->kernel_h == v->kernel_w && (v->kernel_h == 3 || v->kernel_h == 5) &&
-        !is_strided) {
+    if (can_transform(work)) {
         other = begun;
         const double transformed = transformed_ns(&other, gpu, work);
         keep_faster(time, &ns, &other, transformed);
+    }
+    if (can_fuse(work)) {
+        other = begun;
+        const double fused = fused_ns(&other, gpu, work);
+        keep_faster(time, &ns, &other, fused);
     }
     return ns;
 }

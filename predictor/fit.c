@@ -48,7 +48,9 @@ static const int stage_of[TANDEM_N_CONSTANT] = {
     [TANDEM_CONSTANT_CONV_STRIDED] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_STRIDED_OLD] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_PARTIAL] = FIT_CONVOLUTIONS,
-    [TANDEM_CONSTANT_CONV_BY_RULE] = FIT_CONVOLUTIONS,
+    [TANDEM_CONSTANT_CONV_BY_RULE] = FIT_CHOICES,
+    [TANDEM_CONSTANT_CONV_OLD_LIBRARY] = FIT_CONVOLUTIONS,
+    [TANDEM_CONSTANT_WINOGRAD_FUSED] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_WINOGRAD] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_WINOGRAD_DATA_WGRAD] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_WINOGRAD_DATA] = FIT_CONVOLUTIONS,
@@ -68,6 +70,13 @@ static int stage_of_class(tandem_work_class class)
     return class == TANDEM_WORK_STREAM ? FIT_STREAMS : FIT_ROWS;
 }
 
+static int is_of_stage(const fit_row *row, int stage)
+{
+    if (stage == FIT_CHOICES)
+        return row->work.work_class == TANDEM_WORK_CONVOLUTION && row->timed & TANDEM_TIMED_BETWEEN_EVENTS;
+    return stage_of_class(row->work.work_class) == stage;
+}
+
 /* One number that is fitted: x, any real number, stands for min + (max − min) / (1 + e^−x). */
 typedef struct fit_parameter {
     double *value, min, max, start; /* start: a real number */
@@ -80,6 +89,7 @@ enum { MAX_PARAMETERS = 96 };
 typedef struct fit_problem {
     const tandem_constant_fit *fit;
     fit_state *state;
+    int stage;
     fit_parameter parameter[MAX_PARAMETERS];
     int n_parameter;
     const fit_row **row;
@@ -107,18 +117,25 @@ static void set_parameters(const fit_problem *problem, const gsl_vector *x)
 
 double fit_predicted_ns(const fit_state *state, const fit_row *row, const tandem_device *device)
 {
+    return fit_predicted_by(state, row, device, WAY_FASTEST);
+}
+
+double fit_predicted_by(const fit_state *state, const fit_row *row, const tandem_device *device,
+                        convolution_way way)
+{
     const tandem_gpu_spec *const spec = &device->gpu_spec;
     tandem_reached_rates rates = state->rates[row->gpu];
     if (row->timed & TANDEM_TIMED_OF_ZEROS)
         tandem_reached_rates_without_power(&rates, spec, &state->constants);
     return tandem_timed_ns(&state->constants, &row->work, row->timed,
-                           tandem_kernel_time_of(NULL, &state->constants, spec, &rates, &row->work));
+                           tandem_kernel_time_by(NULL, &state->constants, spec, &rates, &row->work, way));
 }
 
 static double residual_of(const fit_problem *problem, size_t i)
 {
     const fit_row *const row = problem->row[i];
-    const double ns = fit_predicted_ns(problem->state, row, tandem_device_get(row->gpu));
+    const convolution_way way = problem->stage == FIT_CONVOLUTIONS ? row->way : WAY_FASTEST;
+    const double ns = fit_predicted_by(problem->state, row, tandem_device_get(row->gpu), way);
     return problem->weight[i] * log(ns / row->ns);
 }
 
@@ -304,15 +321,14 @@ static tandem_status fit_stage(const tandem_constant_fit *fit, fit_state *state,
     tandem_status status = TANDEM_OK;
     fit_problem problem = {.fit = fit,
                            .state = state,
+                           .stage = stage,
                            .row = malloc((fit->n_row + 1) * sizeof(fit_row *)),
                            .weight = malloc((fit->n_row + 1) * sizeof(double))};
     if (!problem.row || !problem.weight) status = tandem_no_memory(error, "to fit %zu times", fit->n_row);
     for (size_t i = 0; i < fit->n_row && status == TANDEM_OK; i++) {
         const fit_row *const row = &fit->row[i];
         const tandem_device *const device = tandem_device_get(row->gpu);
-        if (!row->is_fitted || stage_of_class(row->work.work_class) != stage ||
-            fit_is_left_out(device->name, left_out))
-            continue;
+        if (!row->is_fitted || !is_of_stage(row, stage) || fit_is_left_out(device->name, left_out)) continue;
         if (stage >= FIT_PRODUCTS && device->gpu_spec.watts < 100) continue;
         problem.weight[problem.n_row] = 1;
         problem.row[problem.n_row++] = row;
@@ -429,7 +445,7 @@ tandem_status fit_all_stages(const tandem_constant_fit *fit, fit_state *state, c
     for (int d = 0; d < tandem_device_count(); d++)
         tandem_reached_rates_shared(&state->rates[d], &tandem_device_get(d)->gpu_spec, &state->constants);
     tandem_status status = TANDEM_OK;
-    for (int stage = FIT_STREAMS; stage <= FIT_CONVOLUTIONS && status == TANDEM_OK; stage++) {
+    for (int stage = FIT_STREAMS; stage <= FIT_CHOICES && status == TANDEM_OK; stage++) {
         status = fit_stage(fit, state, left_out, stage, error);
         if (status == TANDEM_OK && stage == FIT_PRODUCTS) share_rates(state);
     }

@@ -2,13 +2,15 @@
 #ifndef TANDEM_PREDICTOR_FIT_DATA_H
 #define TANDEM_PREDICTOR_FIT_DATA_H
 
+#include "predictor/form.h"
 #include "tandem/advanced/fit.h"
 
 enum {
     FIT_STREAMS = 1,
     FIT_ROWS, /* softmax and layernorm, on the bandwidths that streams reach */
     FIT_PRODUCTS,
-    FIT_CONVOLUTIONS,
+    FIT_CONVOLUTIONS, /* where a kernel is named, by that way alone */
+    FIT_CHOICES,      /* what a choice by rule costs over the fastest way */
     FIT_MAX_DEVICES = 64,
     FIT_MAX_DEVICE_ERRORS = 256,
     FIT_CARDS_TEXT = 256
@@ -18,10 +20,11 @@ enum {
 
 typedef struct fit_row {
     tandem_work work;
-    double ns;
+    double timed_ns, ns;            /* as timed; without what the host adds more with every row */
     int gpu;                        /* index of tandem_device_get */
     int cell;                       /* of tandem_constant_fit.cell */
     unsigned char timed, is_fitted; /* timed: of TANDEM_TIMED_… */
+    convolution_way way;            /* that its source names */
     float left_out;                 /* log(predicted / measured) without its chip; NaN = none */
 } fit_row;
 
@@ -62,6 +65,9 @@ const fit_row *fit_nearest_row(const tandem_constant_fit *fit, int gpu, int type
 /* Errors of a chip without which `state` was fitted, by what is known of it. */
 tandem_status fit_judge_calibration(tandem_constant_fit *fit, const fit_state *state, const char *chip,
                                     tandem_error *error);
+/* What the row would show; by one way of a convolution. */
 double fit_predicted_ns(const fit_state *state, const fit_row *row, const tandem_device *device);
+double fit_predicted_by(const fit_state *state, const fit_row *row, const tandem_device *device,
+                        convolution_way way);
 
 #endif

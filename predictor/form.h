@@ -20,8 +20,12 @@ typedef enum product_family {
     PRODUCT_WINDOWS_NARROW,
     PRODUCT_POINTS, /* of gradients of weights, kernels of 1 x 1 */
     PRODUCT_WINOGRAD,
+    PRODUCT_WINOGRAD_FUSED,
     PRODUCT_WINOGRAD_WGRAD
 } product_family;
+
+/* How a library does a convolution. */
+typedef enum convolution_way { WAY_FASTEST, WAY_DIRECT, WAY_TRANSFORMED, WAY_FUSED } convolution_way;
 
 /* How the depth of a product is cut. */
 typedef enum depth_split {
@@ -42,6 +46,10 @@ double tandem_events_ns(const tandem_constants *constants, const tandem_work *wo
 /* What a timing of a task that takes ns shows: with the host's events, and a framework's choice of
  * convolutions. */
 double tandem_timed_ns(const tandem_constants *constants, const tandem_work *work, int timed, double ns);
+/* tandem_kernel_time_of by one way of a convolution. */
+double tandem_kernel_time_by(tandem_kernel_time *time, const tandem_constants *constants,
+                             const tandem_gpu_spec *spec, const tandem_reached_rates *rates,
+                             const tandem_work *work, convolution_way way);
 
 /* Begins with given constants and rates, as tandem_calibration_open (predictor.h) with the fitted ones. */
 tandem_status tandem_calibration_open_with(tandem_calibration **calibration, const tandem_device *device,
@@ -57,7 +65,10 @@ double tandem_tiled_flops(tandem_kernel_time *time, const kernel_gpu *gpu, const
 double tandem_overlap_ns(double a, double b, double exponent);
 /* What the library would choose for a convolution: sets compute_ns, memory_ns, executed_flops, bytes,
  * algorithm and tiles. Returns their overlapped time. */
-double tandem_convolution_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work);
+double tandem_convolution_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work,
+                             convolution_way way);
+/* The way that a timing table names; WAY_FASTEST where the name says none, or the form has none for it. */
+convolution_way tandem_convolution_way(const tandem_work *work, const char *algorithm);
 
 /* How large the tensors of a task are, from its signature: elements of the operator, of a product's or pool's
  * input, output and weight (of a matmul: its second input), and the number of parameters of an update. What

@@ -164,9 +164,11 @@ double tandem_events_ns(const tandem_constants *constants, const tandem_work *wo
 double tandem_timed_ns(const tandem_constants *constants, const tandem_work *work, int timed, double ns)
 {
     const double *const c = constants->value;
-    if (ns < 0 || !(timed & TANDEM_TIMED_BETWEEN_EVENTS)) return ns;
-    const int is_by_rule = work->work_class == TANDEM_WORK_CONVOLUTION && work->element_bytes == 4;
-    return ns * (is_by_rule ? c[TANDEM_CONSTANT_CONV_BY_RULE] : 1) + tandem_events_ns(constants, work);
+    const int is_convolution = work->work_class == TANDEM_WORK_CONVOLUTION && work->element_bytes == 4;
+    if (ns < 0) return ns;
+    if (is_convolution && timed & TANDEM_TIMED_OF_OLD_LIBRARY) ns *= c[TANDEM_CONSTANT_CONV_OLD_LIBRARY];
+    if (!(timed & TANDEM_TIMED_BETWEEN_EVENTS)) return ns;
+    return ns * (is_convolution ? c[TANDEM_CONSTANT_CONV_BY_RULE] : 1) + tandem_events_ns(constants, work);
 }
 
 /* --- Any task ------------------------------------------------------------------------------------------- */
@@ -189,6 +191,13 @@ double tandem_kernel_time_of(tandem_kernel_time *out, const tandem_constants *co
                              const tandem_gpu_spec *spec, const tandem_reached_rates *rates,
                              const tandem_work *work)
 {
+    return tandem_kernel_time_by(out, constants, spec, rates, work, WAY_FASTEST);
+}
+
+double tandem_kernel_time_by(tandem_kernel_time *out, const tandem_constants *constants,
+                             const tandem_gpu_spec *spec, const tandem_reached_rates *rates,
+                             const tandem_work *work, convolution_way way)
+{
     /* what is no product computes on the f32 units */
     const tandem_dtype type =
         work->is_product && work->type < TANDEM_N_COMPUTE_DTYPE ? work->type : TANDEM_F32;
@@ -199,9 +208,10 @@ double tandem_kernel_time_of(tandem_kernel_time *out, const tandem_constants *co
                             .bytes_per_ns = 1e-9 * rates->bytes_per_s};
     tandem_kernel_time time = {.launch_ns = rates->launch_ns};
     if (work->is_product && !(gpu.flops_per_ns > 0)) return -1;
-    const double ns = work->work_class == TANDEM_WORK_CONVOLUTION ? tandem_convolution_ns(&time, &gpu, work)
-                      : work->is_product                          ? product_ns(&time, &gpu, work)
-                                                                  : stream_ns(&time, &gpu, work);
+    const double ns = work->work_class == TANDEM_WORK_CONVOLUTION
+                          ? tandem_convolution_ns(&time, &gpu, work, way)
+                      : work->is_product ? product_ns(&time, &gpu, work)
+                                         : stream_ns(&time, &gpu, work);
     time.bound = find_bound(&time, rates->is_power_bound[type]);
     time.least_ns = work_at_peak_ns(&time, &gpu, spec);
     time.ns = time.launch_ns + fmax(ns, time.least_ns);

@@ -21,7 +21,9 @@ static const struct {
 static const tile_size window_tile[] = {{128, 128}, {128, 64}, {128, 32}};
 enum { N_WINDOW_TILE = sizeof window_tile / sizeof *window_tile };
 /* Of the products between Winograd's transforms. */
-static const tile_size winograd_tile[] = {{128, 128}, {128, 64}, {64, 64}, {128, 32}};
+static const tile_size winograd_tile[] = {{128, 128}, {128, 64}, {64, 64}};
+/* Of the kernel that transforms within itself, "winograd_128x128": 32 tiles of 16 points by 32 channels. */
+static const tile_size fused_tile[] = {{512, 32}};
 
 static const tile_size *choose_tiles(int *n, const kernel_gpu *gpu, product_family family)
 {
@@ -32,6 +34,7 @@ static const tile_size *choose_tiles(int *n, const kernel_gpu *gpu, product_fami
     case PRODUCT_POINTS: *n = 1; return window_tile;
     case PRODUCT_WINDOWS_NARROW: *n = N_WINDOW_TILE - 1; return window_tile;
     case PRODUCT_WINOGRAD: *n = (int)(sizeof winograd_tile / sizeof *winograd_tile); return winograd_tile;
+    case PRODUCT_WINOGRAD_FUSED: *n = 1; return fused_tile;
     case PRODUCT_SINGLE: *n = (int)(sizeof any_tile / sizeof *any_tile); return any_tile;
     case PRODUCT_BATCHED: break;
     }

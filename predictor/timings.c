@@ -6,20 +6,14 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/nearest.h"
 
 /* --- Columns -------------------------------------------------------------------------------------------- */
 
 enum { MAX_COLUMNS = 64 };
-typedef enum column_type {
-    COLUMN_LAYOUT,
-    COLUMN_TEXT,
-    COLUMN_SIZE,
-    COLUMN_PAD,
-    COLUMN_PASS,
-    COLUMN_TIME
-} column_type;
+typedef enum column_type { COLUMN_TEXT, COLUMN_SIZE, COLUMN_PAD, COLUMN_PASS, COLUMN_TIME } column_type;
 
 static const struct table_column {
     const char *name;
@@ -45,6 +39,7 @@ static const struct table_column {
     TEXT("operator", kind),
     TEXT("precision", precision),
     TEXT("group", group),
+    TEXT("algorithm", algorithm),
     {"pass", COLUMN_PASS, offsetof(tandem_timing, pass), 0},
     SIZE(batch),
     SIZE(m),
@@ -387,9 +382,16 @@ tandem_status tandem_timing_work(tandem_work *out, const tandem_timing *timing, 
     return TANDEM_OK;
 }
 
+/* DeepBench states cuDNN 7.6.2 for V100 and nothing for older cards, whose tables were made before it. */
+static int is_of_old_library(const tandem_timing *timing)
+{
+    return strcmp(timing->source, "deepbench") == 0 && strncasecmp(timing->device, "v100", 4) != 0;
+}
+
 int tandem_timing_timed(const tandem_timing *timing)
 {
-    return (strncmp(timing->method, "events", strlen("events")) == 0 ? TANDEM_TIMED_BETWEEN_EVENTS : 0) |
+    return (is_of_old_library(timing) ? TANDEM_TIMED_OF_OLD_LIBRARY : 0) |
+           (strncmp(timing->method, "events", strlen("events")) == 0 ? TANDEM_TIMED_BETWEEN_EVENTS : 0) |
            (strstr(timing->method, "zeros") ? TANDEM_TIMED_OF_ZEROS : 0);
 }
 

@@ -63,6 +63,19 @@ static json_t *fit_errors_json(const tandem_constant_fit *fit)
     return rows;
 }
 
+static json_t *fit_growths_json(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
+    json_t *rows = json_array();
+    for (int i = 0; i < n; i++)
+        if (cell[i].growth_ns > 0)
+            json_array_append_new(rows, json_pack("{s:s,s:s,s:f}", "device", cell[i].gpu, "class",
+                                                  tandem_work_class_name(cell[i].work_class), "growth_ns",
+                                                  cell[i].growth_ns));
+    return rows;
+}
+
 static json_t *fit_spreads_json(const tandem_constant_fit *fit)
 {
     json_t *rows = json_array();
@@ -94,6 +107,7 @@ static int print_fit_json(const tandem_constant_fit *fit, const cli_options *opt
     json_object_set_new(result, "seconds", json_real(1e-9 * (double)ns));
     json_object_set_new(result, "constants", fit_constants_json(fit));
     json_object_set_new(result, "shares", fit_shares_json(fit));
+    json_object_set_new(result, "host_growths", fit_growths_json(fit));
     if (options->leave_one_out) {
         json_object_set_new(result, "left_out", fit_errors_json(fit));
         json_object_set_new(result, "spreads", fit_spreads_json(fit));
@@ -131,6 +145,17 @@ static int print_fit_constants(const tandem_constant_fit *fit)
         add_value_cells(&table, name, &share[i].share, "1", "share of its peak that the card reaches");
     }
     return cli_table_finish(&table);
+}
+
+/* What was taken off the times of a table. */
+static void print_fit_growths(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
+    for (int i = 0; i < n; i++)
+        if (cell[i].growth_ns > 0)
+            printf("%s: its host took %.0f ns longer for each %s than for the one before; taken off\n",
+                   cell[i].gpu, cell[i].growth_ns, tandem_work_class_name(cell[i].work_class));
 }
 
 static int print_fit_errors(const tandem_constant_fit *fit)
@@ -174,6 +199,7 @@ static int print_fit_text(const tandem_constant_fit *fit, const cli_options *opt
     char time[TANDEM_QUANTITY_TEXT];
     printf("%lld rows; %lld rows of other devices, precisions or operators left out; read and fitted in %s\n",
            (long long)rows, (long long)skipped, tandem_quantity_print_ns(time, sizeof time, ns));
+    print_fit_growths(fit);
     int code = print_fit_constants(fit);
     if (code == 0 && options->leave_one_out) code = print_fit_errors(fit);
     if (code == 0 && options->leave_one_out) code = print_fit_calibration(fit);

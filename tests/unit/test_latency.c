@@ -327,7 +327,48 @@ static void passes_of_convolutions_have_their_factors(void **state)
     assert_true(transformed.executed_flops < 2 * 65536.0 * 9 * 64 * 64 / 3.9);
     (void)plain_ns("conv2d n=64 h=32 w=32 c=64 -> c=64 k=5x5 s=1 p=2", TANDEM_PASS_FORWARD, &transformed);
     assert_string_equal(transformed.algorithm, "winograd");
-    assert_true(fabs(transformed.executed_flops / (2 * 4096.0 * 64 * 64 * 64) - 1) < 1e-9);
+    /* 81 products for a tile of 5 × 5 results */
+    assert_true(fabs(transformed.executed_flops / (2 * 64 * 49.0 * 81 * 64 * 64) - 1) < 1e-9);
+}
+
+/* On tensor cores a tap with one channel takes a tile of 64 of a gradient of weights, whatever the factor of
+ * those in f32; one more than 64 take two. */
+static void narrow_gradients_of_weights_have_tiles_for_each_tap(void **state)
+{
+    tandem_device v100;
+    tandem_reached_rates rates;
+    tandem_constants constants = *tandem_constants_fitted();
+    tandem_convolution v = {16, 1, 64, 64, 128, 3, 3, 1, 1, 1, 1};
+    double compute_ns[3];
+    assert_int_equal(tandem_device_find(&v100, "v100", NULL), TANDEM_OK);
+    tandem_reached_rates_fitted(&rates, &v100);
+    for (int i = 0; i < 3; i++) {
+        tandem_kernel_time time;
+        tandem_work work = {.kind = "conv2d"};
+        v.channels_in = i == 0 ? 1 : i == 1 ? 64 : 65;
+        constants.value[TANDEM_CONSTANT_CONV_WGRAD] = 1 + i;
+        assert_true(tandem_work_of_convolution(&work, &v, TANDEM_F16, TANDEM_PASS_WGRAD, 2, 2));
+        (void)tandem_kernel_time_of(&time, &constants, &v100.gpu_spec, &rates, &work);
+        compute_ns[i] = time.compute_ns;
+    }
+    assert_true(fabs(compute_ns[1] / compute_ns[0] - 1) < 1e-9);
+    assert_true(compute_ns[2] > 1.6 * compute_ns[1]);
+}
+
+/* 64 × 16 × 16 tiles of 2 × 2 results, of 16 points, in blocks of 32 tiles: 512 on four multiprocessors, each
+ * for 32 channels where the result has four, and two waves that hide nothing. No tensor is transformed
+ * through memory. */
+static void winograd_in_one_kernel_takes_few_channels(void **state)
+{
+    static const char conv[] = "conv2d n=64 h=32 w=32 c=256 -> c=4 k=3x3 s=1 p=1";
+    tandem_kernel_time fused, gradient;
+    (void)plain_ns(conv, TANDEM_PASS_FORWARD, &fused);
+    assert_string_equal(fused.algorithm, "winograd fused");
+    assert_true(fabs(fused.compute_ns / ((128 + 2) * 512.0 * 32 * 2 * 256 / 125) - 1) < 1e-6);
+    assert_true(fabs(fused.executed_flops / (2 * 16384.0 * 16 * 256 * 4) - 1) < 1e-9);
+    assert_true(fabs(fused.memory_ns - 4 * (65536.0 * 260 + 9 * 256 * 4) / 50) < 1);
+    (void)plain_ns(conv, TANDEM_PASS_WGRAD, &gradient);
+    assert_string_not_equal(gradient.algorithm, "winograd fused");
 }
 
 /* A gradient of weights splits its windows evenly: 65536 windows by 3136 × 64 are 25 tiles of 128 × 64. Five
@@ -346,8 +387,8 @@ static void gradients_of_weights_split_their_windows(void **state)
     (void)plain_ns("conv2d n=64 h=32 w=32 c=64 -> c=64 k=3x3 s=1 p=1", TANDEM_PASS_WGRAD, &narrow);
     (void)plain_ns("conv2d n=64 h=32 w=32 c=128 -> c=128 k=3x3 s=1 p=1", TANDEM_PASS_WGRAD, &full);
     assert_string_equal(full.algorithm, "winograd");
-    assert_true(fabs(full.compute_ns / (1.5 * 36 * 128 * 128 * 2 * 4096 / 500.0) - 1) <
-                1e-6); /* WINOGRAD begins at 1.5 */
+    assert_true(fabs(full.compute_ns / (1.2 * 36 * 128 * 128 * 2 * 4096 / 500.0) - 1) <
+                1e-6); /* WINOGRAD begins at 1.2 */
     assert_string_equal(narrow.algorithm, "winograd");
     assert_true(fabs(narrow.compute_ns / full.compute_ns - 1) < 1e-6);
 }
@@ -912,7 +953,7 @@ static void an_interval_says_what_it_rests_on(void **state)
 {
     for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
         const tandem_spread *const spread = tandem_spread_fitted((tandem_spread_group)g);
-        assert_true(spread->n_row >= 10 * spread->n_cell && spread->error > 0.01);
+        assert_true(spread->n_row >= 10 * spread->n_cell && spread->error > 0);
         int n = 0;
         for (const char *at = spread->cards; *at; at++) n += *at == ' ';
         assert_true(n >= 1 && n <= spread->n_cell);
@@ -1068,6 +1109,8 @@ int main(void)
         cmocka_unit_test(what_is_not_known_has_no_work),
         cmocka_unit_test(the_form_is_worked_out_by_hand),
         cmocka_unit_test(passes_of_convolutions_have_their_factors),
+        cmocka_unit_test(winograd_in_one_kernel_takes_few_channels),
+        cmocka_unit_test(narrow_gradients_of_weights_have_tiles_for_each_tap),
         cmocka_unit_test(gradients_of_weights_split_their_windows),
         cmocka_unit_test(layernorm_reads_rows_again_past_the_cache),
         cmocka_unit_test(deep_products_lose_by_generation),

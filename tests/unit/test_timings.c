@@ -2,6 +2,7 @@
 /* Tables of measured times: what a reader takes, what it refuses, and what a fit finds again. */
 #include <math.h>
 
+#include "predictor/form.h"
 #include "tandem/advanced/fit.h"
 #include "tests/support/tandem_test.h"
 
@@ -215,6 +216,95 @@ static void a_fit_finds_constants_again(void **state)
     assert_int_equal(remove(path), 0);
 }
 
+/* Convolutions between events, on two cards, each by the named one of three ways, whatever is fastest: the
+ * form with a factor of its own for each way. The host takes growth_ns longer for each row of a card than for
+ * the one before. */
+static void write_named_convolutions(const char *path, const tandem_constants *constants, double growth_ns)
+{
+    static const char *const gpus[] = {"v100", "a100"}, *const algorithms[] = {"scudnn", "winograd",
+                                                                               "winograd_nonfused"};
+    FILE *const to = fopen(path, "w");
+    assert_non_null(to);
+    fputs(
+        "device,method,precision,images,channels_in,height,width,channels_out,kernel_h,kernel_w,pad_h,pad_w,"
+        "stride_h,stride_w,algorithm,time_ns\n",
+        to);
+    for (int i = 0; i < 3000; i++) {
+        tandem_device device;
+        tandem_reached_rates rates;
+        tandem_work work;
+        const tandem_convolution v = {
+            1 + i % 7 * 3, 1 + i % 37 * 13, 5 + i % 19, 5 + i % 19, 1 + i % 41 * 17, 3, 3, 1, 1, 1, 1};
+        tandem_timing timing = {.kind = "conv2d", .precision = "fp32", .convolution = v, .repeats = 1};
+        assert_int_equal(tandem_device_find(&device, gpus[i % 2], NULL), TANDEM_OK);
+        tandem_reached_rates_shared(&rates, &device.gpu_spec, constants);
+        assert_int_equal(tandem_timing_work(&work, &timing, NULL), TANDEM_OK);
+        const char *const algorithm = algorithms[i / 2 % 3];
+        const double ns = tandem_kernel_time_by(NULL, constants, &device.gpu_spec, &rates, &work,
+                                                tandem_convolution_way(&work, algorithm));
+        fprintf(to, "%s,events,fp32,%.0f,%.0f,%.0f,%.0f,%.0f,3,3,1,1,1,1,%s,%.9g\n", gpus[i % 2], v.images,
+                v.channels_in, v.height, v.width, v.channels_out, algorithm,
+                ns + 1e3 * constants->value[TANDEM_CONSTANT_EVENTS_PRODUCT] + growth_ns * (i / 2));
+    }
+    assert_int_equal(fclose(to), 0);
+}
+
+static void a_named_way_is_fitted_alone_and_the_host_is_taken_off(void **state)
+{
+    const char *const path = "test_timings_named.csv";
+    tandem_constants truth;
+    tandem_constant_fit *fit = NULL;
+    tandem_error error = {0};
+    int n = 0;
+    tandem_constants_start(&truth);
+    truth.value[TANDEM_CONSTANT_CONV_DIRECT] = 1.7;
+    truth.value[TANDEM_CONSTANT_WINOGRAD_FUSED] = 2.2;
+    truth.value[TANDEM_CONSTANT_WINOGRAD] = 0.8;
+    write_named_convolutions(path, &truth, 150);
+    require_ok(tandem_constant_fit_open(&fit, &error), &error);
+    require_ok(tandem_constant_fit_add_file(fit, path, &error), &error);
+    require_ok(tandem_constant_fit_run(fit, &error), &error);
+    const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
+    assert_int_equal(n, 2);
+    for (int i = 0; i < n; i++)
+        if (!(fabs(cell[i].growth_ns - 150) < 15))
+            fail_msg("%s: %g ns a row", cell[i].gpu, cell[i].growth_ns);
+    static const int keys[] = {TANDEM_CONSTANT_CONV_DIRECT, TANDEM_CONSTANT_WINOGRAD_FUSED,
+                               TANDEM_CONSTANT_WINOGRAD};
+    for (int i = 0; i < 3; i++) {
+        const double found = tandem_constant_fit_constants(fit)[keys[i]].value;
+        if (!(fabs(found / truth.value[keys[i]] - 1) < 0.1))
+            fail_msg("%s: %g, not %g", tandem_constant_get(keys[i])->name, found, truth.value[keys[i]]);
+    }
+    /* the fastest of three is faster than the named one */
+    assert_true(tandem_constant_fit_constants(fit)[TANDEM_CONSTANT_CONV_BY_RULE].value > 1.1);
+    tandem_constant_fit_close(fit);
+    assert_int_equal(remove(path), 0);
+}
+
+static void a_way_is_one_that_the_convolution_has(void **state)
+{
+    const tandem_convolution strided = {8, 64, 28, 28, 64, 3, 3, 1, 1, 2, 2},
+                             wide = {8, 64, 28, 28, 64, 5, 5, 2, 2, 1, 1};
+    tandem_work work = {.kind = "conv2d"};
+    assert_true(tandem_work_of_convolution(&work, &strided, TANDEM_F32, TANDEM_PASS_FORWARD, 4, 4));
+    assert_int_equal(tandem_convolution_way(&work, "WINOGRAD"), WAY_FASTEST);
+    assert_int_equal(tandem_convolution_way(&work, "IMPLICIT_GEMM"), WAY_DIRECT);
+    assert_true(tandem_work_of_convolution(&work, &wide, TANDEM_F32, TANDEM_PASS_FORWARD, 4, 4));
+    assert_int_equal(tandem_convolution_way(&work, "winograd"), WAY_FASTEST);
+    assert_int_equal(tandem_convolution_way(&work, "winograd_nonfused"), WAY_TRANSFORMED);
+    assert_int_equal(tandem_convolution_way(&work, "fft"), WAY_FASTEST);
+    assert_int_equal(tandem_convolution_way(&work, ""), WAY_FASTEST);
+}
+
+static void deepbench_states_the_library_of_v100_alone(void **state)
+{
+    tandem_timing timing = {.source = "deepbench", .device = "P100", .method = "loop"};
+    assert_int_equal(tandem_timing_timed(&timing), TANDEM_TIMED_OF_OLD_LIBRARY);
+    memcpy(timing.device, "v100", sizeof "v100"); /* as in a store */
+    assert_int_equal(tandem_timing_timed(&timing), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +312,9 @@ int main(void)
         cmocka_unit_test(what_is_no_table_is_refused),
         cmocka_unit_test(tables_write_cards_with_their_form),
         cmocka_unit_test(a_fit_finds_constants_again),
+        cmocka_unit_test(a_named_way_is_fitted_alone_and_the_host_is_taken_off),
+        cmocka_unit_test(a_way_is_one_that_the_convolution_has),
+        cmocka_unit_test(deepbench_states_the_library_of_v100_alone),
     };
     return cmocka_run_group_tests_name("timing tables", tests, NULL, NULL);
 }

@@ -38,6 +38,7 @@ typedef struct tandem_constant_fit_errors {
     tandem_work_class work_class;
     tandem_dtype type;
     tandem_pass pass;
+    double growth_ns; /* by which its host took longer from one row to the next, which is taken off */
     int64_t n_row;
     double mean, median, p90, bias; /* of (predicted − measured) / measured */
     double sum;                     /* of all predicted over that of all measured times, less 1 */

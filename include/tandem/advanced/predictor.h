@@ -283,7 +283,8 @@ void tandem_calibration_close(tandem_calibration *calibration); /* NULL is fine 
 /* How a row was timed. */
 enum {
     TANDEM_TIMED_BETWEEN_EVENTS = 1, /* with what a host's events add */
-    TANDEM_TIMED_OF_ZEROS = 2        /* of operands that are zeros: no watts limit the rate */
+    TANDEM_TIMED_OF_ZEROS = 2,       /* of operands that are zeros: no watts limit the rate */
+    TANDEM_TIMED_OF_OLD_LIBRARY = 4  /* with a library of the card's time */
 };
 /* Adds a measured time; timed: of TANDEM_TIMED_…. TANDEM_NO_MEMORY. */
 tandem_status tandem_calibration_add(tandem_calibration *calibration, const tandem_work *work, double ns,

@@ -128,6 +128,7 @@ typedef struct tandem_timing {
     int64_t line; /* in its file, from 1; 0 = from a store */
     char device[TANDEM_TIMING_TEXT], source[TANDEM_TIMING_TEXT], method[TANDEM_TIMING_TEXT],
         kind[TANDEM_TIMING_TEXT], precision[TANDEM_TIMING_TEXT], group[TANDEM_TIMING_TEXT];
+    char algorithm[TANDEM_TIMING_TEXT]; /* of a convolution, as its source names it; no store keeps it */
     tandem_pass pass;
     double batch, m, k, n, rows, columns, repeats;
     tandem_convolution convolution;

@@ -3,6 +3,7 @@
  * The first line names the columns, in any order. Columns that this table does not know are skipped.
  *
  *   device, source, method, operator, precision, pass, group   text; pass is "forward" where it is not stated
+ *   algorithm                of a convolution: the kernel that ran, where its name says so
  *   batch, m, k, n           of linear and matmul: (m, k) by (k, n), `batch` of them
  *   rows, columns            of streams of elements
  *   images, channels_in, height, width, channels_out, kernel_h, kernel_w, pad_h, pad_w, stride_h, stride_w
