@@ -6,9 +6,10 @@
 #              users write it, and over the 15 % that have a label, which is what tandem computes. Then two
 #              ranks: DistributedDataParallel over Gloo beside tandem's. tandem: how many times as fast it is;
 #              memory: the peak of the process, and what of it came with the model [4 minutes a round]
-#   converted  steps of modules as tandem.apply runs them; the converted calls with their casts, beside the
-#              same products and casts in steps of tandem's executor. All are held to each instruction set of
-#              SETS [best avx512_bf16 avx2] that is here [2.5 minutes a round]
+#   converted  steps of modules as tandem.apply runs them; the converted calls, which cast their operands and
+#              gradients, multiply, add the bias and sum its gradient, beside the products, casts and biases
+#              (forward and backward) of the same layers in steps of tandem's executor. All are held to each
+#              instruction set of SETS [best avx512_bf16 avx2] that is here [2.5 minutes a round]
 #   replays    of DistributedDataParallel from its own profile, two unlike ranks [2 minutes a round]
 #   ROUNDS [3], DEVICE [strongest]; tables show medians over the rounds, of replays each round
 #   OUT [torch.out]: results, one file a case; the next run with the same OUT makes the rest
@@ -99,7 +100,7 @@ steps() {
 }
 
 # --- Converted modules: MODEL PRECISION step_ns converted_ns losses kernels, of the module;
-# executor MODEL PRECISION products_ns casts_ns, of tandem ---
+# executor MODEL PRECISION products_ns casts_ns biases_ns, of steps of tandem, medians ---
 hold() { # SET COMMAND…: COMMAND on the core, PyTorch and our kernels held to an instruction set
     local held=()
     case $1 in
@@ -116,13 +117,9 @@ converted_module() { # SET MODEL PRECISIONS
 executor_calls() { # DEVICE MODEL PRECISION
     local of=(--model "resnet18:image=96x96x3,classes=10" --batch 8)
     [ "$2" = resnet18 ] || of=(--model encoder.onnx --batch 8)
-    taskset -c "$core" "$tandem" train -q "${of[@]}" --cluster "$1" --uniform "$3" --steps 6 \
-        --trace trace.json >/dev/null
-    taskset -c "$core" "$tandem" bench products -q --json "${of[@]}" --device "$1" --uniform "$3" |
-        jq -r --arg case "executor	$2	$3" --slurpfile trace trace.json '[$case,
-            ([.products[] | .count * .step_ns] | add | round),
-            ([$trace[0].traceEvents[] | select(.ph == "X" and (.cat // "" | endswith("cast"))) | .dur] |
-                1000 * (add // 0) | round)] | join("\t")'
+    taskset -c "$core" "$tandem" bench products -q --json "${of[@]}" --device "$1" --uniform "$3" \
+        --repetitions 8 | jq -r --arg case "executor	$2	$3" '[$case,
+            ([.products[] | .count * .step_ns] | add | round), .casts_ns, .biases_ns] | join("\t")'
 }
 converted() {
     local round set model precision precisions of

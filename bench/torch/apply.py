@@ -1,8 +1,8 @@
 """Steps of a module in PyTorch's fp32 and as tandem.apply runs it, in turns: one line of JSON per precision.
 
 With --export, writes the module as an ONNX file instead, for tandem's executor. With --parts, says what the
-converted calls of a step spend their time in, and how fast each product runs, by timers around each call of
-the kernel library; for the first of the precisions that is not fp32.
+converted calls of a step spend their time in, and how fast each pass runs with its casts, by timers around each
+call of the kernel library; for the first of the precisions that is not fp32.
 
 Gradients are dropped between steps, as PyTorch does by default since 2.0, and as tandem's executor does; with
 --zero they are set to zero and added to, as in 1.13.
@@ -102,10 +102,25 @@ def timed(run, spent, part_of):
     return run_timed
 
 
-def shape_of(args):
-    """Of a call of tandem_kernels_products."""
-    product, batch = args[1]._obj, args[2].value
-    return product.m, product.n, product.k, batch
+def linear_of(args):
+    """A call of tandem_kernels_linear_s8: what it is, and the multiplications of its products."""
+    of = args[1]._obj
+    batch = of.batch[0] * of.batch[1]
+    products = sum(map(bool, (of.c, of.ga, of.gb)))
+    name = f"{'forward' if of.c else 'backward'}, {of.m} x {of.n} x {of.k}"
+    return name + (f", {batch} times" if batch > 1 else ""), products * batch * of.m * of.n * of.k
+
+
+def conv2d_of(args):
+    """The same of tandem_kernels_conv2d_s8."""
+    of = args[1]._obj
+    rows, columns = (
+        (size + 2 * of.pad - of.kernel) // of.stride + 1 for size in (of.height, of.width)
+    )  # of the result
+    products = sum(map(bool, (of.y, of.gx, of.gw)))
+    name = f"{'forward' if of.y else 'backward'}, {of.images} x {of.height} x {of.width} x {of.channels} -> {of.out}"
+    work = products * of.images * rows * columns * of.out * of.kernel**2 * of.channels
+    return f"{name}, {of.kernel} x {of.kernel} / {of.stride}", work
 
 
 def print_parts(precision, steps=24):
@@ -113,9 +128,10 @@ def print_parts(precision, steps=24):
     tandem.apply(module, precision)
     kernels = module.__dict__["forward"].conversion.kernels
     spent, rows = {}, []
-    for name in ("quantise", "cast", "dequantise", "windows", "column_sums"):
+    for name in ("quantise", "products", "cast", "dequantise", "windows", "column_sums"):
         setattr(kernels, "_" + name, timed(getattr(kernels, "_" + name), spent, lambda args, name=name: name))
-    kernels._products = timed(kernels._products, spent, shape_of)
+    kernels._linear = timed(kernels._linear, spent, linear_of)
+    kernels._conv2d = timed(kernels._conv2d, spent, conv2d_of)
     for kind in (Linear, Conv2d, Matmul):
         for pass_ in ("forward", "backward"):
             setattr(kind, pass_, staticmethod(timed(getattr(kind, pass_), spent, lambda args: "calls")))
@@ -128,18 +144,17 @@ def print_parts(precision, steps=24):
         rows.append(dict(spent))
     rows = rows[steps // 4 :]
     middle = {part: 1e3 * statistics.median(row[part][0] for row in rows) for part in rows[0]}
-    products = {part: ms for part, ms in middle.items() if isinstance(part, tuple)}
-    parts = {"products": sum(products.values())}
-    parts.update({part: ms for part, ms in middle.items() if part not in products and part != "calls"})
+    passes = {part: ms for part, ms in middle.items() if isinstance(part, tuple)}
+    parts = {"passes, one call each": sum(passes.values())}
+    parts.update({part: ms for part, ms in middle.items() if part not in passes and part != "calls"})
     print(f"{options.model} {precision} by {kernels.isa}: ms of converted calls in a step")
     for part, ms in parts.items():
         print(f"{part:<40} {ms:>7.1f}")
     print(f"{'the rest: Python, tensors, layouts, sums':<40} {middle['calls'] - sum(parts.values()):>7.1f}")
-    print(f"{'m':>6} {'n':>6} {'k':>6} {'batch':>6} {'calls':>6} {'ms':>7} {'TOP/s':>6}")
-    for (m, n, k, batch), ms in sorted(products.items(), key=lambda product: -product[1]):
-        calls = rows[0][m, n, k, batch][1]
-        rate = 2e-9 * m * n * k * batch * calls / ms
-        print(f"{m:>6} {n:>6} {k:>6} {batch:>6} {calls:>6} {ms:>7.2f} {rate:>6.2f}")
+    print(f"{'pass, m x n x k or images':<50} {'calls':>6} {'ms':>7} {'TOP/s':>6}")
+    for (name, work), ms in sorted(passes.items(), key=lambda one: -one[1]):
+        calls = rows[0][name, work][1]
+        print(f"{name:<50} {calls:>6} {ms:>7.2f} {2e-9 * work * calls / ms:>6.2f}")
 
 
 precisions = options.precisions.split(",")

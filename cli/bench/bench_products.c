@@ -32,6 +32,7 @@ typedef struct product_bench {
     bench_product *one;
     int n, *product_of;                                 /* [n_task], −1: not a product */
     int64_t rounds, *step_ns, *task_ns, median_step_ns; /* [rounds], [n_task × rounds] */
+    int64_t casts_ns, biases_ns;                        /* of a step: sums of medians */
 } product_bench;
 
 /* --- What there is -------------------------------------------------------------------------------------- */
@@ -44,6 +45,20 @@ static int is_product_task(const tandem_step *step, int t)
     if (!task->active || !is_pass) return 0;
     const tandem_op_kind kind = step->graph->op[task->op].kind;
     return kind == TANDEM_OP_LINEAR || kind == TANDEM_OP_MATMUL || kind == TANDEM_OP_CONV2D;
+}
+
+static int is_cast_task(const tandem_task *task)
+{
+    return task->active && (task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_WEIGHT_CAST ||
+                            task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_SAVED_CAST);
+}
+
+/* Of a bias that is an operator of its own; one that is added together with a gelu is not told apart. */
+static int is_bias_task(const tandem_step *step, const tandem_task *task)
+{
+    const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
+                        task->kind == TANDEM_TASK_WGRAD;
+    return task->active && is_pass && step->graph->op[task->op].kind == TANDEM_OP_BIAS;
 }
 
 /* Equal precisions have the same name pointer. */
@@ -155,9 +170,13 @@ static void summarise_products(product_bench *all)
         one->alone_median_ns = bench_median(one->alone_ns, all->rounds * RUNS);
         one->library_median_ns = one->library_ns ? bench_median(one->library_ns, all->rounds * RUNS) : 0;
     }
-    for (int t = 0; t < all->rank.step->n_task; t++)
-        if (all->product_of[t] >= 0)
-            all->one[all->product_of[t]].step_ns += bench_median(all->task_ns + t * all->rounds, all->rounds);
+    for (int t = 0; t < all->rank.step->n_task; t++) {
+        const int64_t median_ns = bench_median(all->task_ns + t * all->rounds, all->rounds);
+        const tandem_task *task = &all->rank.step->task[t];
+        if (all->product_of[t] >= 0) all->one[all->product_of[t]].step_ns += median_ns;
+        if (is_cast_task(task)) all->casts_ns += median_ns;
+        if (is_bias_task(all->rank.step, task)) all->biases_ns += median_ns;
+    }
     for (int k = 0; k < all->n; k++)
         if (all->one[k].count > 1) all->one[k].step_ns /= all->one[k].count;
     all->median_step_ns = bench_median(all->step_ns, all->rounds);
@@ -224,6 +243,8 @@ static int print_products_json(const product_bench *all)
     json_object_set_new(object, "device", json_string(all->workload.cluster.classes[0].device.name));
     json_object_set_new(object, "batch", json_integer(all->rank.step->graph->batch));
     json_object_set_new(object, "step_ns", json_integer(all->median_step_ns));
+    json_object_set_new(object, "casts_ns", json_integer(all->casts_ns));
+    json_object_set_new(object, "biases_ns", json_integer(all->biases_ns));
     json_object_set_new(object, "products", array);
     json_object_set_new(object, "total", bench_product_json(&total));
     return cli_print_json(object);
@@ -261,9 +282,11 @@ static int print_products_text(const product_bench *all)
 {
     const bench_product total = sum_products(all);
     cli_progress_end();
-    printf("%s, batch %" PRId64 ", on %s: step %s, of it products %s\n", all->rank.step->graph->model,
-           all->rank.step->graph->batch, all->workload.cluster.classes[0].device.name,
-           tandem_quantity_ns(all->median_step_ns).text, tandem_quantity_ns(total.step_ns).text);
+    printf("%s, batch %" PRId64 ", on %s: step %s, of it products %s, casts %s, biases %s\n",
+           all->rank.step->graph->model, all->rank.step->graph->batch,
+           all->workload.cluster.classes[0].device.name, tandem_quantity_ns(all->median_step_ns).text,
+           tandem_quantity_ns(total.step_ns).text, tandem_quantity_ns(all->casts_ns).text,
+           tandem_quantity_ns(all->biases_ns).text);
     cli_table table = {0};
     cli_table_row(&table, "product\tpass\tin\t>count\t>in the "
                           "step\t>alone\t>library\t>GFLOP/s\t>alone\t>library\t>of alone\t>of library");
