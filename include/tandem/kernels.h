@@ -177,5 +177,68 @@ typedef struct tandem_windows_call {
 tandem_status tandem_kernels_windows(const tandem_kernels *kernels, const tandem_windows_call *call,
                                      tandem_error *error);
 
+/* --- Passes of a layer in int8 -------------------------------------------------------------------------- */
+
+/* A call runs a forward or a backward pass of a layer whose operands are f32. It rounds them to int8 at
+ * random, each with one scale (TANDEM_SCALE_TENSOR, one row for the draws), multiplies, adds the bias or sums
+ * its gradient. The results are those of the functions above, called one after the other. */
+
+typedef struct tandem_layer_operand {
+    const float *x; /* `elements` numbers to be rounded, in the order of q; NULL: q and scale are given */
+    int8_t *q;      /* result, or given */
+    int64_t elements;
+    int64_t row, column, step[2]; /* where an element stands in q; not read for convolutions */
+    uint32_t stream;              /* stream[2] of its random numbers */
+    float scale;                  /* result, or given */
+} tandem_layer_operand;
+
+/* C = A·B + bias for each of batch[0]·batch[1] products. Element (i, j) of an operand of product (s, t) is
+ * q[s·step[0] + t·step[1] + i·row + j·column]. Results are f32 without gaps, in the order s, t, i, j. Those
+ * that are NULL are not computed. A backward pass takes the copies that its forward pass made. Any k is fine:
+ * sums of more than TANDEM_PRODUCT_MAX_K products are cut, and their parts added in f32. */
+typedef struct tandem_linear_s8 {
+    int64_t m, n, k, batch[2];
+    tandem_layer_operand a, b, g; /* (m, k), (k, n), and the gradient of C: (m, n) */
+    float *c;                     /* (m, n) */
+    const float *bias;            /* n of them, or NULL */
+    float *ga, *gb;               /* g·Bᵀ, (m, k), and Aᵀ·g, (k, n) */
+    float *g_bias;                /* the sums of g's rows: g.x is then given, in the order s, t, i, j */
+    uint64_t seed;
+    uint32_t stream[2]; /* of all random numbers */
+    int gb_transposed;  /* 1: gb is (n, k) */
+    void *workspace;    /* 64-byte aligned */
+    size_t workspace_bytes;
+} tandem_linear_s8;
+
+/* Bytes of the workspace: some MiB at most. 0: a size is not allowed. */
+size_t tandem_kernels_linear_s8_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k);
+/* Scales are written to `pass`. Errors are those of the functions above; after one, results are undefined. */
+tandem_status tandem_kernels_linear_s8(const tandem_kernels *kernels, tandem_linear_s8 *pass,
+                                       tandem_error *error);
+
+/* Y = X * W + bias: a convolution with square windows. All tensors are without gaps. Kernel, stride, pad, and
+ * the size of y as in tandem_windows_call; a window fits. A gradient of x whose windows overlap is summed in
+ * int32, exactly: kernel²·out ≤ TANDEM_PRODUCT_MAX_K then. */
+typedef struct tandem_conv2d_s8 {
+    int64_t images, height, width, channels, out; /* out: channels of y */
+    int64_t kernel, stride, pad;
+    tandem_layer_operand x, w,
+        g;             /* (images, height, width, channels), (out, kernel, kernel, channels), as y */
+    float *y;          /* (images, out_height, out_width, out) */
+    const float *bias; /* `out` of them, or NULL */
+    float *gx, *gw;    /* gradients, as x and w */
+    float *g_bias;     /* the sums of g.x over all but the last dimension */
+    uint64_t seed;
+    uint32_t stream[2];
+    void *workspace; /* 64-byte aligned */
+    size_t workspace_bytes;
+} tandem_conv2d_s8;
+
+/* Of all passes of such a convolution; tensors need not be given. The windows of some images lie there, up to
+ * some MiB, or those of one image where they are more. 0: a size is not allowed. */
+size_t tandem_kernels_conv2d_s8_workspace(const tandem_kernels *kernels, const tandem_conv2d_s8 *shape);
+tandem_status tandem_kernels_conv2d_s8(const tandem_kernels *kernels, tandem_conv2d_s8 *pass,
+                                       tandem_error *error);
+
 TANDEM_END_DECLARATIONS
 #endif

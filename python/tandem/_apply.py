@@ -13,7 +13,7 @@ from tandem._blas import warn_of_slow_blas
 from tandem._capture import unwrap
 from tandem._graph import Graph, fingerprint_of
 from tandem._kernels import Conv2d, Convolution, Kernels, Linear, Matmul, Rounds, channels_last
-from tandem._memory import keep_freed_memory
+from tandem._memory import use_huge_pages
 from tandem._plan import Plan
 from tandem._structs import PRECISIONS
 from tandem._trace import Follower, Names, Product, follow_modules
@@ -260,10 +260,10 @@ def apply(
 
     A module that is not the captured one is refused with the layer's name, here where its parameters
     differ, and in the forward pass where shapes do. Any batch is fine. `precision` "bf16" is fast on CPUs
-    with AVX-512 BF16."""
+    with AMX or, if not Intel's, AVX-512 BF16."""
     warn_of_slow_blas()
-    keep_freed_memory()
     inner = unwrap(module)
+    use_huge_pages(parameter.data_ptr() for parameter in inner.parameters())
     rank = rank_here() if rank is None else rank
     wanted = _load_wanted(plan)
     precision, uniform, graph = _read_wanted(wanted, rank)

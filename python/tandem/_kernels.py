@@ -9,10 +9,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_char_p, c_int64, c_size_t, c_void_p
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Type
 
 import torch
 
@@ -22,7 +23,9 @@ from tandem._structs import (
     F32,
     SCALE_TENSOR,
     CastCall,
+    Conv2dS8,
     DequantiseCall,
+    LinearS8,
     ProductS8,
     QuantiseCall,
     Rounding,
@@ -62,20 +65,57 @@ def isa_wanted() -> str:
 
 @functools.lru_cache(maxsize=None)
 def has_fast_bf16() -> bool:
-    """Whether this CPU multiplies bf16 itself, and PyTorch is not held to an older instruction set."""
+    """Whether PyTorch multiplies bf16 faster than f32 here, under its present settings.
+
+    Intel's CPUs do by AMX alone: their dot products of bf16 have no more terms a cycle than f32, and oneDNN
+    reorders operands for them. Others do with AVX-512 BF16."""
     setting = _isa_setting()
-    if setting and not any(new in setting for new in ("BF16", "FP16", "AMX", "DEFAULT", "ALL")):
-        return False
+    with_amx = not setting or any(new in setting for new in ("AMX", "DEFAULT", "ALL"))
+    with_dot = with_amx or any(new in setting for new in ("BF16", "FP16"))
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            return "avx512_bf16" in file.read()
+            text = file.read()
     except OSError:
         return False
+    return with_amx and "amx_bf16" in text or with_dot and "avx512_bf16" in text and "GenuineIntel" not in text
 
 
 def _is_dense(x: Tensor) -> bool:
     """Whether the elements lie side by side, in one of PyTorch's two orders."""
     return x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
+
+
+_CODES = {
+    ctypes.c_void_p: "P",
+    ctypes.c_int64: "q",
+    ctypes.c_uint64: "Q",
+    ctypes.c_uint32: "I",
+    ctypes.c_int: "i",
+    ctypes.c_float: "f",
+}
+
+
+def _codes_of(kind: Any) -> str:
+    """The members of a C type, as the module struct has them."""
+    if issubclass(kind, ctypes.Structure):
+        return "".join(_codes_of(of) for _, of, *_ in kind._fields_)
+    return _codes_of(kind._type_) * kind._length_ if issubclass(kind, ctypes.Array) else _CODES[kind]
+
+
+class _Filled:
+    """A C structure whose members are written at once, in their order: one by one takes ten times as long."""
+
+    def __init__(self, kind: Type[ctypes.Structure]) -> None:
+        self.members = kind()
+        self.reference = byref(self.members)
+        self._form = struct.Struct(_codes_of(kind))
+
+    def fill(self, *values: Any) -> None:
+        self._form.pack_into(self.members, 0, *values)
+
+
+Operand = Tuple[int, int, int, int, int, int, int, int, float]  # tandem_layer_operand, member by member
+NO_OPERAND: Operand = (0, 0, 0, 0, 0, 0, 0, 0, 0.0)
 
 
 class _OfThread(threading.local):
@@ -91,6 +131,7 @@ class _OfThread(threading.local):
             scale=ctypes.addressof(self.scale),
         )
         self.product = ProductS8(c_type=F32)
+        self.linear, self.conv2d = _Filled(LinearS8), _Filled(Conv2dS8)
         self.room = torch.empty(0, dtype=torch.uint8)
 
     def workspace(self, size: int) -> int:
@@ -125,6 +166,16 @@ class Kernels:
         self._cast = _library.bind("tandem_kernels", "tandem_kernels_cast")
         self._dequantise = _library.bind("tandem_kernels", "tandem_kernels_dequantise")
         self._windows = _library.bind("tandem_kernels", "tandem_kernels_windows")
+        self._linear = _library.bind("tandem_kernels", "tandem_kernels_linear_s8")
+        self._conv2d = _library.bind("tandem_kernels", "tandem_kernels_conv2d_s8")
+        linear_room = library.tandem_kernels_linear_s8_workspace
+        linear_room.restype, linear_room.argtypes = c_size_t, [c_void_p] + [c_int64] * 3
+        self._linear_room = functools.lru_cache(maxsize=4096)(functools.partial(linear_room, self._table))
+        conv2d_room = library.tandem_kernels_conv2d_s8_workspace
+        conv2d_room.restype, conv2d_room.argtypes = c_size_t, [c_void_p, ctypes.POINTER(Conv2dS8)]
+        self._conv2d_room = functools.lru_cache(maxsize=4096)(
+            lambda *sizes: conv2d_room(self._table, byref(Conv2dS8(*sizes)))
+        )
 
     @property
     def isa(self) -> str:
@@ -144,6 +195,54 @@ class Kernels:
         call.x, call.columns, call.q = x.data_ptr(), x.numel(), q.data_ptr()
         self._quantise(self._table, byref(call))
         return q, mine.scale.value
+
+    @staticmethod
+    def is_threaded(work: int) -> bool:
+        """Whether so many multiplications are divided among threads: then a pass takes several calls."""
+        return work >= THREADED_WORK and torch.get_num_threads() > 1
+
+    def linear_pass(
+        self,
+        sizes: Tuple[int, int, int],
+        batch: Tuple[int, int],
+        operands: Tuple[Operand, Operand, Operand],
+        results: Tuple[int, int, int, int, int],
+        random: Tuple[int, int, int],
+        gb_transposed: bool = False,
+    ) -> LinearS8:
+        """A pass of a linear layer or matrix product in one call; returns it with its scales.
+
+        `operands`: a, b and the gradient of c, whose int8 copy nobody keeps: it lies behind the workspace.
+        `results`: addresses of c, bias, and the gradients of a, b and the bias, 0: none. `random`: seed, and
+        the first words of the stream."""
+        mine = self._of_thread
+        room = self._linear_room(*sizes)
+        a, b, g = operands
+        place = mine.workspace(room + g[2])
+        g = (g[0], place + room, *g[2:])
+        mine.linear.fill(*sizes, *batch, *a, *b, *g, *results, *random, gb_transposed, place, room)
+        self._linear(self._table, mine.linear.reference)
+        return mine.linear.members
+
+    def conv2d_pass(
+        self,
+        sizes: Tuple[int, int, int, int, int, int, int, int],
+        operands: Tuple[Operand, Operand, Operand],
+        results: Tuple[int, int, int, int, int],
+        random: Tuple[int, int, int],
+    ) -> Conv2dS8:
+        """A pass of a convolution in one call; returns it with its scales.
+
+        `sizes`: images, height, width, channels, channels of the result, kernel, stride, pad. The rest as in
+        `linear_pass`: x, w and the gradient of y; y, bias, and the gradients of x, w and the bias."""
+        mine = self._of_thread
+        room = self._conv2d_room(*sizes)
+        x, w, g = operands
+        place = mine.workspace(room + g[2])
+        g = (g[0], place + room, *g[2:])
+        mine.conv2d.fill(*sizes, *x, *w, *g, *results, *random, place, room)
+        self._conv2d(self._table, mine.conv2d.reference)
+        return mine.conv2d.members
 
     def column_sums(self, x: Tensor) -> Tensor:
         """The sums of contiguous f32 over all dimensions but the last."""
@@ -473,6 +572,14 @@ class Rounds:
     def stream(self, purpose: int) -> Tuple[int, int, int]:
         return (self.step, self.index, purpose | self.rank << 8)
 
+    def random(self, step: int) -> Tuple[int, int, int]:
+        """What all casts of a pass share: the seed, and the first words of their streams."""
+        return self.seed & (1 << 64) - 1, step & 0xFFFFFFFF, self.index & 0xFFFFFFFF
+
+    def word(self, purpose: int) -> int:
+        """The last word of a cast's stream."""
+        return (purpose | self.rank << 8) & 0xFFFFFFFF
+
 
 _X, _W, _G = 1, 2, 3
 
@@ -490,12 +597,20 @@ def _for_gradients(ctx: Any, g: Tensor, x: Tensor, w: Tensor) -> Tuple[Tensor, T
     return g, ctx.kernels.dequantise(x, ctx.scales[0], torch.float32), w.detach()
 
 
+def _address(x: Optional[Tensor]) -> int:
+    return 0 if x is None else x.data_ptr()
+
+
+def _rows_operand(x: int, q: Tensor, columns: int, word: int, scale: float = 0.0) -> Operand:
+    """A matrix whose rows follow each other; x: where its numbers lie that are to be rounded, or 0."""
+    return x, q.data_ptr(), q.numel(), columns, 1, 0, 0, word, scale
+
+
 class Linear(torch.autograd.Function):
     """y = x·wᵀ + bias in int8, int8_full or bf16; w is (n, k)."""
 
     @staticmethod
     def forward(ctx, x, w, bias, precision, kernels, rounds):  # type: ignore[override]
-        k, n = x.shape[-1], w.shape[0]
         ctx.precision, ctx.kernels, ctx.rounds, ctx.shape, ctx.step = (
             precision,
             kernels,
@@ -504,6 +619,7 @@ class Linear(torch.autograd.Function):
             rounds.step,
         )
         ctx.with_bias = bias is not None
+        k, n = x.shape[-1], w.shape[0]
         if precision == "bf16":
             x16, w16 = kernels.cast(x.detach().reshape(-1, k).contiguous()), kernels.cast(w)
             ctx.save_for_backward(x16, w16)
@@ -511,41 +627,83 @@ class Linear(torch.autograd.Function):
             multiply(kernels, x16, w16.t(), y.view(-1, n))
             if bias is not None:
                 y += bias
-        else:
-            qx, sx = kernels.quantise(x.detach(), rounds.stream(_X), rounds.seed)
-            qx = qx.reshape(-1, k)  # bytes: a copy of x itself would take four times as long
-            qw, sw = kernels.quantise(w.detach().contiguous(), rounds.stream(_W), rounds.seed)
-            y = torch.empty((*x.shape[:-1], n))
-            bias = None if bias is None else bias.detach().contiguous()
-            kernels.product(y, qx, (k, 1), qw, (1, k), (qx.shape[0], n, k), sx * sw, bias)
-            # int8 reads the weight itself in its backward pass, int8_full its int8 copy
-            ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
-            ctx.scales = (sx, sw)
+            return y
+        y, qx, qw, ctx.scales = _linear_forward(kernels, x, w, bias, rounds)
+        # int8 reads the weight itself in its backward pass, int8_full its int8 copy
+        ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
         return y
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
-        kernels, rounds = ctx.kernels, ctx.rounds
+        kernels = ctx.kernels
         x, w = ctx.saved_tensors
-        n, k = w.shape
-        rows = g.reshape(-1, n).contiguous()
-        m = rows.shape[0]
+        if ctx.precision == "int8_full":
+            wants = ctx.needs_input_grad
+            gb = torch.empty(w.shape[0]) if ctx.with_bias and wants[2] else None
+            return (*_linear_backward(ctx, g.contiguous(), x, w, gb), gb, None, None, None)
         gx = gw = None
-        if ctx.precision != "int8_full":
-            g_in, x, w = _for_gradients(ctx, rows, x, w)
-            gx = multiply(kernels, g_in, w) if ctx.needs_input_grad[0] else None
-            gw = multiply(kernels, g_in.t(), x) if ctx.needs_input_grad[1] else None
-        else:
-            stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
-            qg, sg = kernels.quantise(rows, stream, rounds.seed)
-            if ctx.needs_input_grad[0]:
-                gx = torch.empty(ctx.shape)
-                kernels.product(gx, qg, (n, 1), w, (k, 1), (m, k, n), sg * ctx.scales[1])
-            if ctx.needs_input_grad[1]:
-                gw = torch.empty((n, k))
-                kernels.product(gw, qg, (1, n), x, (k, 1), (n, k, m), sg * ctx.scales[0])
+        rows = g.reshape(-1, w.shape[0]).contiguous()
+        g_in, x, w = _for_gradients(ctx, rows, x, w)
+        gx = multiply(kernels, g_in, w).view(ctx.shape) if ctx.needs_input_grad[0] else None
+        gw = multiply(kernels, g_in.t(), x) if ctx.needs_input_grad[1] else None
         gb = kernels.column_sums(rows) if ctx.with_bias and ctx.needs_input_grad[2] else None
-        return None if gx is None else gx.view(ctx.shape), gw, gb, None, None, None
+        return gx, gw, gb, None, None, None
+
+
+def _linear_forward(
+    kernels: Kernels, x: Tensor, w: Tensor, bias: Optional[Tensor], rounds: Rounds
+) -> Tuple[Tensor, Tensor, Tensor, Tuple[float, float]]:
+    """y, the int8 copies of x, (m, k), and w, and their scales."""
+    n, k = w.shape
+    m = x.numel() // k
+    w, bias = w.contiguous(), None if bias is None else bias.contiguous()
+    y, places, scale = torch.empty((*x.shape[:-1], n)), [x.data_ptr(), w.data_ptr()], [0.0, 0.0]
+    is_threaded = kernels.is_threaded(m * n * k)
+    if is_threaded or not x.is_contiguous():
+        qx, scale[0] = kernels.quantise(x.detach(), rounds.stream(_X), rounds.seed)
+        qx, places[0] = qx.reshape(m, k), 0  # bytes: a copy of x itself would take four times as long
+    else:
+        qx = torch.empty((m, k), dtype=torch.int8)
+    if is_threaded:
+        qw, scale[1] = kernels.quantise(w, rounds.stream(_W), rounds.seed)
+        kernels.product(y, qx, (k, 1), qw, (1, k), (m, n, k), scale[0] * scale[1], bias)
+        return y, qx, qw, (scale[0], scale[1])
+    qw = torch.empty((n, k), dtype=torch.int8)
+    a = _rows_operand(places[0], qx, k, rounds.word(_X), scale[0])
+    b = (places[1], qw.data_ptr(), n * k, 1, k, 0, 0, rounds.word(_W), 0.0)
+    done = kernels.linear_pass(
+        (m, n, k), (1, 1), (a, b, NO_OPERAND), (y.data_ptr(), _address(bias), 0, 0, 0), rounds.random(rounds.step)
+    )
+    return y, qx, qw, (done.a.scale, done.b.scale)
+
+
+def _linear_backward(
+    ctx: Any, g: Tensor, qx: Tensor, qw: Tensor, gb: Optional[Tensor]
+) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+    """The gradients that are wanted of x and w, and into gb that of the bias, from a contiguous g."""
+    kernels, rounds, (sx, sw) = ctx.kernels, ctx.rounds, ctx.scales
+    (m, k), n = qx.shape, qw.shape[0]
+    gx = torch.empty(ctx.shape) if ctx.needs_input_grad[0] else None
+    gw = torch.empty((n, k)) if ctx.needs_input_grad[1] else None
+    if kernels.is_threaded(m * n * k):
+        qg, sg = kernels.quantise(g, (ctx.step, rounds.index, _G | rounds.rank << 8), rounds.seed)
+        if gx is not None:
+            kernels.product(gx, qg, (n, 1), qw, (k, 1), (m, k, n), sg * sw)
+        if gw is not None:
+            kernels.product(gw, qg, (1, n), qx, (k, 1), (n, k, m), sg * sx)
+        if gb is not None:
+            gb.copy_(kernels.column_sums(g))
+        return gx, gw
+    a, b = _rows_operand(0, qx, k, 0, sx), (0, qw.data_ptr(), n * k, 1, k, 0, 0, 0, sw)
+    kernels.linear_pass(
+        (m, n, k),
+        (1, 1),
+        (a, b, (g.data_ptr(), 0, m * n, n, 1, 0, 0, rounds.word(_G), 0.0)),
+        (0, 0, _address(gx), _address(gw), _address(gb)),
+        rounds.random(ctx.step),
+        True,
+    )
+    return gx, gw
 
 
 class Conv2d(torch.autograd.Function):
@@ -557,40 +715,93 @@ class Conv2d(torch.autograd.Function):
         ctx.of, ctx.precision, ctx.kernels, ctx.rounds, ctx.step = of, precision, kernels, rounds, rounds.step
         ctx.with_bias = bias is not None
         ctx.is_last = w.is_contiguous(memory_format=torch.channels_last)
-        images, weight = as_images(x.detach()), as_images(w.detach()).view(w.shape[0], -1)
         if precision == "bf16":
+            images, weight = as_images(x.detach()), as_images(w.detach()).view(w.shape[0], -1)
             x16, w16 = kernels.cast(images), kernels.cast(weight)
             ctx.save_for_backward(x16, w16)
             y = convolve_narrow(kernels, of, x16, w16)
             return y if bias is None else y.add_(bias.view(1, -1, 1, 1))
-        qx, sx = kernels.quantise(images, rounds.stream(_X), rounds.seed)
-        qw, sw = kernels.quantise(weight, rounds.stream(_W), rounds.seed)
-        y = convolve(kernels, of, qx, qw, sx * sw, None if bias is None else bias.detach().contiguous())
+        y, qx, qw, ctx.scales = _conv2d_forward(kernels, of, x, w, bias, rounds)
         ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
-        ctx.scales = (sx, sw)
         return y
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
-        of, kernels, rounds = ctx.of, ctx.kernels, ctx.rounds
+        of, kernels = ctx.of, ctx.kernels
         x, w = ctx.saved_tensors
-        rows = as_images(g)
-        if ctx.precision != "int8_full":
+        gb = None
+        if ctx.precision == "int8_full":
+            gb = torch.empty(w.shape[0]) if ctx.with_bias and ctx.needs_input_grad[2] else None
+            gx, gw = _conv2d_backward(ctx, g, x, w, gb)
+        else:
+            rows = as_images(g)
             weight = w if ctx.precision == "bf16" else as_images(w.detach()).view(w.shape[0], -1)
             operands = _for_gradients(ctx, rows, x, weight)
             gx, gw = convolve_back(kernels, of, *operands, ctx.needs_input_grad[:2])
-        else:
-            gx = gw = None
-            stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
-            qg, sg = kernels.quantise(rows, stream, rounds.seed)
-            if ctx.needs_input_grad[0]:
-                gx = convolve_input(kernels, of, qg, w, x.shape, sg * ctx.scales[1])
-            if ctx.needs_input_grad[1]:
-                gw = of.weight(convolve_weight(kernels, of, x, qg, sg * ctx.scales[0]), x.shape[3])
+            gb = kernels.column_sums(rows) if ctx.with_bias and ctx.needs_input_grad[2] else None
         if gw is not None and not ctx.is_last:
             gw = gw.contiguous()
-        gb = kernels.column_sums(rows) if ctx.with_bias and ctx.needs_input_grad[2] else None
         return gx, gw, gb, None, None, None, None
+
+
+def _conv2d_forward(
+    kernels: Kernels, of: Convolution, x: Tensor, w: Tensor, bias: Optional[Tensor], rounds: Rounds
+) -> Tuple[Tensor, Tensor, Tensor, Tuple[float, float]]:
+    """y, the int8 copies of x (n, h, w, c) and w (out, kernel·kernel·c), and their scales."""
+    (n, c, height, width), out, k = x.shape, w.shape[0], of.kernel * of.kernel * x.shape[1]
+    x, w = channels_last(x), channels_last(w)
+    bias = None if bias is None else bias.contiguous()
+    y_height, y_width = of.size(height), of.size(width)
+    if kernels.is_threaded(n * y_height * y_width * out * k):
+        qx, sx = kernels.quantise(as_images(x), rounds.stream(_X), rounds.seed)
+        qw, sw = kernels.quantise(as_images(w).view(out, k), rounds.stream(_W), rounds.seed)
+        return convolve(kernels, of, qx, qw, sx * sw, bias), qx, qw, (sx, sw)
+    y = torch.empty((n, out, y_height, y_width), memory_format=torch.channels_last)
+    qx, qw = torch.empty((n, height, width, c), dtype=torch.int8), torch.empty((out, k), dtype=torch.int8)
+    done = kernels.conv2d_pass(
+        (n, height, width, c, out, of.kernel, of.stride, of.pad),
+        (
+            _rows_operand(x.data_ptr(), qx, 0, rounds.word(_X)),
+            _rows_operand(w.data_ptr(), qw, 0, rounds.word(_W)),
+            NO_OPERAND,
+        ),
+        (y.data_ptr(), _address(bias), 0, 0, 0),
+        rounds.random(rounds.step),
+    )
+    return y, qx, qw, (done.x.scale, done.w.scale)
+
+
+def _conv2d_backward(
+    ctx: Any, g: Tensor, qx: Tensor, qw: Tensor, gb: Optional[Tensor]
+) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+    """The gradients that are wanted of x and w, channels last, and into gb that of the bias."""
+    kernels, rounds, of, (sx, sw) = ctx.kernels, ctx.rounds, ctx.of, ctx.scales
+    (n, height, width, c), (out, k) = qx.shape, qw.shape
+    with_gx, with_gw = ctx.needs_input_grad[:2]
+    g = channels_last(g)
+    # where windows overlap, the sums of one call are exact as long as int32 holds them
+    is_long = of.stride > 1 and of.kernel * of.kernel * out > MAX_K
+    if is_long or kernels.is_threaded(g.numel() * k):
+        rows = as_images(g)
+        qg, sg = kernels.quantise(rows, (ctx.step, rounds.index, _G | rounds.rank << 8), rounds.seed)
+        if gb is not None:
+            gb.copy_(kernels.column_sums(rows))
+        gx = convolve_input(kernels, of, qg, qw, qx.shape, sg * sw) if with_gx else None
+        return gx, of.weight(convolve_weight(kernels, of, qx, qg, sg * sx), c) if with_gw else None
+    gx = torch.empty((n, c, height, width), memory_format=torch.channels_last) if with_gx else None
+    shape = (out, c, of.kernel, of.kernel)
+    gw = torch.empty(shape, memory_format=torch.channels_last) if with_gw else None
+    kernels.conv2d_pass(
+        (n, height, width, c, out, of.kernel, of.stride, of.pad),
+        (
+            _rows_operand(0, qx, 0, 0, sx),
+            _rows_operand(0, qw, 0, 0, sw),
+            (g.data_ptr(), 0, g.numel(), 0, 0, 0, 0, rounds.word(_G), 0.0),
+        ),
+        (0, 0, _address(gx), _address(gw), _address(gb)),
+        rounds.random(ctx.step),
+    )
+    return gx, gw
 
 
 class Matmul(torch.autograd.Function):
@@ -603,31 +814,92 @@ class Matmul(torch.autograd.Function):
             a16, b16 = kernels.cast(a), kernels.cast(b)
             ctx.save_for_backward(a16, b16)
             return multiply(kernels, a16, b16)
-        qa, sa = kernels.quantise(a.detach(), rounds.stream(_X), rounds.seed)
-        qb, sb = kernels.quantise(b.detach(), rounds.stream(_W), rounds.seed)
-        ctx.scales = (sa, sb)
+        c, qa, qb, ctx.scales = _matmul_forward(kernels, a, b, rounds)
         ctx.save_for_backward(qa, qb if precision == "int8_full" else b)
-        return _batched(kernels, qa, qb, sa * sb)
+        return c
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
         a, b = ctx.saved_tensors
         ga = gb = None
         if ctx.precision == "int8_full":
-            rounds = ctx.rounds
-            stream = (ctx.step, rounds.index, _G | rounds.rank << 8)
-            qg, sg = ctx.kernels.quantise(g, stream, rounds.seed)
-            if ctx.needs_input_grad[0]:
-                ga = _batched(ctx.kernels, qg, b.transpose(-1, -2), sg * ctx.scales[1])
-            if ctx.needs_input_grad[1]:
-                gb = _batched(ctx.kernels, a.transpose(-1, -2), qg, sg * ctx.scales[0])
-            return ga, gb, None, None, None
+            return (*_matmul_backward(ctx, g, a, b), None, None, None)
         g, a, b = _for_gradients(ctx, g, a, b)
         if ctx.needs_input_grad[0]:
             ga = multiply(ctx.kernels, g, b.transpose(-1, -2))
         if ctx.needs_input_grad[1]:
             gb = multiply(ctx.kernels, a.transpose(-1, -2), g)
         return ga, gb, None, None, None
+
+
+def _bytes_like(x: Tensor) -> Tuple[Tensor, Tensor]:
+    """Matrices x as they lie, or a copy, and room for their int8 copy in the same order: without gaps, and with
+    the elements of rows or of columns side by side."""
+    q = torch.empty_like(x, dtype=torch.int8)
+    strides = q.stride()
+    if strides != x.stride() or 1 not in strides[-2:]:
+        x = x.contiguous()
+        q = torch.empty_like(x, dtype=torch.int8)
+    return x, q
+
+
+def _matrix_operand(x: int, q: Tensor, word: int, scale: float = 0.0) -> Operand:
+    """Matrices (…, rows, columns) in any order; x: where their numbers lie that are to be rounded, or 0."""
+    strides = q.stride()
+    step = (*strides[:-2], 0, 0)
+    return x, q.data_ptr(), q.numel(), strides[-2], strides[-1], step[0], step[1], word, scale
+
+
+def _matmul_forward(
+    kernels: Kernels, a: Tensor, b: Tensor, rounds: Rounds
+) -> Tuple[Tensor, Tensor, Tensor, Tuple[float, float]]:
+    """c, the int8 copies of a and b, and their scales."""
+    m, k, n = *a.shape[-2:], b.shape[-1]
+    batch = (*a.shape[:-2], 1, 1)[:2]
+    if kernels.is_threaded(batch[0] * batch[1] * m * n * k):
+        qa, sa = kernels.quantise(a.detach(), rounds.stream(_X), rounds.seed)
+        qb, sb = kernels.quantise(b.detach(), rounds.stream(_W), rounds.seed)
+        return _batched(kernels, qa, qb, sa * sb), qa, qb, (sa, sb)
+    (a, qa), (b, qb), c = _bytes_like(a), _bytes_like(b), torch.empty((*a.shape[:-1], n))
+    done = kernels.linear_pass(
+        (m, n, k),
+        batch,
+        (
+            _matrix_operand(a.data_ptr(), qa, rounds.word(_X)),
+            _matrix_operand(b.data_ptr(), qb, rounds.word(_W)),
+            NO_OPERAND,
+        ),
+        (c.data_ptr(), 0, 0, 0, 0),
+        rounds.random(rounds.step),
+    )
+    return c, qa, qb, (done.a.scale, done.b.scale)
+
+
+def _matmul_backward(
+    ctx: Any, g: Tensor, qa: Tensor, qb: Tensor
+) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+    """The gradients that are wanted of a and b."""
+    kernels, rounds, (sa, sb) = ctx.kernels, ctx.rounds, ctx.scales
+    (with_ga, with_gb), (m, k), n = ctx.needs_input_grad[:2], qa.shape[-2:], qb.shape[-1]
+    batch = (*qa.shape[:-2], 1, 1)[:2]
+    if kernels.is_threaded(batch[0] * batch[1] * m * n * k):
+        qg, sg = kernels.quantise(g, (ctx.step, rounds.index, _G | rounds.rank << 8), rounds.seed)
+        ga = _batched(kernels, qg, qb.transpose(-1, -2), sg * sb) if with_ga else None
+        return ga, _batched(kernels, qa.transpose(-1, -2), qg, sg * sa) if with_gb else None
+    (g, qg) = _bytes_like(g)
+    ga, gb = torch.empty(qa.shape) if with_ga else None, torch.empty(qb.shape) if with_gb else None
+    kernels.linear_pass(
+        (m, n, k),
+        batch,
+        (
+            _matrix_operand(0, qa, 0, sa),
+            _matrix_operand(0, qb, 0, sb),
+            _matrix_operand(g.data_ptr(), qg, rounds.word(_G)),
+        ),
+        (0, 0, _address(ga), _address(gb), 0),
+        rounds.random(ctx.step),
+    )
+    return ga, gb
 
 
 def _packed(q: Tensor) -> Tuple[Tensor, Tuple[int, int]]:

@@ -20,7 +20,7 @@ from tandem._blas import warn_of_slow_blas
 from tandem._capture import _SILENT, Recorder, as_inputs, batch_of, make_graph, tensors_in, unwrap
 from tandem._graph import Graph
 from tandem._kernels import Kernels, Rounds, has_fast_bf16
-from tandem._memory import keep_freed_memory
+from tandem._memory import use_huge_pages
 from tandem._plan import Plan, Planning, Replay, default_store, open_cluster, time_text
 from tandem._recorded import Trace, read_trace
 from tandem._structs import PRECISIONS, RecordedCost, RecordedCosts
@@ -130,8 +130,8 @@ class _Job:
         bucket_bytes: int,
     ) -> None:
         warn_of_slow_blas()
-        keep_freed_memory()
         self.inner = unwrap(module)
+        use_huge_pages(parameter.data_ptr() for parameter in self.inner.parameters())
         self.args, self.kwargs = as_inputs(inputs)
         self.loss = loss or _mean_square
         self.make_optimizer = optimizer or (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_int8
-from ctypes import c_uint32, c_uint64, c_void_p
+from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 
 MAX_CLASS = 32
 N_COMPUTE_DTYPE = 7
@@ -412,6 +412,60 @@ class ProductS8(Structure):
         ("bias", c_void_p),
         ("workspace", c_void_p),
         ("accumulate", c_int),
+    ]
+
+
+class LayerOperand(Structure):
+    _fields_ = [
+        ("x", c_void_p),
+        ("q", c_void_p),
+        ("elements", c_int64),
+        ("row", c_int64),
+        ("column", c_int64),
+        ("step", c_int64 * 2),
+        ("stream", c_uint32),
+        ("scale", c_float),
+    ]
+
+
+class LinearS8(Structure):
+    _fields_ = [
+        ("m", c_int64),
+        ("n", c_int64),
+        ("k", c_int64),
+        ("batch", c_int64 * 2),
+        ("a", LayerOperand),
+        ("b", LayerOperand),
+        ("g", LayerOperand),
+        ("c", c_void_p),
+        ("bias", c_void_p),
+        ("ga", c_void_p),
+        ("gb", c_void_p),
+        ("g_bias", c_void_p),
+        ("seed", c_uint64),
+        ("stream", c_uint32 * 2),
+        ("gb_transposed", c_int),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
+    ]
+
+
+class Conv2dS8(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("images", "height", "width", "channels", "out")),
+        *((name, c_int64) for name in ("kernel", "stride", "pad")),
+        ("x", LayerOperand),
+        ("w", LayerOperand),
+        ("g", LayerOperand),
+        ("y", c_void_p),
+        ("bias", c_void_p),
+        ("gx", c_void_p),
+        ("gw", c_void_p),
+        ("g_bias", c_void_p),
+        ("seed", c_uint64),
+        ("stream", c_uint32 * 2),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
     ]
 
 

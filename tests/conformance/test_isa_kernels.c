@@ -631,6 +631,10 @@ static void test_bias_and_its_gradient(void **state)
             assert_same_bf16(table->isa, "bias_bf16", y.half.at, want_half, n);
             table->column_sum_f32(total.at, x, n, period);
             assert_same_f32(table->isa, "column_sum_f32", total.at, sum, period);
+            const size_t first = n / period / 2 * period; /* in two parts */
+            table->column_sum_f32(total.at, x, first, period);
+            table->add_rows_f32(total.at, x + first, n - first, period);
+            assert_same_f32(table->isa, "add_rows_f32", total.at, sum, period);
             table->column_sum_bf16(total.at, half, n, period);
             assert_same_f32(table->isa, "column_sum_bf16", total.at, sum_half, period);
             table->bias_f32(x, x, bias, n, period);

@@ -1,15 +1,18 @@
 """Products in int8 and bf16, against the same in double."""
 
+import ctypes
 import os
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 from support import Case
 import torch
 import torch.nn.functional as F
 
 import tandem
+from tandem._structs import Conv2dS8, LayerOperand, LinearS8
 from tandem._kernels import (
     MAX_K,
     Conv2d,
@@ -92,6 +95,94 @@ class Products(Case):
             held = {**os.environ, "ONEDNN_MAX_CPU_ISA": "SSE41", "ATEN_CPU_CAPABILITY": "default"}
             ran = subprocess.run([sys.executable, __file__, *tests], env=held, capture_output=True, text=True)
             self.assertEqual(ran.returncode, 0, ran.stderr)
+
+    def check_passes(self, name, run, operands):
+        """Results and gradients to the bit, in one call a pass and by the functions that threads divide."""
+        found = []
+        for by_parts in (False, True):
+            with mock.patch.object(Kernels, "is_threaded", staticmethod(lambda work, parts=by_parts: parts)):
+                inputs = [one.clone().requires_grad_() for one in operands]
+                y = run(*inputs)
+                g = torch.linspace(-1, 2, y.numel()).sin().view(y.shape)
+                found.append((y.detach(), *torch.autograd.grad(y, inputs, g)))
+        for one, right in zip(*found):
+            self.assertEqual(one.shape, right.shape, name)
+            self.assertTrue(torch.equal(one, right), name)
+
+    def test_a_pass_in_one_call_has_the_bits_of_its_parts(self):
+        torch.manual_seed(8)
+        rounds = Rounds(3, 1, 1 << 63)
+        rounds.step = 7
+        for precision in ("int8", "int8_full"):
+            linear = lambda *o: Linear.apply(*o, precision, K, rounds)  # noqa: E731
+            for m, n, k in ((1, 1, 1), (70, 33, 40), (3, 5, MAX_K + 70), (300, 96, 64)):
+                operands = torch.randn(2, m, k), torch.randn(n, k), torch.randn(n)
+                self.check_passes(f"linear {m} {n} {k}", linear, operands)
+                self.check_passes(f"without a bias {m} {n} {k}", lambda x, w: linear(x, w, None), operands[:2])
+            turned = torch.randn(5, 70, 40).transpose(0, 1)
+            self.check_passes("rows in another order", linear, (turned, torch.randn(33, 40), torch.randn(33)))
+            matmul = lambda *o: Matmul.apply(*o, precision, K, rounds)  # noqa: E731
+            heads = torch.randn(9, 4, 3, 16)  # tokens, images, heads: as attention lays them out
+            for of in (heads[:, 0], heads):
+                a = of.permute(*range(1, of.dim() - 1), 0, of.dim() - 1)
+                self.check_passes("matmul", matmul, (a, a.transpose(-1, -2)))
+                self.check_passes("matmul", matmul, (a.transpose(-1, -2), torch.randn(a.shape)))
+            self.check_passes("matmul", matmul, (torch.randn(6, 5), torch.randn(5, 7)))
+
+    def test_a_convolution_in_one_call_has_the_bits_of_its_parts(self):
+        torch.manual_seed(9)
+        for kernel, stride, pad, channels, h, w, out in (
+            (3, 1, 1, 16, 9, 8, 24),
+            (3, 2, 1, 16, 10, 11, 24),
+            (3, 2, 0, 5, 11, 10, 3),
+            (2, 3, 1, 4, 8, 9, 6),  # some pixels are in no window
+            (1, 1, 0, 16, 7, 7, 8),
+            (1, 2, 0, 16, 9, 8, 8),
+            (1, 2, 0, 6, 8, 8, 8),
+            (7, 2, 3, 3, 40, 41, 16),
+            (3, 1, 2, 128, 40, 40, 8),  # windows of more bytes than are taken together
+            (3, 2, 1, 128, 60, 40, 70),
+        ):
+            of, operands = Convolution(kernel, stride, pad), [torch.randn(out, channels, kernel, kernel)]
+            operands = [torch.randn(3, channels, h, w), *operands, torch.randn(out)]
+            run = lambda *o: Conv2d.apply(*o, of, "int8_full", K, Rounds(0, 0, 1))  # noqa: E731,B023
+            self.check_passes(f"{kernel} {stride} {pad} {channels}", run, operands)
+
+    def test_what_a_pass_refuses(self):
+        """Sizes, strides and workspaces that would leave the operands' memory."""
+        x = torch.zeros(4096)
+        room = x.data_ptr() + -x.data_ptr() % 64
+        given = {"q": x.data_ptr(), "elements": 6}
+        a, b = {**given, "row": 3, "column": 1}, {**given, "row": 1, "column": 3}
+        for change, says in (
+            ({"m": -1}, "each is 0 to 2"),
+            ({"m": 3}, "a has 6 elements; its sizes and strides reach over 9"),
+            ({"a": {**a, "step": (0, 4)}}, "a has 6 elements; its sizes and strides reach over 10"),
+            ({"a": {**a, "row": -3}}, "a stride of a is -3"),
+            ({"b": {**b, "q": None}}, "the q of b is NULL"),
+            ({"g_bias": room}, "g.x is NULL"),
+            ({"workspace_bytes": 1}, "workspace_bytes is 1"),
+        ):
+            call = {"m": 2, "n": 2, "k": 3, "a": a, "b": b, "c": room, "workspace": room, "workspace_bytes": 1 << 40}
+            call.update(change)
+            call = LinearS8(**{**call, "a": LayerOperand(**call["a"]), "b": LayerOperand(**call["b"])})
+            call.batch[:] = (1, 2)
+            with self.subTest(says), self.assertRaisesRegex(tandem.UsageError, says):
+                K._linear(K._table, ctypes.byref(call))
+        for change, says in (
+            ({"stride": 0}, "are no sizes"),
+            ({"pad": 3}, "are no sizes"),
+            ({"height": 0}, "are no sizes"),
+            ({"images": 1 << 29, "channels": 1 << 29}, "are no sizes"),
+            ({"workspace_bytes": 64}, "a workspace of"),
+            ({"channels": 2}, "x has 16 elements; its sizes and strides reach over 32"),
+            ({"stride": 2, "out": 1 << 15, "gx": room}, "can leave int32"),
+        ):
+            call = {"images": 1, "height": 4, "width": 4, "channels": 1, "out": 1, "kernel": 3, "stride": 1}
+            call.update({"pad": 1, "y": room, "workspace": room, "workspace_bytes": 1 << 40, **change})
+            call = Conv2dS8(**call, x=LayerOperand(q=room, elements=16), w=LayerOperand(q=room, elements=9))
+            with self.subTest(says), self.assertRaisesRegex(tandem.UsageError, says):
+                K._conv2d(K._table, ctypes.byref(call))
 
     def test_int8_sums_are_exact(self):
         """The three products of a convolution in int8, to the bit."""

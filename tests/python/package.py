@@ -79,13 +79,16 @@ class Package(Case):
         self.assertEqual(told.count("the reference BLAS"), 1, told)
         self.assertIn("apt-get install libopenblas0", told)
 
-    def test_a_converted_process_asks_for_huge_pages(self):
+    @staticmethod
+    def has_huge_pages():
         try:
             with open("/sys/kernel/mm/transparent_hugepage/enabled", encoding="ascii") as file:
-                has_huge_pages = "[never]" not in file.read()
+                return "[never]" not in file.read()
         except OSError:
-            has_huge_pages = False
-        if not has_huge_pages:
+            return False
+
+    def test_a_converted_process_asks_for_huge_pages(self):
+        if not self.has_huge_pages():
             self.skipTest("this Linux has no transparent huge pages; transparent_hugepage/enabled says never")
         code = (
             "import torch, tandem; tandem.apply(torch.nn.Linear(3, 3), 'int8')\n"
@@ -96,6 +99,26 @@ class Package(Case):
         )
         self.assertIn("True", self.python(code).stdout)
         self.assertNotIn("True", self.python(code, GLIBC_TUNABLES="glibc.malloc.arena_max=2").stdout)
+
+    def test_weights_made_before_lie_in_huge_pages_too(self):
+        code = (
+            "import torch, tandem\n"
+            "module = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(12)])\n"  # 12 MiB
+            "before = [weight.data_ptr() for weight in module.parameters()]\n"
+            "tandem.apply(module, 'int8')\n"
+            "assert before == [weight.data_ptr() for weight in module.parameters()]\n"
+            "places = [weight.data_ptr() for weight in module.parameters() if weight.dim() == 2]\n"
+            "found = set()\n"
+            "for line in open('/proc/self/smaps'):\n"
+            "    if '-' in line.split()[0]: first, end = (int(one, 16) for one in line.split()[0].split('-'))\n"
+            "    if line.startswith('VmFlags:') and 'hg' in line.split():\n"
+            "        found |= {place for place in places if first <= place < end}\n"
+            "print(len(found))"
+        )
+        if not self.has_huge_pages():
+            self.skipTest("this Linux has no transparent huge pages; transparent_hugepage/enabled says never")
+        self.assertGreater(int(self.python(code).stdout), 6)  # those at both ends share a page with others
+        self.assertEqual(int(self.python(code, GLIBC_TUNABLES="glibc.malloc.arena_max=2").stdout), 0)
 
     def test_a_converted_process_keeps_the_memory_that_it_frees(self):
         # the heap grows by a block as long as holes are a few bytes too small for the next one: at most some
@@ -132,6 +155,8 @@ class Package(Case):
             "Statistics": "tandem_statistics", "Product": "tandem_product", "Rounding": "tandem_rounding",
             "QuantiseCall": "tandem_quantise_call", "ProductS8": "tandem_product_s8", "Link": "tandem_link",
             "WindowsCall": "tandem_windows_call", "CastCall": "tandem_cast_call",
+            "LayerOperand": "tandem_layer_operand", "LinearS8": "tandem_linear_s8",
+            "Conv2dS8": "tandem_conv2d_s8",
             "DequantiseCall": "tandem_dequantise_call", "TorchStep": "tandem_torch_step",
             "TorchRank": "tandem_torch_rank", "TorchSummary": "tandem_torch_summary",
             "GraphHead": "tandem_graph",

@@ -19,9 +19,8 @@ void ISA(bias_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n,
 
 /* Four rows a sweep, so that a sum is loaded and stored once for four additions; their order stays ascending.
  * */
-void ISA(column_sum_f32)(float *restrict sum, const float *restrict g, size_t n, size_t period)
+void ISA(add_rows_f32)(float *restrict sum, const float *restrict g, size_t n, size_t period)
 {
-    for (size_t j = 0; j < period; j++) sum[j] = 0.0f;
     size_t at = 0;
     for (; period > 0 && n - at >= 4 * period; at += 4 * period) {
         const float *g0 = g + at, *g1 = g0 + period, *g2 = g1 + period, *g3 = g2 + period;
@@ -30,6 +29,12 @@ void ISA(column_sum_f32)(float *restrict sum, const float *restrict g, size_t n,
     for (; at < n; at += period) {
         for (size_t j = 0; j < period; j++) sum[j] += g[at + j];
     }
+}
+
+void ISA(column_sum_f32)(float *restrict sum, const float *restrict g, size_t n, size_t period)
+{
+    for (size_t j = 0; j < period; j++) sum[j] = 0.0f;
+    ISA(add_rows_f32)(sum, g, n, period);
 }
 
 void ISA(column_sum_bf16)(float *restrict sum, const uint16_t *restrict g, size_t n, size_t period)
