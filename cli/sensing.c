@@ -418,7 +418,7 @@ static tandem_status for_cells_of_row(int *n_cell, sense_run *run, int row, int 
 static tandem_status fill_first_metric(sense_run *run, const frozen_executor *frozen, tandem_error *error)
 {
     enum { BATCHES = 4 };
-    float *const gradient = malloc((size_t)run->n_weight * sizeof *gradient);
+    float *const gradient = calloc((size_t)run->n_weight, sizeof *gradient);
     tandem_status status = gradient ? TANDEM_OK : tandem_no_memory(error, "for a gradient");
     double mean = 0;
     memset(run->metric, 0, (size_t)run->n_weight * sizeof *run->metric);
@@ -465,6 +465,7 @@ static tandem_status share_replicates(sense_run *run, float *sketch, tandem_erro
 static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, int a, tandem_error *error)
 {
     const int has_metric = run->sensing->optimizer == TANDEM_ADAMW, is_shared = run->request->is_at_hand;
+    const int64_t range_batches = run->workload->graph[0]->batch / run->sensing->batch;
     float *const sketch = calloc(2 * (size_t)run->sensing->n_replicate * PROBE_SKETCH, sizeof *sketch);
     tandem_status status = sketch ? TANDEM_OK : tandem_no_memory(error, "for the sums of gradients");
     if (status == TANDEM_OK && has_metric && run->sensing->age[a] == 0)
@@ -479,6 +480,7 @@ static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, i
                            .age_index = a,
                            .first_batch = run->first_batch,
                            .seed = run->options->seed,
+                           .n_range_batch = range_batches > 1 ? (int)range_batches : 1,
                            .rank = is_shared ? run->rank->self.rank : 0,
                            .n_rank = is_shared ? run->rank->self.n_rank : 1};
     if (status == TANDEM_OK) status = sensing_probe_age(&age, sketch, error);
@@ -671,7 +673,7 @@ int sensing_count_gradients(const cli_workload *workload, const sensing_request 
 
 sensing_request sensing_request_probe(const cli_workload *workload)
 {
-    enum { REPLICATES = 5, FEWER_SAMPLES = 4, MIN_SENSED_BATCH = 4 };
+    enum { REPLICATES = 4, FEWER_SAMPLES = 2, MIN_SENSED_BATCH = 4 };
     const int64_t fewer = workload->graph[0]->batch / FEWER_SAMPLES;
     return (sensing_request){.n_replicate = REPLICATES,
                              .by_probe = 1,

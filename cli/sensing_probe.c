@@ -33,7 +33,7 @@
  * the step over which D is taken has to move what is behind as far as rounding does. Of two steps ε₁ < ε* <
  * ε₂, one a batch, the smooth part is in both and the jumps' part falls as 1/ε: α and 1 − α with α/ε₁ +
  * (1 − α)/ε₂ = 1/ε* give it at ε*. σ and s are taken at the operator's output. A rounded gradient switches
- * nothing: α = ½ there.
+ * nothing, and neither does what has no relu or maximum behind it: α = ½ there, as both batches say the same.
  *
  * Sums run over the first samples of a batch, and over every so many numbers of a weight: a few thousand
  * each, which bounds memory and time. The kept numbers of the pass above, w + εz, wait for the one below.
@@ -55,6 +55,7 @@ enum {
     KEPT_SAMPLES = 2,    /* at the least */
     KEPT_WEIGHTS = 2048,
     PROBE_PURPOSE = 0x50524F42,
+    MAX_RANGE_BATCHES = 16,
     LANES = 8
 };
 
@@ -65,15 +66,16 @@ enum probe_part { PROBE_INPUT, PROBE_SECOND, PROBE_GRADIENT, PROBE_RESULT, PROBE
 typedef struct kept_tensor {
     float *x; /* [n] */
     int64_t n, n_sample, capacity;
-    float amax; /* of the whole tensor */
+    float amax_of[MAX_RANGE_BATCHES]; /* of the whole tensor, in the last batches */
+    float amax;                       /* of these */
 } kept_tensor;
 
 enum kept_kind { KEPT_X, KEPT_X2, KEPT_Y, KEPT_G, KEPT_DX, KEPT_DX2, N_KEPT };
 
 typedef struct probe_operator {
-    int op, is_adjustable;
-    int gradient_task;              /* the first that reads the gradient of its output */
-    unsigned formats[N_PROBE_PART]; /* that some cell asks for: bit f */
+    int op, is_adjustable, is_before_jump; /* a slope behind it jumps */
+    int gradient_task;                     /* the first that reads the gradient of its output */
+    unsigned formats[N_PROBE_PART];        /* that some cell asks for: bit f */
     kept_tensor kept[N_KEPT];
     /* every `stride`-th number of the weight */
     int64_t n_weight, stride, n_kept_weight;
@@ -95,7 +97,7 @@ typedef struct probe_run {
     float *room, *difference, *read; /* of the largest kept tensor */
     int64_t room_size;
     double step[2]; /* of the two batches */
-    int batch, place;
+    int batch, place, n_batch_seen;
     tandem_status status;
     tandem_error error;
 } probe_run;
@@ -187,13 +189,23 @@ static void add_to_sketch(float *sketch, const probe_run *run)
 /* By the bits of the magnitudes, which are ordered as the numbers are. */
 static float probed_amax(const float *x, int64_t n)
 {
-    uint32_t largest = 0, bits;
-    float value;
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(&bits, &x[i], sizeof bits);
-        bits &= 0x7FFFFFFF;
-        largest = bits > largest ? bits : largest;
+    int32_t lane[LANES] = {0}, bits[LANES];
+    const int64_t whole = n / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES) {
+        memcpy(bits, x + i, sizeof bits);
+        for (int k = 0; k < LANES; k++) {
+            bits[k] &= 0x7FFFFFFF;
+            lane[k] = bits[k] > lane[k] ? bits[k] : lane[k];
+        }
     }
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, x + whole, (size_t)(n - whole) * sizeof *x);
+    int32_t largest = 0;
+    for (int k = 0; k < LANES; k++) {
+        const int32_t last = bits[k] & 0x7FFFFFFF, most = last > lane[k] ? last : lane[k];
+        largest = most > largest ? most : largest;
+    }
+    float value;
     memcpy(&value, &largest, sizeof value);
     return value;
 }
@@ -243,12 +255,23 @@ static float *keep_samples(probe_run *run, kept_tensor *kept, int64_t n)
     return NULL;
 }
 
+/* The range of a cast is that of a whole batch of the training: of as many sensed ones, as far as they have
+ * been seen. */
+static void see_range(const probe_run *run, kept_tensor *kept, const float *x, int64_t n)
+{
+    const int n_batch =
+        run->age->n_range_batch < MAX_RANGE_BATCHES ? run->age->n_range_batch : MAX_RANGE_BATCHES;
+    kept->amax_of[run->n_batch_seen % n_batch] = probed_amax(x, n);
+    kept->amax = 0;
+    for (int b = 0; b < n_batch; b++) kept->amax = fmaxf(kept->amax, kept->amax_of[b]);
+}
+
 static void keep_values(probe_run *run, kept_tensor *kept, const float *x, int64_t n, int has_range)
 {
     float *to = keep_samples(run, kept, n);
     if (!to) return;
     memcpy(to, x, (size_t)kept->n * sizeof *to);
-    if (has_range) kept->amax = probed_amax(x, n);
+    if (has_range) see_range(run, kept, x, n);
 }
 
 /* Sums have LANES parts in a fixed order, so that additions overlap. */
@@ -315,7 +338,8 @@ static int round_kept(probe_run *run, const float *x, int64_t n, tandem_format f
                                      .error_scale = 1};
     run->status = is_drawn ? tandem_format_variance(room, NULL, &cast, &run->error)
                            : tandem_format_round(room, NULL, &cast, &run->error);
-    for (int64_t i = 0; i < n && !is_drawn; i++) room[i] = room[i] / scale - x[i];
+    for (int64_t i = 0; i < n && !is_drawn && scale == 1; i++) room[i] -= x[i];
+    for (int64_t i = 0; i < n && !is_drawn && scale != 1; i++) room[i] = room[i] / scale - x[i];
     return is_drawn;
 }
 
@@ -629,6 +653,7 @@ static tandem_status sense_probe_batch(probe_run *run, int64_t index, float *ske
         if (status == TANDEM_OK) add_to_sketch(sketch, run);
         if (status == TANDEM_OK) see_weight_gradients(run);
     }
+    run->n_batch_seen++;
     if (status == TANDEM_OK && run->status != TANDEM_OK) {
         status = run->status;
         if (error) *error = run->error;
@@ -691,6 +716,27 @@ static int picks_numbers(tandem_op_kind kind)
     return 0;
 }
 
+/* Whether results of a kind have a slope that jumps, as far as it is known. */
+static int has_jump(tandem_op_kind kind)
+{
+    static const tandem_op_kind jumps[] = {
+        TANDEM_OP_RELU, TANDEM_OP_MAXPOOL, TANDEM_OP_BATCHNORM_RELU, TANDEM_OP_BATCHNORM_ADD_RELU,
+        TANDEM_OP_MAP,  TANDEM_OP_CALL,    TANDEM_OP_CALL_TRAINED};
+    for (size_t k = 0; k < sizeof jumps / sizeof *jumps; k++)
+        if (kind == jumps[k]) return 1;
+    return 0;
+}
+
+static void find_jumps(probe_run *run, unsigned char *is_before)
+{
+    const tandem_graph *graph = run->age->step->graph;
+    for (int i = graph->n_op - 1; i >= 0; i--)
+        for (int k = graph->consumer_start[i]; k < graph->consumer_start[i + 1]; k++)
+            is_before[i] |= (unsigned char)(is_before[graph->consumer[k]] ||
+                                            has_jump(graph->op[graph->consumer[k]].kind));
+    for (int k = 0; k < run->n_op; k++) run->operator[k].is_before_jump = is_before[run->operator[k].op];
+}
+
 static void set_plan_of_cell(const probe_run *run, int cell)
 {
     const int op = cell / TANDEM_N_AMP_DTYPE / TANDEM_N_PRECISION;
@@ -733,7 +779,7 @@ static double share_of_small_step(const probe_run *run, const probe_operator *of
     const tandem_op *op = &graph->op[of->op];
     const int other = part != PROBE_INPUT ? PROBE_INPUT : op->parameter[0] < 0 ? PROBE_SECOND : PROBE_WEIGHT;
     const double first = 1 / run->step[0], last = 1 / run->step[1];
-    if (part == PROBE_GRADIENT) return 0.5;
+    if (part == PROBE_GRADIENT || !of->is_before_jump) return 0.5;
     const double by = part == PROBE_RESULT || op->kind == TANDEM_OP_EMBEDDING
                           ? 1
                           : products_of_output(graph, op) * of->mean_square[other];
@@ -907,6 +953,10 @@ static tandem_status open_probe_run(probe_run *run, tandem_error *error)
     status = tandem_step_open(&run->plan, graph, age->step->amp_dtype, 0, error);
     if (status != TANDEM_OK) return status;
     open_probed_operators(run);
+    unsigned char *const is_before_jump = calloc((size_t)graph->n_op, 1);
+    if (!is_before_jump) return tandem_no_memory(error, "for a probe");
+    find_jumps(run, is_before_jump);
+    free(is_before_jump);
     for (int k = 0; k < run->n_op && status == TANDEM_OK; k++)
         if (run->operator[k].is_adjustable) status = open_probed_weight(run, &run->operator[k]);
     const double unit = rms_of_weights(run, 0) / rms_of_weights(run, 1);

@@ -15,7 +15,8 @@ typedef struct probe_age {
     int age_index;
     int64_t first_batch; /* replicate r takes the batches from first_batch + 2r on */
     uint64_t seed;
-    int rank, n_rank; /* replicates r with r mod n_rank = rank are sensed; 0 of 1: all */
+    int n_range_batch; /* ≥ 1; the range of a cast is that of so many batches, up to 16 */
+    int rank, n_rank;  /* replicates r with r mod n_rank = rank are sensed; 0 of 1: all */
 } probe_age;
 
 /* The sum of a gradient's numbers in PROBE_SKETCH buckets, by fixed random signs: the product of two such

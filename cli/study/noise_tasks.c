@@ -101,9 +101,10 @@ void noise_plan_name(char text[STUDY_PLAN_NAME], const noise_tasks *tasks, const
 }
 
 tandem_status noise_of_rows(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
-                            tandem_precision precision, const double *weight, tandem_error *error)
+                            tandem_precision precision, const double *weight, int64_t batch,
+                            tandem_error *error)
 {
-    const tandem_sensed_step step = {.global_batch = sensing->batch, .n_micro = 1};
+    const tandem_sensed_step step = {.global_batch = batch, .n_micro = 1};
     double *share = calloc((size_t)sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE, sizeof *share);
     if (!share) return tandem_no_memory(error, "for the rows of a sum");
     for (int row = 0; row < sensing->n_op; row++)

@@ -42,11 +42,12 @@ int noise_task_skip(study_report *report, const noise_task *task, tandem_status 
 void noise_plan_name(char text[STUDY_PLAN_NAME], const noise_tasks *tasks, const char *what,
                      const double *number, int n, uint64_t seed);
 
-/* The estimate at the sensed batch of a weighted sum of rows, the mean over ages: weights of 1 and −1 give
- * the difference of rows with common batches and draws.
+/* The estimate in a step of `batch` samples of a weighted sum of rows, the mean over ages: weights of 1 and
+ * −1 give the difference of rows with common batches and draws.
  *   weight  [sensing->n_op], of rows in `precision` */
 tandem_status noise_of_rows(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
-                            tandem_precision precision, const double *weight, tandem_error *error);
+                            tandem_precision precision, const double *weight, int64_t batch,
+                            tandem_error *error);
 
 /* Jobs of a part that are done, for the time left. */
 typedef struct noise_progress {

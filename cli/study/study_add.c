@@ -172,15 +172,15 @@ static tandem_status compare_plan(add_result *result, add_rows *rows, const add_
     tandem_sensitivity_estimate whole = {0}, sum = {0}, single = {0}, difference = {0};
     if (!weight) return tandem_no_memory(error, "for the parts of a plan");
     weight[find_row(rows, plan)] = 1;
-    tandem_status status = noise_of_rows(&whole, sensing, as, weight, error);
+    tandem_status status = noise_of_rows(&whole, sensing, as, weight, sensing->batch, error);
     memset(weight, 0, (size_t)rows->n * sizeof *weight);
     (void)sum_parts(weight, rows, s, plan, 1);
-    if (status == TANDEM_OK) status = noise_of_rows(&single, sensing, as, weight, error);
+    if (status == TANDEM_OK) status = noise_of_rows(&single, sensing, as, weight, sensing->batch, error);
     memset(weight, 0, (size_t)rows->n * sizeof *weight);
     (void)sum_parts(weight, rows, s, plan, 0);
-    if (status == TANDEM_OK) status = noise_of_rows(&sum, sensing, as, weight, error);
+    if (status == TANDEM_OK) status = noise_of_rows(&sum, sensing, as, weight, sensing->batch, error);
     weight[find_row(rows, plan)] -= 1;
-    if (status == TANDEM_OK) status = noise_of_rows(&difference, sensing, as, weight, error);
+    if (status == TANDEM_OK) status = noise_of_rows(&difference, sensing, as, weight, sensing->batch, error);
     free(weight);
     if (status != TANDEM_OK) return status;
     *result = (add_result){.ratio = whole.noise / sum.noise,

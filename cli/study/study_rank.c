@@ -29,6 +29,7 @@ typedef struct rank_plan {
 } rank_plan;
 static const rank_plan full_plan = {&noise_tasks_full, 8, 48, 8, 2000},
                        quick_plan = {&noise_tasks_quick, 3, 8, 2, 200};
+enum { N_SHARED_JOB = 2 };                                             /* of a task, for all precisions */
 static const double least_tau = 0.9, least_share = 0.3, magnified = 4; /* where fewer pairs are told apart */
 static const unsigned long rank_bootstrap_seed = 1;
 
@@ -119,7 +120,7 @@ static tandem_status add_values(double *value, const rank_study *s, const rank_v
     for (int m = 0; m < RANK_N_METHOD; m++) {
         const rank_method *method = rank_methods[m];
         const tandem_sensitivity_method *product = NULL;
-        if (method->needs == RANK_NEEDS_SENSING) continue;
+        if (method->needs >= RANK_NEEDS_SENSED_PROBE) continue;
         if (!method->compute) {
             const tandem_status status = tandem_sensitivity_find(&product, method->name, error);
             if (status != TANDEM_OK) return status;
@@ -230,11 +231,11 @@ static tandem_status measure_pairs(double *noise, const rank_study *s, int p, co
     tandem_status status = weight ? TANDEM_OK : tandem_no_memory(error, "for pairs of operators");
     for (int i = 0; i < n && status == TANDEM_OK; i++) {
         weight[s->lab.op[i]] = 1;
-        status = noise_of_rows(&of, sensing, noise_precisions[p], weight, error);
+        status = noise_of_rows(&of, sensing, noise_precisions[p], weight, s->lab.task->batch, error);
         noise[i] = of.noise;
         for (int j = i + 1; j < n && status == TANDEM_OK; j++) {
             weight[s->lab.op[j]] = -1;
-            status = noise_of_rows(&of, sensing, noise_precisions[p], weight, error);
+            status = noise_of_rows(&of, sensing, noise_precisions[p], weight, s->lab.task->batch, error);
             *half++ = of.noise_half;
             weight[s->lab.op[j]] = 0;
         }
@@ -281,7 +282,7 @@ static tandem_status read_sampled(double *value, const rank_study *s, int p, con
     for (int k = 0; k < s->lab.n_op && status == TANDEM_OK; k++) {
         tandem_sensitivity_estimate of = {0};
         weight[s->lab.op[k]] = 1;
-        status = noise_of_rows(&of, sensing, noise_precisions[p], weight, error);
+        status = noise_of_rows(&of, sensing, noise_precisions[p], weight, s->lab.task->batch, error);
         weight[s->lab.op[k]] = 0;
         value[k] = of.value;
         value[s->lab.n_op + k] = of.noise;
@@ -312,9 +313,57 @@ static tandem_status run_sampled_job(rank_study *s, int p, tandem_error *error)
     return TANDEM_OK;
 }
 
+/* All precisions at once, as `tandem sensitivity --probe` senses them; converted to the task's batch. */
+static tandem_status sense_by_probe(rank_study *s, tandem_error *error)
+{
+    sensing_request request = sensing_request_probe(&s->lab.workload);
+    double *weight = calloc((size_t)s->lab.workload.graph[0]->n_op, sizeof *weight);
+    tandem_sensing sensing = {0};
+    request.n_age = s->lab.task->n_age;
+    memcpy(request.age, s->lab.task->age, sizeof s->lab.task->age);
+    tandem_status status = weight ? sensing_run(&sensing, &s->lab.workload, &s->lab.options, &request, error)
+                                  : tandem_no_memory(error, "for the rows of operators");
+    for (int i = 0; i < NOISE_N_PRECISION * s->lab.n_op && status == TANDEM_OK; i++) {
+        const int p = i / s->lab.n_op, k = i % s->lab.n_op;
+        tandem_sensitivity_estimate of = {0};
+        weight[s->lab.op[k]] = 1;
+        status = noise_of_rows(&of, &sensing, noise_precisions[p], weight, s->lab.task->batch, error);
+        weight[s->lab.op[k]] = 0;
+        s->result[p].value[rank_method_find("sensed_probe") * s->lab.n_op + k] = of.noise;
+    }
+    tandem_sensing_close(&sensing);
+    free(weight);
+    return status;
+}
+
+static tandem_status run_probe_job(rank_study *s, tandem_error *error)
+{
+    const int n = s->lab.n_op, m = rank_method_find("sensed_probe");
+    char name[STUDY_RECORD_NAME];
+    int n_found = 0;
+    int64_t took_ns = 0;
+    for (int p = 0; p < NOISE_N_PRECISION; p++) {
+        name_rank_record(name, s, p, "sensed by a probe");
+        n_found += study_records_find(s->result[p].value + m * n, n, &s->records, name);
+    }
+    if (n_found < NOISE_N_PRECISION) {
+        const int64_t begin_ns = tandem_now_ns();
+        tandem_status status = sense_by_probe(s, error);
+        for (int p = 0; p < NOISE_N_PRECISION && status == TANDEM_OK; p++) {
+            name_rank_record(name, s, p, "sensed by a probe");
+            status = study_records_add(&s->records, name, s->result[p].value + m * n, n, error);
+        }
+        if (status != TANDEM_OK) return status;
+        took_ns = tandem_now_ns() - begin_ns;
+    }
+    noise_progress_add(&s->progress, s->report->options, took_ns);
+    return TANDEM_OK;
+}
+
 static tandem_status run_task_jobs(rank_study *s, tandem_error *error)
 {
     tandem_status status = run_statistics_job(s, error);
+    if (status == TANDEM_OK) status = run_probe_job(s, error);
     for (int p = 0; p < NOISE_N_PRECISION && status == TANDEM_OK; p++) {
         status = run_sampled_job(s, p, error);
         if (status == TANDEM_OK) status = run_oracle_job(s, p, 1, error);
@@ -433,7 +482,10 @@ static rank_interval rank_interval_of(rank_study *s, int t, int m, int less)
 /* Steps of an age for all three precisions. */
 static int steps_of(const rank_study *s, rank_needs needs)
 {
+    const sensing_request probe = sensing_request_probe(&s->lab.workload);
+    const int64_t samples = sensing_count_gradients(&s->lab.workload, &probe) * probe.batch;
     const int of[] = {0, s->plan->n_batch, 3 * s->plan->n_batch,
+                      (int)((samples - 1) / s->lab.task->batch) + 1,
                       2 * s->plan->n_sampled * (1 + NOISE_N_PRECISION * s->lab.n_op)};
     return of[needs];
 }
@@ -565,7 +617,7 @@ static tandem_status run_rank_task(rank_study *s, const noise_task *task, tandem
     tandem_error why = {0};
     tandem_status status = noise_lab_open(&s->lab, task, s->report->options, &why);
     if (status != TANDEM_OK && noise_task_skip(s->report, task, status)) {
-        s->progress.n_job -= 1 + 2 * NOISE_N_PRECISION;
+        s->progress.n_job -= N_SHARED_JOB + 2 * NOISE_N_PRECISION;
         return TANDEM_OK;
     }
     if (status != TANDEM_OK) *error = why;
@@ -583,7 +635,7 @@ static tandem_status run_rank_task(rank_study *s, const noise_task *task, tandem
 static tandem_status open_rank_records(rank_study *s, tandem_error *error)
 {
     const rank_plan *plan = s->plan;
-    const double number[] = {plan->n_sampled, plan->n_oracle, plan->n_batch, RANK_N_METHOD};
+    const double number[] = {plan->n_sampled, plan->n_oracle, plan->n_batch};
     char name[STUDY_PLAN_NAME];
     noise_plan_name(name, plan->tasks, "rank", number, sizeof number / sizeof *number,
                     s->report->options->seed);
@@ -593,7 +645,8 @@ static tandem_status open_rank_records(rank_study *s, tandem_error *error)
 tandem_status study_rank(study_report *report, tandem_error *error)
 {
     rank_study s = {.report = report, .plan = report->options->quick ? &quick_plan : &full_plan};
-    s.progress = (noise_progress){.part = "rank", .n_job = s.plan->tasks->n * (1 + 2 * NOISE_N_PRECISION)};
+    s.progress =
+        (noise_progress){.part = "rank", .n_job = s.plan->tasks->n * (N_SHARED_JOB + 2 * NOISE_N_PRECISION)};
     (void)fprintf(
         report->text,
         "# The order of operators\n\n"

@@ -227,23 +227,75 @@ static double draw_of(const tandem_philox_block *block, int64_t i)
     return ((double)r + 0.5) / 65536;
 }
 
-/* Q(z) of a float that rounds to nearest, for most numbers at a fifth of the cost: by adding to the bits, or
- * below the least normal number by adding a number whose last bit is the step. 0: it is none of these. */
-static int round_fast(float *q, const tandem_format_row *row, float largest, float z)
+/* Q(z) of a float that rounds to nearest, for most numbers at a tenth of the cost: by adding to the bits, or
+ * below the least normal number by adding a number whose last bit is the step. Right where neither z nor Q(z)
+ * is beyond the largest number. Magnitudes are compared by their bits, which have the same order: without
+ * branches, loops run in vectors. */
+typedef struct fast_rounding {
+    uint32_t cut, half, normal, largest; /* the last two: bits of numbers */
+    float shift;
+} fast_rounding;
+
+static uint32_t bits_of(float x)
 {
-    const int cut = 23 - row->mantissa;
-    const float normal = (float)power_of_two(row->least + row->mantissa),
-                shift = (float)(1.5 * power_of_two(row->least + 23));
     uint32_t bits;
-    if (!(fabsf(z) <= largest)) return 0;
-    if (fabsf(z) < normal) {
-        *q = (z + shift) - shift;
-        return 1;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static fast_rounding fast_rounding_of(const tandem_format_row *row)
+{
+    const uint32_t cut = 23u - (uint32_t)row->mantissa;
+    return (fast_rounding){.cut = cut,
+                           .half = (1u << (cut - 1)) - 1,
+                           .normal = bits_of((float)power_of_two(row->least + row->mantissa)),
+                           .largest = bits_of((float)tandem_format_largest(row)),
+                           .shift = (float)(1.5 * power_of_two(row->least + 23))};
+}
+
+/* *is_right: 0 where it is not; else it stays. */
+static inline float round_fast(uint32_t *is_right, const fast_rounding *by, float z)
+{
+    const uint32_t bits = bits_of(z), magnitude = bits & 0x7FFFFFFFu,
+                   of_bits = (bits + by->half + (bits >> by->cut & 1)) >> by->cut << by->cut,
+                   of_shift = bits_of((z + by->shift) - by->shift),
+                   is_small = 0u - (uint32_t)(magnitude < by->normal),
+                   rounded = (of_shift & is_small) | (of_bits & ~is_small);
+    float q;
+    *is_right &= (uint32_t)(magnitude <= by->largest) & (uint32_t)((rounded & 0x7FFFFFFFu) <= by->largest);
+    memcpy(&q, &rounded, sizeof q);
+    return q;
+}
+
+/* 0: one of these numbers cannot be rounded so, and q is not to be read. */
+enum { ROUNDED_TOGETHER = 64 };
+static uint32_t round_together(float q[ROUNDED_TOGETHER], const fast_rounding *by,
+                               const float x[ROUNDED_TOGETHER], format_scale scale)
+{
+    const fast_rounding own = *by;
+    uint32_t is_right = 1;
+    for (int i = 0; i < ROUNDED_TOGETHER; i++)
+        q[i] = round_fast(&is_right, &own, x[i] * scale.inverse) * scale.scale;
+    return is_right;
+}
+
+/* From `first` on, as long as numbers can be rounded together; the first that is not. */
+static int64_t round_fast_run(float *out, const tandem_format_cast *cast, format_scale scale, int64_t first,
+                              int64_t end)
+{
+    const fast_rounding by = fast_rounding_of(&formats[cast->format]);
+    float q[ROUNDED_TOGETHER];
+    for (; first + ROUNDED_TOGETHER <= end; first += ROUNDED_TOGETHER) {
+        if (!round_together(q, &by, cast->x + first, scale)) return first;
+        memcpy(out + first, q, sizeof q);
     }
-    memcpy(&bits, &z, sizeof bits);
-    bits = (bits + (1u << (cut - 1)) - 1 + (bits >> cut & 1)) >> cut << cut;
-    memcpy(q, &bits, sizeof *q);
-    return fabsf(*q) <= largest;
+    for (; first < end; first++) {
+        uint32_t is_right = 1;
+        q[0] = round_fast(&is_right, &by, cast->x[first] * scale.inverse) * scale.scale;
+        if (!is_right) return first;
+        out[first] = q[0];
+    }
+    return end;
 }
 
 static void round_run(void *context, const tandem_format_cast *cast, format_scale scale, int64_t first,
@@ -255,14 +307,15 @@ static void round_run(void *context, const tandem_format_cast *cast, format_scal
     const int is_drawn = row->rounding == TANDEM_ROUNDING_STOCHASTIC,
               is_fast = row->kind == TANDEM_FORMAT_KIND_FLOAT && cast->error_scale == 1 &&
                         row->rounding == TANDEM_ROUNDING_NEAREST && row->mantissa < 23;
+    int64_t slow_before = first;
     tandem_philox_block block = {{0}};
     for (int64_t i = first; i < end; i++) {
-        const float x = cast->x[i];
-        float q;
-        if (is_fast && round_fast(&q, row, (float)largest, x * scale.inverse)) {
-            out[i] = q * scale.scale;
-            continue;
+        if (is_fast && i >= slow_before) {
+            i = round_fast_run(out, cast, scale, i, end);
+            slow_before = i + ROUNDED_TOGETHER;
+            if (i == end) return;
         }
+        const float x = cast->x[i];
         if (is_drawn && (i == first || i % 8 == 0))
             block = tandem_philox(
                 (const uint32_t[]){(uint32_t)(i / 8), cast->stream[0], cast->stream[1], cast->stream[2]},

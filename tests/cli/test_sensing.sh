@@ -48,13 +48,13 @@ look --db three.db && mv out sampled && look --probe --db four.db && cp out prob
     diff <(grep -v '"command": ' out) <(grep -v '"command": ' probed) >differ && python3 - <<'EOF' 2>err
 import json, math
 sampled, probed = json.load(open("sampled")), json.load(open("probed"))
-assert probed["batch"] == 4 and probed["replicates"] == 16 and len(probed["operators"]) == 60
+assert probed["batch"] == 8 and probed["replicates"] == 16 and len(probed["operators"]) == 60
 ratios = []
 for of, by in zip(sampled["operators"], probed["operators"]):
     assert (of["operator"], of["precision"]) == (by["operator"], by["precision"])
     assert by["bias"] is None and by["sensitivity"] == max(by["noise"], 0), by
     if by["precision"] in ("bf16", "fp8", "int8_full"):
-        # at a quarter of the batch samples' noise is the same share of the gradient's, where that is noise
+        # at half of the batch samples' noise is the same share of the gradient's, where that is noise
         ratios.append(by["noise"] / of["noise"])
 ratios.sort()
 assert 0.5 < math.exp(sum(map(math.log, ratios)) / len(ratios)) < 2, ratios
@@ -75,8 +75,13 @@ noise = [{(row["operator"], row["precision"]): row["noise"] for row in json.load
 cells = [(name, "bf16") for name in ("block0.attention.q", "block0.attention.v", "block0.mlp.fc2")]
 ratio = math.exp(sum(math.log(noise[1][cell] / noise[0][cell]) for cell in cells) / len(cells))
 assert 0.6 < ratio < 1.7, ratio
+scaled = [math.log(noise[1][cell] / noise[0][cell]) for cell in noise[0] if cell[1] == "int8_full"]
+assert len(scaled) == 10 and abs(sum(scaled)) / 10 < 0.15, scaled  # -0.28 with ranges of half of the batch
+half = [(row["sensitivity_high"] - row["sensitivity_low"]) / 2 / row["noise"]
+        for row in json.load(open("probed"))["operators"] if row["precision"] in ("bf16", "tf32", "fp16")]
+assert len(half) == 30 and sum(half) / len(half) < 0.27, half  # wider where cells use one batch of two
 EOF
-report "sensing: a probe sees a bias that is lost in bf16" $?
+report "sensing: a probe sees lost biases in bf16, ranges of a batch, and both batches" $?
 
 # A plan's sensitivity: in its own unit, and of its own batch.
 allocate() {

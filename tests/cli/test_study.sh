@@ -226,14 +226,14 @@ report "study: jobs of rank and add are kept, and go on" $?
 # Noises 1, 2, 3, …; a method that says so, one that says the opposite, one that holds pairs equal.
 awk -F'[][]' 'NR == 1 { print; next }
     { n = split($2, x, ","); printf "%s[", $1
-      n_op = /oracle/ ? (sqrt(1 + 8 * n) - 1) / 2 : /probe/ ? n / 13 : n / 2
+      n_op = /oracle/ ? (sqrt(1 + 8 * n) - 1) / 2 : /statistics/ ? n / 15 : /probe/ ? n : n / 2
       for (i = 0; i < n; i++) {
-          k = i % n_op; m = /probe/ ? int(i / n_op) : -1
-          v = /oracle/ && i >= n_op ? 0 : m == 3 ? -k : m == 5 ? int(k / 2) : k + 1
+          k = i % n_op; m = /statistics/ ? int(i / n_op) : -1
+          v = /oracle/ && i >= n_op ? 0 : m == 4 ? -k : m == 6 ? int(k / 2) : k + 1
           printf "%s%d", i ? "," : "", v }
       print "]}" }' ranks.jsonl >forged.jsonl
 run 1 study rank --quick --quiet --checkpoint forged.jsonl &&
-    [ "$(grep -c '^| \(probe\|sampled\) .* | 1.00 (1.00 to 1.00) |' out)" = 4 ] &&
+    [ "$(grep -c '^| \(probe\|sensed_probe\|sampled\) .* | 1.00 (1.00 to 1.00) |' out)" = 6 ] &&
     [ "$(grep -c '^| local .* | -1.00 (-1.00 to -1.00) |' out)" = 2 ] &&
     grep -q '^| qsync .* | 0.82 (' out && grep -q '^| qsync .* | 0.94 (' out &&
     grep -q 'int8_full 45 of 45 (100 %)' out && [ "$(grep -c 'is 0.9 or more | 1.00 .* yes' out)" = 2 ] &&

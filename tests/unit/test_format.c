@@ -86,6 +86,45 @@ static void every_number_and_what_lies_between(void **state)
     free(number);
 }
 
+static void draw_tensor(float *x, int n)
+{
+    uint64_t at = 88172645463325252u;
+    for (int i = 0; i < n; i++) {
+        at ^= at << 13, at ^= at >> 7, at ^= at << 17;
+        const double u = (double)(at >> 11) * 0x1p-53 - 0.5;
+        x[i] = i % 3 == 0 ? 0 : (float)(u * exp2(-(double)(at % 12)));
+    }
+}
+
+/* Numbers that are rounded together, some of them beyond the largest, also in place. */
+static void many_numbers_round_as_one_does(void **state)
+{
+    enum { N = 300 };
+    float x[N], together[N];
+    for (int f = 0; f < TANDEM_N_FORMAT; f++) {
+        const tandem_format_row *row = tandem_format_get((tandem_format)f);
+        const int is_scaled = row->scale == TANDEM_FORMAT_SCALE_TENSOR;
+        if (row->rounding == TANDEM_ROUNDING_STOCHASTIC ||
+            (row->scale != TANDEM_FORMAT_SCALE_NONE && row->scale != TANDEM_FORMAT_SCALE_LOSS && !is_scaled))
+            continue;
+        draw_tensor(x, N);
+        for (int i = 0; i < N; i++) x[i] *= ldexpf(1, i % 40 - 30);
+        for (int i = 70; i < N; i += 61)
+            x[i] = i % 2 || is_scaled ? -3e5F : i % 4 ? INFINITY : (float)tandem_format_largest(row);
+        memcpy(together, x, sizeof x);
+        tandem_format_cast cast = {
+            .format = (tandem_format)f, .x = together, .rows = 1, .columns = N, .range = 2, .error_scale = 1};
+        assert_int_equal(tandem_format_round(together, NULL, &cast, NULL), TANDEM_OK);
+        cast.columns = 1;
+        for (int i = 0; i < N; i++) {
+            float alone = 0;
+            cast.x = &x[i];
+            assert_int_equal(tandem_format_round(&alone, NULL, &cast, NULL), TANDEM_OK);
+            assert_memory_equal(&together[i], &alone, sizeof alone);
+        }
+    }
+}
+
 /* Codes of one byte and of four bits, counted: sign, and a NaN or infinities aside. */
 static void rows_have_their_numbers(void **state)
 {
@@ -135,16 +174,6 @@ static void beyond_the_largest(void **state)
 }
 
 /* --- Scales and errors ---------------------------------------------------------------------------------- */
-
-static void draw_tensor(float *x, int n)
-{
-    uint64_t at = 88172645463325252u;
-    for (int i = 0; i < n; i++) {
-        at ^= at << 13, at ^= at >> 7, at ^= at << 17;
-        const double u = (double)(at >> 11) * 0x1p-53 - 0.5;
-        x[i] = i % 3 == 0 ? 0 : (float)(u * exp2(-(double)(at % 12)));
-    }
-}
 
 /* Powers of two: a block's numbers have errors of at most a sixth of its largest one (1.5·2^e of 4·2^e … ).
  * */
@@ -267,6 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_number_and_what_lies_between),
+        cmocka_unit_test(many_numbers_round_as_one_does),
         cmocka_unit_test(rows_have_their_numbers),
         cmocka_unit_test(beyond_the_largest),
         cmocka_unit_test(a_block_has_its_own_scale),

@@ -7,9 +7,10 @@
 /* What a method needs; decides its cost in steps. */
 typedef enum rank_needs {
     RANK_NEEDS_NOTHING,
-    RANK_NEEDS_STATISTICS, /* of some batches */
-    RANK_NEEDS_PROBE,      /* three gradients a batch, for all operators and precisions */
-    RANK_NEEDS_SENSING     /* two gradients an operator, precision and replicate */
+    RANK_NEEDS_STATISTICS,   /* of some batches */
+    RANK_NEEDS_PROBE,        /* three gradients a batch, for all operators and precisions */
+    RANK_NEEDS_SENSED_PROBE, /* a sensing by a probe: a few pairs of gradients, for all of them */
+    RANK_NEEDS_SENSING       /* two gradients an operator, precision and replicate */
 } rank_needs;
 
 /* What a probe says of an operator, the mean over its replicates; NaN: nothing. */
@@ -37,10 +38,10 @@ typedef struct rank_method {
 } rank_method;
 
 extern const rank_method rank_method_probe, rank_method_local, rank_method_hutchinson, rank_method_taylor_mse,
-    rank_method_qsync_theory, rank_method_weight_error, rank_method_magnitude, rank_method_ends,
-    rank_method_random;
+    rank_method_snip_r, rank_method_qsync_theory, rank_method_weight_error, rank_method_magnitude,
+    rank_method_ends, rank_method_random;
 /* All, in the order of the tables. */
-enum { RANK_N_METHOD = 13 };
+enum { RANK_N_METHOD = 15 };
 extern const rank_method *const rank_methods[RANK_N_METHOD];
 int rank_method_find(const char *name); /* its index */
 const char *rank_needs_name(rank_needs needs);
