@@ -329,7 +329,8 @@ CARD_NAMES = $(shell sed -n 's/^PROGRAM(\(.*\))$$/\1/p' tests/cuda/gpu_programs.
 CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(addprefix $(B)/card/,$(CARD_NAMES))))
 CARD_SUPPORT = $(call objects,$(addprefix tests/support/,every_case.c gradient_check.c metrics.c \
     operator_case.c reference.c) \
-                              $(addprefix tests/cuda/,mirror.c on_card.c gpu_programs.c))
+                              $(addprefix tests/cuda/,mirror.c on_card.c gpu_programs.c) \
+                              $(addprefix backend/data/,idx.c data_file.c))
 $(B)/obj/card/%.o: $(B)/obj/tests/cuda/%.o
 	@mkdir -p $(@D)
 	@objcopy --redefine-sym main=$* $< $@
@@ -341,7 +342,8 @@ $(B)/card/gpu_programs: $(patsubst %,$(B)/obj/card/%.o,$(CARD_NAMES)) $(CARD_SUP
     $(CUDA_ON_CARD) $(CUDA_PUBLIC) $(CUDA_BELOW) $(B)/obj/predictor/robust.o $(KERNELS)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
-	@$(CXX) -pie $(LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
+	@$(CXX) -pie $(LDFLAGS) -o $@ $(filter %.o,$^) -lcmocka $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lz \
+	    -lm
 $(CARD_PROGRAMS): $(B)/card/gpu_programs
 	@ln -f $< $@
 

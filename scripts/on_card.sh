@@ -133,6 +133,7 @@ is_it_right() {
     printf '\n%s\n' "$found" | tee "$out/1-doctor.txt"
     test_program kernels 40
     test_program rows 20
+    test_program images 10
     test_program operators 80
     test_program attention 25
     for graphs in 1 0; do

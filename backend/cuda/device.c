@@ -290,6 +290,23 @@ static tandem_status cuda_fill_noise(void *device, float *x, int64_t batch, int6
     return failed ? cuda_failure(cuda, "fill noise", failed, error) : TANDEM_OK;
 }
 
+static tandem_status cuda_fill_images(void *device, float *x, const int64_t *dim,
+                                      const tandem_image_slots *slots, tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed = tandem_cuda_images(x, (size_t)dim[0], (unsigned)dim[1], (unsigned)dim[2],
+                                          (unsigned)dim[3], slots, cuda->stream);
+    return failed ? cuda_failure(cuda, "normalise images", failed, error) : TANDEM_OK;
+}
+
+static tandem_status cuda_fill_labels(void *device, int32_t *label, int64_t n,
+                                      const tandem_image_slots *slots, tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed = tandem_cuda_image_labels(label, (size_t)n, slots, cuda->stream);
+    return failed ? cuda_failure(cuda, "take labels", failed, error) : TANDEM_OK;
+}
+
 static tandem_status cuda_update_running_stats(void *device, float *running, const float *batch,
                                                int64_t channels, int64_t n, float momentum,
                                                tandem_error *error)
@@ -579,6 +596,8 @@ const tandem_device_backend tandem_cuda_backend = {
     .event_elapsed = cuda_elapsed_ns,
     .copy_async = cuda_queue_copy,
     .fill_noise = cuda_fill_noise,
+    .fill_images = cuda_fill_images,
+    .fill_labels = cuda_fill_labels,
     .batchnorm_update = cuda_update_running_stats,
     .graph_begin_capture = cuda_graph_begin_capture,
     .graph_end_capture = cuda_graph_end_capture,

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tandem/advanced/data.h"
 #include "backend/cpu/isa_kernels.h"
 #include "backend/cuda/arithmetic.h"
 
@@ -188,6 +189,15 @@ int tandem_cuda_bias_gelu_backward(void *gx, float *sum, const void *g, const vo
  * GPU. B: 4·batch·n. CPU: noise_f32 with stream {number, 0, TANDEM_RNG_SHUFFLE}. */
 int tandem_cuda_noise(float *x, size_t batch, size_t n, uint64_t seed, uint32_t first, uint32_t global_batch,
                       const uint32_t *index, tandem_cuda_stream stream);
+
+/* --- images.cu ------------------------------------------------------------------------------------------ */
+
+/* x (batch, height, width, channels), normalised, from the slot of the micro-step; and its labels. B: 4 a
+ * number, and the slot's pixels. CPU: tandem_data_read_resized (backend/data/idx.c). */
+int tandem_cuda_images(float *x, size_t batch, unsigned height, unsigned width, unsigned channels,
+                       const tandem_image_slots *s, tandem_cuda_stream stream);
+int tandem_cuda_image_labels(int32_t *label, size_t n, const tandem_image_slots *s,
+                             tandem_cuda_stream stream);
 
 /* --- norm.cu: computed in f32; x, y, g (rows, columns); scale, shift [columns] -------------------------- */
 

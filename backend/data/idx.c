@@ -236,19 +236,26 @@ void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, f
     *label = (test ? data->labels_test : data->labels_train)[sample];
 }
 
-/* Where index i of `n` lies in a row of `size` pixels: between `first` and `next`, which has `weight`. */
-typedef struct pixel_blend {
-    int64_t first, next;
-    float weight;
-} pixel_blend;
+void tandem_data_read_pixels(const tandem_data *data, int64_t sample, uint8_t *pixels, int32_t *label)
+{
+    const size_t n = (size_t)data->height * (size_t)data->width * (size_t)data->channels;
+    memcpy(pixels, data->pixels_train + (size_t)sample * n, n);
+    *label = data->labels_train[sample];
+}
 
-static pixel_blend blend_at(int64_t i, int64_t n, int64_t size)
+/* Where index i of `n` lies in a row of `size` pixels. An int holds it, because of the limit of a file. */
+static tandem_pixel_blend blend_at(int64_t i, int64_t n, int64_t size)
 {
     const double at = ((double)i + 0.5) * (double)size / (double)n - 0.5;
-    if (at <= 0) return (pixel_blend){0, 0, 0};
-    const int64_t first = (int64_t)at;
-    if (first >= size - 1) return (pixel_blend){size - 1, size - 1, 0};
-    return (pixel_blend){first, first + 1, (float)(at - (double)first)};
+    const int32_t last = (int32_t)size - 1, first = at <= 0 ? 0 : (int32_t)at;
+    if (at <= 0) return (tandem_pixel_blend){0, 0, 0};
+    if (first >= last) return (tandem_pixel_blend){last, last, 0};
+    return (tandem_pixel_blend){first, first + 1, (float)(at - (double)first)};
+}
+
+void tandem_data_blends(tandem_pixel_blend *blend, int64_t n, int64_t size)
+{
+    for (int64_t i = 0; i < n; i++) blend[i] = blend_at(i, n, size);
 }
 
 static float interpolate(float a, float b, float weight) { return a + (b - a) * weight; }
@@ -260,10 +267,10 @@ void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample,
     const uint8_t *const pixels =
         (test ? data->pixels_test : data->pixels_train) + sample * data->height * w * c;
     for (int64_t i = 0; i < height; i++) {
-        const pixel_blend y = blend_at(i, height, data->height);
+        const tandem_pixel_blend y = blend_at(i, height, data->height);
         const uint8_t *const upper = pixels + y.first * w * c, *const lower = pixels + y.next * w * c;
         for (int64_t j = 0; j < width; j++) {
-            const pixel_blend z = blend_at(j, width, w);
+            const tandem_pixel_blend z = blend_at(j, width, w);
             for (int64_t k = 0; k < channels; k++) {
                 const int64_t left = z.first * c + k % c, right = z.next * c + k % c;
                 const float pixel =

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "backend/executor/image_input.h"
 #include "backend/executor/transfer.h"
 #include "backend/cpu/isa_kernels.h"
 #include "base/philox.h"
@@ -108,7 +109,9 @@ tandem_status tandem_batch_load(tandem_executor *executor, int64_t micro_index, 
     const int64_t first = tandem_executor_first_sample(executor, micro_index);
     if (executor->loaded_micro_index == micro_index) return TANDEM_OK;
     executor->loaded_micro_index = -1;
-    const tandem_status waited = tandem_batch_wait_copied(executor, error);
+    const int has_slots = executor->staged_slots != NULL;
+    const tandem_status waited = has_slots ? tandem_transfer_wait_slot(executor, micro_index, error)
+                                           : tandem_batch_wait_copied(executor, error);
     if (waited != TANDEM_OK) return waited;
     for (int64_t b = 0; b < executor->graph->batch; b++) {
         int64_t sample = index * options->global_batch + first + b;
@@ -118,11 +121,23 @@ tandem_status tandem_batch_load(tandem_executor *executor, int64_t micro_index, 
                                    options->global_batch, first + b, error);
             if (status != TANDEM_OK) return status;
         }
-        tandem_batch_fill_sample(executor, 0, b, sample);
+        if (has_slots)
+            tandem_image_input_fill(executor, micro_index, b, sample);
+        else
+            tandem_batch_fill_sample(executor, 0, b, sample);
     }
+    const tandem_status sent = has_slots ? tandem_image_input_send(executor, micro_index, error) : TANDEM_OK;
+    if (sent != TANDEM_OK) return sent;
     /* the arena does not keep it */
     if (tandem_worker_has_device_memory(executor->worker)) executor->loaded_micro_index = micro_index;
     return TANDEM_OK;
+}
+
+tandem_status tandem_batch_make_ready(tandem_executor *executor, int64_t micro_index, tandem_error *error)
+{
+    const tandem_status status = tandem_batch_load(executor, micro_index, error);
+    return status == TANDEM_OK && executor->staged_slots ? tandem_transfer_join_input(executor, error)
+                                                         : status;
 }
 
 /* A later call reports that the data cannot be read. */
@@ -152,11 +167,13 @@ tandem_status tandem_batch_run_source(tandem_executor *executor, int op, int64_t
     const tandem_graph *graph = executor->graph;
     if (op == graph->input) {
         const tandem_status status =
-            executor->graphs.is_capturing ? TANDEM_OK : tandem_batch_load(executor, micro_index, error);
+            executor->graphs.is_capturing ? TANDEM_OK : tandem_batch_make_ready(executor, micro_index, error);
         if (status != TANDEM_OK) return status;
+        if (executor->staged_slots) return tandem_image_input_run(executor, op, micro_index, error);
         return is_noise_on_device(executor) ? fill_noise_on_device(executor, micro_index, error)
                                             : tandem_batch_copy_to_device(executor, error);
     }
+    if (executor->staged_slots) return tandem_image_input_run(executor, op, micro_index, error);
     void *label = executor->arena + executor->offset[tandem_value_activation(executor->step, op, TANDEM_S32)];
     const uint64_t bytes = (uint64_t)(graph->batch * graph->length) * sizeof(int32_t);
     if (tandem_worker_has_device_memory(executor->worker))

@@ -65,7 +65,7 @@ tandem_status tandem_device_graphs_run(tandem_executor *executor, int *done, int
     tandem_error why = {0};
     graphs->was_launched = 0;
     if (!graphs->is_enabled || graphs->n_step == 0 || executor->observer) return TANDEM_OK;
-    tandem_status status = tandem_batch_load(executor, micro_index, error);
+    tandem_status status = tandem_batch_make_ready(executor, micro_index, error);
     if (status != TANDEM_OK) return status;
     void **graph = &graphs->captured[micro_index % executor->step->options.n_micro];
     if (!*graph) status = capture_micro_step(executor, graph, micro_index, origin, &why);

@@ -72,7 +72,9 @@ struct tandem_executor {
     float *micro_loss; /* [n_micro] of this step, on the host */
     tandem_step_args *step_args, *staged_step_args;
     tandem_device_graphs graphs;
-    unsigned char *decay_mask; /* [n_flat / 16] whether these weights decay */
+    unsigned char *staged_slots;    /* what image_slots have, on the host (image_input.h); NULL: not used */
+    tandem_image_slots image_slots; /* micro: 0 */
+    unsigned char *decay_mask;      /* [n_flat / 16] whether these weights decay */
     unsigned char
         *host_copy;         /* of arena, weights and gradients, for executor_value; NULL until it is asked */
     int64_t timed_until_ns; /* the end of the last task whose time was read */
@@ -159,6 +161,14 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int6
 static inline uint64_t tandem_executor_flat_bytes(const tandem_executor *executor)
 {
     return (uint64_t)executor->step->n_flat * sizeof(float);
+}
+
+/* Whether batches are images that a device with its own memory gets as bytes (image_input.h). */
+static inline int tandem_executor_sends_images(const tandem_executor *executor)
+{
+    const tandem_data *data = executor->options.data;
+    return data && data->kind == TANDEM_DATA_IMAGES && !executor->is_evaluation &&
+           executor->worker->backend->fill_images;
 }
 
 /* Whether gradients are summed over the ranks. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/executor/image_input.h"
 #include "backend/executor/transfer.h"
 #include "base/boot_id.h"
 #include "base/quantity.h"
@@ -34,11 +35,12 @@ typedef struct memory_verdict {
 
 /* --- What is there -------------------------------------------------------------------------------------- */
 
-/* Device memory that the plan does not count: scales, running statistics and the decay mask. */
+/* Device memory that the plan does not count: scales, running statistics, the decay mask, and images on their
+ * way. */
 static uint64_t gpu_overhead_bytes(const tandem_executor *executor)
 {
     return (executor->evaluator ? gpu_overhead_bytes(executor->evaluator) : 0) +
-           (uint64_t)executor->step->n_value * sizeof(float) +
+           tandem_image_input_device_bytes(executor) + (uint64_t)executor->step->n_value * sizeof(float) +
            (uint64_t)executor->batchnorm_stats.n * sizeof(float) + (uint64_t)executor->step->n_flat / 16;
 }
 
@@ -59,7 +61,7 @@ void tandem_executor_note_unplanned(const tandem_executor *executor)
 static void claim_gpu(memory_claim *own, const tandem_executor *executor)
 {
     const tandem_worker *worker = executor->worker;
-    own->host_bytes = tandem_transfer_staging_bytes(executor);
+    own->host_bytes = tandem_transfer_staging_bytes(executor) + tandem_image_input_staging_bytes(executor);
     if (executor->evaluator) own->host_bytes += tandem_transfer_staging_bytes(executor->evaluator);
     own->overhead_bytes = gpu_overhead_bytes(executor) + worker->backend->unplanned_bytes(worker->device, 0);
     own->free_bytes = worker->backend->free_bytes(worker->device);

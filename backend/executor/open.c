@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/executor/image_input.h"
 #include "backend/executor/transfer.h"
 #include "base/philox.h"
 
@@ -56,6 +57,8 @@ static tandem_status alloc_arena(tandem_executor *executor, tandem_error *error)
     if (status == TANDEM_OK) status = alloc_value_scales(executor, error);
     if (status == TANDEM_OK && tandem_worker_has_device_memory(executor->worker))
         status = tandem_transfer_open(executor, 0, error);
+    if (status == TANDEM_OK && tandem_executor_sends_images(executor))
+        status = tandem_image_input_open(executor, error);
     return status == TANDEM_OK && executor->histories.n > 0
                ? tandem_amax_histories_reset(&executor->histories, executor->worker, error)
                : status;

@@ -2,7 +2,7 @@
  * closes an executor. */
 #include <stdlib.h>
 
-#include "backend/executor/executor.h"
+#include "backend/executor/image_input.h"
 
 static tandem_status alloc_task_tables(tandem_executor *executor, tandem_error *error)
 {
@@ -190,6 +190,7 @@ void tandem_executor_close(tandem_executor *executor)
     tandem_step_close(executor->evaluator_step);
     tandem_reducer_close(executor->reducer);
     tandem_device_graphs_close(executor);
+    tandem_image_input_close(executor);
     for (int t = 0; executor->kernel && t < executor->step->n_task; t++)
         if (executor->kernel[t]) worker->backend->release(executor->kernel[t]);
     while (executor->n_owned-- > 0)

@@ -7,14 +7,21 @@
 
 #include "backend/executor/adamw.h"
 
-/* Numbers of the events: those of the step, then of each bucket, then of each active task. */
-enum { EVENT_BEGIN, EVENT_INPUT, EVENT_LABELS, EVENT_BUCKETS };
+/* Numbers of the events: those of the step, then of each bucket, then of each active task, then of each
+ * micro-step. */
+enum { EVENT_BEGIN, EVENT_INPUT, EVENT_LABELS, EVENT_SLOT, EVENT_BUCKETS = EVENT_SLOT + 2 };
 enum { D2H_BEGIN, D2H_END, H2D_END, WAIT_BEGIN, UPDATE_BEGIN, UPDATE_END, EVENTS_PER_BUCKET };
 
 static int bucket_event(int b, int event) { return EVENT_BUCKETS + b * EVENTS_PER_BUCKET + event; }
 static int task_event(const tandem_executor *executor, int position)
 {
     return EVENT_BUCKETS + executor->step->n_bucket * EVENTS_PER_BUCKET + position;
+}
+
+/* A micro-step has taken its input (its labels) from the slot. */
+static int taken_event(const tandem_executor *executor, int micro, int are_labels)
+{
+    return task_event(executor, executor->n_active) + 2 * micro + are_labels;
 }
 
 static const tandem_device_backend *backend_of(const tandem_executor *executor)
@@ -58,7 +65,8 @@ static int needs_host_gradients(const tandem_executor *executor)
 uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor)
 {
     const uint64_t gradients = needs_host_gradients(executor) ? tandem_executor_flat_bytes(executor) : 0;
-    return batch_input_bytes(executor->graph) + batch_label_bytes(executor->graph) + gradients;
+    const uint64_t input = tandem_executor_sends_images(executor) ? 0 : batch_input_bytes(executor->graph);
+    return input + batch_label_bytes(executor->graph) + gradients;
 }
 
 /* Whether each weight decays: one byte for 16 of them, because parameters begin at multiples of 16. */
@@ -77,12 +85,14 @@ static tandem_status fill_decay_mask(const tandem_executor *executor, uint64_t b
 
 tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, tandem_error *error)
 {
-    const int n_event = forward_only ? EVENT_BUCKETS : task_event(executor, executor->n_active);
+    const int n_event =
+        forward_only ? EVENT_BUCKETS : taken_event(executor, executor->step->options.n_micro, 0);
     const uint64_t loss_bytes = (uint64_t)executor->step->options.n_micro * sizeof(float);
     const uint64_t mask_bytes = (uint64_t)executor->step->n_flat / 16 + 1;
     tandem_status status = backend_of(executor)->events_create(executor->worker->device, n_event, error);
-    executor->input = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY,
-                                            batch_input_bytes(executor->graph), &status, error);
+    if (!tandem_executor_sends_images(executor))
+        executor->input = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY,
+                                                batch_input_bytes(executor->graph), &status, error);
     if (status != TANDEM_OK || forward_only) return status;
     executor->micro_loss = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY, loss_bytes, &status, error);
     executor->step_args =
@@ -108,6 +118,45 @@ tandem_status tandem_transfer_copy_to_device(const tandem_executor *executor, in
     const tandem_status status = tandem_worker_copy_async(executor->worker, to, from, bytes, error);
     return status == TANDEM_OK ? record_compute(executor, are_labels ? EVENT_LABELS : EVENT_INPUT, error)
                                : status;
+}
+
+tandem_status tandem_transfer_wait_copy_of_slot(const tandem_executor *executor, int slot,
+                                                tandem_error *error)
+{
+    return sync_event(executor, EVENT_SLOT + slot, error);
+}
+
+/* With one micro-step a step the slot's last one belongs to a step that has ended. */
+tandem_status tandem_transfer_wait_slot(const tandem_executor *executor, int64_t micro_index,
+                                        tandem_error *error)
+{
+    const int n_micro = executor->step->options.n_micro,
+              before = (int)((micro_index + n_micro * 2 - 2) % n_micro);
+    tandem_status status = tandem_transfer_wait_copy_of_slot(executor, (int)(micro_index % 2), error);
+    for (int k = 0; k < 2 && n_micro > 1 && status == TANDEM_OK; k++)
+        status = sync_event(executor, taken_event(executor, before, k), error);
+    return status;
+}
+
+tandem_status tandem_transfer_send_slot(const tandem_executor *executor, int slot, void *to, const void *from,
+                                        uint64_t bytes, tandem_error *error)
+{
+    const tandem_status status = backend_of(executor)->copy_async(
+        executor->worker->device, TANDEM_DEVICE_STREAM_INPUT, to, from, bytes, error);
+    return status == TANDEM_OK ? record_event(executor, TANDEM_DEVICE_STREAM_INPUT, EVENT_SLOT + slot, error)
+                               : status;
+}
+
+tandem_status tandem_transfer_join_input(const tandem_executor *executor, tandem_error *error)
+{
+    return backend_of(executor)->stream_wait_stream(executor->worker->device, TANDEM_DEVICE_STREAM_COMPUTE,
+                                                    TANDEM_DEVICE_STREAM_INPUT, error);
+}
+
+tandem_status tandem_transfer_take_slot(const tandem_executor *executor, int micro, int are_labels,
+                                        tandem_error *error)
+{
+    return record_compute(executor, taken_event(executor, micro, are_labels), error);
 }
 
 /* --- Buckets -------------------------------------------------------------------------------------------- */

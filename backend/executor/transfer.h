@@ -2,15 +2,15 @@
  * losses, and buckets on their way through the all-reduce; and times. Without device memory nothing here is
  * called.
  *
- * Three streams: kernels, ready buckets to the host, reduced buckets back. The host runs ahead of the device:
- * it queues the whole backward pass on the compute stream, and the reducer's thread waits for each bucket to
- * arrive. */
+ * Four streams: kernels, ready buckets to the host, reduced buckets back, images. The host runs ahead of the
+ * device: it queues the whole backward pass on the compute stream, and the reducer's thread waits for each
+ * bucket to arrive. */
 #pragma once
 
 #include "backend/executor/executor.h"
 
-/* Staging memory that the executor needs: a batch, its labels, losses, and, where ranks all-reduce or the
- * host clips, the flat gradients. */
+/* Staging memory that the executor needs: a batch, unless image_input.h sends it, its labels, losses, and,
+ * where ranks all-reduce or the host clips, the flat gradients. */
 uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor);
 /* Allocates staging memory, events and the decay mask; for a forward-only executor, only what a batch needs.
  * */
@@ -21,6 +21,19 @@ tandem_status tandem_transfer_wait_input(const tandem_executor *executor, tandem
 /* Queues a copy of a batch or its labels from staging memory to the device. */
 tandem_status tandem_transfer_copy_to_device(const tandem_executor *executor, int are_labels, void *to,
                                              const void *from, uint64_t bytes, tandem_error *error);
+
+/* Image slots (image_input.h). Waits until slot number micro_index % 2 can be filled anew: its last copy is
+ * done, and the micro-step that had it before has taken it. Copies on the input stream. The compute stream
+ * goes on behind all copies so far. Records that a micro-step has taken its input, or its labels. */
+tandem_status tandem_transfer_wait_slot(const tandem_executor *executor, int64_t micro_index,
+                                        tandem_error *error);
+tandem_status tandem_transfer_wait_copy_of_slot(const tandem_executor *executor, int slot,
+                                                tandem_error *error);
+tandem_status tandem_transfer_send_slot(const tandem_executor *executor, int slot, void *to, const void *from,
+                                        uint64_t bytes, tandem_error *error);
+tandem_status tandem_transfer_join_input(const tandem_executor *executor, tandem_error *error);
+tandem_status tandem_transfer_take_slot(const tandem_executor *executor, int micro, int are_labels,
+                                        tandem_error *error);
 
 /* t: updates, this step's included. */
 tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t index, int64_t t,

@@ -294,6 +294,8 @@ static int stand_in_alloc(void **memory, uint64_t bytes, int is_pinned)
     return 0; /* cppcheck-suppress memleak ; given back by `give`, which finds `whole` from it */
 }
 
+static int is_copy_queued(const void *memory, uint64_t bytes);
+
 static void stand_in_free(void *memory, int is_pinned)
 {
     header h;
@@ -304,6 +306,8 @@ static void stand_in_free(void *memory, int is_pinned)
     memcpy(&h, whole, sizeof h);
     stand_in_leave();
     if (h.is_pinned != is_pinned) abort();
+    /* cudaFreeHost is not documented to wait for copies; behind a failure nothing can be waited for */
+    if (is_pinned && stand_in_calls_to_failure < 0 && is_copy_queued(memory, h.bytes)) abort();
     if (!is_pinned) stand_in_memory_left += (int64_t)h.bytes;
     if (is_pinned) count_host(-(int64_t)h.bytes);
     remove_range(memory, 0);
@@ -360,6 +364,17 @@ struct queued { /* a copy, or an event that is recorded (to NULL), or waited for
 enum { MAX_STREAMS = 16 };
 static tandem_cuda_stream streams[MAX_STREAMS];
 static int n_stream;
+
+/* Whether a stream beside the first has still to copy from this memory; bytes 0: from anywhere. */
+static int is_copy_queued(const void *memory, uint64_t bytes)
+{
+    for (int k = 0; k < n_stream; k++)
+        for (const queued *w = streams[k]->first; w; w = w->next) {
+            const uint64_t offset = (uint64_t)((uintptr_t)w->from - (uintptr_t)memory);
+            if (w->to && (bytes == 0 || offset < bytes)) return 1;
+        }
+    return 0;
+}
 
 static void wait_for_event(tandem_cuda_event event);
 
@@ -462,6 +477,8 @@ static int enqueue(tandem_cuda_stream stream, queued one)
     if (stream->is_first) {
         graph_finish(stream);
         run_queued_item(&one);
+    } else if (stand_in_eager_streams && !stream->first) {
+        run_queued_item(&one);
     } else {
         queued *w = malloc(sizeof *w);
         if (!w) abort();
@@ -535,6 +552,7 @@ static int stand_in_stream_sync(tandem_cuda_stream stream)
     pthread_mutex_lock(&mutex);
     const int forbidden =
         graph_is_captured(&stream->position) ? graph_invalidate(CAPTURE_UNSUPPORTED) : graph_forbidden_call();
+    stand_in_waits_with_copies += stream->is_first && is_copy_queued(NULL, 0);
     if (!forbidden) graph_finish(stream);
     while (!forbidden && stream->first) run_first_queued(stream);
     pthread_mutex_unlock(&mutex);
@@ -737,7 +755,7 @@ int stand_in_refusal = UNSUPPORTED;
 int stand_in_max_convolution_channels = INT32_MAX;
 int stand_in_candidates = N_ALGORITHM;
 int stand_in_n_refused;
-int stand_in_runs, stand_in_launches, stand_in_blocks;
+int stand_in_runs, stand_in_launches, stand_in_blocks, stand_in_waits_with_copies, stand_in_eager_streams;
 
 struct cuda_work {
     int is_product;

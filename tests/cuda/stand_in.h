@@ -35,6 +35,10 @@ extern int stand_in_n_failing;  /* how many, from its guess on, fail when they a
 extern int stand_in_refusal;
 /* It knows no way for a convolution of more channels; 0: for none. */
 extern int stand_in_max_convolution_channels;
+/* 1: what a stream beside the first is given is done at once, though the first has not come so far */
+extern int stand_in_eager_streams;
+/* how often the host waited for the first stream while another had a copy to do, so far */
+extern int stand_in_waits_with_copies;
 extern int stand_in_runs;           /* of work, so far */
 extern int stand_in_launches;       /* kernels, work and memsets, so far */
 extern int stand_in_blocks;         /* of the kernel that ran last */

@@ -5,6 +5,7 @@
 
 #include "tandem/amax_history.h"
 #include "tandem/device.h"
+#include "tandem/advanced/data.h"
 #include "tandem/advanced/format.h"
 #include "tandem/advanced/step.h"
 
@@ -81,12 +82,14 @@ typedef struct tandem_kernel_call {
 
 typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device */
 
-/* Streams of a device with its own memory: kernels, copies to the host, copies to the device. Work on one
+/* Streams of a device with its own memory: kernels, copies of gradients to the host and back, and of batches
+ * to the device. Work on one
  * stream runs in order; streams run concurrently. */
 typedef enum tandem_device_stream {
     TANDEM_DEVICE_STREAM_COMPUTE,
     TANDEM_DEVICE_STREAM_D2H,
     TANDEM_DEVICE_STREAM_H2D,
+    TANDEM_DEVICE_STREAM_INPUT,
     TANDEM_N_DEVICE_STREAM
 } tandem_device_stream;
 
@@ -176,6 +179,12 @@ typedef struct tandem_device_backend {
     tandem_status (*fill_noise)(void *device, float *x, int64_t batch, int64_t n, uint64_t seed,
                                 uint32_t first, uint32_t global_batch, const uint32_t *index,
                                 tandem_error *error);
+    /* From a slot of images: x (dim[0] samples of dim[1] × dim[2] × dim[3]), with the bits of
+     * tandem_data_read_resized; the labels of n samples. On the compute stream. */
+    tandem_status (*fill_images)(void *device, float *x, const int64_t *dim, const tandem_image_slots *slots,
+                                 tandem_error *error);
+    tandem_status (*fill_labels)(void *device, int32_t *label, int64_t n, const tandem_image_slots *slots,
+                                 tandem_error *error);
     /* Updates a batchnorm's running[2 × channels] from batch[2 × channels], each means, then variances, over
      * n numbers per channel, by the operator's momentum (backend/executor/batchnorm_stats.h). */
     tandem_status (*batchnorm_update)(void *device, float *running, const float *batch, int64_t channels,
