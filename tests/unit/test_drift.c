@@ -114,6 +114,7 @@ static double probed_noise(held_run *r, tandem_format format)
                      .weight = calloc((size_t)r->step->n_flat, sizeof(float)),
                      .sensing = &sensing,
                      .emulation = &emulation,
+                     .n_range_batch = 1,
                      .n_rank = 1};
     assert_non_null(age.weight);
     require_ok(r->backend->executor_get_weights(r->executor, age.weight, &error), &error);
