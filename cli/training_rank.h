@@ -11,14 +11,14 @@ enum {
 typedef struct training_rank {
     const tandem_backend_api *backend;
     cli_rank self;
-    int class_index; /* class of this rank */
+    int class_index;       /* class of this rank */
+    int exact_micro_steps; /* of the emulation, if any; counts for executors that open after it is set */
     train_config config;
     tandem_step *step;
     tandem_data data;
     int64_t global_batch; /* samples per step of all ranks */
     tandem_worker *worker;
     tandem_executor *executor;
-    int exact_micro_steps; /* of the emulation, if any; counts for executors that open after it is set */
 } training_rank;
 
 /* Opens everything that a rank needs to run its part of the workload's plan. options->data NULL = noise. */

@@ -171,7 +171,8 @@ static tandem_status choose_fitted_rows(tandem_constant_fit *fit, tandem_error *
                 all[row->cell]++;
                 continue;
             }
-            const int64_t step = (all[row->cell] + MAX_PER_CELL - 1) / MAX_PER_CELL;
+            const int64_t others = all[row->cell] > 0 ? all[row->cell] - 1 : 0,
+                          step = 1 + others / MAX_PER_CELL;
             row->is_fitted = seen[row->cell]++ % step == 0;
         }
     free(seen);

@@ -96,8 +96,8 @@ static int count_joined(const tandem_step *step, tandem_task_kind kind)
 
 typedef struct joined_case {
     const char *model;
-    tandem_precision precision;
     uint64_t bucket_bytes;
+    tandem_precision precision;
     int forward, wgrad, dgrad, casts, updates; /* how many are joined, at least */
 } joined_case;
 
@@ -135,12 +135,12 @@ static void check_joined_case(const joined_case *c)
 static void joined_tasks_have_the_bits_of_tasks_alone(void **state)
 {
     static const joined_case cases[] = {
-        {"gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 0, 22, 10, 4, 12, 0},
-        {"gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 8192, 22, 6, 2, 12, 1},
-        {"gpt_tiny:width=32,depth=1,length=8,dropout=0.2", TANDEM_PRECISION_FP16, 0, 9, 5, 2, 6, 0},
-        {"gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_FP32, 0, 9, 5, 2, 0, 0},
-        {"gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_INT8, 8192, 0, 0, 0, 0, 1},
-        {"resnet20:width=8,blocks=1", TANDEM_PRECISION_BF16, 8192, 0, 0, 0, 9, 1},
+        {"gpt_tiny:width=32,depth=2,length=8", 0, TANDEM_PRECISION_BF16, 22, 10, 4, 12, 0},
+        {"gpt_tiny:width=32,depth=2,length=8", 8192, TANDEM_PRECISION_BF16, 22, 6, 2, 12, 1},
+        {"gpt_tiny:width=32,depth=1,length=8,dropout=0.2", 0, TANDEM_PRECISION_FP16, 9, 5, 2, 6, 0},
+        {"gpt_tiny:width=32,depth=1,length=8", 0, TANDEM_PRECISION_FP32, 9, 5, 2, 0, 0},
+        {"gpt_tiny:width=32,depth=1,length=8", 8192, TANDEM_PRECISION_INT8, 0, 0, 0, 0, 1},
+        {"resnet20:width=8,blocks=1", 8192, TANDEM_PRECISION_BF16, 0, 0, 0, 9, 1},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) check_joined_case(&cases[k]);
 }
