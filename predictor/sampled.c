@@ -172,7 +172,7 @@ static void estimate_of_replicates(tandem_sensitivity_estimate *estimate, const 
     estimate->high = estimate->value + hypot(half.noise, fmax(highest - counted, 0));
 }
 
-static int draws_weights(tandem_precision precision)
+int tandem_precision_draws_weights(tandem_precision precision)
 {
     const tandem_format format = tandem_format_of_dtype(tandem_precision_get(precision)->forward);
     return format != TANDEM_N_FORMAT && tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
@@ -182,7 +182,8 @@ static int draws_weights(tandem_precision precision)
 static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, int cell)
 {
     const int n = sensing->n_replicate,
-              is_drawn = draws_weights((tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION));
+              is_drawn = tandem_precision_draws_weights(
+                  (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION));
     for (int i = 0; i < sensing->n_age * n; i++) {
         const tandem_sensed_error *of = &tandem_sensing_errors(sensing, i / n, cell)[i % n];
         alone[i] = (sampled_sums){.variance = sensing->gradient[i].variance,

@@ -253,6 +253,12 @@ static tandem_status measure_task(exchange_study *s, int t, tandem_error *error)
 /* --- The tables ------------------------------------------------------------------------------------------
  * */
 
+/* NaN is not. */
+static int is_within_factor(double ratio)
+{
+    return ratio <= exchange_margins.max_ratio && ratio >= 1 / exchange_margins.max_ratio;
+}
+
 typedef struct exchange_ratios {
     double log_sum;
     int n, n_off, n_close, n_narrow; /* n_off: without a ratio, for their loss is not above fp32's */
@@ -301,7 +307,7 @@ static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios r
     const double measured = s->result[t].measured.x[c],
                  ratio = measured > 0 ? predicted->noise / measured : NAN;
     const exchange_interval interval = interval_of_cell(s, &s->result[t], c);
-    const int is_close = ratio <= exchange_margins.max_ratio && ratio >= 1 / exchange_margins.max_ratio,
+    const int is_close = is_within_factor(ratio),
               is_narrow = interval.high - interval.low <= 2 * exchange_margins.max_half_width * measured;
     char of[64];
     name_setting(of, task, EXCHANGE_CURVE + c);
@@ -378,8 +384,7 @@ static void print_kind(exchange_study *s, exchange_casts kind)
         const exchange_result *result = &s->result[i / 2];
         const int c = 2 * (int)kind + i % 2;
         const double x = result->measured.x[c], ratio = x > 0 ? result->predicted[c].noise / x : NAN;
-        add_ratio(&ratios, ratio,
-                  ratio <= exchange_margins.max_ratio && ratio >= 1 / exchange_margins.max_ratio, 0);
+        add_ratio(&ratios, ratio, is_within_factor(ratio), 0);
     }
     (void)fprintf(s->report->text, "| %s | %d | %.2f | %d | %.2f (%.2f to %.2f) |\n", name, ratios.n,
                   mean_ratio(&ratios), ratios.n_close, exponent, interval.low, interval.high);
@@ -407,8 +412,7 @@ static void print_first_order(exchange_study *s)
                 const exchange_prediction *of = k ? &result->whole[c] : &result->predicted[c];
                 const double x = result->measured.x[c],
                              ratio = x > 0 ? (of->noise + of->first_order) / x : NAN;
-                add_ratio(&ratios[k], ratio,
-                          ratio <= exchange_margins.max_ratio && ratio >= 1 / exchange_margins.max_ratio, 0);
+                add_ratio(&ratios[k], ratio, is_within_factor(ratio), 0);
             }
         const exchange_task *task = &s->plan->task[t];
         (void)fprintf(s->report->text, "| `%s` %s | %.2f | %d of %d | %.2f | %d |\n", task->model,

@@ -7,7 +7,6 @@
 
 #include "cli/sensing.h"
 #include "cli/study/study.h"
-#include "tandem/advanced/format.h"
 #include "tandem/advanced/predictor.h"
 
 enum { MAX_MODELS = 4 };
@@ -110,9 +109,7 @@ static tandem_status add_cell_parts(sampled_study *s, int a, int cell, tandem_pr
                                     int *is_met, json_t *object, tandem_error *error)
 {
     static const char *const names[N_PARTS] = {"", "samples_ratio", "weights_ratio"};
-    const tandem_format format = tandem_format_of_dtype(tandem_precision_get(precision)->forward);
-    const int is_drawn =
-        format != TANDEM_N_FORMAT && tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
+    const int is_drawn = tandem_precision_draws_weights(precision);
     for (int part = PART_SAMPLES; part < N_PARTS; part++) {
         sampled_ratio of;
         const tandem_status status =

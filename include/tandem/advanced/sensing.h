@@ -58,6 +58,8 @@ int tandem_sensing_cell(int op, tandem_precision precision, tandem_dtype amp_dty
 tandem_sensed_error *tandem_sensing_errors(const tandem_sensing *sensing, int age, int cell);
 /* Whether the precision has the device's AMP dtype somewhere. */
 int tandem_precision_has_amp(tandem_precision precision);
+/* Whether it rounds weights at random, so that their error has a part that all samples share. */
+int tandem_precision_draws_weights(tandem_precision precision);
 
 /* --- The sensitivity that follows (predictor/sampled.c) --------------------------------------------------
  * */
