@@ -401,7 +401,7 @@ fuzz fuzz-minimise: ## coverage-guided fuzzing of TARGET (docs/fuzzing.md)
 
 # The tables of docs/study, by the commands that stand in them.
 STUDY_PARTS = rounding gradient sampled batch
-STUDY_KEPT = rank add exchange null price plans drift
+STUDY_KEPT = rank add exchange crossed null price plans drift
 study: all ## the study of low precision: tables in docs/study
 	@for part in $(STUDY_PARTS); do \
 	    $(B)/tandem study $$part --output docs/study/$$part || [ $$? = 1 ] || exit; \

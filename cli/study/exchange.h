@@ -1,4 +1,5 @@
-/* exchange.h: the trainings of `tandem study exchange`: which they are, and what is predicted of them. */
+/* exchange.h: the trainings of `tandem study exchange` and `tandem study crossed`: which they are, and what is
+ * predicted of them. */
 #ifndef TANDEM_CLI_STUDY_EXCHANGE_H
 #define TANDEM_CLI_STUDY_EXCHANGE_H
 
@@ -33,11 +34,16 @@ typedef struct exchange_task {
 
 /* What is fixed before anything runs. */
 typedef struct exchange_plan {
+    const char *part;          /* of the study */
     const exchange_task *task; /* [n_task] */
     int n_task, n_seed, n_replicate;
     int n_bootstrap;
+    uint64_t first_seed;     /* added to that of the command line */
+    int is_with_first_order; /* what is judged: 1: ρ and what its first order adds; 0: ρ alone */
 } exchange_plan;
 extern const exchange_plan exchange_plan_full, exchange_plan_quick;
+/* Of `tandem study crossed`: the models of `exchange`, each with the other optimizer. */
+extern const exchange_plan crossed_plan_full, crossed_plan_quick;
 /* A hash of what decides the values of its records. */
 uint64_t exchange_plan_hash(const exchange_plan *plan);
 
@@ -74,12 +80,15 @@ typedef struct exchange_prediction {
     /* 2·Cov(g, d)/Var g + 2β: what the first order of d adds to ρ (exchange_train.c); half as above */
     double first_order, first_order_half;
 } exchange_prediction;
+/* The noise of a prediction that the plan is judged by. */
+double exchange_judged_noise(const exchange_plan *plan, const exchange_prediction *prediction);
 /* is_whole: all operators rounded at once; else the sum over them, each rounded alone. */
 tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,
                                const exchange_task *task, int cell, int is_whole, int n_replicate,
                                tandem_error *error);
 
 /* first_order.c: 2·Cov(g, d)/Var g + 2β of a plan at an age, and half of its 95 % interval, by the jackknife.
+ * Without 2β where |G|² is lost in the noise of batches.
  *   share  [cells of the sensing] not 0 where a cell is part of the plan
  *   own    [n_replicate] as `own_products` of the sensing's request, of that age */
 double exchange_first_order(double *half, const tandem_sensing *sensing, int a, const double *share,

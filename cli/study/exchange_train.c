@@ -1,4 +1,4 @@
-/* exchange_train.c: the trainings of `tandem study exchange`, and what is predicted of a cell. */
+/* exchange_train.c: the trainings of `tandem study exchange` and `crossed`, and what is predicted of a cell. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +85,11 @@ static tandem_status add_age(exchange_prediction *sum, const tandem_sensing *sen
     sum->bias_half = hypot(sum->bias_half, estimate.bias_half / EXCHANGE_AGES);
     sum->last_noise = by * estimate.noise;
     return TANDEM_OK;
+}
+
+double exchange_judged_noise(const exchange_plan *plan, const exchange_prediction *prediction)
+{
+    return prediction->noise + (plan->is_with_first_order ? prediction->first_order : 0);
 }
 
 tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,

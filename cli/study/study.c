@@ -21,6 +21,7 @@ static const struct study_row {
              {"rank", study_rank, STUDY_KEEPS_JOBS},
              {"add", study_add, STUDY_KEEPS_JOBS},
              {"exchange", study_exchange_rate, STUDY_KEEPS_TRAININGS},
+             {"crossed", study_crossed, STUDY_KEEPS_TRAININGS},
              {"null", study_null, STUDY_KEEPS_TRAININGS},
              {"price", study_price, STUDY_KEEPS_TRAININGS},
              {"plans", study_plans, STUDY_KEEPS_TRAININGS},
@@ -195,7 +196,7 @@ static const int options[] = {OPTION_QUICK,    OPTION_DEVICE,     OPTION_SEED,
                               OPTION_RECORDED, OPTION_QUIET,      OPTION_END};
 const cli_command command_study = {
     .name = "study",
-    .words = "rounding|gradient|sampled|batch|rank|add|exchange|null|price|plans|drift|all",
+    .words = "rounding|gradient|sampled|batch|rank|add|exchange|crossed|null|price|plans|drift|all",
     .summary = "Measure what is predicted of low precision, with intervals",
     .option = options,
     .description =

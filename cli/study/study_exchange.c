@@ -1,5 +1,5 @@
-/* study_exchange.c: `tandem study exchange`: whether noise of rounding costs a training what as much noise of
- * small batches costs it. docs/study/README.md has the design.
+/* study_exchange.c: `tandem study exchange` and `tandem study crossed`: whether noise of rounding costs a
+ * training what as much noise of small batches costs it. docs/study/README.md has the design.
  *
  * A task trains in fp32 at batches B, 3/4·B and 1/2·B, with the same steps and rate. At B/(1 + x) the
  * gradient's variance is 1 + x times that at B. The final test loss of these three makes a curve over x, a
@@ -88,7 +88,7 @@ static int count_missing(const exchange_study *s, const exchange_task *task, int
 /* What is still to be run, before it starts. */
 static tandem_status note_plan(exchange_study *s, tandem_error *error)
 {
-    const cli_options *options = s->report->options;
+    const cli_options *options = s->jobs.options;
     tandem_status status = TANDEM_OK;
     for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) {
         const exchange_task *task = &s->plan->task[t];
@@ -147,7 +147,7 @@ static tandem_status train_seed(exchange_study *s, int t, int seed, tandem_error
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < EXCHANGE_SETTINGS && status == TANDEM_OK; k++) {
         char name[STUDY_RECORD_NAME];
-        const study_training training = exchange_training(task, k, s->report->options->seed + (uint64_t)seed);
+        const study_training training = exchange_training(task, k, s->jobs.options->seed + (uint64_t)seed);
         name_record(name, task, k, seed);
         status = study_jobs_train(&s->result[t].loss[seed][k], 1, &s->jobs, name, &training, error);
     }
@@ -276,7 +276,7 @@ static void add_ratio(exchange_ratios *ratios, double ratio, int is_close, int i
 }
 
 static json_t *exchange_cell_json(const exchange_task *task, int c, const exchange_result *result,
-                                  double measured, exchange_interval interval, int is_narrow)
+                                  double measured, double ratio, exchange_interval interval, int is_narrow)
 {
     json_t *object = json_pack("{s:s,s:s,s:s,s:f}", "model", task->model, "optimizer",
                                tandem_optimizer_name(task->optimizer), "casts", casts_name(c), "error_scale",
@@ -295,7 +295,7 @@ static json_t *exchange_cell_json(const exchange_task *task, int c, const exchan
     json_object_set_new(object, "measured", cli_json_number(100 * measured));
     json_object_set_new(object, "measured_low", cli_json_number(100 * interval.low));
     json_object_set_new(object, "measured_high", cli_json_number(100 * interval.high));
-    json_object_set_new(object, "ratio", measured > 0 ? json_real(predicted->noise / measured) : json_null());
+    json_object_set_new(object, "ratio", ratio == ratio ? json_real(ratio) : json_null());
     json_object_set_new(object, "narrow", json_boolean(is_narrow));
     return object;
 }
@@ -305,14 +305,15 @@ static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios r
     const exchange_task *task = &s->plan->task[t];
     const exchange_prediction *predicted = &s->result[t].predicted[c];
     const double measured = s->result[t].measured.x[c],
-                 ratio = measured > 0 ? predicted->noise / measured : NAN;
+                 ratio = measured > 0 ? exchange_judged_noise(s->plan, predicted) / measured : NAN;
     const exchange_interval interval = interval_of_cell(s, &s->result[t], c);
     const int is_close = is_within_factor(ratio),
               is_narrow = interval.high - interval.low <= 2 * exchange_margins.max_half_width * measured;
     char of[64];
     name_setting(of, task, EXCHANGE_CURVE + c);
     add_ratio(&ratios[task->is_fitted], ratio, is_close, is_narrow);
-    study_add_cell(s->report, exchange_cell_json(task, c, &s->result[t], measured, interval, is_narrow),
+    study_add_cell(s->report,
+                   exchange_cell_json(task, c, &s->result[t], measured, ratio, interval, is_narrow),
                    is_close);
     (void)fprintf(s->report->text,
                   "| `%s` %s | %s | %.3g ± %.2g | %.3g | %.3g | %.3g (%.3g to %.3g) | %.2f | %.2g ± %.1g | "
@@ -323,8 +324,8 @@ static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios r
                   100 * predicted->bias_half, is_close ? "yes" : "NO", is_narrow ? "" : ", wide",
                   100 * predicted->first_order, 100 * predicted->first_order_half);
     study_figure_add(s->report, 100 * interval.low, 100 * measured, 100 * interval.high,
-                     100 * predicted->noise, "%s %s: %s", task->model, tandem_optimizer_name(task->optimizer),
-                     of);
+                     100 * exchange_judged_noise(s->plan, predicted), "%s %s: %s", task->model,
+                     tandem_optimizer_name(task->optimizer), of);
 }
 
 /* One bar of all cells together. */
@@ -359,7 +360,8 @@ static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
     json_object_set_new(s->report->json, "bars", json_object());
     json_object_set_new(s->report->json, "off_curve", json_integer(all.n_off));
     if (all.n_off > 0)
-        (void)fprintf(s->report->text, "\n%d cells have no ratio: their loss is not above fp32's.\n",
+        (void)fprintf(s->report->text,
+                      "\n%d cells have no ratio: their loss, or what is predicted, is not above fp32's.\n",
                       all.n_off);
     (void)fputs("\n| all cells | value | met |\n|---|---|---|\n", s->report->text);
     add_bar(s, "geometric mean of predicted over measured", mean, none,
@@ -383,7 +385,8 @@ static void print_kind(exchange_study *s, exchange_casts kind)
     for (int i = 0; i < 2 * s->plan->n_task; i++) {
         const exchange_result *result = &s->result[i / 2];
         const int c = 2 * (int)kind + i % 2;
-        const double x = result->measured.x[c], ratio = x > 0 ? result->predicted[c].noise / x : NAN;
+        const double x = result->measured.x[c],
+                     ratio = x > 0 ? exchange_judged_noise(s->plan, &result->predicted[c]) / x : NAN;
         add_ratio(&ratios, ratio, is_within_factor(ratio), 0);
     }
     (void)fprintf(s->report->text, "| %s | %d | %.2f | %d | %.2f (%.2f to %.2f) |\n", name, ratios.n,
@@ -461,9 +464,13 @@ static void print_exchange_study(exchange_study *s)
 {
     exchange_ratios ratios[2] = {{0}};
     json_object_set_new(s->report->json, "seeds", json_integer(s->n_seed));
+    (void)fputs(s->plan->is_with_first_order
+                    ? "# Noise with its first order, in the tasks of *exchange* with the other optimizer\n\n"
+                      "predicted / measured: of *predicted* and *first order* together.\n"
+                    : "# The exchange rate: noise of rounding as noise of a smaller batch\n\n",
+                s->report->text);
     (void)fprintf(
         s->report->text,
-        "# The exchange rate: noise of rounding as noise of a smaller batch\n\n"
         "*predicted*: ρ = Var d / Var g in percent, the mean over five ages; *late*: at 90 %% of the\n"
         "training; *whole*: as predicted, but with all operators rounded at once. *measured*: the added\n"
         "noise in percent at which fp32's curve over batches has the plan's test loss, with its 95 %%\n"
@@ -492,7 +499,7 @@ static tandem_status open_exchange_study(exchange_study *s, const cli_options *o
     for (int t = 0; t < s->plan->n_task && is_allocated; t++)
         is_allocated = (s->result[t].loss = calloc((size_t)s->n_seed, sizeof *s->result[t].loss)) != NULL;
     if (!is_allocated) return tandem_no_memory(error, "for the study's losses");
-    return study_jobs_open(&s->jobs, options, "exchange", exchange_plan_hash(s->plan), error);
+    return study_jobs_open(&s->jobs, options, s->plan->part, exchange_plan_hash(s->plan), error);
 }
 
 static void close_exchange_study(exchange_study *s)
@@ -527,16 +534,29 @@ static tandem_status run_exchange_study(exchange_study *s, tandem_error *error)
     return status;
 }
 
-tandem_status study_exchange_rate(study_report *report, tandem_error *error)
+static tandem_status study_exchange_plan(study_report *report, const exchange_plan *plan, tandem_error *error)
 {
     cli_options options = *report->options;
     if (!options.device) options.device = "strongest";
-    exchange_study s = {.report = report, .plan = options.quick ? &exchange_plan_quick : &exchange_plan_full};
-    s.n_seed = options.repetitions > 0 && options.repetitions < s.plan->n_seed ? (int)options.repetitions
-                                                                               : s.plan->n_seed;
+    options.seed += plan->first_seed;
+    exchange_study s = {.report = report, .plan = plan};
+    s.n_seed = options.repetitions > 0 && options.repetitions < plan->n_seed ? (int)options.repetitions
+                                                                             : plan->n_seed;
     tandem_status status = open_exchange_study(&s, &options, error);
     if (status == TANDEM_OK) status = run_exchange_study(&s, error);
     if (status == TANDEM_OK) print_exchange_study(&s);
     close_exchange_study(&s);
     return status;
+}
+
+tandem_status study_exchange_rate(study_report *report, tandem_error *error)
+{
+    return study_exchange_plan(report, report->options->quick ? &exchange_plan_quick : &exchange_plan_full,
+                               error);
+}
+
+tandem_status study_crossed(study_report *report, tandem_error *error)
+{
+    return study_exchange_plan(report, report->options->quick ? &crossed_plan_quick : &crossed_plan_full,
+                               error);
 }

@@ -17,6 +17,7 @@ typedef struct first_order {
  * noise of their own. */
 typedef struct error_law {
     double mean, of_gradient, of_noise, own_noise;
+    int is_lost; /* gradients are noise in every weight, without the 1 */
 } error_law;
 
 static double product(const double *a, const double *b)
@@ -35,8 +36,8 @@ static void draw_batches(const error_law *law)
     for (int b = 0; b < 2 * REPLICATES; b++)
         for (int i = 0; i < WEIGHTS; i++) {
             const double noise = gsl_ran_gaussian(random, 3);
-            gradient[b][i] = 1 + noise;
-            change[b][i] = law->mean + law->of_gradient * (1 + noise) + law->of_noise * noise +
+            gradient[b][i] = (law->is_lost ? 0 : 1) + noise;
+            change[b][i] = law->mean + law->of_gradient * gradient[b][i] + law->of_noise * noise +
                            gsl_ran_gaussian(random, law->own_noise);
         }
     gsl_rng_free(random);
@@ -104,6 +105,13 @@ static void what_shrinks_the_mean_counts_twice(void **state)
     assert_first_order((error_law){.mean = 0.05, .own_noise = 0.5}, -0.1);
 }
 
+/* Where no mean is seen, a ratio to it would be anything. */
+static void a_mean_that_is_lost_counts_nothing(void **state)
+{
+    assert_first_order((error_law){.mean = 0.1, .own_noise = 0.5, .is_lost = 1}, 0);
+    assert_first_order((error_law){.of_noise = -0.1, .is_lost = 1}, -0.2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +119,7 @@ int main(void)
         cmocka_unit_test(a_scaled_gradient_has_none),
         cmocka_unit_test(what_shrinks_the_noise_of_batches_counts_twice),
         cmocka_unit_test(what_shrinks_the_mean_counts_twice),
+        cmocka_unit_test(a_mean_that_is_lost_counts_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
