@@ -1,5 +1,5 @@
-/* exchange.h: the trainings of `tandem study exchange` and `tandem study crossed`: which they are, and what is
- * predicted of them. */
+/* exchange.h: the trainings of `tandem study exchange` and `tandem study crossed`: which they are, and what
+ * is predicted of them. */
 #ifndef TANDEM_CLI_STUDY_EXCHANGE_H
 #define TANDEM_CLI_STUDY_EXCHANGE_H
 

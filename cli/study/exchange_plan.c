@@ -1,5 +1,5 @@
-/* exchange_plan.c: the cells, seeds and margins of `tandem study exchange` and `tandem study crossed`. They are
- * fixed before a run: records name this plan, and another plan does not take them. */
+/* exchange_plan.c: the cells, seeds and margins of `tandem study exchange` and `tandem study crossed`. They
+ * are fixed before a run: records name this plan, and another plan does not take them. */
 #include "cli/study/exchange.h"
 
 #include "base/hash.h"
@@ -43,8 +43,8 @@ const exchange_plan exchange_plan_quick = {
     .n_bootstrap = 400,
 };
 
-/* The models of `exchange`, each with the other optimizer. The rates are those that the optimizer has there: in
- * an mlp, and in the others. Scales by a pilot (seeds 9000 to 9003): ρ of some 25 and 100 %. */
+/* The models of `exchange`, each with the other optimizer. The rates are those that the optimizer has there:
+ * in an mlp, and in the others. Scales by a pilot (seeds 9000 to 9003): ρ of some 25 and 100 %. */
 static const exchange_task crossed_tasks[] = {
     {"mlp:width=32,image=14x14x1", TANDEM_ADAMW, 1, 0.002, 16, 800, 1000, 8, 1, {9, 20}},
     {"mlp:depth=6,width=32,image=14x14x1", TANDEM_SGD, 1, 0.01, 16, 800, 1000, 8, 0, {4, 16}},

@@ -1,4 +1,5 @@
-/* exchange_train.c: the trainings of `tandem study exchange` and `crossed`, and what is predicted of a cell. */
+/* exchange_train.c: the trainings of `tandem study exchange` and `crossed`, and what is predicted of a cell.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
