@@ -48,6 +48,7 @@ check() { # TOOL PROGRAM ARGUMENT…
 for tool in memcheck racecheck; do
     check $tool "$kernels"
     check $tool "$folder/test_cuda_delayed"
+    check $tool "$folder/test_cuda_coded"
     check $tool "$folder/test_cuda_attention"
     check $tool "$folder/test_cuda_rows"
     check $tool "$repeats" small

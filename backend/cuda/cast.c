@@ -29,6 +29,23 @@ static tandem_cuda_quantised cuda_cast_output(const tandem_kernel *kernel, const
     return to;
 }
 
+tandem_rounding cuda_cast_rounding(const tandem_kernel_call *call)
+{
+    return (tandem_rounding){
+        call->rng.seed, {call->rng.stream[0], call->rng.stream[1], call->rng.stream[2]}, 0};
+}
+
+tandem_cuda_delayed_cast cuda_delayed_cast(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                           const tandem_rounding *rounding)
+{
+    return (tandem_cuda_delayed_cast){.to = cuda_cast_output(kernel, call),
+                                      .history = call->history,
+                                      .reuse_range = call->reuse_range,
+                                      .words = kernel->device->tickets,
+                                      .rounding = rounding,
+                                      .stream_offset = call->rng.stream_offset};
+}
+
 static tandem_status cuda_cast_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                         tandem_error *error)
 {
@@ -37,13 +54,12 @@ static tandem_status cuda_cast_quantise(const tandem_kernel *kernel, const tande
     const tandem_cuda_quantised to = cuda_cast_output(kernel, call);
     const float range =
         kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
-    const tandem_rounding rounding = {
-        call->rng.seed, {call->rng.stream[0], call->rng.stream[1], call->rng.stream[2]}, 0};
+    const tandem_rounding rounding = cuda_cast_rounding(call);
     if (call->history)
         return cuda_kernel_result(kernel,
-                                  tandem_cuda_quantise_delayed(
-                                      &to, call->in[0], type, call->history, call->reuse_range,
-                                      device->tickets, &rounding, call->rng.stream_offset, device->stream),
+                                  tandem_cuda_quantise_delayed(&to, call->in[0], type, call->history,
+                                                               call->reuse_range, device->tickets, &rounding,
+                                                               call->rng.stream_offset, device->stream),
                                   error);
     int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
                            : tandem_cuda_amax(device->amax_bits, call->in[0], type,

@@ -204,6 +204,8 @@ static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, 
     if (kernel_row_of(task_spec, op) == KERNEL_ROW_CAST && written >= 0 &&
         tandem_value_untransposed(step, written) != written)
         prepared->matrices = tandem_step_matrices(step, task);
+    if (task_spec->kind == TANDEM_TASK_CAST && task_spec->read[0] >= 0)
+        prepared->is_read_later = step->value[task_spec->read[0]].last > task;
     cuda_kernel_run *const run = task_spec->kind == TANDEM_TASK_FORWARD ? found->forward : found->dgrad;
     const tandem_status status =
         found->prepare ? found->prepare(prepared, error) : cuda_kernel_of_float(prepared, run, error);

@@ -193,14 +193,6 @@ KERNEL shift(T *y /* (n / period, period); may be x */, const T *x,
         store_one(y + i, function(TANDEM_ADD(load_one(x + i), own[i % period])));
 }
 
-/* The bias of octet o, where the period is whole octets. */
-static __device__ __forceinline__ void load_shift(float shift[OCTET], const float *own, size_t o,
-                                                  uint32_t octets_a_period)
-{
-    load_octet(shift,
-               own + (o >> 32 ? (uint32_t)(o % octets_a_period) : (uint32_t)o % octets_a_period) * OCTET);
-}
-
 template <typename T, typename Function>
 KERNEL shift_octets(T *y, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period,
                     Function function)

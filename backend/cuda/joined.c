@@ -2,6 +2,7 @@
 #include "backend/cuda/operator.h"
 
 _Static_assert((int)TANDEM_CUDA_PARTS == (int)TANDEM_MAX_JOINED_PRODUCTS, "biases of one launch");
+_Static_assert((int)TANDEM_CUDA_CODED_COLUMNS == (int)TANDEM_MAX_CODED_COLUMNS, "rows with codes");
 _Static_assert((int)TANDEM_CUDA_WEIGHT_COPIES == (int)TANDEM_MAX_JOINED_CASTS, "casts of one launch");
 
 static int run_weight_copies(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n)
@@ -37,20 +38,50 @@ static int run_transpose_sums(const tandem_kernel *const *kernel, const tandem_k
                                      call[n - 1].workspace, device->tickets, device->stream);
 }
 
+/* What a sum and its layernorm add, n = 2; with a bias before them, n = 3. */
+static tandem_cuda_residual summands_of(const tandem_kernel_call *call, int n)
+{
+    const tandem_kernel_call *bias = &call[0], *add = &call[n - 2];
+    const int has_bias = n == 3,
+              slot = has_bias && add->in[1] != bias->out[0]; /* of the sum's operands: the one with a bias */
+    return (tandem_cuda_residual){
+        .residual = add->in[slot], .own = has_bias ? bias->in[1] : NULL, .sum = add->out[0]};
+}
+
 /* n = 3: a bias, a sum and a layernorm; 2: the last two. */
 static int run_add_layernorm(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n)
 {
     const tandem_kernel *norm = kernel[n - 1];
-    const tandem_kernel_call *bias = &call[0], *add = &call[n - 2], *own = &call[n - 1];
-    const int has_bias = n == 3,
-              slot = has_bias && add->in[1] != bias->out[0]; /* of the sum's operands: the one with a bias */
-    const tandem_cuda_residual with = {
-        .residual = add->in[slot], .own = has_bias ? bias->in[1] : NULL, .sum = add->out[0]};
+    const tandem_kernel_call *own = &call[n - 1];
+    const tandem_cuda_residual with = summands_of(call, n);
     const size_t columns = (size_t)tandem_shape_last(&norm->op->shape), rows = cuda_elements(norm) / columns;
     float *const mean = own->out[1];
-    return tandem_cuda_add_layernorm(own->out[0], &with, has_bias ? bias->in[0] : add->in[1],
+    return tandem_cuda_add_layernorm(own->out[0], &with, n == 3 ? call[0].in[0] : call[0].in[1],
                                      cuda_float_of(norm->task.from), own->in[1], own->in[2], mean,
                                      mean + rows, rows, columns, norm->op->epsilon, norm->device->stream);
+}
+
+/* A layernorm, alone or with what run_add_layernorm adds, or a bias with gelu; and the cast of its result,
+ * which is stored as floats where a later task reads it. */
+static int run_coded_result(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n)
+{
+    const tandem_kernel *made = kernel[n - 2], *cast = kernel[n - 1];
+    const tandem_kernel_call *own = &call[n - 2];
+    const tandem_cuda_float type = cuda_float_of(made->task.from);
+    const size_t columns = (size_t)tandem_shape_last(&made->op->shape), rows = cuda_elements(made) / columns;
+    const tandem_rounding rounding = cuda_cast_rounding(&call[n - 1]);
+    const tandem_cuda_delayed_cast codes = cuda_delayed_cast(cast, &call[n - 1], &rounding);
+    void *const y = cast->is_read_later ? own->out[0] : NULL;
+    if (made->op->kind == TANDEM_OP_BIAS_GELU) {
+        const tandem_parameter *bias = &made->graph->parameter[made->op->parameter[0]];
+        return tandem_cuda_bias_gelu_coded(&codes, y, own->in[0], type, own->in[1], cuda_elements(made),
+                                           (size_t)tandem_bias_period(made->op, bias), made->device->stream);
+    }
+    float *const mean = own->out[1];
+    const tandem_cuda_residual with = n > 2 ? summands_of(call, n - 1) : (tandem_cuda_residual){NULL};
+    const void *const x = n == 3 ? call[0].in[1] : call[0].in[0];
+    return tandem_cuda_layernorm_coded(&codes, y, &with, x, type, own->in[1], own->in[2], mean, mean + rows,
+                                       rows, columns, made->op->epsilon, made->device->stream);
 }
 
 tandem_status cuda_run_joined(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n,
@@ -62,6 +93,8 @@ tandem_status cuda_run_joined(const tandem_kernel *const *kernel, const tandem_k
         return cuda_run_joined_products(kernel, call, n, error);
     if (last->task.kind == TANDEM_TASK_WEIGHT_CAST)
         failed = run_weight_copies(kernel, call, n);
+    else if (last->task.kind == TANDEM_TASK_CAST)
+        failed = run_coded_result(kernel, call, n);
     else if (last->task.kind == TANDEM_TASK_WGRAD)
         failed = run_transpose_sums(kernel, call, n);
     else if (last->op->kind == TANDEM_OP_TRANSPOSE)

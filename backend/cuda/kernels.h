@@ -131,14 +131,15 @@ int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_t rows, siz
 enum { TANDEM_CUDA_UNALIGNED = 716 }; /* cudaErrorMisalignedAddress */
 /* Updates any part of the flat arrays in one launch; n is a multiple of 16, else the result is
  * TANDEM_CUDA_UNALIGNED. decays[i / 16]: whether weight decay applies to the 16 elements from i on, since
- * every parameter begins at a multiple of 16; NULL: it applies to all. *nonfinite becomes 1 where a gradient
- * is not finite; the gradient is applied all the same. rates: on the GPU, replaces the learning rate and
+ * every parameter begins at a multiple of 16; NULL: it applies to all. Where a gradient is not finite,
+ * *nonfinite becomes 2^32 − 1 − the number of its 16 elements, of the first ones, if that is larger; the
+ * gradient is applied all the same. rates: on the GPU, replaces the learning rate and
  * AdamW's corrections; NULL: the arguments are used. B: 20n (sgd), 28n (adamw). CPU: sgd, adamw. */
 int tandem_cuda_sgd(float *w, float *v, const float *g, const uint8_t *decays, size_t n, float rate,
-                    float momentum, float decay, const float *rates, int *nonfinite,
+                    float momentum, float decay, const float *rates, uint32_t *nonfinite,
                     tandem_cuda_stream stream);
 int tandem_cuda_adamw(float *w, float *m, float *v, const float *g, const uint8_t *decays, size_t n,
-                      const tandem_adamw *options, const float *rates, int *nonfinite,
+                      const tandem_adamw *options, const float *rates, uint32_t *nonfinite,
                       tandem_cuda_stream stream);
 
 /* --- elementwise.cu ------------------------------------------------------------------------------------- */
@@ -259,6 +260,33 @@ int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *ou
  * tandem_batchnorm_stats_update (backend/executor/batchnorm_stats.c). */
 int tandem_cuda_update_running(float *running, const float *batch, size_t columns, float unbiased,
                                float momentum, tandem_cuda_stream stream);
+
+/* --- coded_results.cu: with the cast behind them, as tandem_cuda_quantise_delayed, in one launch -------- */
+
+/* To s8, with `rounding`, or to e4m3. A transposed copy has sides in multiples of 16. */
+typedef struct tandem_cuda_delayed_cast {
+    tandem_cuda_quantised to;
+    tandem_amax_history *history;
+    int reuse_range;
+    uint32_t *words;
+    const tandem_rounding *rounding;
+    const uint32_t *stream_offset;
+} tandem_cuda_delayed_cast;
+/* A layernorm, of with->sum where there is a residual (NULL: of x), and the cast of its result. x, y: f32 or
+ * bf16. y NULL: it is not written. columns: a multiple of 8, at most TANDEM_CUDA_CODED_COLUMNS; those of
+ * `to`, too. An empty history gives no range; then one block makes all rows again behind the others.
+ * B: n·(size + 1), 2n·size more with a residual, n·size with y, n with a transposed copy. Same bits as
+ * tandem_cuda_layernorm or tandem_cuda_add_layernorm, then tandem_cuda_quantise_delayed. */
+enum { TANDEM_CUDA_CODED_COLUMNS = 1024 };
+int tandem_cuda_layernorm_coded(const tandem_cuda_delayed_cast *cast, void *y,
+                                const tandem_cuda_residual *with, const void *x, tandem_cuda_float type,
+                                const float *scale, const float *shift, float *mean, float *variance,
+                                size_t rows, size_t columns, float epsilon, tandem_cuda_stream stream);
+/* gelu(x + own) and its cast; n is a multiple of period, period one of 8. B: n·(size + 1), n·size with y, n
+ * with a transposed copy. Same bits as tandem_cuda_bias_gelu, then tandem_cuda_quantise_delayed. */
+int tandem_cuda_bias_gelu_coded(const tandem_cuda_delayed_cast *cast, void *y, const void *x,
+                                tandem_cuda_float type, const float *own, size_t n, size_t period,
+                                tandem_cuda_stream stream);
 
 /* --- attention.cu: bf16 (from capability 8.0 on) or f16; products sum in f32 ---------------------------- */
 

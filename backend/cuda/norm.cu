@@ -2,46 +2,9 @@
  * CPU reference: oneDNN, in backend/cpu/op/{layernorm,batchnorm}.c. The variance divides by n and sums
  * differences from the mean: a second pass, which finds its data in the cache. */
 #include "backend/cuda/columns.h"
-#include "backend/cuda/warp_rows.h"
+#include "backend/cuda/layernorm_rows.h"
 
 /* --- Layer normalisation: short rows are a warp's each, others a block's -------------------------------- */
-
-template <typename T> static __device__ __forceinline__ float rounded_to(float x)
-{
-    T one;
-    store_one(&one, x);
-    return as_float(one);
-}
-
-/* The warp's row r, which is `own`, to `to`. */
-template <typename Row, typename T>
-static __device__ __forceinline__ void
-normalise_warp_row(T *__restrict__ to, float *own, size_t r, const float *__restrict__ scale,
-                   const float *__restrict__ shift, float *__restrict__ mean_of,
-                   float *__restrict__ variance_of, unsigned columns, float epsilon)
-{
-    enum { N = Row::LANE_COLUMNS };
-    float sum = 0, square = 0, own_scale[N], own_shift[N];
-    Row::load(own_scale, scale, columns, 0);
-    Row::load(own_shift, shift, columns, 0);
-#pragma unroll
-    for (int k = 0; k < N; k++) sum += own[k];
-    const float mean = warp_sum(sum) / (float)columns;
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        own[k] = Row::has(k, columns) ? own[k] - mean : 0;
-        square += own[k] * own[k];
-    }
-    const float variance = warp_sum(square) / (float)columns;
-    const float inverse = 1.0f / sqrtf(variance + epsilon);
-    if (threadIdx.x % WARP == 0) {
-        mean_of[r] = mean;
-        variance_of[r] = variance;
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) own[k] = own[k] * inverse * own_scale[k] + own_shift[k];
-    Row::store(to, own, columns);
-}
 
 template <typename Row, typename T>
 KERNEL layernorm_by_warps(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */,
@@ -53,7 +16,8 @@ KERNEL layernorm_by_warps(T *__restrict__ y, const T *__restrict__ x /* (rows, c
     if (r >= rows) return; /* a whole warp */
     float own[Row::LANE_COLUMNS];
     Row::load(own, x + start, columns, 0);
-    normalise_warp_row<Row>(y + start, own, r, scale, shift, mean_of, variance_of, columns, epsilon);
+    normalise_held_row<Row>(own, r, scale, shift, mean_of, variance_of, columns, epsilon);
+    Row::store(y + start, own, columns);
 }
 
 template <typename Row, typename T>
@@ -64,21 +28,13 @@ KERNEL sum_layernorm_by_warps(T *__restrict__ y, T *__restrict__ to_sum, const T
                               float *__restrict__ variance_of /* [rows] */, size_t rows, unsigned columns,
                               float epsilon)
 {
-    enum { N = Row::LANE_COLUMNS };
     const size_t r = row_of_warp(), start = r * columns;
     if (r >= rows) return; /* a whole warp */
-    float own[N], other[N], own_bias[N];
+    float own[Row::LANE_COLUMNS];
     Row::load(own, x + start, columns, 0);
-    Row::load(other, residual + start, columns, 0);
-    if (bias) {
-        Row::load(own_bias, bias, columns, 0);
-#pragma unroll
-        for (int k = 0; k < N; k++) own[k] = rounded_to<T>(TANDEM_ADD(own[k], own_bias[k]));
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) own[k] = rounded_to<T>(TANDEM_ADD(other[k], own[k]));
-    Row::store(to_sum + start, own, columns);
-    normalise_warp_row<Row>(y + start, own, r, scale, shift, mean_of, variance_of, columns, epsilon);
+    add_to_held_row<Row>(own, to_sum + start, residual + start, bias, columns);
+    normalise_held_row<Row>(own, r, scale, shift, mean_of, variance_of, columns, epsilon);
+    Row::store(y + start, own, columns);
 }
 
 /* The block's row, to `to`. sum: of the thread's columns. */

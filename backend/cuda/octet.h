@@ -126,6 +126,14 @@ template <typename T> static __device__ __forceinline__ void load_octet(float x[
     unpack_octet(x, from);
 }
 
+/* A bias of octet o, where the period is whole octets. */
+static __device__ __forceinline__ void load_shift(float shift[OCTET], const float *own, size_t o,
+                                                  uint32_t octets_a_period)
+{
+    load_octet(shift,
+               own + (o >> 32 ? (uint32_t)(o % octets_a_period) : (uint32_t)o % octets_a_period) * OCTET);
+}
+
 /* --- Stores --------------------------------------------------------------------------------------------- */
 
 /* __stwb stores four words with one plain store. The compiler splits an assignment of four words and does not

@@ -11,7 +11,8 @@
 /* Faults on the GPU since the last sync. The array is in GPU memory, and all 0 without faults. */
 typedef struct cuda_faults {
     uint32_t bad_label, bad_token; /* 2^32 − 1 − position */
-    int32_t not_finite;
+    /* of gradients, 2^32 − 1 − the number of the first 16 elements of a launch of `update` with such a one */
+    uint32_t not_finite;
 } cuda_faults;
 
 typedef struct cuda_device {
@@ -49,6 +50,7 @@ struct tandem_kernel {
     int saves_input;                 /* the operator, on the step's device (op.def) */
     tandem_joined_products products; /* of the last of several in one launch */
     tandem_matrices matrices;        /* of a cast that writes a transposed copy; rows 0: it writes none */
+    int is_read_later;               /* of a cast: its operand, by a task behind it */
     uint64_t workspace_bytes;
     void *state; /* of the operator; freed by `destroy` */
     void (*destroy)(void *state, const cuda_device *device);
@@ -75,6 +77,10 @@ tandem_status cuda_run_joined(const tandem_kernel *const *kernel, const tandem_k
 tandem_status cuda_run_joined_products(const tandem_kernel *const *kernel, const tandem_kernel_call *call,
                                        int n, tandem_error *error);
 /* What a cast of a weight to two bytes does. */
+/* What a cast with a history does. */
+tandem_cuda_delayed_cast cuda_delayed_cast(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                           const tandem_rounding *rounding);
+tandem_rounding cuda_cast_rounding(const tandem_kernel_call *call);
 tandem_cuda_weight_copy cuda_weight_copy(const tandem_kernel *kernel, const tandem_kernel_call *call);
 tandem_cuda_permutation cuda_transpose_order(const tandem_kernel *kernel);
 

@@ -206,10 +206,10 @@ LAUNCH_OF(scale_rows_bf16,
           tandem_cuda_scale_rows_s32(a->half_out, H, a->x, a->rows, a->columns, a->mean, a->of_row, 0, s))
 LAUNCH_OF(bench_transpose_s8,
           tandem_cuda_pad_bytes(a->transposed, a->q, 1, a->columns, a->rows, a->columns, a->rows, 1, s))
-LAUNCH_OF(sgd, tandem_cuda_sgd(a->y, a->z, a->x, NULL, a->n / 16 * 16, 1e-3f, 0.9f, 1e-4f, NULL,
-                               (int *)(a->words + 1), s))
+LAUNCH_OF(sgd,
+          tandem_cuda_sgd(a->y, a->z, a->x, NULL, a->n / 16 * 16, 1e-3f, 0.9f, 1e-4f, NULL, a->words + 1, s))
 LAUNCH_OF(adam, tandem_cuda_adamw(a->y, a->z, a->positive, a->x, NULL, a->n / 16 * 16, &adamw, NULL,
-                                  (int *)(a->words + 1), s))
+                                  a->words + 1, s))
 LAUNCH_OF(add_f32, tandem_cuda_add(a->z, a->x, a->y, F, a->n, s))
 LAUNCH_OF(add_bf16, tandem_cuda_add(a->half_out, a->half, a->x, H, a->n, s))
 LAUNCH_OF(relu_bf16, tandem_cuda_activate(a->half_out, a->half, TANDEM_CUDA_RELU, H, a->n, s))

@@ -43,9 +43,9 @@ static int part_of_task(const tandem_task *task)
     }
 }
 
-static double paper_ns(const tandem_work *work)
+static double paper_ns(const tandem_work *work, double bytes)
 {
-    const double bytes_ns = 1e9 * work->bytes / paper_bytes_per_s;
+    const double bytes_ns = 1e9 * bytes / paper_bytes_per_s;
     if (!work->is_product) return bytes_ns;
     const double rate = tandem_dtype_bytes(work->type) == 1 ? paper_flops_8 : paper_flops_16,
                  flops_ns = 1e9 * work->flops / rate;
@@ -96,13 +96,15 @@ static tandem_status count_step_work(step_work *all, const tandem_step *step, ta
                                     "'%s' multiplies in %s; there are rates for products of two bytes (bf16, "
                                     "fp16) and of one. Use e.g. --uniform bf16",
                                     step->graph->op[task->op].name, tandem_dtype_name(work.type));
+        const double unmoved = (double)tandem_step_unmoved_bytes(step, t),
+                     bytes = work.bytes > unmoved ? work.bytes - unmoved : 0;
         const work_row one = {.part = part_of_task(task),
                               .kind = work.kind,
                               .n_task = 1,
                               .launches = tandem_step_launches(step, t),
                               .flops = work.flops,
-                              .bytes = work.bytes,
-                              .ns = paper_ns(&work)};
+                              .bytes = bytes,
+                              .ns = paper_ns(&work, bytes)};
         status = add_step_work(all, &one, error);
     }
     return status;

@@ -159,13 +159,18 @@ void step_update_dtypes(tandem_step *step)
     index->last_pending = -1;
 }
 
+/* Of operator i, whose forward task reads other values; casts of its result may hold on to these. */
+static void mark_forward_dirty(struct tandem_step_index *index, int i)
+{
+    mark_dirty(index, i, DIRTY_FORWARD | (index->writes_codes[i] ? DIRTY_CASTS : 0));
+}
+
 /* Tasks that may be joined to operator i's hold on to what these read. */
 static void mark_joined_dirty(struct tandem_step_index *index, int i)
 {
     if (!index->joined_before) return;
     if (index->dirty[i] & DIRTY_FORWARD)
-        for (int j = index->joined_behind[i]; j >= 0; j = index->joined_behind[j])
-            mark_dirty(index, j, DIRTY_FORWARD);
+        for (int j = i; j >= 0; j = index->joined_behind[j]) mark_forward_dirty(index, j);
     if (!(index->dirty[i] & DIRTY_BACKWARD)) return;
     for (int transpose = i; transpose >= 0; transpose = index->sums_behind[transpose]) {
         const int bias = index->joined_before[transpose];

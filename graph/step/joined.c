@@ -84,6 +84,19 @@ static void find_joined_norm(tandem_step *step, int bias, int add, int norm)
         join_forward(index, bias, add);
 }
 
+/* Whether the operator may write the codes of its result, and their amax: by octets, a layernorm's of rows
+ * that a kernel keeps in registers. Backward reads what else the launch writes, so that it lives on. */
+static int may_write_codes(const tandem_step *step, int i)
+{
+    const tandem_op *op = &step->graph->op[i];
+    if ((op->kind != TANDEM_OP_LAYERNORM && op->kind != TANDEM_OP_BIAS_GELU) || !has_dgrad(step->graph, i))
+        return 0;
+    const int64_t columns = tandem_shape_last(&op->shape);
+    if (op->kind == TANDEM_OP_LAYERNORM) return columns % OCTET == 0 && columns <= TANDEM_MAX_CODED_COLUMNS;
+    const int64_t period = tandem_bias_period(op, &step->graph->parameter[op->parameter[0]]);
+    return period % OCTET == 0;
+}
+
 /* --- Products of one tensor ----------------------------------------------------------------------------- */
 
 /* Whether operators i and j are linears of one tensor, with weights of one shape and their own. */
@@ -176,6 +189,7 @@ void step_find_joined(tandem_step *step)
         if (graph->op[i].kind == TANDEM_OP_ADD) find_joined_norm(step, before, i, j);
         if (j < graph->n_op && is_read_by(step, i, j)) find_joined_transpose(step, i, j);
         if (graph->op[i].kind != TANDEM_OP_RESHAPE) before = i;
+        step->index->writes_codes[i] = (unsigned char)may_write_codes(step, i);
     }
     find_products_of_tensors(step);
 }
@@ -265,6 +279,22 @@ static int is_joined_forward(const tandem_step *step, int i, int p, int t)
            has_one_dtype(&step->task[next], task->from);
 }
 
+/* Whether the operator that has task p writes the codes of cast t with its result: their scale is known
+ * beforehand. */
+static int is_joined_cast(const tandem_step *step, int p, int t)
+{
+    const tandem_task *task = &step->task[t];
+    const struct tandem_step_index *index = step->index;
+    if (!index->writes_codes[task->op] || p != index->forward[task->op] || task->from == TANDEM_F16 ||
+        !has_one_dtype(&step->task[p], task->from) || (task->to != TANDEM_S8 && task->to != TANDEM_E4M3) ||
+        step_range_source(step, task, task->to) != TANDEM_RANGE_DELAYED)
+        return 0;
+    const tandem_op *op = &step->graph->op[task->op];
+    if (op->kind != TANDEM_OP_LAYERNORM || task->n_write == 1) return 1;
+    const tandem_matrices m = tandem_step_matrices(step, t);
+    return m.batch == 1 && m.columns == tandem_shape_last(&op->shape);
+}
+
 int tandem_step_is_joined(const tandem_step *step, int t)
 {
     const struct tandem_step_index *index = step->index;
@@ -276,6 +306,7 @@ int tandem_step_is_joined(const tandem_step *step, int t)
     case TANDEM_TASK_UPDATE: return before->kind == TANDEM_TASK_UPDATE;
     case TANDEM_TASK_WEIGHT_CAST:
         return t == index->weight_cast[task->op] && joins_weight_cast(step, before, task);
+    case TANDEM_TASK_CAST: return is_joined_cast(step, p, t);
     case TANDEM_TASK_FORWARD:
         return is_joined_product(step, p, t) || is_joined_forward(step, index->joined_before[task->op], p, t);
     case TANDEM_TASK_DGRAD: return is_joined_transpose_sum(step, p, t);

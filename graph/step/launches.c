@@ -188,3 +188,48 @@ int tandem_step_launches(const tandem_step *step, int t)
     default: return 0; /* hosts reduce buckets and find the norm of gradients */
     }
 }
+
+/* --- Bytes of a launch ---------------------------------------------------------------------------------- */
+
+/* The first task, and the last, of the launch that task t is part of. */
+static int first_of_launch(const tandem_step *step, int t)
+{
+    for (int before = t; tandem_step_is_joined(step, t); t = before) do
+            before--;
+        while (!step->task[before].active);
+    return t;
+}
+
+static int last_of_launch(const tandem_step *step, int t)
+{
+    for (int next = tandem_step_next_active(step, t + 1);
+         next < step->n_task && tandem_step_is_joined(step, next);
+         next = tandem_step_next_active(step, t + 1))
+        t = next;
+    return t;
+}
+
+static int is_written_between(const tandem_step *step, int v, int first, int end)
+{
+    for (int t = first; t < end; t++)
+        for (int k = 0; k < step->task[t].n_write && step->task[t].active; k++)
+            if (step->task[t].write[k] == v) return 1;
+    return 0;
+}
+
+uint64_t tandem_step_unmoved_bytes(const tandem_step *step, int t)
+{
+    const tandem_task *task = &step->task[t];
+    uint64_t bytes = 0;
+    if (!task->active || task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_UPDATE) return 0;
+    const int first = first_of_launch(step, t), last = last_of_launch(step, t);
+    /* what lies behind its own operands it only holds on to */
+    const int n_own = task->kind == TANDEM_TASK_FORWARD ? op_row_of(step, task->op)->n_input : 1;
+    for (int k = 0; k < n_own && k < task->n_read; k++)
+        if (task->read[k] >= 0 && is_written_between(step, task->read[k], first, t))
+            bytes += step->value[task->read[k]].bytes;
+    for (int k = 0; k < task->n_write; k++)
+        if (task->write[k] >= 0 && t < last && step->value[task->write[k]].last <= last)
+            bytes += step->value[task->write[k]].bytes;
+    return bytes;
+}

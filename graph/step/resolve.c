@@ -215,6 +215,24 @@ static void hold_operands(tandem_step *step, int t, int i)
                           activation_value(step, step->graph->op[j].input[slot], forward_dtype_of(step, j)));
 }
 
+/* Casts to a byte hold on to what operator i's forward task reads, and those joined to that: it may write
+ * their codes. */
+static void hold_operands_for_casts(tandem_step *step, int i)
+{
+    const struct tandem_step_index *index = step->index;
+    if (!index->writes_codes || !index->writes_codes[i]) return;
+    for (int t = tandem_step_next_active(step, index->cast[i]);
+         t < index->cast[i] + TANDEM_N_STORAGE_DTYPE && t < step->n_task;
+         t = tandem_step_next_active(step, t + 1)) {
+        const tandem_task *task = &step->task[t];
+        if (task->active == DEACTIVATED || step_range_source(step, task, task->to) != TANDEM_RANGE_DELAYED)
+            continue;
+        add_task_read(step, t,
+                      activation_value(step, step->graph->op[i].input[0], forward_dtype_of(step, i)));
+        hold_operands(step, t, i);
+    }
+}
+
 /* What the transposes' dgrads read that stand before that of `transpose` in a launch. */
 static void hold_gradients(tandem_step *step, int t, int transpose)
 {
@@ -513,6 +531,7 @@ static void resolve_units(tandem_step *step, int i, int dirty)
     if (dirty & DIRTY_CASTS && index->cast[i] >= 0)
         resolve_casts(step, index->cast[i], i, index->reader_dtypes[i], step->output_dtype[i],
                       value_id(i, VALUE_ACTIVATION, 0));
+    if (dirty & DIRTY_CASTS && index->cast[i] >= 0) hold_operands_for_casts(step, i);
     if (dirty & DIRTY_CASTS && index->recomputed_cast[i] >= 0)
         resolve_casts(step, index->recomputed_cast[i], i, index->recompute_dtypes[i], step->output_dtype[i],
                       extra_value_id(step, i, EXTRA_ACTIVATION, 0));

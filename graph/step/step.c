@@ -501,6 +501,7 @@ static void alloc_graph_arrays(tandem_step *step, size_t n_op, size_t n_paramete
         index->products_of = alloc_ids(step, n_op);
         index->product_of_root = alloc_ids(step, n_op);
         index->weight_cast_number = alloc_ids(step, n_op);
+        index->writes_codes = alloc_array(step, n_op, sizeof *index->writes_codes);
     }
     index->forward = alloc_ids(step, n_op);
     index->cast = alloc_ids(step, n_op);

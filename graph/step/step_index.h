@@ -68,6 +68,8 @@ struct tandem_step_index {
     int *products_of, n_products;   /* [n_op] of a linear */
     int *product_of_root;           /* [n_op] of a tensor: the linear whose output gradient it alone is */
     int *weight_cast_number;        /* weight casts before this one's in the list */
+    unsigned char
+        *writes_codes; /* [n_op] whose forward task a cast of its result to a byte may be joined to */
     int n_weight_cast;
     /* ids below are of values as operators and casts write them, the rest of their copies */
     int n_untransposed;

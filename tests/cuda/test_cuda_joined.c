@@ -30,16 +30,18 @@ typedef struct joined_run {
     tandem_executor *executor;
 } joined_run;
 
+/* window: of amax histories; 0: casts find their own ranges. */
 static joined_run open_joined_run(const char *model, tandem_precision precision, uint64_t bucket_bytes,
-                                  int timed)
+                                  int window, int timed)
 {
     joined_run o = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
     tandem_cluster cluster;
     tandem_error error = {0};
+    const tandem_step_options options = {.scaling = {.window = window}};
     assert_int_equal(tandem_cluster_parse(&cluster, "cuda:0", &error), TANDEM_OK);
     assert_int_equal(tandem_graph_open(&o.graph, model, 2, &error), TANDEM_OK);
     assert_int_equal(
-        tandem_device_open_step(&o.step, &cluster.classes[0].device, o.graph, bucket_bytes, NULL, &error),
+        tandem_device_open_step(&o.step, &cluster.classes[0].device, o.graph, bucket_bytes, &options, &error),
         TANDEM_OK);
     for (int i = 0; i < o.graph->n_op; i++)
         if (tandem_op_is_adjustable(&o.graph->op[i]) &&
@@ -99,6 +101,7 @@ typedef struct joined_case {
     uint64_t bucket_bytes;
     tandem_precision precision;
     int forward, wgrad, dgrad, casts, updates; /* how many are joined, at least */
+    int window, results;                       /* with histories: casts of results */
 } joined_case;
 
 static void check_joined_case(const joined_case *c)
@@ -107,7 +110,7 @@ static void check_joined_case(const joined_case *c)
     float *weight[2];
     int first[2], joined = 0;
     for (int alone = 0; alone < 2; alone++) {
-        const joined_run o = open_joined_run(c->model, c->precision, c->bucket_bytes, 0);
+        const joined_run o = open_joined_run(c->model, c->precision, c->bucket_bytes, c->window, 0);
         weight[alone] = calloc((size_t)o.step->n_flat, sizeof(float));
         assert_non_null(weight[alone]);
         first[alone] = run_steps(&o, alone, loss[alone], weight[alone]);
@@ -119,6 +122,7 @@ static void check_joined_case(const joined_case *c)
         assert_true(count_joined(o.step, TANDEM_TASK_DGRAD) >= c->dgrad);
         assert_true(count_joined(o.step, TANDEM_TASK_WEIGHT_CAST) >= c->casts);
         assert_true(count_joined(o.step, TANDEM_TASK_UPDATE) >= c->updates);
+        assert_int_equal(count_joined(o.step, TANDEM_TASK_CAST), c->results);
         if (alone) assert_memory_equal(weight[0], weight[1], (size_t)o.step->n_flat * sizeof(float));
         close_joined_run(&o);
     }
@@ -131,16 +135,20 @@ static void check_joined_case(const joined_case *c)
 
 /* Products of q, k and v, and their biases before transposes; biases before a sum and its layernorm; sums
  * without a bias, where a dropout stands between; weights as they lie, and transposed for windows; a plan
- * without casts, whose forward products read weights that lie in the other order. */
+ * without casts, whose forward products read weights that lie in the other order; casts with histories, of
+ * layernorms, alone and of sums, and of biases with gelu, in both orders and in one. */
 static void joined_tasks_have_the_bits_of_tasks_alone(void **state)
 {
     static const joined_case cases[] = {
-        {"gpt_tiny:width=32,depth=2,length=8", 0, TANDEM_PRECISION_BF16, 22, 10, 4, 12, 0},
-        {"gpt_tiny:width=32,depth=2,length=8", 8192, TANDEM_PRECISION_BF16, 22, 6, 2, 12, 1},
-        {"gpt_tiny:width=32,depth=1,length=8,dropout=0.2", 0, TANDEM_PRECISION_FP16, 9, 5, 2, 6, 0},
-        {"gpt_tiny:width=32,depth=1,length=8", 0, TANDEM_PRECISION_FP32, 9, 5, 2, 0, 0},
-        {"gpt_tiny:width=32,depth=1,length=8", 8192, TANDEM_PRECISION_INT8, 0, 0, 0, 0, 1},
-        {"resnet20:width=8,blocks=1", 8192, TANDEM_PRECISION_BF16, 0, 0, 0, 9, 1},
+        {"gpt_tiny:width=32,depth=2,length=8", 0, TANDEM_PRECISION_BF16, 22, 10, 4, 12, 0, 0, 0},
+        {"gpt_tiny:width=32,depth=2,length=8", 8192, TANDEM_PRECISION_BF16, 22, 6, 2, 12, 1, 0, 0},
+        {"gpt_tiny:width=32,depth=1,length=8,dropout=0.2", 0, TANDEM_PRECISION_FP16, 9, 5, 2, 6, 0, 0, 0},
+        {"gpt_tiny:width=32,depth=1,length=8", 0, TANDEM_PRECISION_FP32, 9, 5, 2, 0, 0, 0, 0},
+        {"gpt_tiny:width=32,depth=1,length=8", 8192, TANDEM_PRECISION_INT8, 0, 0, 0, 0, 1, 0, 0},
+        {"resnet20:width=8,blocks=1", 8192, TANDEM_PRECISION_BF16, 0, 0, 0, 9, 1, 0, 0},
+        {"gpt_tiny:width=32,depth=2,length=8", 0, TANDEM_PRECISION_FP8, 10, 0, 0, 0, 0, 2, 7},
+        {"gpt_tiny:width=32,depth=1,length=8,dropout=0.2", 0, TANDEM_PRECISION_INT8, 5, 0, 0, 0, 0, 2, 4},
+        {"gpt_tiny:width=32,depth=1,length=8", 0, TANDEM_PRECISION_INT8_FULL, 7, 0, 0, 0, 0, 3, 4},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) check_joined_case(&cases[k]);
 }
@@ -155,7 +163,7 @@ static void products_without_an_algorithm_are_separate(void **state)
     for (int alone = 0; alone < 2; alone++) {
         if (alone) assert_int_equal(setenv(lacks, "1", 1), 0);
         const joined_run o =
-            open_joined_run("gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 0, 0);
+            open_joined_run("gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 0, 0, 0);
         assert_int_equal(unsetenv(lacks), 0);
         weight[alone] = calloc((size_t)o.step->n_flat, sizeof(float));
         assert_non_null(weight[alone]);
@@ -177,9 +185,9 @@ static void products_without_an_algorithm_are_separate(void **state)
 }
 
 /* The time of one launch is divided among its tasks: each has a part, and one begins where another ends. */
-static void joined_tasks_have_parts_of_the_time(void **state)
+static void check_parts_of_time(tandem_precision precision, int window)
 {
-    const joined_run o = open_joined_run("gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_BF16, 0, 1);
+    const joined_run o = open_joined_run("gpt_tiny:width=32,depth=1,length=8", precision, 0, window, 1);
     for (int i = 0; i < 3; i++) {
         double loss = 0;
         int64_t until = 0, before = 0; /* begin of the task before */
@@ -200,6 +208,13 @@ static void joined_tasks_have_parts_of_the_time(void **state)
         }
     }
     close_joined_run(&o);
+}
+
+static void joined_tasks_have_parts_of_the_time(void **state)
+{
+    check_parts_of_time(TANDEM_PRECISION_BF16, 0);
+    check_parts_of_time(TANDEM_PRECISION_FP8, 4);
+    (void)state;
 }
 
 int main(void)

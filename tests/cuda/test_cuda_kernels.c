@@ -1038,7 +1038,7 @@ static void updates_are_the_same(void **state)
             array[k][i] = fabsf(kernel_number((uint32_t)(i + 977 * (k % 3)))) + 0x1p-10f;
     }
     float *g = kernel_numbers(FLAT);
-    int *broken = alloc_array_cuda_kernels(sizeof *broken);
+    uint32_t *broken = alloc_array_cuda_kernels(sizeof *broken);
     *broken = 0;
     const tandem_adamw options = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 1 / 0.271f, 1 / 0.003f};
     assert_int_equal(
@@ -1073,7 +1073,15 @@ static void updates_are_the_same(void **state)
     g[FLAT - 3] = INFINITY;
     assert_int_equal(
         tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, NULL, broken, NULL), 0);
-    assert_int_equal(*broken, 1);
+    assert_int_equal(*broken, ~(uint32_t)(FLAT / 16 - 1));
+    g[16 * 9 + 5] = g[16 * 30] = NAN; /* the first 16 elements with one stay */
+    assert_int_equal(
+        tandem_cuda_adamw(array[0], array[1], array[2], g, NULL, FLAT, &options, NULL, broken, NULL), 0);
+    assert_int_equal(*broken, ~(uint32_t)9);
+    g[16 * 9 + 5] = 0;
+    assert_int_equal(
+        tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, NULL, broken, NULL), 0);
+    assert_int_equal(*broken, ~(uint32_t)9);
     assert_int_equal(
         tandem_cuda_sgd(array[0], array[1], g, decays, 17, 0.1f, 0.9f, 0.01f, NULL, broken, NULL),
         TANDEM_CUDA_UNALIGNED);

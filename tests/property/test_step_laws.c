@@ -241,7 +241,8 @@ static void check_unwritten(const run *r, int bias, int t)
          other = tandem_step_next_active(r->step, other + 1))
         for (int k = 0; k < r->step->task[other].n_read; k++)
             if (r->step->task[other].read[k] == task->write[0]) /* held on to, at most */
-                assert_true(tandem_step_is_joined(r->step, other));
+                assert_true(tandem_step_is_joined(r->step, other) ||
+                            (r->step->task[other].kind == TANDEM_TASK_CAST && k > 0));
 }
 
 /* What the first tasks of a launch read, and none of them wrote, is there until its last one is done. */
@@ -322,7 +323,9 @@ static void check_cast(run *r, int t)
         assert_true(task->write[1] != task->write[0] &&
                     tandem_value_untransposed(r->step, task->write[1]) == task->write[0]);
     }
-    check_counts(task, 1, task->n_write);
+    const int n_held = task->kind == TANDEM_TASK_CAST ? check_held(r, t, 1) : 0;
+    assert_true(n_held == 0 || tandem_dtype_bytes(task->to) == 1);
+    check_counts(task, 1 + n_held, task->n_write);
 }
 
 /* The sum so far, which is the last thing that a task that adds to it reads, and which nobody reads again; 0

@@ -239,10 +239,17 @@ int tandem_step_launches(const tandem_step *step, int task);
  * of weights, which stand at the begin of such a step; a bias and a transpose; a bias, a sum and a layernorm,
  * or the last two; backward, a transpose and a bias's sums; updates, where no gradient goes over the host;
  * products of one tensor, forward and wgrads, and what follows or comes before each of them of a bias and a
- * transpose. The result of a task that is joined to a later one is nowhere in memory, except for sums and
+ * transpose; a layernorm or a bias with gelu, and the first cast of its result to a byte, with the range of a
+ * history. The result of a task that is joined to a later one is nowhere in memory, except for sums and
  * what products and transposes write. Cost: O(tasks before it that are not active). */
 int tandem_step_is_joined(const tandem_step *step, int task);
 enum { TANDEM_MAX_JOINED_CASTS = 96, TANDEM_MAX_JOINED_PRODUCTS = 3 };
+/* Of a layernorm's rows, up to which it writes the codes of its result itself. */
+enum { TANDEM_MAX_CODED_COLUMNS = 1024 };
+/* Of the bytes that an active task reads and writes alone, those that it does not move where it is joined: a
+ * value that an earlier task of its launch makes is not read again, and one that no task behind the launch
+ * reads is not written. Cost: as tandem_step_is_joined, for each task of the launch. */
+uint64_t tandem_step_unmoved_bytes(const tandem_step *step, int task);
 /* tandem_step_joined_products: of a launch of products of one tensor, forward or wgrad, whose last task is
  * `task`: how many they are, and how far one's second operand and result lie behind those of the product
  * before, in elements. n = 0: it is the last task of no such launch. Cost: as tandem_step_is_joined. */

@@ -1,0 +1,1 @@
+$TANDEM graph work gpt_tiny --uniform fp8 --amax delayed
