@@ -267,10 +267,21 @@ const tandem_cluster *tandem_planner_cluster(const tandem_planner *planner)
 
 const char *tandem_planner_method(const tandem_planner *planner) { return planner->method->name; }
 
+tandem_goal tandem_planner_goal(const tandem_planner *planner, const char *policy)
+{
+    const tandem_allocation_problem *problem = &planner->problem;
+    const tandem_policy *chosen = tandem_policy_get(0);
+    const int is_known = !policy || tandem_policy_find(&chosen, policy, NULL) == TANDEM_OK;
+    const int is_free = is_known && !chosen->ignores_target && !problem->target_ns && problem->slowdown == 0;
+    const int is_percent = strcmp(planner->method->unit, "%") == 0;
+    return (tandem_goal){is_free && is_percent ? TANDEM_MINIMIZE_TRAINING_TIME : TANDEM_MINIMIZE_SENSITIVITY,
+                         INT64_MAX};
+}
+
 tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *allocation,
                                       tandem_planner *planner, const char *policy, tandem_error *error)
 {
-    const tandem_goal goal = {TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
+    const tandem_goal goal = tandem_planner_goal(planner, policy);
     return tandem_planner_allocate_for(plan, allocation, planner, &goal, policy, error);
 }
 

@@ -164,8 +164,9 @@ static tandem_status allocate_candidate(candidate_cluster *candidate, const cli_
     tandem_plan *plan = NULL;
     tandem_status status = open_candidate_planner(&planner, options, &candidate->cluster, with_norm, error);
     if (status != TANDEM_OK) return status;
-    tandem_planner_problem(planner)->without_certificate = 1; /* only compared, not kept */
-    status = tandem_planner_allocate(&plan, &candidate->allocation, planner, policy->name, error);
+    tandem_planner_problem(planner)->without_certificate = 1;          /* only compared, not kept */
+    const tandem_goal goal = {TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX}; /* samples/s decide */
+    status = tandem_planner_allocate_for(&plan, &candidate->allocation, planner, &goal, policy->name, error);
     if (status == TANDEM_OK) status = describe_candidate(candidate, options, planner, plan, error);
     tandem_plan_close(plan);
     tandem_planner_close(planner);

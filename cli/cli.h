@@ -19,6 +19,9 @@ enum option_key {
 };
 enum { CLI_N_OPTION = OPTION_AFTER_LAST - OPTION_FIRST };
 
+/* What `tandem sensitivity` senses by. Each keeps statistics, too. */
+typedef enum cli_sensed_by { CLI_BY_PROBE, CLI_BY_SAMPLES, CLI_BY_STATISTICS } cli_sensed_by;
+
 /* The values of all options. Each command lists the keys that it reads. */
 typedef struct cli_options {
     /* for every command */
@@ -29,7 +32,7 @@ typedef struct cli_options {
     const char *set, *loss; /* joined to `model` when the command line is read */
     char model_text[TANDEM_MODEL_NAME];
     int unsupported;
-    int probe; /* sensitivity: by a probe */
+    int sensed_by; /* a cli_sensed_by */
     int64_t batch;
     uint64_t seed, data_seed, rounding_seed; /* the last two only where they are given */
     int recorded;                            /* study: runs nothing */
@@ -61,7 +64,7 @@ typedef struct cli_options {
     int64_t warmup;
     int allow_nan;
     /* runs */
-    const char *at; /* sensitivity: ages; NULL = statistics only */
+    const char *at; /* sensitivity: ages; NULL = 50 % and 90 % of the steps */
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t resense;                          /* steps; 0 = as few as keep it under 1 % of the run */
@@ -73,7 +76,7 @@ typedef struct cli_options {
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, leave_one_out, without_update;
     const char *precision, *pass, *list, *calibrate; /* predict */
     const char *import;                              /* profile: tables, instead of measuring */
-    int64_t sweep_ns; /* profile: of networks instead of a model; 0 = none */
+    int64_t sweep_ns;                                /* profile: of networks instead of a model; 0 = none */
     int force;
     double limit; /* compare: largest allowed error; < 0 = none */
     /* output files */

@@ -123,6 +123,18 @@ static tandem_status read_minimize(const option_row *row, void *to, const char *
     return TANDEM_OK;
 }
 
+static tandem_status read_sensed_by(const option_row *row, void *to, const char *text, tandem_error *error)
+{
+    static const char *const name[] = {
+        [CLI_BY_PROBE] = "probe", [CLI_BY_SAMPLES] = "samples", [CLI_BY_STATISTICS] = "statistics"};
+    for (int k = 0; k < (int)(sizeof name / sizeof *name); k++)
+        if (strcmp(text, name[k]) == 0) {
+            *(int *)to = k;
+            return TANDEM_OK;
+        }
+    return fail_value(row, "probe, samples or statistics", text, error);
+}
+
 static tandem_status read_collective(const option_row *row, void *to, const char *text, tandem_error *error)
 {
     (void)row;

@@ -24,8 +24,7 @@ tandem_status price_source_open(price_source *source, const cli_options *options
     }
     if (status == TANDEM_MISSING)
         (void)snprintf(opened.unknown, sizeof opened.unknown,
-                       "`tandem sensitivity --model %s --data DATA --at 0,50%%,90%%` measures it",
-                       graph->model);
+                       "`tandem sensitivity --model %s --data DATA` measures it", graph->model);
     *source = opened;
     return TANDEM_OK;
 }

@@ -95,7 +95,7 @@ static tandem_status add_store_methods(const store_part *s, const json_t *model,
     return add_store_result(s->page, result, s->source, error);
 }
 
-/* What `sensitivity --at --json` printed. Intervals need the model's operators: that of a file is not opened,
+/* What `sensitivity --json` printed. Intervals need the model's operators: that of a file is not opened,
  * and one that this version builds otherwise has another hash; both are left out. */
 static tandem_status add_store_sensing(const store_part *s, const json_t *model, tandem_error *error)
 {

@@ -1,4 +1,4 @@
-/* sensed_result.c: a sensing as `sensitivity --at --json` prints it and a page draws it. */
+/* sensed_result.c: a sensing as `sensitivity --json` prints it and a page draws it. */
 #include <stdlib.h>
 
 #include "cli/sensing.h"

@@ -50,7 +50,7 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
 /* The gradients of an age. By a probe: four a replicate. Else two a replicate, for fp32 and for each cell:
  * operators × their precisions × AMP dtypes. */
 int sensing_count_gradients(const cli_workload *workload, const sensing_request *request);
-/* What `tandem sensitivity --at` takes by a probe: 4 replicates, of half of the batch, but of 4 samples
+/* What `tandem sensitivity` takes: 4 replicates, of half of the batch, but of 4 samples
  * or more. Ages are still to be given. */
 sensing_request sensing_request_probe(const cli_workload *workload);
 /* What a run senses of itself after `step` steps: the same, of what its devices run. */
@@ -59,7 +59,7 @@ sensing_request sensing_request_in_run(const cli_workload *workload, int64_t ste
  * the workload has the same. */
 int64_t sensing_interval_in_run(const cli_workload *workload);
 
-/* sensed_result.c: the object that `tandem sensitivity --at --json` prints, for a device; the caller releases
+/* sensed_result.c: the object that `tandem sensitivity --json` prints, for a device; the caller releases
  * it. TANDEM_USAGE: replicates whose gradients are all 0. TANDEM_NO_MEMORY: *result unchanged. */
 tandem_status sensing_result_json(json_t **result, const tandem_graph *graph, const tandem_sensing *sensing,
                                   const tandem_device *device, tandem_error *error);

@@ -944,7 +944,7 @@ static tandem_status open_probe_run(probe_run *run, tandem_error *error)
     run->operator= calloc((size_t)graph->n_op, sizeof *run->operator);
     run->sign = malloc(bytes + 1);
     run->fixed_sign = malloc(bytes + 1);
-    open_rooms(run, KEPT_WEIGHTS);
+    open_rooms(run, 2 * KEPT_WEIGHTS); /* fewer than that are kept: strides are odd */
     if (!run->operator|| !run->sign || !run->fixed_sign || run->room_size == 0)
         return tandem_no_memory(error, "for a probe");
     for (int64_t i = 0; i < n_weight && age->metric; i++) age->metric[i] = sqrtf(age->metric[i]);

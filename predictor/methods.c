@@ -9,9 +9,9 @@
 #include <string.h>
 
 const tandem_sensitivity_method *const tandem_sensitivity_methods[] = {
+    &tandem_sensitivity_sampled,
     &tandem_sensitivity_fisher,
     &tandem_sensitivity_qsync,
-    &tandem_sensitivity_sampled,
     NULL,
 };
 enum { N_METHOD = sizeof tandem_sensitivity_methods / sizeof tandem_sensitivity_methods[0] - 1 };
@@ -48,7 +48,7 @@ static tandem_status check_statistics_complete(const tandem_graph *graph, const 
         if (!tandem_op_is_adjustable(&graph->op[i]) || statistics[i].n_batch > 0) continue;
         return tandem_error_set(error, TANDEM_MISSING,
                                 "operator '%s' of model %s has no statistics in the store; measure them with "
-                                "`tandem sensitivity --model %s --data S --device D`",
+                                "`tandem sensitivity --model %s --data DATA`",
                                 graph->op[i].name, graph->model, graph->model);
     }
     return TANDEM_OK;
@@ -64,7 +64,7 @@ static tandem_status check_sensitivities(const double *sensitivity, const tandem
                 error, TANDEM_MALFORMED,
                 "the statistics of operator '%s' of model %s in the store give a sensitivity of %g, "
                 "allowed are numbers ≥ 0; measure them again with `tandem sensitivity --model %s "
-                "--data S --device D`",
+                "--data DATA`",
                 graph->op[i / TANDEM_N_PRECISION].name, graph->model, sensitivity[i], graph->model);
     return TANDEM_OK;
 }

@@ -332,7 +332,7 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
         if (!sensing->is_sensed[cell])
             status = tandem_error_set(error, TANDEM_MISSING,
                                       "operator '%s' of model %s was not sensed in %s; sense it again with "
-                                      "`tandem sensitivity --model %s --data DATA --at 0,50%%`",
+                                      "`tandem sensitivity --model %s --data DATA`",
                                       graph->op[op].name, graph->model, tandem_precision_get(precision)->name,
                                       graph->model);
         share[cell] = 1;

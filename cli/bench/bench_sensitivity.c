@@ -132,7 +132,7 @@ static tandem_status measure_costs(sensing_cost cost[N_CASE], int64_t *step_ns, 
     *training_bytes = peak_resident_bytes();
     cost[0] = (sensing_cost){.name = "train --resense",
                              .request = sensing_request_in_run(workload, options->steps)};
-    cost[1] = (sensing_cost){.name = "sensitivity --at", .request = sensing_request_probe(workload)};
+    cost[1] = (sensing_cost){.name = "sensitivity", .request = sensing_request_probe(workload)};
     cost[1].request.age[0] = options->steps;
     cost[1].request.n_age = cost[1].request.is_at_hand = 1;
     for (int k = 0; k < N_CASE && status == TANDEM_OK; k++)

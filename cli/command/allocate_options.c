@@ -119,9 +119,6 @@ tandem_status allocate_read_options(allocate_context *a, const cli_options *opti
     if (status == TANDEM_OK) status = check_policy_options(a, error);
     if (status == TANDEM_OK && options->uniform)
         status = tandem_precision_find(&a->uniform, options->uniform, error);
-    a->goal.objective = options->minimize               ? (tandem_objective)options->minimize
-                        : options->max_sensitivity >= 0 ? TANDEM_MINIMIZE_STEP
-                                                        : TANDEM_MINIMIZE_SENSITIVITY;
     if (status == TANDEM_OK) status = check_price_limits(options, error);
     return status;
 }
@@ -135,6 +132,19 @@ tandem_status allocate_open(allocate_context *a, tandem_error *error)
     return status == TANDEM_OK
                ? allocate_reopen(a, cli_loss_scale_first(a->options, &a->workload.cluster), error)
                : status;
+}
+
+/* Without a limit or an aim, it is the planner's. --slowdown 0% is a limit. */
+static tandem_goal goal_of_options(const allocate_context *a)
+{
+    const cli_options *options = a->options;
+    const int64_t most = options->max_sensitivity >= 0
+                             ? tandem_sensitivity_units(a->problem, 100 * options->max_sensitivity)
+                             : INT64_MAX;
+    if (options->minimize) return (tandem_goal){(tandem_objective)options->minimize, most};
+    if (options->max_sensitivity >= 0) return (tandem_goal){TANDEM_MINIMIZE_STEP, most};
+    if (options->slowdown >= 0) return (tandem_goal){TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
+    return tandem_planner_goal(a->planner, a->policy->name);
 }
 
 tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_error *error)
@@ -151,9 +161,7 @@ tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_err
     a->problem->uniform = a->uniform;
     a->problem->slowdown = fmax(a->options->slowdown, 0);
     a->problem->target_ns = a->options->max_step_ns;
-    a->goal.max_sensitivity = a->options->max_sensitivity >= 0
-                                  ? tandem_sensitivity_units(a->problem, 100 * a->options->max_sensitivity)
-                                  : INT64_MAX;
+    a->goal = goal_of_options(a);
     return TANDEM_OK;
 }
 

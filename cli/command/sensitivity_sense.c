@@ -1,4 +1,4 @@
-/* sensitivity_sense.c: `tandem sensitivity --at`: senses gradients at several ages of a training. */
+/* sensitivity_sense.c: senses gradients at several ages of a training. */
 #include "cli/command/sensitivity.h"
 
 #include <math.h>
@@ -10,6 +10,39 @@
 #include "cli/table.h"
 
 enum { REPLICATES = 8, STEPS = 100 };
+
+/* The ages that --at gives, or 50 % and 90 % of the steps: the weights as drawn say little of a training. And
+ * --repetitions. Refuses what cannot be kept before the batches, not after. */
+static tandem_status read_sensing_request(sensing_request *request, const cli_options *options,
+                                          tandem_error *error)
+{
+    const int64_t early = options->steps / 2, late = options->steps * 9 / 10;
+    tandem_sensing kept = {0};
+    tandem_status status = TANDEM_OK;
+    request->age[0] = early;
+    request->age[1] = late;
+    request->n_age = late > early ? 2 : 1;
+    if (options->at)
+        status = sensing_ages_parse(request->age, &request->n_age, options->at, options->steps, error);
+    if (cli_option_given(options, OPTION_REPETITIONS))
+        request->n_replicate = (int)(options->repetitions <= TANDEM_MAX_REPLICATE ? options->repetitions
+                                                                                  : TANDEM_MAX_REPLICATE + 1);
+    if (status == TANDEM_OK)
+        status = tandem_sensing_open(&kept, 1, request->n_age, request->n_replicate, error);
+    tandem_sensing_close(&kept);
+    return status;
+}
+
+/* Precisions that a device lacks are emulated. */
+static tandem_status check_sensing_device(const cli_workload *workload, tandem_error *error)
+{
+    const char *const device = workload->cluster.classes[0].device.name;
+    if (strncmp(device, "cpu:", strlen("cpu:")) == 0) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "sensing emulates precisions, which CPU devices do; '%s' is none. Leave --device "
+                            "out: sensitivities hold for all devices. --by statistics needs none",
+                            device);
+}
 
 static double sensed_number(const json_t *row, const char *member)
 {
@@ -74,13 +107,15 @@ static tandem_status put_sensing(const tandem_sensing *sensing, const cli_option
     return status;
 }
 
-/* Reports a store that cannot be written before the batches, not after. */
-static tandem_status check_sensing_store(const char *db, tandem_error *error)
+static tandem_status sense_and_put(tandem_sensing *sensing, const cli_workload *workload,
+                                   const cli_options *options, const sensing_request *request,
+                                   tandem_error *error)
 {
-    tandem_store *store = NULL;
-    const tandem_status status = tandem_store_open(&store, db, TANDEM_STORE_WRITE, error);
-    tandem_store_close(store);
-    return status;
+    cli_options batches = *options;
+    if (batches.steps > SENSITIVITY_BATCHES) batches.steps = SENSITIVITY_BATCHES;
+    tandem_status status = sensitivity_put_statistics(&batches, 0, NULL, error);
+    if (status == TANDEM_OK) status = sensing_run(sensing, workload, options, request, error);
+    return status == TANDEM_OK ? put_sensing(sensing, options, workload->graph[0], error) : status;
 }
 
 int sensitivity_sense(const cli_options *given)
@@ -90,27 +125,16 @@ int sensitivity_sense(const cli_options *given)
     cli_workload workload = {0};
     tandem_sensing sensing = {0};
     sensing_request request = {.n_replicate = REPLICATES};
-    int64_t age[TANDEM_MAX_AGE] = {0};
-    int n_age = 0;
     if (options.steps < 0) options.steps = STEPS;
-    tandem_status status = sensing_ages_parse(age, &n_age, options.at, options.steps, &error);
-    if (status == TANDEM_OK) status = cli_workload_open(&workload, &options, &error);
-    if (status == TANDEM_OK && options.probe) request = sensing_request_probe(&workload);
-    memcpy(request.age, age, sizeof age);
-    request.n_age = n_age;
-    if (cli_option_given(given, OPTION_REPETITIONS))
-        request.n_replicate = (int)(options.repetitions <= TANDEM_MAX_REPLICATE ? options.repetitions
-                                                                                : TANDEM_MAX_REPLICATE + 1);
-    if (status == TANDEM_OK) status = check_sensing_store(options.db, &error);
-    if (status == TANDEM_OK) status = sensing_run(&sensing, &workload, &options, &request, &error);
-    if (status == TANDEM_OK) status = put_sensing(&sensing, &options, workload.graph[0], &error);
-    int code = 0;
-    if (status == TANDEM_OK) {
-        code =
-            print_sensed_report(&options, workload.graph[0], &sensing, &workload.cluster.classes[0].device);
-    } else {
-        code = cli_fail(&error);
-    }
+    tandem_status status = cli_workload_open(&workload, &options, &error);
+    if (status == TANDEM_OK) status = check_sensing_device(&workload, &error);
+    if (status == TANDEM_OK && options.sensed_by == CLI_BY_PROBE) request = sensing_request_probe(&workload);
+    if (status == TANDEM_OK) status = read_sensing_request(&request, &options, &error);
+    if (status == TANDEM_OK) status = sensitivity_check_store(options.db, &error);
+    if (status == TANDEM_OK) status = sense_and_put(&sensing, &workload, &options, &request, &error);
+    const int code = status == TANDEM_OK ? print_sensed_report(&options, workload.graph[0], &sensing,
+                                                               &workload.cluster.classes[0].device)
+                                         : cli_fail(&error);
     tandem_sensing_close(&sensing);
     cli_workload_close(&workload);
     return code;

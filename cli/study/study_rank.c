@@ -313,7 +313,7 @@ static tandem_status run_sampled_job(rank_study *s, int p, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* All precisions at once, as `tandem sensitivity --probe` senses them; converted to the task's batch. */
+/* All precisions at once, as `tandem sensitivity` senses them; converted to the task's batch. */
 static tandem_status sense_by_probe(rank_study *s, tandem_error *error)
 {
     sensing_request request = sensing_request_probe(&s->lab.workload);

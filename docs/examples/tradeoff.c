@@ -12,8 +12,9 @@ static tandem_status print_row(tandem_planner *planner, double slowdown, tandem_
 {
     tandem_plan *plan = NULL;
     tandem_allocation found;
+    const tandem_goal goal = {TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
     tandem_planner_problem(planner)->slowdown = slowdown;
-    const tandem_status status = tandem_planner_allocate(&plan, &found, planner, NULL, error);
+    const tandem_status status = tandem_planner_allocate_for(&plan, &found, planner, &goal, NULL, error);
     if (status == TANDEM_OK)
         printf("%7.0f%% %12.3f %12.4g %9lld\n", 100 * slowdown, (double)found.step_ns * 1e-6,
                plan->sensitivity, (long long)found.replays);

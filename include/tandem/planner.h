@@ -19,8 +19,8 @@ typedef struct tandem_request {
     const char *cluster; /* as tandem_cluster_parse reads and tandem_cluster_print writes it */
     int64_t batch;       /* local batch of classes that name none; 0 = TANDEM_DEFAULT_BATCH */
     const char *memory;  /* limit per rank, "12GiB", or per class, "12GiB,4GiB"; NULL = the cluster's */
-    const char *method;  /* sensitivity method; NULL = the first one */
-    const char *data;    /* data set of the statistics; NULL = the one measured last */
+    const char *method;  /* sensitivity method; NULL = "sampled", which needs a sensing of the model */
+    const char *data;    /* data set of the sensing or statistics; NULL = the one measured last */
     const char *base_precision; /* NULL = "fp32" */
     uint64_t bucket_bytes;      /* 0 = 25 MiB */
     /* 1: times that were not measured are predicted where possible. With times_only, a missing store then
@@ -155,9 +155,14 @@ typedef struct tandem_planned_step {
 tandem_status tandem_planner_replay(tandem_planned_step *step, tandem_planner *planner,
                                     const tandem_plan *plan, tandem_error *error);
 
-/* tandem_planner_allocate: runs a policy on the planner's problem; NULL = the first policy, "exact". The
- * caller closes *plan. TANDEM_INFEASIBLE: no plan fits, or none reaches the target. TANDEM_UNKNOWN_NAME.
- * TANDEM_USAGE: opened with times_only. Outputs unchanged on error. */
+/* tandem_planner_goal: what is asked for where nothing is. TANDEM_MINIMIZE_TRAINING_TIME: the method counts
+ * samples, the problem has neither a target nor a slowdown, and the policy (NULL = the first) more than one
+ * plan. Else TANDEM_MINIMIZE_SENSITIVITY, also for an unknown policy. */
+tandem_goal tandem_planner_goal(const tandem_planner *planner, const char *policy);
+
+/* tandem_planner_allocate: runs a policy on the planner's problem, for the goal of tandem_planner_goal; NULL
+ * = the first policy, "exact". The caller closes *plan. TANDEM_INFEASIBLE: no plan fits, or none reaches the
+ * target. TANDEM_UNKNOWN_NAME. TANDEM_USAGE: opened with times_only. Outputs unchanged on error. */
 tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *allocation,
                                       tandem_planner *planner, const char *policy, tandem_error *error);
 

@@ -161,12 +161,17 @@ static tandem_status open_step_planner(tandem_planner **planner, const step_laun
                : TANDEM_OK;
 }
 
-static bool has_goal(const step_launch *l)
+/* What the options ask for, the largest sensitivity aside; without any, the planner's goal. A slowdown of 0 %
+ * is a limit, too. */
+static tandem_objective objective_of(const step_launch *l, const tandem_planner *planner)
 {
-    return l->given[TANDEM_SPANK_MAX_SENSITIVITY] || l->given[TANDEM_SPANK_MINIMIZE];
+    if (l->given[TANDEM_SPANK_MAX_SENSITIVITY]) return TANDEM_MINIMIZE_STEP;
+    if (l->given[TANDEM_SPANK_MINIMIZE]) return TANDEM_MINIMIZE_TRAINING_TIME;
+    if (l->given[TANDEM_SPANK_SLOWDOWN]) return TANDEM_MINIMIZE_SENSITIVITY;
+    return tandem_planner_goal(planner, l->given[TANDEM_SPANK_POLICY]).objective;
 }
 
-/* The name of a plan that was made for a goal: a later step with the same goal knows it by that. */
+/* The name of a plan whose goal decides on the step: a later step with the same goal knows it by that. */
 static const char *print_goal(char *text, size_t size, const step_launch *l)
 {
     const char *most = l->given[TANDEM_SPANK_MAX_SENSITIVITY];
@@ -180,14 +185,14 @@ static tandem_status read_goal(tandem_goal *goal, const step_launch *l, tandem_p
 {
     const char *most = l->given[TANDEM_SPANK_MAX_SENSITIVITY];
     double ratio = 0;
-    *goal = (tandem_goal){TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
-    if (!has_goal(l)) return TANDEM_OK;
-    if ((most && l->given[TANDEM_SPANK_MINIMIZE]) || l->given[TANDEM_SPANK_SLOWDOWN])
+    const int n = (most != NULL) + (l->given[TANDEM_SPANK_MINIMIZE] != NULL) +
+                  (l->given[TANDEM_SPANK_SLOWDOWN] != NULL);
+    *goal = (tandem_goal){objective_of(l, planner), INT64_MAX};
+    if (n > 1)
         return tandem_error_set(
             error, TANDEM_USAGE,
             "--tandem-slowdown, --tandem-max-sensitivity and --tandem-minimize contradict "
             "each other: each decides on the step");
-    goal->objective = most ? TANDEM_MINIMIZE_STEP : TANDEM_MINIMIZE_TRAINING_TIME;
     if (!most) return TANDEM_OK;
     const tandem_status status = tandem_quantity_parse_ratio(&ratio, most, error);
     if (status == TANDEM_OK)
@@ -199,7 +204,8 @@ static tandem_status read_goal(tandem_goal *goal, const step_launch *l, tandem_p
 static bool matches_goal(const tandem_plan *plan, const step_launch *l, tandem_planner *planner)
 {
     char goal[sizeof plan->name];
-    if (has_goal(l)) return strcmp(plan->name, print_goal(goal, sizeof goal, l)) == 0;
+    if (objective_of(l, planner) != TANDEM_MINIMIZE_SENSITIVITY)
+        return strcmp(plan->name, print_goal(goal, sizeof goal, l)) == 0;
     return fabs(plan->slowdown - tandem_planner_problem(planner)->slowdown) < 1e-9;
 }
 
@@ -246,7 +252,7 @@ static tandem_status allocate_step_plan(tandem_plan **plan, char **text, const s
         status = tandem_planner_allocate_for(plan, &allocation, planner, &goal, l->given[TANDEM_SPANK_POLICY],
                                              error);
     if (status != TANDEM_OK) return status;
-    if (has_goal(l)) {
+    if (goal.objective != TANDEM_MINIMIZE_SENSITIVITY) {
         (void)print_goal((*plan)->name, sizeof(*plan)->name, l);
         (*plan)->slowdown = NAN; /* it is not what was asked for */
     }

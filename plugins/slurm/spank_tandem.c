@@ -92,7 +92,7 @@ static struct spank_option options[] = {
            "what devices keep that would only wait: what you train in today [fp32]"),
     OPTION(POLICY, "tandem-policy", "POLICY", "how precisions are chosen (tandem list policies)"),
     OPTION(PLAN, "tandem-plan", "FILE", "use this plan instead of making one"),
-    OPTION(METHOD, "tandem-sensitivity", "METHOD", "sensitivity method: fisher, qsync or sampled [fisher]"),
+    OPTION(METHOD, "tandem-sensitivity", "METHOD", "sensitivity method: sampled, fisher or qsync [sampled]"),
     OPTION(MAX_SENSITIVITY, "tandem-max-sensitivity", "P%",
            "the fastest step that needs at most P% more samples (--tandem-sensitivity=sampled)"),
     OPTION(MINIMIZE, "tandem-minimize", "training-time",

@@ -1,5 +1,6 @@
 /* store_sensing.c: sensed errors of gradients (advanced/sensing.h), one row a replicate. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -222,7 +223,7 @@ static tandem_status find_sensing(int64_t *id, tandem_sensing *head, tandem_stor
     if (optimizer && strcmp(optimizer, tandem_optimizer_name(graph->optimizer.kind)) != 0)
         status = tandem_error_set(error, TANDEM_MISSING,
                                   "model %s was sensed with %s, and is trained with %s: sense it again with "
-                                  "`tandem sensitivity --model %s --data %s --at 0,50%%`",
+                                  "`tandem sensitivity --model %s --data %s`",
                                   graph->model, optimizer, tandem_optimizer_name(graph->optimizer.kind),
                                   graph->model, data ? data : "DATA");
     end_query(row);
@@ -318,22 +319,68 @@ static int has_sensed_bias(const tandem_sensing *sensing)
     return has_bias;
 }
 
+/* What senses the model: a command, or the Python package where another framework recorded it. */
+static const char *print_sensing_command(char *text, size_t size, const tandem_graph *graph, const char *data)
+{
+    if (graph->n_op > 0 && strcmp(graph->op[0].name, "recorded.input") == 0)
+        (void)snprintf(text, size, "tandem.sensitivity(module, batches) in Python");
+    else
+        (void)snprintf(text, size, "`tandem sensitivity --model %s --data %s`", graph->model, data);
+    return text;
+}
+
+/* The newest data set of a model's statistics, of `data` where it is given; "": there are none. */
+static tandem_status find_statistics_data(char *text, size_t size, tandem_store *store,
+                                          const tandem_graph *graph, const char *data, tandem_error *error)
+{
+    static const char sql[] = "SELECT data FROM statistics WHERE model = (SELECT id FROM model WHERE hash = "
+                              "?1) AND (?2 IS NULL OR data = ?2) ORDER BY time_ns DESC, data LIMIT 1";
+    char hash[TANDEM_STORE_HASH];
+    const char *of = "";
+    sqlite3_stmt *row = NULL;
+    int more = 0;
+    tandem_store_print_hash(hash, graph->hash);
+    tandem_status status = tandem_store_query(&row, store, error, sql, "ss", hash, data);
+    if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, row, error);
+    if (status == TANDEM_OK && more) status = tandem_store_column_text(&of, store, row, 0, error);
+    if (status == TANDEM_OK) (void)snprintf(text, size, "%s", of);
+    end_query(row);
+    return status;
+}
+
+/* Says what there is instead, and what leads on. */
+static tandem_status refuse_unsensed(tandem_store *store, const tandem_graph *graph, const char *data,
+                                     tandem_error *error)
+{
+    char of[256], command[512];
+    const tandem_status status = find_statistics_data(of, sizeof of, store, graph, data, error);
+    if (status != TANDEM_OK) return status;
+    (void)print_sensing_command(command, sizeof command, graph, *of ? of : data ? data : "DATA");
+    if (*of)
+        return tandem_error_set(error, TANDEM_MISSING,
+                                "model %s was not sensed; the store has its statistics over %s alone: %s "
+                                "senses it, and method fisher (--sensitivity fisher) ranks plans by them",
+                                graph->model, of, command);
+    return tandem_error_set(
+        error, TANDEM_MISSING,
+        "model %s was not sensed%s%s, and the store has no statistics of it: %s senses it", graph->model,
+        data ? " over " : "", data ? data : "", command);
+}
+
 tandem_status tandem_store_load_sensing(tandem_sensing *sensing, tandem_store *store,
                                         const tandem_graph *graph, const char *data, tandem_error *error)
 {
     int64_t id = 0;
     tandem_sensing head = {0}, read = {0};
     tandem_status status = find_sensing(&id, &head, store, graph, data, error);
-    if (status == TANDEM_OK && id == 0)
-        status = tandem_error_set(
-            error, TANDEM_MISSING,
-            "model %s was not sensed%s%s: `tandem sensitivity --model %s --data %s --at "
-            "0,50%%` senses it",
-            graph->model, data ? " over " : "", data ? data : "", graph->model, data ? data : "DATA");
+    if (status == TANDEM_OK && id == 0) status = refuse_unsensed(store, graph, data, error);
     if (status != TANDEM_OK) return status;
-    if (head.batch < 1 ||
-        tandem_sensing_open(&read, graph->n_op, head.n_age, head.n_replicate, NULL) != TANDEM_OK)
+    status = tandem_sensing_open(&read, graph->n_op, head.n_age, head.n_replicate, error);
+    if (status == TANDEM_NO_MEMORY) return status;
+    if (status != TANDEM_OK || head.batch < 1) {
+        tandem_sensing_close(&read);
         return tandem_store_refuse_damaged(store, "a sensing", error);
+    }
     read.batch = head.batch;
     read.steps = head.steps;
     read.seed = head.seed;

@@ -12,8 +12,8 @@
 #   - blanks and ends of lines count as one blank: tables move with their numbers, and long lines are wrapped;
 #   - a line "…" stands for any lines.
 # Commands that are run nowhere here stand below, in `left_out`, and are noted; what needs something that is
-# not here is skipped, by `lacking`. fixtures/resnet50.sqlite.gz is the statistics that the first
-# command of README.md leaves; so that command is not run, and the next one is.
+# not here is skipped, by `lacking`. fixtures/resnet50.sqlite.gz is what `tandem sensitivity` of
+# planning.md leaves; so that command is not run, and the next one is.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
@@ -21,7 +21,7 @@ root=$(cd "$here/../.." && pwd)
 
 left_out() { # COMMAND: why it is not run; fails where it is
     case $1 in
-    *'sensitivity --model resnet50 --data'*) echo "minutes of training steps; its statistics are a fixture" ;;
+    *'sensitivity --model resnet50 --data'*) echo "minutes of training steps; its sensing is a fixture" ;;
     *vit_tiny:width=256,heads=4* | *tandem-demo-plan.json*)
         echo "tandem demo: minutes; test_demo.sh runs it"
         ;;

@@ -40,12 +40,25 @@ report "profile measures into a new store" $?
 run 0 profile "${what[@]}" --json && ! field measured out | grep -qv '^0$'
 report "a second profile finds everything known" $?
 
-run 0 sensitivity --model "$model" --batch 4 --device "$weakest" --data data --steps 3 --json &&
-    positive "$(grep -c '"fisher"' out)"
-report "sensitivity scores every precision" $?
+sense=(sensitivity --model "$model" --batch 4 --device "$weakest" --data data --steps 3 --json)
+run 0 "${sense[@]}" --by statistics && positive "$(grep -c '"fisher"' out)"
+report "sensitivity --by statistics scores every precision" $?
+
+senses="\`tandem sensitivity --model $model --data data\` senses it, and method fisher"
+run 4 allocate "${what[@]}" && grep -q "the store has its statistics over data alone: $senses" err &&
+    run 0 allocate "${what[@]}" --sensitivity fisher --json && [ "$(field method out)" = '"fisher"' ] &&
+    [ "$(field objective out)" = '"sensitivity"' ] &&
+    run 4 allocate "${what[@]/width=16/width=17}" --predict &&
+    grep -q 'has no statistics of it: `tandem sensitivity --model mlp:width=17 --data DATA`' err
+report "allocate by statistics alone: exit code 4, the command that senses, and fisher when asked for" $?
+
+run 0 "${sense[@]}" && [ "$(array ages out | tr '\n' ' ')" = "1 2 " ] && positive "$(grep -c '"at_ages"' out)"
+report "sensitivity senses every precision" $?
 
 run 0 allocate "${what[@]}" -o plan.json --json && cp out allocate.json && [ -s plan.json ] &&
     positive "$(field step_ns allocate.json | head -1)" && positive "$(field replays allocate.json)" &&
+    [ "$(field method allocate.json)" = '"sampled"' ] &&
+    [ "$(field objective allocate.json)" = '"training-time"' ] &&
     [ "$(field lower_bound allocate.json)" != null ] && [ "$(field proof allocate.json)" != '""' ] &&
     field sensitivity_bound allocate.json | head -1 | grep -qE '^[0-9.e+-]+$'
 report "allocate writes a plan" $?
@@ -189,16 +202,20 @@ sed 's/"slowdown": [^,]*,/"slowdown": null,/; s/"target_ns": [^,]*,/"target_ns":
     run 1 allocate --verify edited.json && grep -q 'its target is 1.00 us (1000 ns)' err
 report "allocate --verify: a plan that breaks its limit: exit code 1" $?
 
-run 0 allocate "${what[@]}" --max-step 10s --json && [ "$(field target_ns out)" = 10000000000 ] &&
-    [ "$(field slowdown out)" = null ] &&
-    [ "$(field sensitivity_bound out | head -1)" = 0.0 ]
+run 0 allocate "${what[@]}" --max-step 10s --sensitivity fisher --json &&
+    [ "$(field target_ns out)" = 10000000000 ] && [ "$(field slowdown out)" = null ] &&
+    [ "$(field sensitivity_bound out | head -1)" = 0.0 ] &&
+    run 0 allocate "${what[@]}" --max-step 10s --json && [ "$(field target_ns out)" = 10000000000 ] &&
+    awk -v low="$(field difference_low out)" -v bound="$(field sensitivity_bound out | head -1)" \
+        'BEGIN { exit !(bound == 0 || low <= 0) }' </dev/null
 report "allocate --max-step: with all the time there is, no harm" $?
 
 run 1 allocate "${what[@]}" --max-step 1us -o late.json &&
     grep -q 'cannot reach a step time of 1.00 us' err && [ ! -e late.json ]
 report "allocate --max-step out of reach: exit code 1" $?
 
-run 2 allocate "${what[@]}" --max-sensitivity 1% && grep -q 'counts nats; add --sensitivity sampled' err &&
+run 2 allocate "${what[@]}" --max-sensitivity 1% --sensitivity fisher &&
+    grep -q 'counts nats; add --sensitivity sampled' err &&
     run 2 allocate "${what[@]}" --minimize training-time --sensitivity qsync &&
     grep -q 'has no unit; add --sensitivity sampled' err
 report "allocate: a limit in samples needs a method that counts them" $?

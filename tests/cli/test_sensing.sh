@@ -1,6 +1,6 @@
 #!/bin/bash
-# `tandem sensitivity --at`: what it prints and stores, and what it refuses. Speaks TAP. TANDEM_BUILD = the
-# build folder.
+# `tandem sensitivity`: what it prints and stores, what plans by it, and what it refuses. Speaks TAP.
+# TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
@@ -13,7 +13,8 @@ model=mlp:width=16,depth=1
 sense() {
     local expected=$1
     shift
-    run "$expected" sensitivity --model $model --data fashion-mnist --batch 16 --steps 40 --quiet "$@"
+    run "$expected" sensitivity --model $model --data fashion-mnist --batch 16 --steps 40 --by samples \
+        --quiet "$@"
 }
 
 sense 0 --at 0,50% --repetitions 4 --json --db one.db && cp out first &&
@@ -43,8 +44,8 @@ look() {
     run 0 sensitivity --model vit_tiny:width=8,heads=1,depth=1,patch=14 --data fashion-mnist --batch 16 \
         --steps 40 --at 50% --repetitions 16 --quiet --json "$@"
 }
-look --db three.db && mv out sampled && look --probe --db four.db && cp out probed &&
-    look --probe --db five.db &&
+look --by samples --db three.db && mv out sampled && look --db four.db && cp out probed &&
+    look --by probe --db five.db &&
     diff <(grep -v '"command": ' out) <(grep -v '"command": ' probed) >differ && python3 - <<'EOF' 2>err
 import json, math
 sampled, probed = json.load(open("sampled")), json.load(open("probed"))
@@ -67,8 +68,8 @@ model_of_patches() {
     run 0 sensitivity --model vit_tiny:width=16,heads=1,depth=1 --data fashion-mnist --batch 16 --steps 60 \
         --at 50% --quiet --json "$@"
 }
-model_of_patches --repetitions 8 --db three.db && mv out sampled &&
-    model_of_patches --repetitions 32 --probe --db four.db && mv out probed && python3 - <<'EOF' 2>err
+model_of_patches --repetitions 8 --by samples --db three.db && mv out sampled &&
+    model_of_patches --repetitions 32 --db four.db && mv out probed && python3 - <<'EOF' 2>err
 import json, math
 noise = [{(row["operator"], row["precision"]): row["noise"] for row in json.load(open(name))["operators"]}
          for name in ("sampled", "probed")]
@@ -360,7 +361,7 @@ allocate 16 && mv value small && allocate 256 && awk '
 report "sensing: a plan has the sensitivity of its own batch" $?
 
 run 4 allocate --model mlp:width=8 --cluster h100 --predict --sensitivity sampled --db one.db &&
-    grep -q -- '--at' err
+    grep -q 'tandem sensitivity --model mlp:width=8' err
 report "sensing: a model that was not sensed" $?
 
 sense 2 --at 50%,10% && grep -q 'ascending' err && sense 2 --at 41 && sense 2 --at 101% && sense 2 --at x &&

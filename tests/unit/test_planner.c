@@ -70,10 +70,13 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
     const tandem_request request = request_of(p);
     tandem_planner *planner = open_planner(&request), *units = planner;
     problem.sensitivity_unit = tandem_planner_problem(units)->sensitivity_unit;
+    problem.sensing = tandem_planner_problem(units)->sensing;
     for (int c = 0; c < 2; c++) problem.sensitivity[c] = tandem_planner_problem(units)->sensitivity[c];
     tandem_plan *plan = NULL;
     tandem_allocation by_hand, by_planner;
-    require_ok(tandem_allocate(&plan, &by_hand, tandem_policy_get(0), &problem, "fisher", &error), &error);
+    const tandem_goal goal = {TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
+    require_ok(tandem_allocate_for(&plan, &by_hand, &goal, tandem_policy_get(0), &problem, "sampled", &error),
+               &error);
     char *expected = tandem_plan_text(plan, p->graph[0]);
 
     planner = open_planner(&request);
@@ -81,7 +84,7 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
     assert_string_equal(text, expected);
     assert_true(by_planner.sensitivity > 0 && by_planner.sensitivity == by_hand.sensitivity);
     assert_int_equal(by_planner.step_ns, by_hand.step_ns);
-    assert_string_equal(tandem_planner_method(planner), "fisher");
+    assert_string_equal(tandem_planner_method(planner), "sampled");
     free(text);
     tandem_planner_close(planner);
 
@@ -203,6 +206,7 @@ static void choices_reach_the_problem(void **state)
 {
     const priced_cluster *p = *state;
     tandem_request request = request_of(p);
+    request.method = "fisher";
     tandem_planner *planner = open_planner(&request);
     const int head = p->graph[0]->n_op - 3, place = head * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
     assert_int_equal(tandem_op_row_get(p->graph[0]->op[head].kind)->op_class, TANDEM_ADJUSTABLE);
@@ -218,7 +222,7 @@ static void choices_reach_the_problem(void **state)
     assert_int_equal(tandem_planner_problem(planner)->base_precision, TANDEM_PRECISION_BF16);
     tandem_planner_close(planner);
 
-    request.method = NULL;
+    request.method = "fisher";
     request.base_precision = NULL;
     request.data = "second";
     planner = open_planner(&request);
@@ -239,6 +243,7 @@ static void each_class_has_the_sensitivity_of_its_own_device_and_batch(void **st
     request.cluster =
         "cpu:avx512_bf16 + cpu:avx2_vnni + cpu:avx2_vnni batch=2 + cpu:avx512_bf16 + cpu:avx2_vnni "
         "net=1GB/s,5us";
+    request.method = "fisher";
     tandem_planner *planner = open_planner(&request);
     tandem_error error = {0};
     const size_t n = (size_t)p->graph[0]->n_op * TANDEM_N_PRECISION;
