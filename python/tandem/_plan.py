@@ -6,6 +6,7 @@ import ctypes
 import json
 import math
 import os
+import re
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
@@ -13,6 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 from tandem import _library
 from tandem._graph import Graph, _COwned, read_json, write_whole
 from tandem._recorded import RecordedRank, Trace, read_trace
+from tandem._sensed import Estimate, Sensed, load, price_of
 from tandem._structs import (
     MINIMIZE_SENSITIVITY,
     MINIMIZE_STEP,
@@ -50,6 +52,10 @@ def _bytes_text(size: int) -> str:
     return f"{size} B"
 
 
+def _price_text(of: "Union[Plan, Replay]") -> str:
+    return Estimate(of.sensitivity or 0.0, of.sensitivity_low, of.sensitivity_high).price
+
+
 @dataclass
 class ClassTimes:
     """One step of the ranks of one class; times in seconds for each rank."""
@@ -74,6 +80,11 @@ class Replay:
     classes: List[ClassTimes]
     measured: float  # share of the compute time that was measured; the rest is interpolated or predicted
     recorded: Optional[List[RecordedRank]] = None  # of the traces that were given
+    # What the plan costs, in percent of more samples to the same loss, and its 95 % interval; None: the model
+    # was not sensed
+    sensitivity: Optional[float] = None
+    sensitivity_low: Optional[float] = None
+    sensitivity_high: Optional[float] = None
 
     @property
     def recorded_step(self) -> Optional[float]:
@@ -101,6 +112,8 @@ class Replay:
                 f"communication {time_text(one.exposed_comm)}, idle {time_text(one.idle)}{memory}"
             )
         lines.append(f"  {100 * self.measured:.0f} % of the compute time was measured")
+        if self.sensitivity is not None:
+            lines.append(f"  sensitivity {_price_text(self)}")
         for rank in self.recorded or []:
             lines.append(
                 f"  rank {rank.rank} recorded: step {time_text(rank.step)}, "
@@ -147,12 +160,21 @@ class Plan:
     hash: str  # of the graph
     step: Optional[float] = None  # seconds, predicted
     base_step: Optional[float] = None  # all in base precision
-    sensitivity: Optional[float] = None  # in the unit of the method
-    lower_bound: Optional[float] = None  # no plan as fast has less sensitivity
+    # In percent of more samples to the same loss, and its 95 % interval; None: the model was not sensed
+    sensitivity: Optional[float] = None
+    sensitivity_low: Optional[float] = None
+    sensitivity_high: Optional[float] = None
+    sensitivity_bound: Optional[float] = None  # the sum over calls that was minimized, in the method's unit
+    lower_bound: Optional[float] = None  # no plan as fast has a smaller sum
     gap: Optional[float] = None  # at most this share could be saved
     proof: str = ""
     graph: Optional[Graph] = None  # of a module
     text: str = field(default="", repr=False)  # tandem.plan/1
+
+    def _sum_text(self) -> str:
+        """The price, where it is known, else the sum."""
+        known = self.sensitivity is not None
+        return _price_text(self) if known else f"{self.sensitivity_bound:.2g}{self._unit()}"
 
     def _unit(self) -> str:
         """What follows the sensitivity: " %" of more samples, " nats", or nothing."""
@@ -195,6 +217,9 @@ class Plan:
                 "step",
                 "base_step",
                 "sensitivity",
+                "sensitivity_low",
+                "sensitivity_high",
+                "sensitivity_bound",
                 "lower_bound",
                 "gap",
                 "proof",
@@ -213,6 +238,8 @@ class Plan:
             raise _library.error("WRONG_FORMAT", f"'{os.fspath(path)}' is no plan of a module ({SCHEMA})")
         try:
             members = dict(read["plan"])
+            if "sensitivity_bound" not in members:  # of an older file, which had the sum alone
+                members["sensitivity_bound"] = members.pop("sensitivity", None)
             classes = [
                 PlanClass(str(one["device"]), int(one["ranks"]), int(one["batch"]), dict(one["precision"]))
                 for one in members.pop("classes")
@@ -250,13 +277,13 @@ class Plan:
                 f"{n} {name}" for name, n in sorted(one.counts().items(), key=lambda pair: -pair[1])
             )
             lines.append(f"  {one.ranks} x {one.device}, batch {one.batch}: {counts}")
-        if self.sensitivity is not None:
+        if self.sensitivity_bound is not None:
             bound = (
                 "no bound was computed"
                 if self.gap is None
                 else f"no plan as fast is better by more than {100 * self.gap:.2g} %"
             )
-            lines.append(f"  sensitivity {self.sensitivity:.2g}{self._unit()}; {bound}")
+            lines.append(f"  sensitivity {self._sum_text()}; {bound}")
         return "\n".join(lines)
 
 
@@ -337,17 +364,33 @@ class Planning:
         )
         # PyTorch's optimizer runs when all gradients are reduced, and DDP has buckets of its own.
         request.step.with_norm = request.step.ddp_buckets = int(is_recorded)
+        self.store, self.data = store or default_store(), data
+        self._sensed: Optional[Sensed] = None
+        self._is_sensing_read = False
         self.planner = _Planner()
         pointers = (c_void_p * len(self.graphs))(*(graph.pointer for graph in self.graphs))
         self._keep = (request, pointers)
-        _library.call(
-            "tandem",
-            "tandem_planner_open_for",
-            byref(self.planner.pointer),
-            byref(request),
-            byref(self.cluster),
-            pointers,
-        )
+        try:
+            _library.call(
+                "tandem",
+                "tandem_planner_open_for",
+                byref(self.planner.pointer),
+                byref(request),
+                byref(self.cluster),
+                pointers,
+            )
+        except _library.MissingError as missing:
+            if not is_recorded:
+                raise
+            here = "`tandem.sensitivity(module, batches, loss, store=...)`"
+            raise _library.error("MISSING", re.sub("`tandem sensitivity[^`]*`", here, str(missing))) from None
+
+    def price(self, plan: _CPlan) -> Estimate:
+        """What a plan costs in percent; all None where the model was not sensed."""
+        if not self._is_sensing_read:
+            self._sensed, self._is_sensing_read = load(self.graphs[0].pointer, self.store, self.data), True
+        found = price_of(self.graphs[0].pointer, plan.pointer, self._sensed)
+        return found or Estimate(None, None, None)  # type: ignore[arg-type]
 
     def _open_graphs(self, model: Model) -> List[_library.Owned]:
         classes = list(self.cluster.classes[: self.cluster.n_class])
@@ -473,7 +516,18 @@ class Planning:
                     times.sample_per_step,
                 )
             )
-        return Replay(self.model, name, step.step_ns * 1e-9, classes, step.measured_ppm * 1e-6)
+        is_fp32 = wanted is None or wanted == "fp32"
+        price = Estimate(0.0, 0.0, 0.0) if is_fp32 else self.price(plan)
+        return Replay(
+            self.model,
+            name,
+            step.step_ns * 1e-9,
+            classes,
+            step.measured_ppm * 1e-6,
+            sensitivity=price.sensitivity,
+            sensitivity_low=price.low,
+            sensitivity_high=price.high,
+        )
 
     def goal(self, max_sensitivity: Optional[float], minimize: Optional[str]) -> Goal:
         """What `allocate` asks for. A largest sensitivity is a share of more samples."""
@@ -541,7 +595,7 @@ class Planning:
             )
             for one in members["classes"]
         ]
-        certificate = found.certificate
+        certificate, price = found.certificate, self.price(made)
         is_bound = certificate.lower_bound >= 0
         return Plan(
             members["name"],
@@ -551,6 +605,9 @@ class Planning:
             members["graph_hash"],
             found.step_ns * 1e-9,
             found.base_ns * 1e-9,
+            price.sensitivity,
+            price.low,
+            price.high,
             members["sensitivity"],
             members["lower_bound"] if is_bound else None,
             certificate.gap if is_bound else None,
@@ -613,7 +670,7 @@ def allocate(
     batch: Optional[int] = None,
     memory: Optional[str] = None,
     predict: bool = False,
-    method: Optional[str] = None,
+    method: str = "sampled",
     data: Optional[str] = None,
     base_precision: Optional[str] = None,
     bucket_bytes: int = 0,
@@ -626,10 +683,10 @@ def allocate(
         slowdown  0.03: a step up to 3 % longer than the fastest one [0]
         target    the longest step allowed, in seconds, instead
         policy    "exact" [default], "greedy", "qsync", "uniform", "base"
+        method    "sampled": percent of more samples, from a sensing. "fisher" and "qsync" rank by statistics
         memory    limit of each rank, "12GiB" (of models of the zoo)
-        max_sensitivity  0.01: the fastest step that needs at most 1 % more samples, by a method in percent
-                  (method="sampled")
-        minimize  "training-time": the least step x (1 + sensitivity), by such a method
+        max_sensitivity  0.01: the fastest step that needs at most 1 % more samples; by method "sampled"
+        minimize  "training-time": the least step x (1 + sensitivity), by that method
 
     The model's sensitivities must be in the store (`sensitivity`), and its costs, unless `predict`.
     """
@@ -678,8 +735,7 @@ class Advice:
     def __str__(self) -> str:
         rows = [
             f"  {plan.cluster}: step {time_text(plan.step or 0)}, {self._rate(plan):.4g} samples/s, "
-            "sensitivity "
-            f"{plan.sensitivity:.2g}{plan._unit()}"
+            f"sensitivity {plan._sum_text()}"
             for plan in (self.current, self.added, self.combined)
         ]
         verdict = "worth it" if self.worth_it else "not worth it"

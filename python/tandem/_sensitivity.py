@@ -3,44 +3,77 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import time
 from ctypes import byref, c_char_p, c_double, c_int, c_void_p
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
 
 from tandem import _library
-from tandem._apply import remove
 from tandem._capture import Recorder, as_inputs, batch_of, make_graph, tensors_in, unwrap
 from tandem._graph import Graph
+from tandem._held import Held, held
 from tandem._plan import default_store
-from tandem._structs import PRECISIONS, GraphHead, Product as CProduct, Statistics
+from tandem._probe import Probe
+from tandem._sensed import Estimate, Sensed, Store, file
+from tandem._sensing import (
+    cells_of,
+    mean_squares,
+    new_sensed,
+    optimizer_kind,
+    probed_calls,
+    put_gradients,
+    put_replicate,
+    read_formats,
+    roots_of_metric,
+)
+from tandem._structs import F32, MAX_REPLICATE, MIN_REPLICATE, PRECISIONS, GraphHead
+from tandem._structs import Product as CProduct, Statistics
 from tandem._trace import Follower, Names, Product, follow_modules
+
+MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
+_METRIC_BATCHES = 4
+_LEAST_SAMPLES = 4
 
 
 @dataclass
 class Sensitivity:
-    """The expected rise of the loss by call and precision, from statistics that `sensitivity` filed."""
+    """What each precision costs each call of a module, as `sensitivity` filed it."""
 
     graph: Graph
     store: str
     data: str
     batches: int
-    method: str  # "fisher", in nats
-    values: Dict[str, Dict[str, float]]  # call → precision → sensitivity
+    method: str  # "sampled", in percent of more samples; "fisher", in nats; "qsync"
+    values: Dict[str, Dict[str, Estimate]]  # call → precision → sensitivity, at the batch of the graph
+    seconds: float = 0.0
+    steps: Optional[float] = None  # the same, in gradients of one batch; None: not measured
 
     def __str__(self) -> str:
         columns = ("bf16", "int8", "int8_full")
         width = max(len(name) for name in self.values)
+        unit = {"sampled": " (% more samples)", "fisher": " (nats)"}.get(self.method, "")
+        took = f" in the time of {self.steps:.1f} gradients" if self.steps else ""
         lines = [
-            f"{self.graph.model}, {self.batches} batches of {self.data}, {self.method} (nats), "
-            f"filed in {self.store}",
-            f"  {'':<{width}}" + "".join(f"  {name:>10}" for name in columns),
+            f"{self.graph.model}, {self.batches} batches of {self.data}, {self.method}{unit}, "
+            f"filed in {self.store}{took}",
+            f"  {'':<{width}}" + "".join(f"  {name:>20}" for name in columns),
         ]
         for name, of in self.values.items():
-            lines.append(f"  {name:<{width}}" + "".join(f"  {of[column]:>10.3g}" for column in columns))
+            lines.append(f"  {name:<{width}}" + "".join(f"  {self._cell(of.get(x)):>20}" for x in columns))
         return "\n".join(lines)
+
+    @staticmethod
+    def _cell(of: Optional[Estimate]) -> str:
+        if of is None:
+            return "-"
+        return str(of) if of.low is None else f"{of} ({of.range})"
+
+
+# --- Statistics, for the methods that rank by them ---
 
 
 class _Watcher(Follower):
@@ -120,21 +153,8 @@ def _finish(found: Dict[str, Statistics], batch: int) -> None:
         sums.n_batch = n
 
 
-class _Store(_library.Owned):
-    def __init__(self, path: str) -> None:
-        super().__init__("tandem", "tandem_store_close")
-        _library.call("tandem", "tandem_store_open", byref(self.pointer), c_char_p(path.encode()), c_int(1))
-
-
 def _file(graph: Graph, found: Dict[str, Statistics], data: str, store: str) -> None:
-    opened = _Store(store)
-    _library.call(
-        "tandem",
-        "tandem_store_set_environment",
-        opened.pointer,
-        c_char_p(f"PyTorch {torch.__version__}".encode()),
-        c_int(torch.get_num_threads()),
-    )
+    opened = Store(store, True, _environment())
     _library.call("tandem", "tandem_store_begin", opened.pointer)
     for name, sums in found.items():
         op = c_int(graph.operator_index(graph.find(name).operator))
@@ -150,9 +170,9 @@ def _file(graph: Graph, found: Dict[str, Statistics], data: str, store: str) -> 
     _library.call("tandem", "tandem_store_commit", opened.pointer)
 
 
-def _values(graph: Graph, data: str, store: str) -> Dict[str, Dict[str, float]]:
-    """The sensitivities that the store's statistics give, by the first method."""
-    opened = _Store(store)
+def _values(graph: Graph, data: str, store: str, method: str) -> Dict[str, Dict[str, Estimate]]:
+    """The sensitivities that the store's statistics give."""
+    opened = Store(store)
     head = graph.c_graph().pointer
     n_op = GraphHead.from_address(head.value).n_op
     values = (c_double * (n_op * len(PRECISIONS)))()
@@ -162,101 +182,18 @@ def _values(graph: Graph, data: str, store: str) -> Dict[str, Dict[str, float]]:
         values,
         opened.pointer,
         head,
-        c_char_p(b"fisher"),
+        c_char_p(method.encode()),
         c_char_p(data.encode()),
         c_void_p(None),
-        c_int(0),
+        c_int(F32),
     )
     return {
         call.name: {
-            precision: values[graph.operator_index(call.operator) * len(PRECISIONS) + p]
+            precision: Estimate(values[graph.operator_index(call.operator) * len(PRECISIONS) + p])
             for p, precision in enumerate(PRECISIONS)
         }
         for call in graph.adjustable
     }
-
-
-def sensitivity(
-    module: torch.nn.Module,
-    batches: Iterable[Any],
-    loss: Optional[Callable[..., torch.Tensor]] = None,
-    *,
-    optimizer: Optional[Callable[[Any], torch.optim.Optimizer]] = None,
-    store: Optional[str] = None,
-    data: str = "batches",
-    batch: Optional[int] = None,
-    name: Optional[str] = None,
-) -> Sensitivity:
-    """Measures what each precision costs a module: statistics of its products, from PyTorch's gradients.
-
-    The module trains in fp32 on the batches, and gets its weights back at the end. The statistics, those of
-    the command `tandem sensitivity`, go into the profile store, where `allocate` finds them; a sensitivity
-    is the expected rise of the loss in nats (docs/sensitivity.md).
-
-        batches    of which each is what the module takes, or (inputs, target)
-        loss       from (output, target) to a number, with targets; from the output without [mean square of
-        the outputs].
-                   Sensitivities are in nats if it is a mean cross-entropy
-        optimizer  from parameters to an optimizer [SGD]; its rate counts
-        data       the name of the statistics in the store
-
-    >>> batches = [(x, y) for x, y in itertools.islice(loader, 10)]
-    >>> print(tandem.sensitivity(module, batches, torch.nn.functional.cross_entropy))
-    """
-    inner, store = unwrap(module), store or default_store()
-    make = optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9))
-    state = {key: value.clone() for key, value in inner.state_dict().items()}
-    gradients = [(parameter, parameter.grad) for parameter in inner.parameters()]
-    was_training, graph, watcher, n = inner.training, None, None, 0
-    remove(inner)
-    inner.train()
-    runs = make([parameter for parameter in inner.parameters() if parameter.requires_grad])
-    names = Names()
-    handles = follow_modules(inner, names)
-    try:
-        for given in batches:
-            inputs, target = _split(given, loss)
-            args, kwargs = as_inputs(inputs)
-            if graph is None:
-                names.begin()
-                recorder = Recorder(inner, names, batch_of(inputs, batch))
-                with torch.enable_grad(), recorder:
-                    output = inner(*args, **kwargs)
-                graph = make_graph(inner, recorder, output, runs, name)
-                inner.load_state_dict(state)
-                watcher = _Watcher(inner, names, graph)
-            runs.zero_grad()
-            names.begin()
-            with watcher:
-                output = inner(*args, **kwargs)
-            of = loss or _default_loss
-            (of(output) if target is None else of(output, target)).backward()
-            runs.step()
-            n += 1
-    finally:
-        for handle in handles:
-            handle.remove()
-        inner.load_state_dict(state)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        inner.train(was_training)
-    if graph is None or watcher is None:
-        raise _library.error("USAGE", "no batches were given; sensitivities need 1 or more")
-    _finish(watcher.found, graph.batch)
-    _fill_unseen(graph, watcher)
-    _file(graph, watcher.found, data, store)
-    return Sensitivity(graph, store, data, n, "fisher", _values(graph, data, store))
-
-
-def _default_loss(output: Any) -> torch.Tensor:
-    return sum(tensor.float().pow(2).mean() for tensor in tensors_in(output) if tensor.is_floating_point())
-
-
-def _split(given: Any, loss: Any) -> Tuple[Any, Any]:
-    """(inputs, target) where a loss wants a target: two things, of which the second is one."""
-    if loss is not None and isinstance(given, (tuple, list)) and len(given) == 2:
-        return given[0], given[1]
-    return given, None
 
 
 def _fill_unseen(graph: Graph, watcher: _Watcher) -> None:
@@ -268,3 +205,288 @@ def _fill_unseen(graph: Graph, watcher: _Watcher) -> None:
         watcher.found[call.name] = Statistics(
             n_batch=1, local_batch=graph.batch, rows=rows, k=1, columns=1, x_elements=1, w_elements=1
         )
+
+
+def _keep_statistics(job: _Job, batches: Iterable[Any], data: str, store: str, method: str) -> Sensitivity:
+    """Trains on the batches, and files the statistics of their products."""
+    begin, graph, watcher, n = time.perf_counter(), None, None, 0
+    job.held.keep_weights()
+    for given in batches:
+        if graph is None or watcher is None:
+            graph = job.record(given)
+            watcher = _Watcher(job.module, job.names, graph)
+        job.optimizer.zero_grad()
+        job.names.begin()
+        with torch.enable_grad():
+            with watcher:
+                loss = job.loss_of(given)
+            loss.backward()
+        job.optimizer.step()
+        n += 1
+    if graph is None or watcher is None:
+        raise _library.error("USAGE", "no batches were given; sensitivities need 1 or more")
+    _finish(watcher.found, graph.batch)
+    _fill_unseen(graph, watcher)
+    _file(graph, watcher.found, data, store)
+    values = _values(graph, data, store, method)
+    return Sensitivity(graph, store, data, n, method, values, time.perf_counter() - begin)
+
+
+# --- A sensing by a probe ---
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    mine, theirs = tensors_in(one), tensors_in(other)
+    return len(mine) == len(theirs) and all(
+        a is b or (a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b))
+        for a, b in zip(mine, theirs)
+    )
+
+
+def _take_batches(job: _Job, batches: Iterable[Any], n_replicate: int) -> List[Any]:
+    """The first batches, two a replicate, as many as there are."""
+    if not MIN_REPLICATE <= n_replicate <= MAX_REPLICATE:
+        raise _library.error(
+            "USAGE", f"replicates={n_replicate}: allowed are {MIN_REPLICATE} to {MAX_REPLICATE}"
+        )
+    taken = list(itertools.islice(batches, 2 * n_replicate))
+    if len(taken) < 2 * MIN_REPLICATE:
+        found = f"{len(taken)} batches were given" if taken else "no batches were given"
+        raise _library.error(
+            "USAGE",
+            f"{found}; sensing needs {2 * MIN_REPLICATE} or more, and takes {2 * n_replicate}: two a "
+            'replicate. Give more, or method="fisher" ranks by the statistics of a few',
+        )
+    taken = taken[: len(taken) // 2 * 2]
+    sizes = [batch_of(job.split(given)[0], job.batch) for given in taken]
+    odd = next((k for k, size in enumerate(sizes) if size != sizes[0]), None)
+    if odd is not None:
+        raise _library.error(
+            "USAGE",
+            f"batch {odd} has {sizes[odd]} samples, and batch 0 has {sizes[0]}; sensing needs batches of one "
+            "size. Give the DataLoader drop_last=True",
+        )
+    if sizes[0] < 2:
+        raise _library.error("USAGE", f"batches of {sizes[0]} sample have no spread; sensing needs 2 or more")
+    same = next((k for k in range(0, len(taken), 2) if _is_same(taken[k], taken[k + 1])), None)
+    if same is not None:
+        raise _library.error(
+            "USAGE",
+            f"batches {same} and {same + 1} are equal, so that their gradients have no variance; give "
+            "different samples",
+        )
+    return taken
+
+
+def _part_of(given: Any, batch: int) -> Any:
+    """Half of a batch, but 4 samples at the least; the whole where not all tensors begin with samples."""
+    n = max(batch // 2, min(batch, _LEAST_SAMPLES))
+
+    def begins_with_samples(one: Any) -> bool:
+        if isinstance(one, torch.Tensor):
+            return one.dim() == 0 or one.shape[0] == batch
+        if type(one) in (tuple, list, dict):
+            return all(map(begins_with_samples, one.values() if isinstance(one, dict) else one))
+        return one is None or isinstance(one, (bool, int, float, str))
+
+    def part(one: Any) -> Any:
+        if isinstance(one, torch.Tensor):
+            return one[:n] if one.dim() > 0 else one
+        if isinstance(one, dict):
+            return {key: part(value) for key, value in one.items()}
+        return type(one)(map(part, one)) if isinstance(one, (tuple, list)) else one
+
+    return part(given) if n < batch and begins_with_samples(given) else given
+
+
+def _sense(
+    job: _Job,
+    batches: Iterable[Any],
+    data: str,
+    store: str,
+    ages: Tuple[int, int],
+    options: Tuple[int, int, bool],
+) -> Sensitivity:
+    """The replicates of all calls and precisions, filed."""
+    (step, steps), (n_replicate, seed, is_whole) = ages, options
+    taken = _take_batches(job, batches, n_replicate)
+    graph = job.record(taken[0])
+    parts = taken if is_whole else [_part_of(given, graph.batch) for given in taken]
+    n_sample = batch_of(job.split(parts[0])[0], None) if parts[0] is not taken[0] else graph.batch
+    cells, formats = cells_of(graph), read_formats()
+    calls = probed_calls(cells)
+    probe = Probe(job.held, job.names, calls, formats, n_sample, job.loss_of, seed)
+    begin = time.perf_counter()
+    probe.look(taken[0], graph.batch)
+    one_gradient = time.perf_counter() - begin
+    if graph.optimizer["kind"] == "adamw":
+        squares = mean_squares(job.optimizer, job.held.parameters) or _squares(probe, parts)
+        probe.metric = roots_of_metric(squares)
+    sensed, sketches = new_sensed(graph, n_sample, len(taken) // 2, step, steps, seed), []
+    for r in range(len(taken) // 2):
+        noise, sketch, moved = probe.replicate(parts[2 * r : 2 * r + 2], f"batches {2 * r} and {2 * r + 1}")
+        put_replicate(sensed, r, cells, calls, noise, moved)
+        sketches.append(sketch)
+    put_gradients(sensed, sketches)
+    sensed = file(sensed, graph.c_graph().pointer, store, data, _environment())
+    seconds = time.perf_counter() - begin
+    values = _estimates(graph, sensed)
+    return Sensitivity(graph, store, data, len(taken), "sampled", values, seconds, seconds / one_gradient)
+
+
+def _squares(probe: Probe, taken: Sequence[Any]) -> List[torch.Tensor]:
+    """v̂ before the first step: that of a few batches."""
+    squares = [torch.zeros_like(weight) for weight in probe.held.weights]
+    for k, given in enumerate(taken[:_METRIC_BATCHES]):
+        probe.gradient(given, f"batch {k}")
+        for square, parameter in zip(squares, probe.held.parameters):
+            if parameter.grad is not None:
+                square += parameter.grad.detach() ** 2 / _METRIC_BATCHES
+    return squares
+
+
+def _estimates(graph: Graph, sensed: Sensed) -> Dict[str, Dict[str, Estimate]]:
+    """In percent, at the graph's batch; int8's gradients are in f32, as devices of PyTorch have them."""
+    cell_of, values = _library.load("tandem").tandem_sensing_cell, {}
+    for call in graph.adjustable:
+        op = graph.operator_index(call.operator)
+        of = {PRECISIONS[0]: Estimate(0.0, 0.0, 0.0)}
+        for p in range(1, len(PRECISIONS)):
+            cell = cell_of(c_int(op), c_int(p), c_int(F32))
+            if sensed.c.is_sensed[cell]:
+                of[PRECISIONS[p]] = sensed.estimate(cell, graph.batch)
+        values[call.name] = of
+    return values
+
+
+# --- Both ---
+
+
+class _Job:
+    """A module, held still, with its loss and optimizer, which is_read alone, or stepped."""
+
+    def __init__(
+        self,
+        held: Held,
+        loss: Optional[Callable[..., torch.Tensor]],
+        optimizer: Union[None, torch.optim.Optimizer, MakeOptimizer],
+        batch: Optional[int],
+        name: Optional[str],
+        is_read: bool,
+    ) -> None:
+        self.held, self.module, self.loss, self.batch, self.name = held, held.module, loss, batch, name
+        self.names = Names()
+        if isinstance(optimizer, torch.optim.Optimizer):
+            self.optimizer = optimizer if is_read else _another(optimizer)
+        else:
+            make = optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9))
+            self.optimizer = make(held.parameters)
+
+    def split(self, given: Any) -> Tuple[Any, Any]:
+        return _split(given, self.loss)
+
+    def loss_of(self, given: Any) -> torch.Tensor:
+        inputs, target = self.split(given)
+        args, kwargs = as_inputs(inputs)
+        output = self.module(*args, **kwargs)
+        of = self.loss or _default_loss
+        return of(output) if target is None else of(output, target)
+
+    def record(self, given: Any) -> Graph:
+        """The graph of one forward pass, which leaves no trace."""
+        inputs, _ = self.split(given)
+        args, kwargs = as_inputs(inputs)
+        self.names.begin()
+        recorder = Recorder(self.module, self.names, batch_of(inputs, self.batch))
+        with torch.enable_grad(), recorder:
+            output = self.module(*args, **kwargs)
+        self.held.put_buffers()
+        return make_graph(self.module, recorder, output, self.optimizer, self.name)
+
+
+def _another(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """An optimizer of the same kind and options, without state."""
+    return type(optimizer)([dict(group) for group in optimizer.param_groups])  # type: ignore[call-arg]
+
+
+def _environment() -> Tuple[str, int]:
+    return f"PyTorch {torch.__version__}", torch.get_num_threads()
+
+
+def sensitivity(
+    module: torch.nn.Module,
+    batches: Iterable[Any],
+    loss: Optional[Callable[..., torch.Tensor]] = None,
+    *,
+    optimizer: Union[None, torch.optim.Optimizer, MakeOptimizer] = None,
+    store: Optional[str] = None,
+    data: str = "batches",
+    batch: Optional[int] = None,
+    name: Optional[str] = None,
+    method: str = "sampled",
+    replicates: int = 4,
+    step: int = 0,
+    steps: int = 0,
+    seed: int = 0,
+    whole: bool = False,
+) -> Sensitivity:
+    """Measures what each precision costs a module, from PyTorch's gradients, and files it.
+
+    By default the module is sensed (docs/sensitivity.md, "By a probe"): at its weights, each replicate takes
+    the gradients of two batches at w + εz and w − εz, with random signs z. From them follow the more samples,
+    in percent, that each call in each precision needs to the same loss. The replicates go into the profile
+    store, where `allocate` and the command `tandem allocate` find them, so that plans have intervals.
+    Weights, buffers, gradients, modes and random numbers are put back, to the bit.
+
+        batches    each what the module takes, or (inputs, target): different ones of the training's size.
+                   2 · replicates are used: half of the samples of each, with the ranges of a whole one
+        loss       from (output, target) to a number, with targets; from the output without [mean square of
+                   the outputs]. A mean over samples
+        optimizer  one that trains the module, or a function from parameters to one [SGD]. With Adam's kind
+                   products are over √v̂: its own, or before its first step that of 4 batches
+        data       the name of the samples in the store
+        method     "sampled"; "fisher" or "qsync": trains on the batches instead, and files statistics of the
+                   products, by which these methods rank (nats; no unit)
+        replicates 3 to 64 [4]: intervals narrow with their root
+        step       of a training of `steps`, at which the module is now. Called again at another step of the
+                   same `steps`, it adds an age: plans count the mean over ages
+        whole      True: all samples of a batch, also where a tensor has another first dimension than samples
+
+    Cost: 2 · replicates gradients of a batch, 1 to see ranges and slopes that jump, and with Adam's kind
+    before its first step 2 more. Memory beside that of a training step: 5 bytes a weight (Adam's kind: 9),
+    and some 1.3 MiB a call, more where 2 samples have more than 16384 numbers.
+
+    UsageError: fewer than 6 batches, batches that are equal or of unlike sizes, a loss that is not finite,
+    weights narrower than float32, another optimizer, and calls that run without gradients (no_grad,
+    checkpoints), by name. The store and the module are then as before.
+
+    >>> batches = itertools.islice(loader, 8)
+    >>> print(tandem.sensitivity(module, batches, torch.nn.functional.cross_entropy, optimizer=optimizer))
+    """
+    inner, store = unwrap(module), store or default_store()
+    if method not in ("sampled", "fisher", "qsync"):
+        raise _library.error("USAGE", f"method={method!r}: allowed are 'sampled', 'fisher' and 'qsync'")
+    if not 0 <= step <= max(step, steps) or (steps and step > steps):
+        raise _library.error("USAGE", f"step={step} of steps={steps}: a step is 0 or more, up to steps")
+    with held(inner) as state:
+        job = _Job(state, loss, optimizer, batch, name, method == "sampled")
+        handles = follow_modules(inner, job.names)
+        try:
+            if method != "sampled":
+                return _keep_statistics(job, batches, data, store, method)
+            optimizer_kind(job.optimizer)
+            return _sense(job, batches, data, store, (step, steps), (replicates, seed, whole))
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _default_loss(output: Any) -> torch.Tensor:
+    return sum(tensor.float().pow(2).mean() for tensor in tensors_in(output) if tensor.is_floating_point())
+
+
+def _split(given: Any, loss: Any) -> Tuple[Any, Any]:
+    """(inputs, target) where a loss wants a target: two things, of which the second is one."""
+    if loss is not None and isinstance(given, (tuple, list)) and len(given) == 2:
+        return given[0], given[1]
+    return given, None

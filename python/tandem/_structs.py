@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_int8
-from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
 MAX_CLASS = 32
 N_COMPUTE_DTYPE = 7
@@ -293,6 +293,108 @@ class Product(Structure):
         ("w", c_void_p),
         ("g", c_void_p),
         ("transposed", c_int),
+    ]
+
+
+# --- graph.h, advanced/format.h, advanced/sensing.h ---
+
+
+class OpRow(Structure):
+    """Its first members."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("op_class", c_int),
+        ("n_input", c_int),
+        ("n_parameter", c_int),
+        ("precisions", c_uint32),
+    ]
+
+
+class PrecisionRow(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        *((name, c_int) for name in ("forward", "dgrad", "wgrad", "other_operand", "accumulator")),
+        *((name, c_int) for name in ("output", "saved", "product")),
+    ]
+
+
+class FormatRow(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        *((name, c_int) for name in ("dtype", "kind", "bits", "mantissa", "significand", "exponent")),
+        *((name, c_int) for name in ("least", "overflow", "rounding", "scale", "block", "sum_bits")),
+    ]
+
+
+ROUNDING_STOCHASTIC = 1
+FORMAT_SCALE_LOSS = 1
+
+
+class FormatCast(Structure):
+    _fields_ = [
+        ("format", c_int),
+        ("x", c_void_p),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("range", c_float),
+        ("error_scale", c_double),
+        ("seed", c_uint64),
+        ("stream", c_uint32 * 3),
+    ]
+
+
+MAX_AGE, MIN_REPLICATE, MAX_REPLICATE = 8, 3, 64
+AMP_DTYPES = (0, 1, 3)  # f32, bf16, f16
+
+
+class SensedGradient(Structure):
+    _fields_ = [("variance", c_double), ("mean_square", c_double)]
+
+
+class SensedError(Structure):
+    _fields_ = [(name, c_double) for name in ("total", "shared", "mean_square", "against")]
+
+
+class Sensing(Structure):
+    _fields_ = [
+        ("batch", c_int64),
+        ("steps", c_int64),
+        ("seed", c_uint64),
+        ("optimizer", c_int),
+        ("n_op", c_int),
+        ("n_age", c_int),
+        ("n_replicate", c_int),
+        ("without_bias", c_int),
+        ("age", c_int64 * MAX_AGE),
+        ("gradient", POINTER(SensedGradient)),
+        ("error", POINTER(SensedError)),
+        ("is_sensed", POINTER(c_uint8)),
+    ]
+
+
+class SensedStep(Structure):
+    _fields_ = [("global_batch", c_int64), ("n_micro", c_int), ("gradient_noise", c_double)]
+
+
+class SensitivityEstimate(Structure):
+    _fields_ = [
+        *((name, c_double) for name in ("value", "low", "high", "noise", "noise_half", "bias", "bias_half")),
+        ("at_age", c_double * MAX_AGE),
+    ]
+
+
+class LargestSensitivity(Structure):
+    _fields_ = [("op", c_int), ("precision", c_int), *((name, c_double) for name in ("value", "low", "high"))]
+
+
+class PlanSensitivity(Structure):
+    _fields_ = [
+        ("estimate", SensitivityEstimate),
+        ("n_age", c_int),
+        ("age_share", c_double * MAX_AGE),
+        ("n_largest", c_int),
+        ("largest", LargestSensitivity * 3),
     ]
 
 

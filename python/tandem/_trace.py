@@ -190,6 +190,7 @@ class Follower(TorchFunctionMode):
     def __init__(self, module: torch.nn.Module, names: Names) -> None:
         super().__init__()
         self.names = names
+        self.is_inside_attention = False
         self._modules = dict(module.named_modules())
 
     def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
@@ -205,8 +206,12 @@ class Follower(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _COMPOSITE:
-            with self:
-                return _open_composite(func)(*args, **kwargs)
+            self.is_inside_attention = True
+            try:
+                with self:
+                    return _open_composite(func)(*args, **kwargs)
+            finally:
+                self.is_inside_attention = False
         product = read_product(func, args, kwargs)
         if product is None:
             return self.other(func, args, kwargs)

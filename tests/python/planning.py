@@ -27,6 +27,7 @@ class Net(torch.nn.Module):
 
 
 X, Y = torch.randn(8, 3, 12, 12), torch.randint(0, 4, (8,))
+BATCHES = [(torch.randn(8, 3, 12, 12), torch.randint(0, 4, (8,))) for _ in range(6)]
 
 
 def loss(output):
@@ -110,16 +111,20 @@ class Profile(Case):
 
     def test_a_plan_of_a_module(self):
         module, profile = self.profiled(precisions=["fp32", "int8_full"])
-        with self.assertRaisesRegex(tandem.MissingError, "there are no statistics of Net"):
+        with self.assertRaisesRegex(tandem.MissingError, "Net was not sensed: `tandem.sensitivity"):
             tandem.allocate(profile.graph, "torch:one", store=self.store)
-        tandem.sensitivity(module, [(X, Y)] * 2, F.cross_entropy, store=self.store)
-        plan = tandem.allocate(profile.graph, "torch:one", store=self.store, slowdown=0.1)
+        with self.assertRaisesRegex(tandem.MissingError, "there are no statistics of Net"):
+            tandem.allocate(profile.graph, "torch:one", store=self.store, method="fisher")
+        tandem.sensitivity(module, [(X, Y)] * 2, F.cross_entropy, store=self.store, method="fisher")
+        plan = tandem.allocate(profile.graph, "torch:one", store=self.store, slowdown=0.1, method="fisher")
         self.assertRegex(str(plan), r"sensitivity \S+ nats; ")
+        self.assertEqual((plan.sensitivity, plan.sensitivity_low, plan.sensitivity_high), (None, None, None))
+        self.assertGreaterEqual(plan.sensitivity_bound, 0)
         for goal, word in (({"max_sensitivity": 0.01}, "percent"), ({"minimize": "training-time"}, "percent"),
                            ({"max_sensitivity": -1}, "more samples"), ({"minimize": "speed"}, "training-time"),
                            ({"minimize": "training-time", "max_sensitivity": 0.01}, "contradict")):  # fmt: skip
             with self.assertRaisesRegex(tandem.TandemError, word):
-                tandem.allocate(profile.graph, "torch:one", store=self.store, **goal)
+                tandem.allocate(profile.graph, "torch:one", store=self.store, method="fisher", **goal)
         self.assertEqual(set(plan.precision(0)), {"conv", "fc", "again", "again_1"})
         self.assertLessEqual(plan.step, plan.base_step)
         self.assertIsNotNone(plan.lower_bound)
@@ -221,7 +226,7 @@ class Sensitivity(Case):
         module.fc.register_full_backward_hook(lambda m, i, o: kept.update(g=o[0]))
         module.conv.register_full_backward_hook(lambda m, i, o: kept.update(conv_g=o[0]))
         loss(module(X)).backward()
-        found = tandem.sensitivity(module, [(X, Y)], F.cross_entropy, store=self.store)
+        found = tandem.sensitivity(module, [(X, Y)], F.cross_entropy, store=self.store, method="fisher")
         with sqlite3.connect(self.store) as store:
             store.row_factory = sqlite3.Row
             rows = {row["op_name"]: dict(row) for row in store.execute("SELECT * FROM statistics")}
@@ -232,8 +237,9 @@ class Sensitivity(Case):
         self.check(rows["conv"], columns, module.conv.weight.reshape(16, 27).t(), conv_g)
         self.assertEqual((rows["conv"]["x_elements"], rows["conv"]["local_batch"]), (X.numel(), 8))
         for of in found.values.values():
-            self.assertEqual(of["fp32"], 0)
-            self.assertGreater(of["int8_full"], 0)
+            self.assertEqual(of["fp32"].sensitivity, 0)
+            self.assertGreater(of["int8_full"].sensitivity, 0)
+            self.assertIsNone(of["int8_full"].low)
 
     def check(self, row, x, w, g):
         x, w, g = (one.detach().double() for one in (x, w, g))
@@ -258,12 +264,12 @@ class Sensitivity(Case):
         torch.manual_seed(0)
         module = Net().eval()
         expected = {name: value.clone() for name, value in module.state_dict().items()}
-        tandem.sensitivity(module, [X, X], store=self.store)
+        tandem.sensitivity(module, [X, X], store=self.store, method="fisher")
         self.assertFalse(module.training)
         for name, value in module.state_dict().items():
             self.assertTrue(torch.equal(value, expected[name]), name)
         with self.assertRaisesRegex(tandem.UsageError, "no batches"):
-            tandem.sensitivity(module, [], store=self.store)
+            tandem.sensitivity(module, [], store=self.store, method="fisher")
 
 
 class Zoo(Case):
@@ -286,17 +292,19 @@ class Zoo(Case):
                  "--sensitivity", "sampled", "--json"]  # fmt: skip
         given = {"batch": 16, "predict": True, "method": "sampled", "store": self.store}
         plans = [tandem.allocate(model, "h100 net=10Gbit/s,5us", **given)]
-        self.assertRegex(str(plans[0]), r"sensitivity \S+ %; ")
-        limit = plans[0].sensitivity / 2  # percent
+        self.assertRegex(str(plans[0]), r"sensitivity \S+ % more samples to the same loss \(95 %: \S+ to \S+ %\); ")
+        limit = plans[0].sensitivity_bound / 2  # percent
         for words, goal in ((["--max-sensitivity", f"{limit!r}%"], {"max_sensitivity": limit / 100}),
                             (["--minimize", "training-time"], {"minimize": "training-time"}),
                             (["--slowdown", "30%"], {"slowdown": 0.3})):  # fmt: skip
             printed = json.loads(command(*asked, *words))
             plan = tandem.allocate(model, "h100 net=10Gbit/s,5us", **given, **goal)
             self.assertEqual(round(plan.step * 1e9), printed["step_ns"])
-            self.assertAlmostEqual(plan.sensitivity, printed["sensitivity_bound"], places=9)
+            self.assertAlmostEqual(plan.sensitivity_bound, printed["sensitivity_bound"], places=9)
+            for name in ("sensitivity", "sensitivity_low", "sensitivity_high"):
+                self.assertAlmostEqual(getattr(plan, name), printed[name], places=9)
             plans.append(plan)
-        self.assertTrue(0 <= plans[1].sensitivity <= limit < plans[0].sensitivity)
+        self.assertTrue(0 <= plans[1].sensitivity_bound <= limit < plans[0].sensitivity_bound)
         self.assertGreaterEqual(plans[1].step, plans[0].step)
 
     def test_the_same_step_and_text_as_the_command_line(self):
@@ -345,7 +353,7 @@ class Zoo(Case):
 
     def test_advice(self):
         graph = tandem.capture(Net(), X)
-        tandem.sensitivity(Net(), [(X, Y)], F.cross_entropy, store=self.store)
+        tandem.sensitivity(Net(), BATCHES, F.cross_entropy, store=self.store)
         advice = tandem.advise(
             graph, "2*t4@2 net=100Gbit/s,5us", "2*v100@2", store=self.store, predict=True, time_limit=0.1
         )

@@ -4,6 +4,7 @@ import json
 import struct
 
 import numpy
+import torch
 
 SHUFFLE, MASK = 4, 5  # purposes of draws
 WORD = 0xFFFFFFFF
@@ -58,6 +59,32 @@ def hide(tokens, n, mask, symbols, seed, sample):
 def write_idx(path, array):
     with open(path, "wb") as file:
         file.write(bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes())
+
+
+def make_images(folder, n_train=96, n_test=64, size=28):
+    """Blurred stripes whose direction and width are the class, with noise."""
+    draw = numpy.random.default_rng(1)
+    parts = {}
+    y, x = numpy.mgrid[0:size, 0:size] / size
+    for part, n in (("train", n_train), ("t10k", n_test)):
+        labels = draw.integers(0, 10, n)
+        angle = labels * numpy.pi / 10
+        across = x * numpy.cos(angle)[:, None, None] + y * numpy.sin(angle)[:, None, None]
+        phase = draw.uniform(0, 6.3, (n, 1, 1))
+        images = 128 + 80 * numpy.sin(20 * across + phase) + draw.normal(0, 15, (n, size, size))
+        images = images.clip(0, 255).astype(numpy.uint8)
+        write_idx(f"{folder}/{part}-images-idx3-ubyte", images)
+        write_idx(f"{folder}/{part}-labels-idx1-ubyte", labels.astype(numpy.uint8))
+        parts[part] = images, labels
+    pixels = parts["train"][0].astype(numpy.float64) / 255
+    mean, deviation = numpy.float32(pixels.mean()), numpy.float32(pixels.std())
+    return {
+        part: (
+            torch.from_numpy((images.astype(numpy.float32) / numpy.float32(255) - mean) / deviation)[:, None],
+            torch.from_numpy(labels.astype(numpy.int64)),
+        )
+        for part, (images, labels) in parts.items()
+    }
 
 
 def write_weights(path, tensors):

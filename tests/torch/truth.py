@@ -18,32 +18,6 @@ MOST, MOST_OF_WEIGHTS = 1e-4, 2e-2  # relative, of a loss; of the norm of a tens
 tandem, device, directory = sys.argv[1:]
 
 
-def make_images(folder, n_train=96, n_test=64, size=28):
-    """Blurred stripes whose direction and width are the class, with noise."""
-    draw = numpy.random.default_rng(1)
-    parts = {}
-    y, x = numpy.mgrid[0:size, 0:size] / size
-    for part, n in (("train", n_train), ("t10k", n_test)):
-        labels = draw.integers(0, 10, n)
-        angle = labels * numpy.pi / 10
-        across = x * numpy.cos(angle)[:, None, None] + y * numpy.sin(angle)[:, None, None]
-        phase = draw.uniform(0, 6.3, (n, 1, 1))
-        images = 128 + 80 * numpy.sin(20 * across + phase) + draw.normal(0, 15, (n, size, size))
-        images = images.clip(0, 255).astype(numpy.uint8)
-        samples.write_idx(f"{folder}/{part}-images-idx3-ubyte", images)
-        samples.write_idx(f"{folder}/{part}-labels-idx1-ubyte", labels.astype(numpy.uint8))
-        parts[part] = images, labels
-    pixels = parts["train"][0].astype(numpy.float64) / 255
-    mean, deviation = numpy.float32(pixels.mean()), numpy.float32(pixels.std())
-    return {
-        part: (
-            torch.from_numpy((images.astype(numpy.float32) / numpy.float32(255) - mean) / deviation)[:, None],
-            torch.from_numpy(labels.astype(numpy.int64)),
-        )
-        for part, (images, labels) in parts.items()
-    }
-
-
 def make_text(path, n=6000):
     draw = numpy.random.default_rng(2)
     words = ["the", "step", "of", "a", "tandem", "is", "fast", "or", "exact", "and", "both"]
@@ -152,7 +126,7 @@ def compare(number, title, name, model, optimizer, rate, batch, batches, data, c
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(5)
-    images, (symbols, n_symbol) = make_images(directory), make_text(f"{directory}/text")
+    images, (symbols, n_symbol) = samples.make_images(directory), make_text(f"{directory}/text")
     text = f"{directory}/text"
     print(f"# {'model':46} {'loss 1':>8} {f'loss {STEPS}':>8} {'loss off':>9} {'weights':>9}  accuracy of both")
     good = True

@@ -1,0 +1,216 @@
+"""A sensing (include/tandem/advanced/sensing.h): replicates in the store, and the prices of plans."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_void_p
+from dataclasses import dataclass
+from typing import Any, Iterator, List, Optional, Tuple
+
+from tandem import _library
+from tandem._structs import (
+    AMP_DTYPES,
+    MAX_AGE,
+    PRECISIONS,
+    PlanSensitivity,
+    SensedError,
+    SensedGradient,
+    SensedStep,
+    Sensing,
+    SensitivityEstimate,
+)
+
+
+@dataclass
+class Estimate:
+    """A sensitivity, with its 95 % interval where it is known."""
+
+    sensitivity: float
+    low: Optional[float] = None
+    high: Optional[float] = None
+    noise: Optional[float] = None
+    bias: Optional[float] = None
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.sensitivity:.2g}"
+        return known_to(self.sensitivity, self.half)
+
+    @property
+    def half(self) -> float:
+        """The wider half of the interval; NaN: not known."""
+        if self.low is None or self.high is None:
+            return math.nan
+        return max(self.high - self.sensitivity, self.sensitivity - self.low)
+
+    @property
+    def range(self) -> str:
+        """ "0.6 to 1.3". """
+        return " to ".join(known_to(x or 0.0, self.half) for x in (self.low, self.high))
+
+    @property
+    def price(self) -> str:
+        """ "0.9 % more samples to the same loss (95 %: 0.6 to 1.3 %)". """
+        return f"{self} % more samples to the same loss (95 %: {self.range} %)"
+
+
+def known_to(value: float, half: float) -> str:
+    """A number without the digits that its interval does not allow."""
+    if not (math.isfinite(half) and math.isfinite(value)) or half <= 0:
+        return f"{value:.2g}"
+    digits = -math.floor(math.log10(half))
+    rounded = round(value, digits)
+    return f"{rounded:.{min(digits, 12)}f}" if digits > 0 else f"{rounded:.0f}"
+
+
+def _estimate_of(made: SensitivityEstimate) -> Estimate:
+    """In percent; an unknown bias is None."""
+    known = lambda x: None if math.isnan(x) else 100 * x  # noqa: E731
+    return Estimate(100 * made.value, 100 * made.low, 100 * made.high, known(made.noise), known(made.bias))
+
+
+class Store(_library.Owned):
+    """An open profile store; `environment`: the libraries and threads of what is filed."""
+
+    def __init__(
+        self, path: str, is_written: bool = False, environment: Optional[Tuple[str, int]] = None
+    ) -> None:
+        super().__init__("tandem", "tandem_store_close")
+        _library.call(
+            "tandem", "tandem_store_open", byref(self.pointer), c_char_p(path.encode()), c_int(is_written)
+        )
+        if environment is not None:
+            libraries, threads = environment
+            _library.call(
+                "tandem",
+                "tandem_store_set_environment",
+                self.pointer,
+                c_char_p(libraries.encode()),
+                c_int(threads),
+            )
+
+
+class Sensed:
+    """A tandem_sensing, of the caller's replicates."""
+
+    def __init__(self) -> None:
+        self.c = Sensing()
+        close = _library.load("tandem").tandem_sensing_close
+        close.restype, close.argtypes = None, [c_void_p]
+        self._close = close
+
+    @classmethod
+    def open(cls, n_op: int, n_age: int, n_replicate: int) -> "Sensed":
+        made = cls()
+        _library.call(
+            "tandem", "tandem_sensing_open", byref(made.c), c_int(n_op), c_int(n_age), c_int(n_replicate)
+        )
+        made.c.without_bias = 1
+        return made
+
+    def __del__(self) -> None:
+        self._close(ctypes.addressof(self.c))
+
+    @property
+    def ages(self) -> List[int]:
+        return list(self.c.age[: self.c.n_age])
+
+    @property
+    def n_cell(self) -> int:
+        return self.c.n_op * len(PRECISIONS) * len(AMP_DTYPES)
+
+    def gradients(self, age: int) -> Iterator[Tuple[int, SensedGradient]]:
+        return ((r, self.c.gradient[age * self.c.n_replicate + r]) for r in range(self.c.n_replicate))
+
+    def errors(self, age: int, cell: int) -> Any:
+        """[n_replicate] of SensedError."""
+        get = _library.load("tandem").tandem_sensing_errors
+        get.restype, get.argtypes = POINTER(SensedError), [c_void_p, c_int, c_int]
+        return get(ctypes.addressof(self.c), age, cell)
+
+    def copy_age(self, age: int, other: "Sensed", from_age: int) -> None:
+        """Replicates of another sensing of the same model."""
+        self.c.age[age] = other.c.age[from_age]
+        for r, gradient in other.gradients(from_age):
+            self.c.gradient[age * self.c.n_replicate + r] = gradient
+        for cell in range(self.n_cell):
+            if other.c.is_sensed[cell]:
+                self.c.is_sensed[cell] = 1
+                mine, theirs = self.errors(age, cell), other.errors(from_age, cell)
+                for r in range(self.c.n_replicate):
+                    mine[r] = theirs[r]
+
+    def estimate(self, cell: int, batch: int) -> Estimate:
+        """Of one operator in a precision, in percent, for steps of `batch` samples."""
+        share, made = (c_double * self.n_cell)(), SensitivityEstimate()
+        share[cell] = 1
+        step = SensedStep(batch, 1, 0)
+        _library.call(
+            "tandem", "tandem_sensing_estimate", byref(made), byref(self.c), share, byref(step)
+        )
+        return _estimate_of(made)
+
+
+def _can_join(mine: Sensed, filed: Sensed) -> bool:
+    """Whether a filed sensing is of the same training, at other ages."""
+    same = ("batch", "steps", "seed", "optimizer", "n_op", "n_replicate")
+    is_other_age = mine.c.age[0] not in filed.ages and filed.c.n_age < MAX_AGE
+    return mine.c.steps > 0 and is_other_age and all(getattr(mine.c, x) == getattr(filed.c, x) for x in same)
+
+
+def load(graph: c_void_p, store: str, data: Optional[str] = None) -> Optional[Sensed]:
+    """The newest sensing of a graph in a store; None where there is none."""
+    made = Sensed()
+    try:
+        opened = Store(store)
+        _library.call(
+            "tandem",
+            "tandem_store_load_sensing",
+            byref(made.c),
+            opened.pointer,
+            graph,
+            c_char_p(None if data is None else data.encode()),
+        )
+    except _library.MissingError:
+        return None
+    return made
+
+
+def file(
+    sensed: Sensed, graph: c_void_p, store: str, data: str, environment: Optional[Tuple[str, int]] = None
+) -> Sensed:
+    """Files a sensing of one age; where the store has the same training at other ages, with these."""
+    filed = load(graph, store, data)
+    if filed is not None and _can_join(sensed, filed):
+        ages = sorted([(age, filed, k) for k, age in enumerate(filed.ages)] + [(sensed.ages[0], sensed, 0)])
+        joined = Sensed.open(sensed.c.n_op, len(ages), sensed.c.n_replicate)
+        for name in ("batch", "steps", "seed", "optimizer"):
+            setattr(joined.c, name, getattr(sensed.c, name))
+        for k, (_, of, from_age) in enumerate(ages):
+            joined.copy_age(k, of, from_age)
+        sensed = joined
+    opened = Store(store, True, environment)
+    _library.call(
+        "tandem",
+        "tandem_store_put_sensing",
+        opened.pointer,
+        graph,
+        c_char_p(data.encode()),
+        byref(sensed.c),
+    )
+    return sensed
+
+
+def price_of(graph: c_void_p, plan: c_void_p, sensed: Optional[Sensed]) -> Optional[Estimate]:
+    """What a C plan costs, in percent of more samples; None: not known."""
+    if sensed is None:
+        return None
+    made = PlanSensitivity()
+    try:
+        _library.call(
+            "tandem", "tandem_plan_sensitivity_estimate", byref(made), byref(sensed.c), plan, graph
+        )
+    except _library.MissingError:
+        return None
+    return _estimate_of(made.estimate)
