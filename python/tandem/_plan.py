@@ -529,19 +529,26 @@ class Planning:
             sensitivity_high=price.high,
         )
 
-    def goal(self, max_sensitivity: Optional[float], minimize: Optional[str]) -> Goal:
+    def goal(
+        self, max_sensitivity: Optional[float], minimize: Optional[str], policy: Optional[str]
+    ) -> Goal:
         """What `allocate` asks for. A largest sensitivity is a share of more samples."""
         any_sensitivity = (1 << 63) - 1
-        if minimize not in (None, "training-time"):
-            raise _library.error("USAGE", f"minimize={minimize!r}: it takes 'training-time'")
+        goals = {"training-time": MINIMIZE_TRAINING_TIME, "sensitivity": MINIMIZE_SENSITIVITY}
+        if minimize is not None and minimize not in goals:
+            raise _library.error("USAGE", f"minimize={minimize!r}: it takes {' or '.join(map(repr, goals))}")
         if minimize and max_sensitivity is not None:
             raise _library.error(
-                "USAGE", "minimize and max_sensitivity contradict each other: the training time decides on both"
+                "USAGE",
+                "minimize and max_sensitivity contradict each other: with a largest sensitivity the step is "
+                "minimized",
             )
         if minimize:
-            return Goal(MINIMIZE_TRAINING_TIME, any_sensitivity)
+            return Goal(goals[minimize], any_sensitivity)
         if max_sensitivity is None:
-            return Goal(MINIMIZE_SENSITIVITY, any_sensitivity)
+            give = _library.load("tandem").tandem_planner_goal
+            give.restype, give.argtypes = Goal, [c_void_p, c_char_p]
+            return give(self.planner.pointer, _encode(policy))
         if not 0 <= max_sensitivity <= 1e6:
             raise _library.error("USAGE", f"max_sensitivity={max_sensitivity}: 0.01 is 1 % more samples")
         give = _library.load("tandem").tandem_sensitivity_units
@@ -557,11 +564,11 @@ class Planning:
         max_sensitivity: Optional[float] = None,
         minimize: Optional[str] = None,
     ) -> Plan:
-        goal = self.goal(max_sensitivity, minimize)
         problem = self.problem()
         problem.slowdown = slowdown or 0
         problem.target_ns = int(target * 1e9) if target else 0
         problem.time_limit_s = time_limit or 0
+        goal = self.goal(max_sensitivity, minimize, policy)
         made, found = _CPlan(), Allocation()
         _library.call(
             "tandem",
@@ -678,7 +685,7 @@ def allocate(
     max_sensitivity: Optional[float] = None,
     minimize: Optional[str] = None,
 ) -> Plan:
-    """The plan of least sensitivity whose step is as short as asked for, with a bound on any better one.
+    """The plan that is worth most samples a second in fp32, or the least sensitive one within a limit.
 
         slowdown  0.03: a step up to 3 % longer than the fastest one [0]
         target    the longest step allowed, in seconds, instead
@@ -686,7 +693,8 @@ def allocate(
         method    "sampled": percent of more samples, from a sensing. "fisher" and "qsync" rank by statistics
         memory    limit of each rank, "12GiB" (of models of the zoo)
         max_sensitivity  0.01: the fastest step that needs at most 1 % more samples; by method "sampled"
-        minimize  "training-time": the least step x (1 + sensitivity), by that method
+        minimize  "training-time": the least step x (1 + sensitivity), by method "sampled"; its default, where
+                  no limit is given. "sensitivity": the least, at the fastest step or within slowdown or target
 
     The model's sensitivities must be in the store (`sensitivity`), and its costs, unless `predict`.
     """
@@ -745,12 +753,14 @@ class Advice:
 def advise(model: Model, cluster: str, add: str, **options: Any) -> Advice:
     """Whether adding devices to a cluster pays: plans for the current, the new, and all devices.
 
-    Options are those of `allocate`. A link that `cluster` names (net=…) holds for all three.
+    Options are those of `allocate`; without a limit or a goal the fastest plans are compared. A link that `cluster` names (net=…) holds for all three.
 
     >>> print(tandem.advise("resnet50", "8*v100@8 net=100Gbit/s,5us", "8*t4@8", batch=32, predict=True))
     """
     links = " ".join(word for word in cluster.split() if word.startswith(("net=", "node=")))
     devices = " ".join(word for word in cluster.split() if not word.startswith(("net=", "node=")))
+    if options.get("max_sensitivity") is None:
+        options.setdefault("minimize", "sensitivity")
     texts = (cluster, f"{add} {links}", f"{devices} + {add} {links}")
     return Advice(*(allocate(model, text.strip(), **options) for text in texts))
 

@@ -392,7 +392,7 @@ class Probe:
         self.fixed_signs = _draw_signs(SKETCH_SIGNS, torch.Generator().manual_seed(0x50524F42))
 
     def _roots(self) -> Sequence[Optional[Tensor]]:
-        return self.metric or [None] * len(self.held.weights)
+        return self.metric or [None] * len(self.held.parameters)
 
     def units(self) -> float:
         """ε for a step of 1: root mean square of the weights over that of directions."""
@@ -436,19 +436,21 @@ class Probe:
                 parameter.copy_(sign if root is None else sign * root).mul_(to).add_(weight)
 
     def _add_to_sketch(self, sketch: Tensor) -> None:
-        """Half of a gradient in buckets, each number with a fixed sign. The signs begin anew after a number
-        of weights that is no multiple of the buckets, so that any two of a bucket have signs of their own."""
+        """Half of a gradient in buckets, each number with a fixed sign. Signs repeat after a number of weights
+        that is no multiple of the buckets, so that those of a bucket are as good as independent."""
+        at = 0  # among the weights of all parameters
         for parameter, root in zip(self.held.parameters, self._roots()):
             if parameter.grad is None:
+                at += parameter.numel()
                 continue
             flat = parameter.grad.detach().reshape(-1)
-            roots = None if root is None else root.reshape(-1)
-            for begin in range(0, flat.numel(), SKETCH_SIGNS):
-                part = flat[begin : begin + SKETCH_SIGNS]
-                signed = part * self.fixed_signs[: part.numel()].to(part.device)
-                if roots is not None:
-                    signed *= roots[begin : begin + SKETCH_SIGNS]
-                _add_to_buckets(sketch, signed, begin % SKETCH)
+            if root is not None:
+                flat = flat * root.reshape(-1)
+            while flat.numel() > 0:
+                signs = self.fixed_signs[at % SKETCH_SIGNS :][: flat.numel()]
+                n = signs.numel()
+                _add_to_buckets(sketch, flat[:n] * signs.to(flat.device), at % SKETCH)
+                at, flat = at + n, flat[n:]
 
     # --- A replicate ---
 

@@ -111,7 +111,7 @@ class Profile(Case):
 
     def test_a_plan_of_a_module(self):
         module, profile = self.profiled(precisions=["fp32", "int8_full"])
-        with self.assertRaisesRegex(tandem.MissingError, "Net was not sensed: `tandem.sensitivity"):
+        with self.assertRaisesRegex(tandem.MissingError, "Net was not sensed, and .*: tandem.sensitivity"):
             tandem.allocate(profile.graph, "torch:one", store=self.store)
         with self.assertRaisesRegex(tandem.MissingError, "there are no statistics of Net"):
             tandem.allocate(profile.graph, "torch:one", store=self.store, method="fisher")

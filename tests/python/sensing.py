@@ -357,6 +357,20 @@ class Module(Case):
         self.assertLess(weight.w.numel(), 2 * _probe.KEPT_WEIGHTS)
         self.assertEqual(weight.stride % 2, 1)
 
+    def test_products_of_gradients_from_their_buckets(self):
+        torch.manual_seed(0)
+        module, sketches = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(300))), []
+        with held(module) as state:
+            probe = Probe(state, Names(), {}, [], BATCH, lambda given: given, 1)
+            one, two = ([torch.randn_like(p) + 1 for p in module.parameters()] for _ in range(2))
+            for gradient in (one, two):
+                for parameter, of in zip(module.parameters(), gradient):
+                    parameter.grad = of
+                sketches.append(torch.zeros(_probe.SKETCH, dtype=torch.float64))
+                probe._add_to_sketch(sketches[-1])
+        true = sum(float((a * b).sum(dtype=torch.float64)) for a, b in zip(one, two))  # of 1.2 million weights
+        self.assertAlmostEqual(4 * float(sketches[0] @ sketches[1]) / true, 1, delta=0.15)
+
     def test_the_metric_is_the_optimizers(self):
         torch.manual_seed(0)
         module = Smooth()

@@ -31,7 +31,7 @@ class Mlp(models.Model):
 def by_program(name, model, weights):
     samples.write_weights(weights, {one: layout(x.detach()).numpy().copy() for one, x, layout in model.tensors})
     command = [program, "sensitivity", "--quiet", "--json", "--model", name, "--data", directory, "--batch", str(BATCH), "--at", "0"]
-    command += ["--steps", "1", "--probe", "--repetitions", str(REPLICATES), "--init", weights, "--db", f"{directory}/{name}.db"]
+    command += ["--steps", "1", "--repetitions", str(REPLICATES), "--init", weights, "--db", f"{directory}/{name}.db"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode != 0:
         raise RuntimeError(run.stderr)
