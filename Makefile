@@ -54,7 +54,7 @@ ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst backend/cpu/isa/%.c,$(B)/obj/isa/
 BACKEND = $(call objects,$(call sources,backend $(addprefix backend/,executor device cpu cpu/op comm data))) \
           $(B)/obj/backend/comm/gloo.o $(ISA_OBJECTS)
 KERNELS = $(call objects,base/amax_history.c \
-          $(addprefix backend/cpu/,kernels.c layer_kernels.c isa_kernels.c)) $(ISA_OBJECTS)
+          $(addprefix backend/cpu/,kernels.c layer_kernels.c conv3x3.c isa_kernels.c)) $(ISA_OBJECTS)
 
 # The CUDA backend's own code, but for the files that call NVIDIA's libraries; tests run it, its kernels too,
 # without a card.

@@ -38,13 +38,15 @@ typedef struct tandem_batchnorm_gradients {
 } tandem_batchnorm_gradients;
 
 /* A convolution with 3x3 windows, stride 1 and padding 1. Images are (n, height, width, channels), weights
- * (3, 3, from, to) in the forward pass. */
+ * (3, 3, from, to) in the forward pass, or with `out_first` (to, 3, 3, from). */
 typedef struct tandem_winograd {
     int64_t n, height, width;
     int64_t from, to; /* channels of x, and of y (wgrad: of w): multiples of 32 */
-    /* dgrad: x is the gradient of the result; w, stored as (3, 3, to, from), is rotated by 180 degrees */
+    /* dgrad: x is the gradient of the result; w, stored as (3, 3, to, from), or (from, 3, 3, to), is rotated
+     * by 180 degrees */
     int is_dgrad;
     int is_wgrad;           /* w is the gradient of the result, y the gradient of the weight */
+    int out_first;          /* order of the weight and its gradient */
     int from_bf16, to_bf16; /* x and w, y; else f32. A weight's gradient is f32 */
     const void *x, *w;
     void *y;

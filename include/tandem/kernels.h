@@ -240,5 +240,30 @@ size_t tandem_kernels_conv2d_s8_workspace(const tandem_kernels *kernels, const t
 tandem_status tandem_kernels_conv2d_s8(const tandem_kernels *kernels, tandem_conv2d_s8 *pass,
                                        tandem_error *error);
 
+/* --- Convolutions of 3x3 in floats ---------------------------------------------------------------------- */
+
+/* Y = X * W with 3x3 windows, stride 1 and a border of 1, or its gradients, by Winograd's algorithm F(4x4,
+ * 3x3) in f32: a quarter of the multiplications. Needs AVX-512. Rounding errors are a few times those of a
+ * plain f32 sum. Source: Lavin, Gray, "Fast algorithms for convolutional neural networks", CVPR 2016. All
+ * tensors are without gaps. */
+typedef struct tandem_conv3x3 {
+    int64_t images, height, width; /* at least 1, 4 and 4 */
+    int64_t channels, out;         /* of x, and of y: multiples of 32 */
+    tandem_dtype from;             /* of x, w and g: TANDEM_F32 or TANDEM_BF16 */
+    const void *x, *w, *g;         /* (images, height, width, channels), (out, 3, 3, channels), and the
+                                      gradient of y; those that no result needs may be NULL */
+    float *y;                      /* (images, height, width, out); results that are NULL are not computed */
+    float *gx, *gw;                /* gradients, as x and w */
+    void *workspace;               /* 64-byte aligned */
+} tandem_conv3x3;
+
+/* Bytes of the workspace, of all passes of such a convolution; tensors need not be given. It grows with the
+ * weight, and with images where the weight is large beside them: 36/9 floats for each number. 0: the
+ * instruction set has no such kernel, or a size is not allowed. */
+size_t tandem_kernels_conv3x3_workspace(const tandem_kernels *kernels, const tandem_conv3x3 *shape);
+/* TANDEM_NO_KERNEL: an instruction set before AVX-512. */
+tandem_status tandem_kernels_conv3x3(const tandem_kernels *kernels, const tandem_conv3x3 *pass,
+                                     size_t workspace_bytes, tandem_error *error);
+
 TANDEM_END_DECLARATIONS
 #endif

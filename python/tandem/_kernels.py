@@ -24,6 +24,7 @@ from tandem._structs import (
     SCALE_TENSOR,
     CastCall,
     Conv2dS8,
+    Conv3x3,
     DequantiseCall,
     LinearS8,
     ProductS8,
@@ -41,6 +42,7 @@ THREADED_WORK = 1 << 25  # multiplications from which a product is worth several
 # convolution (bench/torch/windows.py); its gradient of a weight is slower than both other passes.
 MANY_ROWS, MANY_WEIGHT_ROWS = 1, 10
 SMALL_PRODUCT = 1 << 14  # multiplications; PyTorch sums fewer than about 4096 in bf16
+WINOGRAD_TILES = 16  # of 4x4 results: with fewer, transforming a weight costs more than it saves
 
 # What of PyTorch's own settings holds our kernels to an older instruction set, too.
 _ISA_BY_SETTING = {
@@ -69,15 +71,28 @@ def has_fast_bf16() -> bool:
 
     Intel's CPUs do by AMX alone: their dot products of bf16 have no more terms a cycle than f32, and oneDNN
     reorders operands for them. Others do with AVX-512 BF16."""
+    setting, text = _isa_setting(), _cpu_text()
+    with_dot = _allows_amx() or any(new in setting for new in ("BF16", "FP16"))
+    return has_bf16_tiles() or with_dot and "avx512_bf16" in text and "GenuineIntel" not in text
+
+
+@functools.lru_cache(maxsize=None)
+def has_bf16_tiles() -> bool:
+    """Whether PyTorch multiplies bf16 in AMX's tiles here, under its present settings."""
+    return _allows_amx() and "amx_bf16" in _cpu_text()
+
+
+def _allows_amx() -> bool:
     setting = _isa_setting()
-    with_amx = not setting or any(new in setting for new in ("AMX", "DEFAULT", "ALL"))
-    with_dot = with_amx or any(new in setting for new in ("BF16", "FP16"))
+    return not setting or any(new in setting for new in ("AMX", "DEFAULT", "ALL"))
+
+
+def _cpu_text() -> str:
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            text = file.read()
+            return file.read()
     except OSError:
-        return False
-    return with_amx and "amx_bf16" in text or with_dot and "avx512_bf16" in text and "GenuineIntel" not in text
+        return ""
 
 
 def _is_dense(x: Tensor) -> bool:
@@ -131,7 +146,7 @@ class _OfThread(threading.local):
             scale=ctypes.addressof(self.scale),
         )
         self.product = ProductS8(c_type=F32)
-        self.linear, self.conv2d = _Filled(LinearS8), _Filled(Conv2dS8)
+        self.linear, self.conv2d, self.conv3x3 = _Filled(LinearS8), _Filled(Conv2dS8), _Filled(Conv3x3)
         self.room = torch.empty(0, dtype=torch.uint8)
 
     def workspace(self, size: int) -> int:
@@ -175,6 +190,12 @@ class Kernels:
         conv2d_room.restype, conv2d_room.argtypes = c_size_t, [c_void_p, ctypes.POINTER(Conv2dS8)]
         self._conv2d_room = functools.lru_cache(maxsize=4096)(
             lambda *sizes: conv2d_room(self._table, byref(Conv2dS8(*sizes)))
+        )
+        self._conv3x3 = _library.bind("tandem_kernels", "tandem_kernels_conv3x3")
+        conv3x3_room = library.tandem_kernels_conv3x3_workspace
+        conv3x3_room.restype, conv3x3_room.argtypes = c_size_t, [c_void_p, ctypes.POINTER(Conv3x3)]
+        self._conv3x3_room = functools.lru_cache(maxsize=4096)(
+            lambda *sizes: conv3x3_room(self._table, byref(Conv3x3(*sizes)))
         )
 
     @property
@@ -243,6 +264,27 @@ class Kernels:
         mine.conv2d.fill(*sizes, *x, *w, *g, *results, *random, place, room)
         self._conv2d(self._table, mine.conv2d.reference)
         return mine.conv2d.members
+
+    def takes_conv3x3(self, images: int, height: int, width: int, channels: int, out: int) -> bool:
+        """Whether `conv3x3` takes a convolution with 3x3 windows, and is worth its transforms, on one thread."""
+        tiles = images * -(-height // 4) * -(-width // 4)
+        return (
+            tiles >= WINOGRAD_TILES
+            and not self.is_threaded(9 * images * height * width * channels * out)
+            and self._conv3x3_room(images, height, width, channels, out) > 0
+        )
+
+    def conv3x3(
+        self, images: int, height: int, width: int, channels: int, out: int, tensors: Sequence[Optional[Tensor]]
+    ) -> None:
+        """A convolution with 3x3 windows, stride 1 and a border of 1, by Winograd's algorithm. `tensors`: x, w and
+        the gradient of y, all in bf16 or all in f32; y and the gradients of x and w, f32. None: not wanted."""
+        mine = self._of_thread
+        sizes = (images, height, width, channels, out)
+        room = self._conv3x3_room(*sizes)
+        is_narrow = any(one is not None and one.dtype == torch.bfloat16 for one in tensors[:3])
+        mine.conv3x3.fill(*sizes, BF16 if is_narrow else F32, *map(_address, tensors), mine.workspace(room))
+        self._conv3x3(self._table, mine.conv3x3.reference, c_size_t(room))
 
     def column_sums(self, x: Tensor) -> Tensor:
         """The sums of contiguous f32 over all dimensions but the last."""
@@ -487,10 +529,19 @@ def multiply(kernels: Kernels, a: Tensor, b: Tensor, y: Optional[Tensor] = None)
     return torch.matmul(a.float(), b.float(), out=y)
 
 
+def _by_winograd(kernels: Kernels, of: Convolution, images: Sequence[int], out: int) -> bool:
+    """Whether our kernel runs a convolution of images (n, h, w, c) in bf16: in f32, with a quarter of the
+    multiplications, it is faster than all of them in bf16 without AMX's tiles (bench/torch/windows.py)."""
+    return (of.kernel, of.stride, of.pad) == (3, 1, 1) and not has_bf16_tiles() and kernels.takes_conv3x3(*images, out)
+
+
 def convolve_narrow(kernels: Kernels, of: Convolution, x: Tensor, w: Tensor) -> Tensor:
     """x (n, h, w, c) and w (out, kernel·kernel·c) in bf16: f32 (n, out, height, width), channels last."""
     n, h, width, c = x.shape
     result, y = empty_images((n, of.size(h), of.size(width), w.shape[0]))
+    if _by_winograd(kernels, of, x.shape, w.shape[0]):
+        kernels.conv3x3(*x.shape, w.shape[0], (x, w, None, y, None, None))
+        return result
     if not has_fast_bf16():
         return torch.conv2d(as_tensor(x.float()), of.weight(w.float(), c), None, of.stride, of.pad)
     if of.by_windows(y.shape, MANY_ROWS):
@@ -505,6 +556,11 @@ def convolve_back(
 ) -> Tuple[Optional[Tensor], Optional[Tensor]]:
     """The gradients of the input and the weight that are wanted, f32 and channels last, from g (n, height,
     width, out), x (n, h, w, c) and w (out, kernel·kernel·c), all of them in bf16 or all in f32."""
+    if _by_winograd(kernels, of, x.shape, w.shape[0]):
+        gx = empty_images(x.shape)[0] if wants[0] else None
+        gw = torch.empty(w.shape) if wants[1] else None
+        kernels.conv3x3(*x.shape, w.shape[0], (x, w, g, None, gx, gw))
+        return gx, gw if gw is None else of.weight(gw, x.shape[3])
     if not has_fast_bf16():
         g, x, w = g.float(), x.float(), w.float()
     rows, c = g.view(-1, g.shape[3]), x.shape[3]

@@ -571,4 +571,12 @@ class Conv2dS8(Structure):
     ]
 
 
+class Conv3x3(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("images", "height", "width", "channels", "out")),
+        ("from_", c_int),
+        *((name, c_void_p) for name in ("x", "w", "g", "y", "gx", "gw", "workspace")),
+    ]
+
+
 __all__ = [name for name in dir() if name[0].isupper()] + ["c_int8", "c_int32"]

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import tandem
+from tandem import _kernels
 from tandem._structs import Conv2dS8, LayerOperand, LinearS8
 from tandem._kernels import (
     MAX_K,
@@ -77,6 +78,25 @@ class Products(Case):
                     lambda x, weight, b: F.conv2d(x, weight, b, stride, pad),
                     operands,
                 )
+
+    def test_convolutions_by_winograd(self):
+        torch.manual_seed(3)
+        of = Convolution(3, 1, 1)
+        for n, c, out, h, w in ((2, 32, 64, 9, 10), (16, 64, 32, 4, 5)):
+            operands = torch.randn(n, c, h, w), torch.randn(out, c, 3, 3) / (9 * c) ** 0.5, torch.randn(out)
+            with self.subTest(c=c), mock.patch.object(_kernels, "has_bf16_tiles", lambda: False):
+                ways = []
+                for by_winograd in (True, False):  # bf16 and int8 pass through the same kernel
+                    with mock.patch.object(_kernels, "WINOGRAD_TILES", 16 if by_winograd else 1 << 40):
+                        with mock.patch.object(K, "conv3x3", wraps=K.conv3x3) as runs:
+                            self.check(
+                                lambda p, *o: Conv2d.apply(*o, of, p, K, Rounds(0, 0, 1)),
+                                lambda x, weight, b: F.conv2d(x, weight, b, 1, 1),
+                                operands,
+                            )
+                    ways.append(runs.call_count)
+                # forward and backward of bf16, backward of int8
+                self.assertEqual(ways, [3 if K.takes_conv3x3(n, h, w, c, out) else 0, 0])
 
     def test_matmul(self):
         torch.manual_seed(2)

@@ -443,15 +443,14 @@ INLINE void transpose_16x16(wino_vector rows[LANES])
 INLINE void load_weight_taps(wino_vector tap[9][LANES], const tandem_winograd *w, int64_t k, int64_t n,
                              int narrow)
 {
+    const int reads_lie_together = w->is_dgrad != w->out_first; /* channels read, else those written */
+    const int64_t line = reads_lie_together ? w->from : w->to;
+    const int64_t row = w->out_first ? 9 * line : line, of_tap = w->out_first ? line : w->from * w->to;
+    const int64_t first = reads_lie_together ? n * row + k : k * row + n;
     for (int at = 0; at < 9; at++) {
-        if (w->is_dgrad) {
-            for (int i = 0; i < LANES; i++)
-                tap[8 - at][i] = wino_load(w->w, (at * w->to + n + i) * w->from + k, narrow);
-            transpose_16x16(tap[8 - at]);
-        } else {
-            for (int i = 0; i < LANES; i++)
-                tap[at][i] = wino_load(w->w, (at * w->from + k + i) * w->to + n, narrow);
-        }
+        wino_vector *const of = tap[w->is_dgrad ? 8 - at : at];
+        for (int i = 0; i < LANES; i++) of[i] = wino_load(w->w, at * of_tap + i * row + first, narrow);
+        if (reads_lie_together) transpose_16x16(of);
     }
 }
 
@@ -472,17 +471,32 @@ INLINE void expand_weights(float *u, const tandem_winograd *w, int64_t first, in
         }
 }
 
+/* Stores tap[9][16 of k], a vector is of 16 n, of a weight's gradient. */
+INLINE void store_weight_taps(wino_vector tap[9][LANES], const tandem_winograd *w, int64_t k, int64_t n)
+{
+    for (int at = 0; at < 9; at++) {
+        if (w->out_first) transpose_16x16(tap[at]);
+        for (int i = 0; i < LANES; i++)
+            wino_store(w->y,
+                       w->out_first ? ((n + i) * 9 + at) * w->from + k : (at * w->from + k + i) * w->to + n,
+                       tap[at][i], 0);
+    }
+}
+
 /* The gradient of weights from channels k … k + count to those of a chunk. */
 INLINE void contract_weights(const float *m, int64_t plane, const tandem_winograd *w, int64_t k,
                              int64_t count, int64_t first)
 {
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count; i += LANES)
         for (int64_t n = 0; n < CHUNK; n += LANES) {
-            wino_vector d[6][6];
-            wino_contract(d, m + i * CHUNK + n, plane, 3, 4, 4, to_weight);
-            UNROLLED
-            for (int at = 0; at < 9; at++)
-                wino_store(w->y, (at * w->from + k + i) * w->to + first + n, d[at / 3][at % 3], 0);
+            wino_vector tap[9][LANES];
+            for (int l = 0; l < LANES; l++) {
+                wino_vector d[6][6];
+                wino_contract(d, m + (i + l) * CHUNK + n, plane, 3, 4, 4, to_weight);
+                UNROLLED
+                for (int at = 0; at < 9; at++) tap[at][l] = d[at / 3][at % 3];
+            }
+            store_weight_taps(tap, w, k + i, first + n);
         }
 }
 
