@@ -475,6 +475,57 @@ tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem
     return tandem_kernels_products(kernels, product, 1, workspace_bytes, error);
 }
 
+/* --- The bf16 product ----------------------------------------------------------------------------------- */
+
+/* The rows of AVX-512 hold it, but only the newest may run it. */
+static int has_bf16_product(const tandem_kernels *kernels)
+{
+    return kernels->gemm_bf16 &&
+           (strcmp(kernels->isa, "avx512_bf16") == 0 || strcmp(kernels->isa, "avx512_amx") == 0);
+}
+
+size_t tandem_kernels_product_bf16_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k)
+{
+    if (!kernels || m < 0 || n < 0 || k < 0 || m > max_elements || n > max_elements || k > max_elements)
+        return 0;
+    return has_bf16_product(kernels) ? kernels->gemm_bf16_workspace(m, n, k) : 0;
+}
+
+static tandem_status check_bf16_product(tandem_product_bf16 *p, tandem_error *error)
+{
+    static const char what[] = "product";
+    const matrix_view a = {what, "a", p->a, TANDEM_BF16, p->m, p->k, p->a_row, p->a_column};
+    const matrix_view b = {what, "b", p->b, TANDEM_BF16, p->k, p->n, p->b_row, p->b_column};
+    const matrix_view bias = {what, "bias", p->bias, TANDEM_F32, 1, p->n, 0, 1};
+    tandem_status status = check_matrix(&a, error);
+    if (status == TANDEM_OK) status = check_matrix(&b, error);
+    if (status == TANDEM_OK && p->bias) status = check_matrix(&bias, error);
+    if (status == TANDEM_OK)
+        status = check_row_matrix(what, "c", p->c, TANDEM_F32, p->m, p->n, &p->c_row, error);
+    return status;
+}
+
+tandem_status tandem_kernels_product_bf16(const tandem_kernels *kernels, const tandem_product_bf16 *product,
+                                          size_t workspace_bytes, tandem_error *error)
+{
+    tandem_status status = check_not_null("product", kernels, product, error);
+    if (status != TANDEM_OK) return status;
+    if (!has_bf16_product(kernels))
+        return tandem_error_set(error, TANDEM_NO_KERNEL,
+                                "product: '%s' has none of bf16; open avx512_bf16 or avx512_amx",
+                                kernels->isa);
+    tandem_product_bf16 call = *product;
+    status = check_bf16_product(&call, error);
+    if (status != TANDEM_OK) return status;
+    const size_t needs = kernels->gemm_bf16_workspace(call.m, call.n, call.k);
+    if (workspace_bytes < needs || (needs && (!call.workspace || (uintptr_t)call.workspace % 64)))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "product: a workspace of %zu bytes, 64-byte aligned, is needed; got %zu",
+                                needs, call.workspace ? workspace_bytes : 0);
+    kernels->gemm_bf16(&call);
+    return TANDEM_OK;
+}
+
 /* --- Windows of images ---------------------------------------------------------------------------------- */
 
 static tandem_status check_windows_call(const tandem_windows_call *call, tandem_error *error)

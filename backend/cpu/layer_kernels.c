@@ -1,4 +1,4 @@
-/* layer_kernels.c: passes of a layer in int8 (tandem/kernels.h): its operands rounded, its products, its
+/* layer_kernels.c: passes of a layer (tandem/kernels.h): its operands rounded, its products, its
  * bias, in one call. A pass is made of the public functions, which check what they get; here is checked only
  * what they cannot see. */
 #include <inttypes.h>
@@ -36,7 +36,25 @@ static float sum_and_amax(const tandem_kernels *kernels, float *sums, const floa
     return amax;
 }
 
-/* With `sums`, the sums of its columns, too. */
+/* To bf16; with `sums`, the sums of its columns, too. */
+static tandem_status narrow_layer_operand(const tandem_kernels *kernels, const tandem_layer_operand *operand,
+                                          float *sums, int64_t columns, tandem_error *error)
+{
+    if (!operand->x) return TANDEM_OK;
+    const tandem_cast_call call = {.x = operand->x,
+                                   .from = TANDEM_F32,
+                                   .rows = 1,
+                                   .columns = operand->elements,
+                                   .y = operand->half,
+                                   .to = TANDEM_BF16};
+    tandem_status status = tandem_kernels_cast(kernels, &call, error);
+    if (status == TANDEM_OK && sums && columns > 0)
+        status = tandem_kernels_column_sums(kernels, sums, operand->x, operand->elements / columns, columns,
+                                            error);
+    return status;
+}
+
+/* To int8; with `sums`, the sums of its columns, too. */
 static tandem_status round_layer_operand(const tandem_kernels *kernels, tandem_layer_operand *operand,
                                          uint64_t seed, const uint32_t stream[2], float *sums,
                                          int64_t columns, tandem_error *error)
@@ -103,11 +121,22 @@ static int are_linear_sizes(int64_t m, int64_t n, int64_t k)
     return is_size(m) && is_size(n) && is_size(k);
 }
 
-size_t tandem_kernels_linear_s8_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k)
+/* Of one product. */
+static int64_t linear_product_bytes(const tandem_kernels *kernels, tandem_dtype to, int64_t m, int64_t n,
+                                    int64_t k)
 {
-    if (!kernels || !are_linear_sizes(m, n, k)) return 0;
-    const int64_t forward = cut_product_bytes(kernels, m, n, k), of_a = cut_product_bytes(kernels, m, k, n),
-                  of_b = cut_product_bytes(kernels, k, n, m), turned = cut_product_bytes(kernels, n, k, m);
+    return to == TANDEM_BF16 ? (int64_t)tandem_kernels_product_bf16_workspace(kernels, m, n, k)
+                             : cut_product_bytes(kernels, m, n, k);
+}
+
+size_t tandem_kernels_linear_workspace(const tandem_kernels *kernels, tandem_dtype to, int64_t m, int64_t n,
+                                       int64_t k)
+{
+    if (!kernels || !are_linear_sizes(m, n, k) || (to != TANDEM_S8 && to != TANDEM_BF16)) return 0;
+    const int64_t forward = linear_product_bytes(kernels, to, m, n, k),
+                  of_a = linear_product_bytes(kernels, to, m, k, n),
+                  of_b = linear_product_bytes(kernels, to, k, n, m),
+                  turned = linear_product_bytes(kernels, to, n, k, m);
     return (size_t)larger_size(larger_size(forward, of_a), larger_size(of_b, turned));
 }
 
@@ -126,7 +155,7 @@ static layer_matrix transposed_matrix(const tandem_layer_operand *of)
     return (layer_matrix){of, of->column, of->row};
 }
 
-static tandem_status check_linear_operand(const tandem_linear_s8 *pass, const char *name,
+static tandem_status check_linear_operand(const tandem_linear_pass *pass, const char *name,
                                           const tandem_layer_operand *operand, int64_t rows, int64_t columns,
                                           tandem_error *error)
 {
@@ -144,13 +173,15 @@ static tandem_status check_linear_operand(const tandem_linear_s8 *pass, const ch
                                                   : refuse_operand("linear", name, operand, end, error);
 }
 
-static tandem_status check_linear_pass(const tandem_linear_s8 *pass, tandem_error *error)
+static tandem_status check_linear_pass(const tandem_linear_pass *pass, tandem_error *error)
 {
     if (!are_linear_sizes(pass->m, pass->n, pass->k) || !is_size(pass->batch[0]) || !is_size(pass->batch[1]))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "linear: m, n, k and batch are %" PRId64 ", %" PRId64 ", %" PRId64
                                 ", %" PRId64 " and %" PRId64 "; each is 0 to 2^30",
                                 pass->m, pass->n, pass->k, pass->batch[0], pass->batch[1]);
+    if (pass->to != TANDEM_S8 && pass->to != TANDEM_BF16)
+        return tandem_error_set(error, TANDEM_USAGE, "linear: `to` is %d; allowed: s8, bf16", (int)pass->to);
     tandem_status status = TANDEM_OK;
     if (pass->c || pass->gb || pass->a.x)
         status = check_linear_operand(pass, "a", &pass->a, pass->m, pass->k, error);
@@ -163,36 +194,68 @@ static tandem_status check_linear_pass(const tandem_linear_s8 *pass, tandem_erro
     return status;
 }
 
-/* result = a·b, (rows, columns), of each product; depth: terms of a sum. */
-static tandem_status multiply_matrices(const tandem_kernels *kernels, const tandem_linear_s8 *pass,
+/* result = a·b of one product in bf16, whose elements begin at a_at and b_at. */
+static tandem_status multiply_narrow(const tandem_kernels *kernels, const tandem_linear_pass *pass,
+                                     float *result, const int64_t size[3], layer_matrix a, int64_t a_at,
+                                     layer_matrix b, int64_t b_at, const float *bias, tandem_error *error)
+{
+    const tandem_product_bf16 product = {.m = size[0],
+                                         .n = size[1],
+                                         .k = size[2],
+                                         .a = a.of->half + a_at,
+                                         .a_row = a.row,
+                                         .a_column = a.column,
+                                         .b = b.of->half + b_at,
+                                         .b_row = b.row,
+                                         .b_column = b.column,
+                                         .c = result,
+                                         .c_row = size[1],
+                                         .bias = bias,
+                                         .workspace = pass->workspace};
+    return tandem_kernels_product_bf16(kernels, &product, pass->workspace_bytes, error);
+}
+
+/* The same in int8. */
+static tandem_status multiply_rounded(const tandem_kernels *kernels, const tandem_linear_pass *pass,
+                                      float *result, const int64_t size[3], layer_matrix a, int64_t a_at,
+                                      layer_matrix b, int64_t b_at, const float *bias, tandem_error *error)
+{
+    const tandem_product_s8 product = {.m = size[0],
+                                       .n = size[1],
+                                       .k = size[2],
+                                       .a = a.of->q + a_at,
+                                       .a_row = a.row,
+                                       .a_column = a.column,
+                                       .b = b.of->q + b_at,
+                                       .b_row = b.row,
+                                       .b_column = b.column,
+                                       .c = result,
+                                       .c_row = size[1],
+                                       .c_type = TANDEM_F32,
+                                       .scale = a.of->scale * b.of->scale,
+                                       .bias = bias,
+                                       .workspace = pass->workspace};
+    return multiply_cut(kernels, &product, pass->workspace_bytes, error);
+}
+
+/* result = a·b, (rows, columns), of each product; size: rows, columns, terms of a sum. */
+static tandem_status multiply_matrices(const tandem_kernels *kernels, const tandem_linear_pass *pass,
                                        float *result, const int64_t size[3], layer_matrix a, layer_matrix b,
                                        const float *bias, tandem_error *error)
 {
-    tandem_product_s8 product = {.m = size[0],
-                                 .n = size[1],
-                                 .k = size[2],
-                                 .a_row = a.row,
-                                 .a_column = a.column,
-                                 .b_row = b.row,
-                                 .b_column = b.column,
-                                 .c_row = size[1],
-                                 .c_type = TANDEM_F32,
-                                 .scale = a.of->scale * b.of->scale,
-                                 .bias = bias,
-                                 .workspace = pass->workspace};
-    product.c = result;
     tandem_status status = TANDEM_OK;
     for (int64_t s = 0; s < pass->batch[0]; s++)
         for (int64_t t = 0; t < pass->batch[1] && status == TANDEM_OK; t++) {
-            product.a = a.of->q + s * a.of->step[0] + t * a.of->step[1];
-            product.b = b.of->q + s * b.of->step[0] + t * b.of->step[1];
-            status = multiply_cut(kernels, &product, pass->workspace_bytes, error);
-            product.c = (float *)product.c + size[0] * size[1];
+            const int64_t a_at = s * a.of->step[0] + t * a.of->step[1],
+                          b_at = s * b.of->step[0] + t * b.of->step[1];
+            status = (pass->to == TANDEM_BF16 ? multiply_narrow : multiply_rounded)(
+                kernels, pass, result, size, a, a_at, b, b_at, bias, error);
+            result += size[0] * size[1];
         }
     return status;
 }
 
-static tandem_status multiply_linear(const tandem_kernels *kernels, const tandem_linear_s8 *pass,
+static tandem_status multiply_linear(const tandem_kernels *kernels, const tandem_linear_pass *pass,
                                      tandem_error *error)
 {
     const int64_t m = pass->m, n = pass->n, k = pass->k;
@@ -212,16 +275,19 @@ static tandem_status multiply_linear(const tandem_kernels *kernels, const tandem
     return status;
 }
 
-tandem_status tandem_kernels_linear_s8(const tandem_kernels *kernels, tandem_linear_s8 *pass,
-                                       tandem_error *error)
+tandem_status tandem_kernels_linear(const tandem_kernels *kernels, tandem_linear_pass *pass,
+                                    tandem_error *error)
 {
     if (!kernels || !pass)
         return tandem_error_set(error, TANDEM_USAGE, "linear: %s is NULL", kernels ? "the pass" : "kernels");
     tandem_status status = check_linear_pass(pass, error);
     tandem_layer_operand *const operand[] = {&pass->a, &pass->b, &pass->g};
-    for (int i = 0; i < 3 && status == TANDEM_OK; i++)
-        status = round_layer_operand(kernels, operand[i], pass->seed, pass->stream,
-                                     i == 2 ? pass->g_bias : NULL, pass->n, error);
+    for (int i = 0; i < 3 && status == TANDEM_OK; i++) {
+        float *const sums = i == 2 ? pass->g_bias : NULL;
+        status = pass->to == TANDEM_BF16 ? narrow_layer_operand(kernels, operand[i], sums, pass->n, error)
+                                         : round_layer_operand(kernels, operand[i], pass->seed, pass->stream,
+                                                               sums, pass->n, error);
+    }
     return status == TANDEM_OK ? multiply_linear(kernels, pass, error) : status;
 }
 

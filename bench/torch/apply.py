@@ -103,7 +103,7 @@ def timed(run, spent, part_of):
 
 
 def linear_of(args):
-    """A call of tandem_kernels_linear_s8: what it is, and the multiplications of its products."""
+    """A call of tandem_kernels_linear: what it is, and the multiplications of its products."""
     of = args[1]._obj
     batch = of.batch[0] * of.batch[1]
     products = sum(map(bool, (of.c, of.ga, of.gb)))

@@ -161,6 +161,31 @@ tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem
 tandem_status tandem_kernels_products(const tandem_kernels *kernels, const tandem_product_s8 *first,
                                       int64_t batch, size_t workspace_bytes, tandem_error *error);
 
+/* --- The bf16 product ----------------------------------------------------------------------------------- */
+
+/* C = A·B + bias in f32, of bf16 operands in any strides, as above. Sums are in f32, in an order that depends
+ * on the sizes alone; denormals count as zero. Needs dot products of bf16. */
+typedef struct tandem_product_bf16 {
+    int64_t m, n, k;
+    const uint16_t *a; /* (m, k), element (i, l) at a[i·a_row + l·a_column] */
+    int64_t a_row, a_column;
+    const uint16_t *b; /* (k, n), element (l, j) at b[l·b_row + j·b_column] */
+    int64_t b_row, b_column;
+    float *c; /* (m, n), row-major, rows c_row ≥ n elements apart */
+    int64_t c_row;
+    const float *bias; /* n of them, or NULL */
+    void *workspace;   /* 64-byte aligned */
+    int accumulate;    /* 1: C += A·B + bias */
+} tandem_product_bf16;
+
+/* Bytes of the workspace, below 1 MiB. 0: the instruction set has no dot products of bf16, an argument is not
+ * allowed, or there is nothing to multiply. */
+size_t tandem_kernels_product_bf16_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k);
+/* One stride of a and one of b should be 1; otherwise packing is slow. TANDEM_NO_KERNEL: an instruction set
+ * before avx512_bf16. */
+tandem_status tandem_kernels_product_bf16(const tandem_kernels *kernels, const tandem_product_bf16 *product,
+                                          size_t workspace_bytes, tandem_error *error);
+
 /* --- Windows of images ---------------------------------------------------------------------------------- */
 
 /* Copies every window of int8 images to a row, so that a product of the rows is a convolution: row
@@ -177,15 +202,19 @@ typedef struct tandem_windows_call {
 tandem_status tandem_kernels_windows(const tandem_kernels *kernels, const tandem_windows_call *call,
                                      tandem_error *error);
 
-/* --- Passes of a layer in int8 -------------------------------------------------------------------------- */
+/* --- Passes of a layer ---------------------------------------------------------------------------------- */
 
 /* A call runs a forward or a backward pass of a layer whose operands are f32. It rounds them to int8 at
- * random, each with one scale (TANDEM_SCALE_TENSOR, one row for the draws), multiplies, adds the bias or sums
- * its gradient. The results are those of the functions above, called one after the other. */
+ * random, each with one scale (TANDEM_SCALE_TENSOR, one row for the draws), or to bf16, to nearest; it
+ * multiplies, adds the bias or sums its gradient. The results are those of the functions above, called one
+ * after the other. */
 
 typedef struct tandem_layer_operand {
     const float *x; /* `elements` numbers to be rounded, in the order of q; NULL: q and scale are given */
-    int8_t *q;      /* result, or given */
+    union {         /* result, or given */
+        int8_t *q;
+        uint16_t *half; /* in bf16, which has no scale */
+    };
     int64_t elements;
     int64_t row, column, step[2]; /* where an element stands in q; not read for convolutions */
     uint32_t stream;              /* stream[2] of its random numbers */
@@ -195,8 +224,9 @@ typedef struct tandem_layer_operand {
 /* C = A·B + bias for each of batch[0]·batch[1] products. Element (i, j) of an operand of product (s, t) is
  * q[s·step[0] + t·step[1] + i·row + j·column]. Results are f32 without gaps, in the order s, t, i, j. Those
  * that are NULL are not computed. A backward pass takes the copies that its forward pass made. Any k is fine:
- * sums of more than TANDEM_PRODUCT_MAX_K products are cut, and their parts added in f32. */
-typedef struct tandem_linear_s8 {
+ * in int8, sums of more than TANDEM_PRODUCT_MAX_K products are cut, and their parts added in f32. */
+typedef struct tandem_linear_pass {
+    tandem_dtype to; /* TANDEM_S8, or TANDEM_BF16 where there are dot products of bf16 */
     int64_t m, n, k, batch[2];
     tandem_layer_operand a, b, g; /* (m, k), (k, n), and the gradient of C: (m, n) */
     float *c;                     /* (m, n) */
@@ -208,13 +238,14 @@ typedef struct tandem_linear_s8 {
     int gb_transposed;  /* 1: gb is (n, k) */
     void *workspace;    /* 64-byte aligned */
     size_t workspace_bytes;
-} tandem_linear_s8;
+} tandem_linear_pass;
 
-/* Bytes of the workspace: some MiB at most. 0: a size is not allowed. */
-size_t tandem_kernels_linear_s8_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k);
+/* Bytes of the workspace: some MiB at most. 0: a size or type is not allowed. */
+size_t tandem_kernels_linear_workspace(const tandem_kernels *kernels, tandem_dtype to, int64_t m, int64_t n,
+                                       int64_t k);
 /* Scales are written to `pass`. Errors are those of the functions above; after one, results are undefined. */
-tandem_status tandem_kernels_linear_s8(const tandem_kernels *kernels, tandem_linear_s8 *pass,
-                                       tandem_error *error);
+tandem_status tandem_kernels_linear(const tandem_kernels *kernels, tandem_linear_pass *pass,
+                                    tandem_error *error);
 
 /* Y = X * W + bias: a convolution with square windows. All tensors are without gaps. Kernel, stride, pad, and
  * the size of y as in tandem_windows_call; a window fits. A gradient of x whose windows overlap is summed in

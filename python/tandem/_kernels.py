@@ -1,7 +1,7 @@
 """Products of CPU tensors in int8 and bf16.
 
 int8: rounded, multiplied and summed by libtandem_kernels (include/tandem/kernels.h), exactly as tandem's
-executor does. bf16: cast by libtandem_kernels, multiplied by PyTorch's oneDNN. Convolutions keep activations
+executor does. bf16: cast by libtandem_kernels, multiplied by it or by PyTorch's oneDNN. Convolutions keep activations
 and weights in channels_last: oneDNN would otherwise copy both, to and fro, in every call. """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import byref, c_char_p, c_int64, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Type
 
 import torch
@@ -21,12 +21,13 @@ from tandem import _library
 from tandem._structs import (
     BF16,
     F32,
+    S8,
     SCALE_TENSOR,
     CastCall,
     Conv2dS8,
     Conv3x3,
     DequantiseCall,
-    LinearS8,
+    LinearPass,
     ProductS8,
     QuantiseCall,
     Rounding,
@@ -146,7 +147,7 @@ class _OfThread(threading.local):
             scale=ctypes.addressof(self.scale),
         )
         self.product = ProductS8(c_type=F32)
-        self.linear, self.conv2d, self.conv3x3 = _Filled(LinearS8), _Filled(Conv2dS8), _Filled(Conv3x3)
+        self.linear, self.conv2d, self.conv3x3 = _Filled(LinearPass), _Filled(Conv2dS8), _Filled(Conv3x3)
         self.room = torch.empty(0, dtype=torch.uint8)
 
     def workspace(self, size: int) -> int:
@@ -181,10 +182,10 @@ class Kernels:
         self._cast = _library.bind("tandem_kernels", "tandem_kernels_cast")
         self._dequantise = _library.bind("tandem_kernels", "tandem_kernels_dequantise")
         self._windows = _library.bind("tandem_kernels", "tandem_kernels_windows")
-        self._linear = _library.bind("tandem_kernels", "tandem_kernels_linear_s8")
+        self._linear = _library.bind("tandem_kernels", "tandem_kernels_linear")
         self._conv2d = _library.bind("tandem_kernels", "tandem_kernels_conv2d_s8")
-        linear_room = library.tandem_kernels_linear_s8_workspace
-        linear_room.restype, linear_room.argtypes = c_size_t, [c_void_p] + [c_int64] * 3
+        linear_room = library.tandem_kernels_linear_workspace
+        linear_room.restype, linear_room.argtypes = c_size_t, [c_void_p, c_int] + [c_int64] * 3
         self._linear_room = functools.lru_cache(maxsize=4096)(functools.partial(linear_room, self._table))
         conv2d_room = library.tandem_kernels_conv2d_s8_workspace
         conv2d_room.restype, conv2d_room.argtypes = c_size_t, [c_void_p, ctypes.POINTER(Conv2dS8)]
@@ -222,26 +223,38 @@ class Kernels:
         """Whether so many multiplications are divided among threads: then a pass takes several calls."""
         return work >= THREADED_WORK and torch.get_num_threads() > 1
 
+    def passes_bf16(self, work: int) -> bool:
+        """Whether `linear_pass` multiplies bf16, so many multiplications on one thread, as PyTorch would: its
+        oneDNN narrows the results, which are then widened again. AMX's tiles are oneDNN's alone."""
+        return (
+            has_fast_bf16()
+            and not has_bf16_tiles()
+            and not self.is_threaded(work)
+            and self._linear_room(BF16, 16, 16, 16) > 0
+        )
+
     def linear_pass(
         self,
+        to: int,
         sizes: Tuple[int, int, int],
         batch: Tuple[int, int],
         operands: Tuple[Operand, Operand, Operand],
         results: Tuple[int, int, int, int, int],
         random: Tuple[int, int, int],
         gb_transposed: bool = False,
-    ) -> LinearS8:
-        """A pass of a linear layer or matrix product in one call; returns it with its scales.
+    ) -> LinearPass:
+        """A pass of a linear layer or matrix product in S8 or BF16, in one call; returns it with its scales.
 
-        `operands`: a, b and the gradient of c, whose int8 copy nobody keeps: it lies behind the workspace.
+        `operands`: a, b and the gradient of c, whose narrow copy nobody keeps: it lies behind the workspace.
         `results`: addresses of c, bias, and the gradients of a, b and the bias, 0: none. `random`: seed, and
         the first words of the stream."""
         mine = self._of_thread
-        room = self._linear_room(*sizes)
+        room = self._linear_room(to, *sizes)
+        room += -room % 64
         a, b, g = operands
-        place = mine.workspace(room + g[2])
+        place = mine.workspace(room + (2 * g[2] if to == BF16 else g[2]))
         g = (g[0], place + room, *g[2:])
-        mine.linear.fill(*sizes, *batch, *a, *b, *g, *results, *random, gb_transposed, place, room)
+        mine.linear.fill(to, *sizes, *batch, *a, *b, *g, *results, *random, gb_transposed, place, room)
         self._linear(self._table, mine.linear.reference)
         return mine.linear.members
 
@@ -676,6 +689,12 @@ class Linear(torch.autograd.Function):
         )
         ctx.with_bias = bias is not None
         k, n = x.shape[-1], w.shape[0]
+        ctx.in_one_call = precision == "int8_full"
+        if precision == "bf16" and kernels.passes_bf16(x.numel() * n):
+            ctx.in_one_call = True
+            y, x16, w16, ctx.scales = _linear_forward(kernels, x, w, bias, rounds, torch.bfloat16)
+            ctx.save_for_backward(x16, w16)
+            return y
         if precision == "bf16":
             x16, w16 = kernels.cast(x.detach().reshape(-1, k).contiguous()), kernels.cast(w)
             ctx.save_for_backward(x16, w16)
@@ -693,7 +712,7 @@ class Linear(torch.autograd.Function):
     def backward(ctx, g):  # type: ignore[override]
         kernels = ctx.kernels
         x, w = ctx.saved_tensors
-        if ctx.precision == "int8_full":
+        if ctx.in_one_call:
             wants = ctx.needs_input_grad
             gb = torch.empty(w.shape[0]) if ctx.with_bias and wants[2] else None
             return (*_linear_backward(ctx, g.contiguous(), x, w, gb), gb, None, None, None)
@@ -706,12 +725,23 @@ class Linear(torch.autograd.Function):
         return gx, gw, gb, None, None, None
 
 
+def _code(narrow: torch.dtype) -> int:
+    return BF16 if narrow == torch.bfloat16 else S8
+
+
 def _linear_forward(
-    kernels: Kernels, x: Tensor, w: Tensor, bias: Optional[Tensor], rounds: Rounds
+    kernels: Kernels,
+    x: Tensor,
+    w: Tensor,
+    bias: Optional[Tensor],
+    rounds: Rounds,
+    narrow: torch.dtype = torch.int8,
 ) -> Tuple[Tensor, Tensor, Tensor, Tuple[float, float]]:
-    """y, the int8 copies of x, (m, k), and w, and their scales."""
+    """y, the narrow copies of x, (m, k), and w, and their scales."""
     n, k = w.shape
     m = x.numel() // k
+    if narrow != torch.int8:
+        x = x.contiguous()
     w, bias = w.contiguous(), None if bias is None else bias.contiguous()
     y, places, scale = torch.empty((*x.shape[:-1], n)), [x.data_ptr(), w.data_ptr()], [0.0, 0.0]
     is_threaded = kernels.is_threaded(m * n * k)
@@ -719,16 +749,17 @@ def _linear_forward(
         qx, scale[0] = kernels.quantise(x.detach(), rounds.stream(_X), rounds.seed)
         qx, places[0] = qx.reshape(m, k), 0  # bytes: a copy of x itself would take four times as long
     else:
-        qx = torch.empty((m, k), dtype=torch.int8)
+        qx = torch.empty((m, k), dtype=narrow)
     if is_threaded:
         qw, scale[1] = kernels.quantise(w, rounds.stream(_W), rounds.seed)
         kernels.product(y, qx, (k, 1), qw, (1, k), (m, n, k), scale[0] * scale[1], bias)
         return y, qx, qw, (scale[0], scale[1])
-    qw = torch.empty((n, k), dtype=torch.int8)
+    qw = torch.empty((n, k), dtype=narrow)
     a = _rows_operand(places[0], qx, k, rounds.word(_X), scale[0])
     b = (places[1], qw.data_ptr(), n * k, 1, k, 0, 0, rounds.word(_W), 0.0)
+    results = (y.data_ptr(), _address(bias), 0, 0, 0)
     done = kernels.linear_pass(
-        (m, n, k), (1, 1), (a, b, NO_OPERAND), (y.data_ptr(), _address(bias), 0, 0, 0), rounds.random(rounds.step)
+        _code(narrow), (m, n, k), (1, 1), (a, b, NO_OPERAND), results, rounds.random(rounds.step)
     )
     return y, qx, qw, (done.a.scale, done.b.scale)
 
@@ -752,6 +783,7 @@ def _linear_backward(
         return gx, gw
     a, b = _rows_operand(0, qx, k, 0, sx), (0, qw.data_ptr(), n * k, 1, k, 0, 0, 0, sw)
     kernels.linear_pass(
+        _code(qx.dtype),
         (m, n, k),
         (1, 1),
         (a, b, (g.data_ptr(), 0, m * n, n, 1, 0, 0, rounds.word(_G), 0.0)),
@@ -866,6 +898,12 @@ class Matmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx, a, b, precision, kernels, rounds):  # type: ignore[override]
         ctx.precision, ctx.kernels, ctx.rounds, ctx.step = precision, kernels, rounds, rounds.step
+        ctx.in_one_call = precision == "int8_full"
+        if precision == "bf16" and a.dim() <= 4 and kernels.passes_bf16(a.numel() * b.shape[-1]):
+            ctx.in_one_call = True
+            c, a16, b16, ctx.scales = _matmul_forward(kernels, a, b, rounds, torch.bfloat16)
+            ctx.save_for_backward(a16, b16)
+            return c
         if precision == "bf16":
             a16, b16 = kernels.cast(a), kernels.cast(b)
             ctx.save_for_backward(a16, b16)
@@ -878,7 +916,7 @@ class Matmul(torch.autograd.Function):
     def backward(ctx, g):  # type: ignore[override]
         a, b = ctx.saved_tensors
         ga = gb = None
-        if ctx.precision == "int8_full":
+        if ctx.in_one_call:
             return (*_matmul_backward(ctx, g, a, b), None, None, None)
         g, a, b = _for_gradients(ctx, g, a, b)
         if ctx.needs_input_grad[0]:
@@ -888,14 +926,14 @@ class Matmul(torch.autograd.Function):
         return ga, gb, None, None, None
 
 
-def _bytes_like(x: Tensor) -> Tuple[Tensor, Tensor]:
-    """Matrices x as they lie, or a copy, and room for their int8 copy in the same order: without gaps, and with
-    the elements of rows or of columns side by side."""
-    q = torch.empty_like(x, dtype=torch.int8)
+def _room_like(x: Tensor, narrow: torch.dtype) -> Tuple[Tensor, Tensor]:
+    """Matrices x as they lie, or a copy, and room for their narrow copy in the same order: without gaps, and
+    with the elements of rows or of columns side by side."""
+    q = torch.empty_like(x, dtype=narrow)
     strides = q.stride()
     if strides != x.stride() or 1 not in strides[-2:]:
         x = x.contiguous()
-        q = torch.empty_like(x, dtype=torch.int8)
+        q = torch.empty_like(x, dtype=narrow)
     return x, q
 
 
@@ -907,17 +945,18 @@ def _matrix_operand(x: int, q: Tensor, word: int, scale: float = 0.0) -> Operand
 
 
 def _matmul_forward(
-    kernels: Kernels, a: Tensor, b: Tensor, rounds: Rounds
+    kernels: Kernels, a: Tensor, b: Tensor, rounds: Rounds, narrow: torch.dtype = torch.int8
 ) -> Tuple[Tensor, Tensor, Tensor, Tuple[float, float]]:
-    """c, the int8 copies of a and b, and their scales."""
+    """c, the narrow copies of a and b, and their scales."""
     m, k, n = *a.shape[-2:], b.shape[-1]
     batch = (*a.shape[:-2], 1, 1)[:2]
     if kernels.is_threaded(batch[0] * batch[1] * m * n * k):
         qa, sa = kernels.quantise(a.detach(), rounds.stream(_X), rounds.seed)
         qb, sb = kernels.quantise(b.detach(), rounds.stream(_W), rounds.seed)
         return _batched(kernels, qa, qb, sa * sb), qa, qb, (sa, sb)
-    (a, qa), (b, qb), c = _bytes_like(a), _bytes_like(b), torch.empty((*a.shape[:-1], n))
+    (a, qa), (b, qb), c = _room_like(a, narrow), _room_like(b, narrow), torch.empty((*a.shape[:-1], n))
     done = kernels.linear_pass(
+        _code(narrow),
         (m, n, k),
         batch,
         (
@@ -942,9 +981,10 @@ def _matmul_backward(
         qg, sg = kernels.quantise(g, (ctx.step, rounds.index, _G | rounds.rank << 8), rounds.seed)
         ga = _batched(kernels, qg, qb.transpose(-1, -2), sg * sb) if with_ga else None
         return ga, _batched(kernels, qa.transpose(-1, -2), qg, sg * sa) if with_gb else None
-    (g, qg) = _bytes_like(g)
+    (g, qg) = _room_like(g, qa.dtype)
     ga, gb = torch.empty(qa.shape) if with_ga else None, torch.empty(qb.shape) if with_gb else None
     kernels.linear_pass(
+        _code(qa.dtype),
         (m, n, k),
         batch,
         (

@@ -530,8 +530,9 @@ class LayerOperand(Structure):
     ]
 
 
-class LinearS8(Structure):
+class LinearPass(Structure):
     _fields_ = [
+        ("to", c_int),
         ("m", c_int64),
         ("n", c_int64),
         ("k", c_int64),

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 import tandem
 from tandem import _kernels
-from tandem._structs import Conv2dS8, LayerOperand, LinearS8
+from tandem._structs import Conv2dS8, S8, LayerOperand, LinearPass
 from tandem._kernels import (
     MAX_K,
     Conv2d,
@@ -176,6 +176,7 @@ class Products(Case):
         a, b = {**given, "row": 3, "column": 1}, {**given, "row": 1, "column": 3}
         for change, says in (
             ({"m": -1}, "each is 0 to 2"),
+            ({"to": 0}, "`to` is 0; allowed: s8, bf16"),
             ({"m": 3}, "a has 6 elements; its sizes and strides reach over 9"),
             ({"a": {**a, "step": (0, 4)}}, "a has 6 elements; its sizes and strides reach over 10"),
             ({"a": {**a, "row": -3}}, "a stride of a is -3"),
@@ -183,9 +184,9 @@ class Products(Case):
             ({"g_bias": room}, "g.x is NULL"),
             ({"workspace_bytes": 1}, "workspace_bytes is 1"),
         ):
-            call = {"m": 2, "n": 2, "k": 3, "a": a, "b": b, "c": room, "workspace": room, "workspace_bytes": 1 << 40}
+            call = {"to": S8, "m": 2, "n": 2, "k": 3, "a": a, "b": b, "c": room, "workspace": room, "workspace_bytes": 1 << 40}
             call.update(change)
-            call = LinearS8(**{**call, "a": LayerOperand(**call["a"]), "b": LayerOperand(**call["b"])})
+            call = LinearPass(**{**call, "a": LayerOperand(**call["a"]), "b": LayerOperand(**call["b"])})
             call.batch[:] = (1, 2)
             with self.subTest(says), self.assertRaisesRegex(tandem.UsageError, says):
                 K._linear(K._table, ctypes.byref(call))

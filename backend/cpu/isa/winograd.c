@@ -17,6 +17,8 @@
 
 #if defined __AVX512BW__
 
+#include "backend/cpu/isa/transpose_lanes.h"
+
 enum {
     LANES = 16,
     LINE = 64,   /* bytes */
@@ -407,36 +409,6 @@ INLINE void contract_results(const float *m, const tandem_winograd *w, const win
 }
 
 /* --- Weights -------------------------------------------------------------------------------------------- */
-
-/* rows[i] of 16 becomes column i. */
-INLINE void transpose_16x16(wino_vector rows[LANES])
-{
-    wino_vector a[LANES], b[LANES];
-    UNROLLED
-    for (int i = 0; i < LANES; i += 2) {
-        a[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
-        a[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
-    }
-    UNROLLED
-    for (int i = 0; i < LANES; i += 4) {
-        b[i] = _mm512_shuffle_ps(a[i], a[i + 2], 0x44);
-        b[i + 1] = _mm512_shuffle_ps(a[i], a[i + 2], 0xEE);
-        b[i + 2] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0x44);
-        b[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0xEE);
-    }
-    UNROLLED
-    for (int i = 0; i < 4; i++) {
-        a[i] = _mm512_shuffle_f32x4(b[i], b[i + 4], 0x88);
-        a[i + 4] = _mm512_shuffle_f32x4(b[i], b[i + 4], 0xDD);
-        a[i + 8] = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88);
-        a[i + 12] = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xDD);
-    }
-    UNROLLED
-    for (int i = 0; i < 8; i++) {
-        rows[i] = _mm512_shuffle_f32x4(a[i], a[i + 8], 0x88);
-        rows[i + 8] = _mm512_shuffle_f32x4(a[i], a[i + 8], 0xDD);
-    }
-}
 
 /* 3x3 taps of 16 channels read (k …) by 16 written (n …): tap[9][16 of k], a vector is of 16 n. Backward the
  * weight is turned by 180 degrees and its channels change places. */
