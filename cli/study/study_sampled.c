@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <gsl/gsl_cdf.h>
+
 #include "cli/sensing.h"
 #include "cli/study/study.h"
 #include "tandem/advanced/predictor.h"
 
-enum { MAX_MODELS = 4 };
+enum { MAX_MODELS = 4, MAX_GROUPS = 16, TRAINED_STEPS = 400 };
 
 typedef struct sampled_scope {
     const char *model;
@@ -17,6 +19,10 @@ typedef struct sampled_scope {
     int64_t age[2];
     int n_age, n_predicted, n_measured; /* replicates */
     int n_rank;                         /* that have the measured batch each; 0: no rank but this one */
+    /* > 0: this many predictions, n_predicted replicates each, whose samples together are those that are
+     * measured: common random numbers. 0: one, of other samples. */
+    int n_group;
+    uint64_t first_seed; /* added to that of the command line */
 } sampled_scope;
 
 /* Of a noise. Parts are those of a precision that draws: its roundings of samples, and those of a weight. */
@@ -31,7 +37,7 @@ typedef struct sampled_study {
     study_report *report;
     const sampled_scope *scope;
     const tandem_graph *graph;
-    tandem_sensing predicted, measured;
+    tandem_sensing predicted[MAX_GROUPS], measured;
     double *share; /* [cells] */
     sampled_tally tally[N_PARTS];
     double max_ratio;
@@ -47,19 +53,37 @@ tandem_sensing study_sensing_of_age(const tandem_sensing *sensing, int a)
     return one;
 }
 
-/* A sensing of one age and cell without the other part, [n_replicate] of its errors in `room`. */
-static tandem_sensing sensing_of_part(const tandem_sensing *sensing, int cell, sampled_part part,
-                                      tandem_sensed_error *room)
+/* Some replicates of a sensing, of neighbouring batches. */
+typedef struct sampled_replicates {
+    int first, n;
+} sampled_replicates;
+
+/* The estimate of a cell's part at an age, without some replicates. */
+static tandem_status estimate_part(tandem_sensitivity_estimate *estimate, sampled_study *s,
+                                   const tandem_sensing *sensing, int a, int cell, sampled_part part,
+                                   sampled_replicates without, tandem_error *error)
 {
-    const tandem_sensed_error *of = tandem_sensing_errors(sensing, 0, cell);
-    for (int r = 0; r < sensing->n_replicate; r++) {
-        room[r] = of[r];
-        if (part == PART_SAMPLES) room[r].mean_square = of[r].shared;
-        if (part == PART_WEIGHTS) room[r].total = of[r].shared;
+    const tandem_sensed_step step = {.global_batch = s->measured.batch, .n_micro = 1};
+    tandem_sensing one = study_sensing_of_age(sensing, a);
+    const tandem_sensed_error *of = tandem_sensing_errors(&one, 0, cell);
+    tandem_sensed_gradient gradient[TANDEM_MAX_REPLICATE];
+    tandem_sensed_error room[TANDEM_MAX_REPLICATE];
+    int n = 0;
+    for (int r = 0; r < one.n_replicate; r++) {
+        if (r >= without.first && r < without.first + without.n) continue;
+        gradient[n] = one.gradient[r];
+        room[n] = of[r];
+        if (part == PART_SAMPLES) room[n].mean_square = of[r].shared;
+        if (part == PART_WEIGHTS) room[n].total = of[r].shared;
+        n++;
     }
-    tandem_sensing one = *sensing;
-    one.error = room - (size_t)cell * (size_t)sensing->n_replicate;
-    return one;
+    one.n_replicate = n;
+    one.gradient = gradient;
+    one.error = room - (size_t)cell * (size_t)n;
+    s->share[cell] = 1;
+    const tandem_status status = tandem_sensing_estimate(estimate, &one, s->share, &step, error);
+    s->share[cell] = 0;
+    return status;
 }
 
 typedef struct sampled_ratio {
@@ -68,27 +92,50 @@ typedef struct sampled_ratio {
     int is_close, is_inside;
 } sampled_ratio;
 
+static int count_groups(const sampled_scope *scope) { return scope->n_group > 0 ? scope->n_group : 1; }
+
+/* The factor where predictions and measurement have samples in common: the jackknife over groups of samples,
+ * of the logarithm. */
+static tandem_status set_common_factor(sampled_ratio *made, sampled_study *s, int a, int cell,
+                                       sampled_part part, const double *predicted, tandem_error *error)
+{
+    const int n = s->scope->n_group, n_left = s->measured.n_replicate / n;
+    double of[MAX_GROUPS] = {0}, mean = 0, square = 0;
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < n && status == TANDEM_OK; k++) {
+        tandem_sensitivity_estimate measured = {0};
+        status = estimate_part(&measured, s, &s->measured, a, cell, part,
+                               (sampled_replicates){k * n_left, n_left}, error);
+        of[k] = log((n * made->predicted.noise - predicted[k]) / (n - 1) / measured.noise);
+        mean += of[k] / n;
+    }
+    for (int k = 0; k < n; k++) square += (of[k] - mean) * (of[k] - mean);
+    made->factor = exp(gsl_cdf_tdist_Pinv(0.975, n - 1) * sqrt(square * (n - 1) / n));
+    return status;
+}
+
 static tandem_status compare_part(sampled_ratio *made, sampled_study *s, int a, int cell, sampled_part part,
                                   tandem_error *error)
 {
-    const tandem_sensing predicted = study_sensing_of_age(&s->predicted, a),
-                         measured = study_sensing_of_age(&s->measured, a);
-    const tandem_sensed_step step = {.global_batch = s->measured.batch, .n_micro = 1};
-    tandem_sensed_error room[2][TANDEM_MAX_REPLICATE];
-    const tandem_sensing of[2] = {sensing_of_part(&predicted, cell, part, room[0]),
-                                  sensing_of_part(&measured, cell, part, room[1])};
+    static const sampled_replicates none;
+    const int n_group = count_groups(s->scope);
+    double predicted[MAX_GROUPS] = {0}, sum = 0;
     tandem_sensitivity_estimate *p = &made->predicted, *m = &made->measured;
-    s->share[cell] = 1;
-    tandem_status status = tandem_sensing_estimate(p, &of[0], s->share, &step, error);
-    if (status == TANDEM_OK) status = tandem_sensing_estimate(m, &of[1], s->share, &step, error);
-    s->share[cell] = 0;
+    tandem_status status = estimate_part(m, s, &s->measured, a, cell, part, none, error);
+    for (int k = 0; k < n_group && status == TANDEM_OK; k++) {
+        status = estimate_part(p, s, &s->predicted[k], a, cell, part, none, error);
+        predicted[k] = p->noise;
+        sum += p->noise;
+    }
     if (status != TANDEM_OK) return status;
+    p->noise = sum / n_group;
     /* of two positive numbers: the interval is that of the logarithm */
     made->ratio = p->noise / m->noise;
     made->factor = exp(hypot(p->noise_half / p->noise, m->noise_half / m->noise));
+    if (n_group > 1) status = set_common_factor(made, s, a, cell, part, predicted, error);
     made->is_inside = made->ratio <= made->factor && made->ratio >= 1 / made->factor;
     made->is_close = made->ratio <= s->max_ratio && made->ratio >= 1 / s->max_ratio;
-    return TANDEM_OK;
+    return status;
 }
 
 static void count_ratio(sampled_tally *tally, const sampled_ratio *of)
@@ -157,17 +204,27 @@ static tandem_status add_sampled_cell(sampled_study *s, int a, int op, tandem_pr
     return status;
 }
 
+/* Batches in common are the first after the training. While all lie in one pass over the data, batch b of a
+ * global batch of n has the samples n·b … n·(b + 1) − 1 of its order. */
 static tandem_status sense_both(sampled_study *s, const cli_workload *workload, const cli_options *options,
                                 tandem_error *error)
 {
     const sampled_scope *scope = s->scope;
+    const int n_group = count_groups(scope), is_common = scope->n_group > 0;
     sensing_request request = {.n_age = scope->n_age, .n_replicate = scope->n_predicted};
     memcpy(request.age, scope->age, (size_t)scope->n_age * sizeof *request.age);
-    tandem_status status = sensing_run(&s->predicted, workload, options, &request, error);
-    request.first_replicate = scope->n_predicted;
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < n_group && status == TANDEM_OK; k++) {
+        request.first_replicate = k * scope->n_predicted; /* other draws */
+        request.batches_from = is_common ? TRAINED_STEPS + 2 * (int64_t)request.first_replicate : 0;
+        status = sensing_run(&s->predicted[k], workload, options, &request, error);
+    }
+    request.first_replicate = n_group * scope->n_predicted;
     request.n_replicate = scope->n_measured;
     request.batch = scope->measured_batch;
     request.n_rank = scope->n_rank;
+    if (is_common)
+        request.batches_from = TRAINED_STEPS * scope->batch / (scope->measured_batch * scope->n_rank);
     if (status == TANDEM_OK) status = sensing_run(&s->measured, workload, options, &request, error);
     return status;
 }
@@ -219,7 +276,7 @@ static tandem_status study_sampled_cells(sampled_study *s, tandem_error *error)
     for (int a = 0; a < s->scope->n_age && status == TANDEM_OK; a++)
         for (int op = 0; op < s->graph->n_op; op++)
             for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
-                if (s->predicted.is_sensed[tandem_sensing_cell(op, (tandem_precision)p, TANDEM_F32)])
+                if (s->predicted[0].is_sensed[tandem_sensing_cell(op, (tandem_precision)p, TANDEM_F32)])
                     status = add_sampled_cell(s, a, op, (tandem_precision)p, error);
     return status;
 }
@@ -233,11 +290,14 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
     options.model = scope->model;
     options.batch = scope->batch;
     options.data = STUDY_DATA;
-    options.steps = 400;
+    options.steps = TRAINED_STEPS;
+    options.seed += scope->first_seed;
     if (!options.device) options.device = "strongest";
-    (void)fprintf(report->text,
-                  "\n## `%s`\n\nPredicted from %d replicates of 2 batches of %lld, measured with %d of ",
-                  scope->model, scope->n_predicted, (long long)scope->batch, scope->n_measured);
+    (void)fprintf(report->text, "\n## `%s`\n\nPredicted from ", scope->model);
+    if (scope->n_group > 0)
+        (void)fprintf(report->text, "the same samples, by the mean of %d sensings of ", scope->n_group);
+    (void)fprintf(report->text, "%d replicates of 2 batches of %lld, measured with %d of ",
+                  scope->n_predicted, (long long)scope->batch, scope->n_measured);
     if (scope->n_rank > 0) (void)fprintf(report->text, "%d × ", scope->n_rank);
     (void)fprintf(
         report->text,
@@ -253,7 +313,7 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
     if (status == TANDEM_OK) print_sampled_summary(&s);
     free(s.share);
     for (int part = 0; part < N_PARTS; part++) free(s.tally[part].ratio);
-    tandem_sensing_close(&s.predicted);
+    for (int k = 0; k < MAX_GROUPS; k++) tandem_sensing_close(&s.predicted[k]);
     tandem_sensing_close(&s.measured);
     cli_workload_close(&workload);
     return status;
@@ -271,12 +331,12 @@ static tandem_status study_models(study_report *report, const sampled_scope *sco
 tandem_status study_sampled(study_report *report, tandem_error *error)
 {
     static const sampled_scope
-        quick[MAX_MODELS] = {{"mlp:width=32", 32, 32, {36}, 1, 16, 24, 0},
-                             {"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 8, {20}, 1, 16, 16, 0}},
-        full[MAX_MODELS] = {{"mlp", 32, 32, {40, 360}, 2, 16, 32, 0},
-                            {"mlp:depth=12,width=64", 32, 32, {40, 360}, 2, 16, 32, 0},
-                            {"resnet20:width=8,blocks=1", 16, 16, {40, 360}, 2, 16, 24, 0},
-                            {"vit_tiny:width=48,heads=3,depth=1", 32, 32, {20, 180}, 2, 8, 24, 0}};
+        quick[MAX_MODELS] = {{"mlp:width=32", 32, 32, {36}, 1, 16, 24, 0, 0, 0},
+                             {"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 8, {20}, 1, 16, 16, 0, 0, 0}},
+        full[MAX_MODELS] = {{"mlp", 32, 32, {40, 360}, 2, 16, 32, 0, 0, 0},
+                            {"mlp:depth=12,width=64", 32, 32, {40, 360}, 2, 16, 32, 0, 0, 0},
+                            {"resnet20:width=8,blocks=1", 16, 16, {40, 360}, 2, 16, 24, 0, 0, 0},
+                            {"vit_tiny:width=48,heads=3,depth=1", 32, 32, {20, 180}, 2, 8, 24, 0, 0, 0}};
     (void)fprintf(
         report->text,
         "# Noise from a few samples of the gradient's error\n\n"
@@ -291,12 +351,12 @@ tandem_status study_sampled(study_report *report, tandem_error *error)
 tandem_status study_batch(study_report *report, tandem_error *error)
 {
     static const sampled_scope
-        quick[MAX_MODELS] = {{"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 8, {20}, 1, 16, 16, 4}},
+        quick[MAX_MODELS] = {{"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 8, {20}, 1, 16, 16, 4, 0, 0}},
         full[MAX_MODELS] = {
-            {"mlp:width=32,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4},
-            {"mlp:depth=6,width=32,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4},
-            {"resnet20:width=4,blocks=1,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4},
-            {"vit_tiny:width=16,heads=2,depth=1,patch=7", 16, 64, {40, 360}, 2, 64, 64, 4},
+            {"mlp:width=32,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4, MAX_GROUPS, 64},
+            {"mlp:depth=6,width=32,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4, MAX_GROUPS, 64},
+            {"resnet20:width=4,blocks=1,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4, 0, 0},
+            {"vit_tiny:width=16,heads=2,depth=1,patch=7", 16, 64, {40, 360}, 2, 64, 64, 4, 0, 0},
         };
     (void)fprintf(
         report->text,

@@ -25,6 +25,7 @@ report "study: the variance of rounding meets its bar" $?
 run 1 study rank --quick --quiet --checkpoint ranks.jsonl && cp out ranks
 run 1 study add --quick --quiet --checkpoint sums.jsonl && cp out sums
 run 1 study exchange --quick --quiet --checkpoint all.jsonl && cp out whole
+run 1 study crossed --quick --quiet --checkpoint crossings.jsonl && cp out crossings
 run 1 study null --quick --quiet --checkpoint pairs.jsonl && cp out pairs
 run 0 study price --quick --quiet --checkpoint prices.jsonl || [ $code = 1 ] && cp out prices
 run 1 study plans --quick --quiet --checkpoint plans.jsonl && cp out plans
@@ -32,6 +33,7 @@ run 0 study drift --quick --quiet --checkpoint drifts.jsonl || [ $code = 1 ] && 
 wait $all
 [ $? = 1 ] && cmp -s rounding <(section 'Variance of rounding') && cmp -s ranks <(section 'order of op') &&
     cmp -s sums <(section 'Noise of a plan') && cmp -s whole <(section 'exchange rate') &&
+    cmp -s crossings <(section 'Noise with its first order') &&
     cmp -s pairs <(section 'No measurable loss') && cmp -s prices <(section 'price of a plan') &&
     cmp -s plans <(section 'Plans of one step') && cmp -s drifts <(section 'Drift')
 report "study: the same bytes twice" $?
@@ -95,26 +97,34 @@ awk -F'|' '/gradients, s8/ { split($4, x, " "); noise[n++] = x[1] }
                noise[3] / noise[2] < 3.9 || noise[3] / noise[2] > 4.1 }' whole
 report "study: the noise of gradients grows with the square of their error" $?
 
-# Losses made up: 1 + 0.2 x + 0.1 x² at the added noise x, and the same for all of a seed.
+# Losses made up: 1 + 0.2 x + 0.1 x² at the added noise x, and the same for all of a seed. Predicted are
+# shares of x: ρ, and its first order.
 forge() {
-    awk -v much="$1" 'function loss(x) { return 1 + 0.2 * x + 0.1 * x * x }
+    awk -v much="$1" -v first="$2" 'function loss(x) { return 1 + 0.2 * x + 0.1 * x * x }
         NR == 1 { print; next }
         { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
           x = name ~ /4\/4/ ? 0 : name ~ /3\/4/ ? 1 / 3 : name ~ /2\/4/ ? 1 : name ~ /gradients/ ? 0.2 : 0.1
           if (name ~ /× (16|32):/ && name !~ /gradients.*× 16/) x *= 4
-          if (seed ~ /^sensed/) printf "{\"name\":\"%s\",\"value\":[%.17g,0,0,0,0,0,0]}\n", name, much * x
-          else printf "{\"name\":\"%s\",\"value\":[%.17g]}\n", name, loss(x) + seed / 64 }' all.jsonl
+          if (seed ~ /^sensed/)
+              printf "{\"name\":\"%s\",\"value\":[%.17g,0,0,0,0,%.17g,0]}\n", name, much * x, first * x
+          else printf "{\"name\":\"%s\",\"value\":[%.17g]}\n", name, loss(x) + seed / 64 }' "$3"
 }
-forge 1 >forged.jsonl
+forge 1 0 all.jsonl >forged.jsonl
 run 0 study exchange --quick --quiet --checkpoint forged.jsonl && ! grep -q NO out &&
     [ "$(grep -c '| 10 (10 to 10) | 1.00 |\|| 40 (40 to 40) | 1.00 |' out)" = 4 ] &&
     [ "$(grep -c '| 20 (20 to 20) | 1.00 |\|| 80 (80 to 80) | 1.00 |' out)" = 4 ] &&
     grep -q '| exponent of the error scale | 2 ' out
 report "study: plans on a known curve have their known noise, and meet every bar" $?
-forge 1.5 >forged.jsonl
+forge 1.5 0 all.jsonl >forged.jsonl
 run 1 study exchange --quick --quiet --checkpoint forged.jsonl &&
     grep -q '| geometric mean of predicted over measured | 1.5 | NO |' out
 report "study: a prediction that is half too large misses its bar" $?
+
+forge 1.5 -0.5 crossings.jsonl >forged.jsonl
+run 0 study crossed --quick --quiet --recorded --checkpoint forged.jsonl && ! grep -q NO out &&
+    [ "$(grep -c '| [1248]0 ([1248]0 to [1248]0) | 1.00 |' out)" = 8 ] &&
+    run 2 study exchange --quick --recorded --checkpoint forged.jsonl && grep -q "another plan" err
+report "study: noise with its first order is judged by both" $?
 
 # Losses made up: 1 + 0.2 ln(1 + x) with 1/(1 + x) of the samples, least at the task's rate. Plans at half as
 # many samples more; predicted is a share of that.
