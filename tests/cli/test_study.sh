@@ -38,7 +38,7 @@ wait $all
     cmp -s plans <(section 'Plans of one step') && cmp -s drifts <(section 'Drift')
 report "study: the same bytes twice" $?
 
-[ "$(grep -c '^All number formats but f32 are emulated' first)" = 11 ] && [ "$(grep -c '^# ' first)" = 11 ]
+[ "$(grep -c '^All number formats but f32 are emulated' first)" = 12 ] && [ "$(grep -c '^# ' first)" = 12 ]
 report "study: every part says that its formats are emulated" $?
 
 # Its bars take the full study; here: what is drawn, and no jump of a slope behind it.
