@@ -132,6 +132,13 @@ static void set_element_bytes(tandem_product_sizes *p, const tandem_cost_key *ke
     p->result_bytes = dtype_size(key->to) * (is_added ? 2 : 1);
 }
 
+/* From one row of a tensor to the next. */
+static double stored_columns(const char *signature, double columns)
+{
+    const double row = field_value(signature, "padded");
+    return row > 0 ? row : columns;
+}
+
 /* linear, and matmul, which has a batch of products. */
 static void matmul_work(tandem_work *work, const tandem_cost_key *key)
 {
@@ -141,7 +148,9 @@ static void matmul_work(tandem_work *work, const tandem_cost_key *key)
         .k = field_value(key->signature, "k"),
         .n = field_value(key->signature, "n")};
     set_element_bytes(&p, key);
-    (void)tandem_work_of_product(work, &p, work->type, key->pass);
+    const product_operands of = {p.count * p.m * p.k, p.count * p.k * p.n,
+                                 p.count * p.m * stored_columns(key->signature, p.n)};
+    (void)set_product_work(work, &p, &of, work->type, key->pass);
 }
 
 static void conv2d_work(tandem_work *work, const tandem_cost_key *key)
@@ -222,12 +231,13 @@ static void grouped_conv2d_work(tandem_work *work, const tandem_cost_key *key)
  * written in their dtype. saved: logits are read both times, and the rest is small. */
 static void cross_entropy_work(tandem_work *work, const tandem_cost_key *key)
 {
-    const double elements = field_value(key->signature, "rows") * field_value(key->signature, "n");
+    const double rows = field_value(key->signature, "rows"), columns = field_value(key->signature, "n"),
+                 elements = rows * columns, logits = rows * stored_columns(key->signature, columns);
     work->flops = 5 * elements;
     const int is_forward = key->pass == TANDEM_PASS_FORWARD;
     if (!is_forward && key->pass != TANDEM_PASS_DGRAD) return;
     if (field_value(key->signature, "saved") > 0)
-        work->bytes = elements * dtype_size(key->from) * (is_forward ? 1 : 2);
+        work->bytes = logits * dtype_size(key->from) * (is_forward ? 1 : 2);
     else
         work->bytes = elements * (dtype_size(key->from) + dtype_size(TANDEM_F32));
 }
@@ -412,9 +422,11 @@ static void set_operator_work(tandem_work *work, const tandem_cost_key *key)
     for (size_t i = 0; i < sizeof stream_kinds / sizeof *stream_kinds; i++) {
         if (!is_operator_kind(key->signature, stream_kinds[i].name)) continue;
         work->kind = stream_kinds[i].name;
-        const double elements = count_elements(key->signature, stream_kinds[i].fields);
+        const double period = field_value(key->signature, "period"),
+                     gaps = period > 0 ? stored_columns(key->signature, period) / period : 1,
+                     elements = count_elements(key->signature, stream_kinds[i].fields);
         work->flops = elements * stream_kinds[i].flops;
-        work->bytes = elements * stream_kinds[i].accesses[key->pass] * dtype_size(key->from);
+        work->bytes = gaps * elements * stream_kinds[i].accesses[key->pass] * dtype_size(key->from);
         set_row_work(work, key);
     }
 }

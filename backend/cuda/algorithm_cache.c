@@ -66,11 +66,14 @@ uint64_t cuda_type_bytes(cuda_type type) { return cuda_types[type].bytes; }
 
 void cuda_product_print(char text[CUDA_WORK_TEXT], const cuda_product_spec *s)
 {
-    const int n = snprintf(
+    int n = snprintf(
         text, CUDA_WORK_TEXT,
         "product batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64 " %c%c %s*%s>%s%s%s", s->batch,
         s->m, s->n, s->k, s->transpose_a ? 't' : 'n', s->transpose_b ? 't' : 'n', cuda_types[s->a].name,
         cuda_types[s->b].name, cuda_types[s->to].name, s->tf32 ? " tf32" : "", s->fast_sums ? " fast" : "");
+    if (s->a_row || s->c_row)
+        n += snprintf(text + n, CUDA_WORK_TEXT - (size_t)n, " rows of a %" PRId64 ", of c %" PRId64, s->a_row,
+                      s->c_row);
     if (s->has_one_a)
         (void)snprintf(text + n, CUDA_WORK_TEXT - (size_t)n,
                        " one a, b %" PRId64 " and c %" PRId64 " apart, in %" PRIu64 " bytes", s->b_apart,

@@ -8,8 +8,8 @@ static size_t cuda_cast_elements(const tandem_kernel *kernel)
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
         return (size_t)kernel->graph->parameter[task->parameter].elements;
     if (task->kind == TANDEM_TASK_SAVED_CAST)
-        return (size_t)tandem_shape_elements(cuda_input_shape(kernel, task->slot));
-    return cuda_elements(kernel);
+        return (size_t)tandem_shape_elements(cuda_input_shape(kernel, task->slot)); /* no logits */
+    return cuda_stored_elements(kernel);
 }
 
 static tandem_cuda_quantised cuda_cast_output(const tandem_kernel *kernel, const tandem_kernel_call *call)

@@ -33,18 +33,25 @@ static void close_lt_product(cuda_work *work)
     free(p);
 }
 
-/* A row-major (rows, columns) matrix, `batch` times, so many elements apart. */
-static cublasStatus_t create_lt_layout(cublasLtMatrixLayout_t *layout, cuda_type type, int64_t rows,
-                                       int64_t columns, int64_t batch, int64_t stride)
+/* A row-major matrix, `batch` times. */
+typedef struct lt_matrix {
+    cuda_type type;
+    int64_t rows, columns;
+    int64_t row;   /* elements from one row to the next; 0: there are no gaps */
+    int64_t apart; /* elements from one matrix to the next */
+    int64_t batch;
+} lt_matrix;
+
+static cublasStatus_t create_lt_layout(cublasLtMatrixLayout_t *layout, const lt_matrix *m)
 {
-    const int32_t n = (int32_t)batch;
-    cublasStatus_t status =
-        cublasLtMatrixLayoutCreate(layout, lt_types[type], (uint64_t)columns, (uint64_t)rows, columns);
-    if (status == CUBLAS_STATUS_SUCCESS && batch > 1)
+    const int32_t n = (int32_t)m->batch;
+    cublasStatus_t status = cublasLtMatrixLayoutCreate(layout, lt_types[m->type], (uint64_t)m->columns,
+                                                       (uint64_t)m->rows, m->row ? m->row : m->columns);
+    if (status == CUBLAS_STATUS_SUCCESS && n > 1)
         status = cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n);
-    if (status == CUBLAS_STATUS_SUCCESS && batch > 1)
+    if (status == CUBLAS_STATUS_SUCCESS && n > 1)
         status = cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                  &stride, sizeof stride);
+                                                  &m->apart, sizeof m->apart);
     return status;
 }
 
@@ -89,17 +96,15 @@ static cublasStatus_t describe_lt_operation(lt_product *p, const cuda_product_sp
 
 static cublasStatus_t describe_lt_product(lt_product *p, const cuda_product_spec *s)
 {
-    const int64_t a = s->has_one_a ? 0 : s->m * s->k, b = s->b_apart ? s->b_apart : s->k * s->n,
-                  c = s->c_apart ? s->c_apart : s->m * s->n;
+    const lt_matrix a = {s->a,     s->transpose_a ? s->k : s->m,   s->transpose_a ? s->m : s->k,
+                         s->a_row, s->has_one_a ? 0 : s->m * s->k, s->batch},
+                    b = {s->b, s->transpose_b ? s->n : s->k,          s->transpose_b ? s->k : s->n,
+                         0,    s->b_apart ? s->b_apart : s->k * s->n, s->batch},
+                    c = {s->to, s->m, s->n, s->c_row, s->c_apart ? s->c_apart : s->m * s->n, s->batch};
     cublasStatus_t status = describe_lt_operation(p, s);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = s->transpose_b ? create_lt_layout(&p->first, s->b, s->n, s->k, s->batch, b)
-                                : create_lt_layout(&p->first, s->b, s->k, s->n, s->batch, b);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = s->transpose_a ? create_lt_layout(&p->second, s->a, s->k, s->m, s->batch, a)
-                                : create_lt_layout(&p->second, s->a, s->m, s->k, s->batch, a);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = create_lt_layout(&p->result, s->to, s->m, s->n, s->batch, c);
+    if (status == CUBLAS_STATUS_SUCCESS) status = create_lt_layout(&p->first, &b);
+    if (status == CUBLAS_STATUS_SUCCESS) status = create_lt_layout(&p->second, &a);
+    if (status == CUBLAS_STATUS_SUCCESS) status = create_lt_layout(&p->result, &c);
     return status;
 }
 

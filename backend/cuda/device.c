@@ -193,6 +193,7 @@ static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, 
     prepared->attention = attention;
     prepared->saves_input =
         op && (tandem_op_row_on(op->kind, step->options.narrow_rows)->saves & TANDEM_SAVES_INPUT);
+    prepared->padded_row = op ? tandem_step_padded_row(step, task_spec->op) : 0;
     prepared->products = tandem_step_joined_products(step, task);
     for (int k = 0; k < task_spec->n_write; k++)
         if (task_spec->write[k] >= 0) prepared->written[k] = step->value[task_spec->write[k]].dtype;

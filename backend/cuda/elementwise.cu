@@ -193,13 +193,26 @@ KERNEL shift(T *y /* (n / period, period); may be x */, const T *x,
         store_one(y + i, function(TANDEM_ADD(load_one(x + i), own[i % period])));
 }
 
+/* As load_shift, where rows are longer than the period: 0 behind it. */
+static __device__ __forceinline__ void load_shift_in_row(float shift[OCTET], const float *own, size_t o,
+                                                         uint32_t octets_a_row, uint32_t period)
+{
+    const uint32_t column = (o >> 32 ? (uint32_t)(o % octets_a_row) : (uint32_t)o % octets_a_row) * OCTET;
+    if (column + OCTET <= period) {
+        load_octet(shift, own + column);
+        return;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < OCTET; i++) shift[i] = column + i < period ? own[column + i] : 0;
+}
+
 template <typename T, typename Function>
-KERNEL shift_octets(T *y, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period,
-                    Function function)
+KERNEL shift_octets(T *y, const T *x, const float *__restrict__ own /* [period] */, size_t n,
+                    uint32_t octets_a_row, uint32_t period, Function function)
 {
     for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
         float shift[OCTET];
-        load_shift(shift, own, o, octets_a_period);
+        load_shift_in_row(shift, own, o, octets_a_row, period);
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = function(TANDEM_ADD(value[i], shift[i]));
         store_octet(y + o * OCTET, value);
@@ -210,27 +223,28 @@ static int is_octets(size_t n, size_t period) { return period % OCTET == 0 && n 
 
 template <typename Function>
 static int launch_shift(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
-                        size_t period, Function function, tandem_cuda_stream stream)
+                        size_t period, size_t row, Function function, tandem_cuda_stream stream)
 {
-    const uint32_t octets = (uint32_t)(period / OCTET);
-    if (is_octets(n, period)) {
+    const uint32_t octets = (uint32_t)(row / OCTET);
+    if (is_octets(n, row)) {
         RETURN_FOR(type, LAUNCH(shift_octets, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x,
-                                own, n, octets, function));
+                                own, n, octets, (uint32_t)period, function));
     }
+    if (row != period) return (int)cudaErrorInvalidValue;
     RETURN_FOR(type,
                LAUNCH(shift, grid_of(n), THREADS, stream, (T *)y, (const T *)x, own, n, period, function));
 }
 
 extern "C" int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
-                                size_t period, tandem_cuda_stream stream)
+                                size_t period, size_t row, tandem_cuda_stream stream)
 {
-    return launch_shift(y, x, type, own, n, period, identity_one(), stream);
+    return launch_shift(y, x, type, own, n, period, row, identity_one(), stream);
 }
 
 extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own,
                                      size_t n, size_t period, tandem_cuda_stream stream)
 {
-    return launch_shift(y, x, type, own, n, period, gelu_one(), stream);
+    return launch_shift(y, x, type, own, n, period, period, gelu_one(), stream);
 }
 
 extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)
@@ -240,25 +254,25 @@ extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)
 
 template <typename T>
 KERNEL column_sum(float *__restrict__ sum /* [columns] */, float *part /* (parts, columns) */,
-                  uint32_t *ticket, const T *__restrict__ g /* (rows, columns) */, size_t rows,
-                  size_t columns)
+                  uint32_t *ticket, const T *__restrict__ g /* (rows, columns) of (rows, row) */, size_t rows,
+                  size_t columns, size_t row)
 {
     __shared__ float of_warp[WARPS][WARP];
     const column_part own = column_part_of_block(rows, columns);
     float some = 0;
     if (own.has_column)
-        for_rows_of(g + own.column, own.first + threadIdx.x / WARP, own.end, columns,
+        for_rows_of(g + own.column, own.first + threadIdx.x / WARP, own.end, row,
                     [&](float x) { some += x; });
     finish_column_sum(sum, part, ticket, some, own, columns, of_warp);
 }
 
 extern "C" int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows,
-                                      size_t columns, void *workspace, uint32_t *tickets,
+                                      size_t columns, size_t row, void *workspace, uint32_t *tickets,
                                       tandem_cuda_stream stream)
 {
     float *part = (float *)workspace;
     RETURN_FOR(type, LAUNCH(column_sum<T>, grid_of_parts(rows, columns), THREADS, stream, sum, part, tickets,
-                            (const T *)g, rows, columns));
+                            (const T *)g, rows, columns, row));
 }
 
 template <typename T>

@@ -165,19 +165,20 @@ int tandem_cuda_activate_backward(void *gx, const void *g, const void *saved,
 int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n, const tandem_dropout *mask,
                         const uint32_t *stream_offset, tandem_cuda_stream stream);
 
-/* y[i] = x[i] + own[i % period].  B: 2n·size.  CPU: bias_f32, bias_bf16. */
+/* y[r·row + c] = x[r·row + c] + own[c], c < period, of n elements; row: period, or a multiple of 8 above it.
+ * What lies between rows is copied. B: 2n·size.  CPU: bias_f32, bias_bf16. */
 int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
-                     size_t period, tandem_cuda_stream stream);
+                     size_t period, size_t row, tandem_cuda_stream stream);
 /* y[i] = gelu(x[i] + own[i % period]).  B: 2n·size.  CPU: bias_gelu_f32, bias_gelu_bf16. */
 int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
                           size_t period, tandem_cuda_stream stream);
 /* Words on the GPU by which blocks of one launch that sum the same columns find out which of them is the last
  * one. They are 0 before a launch and behind it. Launches that have them in common must not overlap. */
 enum { TANDEM_CUDA_TICKETS = 2048 }; /* one for 32 columns */
-/* sum[c] = Σ g[r][c]. The order of the sum is fixed, and differs from the CPU's. B: n·size. */
+/* sum[c] = Σ g[r·row + c]. The order of the sum is fixed, and differs from the CPU's. B: n·size. */
 size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes, of both */
 int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
-                           void *workspace, uint32_t *tickets, tandem_cuda_stream stream);
+                           size_t row, void *workspace, uint32_t *tickets, tandem_cuda_stream stream);
 /* gx = g·gelu′(x + own), rounded, and its column sums, in the order of column_sum. gx may be g.  B: 3n·size.
  */
 int tandem_cuda_bias_gelu_backward(void *gx, float *sum, const void *g, const void *x, tandem_cuda_float type,
@@ -328,7 +329,8 @@ int tandem_cuda_softmax_backward(void *gx, const void *g, const void *y, tandem_
 
 /* *loss = row_weight·Σ −Σ t log p. t: 1 − smoothing at the label, plus smoothing/classes for every class. A
  * row with label −1 does not count. *bad, 0 at the start, becomes 2^32 − 1 − r for the first row r with an
- * invalid label. workspace: rows floats. `type` is that of the logits x (rows, classes). saved [2·rows]: the
+ * invalid label. workspace: rows floats. `type` is that of the logits x (rows, classes), whose rows lie `row`
+ * elements apart. saved [2·rows]: the
  * largest logit of each row, then Σ e^(logit − that) of each; from these backward makes the probabilities
  * anew. p (rows, classes): the probabilities, for evaluations; NULL = not wanted.  B: n·size; n·(2·size + 4)
  * with p. */
@@ -336,13 +338,15 @@ typedef struct tandem_cuda_cross_entropy_out {
     float *loss, *saved, *p; /* saved or p may be NULL */
 } tandem_cuda_cross_entropy_out;
 int tandem_cuda_cross_entropy(const tandem_cuda_cross_entropy_out *out, const void *x, tandem_cuda_float type,
-                              const int32_t *label, size_t rows, size_t classes, float row_weight,
+                              const int32_t *label, size_t rows, size_t classes, size_t row, float row_weight,
                               float smoothing, uint32_t *bad, void *workspace, tandem_cuda_stream stream);
-/* The gradient is multiplied by row_weight·*factor; factor is on the GPU (NULL: 1). x and gx have one type,
- * and may be one array. saved NULL: x are the probabilities.  B: 2n·size. */
+/* The gradient is multiplied by row_weight·*factor; factor is on the GPU (NULL: 1). x and gx have one type
+ * and rows alike, and may be one array. gx is 0 between its rows. saved NULL: x are the probabilities.  B:
+ * 2n·size. */
 int tandem_cuda_cross_entropy_backward(void *gx, const void *x, tandem_cuda_float type, const float *saved,
-                                       const int32_t *label, size_t rows, size_t classes, float row_weight,
-                                       const float *factor, float smoothing, tandem_cuda_stream stream);
+                                       const int32_t *label, size_t rows, size_t classes, size_t row,
+                                       float row_weight, const float *factor, float smoothing,
+                                       tandem_cuda_stream stream);
 
 /* --- layout.cu ------------------------------------------------------------------------------------------ */
 

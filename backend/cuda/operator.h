@@ -48,6 +48,7 @@ struct tandem_kernel {
     tandem_attention attention; /* of one that is one task, and what that writes */
     tandem_dtype written[TANDEM_TASK_WRITES];
     int saves_input;                 /* the operator, on the step's device (op.def) */
+    int64_t padded_row;              /* tandem_step_padded_row */
     tandem_joined_products products; /* of the last of several in one launch */
     tandem_matrices matrices;        /* of a cast that writes a transposed copy; rows 0: it writes none */
     int is_read_later;               /* of a cast: its operand, by a task behind it */
@@ -119,6 +120,13 @@ tandem_cuda_pool cuda_window_of(const tandem_kernel *kernel);
 static inline size_t cuda_elements(const tandem_kernel *kernel)
 {
     return (size_t)tandem_shape_elements(&kernel->op->shape);
+}
+/* With what lies between the rows of the operator's result. */
+static inline size_t cuda_stored_elements(const tandem_kernel *kernel)
+{
+    const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape);
+    return kernel->padded_row ? cuda_elements(kernel) / columns * (size_t)kernel->padded_row
+                              : cuda_elements(kernel);
 }
 static inline int cuda_is_float(tandem_dtype dtype)
 {

@@ -54,12 +54,13 @@ tandem_status cuda_plan_product(cuda_planned_work *chosen, const tandem_kernel *
     const int failed = kernel->device->vendor->product_open(&work, kernel->device->libraries, s);
     if (failed) return library_error(kernel, failed, error);
     const int64_t more = s->batch - 1, b = s->b_apart ? s->b_apart : s->k * s->n,
-                  c = s->c_apart ? s->c_apart : s->m * s->n;
+                  c_own = s->c_row ? s->m * s->c_row : s->m * s->n, c = s->c_apart ? s->c_apart : c_own,
+                  a = s->a_row ? (s->transpose_a ? s->k : s->m) * s->a_row : s->m * s->k;
     cuda_work_key candidate = {.work = work,
-                               .a_bytes = (uint64_t)((s->has_one_a ? 1 : s->batch) * s->m * s->k) *
-                                          cuda_type_bytes(s->a),
+                               .a_bytes =
+                                   (uint64_t)((s->has_one_a ? 1 : s->batch) * a) * cuda_type_bytes(s->a),
                                .b_bytes = (uint64_t)(more * b + s->k * s->n) * cuda_type_bytes(s->b),
-                               .c_bytes = (uint64_t)(more * c + s->m * s->n) * cuda_type_bytes(s->to),
+                               .c_bytes = (uint64_t)(more * c + c_own) * cuda_type_bytes(s->to),
                                .has_max_workspace = s->has_one_a,
                                .max_workspace = s->max_workspace};
     cuda_product_print(candidate.text, s);

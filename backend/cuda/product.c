@@ -15,15 +15,25 @@ static tandem_dtype library_result_dtype(tandem_dtype from, tandem_dtype to)
     return to == from || cuda_is_code(from) ? to : TANDEM_F32;
 }
 
-/* One-byte operands as the library needs them: A (m, k), B (n, k), padded with zeros, which add nothing. */
+/* Rows and columns of A with what lies between its rows as they are stored, and columns of C with what lies
+ * between its rows. */
+static int64_t wide_m(const cuda_product_spec *s) { return s->a_row && s->transpose_a ? s->a_row : s->m; }
+static int64_t wide_k(const cuda_product_spec *s) { return s->a_row && !s->transpose_a ? s->a_row : s->k; }
+static int64_t wide_n(const cuda_product_spec *s) { return s->c_row ? s->c_row : s->n; }
+
+/* One-byte operands as the library needs them: A (m, k), B (n, k), padded with zeros, which add nothing. What
+ * lies between the rows of A is 0, too, and gaps between rows of C may be written. */
 static void plan_padding(cuda_gemm *g)
 {
     const cuda_product_spec *s = &g->spec;
-    g->m = round_up_to(g->a == TANDEM_S8 ? 32 : 16, s->m);
-    g->n = round_up_to(16, s->n), g->k = round_up_to(16, s->k);
-    g->repack_a = s->transpose_a || g->k != s->k || g->m != s->m;
+    g->m = round_up_to(g->a == TANDEM_S8 ? 32 : 16, wide_m(s));
+    g->n = round_up_to(16, wide_n(s)), g->k = round_up_to(16, wide_k(s));
+    g->repack_a = s->transpose_a || g->k != wide_k(s) || g->m != s->m;
     g->repack_b = !s->transpose_b || g->k != s->k || g->n != s->n;
 }
+
+/* From one row to the next of what is made in the workspace. */
+static int64_t made_row(const cuda_gemm *g) { return g->n > wide_n(&g->spec) ? g->n : wide_n(&g->spec); }
 
 static uint64_t gemm_operand_bytes(const cuda_gemm *g, int64_t rows, int64_t columns, tandem_dtype type)
 {
@@ -44,7 +54,7 @@ tandem_status cuda_gemm_open(cuda_gemm *out, const tandem_kernel *kernel, const 
     if (!cuda_is_float(to))
         return cuda_kernel_refuse(kernel, "products are written in f32, bf16 or f16", error);
     if (cuda_is_code(g.a)) plan_padding(&g);
-    const int padded = g.m != shape->m || g.n != shape->n;
+    const int padded = g.m != shape->m || (cuda_is_code(g.a) && g.n != wide_n(shape));
     g.made =
         keep_in_workspace || padded ? library_result_dtype(g.a, TANDEM_F32) : library_result_dtype(g.a, to);
     g.via_workspace = keep_in_workspace || padded || g.made != to;
@@ -55,7 +65,10 @@ tandem_status cuda_gemm_open(cuda_gemm *out, const tandem_kernel *kernel, const 
     cuda_product_spec library = *s;
     library.accumulate = s->accumulate && !g.via_workspace;
     library.m = g.m, library.n = g.n, library.k = g.k;
-    if (cuda_is_code(g.a)) library.transpose_a = 0, library.transpose_b = 1;
+    if (cuda_is_code(g.a)) {
+        library.transpose_a = 0, library.transpose_b = 1;
+        library.a_row = library.c_row = 0;
+    }
     const tandem_status status = cuda_plan_product(&g.chosen, kernel, &library, error);
     if (status != TANDEM_OK) return status;
     uint64_t end = 0;
@@ -63,7 +76,7 @@ tandem_status cuda_gemm_open(cuda_gemm *out, const tandem_kernel *kernel, const 
     if (g.repack_a) g.a_offset = cuda_workspace_reserve(&end, gemm_operand_bytes(&g, g.m, g.k, g.a));
     if (g.repack_b) g.b_offset = cuda_workspace_reserve(&end, gemm_operand_bytes(&g, g.n, g.k, g.b));
     if (g.via_workspace)
-        g.result_offset = cuda_workspace_reserve(&end, gemm_operand_bytes(&g, g.m, g.n, g.made));
+        g.result_offset = cuda_workspace_reserve(&end, gemm_operand_bytes(&g, g.m, made_row(&g), g.made));
     g.workspace_bytes = end;
     *out = g;
     return TANDEM_OK;
@@ -77,13 +90,13 @@ void cuda_gemm_close(cuda_gemm *g, const cuda_device *device)
 
 /* Transposes and pads an operand of a byte where that is needed. */
 static int repack_operand(const void **operand, void *to, int repack, const cuda_gemm *g, int64_t rows,
-                          int64_t x_rows, int transposed, tandem_cuda_stream stream)
+                          int64_t x_rows, int64_t x_columns, int transposed, tandem_cuda_stream stream)
 {
     if (!repack) return 0;
     const void *const from = *operand;
     *operand = to;
     return tandem_cuda_pad_bytes(to, from, (size_t)g->spec.batch, (size_t)rows, (size_t)g->k, (size_t)x_rows,
-                                 (size_t)g->spec.k, transposed, stream);
+                                 (size_t)x_columns, transposed, stream);
 }
 
 /* What was made in the workspace, into c: scaled, without what pads it, in the type that is wanted, and added
@@ -92,14 +105,15 @@ static int finish_gemm(const cuda_gemm *g, void *c, void *made, const float *sca
                        tandem_cuda_stream stream)
 {
     const cuda_product_spec *s = &g->spec;
-    const size_t batch = (size_t)s->batch, rows = (size_t)s->m, columns = (size_t)s->n;
+    const size_t batch = (size_t)s->batch, rows = (size_t)s->m, columns = (size_t)wide_n(s),
+                 made_columns = (size_t)made_row(g);
     const tandem_cuda_float to = cuda_float_of(g->to);
     if (g->made == TANDEM_S32)
-        return tandem_cuda_scale_s32(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, scale_a,
+        return tandem_cuda_scale_s32(c, to, made, batch, rows, columns, (size_t)g->m, made_columns, scale_a,
                                      scale_b, s->accumulate, stream);
-    if (g->m == s->m && g->n == s->n && !s->accumulate)
+    if (g->m == s->m && made_columns == columns && !s->accumulate)
         return tandem_cuda_convert(c, to, made, cuda_float_of(g->made), batch * rows * columns, stream);
-    return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, s->accumulate,
+    return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, made_columns, s->accumulate,
                             stream);
 }
 
@@ -115,11 +129,11 @@ tandem_status cuda_gemm_run(const cuda_gemm *g, const tandem_kernel *kernel, con
     const cuda_device *device = kernel->device;
     const cuda_product_spec *s = &g->spec;
     void *const made = g->via_workspace ? cuda_gemm_result(g, workspace) : c;
-    int failed = repack_operand(&a, cuda_workspace_at(workspace, g->a_offset), g->repack_a, g, g->m, s->m,
-                                s->transpose_a, device->stream);
+    int failed = repack_operand(&a, cuda_workspace_at(workspace, g->a_offset), g->repack_a, g, g->m,
+                                wide_m(s), wide_k(s), s->transpose_a, device->stream);
     if (!failed)
         failed = repack_operand(&b, cuda_workspace_at(workspace, g->b_offset), g->repack_b, g, g->n, s->n,
-                                !s->transpose_b, device->stream);
+                                s->k, !s->transpose_b, device->stream);
     if (!failed)
         failed = cuda_planned_work_run(&g->chosen, device, &(cuda_operands){a, b, made, scale_a, scale_b},
                                        workspace);
@@ -157,7 +171,8 @@ static tandem_status open_joined_products(cuda_product_state *state, const tande
 {
     cuda_product_spec all = state->matmul.spec;
     tandem_error own = {0};
-    if (kernel->products.n < 2 || state->swap_operands || state->matmul.via_workspace || all.accumulate)
+    if (kernel->products.n < 2 || state->swap_operands || state->matmul.via_workspace || all.accumulate ||
+        all.a_row || all.c_row)
         return TANDEM_OK;
     all.batch = kernel->products.n;
     all.has_one_a = 1;

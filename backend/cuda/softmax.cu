@@ -180,12 +180,12 @@ template <int N> static __device__ __forceinline__ void add_online(online_expone
 /* A label that is neither −1 nor a class sets *bad from its row; of several, the first row wins. */
 template <typename T>
 KERNEL cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict__ saved /* [2·rows] */,
-                     float *__restrict__ p, const T *__restrict__ x /* (rows, classes) */,
-                     const int32_t *__restrict__ label /* [rows] */, size_t rows, size_t classes,
+                     float *__restrict__ p, const T *__restrict__ x /* (rows, classes) of (rows, row) */,
+                     const int32_t *__restrict__ label /* [rows] */, size_t rows, size_t classes, size_t row,
                      float smoothing, uint32_t *bad)
 {
     __shared__ float of_warp[3][WARPS];
-    const size_t start = (size_t)blockIdx.x * classes;
+    const size_t start = blockIdx.x * row;
     const int32_t own = label[blockIdx.x];
     online_exponentials part = {-FLT_MAX, 0, 0};
     for_row_octets(
@@ -195,7 +195,7 @@ KERNEL cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict
     const float sum = block_sum(part.sum * exponential(part.top - top), of_warp[1]);
     const float mean = block_sum(part.plain, of_warp[2]) / (float)classes;
     for (size_t j = threadIdx.x; p && j < classes; j += THREADS)
-        p[start + j] = expf(load_one(x + start + j) - top) / sum;
+        p[blockIdx.x * classes + j] = expf(load_one(x + start + j) - top) / sum;
     if (threadIdx.x != 0) return;
     const int is_class = own >= 0 && (size_t)own < classes;
     if (!is_class && own != -1) atomicMax(bad, 0xFFFFFFFFu - blockIdx.x);
@@ -221,13 +221,13 @@ KERNEL sum_losses(float *loss, const float *__restrict__ loss_of /* [rows] */, s
 
 extern "C" int tandem_cuda_cross_entropy(const tandem_cuda_cross_entropy_out *out, const void *x,
                                          tandem_cuda_float type, const int32_t *label, size_t rows,
-                                         size_t classes, float row_weight, float smoothing, uint32_t *bad,
-                                         void *workspace, tandem_cuda_stream stream)
+                                         size_t classes, size_t row, float row_weight, float smoothing,
+                                         uint32_t *bad, void *workspace, tandem_cuda_stream stream)
 {
     float *loss_of = (float *)workspace, *saved = out->saved, *p = out->p;
     const auto launch_rows = [=]() -> int {
         RETURN_FOR(type, LAUNCH(cross_entropy<T>, (unsigned)rows, THREADS, stream, loss_of, saved, p,
-                                (const T *)x, label, rows, classes, smoothing, bad));
+                                (const T *)x, label, rows, classes, row, smoothing, bad));
     };
     const int failed = launch_rows();
     if (failed) return failed;
@@ -236,14 +236,14 @@ extern "C" int tandem_cuda_cross_entropy(const tandem_cuda_cross_entropy_out *ou
 
 /* x and gx may be one array: who reads an element writes it. saved NULL: x are probabilities. */
 template <typename T>
-KERNEL cross_entropy_backward(T *gx, const T *x /* (rows, classes) */,
+KERNEL cross_entropy_backward(T *gx, const T *x /* (rows, classes) of (rows, row) */,
                               const float *__restrict__ saved /* [2·rows] */,
                               const int32_t *__restrict__ label /* [rows] */, size_t rows, size_t classes,
-                              float row_weight, const float *factor, float smoothing)
+                              size_t row, float row_weight, const float *factor, float smoothing)
 {
     const float weight = factor ? TANDEM_MUL(row_weight, *factor) : row_weight;
     const float wrong = TANDEM_DIV(smoothing, (float)classes);
-    const size_t start = (size_t)blockIdx.x * classes;
+    const size_t start = blockIdx.x * row;
     const int32_t own = label[blockIdx.x];
     const size_t hit = own < 0 ? SIZE_MAX : start + (size_t)own; /* the label's element */
     const float top = saved ? saved[blockIdx.x] : 0, inverse = saved ? 1.0f / saved[rows + blockIdx.x] : 1;
@@ -265,13 +265,15 @@ KERNEL cross_entropy_backward(T *gx, const T *x /* (rows, classes) */,
             store_octet(gx + i, value);
         },
         [&](size_t i, float value) { store_one(gx + i, gradient(value, i == hit)); });
+    for (size_t j = classes + threadIdx.x; j < row; j += THREADS) store_one(gx + start + j, 0);
 }
 
 extern "C" int tandem_cuda_cross_entropy_backward(void *gx, const void *x, tandem_cuda_float type,
                                                   const float *saved, const int32_t *label, size_t rows,
-                                                  size_t classes, float row_weight, const float *factor,
-                                                  float smoothing, tandem_cuda_stream stream)
+                                                  size_t classes, size_t row, float row_weight,
+                                                  const float *factor, float smoothing,
+                                                  tandem_cuda_stream stream)
 {
     RETURN_FOR(type, LAUNCH(cross_entropy_backward<T>, (unsigned)rows, THREADS, stream, (T *)gx, (const T *)x,
-                            saved, label, rows, classes, row_weight, factor, smoothing));
+                            saved, label, rows, classes, row, row_weight, factor, smoothing));
 }

@@ -58,8 +58,8 @@ typedef enum cuda_type {
     CUDA_N_TYPE
 } cuda_type;
 
-/* C (m, n) = A·B, `batch` times, row-major and contiguous. One-byte types need A as (m, k) and B as (n, k):
- * transpose_a 0, transpose_b 1. s8 gives s32; k and n are multiples of 4, m of 32. e4m3 and e5m2 (not both
+/* C (m, n) = A·B, `batch` times, row-major, and contiguous unless rows lie apart. One-byte types need A as
+ * (m, k) and B as (n, k): transpose_a 0, transpose_b 1. s8 gives s32; k and n are multiples of 4, m of 32. e4m3 and e5m2 (not both
  * e5m2) give floats, multiplied by both scales, and all sides are multiples of 16. Floats give their own
  * type, or f32. Source: NVIDIA, cuBLAS documentation, cublasLtMatmul, tables 1 and 3. */
 typedef struct cuda_product_spec {
@@ -72,6 +72,9 @@ typedef struct cuda_product_spec {
     /* Of a batch of floats: there is one A for all; elements from one B, one C to the next, 0: contiguous. */
     int has_one_a;
     int64_t b_apart, c_apart;
+    /* Of one product of floats: elements from one row to the next of A as it is stored, and of C; 0: there
+     * are no gaps. Gaps are not read, and not written. */
+    int64_t a_row, c_row;
     uint64_t max_workspace; /* with has_one_a: no algorithm with a larger workspace is chosen */
     /* fp8: more terms are summed in the tensor cores' own precision of about 14 bits; for results that are
      * not summed again */

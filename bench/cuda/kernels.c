@@ -217,11 +217,11 @@ LAUNCH_OF(gelu_f32, tandem_cuda_activate(a->y, a->x, TANDEM_CUDA_GELU, F, a->n, 
 LAUNCH_OF(gelu_bf16, tandem_cuda_activate(a->half_out, a->half, TANDEM_CUDA_GELU, H, a->n, s))
 LAUNCH_OF(gelu_back_bf16,
           tandem_cuda_activate_backward(a->half_out, a->half, a->x, TANDEM_CUDA_GELU, H, a->n, s))
-LAUNCH_OF(bias_bf16, tandem_cuda_bias(a->half_out, a->half, H, a->of_row, a->n, a->columns, s))
-LAUNCH_OF(column_sum_f32,
-          tandem_cuda_column_sum(a->of_row, a->x, F, a->rows, a->columns, a->workspace, a->tickets, s))
-LAUNCH_OF(column_sum_bf16,
-          tandem_cuda_column_sum(a->of_row, a->half, H, a->rows, a->columns, a->workspace, a->tickets, s))
+LAUNCH_OF(bias_bf16, tandem_cuda_bias(a->half_out, a->half, H, a->of_row, a->n, a->columns, a->columns, s))
+LAUNCH_OF(column_sum_f32, tandem_cuda_column_sum(a->of_row, a->x, F, a->rows, a->columns, a->columns,
+                                                 a->workspace, a->tickets, s))
+LAUNCH_OF(column_sum_bf16, tandem_cuda_column_sum(a->of_row, a->half, H, a->rows, a->columns, a->columns,
+                                                  a->workspace, a->tickets, s))
 LAUNCH_OF(layernorm, tandem_cuda_layernorm(a->y, a->x, F, a->of_row, a->of_row, a->mean, a->variance, a->rows,
                                            a->columns, 1e-5f, s))
 LAUNCH_OF(layernorm_back, tandem_cuda_layernorm_backward(a->z, a->q, a->transposed, a->y, a->x, F, a->of_row,
@@ -231,7 +231,7 @@ LAUNCH_OF(softmax, tandem_cuda_softmax(a->y, a->x, F, a->rows, a->columns, 0.125
 LAUNCH_OF(softmax_back,
           tandem_cuda_softmax_backward(a->z, a->x, a->positive, F, a->rows, a->columns, 0.125f, s))
 LAUNCH_OF(loss_back, tandem_cuda_cross_entropy_backward(a->half_out, a->half, H, a->positive, a->label,
-                                                        a->rows, a->columns, 1, NULL, 0.1f, s))
+                                                        a->rows, a->columns, a->columns, 1, NULL, 0.1f, s))
 LAUNCH_OF(noise, tandem_cuda_noise(a->y, a->n / IMAGE_ELEMENTS, IMAGE_ELEMENTS, 1, 0, 1, a->words + 2, s))
 LAUNCH_OF(embedding,
           tandem_cuda_embedding(a->y, a->x, F, a->label, a->rows, a->rows, a->columns, a->words + 2, s))
@@ -251,8 +251,8 @@ LAUNCH_OF(softmax_back_bf16,
 static int loss(const gpu_arrays *a, tandem_cuda_stream s)
 {
     const tandem_cuda_cross_entropy_out out = {.loss = a->of_row, .saved = a->y};
-    return tandem_cuda_cross_entropy(&out, a->half, H, a->label, a->rows, a->columns, 1, 0.1f, a->words + 2,
-                                     a->workspace, s);
+    return tandem_cuda_cross_entropy(&out, a->half, H, a->label, a->rows, a->columns, a->columns, 1, 0.1f,
+                                     a->words + 2, a->workspace, s);
 }
 static int bench_dropout_bf16(const gpu_arrays *a, tandem_cuda_stream s)
 {

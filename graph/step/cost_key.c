@@ -29,8 +29,7 @@ static int cast_cost_key(const tandem_step *step, const tandem_task *task, int v
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
         key->elements = step->graph->parameter[task->parameter].elements;
     else
-        key->elements =
-            tandem_shape_elements(is_saved_cast ? &step->graph->op[op->input[task->slot]].shape : &op->shape);
+        key->elements = step_stored_elements(step, is_saved_cast ? op->input[task->slot] : task->op);
     key->range_source = step_range_source(step, task, to);
     key->transposed_copy =
         !is_saved_cast && to != TANDEM_F32 && has_transposed_value(step, step_cast_value(step, task, to));
@@ -87,6 +86,11 @@ static int operator_cost_key(const tandem_step *step, const tandem_task *task, i
         strncat(key->signature, " accumulate=1", sizeof key->signature - strlen(key->signature) - 1);
     if (is_narrow_loss(step, task->op)) /* it writes no probabilities */
         strncat(key->signature, " saved=1", sizeof key->signature - strlen(key->signature) - 1);
+    const int64_t padded = tandem_step_padded_row(step, task->op);
+    const size_t used = strlen(key->signature);
+    if (padded)
+        (void)snprintf(key->signature + used, sizeof key->signature - used, " padded=%lld",
+                       (long long)padded);
     key->precision = precision ? precision->name : dtype_as_precision(to);
     key->from = precision ? product_operand_dtype(step, precision, pass) : to;
     if (!precision &&

@@ -25,7 +25,8 @@ static int cast_launches(const tandem_step *step, const tandem_task *task)
 typedef struct launched_product {
     int64_t m, k, n;
     int transpose_a, transpose_b;
-    int stays; /* the sums are left for a kernel of the caller */
+    int stays;            /* the sums are left for a kernel of the caller */
+    int64_t a_row, c_row; /* elements from one row to the next, where there are gaps; else 0 */
 } launched_product;
 
 /* Of operands of one byte, A must lie by rows, B by columns, sides in multiples of 16, and 32 rows of s8. */
@@ -34,9 +35,13 @@ static int product_launches(const tandem_task *task, const launched_product *p)
     const tandem_dtype from = task->from;
     if (tandem_dtype_bytes(from) > 1) /* narrow from wide: written wide first */
         return 1 + (!p->stays && task->to != from && task->to != TANDEM_F32);
-    const int pads_m = p->m % (from == TANDEM_S8 ? 32 : 16) > 0, pads_k = p->k % 16 > 0,
-              pads_n = p->n % 16 > 0;
-    const int repacks = (p->transpose_a || pads_k || pads_m) + (!p->transpose_b || pads_k || pads_n),
+    /* gaps are whole sixteens: what lies there is multiplied, too, and B padded with zeros there */
+    const int gaps_m = p->a_row && p->transpose_a, gaps_k = p->a_row && !p->transpose_a,
+              gaps_n = p->c_row > 0;
+    const int pads_m = gaps_m || p->m % (from == TANDEM_S8 ? 32 : 16) > 0, pads_k = !gaps_k && p->k % 16 > 0,
+              pads_n = !gaps_n && p->n % 16 > 0;
+    const int repacks = (p->transpose_a || pads_k || pads_m) +
+                        (!p->transpose_b || pads_k || pads_n || gaps_k || gaps_n),
               is_scaled = from == TANDEM_S8 || pads_m || pads_n;
     return repacks + 1 + (is_scaled && !p->stays);
 }
@@ -54,10 +59,11 @@ static int matmul_launches(const tandem_step *step, const tandem_task *task)
                   m = op->kind == TANDEM_OP_LINEAR ? tandem_shape_elements(a) / k : a->dim[a->n_dim - 2];
     const int transposed = op->transpose_b,
               swap_operands = task->kind == TANDEM_TASK_WGRAD && transposed; /* gᵀ·a instead of aᵀ·g */
-    launched_product p = {m, k, n, 0, transposed, 0};
-    if (task->kind == TANDEM_TASK_DGRAD) p = (launched_product){m, n, k, 0, !transposed, 0};
+    const int64_t row = tandem_step_padded_row(step, task->op);
+    launched_product p = {m, k, n, 0, transposed, 0, 0, row};
+    if (task->kind == TANDEM_TASK_DGRAD) p = (launched_product){m, n, k, 0, !transposed, 0, row, 0};
     if (task->kind == TANDEM_TASK_WGRAD)
-        p = (launched_product){transposed ? n : k, m, transposed ? k : n, 1, 0, 0};
+        p = (launched_product){transposed ? n : k, m, transposed ? k : n, 1, 0, 0, row, 0};
     p.transpose_a ^= reads_transposed_copy(step, task, swap_operands);
     p.transpose_b ^= reads_transposed_copy(step, task, !swap_operands);
     return product_launches(task, &p);
@@ -69,9 +75,10 @@ static int columns_launches(const tandem_step *step, const tandem_task *task, in
     const tandem_op *op = &step->graph->op[task->op];
     const int64_t n = tandem_shape_last(&op->shape), positions = tandem_shape_elements(&op->shape) / n;
     const int is_pointwise = tandem_conv2d_is_pointwise(op);
-    launched_product p = {positions, depth, n, 0, 0, 0};
-    if (task->kind == TANDEM_TASK_DGRAD) p = (launched_product){positions, n, depth, 0, 1, !is_pointwise};
-    if (task->kind == TANDEM_TASK_WGRAD) p = (launched_product){depth, positions, n, 1, 0, 0};
+    launched_product p = {positions, depth, n, 0, 0, 0, 0, 0};
+    if (task->kind == TANDEM_TASK_DGRAD)
+        p = (launched_product){positions, n, depth, 0, 1, !is_pointwise, 0, 0};
+    if (task->kind == TANDEM_TASK_WGRAD) p = (launched_product){depth, positions, n, 1, 0, 0, 0, 0};
     return product_launches(task, &p) + !is_pointwise; /* which makes columns, or sums them */
 }
 

@@ -159,7 +159,7 @@ static uint64_t stored_bytes(const tandem_step *step, tandem_dtype dtype)
 
 static uint64_t output_bytes(const tandem_step *step, int tensor, tandem_dtype dtype)
 {
-    return (uint64_t)tandem_shape_elements(&step->graph->op[tensor].shape) * stored_bytes(step, dtype);
+    return (uint64_t)step_stored_elements(step, tensor) * stored_bytes(step, dtype);
 }
 
 static void add_tensor_write(tandem_step *step, int t, int id, int tensor, tandem_dtype dtype)

@@ -129,7 +129,7 @@ static void set_state_bit(tandem_state_space *space, int tensor, int first_kind,
     else if (first_kind == BIT_RECOMPUTED_CAST)
         count_cast(space, index->recomputed_cast[tensor] + (int)type, output, type);
     else if (first_kind == BIT_SAVED)
-        count_bytes(space, (uint64_t)tandem_shape_elements(&space->step.graph->op[tensor].shape), type);
+        count_bytes(space, (uint64_t)step_stored_elements(&space->step, tensor), type);
     else if (!gradient_dtype_varies(space, tensor))
         count_cast(space, index->gradient_cast[tensor] + (int)type, index->gradient_dtype[tensor], type);
 }

@@ -474,6 +474,13 @@ static int *alloc_ids(tandem_step *step, size_t count) /* all −1 */
 
 static size_t word_count(size_t n) { return (n + WORD_BITS - 1) / WORD_BITS; }
 
+/* Who looks into values of a step wants them as their shapes say. */
+static int pads_rows(const tandem_step_options *options)
+{
+    return options->padded_rows && options->narrow_rows && !options->emulated &&
+           !options->separate_partial_grads;
+}
+
 static void alloc_graph_arrays(tandem_step *step, size_t n_op, size_t n_parameter)
 {
     struct tandem_step_index *index = step->index;
@@ -491,6 +498,7 @@ static void alloc_graph_arrays(tandem_step *step, size_t n_op, size_t n_paramete
     index->previous_edge = alloc_ids(step, n_edge);
     index->gradient_root = alloc_ids(step, n_op);
     if (step->options.fused_attention) index->attention = alloc_ids(step, n_op);
+    if (pads_rows(&step->options)) index->padded_row = alloc_array(step, n_op, sizeof *index->padded_row);
     if (step->options.joined_tasks) {
         index->joined_before = alloc_ids(step, n_op);
         index->joined_behind = alloc_ids(step, n_op);
@@ -610,6 +618,7 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     list_readers(graph, index);
     list_gradient_groups(graph, index);
     if (index->attention) step_find_attention(step);
+    if (index->padded_row) step_find_padded_rows(step);
     plan_buckets(step);
     if (!step_cut_segments(step)) goto no_memory;
     if (options.joined_tasks) step_find_joined(step);

@@ -51,6 +51,7 @@ struct tandem_step_index {
     int *previous_edge;  /* the edge before it among them */
     int *gradient_root;  /* the tensor whose gradient memory holds this tensor's gradient */
     int *attention;      /* of the operators of an attention: its last one; NULL: the step joins none */
+    int64_t *padded_row; /* of a tensor: elements from one row to the next; 0: no gaps; NULL: nowhere */
     /* tasks; of casts to several dtypes, or of several inputs, the first */
     int *forward, *cast, *gradient_cast, *weight_cast, *saved_cast, *backward_weight_cast, *wgrad, *dgrad;
     int *recomputed_forward, *recomputed_cast;
@@ -202,6 +203,11 @@ static inline tandem_dtype device_dtype(const tandem_step *step, tandem_dtype dt
 {
     return dtype == TANDEM_AMP ? step->amp_dtype : dtype;
 }
+
+/* padded_rows.c: finds the tensors whose rows are padded. Needs the lists of readers. */
+void step_find_padded_rows(tandem_step *step);
+/* Of a tensor that an operator writes, with what lies between its rows. */
+int64_t step_stored_elements(const tandem_step *step, int tensor);
 
 /* attention.c: finds the attentions that one task may compute. Needs gradients and inputs. */
 void step_find_attention(tandem_step *step);

@@ -44,6 +44,7 @@ class Device(Structure):
         ("narrow_rows", c_int),
         ("fused_attention", c_int),
         ("joined_tasks", c_int),
+        ("padded_rows", c_int),
         ("gpu_spec", GpuSpec),
     ]
 
@@ -82,6 +83,7 @@ class StepOptions(Structure):
         ("narrow_rows", c_int),
         ("fused_attention", c_int),
         ("joined_tasks", c_int),
+        ("padded_rows", c_int),
         ("with_norm", c_int),
         ("separate_partial_grads", c_int),
         ("emulated", c_int),

@@ -475,7 +475,7 @@ static int enqueue(tandem_cuda_stream stream, queued one)
         one.recorded->on = stream;
     }
     if (stream->is_first) {
-        graph_finish(stream);
+        if (!one.awaited) graph_finish(stream); /* what it waits for may be done before that */
         run_queued_item(&one);
     } else if (stand_in_eager_streams && !stream->first) {
         run_queued_item(&one);
@@ -812,6 +812,7 @@ static int is_supported_product(const cuda_product_spec *s)
     if ((s->c_apart && s->c_apart < s->m * s->n) || (s->b_apart && s->b_apart < s->k * s->n) ||
         (!is_float(s->a) && (s->has_one_a || s->b_apart || s->c_apart)))
         return 0;
+    if ((s->a_row || s->c_row) && (!is_float(s->a) || s->batch > 1)) return 0;
     if (is_float(s->a)) return s->a == s->b && (s->to == s->a || s->to == CUDA_TYPE_F32);
     if (s->a == CUDA_TYPE_S8 && (s->b != CUDA_TYPE_S8 || s->to != CUDA_TYPE_S32)) return 0;
     if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16 ||
@@ -822,13 +823,35 @@ static int is_supported_product(const cuda_product_spec *s)
     return !s->transpose_a && s->transpose_b && s->n % unit == 0 && s->k % unit == 0;
 }
 
-/* Sides and batches are 32 bits wide in the library's kernels. */
+/* As the matrices are stored. */
+static int64_t a_columns(const cuda_product_spec *s) { return s->transpose_a ? s->m : s->k; }
+static int64_t a_row(const cuda_product_spec *s) { return s->a_row ? s->a_row : a_columns(s); }
+static int64_t c_row(const cuda_product_spec *s) { return s->c_row ? s->c_row : s->n; }
+
+static int64_t type_bytes(cuda_type type)
+{
+    if (type == CUDA_TYPE_F32 || type == CUDA_TYPE_S32) return 4;
+    return type == CUDA_TYPE_BF16 || type == CUDA_TYPE_F16 ? 2 : 1;
+}
+
+int stand_in_unaligned_products;
+
+/* Whether the rows of all three matrices begin at multiples of 16 bytes. Others are multiplied, but slowly
+ * (NVIDIA, cuBLAS documentation, "Tensor Core Usage": lda, ldb and ldc times their types' sizes). */
+static int has_aligned_rows(const cuda_product_spec *s)
+{
+    const int64_t b_row = s->transpose_b ? s->k : s->n;
+    return a_row(s) * type_bytes(s->a) % 16 == 0 && b_row * type_bytes(s->b) % 16 == 0 &&
+           c_row(s) * type_bytes(s->to) % 16 == 0;
+}
+
+/* Sides and batches are 32 bits wide in the library's kernels; rows do not overlap. */
 static int has_valid_sides(const cuda_product_spec *s)
 {
     const int64_t side[] = {s->batch, s->m, s->n, s->k};
     for (int i = 0; i < 4; i++)
         if (side[i] < 1 || side[i] > INT32_MAX) return 0;
-    return 1;
+    return a_row(s) >= a_columns(s) && c_row(s) >= s->n;
 }
 
 static int stand_in_product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec)
@@ -844,23 +867,24 @@ static int stand_in_product_open(cuda_work **work, cuda_libraries *libraries, co
 }
 
 /* From one matrix of a batch to the next. */
-static int64_t a_distance(const cuda_product_spec *s) { return s->has_one_a ? 0 : s->m * s->k; }
+static int64_t a_elements(const cuda_product_spec *s) { return (s->transpose_a ? s->k : s->m) * a_row(s); }
+static int64_t a_distance(const cuda_product_spec *s) { return s->has_one_a ? 0 : a_elements(s); }
 static int64_t b_distance(const cuda_product_spec *s) { return s->b_apart ? s->b_apart : s->k * s->n; }
-static int64_t c_distance(const cuda_product_spec *s) { return s->c_apart ? s->c_apart : s->m * s->n; }
+static int64_t c_distance(const cuda_product_spec *s) { return s->c_apart ? s->c_apart : s->m * c_row(s); }
 
 static void compute_product(const cuda_product_spec *s, const cuda_operands *o)
 {
-    const int64_t more = s->batch - 1, n_a = more * a_distance(s) + s->m * s->k,
-                  n_b = more * b_distance(s) + s->k * s->n, n_c = more * c_distance(s) + s->m * s->n;
+    const int64_t more = s->batch - 1, n_a = more * a_distance(s) + a_elements(s),
+                  n_b = more * b_distance(s) + s->k * s->n, n_c = more * c_distance(s) + s->m * c_row(s);
     double *const left = load_numbers(o->a, s->a, n_a, s->tf32);
     double *const right = load_numbers(o->b, s->b, n_b, s->tf32);
     double *const before = s->accumulate ? load_numbers(o->c, s->to, n_c, 0) : NULL;
-    const int64_t a_row = s->transpose_a ? 1 : s->k, a_step = s->transpose_a ? s->m : 1,
+    const int64_t a_next = s->transpose_a ? 1 : a_row(s), a_step = s->transpose_a ? a_row(s) : 1,
                   b_column = s->transpose_b ? s->k : 1, b_step = s->transpose_b ? 1 : s->n;
     for (int64_t i = 0; i < s->batch * s->m; i++)
         for (int64_t j = 0; j < s->n; j++) {
-            const int64_t matrix = i / s->m, at = matrix * c_distance(s) + i % s->m * s->n + j;
-            const double *a = left + matrix * a_distance(s) + i % s->m * a_row,
+            const int64_t matrix = i / s->m, at = matrix * c_distance(s) + i % s->m * c_row(s) + j;
+            const double *a = left + matrix * a_distance(s) + i % s->m * a_next,
                          *b = right + matrix * b_distance(s) + j * b_column;
             double sum = 0;
             for (int64_t l = 0; l < s->k; l++, a += a_step, b += b_step) sum += *a * *b;
@@ -964,6 +988,7 @@ static void compute_work(void *what)
     else
         compute_convolution(&w->work.convolution, &w->operands);
     const int is_fast = w->work.is_product && w->work.product.fast_sums;
+    stand_in_unaligned_products += w->work.is_product && !has_aligned_rows(&w->work.product);
     if (!stand_in_clock_is_fixed) clock_ns += algorithms[w->algorithm_index].ns / (is_fast ? 2 : 1);
     stand_in_runs++;
     stand_in_leave();

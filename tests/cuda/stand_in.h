@@ -39,7 +39,9 @@ extern int stand_in_max_convolution_channels;
 extern int stand_in_eager_streams;
 /* how often the host waited for the first stream while another had a copy to do, so far */
 extern int stand_in_waits_with_copies;
-extern int stand_in_runs;           /* of work, so far */
+extern int stand_in_runs; /* of work, so far */
+/* of products whose matrices have a row that begins at no multiple of 16 bytes: a card loads them slowly */
+extern int stand_in_unaligned_products;
 extern int stand_in_launches;       /* kernels, work and memsets, so far */
 extern int stand_in_blocks;         /* of the kernel that ran last */
 extern int64_t stand_in_max_locked; /* bytes that a `lock` may have */

@@ -507,7 +507,8 @@ static void rows_of_any_width_are_scaled_and_shifted(void **state)
                              0);
             for (size_t i = 0; i < rows * columns; i++)
                 assert_true(y[i] == x[i] + (float)sum[i / columns * stride + i % columns] * (0.37f * 1.21f));
-            assert_int_equal(tandem_cuda_bias(y, x, TANDEM_CUDA_F32, own, rows * columns, columns, NULL), 0);
+            assert_int_equal(
+                tandem_cuda_bias(y, x, TANDEM_CUDA_F32, own, rows * columns, columns, columns, NULL), 0);
             for (size_t i = 0; i < rows * columns; i++) assert_true(y[i] == x[i] + own[i % columns]);
         }
     free_array(sum);
@@ -610,10 +611,10 @@ static void a_loss_is_scaled_first(void **state)
     *factor = 1000.1f;
     for (int r = 0; r < ROWS; r++) saved[r] = 3, saved[ROWS + r] = 7;
     assert_int_equal(tandem_cuda_cross_entropy_backward(a, x, TANDEM_CUDA_F32, saved, label, ROWS, CLASSES,
-                                                        weight, factor, 0.1f, NULL),
+                                                        CLASSES, weight, factor, 0.1f, NULL),
                      0);
     assert_int_equal(tandem_cuda_cross_entropy_backward(b, x, TANDEM_CUDA_F32, saved, label, ROWS, CLASSES,
-                                                        weight * *factor, NULL, 0.1f, NULL),
+                                                        CLASSES, weight * *factor, NULL, 0.1f, NULL),
                      0);
     assert_memory_equal(a, b, ALL * sizeof *a);
     free_array(label);
@@ -758,8 +759,8 @@ static void column_sums_have_the_same_bits_in_any_order(void **state)
     void *workspace = alloc_array_cuda_kernels(tandem_cuda_column_sum_workspace(ROWS, COLUMNS));
     uint32_t *tickets = new_tickets();
     for (int k = 0; k < 2; k++)
-        assert_int_equal(tandem_cuda_column_sum(k ? again : sum, g, TANDEM_CUDA_F32, ROWS, COLUMNS, workspace,
-                                                tickets, NULL),
+        assert_int_equal(tandem_cuda_column_sum(k ? again : sum, g, TANDEM_CUDA_F32, ROWS, COLUMNS, COLUMNS,
+                                                workspace, tickets, NULL),
                          0);
     for (size_t c = 0; c < COLUMNS; c++) {
         double expected = 0;
@@ -880,7 +881,8 @@ static void sums_are_those_of_the_rounded_gradient(void **state)
                                                     workspace, tickets, NULL),
                      0);
     assert_int_equal(
-        tandem_cuda_column_sum(alone, g, TANDEM_CUDA_BF16, ROWS, COLUMNS, workspace, tickets, NULL), 0);
+        tandem_cuda_column_sum(alone, g, TANDEM_CUDA_BF16, ROWS, COLUMNS, COLUMNS, workspace, tickets, NULL),
+        0);
     assert_memory_equal(sum, alone, COLUMNS * sizeof *sum);
     end_tickets(tickets);
     free_array(workspace);

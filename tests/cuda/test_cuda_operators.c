@@ -29,7 +29,8 @@ static const tandem_device gpu_row = {.name = "cuda:0",
                                       .amp_dtype = TANDEM_BF16,
                                       .transposed_copy = 1,
                                       .narrow_rows = 1,
-                                      .joined_tasks = 1};
+                                      .joined_tasks = 1,
+                                      .padded_rows = 1};
 
 static bench bench_of_gpu(int is_real)
 {
@@ -54,6 +55,7 @@ static void every_operator_agrees_with_the_reference(void **state)
     assert_true(b.checks > 300);
     assert_true(gpu_is_real || n_launch_count > 1000);
     assert_true(b.copies > 20);
+    assert_true(b.gaps > 30);
     assert_int_equal(gpu_open_handles(), 0);
 }
 

@@ -372,19 +372,21 @@ static const float smoothing = 0.1f, row_weight = 0.37f;
 
 typedef struct loss_rows {
     tandem_cuda_float type;
-    size_t rows, classes;
+    size_t rows, classes, row; /* row: elements from one row to the next */
     void *x;
     int32_t *label;
     double loss, *top, *sum; /* [rows] */
 } loss_rows;
 
-static loss_rows open_loss_rows(tandem_cuda_float type, size_t classes)
+/* What lies between rows is no number. */
+static loss_rows open_loss_rows(tandem_cuda_float type, size_t classes, size_t row)
 {
     const size_t rows = classes <= 256 ? 11 : 3;
     loss_rows c = {type,
                    rows,
                    classes,
-                   draw_rows(type, rows * classes, 7),
+                   row,
+                   draw_rows(type, rows * row, 7),
                    alloc_row_array(rows * 4),
                    0,
                    calloc(rows, sizeof *c.top),
@@ -392,16 +394,17 @@ static loss_rows open_loss_rows(tandem_cuda_float type, size_t classes)
     assert_true(c.top && c.sum);
     for (size_t r = 0; r < rows; r++) {
         double mean = 0;
+        memset((char *)c.x + (r * row + classes) * bytes_of(type), 0xFF, (row - classes) * bytes_of(type));
         c.label[r] = r % 3 == 1 ? -1 : (int32_t)((r + 1) * 7919 % classes);
         c.top[r] = -INFINITY;
-        for (size_t j = 0; j < classes; j++) c.top[r] = fmax(c.top[r], number_at(c.x, type, r * classes + j));
+        for (size_t j = 0; j < classes; j++) c.top[r] = fmax(c.top[r], number_at(c.x, type, r * row + j));
         for (size_t j = 0; j < classes; j++) {
-            const double logit = number_at(c.x, type, r * classes + j);
+            const double logit = number_at(c.x, type, r * row + j);
             c.sum[r] += exp(logit - c.top[r]);
             mean += logit / (double)classes;
         }
         if (c.label[r] < 0) continue;
-        const double own = number_at(c.x, type, r * classes + (size_t)c.label[r]);
+        const double own = number_at(c.x, type, r * row + (size_t)c.label[r]);
         c.loss += (double)row_weight *
                   (log(c.sum[r]) + c.top[r] - (1 - (double)smoothing) * own - (double)smoothing * mean);
     }
@@ -427,7 +430,7 @@ static void check_loss_result(const loss_rows *c)
     for (int k = 0; k < 2; k++) {
         const tandem_cuda_cross_entropy_out out = {
             (float *)(void *)loss.data[k], (float *)(void *)saved.data[k], (float *)(void *)p.data[k]};
-        assert_int_equal(tandem_cuda_cross_entropy(&out, c->x, c->type, c->label, c->rows, c->classes,
+        assert_int_equal(tandem_cuda_cross_entropy(&out, c->x, c->type, c->label, c->rows, c->classes, c->row,
                                                    row_weight, smoothing, bad, workspace, NULL),
                          0);
     }
@@ -438,9 +441,10 @@ static void check_loss_result(const loss_rows *c)
     for (size_t r = 0; r < c->rows; r++) {
         check_number((double)of_rows[r], c->top[r], 0, "largest logit", c->classes);
         check_number((double)of_rows[c->rows + r], c->sum[r], of_sums * c->sum[r], "sum", c->classes);
-        for (size_t i = r * c->classes; i < (r + 1) * c->classes; i++) {
-            const double expected = exp(number_at(c->x, c->type, i) - c->top[r]) / c->sum[r];
-            check_number((double)all[i], expected, of_sums * expected, "probability", c->classes);
+        for (size_t j = 0; j < c->classes; j++) {
+            const double expected = exp(number_at(c->x, c->type, r * c->row + j) - c->top[r]) / c->sum[r];
+            check_number((double)all[r * c->classes + j], expected, of_sums * expected, "probability",
+                         c->classes);
         }
     }
     gpu_free_shared(bad);
@@ -453,7 +457,7 @@ static void check_loss_result(const loss_rows *c)
 /* Into an array of its own, and over the logits. */
 static void check_loss_gradient(const loss_rows *c)
 {
-    const size_t n = c->rows * c->classes;
+    const size_t n = c->rows * c->row;
     const float factor_of_scale = 8;
     results gx = open_results(n * bytes_of(c->type));
     float *saved = alloc_row_array(2 * c->rows * sizeof *saved), *factor = alloc_row_array(sizeof *factor);
@@ -462,21 +466,24 @@ static void check_loss_gradient(const loss_rows *c)
     memcpy(gx.data[1], c->x, gx.bytes);
     for (int k = 0; k < 2; k++)
         assert_int_equal(tandem_cuda_cross_entropy_backward(gx.data[k], k ? gx.data[k] : c->x, c->type, saved,
-                                                            c->label, c->rows, c->classes, row_weight, factor,
-                                                            smoothing, NULL),
+                                                            c->label, c->rows, c->classes, c->row, row_weight,
+                                                            factor, smoothing, NULL),
                          0);
     gpu_sync();
     for (size_t r = 0; r < c->rows; r++)
         for (size_t j = 0; j < c->classes; j++) {
-            const double p = exp(number_at(c->x, c->type, r * c->classes + j) - c->top[r]) / c->sum[r],
+            const double p = exp(number_at(c->x, c->type, r * c->row + j) - c->top[r]) / c->sum[r],
                          target = (double)smoothing / (double)c->classes +
                                   (c->label[r] == (int32_t)j ? 1 - (double)smoothing : 0),
                          weight = (double)(row_weight * factor_of_scale),
                          expected = c->label[r] < 0 ? 0 : (p - target) * weight;
-            check_number(number_at(gx.data[0], c->type, r * c->classes + j), expected,
+            check_number(number_at(gx.data[0], c->type, r * c->row + j), expected,
                          roundoff(c->type) * fabs(expected) + of_sums * weight * (p + target) + smallest,
                          "gradient of logits", c->classes);
         }
+    for (size_t i = 0; i < n; i++)
+        if (i % c->row >= c->classes)
+            check_number(number_at(gx.data[0], c->type, i), 0, 0, "gap", c->classes);
     gpu_free_shared(factor);
     gpu_free_shared(saved);
     close_results(&gx);
@@ -490,7 +497,8 @@ static void a_loss_takes_probabilities_too(void **state)
     float *x = memcpy(alloc_row_array(sizeof p), p, sizeof p), *gx = alloc_row_array(sizeof p);
     int32_t *label = memcpy(alloc_row_array(sizeof own), &own, sizeof own);
     assert_int_equal(
-        tandem_cuda_cross_entropy_backward(gx, x, TANDEM_CUDA_F32, NULL, label, 1, 4, 2, NULL, 0, NULL), 0);
+        tandem_cuda_cross_entropy_backward(gx, x, TANDEM_CUDA_F32, NULL, label, 1, 4, 4, 2, NULL, 0, NULL),
+        0);
     gpu_sync();
     for (int32_t j = 0; j < 4; j++) assert_true(gx[j] == 2 * (p[j] - (float)(j == own)));
     gpu_free_shared(label);
@@ -498,13 +506,14 @@ static void a_loss_takes_probabilities_too(void **state)
     gpu_free_shared(x);
 }
 
-/* Rows of an odd number of classes begin anywhere in their array. */
+/* Rows of an odd number of classes begin anywhere in their array, or at multiples of 64. */
 static void a_loss_of_rows_is_its_definition(void **state)
 {
     static const size_t classes[] = {2, 3, 7, 8, 9, 15, 16, 197, 2048, 2049, 5027};
     for (size_t k = 0; k < sizeof classes / sizeof *classes; k++)
-        for (int type = 0; type < 3; type++) {
-            loss_rows c = open_loss_rows(types[type], classes[k]);
+        for (int i = 0; i < 6; i++) {
+            const size_t row = i < 3 ? classes[k] : (classes[k] + 63) / 64 * 64;
+            loss_rows c = open_loss_rows(types[i % 3], classes[k], row);
             check_loss_result(&c);
             check_loss_gradient(&c);
             close_loss_rows(&c);

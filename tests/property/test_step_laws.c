@@ -78,9 +78,16 @@ static uint64_t activation(const run *r, int tensor)
     return symbol(ACTIVATION, r->step->graph->view[tensor], 0);
 }
 
+/* Rows of logits may have gaps. */
 static uint64_t bytes_of_step(const run *r, int tensor, tandem_dtype dtype)
 {
-    return (uint64_t)tandem_shape_elements(&r->step->graph->op[tensor].shape) * tandem_dtype_bytes(dtype);
+    const tandem_op *op = &r->step->graph->op[tensor];
+    const int64_t n = tandem_shape_elements(&op->shape), columns = tandem_shape_last(&op->shape),
+                  row = op->kind == TANDEM_OP_CROSS_ENTROPY ? 0 : tandem_step_padded_row(r->step, tensor);
+    if (!row) return (uint64_t)n * tandem_dtype_bytes(dtype);
+    assert_true(r->step->options.padded_rows && r->step->options.narrow_rows);
+    assert_true(row % 64 == 0 && row > columns && row < columns + 64 && columns % 8 > 0);
+    return (uint64_t)(n / columns * row) * tandem_dtype_bytes(dtype);
 }
 
 /* Whether operand k of a product is summed over its rows. */
@@ -925,6 +932,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
                                          .narrow_rows = (int)draw_below(c, 2),
                                          .fused_attention = (int)draw_below(c, 2),
                                          .joined_tasks = (int)draw_below(c, 2),
+                                         .padded_rows = 1, /* with narrow_rows alone */
                                          .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, amp_dtype, bucket_bytes, &options, NULL), TANDEM_OK);
     assert_in_range(step->n_recompute_segment, 1, tandem_step_max_segments(step));

@@ -82,6 +82,15 @@ static void check_scale(bench *b, const tandem_step *step, int t, const task_ope
           "%s: the scale is %.9g, should be %.9g", where, (double)operands->out[0].scale, (double)scale);
 }
 
+/* What lies between the rows of a gradient is read by products and casts. */
+static void check_gaps(bench *b, const task_operands *operands, const char *where)
+{
+    for (int k = 0; k < operands->n_out; k++) {
+        b->gaps += operands->out[k].row > 0;
+        CHECK(b, array_gaps_whole(&operands->out[k]), "%s: output %d is not 0 between its rows", where, k);
+    }
+}
+
 /* A transposed copy has the same codes as the rows. */
 static void check_copy(bench *b, const task_operands *operands, const char *where)
 {
@@ -127,6 +136,7 @@ static void check_task_every_case(bench *b, const tandem_step *step, int t, uint
         if (b->look) b->look(b, step, t, where);
         check_scale(b, step, t, &operands, where);
         check_copy(b, &operands, where);
+        check_gaps(b, &operands, where);
     }
     count->checked++;
     count->wrong += b->complaints > complaints_before;
@@ -243,7 +253,8 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
     }
     const tandem_step_options options = {.transposed_copy = b->row->transposed_copy,
                                          .narrow_rows = b->row->narrow_rows,
-                                         .joined_tasks = b->row->joined_tasks};
+                                         .joined_tasks = b->row->joined_tasks,
+                                         .padded_rows = b->row->padded_rows};
     if (tandem_step_open_with(&step, made.graph, amp_dtype, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);
         tandem_graph_close(made.graph);
@@ -406,7 +417,8 @@ static void check_precision(bench *b, const operator_case *c, tandem_precision p
     const tandem_dtype type = tandem_precision_get(p)->forward;
     const tandem_step_options options = {.transposed_copy = b->row->transposed_copy,
                                          .narrow_rows = b->row->narrow_rows,
-                                         .joined_tasks = b->row->joined_tasks};
+                                         .joined_tasks = b->row->joined_tasks,
+                                         .padded_rows = b->row->padded_rows};
     if (case_graph_open(&made, c, &error) != TANDEM_OK ||
         tandem_step_open_with(&step, made.graph, TANDEM_F32, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);

@@ -27,6 +27,7 @@ typedef struct bench {
     int complaints, checks;
     bench_count count[TANDEM_N_OP_KIND][TANDEM_N_PRECISION][TANDEM_N_TASK_KIND];
     int copies; /* column-wise ones that were looked at */
+    int gaps;   /* outputs with gaps between their rows that were looked at */
 } bench;
 
 __attribute__((format(printf, 2, 3))) void bench_complain(bench *b, const char *format, ...);

@@ -27,6 +27,9 @@ const operator_case operator_cases[] = {
     /* sides in sixteens: where casts write transposed copies */
     {OF(LINEAR), .batch = 8, .n_dim = 2, .dim = {4, 32}, .out = 48},
     {OF(LINEAR), .batch = 8, .n_dim = 2, .dim = {4, 32}, .out = 48, .flag = 1},
+    {OF(LINEAR), .batch = 2, .n_dim = 2, .dim = {9, 33}, .out = 257, .flag = CASE_HEAD},
+    {OF(LINEAR), .batch = 4, .n_dim = 2, .dim = {8, 32}, .out = 77, .flag = CASE_HEAD},
+    {OF(LINEAR), .batch = 4, .n_dim = 2, .dim = {8, 32}, .out = 80, .flag = CASE_HEAD},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {5, 7, 3}, .out = 5, .window_h = 3, .stride = 1, .pad = 1},
     {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {9, 9, 1}, .out = 4, .window_h = 5, .stride = 2, .pad = 2},
     {OF(CONV2D), .batch = 3, .n_dim = 3, .dim = {8, 8, 16}, .out = 16, .window_h = 3, .stride = 1, .pad = 1},
@@ -84,6 +87,7 @@ const operator_case operator_cases[] = {
     {OF(BIAS), .batch = 3, .n_dim = 1, .dim = {13}, .out = 1},
     {OF(BIAS), .batch = 4, .n_dim = 2, .dim = {5, 19}, .out = 2},
     {OF(BIAS), .batch = 2, .n_dim = 3, .dim = {3, 5, 33}, .out = 1},
+    {OF(BIAS), .batch = 2, .n_dim = 2, .dim = {9, 257}, .out = 1, .flag = CASE_HEAD},
     {OF(BIAS_GELU), .batch = 3, .n_dim = 1, .dim = {13}, .out = 1},
     {OF(BIAS_GELU), .batch = 4, .n_dim = 2, .dim = {5, 19}, .out = 2},
     {OF(BIAS_GELU), .batch = 2, .n_dim = 3, .dim = {3, 5, 33}, .out = 1},
@@ -164,6 +168,7 @@ const operator_case operator_cases[] = {
     {OF(CROSS_ENTROPY), .batch = 1, .n_dim = 2, .dim = {1, 2}},
     {OF(CROSS_ENTROPY), .batch = 1, .n_dim = 2, .dim = {3, 601}},
     {OF(CROSS_ENTROPY), .batch = 3, .n_dim = 2, .dim = {4, 13}, .out = 7},
+    {OF(CROSS_ENTROPY), .batch = 3, .n_dim = 2, .dim = {4, 257}, .flag = CASE_HEAD},
 };
 const int n_operator_case = sizeof operator_cases / sizeof operator_cases[0];
 
@@ -207,6 +212,12 @@ static int build_matmul(tandem_builder *b, const operator_case *c, case_graph *m
     return tandem_build_matmul(b, "op", made->pre, made->pre2, c->flag);
 }
 
+static int is_head_case(const operator_case *c)
+{
+    return c->flag == CASE_HEAD &&
+           (c->kind == TANDEM_OP_LINEAR || c->kind == TANDEM_OP_BIAS || c->kind == TANDEM_OP_CROSS_ENTROPY);
+}
+
 /* dim: tokens, width */
 static int build_tied(tandem_builder *b, const operator_case *c, case_graph *made)
 {
@@ -228,8 +239,20 @@ static int build_pair(tandem_builder *b, const operator_case *c, int images, cas
                                        : tandem_build_mul(b, "op", made->pre, made->pre2);
 }
 
+/* Logits of a tied linear, and what the case has behind it. dim: tokens, columns */
+static int build_behind_head(tandem_builder *b, const operator_case *c, case_graph *made)
+{
+    enum { WIDTH = 16 };
+    const int tokens = tandem_build_tokens(b, "tokens", c->dim[0]),
+              word = tandem_build_embedding(b, "word", tokens, c->dim[1], WIDTH);
+    made->pre = tandem_build_tied(b, "pre", word, word);
+    return c->kind == TANDEM_OP_BIAS ? tandem_build_bias(b, "op", made->pre, 1, 0.1f)
+                                     : tandem_build_cross_entropy(b, "op", made->pre, made->labels);
+}
+
 static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
 {
+    if (c->kind != TANDEM_OP_LINEAR && is_head_case(c)) return build_behind_head(b, c, made);
     if (c->kind == TANDEM_OP_LINEAR && c->flag) return build_tied(b, c, made);
     if (c->kind == TANDEM_OP_EMBEDDING)
         return tandem_build_embedding(b, "op", tandem_build_tokens(b, "tokens", c->dim[0]), c->vocabulary,
@@ -338,7 +361,9 @@ tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_e
         result.labels = c->out ? tandem_build_masked_labels(b, "labels", c->out, c->dim[0])
                                : tandem_build_labels(b, "labels", c->dim[0]);
     result.op = build_op(b, c, &result);
-    if (c->kind == TANDEM_OP_EMBEDDING && c->flag) {
+    if (is_head_case(c) && c->kind != TANDEM_OP_CROSS_ENTROPY) {
+        tandem_build_cross_entropy(b, "loss", result.op, tandem_build_labels(b, "labels", c->dim[0]));
+    } else if (c->kind == TANDEM_OP_EMBEDDING && c->flag) {
         result.post = tandem_build_tied(b, "post", result.op, result.op);
         tandem_build_cross_entropy(b, "loss", result.post, tandem_build_labels(b, "labels", c->dim[0]));
     } else if (c->kind == TANDEM_OP_GATHER_LABELLED) { /* rows of the loss are rows of its labels */
@@ -408,6 +433,15 @@ void array_close(case_array *array)
 
 void array_spoil(case_array *array) { memset(array->data, SPOILT_BYTE, array->bytes); }
 
+int array_gaps_whole(const case_array *array)
+{
+    const size_t size = tandem_dtype_bytes(array->dtype);
+    const unsigned char *const data = array->data;
+    for (size_t i = 0; i < array->bytes && array->row && array->is_gradient; i++)
+        if (i / size % array->row >= array->columns && data[i]) return 0;
+    return 1;
+}
+
 int array_guards_whole(const case_array *array)
 {
     const unsigned char *const before = array->block, *const behind =
@@ -428,6 +462,7 @@ static uint16_t bf16_of(double value)
 /* Where number i of the values stands in the data. */
 static size_t place_of_operator_case(const case_array *array, size_t i)
 {
+    if (array->row) return i / array->columns * array->row + i % array->columns;
     if (array->transposed_copy.batch == 0) return i;
     const size_t rows = (size_t)array->transposed_copy.rows, columns = (size_t)array->transposed_copy.columns;
     return i / (rows * columns) * rows * columns + i % columns * rows + i / columns % rows;
@@ -530,6 +565,21 @@ static tandem_matrices columns_of(const tandem_step *step, int id)
     return (tandem_matrices){0};
 }
 
+/* Of a value whose rows have gaps: leaves what its numbers are, and where. */
+static void open_gaps(case_array *array, const tandem_step *step, int id)
+{
+    int op = -1;
+    const int role = tandem_value_role(step, id, &op);
+    if (role != 0 && role != 1) return; /* neither an activation nor a gradient */
+    const int64_t row = tandem_step_padded_row(step, op);
+    if (!row || step->graph->op[op].kind == TANDEM_OP_CROSS_ENTROPY) return;
+    array->columns = (size_t)tandem_shape_last(&step->graph->op[op].shape);
+    array->row = (size_t)row;
+    array->n = array->n / array->row * array->columns;
+    array->is_gradient = role == 1;
+    memset(array->data, array->is_gradient ? 0 : SPOILT_BYTE, array->bytes);
+}
+
 static void open_operand(case_array *array, const tandem_step *step, int id, int index)
 {
     if (id < 0) {
@@ -546,6 +596,7 @@ static void open_operand(case_array *array, const tandem_step *step, int id, int
     else
         array_open(array, value->dtype, value->bytes / tandem_dtype_bytes(value->dtype));
     array->transposed_copy = columns_of(step, id);
+    open_gaps(array, step, id);
 }
 
 void operands_open(task_operands *operands, const tandem_step *step, int t)

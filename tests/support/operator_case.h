@@ -10,6 +10,9 @@
 
 #include "tandem/advanced/device_backend.h"
 
+/* A tied linear, a bias behind one or a loss behind one, which the loss reads and nothing else: rows of such
+ * logits may have gaps. */
+enum { CASE_HEAD = 2 };
 typedef struct operator_case {
     tandem_op_kind kind;
     int n_dim; /* of the input, without the batch */
@@ -19,7 +22,8 @@ typedef struct operator_case {
      * rows; cross_entropy: labels a sample, where there are more than rows */
     int64_t out;
     int64_t vocabulary; /* rows of the table; of a bias: of its parameter, where more than are added */
-    int window_h, window_w, stride, pad, flag; /* flag: transpose_b, causal, tied; slice: the first row */
+    /* flag: transpose_b, causal, tied; slice: the first row; CASE_HEAD: of the head of a language model */
+    int window_h, window_w, stride, pad, flag;
     int axis[4];
     float scale;
     int cpu; /* for a way in which CPUs alone compute it; other devices would see one more of the same */
@@ -45,13 +49,16 @@ void case_print(char *text, size_t size, const operator_case *c);
 
 /* --- Arrays of numbers ---------------------------------------------------------------------------------- */
 /* n numbers of a type, with guards before and behind; value: what they stand for. columnwise: data is that of
- * a transposed copy of such matrices, value row by row; batch 0: it is none. */
+ * a transposed copy of such matrices, value row by row; batch 0: it is none. row: elements of the data from
+ * one row of so many columns to the next, where there are gaps; 0: there are none. */
 typedef struct case_array {
     tandem_dtype dtype;
     size_t n, bytes;
     tandem_matrices transposed_copy;
-    float scale; /* of types of a byte */
-    void *data;  /* aligned to 64 */
+    size_t columns, row;
+    int is_gradient; /* its gaps are 0; others' hold no number */
+    float scale;     /* of types of a byte */
+    void *data;      /* aligned to 64 */
     void *block;
     double *value; /* [n] */
 } case_array;
@@ -66,6 +73,7 @@ void array_store(case_array *array); /* data from value: rounded to nearest; val
 void array_load(case_array *array);  /* value from data */
 void array_spoil(case_array *array); /* data that is no number */
 int array_guards_whole(const case_array *array);
+int array_gaps_whole(const case_array *array); /* of a gradient: they are 0 */
 /* Numbers in [−1, 1), the same for the same key; for types of a byte codes of all sizes and a scale; with
  * CASE_EXTREME in the key seven of eight are 127 and the others −127: sums as large as they can be, which
  * 16-bit intermediate sums cannot hold. */

@@ -47,6 +47,12 @@ static void work_is_counted_by_hand(void **state)
         {"linear m=8 k=4 n=2 accumulate=1", DGRAD, TANDEM_F32, TANDEM_F32, 128, (16 + 8) * 4 + 2 * 32 * 4},
         {"linear m=8 k=4 n=2", WGRAD, TANDEM_BF16, TANDEM_F32, 128, (32 + 16) * 2 + 8 * 4},
         {"linear m=8 k=4 n=2 tb=1", FORWARD, TANDEM_F32, TANDEM_F32, 128, 224},
+        /* rows of the result with gaps */
+        {"linear m=8 k=4 n=3 tb=1 padded=8", FORWARD, TANDEM_BF16, TANDEM_BF16, 192, (32 + 12 + 64) * 2},
+        {"linear m=8 k=4 n=3 tb=1 padded=8", DGRAD, TANDEM_BF16, TANDEM_BF16, 192, (32 + 12 + 64) * 2},
+        {"linear m=8 k=4 n=3 tb=1 padded=8", WGRAD, TANDEM_BF16, TANDEM_F32, 192, (32 + 64) * 2 + 12 * 4},
+        {"bias n=12 period=3 padded=8", FORWARD, TANDEM_BF16, TANDEM_BF16, 12, 32 * 2 * 2},
+        {"cross_entropy rows=3 n=5 saved=1 padded=8", DGRAD, TANDEM_BF16, TANDEM_BF16, 75, 24 * 2 * 2},
         {"matmul batch=3 m=8 k=4 n=2 tb=1", FORWARD, TANDEM_F32, TANDEM_F32, 384, 672},
         {"conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=2 p=1", FORWARD, TANDEM_F32, TANDEM_F32, 2 * 18 * 27 * 4,
          (150 + 108 + 72) * 4},

@@ -13,12 +13,19 @@ static size_t cuda_bias_period(const tandem_kernel *kernel)
     return (size_t)tandem_bias_period(kernel->op, cuda_bias_parameter(kernel));
 }
 
+/* From one row to the next. */
+static size_t cuda_bias_row(const tandem_kernel *kernel)
+{
+    return kernel->padded_row ? (size_t)kernel->padded_row : cuda_bias_period(kernel);
+}
+
 static tandem_status cuda_bias_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                        tandem_error *error)
 {
     return cuda_kernel_result(kernel,
                               tandem_cuda_bias(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
-                                               call->in[1], cuda_elements(kernel), cuda_bias_period(kernel),
+                                               call->in[1], cuda_stored_elements(kernel),
+                                               cuda_bias_period(kernel), cuda_bias_row(kernel),
                                                kernel->device->stream),
                               error);
 }
@@ -39,8 +46,8 @@ static tandem_status cuda_bias_wgrad(const tandem_kernel *kernel, const tandem_k
     int failed = clear_unused(kernel, call->out[0]);
     if (!failed)
         failed = tandem_cuda_column_sum(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
-                                        cuda_elements(kernel) / period, period, call->workspace,
-                                        kernel->device->tickets, kernel->device->stream);
+                                        cuda_elements(kernel) / period, period, cuda_bias_row(kernel),
+                                        call->workspace, kernel->device->tickets, kernel->device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

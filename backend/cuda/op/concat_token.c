@@ -22,7 +22,7 @@ static tandem_status cuda_concat_token_run(const tandem_kernel *kernel, const ta
         void *const rest =
             cuda_workspace_at(call->workspace, (batch * width * sizeof(float) + 255) / 256 * 256);
         if (!failed)
-            failed = tandem_cuda_column_sum(call->out[0], call->workspace, type, batch, width, rest,
+            failed = tandem_cuda_column_sum(call->out[0], call->workspace, type, batch, width, width, rest,
                                             kernel->device->tickets, stream);
     }
     return cuda_kernel_result(kernel, failed, error);

@@ -5,7 +5,8 @@
 #include "backend/cuda/operator.h"
 
 typedef struct loss_shape {
-    size_t rows, classes, batch, length; /* length: labels per sample */
+    size_t rows, classes, row; /* row: elements from one row of logits to the next */
+    size_t batch, length;      /* length: labels per sample */
 } loss_shape;
 
 static loss_shape loss_shape_of(const tandem_kernel *kernel)
@@ -13,8 +14,11 @@ static loss_shape loss_shape_of(const tandem_kernel *kernel)
     const tandem_shape *logits = cuda_input_shape(kernel, 0);
     const size_t classes = (size_t)tandem_shape_last(logits);
     const size_t batch = (size_t)kernel->graph->batch;
-    return (loss_shape){(size_t)tandem_shape_elements(logits) / classes, classes, batch,
-                        (size_t)tandem_shape_elements(cuda_input_shape(kernel, 1)) / batch};
+    return (loss_shape){.rows = (size_t)tandem_shape_elements(logits) / classes,
+                        .classes = classes,
+                        .row = kernel->padded_row ? (size_t)kernel->padded_row : classes,
+                        .batch = batch,
+                        .length = (size_t)tandem_shape_elements(cuda_input_shape(kernel, 1)) / batch};
 }
 
 static int has_label_per_row(const loss_shape *s) { return s->rows == s->batch * s->length; }
@@ -47,7 +51,7 @@ static tandem_status cuda_cross_entropy_forward(const tandem_kernel *kernel, con
                                                .p = kernel->saves_input ? NULL : call->out[1]};
     if (!failed)
         failed = tandem_cuda_cross_entropy(&out, call->in[0], cuda_float_of(kernel->task.from), label, s.rows,
-                                           s.classes, call->row_weight, call->smoothing,
+                                           s.classes, s.row, call->row_weight, call->smoothing,
                                            &device->faults->bad_label, call->workspace, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
@@ -61,7 +65,7 @@ static tandem_status cuda_cross_entropy_dgrad(const tandem_kernel *kernel, const
     if (!failed)
         failed = tandem_cuda_cross_entropy_backward(call->out[0], call->in[1], cuda_float_of(kernel->task.to),
                                                     kernel->saves_input ? call->in[2] : NULL, label, s.rows,
-                                                    s.classes, call->row_weight, call->row_factor,
+                                                    s.classes, s.row, call->row_weight, call->row_factor,
                                                     call->smoothing, kernel->device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }

@@ -12,14 +12,20 @@ static tandem_status cuda_matmul_prepare(tandem_kernel *kernel, tandem_error *er
                   m = kernel->op->kind == TANDEM_OP_LINEAR ? rows : a->dim[a->n_dim - 2], batch = rows / m;
     const int transposed = kernel->op->transpose_b;
     cuda_product_spec spec = {.batch = batch, .m = m, .k = k, .n = n, .transpose_b = transposed}; /* a·b */
+    spec.c_row = kernel->padded_row;
     int swap_operands = 0;
     if (kernel->task.kind == TANDEM_TASK_DGRAD) { /* g·bᵀ */
         spec.k = n, spec.n = k;
+        spec.a_row = kernel->padded_row, spec.c_row = 0;
         spec.transpose_b = !transposed;
     } else if (kernel->task.kind == TANDEM_TASK_WGRAD) { /* aᵀ·g, or gᵀ·a */
         swap_operands = transposed;
-        spec = (cuda_product_spec){
-            .batch = batch, .m = transposed ? n : k, .k = m, .n = transposed ? k : n, .transpose_a = 1};
+        spec = (cuda_product_spec){.batch = batch,
+                                   .m = transposed ? n : k,
+                                   .k = m,
+                                   .n = transposed ? k : n,
+                                   .transpose_a = 1,
+                                   .a_row = kernel->padded_row}; /* which a tied linear has alone: A is g */
     }
     spec.accumulate = kernel->task.accumulate;
     return cuda_gemm_prepare(kernel, &spec, swap_operands, error);

@@ -259,6 +259,14 @@ typedef struct tandem_joined_products {
 } tandem_joined_products;
 tandem_joined_products tandem_step_joined_products(const tandem_step *step, int task);
 
+/* Of a step with padded_rows: elements from one row to the next of the tensor that operator op writes, or, of
+ * a cross-entropy, of the logits that it reads; 0: rows have no gaps. Rows of logits, and of their gradient,
+ * have gaps where the loss reads them from a tied linear, with or without a bias, and nothing else does, and
+ * their columns are no multiple of 8. Every value of such a tensor or gradient has them, in each dtype. The
+ * gaps of a gradient are 0, those of logits are not set. Steps without narrow_rows, emulated ones, and those
+ * with separate_partial_grads have none. Cost: O(1). */
+int64_t tandem_step_padded_row(const tandem_step *step, int op);
+
 /* The matrices that an active cast transposes. With two writes, write[0] is (batch, rows, columns), write[1]
  * (batch, columns, rows). With one it is a convolution's weight of two bytes, and write[0] its transposed
  * copy. Cost: O(readers). */
