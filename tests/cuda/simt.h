@@ -113,6 +113,16 @@ inline int resume_step(void)
     return n_thread % step || n_thread < step ? step % n_thread : 1 % n_thread;
 }
 
+/* Which of n blocks is run x-th: forwards or backwards, and in most launches so many at a time are passed
+ * over that blocks of several columns, parts and arrays come between one another. A permutation, as above. */
+inline unsigned block_in_turn(unsigned x, unsigned n)
+{
+    static const unsigned steps[] = {1, 7, 11, 13};
+    const unsigned step = steps[resume_order / 2 % 4];
+    const unsigned place = n % step ? (unsigned)((uint64_t)x * step % n) : x;
+    return resume_order % 2 ? n - 1 - place : place;
+}
+
 inline void make_stack(fiber *f)
 {
     f->stack.resize(STACK);
@@ -223,7 +233,7 @@ inline void run_grid(dim3 grid, dim3 threads, const std::function<void()> &kerne
     begin_threads();
     resume_order++; /* each launch in another one than the last */
     for (unsigned x = 0; x < grid.x; x++) {
-        block_index = dim3(resume_order % 2 ? grid.x - 1 - x : x);
+        block_index = dim3(block_in_turn(x, grid.x));
         run_block();
     }
     body = nullptr;

@@ -17,7 +17,8 @@ typedef struct graph_node {
 struct CUgraphExec_st {
     graph_node *node;
     int n, has_host_call;
-    tandem_cuda_stream on; /* where it runs; NULL = nowhere */
+    tandem_cuda_stream on;         /* where it runs; NULL = nowhere */
+    struct CUgraphExec_st *behind; /* what runs there next */
 };
 
 /* Of one at a time. */
@@ -174,19 +175,25 @@ static int run_ready_node(struct CUgraphExec_st *graph, unsigned draw)
     return 1;
 }
 
-void graph_finish(tandem_cuda_stream stream)
+static void finish_first(tandem_cuda_stream stream)
 {
     struct CUgraphExec_st *graph = stream->runs;
-    if (!graph) return;
     for (unsigned k = 0; run_ready_node(graph, (unsigned)stand_in_graph_runs * 7 + k * 5); k++) continue;
+    stream->runs = graph->behind;
     graph->on = NULL;
-    stream->runs = NULL;
+    graph->behind = NULL;
+}
+
+void graph_finish(tandem_cuda_stream stream)
+{
+    while (stream->runs) finish_first(stream);
 }
 
 void graph_run_until(tandem_cuda_graph graph, int last)
 {
     char *is_needed = calloc((size_t)graph->n, 1);
     if (!is_needed) abort();
+    while (graph->on && graph->on->runs != graph) finish_first(graph->on);
     is_needed[last] = 1;
     for (int k = last; k >= 0; k--)
         for (int d = 0; d < 2 && is_needed[k]; d++)
@@ -198,14 +205,15 @@ void graph_run_until(tandem_cuda_graph graph, int last)
 
 void graph_finish_runs(tandem_cuda_graph graph)
 {
-    if (graph->on) graph_finish(graph->on);
+    while (graph->on) finish_first(graph->on);
 }
 
 void graph_start(tandem_cuda_graph graph, tandem_cuda_stream stream)
 {
-    graph_finish(stream);
+    struct CUgraphExec_st **end = &stream->runs;
     graph_finish_runs(graph);
-    stream->runs = graph;
+    while (*end) end = &(*end)->behind;
+    *end = graph;
     graph->on = stream;
     for (int k = 0; k < graph->n; k++) {
         graph->node[k].is_done = 0;
@@ -216,5 +224,5 @@ void graph_start(tandem_cuda_graph graph, tandem_cuda_stream stream)
         event->on = NULL;
         event->position = (capture_position){0, -1};
     }
-    if (!graph->has_host_call && stand_in_graph_runs++ % 2 == 0) graph_finish(stream);
+    if (!graph->has_host_call && stand_in_graph_runs++ % 3 == 0) graph_finish(stream);
 }

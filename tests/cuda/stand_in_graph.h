@@ -1,7 +1,7 @@
 /* stand_in_graph.h: streams, events and graphs of stand_in.h. While a stream is captured, what it is given
  * becomes a node with its arguments as they are then, behind the nodes it must wait for. A run does them in
- * another order each time, of those that their dependencies allow; and every other run does nothing before
- * somebody waits for it, and then no more than must be done.
+ * another order each time, of those that their dependencies allow; and two of three runs do nothing before
+ * somebody waits for them, and then no more than must be done: several may stand behind one another.
  *
  * What may not be done to a capture, and what then becomes of it, is as documented: CUDA Runtime API 13.0
  * (cudaStreamBeginCapture, cudaThreadExchangeStreamCaptureMode, cudaError_t); CUDA C++ Programming Guide,
@@ -33,7 +33,7 @@ struct CUstream_st {
     int is_first;
     queued *first, **end;
     capture_position position;
-    tandem_cuda_graph runs; /* has not been done as a whole; NULL = none */
+    tandem_cuda_graph runs; /* the first that has not been done as a whole; NULL = none */
 };
 
 struct CUevent_st {

@@ -892,6 +892,44 @@ static void sums_are_those_of_the_rounded_gradient(void **state)
     free_array(g);
 }
 
+/* Three arrays that are transposed and summed in one launch: each has tickets of its own, whichever order
+ * their blocks come in. */
+static void sums_of_arrays_do_not_take_each_others_tickets(void **state)
+{
+    enum { ARRAYS = TANDEM_CUDA_PARTS, A = 2, B = 5, C = 300, D = 8, LAUNCHES = 16 };
+    enum { ROWS = A * C, COLUMNS = B * D, ALL = ROWS * COLUMNS };
+    const tandem_cuda_permutation order = {{A, C, B, D}, {B * C * D, D, C * D, 1}};
+    const size_t own_bytes = tandem_cuda_column_sum_workspace(ROWS, COLUMNS);
+    float *x = kernel_numbers(ARRAYS * ALL), *y = kernel_numbers(ARRAYS * ALL),
+          *sum = kernel_numbers(ARRAYS * COLUMNS), *alone = kernel_numbers(COLUMNS);
+    void *workspace = alloc_array_cuda_kernels(ARRAYS * own_bytes);
+    uint32_t *tickets = new_tickets();
+    tandem_cuda_sum_part part[ARRAYS];
+    for (size_t k = 0; k < ARRAYS; k++)
+        part[k] = (tandem_cuda_sum_part){y + k * ALL, sum + k * COLUMNS, x + k * ALL};
+    assert_true(own_bytes > COLUMNS * sizeof(float)); /* several parts: who is the last matters */
+    for (int i = 0; i < LAUNCHES; i++) {
+        memset(workspace, 0xFF, ARRAYS * own_bytes);
+        memset(sum, 0xFF, ARRAYS * COLUMNS * sizeof *sum);
+        assert_int_equal(
+            tandem_cuda_transpose_sum(part, ARRAYS, TANDEM_CUDA_F32, &order, workspace, tickets, NULL), 0);
+        gpu_sync();
+        for (size_t k = 0; k < ARRAYS; k++) {
+            assert_int_equal(tandem_cuda_column_sum(alone, y + k * ALL, TANDEM_CUDA_F32, ROWS, COLUMNS,
+                                                    COLUMNS, workspace, tickets, NULL),
+                             0);
+            gpu_sync();
+            assert_memory_equal(sum + k * COLUMNS, alone, COLUMNS * sizeof *alone);
+        }
+    }
+    end_tickets(tickets);
+    free_array(workspace);
+    free_array(alone);
+    free_array(sum);
+    free_array(y);
+    free_array(x);
+}
+
 /* Weights of all sizes in one launch, as they lie and transposed, have the bits of a cast of each. */
 static void weights_are_rounded_together(void **state)
 {
@@ -1118,6 +1156,7 @@ int main(void)
         cmocka_unit_test(norms_are_those_of_the_channels),
         cmocka_unit_test(gradients_of_rows_add_up_in_order),
         cmocka_unit_test(sums_are_those_of_the_rounded_gradient),
+        cmocka_unit_test(sums_of_arrays_do_not_take_each_others_tickets),
         cmocka_unit_test(weights_are_rounded_together),
         cmocka_unit_test(pools_of_octets_are_those_of_channels),
         cmocka_unit_test(columns_of_images_are_their_windows),
