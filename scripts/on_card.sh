@@ -142,7 +142,8 @@ is_it_right() {
     done
     test_program gradients 40
     test_program public_kernels 25
-    test_program delayed 20
+    test_program delayed 15
+    test_program coded 10
     test_program shared 15
     test_program repeats 75
     sanitizer=$(command -v compute-sanitizer)
