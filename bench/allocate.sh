@@ -1,5 +1,6 @@
 #!/bin/sh
 # Certified gaps, policies beside each other, and the least training time: bench/allocate.sh [STORE] > table.
+# The first two tables rank by statistics (method fisher), the last one is in percent of samples (sampled).
 # Makes the statistics it lacks, on this machine's strongest device; times are predicted from the cards'
 # descriptions, so the tables need no card. Every row is kept in STORE.rows: stopped in any way, the same
 # command goes on. LIMIT=seconds: ends after the row in which so much time has passed, with exit code 3.
@@ -27,6 +28,7 @@ plan() { # model batch cluster options…
     "$tandem" allocate -q --json --db "$db" --model "$model" --batch "$batch" --predict --cluster \
         "$cluster" "$@"
 }
+ranked() { plan "$@" --sensitivity fisher; }
 field() { sed -n "s/^  \"$1\": \"\\{0,1\\}\\([^\",]*\\)\"\\{0,1\\},\\{0,1\\}\$/\\1/p"; }
 two_digits() { awk '{ printf "%.2g", $1 }'; }
 # row NAME COMMAND…: prints the row, which the command makes unless it is there.
@@ -41,20 +43,20 @@ row() {
     cat "$rows/$name"
 }
 statistics() { # model
-    plan "$1" 1 t4 --policy uniform --uniform fp32 > /dev/null 2>&1 ||
-        "$tandem" sensitivity -q --db "$db" --model "$1" --batch 1 --steps 3 --data "$(data_of "$1")" \
-            > /dev/null
+    plan "$1" 1 t4 --sensitivity fisher --policy uniform --uniform fp32 > /dev/null 2>&1 ||
+        "$tandem" sensitivity -q --db "$db" --model "$1" --batch 1 --steps 3 --by statistics \
+            --data "$(data_of "$1")" > /dev/null
     echo "done"
 }
 sensing() { # model
     plan "$1" 1 t4 --sensitivity sampled > /dev/null 2>&1 ||
-        "$tandem" sensitivity -q --db "$db" --model "$1" --batch 4 --steps 20 --at 0,50% --repetitions 4 \
-            --data "$(data_of "$1")" > /dev/null
+        "$tandem" sensitivity -q --db "$db" --model "$1" --batch 4 --steps 20 --at 0,50% --by samples \
+            --repetitions 4 --data "$(data_of "$1")" > /dev/null
     echo "done"
 }
 seconds_of() { # program model batch cluster slowdown
     "$1" allocate -q --json --db "$db" --model "$2" --batch "$3" --predict --cluster "$4" --policy exact \
-        --slowdown "$5" | field seconds
+        --sensitivity fisher --slowdown "$5" | field seconds
 }
 least() { sort -g | head -n 1 | awk '{ printf "%.3f", $1 }'; }
 
@@ -62,8 +64,8 @@ for case in $models; do row "statistics ${case%@*}" statistics "${case%@*}" > /d
 for model in $sensed; do row "sensing $model" sensing "$model" > /dev/null; done
 
 gap_row() { # model batch classes cluster slowdown
-    exact=$(plan "$1" "$2" "$4" --policy exact --slowdown "$5")
-    greedy=$(plan "$1" "$2" "$4" --policy greedy --slowdown "$5" | field sensitivity_bound)
+    exact=$(ranked "$1" "$2" "$4" --policy exact --slowdown "$5")
+    greedy=$(ranked "$1" "$2" "$4" --policy greedy --slowdown "$5" | field sensitivity_bound)
     bound=$(echo "$exact" | field lower_bound)
     now=$(echo "$exact" | field seconds) before=
     if [ -n "${BEFORE:-}" ]; then
@@ -94,11 +96,11 @@ for case in $models; do
 done
 
 qsync_row() { # model batch slowdown
-    exact=$(plan "$1" "$2" "$two" --policy exact --slowdown "$3")
+    exact=$(ranked "$1" "$2" "$two" --policy exact --slowdown "$3")
     target=$(echo "$exact" | field target_ns)ns
     ours=$(echo "$exact" | field sensitivity_bound)
-    qsync=$(plan "$1" "$2" "$two" --policy qsync --max-step "$target" | field sensitivity_bound)
-    greedy=$(plan "$1" "$2" "$two" --policy greedy --max-step "$target" | field sensitivity_bound)
+    qsync=$(ranked "$1" "$2" "$two" --policy qsync --max-step "$target" | field sensitivity_bound)
+    greedy=$(ranked "$1" "$2" "$two" --policy greedy --max-step "$target" | field sensitivity_bound)
     echo "| $1 | $2 | $3 | $(echo "$qsync" | two_digits) | $(echo "$greedy" | two_digits)" \
         "| $(echo "$ours" | two_digits) | $(echo "$qsync $ours" |
             awk '{ if ($2 > 0) printf "%.2f", $1 / $2; else print($1 > 0 ? "inf" : "1") }') |"

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "tandem/planner.h"
 #include "tandem/advanced/store.h"
+#include "tests/support/drawn_sensing.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 
@@ -44,29 +45,7 @@ static void fill_many_rows(replay_store *s)
     tandem_graph *graph = NULL;
     assert_int_equal(tandem_graph_open(&graph, model, BATCH, NULL), TANDEM_OK);
     for (int d = 0; d < 2; d++) replay_store_fill(s, graph, TANDEM_F32, 0, devices[d], "", rule, NULL);
-    const tandem_statistics statistics = {.n_batch = 1,
-                                          .local_batch = BATCH,
-                                          .rows = BATCH,
-                                          .k = 16,
-                                          .columns = 16,
-                                          .x_elements = 64,
-                                          .w_elements = 256,
-                                          .x_amax = 1,
-                                          .w_amax = 1,
-                                          .g_amax = 1,
-                                          .x_square = 1,
-                                          .w_square = 1,
-                                          .g_square = 1,
-                                          .wgrad_square = 1,
-                                          .dgrad_square = 1,
-                                          .g2_w2 = 1,
-                                          .g2_x2 = 1,
-                                          .g2_x2_c = 1,
-                                          .x2_g2_d = 1};
-    for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_is_adjustable(&graph->op[i]))
-            assert_int_equal(tandem_store_put_statistics(s->store, graph, "noise", i, &statistics, NULL),
-                             TANDEM_OK);
+    file_drawn_sensing(s->store, graph, "noise", 1);
     tandem_graph_close(graph);
 }
 

@@ -123,6 +123,29 @@ static void the_policy_is_the_one_named(void **state)
     tandem_planner_close(planner);
 }
 
+/* Only without limits, by a method that counts samples, and a policy with more than one plan. */
+static void the_goal_is_the_training_time_where_nothing_is_asked(void **state)
+{
+    tandem_request request = request_of(*state);
+    tandem_planner *planner = open_planner(&request);
+    tandem_allocation_problem *const problem = tandem_planner_problem(planner);
+    tandem_allocation free_one, limited;
+    free(allocate_planner(planner, NULL, 0, &free_one));
+    assert_true(isfinite(free_one.training_ns) && free_one.training_bound_ns <= free_one.training_ns);
+    assert_int_equal(tandem_planner_goal(planner, "greedy").objective, TANDEM_MINIMIZE_TRAINING_TIME);
+    assert_int_equal(tandem_planner_goal(planner, "uniform").objective, TANDEM_MINIMIZE_SENSITIVITY);
+    problem->target_ns = 2 * free_one.step_ns;
+    assert_int_equal(tandem_planner_goal(planner, NULL).objective, TANDEM_MINIMIZE_SENSITIVITY);
+    problem->target_ns = 0;
+    free(allocate_planner(planner, NULL, 0.02, &limited));
+    assert_true(isnan(limited.training_ns));
+    tandem_planner_close(planner);
+    request.method = "fisher";
+    planner = open_planner(&request);
+    assert_int_equal(tandem_planner_goal(planner, NULL).objective, TANDEM_MINIMIZE_SENSITIVITY);
+    tandem_planner_close(planner);
+}
+
 static void a_printed_cluster_plans_the_same(void **state)
 {
     tandem_request request = request_of(*state);
@@ -516,6 +539,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_allocates_what_the_steps_by_hand_do),
         cmocka_unit_test(the_policy_is_the_one_named),
+        cmocka_unit_test(the_goal_is_the_training_time_where_nothing_is_asked),
         cmocka_unit_test(a_printed_cluster_plans_the_same),
         cmocka_unit_test(batches_and_limits_are_filled_in),
         cmocka_unit_test(a_limit_is_kept),
