@@ -2,16 +2,16 @@
  * that were never measured.
  *
  * A sensitivity is what running an operator in a precision instead of fp32 costs the model. It is 0 for
- * fp32, never negative, and additive over operators. A method computes it from statistics over real batches
- * (tandem_statistics in store.h):
+ * fp32, never negative, and additive over operators. A method computes it from a sensing (tandem_sensing), or
+ * from statistics over real batches (tandem_statistics in store.h):
  *
- * qsync   as published: QSync, IPDPS 2024. predictor/qsync.c has the formula and says where it departs from
- *         its theory.
+ * sampled more samples to the same loss, in percent: from what the precision changes of real gradients
+ *         (tandem_sensing). The default. Derived in predictor/sampled.c.
  * fisher  the expected increase of the loss, in nats, from the variance that rounding adds to the operator's
  *         output and to its gradients, weighted by the measured squared output gradient. Derived in
  *         predictor/fisher.c.
- * sampled more samples to the same loss, in percent: from what the precision changes of real gradients
- *         (tandem_sensing). Derived in predictor/sampled.c. */
+ * qsync   as published: QSync, IPDPS 2024. predictor/qsync.c has the formula and says where it departs from
+ *         its theory. */
 #ifndef TANDEM_PREDICTOR_H
 #define TANDEM_PREDICTOR_H
 
