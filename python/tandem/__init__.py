@@ -25,6 +25,7 @@ from tandem._library import (
     WrongModelError,
 )
 from tandem._plan import Advice, ClassTimes, Plan, PlanClass, Replay, advise, allocate, replay
+from tandem._sensed import Estimate
 
 if TYPE_CHECKING:
     from tandem._apply import applied, apply, remove
@@ -54,6 +55,7 @@ __all__ = [
     "Call",
     "ClassTimes",
     "Comparison",
+    "Estimate",
     "Graph",
     "InfeasibleError",
     "MalformedError",

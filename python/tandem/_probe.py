@@ -234,7 +234,8 @@ class _Watcher(Follower):
         seen = self.seen[call.name] = _Seen()
         is_stack = product.kind == "matmul"
         of_x, of_y, of_w = (self._axis(one, product) for one in (x, result, w))
-        call.node, call.has_second = result.grad_fn, is_stack and of_w is not None
+        call.node = result.grad_fn if self.kind == LOOK else None
+        call.has_second = is_stack and of_w is not None
         if self.kind != BELOW:
             seen.amax[INPUT] = amax_of(x)
             if call.has_second:
@@ -256,7 +257,11 @@ class _Watcher(Follower):
         if self.kind == LOOK:
             return
         stride = call.weight.stride
-        w.grad_fn.register_hook(lambda _, g: setattr(seen, "dw", _plain(g[0].detach().reshape(-1)[::stride])))
+
+        def see_weight(_: Any, g: Any) -> None:
+            seen.dw = None if g[0] is None else _plain(g[0].detach().reshape(-1)[::stride])
+
+        w.grad_fn.register_hook(see_weight)
 
     def _axis(self, tensor: Tensor, product: Product) -> Optional[int]:
         return sample_axis(tensor.shape, self.batch, product.kind, self.is_inside_attention)
@@ -268,6 +273,8 @@ class _Watcher(Follower):
         batch, kind = self.batch, self.kind
 
         def see(_: Any, g: Any) -> None:
+            if g[0] is None:
+                return
             if kind != LOOK:
                 setattr(seen, name, _keep(g[0], batch, axis))
             if part is not None:
