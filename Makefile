@@ -208,6 +208,9 @@ $(B)/obj/%.o: %.cc
 
 $(call objects,$(CUDA_LIBRARY_SOURCES) tests/cuda/on_card.c): CPPFLAGS += -isystem $(CUDA_HOME)/include
 
+# Square roots in vectors.
+$(B)/obj/cli/probe_direction.o: private CFLAGS += -fno-math-errno
+
 # Nothing is spilled: a kernel that needs more registers than there are is an error here.
 $(B)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)

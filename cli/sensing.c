@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/probe_loops.h"
 #include "cli/sensing_probe.h"
 
 enum { MAX_HALVINGS = 40 };             /* of a dynamic loss scale, until a step is not skipped */
@@ -191,6 +192,8 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
                                                       .label_smoothing = (float)options->label_smoothing,
                                                       .emulation = is_emulated ? &run->emulation : NULL,
                                                       .hold_weights = 1,
+                                                      .lender =
+                                                          run->request->by_probe ? run->rank->executor : NULL,
                                                       .without_all_reduce = 1,
                                                       .global_batch = run->sensing->batch,
                                                       .loss_scale = is_scaled ? -1 : 0,
@@ -414,24 +417,59 @@ static tandem_status for_cells_of_row(int *n_cell, sense_run *run, int row, int 
 
 /* --- By a probe ----------------------------------------------------------------------------------------- */
 
-/* Before the first step v̂ is that of a few batches. */
-static tandem_status fill_first_metric(sense_run *run, const frozen_executor *frozen, tandem_error *error)
+/* The sum of v̂ over all weights. */
+static double sum_of_metric(const probe_metric *metric, const tandem_step *step)
+{
+    double sum = 0;
+    for (int p = 0; p < step->graph->n_parameter; p++)
+        sum += (double)metric->by *
+               probe_sum(metric->mean_square + step->parameter_start[p], step->graph->parameter[p].elements);
+    return sum;
+}
+
+/* Before the first step v̂ is that of a few batches. square: [n_flat] */
+static tandem_status add_first_squares(float *square, const sense_run *run, const frozen_executor *frozen,
+                                       tandem_error *error)
 {
     enum { BATCHES = 4 };
-    float *const gradient = calloc((size_t)run->n_weight, sizeof *gradient);
+    const tandem_step *const step = frozen->step;
+    float *const gradient = malloc((size_t)(run->n_weight + 1) * sizeof *gradient);
     tandem_status status = gradient ? TANDEM_OK : tandem_no_memory(error, "for a gradient");
-    double mean = 0;
-    memset(run->metric, 0, (size_t)run->n_weight * sizeof *run->metric);
     for (int b = 0; b < BATCHES && status == TANDEM_OK; b++) {
         status = take_frozen_gradient(gradient, frozen, run, b, error);
-        for (int64_t i = 0; i < run->n_weight && status == TANDEM_OK; i++) {
-            const double square = (double)gradient[i] * (double)gradient[i] / BATCHES;
-            run->metric[i] += (float)square;
-            mean += square / (double)run->n_weight;
+        const float *g = gradient;
+        for (int p = 0; p < step->graph->n_parameter && status == TANDEM_OK; p++) {
+            const int64_t n = step->graph->parameter[p].elements;
+            float *const to = square + step->parameter_start[p];
+            for (int64_t i = 0; i < n; i++) to[i] += g[i] * g[i] / BATCHES;
+            g += n;
         }
     }
-    if (status == TANDEM_OK) invert_mean_squares(run->metric, run->n_weight, mean);
     free(gradient);
+    return status;
+}
+
+/* The metric of the age: of the run's own mean squares, or before its first step of the batches' (*first,
+ * which the caller frees). */
+static tandem_status take_metric(probe_metric *metric, float **first, const sense_run *run,
+                                 const frozen_executor *frozen, int64_t done, tandem_error *error)
+{
+    const training_rank *const rank = run->rank;
+    *metric = (probe_metric){.by = 1};
+    if (run->sensing->optimizer != TANDEM_ADAMW) return TANDEM_OK;
+    tandem_status status = TANDEM_OK;
+    if (done > 0) {
+        metric->by = (float)(1 / (1 - pow((double)rank->config.optimizer.beta2, (double)done)));
+        metric->mean_square = rank->backend->executor_mean_squares(rank->executor);
+    } else {
+        *first = calloc((size_t)frozen->step->n_flat, sizeof **first);
+        status = *first ? add_first_squares(*first, run, frozen, error)
+                        : tandem_no_memory(error, "for the squares of gradients");
+        metric->mean_square = *first;
+    }
+    if (status == TANDEM_OK && metric->mean_square)
+        metric->least = (float)(least_share * sum_of_metric(metric, frozen->step) / (double)run->n_weight);
+    if (!(metric->least > 0)) metric->mean_square = NULL; /* all gradients are 0 */
     return status;
 }
 
@@ -462,19 +500,17 @@ static tandem_status share_replicates(sense_run *run, float *sketch, tandem_erro
     return status;
 }
 
-static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, int a, tandem_error *error)
+static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, const probe_metric *metric,
+                                int a, tandem_error *error)
 {
-    const int has_metric = run->sensing->optimizer == TANDEM_ADAMW, is_shared = run->request->is_at_hand;
+    const int is_shared = run->request->is_at_hand;
     const int64_t range_batches = run->workload->graph[0]->batch / run->sensing->batch;
     float *const sketch = calloc(2 * (size_t)run->sensing->n_replicate * PROBE_SKETCH, sizeof *sketch);
     tandem_status status = sketch ? TANDEM_OK : tandem_no_memory(error, "for the sums of gradients");
-    if (status == TANDEM_OK && has_metric && run->sensing->age[a] == 0)
-        status = fill_first_metric(run, frozen, error);
     const probe_age age = {.backend = run->rank->backend,
                            .executor = frozen->executor,
                            .step = frozen->step,
-                           .weight = run->weight,
-                           .metric = has_metric ? run->metric : NULL,
+                           .metric = *metric,
                            .sensing = run->sensing,
                            .emulation = &run->emulation,
                            .age_index = a,
@@ -490,28 +526,22 @@ static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, i
     return status;
 }
 
-/* The training's executor is closed meanwhile, so that both never need memory at once. */
+/* In the memory of the training, between two of its steps. */
 static tandem_status probe_age_of_run(sense_run *run, int a, tandem_error *error)
 {
-    const int64_t done = run->sensing->age[a];
-    training_rank *const rank = run->rank;
     frozen_executor frozen = {0};
-    char path[CLI_SCRATCH_JSON] = "";
+    probe_metric metric;
+    float *first = NULL;
     int n_cell = 0;
     tandem_status status = TANDEM_OK;
     for (int row = 0; row < run->sensing->n_op && status == TANDEM_OK; row++)
         status = for_cells_of_row(&n_cell, run, row, 0, error);
-    if (status == TANDEM_OK && run->sensing->optimizer == TANDEM_ADAMW && done > 0)
-        status = sensing_copy_metric(run->metric, run->weight, rank, done, error);
-    if (status == TANDEM_OK) status = rank->backend->executor_get_weights(rank->executor, run->weight, error);
-    if (status == TANDEM_OK) status = training_rank_suspend(rank, path, done, error);
     if (status == TANDEM_OK)
         status = open_frozen_executor(&frozen, run, 0, TANDEM_PRECISION_FP32, TANDEM_F32, error);
-    if (status == TANDEM_OK) status = probe_with(run, &frozen, a, error);
+    if (status == TANDEM_OK) status = take_metric(&metric, &first, run, &frozen, run->sensing->age[a], error);
+    if (status == TANDEM_OK) status = probe_with(run, &frozen, &metric, a, error);
+    free(first);
     close_frozen_executor(&frozen, run);
-    if (status == TANDEM_OK)
-        status = training_rank_resume(rank, run->workload, run->options, path, run->weight, error);
-    if (*path) cli_scratch_file_remove(path);
     return status;
 }
 
@@ -614,14 +644,9 @@ static tandem_status open_sense_run(sense_run *run, tandem_error *error)
     for (int row = 0; row < run->sensing->n_op; row++)
         (void)for_cells_of_row(&run->n_cell, run, row, 1, NULL);
     run->n_cell *= run->sensing->n_age;
-    run->weight = malloc((size_t)run->rank->step->n_flat * sizeof *run->weight);
     run->begin_ns = tandem_now_ns();
-    if (run->request->by_probe) {
-        const int has_metric = graph->optimizer.kind == TANDEM_ADAMW;
-        run->metric = has_metric ? calloc(padded, sizeof *run->metric) : NULL;
-        return run->weight && (run->metric || !has_metric) ? TANDEM_OK
-                                                           : tandem_no_memory(error, "for the weights");
-    }
+    if (run->request->by_probe) return TANDEM_OK; /* in the memory of the training */
+    run->weight = malloc((size_t)run->rank->step->n_flat * sizeof *run->weight);
     run->metric = calloc(padded, sizeof *run->metric);
     run->exact = open_vectors(2 * n, run->n_padded);
     run->mean = open_vectors(n, run->n_padded);
@@ -671,13 +696,24 @@ int sensing_count_gradients(const cli_workload *workload, const sensing_request 
     return 2 * request->n_replicate * (1 + run.n_cell);
 }
 
+/* What a gradient of a probe costs, in steps of the training: as many gradients of its batch, and as many FLOPs
+ * a weight. `tandem bench sensitivity` prints what it comes to. */
+static double cost_of_probe(const cli_workload *workload, int64_t batch)
+{
+    static const double gradients = 1.3, weight_flops = 60;
+    const tandem_graph *graph = workload->graph[0];
+    return gradients * (double)batch / (double)graph->batch +
+           weight_flops * (double)tandem_graph_n_weight(graph) / tandem_graph_flops(graph);
+}
+
 sensing_request sensing_request_probe(const cli_workload *workload)
 {
-    enum { REPLICATES = 4, FEWER_SAMPLES = 2, MIN_SENSED_BATCH = 4 };
-    const int64_t fewer = workload->graph[0]->batch / FEWER_SAMPLES;
-    return (sensing_request){.n_replicate = REPLICATES,
-                             .by_probe = 1,
-                             .batch = fewer > MIN_SENSED_BATCH ? fewer : MIN_SENSED_BATCH};
+    enum { MIN_REPLICATES = 4, MAX_STEPS = 15, FEWER_SAMPLES = 2, MIN_SENSED_BATCH = 4 };
+    const int64_t fewer = workload->graph[0]->batch / FEWER_SAMPLES,
+                  batch = fewer > MIN_SENSED_BATCH ? fewer : MIN_SENSED_BATCH;
+    const int most = (int)(MAX_STEPS / (4 * cost_of_probe(workload, batch)));
+    return (sensing_request){
+        .n_replicate = most > MIN_REPLICATES ? most : MIN_REPLICATES, .by_probe = 1, .batch = batch};
 }
 
 sensing_request sensing_request_in_run(const cli_workload *workload, int64_t step)
@@ -692,15 +728,9 @@ sensing_request sensing_request_in_run(const cli_workload *workload, int64_t ste
 
 int64_t sensing_interval_in_run(const cli_workload *workload)
 {
-    /* What a gradient of a probe costs: as many gradients of its batch, and as many FLOPs a weight, which is
-     * moved and summed. `tandem bench sensitivity` prints what it comes to. */
-    enum { PROBE_COST = 3, WEIGHT_FLOPS = 600 };
-    const tandem_graph *graph = workload->graph[0];
     const sensing_request request = sensing_request_in_run(workload, 1);
-    const int gradients = sensing_count_gradients(workload, &request);
-    const double cost = PROBE_COST * (double)request.batch / (double)graph->batch +
-                        WEIGHT_FLOPS * (double)tandem_graph_n_weight(graph) / tandem_graph_flops(graph);
-    return (int64_t)ceil(100 * gradients * cost);
+    return (int64_t)ceil(100 * sensing_count_gradients(workload, &request) *
+                         cost_of_probe(workload, request.batch));
 }
 
 tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const cli_workload *workload,

@@ -50,8 +50,8 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
 /* The gradients of an age. By a probe: four a replicate. Else two a replicate, for fp32 and for each cell:
  * operators × their precisions × AMP dtypes. */
 int sensing_count_gradients(const cli_workload *workload, const sensing_request *request);
-/* What `tandem sensitivity` takes: 4 replicates, of half of the batch, but of 4 samples
- * or more. Ages are still to be given. */
+/* What `tandem sensitivity` takes: of half of the batch, but of 4 samples or more, as many
+ * replicates as take some 15 steps' time, but 4 or more. Ages are still to be given. */
 sensing_request sensing_request_probe(const cli_workload *workload);
 /* What a run senses of itself after `step` steps: the same, of what its devices run. */
 sensing_request sensing_request_in_run(const cli_workload *workload, int64_t step);

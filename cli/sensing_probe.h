@@ -1,15 +1,16 @@
 /* sensing_probe.h: senses all operators in all precisions by a few pairs of gradients. */
 #pragma once
 
+#include "cli/probe_direction.h"
 #include "cli/training_rank.h"
 
-/* One age. The executor runs the model in fp32, with separate_partial_grads, and holds its weights. */
+/* One age. The executor runs the model in fp32, with separate_partial_grads, and holds its weights; they are
+ * moved meanwhile, and put back to the bit. */
 typedef struct probe_age {
     const tandem_backend_api *backend;
     tandem_executor *executor;
     const tandem_step *step;
-    float *weight; /* [n_flat]; afterwards as before, but for their last bits */
-    float *metric; /* [n_weight] in which the optimizer steps, afterwards its roots; NULL: 1 */
+    probe_metric metric; /* in which the optimizer steps */
     tandem_sensing *sensing;
     const tandem_emulation *emulation; /* whose formats stand for their dtypes */
     int age_index;
@@ -25,7 +26,8 @@ enum { PROBE_SKETCH = 4096 };
 
 /* sensing_probe_age: fills the errors of every cell that sensing->is_sensed names, and for each replicate the
  * sums of its two gradients, sketch [2 × n_replicate × PROBE_SKETCH]. Bias is not sensed: `against` stays 0.
- * TANDEM_NO_MEMORY, and what a step reports. Cost: four gradients a replicate. */
+ * TANDEM_NO_MEMORY, TANDEM_USAGE on a device with memory of its own, and
+ * what a step reports. Cost: four gradients a replicate. */
 tandem_status sensing_probe_age(const probe_age *age, float *sketch, tandem_error *error);
 /* From the sums of all replicates their variances and mean squares. TANDEM_NO_MEMORY. */
 tandem_status sensing_probe_set_gradients(tandem_sensing *sensing, int age_index, const float *sketch,

@@ -104,6 +104,9 @@ tandem_status tandem_executor_get_weights(const tandem_executor *executor, float
                                           tandem_error *error);
 tandem_status tandem_executor_get_mean_squares(const tandem_executor *executor, float *mean_square,
                                                tandem_error *error);
+float *tandem_executor_weights(tandem_executor *executor);
+float *tandem_executor_mean_squares(tandem_executor *executor);
+void *tandem_executor_spare(const tandem_executor *executor, uint64_t *bytes);
 tandem_status tandem_executor_put_weights(tandem_executor *executor, const float *weight,
                                           tandem_error *error);
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,

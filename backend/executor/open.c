@@ -21,7 +21,13 @@ static void *alloc_planned(tandem_executor *executor, uint64_t bytes, tandem_sta
 static tandem_status alloc_flat_arrays(tandem_executor *executor, tandem_error *error)
 {
     const uint64_t bytes = tandem_executor_flat_bytes(executor);
+    const tandem_executor *lender = executor->options.lender;
     tandem_status status = TANDEM_OK;
+    if (lender) { /* it has no optimizer's state */
+        executor->weight = lender->weight;
+        executor->gradient = executor->host_gradient = lender->host_gradient;
+        return TANDEM_OK;
+    }
     executor->weight = alloc_planned(executor, bytes, &status, error);
     for (int k = 0; k < tandem_optimizer_n_state(executor->graph->optimizer.kind); k++)
         executor->state[k] = alloc_planned(executor, bytes, &status, error);
@@ -49,9 +55,11 @@ static tandem_status alloc_value_scales(tandem_executor *executor, tandem_error 
 
 static tandem_status alloc_arena(tandem_executor *executor, tandem_error *error)
 {
+    const uint64_t bytes = executor->memory.arena + executor->memory.evaluation;
+    const tandem_executor *lender = executor->options.lender;
+    const int is_lent = lender && lender->memory.arena + lender->memory.evaluation >= bytes;
     tandem_status status = TANDEM_OK;
-    executor->arena =
-        alloc_planned(executor, executor->memory.arena + executor->memory.evaluation, &status, error);
+    executor->arena = is_lent ? lender->arena : alloc_planned(executor, bytes, &status, error);
     if (executor->histories.n > 0)
         executor->histories.memory = alloc_planned(executor, executor->memory.histories, &status, error);
     if (status == TANDEM_OK) status = alloc_value_scales(executor, error);
@@ -66,6 +74,7 @@ static tandem_status alloc_arena(tandem_executor *executor, tandem_error *error)
 
 static tandem_status initialise_flat_weights(tandem_executor *executor, tandem_error *error)
 {
+    if (executor->options.lender) return TANDEM_OK;
     const tandem_graph *graph = executor->graph;
     const uint64_t bytes = tandem_executor_flat_bytes(executor);
     void *view = NULL;
@@ -217,6 +226,26 @@ tandem_status tandem_executor_get_weights(const tandem_executor *executor, float
     return copy_flat_array(weight, executor, executor->weight, error);
 }
 
+float *tandem_executor_weights(tandem_executor *executor)
+{
+    return tandem_worker_has_device_memory(executor->worker) ? NULL : executor->weight;
+}
+
+float *tandem_executor_mean_squares(tandem_executor *executor)
+{
+    return tandem_worker_has_device_memory(executor->worker) ? NULL : executor->state[1];
+}
+
+void *tandem_executor_spare(const tandem_executor *executor, uint64_t *bytes)
+{
+    const tandem_executor *lender = executor->options.lender;
+    const uint64_t used = (executor->memory.arena + 63) / 64 * 64,
+                   there = lender ? lender->memory.arena + lender->memory.evaluation : 0;
+    const int is_lent = lender && executor->arena == lender->arena;
+    *bytes = !is_lent ? there : there > used ? there - used : 0;
+    return *bytes ? lender->arena + (is_lent ? used : 0) : NULL;
+}
+
 tandem_status tandem_executor_get_mean_squares(const tandem_executor *executor, float *mean_square,
                                                tandem_error *error)
 {
@@ -275,7 +304,7 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
     tandem_executor *executor = NULL;
     tandem_status status = tandem_executor_prepare(&executor, worker, options, 0, error);
     if (status == TANDEM_OK) executor->resident = resident;
-    if (status == TANDEM_OK) status = tandem_executor_check_memory(executor, error);
+    if (status == TANDEM_OK && !options->lender) status = tandem_executor_check_memory(executor, error);
     if (status == TANDEM_OK && tandem_worker_has_device_memory(worker))
         executor->free_before_bytes = worker->backend->free_bytes(worker->device);
     if (status == TANDEM_OK) status = alloc_flat_arrays(executor, error);

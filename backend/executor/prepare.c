@@ -106,6 +106,13 @@ static tandem_status set_executor_kind(tandem_executor *executor, tandem_error *
         return tandem_error_set(error, TANDEM_USAGE,
                                 "weights are held still on one rank, not on %d, or without all-reduce",
                                 executor->worker->n_rank);
+    const tandem_executor *lender = options->lender;
+    if (lender &&
+        (!options->hold_weights || !options->without_all_reduce ||
+         tandem_worker_has_device_memory(executor->worker) || lender->step->n_flat != executor->step->n_flat))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "memory is lent on CPU devices, for the same parameters, to an executor that "
+                                "holds weights and reduces no gradients");
     return TANDEM_OK;
 }
 
@@ -136,6 +143,7 @@ static tandem_status prepare_evaluator(tandem_executor *executor, tandem_error *
     options.loss_scale = 0;
     options.emulation = NULL;
     options.hold_weights = 0;
+    options.lender = NULL;
     options.data_seed = &executor->data_seed;
     if (status == TANDEM_OK)
         status = tandem_executor_prepare(&executor->evaluator, executor->worker, &options, 1, error);
@@ -196,7 +204,7 @@ void tandem_executor_close(tandem_executor *executor)
     while (executor->n_owned-- > 0)
         tandem_worker_free(worker, executor->owned[executor->n_owned].location,
                            executor->owned[executor->n_owned].memory);
-    tandem_worker_free_shared(worker, executor->host_gradient);
+    if (!executor->options.lender) tandem_worker_free_shared(worker, executor->host_gradient);
     tandem_batchnorm_stats_close(&executor->batchnorm_stats, worker);
     tandem_amax_histories_close(&executor->histories);
     free(executor->host_copy);

@@ -29,6 +29,9 @@ static tandem_status end_state_views(tandem_training_state *state, const tandem_
 static tandem_status begin_state_views(tandem_training_state *out, const tandem_executor *executor,
                                        tandem_error *error)
 {
+    if (executor->options.lender)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "an executor with borrowed weights has no state to keep");
     tandem_loss_scale loss_scale = executor->grad_scaler.loss_scale;
     if (!executor->grad_scaler.is_loss_scaled) loss_scale.scale = 0;
     tandem_training_state state = {

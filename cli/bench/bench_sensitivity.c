@@ -11,7 +11,7 @@
 #include "cli/sensing.h"
 #include "cli/table.h"
 
-enum { STEPS = 20, WARM_UP = 4, N_CASE = 2 };
+enum { STEPS = 20, WARM_UP = 4, SENSINGS = 5, N_CASE = 2 };
 
 typedef struct sensing_cost {
     const char *name;
@@ -50,16 +50,22 @@ static tandem_status measure_steps(int64_t *step_ns, training_rank *rank, int64_
     return status;
 }
 
+/* The median of sensings, after a first one, in which kernels are made for its batch: as of steps. */
 static tandem_status measure_sensing(sensing_cost *cost, training_rank *rank, const cli_workload *workload,
                                      const cli_options *options, tandem_error *error)
 {
-    tandem_sensing sensing = {0};
-    const int64_t begin = processor_ns();
-    const tandem_status status = sensing_of_rank(&sensing, rank, workload, options, &cost->request, error);
-    cost->ns = processor_ns() - begin;
+    int64_t sample_ns[SENSINGS];
+    tandem_status status = TANDEM_OK;
+    for (int i = -1; i < SENSINGS && status == TANDEM_OK; i++) {
+        tandem_sensing sensing = {0};
+        const int64_t begin = processor_ns();
+        status = sensing_of_rank(&sensing, rank, workload, options, &cost->request, error);
+        if (i >= 0) sample_ns[i] = processor_ns() - begin;
+        tandem_sensing_close(&sensing);
+    }
+    if (status == TANDEM_OK) cost->ns = bench_median(sample_ns, SENSINGS);
     cost->peak_bytes = peak_resident_bytes();
     cost->gradients = sensing_count_gradients(workload, &cost->request);
-    tandem_sensing_close(&sensing);
     return status;
 }
 

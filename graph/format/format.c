@@ -13,6 +13,7 @@
 
 #include "base/nearest.h"
 #include "base/philox.h"
+#include "base/wide.h"
 
 /* --- The table ------------------------------------------------------------------------------------------ */
 
@@ -151,15 +152,32 @@ typedef struct format_scale {
     float inverse, scale; /* x is multiplied by inverse, the rounded number by scale */
 } format_scale;
 
+/* Magnitudes of floats are ordered as their bits are. */
+TANDEM_WIDE static uint32_t largest_bits(const float *x, int64_t n)
+{
+    enum { LANES = 16 };
+    uint32_t lane[LANES] = {0}, bits[LANES], largest = 0;
+    const int64_t whole = n / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES) {
+        memcpy(bits, x + i, sizeof bits);
+        for (int k = 0; k < LANES; k++) {
+            bits[k] &= 0x7FFFFFFFu;
+            lane[k] = bits[k] > lane[k] ? bits[k] : lane[k];
+        }
+    }
+    memset(bits, 0, sizeof bits);
+    memcpy(bits, x + whole, (size_t)(n - whole) * sizeof *x);
+    for (int k = 0; k < LANES; k++) {
+        bits[k] &= 0x7FFFFFFFu;
+        lane[k] = bits[k] > lane[k] ? bits[k] : lane[k];
+        largest = lane[k] > largest ? lane[k] : largest;
+    }
+    return largest;
+}
+
 static float largest_magnitude(const float *x, int64_t n, int *is_finite)
 {
-    uint32_t largest = 0; /* magnitudes of floats are ordered as their bits are */
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        bits &= 0x7FFFFFFFu;
-        largest = bits > largest ? bits : largest;
-    }
+    const uint32_t largest = largest_bits(x, n);
     float amax;
     memcpy(&amax, &largest, sizeof amax);
     *is_finite = largest < 0x7F800000u;
@@ -253,30 +271,34 @@ static fast_rounding fast_rounding_of(const tandem_format_row *row)
                            .shift = (float)(1.5 * power_of_two(row->least + 23))};
 }
 
-/* *is_right: 0 where it is not; else it stays. */
-static inline float round_fast(uint32_t *is_right, const fast_rounding *by, float z)
+/* *largest: the bits of the larger one of |z| and |Q(z)|, where that is more. */
+static inline float round_fast(int32_t *largest, const fast_rounding *by, float z)
 {
     const uint32_t bits = bits_of(z), magnitude = bits & 0x7FFFFFFFu,
                    of_bits = (bits + by->half + (bits >> by->cut & 1)) >> by->cut << by->cut,
                    of_shift = bits_of((z + by->shift) - by->shift),
                    is_small = 0u - (uint32_t)(magnitude < by->normal),
                    rounded = (of_shift & is_small) | (of_bits & ~is_small);
+    const int32_t one = (int32_t)magnitude, other = (int32_t)(rounded & 0x7FFFFFFFu),
+                  larger = one > other ? one : other;
     float q;
-    *is_right &= (uint32_t)(magnitude <= by->largest) & (uint32_t)((rounded & 0x7FFFFFFFu) <= by->largest);
+    *largest = larger > *largest ? larger : *largest;
     memcpy(&q, &rounded, sizeof q);
     return q;
 }
 
 /* 0: one of these numbers cannot be rounded so, and q is not to be read. */
-enum { ROUNDED_TOGETHER = 64 };
-static uint32_t round_together(float q[ROUNDED_TOGETHER], const fast_rounding *by,
-                               const float x[ROUNDED_TOGETHER], format_scale scale)
+enum { ROUNDED_TOGETHER = 64, IN_VECTORS = 16 };
+TANDEM_WIDE static int round_together(float *restrict q, const fast_rounding *by, const float *restrict x,
+                                      format_scale scale)
 {
     const fast_rounding own = *by;
-    uint32_t is_right = 1;
-    for (int i = 0; i < ROUNDED_TOGETHER; i++)
-        q[i] = round_fast(&is_right, &own, x[i] * scale.inverse) * scale.scale;
-    return is_right;
+    int32_t largest[IN_VECTORS] = {0}, most = 0;
+    for (int i = 0; i < ROUNDED_TOGETHER; i += IN_VECTORS)
+        for (int k = 0; k < IN_VECTORS; k++)
+            q[i + k] = round_fast(&largest[k], &own, x[i + k] * scale.inverse) * scale.scale;
+    for (int k = 0; k < IN_VECTORS; k++) most = largest[k] > most ? largest[k] : most;
+    return most <= (int32_t)own.largest;
 }
 
 /* From `first` on, as long as numbers can be rounded together; the first that is not. */
@@ -290,9 +312,9 @@ static int64_t round_fast_run(float *out, const tandem_format_cast *cast, format
         memcpy(out + first, q, sizeof q);
     }
     for (; first < end; first++) {
-        uint32_t is_right = 1;
-        q[0] = round_fast(&is_right, &by, cast->x[first] * scale.inverse) * scale.scale;
-        if (!is_right) return first;
+        int32_t largest = 0;
+        q[0] = round_fast(&largest, &by, cast->x[first] * scale.inverse) * scale.scale;
+        if (largest > (int32_t)by.largest) return first;
         out[first] = q[0];
     }
     return end;
@@ -343,8 +365,41 @@ tandem_status tandem_format_round(float *out, float *amax, const tandem_format_c
 
 typedef struct variance_sum {
     float *variance;
+    int has_sum;
     double sum;
 } variance_sum;
+
+/* s²·f(1 − f) of integers that are drawn, as many together as run in vectors. 0: one of them is beyond the
+ * largest, and variance is not to be read. */
+TANDEM_WIDE static int integer_variances(float *restrict variance, const float *restrict x,
+                                         format_scale scale, float largest)
+{
+    const float shift = 0x1.8p23F, square = scale.scale * scale.scale;
+    float most[IN_VECTORS] = {0}, all = 0;
+    for (int i = 0; i < ROUNDED_TOGETHER; i += IN_VECTORS)
+        for (int k = 0; k < IN_VECTORS; k++) {
+            const float z = x[i + k] * scale.inverse, off = z - ((z + shift) - shift), /* of a whole number */
+                size = off < 0 ? -off : off, magnitude = z < 0 ? -z : z;
+            most[k] = magnitude > most[k] ? magnitude : most[k];
+            variance[i + k] = square * (size * (1 - size));
+        }
+    for (int k = 0; k < IN_VECTORS; k++) all = most[k] > all ? most[k] : all;
+    return all <= largest; /* a tensor with a NaN has no scale */
+}
+
+/* From `first` on, as long as numbers can be taken together; the first that is not. */
+static int64_t integer_variance_run(variance_sum *of, const tandem_format_cast *cast, format_scale scale,
+                                    int64_t first, int64_t end)
+{
+    const float largest = (float)tandem_format_largest(&formats[cast->format]);
+    float variance[ROUNDED_TOGETHER];
+    for (; first + ROUNDED_TOGETHER <= end; first += ROUNDED_TOGETHER) {
+        if (!integer_variances(variance, cast->x + first, scale, largest)) return first;
+        for (int i = 0; i < ROUNDED_TOGETHER && of->has_sum; i++) of->sum += (double)variance[i];
+        if (of->variance) memcpy(of->variance + first, variance, sizeof variance);
+    }
+    return first;
+}
 
 static void variance_run(void *context, const tandem_format_cast *cast, format_scale scale, int64_t first,
                          int64_t end)
@@ -352,11 +407,18 @@ static void variance_run(void *context, const tandem_format_cast *cast, format_s
     variance_sum *of = context;
     const tandem_format_row *row = &formats[cast->format];
     const double largest = tandem_format_largest(row), back = (double)scale.scale;
+    const int is_drawn_integer =
+        row->kind == TANDEM_FORMAT_KIND_INTEGER && row->rounding == TANDEM_ROUNDING_STOCHASTIC;
+    int64_t slow_before = first;
     for (int64_t i = first; i < end; i++) {
+        if (is_drawn_integer && i >= slow_before) {
+            i = integer_variance_run(of, cast, scale, i, end);
+            slow_before = i + ROUNDED_TOGETHER;
+            if (i == end) return;
+        }
         const double x = (double)cast->x[i], z = (double)(cast->x[i] * scale.inverse);
         double variance = 0;
-        if (row->kind == TANDEM_FORMAT_KIND_INTEGER && row->rounding == TANDEM_ROUNDING_STOCHASTIC &&
-            fabs(z) < largest) { /* of the step 1 */
+        if (is_drawn_integer && fabs(z) < largest) { /* of the step 1 */
             const double fraction = z - whole_below(z);
             variance = back * back * fraction * (1 - fraction);
         } else if (row->rounding == TANDEM_ROUNDING_STOCHASTIC) {
@@ -376,8 +438,7 @@ static void variance_run(void *context, const tandem_format_cast *cast, format_s
 tandem_status tandem_format_variance(float *variance, double *sum, const tandem_format_cast *cast,
                                      tandem_error *error)
 {
-    variance_sum of = {0};
-    of.variance = variance;
+    variance_sum of = {.variance = variance, .has_sum = sum != NULL};
     const tandem_status status = for_scaled_runs(cast, NULL, variance_run, &of, error);
     if (status == TANDEM_OK && sum) *sum = of.sum;
     return status;

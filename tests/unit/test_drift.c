@@ -111,20 +111,16 @@ static double probed_noise(held_run *r, tandem_format format)
     probe_age age = {.backend = r->backend,
                      .executor = r->executor,
                      .step = r->step,
-                     .weight = calloc((size_t)r->step->n_flat, sizeof(float)),
                      .sensing = &sensing,
                      .emulation = &emulation,
                      .n_range_batch = 1,
                      .n_rank = 1};
-    assert_non_null(age.weight);
-    require_ok(r->backend->executor_get_weights(r->executor, age.weight, &error), &error);
     require_ok(sensing_probe_age(&age, sketch, &error), &error);
     for (int op = 0; op < sensing.n_op; op++) {
         const int cell = tandem_sensing_cell(op, TANDEM_PRECISION_INT8_FULL, TANDEM_F32);
         for (int k = 0; k < REPLICATES && sensing.is_sensed[cell]; k++)
             noise += tandem_sensing_errors(&sensing, 0, cell)[k].total;
     }
-    free(age.weight);
     tandem_sensing_close(&sensing);
     return noise;
 }

@@ -43,6 +43,10 @@ typedef struct tandem_executor_options {
     const tandem_emulation *emulation;
     int hold_weights; /* 1: steps compute gradients, and leave weights and running statistics; one rank, or
                            * without_all_reduce */
+    /* An executor of the same worker and the same flat arrays, whose weights and gradients this one uses, and
+     * its arena where that is large enough. It outlives this one, and both step in turns. This one holds
+     * weights, has its memory on the host, and reduces nothing; else TANDEM_USAGE. NULL: its own memory. */
+    tandem_executor *lender;
     int64_t global_batch; /* over all ranks and micro-steps */
     int64_t
         first_sample; /* of this rank in the global batch; its micro-steps take consecutive local batches */
@@ -166,6 +170,13 @@ typedef struct tandem_backend_api {
                                           tandem_error *error);
     tandem_status (*executor_put_weights)(tandem_executor *executor, const float *weight,
                                           tandem_error *error);
+    /* The arrays themselves, [step->n_flat], which may be changed between two steps: the weights, and AdamW's
+     * mean squares of the gradient. NULL: on a device with memory of its own, and mean squares of SGD. */
+    float *(*executor_weights)(tandem_executor *executor);
+    float *(*executor_mean_squares)(tandem_executor *executor);
+    /* What an executor does not use of a borrowed arena, which is the caller's between the lender's steps; of
+     * cache lines. *bytes: 0 where there is none. */
+    void *(*executor_spare)(const tandem_executor *executor, uint64_t *bytes);
     /* Copies AdamW's mean squares of the gradient, [step->n_flat], as they are kept: without the correction
      * by 1 − β₂^steps. TANDEM_USAGE: the optimizer is SGD. */
     tandem_status (*executor_get_mean_squares)(const tandem_executor *executor, float *mean_square,
