@@ -1,11 +1,11 @@
 /* probe_direction.h: random directions over the parameters of a model.
  *
- * A direction is z with E zzᵀ = the optimizer's metric: signs times the metric's root. Of a large parameter it
- * has one block of 16 numbers in each group of s blocks, drawn anew in each group, times √s: E zzᵀ stays, and
- * a direction costs an s-th of a pass over the weights. What it adds to the variance: (zᵀh)² has the mean Σh²,
- * here that of Σ s·q over the drawn blocks, with q = Σh² of a block. Its relative standard deviation is
- * √(κ/m): m drawn blocks, κ = E q²/(E q)². With m ≥ 512 a parameter and κ = 10, 14 % where one parameter has
- * it all, beside √2 = 141 % of the square itself. */
+ * A direction is z with E zzᵀ = the optimizer's metric: signs times the metric's root. Of a large parameter
+ * it has one block of 16 numbers in each group of s blocks, drawn anew in each group, times √s: E zzᵀ stays,
+ * and a direction costs an s-th of a pass over the weights. What it adds to the variance: (zᵀh)² has the mean
+ * Σh², here that of Σ s·q over the drawn blocks, with q = Σh² of a block. Its relative standard deviation is
+ * √(κ/m): m drawn blocks, κ = E q²/(E q)². With m ≥ 512 a parameter and κ = 10 that is 14 % where one
+ * parameter has it all, beside √2 = 141 % of the square itself. */
 #pragma once
 
 #include <stdint.h>
@@ -28,8 +28,8 @@ typedef struct probe_direction {
     float *kept;  /* the same of weights that are moved; NULL where none are */
 } probe_direction;
 
-/* TANDEM_NO_MEMORY. keeps_weights: probe_direction_move may be called. probe_direction_close takes what failed,
- * too. */
+/* TANDEM_NO_MEMORY. keeps_weights: probe_direction_move may be called. probe_direction_close takes what
+ * failed, too. */
 tandem_status probe_direction_open(probe_direction *direction, const tandem_step *step, int keeps_weights,
                                    tandem_error *error);
 void probe_direction_close(probe_direction *direction);
@@ -38,7 +38,8 @@ void probe_direction_draw(probe_direction *direction, const probe_metric *metric
 /* The mean of the metric: of z², over all parameters. */
 double probe_direction_mean_square(const probe_direction *direction);
 
-/* Keeps the weights that the direction moves; sets them to these plus to·z; back, to the bit. weight: [n_flat] */
+/* Keeps the weights that the direction moves; sets them to these plus to·z; back, to the bit.
+ * weight: [n_flat] */
 void probe_direction_keep(probe_direction *direction, const float *weight);
 void probe_direction_move(const probe_direction *direction, float *weight, float to);
 void probe_direction_restore(const probe_direction *direction, float *weight);

@@ -6,7 +6,7 @@
 
 enum { LANES = 16 };
 
-static double sum_of_lanes(const double lane[LANES])
+static double sum_of_probe_lanes(const double lane[LANES])
 {
     double sum = 0;
     for (int k = 0; k < LANES; k++) sum += lane[k];
@@ -43,7 +43,7 @@ TANDEM_WIDE double probe_sum(const float *x, int64_t n)
     for (int64_t i = 0; i < whole; i += LANES)
         for (int k = 0; k < LANES; k++) lane[k] += (double)x[i + k];
     for (int64_t i = whole; i < n; i++) lane[i - whole] += (double)x[i];
-    return sum_of_lanes(lane);
+    return sum_of_probe_lanes(lane);
 }
 
 TANDEM_WIDE double probe_product(const float *restrict a, const float *restrict b, int64_t n)
@@ -53,7 +53,7 @@ TANDEM_WIDE double probe_product(const float *restrict a, const float *restrict 
     for (int64_t i = 0; i < whole; i += LANES)
         for (int k = 0; k < LANES; k++) lane[k] += (double)a[i + k] * (double)b[i + k];
     for (int64_t i = whole; i < n; i++) lane[i - whole] += (double)a[i] * (double)b[i];
-    return sum_of_lanes(lane);
+    return sum_of_probe_lanes(lane);
 }
 
 TANDEM_WIDE double probe_weighted_squares(double *sum, const float *restrict v, const float *restrict d,
@@ -70,8 +70,8 @@ TANDEM_WIDE double probe_weighted_squares(double *sum, const float *restrict v, 
         lane[i - whole] += (double)v[i] * ((double)d[i] * (double)d[i]);
         alone[i - whole] += (double)v[i];
     }
-    *sum = sum_of_lanes(alone);
-    return sum_of_lanes(lane);
+    *sum = sum_of_probe_lanes(alone);
+    return sum_of_probe_lanes(lane);
 }
 
 TANDEM_WIDE void probe_pair_sums(double sum[PROBE_N_PAIR_SUM], const float *restrict v,
@@ -138,7 +138,7 @@ TANDEM_WIDE void probe_subtract(float *restrict to, float by, const float *restr
 }
 
 /* By halves, so that they run in vectors. */
-static inline float sum_of_floats(const float lane[LANES])
+static inline float sum_of_float_lanes(const float lane[LANES])
 {
     float eight[8], four[4];
     for (int k = 0; k < 8; k++) eight[k] = lane[k] + lane[k + 8];
@@ -157,6 +157,6 @@ TANDEM_WIDE void probe_linear_gradient(float *restrict to, const float *restrict
             for (int64_t j = 0; j < whole; j += LANES)
                 for (int k = 0; k < LANES; k++) lane[k] += a[j + k] * b[j + k];
             for (int64_t j = whole; j < columns; j++) lane[j - whole] += a[j] * b[j];
-            to[i * depth + l] = sum_of_floats(lane);
+            to[i * depth + l] = sum_of_float_lanes(lane);
         }
 }

@@ -696,8 +696,8 @@ int sensing_count_gradients(const cli_workload *workload, const sensing_request 
     return 2 * request->n_replicate * (1 + run.n_cell);
 }
 
-/* What a gradient of a probe costs, in steps of the training: as many gradients of its batch, and as many FLOPs
- * a weight. `tandem bench sensitivity` prints what it comes to. */
+/* What a gradient of a probe costs, in steps of the training: as many gradients of its batch, and as many
+ * FLOPs a weight. `tandem bench sensitivity` prints what it comes to. */
 static double cost_of_probe(const cli_workload *workload, int64_t batch)
 {
     static const double gradients = 1.3, weight_flops = 60;

@@ -36,7 +36,7 @@ static void close_step(opened_step *s)
     tandem_graph_close(s->graph);
 }
 
-/* (zᵀh)² has the mean Σ m·h², with m the metric; over 4,000 draws within 5 of its standard errors of 2.3 %. */
+/* (zᵀh)² has the mean Σ m·h², with m the metric; over 4,000 draws within 5 of its standard errors, 2.3 %. */
 static void a_direction_has_the_square_of_the_metric(void **state)
 {
     enum { DRAWS = 4000 };
