@@ -167,6 +167,8 @@ static void a_borrower_computes_in_lent_memory(void **state)
         const double loss = step_once(&r, borrower, 200);
         memset(room, 0x7F, spare);
         assert_true(step_once(&r, borrower, 200) == loss);
+        for (uint64_t at = 0; at < spare; at++)
+            if (room[at] != 0x7F) fail_msg("byte %llu of the spare memory is in use", (unsigned long long)at);
         assert_int_equal(r.backend->executor_save(borrower, "no.ckpt", 1, "", &error), TANDEM_USAGE);
         r.backend->executor_close(borrower);
         r.backend->executor_close(other);
