@@ -63,6 +63,7 @@ typedef struct cli_options {
     double loss_scale;            /* 0 = none, < 0 = dynamic */
     int64_t warmup;
     int allow_nan;
+    int late_results; /* no option: the command takes a step's loss while the next one runs */
     /* runs */
     const char *at; /* sensitivity: ages; NULL = 50 % and 90 % of the steps */
     int64_t steps, evaluate, repetitions;

@@ -166,7 +166,8 @@ static tandem_status open_training_executor(training_rank *rank, const cli_workl
                                                 .clip = options->clip,
                                                 .loss_scale = (float)workload->loss_scale,
                                                 .with_evaluation = options->data && options->evaluate > 0,
-                                                .allow_nan = options->allow_nan};
+                                                .allow_nan = options->allow_nan,
+                                                .late_results = options->late_results};
     return rank->backend->executor_open(&rank->executor, rank->worker, &executor_options, error);
 }
 

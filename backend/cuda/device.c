@@ -400,27 +400,55 @@ static tandem_status cuda_copy(void *device, void *to, const void *from, uint64_
     return failed ? cuda_failure(cuda, "copy", failed, error) : TANDEM_OK;
 }
 
+/* Of a launch that `update` could not tell. */
+static tandem_status report_update_error(cuda_device *cuda, tandem_error *error)
+{
+    const int failed = cuda->update_error;
+    cuda->update_error = 0;
+    return failed ? cuda_failure(cuda, "update weights", failed, error) : TANDEM_OK;
+}
+
+static tandem_status clear_faults(const cuda_device *cuda, tandem_error *error)
+{
+    const int failed = cuda->vendor->clear(cuda->faults, sizeof *cuda->faults, cuda->stream);
+    return failed ? cuda_failure(cuda, "clear memory", failed, error) : TANDEM_OK;
+}
+
+static tandem_status cuda_read_faults(int64_t *nonfinite, const void *staged, tandem_error *error)
+{
+    const cuda_faults *faults = staged;
+    if (faults->bad_label || faults->bad_token)
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "%s %u of the batch is out of range; labels are classes, or -1 for none, "
+                                "and tokens are below the vocabulary's size",
+                                faults->bad_label ? "label" : "token",
+                                0xFFFFFFFFu - (faults->bad_label ? faults->bad_label : faults->bad_token));
+    *nonfinite = faults->not_finite ? (int64_t)(0xFFFFFFFFu - faults->not_finite) : -1;
+    return TANDEM_OK;
+}
+
 static tandem_status cuda_device_sync(void *device, int *is_finite, tandem_error *error)
 {
     cuda_device *cuda = device;
     cuda_faults faults = {0};
-    if (cuda->update_error) {
-        const int failed = cuda->update_error;
-        cuda->update_error = 0;
-        return cuda_failure(cuda, "update weights", failed, error);
-    }
-    const tandem_status status = cuda_copy(device, &faults, cuda->faults, sizeof faults, error);
+    int64_t nonfinite = -1;
+    tandem_status status = report_update_error(cuda, error);
+    if (status == TANDEM_OK) status = cuda_copy(device, &faults, cuda->faults, sizeof faults, error);
+    if (status == TANDEM_OK) status = clear_faults(cuda, error);
+    if (status == TANDEM_OK) status = cuda_read_faults(&nonfinite, &faults, error);
+    if (status == TANDEM_OK) *is_finite = nonfinite < 0;
+    return status;
+}
+
+_Static_assert(sizeof(cuda_faults) <= TANDEM_FAULT_BYTES, "staged faults");
+
+static tandem_status cuda_queue_faults(void *device, void *staged, tandem_error *error)
+{
+    cuda_device *cuda = device;
+    const tandem_status status = report_update_error(cuda, error);
     if (status != TANDEM_OK) return status;
-    const int failed = cuda->vendor->clear(cuda->faults, sizeof faults, cuda->stream);
-    if (failed) return cuda_failure(cuda, "clear memory", failed, error);
-    if (faults.bad_label || faults.bad_token)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s %u of the batch is out of range; labels are classes, or -1 for none, "
-                                "and tokens are below the vocabulary's size",
-                                faults.bad_label ? "label" : "token",
-                                0xFFFFFFFFu - (faults.bad_label ? faults.bad_label : faults.bad_token));
-    *is_finite = !faults.not_finite;
-    return TANDEM_OK;
+    const int failed = cuda->vendor->copy(staged, cuda->faults, sizeof *cuda->faults, cuda->stream);
+    return failed ? cuda_failure(cuda, "copy", failed, error) : clear_faults(cuda, error);
 }
 
 /* --- Streams -------------------------------------------------------------------------------------------- */
@@ -592,6 +620,8 @@ const tandem_device_backend tandem_cuda_backend = {
     .clocks = cuda_read_clocks,
     .copy = cuda_copy,
     .device_sync = cuda_device_sync,
+    .queue_faults = cuda_queue_faults,
+    .read_faults = cuda_read_faults,
     .events_create = cuda_reserve_events,
     .event_record = cuda_event_record,
     .stream_wait_stream = cuda_stream_wait,

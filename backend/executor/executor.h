@@ -7,6 +7,7 @@
 #include "backend/executor/batchnorm_stats.h"
 #include "backend/executor/device_graphs.h"
 #include "backend/executor/grad_scaler.h"
+#include "backend/executor/late_results.h"
 #include "base/arena.h"
 #include "tandem/kernels.h"
 
@@ -69,8 +70,9 @@ struct tandem_executor {
     tandem_data_cursor cursor;
 
     /* with device memory only (transfer.h), else NULL */
-    float *micro_loss; /* [n_micro] of this step, on the host */
-    tandem_step_args *step_args, *staged_step_args;
+    float *micro_loss; /* [n_micro] of this step, on the host; with late results on the device */
+    tandem_step_args *step_args, *staged_step_args; /* staged: of two steps */
+    tandem_late_results late;
     tandem_device_graphs graphs;
     unsigned char *staged_slots;    /* what image_slots have, on the host (image_input.h); NULL: not used */
     tandem_image_slots image_slots; /* micro: 0 */
@@ -98,6 +100,8 @@ tandem_status tandem_executor_open(tandem_executor **executor, tandem_worker *wo
 void tandem_executor_close(tandem_executor *executor);
 tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss,
                                    tandem_error *error);
+tandem_status tandem_executor_settle(tandem_executor *executor, double *loss, tandem_error *error);
+int tandem_executor_is_pending(const tandem_executor *executor);
 tandem_status tandem_executor_set_emulation(tandem_executor *executor, const tandem_emulation *emulation,
                                             tandem_error *error);
 tandem_status tandem_executor_get_weights(const tandem_executor *executor, float *weight,

@@ -194,6 +194,7 @@ void tandem_executor_close(tandem_executor *executor)
 {
     if (!executor) return;
     tandem_worker *worker = executor->worker;
+    tandem_late_close(executor);
     tandem_executor_close(executor->evaluator);
     tandem_step_close(executor->evaluator_step);
     tandem_reducer_close(executor->reducer);

@@ -9,7 +9,14 @@
 
 /* Numbers of the events: those of the step, then of each bucket, then of each active task, then of each
  * micro-step. */
-enum { EVENT_BEGIN, EVENT_INPUT, EVENT_LABELS, EVENT_SLOT, EVENT_BUCKETS = EVENT_SLOT + 2 };
+enum {
+    EVENT_BEGIN,
+    EVENT_INPUT,
+    EVENT_LABELS,
+    EVENT_SLOT,
+    EVENT_RESULTS = EVENT_SLOT + 2,
+    EVENT_BUCKETS = EVENT_RESULTS + 2
+};
 enum { D2H_BEGIN, D2H_END, H2D_END, WAIT_BEGIN, UPDATE_BEGIN, UPDATE_END, EVENTS_PER_BUCKET };
 
 static int bucket_event(int b, int event) { return EVENT_BUCKETS + b * EVENTS_PER_BUCKET + event; }
@@ -62,6 +69,16 @@ static int needs_host_gradients(const tandem_executor *executor)
     return tandem_executor_has_all_reduce(executor) || tandem_grad_scaler_is_used(&executor->grad_scaler);
 }
 
+/* Whether nothing that the host does within a step, or before the next one, depends on what the device found.
+ * A dynamic loss scale, a clipped norm and an all-reduce do: the host has all gradients then, before the
+ * update. */
+static int may_be_late(const tandem_executor *executor)
+{
+    const char *const asked = getenv("TANDEM_LATE");
+    return executor->options.late_results && !needs_host_gradients(executor) &&
+           !executor->options.with_task_times && !(asked && strcmp(asked, "0") == 0);
+}
+
 uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor)
 {
     const uint64_t gradients = needs_host_gradients(executor) ? tandem_executor_flat_bytes(executor) : 0;
@@ -94,11 +111,17 @@ tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, 
         executor->input = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY,
                                                 batch_input_bytes(executor->graph), &status, error);
     if (status != TANDEM_OK || forward_only) return status;
-    executor->micro_loss = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY, loss_bytes, &status, error);
+    executor->late.is_enabled = may_be_late(executor);
+    executor->micro_loss = tandem_executor_alloc(
+        executor, executor->late.is_enabled ? TANDEM_DEVICE_MEMORY : TANDEM_STAGING_MEMORY, loss_bytes,
+        &status, error);
+    for (int slot = 0; slot < 2 && executor->late.is_enabled; slot++)
+        executor->late.staged[slot] = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY,
+                                                            TANDEM_FAULT_BYTES + loss_bytes, &status, error);
     executor->step_args =
         tandem_executor_alloc(executor, TANDEM_DEVICE_MEMORY, sizeof *executor->step_args, &status, error);
-    executor->staged_step_args = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY,
-                                                       sizeof *executor->staged_step_args, &status, error);
+    executor->staged_step_args = tandem_executor_alloc(
+        executor, TANDEM_STAGING_MEMORY, 2 * sizeof *executor->staged_step_args, &status, error);
     if (needs_host_gradients(executor)) tandem_executor_alloc_gradients(executor, &status, error);
     executor->decay_mask = tandem_executor_alloc(executor, TANDEM_DEVICE_MEMORY, mask_bytes, &status, error);
     return status == TANDEM_OK ? fill_decay_mask(executor, mask_bytes, error) : status;
@@ -197,10 +220,10 @@ tandem_status tandem_transfer_send_bucket(const tandem_executor *executor, int b
 }
 
 /* This rank's loss: the sum over its micro-steps, in order. */
-static float sum_micro_losses(const tandem_executor *executor)
+static float sum_micro_losses(const tandem_executor *executor, const float *micro_loss)
 {
-    float sum = executor->micro_loss[0];
-    for (int m = 1; m < executor->step->options.n_micro; m++) sum += executor->micro_loss[m];
+    float sum = micro_loss[0];
+    for (int m = 1; m < executor->step->options.n_micro; m++) sum += micro_loss[m];
     return sum;
 }
 
@@ -209,7 +232,8 @@ tandem_status tandem_transfer_wait_bucket(void *context, int b, tandem_error *er
 {
     const tandem_executor *executor = context;
     const tandem_status status = sync_event(executor, bucket_event(b, D2H_END), error);
-    if (status == TANDEM_OK && b == 0) *tandem_executor_loss_slot(executor) = sum_micro_losses(executor);
+    if (status == TANDEM_OK && b == 0)
+        *tandem_executor_loss_slot(executor) = sum_micro_losses(executor, executor->micro_loss);
     return status;
 }
 
@@ -275,21 +299,21 @@ tandem_status tandem_transfer_update_buckets(const tandem_executor *executor, in
 
 /* --- Times ---------------------------------------------------------------------------------------------- */
 
-/* The last step has ended, so the device has read the staged arguments. */
+/* The step before the last has ended, so the device has read what is staged here. */
 tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t index, int64_t t,
                                          tandem_error *error)
 {
     const tandem_optimizer_options *own = &executor->optimizer;
     const int64_t overhead_ns = executor->times.step_ns - executor->busy_ns;
     executor->host_overhead_ns = executor->busy_ns > 0 && overhead_ns > 0 ? overhead_ns : 0;
-    *executor->staged_step_args = (tandem_step_args){
+    tandem_step_args *const staged = &executor->staged_step_args[executor->graphs.n_step % 2];
+    *staged = (tandem_step_args){
         .micro_index = (uint32_t)(index * executor->step->options.n_micro),
         .step_index = (uint32_t)index,
         .loss_scale = executor->grad_scaler.loss_scale.scale,
         .rates = {own->rate, tandem_adamw_correction(own->beta1, t), tandem_adamw_correction(own->beta2, t)}};
     const tandem_status status =
-        tandem_worker_copy_async(executor->worker, executor->step_args, executor->staged_step_args,
-                                 sizeof *executor->step_args, error);
+        tandem_worker_copy_async(executor->worker, executor->step_args, staged, sizeof *staged, error);
     return status == TANDEM_OK ? record_compute(executor, EVENT_BEGIN, error) : status;
 }
 
@@ -491,6 +515,52 @@ tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, t
     if (status == TANDEM_OK && !executor->options.with_task_times)
         status = read_all_bucket_times(executor, error);
     if (status == TANDEM_OK)
-        *loss = executor->reducer ? *tandem_executor_loss_slot(executor) : sum_micro_losses(executor);
+        *loss = executor->reducer ? *tandem_executor_loss_slot(executor)
+                                  : sum_micro_losses(executor, executor->micro_loss);
+    return status;
+}
+
+/* --- Late results --------------------------------------------------------------------------------------- */
+
+int tandem_transfer_updates_at_once(const tandem_executor *executor)
+{
+    return tandem_executor_joined(executor, executor->n_backward) == executor->step->n_bucket;
+}
+
+tandem_status tandem_transfer_queue_results(const tandem_executor *executor, int slot, tandem_error *error)
+{
+    unsigned char *const staged = executor->late.staged[slot];
+    tandem_status status = tandem_worker_copy_async(
+        executor->worker, staged + TANDEM_FAULT_BYTES, executor->micro_loss,
+        (uint64_t)executor->step->options.n_micro * sizeof *executor->micro_loss, error);
+    if (status == TANDEM_OK)
+        status = backend_of(executor)->queue_faults(executor->worker->device, staged, error);
+    return status == TANDEM_OK ? record_compute(executor, EVENT_RESULTS + slot, error) : status;
+}
+
+/* The parameter that has the 16 elements of this number, of all flat arrays. */
+static int parameter_of_group(const tandem_executor *executor, int64_t group)
+{
+    const tandem_step *step = executor->step;
+    int k = executor->graph->n_parameter - 1;
+    while (k > 0 && step->parameter_start[step->parameter_order[k]] > group * 16) k--;
+    return step->parameter_order[k];
+}
+
+tandem_status tandem_transfer_read_results(tandem_executor *executor, int slot, float *loss,
+                                           tandem_error *error)
+{
+    const unsigned char *const staged = executor->late.staged[slot];
+    int64_t nonfinite = -1;
+    tandem_status status = sync_event(executor, EVENT_RESULTS + slot, error);
+    if (status == TANDEM_OK) status = backend_of(executor)->read_faults(&nonfinite, staged, error);
+    if (status != TANDEM_OK) return status;
+    if (nonfinite >= 0 && !executor->options.allow_nan) {
+        if (!tandem_transfer_updates_at_once(executor)) /* and nothing has run behind it */
+            status = find_nonfinite_parameter(executor, error);
+        else
+            executor->nonfinite_parameter = parameter_of_group(executor, nonfinite);
+    }
+    *loss = sum_micro_losses(executor, (const float *)(const void *)(staged + TANDEM_FAULT_BYTES));
     return status;
 }

@@ -36,8 +36,9 @@ typedef struct train_context {
     int64_t *task_ns;           /* [n_rank][n_task] there: medians; with --operators */
     evaluation *evaluation;     /* [n_evaluation] */
     int n_evaluation;
-    int is_noted;  /* the executor's note was printed */
-    train_log log; /* of rank 0 */
+    int64_t pending_ns; /* the time of the last step, whose loss may be pending */
+    int is_noted;       /* the executor's note was printed */
+    train_log log;      /* of rank 0 */
     int watches_tasks;
     train_resense resense;
     char config_text[TANDEM_CHECKPOINT_TRAIN_CONFIG];
@@ -119,7 +120,8 @@ static void show_train_progress(const train_context *t, int64_t index, int64_t b
 {
     static int64_t shown_ns;
     const int64_t now = tandem_now_ns(), done = index + 1;
-    if (t->rank.self.rank != 0 || (now - shown_ns < INT64_C(500000000) && done < t->steps)) return;
+    if (t->rank.self.rank != 0 || done == 0 || (now - shown_ns < INT64_C(500000000) && done < t->steps))
+        return;
     shown_ns = now;
     const double rate = (double)(done * t->rank.global_batch) * 1e9 / (double)(now - begin_ns);
     cli_progress(t->options, (now - begin_ns) / done * (t->steps - done),
@@ -243,6 +245,46 @@ static tandem_status finish_training_step(train_context *t, int64_t index, int64
     return status;
 }
 
+/* Whether something behind step number `index` of this run uses its weights, or may begin to look on. */
+static int is_step_used(const train_context *t, int64_t index)
+{
+    const cli_options *options = t->options;
+    const int64_t done = t->begin + index + 1;
+    return index + 1 == t->steps || index == WARM_UP_STEPS - 1 ||
+           (options->data && options->evaluate > 0 && is_step_due(options->evaluate_every, done)) ||
+           (options->checkpoint && is_step_due(options->checkpoint_every, done));
+}
+
+/* Runs step number `index` of this run. Its loss is then known, or pending. That of the step before is known:
+ * its line of the log is written, whatever becomes of this one. */
+static tandem_status run_training_step(train_context *t, int64_t index, tandem_error *error)
+{
+    const tandem_backend_api *backend = t->rank.backend;
+    double loss = NAN;
+    const int was_pending = backend->executor_is_pending(t->rank.executor);
+    tandem_status status = backend->executor_step(t->rank.executor, t->begin + index, &loss, error);
+    if (status != TANDEM_OK) return status;
+    if (was_pending) {
+        t->loss[index - 1] = loss;
+        status = finish_training_step(t, index - 1, t->pending_ns, error);
+    }
+    if (!backend->executor_is_pending(t->rank.executor))
+        t->loss[index] = loss;
+    else if (status == TANDEM_OK && is_step_used(t, index))
+        status = backend->executor_settle(t->rank.executor, &t->loss[index], error);
+    return status;
+}
+
+/* The work behind step number `index`, unless its loss is pending: behind such a step there is no more than
+ * its line of the log. */
+static tandem_status finish_known_step(train_context *t, int64_t index, int64_t step_ns, tandem_error *error)
+{
+    t->pending_ns = step_ns;
+    return t->rank.backend->executor_is_pending(t->rank.executor)
+               ? TANDEM_OK
+               : finish_training_step(t, index, step_ns, error);
+}
+
 static tandem_status run_training_steps(train_context *t, tandem_error *error)
 {
     const tandem_backend_api *backend = t->rank.backend;
@@ -253,17 +295,17 @@ static tandem_status run_training_steps(train_context *t, tandem_error *error)
         step_watch_begin(&t->watch);
         resense_trigger_before(&t->resense.trigger, step + 1);
         backend->executor_set_rate(t->rank.executor, train_config_rate(&t->rank.config, step));
-        tandem_status status = backend->executor_step(t->rank.executor, step, &t->loss[index], error);
+        tandem_status status = run_training_step(t, index, error);
         if (status != TANDEM_OK) return status;
         step_watch_end(&t->watch);
         record_step_times(t, index);
         const int64_t step_ns = tandem_now_ns() - before;
         watch_tasks_if_cheap(t, index, step_ns);
         if (index >= WARM_UP_STEPS) record_step_period(t, index - WARM_UP_STEPS, step_ns);
-        status = finish_training_step(t, index, step_ns, error);
+        status = finish_known_step(t, index, step_ns, error);
         if (status == TANDEM_OK) status = kept_steps_pulse(&t->kept, &t->watch, &t->rank, error);
         if (status != TANDEM_OK) return status;
-        show_train_progress(t, index, begin_ns);
+        show_train_progress(t, index - backend->executor_is_pending(t->rank.executor), begin_ns);
         before = tandem_now_ns(); /* work between steps counts for none of them */
     }
     t->run_ns = tandem_now_ns() - begin_ns;
@@ -658,6 +700,8 @@ static int run_train(const cli_options *given)
     cli_options options = *given;
     if (options.steps < 0) options.steps = 100;
     if (options.evaluate < 0) options.evaluate = 2000;
+    /* sensing looks between tasks, and may change the plan behind any step */
+    options.late_results = !cli_option_given(&options, OPTION_RESENSE);
     /* a plan of the launcher, e.g. a job scheduler */
     const char *planned = getenv("TANDEM_PLAN");
     if (!options.plan && !options.model && planned && *planned) options.plan = planned;

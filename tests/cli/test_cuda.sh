@@ -75,6 +75,28 @@ if python3 -c 'import sqlite3, sys; store = sqlite3.connect(sys.argv[1]); store.
 else
     skip "a store without times of attention" "python3 has no sqlite3 here"
 fi
+# Losses and faults are read while the next step runs, and nothing else changes.
+trained=(train -q "${model[@]}" --cluster cuda:0 --uniform int8 --schedule cosine --warmup 2 --bucket 4KiB)
+both_ways() { # CODE NAME ARGUMENTS…
+    local code=$1 name=$2 late
+    shift 2
+    for late in 1 0; do
+        TANDEM_LATE=$late run "$code" "${trained[@]}" "$@" --log "$name.$late.log" \
+            --checkpoint "$name.$late" || return 1
+        mv out "$name.$late.out" && mv err "$name.$late.err"
+        sed -E 's/"(step_ns|samples_per_s)":[^,}]*//g; s/"made":.*//' "$name.$late.log" >"$name.$late.lines"
+    done
+    cmp "$name.1.lines" "$name.0.lines" && sed "s/$name.1/$name.0/g" "$name.1.err" | cmp - "$name.0.err"
+}
+both_ways 0 whole --steps 9 --checkpoint-every 4 && cmp whole.1 whole.0 &&
+    [ "$(wc -l <whole.1.lines)" = 9 ] && both_ways 0 half --steps 5 &&
+    both_ways 0 rest --steps 9 --resume half.1 && cmp rest.1 rest.0
+report "late losses: logs, checkpoints and resumed runs are those of losses read at once" $?
+both_ways 1 broken --steps 9 --lr 1e30 --warmup 0 && grep -q 'has diverged in step 2: ' broken.1.err &&
+    both_ways 1 later --steps 9 --lr 1e12 --warmup 4 && grep -q 'has diverged in step 3: ' later.1.err &&
+    [ "$(wc -l <later.1.lines)" = 2 ]
+report "late losses: a run that diverges ends with the same step, line and log" $?
+
 sum_of_costs() { run 0 replay "${model[@]}" --cluster cuda:0 --uniform bf16 --json && field step_ns out |
     head -1; }
 of_event() { field event_ns out | head -1; }
@@ -127,7 +149,7 @@ while [ $code = 5 ] && [ $taken -lt 99 ]; do
     taken=$((taken + 1))
 done
 [ $code = 0 ] && [ $taken -gt 5 ] && { [ -z "$weakest" ] || {
-    failed_at $((taken - 2)) --cluster "cuda:0 + $weakest"
+    failed_at $((taken - 3)) --cluster "cuda:0 + $weakest" # whose losses have no place on the card
     [ $? = 5 ]
 }; }
 report "a card that runs out of memory at any moment: exit code 5, on all ranks" $?

@@ -119,6 +119,7 @@ typedef struct memory_range {
     const char *begin;
     uint64_t bytes;
     int is_registered; /* by lock; else it was taken */
+    int is_host;       /* page-locked memory; else the card's */
 } memory_range;
 static memory_range *memory_ranges;
 static int n_range, host_bytes, max_host_bytes;
@@ -130,12 +131,12 @@ static void count_host(int64_t more)
     if (host_bytes > max_host_bytes) max_host_bytes = host_bytes;
 }
 
-static void add_range(const void *begin, uint64_t bytes, int is_registered)
+static void add_range(const void *begin, uint64_t bytes, int is_registered, int is_host)
 {
     pthread_mutex_lock(&mutex);
     memory_ranges = realloc(memory_ranges, (size_t)(n_range + 1) * sizeof *memory_ranges);
     if (!memory_ranges) abort();
-    memory_ranges[n_range++] = (memory_range){begin, bytes, is_registered};
+    memory_ranges[n_range++] = (memory_range){begin, bytes, is_registered, is_host};
     if (is_registered) count_host((int64_t)bytes);
     open_handles++;
     pthread_mutex_unlock(&mutex);
@@ -162,12 +163,14 @@ static int overlaps(const void *begin, uint64_t bytes)
     return 0;
 }
 
-static int is_locked(const void *begin, uint64_t bytes)
+static const memory_range *range_of(const void *begin, uint64_t bytes)
 {
     for (const memory_range *r = memory_ranges; r < memory_ranges + n_range; r++)
-        if ((const char *)begin >= r->begin && (const char *)begin + bytes <= r->begin + r->bytes) return 1;
-    return 0;
+        if ((const char *)begin >= r->begin && (const char *)begin + bytes <= r->begin + r->bytes) return r;
+    return NULL;
 }
+
+static int is_locked(const void *begin, uint64_t bytes) { return range_of(begin, bytes) != NULL; }
 
 /* --- The runtime ---------------------------------------------------------------------------------------- */
 
@@ -289,12 +292,13 @@ static int stand_in_alloc(void **memory, uint64_t bytes, int is_pinned)
     stand_in_leave();
     if (!is_pinned) stand_in_memory_left -= (int64_t)bytes;
     if (is_pinned) count_host((int64_t)bytes);
-    add_range(whole + HEADER, bytes, 0);
+    add_range(whole + HEADER, bytes, 0, is_pinned);
     *memory = whole + HEADER;
     return 0; /* cppcheck-suppress memleak ; given back by `give`, which finds `whole` from it */
 }
 
 static int is_copy_queued(const void *memory, uint64_t bytes);
+static int is_copy_late(const void *memory, uint64_t bytes);
 
 static void stand_in_free(void *memory, int is_pinned)
 {
@@ -308,6 +312,7 @@ static void stand_in_free(void *memory, int is_pinned)
     if (h.is_pinned != is_pinned) abort();
     /* cudaFreeHost is not documented to wait for copies; behind a failure nothing can be waited for */
     if (is_pinned && stand_in_calls_to_failure < 0 && is_copy_queued(memory, h.bytes)) abort();
+    if (is_pinned && stand_in_calls_to_failure < 0 && is_copy_late(memory, h.bytes)) abort();
     if (!is_pinned) stand_in_memory_left += (int64_t)h.bytes;
     if (is_pinned) count_host(-(int64_t)h.bytes);
     remove_range(memory, 0);
@@ -336,7 +341,7 @@ static int stand_in_lock(void *memory, uint64_t bytes)
     pthread_mutex_unlock(&mutex);
     if (is_locked_already) return LOCKED_ALREADY;
     if ((int64_t)bytes > stand_in_max_locked) return NO_MEMORY;
-    add_range(memory, bytes, 1);
+    add_range(memory, bytes, 1, 1);
     return 0;
 }
 
@@ -392,6 +397,66 @@ static void run_queued_item(const queued *w)
     }
 }
 
+/* --- Copies of the first stream that arrive later ------------------------------------------------------- */
+
+typedef struct late_copy {
+    void *to, *data;
+    uint64_t bytes;
+    int64_t number; /* from 1 on */
+    struct late_copy *next;
+} late_copy;
+
+int stand_in_late_copies;
+static late_copy *first_late;
+static int64_t n_late_copy;
+
+int stand_in_copies_on_their_way(void)
+{
+    int n = 0;
+    pthread_mutex_lock(&mutex);
+    for (const late_copy *c = first_late; c; c = c->next) n++;
+    pthread_mutex_unlock(&mutex);
+    return n;
+}
+
+/* Whether one has still to arrive in this memory. */
+static int is_copy_late(const void *memory, uint64_t bytes)
+{
+    for (const late_copy *c = first_late; c; c = c->next)
+        if ((uint64_t)((uintptr_t)c->to - (uintptr_t)memory) < bytes) return 1;
+    return 0;
+}
+
+/* Those up to a number arrive, in order. */
+static void deliver_copies(int64_t last)
+{
+    for (late_copy *c; (c = first_late) != NULL && c->number <= last; free(c)) {
+        memcpy(c->to, c->data, c->bytes);
+        free(c->data);
+        first_late = c->next;
+    }
+}
+
+static int is_late_copy(const queued *one)
+{
+    const memory_range *to = one->to ? range_of(one->to, one->bytes) : NULL,
+                       *from = to ? range_of(one->from, one->bytes) : NULL;
+    return stand_in_late_copies && from && to->is_host && !from->is_host;
+}
+
+static void send_late_copy(const queued *one)
+{
+    late_copy *c = malloc(sizeof *c), **end = &first_late;
+    if (!c || !(c->data = malloc(one->bytes))) abort();
+    *c = (late_copy){one->to, c->data, one->bytes, ++n_late_copy, NULL};
+    stand_in_enter();
+    memcpy(c->data, one->from, one->bytes);
+    stand_in_leave();
+    memset(one->to, 0xFF, one->bytes);
+    while (*end) end = &(*end)->next;
+    *end = c;
+}
+
 static void run_first_queued(tandem_cuda_stream stream)
 {
     queued *w = stream->first;
@@ -405,6 +470,7 @@ static void run_all_queued(void)
 {
     pthread_mutex_lock(&mutex);
     for (int k = 0; k < n_stream; k++) graph_finish(streams[k]);
+    deliver_copies(n_late_copy);
     for (int k = 0; k < n_stream; k++)
         while (streams[k]->first) run_first_queued(streams[k]);
     pthread_mutex_unlock(&mutex);
@@ -473,10 +539,14 @@ static int enqueue(tandem_cuda_stream stream, queued one)
         one.recorded->position = (capture_position){0, -1};
         one.recorded->within = NULL;
         one.recorded->on = stream;
+        one.recorded->late_copies = stream->is_first ? n_late_copy : 0;
     }
     if (stream->is_first) {
         if (!one.awaited) graph_finish(stream); /* what it waits for may be done before that */
-        run_queued_item(&one);
+        if (is_late_copy(&one))
+            send_late_copy(&one);
+        else
+            run_queued_item(&one);
     } else if (stand_in_eager_streams && !stream->first) {
         run_queued_item(&one);
     } else {
@@ -555,6 +625,7 @@ static int stand_in_stream_sync(tandem_cuda_stream stream)
     stand_in_waits_with_copies += stream->is_first && is_copy_queued(NULL, 0);
     if (!forbidden) graph_finish(stream);
     while (!forbidden && stream->first) run_first_queued(stream);
+    if (!forbidden && stream->is_first) deliver_copies(n_late_copy);
     pthread_mutex_unlock(&mutex);
     return forbidden ? forbidden : stand_in_next_error();
 }
@@ -612,6 +683,7 @@ static int stand_in_event_sync(tandem_cuda_event event)
     int forbidden = event->position.capture ? CAPTURED_EVENT : graph_forbidden_call();
     if (graph_is_captured(&event->position)) forbidden = graph_invalidate(CAPTURED_EVENT);
     if (!forbidden) wait_for_event(event);
+    if (!forbidden) deliver_copies(event->late_copies);
     pthread_mutex_unlock(&mutex);
     return forbidden ? forbidden : stand_in_next_error();
 }

@@ -37,6 +37,10 @@ extern int stand_in_refusal;
 extern int stand_in_max_convolution_channels;
 /* 1: what a stream beside the first is given is done at once, though the first has not come so far */
 extern int stand_in_eager_streams;
+/* 1: what the first stream copies from the card to page-locked memory arrives when somebody waits for what
+ * was recorded behind it; until then there is 0xFF */
+extern int stand_in_late_copies;
+int stand_in_copies_on_their_way(void);
 /* how often the host waited for the first stream while another had a copy to do, so far */
 extern int stand_in_waits_with_copies;
 extern int stand_in_runs; /* of work, so far */

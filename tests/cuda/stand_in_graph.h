@@ -39,6 +39,7 @@ struct CUstream_st {
 struct CUevent_st {
     int64_t at_ns;
     tandem_cuda_stream on;     /* that has still to come to it; NULL = none */
+    int64_t late_copies;       /* that were on their way when it was recorded, and before */
     capture_position position; /* where it was last recorded in a capture */
     tandem_cuda_graph within;  /* that has still to come to it, at `node`; NULL = none */
     int node;

@@ -170,6 +170,22 @@ static tandem_status update_and_settle(void *context, tandem_error *error)
     int is_finite = 0;
     return tandem_cuda_backend.device_sync(s->device, &is_finite, error);
 }
+static tandem_status update_and_read_later(void *context, tandem_error *error)
+{
+    const subject *s = context;
+    const tandem_device_backend *on = &tandem_cuda_backend;
+    const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.1f};
+    float *const w = s->memory, *const v = w + 16, *const g = w + 32;
+    int64_t nonfinite = 7;
+    for (int i = 0; i < 16; i++) w[i] = v[i] = g[i] = 0;
+    (void)on->update(s->device, &sgd, 1, NULL, w, (float *const[2]){v, NULL}, g, 16, 1, NULL);
+    tandem_status status = on->queue_faults(s->device, s->staged, error);
+    if (status == TANDEM_OK) status = on->event_record(s->device, TANDEM_DEVICE_STREAM_COMPUTE, 0, error);
+    if (status == TANDEM_OK) status = on->event_sync(s->device, 0, error);
+    if (status == TANDEM_OK) status = on->read_faults(&nonfinite, s->staged, error);
+    assert_int_equal(nonfinite, status == TANDEM_OK ? -1 : 7);
+    return status;
+}
 static tandem_status try_update_running(void *context, tandem_error *error)
 {
     const subject *s = context;
@@ -205,7 +221,7 @@ static void a_gpu_lost_later_is_told_at_once(void **state)
     } rows[] = {{"take", try_alloc_some, 2},      {"lock", try_lock_some, 1},
                 {"copy", try_copy_some, 2},       {"settle", try_device_sync, 3},
                 {"update", update_and_settle, 4}, {"running statistics", try_update_running, 1},
-                {"lanes", try_copy_on_stream, 6}};
+                {"lanes", try_copy_on_stream, 6}, {"update, later", update_and_read_later, 5}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         subject s = open_error_subject();
         const int calls = lost_at_every_call(rows[k].something, &s, rows[k].name);
@@ -372,6 +388,18 @@ static void gradients_that_are_not_finite_are_told_once(void **state)
         assert_int_equal(tandem_cuda_backend.device_sync(device, &is_finite, &error), TANDEM_OK);
         assert_int_equal(is_finite, round != 1);
     }
+    /* without waiting: which 16 elements, once */
+    void *staged = NULL;
+    assert_int_equal(tandem_cuda_backend.alloc(device, &staged, TANDEM_FAULT_BYTES, 1, &error), TANDEM_OK);
+    g[5] = 1, g[17] = INFINITY;
+    for (int round = 0; round < 2; round++) {
+        int64_t nonfinite = -2;
+        if (round == 0) (void)tandem_cuda_backend.update(device, &sgd, 1, NULL, w, states, g, FLAT, 4, NULL);
+        assert_int_equal(tandem_cuda_backend.queue_faults(device, staged, &error), TANDEM_OK);
+        assert_int_equal(tandem_cuda_backend.read_faults(&nonfinite, staged, &error), TANDEM_OK);
+        assert_int_equal(nonfinite, round == 0 ? 1 : -1);
+    }
+    tandem_cuda_backend.free(device, staged, 1);
     tandem_cuda_backend.free(device, memory, 0);
     tandem_cuda_backend.close(device);
     assert_int_equal(stand_in_open_handles(), 0);

@@ -53,6 +53,11 @@ typedef struct tandem_executor_options {
     const uint64_t *memory_limit_bytes; /* NULL = none; TANDEM_INFEASIBLE where the plan needs more */
     int without_all_reduce;             /* 1: the rank trains alone, for a profile of one device */
     int with_task_times; /* 1: executor_times has times of single tasks, which cost time on a GPU */
+    /* 1: where the host decides nothing between two steps, executor_step does not wait for the device: what
+     * a step gives is read while the next one runs. That is so on a device with its own memory, for a rank
+     * that neither all-reduces nor clips nor scales its loss, without task times. TANDEM_LATE=0 in the
+     * environment: nowhere. */
+    int late_results;
     const tandem_optimizer_options
         *optimizer; /* borrowed while opening; of the model's kind; NULL = the model's */
     const char
@@ -187,6 +192,13 @@ typedef struct tandem_backend_api {
      * are then of no use. */
     tandem_status (*executor_step)(tandem_executor *executor, int64_t index, double *loss,
                                    tandem_error *error);
+    /* With late_results: whether the last step's loss and faults have not been read yet. The next step reads
+     * them: its *loss is then that of the step before, its error names the step that failed; where none is
+     * pending, *loss stays as it is. executor_times has nothing of such a step but its time on the host. */
+    int (*executor_is_pending)(const tandem_executor *executor);
+    /* Waits for a pending step and reads its loss and faults, with the errors of executor_step; *loss stays
+     * as it is where none is pending. To be called before anything else uses the weights. */
+    tandem_status (*executor_settle)(tandem_executor *executor, double *loss, tandem_error *error);
     tandem_step_report (*executor_report)(const tandem_executor *executor);
     /* A clause about how this device runs steps, such as why it uses no graphs; "" where there is nothing to
      * say. */
@@ -202,6 +214,7 @@ typedef struct tandem_backend_api {
     int64_t (*executor_resident_bytes)(const tandem_executor *executor);
     const tandem_memory *(*executor_memory)(const tandem_executor *executor);
     uint64_t (*executor_workspace_bytes)(const tandem_executor *executor, int task);
+    /* No step may be pending. With an observer, steps of several buckets are not left pending. */
     void (*executor_observe)(tandem_executor *executor, tandem_observer *observer, void *context);
     /* The data of a value id or of TANDEM_PARAMETER(p): its weight, or with `gradient` 1 its gradient;
      * *scale of an s8 value. From device memory: a copy, which is valid until the same value is asked for

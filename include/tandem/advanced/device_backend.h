@@ -82,6 +82,8 @@ typedef struct tandem_kernel_call {
 
 typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device */
 
+enum { TANDEM_FAULT_BYTES = 64 };
+
 /* Streams of a device with its own memory: kernels, copies of gradients to the host and back, and of batches
  * to the device. Work on one
  * stream runs in order; streams run concurrently. */
@@ -158,6 +160,13 @@ typedef struct tandem_device_backend {
      * TANDEM_NO_DEVICE (the device failed). *is_finite: whether all gradients that `update` applied since
      * the last call were finite. */
     tandem_status (*device_sync)(void *device, int *is_finite, tandem_error *error);
+    /* The same without waiting. queue_faults: on the compute stream, copies what the work so far has to
+     * report to `staged`, TANDEM_FAULT_BYTES of staging memory, and begins anew; TANDEM_NO_DEVICE: a launch
+     * failed, or the copy cannot be queued. read_faults, of memory that has arrived: *nonfinite: the number
+     * of the first 16 elements, counted from the begin of an `update`, whose gradient was not finite; −1: all
+     * were. TANDEM_MALFORMED as above. */
+    tandem_status (*queue_faults)(void *device, void *staged, tandem_error *error);
+    tandem_status (*read_faults)(int64_t *nonfinite, const void *staged, tandem_error *error);
 
     /* Kernels and updates run on TANDEM_DEVICE_STREAM_COMPUTE. All of these but event_sync return at once;
      * TANDEM_NO_DEVICE.
