@@ -69,7 +69,7 @@ def measure(make):
         of = {"device": ("torch:new", "torch:old")[rank], "store": store, "steps": steps}
         profile = tandem.profile(module, x, precisions=PRECISIONS, **of)
         if rank == 0:
-            tandem.sensitivity(module, [x] * 2, store=store)
+            tandem.sensitivity(module, [torch.randn_like(x) for _ in range(8)], store=store)
         dist.barrier()
         if not plans:
             plan = tandem.allocate(profile.graph, profile.cluster, store=store, time_limit=1)
