@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/quantity.h"
 
 /* bisection ends at this part of the value */
@@ -152,7 +153,7 @@ static tandem_status minimize_memory(objective_search *d, tandem_error *error)
  * halved until that is close to the best f, or as close as the best plan's sensitivity is known. No plan with
  * a step above the best f has less. */
 
-enum { MAX_TRAINING_TARGETS = 64 };
+enum { MAX_TRAINING_TARGETS = 64, SURE_TRAINING_TARGETS = 4 }; /* the latter even after the time limit */
 static const double training_fineness = 1.0 / 1024, max_training_fineness = 0.01;
 
 typedef struct training_search {
@@ -233,6 +234,7 @@ static int least_interval(const training_search *t)
 static tandem_status minimize_training_time(objective_search *d, tandem_error *error)
 {
     training_search t = {.d = d, .best_ns = INFINITY, .fineness = training_fineness};
+    const int64_t search_end_ns = tandem_now_ns() + (int64_t)(1e9 * usual_answers * d->problem.time_limit_s);
     d->problem.slowdown = 0;
     d->problem.target_ns = 0;
     d->problem.time_limit_s *= usual_answers / MAX_TRAINING_TARGETS;
@@ -241,6 +243,7 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
     while (status == TANDEM_OK && t.n < MAX_TRAINING_TARGETS) {
         const int k = least_interval(&t);
         if (interval_bound_ns(&t, k) >= t.best_ns * (1 - t.fineness)) break;
+        if (t.n >= SURE_TRAINING_TARGETS && tandem_now_ns() > search_end_ns) break;
         const int is_last = k + 1 == t.n;
         const int64_t begin_ns = t.at[k].target_ns,
                       end_ns =
