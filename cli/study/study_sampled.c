@@ -351,7 +351,8 @@ tandem_status study_sampled(study_report *report, tandem_error *error)
 tandem_status study_batch(study_report *report, tandem_error *error)
 {
     static const sampled_scope
-        quick[MAX_MODELS] = {{"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 8, {20}, 1, 16, 16, 4, 0, 0}},
+        quick[MAX_MODELS] = {{"vit_tiny:width=16,heads=2,depth=1,patch=7", 8, 8, {20}, 1, 16, 16, 4, 0, 0},
+                             {"mlp:width=16,image=7x7x1", 8, 16, {20}, 1, 16, 8, 4, 4, 64}},
         full[MAX_MODELS] = {
             {"mlp:width=32,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4, MAX_GROUPS, 64},
             {"mlp:depth=6,width=32,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4, MAX_GROUPS, 64},

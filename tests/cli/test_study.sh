@@ -48,13 +48,13 @@ section 'The error of rounding' |
 report "study: a probe predicts the error of drawn roundings in the gradient" $?
 
 awk -F'|' '$2 == " noise " { n++; if ($4 < 0.85 || $4 > 1.18 || $6 + 0 < 70) bad = 1 }
-    END { exit bad || n != 3 }' first
+    END { exit bad || n != 4 }' first
 report "study: samples of the gradient's error predict its noise, and at another batch" $?
 
 # Four ranks round one weight alike: its part of the noise does not fall with their number.
 awk -F'|' '$2 == " its part of samples " { n++; if ($4 < 0.7 || $4 > 1.4) bad = 1 }
     $2 == " its part of weights " { n++; if ($4 < 0.5 || $4 > 2) bad = 1 }
-    END { exit bad || n != 2 }' first
+    END { exit bad || n != 4 }' first
 report "study: the parts of samples and weights at another batch, of four ranks" $?
 
 "$tandem" study rounding --quick --quiet --output tables >out 2>err && [ ! -s out ] &&
