@@ -76,6 +76,7 @@ typedef struct cli_options {
     int quick;           /* study: small */
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, leave_one_out, without_update;
     const char *precision, *pass, *list, *calibrate; /* predict */
+    const char *without;                             /* fit: constants; "each" */
     const char *import;                              /* profile: tables, instead of measuring */
     int64_t sweep_ns;                                /* profile: of networks instead of a model; 0 = none */
     int force;

@@ -6,9 +6,14 @@
 #include "predictor/form.h"
 
 static const tandem_constant_row constant_rows[] = {
-#define CONSTANT(key, unit, start, min, max, meaning) {#key, unit, meaning, start, min, max},
+#define IS(value) (value), -1
+#define AS(key) NAN, TANDEM_CONSTANT_##key
+#define CONSTANT(key, unit, start, min, max, without, meaning)                                               \
+    {#key, unit, meaning, start, min, max, without},
 #include "tandem/advanced/form.def"
 #undef CONSTANT
+#undef AS
+#undef IS
 };
 
 /* A key that constants.def lacks would be 0 in silence; one that stands there twice is refused by the

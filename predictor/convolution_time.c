@@ -5,7 +5,9 @@
  *             thirty-two). Gradients of weights are products k-deep in windows, which are split evenly over
  *             the card; in f32, kernels of 1 × 1 have tiles of 128 × 128 alone. On tensor cores the channels
  *             of each tap are tiles of their own, 64 wide.
- *   gemm      a gradient of the input of a strided convolution: the product of output pixels by all taps
+ *   gemm      a gradient of the input of a strided convolution: the product of output pixels by all taps,
+ *             whose windows are then added up in memory. Before 7.0 it is the only one (DeepBench's rows of
+ *             P100, GTX 1080 Ti and TITAN Xp: above 1 x 1, its product and its bytes explain them)
  *   winograd  kernels of 3 × 3 and 5 × 5, stride 1, in f32 (Lavin and Gray, "Fast Algorithms for
  *             Convolutional Neural Networks", CVPR 2016): transforms through memory, and products between
  *             them: 36 for the 16 results of a tile of kernels of 3 × 3, 81 for the 25 of one of 5 × 5
@@ -56,11 +58,6 @@ static double pad_channels(const kernel_gpu *gpu, double channels, int is_narrow
 {
     const double unit = !is_narrow ? 1 : gpu->spec->generation < 80 ? 32 : 8;
     return ceil(channels / unit) * unit;
-}
-
-static double strided_factor(const kernel_gpu *gpu)
-{
-    return gpu->spec->generation < 70 ? C(CONV_STRIDED_OLD) : C(CONV_STRIDED);
 }
 
 /* Keeps the faster of two ways. */
@@ -124,18 +121,25 @@ static double direct_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const t
             family, 1, s.pixels, pad_channels(gpu, s.out, is_narrow) * s.taps / stride, s.in, DEPTH_WHOLE};
     const double busy = tandem_tiled_flops(time, gpu, &p) * C(CONV_DIRECT) *
                         (is_narrow ? C(CONV_NARROW) : 1) *
-                        (work->pass == TANDEM_PASS_DGRAD && stride > 1 ? strided_factor(gpu) : 1);
+                        (work->pass == TANDEM_PASS_DGRAD && stride > 1 ? C(CONV_STRIDED) : 1);
     /* a stride may leave pixels out: the work is that of the windows */
     return finish_way(time, gpu, "direct", busy, work->flops, work->bytes);
 }
 
+/* Windows are written by the product and read again to be added up. The result is set to zero first, and then
+ * read and written. */
 static double gemm_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
 {
     const conv_sizes s = sizes_of(work);
     const product_family family = is_narrow_type(work) ? PRODUCT_WINDOWS_NARROW : PRODUCT_WINDOWS;
     const tiled_product p = {family, 1, s.windows, s.out, s.in * s.taps, DEPTH_WHOLE};
-    const double busy = tandem_tiled_flops(time, gpu, &p) * strided_factor(gpu);
-    return finish_way(time, gpu, "gemm", busy, work->flops, work->bytes);
+    const double busy = tandem_tiled_flops(time, gpu, &p) * (s.taps < 2 ? C(CONV_STRIDED) : 1);
+    const double ns = finish_way(time, gpu, "gemm", busy, work->flops, work->bytes);
+    const double added = 2 * (s.windows * s.taps + s.pixels) * s.in * s.element_bytes,
+                 added_ns = added / gpu->bytes_per_ns;
+    time->bytes += added;
+    time->memory_ns += added_ns;
+    return ns + added_ns;
 }
 
 /* --- Winograd ------------------------------------------------------------------------------------------- */
@@ -232,6 +236,7 @@ double tandem_convolution_ns(tandem_kernel_time *time, const kernel_gpu *gpu, co
     if (way == WAY_DIRECT) return ns;
     if (work->pass == TANDEM_PASS_DGRAD && v->stride_h * v->stride_w > 1) {
         const double gemm = gemm_ns(&other, gpu, work);
+        if (gpu->spec->generation < 70) ns = INFINITY; /* their library has no other */
         keep_faster(time, &ns, &other, gemm);
     }
     if (can_transform(work)) {

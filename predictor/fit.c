@@ -46,7 +46,6 @@ static const int stage_of[TANDEM_N_CONSTANT] = {
     [TANDEM_CONSTANT_CONV_WGRAD] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_WGRAD_POINTS] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_STRIDED] = FIT_CONVOLUTIONS,
-    [TANDEM_CONSTANT_CONV_STRIDED_OLD] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_PARTIAL] = FIT_CONVOLUTIONS,
     [TANDEM_CONSTANT_CONV_BY_RULE] = FIT_CHOICES,
     [TANDEM_CONSTANT_CONV_OLD_LIBRARY] = FIT_CONVOLUTIONS,
@@ -57,10 +56,9 @@ static const int stage_of[TANDEM_N_CONSTANT] = {
     [TANDEM_CONSTANT_WINOGRAD_WEIGHTS] = FIT_CONVOLUTIONS,
 };
 
-int fit_is_left_out(const char *device, const char *chip)
+int fit_stage_of_constant(int constant)
 {
-    const size_t n = chip ? strlen(chip) : 0;
-    return n > 0 && strncmp(device, chip, n) == 0 && (device[n] == '\0' || device[n] == '_');
+    return stage_of[constant] == 0 || constant == TANDEM_CONSTANT_LAUNCH ? FIT_STREAMS : stage_of[constant];
 }
 
 static int stage_of_class(tandem_work_class class)
@@ -90,6 +88,7 @@ typedef struct fit_problem {
     const tandem_constant_fit *fit;
     fit_state *state;
     int stage;
+    const fit_without *without;
     fit_parameter parameter[MAX_PARAMETERS];
     int n_parameter;
     const fit_row **row;
@@ -139,8 +138,14 @@ static double residual_of(const fit_problem *problem, size_t i)
     return problem->weight[i] * log(ns / row->ns);
 }
 
-static void set_launches(fit_state *state)
+/* What follows from fitted numbers: constants that are dropped, and launches. */
+static void set_followers(fit_state *state, uint64_t dropped)
 {
+    for (int c = 0; c < TANDEM_N_CONSTANT; c++) {
+        const tandem_constant_row *const row = tandem_constant_get(c);
+        if (dropped >> c & 1)
+            state->constants.value[c] = row->as < 0 ? row->without : state->constants.value[row->as];
+    }
     for (int d = 0; d < tandem_device_count(); d++)
         state->rates[d].launch_ns = 1e3 * state->constants.value[TANDEM_CONSTANT_LAUNCH];
 }
@@ -158,7 +163,7 @@ static int fit_residuals(const gsl_vector *x, void *context, gsl_vector *f)
 {
     const fit_problem *const problem = context;
     set_parameters(problem, x);
-    set_launches(problem->state);
+    set_followers(problem->state, problem->without->constants);
     for (size_t i = 0; i < problem->n_row; i++) gsl_vector_set(f, i, residual_of(problem, i));
     for (int p = 0; p < problem->n_parameter; p++)
         gsl_vector_set(f, problem->n_row + (size_t)p, prior_of(problem, p, x));
@@ -171,7 +176,7 @@ static int fit_derivatives(const gsl_vector *x, void *context, gsl_matrix *j)
     const fit_problem *const problem = context;
     const double step = 1e-3;
     set_parameters(problem, x);
-    set_launches(problem->state);
+    set_followers(problem->state, problem->without->constants);
     gsl_vector *const base = gsl_vector_alloc(problem->n_row);
     if (!base) return GSL_ENOMEM;
     for (size_t i = 0; i < problem->n_row; i++) gsl_vector_set(base, i, residual_of(problem, i));
@@ -180,14 +185,14 @@ static int fit_derivatives(const gsl_vector *x, void *context, gsl_matrix *j)
         const fit_parameter *const one = &problem->parameter[p];
         const double kept = *one->value;
         *one->value = from_real(one, gsl_vector_get(x, (size_t)p) + step);
-        set_launches(problem->state);
+        set_followers(problem->state, problem->without->constants);
         for (size_t i = 0; i < problem->n_row; i++)
             if (one->gpu < 0 || one->gpu == problem->row[i]->gpu)
                 gsl_matrix_set(j, i, (size_t)p, (residual_of(problem, i) - gsl_vector_get(base, i)) / step);
         gsl_matrix_set(j, problem->n_row + (size_t)p, (size_t)p, prior_weight);
         *one->value = kept;
     }
-    set_launches(problem->state);
+    set_followers(problem->state, problem->without->constants);
     gsl_vector_free(base);
     return GSL_SUCCESS;
 }
@@ -232,7 +237,7 @@ static void add_stage_parameters(fit_problem *problem, int stage)
     fit_state *const state = problem->state;
     for (int c = 0; c < TANDEM_N_CONSTANT; c++) {
         const tandem_constant_row *const row = tandem_constant_get(c);
-        if (stage_of[c] == stage)
+        if (stage_of[c] == stage && !(problem->without->constants >> c & 1))
             add_fit_parameter(problem, &state->constants.value[c], row->min, row->max, &state->constant[c],
                               -1);
     }
@@ -279,9 +284,29 @@ static void keep_results(const fit_problem *problem, const gsl_multifit_nlinear_
     gsl_matrix_free(covariance);
 }
 
+/* Where the search for a number begins: at its start, or where another fit ended. */
+static double search_from(const fit_problem *problem, int p)
+{
+    const fit_parameter *const one = &problem->parameter[p];
+    const fit_state *const near = problem->without->near;
+    if (!near) return one->start;
+    const ptrdiff_t offset = (const char *)one->value - (const char *)problem->state;
+    return to_real(one, *(const double *)((const char *)near + offset));
+}
+
+/* Weights of a search that begins near its end; before, all rows weigh the same. */
+static void weigh_near(const fit_problem *problem, const gsl_vector *x, double *scratch)
+{
+    gsl_vector *const residual = gsl_vector_alloc(problem->n_row + (size_t)problem->n_parameter);
+    if (!residual) return;
+    (void)fit_residuals(x, (void *)problem, residual);
+    reweigh(problem, residual, scratch);
+    gsl_vector_free(residual);
+}
+
 static tandem_status solve_stage(fit_problem *problem, tandem_error *error)
 {
-    enum { MAX_ROUNDS = 5, FIRST_STEPS = 60, MAX_STEPS = 12 };
+    enum { MAX_ROUNDS = 5, NEAR_ROUND = 3, FIRST_STEPS = 60, MAX_STEPS = 12 };
     const size_t n = (size_t)problem->n_parameter;
     tandem_status status = tandem_no_memory(NULL, "for a fit");
     gsl_multifit_nlinear_parameters parameters = gsl_multifit_nlinear_default_parameters();
@@ -295,9 +320,11 @@ static tandem_status solve_stage(fit_problem *problem, tandem_error *error)
         status = TANDEM_OK;
         for (size_t p = 0; p < n; p++) {
             problem->parameter[p].start = to_real(&problem->parameter[p], *problem->parameter[p].value);
-            gsl_vector_set(x, p, problem->parameter[p].start);
+            gsl_vector_set(x, p, search_from(problem, (int)p));
         }
-        for (int round = 0; round < MAX_ROUNDS; round++) {
+        const int first_round = problem->without->near ? NEAR_ROUND : 0;
+        if (first_round > 0) weigh_near(problem, x, scratch);
+        for (int round = first_round; round < MAX_ROUNDS; round++) {
             int info = 0;
             (void)gsl_multifit_nlinear_init(x, &system, w);
             /* not converged: the last position serves */
@@ -307,7 +334,7 @@ static tandem_status solve_stage(fit_problem *problem, tandem_error *error)
             if (round + 1 < MAX_ROUNDS) reweigh(problem, gsl_multifit_nlinear_residual(w), scratch);
         }
         keep_results(problem, w);
-        set_launches(problem->state);
+        set_followers(problem->state, problem->without->constants);
     }
     free(scratch);
     gsl_vector_free(x);
@@ -315,26 +342,26 @@ static tandem_status solve_stage(fit_problem *problem, tandem_error *error)
     return status == TANDEM_OK ? status : tandem_no_memory(error, "to fit %zu times", problem->n_row);
 }
 
-static tandem_status fit_stage(const tandem_constant_fit *fit, fit_state *state, const char *left_out,
+static tandem_status fit_stage(const tandem_constant_fit *fit, fit_state *state, const fit_without *without,
                                int stage, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     fit_problem problem = {.fit = fit,
                            .state = state,
                            .stage = stage,
+                           .without = without,
                            .row = malloc((fit->n_row + 1) * sizeof(fit_row *)),
                            .weight = malloc((fit->n_row + 1) * sizeof(double))};
     if (!problem.row || !problem.weight) status = tandem_no_memory(error, "to fit %zu times", fit->n_row);
     for (size_t i = 0; i < fit->n_row && status == TANDEM_OK; i++) {
         const fit_row *const row = &fit->row[i];
-        const tandem_device *const device = tandem_device_get(row->gpu);
-        if (!row->is_fitted || !is_of_stage(row, stage) || fit_is_left_out(device->name, left_out)) continue;
-        if (stage >= FIT_PRODUCTS && device->gpu_spec.watts < 100) continue;
+        if (!row->is_fitted || !is_of_stage(row, stage) || without->devices >> row->gpu & 1) continue;
+        if (stage >= FIT_PRODUCTS && tandem_device_get(row->gpu)->gpu_spec.watts < 100) continue;
         problem.weight[problem.n_row] = 1;
         problem.row[problem.n_row++] = row;
     }
     if (status == TANDEM_OK) add_stage_parameters(&problem, stage);
-    if (status == TANDEM_OK && problem.n_row > 2 * (size_t)problem.n_parameter)
+    if (status == TANDEM_OK && problem.n_parameter > 0 && problem.n_row > 2 * (size_t)problem.n_parameter)
         status = solve_stage(&problem, error);
     free(problem.row);
     free(problem.weight);
@@ -422,9 +449,10 @@ static void make_shares(fit_state *state)
 }
 
 /* Shares that follow from rates and bandwidths; with them, what cards without products or copies reach. */
-static void share_rates(fit_state *state)
+static void share_rates(fit_state *state, uint64_t dropped)
 {
     make_shares(state);
+    set_followers(state, dropped);
     for (int d = 0; d < tandem_device_count(); d++) {
         tandem_reached_rates shared, *const own = &state->rates[d];
         tandem_reached_rates_shared(&shared, &tandem_device_get(d)->gpu_spec, &state->constants);
@@ -434,20 +462,33 @@ static void share_rates(fit_state *state)
     }
 }
 
-tandem_status fit_all_stages(const tandem_constant_fit *fit, fit_state *state, const char *left_out,
-                             tandem_error *error)
+void fit_begin(fit_state *state, const fit_without *without)
 {
-    (void)gsl_set_error_handler_off();
     memset(state, 0, sizeof *state);
     tandem_constants_start(&state->constants);
     for (int c = 0; c < TANDEM_N_CONSTANT; c++)
         state->constant[c] = (tandem_constant_fit_value){state->constants.value[c], NAN, 0};
+    set_followers(state, without->constants);
     for (int d = 0; d < tandem_device_count(); d++)
         tandem_reached_rates_shared(&state->rates[d], &tandem_device_get(d)->gpu_spec, &state->constants);
+}
+
+tandem_status fit_next_stage(const tandem_constant_fit *fit, fit_state *state, const fit_without *without,
+                             int stage, tandem_error *error)
+{
+    (void)gsl_set_error_handler_off();
+    set_followers(state, without->constants);
+    const tandem_status status = fit_stage(fit, state, without, stage, error);
+    if (status == TANDEM_OK && stage == FIT_PRODUCTS) share_rates(state, without->constants);
+    return status;
+}
+
+tandem_status fit_all_stages(const tandem_constant_fit *fit, fit_state *state, const fit_without *without,
+                             tandem_error *error)
+{
     tandem_status status = TANDEM_OK;
-    for (int stage = FIT_STREAMS; stage <= FIT_CHOICES && status == TANDEM_OK; stage++) {
-        status = fit_stage(fit, state, left_out, stage, error);
-        if (status == TANDEM_OK && stage == FIT_PRODUCTS) share_rates(state);
-    }
+    fit_begin(state, without);
+    for (int stage = FIT_STREAMS; stage <= FIT_CHOICES && status == TANDEM_OK; stage++)
+        status = fit_next_stage(fit, state, without, stage, error);
     return status;
 }

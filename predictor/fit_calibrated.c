@@ -118,7 +118,7 @@ static tandem_status judge_known(tandem_constant_fit *fit, const fit_state *stat
     return status;
 }
 
-tandem_status fit_judge_calibration(tandem_constant_fit *fit, const fit_state *state, const char *chip,
+tandem_status fit_judge_calibration(tandem_constant_fit *fit, const fit_state *state, uint64_t devices,
                                     tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -126,7 +126,7 @@ tandem_status fit_judge_calibration(tandem_constant_fit *fit, const fit_state *s
     if (!counts) return tandem_no_memory(error, "for a fit");
     for (int c = 0; c < fit->n_cell; c++)
         for (int known = 0; known < TANDEM_N_KNOWN && status == TANDEM_OK; known++)
-            if (fit_is_left_out(fit->cell[c].gpu, chip))
+            if (devices >> fit_find_device(fit->cell[c].gpu) & 1)
                 status = judge_known(fit, state, c, (tandem_known)known, counts, error);
     free(counts);
     return status;

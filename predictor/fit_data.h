@@ -42,7 +42,9 @@ struct tandem_constant_fit {
     int64_t n_skipped;
     tandem_constant_fit_errors *cell;
     int n_cell, cell_room;
-    int64_t *cell_rows; /* rows of each cell, once a fit has run */
+    tandem_constant_fit_errors *generation_cell; /* the cells, without their generation */
+    struct fit_chips *chips;                     /* of predictor/fit_without.c; NULL = none asked */
+    int64_t *cell_rows;                          /* rows of each cell, once a fit has run */
     fit_state state;
     tandem_constant_fit_share *share;
     int n_share;
@@ -53,17 +55,33 @@ struct tandem_constant_fit {
     tandem_device_spread device_spread[TANDEM_N_PEAK];
 };
 
-/* Whether a device is of the chip that is left out: "a100_pcie" of "a100". NULL leaves out none. */
-int fit_is_left_out(const char *device, const char *chip);
-/* Fits all stages to the rows of other chips. */
-tandem_status fit_all_stages(const tandem_constant_fit *fit, fit_state *state, const char *left_out,
+/* What a fit goes without. */
+typedef struct fit_without {
+    uint64_t devices;      /* bit d: no row of tandem_device_get(d) */
+    uint64_t constants;    /* bit c: constant c has no effect, or is as another (form.def) */
+    const fit_state *near; /* the fit with all constants, where the search begins; NULL = at the start */
+} fit_without;
+_Static_assert(FIT_MAX_DEVICES <= 64 && TANDEM_N_CONSTANT <= 64, "a bit for each");
+
+/* Where a fit begins, and one stage after the other; fit_all_stages is all of them. */
+void fit_begin(fit_state *state, const fit_without *without);
+tandem_status fit_next_stage(const tandem_constant_fit *fit, fit_state *state, const fit_without *without,
+                             int stage, tandem_error *error);
+tandem_status fit_all_stages(const tandem_constant_fit *fit, fit_state *state, const fit_without *without,
                              tandem_error *error);
+/* The first stage whose outcome depends on a constant. */
+int fit_stage_of_constant(int constant);
+/* The devices of the c-th cell's chip, all its forms; 0 = an earlier cell is of it. */
+uint64_t fit_chip_of_cell(const tandem_constant_fit *fit, int c);
+void fit_close_chips(struct fit_chips *chips); /* NULL is fine */
+/* What a card of the fit reaches, from one product per type and one copy. */
+void fit_calibrate_gpu(tandem_constant_fit *fit, fit_state *state, int gpu);
 int fit_find_device(const char *name); /* index of tandem_device_get; −1 = none */
 /* The row of a card that is nearest to a large product of a type, or, TANDEM_N_COMPUTE_DTYPE, to a copy of
  * 160 MB; NULL = none. */
 const fit_row *fit_nearest_row(const tandem_constant_fit *fit, int gpu, int type);
-/* Errors of a chip without which `state` was fitted, by what is known of it. */
-tandem_status fit_judge_calibration(tandem_constant_fit *fit, const fit_state *state, const char *chip,
+/* Errors of devices without which `state` was fitted, by what is known of them. */
+tandem_status fit_judge_calibration(tandem_constant_fit *fit, const fit_state *state, uint64_t devices,
                                     tandem_error *error);
 /* What the row would show; by one way of a convolution. */
 double fit_predicted_ns(const fit_state *state, const fit_row *row, const tandem_device *device);

@@ -1,6 +1,7 @@
 /* fit.c: `tandem fit`: fits the constants behind --predict to tables of measured times. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/quantity.h"
@@ -43,23 +44,42 @@ static json_t *fit_shares_json(const tandem_constant_fit *fit)
     return rows;
 }
 
+static json_t *fit_cell_json(const tandem_constant_fit_errors *cell)
+{
+    return json_pack("{s:s,s:s,s:s,s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:f}", "device", cell->gpu, "class",
+                     tandem_work_class_name(cell->work_class), "type", tandem_dtype_name(cell->type), "pass",
+                     tandem_pass_name(cell->pass), "rows", (json_int_t)cell->n_row, "mean", cell->mean,
+                     "median", cell->median, "p90", cell->p90, "bias", cell->bias, "sum", cell->sum, "inside",
+                     cell->inside);
+}
+
 static json_t *fit_errors_json(const tandem_constant_fit *fit)
 {
     int n = 0;
     const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
     json_t *rows = json_array();
-    for (int i = 0; i < n; i++)
-        if (cell[i].n_row > 0)
-            json_array_append_new(
-                rows,
-                json_pack("{s:s,s:s,s:s,s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o}", "device", cell[i].gpu,
-                          "class", tandem_work_class_name(cell[i].work_class), "type",
-                          tandem_dtype_name(cell[i].type), "pass", tandem_pass_name(cell[i].pass), "rows",
-                          (json_int_t)cell[i].n_row, "mean", cell[i].mean, "median", cell[i].median, "p90",
-                          cell[i].p90, "bias", cell[i].bias, "sum", cell[i].sum, "inside", cell[i].inside,
-                          "datasheet", cli_json_number(cell[i].known[TANDEM_KNOWN_DATASHEET]), "three_rows",
-                          cli_json_number(cell[i].known[TANDEM_KNOWN_THREE]), "all_rows",
-                          cli_json_number(cell[i].known[TANDEM_KNOWN_ALL])));
+    for (int i = 0; i < n; i++) {
+        if (cell[i].n_row == 0) continue;
+        json_t *const row = fit_cell_json(&cell[i]);
+        json_object_set_new(row, "datasheet", cli_json_number(cell[i].known[TANDEM_KNOWN_DATASHEET]));
+        json_object_set_new(row, "three_rows", cli_json_number(cell[i].known[TANDEM_KNOWN_THREE]));
+        json_object_set_new(row, "all_rows", cli_json_number(cell[i].known[TANDEM_KNOWN_ALL]));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+static json_t *fit_generations_json(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    const tandem_constant_fit_errors *const cell = tandem_constant_fit_generation_table(fit, &n);
+    json_t *rows = json_array();
+    for (int i = 0; i < n; i++) {
+        if (cell[i].n_row == 0) continue;
+        json_t *const row = fit_cell_json(&cell[i]);
+        json_object_set_new(row, "generation", json_string(cell[i].generation));
+        json_array_append_new(rows, row);
+    }
     return rows;
 }
 
@@ -98,8 +118,8 @@ static json_t *fit_device_spreads_json(const tandem_constant_fit *fit)
                      of[TANDEM_PEAK_MEMORY].shared, "shares", of[TANDEM_PEAK_MEMORY].n_share);
 }
 
-static int print_fit_json(const tandem_constant_fit *fit, const cli_options *options, int64_t rows,
-                          int64_t skipped, int64_t ns)
+static int print_fit_json(const tandem_constant_fit *fit, const cli_options *options, json_t *drops,
+                          int64_t rows, int64_t skipped, int64_t ns)
 {
     json_t *result = cli_json_new("fit");
     json_object_set_new(result, "rows", json_integer((json_int_t)rows));
@@ -110,10 +130,31 @@ static int print_fit_json(const tandem_constant_fit *fit, const cli_options *opt
     json_object_set_new(result, "host_growths", fit_growths_json(fit));
     if (options->leave_one_out) {
         json_object_set_new(result, "left_out", fit_errors_json(fit));
+        json_object_set_new(result, "generation_left_out", fit_generations_json(fit));
         json_object_set_new(result, "spreads", fit_spreads_json(fit));
         json_object_set_new(result, "device_spreads", fit_device_spreads_json(fit));
     }
+    if (options->without) json_object_set(result, "dropped", drops);
     return cli_print_json(result);
+}
+
+static json_t *fit_change_json(const tandem_constant_fit *fit, const tandem_constant_fit_change *change)
+{
+    int n = 0;
+    if (change->cell < 0) return json_null();
+    const tandem_constant_fit_errors *const cell = &tandem_constant_fit_error_table(fit, &n)[change->cell];
+    return json_pack("{s:s,s:s,s:s,s:s,s:b,s:f}", "device", cell->gpu, "class",
+                     tandem_work_class_name(cell->work_class), "type", tandem_dtype_name(cell->type), "pass",
+                     tandem_pass_name(cell->pass), "calibrated", change->known != TANDEM_KNOWN_DATASHEET,
+                     "change", change->points);
+}
+
+static json_t *fit_drop_json(const tandem_constant_fit *fit, const char *names,
+                             const tandem_constant_fit_drop *drop)
+{
+    return json_pack("{s:s,s:i,s:i,s:o,s:o}", "constants", names, "worse", drop->n_worse, "better",
+                     drop->n_better, "worst", fit_change_json(fit, &drop->worst), "best",
+                     fit_change_json(fit, &drop->best));
 }
 
 /* --- As text -------------------------------------------------------------------------------------------- */
@@ -132,6 +173,7 @@ static void add_value_cells(cli_table *table, const char *name, const tandem_con
 static int print_fit_constants(const tandem_constant_fit *fit)
 {
     int n = 0;
+    const int of_intervals = 2 * TANDEM_N_SPREAD_GROUP + TANDEM_N_PEAK;
     cli_table table = {0};
     const tandem_constant_fit_share *const share = tandem_constant_fit_shares(fit, &n);
     cli_table_row(&table, "constant\t>value\t>standard error\tunit\t>rows\tmeaning");
@@ -144,7 +186,10 @@ static int print_fit_constants(const tandem_constant_fit *fit)
         (void)snprintf(name, sizeof name, "%s %s", share[i].gpu, share_name(share[i].type));
         add_value_cells(&table, name, &share[i].share, "1", "share of its peak that the card reaches");
     }
-    return cli_table_finish(&table);
+    const int code = cli_table_finish(&table);
+    printf("%d numbers: %d constants, %d shares, and %d of intervals\n", TANDEM_N_CONSTANT + n + of_intervals,
+           (int)TANDEM_N_CONSTANT, n, of_intervals);
+    return code;
 }
 
 /* What was taken off the times of a table. */
@@ -176,6 +221,27 @@ static int print_fit_errors(const tandem_constant_fit *fit)
     return cli_table_finish(&table);
 }
 
+/* The cells of generations left out, beside those of their chips. */
+static int print_fit_generations(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    cli_table table = {0};
+    const tandem_constant_fit_errors *const chip = tandem_constant_fit_error_table(fit, &n),
+                                            *const cell = tandem_constant_fit_generation_table(fit, &n);
+    printf(
+        "\nEach generation left out, calibrated in the same way; in brackets with only the chip left out\n");
+    cli_table_row(&table, "generation\tdevice\tclass\ttype\tpass\t>mean\t>\t>sum\t>\t>inside 80 %%\t>");
+    for (int i = 0; i < n; i++)
+        if (cell[i].n_row > 0)
+            cli_table_row(&table,
+                          "%s\t%s\t%s\t%s\t%s\t%.1f%%\t(%.1f%%)\t%+.1f%%\t(%+.1f%%)\t%.0f%%\t(%.0f%%)",
+                          cell[i].generation, cell[i].gpu, tandem_work_class_name(cell[i].work_class),
+                          tandem_dtype_name(cell[i].type), tandem_pass_name(cell[i].pass), 100 * cell[i].mean,
+                          100 * chip[i].mean, 100 * cell[i].sum, 100 * chip[i].sum, 100 * cell[i].inside,
+                          100 * chip[i].inside);
+    return cli_table_finish(&table);
+}
+
 /* Mean errors by what is known of a chip. */
 static int print_fit_calibration(const tandem_constant_fit *fit)
 {
@@ -203,16 +269,95 @@ static int print_fit_text(const tandem_constant_fit *fit, const cli_options *opt
     int code = print_fit_constants(fit);
     if (code == 0 && options->leave_one_out) code = print_fit_errors(fit);
     if (code == 0 && options->leave_one_out) code = print_fit_calibration(fit);
+    if (code == 0 && options->leave_one_out) code = print_fit_generations(fit);
     return code;
+}
+
+/* --- Without constants ---------------------------------------------------------------------------------- */
+
+/* What a change of the mean error is, and where. */
+static void print_change(char *text, size_t size, const tandem_constant_fit *fit,
+                         const tandem_constant_fit_change *change)
+{
+    int n = 0;
+    text[0] = '\0';
+    if (change->cell < 0) return;
+    const tandem_constant_fit_errors *const cell = &tandem_constant_fit_error_table(fit, &n)[change->cell];
+    (void)snprintf(text, size, "%+.1f %s %s %s %s%s", 100 * change->points, cell->gpu,
+                   tandem_work_class_name(cell->work_class), tandem_dtype_name(cell->type),
+                   tandem_pass_name(cell->pass),
+                   change->known == TANDEM_KNOWN_DATASHEET ? ", datasheet" : "");
+}
+
+/* The same, as a document and as text. */
+typedef struct fit_drops {
+    json_t *rows;
+    cli_table table;
+} fit_drops;
+
+static tandem_status add_drop(fit_drops *drops, tandem_constant_fit *fit, const char *names,
+                              uint64_t constants, tandem_error *error)
+{
+    char worst[128], best[128];
+    tandem_constant_fit_drop drop;
+    const tandem_status status = tandem_constant_fit_drop_constants(&drop, fit, constants, error);
+    if (status != TANDEM_OK) return status;
+    print_change(worst, sizeof worst, fit, &drop.worst);
+    print_change(best, sizeof best, fit, &drop.best);
+    cli_table_row(&drops->table, "%s\t%d\t%s\t%d\t%s", names, drop.n_worse, worst, drop.n_better, best);
+    json_array_append_new(drops->rows, fit_drop_json(fit, names, &drop));
+    return TANDEM_OK;
+}
+
+/* The constants of a list of names, or 0 for "each". */
+static tandem_status find_constants(uint64_t *constants, const char *names, tandem_error *error)
+{
+    *constants = 0;
+    if (strcmp(names, "each") == 0) return TANDEM_OK;
+    for (const char *at = names; *at; at += *at == ',') {
+        const size_t n = strcspn(at, ",");
+        int c = 0;
+        while (c < TANDEM_N_CONSTANT && (strlen(tandem_constant_get(c)->name) != n ||
+                                         strncasecmp(tandem_constant_get(c)->name, at, n) != 0))
+            c++;
+        if (c == TANDEM_N_CONSTANT)
+            return tandem_error_set(error, TANDEM_USAGE,
+                                    "--without: unknown constant '%.*s'. `tandem fit` prints the constants; "
+                                    "\"each\" is each in turn",
+                                    (int)n, at);
+        *constants |= UINT64_C(1) << c;
+        at += n;
+    }
+    return *constants ? TANDEM_OK : tandem_error_set(error, TANDEM_USAGE, "--without: names no constant");
+}
+
+/* Those, or each in turn for 0. */
+static tandem_status drop_constants(fit_drops *drops, tandem_constant_fit *fit, const char *names,
+                                    uint64_t constants, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    cli_table_row(&drops->table, "without\t>worse\tworst, points\t>better\tbest, points");
+    if (constants) return add_drop(drops, fit, names, constants, error);
+    for (int c = 0; c < TANDEM_N_CONSTANT && status == TANDEM_OK; c++)
+        status = add_drop(drops, fit, tandem_constant_get(c)->name, UINT64_C(1) << c, error);
+    return status;
+}
+
+static int print_drops(fit_drops *drops)
+{
+    printf("\nWithout constants, each chip left out: cells whose mean error changes by over 0.1 points,\n"
+           "calibrated by one product per type and one copy, and from the datasheet alone\n");
+    return cli_table_finish(&drops->table);
 }
 
 /* --- The command ---------------------------------------------------------------------------------------- */
 
 /* *ns: of reading and of the fit of all rows. */
-static tandem_status fit_files(tandem_constant_fit *fit, int64_t *ns, const cli_options *options,
-                               tandem_error *error)
+static tandem_status fit_files(tandem_constant_fit *fit, fit_drops *drops, int64_t *ns,
+                               const cli_options *options, tandem_error *error)
 {
-    tandem_status status = TANDEM_OK;
+    uint64_t constants = 0;
+    tandem_status status = options->without ? find_constants(&constants, options->without, error) : TANDEM_OK;
     const int64_t begin = tandem_now_ns();
     for (int i = 0; i < options->n_word && status == TANDEM_OK; i++)
         status = tandem_constant_fit_add_file(fit, options->word[i], error);
@@ -221,6 +366,8 @@ static tandem_status fit_files(tandem_constant_fit *fit, int64_t *ns, const cli_
     if (status == TANDEM_OK && options->leave_one_out) status = tandem_constant_fit_leave_one_out(fit, error);
     if (status == TANDEM_OK && options->output)
         status = tandem_constant_fit_write(fit, options->output, error);
+    if (status == TANDEM_OK && options->without)
+        status = drop_constants(drops, fit, options->without, constants, error);
     return status;
 }
 
@@ -231,20 +378,24 @@ static int run_fit(const cli_options *options)
     int64_t ns = 0;
     if (options->n_word == 0)
         return cli_fail_with(TANDEM_USAGE, "no table given. Use: tandem fit FILE.csv...");
+    fit_drops drops = {.rows = json_array()};
     tandem_status status = tandem_constant_fit_open(&fit, &error);
-    if (status == TANDEM_OK) status = fit_files(fit, &ns, options, &error);
+    if (status == TANDEM_OK) status = fit_files(fit, &drops, &ns, options, &error);
     int code = status == TANDEM_OK ? 0 : cli_fail(&error);
     if (code == 0) {
         int64_t skipped = 0;
         const int64_t rows = tandem_constant_fit_row_count(fit, &skipped);
-        code = options->json ? print_fit_json(fit, options, rows, skipped, ns)
+        code = options->json ? print_fit_json(fit, options, drops.rows, rows, skipped, ns)
                              : print_fit_text(fit, options, rows, skipped, ns);
+        if (code == 0 && options->without && !options->json) code = print_drops(&drops);
     }
+    cli_table_free(&drops.table);
+    json_decref(drops.rows);
     tandem_constant_fit_close(fit);
     return code;
 }
 
-static const int options[] = {OPTION_LEAVE_ONE_OUT, OPTION_OUTPUT, OPTION_END};
+static const int options[] = {OPTION_LEAVE_ONE_OUT, OPTION_WITHOUT, OPTION_OUTPUT, OPTION_END};
 const cli_command command_fit = {
     .name = "fit",
     .words = "FILE...",
@@ -253,6 +404,7 @@ const cli_command command_fit = {
     .description = "Examples:\n"
                    "  tandem fit products.csv convolutions.csv streams.csv --leave-one-out\n"
                    "  tandem fit *.csv --leave-one-out -o predictor/constants.def\n"
+                   "  tandem fit *.csv --without conv_strided,conv_strided_old\n"
                    "Prints every constant with its unit, standard error and the rows that it rests on.",
     .run = run_fit,
 };

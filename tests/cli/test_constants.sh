@@ -37,7 +37,7 @@ awk 'BEGIN {
         printf "a100,loop,add,fp32,,,,%d,4096,%g\n", 4096 + 64 * i, (4096 + 64 * i) * 0.027
     }
 }' >rows.csv
-run 0 fit rows.csv --leave-one-out --json
+run 0 fit rows.csv --leave-one-out --without launch,Prologue --json
 report "constants: a fit of a small table, as JSON" $?
 # every member of the document, and no other
 grep '^| `fit` |' "$root/docs/json.md" | grep -o '`[a-z0-9_]*`' | tr -d '`' | sort -u >documented
@@ -46,5 +46,12 @@ comm -13 documented written >differ
 [ -s written ] && [ ! -s differ ]
 code=$?
 report "constants: docs/json.md names every member of fit" $code
+grep -q '"constants": *"launch,Prologue"' out
+report "constants: fit --without says what was dropped" $?
+run 2 fit rows.csv --without launch,lunch
+grep -q "unknown constant 'lunch'" err
+report "constants: fit --without an unknown constant is refused" $?
+run 2 fit rows.csv --without ,
+report "constants: fit --without no constant is refused" $?
 echo "1..$n"
 exit $((failed > 0))

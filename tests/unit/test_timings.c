@@ -165,6 +165,42 @@ static void write_synthetic_table(const char *path, const tandem_constants *cons
     assert_int_equal(fclose(to), 0);
 }
 
+/* Each card is its generation's only one, so that leaving out the one or the other is the same. */
+static void require_generations(const tandem_constant_fit *fit)
+{
+    int n = 0, n_chip = 0;
+    const tandem_constant_fit_errors *const cell = tandem_constant_fit_generation_table(fit, &n),
+                                            *const chip = tandem_constant_fit_error_table(fit, &n_chip);
+    assert_int_equal(n, n_chip);
+    for (int i = 0; i < n; i++) {
+        assert_string_equal(cell[i].gpu, chip[i].gpu);
+        assert_string_equal(cell[i].generation, strcmp(cell[i].gpu, "v100") == 0 ? "volta" : "ampere");
+        assert_true(cell[i].n_row == chip[i].n_row && cell[i].mean > 0);
+        assert_true(cell[i].mean == chip[i].mean && cell[i].inside == chip[i].inside);
+    }
+}
+
+/* A constant that made the rows is missed, by 2.5 points, and by 1.4 if it stays at its start. Without
+ * one that no row knows nothing changes. */
+static void require_drops(tandem_constant_fit *fit)
+{
+    tandem_error error = {0};
+    tandem_constant_fit_drop drop;
+    require_ok(tandem_constant_fit_drop_constants(&drop, fit, 0, &error), &error);
+    assert_true(drop.n_worse == 0 && drop.n_better == 0);
+    require_ok(
+        tandem_constant_fit_drop_constants(&drop, fit, UINT64_C(1) << TANDEM_CONSTANT_WINOGRAD, &error),
+        &error);
+    assert_true(drop.n_worse == 0 && drop.worst.cell == -1 && drop.best.cell == -1);
+    require_ok(
+        tandem_constant_fit_drop_constants(&drop, fit, UINT64_C(1) << TANDEM_CONSTANT_CONV_BY_RULE, &error),
+        &error); /* alone in its stage */
+    require_ok(
+        tandem_constant_fit_drop_constants(&drop, fit, UINT64_C(1) << TANDEM_CONSTANT_PROLOGUE, &error),
+        &error);
+    assert_true(drop.n_worse >= 2 && drop.worst.points > 0.02 && drop.worst.cell >= 0);
+}
+
 static void a_fit_finds_constants_again(void **state)
 {
     const char *const path = "test_timings.csv";
@@ -212,6 +248,8 @@ static void a_fit_finds_constants_again(void **state)
         else if (cell[i].n_row < 20 || cell[i].median > 0.03 || cell[i].inside < 0.7)
             fail_msg("%s, class %d: %g of %lld rows, %g inside", cell[i].gpu, (int)cell[i].work_class,
                      cell[i].median, (long long)cell[i].n_row, cell[i].inside);
+    require_generations(fit);
+    require_drops(fit);
     tandem_constant_fit_close(fit);
     assert_int_equal(remove(path), 0);
 }

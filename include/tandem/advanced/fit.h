@@ -45,7 +45,21 @@ typedef struct tandem_constant_fit_errors {
     double inside;                  /* share of rows inside their 80 % interval */
     double known[TANDEM_N_KNOWN];   /* mean error by what was known, of at most 500 of its rows that calibrate
                                      * nothing; NaN without such rows */
+    const char *generation;         /* that was left out: "volta"; NULL = the chip alone */
 } tandem_constant_fit_errors;
+
+/* A cell whose mean error changed. */
+typedef struct tandem_constant_fit_change {
+    int cell;           /* of tandem_constant_fit_error_table; −1 = none */
+    tandem_known known; /* of its chip: TANDEM_KNOWN_DATASHEET, or TANDEM_KNOWN_THREE less the tiny stream */
+    double points;      /* mean error without the constants, less that with them; 0.01 = one point */
+} tandem_constant_fit_change;
+
+/* What a fit without some constants does to the cells, each chip left out. */
+typedef struct tandem_constant_fit_drop {
+    int n_worse, n_better; /* cells whose mean error changed by over a tenth of a point, by what is known */
+    tandem_constant_fit_change worst, best;
+} tandem_constant_fit_drop;
 
 /* Opens an empty one. TANDEM_NO_MEMORY. */
 tandem_status tandem_constant_fit_open(tandem_constant_fit **fit, tandem_error *error);
@@ -63,14 +77,24 @@ int64_t tandem_constant_fit_row_count(const tandem_constant_fit *fit, int64_t *n
 tandem_status tandem_constant_fit_run(tandem_constant_fit *fit, tandem_error *error);
 /* tandem_constant_fit_leave_one_out: fits again without each chip in turn, all its forms. The chip is then a
  * datasheet, one product per type and one copy. Sets errors and spreads, over rows above 0.2 ms. After
- * tandem_constant_fit_run. tandem_constant_fit_errors.known is by tandem_calibration (predictor.h). */
+ * tandem_constant_fit_run. tandem_constant_fit_errors.known is by tandem_calibration (predictor.h). Then it
+ * leaves out each generation in turn, and judges its cards by the same rows and intervals. */
 tandem_status tandem_constant_fit_leave_one_out(tandem_constant_fit *fit, tandem_error *error);
+/* tandem_constant_fit_drop_constants: what the errors of chips left out are where these constants have no
+ * effect, or are the same as another (form.def). constants: bit c is constant c. After
+ * tandem_constant_fit_run. The first call also fits with all constants, and keeps that. TANDEM_NO_MEMORY.
+ * Cost: up to a fit for each chip. */
+tandem_status tandem_constant_fit_drop_constants(tandem_constant_fit_drop *drop, tandem_constant_fit *fit,
+                                                 uint64_t constants, tandem_error *error);
 
 /* Results; arrays of the fit. */
 const tandem_constant_fit_value *
 tandem_constant_fit_constants(const tandem_constant_fit *fit); /* [TANDEM_N_CONSTANT] */
 const tandem_constant_fit_share *tandem_constant_fit_shares(const tandem_constant_fit *fit, int *n);
 const tandem_constant_fit_errors *tandem_constant_fit_error_table(const tandem_constant_fit *fit, int *n);
+/* The same cells where the whole generation was left out; known is that of the chips. */
+const tandem_constant_fit_errors *tandem_constant_fit_generation_table(const tandem_constant_fit *fit,
+                                                                       int *n);
 const tandem_spread *
 tandem_constant_fit_spreads(const tandem_constant_fit *fit); /* [TANDEM_N_SPREAD_GROUP] */
 const tandem_device_spread *

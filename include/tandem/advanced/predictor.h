@@ -191,6 +191,8 @@ typedef struct tandem_constants {
 typedef struct tandem_constant_row {
     const char *name, *unit, *meaning;
     double start, min, max;
+    double without; /* its value where it is dropped; NaN = that of constant `as` */
+    int as;         /* −1 = of none */
 } tandem_constant_row;
 const tandem_constant_row *tandem_constant_get(int constant);
 /* What `tandem fit` found, with which --predict works: predictor/constants.def. */
