@@ -51,7 +51,7 @@ OPCODES = {
     "tensor": "03c HMMA",
     "lsu": "03b LDSM, 181 LDG, 183 LDL, 184 LDS, 186 STG, 187 STL, 188 STS, 189 SHFL, 18c ATOMS, 18e RED, 1a8 ATOMG, 1c4 REDUX",
     "other": "082 UMOV, 086 VOTEU, 087 USEL, 08c UISETP, 090 UIADD3, 091 ULEA, 092 ULOP3, 096 UPRMT, 099 USHF, 0a4 UIMAD, 0a5 UIMAD.WIDE, "
-             "0b9 ULDC, 0bd UFLO, 0bf UPOPC, 0ca R2UR, 118 NOP, 119 S2R, 11d BAR, 141 BSYNC, 142 BREAK, 144 CALL, 145 BSSY, 147 BRA, "
+             "0b9 ULDC, 0bd UFLO, 0bf UPOPC, 0ca R2UR, 118 NOP, 119 S2R, 11b ENDCOLLECTIVE, 11d BAR, 141 BSYNC, 142 BREAK, 144 CALL, 145 BSSY, 146 YIELD, 147 BRA, "
              "148 WARPSYNC, 14d EXIT, 150 RET, 182 LDC, 18f CCTL, 192 MEMBAR, 1ab ERRBAR, 1c3 S2UR",
 }
 NAMES = {int(code, 16): (name, pipe) for pipe, row in OPCODES.items() for code, name in (one.split() for one in row.split(", "))}

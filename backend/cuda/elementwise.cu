@@ -193,44 +193,57 @@ KERNEL shift(T *y /* (n / period, period); may be x */, const T *x,
         store_one(y + i, function(TANDEM_ADD(load_one(x + i), own[i % period])));
 }
 
-/* As load_shift, where rows are longer than the period: 0 behind it. */
-static __device__ __forceinline__ void load_shift_in_row(float shift[OCTET], const float *own, size_t o,
-                                                         uint32_t octets_a_row, uint32_t period)
-{
-    const uint32_t column = (o >> 32 ? (uint32_t)(o % octets_a_row) : (uint32_t)o % octets_a_row) * OCTET;
-    if (column + OCTET <= period) {
-        load_octet(shift, own + column);
-        return;
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < OCTET; i++) shift[i] = column + i < period ? own[column + i] : 0;
-}
-
-template <typename T, typename Function>
-KERNEL shift_octets(T *y, const T *x, const float *__restrict__ own /* [period] */, size_t n,
-                    uint32_t octets_a_row, uint32_t period, Function function)
+template <typename T, typename Load, typename Function>
+static __device__ __forceinline__ void shift_all(T *y, const T *x, size_t n, Load load, Function function)
 {
     for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
         float shift[OCTET];
-        load_shift_in_row(shift, own, o, octets_a_row, period);
+        load(shift, o);
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = function(TANDEM_ADD(value[i], shift[i]));
         store_octet(y + o * OCTET, value);
     });
 }
 
+template <typename T, typename Function>
+KERNEL shift_octets(T *y, const T *x, const float *__restrict__ own /* [octets_a_period * OCTET] */, size_t n,
+                    uint32_t octets_a_period, Function function)
+{
+    shift_all(
+        y, x, n, [&](float shift[OCTET], size_t o) { load_shift(shift, own, o, octets_a_period); }, function);
+}
+
+/* Rows with gaps: the last octet of a row that has elements may have fewer of them, and 0 is added behind. */
+template <typename T>
+KERNEL shift_gapped(T *y, const T *x, const float *__restrict__ own /* [period] */, size_t n,
+                    uint32_t octets_a_row, uint32_t period)
+{
+    shift_all(
+        y, x, n,
+        [&](float shift[OCTET], size_t o) {
+            const uint32_t column =
+                (o >> 32 ? (uint32_t)(o % octets_a_row) : (uint32_t)o % octets_a_row) * OCTET;
+            if (column + OCTET <= period) {
+                load_octet(shift, own + column);
+                return;
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < OCTET; i++) shift[i] = column + i < period ? own[column + i] : 0;
+        },
+        identity_one());
+}
+
 static int is_octets(size_t n, size_t period) { return period % OCTET == 0 && n % period == 0; }
 
 template <typename Function>
 static int launch_shift(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
-                        size_t period, size_t row, Function function, tandem_cuda_stream stream)
+                        size_t period, Function function, tandem_cuda_stream stream)
 {
-    const uint32_t octets = (uint32_t)(row / OCTET);
-    if (is_octets(n, row)) {
+    const uint32_t octets = (uint32_t)(period / OCTET);
+    if (is_octets(n, period)) {
         RETURN_FOR(type, LAUNCH(shift_octets, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x,
-                                own, n, octets, (uint32_t)period, function));
+                                own, n, octets, function));
     }
-    if (row != period) return (int)cudaErrorInvalidValue;
     RETURN_FOR(type,
                LAUNCH(shift, grid_of(n), THREADS, stream, (T *)y, (const T *)x, own, n, period, function));
 }
@@ -238,13 +251,16 @@ static int launch_shift(void *y, const void *x, tandem_cuda_float type, const fl
 extern "C" int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
                                 size_t period, size_t row, tandem_cuda_stream stream)
 {
-    return launch_shift(y, x, type, own, n, period, row, identity_one(), stream);
+    if (row == period) return launch_shift(y, x, type, own, n, period, identity_one(), stream);
+    if (!is_octets(n, row)) return (int)cudaErrorInvalidValue;
+    RETURN_FOR(type, LAUNCH(shift_gapped, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x, own, n,
+                            (uint32_t)(row / OCTET), (uint32_t)period));
 }
 
 extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own,
                                      size_t n, size_t period, tandem_cuda_stream stream)
 {
-    return launch_shift(y, x, type, own, n, period, period, gelu_one(), stream);
+    return launch_shift(y, x, type, own, n, period, gelu_one(), stream);
 }
 
 extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)

@@ -59,9 +59,9 @@ typedef enum cuda_type {
 } cuda_type;
 
 /* C (m, n) = A·B, `batch` times, row-major, and contiguous unless rows lie apart. One-byte types need A as
- * (m, k) and B as (n, k): transpose_a 0, transpose_b 1. s8 gives s32; k and n are multiples of 4, m of 32. e4m3 and e5m2 (not both
- * e5m2) give floats, multiplied by both scales, and all sides are multiples of 16. Floats give their own
- * type, or f32. Source: NVIDIA, cuBLAS documentation, cublasLtMatmul, tables 1 and 3. */
+ * (m, k) and B as (n, k): transpose_a 0, transpose_b 1. s8 gives s32; k and n are multiples of 4, m of 32.
+ * e4m3 and e5m2 (not both e5m2) give floats, multiplied by both scales, and all sides are multiples of 16.
+ * Floats give their own type, or f32. Source: NVIDIA, cuBLAS documentation, cublasLtMatmul, tables 1, 3. */
 typedef struct cuda_product_spec {
     int64_t batch, m, n, k;
     int transpose_a; /* A is stored (k, m) */

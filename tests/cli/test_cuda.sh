@@ -177,9 +177,14 @@ report "gradients in fp16 without a scale of the loss: one line says so" $?
 run 0 train "${model[@]}" --cluster cuda:0 --steps 6 --accumulate 2 --trace trace.json --data data --eval 8 &&
     [ "$(grep -c '"cat":"update"' trace.json)" -ge 1 ] && ! grep -q '"ts":-' trace.json
 report "a trace of micro-steps on a card" $?
-run 0 sensitivity "${model[@]}" --device cuda:0 --steps 2 --data data --json && cp out card.json &&
+run 2 sensitivity "${model[@]}" --device cuda:0 --data data && says "Leave --device out" &&
+    run 0 sensitivity "${model[@]}" --device cuda:0 --by statistics --steps 2 --data data --json &&
+    run 0 allocate "${model[@]}" --cluster cuda:0 --sensitivity fisher -o plan.json &&
+    run 0 train --plan plan.json --steps 2
+report "statistics of a card, a plan, and a training by it" $?
+run 0 sensitivity "${model[@]}" --batch 16 --steps 10 --data data --json &&
     run 0 allocate "${model[@]}" --cluster cuda:0 -o plan.json && run 0 train --plan plan.json --steps 2
-report "sensitivity, a plan, and a training by it" $?
+report "what a CPU senses makes a plan for a card, and a training by it" $?
 half=("${model[@]}" --cluster cuda:0 --policy uniform --uniform fp16 --json)
 run 0 allocate "${half[@]}" && [ "$(field loss_scale out)" = null ] &&
     grep -q 'its cost was not measured (tandem profile --loss-scale dynamic)' err &&

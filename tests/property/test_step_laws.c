@@ -245,11 +245,15 @@ static void check_unwritten(const run *r, int bias, int t)
     const tandem_value *value = &r->step->value[task->write[0]];
     assert_true(task->n_write == 1 && value->last >= t);
     for (int other = tandem_step_next_active(r->step, t + 1); other < r->step->n_task;
-         other = tandem_step_next_active(r->step, other + 1))
-        for (int k = 0; k < r->step->task[other].n_read; k++)
-            if (r->step->task[other].read[k] == task->write[0]) /* held on to, at most */
-                assert_true(tandem_step_is_joined(r->step, other) ||
-                            (r->step->task[other].kind == TANDEM_TASK_CAST && k > 0));
+         other = tandem_step_next_active(r->step, other + 1)) {
+        const tandem_task *reader = &r->step->task[other];
+        const int n_own = reader->kind != TANDEM_TASK_FORWARD
+                              ? 1
+                              : tandem_op_row_get(r->step->graph->op[reader->op].kind)->n_input;
+        for (int k = 0; k < reader->n_read; k++)
+            if (reader->read[k] == task->write[0]) /* held on to, at most: it may be joined, but for a cast */
+                assert_true(tandem_step_is_joined(r->step, other) || k >= n_own);
+    }
 }
 
 /* What the first tasks of a launch read, and none of them wrote, is there until its last one is done. */
@@ -932,7 +936,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
                                          .narrow_rows = (int)draw_below(c, 2),
                                          .fused_attention = (int)draw_below(c, 2),
                                          .joined_tasks = (int)draw_below(c, 2),
-                                         .padded_rows = 1, /* with narrow_rows alone */
+                                         .padded_rows = (int)draw_below(c, 2), /* with narrow_rows alone */
                                          .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, amp_dtype, bucket_bytes, &options, NULL), TANDEM_OK);
     assert_in_range(step->n_recompute_segment, 1, tandem_step_max_segments(step));
