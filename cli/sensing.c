@@ -220,7 +220,8 @@ static tandem_status take_frozen_gradient(float *gradient, const frozen_executor
     if (status == TANDEM_LIMIT_EXCEEDED) status = TANDEM_OK;
     if (status == TANDEM_OK)
         status = sensing_copy_gradient(gradient, backend, frozen->executor, frozen->step->graph, error);
-    for (int64_t i = 0; i < run->n_weight && !is_lost; i++) is_lost = !isfinite(gradient[i]);
+    for (int64_t i = 0; i < run->n_weight && !is_lost && status == TANDEM_OK; i++)
+        is_lost = !isfinite(gradient[i]);
     if (status == TANDEM_OK && is_lost) memset(gradient, 0, (size_t)run->n_weight * sizeof *gradient);
     return status;
 }
@@ -433,7 +434,7 @@ static tandem_status add_first_squares(float *square, const sense_run *run, cons
 {
     enum { BATCHES = 4 };
     const tandem_step *const step = frozen->step;
-    float *const gradient = malloc((size_t)(run->n_weight + 1) * sizeof *gradient);
+    float *const gradient = calloc((size_t)(run->n_weight + 1), sizeof *gradient);
     tandem_status status = gradient ? TANDEM_OK : tandem_no_memory(error, "for a gradient");
     for (int b = 0; b < BATCHES && status == TANDEM_OK; b++) {
         status = take_frozen_gradient(gradient, frozen, run, b, error);

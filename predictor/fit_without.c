@@ -96,8 +96,8 @@ static tandem_status open_chips(tandem_constant_fit *fit, fit_state *state, tand
     for (int c = 0; c < fit->n_cell; c++) n += fit_chip_of_cell(fit, c) != 0;
     struct fit_chips *const chips = calloc(1, sizeof *chips);
     if (!chips) return tandem_no_memory(error, "for a fit");
-    chips->chip = malloc((size_t)n * sizeof *chips->chip);
-    chips->with = malloc((size_t)fit->n_cell * sizeof *chips->with);
+    chips->chip = calloc((size_t)n + 1, sizeof *chips->chip);
+    chips->with = calloc((size_t)fit->n_cell + 1, sizeof *chips->with);
     tandem_status status = chips->chip && chips->with ? TANDEM_OK : tandem_no_memory(error, "for a fit");
     for (int c = 0; c < fit->n_cell && status == TANDEM_OK; c++) {
         const uint64_t devices = fit_chip_of_cell(fit, c);
@@ -146,7 +146,7 @@ tandem_status tandem_constant_fit_drop_constants(tandem_constant_fit_drop *drop,
                                                  uint64_t constants, tandem_error *error)
 {
     fit_state *const state = malloc(sizeof *state);
-    cell_means *const without = malloc(((size_t)fit->n_cell + 1) * sizeof *without);
+    cell_means *const without = calloc((size_t)fit->n_cell + 1, sizeof *without);
     tandem_status status =
         state && without ? open_chips(fit, state, error) : tandem_no_memory(error, "for a fit");
     for (int i = 0; status == TANDEM_OK && i < fit->chips->n_chip; i++)

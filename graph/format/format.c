@@ -438,7 +438,8 @@ static void variance_run(void *context, const tandem_format_cast *cast, format_s
 tandem_status tandem_format_variance(float *variance, double *sum, const tandem_format_cast *cast,
                                      tandem_error *error)
 {
-    variance_sum of = {.variance = variance, .has_sum = sum != NULL};
+    variance_sum of = {.has_sum = sum != NULL};
+    of.variance = variance;
     const tandem_status status = for_scaled_runs(cast, NULL, variance_run, &of, error);
     if (status == TANDEM_OK && sum) *sum = of.sum;
     return status;
