@@ -356,8 +356,8 @@ tandem_status study_batch(study_report *report, tandem_error *error)
         full[MAX_MODELS] = {
             {"mlp:width=32,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4, MAX_GROUPS, 64},
             {"mlp:depth=6,width=32,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4, MAX_GROUPS, 64},
-            {"resnet20:width=4,blocks=1,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4, 0, 0},
-            {"vit_tiny:width=16,heads=2,depth=1,patch=7", 16, 64, {40, 360}, 2, 64, 64, 4, 0, 0},
+            {"resnet20:width=4,blocks=1,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4, MAX_GROUPS, 64},
+            {"vit_tiny:width=16,heads=2,depth=1,patch=7", 16, 64, {40, 360}, 2, 64, 64, 4, MAX_GROUPS, 64},
         };
     (void)fprintf(
         report->text,
