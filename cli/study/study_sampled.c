@@ -295,7 +295,7 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
     if (!options.device) options.device = "strongest";
     (void)fprintf(report->text, "\n## `%s`\n\nPredicted from ", scope->model);
     if (scope->n_group > 0)
-        (void)fprintf(report->text, "the same samples, by the mean of %d sensings of ", scope->n_group);
+        (void)fprintf(report->text, "the same samples, by the mean of %d sensings of\n", scope->n_group);
     (void)fprintf(report->text, "%d replicates of 2 batches of %lld, measured with %d of ",
                   scope->n_predicted, (long long)scope->batch, scope->n_measured);
     if (scope->n_rank > 0) (void)fprintf(report->text, "%d × ", scope->n_rank);
