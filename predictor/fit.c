@@ -291,7 +291,9 @@ static double search_from(const fit_problem *problem, int p)
     const fit_state *const near = problem->without->near;
     if (!near) return one->start;
     const ptrdiff_t offset = (const char *)one->value - (const char *)problem->state;
-    return to_real(one, *(const double *)((const char *)near + offset));
+    double value;
+    memcpy(&value, (const char *)near + offset, sizeof value);
+    return to_real(one, value);
 }
 
 /* Weights of a search that begins near its end; before, all rows weigh the same. */

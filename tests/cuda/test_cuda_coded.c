@@ -180,7 +180,7 @@ static void check_coded_case(const coded_case *c)
         fill_coded(a.residual, c->type, c->rows * c->columns, largest[k], 20 + (uint32_t)k);
         fill_coded(a.shift, TANDEM_CUDA_F32, c->columns, largest[k], 30 + (uint32_t)k);
         if (c->is_gelu) fill_coded(a.bias, TANDEM_CUDA_F32, c->columns, largest[k], 40 + (uint32_t)k);
-        for (int reuse_range = 0; reuse_range <= (k > 1); reuse_range++) {
+        for (int reuse_range = 0; reuse_range < (k > 1 ? 2 : 1); reuse_range++) {
             run_coded(c, &a, reuse_range, &rounding);
             run_alone(c, &a, reuse_range, &rounding);
             gpu_sync();
