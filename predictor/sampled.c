@@ -123,8 +123,7 @@ static sampled_parts parts_over_ages(double at_age[TANDEM_MAX_AGE], const sample
     return mean;
 }
 
-/* Half of the interval of a mean, from its values without each of n replicates. */
-static double jackknife_half(const double *without, int n)
+double tandem_jackknife_half(const double *without, int n)
 {
     double mean = 0, square = 0;
     for (int r = 0; r < n; r++) mean += without[r] / n;
@@ -147,9 +146,9 @@ static sampled_parts halves_of_replicates(const sampled_sums *replicate, const t
         counted[r] = one.counted;
         has_bias = has_bias && one.has_bias;
     }
-    return (sampled_parts){.noise = jackknife_half(noise, n),
-                           .bias = has_bias ? jackknife_half(bias, n) : NAN,
-                           .counted = has_bias ? jackknife_half(counted, n) : 0,
+    return (sampled_parts){.noise = tandem_jackknife_half(noise, n),
+                           .bias = has_bias ? tandem_jackknife_half(bias, n) : NAN,
+                           .counted = has_bias ? tandem_jackknife_half(counted, n) : 0,
                            .has_bias = has_bias};
 }
 
@@ -289,8 +288,8 @@ static tandem_sensitivity_difference difference_of_replicates(const sampled_sums
     }
     const int is_counted = has_counted_bias(&of_more) || has_counted_bias(&of_less);
     const double value = of_more.value - of_less.value,
-                 half = hypot(jackknife_half(noise, sensing->n_replicate),
-                              is_counted ? jackknife_half(bias, sensing->n_replicate) : 0);
+                 half = hypot(tandem_jackknife_half(noise, sensing->n_replicate),
+                              is_counted ? tandem_jackknife_half(bias, sensing->n_replicate) : 0);
     return (tandem_sensitivity_difference){value, value - half, value + half};
 }
 

@@ -10,20 +10,7 @@
  * β divides by |G|². Where batches are mostly noise, |G|² is not told from 0, and β is unknown: 2β is left
  * out.
  */
-#include <math.h>
-
-#include <gsl/gsl_cdf.h>
-
 #include "cli/study/exchange.h"
-
-/* Half of the interval of a mean, from its values without each of n replicates. */
-static double half_of_jackknife(const double *without, int n)
-{
-    double mean = 0, square = 0;
-    for (int r = 0; r < n; r++) mean += without[r] / n;
-    for (int r = 0; r < n; r++) square += (without[r] - mean) * (without[r] - mean);
-    return gsl_cdf_tdist_Pinv(0.975, n - 1) * sqrt(square * (n - 1) / n);
-}
 
 /* 1: |G|² is at least twice half of its interval. */
 static int is_gradient_known(const tandem_sensed_gradient *of, int n)
@@ -31,7 +18,7 @@ static int is_gradient_known(const tandem_sensed_gradient *of, int n)
     double without[TANDEM_MAX_REPLICATE] = {0}, sum = 0;
     for (int r = 0; r < n; r++) sum += of[r].mean_square;
     for (int r = 0; r < n; r++) without[r] = (sum - 2 * of[r].mean_square) / (n - 2);
-    return sum / n >= 2 * half_of_jackknife(without, n);
+    return sum / n >= 2 * tandem_jackknife_half(without, n);
 }
 
 /* left_out: a replicate; < 0: none. */
@@ -63,6 +50,6 @@ double exchange_first_order(double *half, const tandem_sensing *sensing, int a, 
         for (int r = 0; r < n && share[cell] > 0; r++)
             against[r] += tandem_sensing_errors(sensing, a, cell)[r].against;
     for (int r = 0; r < n; r++) without[r] = first_order_without(sensing, a, own, against, has_bias, r);
-    *half = half_of_jackknife(without, n);
+    *half = tandem_jackknife_half(without, n);
     return first_order_without(sensing, a, own, against, has_bias, -1);
 }

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <gsl/gsl_cdf.h>
-
 #include "cli/sensing.h"
 #include "cli/study/study.h"
 #include "tandem/advanced/predictor.h"
@@ -100,17 +98,15 @@ static tandem_status set_common_factor(sampled_ratio *made, sampled_study *s, in
                                        sampled_part part, const double *predicted, tandem_error *error)
 {
     const int n = s->scope->n_group, n_left = s->measured.n_replicate / n;
-    double of[MAX_GROUPS] = {0}, mean = 0, square = 0;
+    double of[MAX_GROUPS] = {0};
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < n && status == TANDEM_OK; k++) {
         tandem_sensitivity_estimate measured = {0};
         status = estimate_part(&measured, s, &s->measured, a, cell, part,
                                (sampled_replicates){k * n_left, n_left}, error);
         of[k] = log((n * made->predicted.noise - predicted[k]) / (n - 1) / measured.noise);
-        mean += of[k] / n;
     }
-    for (int k = 0; k < n; k++) square += (of[k] - mean) * (of[k] - mean);
-    made->factor = exp(gsl_cdf_tdist_Pinv(0.975, n - 1) * sqrt(square * (n - 1) / n));
+    made->factor = exp(tandem_jackknife_half(of, n));
     return status;
 }
 
@@ -132,7 +128,8 @@ static tandem_status compare_part(sampled_ratio *made, sampled_study *s, int a, 
     /* of two positive numbers: the interval is that of the logarithm */
     made->ratio = p->noise / m->noise;
     made->factor = exp(hypot(p->noise_half / p->noise, m->noise_half / m->noise));
-    if (n_group > 1) status = set_common_factor(made, s, a, cell, part, predicted, error);
+    if (status == TANDEM_OK && n_group > 1)
+        status = set_common_factor(made, s, a, cell, part, predicted, error);
     made->is_inside = made->ratio <= made->factor && made->ratio >= 1 / made->factor;
     made->is_close = made->ratio <= s->max_ratio && made->ratio >= 1 / s->max_ratio;
     return status;

@@ -73,6 +73,10 @@ typedef struct tandem_sensed_step {
     double gradient_noise;
 } tandem_sensed_step;
 
+/* Half of the 95 % interval of a mean: the jackknife's, Student's t with n − 1 degrees of freedom.
+ *   without  [n] the mean without each of n replicates; n ≥ 2 */
+double tandem_jackknife_half(const double *without, int n);
+
 /* More samples to the same loss, as a share: 0.01 is 1 %. Half widths are of 95 % intervals. */
 typedef struct tandem_sensitivity_estimate {
     /* max(0, noise) + max(0, bias), with that of all-reduces in noise, and the bias of those cells alone
