@@ -6,19 +6,9 @@
 
 const double drift_level = 0.95;
 
-/* The last rate is 0, so that one evaluation at the end is enough. No sample comes twice. */
 #define DRIFT_TASK(MODEL, RATE, BATCH, STEPS, N_TEST, N_DOUBLING)                                            \
     {                                                                                                        \
-        {.model = (MODEL),                                                                                   \
-         .optimizer = TANDEM_ADAMW,                                                                          \
-         .schedule = SCHEDULE_COSINE,                                                                        \
-         .rate = (RATE),                                                                                     \
-         .batch = (BATCH),                                                                                   \
-         .n_micro = 2,                                                                                       \
-         .steps = (STEPS),                                                                                   \
-         .n_test = (N_TEST),                                                                                 \
-         .n_evaluation = 1},                                                                                 \
-            (N_DOUBLING)                                                                                     \
+        STUDY_ANNEALED_TRAINING(MODEL, TANDEM_ADAMW, RATE, BATCH, 2, STEPS, N_TEST), (N_DOUBLING)            \
     }
 
 /* In a pilot of three to six pairs, with seeds from 1000 on, at four doublings single trainings of the mlp

@@ -51,7 +51,6 @@ tandem_status noise_lab_open(noise_lab *lab, const noise_task *task, const cli_o
     lab->options.data = task->data;
     lab->options.steps = task->steps;
     lab->options.checkpoint = NULL; /* the study's records, and no training's */
-    if (!lab->options.device) lab->options.device = "strongest";
     status = cli_workload_open(&lab->workload, &lab->options, error);
     if (status != TANDEM_OK) return status;
     const tandem_graph *graph = lab->workload.graph[0];

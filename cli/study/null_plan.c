@@ -15,19 +15,12 @@ const null_precision null_precisions[NULL_PRECISIONS] = {
     {"int8", "int8", 0, TANDEM_N_FORMAT, 0},
 };
 
-/* The last rate is 0: the weights settle, so that one evaluation at the end is enough. No sample comes twice:
- * noise hides no overfitting. */
-#define NULL_TASK(MODEL, OPTIMIZER, RATE, BATCH, STEPS, N_TEST)                                              \
-    {                                                                                                        \
-        .model = (MODEL), .optimizer = (OPTIMIZER), .schedule = SCHEDULE_COSINE, .rate = (RATE),             \
-        .batch = (BATCH), .n_micro = 1, .steps = (STEPS), .n_test = (N_TEST), .n_evaluation = 1              \
-    }
-
 static const study_training full_tasks[] = {
-    NULL_TASK("mlp:width=32,image=14x14x1", TANDEM_SGD, 0.02, 16, 1600, 5000),
-    NULL_TASK("mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 0.004, 16, 1000, 5000),
-    NULL_TASK("resnet20:width=4,blocks=1,image=14x14x1", TANDEM_SGD, 0.1, 16, 400, 3000),
-    NULL_TASK("vit_tiny:width=16,heads=2,depth=1,patch=7", TANDEM_ADAMW, 0.005, 16, 800, 3000),
+    STUDY_ANNEALED_TRAINING("mlp:width=32,image=14x14x1", TANDEM_SGD, 0.02, 16, 1, 1600, 5000),
+    STUDY_ANNEALED_TRAINING("mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 0.004, 16, 1, 1000, 5000),
+    STUDY_ANNEALED_TRAINING("resnet20:width=4,blocks=1,image=14x14x1", TANDEM_SGD, 0.1, 16, 1, 400, 3000),
+    STUDY_ANNEALED_TRAINING("vit_tiny:width=16,heads=2,depth=1,patch=7", TANDEM_ADAMW, 0.005, 16, 1, 800,
+                            3000),
 };
 const null_plan null_plan_full = {
     .task = full_tasks,
@@ -40,8 +33,8 @@ const null_plan null_plan_full = {
 
 /* Two tasks, a few pairs: whether the parts work together. */
 static const study_training quick_tasks[] = {
-    NULL_TASK("mlp:width=8,image=7x7x1", TANDEM_SGD, 0.05, 8, 60, 200),
-    NULL_TASK("mlp:width=8,image=7x7x1", TANDEM_ADAMW, 0.01, 8, 60, 200),
+    STUDY_ANNEALED_TRAINING("mlp:width=8,image=7x7x1", TANDEM_SGD, 0.05, 8, 1, 60, 200),
+    STUDY_ANNEALED_TRAINING("mlp:width=8,image=7x7x1", TANDEM_ADAMW, 0.01, 8, 1, 60, 200),
 };
 const null_plan null_plan_quick = {
     .task = quick_tasks,

@@ -25,18 +25,12 @@ const plans_regime plans_regimes[PLANS_REGIMES] = {
     {"s4", TANDEM_PRECISION_INT8_FULL, 1, {{TANDEM_S8, TANDEM_FORMAT_S4}}},
 };
 
-/* The last rate is 0, so that one evaluation at the end is enough. No sample comes twice. */
-#define PLANS_TASK(MODEL, OPTIMIZER, RATE, BATCH, STEPS, N_TEST)                                             \
-    {                                                                                                        \
-        .model = (MODEL), .optimizer = (OPTIMIZER), .schedule = SCHEDULE_COSINE, .rate = (RATE),             \
-        .batch = (BATCH), .n_micro = 2, .steps = (STEPS), .n_test = (N_TEST), .n_evaluation = 1              \
-    }
-
 static const study_training full_tasks[] = {
-    PLANS_TASK("mlp:width=32,image=14x14x1", TANDEM_SGD, 0.02, 16, 1600, 5000),
-    PLANS_TASK("resnet20:width=4,blocks=1,image=14x14x1", TANDEM_SGD, 0.1, 16, 400, 3000),
-    PLANS_TASK("mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 0.004, 16, 1000, 5000),
-    PLANS_TASK("vit_tiny:width=16,heads=2,depth=1,patch=7", TANDEM_ADAMW, 0.005, 16, 800, 3000),
+    STUDY_ANNEALED_TRAINING("mlp:width=32,image=14x14x1", TANDEM_SGD, 0.02, 16, 2, 1600, 5000),
+    STUDY_ANNEALED_TRAINING("resnet20:width=4,blocks=1,image=14x14x1", TANDEM_SGD, 0.1, 16, 2, 400, 3000),
+    STUDY_ANNEALED_TRAINING("mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 0.004, 16, 2, 1000, 5000),
+    STUDY_ANNEALED_TRAINING("vit_tiny:width=16,heads=2,depth=1,patch=7", TANDEM_ADAMW, 0.005, 16, 2, 800,
+                            3000),
 };
 const plans_plan plans_plan_full = {
     .task = full_tasks,
@@ -48,8 +42,8 @@ const plans_plan plans_plan_full = {
 
 /* Whether the parts work together. */
 static const study_training quick_tasks[] = {
-    PLANS_TASK("mlp:width=8,image=7x7x1", TANDEM_SGD, 0.05, 8, 60, 200),
-    PLANS_TASK("mlp:width=8,image=7x7x1", TANDEM_ADAMW, 0.01, 8, 60, 200),
+    STUDY_ANNEALED_TRAINING("mlp:width=8,image=7x7x1", TANDEM_SGD, 0.05, 8, 2, 60, 200),
+    STUDY_ANNEALED_TRAINING("mlp:width=8,image=7x7x1", TANDEM_ADAMW, 0.01, 8, 2, 60, 200),
 };
 const plans_plan plans_plan_quick = {
     .task = quick_tasks,

@@ -15,19 +15,13 @@ const price_cell price_cells[PRICE_CELLS] = {
     {"all casts, e2m1", 0, EXCHANGE_ALL, TANDEM_FORMAT_E2M1},
 };
 
-/* The last rate is 0, so that one evaluation at the end is enough. No sample comes twice. */
-#define PRICE_TRAINING(MODEL, OPTIMIZER, RATE, BATCH, STEPS, N_TEST)                                         \
-    {                                                                                                        \
-        .model = (MODEL), .optimizer = (OPTIMIZER), .schedule = SCHEDULE_COSINE, .rate = (RATE),             \
-        .batch = (BATCH), .n_micro = 1, .steps = (STEPS), .n_test = (N_TEST), .n_evaluation = 1              \
-    }
-
 /* The tasks of `study null`, and the error scales of `study exchange`. */
 static const study_training full_trainings[] = {
-    PRICE_TRAINING("mlp:width=32,image=14x14x1", TANDEM_SGD, 0.02, 16, 1600, 2000),
-    PRICE_TRAINING("mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 0.004, 16, 1000, 2000),
-    PRICE_TRAINING("vit_tiny:width=16,heads=2,depth=1,patch=7", TANDEM_ADAMW, 0.005, 16, 800, 2000),
-    PRICE_TRAINING("resnet20:width=4,blocks=1,image=14x14x1", TANDEM_SGD, 0.1, 16, 400, 2000),
+    STUDY_ANNEALED_TRAINING("mlp:width=32,image=14x14x1", TANDEM_SGD, 0.02, 16, 1, 1600, 2000),
+    STUDY_ANNEALED_TRAINING("mlp:depth=6,width=32,image=14x14x1", TANDEM_ADAMW, 0.004, 16, 1, 1000, 2000),
+    STUDY_ANNEALED_TRAINING("vit_tiny:width=16,heads=2,depth=1,patch=7", TANDEM_ADAMW, 0.005, 16, 1, 800,
+                            2000),
+    STUDY_ANNEALED_TRAINING("resnet20:width=4,blocks=1,image=14x14x1", TANDEM_SGD, 0.1, 16, 1, 400, 2000),
 };
 static const price_task full_tasks[] = {{&full_trainings[0], {9, 20}},
                                         {&full_trainings[1], {3, 12}},
@@ -44,8 +38,8 @@ const price_plan price_plan_full = {
 
 /* Whether the parts work together. */
 static const study_training quick_trainings[] = {
-    PRICE_TRAINING("mlp:width=8,image=7x7x1", TANDEM_SGD, 0.05, 8, 60, 200),
-    PRICE_TRAINING("mlp:width=8,image=7x7x1", TANDEM_ADAMW, 0.01, 8, 60, 200),
+    STUDY_ANNEALED_TRAINING("mlp:width=8,image=7x7x1", TANDEM_SGD, 0.05, 8, 1, 60, 200),
+    STUDY_ANNEALED_TRAINING("mlp:width=8,image=7x7x1", TANDEM_ADAMW, 0.01, 8, 1, 60, 200),
 };
 static const price_task quick_tasks[] = {{&quick_trainings[0], {8, 16}}, {&quick_trainings[1], {8, 16}}};
 const price_plan price_plan_quick = {

@@ -1,8 +1,11 @@
 /* study.c: `tandem study`: measures what is predicted of low precision, part by part. */
 #include "cli/study/study.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <gsl/gsl_sort.h>
 
 #include "base/file.h"
 #include "base/nearest.h"
@@ -34,6 +37,15 @@ void study_add_cell(study_report *report, json_t *cell, int is_met)
     json_array_append_new(report->cells, cell);
     report->n_cell++;
     report->n_failed += !is_met;
+}
+
+study_interval study_draws_interval(double *draw, int n)
+{
+    if (n == 0) return (study_interval){NAN, NAN};
+    for (int i = 0; i < n; i++)
+        if (isnan(draw[i])) draw[i] = INFINITY;
+    gsl_sort(draw, 1, (size_t)n);
+    return (study_interval){draw[n / 40], draw[n - 1 - n / 40]};
 }
 
 /* PREFIX.md or PREFIX.json, whole or not at all. */
@@ -154,6 +166,7 @@ static int run_parts(const cli_options *given, int part)
     if (open_study_data(&data, part < 0 ? "all" : parts[part].name, &error) != TANDEM_OK)
         return cli_fail(&error);
     options.opened_data = &data;
+    if (!options.device) options.device = "strongest";
     for (int p = 0; p < N_PART && code <= 1; p++) {
         if (part >= 0 && p != part) continue;
         const int part_code = run_part(&options, &parts[p]);

@@ -44,6 +44,12 @@ void study_figure_begin(study_report *report, const char *title, const char *uni
 void study_figure_add(study_report *report, double low, double value, double high, double predicted,
                       const char *format, ...) __attribute__((format(printf, 6, 7)));
 
+/* The middle 95 % of n draws of a bootstrap, which it sorts; NaN counts as above all. NaN for n = 0. */
+typedef struct study_interval {
+    double low, high;
+} study_interval;
+study_interval study_draws_interval(double *draw, int n);
+
 /* One age of a sensing, so that each age is a cell of its own; borrows. */
 tandem_sensing study_sensing_of_age(const tandem_sensing *sensing, int a);
 

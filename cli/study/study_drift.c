@@ -283,14 +283,11 @@ static tandem_status open_drift_study(drift_study *s, const cli_options *options
 
 tandem_status study_drift(study_report *report, tandem_error *error)
 {
-    cli_options options = *report->options;
-    if (!options.device) options.device = "strongest";
-    drift_study s = {.report = report, .plan = options.quick ? &drift_plan_quick : &drift_plan_full};
-    s.n_seed = options.repetitions > 0 && options.repetitions < s.plan->n_seed ? (int)options.repetitions
-                                                                               : s.plan->n_seed;
-    tandem_status status = open_drift_study(&s, &options, error);
-    if (status == TANDEM_OK && !options.quick && !options.quiet && !options.recorded)
-        status = note_drift(&s, error);
+    const cli_options *options = report->options;
+    drift_study s = {.report = report, .plan = options->quick ? &drift_plan_quick : &drift_plan_full};
+    s.n_seed = study_seed_count(options, s.plan->n_seed);
+    tandem_status status = open_drift_study(&s, options, error);
+    if (status == TANDEM_OK && !study_is_silent(options)) status = note_drift(&s, error);
     if (status == TANDEM_OK) status = study_jobs_run(&s.jobs, run_drift_trainings, &s, error);
     if (status == TANDEM_OK) status = print_drift_study(&s, error);
     study_jobs_close(&s.jobs);

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include <gsl/gsl_rng.h>
-#include <gsl/gsl_sort.h>
 
 #include "cli/study/exchange.h"
 
@@ -190,24 +189,11 @@ static exchange_noise measure_seeds(const exchange_study *s, const exchange_resu
     return measure_noise(mean);
 }
 
-typedef struct exchange_interval {
-    double low, high;
-} exchange_interval;
-
-/* The 95 % interval of s->room; what is off the curve counts as above it. */
-static exchange_interval interval_of_room(exchange_study *s)
-{
-    const size_t n = (size_t)s->plan->n_bootstrap;
-    for (size_t i = 0; i < n; i++)
-        if (isnan(s->room[i])) s->room[i] = INFINITY;
-    gsl_sort(s->room, 1, n);
-    return (exchange_interval){s->room[n / 40], s->room[n - 1 - n / 40]};
-}
-
-static exchange_interval interval_of_cell(exchange_study *s, const exchange_result *result, int c)
+/* What is off the curve counts as above it. */
+static study_interval interval_of_cell(exchange_study *s, const exchange_result *result, int c)
 {
     for (int i = 0; i < s->plan->n_bootstrap; i++) s->room[i] = result->drawn[i].x[c];
-    return interval_of_room(s);
+    return study_draws_interval(s->room, s->plan->n_bootstrap);
 }
 
 /* Some of the pairs of cells whose scales are 1 : 2. */
@@ -228,10 +214,10 @@ static double mean_exponent(const exchange_study *s, const exchange_pairs *pairs
     return noise / pairs->n_task / pairs->n_kind;
 }
 
-static exchange_interval exponent_interval(exchange_study *s, const exchange_pairs *pairs)
+static study_interval exponent_interval(exchange_study *s, const exchange_pairs *pairs)
 {
     for (int i = 0; i < s->plan->n_bootstrap; i++) s->room[i] = mean_exponent(s, pairs, i);
-    return interval_of_room(s);
+    return study_draws_interval(s->room, s->plan->n_bootstrap);
 }
 
 static tandem_status measure_task(exchange_study *s, int t, tandem_error *error)
@@ -276,7 +262,7 @@ static void add_ratio(exchange_ratios *ratios, double ratio, int is_close, int i
 }
 
 static json_t *exchange_cell_json(const exchange_task *task, int c, const exchange_result *result,
-                                  double measured, double ratio, exchange_interval interval, int is_narrow)
+                                  double measured, double ratio, study_interval interval, int is_narrow)
 {
     json_t *object = json_pack("{s:s,s:s,s:s,s:f}", "model", task->model, "optimizer",
                                tandem_optimizer_name(task->optimizer), "casts", casts_name(c), "error_scale",
@@ -306,7 +292,7 @@ static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios r
     const exchange_prediction *predicted = &s->result[t].predicted[c];
     const double measured = s->result[t].measured.x[c],
                  ratio = measured > 0 ? exchange_judged_noise(s->plan, predicted) / measured : NAN;
-    const exchange_interval interval = interval_of_cell(s, &s->result[t], c);
+    const study_interval interval = interval_of_cell(s, &s->result[t], c);
     const int is_close = is_within_factor(ratio),
               is_narrow = interval.high - interval.low <= 2 * exchange_margins.max_half_width * measured;
     char of[64];
@@ -329,7 +315,7 @@ static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios r
 }
 
 /* One bar of all cells together. */
-static void add_bar(exchange_study *s, const char *name, double value, exchange_interval interval, int is_met)
+static void add_bar(exchange_study *s, const char *name, double value, study_interval interval, int is_met)
 {
     json_t *object = json_pack("{s:o,s:b}", "value", cli_json_number(value), "met", is_met);
     (void)fprintf(s->report->text, "| %s | %.3g", name, value);
@@ -345,7 +331,7 @@ static void add_bar(exchange_study *s, const char *name, double value, exchange_
 
 static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
 {
-    static const exchange_interval none;
+    static const study_interval none;
     const exchange_plan *plan = s->plan;
     const exchange_pairs pairs = {0, plan->n_task, 0, EXCHANGE_N_CASTS};
     exchange_ratios all = ratios[0];
@@ -378,7 +364,7 @@ static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
 static void print_kind(exchange_study *s, exchange_casts kind)
 {
     const exchange_pairs pairs = {0, s->plan->n_task, (int)kind, 1};
-    const exchange_interval interval = exponent_interval(s, &pairs);
+    const study_interval interval = exponent_interval(s, &pairs);
     const double exponent = mean_exponent(s, &pairs, -1);
     const char *name = casts_name(2 * (int)kind);
     exchange_ratios ratios = {0};
@@ -526,8 +512,7 @@ static tandem_status run_exchange_jobs(void *study, tandem_error *error)
 static tandem_status run_exchange_study(exchange_study *s, tandem_error *error)
 {
     const cli_options *options = s->report->options;
-    tandem_status status =
-        options->quick || options->quiet || options->recorded ? TANDEM_OK : note_plan(s, error);
+    tandem_status status = study_is_silent(options) ? TANDEM_OK : note_plan(s, error);
     if (status == TANDEM_OK) status = study_jobs_run(&s->jobs, run_exchange_jobs, s, error);
     if (status == TANDEM_OK) status = study_jobs_require_all(&s->jobs, error);
     for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) status = measure_task(s, t, error);
@@ -537,11 +522,8 @@ static tandem_status run_exchange_study(exchange_study *s, tandem_error *error)
 static tandem_status study_exchange_plan(study_report *report, const exchange_plan *plan, tandem_error *error)
 {
     cli_options options = *report->options;
-    if (!options.device) options.device = "strongest";
     options.seed += plan->first_seed;
-    exchange_study s = {.report = report, .plan = plan};
-    s.n_seed = options.repetitions > 0 && options.repetitions < plan->n_seed ? (int)options.repetitions
-                                                                             : plan->n_seed;
+    exchange_study s = {.report = report, .plan = plan, .n_seed = study_seed_count(&options, plan->n_seed)};
     tandem_status status = open_exchange_study(&s, &options, error);
     if (status == TANDEM_OK) status = run_exchange_study(&s, error);
     if (status == TANDEM_OK) print_exchange_study(&s);

@@ -351,7 +351,6 @@ static tandem_status study_model_gradient(study_report *report, const gradient_s
     options.batch = s.scope.batch;
     options.data = STUDY_DATA;
     options.steps = 400;
-    if (!options.device) options.device = "strongest";
     (void)fprintf(
         report->text,
         "\n## `%s`\n\n"

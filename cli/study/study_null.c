@@ -286,7 +286,7 @@ static void close_null_study(null_study *s)
 static tandem_status run_null_study(null_study *s, tandem_error *error)
 {
     const cli_options *options = s->report->options;
-    const int is_noted = !options->quick && !options->quiet && !options->recorded;
+    const int is_noted = !study_is_silent(options);
     tandem_status status = TANDEM_OK;
     if (is_noted) status = note_null_plan(s, "pilot", s->plan->first_pilot, s->plan->n_pilot, error);
     if (status == TANDEM_OK) status = study_jobs_run(&s->jobs, run_pilot, s, error);
@@ -300,12 +300,10 @@ static tandem_status run_null_study(null_study *s, tandem_error *error)
 
 tandem_status study_null(study_report *report, tandem_error *error)
 {
-    cli_options options = *report->options;
-    if (!options.device) options.device = "strongest";
-    null_study s = {.report = report, .plan = options.quick ? &null_plan_quick : &null_plan_full};
-    s.n_pair = options.repetitions > 0 && options.repetitions < s.plan->n_pair ? (int)options.repetitions
-                                                                               : s.plan->n_pair;
-    tandem_status status = open_null_study(&s, &options, error);
+    const cli_options *options = report->options;
+    null_study s = {.report = report, .plan = options->quick ? &null_plan_quick : &null_plan_full};
+    s.n_pair = study_seed_count(options, s.plan->n_pair);
+    tandem_status status = open_null_study(&s, options, error);
     if (status == TANDEM_OK) status = run_null_study(&s, error);
     if (status == TANDEM_OK) print_null_study(&s);
     close_null_study(&s);

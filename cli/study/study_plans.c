@@ -434,15 +434,12 @@ static void close_plans_study(plans_study *s)
 
 tandem_status study_plans(study_report *report, tandem_error *error)
 {
-    cli_options options = *report->options;
-    if (!options.device) options.device = "strongest";
-    plans_study s = {.report = report, .plan = options.quick ? &plans_plan_quick : &plans_plan_full};
-    s.n_seed = options.repetitions > 0 && options.repetitions < s.plan->n_seed ? (int)options.repetitions
-                                                                               : s.plan->n_seed;
-    tandem_status status = open_plans_study(&s, &options, error);
+    const cli_options *options = report->options;
+    plans_study s = {.report = report, .plan = options->quick ? &plans_plan_quick : &plans_plan_full};
+    s.n_seed = study_seed_count(options, s.plan->n_seed);
+    tandem_status status = open_plans_study(&s, options, error);
     if (status == TANDEM_OK) status = study_jobs_run(&s.jobs, run_plans_allocations, &s, error);
-    if (status == TANDEM_OK && !options.quick && !options.quiet && !options.recorded)
-        status = note_plans(&s, error);
+    if (status == TANDEM_OK && !study_is_silent(options)) status = note_plans(&s, error);
     if (status == TANDEM_OK) status = study_jobs_run(&s.jobs, run_plans_pairs, &s, error);
     if (status == TANDEM_OK) print_plans_study(&s);
     close_plans_study(&s);

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include <gsl/gsl_rng.h>
-#include <gsl/gsl_sort.h>
 
 #include "cli/study/price.h"
 
@@ -208,19 +207,11 @@ static void measure_prices(double extra[PRICE_CELLS], const price_result *result
 }
 
 typedef struct price_measured {
-    double value, low, high; /* more samples, as a share */
+    double value; /* more samples, as a share */
+    study_interval interval;
 } price_measured;
 
 /* What has no place on the curve counts as above it. */
-static price_measured interval_of_price(price_study *s, double value)
-{
-    const size_t n = (size_t)s->plan->n_bootstrap;
-    for (size_t i = 0; i < n; i++)
-        if (isnan(s->room[i])) s->room[i] = INFINITY;
-    gsl_sort(s->room, 1, n);
-    return (price_measured){value, s->room[n / 40], s->room[n - 1 - n / 40]};
-}
-
 static tandem_status measure_price_task(price_measured of[PRICE_CELLS], price_study *s, int t,
                                         tandem_error *error)
 {
@@ -240,7 +231,7 @@ static tandem_status measure_price_task(price_measured of[PRICE_CELLS], price_st
         }
         for (int c = 0; c < PRICE_CELLS; c++) {
             for (int i = 0; i < n_draw; i++) s->room[i] = drawn[i][c];
-            of[c] = interval_of_price(s, all[c]);
+            of[c] = (price_measured){all[c], study_draws_interval(s->room, n_draw)};
         }
     }
     if (random) gsl_rng_free(random);
@@ -277,8 +268,8 @@ static void add_price_cell(price_study *s, int t, int c, const price_measured *m
     json_object_set_new(object, "noise", cli_json_number(100 * predicted->noise));
     json_object_set_new(object, "bias", cli_json_number(100 * predicted->bias));
     json_object_set_new(object, "measured", cli_json_number(100 * measured->value));
-    json_object_set_new(object, "measured_low", cli_json_number(100 * measured->low));
-    json_object_set_new(object, "measured_high", cli_json_number(100 * measured->high));
+    json_object_set_new(object, "measured_low", cli_json_number(100 * measured->interval.low));
+    json_object_set_new(object, "measured_high", cli_json_number(100 * measured->interval.high));
     json_object_set_new(object, "ratio", cli_json_number(ratio));
     json_object_set_new(object, "rate", cli_json_number(rate_of(s, t, PRICE_LENGTHS + c)));
     study_add_cell(s->report, object, is_met);
@@ -288,10 +279,11 @@ static void add_price_cell(price_study *s, int t, int c, const price_measured *m
                   "%s |\n",
                   task->training->model, optimizer, of, 100 * predicted->value, 100 * predicted->low,
                   100 * predicted->high, 100 * predicted->noise, 100 * fmax(predicted->bias, 0),
-                  100 * measured->value, 100 * measured->low, 100 * measured->high, ratio,
+                  100 * measured->value, 100 * measured->interval.low, 100 * measured->interval.high, ratio,
                   rate_of(s, t, PRICE_LENGTHS + c), is_met ? "yes" : "NO");
-    study_figure_add(s->report, 100 * measured->low, 100 * measured->value, 100 * measured->high,
-                     100 * predicted->value, "%s %s: %s", task->training->model, optimizer, of);
+    study_figure_add(s->report, 100 * measured->interval.low, 100 * measured->value,
+                     100 * measured->interval.high, 100 * predicted->value, "%s %s: %s",
+                     task->training->model, optimizer, of);
 }
 
 static void print_price_curves(price_study *s)
@@ -373,14 +365,11 @@ static tandem_status open_price_study(price_study *s, const cli_options *options
 
 tandem_status study_price(study_report *report, tandem_error *error)
 {
-    cli_options options = *report->options;
-    if (!options.device) options.device = "strongest";
-    price_study s = {.report = report, .plan = options.quick ? &price_plan_quick : &price_plan_full};
-    s.n_seed = options.repetitions > 0 && options.repetitions < s.plan->n_seed ? (int)options.repetitions
-                                                                               : s.plan->n_seed;
-    tandem_status status = open_price_study(&s, &options, error);
-    if (status == TANDEM_OK && !options.quick && !options.quiet && !options.recorded)
-        status = note_price_plan(&s, error);
+    const cli_options *options = report->options;
+    price_study s = {.report = report, .plan = options->quick ? &price_plan_quick : &price_plan_full};
+    s.n_seed = study_seed_count(options, s.plan->n_seed);
+    tandem_status status = open_price_study(&s, options, error);
+    if (status == TANDEM_OK && !study_is_silent(options)) status = note_price_plan(&s, error);
     if (status == TANDEM_OK) status = study_jobs_run(&s.jobs, run_price_jobs, &s, error);
     if (status == TANDEM_OK) status = print_price_study(&s, error);
     study_jobs_close(&s.jobs);

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include <gsl/gsl_rng.h>
-#include <gsl/gsl_sort.h>
 
 #include "base/clock.h"
 #include "cli/batch_statistics.h"
@@ -458,12 +457,8 @@ static tandem_status bootstrap_task(rank_study *s, tandem_error *error)
     return is_drawn ? TANDEM_OK : tandem_no_memory(error, "for the draws of a bootstrap");
 }
 
-typedef struct rank_interval {
-    double low, high;
-} rank_interval;
-
 /* Of a method's tau; less: of its difference to that of another, −1: none. */
-static rank_interval rank_interval_of(rank_study *s, int t, int m, int less)
+static study_interval rank_interval_of(rank_study *s, int t, int m, int less)
 {
     const int n_draw = s->plan->n_bootstrap;
     int n = 0;
@@ -471,9 +466,7 @@ static rank_interval rank_interval_of(rank_study *s, int t, int m, int less)
         const double one = s->drawn[t][m * n_draw + i] - (less < 0 ? 0 : s->drawn[t][less * n_draw + i]);
         if (!isnan(one)) s->room[n++] = one; /* else the draw has no pair */
     }
-    if (n == 0) return (rank_interval){NAN, NAN};
-    gsl_sort(s->room, 1, (size_t)n);
-    return (rank_interval){s->room[n / 40], s->room[n - 1 - n / 40]};
+    return study_draws_interval(s->room, n);
 }
 
 /* --- The tables ------------------------------------------------------------------------------------------
@@ -493,7 +486,7 @@ static int steps_of(const rank_study *s, rank_needs needs)
 static void print_method(rank_study *s, int m, json_t *methods)
 {
     const rank_method *method = rank_methods[m];
-    const rank_interval interval = rank_interval_of(s, s->n_task, m, -1);
+    const study_interval interval = rank_interval_of(s, s->n_task, m, -1);
     const int steps = steps_of(s, method->needs);
     json_t *object = json_pack("{s:s,s:s,s:s,s:i}", "method", method->name, "unit", method->unit, "needs",
                                rank_needs_name(method->needs), "steps", steps);
@@ -543,7 +536,7 @@ static void print_rank_task(rank_study *s)
                         json_pack("{s:o,s:o}", "oracle", oracle, "methods", methods));
 }
 
-static void add_rank_bar(rank_study *s, int t, const char *bar, double value, rank_interval interval,
+static void add_rank_bar(rank_study *s, int t, const char *bar, double value, study_interval interval,
                          int is_met)
 {
     json_t *object = json_pack("{s:s,s:s}", "model", s->model[t], "bar", bar);
@@ -574,8 +567,8 @@ static void print_rank_bars(rank_study *s)
                   "| task | bar | value | met |\n|---|---|---|---|\n",
                   rank_methods[best]->name);
     for (int t = 0; t < s->n_task; t++) {
-        const rank_interval none = rank_interval_of(s, t, random, -1),
-                            above = rank_interval_of(s, t, best, qsync);
+        const study_interval none = rank_interval_of(s, t, random, -1),
+                             above = rank_interval_of(s, t, best, qsync);
         add_rank_bar(s, t, "τ of the best method is 0.9 or more", s->tau[t][best],
                      rank_interval_of(s, t, best, -1), s->tau[t][best] >= least_tau);
         add_rank_bar(s, t, "it is above that of qsync: the difference", s->tau[t][best] - s->tau[t][qsync],

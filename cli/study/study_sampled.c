@@ -289,7 +289,6 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
     options.data = STUDY_DATA;
     options.steps = TRAINED_STEPS;
     options.seed += scope->first_seed;
-    if (!options.device) options.device = "strongest";
     (void)fprintf(report->text, "\n## `%s`\n\nPredicted from ", scope->model);
     if (scope->n_group > 0)
         (void)fprintf(report->text, "the same samples, by the mean of %d sensings of\n", scope->n_group);

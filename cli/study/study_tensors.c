@@ -110,7 +110,6 @@ tandem_status study_tensors_collect(study_tensor tensor[STUDY_MAX_TENSORS], int 
     options.model = model;
     options.batch = batch;
     options.data = STUDY_DATA;
-    if (!options.device) options.device = "strongest";
     options.steps = age[n_age - 1] + 1;
     cli_workload workload = {0};
     training_rank rank = {0};

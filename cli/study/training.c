@@ -53,6 +53,17 @@ uint64_t study_hash_training(uint64_t hash, const study_training *training)
     return hash;
 }
 
+int study_seed_count(const cli_options *options, int n_planned)
+{
+    return options->repetitions > 0 && options->repetitions < n_planned ? (int)options->repetitions
+                                                                        : n_planned;
+}
+
+int study_is_silent(const cli_options *options)
+{
+    return options->quick || options->quiet || options->recorded;
+}
+
 void study_leave_out(study_report *report, const study_training *task)
 {
     json_t *left_out = json_object_get(report->json, "left_out");

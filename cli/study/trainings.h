@@ -36,6 +36,14 @@ typedef struct study_training {
     int n_evaluation; /* in the last quarter of the training; their mean is the result. 1: at the end */
 } study_training;
 
+/* One whose last rate is 0, so that one evaluation at its end is enough. No sample comes twice: noise hides
+ * no overfitting. */
+#define STUDY_ANNEALED_TRAINING(MODEL, OPTIMIZER, RATE, BATCH, N_MICRO, STEPS, N_TEST)                       \
+    {                                                                                                        \
+        .model = (MODEL), .optimizer = (OPTIMIZER), .schedule = SCHEDULE_COSINE, .rate = (RATE),             \
+        .batch = (BATCH), .n_micro = (N_MICRO), .steps = (STEPS), .n_test = (N_TEST), .n_evaluation = 1      \
+    }
+
 /* The training's model with its optimizer, in lab->options' place. The caller closes *workload. */
 tandem_status study_workload_open(cli_workload *workload, cli_options *options, const study_lab *lab,
                                   const study_training *training, tandem_error *error);
@@ -84,6 +92,10 @@ void study_leave_out(study_report *report, const study_training *task);
 void study_plan_name(char text[STUDY_PLAN_NAME], uint64_t hash, uint64_t seed);
 
 enum { STUDY_MAX_SEEDS = 256 }; /* of a part */
+/* The seeds that are planned; fewer where --repetitions asks for fewer. */
+int study_seed_count(const cli_options *options, int n_planned);
+/* Whether what is left to run is not told before it starts. */
+int study_is_silent(const cli_options *options);
 
 /* --- Jobs: what is to be measured (jobs.c) ---------------------------------------------------------------
  * */
