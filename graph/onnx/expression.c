@@ -104,11 +104,6 @@ int onnx_express(onnx_import *import, onnx_function function, int left, int righ
     return record == -2 ? made : record < 0 ? -1 : onnx_expression_of(import, record);
 }
 
-bool onnx_is_identity(const onnx_import *import, int expression)
-{
-    return import->expression[expression].function == ONNX_F_IDENTITY;
-}
-
 static bool is_near(double a, double b, double tolerance)
 {
     return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * (1 + fabs(b));

@@ -13,13 +13,7 @@
 #include "graph/onnx/onnx.h"
 #include "graph/onnx/onnx.pb-c.h"
 
-enum {
-    ONNX_MAX_DIM = 8,
-    ONNX_MAX_ATOM = 16,
-    ONNX_N_SAMPLE = 24,
-    ONNX_MAX_NODE = 1 << 17,
-    ONNX_MAX_ARITY = 16 /* inputs of a node that are looked at, but for Concat */
-};
+enum { ONNX_MAX_DIM = 8, ONNX_MAX_ATOM = 16, ONNX_N_SAMPLE = 24, ONNX_MAX_NODE = 1 << 17 };
 enum { ONNX_MAX_CONSTANT = 1 << 24 }; /* elements of a constant that is computed */
 
 /* Numbers of ONNX's element types (onnx.proto of ONNX, TensorProto.DataType). */
@@ -354,7 +348,6 @@ int onnx_build_expression(onnx_import *import, int expression);
 int onnx_combine_records(onnx_import *import, onnx_function function, int left, int right, int origin);
 /* Whether the expression is factor·x + shift of its base. */
 bool onnx_is_linear(const onnx_import *import, int expression, double *factor, double *shift);
-bool onnx_is_identity(const onnx_import *import, int expression);
 
 /* lower_….c: each lowers the current node. */
 typedef bool onnx_lowering(onnx_import *import);

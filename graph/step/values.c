@@ -11,11 +11,6 @@ int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtyp
     return gradient_value(step, tensor, dtype);
 }
 
-int tandem_value_weight(const tandem_step *step, int op, tandem_dtype dtype)
-{
-    return weight_value(step, op, dtype);
-}
-
 int tandem_value_aux(const tandem_step *step, int op)
 {
     (void)step;

@@ -81,7 +81,6 @@ int64_t tandem_store_now_ns(void);
     (c)->n, (c)->n_outlier, (c)->sum_ns, (c)->sum_squares_ns2, (c)->median_ns, (c)->p10_ns, (c)->p90_ns,     \
         (int64_t)(c)->workspace_bytes, (c)->n_disturbed, (c)->low_ns, (c)->high_ns, (c)->compute_pulse_ns,   \
         (c)->memory_pulse_ns
-enum { TANDEM_N_COST_COLUMN = 13 };
 extern const char tandem_store_schema_2[]; /* from version 1 to 2 */
 extern const char tandem_store_schema_3[]; /* from version 2 to 3 */
 extern const char tandem_store_schema_4[]; /* from version 3 to 4 */

@@ -7,7 +7,7 @@
 #include "report/section.h"
 #include "report/section/critical_path.h"
 
-enum { MAX_CLASSES = 8, MAX_SHAPES = 7000, MAX_SHAPES_OF_LANE = 1500, N_DIFFER = 10, TASK_TEXT = 160 };
+enum { MAX_CLASSES = 8, MAX_SHAPES = 7000, MAX_SHAPES_OF_LANE = 1500, N_DIFFER = 10 };
 
 /* --- What a task is ------------------------------------------------------------------------------------- */
 

@@ -152,7 +152,7 @@ tandem_status tandem_step_open_with(tandem_step **step, const tandem_graph *grap
                                     uint64_t bucket_bytes, const tandem_step_options *options,
                                     tandem_error *error);
 void tandem_step_close(tandem_step *step); /* NULL is fine */
-/* The largest number of segments for its graph, whatever its options are. Cost: O(operators²). */
+/* The largest number of segments for its graph, for all of its options. Cost: O(operators²). */
 int tandem_step_max_segments(const tandem_step *step);
 /* Whether the task, a forward task or a cast of its output, recomputes what the forward pass dropped. */
 int tandem_step_is_recomputed(const tandem_step *step, int task);
@@ -212,7 +212,7 @@ void tandem_step_load(tandem_step *step, const tandem_precision *precision);
 /* tandem_step_resolve: updates output dtypes, active tasks, variants, values and lifetimes. The program is
  * then the same as a new one with these precisions. Inactive tasks and values are as they were laid out.
  * Cost: O(what the changes affect): the operators that were set, the casts of what they read and write in
- * both passes, and the dependent operators after them. Some hundred ns per operator, whatever the graph's
+ * both passes, and the dependent operators after them. Some hundred ns per operator, for every graph
  * size. */
 void tandem_step_resolve(tandem_step *step);
 
@@ -302,8 +302,6 @@ unsigned tandem_step_variants(const tandem_step *step, int task, unsigned precis
  * passed on unchanged. */
 int tandem_value_activation(const tandem_step *step, int tensor, tandem_dtype dtype);
 int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtype);
-/* The weight of an adjustable operator in `dtype`; for f32 TANDEM_PARAMETER(p), the master copy. */
-int tandem_value_weight(const tandem_step *step, int op, tandem_dtype dtype);
 int tandem_value_aux(const tandem_step *step, int op);
 /* What `value` is to operator *op: 0 an activation, 1 a gradient (in any dtype), from 2 on auxiliary
  * results, saved casts and terms of sums, each kind and input by itself. −1: a weight copy, or a value that
