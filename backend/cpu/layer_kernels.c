@@ -144,15 +144,21 @@ size_t tandem_kernels_linear_workspace(const tandem_kernels *kernels, tandem_dty
 typedef struct layer_matrix {
     const tandem_layer_operand *of;
     int64_t row, column;
+    int64_t at; /* the element that it begins with */
 } layer_matrix;
 
 static layer_matrix as_it_is(const tandem_layer_operand *of)
 {
-    return (layer_matrix){of, of->row, of->column};
+    return (layer_matrix){of, of->row, of->column, 0};
 }
 static layer_matrix transposed_matrix(const tandem_layer_operand *of)
 {
-    return (layer_matrix){of, of->column, of->row};
+    return (layer_matrix){of, of->column, of->row, 0};
+}
+static layer_matrix matrix_of_product(layer_matrix first, int64_t s, int64_t t)
+{
+    first.at = s * first.of->step[0] + t * first.of->step[1];
+    return first;
 }
 
 static tandem_status check_linear_operand(const tandem_linear_pass *pass, const char *name,
@@ -194,47 +200,47 @@ static tandem_status check_linear_pass(const tandem_linear_pass *pass, tandem_er
     return status;
 }
 
-/* result = a·b of one product in bf16, whose elements begin at a_at and b_at. */
+/* result = a·b of one product in bf16. */
 static tandem_status multiply_narrow(const tandem_kernels *kernels, const tandem_linear_pass *pass,
-                                     float *result, const int64_t size[3], layer_matrix a, int64_t a_at,
-                                     layer_matrix b, int64_t b_at, const float *bias, tandem_error *error)
+                                     float *result, const int64_t size[3], layer_matrix a, layer_matrix b,
+                                     const float *bias, tandem_error *error)
 {
-    tandem_product_bf16 product = {.m = size[0],
-                                   .n = size[1],
-                                   .k = size[2],
-                                   .a = a.of->half + a_at,
-                                   .a_row = a.row,
-                                   .a_column = a.column,
-                                   .b = b.of->half + b_at,
-                                   .b_row = b.row,
-                                   .b_column = b.column,
-                                   .c_row = size[1],
-                                   .bias = bias,
-                                   .workspace = pass->workspace};
-    product.c = result;
+    const tandem_product_bf16 product = {.m = size[0],
+                                         .n = size[1],
+                                         .k = size[2],
+                                         .a = a.of->half + a.at,
+                                         .a_row = a.row,
+                                         .a_column = a.column,
+                                         .b = b.of->half + b.at,
+                                         .b_row = b.row,
+                                         .b_column = b.column,
+                                         .c = result,
+                                         .c_row = size[1],
+                                         .bias = bias,
+                                         .workspace = pass->workspace};
     return tandem_kernels_product_bf16(kernels, &product, pass->workspace_bytes, error);
 }
 
 /* The same in int8. */
 static tandem_status multiply_rounded(const tandem_kernels *kernels, const tandem_linear_pass *pass,
-                                      float *result, const int64_t size[3], layer_matrix a, int64_t a_at,
-                                      layer_matrix b, int64_t b_at, const float *bias, tandem_error *error)
+                                      float *result, const int64_t size[3], layer_matrix a, layer_matrix b,
+                                      const float *bias, tandem_error *error)
 {
-    tandem_product_s8 product = {.m = size[0],
-                                 .n = size[1],
-                                 .k = size[2],
-                                 .a = a.of->q + a_at,
-                                 .a_row = a.row,
-                                 .a_column = a.column,
-                                 .b = b.of->q + b_at,
-                                 .b_row = b.row,
-                                 .b_column = b.column,
-                                 .c_row = size[1],
-                                 .c_type = TANDEM_F32,
-                                 .scale = a.of->scale * b.of->scale,
-                                 .bias = bias,
-                                 .workspace = pass->workspace};
-    product.c = result;
+    const tandem_product_s8 product = {.m = size[0],
+                                       .n = size[1],
+                                       .k = size[2],
+                                       .a = a.of->q + a.at,
+                                       .a_row = a.row,
+                                       .a_column = a.column,
+                                       .b = b.of->q + b.at,
+                                       .b_row = b.row,
+                                       .b_column = b.column,
+                                       .c = result,
+                                       .c_row = size[1],
+                                       .c_type = TANDEM_F32,
+                                       .scale = a.of->scale * b.of->scale,
+                                       .bias = bias,
+                                       .workspace = pass->workspace};
     return multiply_cut(kernels, &product, pass->workspace_bytes, error);
 }
 
@@ -246,10 +252,9 @@ static tandem_status multiply_matrices(const tandem_kernels *kernels, const tand
     tandem_status status = TANDEM_OK;
     for (int64_t s = 0; s < pass->batch[0]; s++)
         for (int64_t t = 0; t < pass->batch[1] && status == TANDEM_OK; t++) {
-            const int64_t a_at = s * a.of->step[0] + t * a.of->step[1],
-                          b_at = s * b.of->step[0] + t * b.of->step[1];
             status = (pass->to == TANDEM_BF16 ? multiply_narrow : multiply_rounded)(
-                kernels, pass, result, size, a, a_at, b, b_at, bias, error);
+                kernels, pass, result, size, matrix_of_product(a, s, t), matrix_of_product(b, s, t), bias,
+                error);
             result += size[0] * size[1];
         }
     return status;
