@@ -1,6 +1,6 @@
 #!/bin/bash
-# The Python package: every file of tests here, with a Python that has PyTorch ($PYTHON, or the first of
-# python3 and /usr/bin/python3 that has it). Skipped, aloud, without one. Speaks TAP.
+# The Python package: every file of tests here, with a Python that has PyTorch (tests/torch/find_python.sh).
+# Skipped, aloud, without one. Speaks TAP.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 suites="kernels modules planning sensing package examples"
@@ -10,11 +10,9 @@ why=
 case $TANDEM_BUILD in
 *address* | *thread*) why="a sanitizer is not in the Python that loads the libraries" ;;
 esac
-for python in ${PYTHON:-python3 /usr/bin/python3}; do
-    "$python" -c 'import torch' 2>/dev/null && break
-    python=
-done
-[ -n "$python" ] || why="no python3 here has PyTorch; apt-get install python3-torch libopenblas0"
+# shellcheck source=tests/torch/find_python.sh
+. "$here/../torch/find_python.sh"
+[ -n "$python" ] || why=$no_python
 for suite in $suites; do
     n=$((n + 1))
     if [ -n "$why" ]; then

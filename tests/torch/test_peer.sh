@@ -1,7 +1,6 @@
 #!/bin/bash
 # bench/torch/peer.py: a PyTorch with the slow reference BLAS is refused, and what is compared with is named.
-# Skipped, aloud, without a Python that has PyTorch ($PYTHON, or the first of python3 and /usr/bin/python3
-# that has it). Speaks TAP.
+# Skipped, aloud, without a Python that has PyTorch (find_python.sh). Speaks TAP.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 peer=$here/../../bench/torch/peer.py reference=/usr/lib/x86_64-linux-gnu/blas
@@ -21,15 +20,9 @@ skip() {
     echo "SKIP: $1: $2"
     echo "ok $n - $1 # SKIP $2"
 }
-for python in ${PYTHON:-python3 /usr/bin/python3}; do
-    "$python" -c 'import torch' 2>/dev/null && break
-    python=
-done
-if [ -z "$python" ]; then
-    skip "the peer of bench/torch.sh" "no python3 here has PyTorch; apt-get install python3-torch"
-    echo "1..$n"
-    exit 0
-fi
+# shellcheck source=tests/torch/find_python.sh
+. "$here/find_python.sh"
+[ -n "$python" ] || skip_all "the peer of bench/torch.sh" "$no_python"
 
 "$python" "$peer" --json >out 2>err
 code=$?
