@@ -20,7 +20,7 @@
 #include "tandem/status.h"
 
 /* tandem_quantity_parse_…: read `text` into *bytes, *ns, *bytes_per_s or *ratio ("3%" is 0.03). Bytes and ns
- * are rounded to the nearest integer, half upwards. A rate is in BYTES per second, whatever its unit:
+ * are rounded to the nearest integer, half upwards. A rate is in BYTES per second, in every unit:
  * "100Gbit/s" is 12.5e9; it lies in (0, 2^63]. TANDEM_USAGE: the text is NULL, empty, without a unit,
  * negative, followed by something else, or out of range; names the allowed units and an example. Outputs
  * unchanged. */

@@ -4,7 +4,7 @@
 # limited by a token bucket (tc). A machine moves by some percent in minutes, so that each case is profiled
 # just before its run and once more behind it: the prediction is the mean of the two replays. Where they lie
 # more than 5 % apart the machine was not the same before and behind, and the case is measured again, up to
-# three times, whatever its error. Prints a table; exits 1 where the errors' mean is over 2 %, one is over 5
+# three times, small errors too. Prints a table; exits 1 where the errors' mean is over 2 %, one is over 5
 # %, or memory was not allocated as predicted. usage: bench/hybrid.sh [ROWS]     as root; needs `make`,
 # iproute2, jq, and a quiet machine for some half an hour
 #        ROWS [hybrid.tsv] gets a line a case; the next run with the same file goes on behind the last one

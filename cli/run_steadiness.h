@@ -42,7 +42,7 @@ void kept_steps_add(kept_steps *kept, const step_watch *watch, const tandem_step
                     int64_t step_ns);
 /* What it keeps; run_ns: the time of the whole run. */
 void kept_steps_read(const kept_steps *kept, const step_watch *watch, int64_t run_ns, run_steadiness *out);
-/* Of task t: the median of the times that nobody disturbed, or of all, less their delays; 0 if it did not
+/* Of task t: the median of the undisturbed times, or of all, less their delays; 0 if it did not
  * run. */
 int64_t kept_steps_task_ns(const kept_steps *kept, int t);
 

@@ -37,7 +37,7 @@ typedef struct tandem_plan_dag {
     uint64_t *bytes;
 } tandem_plan_dag;
 
-/* tandem_plan_dag_open: the plan DAG of class c of `replayer`, whatever its current precisions.
+/* tandem_plan_dag_open: the plan DAG of class c of `replayer`, for all current precisions.
  *   allowed      [n_op] bit p: the operator may have precision p; 0 for operators that are not adjustable,
  *                and only for those (TANDEM_USAGE)
  *   sensitivity  [n_op × TANDEM_N_PRECISION]

@@ -12,7 +12,7 @@ typedef struct tandem_starting_plans {
 } tandem_starting_plans;
 
 /* Finds the starting plans of the search's class, offered[n_op] among them (NULL = none). The search ends at
- * one of them. Close them whatever the function returns. */
+ * one of them. Close them after errors, too. */
 tandem_status tandem_starting_plans_find(tandem_starting_plans *starts, tandem_search *search,
                                          const tandem_precision *offered, tandem_error *error);
 void tandem_starting_plans_close(tandem_starting_plans *starts);

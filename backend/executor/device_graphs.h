@@ -26,7 +26,7 @@ typedef struct tandem_device_graphs {
 
 /* TANDEM_NO_MEMORY. */
 tandem_status tandem_device_graphs_open(tandem_executor *executor, tandem_error *error);
-void tandem_device_graphs_close(tandem_executor *executor); /* frees whatever was opened */
+void tandem_device_graphs_close(tandem_executor *executor); /* frees all that was opened */
 /* Runs the part of a micro-step that its graph holds; *done: how many of the active tasks that is; 0 without
  * a graph. Errors of assembling the batch. */
 tandem_status tandem_device_graphs_run(tandem_executor *executor, int *done, int64_t micro_index,

@@ -803,7 +803,7 @@ const cli_command command_train = {
         "  tandem train --model resnet20 --device strongest --uniform int8 --amax delayed --data "
         "fashion-mnist\n"
         "  tandem train --plan plan.json --data fashion-mnist --steps 60000 --resense --max-sensitivity 2%\n"
-        "The same line with --resume run.ckpt continues after the last checkpoint, with the same bits.\n"
+        "A run with --checkpoint run.ckpt continues from there with --resume run.ckpt, with the same bits.\n"
         "Learning rate of step s = 0, 1, ... of N steps with W warm-up steps and peak rate r:\n"
         "  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);  cosine  r/2 (1 + cos(pi (s-W)/(N-W)));\n"
         "  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"

@@ -119,7 +119,7 @@ typedef struct tandem_cluster {
  *   {"schema":"tandem.cluster/1","classes":[{"device":…,"ranks":…,"per_node":…,"batch":…,"memory":"12GiB",
  *   "link":"600GB/s,1us","slow":1.05}],"node":"300Gbit/s,2us","net":"100Gbit/s,5us"}
  * Stragglers: slow=1.1@rank3, anywhere in the text, makes global rank 3 take 1.1 times as long as its
- * device, whatever slow= its class has. Ranks are numbered class by class, as written. Equally slow
+ * device, for every slow= of its class. Ranks are numbered class by class, as written. Equally slow
  * stragglers of a class become a class of their own after it, which renumbers the ranks. RANKS_PER_NODE
  * stays, and may exceed the ranks that are left. TANDEM_USAGE or TANDEM_MALFORMED say where, what was read,
  * what is allowed; TANDEM_UNKNOWN_NAME for a device. *cluster unchanged on error. */

@@ -27,7 +27,7 @@ typedef struct tandem_step_options {
     /* 1: every term of a tensor's gradient has memory of its own, and no dgrad accumulates. For those who
      * inspect the terms. */
     int separate_partial_grads;
-    /* 1: every value is kept in f32, whatever its dtype: for an executor that emulates number formats
+    /* 1: every value is kept in f32, for every dtype: for an executor that emulates number formats
      * (advanced/format.h). Dtypes, casts and tasks stay those of the plan. */
     int emulated;
     /* 1: buckets as PyTorch's DistributedDataParallel makes them from its second step on: the first is

@@ -27,7 +27,7 @@ tandem_status tandem_submission_memory(uint64_t *max_bytes, const char *text, ta
  * those of typed resources, else of features, unless these stand beside an "or" (|).
  * Other results do not judge the job, and their texts hold no text of the user: TANDEM_NO_MEMORY, and
  * TANDEM_LIMIT_EXCEEDED where the check exceeds the budget. The answer depends on the arguments alone. Opens
- * no file, whatever the names are. work: the budget; its spent units are updated. Cost: those units;
+ * no file, for all names. work: the budget; its spent units are updated. Cost: those units;
  * docs/slurm.md gives the worst case. */
 enum { TANDEM_SUBMISSION_MAX_WORK = 50000 }; /* per job in slurmctld */
 tandem_status tandem_submission_check(tandem_work_budget *work, const tandem_submission *submission,

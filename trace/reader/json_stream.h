@@ -1,7 +1,7 @@
 /* json_stream.h: a pull parser for JSON of any size; private to trace/.
  *
  * Values that the caller skips are scanned for quotes and brackets only: they may hold NaN, control
- * characters, wrong escapes and any depth. Memory is the input's window, whatever the size of the text.
+ * characters, wrong escapes and any depth. Memory is the input's window, for texts of any size.
  * Errors name file and byte and what was expected. After an error nothing more may be read. */
 #pragma once
 

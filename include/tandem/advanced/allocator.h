@@ -24,7 +24,7 @@ TANDEM_BEGIN_DECLARATIONS
 
 typedef struct tandem_policy {
     const char *name, *meaning;
-    int ignores_target; /* 1: it has one plan, whatever the target */
+    int ignores_target; /* 1: it has one plan for every target */
     int takes_uniform;  /* 1: it needs problem->uniform; all others ignore it */
     /* Chooses an assignment of the problem's shape and fills in what it knows of *allocation. It may leave
      * any precisions in the replayer. TANDEM_INFEASIBLE: no plan that it can reach fits; names the device,

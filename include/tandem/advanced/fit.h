@@ -71,7 +71,7 @@ int64_t tandem_constant_fit_row_count(const tandem_constant_fit *fit, int64_t *n
 
 /* tandem_constant_fit_run: fits all constants. Nonlinear least squares of log(predicted / measured) by the
  * trust region method of gsl_multifit_nlinear, with Tukey's bisquare weights; streams first, then products,
- * then convolutions, each with at most 400 rows of a cell. A row weighs the same whatever its time. Cards
+ * then convolutions, each with at most 400 rows of a cell. A row weighs the same, long or short. Cards
  * below 100 W, which no one rate describes, count for streams only. TANDEM_USAGE: no rows. TANDEM_NO_MEMORY.
  * Cost: about 5 s for 250,000 rows. */
 tandem_status tandem_constant_fit_run(tandem_constant_fit *fit, tandem_error *error);

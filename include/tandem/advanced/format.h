@@ -84,7 +84,7 @@ tandem_status tandem_format_round(float *out, float *amax, const tandem_format_c
 
 /* tandem_format_variance: the mean square of the error Q(x) − x of each element, over the draws: with the
  * step s and the fraction f of x/s, s²·f(1 − f) for stochastic rounding; else the squared error itself.
- * Clamped numbers have the squared error, whatever the rounding. error_scale, seed and stream are not read.
+ * Clamped numbers have the squared error, in every rounding. error_scale, seed and stream are not read.
  *   variance  [rows × columns], or NULL
  *   sum       [out] of all elements; may be NULL
  * Errors and cost: those of tandem_format_round. */

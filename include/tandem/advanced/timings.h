@@ -76,7 +76,7 @@ typedef struct tandem_import_summary {
 /* tandem_import: files rows of timing tables in a store. The caller begins a transaction before it opens the
  * import and commits after the last table, so that half an import never stays.
  *
- * A row of a device that nobody described, of an operator or a precision that is not known, or that the
+ * A row of a device without a description, of an operator or a precision that is not known, or that the
  * device has no units for, is left out and counted with its reason. TANDEM_MALFORMED ends the import: what
  * tandem_timings_read and tandem_timing_check refuse, and a time over 10 times from another of the same
  * operator, sizes, precision and pass on the device, in the tables or in the store. `force` keeps those. A
