@@ -121,6 +121,23 @@ TANDEM_WIDE void probe_difference(float *restrict to, const float *restrict a, c
     for (int64_t i = whole; i < n; i++) to[i] = (a[i] - b[i]) * by;
 }
 
+TANDEM_WIDE void probe_add(float *restrict to, const float *restrict x, int64_t n)
+{
+    const int64_t whole = n / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES)
+        for (int k = 0; k < LANES; k++) to[i + k] += x[i + k];
+    for (int64_t i = whole; i < n; i++) to[i] += x[i];
+}
+
+TANDEM_WIDE void probe_add_difference(float *restrict to, const float *restrict a, const float *restrict b,
+                                      int64_t n)
+{
+    const int64_t whole = n / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES)
+        for (int k = 0; k < LANES; k++) to[i + k] += a[i + k] - b[i + k];
+    for (int64_t i = whole; i < n; i++) to[i] += a[i] - b[i];
+}
+
 TANDEM_WIDE void probe_scale(float *restrict to, const float *restrict x, float by, int64_t n)
 {
     const int64_t whole = n / LANES * LANES;

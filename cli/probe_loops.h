@@ -15,7 +15,10 @@ enum { PROBE_PAIR_FIRST, PROBE_PAIR_SECOND, PROBE_PAIR_CROSS, PROBE_PAIR_WEIGHT,
 void probe_pair_sums(double sum[PROBE_N_PAIR_SUM], const float *v, const float *a, const float *b, int64_t n);
 /* x = x² */
 void probe_square(float *x, int64_t n);
-/* to = (a − b)·by; no array overlaps another, here and below. */
+/* to = to + x; to = to + (a − b); no array overlaps another, here and below. */
+void probe_add(float *to, const float *x, int64_t n);
+void probe_add_difference(float *to, const float *a, const float *b, int64_t n);
+/* to = (a − b)·by */
 void probe_difference(float *to, const float *a, const float *b, float by, int64_t n);
 /* to = x·by; to = to·by − x */
 void probe_scale(float *to, const float *x, float by, int64_t n);

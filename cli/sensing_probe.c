@@ -257,11 +257,11 @@ static void add_result_error(float *sum, probe_run *run, const probe_operator *o
         return;
     }
     add_read_errors(error, run, of, format);
-    for (int64_t i = 0; i < y->n; i++) error[i] += y->x[i];
+    probe_add(error, y->x, y->n);
     const tandem_format_cast cast = {
         .format = format, .x = error, .rows = 1, .columns = y->n, .range = y->amax, .error_scale = 1};
     if (run->status == TANDEM_OK) run->status = tandem_format_round(error, NULL, &cast, &run->error);
-    for (int64_t i = 0; i < y->n; i++) sum[i] += error[i] - y->x[i];
+    probe_add_difference(sum, error, y->x, y->n);
     free(error);
 }
 
@@ -301,6 +301,12 @@ static const float *rounded_numbers(probe_run *run, const probe_operator *of, in
     return run->read;
 }
 
+/* Whether what a part of an operator rounds makes units behind it switch. Else no mean square is asked for. */
+static int makes_jumps(const probe_operator *of, int part)
+{
+    return of->is_before_jump && part != PROBE_GRADIENT;
+}
+
 /* The noise of a tensor x of samples, whose D is above − below over the step. */
 static void add_noise(probe_run *run, probe_operator *of, int part, const kept_tensor *x, const float *above,
                       const float *below, float range)
@@ -309,7 +315,7 @@ static void add_noise(probe_run *run, probe_operator *of, int part, const kept_t
     const double span = 2 * run->step[run->batch];
     if (n == 0 || run->status != TANDEM_OK) return;
     probe_difference(run->difference, above, below, (float)(1 / span), n);
-    of->mean_square[part] += 0.5 * mean_square_of(x->x, n);
+    if (makes_jumps(of, part) && part != PROBE_RESULT) of->mean_square[part] += 0.5 * mean_square_of(x->x, n);
     for (int f = 0; f < TANDEM_N_FORMAT && run->status == TANDEM_OK; f++) {
         if (!(of->formats[part] >> f & 1)) continue;
         const float scale = part == PROBE_GRADIENT ? scale_of((tandem_format)f, x->amax) : 1;
@@ -322,7 +328,7 @@ static void add_noise(probe_run *run, probe_operator *of, int part, const kept_t
                 probe_weighted_squares(&square, run->room, run->difference, n) * (double)batch / (double)kept;
         } else {
             of->noise[part][f][run->batch] = noise_of_samples(run->room, run->difference, kept, each, batch);
-            square = probe_product(run->room, run->room, n);
+            if (makes_jumps(of, part)) square = probe_product(run->room, run->room, n);
         }
         of->error_square[part][f] += 0.5 * square / (double)n;
     }
@@ -413,7 +419,8 @@ static void see_forward(probe_run *run, probe_operator *of, const float *y)
         return;
     }
     add_noise(run, of, PROBE_GRADIENT, &of->kept[KEPT_G], kept->x, y, 0);
-    if (of->kept[KEPT_G].n > 0) of->rate_square += 0.5 * mean_square_of(run->difference, of->kept[KEPT_G].n);
+    if (of->is_before_jump && of->kept[KEPT_G].n > 0)
+        of->rate_square += 0.5 * mean_square_of(run->difference, of->kept[KEPT_G].n);
     /* The result at the weights themselves: a bias that is moved by z would not be lost as it is there. */
     for (int64_t i = 0; i < kept->n; i++) kept->x[i] = 0.5F * (kept->x[i] + y[i]);
 }
@@ -660,12 +667,6 @@ static double share_of_small_step(const probe_run *run, const probe_operator *of
     return (fmin(fmax(2 * sqrt(of->rate_square) / moved, last), first) - last) / (first - last);
 }
 
-/* Whether what a part of an operator rounds makes units behind it switch. */
-static int makes_jumps(const probe_operator *of, int part)
-{
-    return of->is_before_jump && part != PROBE_GRADIENT;
-}
-
 /* q: the median, over all that makes jumps, of the noise at the small step over that at the large one. */
 static void find_jump_ratio(probe_run *run)
 {
@@ -903,7 +904,7 @@ tandem_status sensing_probe_set_gradients(tandem_sensing *sensing, int age_index
     const int n = sensing->n_replicate;
     float *const all = calloc(PROBE_SKETCH, sizeof *all);
     if (!all) return tandem_no_memory(error, "for a sum of gradients");
-    for (int i = 0; i < 2 * n * PROBE_SKETCH; i++) all[i % PROBE_SKETCH] += sketch[i];
+    for (int b = 0; b < 2 * n; b++) probe_add(all, sketch + (size_t)b * PROBE_SKETCH, PROBE_SKETCH);
     for (int r = 0; r < n; r++) {
         const float *one = sketch + (size_t)r * 2 * PROBE_SKETCH, *two = one + PROBE_SKETCH;
         const double same = probe_product(one, two, PROBE_SKETCH),

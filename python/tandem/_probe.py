@@ -414,6 +414,8 @@ class Probe:
         """One gradient where the weights are held, of a whole batch of the training: ranges, and jumps."""
         for name, seen in self._pass(given, "batch 0", batch, LOOK).items():
             self.calls[name].amax = seen.amax
+        for parameter in self.held.parameters:  # before there are two copies of the weights
+            parameter.grad = None
         self.held.keep_weights()
 
     def gradient(self, given: Any, what: str) -> None:
@@ -474,21 +476,27 @@ class Probe:
             for weight in self.held.weights
         ]
         for b, given in enumerate(pair):
-            self.held.note_random()
-            self._move_to(steps[b])
-            above = self._pass(given, what, self.batch, ABOVE)
-            self._add_to_sketch(sketch[b])
-            self.held.put_random()
-            self._move_to(-steps[b])
-            below = self._pass(given, what, self.batch, BELOW)
-            self._add_to_sketch(sketch[b])
-            for name in above.keys() & below.keys():
-                self._see_ranges(self.calls[name], above[name])
-                self._add_batch(found[name], b, above[name], below[name], 2 * steps[b])
+            self._sense_batch(found, sketch[b], b, given, what, steps[b])
         self.held.put_weights()
         for name, noise in found.items():
             self._add_weight(self.calls[name], noise)
         return found, sketch, steps
+
+    def _sense_batch(
+        self, found: Dict[str, Noise], sketch: Tensor, b: int, given: Any, what: str, step: float
+    ) -> None:
+        """Adds the noise of one batch; what was kept of its passes ends here."""
+        self.held.note_random()
+        self._move_to(step)
+        above = self._pass(given, what, self.batch, ABOVE)
+        self._add_to_sketch(sketch)
+        self.held.put_random()
+        self._move_to(-step)
+        below = self._pass(given, what, self.batch, BELOW)
+        self._add_to_sketch(sketch)
+        for name in above.keys() & below.keys():
+            self._see_ranges(self.calls[name], above[name])
+            self._add_batch(found[name], b, above[name], below[name], 2 * step)
 
     @staticmethod
     def _see_ranges(call: ProbedCall, seen: _Seen) -> None:
