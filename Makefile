@@ -34,7 +34,7 @@ include folders.mk
 PARTS_base = $(call objects,$(call sources,base))
 PARTS_graph = $(call objects,$(call sources,$(addprefix graph/,format ir step zoo)))
 # Models in files of users: no part of what Slurm's plug-ins link.
-ONNX = $(B)/obj/graph/onnx/onnx.pb-c.o $(call objects,$(call sources,graph/onnx))
+MODEL_FILES = $(B)/obj/graph/onnx/onnx.pb-c.o $(call objects,$(call sources,graph/onnx profiles/recording))
 PARTS_profiles = $(B)/obj/profiles/format/chakra.pb-c.o \
                  $(call objects,$(call sources,profiles $(addprefix profiles/,store cluster plan format)))
 PARTS_predictor = $(call objects,$(call sources,predictor))
@@ -112,14 +112,14 @@ all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B
 setup: ## compilers and libraries from Debian, once
 	@scripts/setup.sh
 
-$(B)/tandem: $(CLI) $(PARTS_report) $(CORE) $(ONNX) $(KERNELS)
+$(B)/tandem: $(CLI) $(PARTS_report) $(CORE) $(MODEL_FILES) $(KERNELS)
 	@echo "  link  $@"
 	@$(CC) -pie $(LDFLAGS) -o $@ $^ $(CORE_LIBS) -ldl
 
-$(B)/libtandem.so.0: libtandem.map $(CORE) $(ONNX)
+$(B)/libtandem.so.0: libtandem.map $(CORE) $(MODEL_FILES)
 	@echo "  link  $@"
 	@$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
-	    -o $@ $(CORE) $(ONNX) $(CORE_LIBS)
+	    -o $@ $(CORE) $(MODEL_FILES) $(CORE_LIBS)
 
 $(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(KERNELS)
 	@echo "  link  $@"
@@ -269,10 +269,11 @@ $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 folder_of = $(or $(shell sed -n '1,6s/^.*folder: \([a-z]*\) \*\/.*$$/\1/p' $(1)),all)
 TEST_PARTS = $(patsubst %,$(B)/tests/parts-%.a,$(FOLDERS) all)
 define parts_rule
-$(B)/tests/parts-$(1).a: $(foreach folder,$(1) $(USES_$(1)),$(PARTS_$(folder))) $(ONNX) $(TEST_SUPPORT)
+$(B)/tests/parts-$(1).a: $(foreach folder,$(1) $(USES_$(1)),$(PARTS_$(folder))) $(MODEL_FILES) $(TEST_SUPPORT)
 endef
 $(foreach folder,$(FOLDERS),$(eval $(call parts_rule,$(folder))))
-$(B)/tests/parts-all.a: $(CORE) $(ONNX) $(PARTS_backend) $(SLURM_PARTS) $(MCKP) $(CARD_BENCH) $(TEST_SUPPORT)
+$(B)/tests/parts-all.a: $(CORE) $(MODEL_FILES) $(PARTS_backend) $(SLURM_PARTS) $(MCKP) $(CARD_BENCH) \
+    $(TEST_SUPPORT)
 $(TEST_PARTS):
 	@mkdir -p $(@D)
 	@rm -f $@
@@ -352,7 +353,7 @@ $(CARD_PROGRAMS): $(B)/card/gpu_programs
 
 # Imported models against PyTorch and ONNX's own cases (tests/onnx): minutes, so no part of `make test`.
 ONNX_TRAIN = $(B)/tests/onnx/train_steps
-$(ONNX_TRAIN): $(B)/obj/tests/onnx/train_steps.o $(CORE) $(ONNX) $(BACKEND)
+$(ONNX_TRAIN): $(B)/obj/tests/onnx/train_steps.o $(CORE) $(MODEL_FILES) $(BACKEND)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
 	@$(CXX) $(LDFLAGS) -o $@ $^ $(CORE_LIBS) $(BACKEND_LIBS)
@@ -387,7 +388,7 @@ endif
 # --- Fuzzing with coverage guidance: the code that targets parse with, by clang, in a folder of its own
 # (docs/fuzzing.md) ---
 FUZZ_CC = clang-14
-FUZZED = $(CORE) $(ONNX) $(SLURM_PARTS) $(PARTS_report) \
+FUZZED = $(CORE) $(MODEL_FILES) $(SLURM_PARTS) $(PARTS_report) \
     $(call objects,tests/support/draw.c tests/support/page_check.c \
         $(call sources,backend $(addprefix backend/,executor device data)))
 $(B)/libfuzzed.a: $(FUZZED)

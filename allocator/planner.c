@@ -178,6 +178,15 @@ static tandem_status open_planner_store(tandem_store **store, const tandem_reque
     return status;
 }
 
+/* Where another framework runs the model, its optimizer waits for all gradients, and its buckets and
+ * all-reduces are those of PyTorch's DistributedDataParallel over a network. */
+static void run_as_recorded(tandem_cluster *cluster, tandem_step_options *step)
+{
+    cluster->over_network = 1;
+    step->with_norm = 1;
+    step->ddp_buckets = 1;
+}
+
 tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_request *request,
                                       const tandem_cluster *cluster, const tandem_graph *const *graph,
                                       tandem_error *error)
@@ -187,14 +196,16 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     if (!made) return tandem_no_memory(error, "for a planner");
     tandem_status status = read_request(made, request, error);
     if (status == TANDEM_OK) status = open_planner_store(&store, request, cluster, graph[0]->model, error);
-    const tandem_replayer_options options = {.bucket_bytes = request->bucket_bytes,
-                                             .predict = request->predict,
-                                             .collective = request->collective,
-                                             .step = request->step,
-                                             .kernels = request->kernels,
-                                             .without_update = request->without_update};
+    tandem_replayer_options options = {.bucket_bytes = request->bucket_bytes,
+                                       .predict = request->predict,
+                                       .collective = request->collective,
+                                       .step = request->step,
+                                       .kernels = request->kernels,
+                                       .without_update = request->without_update};
+    tandem_cluster run_by = *cluster;
+    if (graph[0]->is_recorded) run_as_recorded(&run_by, &options.step);
     if (status == TANDEM_OK)
-        status = tandem_replayer_open_with(&made->problem.replayer, cluster, graph, store, &options, error);
+        status = tandem_replayer_open_with(&made->problem.replayer, &run_by, graph, store, &options, error);
     made->problem.graph = graph[0];
     if (status == TANDEM_OK && !request->times_only)
         status = load_sensitivities(made, store, request->data, NULL, error);

@@ -11,6 +11,7 @@
 #include "base/quantity.h"
 #include "cli/cli.h"
 #include "tandem/advanced/allocator.h"
+#include "tandem/record.h"
 
 /* --- Values: each function reads one into `to`, a member of cli_options --------------------------------- */
 
@@ -403,11 +404,25 @@ static void take_batch(cli_options *options, char *rest, size_t size)
     }
 }
 
+/* Where the options name a model: of `tandem graph` it is a word. */
+static const char **find_model_option(cli_options *options, const cli_command *command)
+{
+    const int is_graph = strcmp(command->name, "graph") == 0;
+    return is_graph && options->n_word > 1 ? &options->word[1] : &options->model;
+}
+
+/* A captured module has a batch of its own. */
+static void take_captured_batch(cli_options *options, const cli_command *command)
+{
+    const char *const model = *find_model_option(options, command);
+    const int64_t batch = model ? tandem_recorded_batch(model) : 0;
+    if (batch && !options->given[OPTION_BATCH - OPTION_FIRST]) options->batch = batch;
+}
+
 /* Options of the model join its name: "a.onnx" and --set seq=128 are "a.onnx:seq=128". */
 static void join_model(cli_options *options, const cli_command *command)
 {
-    const int is_graph = strcmp(command->name, "graph") == 0; /* its model is a word */
-    const char **const model = is_graph && options->n_word > 1 ? &options->word[1] : &options->model;
+    const char **const model = find_model_option(options, command);
     char rest[TANDEM_MODEL_NAME];
     take_batch(options, rest, sizeof rest);
     if (!*rest && !options->loss) return;
@@ -461,6 +476,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     (void)argp_parse(&argp, argc, argv, 0, NULL, options);
     check_no_words(options, command);
     join_model(options, command);
+    take_captured_batch(options, command);
     cli_made_finish(options, command);
     int may_be_auto = 0;
     for (const int *key = command->option; *key != OPTION_END; key++)

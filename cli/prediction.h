@@ -20,6 +20,9 @@ const char *cli_method_unit(const char *method);
 /* A sensitivity method with its unit: "fisher, nats", "qsync, no unit". Static text. */
 const char *cli_method_text(const char *method);
 
+/* The peak of a rank's memory; "-" for 0: not known. It lives as tandem_quantity_bytes does. */
+#define CLI_PEAK_TEXT(bytes) ((bytes) ? tandem_quantity_bytes(bytes).text : "-")
+
 /* Where the times of a step come from, per class. */
 typedef struct cli_cost_sources {
     int n_class;

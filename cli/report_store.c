@@ -104,7 +104,9 @@ static tandem_status add_store_sensing(const store_part *s, const json_t *model,
     tandem_sensing sensing = {0};
     tandem_error own = {0};
     json_t *result = NULL;
-    if (!overview_text(model, "sensed")[0] || strchr(name, '/') || strstr(name, ".onnx")) return TANDEM_OK;
+    if (!overview_text(model, "sensed")[0] || strchr(name, '/') || strstr(name, ".onnx") ||
+        strstr(name, ".json"))
+        return TANDEM_OK;
     tandem_status status = tandem_graph_open(&graph, name, 1, &own);
     if (status == TANDEM_OK)
         status = tandem_store_load_sensing(&sensing, s->store, graph, overview_text(model, "sensed"), &own);

@@ -93,6 +93,11 @@ static tandem_status open_model_workload(cli_workload *workload, const cli_optio
         workload->cluster.classes[c].device.precisions = (1u << TANDEM_N_PRECISION) - 1;
     if (status == TANDEM_OK)
         status = tandem_cluster_open_graphs(workload->graph, &workload->cluster, options->model, error);
+    if (status == TANDEM_OK && workload->graph[0]->is_recorded && options->memory)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--memory is for models that tandem runs: what PyTorch allocates for '%s' is "
+                                "not known",
+                                options->model);
     char name[sizeof workload->plan->name];
     (void)snprintf(name, sizeof name, "uniform %s", options->uniform ? options->uniform : "fp32");
     if (status == TANDEM_OK)

@@ -156,10 +156,20 @@ static tandem_status prepare_evaluator(tandem_executor *executor, tandem_error *
     return TANDEM_OK;
 }
 
+static tandem_status refuse_recorded(const tandem_graph *graph, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_NO_KERNEL,
+                            "'%s' is a module that PyTorch runs: no kernel here does. tandem.profile and "
+                            "tandem.sensitivity of the Python package measure it, and tandem.apply runs its "
+                            "plan (docs/pytorch.md)",
+                            graph->model);
+}
+
 tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *worker,
                                       const tandem_executor_options *options, int forward_only,
                                       tandem_error *error)
 {
+    if (options->step->graph->is_recorded) return refuse_recorded(options->step->graph, error);
     tandem_executor *executor = calloc(1, sizeof *executor);
     if (!executor) return tandem_no_memory(error, "for an executor");
     executor->worker = worker;

@@ -280,12 +280,11 @@ static int print_advise_text(const advise_context *v, const char *verdict)
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.classes[c].batch;
         cli_batch_list_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
-            cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", name, p->name, batches,
-                          case_rate(v, k).text,
-                          tandem_quantity_ns_to(p->allocation.step_ns, case_digits(v, k)).text,
-                          plan_price_sum(&p->price, advise_method(v), p->sensitivity).text,
-                          plan_price_text(price, &p->price), tandem_quantity_bytes(p->peak_bytes).text,
-                          k == v->best ? "<" : "");
+            cli_table_row(
+                &table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", name, p->name, batches, case_rate(v, k).text,
+                tandem_quantity_ns_to(p->allocation.step_ns, case_digits(v, k)).text,
+                plan_price_sum(&p->price, advise_method(v), p->sensitivity).text,
+                plan_price_text(price, &p->price), CLI_PEAK_TEXT(p->peak_bytes), k == v->best ? "<" : "");
         else
             cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t-\t%s", name, p->name,
                           v->options->batch_auto ? "-" : batches, no_plan_reason(p));

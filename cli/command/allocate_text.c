@@ -90,7 +90,7 @@ static int print_allocated_devices(const allocate_context *a)
             cli_table_row(&table, "%s\t%s\t%d\t%s\t%s", first ? a->plan->cluster.classes[c].device.name : "",
                           tandem_precision_get((tandem_precision)k)->name, part.n_op,
                           tandem_quantity_ratio(part.flops_share).text,
-                          first ? tandem_quantity_bytes(a->result.peak_bytes[c]).text : "");
+                          first ? CLI_PEAK_TEXT(a->result.peak_bytes[c]) : "");
             first = 0;
         }
     }

@@ -61,7 +61,7 @@ static void print_verify_text(const verify_context *v, const char *path)
     putchar('\n');
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const uint64_t limit_bytes = tandem_cluster_memory_limit(&v->workload.cluster, c);
-        printf("memory       %s on %s", tandem_quantity_bytes(v->found.peak_bytes[c]).text,
+        printf("memory       %s on %s", CLI_PEAK_TEXT(v->found.peak_bytes[c]),
                plan->cluster.classes[c].device.name);
         if (limit_bytes) printf(", limit %s", tandem_quantity_bytes(limit_bytes).text);
         putchar('\n');

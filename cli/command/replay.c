@@ -242,7 +242,7 @@ static int print_replay_devices(const replay_context *r)
                       workload_class(r, c)->n_rank, (long long)r->workload->graph[c]->batch,
                       tandem_quantity_ns(class->busy_ns).text,
                       tandem_quantity_ns(class->exposed_comm_ns).text,
-                      tandem_quantity_ns(class->wait_ns).text, tandem_quantity_bytes(class->peak_bytes).text);
+                      tandem_quantity_ns(class->wait_ns).text, CLI_PEAK_TEXT(class->peak_bytes));
     }
     return cli_table_finish(&table);
 }

@@ -158,6 +158,7 @@ tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recorded_gr
     tandem_builder_close(r.b);
     if (status != TANDEM_OK) return status;
     made->hash = hash_recorded(made);
+    made->is_recorded = 1;
     *graph = made;
     return TANDEM_OK;
 }

@@ -59,7 +59,7 @@ static tandem_status read_file_option(given_options *g, const char *text, size_t
 
 static tandem_status read_file_name(given_options *g, char **path, const char *model, tandem_error *error)
 {
-    const size_t n = tandem_model_file_length(model);
+    const size_t n = tandem_model_file_length(model, ".onnx");
     const char *text = model + n;
     *path = strndup(model, n);
     if (!*path) return tandem_no_memory(error, "for a path");
@@ -92,7 +92,7 @@ tandem_status tandem_graph_list_unsupported(tandem_unsupported *list, const char
 {
     given_options g = {0};
     char *path = NULL;
-    if (tandem_model_file_length(model) == 0) {
+    if (tandem_model_file_length(model, ".onnx") == 0) {
         tandem_graph *graph = NULL;
         const tandem_status status = tandem_graph_open(&graph, model, batch, error);
         if (status == TANDEM_OK) *list = (tandem_unsupported){.n_node = graph->n_op};

@@ -219,7 +219,8 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
     count_peak_by_category(&plan, step);
     count_unwritten(&plan, step);
     plan.arena = p.arena.size;
-    plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.histories + plan.arena;
+    if (!step->graph->is_recorded)
+        plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.histories + plan.arena;
     *memory = plan;
     free(holes);
     return TANDEM_OK;

@@ -25,13 +25,16 @@ enum { TANDEM_ZOO_MAX_OPTION = 9 };
 tandem_status tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch, int *n_op,
                                         tandem_error *error);
 
-/* The characters of a model's name that name an ONNX file; 0: it names none. */
-size_t tandem_model_file_length(const char *model);
+/* The characters of a model's name that name a file with this extension, ".onnx"; 0: it names none. */
+size_t tandem_model_file_length(const char *model, const char *extension);
 
-/* Opens a model in a file (graph/onnx). NULL where it is not linked: in Slurm's plug-ins a path is no
- * name. */
+/* Open a model in a file (graph/onnx; profiles/recording). NULL where they are not linked: in Slurm's
+ * plug-ins a path is no name. */
 extern tandem_status tandem_onnx_open_named(tandem_graph **graph, const char *model, int64_t batch,
                                             tandem_error *error) __attribute__((weak, visibility("hidden")));
+extern tandem_status tandem_recorded_open_named(tandem_graph **graph, const char *model, int64_t batch,
+                                                tandem_error *error)
+    __attribute__((weak, visibility("hidden")));
 
 /* The option "image" packs three numbers below 2^16. A single number N means NxN with the default's
  * channels. */

@@ -206,11 +206,14 @@ typedef struct tandem_graph {
     int64_t vocabulary; /* tokens are 0 … vocabulary−1; 0 for images */
     tandem_optimizer_options optimizer;
     tandem_weight_source *source; /* of initial weights; NULL: a model of the zoo. The graph owns it */
+    int is_recorded;              /* 1: another framework runs it (record.h), and no kernel here does */
 } tandem_graph;
 
 /* tandem_graph_open: a model at a local batch. `model` is NAME or NAME:option=value,… of the zoo (`tandem
- * list models` shows them), or FILE.onnx or FILE.onnx:NAME=NUMBER,… (docs/onnx.md). TANDEM_UNKNOWN_NAME:
- * names the nearest model or option. TANDEM_USAGE: a value is out of range. TANDEM_WRONG_GRAPH,
+ * list models` shows them), FILE.onnx or FILE.onnx:NAME=NUMBER,… (docs/onnx.md), or FILE.json, a module that
+ * the Python package captured at this batch (docs/pytorch.md). TANDEM_UNKNOWN_NAME: names the nearest model
+ * or option. TANDEM_USAGE: a value is out of range, or a module was captured at another batch.
+ * TANDEM_WRONG_GRAPH,
  * TANDEM_NO_MEMORY; of a file also TANDEM_IO, TANDEM_MALFORMED, TANDEM_WRONG_FORMAT. *graph unchanged on
  * error. Cost: O(operators), and reading the file.
  * Example: tandem_graph_open(&graph, "vit_tiny:width=256,heads=4", 16, &error); */

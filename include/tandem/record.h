@@ -49,5 +49,9 @@ typedef struct tandem_recorded_graph {
 tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recorded_graph *recording,
                                   tandem_error *error);
 
+/* The batch at which a module was captured, of a file that tandem.Graph.save wrote; 0: `model` names no such
+ * file, or one that cannot be read. tandem_graph_open says why. Cost: reads the file. */
+int64_t tandem_recorded_batch(const char *model);
+
 TANDEM_END_DECLARATIONS
 #endif

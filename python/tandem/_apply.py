@@ -69,10 +69,12 @@ def _check_product(conversion: _Conversion, name: str, product: Product) -> None
     """Refuses operands that the kernels do not take, and shapes that the plan was not made for."""
     for what, tensor in (("input", product.x), ("weight", product.w)):
         if tensor.device.type != "cpu":
+            gpu = ": libtandem_cuda_kernels.so has casts, and no products for modules"
             raise _library.error(
                 "NO_KERNEL",
                 f"layer '{name}': its {what} is on {tensor.device}; tandem's kernels for modules "
-                "take CPU tensors. Move the module to the CPU, or plan this rank in fp32",
+                f"take CPU tensors{gpu if tensor.is_cuda else ''}. Move the module to the CPU, or plan this "
+                "rank in fp32",
             )
         if tensor.dtype != torch.float32:
             raise _library.error(

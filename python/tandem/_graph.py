@@ -84,7 +84,7 @@ class Graph:
 
     >>> graph = tandem.capture(module, torch.randn(8, 3, 32, 32))
     >>> print(graph)          # its calls, one a line
-    >>> graph.save("resnet.graph.json")
+    >>> graph.save("resnet.graph.json")     # then `tandem allocate --model resnet.graph.json …`
     """
 
     model: str

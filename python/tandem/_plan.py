@@ -30,6 +30,7 @@ from tandem._structs import (
 
 Model = Union[str, Graph, Sequence[Graph]]
 SCHEMA = "tandem.module_plan/1"
+C_SCHEMA = "tandem.plan/1"  # of the command line and the C libraries
 
 
 def default_store() -> str:
@@ -232,24 +233,20 @@ class Plan:
 
     @classmethod
     def load(cls, path: "str | os.PathLike[str]") -> "Plan":
-        """Reads what `save` wrote."""
+        """Reads what `save` wrote, or what `tandem allocate --model FILE.json -o` made of a saved graph."""
         read = read_json(path)
-        if not isinstance(read, dict) or read.get("schema") != SCHEMA:
+        schema = read.get("schema") if isinstance(read, dict) else None
+        if schema not in (SCHEMA, C_SCHEMA):
             raise _library.error("WRONG_FORMAT", f"'{os.fspath(path)}' is no plan of a module ({SCHEMA})")
         try:
-            members = dict(read["plan"])
-            if "sensitivity_bound" not in members:  # of an older file, which had the sum alone
-                members["sensitivity_bound"] = members.pop("sensitivity", None)
-            classes = [
-                PlanClass(str(one["device"]), int(one["ranks"]), int(one["batch"]), dict(one["precision"]))
-                for one in members.pop("classes")
-            ]
-            graph = Graph.from_json(read["graph"], os.fspath(path))
-            plan = cls(classes=classes, graph=graph, **members)
+            if schema == SCHEMA:
+                plan, graph = cls._from_module_plan(read, os.fspath(path))
+            else:
+                plan, graph = cls._from_c_plan(read, os.fspath(path))
         except (KeyError, TypeError, ValueError, AttributeError) as wrong:
             if isinstance(wrong, _library.TandemError):
                 raise
-            raise _library.error("MALFORMED", f"'{os.fspath(path)}': {wrong!r} in a {SCHEMA}") from None
+            raise _library.error("MALFORMED", f"'{os.fspath(path)}': {wrong!r} in a {schema}") from None
         if graph.hash != plan.hash:
             raise _library.error(
                 "WRONG_MODEL",
@@ -266,6 +263,51 @@ class Plan:
                         f"one of {', '.join(PRECISIONS)}",
                     )
         return plan
+
+    @classmethod
+    def _from_module_plan(cls, read: Dict[str, Any], path: str) -> "Tuple[Plan, Graph]":
+        members = dict(read["plan"])
+        if "sensitivity_bound" not in members:  # of an older file, which had the sum alone
+            members["sensitivity_bound"] = members.pop("sensitivity", None)
+        classes = [
+            PlanClass(str(one["device"]), int(one["ranks"]), int(one["batch"]), dict(one["precision"]))
+            for one in members.pop("classes")
+        ]
+        graph = Graph.from_json(read["graph"], path)
+        return cls(classes=classes, graph=graph, **members), graph
+
+    @classmethod
+    def _from_c_plan(cls, read: Dict[str, Any], path: str) -> "Tuple[Plan, Graph]":
+        """A plan of the command line names the file of its graph; its calls have the names in C."""
+        if not str(read["model"]).endswith(".json"):
+            raise _library.error(
+                "WRONG_MODEL",
+                f"'{path}' is a plan of {read['model']}; apply needs one of a captured module (Graph.save)",
+            )
+        graph = Graph.load(read["model"])
+        name_of = {call.operator: call.name for call in graph.adjustable}
+        classes, words = [], []
+        for one in read["classes"]:
+            precision = {name_of.get(name, name): value for name, value in one["precision"].items()}
+            classes.append(PlanClass(one["device"], int(one["ranks"]), int(one["batch"]), precision))
+            per_node = f"@{one['per_node']}" if one.get("per_node") else ""
+            words.append(f"{one['ranks']}*{one['device']}{per_node} batch={one['batch']}")
+        net = f" net={read['net']}" if read.get("net") else ""
+        plan = cls(
+            name=read["name"],
+            model=graph.model,
+            cluster=" + ".join(words) + net,
+            classes=classes,
+            hash=read["graph_hash"],
+            step=read["step_ns"] * 1e-9 if read.get("step_ns") else None,
+            sensitivity_bound=read.get("sensitivity"),
+            lower_bound=read.get("lower_bound"),
+            gap=read.get("gap"),
+            proof=read.get("proof", ""),
+            graph=graph,
+            text=json.dumps(read),
+        )
+        return plan, graph
 
     def __str__(self) -> str:
         lines = [f"{self.name} plan of {self.model} on {self.cluster}"]
@@ -345,6 +387,13 @@ class Planning:
         bucket_bytes: int = 0,
     ) -> None:
         self.module_graphs: Optional[List[Graph]] = None
+        if isinstance(model, str) and model.endswith(".json"):
+            model = Graph.load(model)
+        if memory is not None and not isinstance(model, str):
+            raise _library.error(
+                "USAGE",
+                "memory limits are for models of the zoo: what PyTorch allocates for a module is not known",
+            )
         if isinstance(model, Graph):
             batch = batch or model.batch
         elif not isinstance(model, str):
@@ -352,7 +401,6 @@ class Planning:
         self.cluster = open_cluster(cluster, batch or 16, memory)
         self.graphs = self._open_graphs(model)
         is_recorded = self.module_graphs is not None
-        self.cluster.over_network = int(is_recorded)
         request = Request(
             store=_encode(store or default_store()),
             method=_encode(method),
@@ -362,8 +410,6 @@ class Planning:
             predict=predict,
             times_only=times_only,
         )
-        # PyTorch's optimizer runs when all gradients are reduced, and DDP has buckets of its own.
-        request.step.with_norm = request.step.ddp_buckets = int(is_recorded)
         self.store, self.data = store or default_store(), data
         self._sensed: Optional[Sensed] = None
         self._is_sensing_read = False
@@ -637,9 +683,10 @@ def replay(
 ) -> Replay:
     """Simulates one training step of a model on a cluster under a plan.
 
-        model    a graph that `capture` recorded, a list of them (one for each batch), or a model of the zoo
-        ("resnet50") cluster  "torch:fast + torch:slow net=10Gbit/s,20us", "8*v100@8 + 8*t4@8
-        net=100Gbit/s,5us" plan     a Plan, a precision for all calls, or precisions by name; nothing: fp32
+        model    a graph that `capture` recorded, a list of them (one for each batch), a file that
+                 `Graph.save` wrote, or a model of the zoo ("resnet50")
+        cluster  "torch:fast + torch:slow net=10Gbit/s,20us", "8*v100@8 + 8*t4@8 net=100Gbit/s,5us"
+        plan     a Plan, a precision for all calls, or precisions by name; nothing: fp32
         store    the profile store [TANDEM_DB, tandem.db]
         predict  True: times that were not measured are predicted where possible
         trace    files of torch.profiler's export_chrome_trace of the job that ran, one for each rank: what
@@ -698,11 +745,6 @@ def allocate(
 
     The model's sensitivities must be in the store (`sensitivity`), and its costs, unless `predict`.
     """
-    if memory is not None and not isinstance(model, str):
-        raise _library.error(
-            "USAGE",
-            "memory limits are for models of the zoo: what PyTorch allocates for a module is not known",
-        )
     planning = Planning(
         model,
         cluster,
@@ -753,7 +795,8 @@ class Advice:
 def advise(model: Model, cluster: str, add: str, **options: Any) -> Advice:
     """Whether adding devices to a cluster pays: plans for the current, the new, and all devices.
 
-    Options are those of `allocate`; without a limit or a goal the fastest plans are compared. A link that `cluster` names (net=…) holds for all three.
+    Options are those of `allocate`; without a limit or a goal the fastest plans are compared. A link that
+    `cluster` names (net=…) holds for all three.
 
     >>> print(tandem.advise("resnet50", "8*v100@8 net=100Gbit/s,5us", "8*t4@8", batch=32, predict=True))
     """

@@ -127,7 +127,7 @@ printf '\010\007:\200\224\353\334\003\n\0\n\0' >nets/nodes.onnx
 run 3 graph show nets/nodes.onnx && grep -q "its 12 bytes are no ONNX model, or not all of one" err
 report "refused: a graph that promises 1,000,000,000 bytes" $?
 # A path in a job's option must not be read by slurmctld, slurmd or slurmstepd, whose plug-ins these are.
-importer() { nm "$1" | grep -i onnx >out; }
+importer() { nm "$1" | grep -i 'onnx\|recorded_open' >out; }
 if [ -e "$build/job_submit_tandem.so" ]; then
     importer "$build/libtandem.so" && nm "$build/job_submit_tandem.so" | grep -q ' tandem_graph_open$' &&
         ! importer "$build/job_submit_tandem.so" && ! importer "$build/spank_tandem.so" &&

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from support import ROOT, Case
+from support import BUILD, ROOT, Case
 
 
 def example(name):
@@ -45,6 +45,23 @@ class Examples(Case):
         self.assertLessEqual(len(code.splitlines()), 40)
         self.assertIn("21 with a precision", printed)
         self.assertEqual(printed.count("times as many samples a second"), 4)
+
+    def test_a_saved_graph_on_the_command_line(self):
+        self.run_example("save.py")
+        with open(os.path.join(ROOT, "docs", "pytorch.md"), encoding="utf-8") as file:
+            commands = re.search(r"    python3 save.py\n((?:    tandem .*\n)+)", file.read()).group(1)
+        path = {"PATH": f"{BUILD}:{os.environ['PATH']}"}
+        ran = subprocess.run(
+            ["bash", "-ec", commands], cwd=self.folder, env=path, capture_output=True, text=True
+        )
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertIn("own.json, uniform fp32, on 8*t4@8 batch=8", ran.stdout)
+        code = (
+            "import tandem\n"
+            "print(tandem.Plan.load('plan.json').n_rank, tandem.Plan.load('plan.json').classes[1].device)"
+        )
+        told = self.python(code)
+        self.assertEqual(told.stdout.split(), ["12", "v100"], told.stderr)
 
     def test_a_model_of_your_own(self):
         printed, _ = self.run_example("own.py")

@@ -158,6 +158,80 @@ class Profile(Case):
             tandem.replay(profile.graph, "torch:one batch=3", store=self.store)
 
 
+class CommandLine(Case):
+    """A saved graph is a model of the command line, and what that plans runs here."""
+
+    CLUSTER = "torch:one + 2*torch:one net=10Gbit/s,20us"
+
+    def tandem(self, *words, code=0):
+        ran = subprocess.run(
+            [os.path.join(BUILD, "tandem"), *words], cwd=self.folder, capture_output=True, text=True
+        )
+        self.assertEqual(ran.returncode, code, ran.stdout + ran.stderr)
+        return ran.stdout if code == 0 else ran.stderr
+
+    def saved(self):
+        """own.json and a store with costs and a sensing; the module and its graph."""
+        torch.manual_seed(0)
+        module = Net()
+        profile = tandem.profile(
+            module, X, loss, device="torch:one", store=self.store, steps=4, precisions=["fp32", "int8_full"]
+        )
+        tandem.sensitivity(module, BATCHES, F.cross_entropy, store=self.store)
+        profile.graph.save(os.path.join(self.folder, "own.json"))
+        return module, profile.graph
+
+    def test_both_say_the_same(self):
+        module, graph = self.saved()
+        own = ["--model", "own.json", "--cluster", self.CLUSTER, "--db", self.store]
+        told = json.loads(self.tandem("replay", *own, "--uniform", "int8_full", "--json"))
+        here = tandem.replay(graph, self.CLUSTER, "int8_full", store=self.store)
+        self.assertEqual(told["step_ns"], round(here.step * 1e9))
+        self.assertAlmostEqual(told["sensitivity"], here.sensitivity, places=9)
+        self.assertEqual([one["batch"] for one in told["devices"]], [8, 8])  # the capture's own
+        table = self.tandem("replay", *own)
+        self.assertRegex(table, r"torch:one +1 +8 .* -\n")  # what PyTorch allocates is not known
+        self.assertRegex(self.tandem("advise", *own, "--add", "torch:one"), "added|add them|Add them")
+        self.tandem("allocate", *own, "-o", "plan.json")
+        with open(os.path.join(self.folder, "plan.json"), encoding="ascii") as file:
+            written = json.load(file)
+        self.assertEqual((written["model"], written["graph_hash"]), ("own.json", graph.hash))
+        self.assertIn("step", self.tandem("replay", "--plan", "plan.json", "--db", self.store))
+        there = os.getcwd()
+        self.addCleanup(os.chdir, there)
+        os.chdir(self.folder)
+        plan, made = tandem.Plan.load("plan.json"), tandem.allocate("own.json", self.CLUSTER, store=self.store)
+        self.assertEqual([one.precision for one in plan.classes], [one.precision for one in made.classes])
+        self.assertAlmostEqual(plan.step, made.step, delta=1e-9)
+        tandem.apply(module, "plan.json", rank=2)
+        self.assertEqual(tandem.applied(module), plan.precision(2))
+        module(X)
+
+    def test_buckets_are_those_of_ddp(self):
+        module = torch.nn.Sequential(*[torch.nn.Linear(600, 600) for _ in range(4)])
+        tandem.capture(module, torch.randn(2, 600)).save(os.path.join(self.folder, "own.json"))
+        cluster = ["--cluster", "2*t4@1 net=10Gbit/s,5us", "--predict", "--json"]
+        told = json.loads(self.tandem("replay", "--model", "own.json", *cluster))
+        buckets = [one["bytes"] for one in told["all_reduce"]["buckets"]]
+        layers = [round(one / (4 * 601 * 600), 3) for one in buckets]  # arrays begin at multiples of 64
+        self.assertEqual(layers, [1, 3])  # the first closes at 1 MiB
+
+    def test_what_is_refused(self):
+        self.saved()
+        path = os.path.join(self.folder, "own.json")
+        told = self.tandem("replay", "--model", "own.json", "--cluster", "t4 batch=3", "--predict", code=2)
+        self.assertIn("was captured with batch 8, and batch 3 was asked for", told)
+        told = self.tandem("allocate", "--model", path, "--device", "t4", "--memory", "1GiB", code=2)
+        self.assertIn("what PyTorch allocates", told)
+        for command in ("train", "profile"):
+            told = self.tandem(command, "--model", path, "--device", "weakest", code=4)
+            self.assertRegex(told, "own.json' is a module that PyTorch runs.*tandem.profile")
+        with open(path, "a", encoding="ascii") as file:
+            file.write("}")
+        self.assertIn("not JSON", self.tandem("replay", "--model", path, "--device", "t4", code=3))
+        self.assertIn("cannot be read", self.tandem("graph", "show", "none.json", code=5))
+
+
 class Traces(Case):
     """Replays beside what torch.profiler recorded."""
 

@@ -321,7 +321,7 @@ typedef struct tandem_memory {
     int peak_task;       /* the task at which that is */
     uint64_t activations, activation_gradients, weight_copies, workspace; /* alive at peak_task, by kind */
     /* weights + gradients + optimizer + histories + arena + evaluation: what the executor allocates, to the
-     * byte */
+     * byte. 0 of a graph that another framework runs: tandem does not know what that allocates. */
     uint64_t peak;
     uint64_t weight_gradients; /* alive at peak_task: of one micro-step, not yet summed */
     /* what an evaluation between steps needs beyond the arena, in which it runs; often 0 */

@@ -1,0 +1,112 @@
+/* test_recording.c: captured modules in files (profiles/recording), against the same calls in memory.
+ * folder: profiles */
+#include "profiles/recording/recording.h"
+#include "tests/support/tandem_test.h"
+
+#include <unistd.h>
+
+static const char saved[] =
+    "{\"schema\": \"tandem.recording/1\", \"model\": \"Net\", \"batch\": 2, \"calls\": ["
+    "{\"name\": \"fc\", \"kind\": \"linear\", \"text\": \"\", \"input\": [2, 64], \"second\": [],"
+    " \"shape\": [2, 10], \"kernel\": 0, \"stride\": 0, \"pad\": 0, \"transpose_b\": 0,"
+    " \"weight\": \"fc.weight\", \"parameters\": [\"fc.weight\"], \"elements\": 640, \"operator\": \"fc\"},"
+    "{\"name\": \"a name (of PyTorch)\", \"kind\": \"call\", \"text\": \"bias\", \"input\": [],"
+    " \"second\": [], \"shape\": [2, 10], \"kernel\": 0, \"stride\": 0, \"pad\": 0, \"transpose_b\": 0,"
+    " \"weight\": null, \"parameters\": [\"fc.bias\"], \"elements\": 10, \"operator\": \"fc.bias\"}],"
+    "\"parameters\": {\"fc.weight\": [10, 64], \"fc.bias\": [10]}, \"n_prediction\": 1, \"n_class\": 10,"
+    "\"optimizer\": {\"kind\": \"adamw\", \"rate\": 0.5}, \"torch_version\": \"1.13.1\"}";
+
+static const tandem_recorded_call calls[] = {
+    {.kind = TANDEM_OP_LINEAR, .name = "fc", .input = {2, {2, 64}}, .shape = {2, {2, 10}}},
+    {.kind = TANDEM_OP_CALL,
+     .name = "fc.bias",
+     .text = "bias",
+     .shape = {2, {2, 10}},
+     .parameter_elements = 10}};
+
+static void a_file_is_the_graph_of_its_calls(void **state)
+{
+    tandem_graph *read = NULL, *recorded = NULL;
+    tandem_error error = {0};
+    const tandem_recorded_graph recording = {.model = "Net",
+                                             .batch = 2,
+                                             .n_call = N_OF(calls),
+                                             .call = calls,
+                                             .n_prediction = 1,
+                                             .n_class = 10,
+                                             .optimizer = {.kind = TANDEM_ADAMW}};
+    require_ok(tandem_graph_record(&recorded, &recording, &error), &error);
+    require_ok(tandem_recorded_parse(&read, saved, strlen(saved), "dir/own.json", 2, &error), &error);
+    assert_string_equal(read->model, "dir/own.json");
+    assert_true(read->hash == recorded->hash && read->is_recorded);
+    assert_int_equal(read->n_op, recorded->n_op);
+    for (int i = 0; i < read->n_op; i++)
+        assert_string_equal(read->op[i].signature, recorded->op[i].signature);
+    assert_int_equal(tandem_graph_n_weight(read), 650);
+    assert_int_equal(read->optimizer.kind, TANDEM_ADAMW);
+    assert_true(read->optimizer.rate == 0.5f && read->optimizer.beta2 == 0.999f);
+    tandem_graph_close(read);
+    tandem_graph_close(recorded);
+}
+
+/* The text with `from` replaced once by `to`, at `batch`. */
+static void assert_edit_refused(const char *from, const char *to, int64_t batch, tandem_status expected,
+                                const char *says)
+{
+    char text[4096];
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    const char *const at = strstr(saved, from);
+    assert_non_null(at);
+    (void)snprintf(text, sizeof text, "%.*s%s%s", (int)(at - saved), saved, to, at + strlen(from));
+    assert_int_equal(tandem_recorded_parse(&graph, text, strlen(text), "own.json", batch, &error), expected);
+    assert_null(graph);
+    if (!strstr(error.text, says) || !strstr(error.text, "own.json"))
+        fail_msg("'%s' does not say '%s'", error.text, says);
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+    assert_edit_refused("tandem.recording/1", "tandem.plan/1", 2, TANDEM_WRONG_FORMAT,
+                        "is no captured model");
+    assert_edit_refused("", "", 4, TANDEM_USAGE, "captured with batch 2, and batch 4 was asked for");
+    assert_edit_refused("[2, 64]", "[2, 64, 1, 1, 1]", 2, TANDEM_MALFORMED, "calls[0].input: must be");
+    assert_edit_refused("[2, 64]", "[2, -64]", 2, TANDEM_MALFORMED, "calls[0].input: must hold");
+    assert_edit_refused("\"call\"", "\"relu\"", 2, TANDEM_MALFORMED, "calls[1].kind: must be linear");
+    assert_edit_refused("\"calls\"", "\"cals\"", 2, TANDEM_MALFORMED, "Did you mean 'calls'?");
+    assert_edit_refused("\"adamw\"", "\"adam\"", 2, TANDEM_MALFORMED, "optimizer.kind: must be sgd or adamw");
+    assert_edit_refused("\"operator\": \"fc.bias\"", "\"operator\": \"fc\"", 2, TANDEM_WRONG_GRAPH, "unique");
+    assert_edit_refused("\"shape\": [2, 10]", "\"shape\": [2, 1099511627776]", 2, TANDEM_WRONG_GRAPH, "2^44");
+    assert_edit_refused("]}", "", 2, TANDEM_MALFORMED, "not JSON");
+}
+
+static void a_path_names_it(void **state)
+{
+    char path[] = "/tmp/tandem-own-XXXXXX.json", with_option[64];
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    const int file = mkstemps(path, 5);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, saved, strlen(saved)), strlen(saved));
+    (void)close(file);
+    assert_int_equal(tandem_recorded_batch(path), 2);
+    require_ok(tandem_graph_open(&graph, path, 2, &error), &error);
+    tandem_graph_close(graph);
+    graph = NULL;
+    (void)snprintf(with_option, sizeof with_option, "%s:seq=3", path);
+    assert_int_equal(tandem_graph_open(&graph, with_option, 2, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "without options"));
+    (void)unlink(path);
+    assert_int_equal(tandem_graph_open(&graph, path, 2, &error), TANDEM_IO);
+    assert_int_equal(tandem_recorded_batch(path), 0);
+    assert_int_equal(tandem_recorded_batch("mlp"), 0);
+    assert_null(graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_file_is_the_graph_of_its_calls),
+                                       cmocka_unit_test(what_is_wrong_is_named),
+                                       cmocka_unit_test(a_path_names_it)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
