@@ -301,7 +301,7 @@ static const float *rounded_numbers(probe_run *run, const probe_operator *of, in
     return run->read;
 }
 
-/* Whether what a part of an operator rounds makes units behind it switch. Else no mean square is asked for. */
+/* Whether what a part of an operator rounds makes units behind it switch. Else no mean square is read. */
 static int makes_jumps(const probe_operator *of, int part)
 {
     return of->is_before_jump && part != PROBE_GRADIENT;
