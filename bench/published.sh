@@ -71,6 +71,17 @@ awk -F '|' '
                $12
         size = error < 0 ? -error : error; sum += size; if (size > worst) worst = size
         if (least == "" || size < least) least = size
+        group = sprintf("%-18s %-4s %-9s", name, $3, $5)
+        if (!(group in n_of)) order[++n_group] = group
+        n_of[group]++; sum_of[group] += size; inside_of[group] += is_inside
+        if (size > worst_of[group]) worst_of[group] = size
     }
-    END { printf "%d steps: error %.1f%% on average, %.1f%% at best, %.1f%% at worst; %d inside\n",
+    END { printf "\n%-18s %-4s %-9s %6s %8s %7s %7s\n", "model", "card", "precision", "steps", "average",
+                 "worst", "inside"
+          for (i = 1; i <= n_group; i++) {
+              group = order[i]
+              printf "%s %6d %7.1f%% %6.1f%% %7d\n", group, n_of[group], sum_of[group] / n_of[group],
+                     worst_of[group], inside_of[group]
+          }
+          printf "%d steps: error %.1f%% on average, %.1f%% at best, %.1f%% at worst; %d inside\n",
                NR, sum / NR, least, worst, inside }' "$rows"

@@ -40,6 +40,8 @@ struct tandem_constant_fit {
     fit_row *row;
     size_t n_row, room;
     int64_t n_skipped;
+    char skipped_why[TANDEM_ERROR_TEXT]; /* of the first */
+    int force;                           /* rows of the file being read that no device can reach stay */
     tandem_constant_fit_errors *cell;
     int n_cell, cell_room;
     tandem_constant_fit_errors *generation_cell; /* the cells, without their generation */

@@ -58,11 +58,14 @@ static int find_fit_cell(tandem_constant_fit *fit, const fit_row *row)
     return fit->n_cell++;
 }
 
-static int is_fittable(const tandem_timing *timing, tandem_device *device, tandem_work *work)
+/* TANDEM_MALFORMED: no device can reach its time. Any other failure: it is left out. */
+static tandem_status check_fit_row(const tandem_constant_fit *fit, const tandem_timing *timing,
+                                   tandem_device *device, tandem_work *work, tandem_error *error)
 {
-    return timing->time_ns > 0 && tandem_timing_device(device, timing->device, NULL) == TANDEM_OK &&
-           tandem_device_is_described(device) && tandem_timing_work(work, timing, NULL) == TANDEM_OK &&
-           (!work->is_product || device->gpu_spec.flops_per_s[work->type] > 0);
+    if (!(timing->time_ns > 0)) return tandem_error_set(error, TANDEM_MISSING, "it has no time");
+    tandem_status status = tandem_timing_device(device, timing->device, error);
+    if (status == TANDEM_OK && tandem_timing_work(work, timing, error) != TANDEM_OK) status = TANDEM_MISSING;
+    return status == TANDEM_OK ? tandem_timing_check(timing, work, device, fit->force, error) : status;
 }
 
 static tandem_status add_fit_row(void *context, const tandem_timing *timing, tandem_error *error)
@@ -70,8 +73,13 @@ static tandem_status add_fit_row(void *context, const tandem_timing *timing, tan
     tandem_constant_fit *const fit = context;
     tandem_device device;
     fit_row row = {.timed_ns = timing->time_ns, .ns = timing->time_ns, .left_out = NAN};
-    if (!is_fittable(timing, &device, &row.work)) {
-        fit->n_skipped++;
+    tandem_error why = {0};
+    const tandem_status status = check_fit_row(fit, timing, &device, &row.work, &why);
+    if (status == TANDEM_MALFORMED) return tandem_error_set(error, status, "%s", why.text);
+    if (status != TANDEM_OK) {
+        if (fit->n_skipped++ == 0)
+            (void)snprintf(fit->skipped_why, sizeof fit->skipped_why, "line %lld: %.400s",
+                           (long long)timing->line, why.text);
         return TANDEM_OK;
     }
     if (fit->n_row == fit->room) {
@@ -90,8 +98,10 @@ static tandem_status add_fit_row(void *context, const tandem_timing *timing, tan
     return TANDEM_OK;
 }
 
-tandem_status tandem_constant_fit_add_file(tandem_constant_fit *fit, const char *path, tandem_error *error)
+tandem_status tandem_constant_fit_add_file(tandem_constant_fit *fit, const char *path, int force,
+                                           tandem_error *error)
 {
+    fit->force = force;
     return tandem_timings_read_file(path, 1, add_fit_row, fit, error);
 }
 
@@ -212,9 +222,9 @@ tandem_status tandem_constant_fit_run(tandem_constant_fit *fit, tandem_error *er
 {
     if (fit->n_row == 0)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "no row to fit: %lld rows of devices or precisions that "
-                                "are not described",
-                                (long long)fit->n_skipped);
+                                fit->n_skipped == 0 ? "no row to fit: the tables have none"
+                                                    : "no row to fit: %lld are left out, the first of %s",
+                                (long long)fit->n_skipped, fit->skipped_why);
     tandem_status status = count_cell_rows(fit, error);
     if (status == TANDEM_OK) status = take_off_growth(fit, error);
     if (status == TANDEM_OK) status = choose_fitted_rows(fit, error);

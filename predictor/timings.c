@@ -127,9 +127,10 @@ static tandem_status split_line(timing_reader *r)
     for (r->n_field = 0; at && r->n_field < MAX_COLUMNS; r->n_field++) {
         r->field[r->n_field] = take_field(&at);
         if (!r->field[r->n_field])
-            return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                    "%s, line %lld: a quote is not closed, or a line ends within it", r->name,
-                                    (long long)r->line);
+            return tandem_error_set(
+                r->error, TANDEM_MALFORMED,
+                "%s, line %lld: a quote is not closed, or a carriage return stands within the line", r->name,
+                (long long)r->line);
     }
     if (at)
         return tandem_error_set(r->error, TANDEM_MALFORMED, "%s, line %lld has more than %d fields", r->name,

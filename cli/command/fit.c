@@ -332,14 +332,20 @@ static tandem_status find_constants(uint64_t *constants, const char *names, tand
 }
 
 /* Those, or each in turn for 0. */
-static tandem_status drop_constants(fit_drops *drops, tandem_constant_fit *fit, const char *names,
+static tandem_status drop_constants(fit_drops *drops, tandem_constant_fit *fit, const cli_options *options,
                                     uint64_t constants, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
+    const int64_t begin_ns = tandem_now_ns();
     cli_table_row(&drops->table, "without\t>worse\tworst, points\t>better\tbest, points");
-    if (constants) return add_drop(drops, fit, names, constants, error);
-    for (int c = 0; c < TANDEM_N_CONSTANT && status == TANDEM_OK; c++)
-        status = add_drop(drops, fit, tandem_constant_get(c)->name, UINT64_C(1) << c, error);
+    if (constants) return add_drop(drops, fit, options->without, constants, error);
+    for (int c = 0; c < TANDEM_N_CONSTANT && status == TANDEM_OK; c++) {
+        const char *const name = tandem_constant_get(c)->name;
+        cli_progress(options, c > 0 ? (tandem_now_ns() - begin_ns) / c * (TANDEM_N_CONSTANT - c) : -1,
+                     "fit: without %s, constant %d of %d", name, c + 1, (int)TANDEM_N_CONSTANT);
+        status = add_drop(drops, fit, name, UINT64_C(1) << c, error);
+    }
+    cli_progress_end();
     return status;
 }
 
@@ -360,14 +366,18 @@ static tandem_status fit_files(tandem_constant_fit *fit, fit_drops *drops, int64
     tandem_status status = options->without ? find_constants(&constants, options->without, error) : TANDEM_OK;
     const int64_t begin = tandem_now_ns();
     for (int i = 0; i < options->n_word && status == TANDEM_OK; i++)
-        status = tandem_constant_fit_add_file(fit, options->word[i], error);
+        status = tandem_constant_fit_add_file(fit, options->word[i], options->force, error);
     if (status == TANDEM_OK) status = tandem_constant_fit_run(fit, error);
     *ns = tandem_now_ns() - begin;
-    if (status == TANDEM_OK && options->leave_one_out) status = tandem_constant_fit_leave_one_out(fit, error);
+    if (status == TANDEM_OK && options->leave_one_out) {
+        cli_progress(options, -1, "fit: each chip and each generation left out");
+        status = tandem_constant_fit_leave_one_out(fit, error);
+        cli_progress_end();
+    }
     if (status == TANDEM_OK && options->output)
         status = tandem_constant_fit_write(fit, options->output, error);
     if (status == TANDEM_OK && options->without)
-        status = drop_constants(drops, fit, options->without, constants, error);
+        status = drop_constants(drops, fit, options, constants, error);
     return status;
 }
 
@@ -395,7 +405,8 @@ static int run_fit(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_LEAVE_ONE_OUT, OPTION_WITHOUT, OPTION_OUTPUT, OPTION_END};
+static const int options[] = {OPTION_LEAVE_ONE_OUT, OPTION_WITHOUT, OPTION_OUTPUT,
+                              OPTION_FORCE,         OPTION_QUIET,   OPTION_END};
 const cli_command command_fit = {
     .name = "fit",
     .words = "FILE...",
@@ -404,7 +415,7 @@ const cli_command command_fit = {
     .description = "Examples:\n"
                    "  tandem fit products.csv convolutions.csv streams.csv --leave-one-out\n"
                    "  tandem fit *.csv --leave-one-out -o predictor/constants.def\n"
-                   "  tandem fit *.csv --without conv_strided,conv_strided_old\n"
+                   "  tandem fit *.csv --without conv_strided,conv_narrow\n"
                    "Prints every constant with its unit, standard error and the rows that it rests on.",
     .run = run_fit,
 };

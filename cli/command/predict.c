@@ -63,23 +63,54 @@ static tandem_status make_operator_key(tandem_cost_key *key, const cli_options *
     return TANDEM_OK;
 }
 
+/* Whether text[n] is whole numbers from 0 to 2^53 with an x between them, such as 3x3. */
+static int is_sizes(const char *text, size_t n)
+{
+    const char *const end = text + n;
+    for (const char *at = text;; at++) {
+        uint64_t number = 0;
+        const char *const begin = at;
+        for (; at < end && *at >= '0' && *at <= '9' && number <= UINT64_C(1) << 53; at++)
+            number = 10 * number + (uint64_t)(*at - '0');
+        if (at == begin || number > UINT64_C(1) << 53) return 0;
+        if (at == end || *at != 'x') return at == end;
+    }
+}
+
+/* Every word behind the operator's name is sizes, or a name with sizes; f= of a map names a function. */
+static tandem_status check_operator_numbers(const char *signature, tandem_error *error)
+{
+    for (const char *word = signature + strcspn(signature, " "); *word; word += strcspn(word, " ")) {
+        word += strspn(word, " ");
+        const size_t n = strcspn(word, " "), name = strcspn(word, "= ");
+        const char *const value = name < n ? word + name + 1 : word;
+        if (n == 0 || strncmp(word, "f=", 2) == 0 || (n == 2 && strncmp(word, "->", 2) == 0)) continue;
+        if (is_sizes(value, (size_t)(word + n - value))) continue;
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "'%.60s': sizes must be whole numbers from 0 to 2^53, got '%.*s'", signature,
+                                (int)n, word);
+    }
+    return TANDEM_OK;
+}
+
 static tandem_status make_prediction(prediction *p, predict_devices *devices, const tandem_cost_key *key,
                                      const cli_options *options, tandem_error *error)
 {
     tandem_calibration *calibration = NULL;
-    const tandem_status status = predict_find(&calibration, devices, options->device, error);
+    tandem_status status = predict_find(&calibration, devices, options->device, error);
+    if (status == TANDEM_OK) status = check_operator_numbers(key->signature, error);
     if (status != TANDEM_OK) return status;
-    if (!tandem_work_of(&p->work, key))
+    if (!tandem_work_of(&p->work, key) || (p->work.is_product && !(p->work.flops > 0)))
         return tandem_error_set(error, TANDEM_USAGE,
-                                "'%s' is no operator with a time in this pass; an operator is written as in "
-                                "`tandem graph show --json`, e.g. \"linear m=4096 k=1280 n=3840\"",
+                                "'%s' is no operator with a time in this pass, or lacks a size; an operator "
+                                "is written as in `tandem graph show --json`, e.g. \"linear m=4096 k=1280 "
+                                "n=3840\"",
                                 key->signature);
     p->device = options->device;
     p->operator= key->signature;
     p->precision = key->precision;
-    if (tandem_calibrated_ns(&p->time, calibration, &p->work) < 0)
-        return tandem_error_set(error, TANDEM_MISSING, "%s has no units for %s", options->device,
-                                key->precision);
+    status = predict_time(&p->time, calibration, &p->work, key->precision, error);
+    if (status != TANDEM_OK) return status;
     p->rates = tandem_calibration_rates(calibration);
     p->n_row = tandem_calibration_row_count(calibration);
     p->group = tandem_spread_group_of(&p->work, &tandem_calibration_device(calibration)->gpu_spec);

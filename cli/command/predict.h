@@ -21,6 +21,11 @@ void predict_devices_close(predict_devices *devices);
 tandem_status predict_find(tandem_calibration **calibration, predict_devices *devices, const char *name,
                            tandem_error *error);
 
+/* A task's time and terms. TANDEM_MISSING: the device does not multiply in that precision; TANDEM_USAGE: it
+ * takes longer than any time of a timing table may, 1e15 ns. Outputs unchanged. */
+tandem_status predict_time(tandem_kernel_time *time, const tandem_calibration *calibration,
+                           const tandem_work *work, const char *precision, tandem_error *error);
+
 /* The 80 % interval of a time of a group; is_measured: rows of the device calibrate it. */
 typedef struct predict_interval {
     double low_ns, high_ns;

@@ -96,6 +96,22 @@ void predict_devices_close(predict_devices *devices)
     tandem_store_close(devices->store);
 }
 
+tandem_status predict_time(tandem_kernel_time *time, const tandem_calibration *calibration,
+                           const tandem_work *work, const char *precision, tandem_error *error)
+{
+    const double max_ns = 1e15;
+    const char *const device = tandem_calibration_device(calibration)->name;
+    tandem_kernel_time made;
+    const double ns = tandem_calibrated_ns(&made, calibration, work);
+    if (ns < 0) return tandem_error_set(error, TANDEM_MISSING, "%s has no units for %s", device, precision);
+    if (!(ns <= max_ns))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "%s takes %.4g ns on %s: allowed are 1e15 ns, eleven days. Check its sizes",
+                                work->kind, ns, device);
+    *time = made;
+    return TANDEM_OK;
+}
+
 predict_interval predict_interval_of(tandem_spread_group group, int is_measured, double ns)
 {
     const double z80 = 1.2816;

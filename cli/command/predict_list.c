@@ -93,9 +93,8 @@ static tandem_status visit_list_row(void *context, const tandem_timing *timing, 
     if (!device) return tandem_error_set(error, TANDEM_USAGE, "it names no device; --device does");
     tandem_status status = predict_find(&calibration, list->devices, device, error);
     if (status == TANDEM_OK) status = tandem_timing_work(&work, timing, error);
+    if (status == TANDEM_OK) status = predict_time(&time, calibration, &work, timing->precision, error);
     if (status != TANDEM_OK) return status;
-    if (tandem_calibrated_ns(&time, calibration, &work) < 0)
-        return tandem_error_set(error, TANDEM_MISSING, "%s has no units for %s", device, timing->precision);
     /* a time between events holds what they add; so must what is compared with it */
     const int timed = timing->time_ns > 0 ? tandem_timing_timed(timing) : 0;
     const double timed_ns = tandem_calibrated_timed_ns(calibration, &work, timed);

@@ -215,7 +215,7 @@ static void a_fit_finds_constants_again(void **state)
     write_synthetic_table(path, &truth, 0.7);
     require_ok(tandem_constant_fit_open(&fit, &error), &error);
     assert_int_equal(tandem_constant_fit_run(fit, &error), TANDEM_USAGE);
-    require_ok(tandem_constant_fit_add_file(fit, path, &error), &error);
+    require_ok(tandem_constant_fit_add_file(fit, path, 0, &error), &error);
     assert_int_equal(tandem_constant_fit_row_count(fit, NULL), 1200);
     require_ok(tandem_constant_fit_run(fit, &error), &error);
     const tandem_constant_fit_value *const found = tandem_constant_fit_constants(fit);
@@ -300,7 +300,7 @@ static void a_named_way_is_fitted_alone_and_the_host_is_taken_off(void **state)
     truth.value[TANDEM_CONSTANT_WINOGRAD] = 0.8;
     write_named_convolutions(path, &truth, 150);
     require_ok(tandem_constant_fit_open(&fit, &error), &error);
-    require_ok(tandem_constant_fit_add_file(fit, path, &error), &error);
+    require_ok(tandem_constant_fit_add_file(fit, path, 0, &error), &error);
     require_ok(tandem_constant_fit_run(fit, &error), &error);
     const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
     assert_int_equal(n, 2);

@@ -65,8 +65,10 @@ typedef struct tandem_constant_fit_drop {
 tandem_status tandem_constant_fit_open(tandem_constant_fit **fit, tandem_error *error);
 void tandem_constant_fit_close(tandem_constant_fit *fit); /* NULL is fine */
 /* Adds all rows of a table. Rows of devices that are not described, and of precisions that tandem has not,
- * are counted and left out. Errors of tandem_timings_read_file; TANDEM_NO_MEMORY. */
-tandem_status tandem_constant_fit_add_file(tandem_constant_fit *fit, const char *path, tandem_error *error);
+ * are counted and left out. A time below a quarter of what the device's peaks allow is TANDEM_MALFORMED,
+ * unless force. Errors of tandem_timings_read_file; TANDEM_NO_MEMORY. */
+tandem_status tandem_constant_fit_add_file(tandem_constant_fit *fit, const char *path, int force,
+                                           tandem_error *error);
 int64_t tandem_constant_fit_row_count(const tandem_constant_fit *fit, int64_t *n_skipped);
 
 /* tandem_constant_fit_run: fits all constants. Nonlinear least squares of log(predicted / measured) by the
