@@ -11,7 +11,8 @@
 #include "tests/support/tandem_test.h"
 
 enum { BATCH = 8 };
-static const char model[] = "mlp:width=96,depth=2,image=14x14x1"; /* 196 × 96 numbers: every second block */
+/* 196 × 97 numbers: every second block, and the last one alone, with 4 of 32 numbers */
+static const char model[] = "mlp:width=97,depth=2,image=14x14x1";
 
 const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
@@ -36,6 +37,15 @@ static void close_step(opened_step *s)
     tandem_graph_close(s->graph);
 }
 
+/* Of all numbers, or of those around the end of the first parameter. */
+static float slope_at(const tandem_step *step, int64_t i, int is_at_end)
+{
+    enum { OWN = 4 };
+    const int64_t behind = i - step->parameter_start[0] - step->graph->parameter[0].elements;
+    if (!is_at_end) return (float)(1 + i % 5);
+    return behind < -OWN || behind >= PROBE_BLOCK - OWN ? 0 : behind < 0 ? 3 : 1;
+}
+
 /* (zᵀh)² has the mean Σ m·h², with m the metric; over 4,000 draws within 5 of its standard errors, 2.3 %. */
 static void a_direction_has_the_square_of_the_metric(void **state)
 {
@@ -49,14 +59,17 @@ static void a_direction_has_the_square_of_the_metric(void **state)
     assert_non_null(square);
     require_ok(probe_direction_open(&direction, s.step, 0, &error), &error);
     assert_true(direction.n_block * PROBE_BLOCK < tandem_graph_n_weight(s.graph) * 3 / 4);
-    for (int has_metric = 0; has_metric < 2; has_metric++) {
+    for (int law = 0; law < 4; law++) {
+        const int has_metric = law % 2;
         const probe_metric metric = {.mean_square = has_metric ? square : NULL, .by = 2, .least = 0.5F};
         double expected = 0, mean = 0;
-        for (int64_t i = 0; i < s.step->n_flat; i++) square[i] = (float)(i % 7);
+        for (int64_t i = 0; i < s.step->n_flat; i++) {
+            square[i] = (float)(i % 7);
+            h[i] = slope_at(s.step, i, law / 2);
+        }
         for (int p = 0; p < s.graph->n_parameter; p++)
             for (int64_t k = 0; k < s.graph->parameter[p].elements; k++) {
                 const int64_t i = s.step->parameter_start[p] + k;
-                h[i] = (float)(1 + k % 5);
                 expected +=
                     (double)h[i] * (double)h[i] / (has_metric ? sqrt(fmax(2 * (double)square[i], 0.5)) : 1);
             }
