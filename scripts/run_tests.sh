@@ -27,13 +27,12 @@ grep -vE '^(#|$)' "$reasons" >"$work/reasons" || exit 5
 
 now_ms() { local us=${EPOCHREALTIME/[.,]/}; echo $((us / 1000)); }
 
-# Ranks on cores of their own, whole jobs, limits of time that a neighbour would use up: these have the
-# machine to themselves.
+# Bounds of measured times, processes on every core, limits of time that a neighbour would use up: these have
+# the machine to themselves.
 is_alone() {
     case $1 in
-    *cli/test_runner.sh | *cli/test_man.sh | *cli/test_options.sh | \
-        *cli/test_documents.sh | *cli/test_kernel_limits.sh) return 1 ;;
-    *cli/test_*.sh | *slurm/run.sh | *torch/*.sh | *python/*.sh | *fault/test_comm) return 0 ;;
+    *cli/test_prediction.sh | *cli/test_loop.sh | *cli/test_demo.sh | *cli/test_hosts.sh | \
+        *cli/test_study.sh | *cli/test_install.sh | *slurm/run.sh | *fault/test_comm) return 0 ;;
     *) return 1 ;;
     esac
 }
