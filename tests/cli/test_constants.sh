@@ -48,6 +48,13 @@ code=$?
 report "constants: docs/json.md names every member of fit" $code
 grep -q '"constants": *"launch,Prologue"' out
 report "constants: fit --without says what was dropped" $?
+# every second row of a card takes 1.5 times as long: a row that calibrates judges nothing
+awk -F, -v OFS=, '$1 == "a100" && $3 == "add" && n++ % 2 { $NF *= 1.5 } 1' rows.csv >uneven.csv
+run 0 fit uneven.csv --leave-one-out --json && python3 -c '
+import json
+[cell] = [c for c in json.load(open("out"))["left_out"] if (c["device"], c["class"]) == ("a100", "stream")]
+assert abs(cell["all_rows"] - 1 / 3) < 0.05, cell' 2>err
+report "constants: rows that calibrate a card are not those that judge it" $?
 run 2 fit rows.csv --without launch,lunch
 grep -q "unknown constant 'lunch'" err
 report "constants: fit --without an unknown constant is refused" $?
