@@ -83,9 +83,9 @@ static tandem_status open_model_workload(cli_workload *workload, const cli_optio
                                          tandem_error *error)
 {
     if (!options->model)
-        return tandem_error_set(
-            error, TANDEM_USAGE,
-            "no model given. Use e.g. --model vit_tiny (tandem list models), or --plan FILE");
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "no model given. Use e.g. --model vit_tiny (tandem list models), or "
+                                "--plan FILE, where the command has it");
     tandem_status status = read_workload_cluster(&workload->cluster, options, error);
     if (status == TANDEM_OK)
         status = tandem_cluster_fill_defaults(&workload->cluster, options->batch, options->memory, error);
