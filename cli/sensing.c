@@ -287,6 +287,16 @@ static tandem_status fill_metric(sense_run *run, int64_t age, tandem_error *erro
     return TANDEM_OK;
 }
 
+static void multiply_by_curvature(sense_run *run)
+{
+    const int n_batch = 2 * run->sensing->n_replicate;
+    for (int64_t i = 0; i < run->n_weight; i++) {
+        double square = 0;
+        for (int b = 0; b < n_batch; b++) square += (double)run->exact[b][i] * (double)run->exact[b][i];
+        run->metric[i] *= (float)(square / n_batch);
+    }
+}
+
 static tandem_status sense_fp32(sense_run *run, int64_t age, tandem_error *error)
 {
     const int n = run->sensing->n_replicate;
@@ -297,6 +307,7 @@ static tandem_status sense_fp32(sense_run *run, int64_t age, tandem_error *error
     close_frozen_executor(&frozen, run);
     if (status == TANDEM_OK && run->sensing->optimizer == TANDEM_ADAMW) status = fill_metric(run, age, error);
     if (status != TANDEM_OK) return status;
+    if (run->request->is_curved) multiply_by_curvature(run);
     memset(run->gradient_sum, 0, (size_t)run->n_padded * sizeof *run->gradient_sum);
     for (int b = 0; b < 2 * n; b++)
         for (int64_t i = 0; i < run->n_weight; i++) run->gradient_sum[i] += 0.5 * (double)run->exact[b][i];

@@ -31,6 +31,9 @@ typedef struct sensing_request {
     /* [n_age × n_replicate] the sum over all that is sensed of ½(⟨g₁, d₁⟩ + ⟨g₂, d₂⟩), of a replicate's own
      * batches; the caller's. NULL: not wanted. One rank, not by a probe. */
     double *own_products;
+    /* 1: the metric is multiplied with an estimate of the curvature, the mean square of a batch's gradients
+     * (Fisher's, up to a factor). Not by a probe. */
+    int is_curved;
 } sensing_request;
 
 /* sensing_run: trains the workload's model in fp32 on options->data, and senses every operator in the

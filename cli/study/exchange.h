@@ -72,6 +72,14 @@ double exchange_added_noise(int setting);
 /* A task in a setting; `seed` draws weights, order of samples and roundings. */
 study_training exchange_training(const exchange_task *task, int setting, uint64_t seed);
 
+/* How a cell is sensed. */
+typedef enum exchange_sensed {
+    EXCHANGE_SUMMED, /* the sum over operators, each rounded alone */
+    EXCHANGE_WHOLE,  /* all operators rounded at once */
+    EXCHANGE_CURVED, /* as whole, in the metric times the curvature */
+    EXCHANGE_N_SENSED
+} exchange_sensed;
+
 /* What is predicted of a cell: means over the ages. */
 typedef struct exchange_prediction {
     double noise, noise_half; /* ρ = Var d / Var g; half of a 95 % interval */
@@ -82,9 +90,8 @@ typedef struct exchange_prediction {
 } exchange_prediction;
 /* The noise of a prediction that the plan is judged by. */
 double exchange_judged_noise(const exchange_plan *plan, const exchange_prediction *prediction);
-/* is_whole: all operators rounded at once; else the sum over them, each rounded alone. */
 tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,
-                               const exchange_task *task, int cell, int is_whole, int n_replicate,
+                               const exchange_task *task, int cell, exchange_sensed how, int n_replicate,
                                tandem_error *error);
 
 /* first_order.c: 2·Cov(g, d)/Var g + 2β of a plan at an age, and half of its 95 % interval, by the jackknife.

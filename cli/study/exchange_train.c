@@ -94,7 +94,7 @@ double exchange_judged_noise(const exchange_plan *plan, const exchange_predictio
 }
 
 tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,
-                               const exchange_task *task, int cell, int is_whole, int n_replicate,
+                               const exchange_task *task, int cell, exchange_sensed how, int n_replicate,
                                tandem_error *error)
 {
     const tandem_precision precision = exchange_precision(exchange_cell_casts(cell));
@@ -104,7 +104,8 @@ tandem_status exchange_predict(exchange_prediction *prediction, const study_lab 
                                           .emulation = emulation_of_cell(task, cell, 0),
                                           .n_age = EXCHANGE_AGES,
                                           .n_replicate = n_replicate,
-                                          .is_whole = is_whole,
+                                          .is_whole = how != EXCHANGE_SUMMED,
+                                          .is_curved = how == EXCHANGE_CURVED,
                                           .own_products = own};
     const tandem_sensed_step step = {.global_batch = task->batch * task->n_micro, .n_micro = task->n_micro};
     tandem_sensing sensing = {0};

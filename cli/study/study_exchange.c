@@ -14,7 +14,9 @@
 
 #include "cli/study/exchange.h"
 
-enum { SENSED = -1, SENSED_WHOLE = -2 }; /* in the place of a seed */
+static const char *const sensed_name[] = {[EXCHANGE_SUMMED] = "sensed",
+                                          [EXCHANGE_WHOLE] = "sensed whole",
+                                          [EXCHANGE_CURVED] = "sensed by curvature"};
 enum { MAX_TASKS = 16 };
 static const uint64_t bootstrap_seed = 1;
 
@@ -26,7 +28,7 @@ typedef struct exchange_noise {
 
 typedef struct exchange_result {
     double (*loss)[EXCHANGE_SETTINGS]; /* [n_seed] */
-    exchange_prediction predicted[EXCHANGE_CELLS], whole[EXCHANGE_CELLS];
+    exchange_prediction predicted[EXCHANGE_N_SENSED][EXCHANGE_CELLS];
     exchange_noise measured;
     exchange_noise *drawn; /* [n_bootstrap] */
 } exchange_result;
@@ -55,6 +57,7 @@ static void name_setting(char text[64], const exchange_task *task, int setting)
     (void)snprintf(text, 64, "%s, s8 × %g", casts_name(cell), exchange_cell_scale(task, cell));
 }
 
+/* seed: −1 − how a cell is sensed, where it is no training's. */
 static void name_record(char text[STUDY_RECORD_NAME], const exchange_task *task, int setting, int seed)
 {
     char of[64];
@@ -62,8 +65,7 @@ static void name_record(char text[STUDY_RECORD_NAME], const exchange_task *task,
     const int n = snprintf(text, STUDY_RECORD_NAME, "%s %s: %s: ", task->model,
                            tandem_optimizer_name(task->optimizer), of);
     if (seed < 0)
-        (void)snprintf(text + n, (size_t)(STUDY_RECORD_NAME - n), "%s",
-                       seed == SENSED ? "sensed" : "sensed whole");
+        (void)snprintf(text + n, (size_t)(STUDY_RECORD_NAME - n), "%s", sensed_name[-seed - 1]);
     else
         (void)snprintf(text + n, (size_t)(STUDY_RECORD_NAME - n), "%d", seed);
 }
@@ -108,13 +110,13 @@ static tandem_status note_plan(exchange_study *s, tandem_error *error)
     return status;
 }
 
-static tandem_status predict_cell(exchange_study *s, int t, int c, int is_whole, tandem_error *error)
+static tandem_status predict_cell(exchange_study *s, int t, int c, exchange_sensed how, tandem_error *error)
 {
     const exchange_task *task = &s->plan->task[t];
-    exchange_prediction *of = is_whole ? &s->result[t].whole[c] : &s->result[t].predicted[c];
+    exchange_prediction *of = &s->result[t].predicted[how][c];
     char name[STUDY_RECORD_NAME];
     double value[EXCHANGE_VALUES];
-    name_record(name, task, EXCHANGE_CURVE + c, is_whole ? SENSED_WHOLE : SENSED);
+    name_record(name, task, EXCHANGE_CURVE + c, -1 - (int)how);
     int is_own = 0;
     if (study_jobs_find(value, EXCHANGE_VALUES, &is_own, &s->jobs, name)) {
         *of = (exchange_prediction){value[0], value[1], value[2], value[3], value[4], value[5], value[6]};
@@ -122,7 +124,7 @@ static tandem_status predict_cell(exchange_study *s, int t, int c, int is_whole,
     }
     if (!is_own) return TANDEM_OK;
     const tandem_status status =
-        exchange_predict(of, &s->jobs.lab, task, c, is_whole, s->plan->n_replicate, error);
+        exchange_predict(of, &s->jobs.lab, task, c, how, s->plan->n_replicate, error);
     if (status != TANDEM_OK) return status;
     return study_records_add(&s->jobs.records, name,
                              (const double[EXCHANGE_VALUES]){of->noise, of->noise_half, of->bias,
@@ -134,8 +136,8 @@ static tandem_status predict_cell(exchange_study *s, int t, int c, int is_whole,
 static tandem_status predict_task(exchange_study *s, int t, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    for (int c = 0; c < 2 * EXCHANGE_CELLS && status == TANDEM_OK; c++)
-        status = predict_cell(s, t, c / 2, c % 2, error);
+    for (int c = 0; c < EXCHANGE_N_SENSED * EXCHANGE_CELLS && status == TANDEM_OK; c++)
+        status = predict_cell(s, t, c / EXCHANGE_N_SENSED, (exchange_sensed)(c % EXCHANGE_N_SENSED), error);
     return status;
 }
 
@@ -267,7 +269,8 @@ static json_t *exchange_cell_json(const exchange_task *task, int c, const exchan
     json_t *object = json_pack("{s:s,s:s,s:s,s:f}", "model", task->model, "optimizer",
                                tandem_optimizer_name(task->optimizer), "casts", casts_name(c), "error_scale",
                                exchange_cell_scale(task, c));
-    const exchange_prediction *predicted = &result->predicted[c], *whole = &result->whole[c];
+    const exchange_prediction *predicted = &result->predicted[EXCHANGE_SUMMED][c],
+                              *whole = &result->predicted[EXCHANGE_WHOLE][c];
     json_object_set_new(object, "predicted", cli_json_number(100 * predicted->noise));
     json_object_set_new(object, "predicted_half_width", cli_json_number(100 * predicted->noise_half));
     json_object_set_new(object, "predicted_at_last_age", cli_json_number(100 * predicted->last_noise));
@@ -289,7 +292,7 @@ static json_t *exchange_cell_json(const exchange_task *task, int c, const exchan
 static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios ratios[2])
 {
     const exchange_task *task = &s->plan->task[t];
-    const exchange_prediction *predicted = &s->result[t].predicted[c];
+    const exchange_prediction *predicted = &s->result[t].predicted[EXCHANGE_SUMMED][c];
     const double measured = s->result[t].measured.x[c],
                  ratio = measured > 0 ? exchange_judged_noise(s->plan, predicted) / measured : NAN;
     const study_interval interval = interval_of_cell(s, &s->result[t], c);
@@ -305,10 +308,11 @@ static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios r
                   "| `%s` %s | %s | %.3g ± %.2g | %.3g | %.3g | %.3g (%.3g to %.3g) | %.2f | %.2g ± %.1g | "
                   "%s%s | %.2g ± %.1g |\n",
                   task->model, tandem_optimizer_name(task->optimizer), of, 100 * predicted->noise,
-                  100 * predicted->noise_half, 100 * predicted->last_noise, 100 * s->result[t].whole[c].noise,
-                  100 * measured, 100 * interval.low, 100 * interval.high, ratio, 100 * predicted->bias,
-                  100 * predicted->bias_half, is_close ? "yes" : "NO", is_narrow ? "" : ", wide",
-                  100 * predicted->first_order, 100 * predicted->first_order_half);
+                  100 * predicted->noise_half, 100 * predicted->last_noise,
+                  100 * s->result[t].predicted[EXCHANGE_WHOLE][c].noise, 100 * measured, 100 * interval.low,
+                  100 * interval.high, ratio, 100 * predicted->bias, 100 * predicted->bias_half,
+                  is_close ? "yes" : "NO", is_narrow ? "" : ", wide", 100 * predicted->first_order,
+                  100 * predicted->first_order_half);
     study_figure_add(s->report, 100 * interval.low, 100 * measured, 100 * interval.high,
                      100 * exchange_judged_noise(s->plan, predicted), "%s %s: %s", task->model,
                      tandem_optimizer_name(task->optimizer), of);
@@ -372,7 +376,9 @@ static void print_kind(exchange_study *s, exchange_casts kind)
         const exchange_result *result = &s->result[i / 2];
         const int c = 2 * (int)kind + i % 2;
         const double x = result->measured.x[c],
-                     ratio = x > 0 ? exchange_judged_noise(s->plan, &result->predicted[c]) / x : NAN;
+                     ratio = x > 0
+                                 ? exchange_judged_noise(s->plan, &result->predicted[EXCHANGE_SUMMED][c]) / x
+                                 : NAN;
         add_ratio(&ratios, ratio, is_within_factor(ratio), 0);
     }
     (void)fprintf(s->report->text, "| %s | %d | %.2f | %d | %.2f (%.2f to %.2f) |\n", name, ratios.n,
@@ -391,28 +397,32 @@ static void print_first_order(exchange_study *s)
     (void)fprintf(
         s->report->text,
         "\n| task, with the first order | predicted / measured | within %.3g × | whole / measured | "
-        "within %.3g × |\n|---|---|---|---|---|\n",
-        exchange_margins.max_ratio, exchange_margins.max_ratio);
+        "within | whole, by curvature / measured | within |\n|---|---|---|---|---|---|---|\n",
+        exchange_margins.max_ratio);
     for (int t = 0; t < s->plan->n_task; t++) {
         const exchange_result *result = &s->result[t];
-        exchange_ratios ratios[2] = {{0}};
+        exchange_ratios ratios[EXCHANGE_N_SENSED] = {{0}};
         for (int c = 0; c < EXCHANGE_CELLS; c++)
-            for (int k = 0; k < 2; k++) {
-                const exchange_prediction *of = k ? &result->whole[c] : &result->predicted[c];
+            for (int k = 0; k < EXCHANGE_N_SENSED; k++) {
+                const exchange_prediction *of = &result->predicted[k][c];
                 const double x = result->measured.x[c],
                              ratio = x > 0 ? (of->noise + of->first_order) / x : NAN;
                 add_ratio(&ratios[k], ratio, is_within_factor(ratio), 0);
             }
         const exchange_task *task = &s->plan->task[t];
-        (void)fprintf(s->report->text, "| `%s` %s | %.2f | %d of %d | %.2f | %d |\n", task->model,
-                      tandem_optimizer_name(task->optimizer), mean_ratio(&ratios[0]), ratios[0].n_close,
-                      EXCHANGE_CELLS, mean_ratio(&ratios[1]), ratios[1].n_close);
-        json_array_append_new(of_all,
-                              json_pack("{s:s,s:s,s:o,s:i,s:o,s:i}", "model", task->model, "optimizer",
-                                        tandem_optimizer_name(task->optimizer), "mean_ratio",
-                                        cli_json_number(mean_ratio(&ratios[0])), "close", ratios[0].n_close,
-                                        "mean_ratio_whole", cli_json_number(mean_ratio(&ratios[1])),
-                                        "close_whole", ratios[1].n_close));
+        json_t *object =
+            json_pack("{s:s,s:s}", "model", task->model, "optimizer", tandem_optimizer_name(task->optimizer));
+        (void)fprintf(s->report->text, "| `%s` %s", task->model, tandem_optimizer_name(task->optimizer));
+        for (int k = 0; k < EXCHANGE_N_SENSED; k++) {
+            static const char *const mean_key[] = {"mean_ratio", "mean_ratio_whole", "mean_ratio_curved"},
+                                     *const close_key[] = {"close", "close_whole", "close_curved"};
+            (void)fprintf(s->report->text, " | %.2f | %d of %d", mean_ratio(&ratios[k]), ratios[k].n_close,
+                          EXCHANGE_CELLS);
+            json_object_set_new(object, mean_key[k], cli_json_number(mean_ratio(&ratios[k])));
+            json_object_set_new(object, close_key[k], json_integer(ratios[k].n_close));
+        }
+        (void)fputs(" |\n", s->report->text);
+        json_array_append_new(of_all, object);
     }
     json_object_set_new(s->report->json, "first_order", of_all);
 }

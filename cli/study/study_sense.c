@@ -25,6 +25,7 @@ tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const s
                                .n_replicate = rounding->n_replicate,
                                .precision = tandem_precision_get(rounding->precision)->name,
                                .emulation = rounding->emulation,
+                               .is_curved = rounding->is_curved,
                                .own_products = rounding->own_products};
     for (int a = 0; a < request.n_age; a++)
         request.age[a] = in_fp32->steps * (2 * a + 1) / (2 * (int64_t)request.n_age);

@@ -69,6 +69,7 @@ typedef struct study_rounding_plan {
     int n_age; /* in the middle of each n_age-th of the training */
     int n_replicate;
     int is_whole;         /* 1: all operators are rounded at once, as row 0; else each alone */
+    int is_curved;        /* as in sensing_request */
     double *own_products; /* [n_age × n_replicate], as in sensing_request; borrowed. NULL: not wanted */
 } study_rounding_plan;
 /* study_sense: the training runs in fp32 up to each age. The caller closes *sensing. Errors and cost of
