@@ -219,11 +219,16 @@ static void test_bad_arguments(void **state)
     BAD(channels = 31, "multiples of 32");
     BAD(out = 0, "0 results");
     BAD(images = (int64_t)1 << 30; bad.height = bad.width = (int64_t)1 << 20, "no sizes");
+    BAD(images = (int64_t)1 << 26; bad.height = bad.width = (int64_t)1 << 12, "no sizes"); /* 2^61 */
     BAD(channels = (int64_t)1 << 31, "no sizes");
     BAD(from = TANDEM_S8, "allowed: f32, bf16");
     BAD(x = NULL, "x is NULL");
     BAD(w = NULL, "w is NULL");
     BAD(g = NULL, "g is NULL");
+    BAD(x = NULL; bad.y = bad.gx = NULL, "x is NULL"); /* each pass by itself */
+    BAD(w = NULL; bad.y = bad.gw = NULL, "w is NULL");
+    BAD(g = NULL; bad.y = bad.gw = NULL, "g is NULL");
+    BAD(g = NULL; bad.y = bad.gx = NULL, "g is NULL");
     BAD(workspace = NULL, "got 0");
     BAD(workspace = (char *)c.workspace + 4, "aligned");
     assert_int_equal(tandem_kernels_conv3x3(kernels, &good, bytes - 1, &error), TANDEM_USAGE);
