@@ -203,7 +203,7 @@ class Graph:
                 )
                 for one in members["calls"]
             ]
-            return cls(
+            graph = cls(
                 members["model"],
                 int(members["batch"]),
                 calls,
@@ -213,13 +213,25 @@ class Graph:
                 dict(members["optimizer"]),
                 str(members["torch_version"]),
             )
-        except (KeyError, TypeError, AttributeError, ValueError) as wrong:
+            graph.c_graph()  # checks every member
+            return graph
+        except _library.TandemError as wrong:
+            raise _library.error(wrong.status, f"'{source}': {wrong}") from None
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as wrong:
             raise _library.error("MALFORMED", f"'{source}': {wrong!r} in a {SCHEMA}") from None
 
     @classmethod
     def load(cls, path: "str | os.PathLike[str]") -> "Graph":
         """Reads what `save` wrote."""
-        return cls.from_json(read_json(path), str(path))
+        source, members = os.fspath(path), read_json(path)
+        try:
+            return cls.from_json(members, source)
+        except _library.MalformedError:
+            batch = members.get("batch") if isinstance(members, dict) else None
+            if source.endswith(".json") and isinstance(batch, int):  # as the command line says it
+                opened = byref(_COwned().pointer)
+                _library.call("tandem", "tandem_graph_open", opened, source.encode(), c_int64(batch))
+            raise
 
     def __repr__(self) -> str:
         return (
@@ -261,11 +273,13 @@ def write_whole(path: "str | os.PathLike[str]", text: str) -> None:
 
 def read_json(path: "str | os.PathLike[str]") -> Any:
     """The content of a JSON file."""
-    with open(path, encoding="utf-8") as file:
-        try:
+    try:
+        with open(path, encoding="utf-8") as file:
             return json.load(file)
-        except (ValueError, RecursionError) as wrong:
-            raise _library.error("MALFORMED", f"'{os.fspath(path)}' is no JSON: {wrong}") from None
+    except OSError as failed:
+        raise type(failed)(f"'{os.fspath(path)}' cannot be read: {failed.strerror}") from None
+    except (ValueError, RecursionError) as wrong:
+        raise _library.error("MALFORMED", f"'{os.fspath(path)}' is no JSON: {wrong}") from None
 
 
 __all__ = ["Call", "Graph", "c_int64"]

@@ -1,6 +1,7 @@
 """capture and apply: modules of all kinds, and what is refused."""
 
 import copy
+import json
 import os
 import pickle
 import unittest
@@ -105,6 +106,18 @@ class Capture(Case):
             file.write('{"schema": "tandem.recording/1", "calls": 3}')
         with self.assertRaisesRegex(tandem.MalformedError, "graph.json"):
             tandem.Graph.load(path)
+        for member, value, told in (
+            ("kernel", "3", r"calls\[0\].kernel: must be a whole number"),
+            ("input", [2, 8, 8, 3, 1], r"calls\[0\].input: must be an array of at most 4 sizes"),
+            ("stride", -1, r"calls\[0\].stride: must be"),
+            ("operator", 5, r"calls\[0\].operator: must be"),
+        ):
+            wrong = graph.to_json()
+            wrong["calls"][0][member] = value
+            with open(path, "w", encoding="ascii") as file:
+                json.dump(wrong, file)
+            with self.assertRaisesRegex(tandem.MalformedError, f"graph.json', {told}"):
+                tandem.Graph.load(path)
 
     def test_what_cannot_be_captured(self):
         with self.assertRaisesRegex(tandem.MalformedError, "ReLU called no linear layer"):
