@@ -84,8 +84,9 @@ def print_narrow_gradients(cells):
 
     mine = v100("fp16", "dgrad")
     kinds = {"all": lambda key: True, "padded as wide as the kernel": is_padded,
-             "otherwise strided": lambda key: is_strided(key) and not is_padded(key),
-             "stride 1": lambda key: not is_strided(key)}
+             "others": lambda key: not is_padded(key),
+             "  strided": lambda key: is_strided(key) and not is_padded(key),
+             "  stride 1": lambda key: not is_strided(key)}
     others = {"fp16 forward": (v100("fp16", "forward"), 1), "fp16 wgrad": (v100("fp16", "wgrad"), 1),
               "fp32 dgrad": (v100("fp32", "dgrad"), PEAK["V100"] / V100_F16_PEAK)}
     print(f"\n{'V100, fp16 dgrad':<29s} rows   measured" + "".join(f"  {name:>12s}" for name in others))
