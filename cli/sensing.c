@@ -24,8 +24,8 @@ typedef struct sense_run {
     unsigned precisions;        /* that are sensed, 1 << tandem_precision */
     training_rank *rank;        /* its weights are sensed */
     tandem_sensing *sensing;
-    int age_index, n_cell, n_cell_done;
-    int64_t first_batch; /* index of the age's first batch */
+    int age_index, n_cell, n_cell_done, n_wide_cell; /* n_wide_cell: of an age */
+    int64_t first_batch;                             /* index of the age's first batch */
     int64_t n_weight, n_padded;
     float *weight;        /* [n_flat] at the age */
     float *metric;        /* [n_padded], as all below: numbers after n_weight are 0 */
@@ -149,6 +149,20 @@ static int has_precision(const tandem_op *op, int precision)
     return tandem_op_is_adjustable(op) && tandem_op_row_get(op->kind)->precisions & 1u << precision;
 }
 
+/* Whether the precision has casts whose range is that of a whole tensor, of one batch. */
+static int has_tensor_range(const sense_run *run, tandem_precision precision)
+{
+    const tandem_emulation *emulation = &run->emulation;
+    const tandem_precision_row *row = tandem_precision_get(precision);
+    const tandem_dtype of[] = {row->forward, row->dgrad, row->wgrad};
+    for (int k = 0; k < 3; k++) { /* AMP dtypes have no scale */
+        const tandem_format format = of[k] == TANDEM_AMP ? TANDEM_N_FORMAT : emulation->format[of[k]];
+        if (format != TANDEM_N_FORMAT && tandem_format_get(format)->scale == TANDEM_FORMAT_SCALE_TENSOR)
+            return 1;
+    }
+    return 0;
+}
+
 static int sensed_ranks(const sense_run *run) { return run->request->n_rank > 1 ? run->request->n_rank : 1; }
 
 static void close_frozen_executor(frozen_executor *frozen, const sense_run *run)
@@ -169,6 +183,7 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
     tandem_device device = run->workload->cluster.classes[0].device;
     tandem_step_options step_options = run->workload->plan->step;
     if (is_emulated) device.amp_dtype = amp_dtype;
+    if (is_emulated && run->emulation.widens_ranges) step_options.scaling.window = TANDEM_WIDE_RANGE - 1;
     step_options.emulated = is_emulated;
     /* A sensitivity is converted to the micro-steps of a training. Here they stand for ranks: their weights
      * draw alike. */
@@ -350,20 +365,32 @@ static void set_pair_means(const sense_run *run, tandem_sensed_error *of)
     }
 }
 
-static tandem_status sense_cell(sense_run *run, int op, tandem_precision precision, tandem_dtype amp_dtype,
-                                tandem_error *error)
+/* The batches before the first, around a ring of all: what wide ranges are of. */
+static tandem_status fill_histories(const sense_run *run, const frozen_executor *frozen, float *room,
+                                    tandem_error *error)
 {
-    const int n = run->sensing->n_replicate, cell = tandem_sensing_cell(op, precision, amp_dtype);
-    tandem_sensed_error *of = tandem_sensing_errors(run->sensing, run->age_index, cell);
+    const int n_batch = 2 * run->sensing->n_replicate;
+    tandem_status status = TANDEM_OK;
+    for (int b = n_batch - TANDEM_WIDE_RANGE + 1; b < n_batch && status == TANDEM_OK; b++)
+        status = take_frozen_gradient(room, frozen, run, b, error);
+    return status;
+}
+
+static tandem_status sense_cell_with_ranges(tandem_sensed_error *of, sense_run *run, int op,
+                                            tandem_precision precision, tandem_dtype amp_dtype,
+                                            tandem_error *error)
+{
+    const int n = run->sensing->n_replicate, is_wide = run->emulation.widens_ranges;
     frozen_executor frozen = {0};
     tandem_status status = open_frozen_executor(&frozen, run, op, precision, amp_dtype, error);
+    if (status == TANDEM_OK && is_wide) status = fill_histories(run, &frozen, run->d[0], error);
     memset(run->sum, 0, (size_t)run->n_padded * sizeof *run->sum);
     for (int r = 0; r < n && status == TANDEM_OK; r++) {
         status = take_errors(run, &frozen, r, error);
         if (status != TANDEM_OK) break;
         const pair_products own = products_of_pair(run, run->d[0], run->d[1]);
         of[r] = (tandem_sensed_error){.total = 0.5 * (own.aa + own.bb), .shared = own.ab};
-        if (run->request->own_products)
+        if (run->request->own_products && !is_wide)
             run->request->own_products[run->age_index * n + r] +=
                 0.5 * (products_of_pair(run, run->exact[2 * r], run->d[0]).ab +
                        products_of_pair(run, run->exact[2 * r + 1], run->d[1]).ab);
@@ -371,6 +398,27 @@ static tandem_status sense_cell(sense_run *run, int op, tandem_precision precisi
     }
     close_frozen_executor(&frozen, run);
     if (status == TANDEM_OK) set_pair_means(run, of);
+    return status;
+}
+
+static tandem_status sense_cell(sense_run *run, int op, tandem_precision precision, tandem_dtype amp_dtype,
+                                tandem_error *error)
+{
+    const int n = run->sensing->n_replicate, cell = tandem_sensing_cell(op, precision, amp_dtype);
+    tandem_sensed_error *of = tandem_sensing_errors(run->sensing, run->age_index, cell),
+                        wide[TANDEM_MAX_REPLICATE];
+    tandem_status status = sense_cell_with_ranges(of, run, op, precision, amp_dtype, error);
+    if (status != TANDEM_OK) return status;
+    memcpy(wide, of, (size_t)n * sizeof *wide);
+    if (run->sensing->range_batch > 0 && has_tensor_range(run, precision)) {
+        run->emulation.widens_ranges = 1;
+        status = sense_cell_with_ranges(wide, run, op, precision, amp_dtype, error);
+        run->emulation.widens_ranges = 0;
+    }
+    for (int r = 0; r < n && status == TANDEM_OK; r++) {
+        of[r].wide_total = wide[r].total;
+        of[r].wide_mean_square = wide[r].mean_square;
+    }
     return status;
 }
 
@@ -418,6 +466,7 @@ static tandem_status for_cells_of_row(int *n_cell, sense_run *run, int row, int 
         for (int k = 0; k < n_amp && status == TANDEM_OK; k++) {
             if (run->request->is_for_devices && !is_run_by_devices(run->workload, p, amp_dtypes[k])) continue;
             ++*n_cell;
+            if (is_counted) run->n_wide_cell += has_tensor_range(run, (tandem_precision)p);
             if (run->request->by_probe && !is_counted)
                 run->sensing->is_sensed[tandem_sensing_cell(row, (tandem_precision)p, amp_dtypes[k])] = 1;
             else if (!is_counted)
@@ -512,11 +561,18 @@ static tandem_status share_replicates(sense_run *run, float *sketch, tandem_erro
     return status;
 }
 
+/* The sensed batches whose largest number is a range: as many as a batch of the training has. */
+static int range_batches_of_probe(const sense_run *run)
+{
+    const int64_t n = run->workload->graph[0]->batch / run->sensing->batch;
+    return n > 1 ? (int)(n < PROBE_RANGE_BATCHES ? n : PROBE_RANGE_BATCHES) : 1;
+}
+
 static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, const probe_metric *metric,
                                 int a, tandem_error *error)
 {
     const int is_shared = run->request->is_at_hand;
-    const int64_t range_batches = run->workload->graph[0]->batch / run->sensing->batch;
+    const int n_range_batch = range_batches_of_probe(run);
     float *const sketch = calloc(2 * (size_t)run->sensing->n_replicate * PROBE_SKETCH, sizeof *sketch);
     tandem_status status = sketch ? TANDEM_OK : tandem_no_memory(error, "for the sums of gradients");
     const probe_age age = {.backend = run->rank->backend,
@@ -528,7 +584,7 @@ static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, c
                            .age_index = a,
                            .first_batch = run->first_batch,
                            .seed = run->options->seed,
-                           .n_range_batch = range_batches > 1 ? (int)range_batches : 1,
+                           .n_range_batch = n_range_batch,
                            .rank = is_shared ? run->rank->self.rank : 0,
                            .n_rank = is_shared ? run->rank->self.n_rank : 1};
     if (status == TANDEM_OK) status = sensing_probe_age(&age, sketch, error);
@@ -648,6 +704,9 @@ static tandem_status open_sense_run(sense_run *run, tandem_error *error)
     run->n_weight = tandem_graph_n_weight(graph);
     run->n_padded = (run->n_weight + LANES - 1) / LANES * LANES;
     run->sensing->batch = run->sensed->batch * sensed_ranks(run);
+    if (run->request->has_wide_ranges && run->workload->plan->step.scaling.window <= 0)
+        run->sensing->range_batch =
+            run->sensed->batch * (run->request->by_probe ? range_batches_of_probe(run) : 1);
     run->sensing->steps = run->options->steps;
     run->sensing->seed = run->options->seed;
     run->sensing->optimizer = graph->optimizer.kind;
@@ -701,11 +760,14 @@ static tandem_status choose_precisions(sense_run *run, tandem_error *error)
 
 int sensing_count_gradients(const cli_workload *workload, const sensing_request *request)
 {
-    sense_run run = {.workload = workload, .request = request, .precisions = ~0u};
+    sense_run run = {
+        .workload = workload, .request = request, .precisions = ~0u, .emulation = tandem_emulation_make(0)};
     if (request->by_probe) return 4 * request->n_replicate;
     for (int op = 0; op < workload->graph[0]->n_op; op++)
         (void)for_cells_of_row(&run.n_cell, &run, op, 1, NULL);
-    return 2 * request->n_replicate * (1 + run.n_cell);
+    return 2 * request->n_replicate * (1 + run.n_cell) +
+           (request->has_wide_ranges ? run.n_wide_cell * (2 * request->n_replicate + TANDEM_WIDE_RANGE - 1)
+                                     : 0);
 }
 
 /* What a gradient of a probe costs, in steps of the training: as many gradients of its batch, and as many
@@ -724,8 +786,10 @@ sensing_request sensing_request_probe(const cli_workload *workload)
     const int64_t fewer = workload->graph[0]->batch / FEWER_SAMPLES,
                   batch = fewer > MIN_SENSED_BATCH ? fewer : MIN_SENSED_BATCH;
     const int most = (int)(MAX_STEPS / (4 * cost_of_probe(workload, batch)));
-    return (sensing_request){
-        .n_replicate = most > MIN_REPLICATES ? most : MIN_REPLICATES, .by_probe = 1, .batch = batch};
+    return (sensing_request){.n_replicate = most > MIN_REPLICATES ? most : MIN_REPLICATES,
+                             .by_probe = 1,
+                             .batch = batch,
+                             .has_wide_ranges = 1};
 }
 
 sensing_request sensing_request_in_run(const cli_workload *workload, int64_t step)
@@ -734,6 +798,7 @@ sensing_request sensing_request_in_run(const cli_workload *workload, int64_t ste
     request.age[0] = step;
     request.n_age = 1;
     request.is_for_devices = request.is_at_hand = 1;
+    request.has_wide_ranges = 0; /* its own batches are those of its plans */
     request.batches_from = step;
     return request;
 }

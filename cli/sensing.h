@@ -22,6 +22,9 @@ typedef struct sensing_request {
     /* Of sensing_of_rank; 1: at the weights of the rank's executor, which are those of age[0]. Else it trains
      * up to each age. */
     int is_at_hand;
+    /* 1: also with the ranges of TANDEM_WIDE_RANGE times the samples, for steps with other batches. With
+     * delayed scaling, ranges are not those of a batch: then nothing more is sensed. */
+    int has_wide_ranges;
     int64_t batches_from; /* index of the first batch; 0: after the last step of the training */
     /* [n_plan × n_op], with `precision`: whole plans in the place of single operators. Row i of the sensing
      * is plan i, as if it were an operator in that precision. No plan may have gradients in f16. NULL: none.
@@ -51,7 +54,8 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
                               tandem_error *error);
 
 /* The gradients of an age. By a probe: four a replicate. Else two a replicate, for fp32 and for each cell:
- * operators × their precisions × AMP dtypes. */
+ * operators × their precisions × AMP dtypes; where a cell is sensed with wide ranges too, twice as many and
+ * TANDEM_WIDE_RANGE − 1. */
 int sensing_count_gradients(const cli_workload *workload, const sensing_request *request);
 /* What `tandem sensitivity` takes: of half of the batch, but of 4 samples or more, as many
  * replicates as take some 15 steps' time, but 4 or more. Ages are still to be given. */

@@ -66,11 +66,12 @@ static const double small_step = 0x1p-10, large_step = 0x1p-6; /* of the weights
 enum {
     KEPT_NUMBERS = 4096, /* of a tensor of samples, but */
     KEPT_SAMPLES = 2,    /* at the least */
-    KEPT_WEIGHTS = 2048,
-    MAX_RANGE_BATCHES = 16
+    KEPT_WEIGHTS = 2048
 };
 
 enum { ABOVE, BELOW };
+/* Of a whole batch of the training, and of up to TANDEM_WIDE_RANGE of them. */
+enum { OWN_RANGE, WIDE_RANGE, N_PROBE_RANGE };
 enum probe_part { PROBE_INPUT, PROBE_SECOND, PROBE_GRADIENT, PROBE_RESULT, PROBE_WEIGHT, N_PROBE_PART };
 
 /* Of a tensor of samples: those that are kept. */
@@ -79,8 +80,8 @@ typedef struct kept_tensor {
     int64_t n, n_sample, capacity;
     int is_own;    /* else in the spare memory */
     int is_costly; /* the probe computes its gradient itself: no more samples than needed */
-    float amax_of[MAX_RANGE_BATCHES]; /* of the whole tensor, in the last batches */
-    float amax;                       /* of these */
+    float amax_of[TANDEM_WIDE_RANGE * PROBE_RANGE_BATCHES]; /* of the whole tensor, in the last batches */
+    float amax[N_PROBE_RANGE];                              /* of these, as far as a range reaches */
 } kept_tensor;
 
 enum kept_kind { KEPT_X, KEPT_X2, KEPT_Y, KEPT_G, KEPT_DX, KEPT_DX2, N_KEPT };
@@ -93,10 +94,10 @@ typedef struct probe_operator {
     /* every `stride`-th number of the weight */
     int64_t n_weight, stride, n_kept_weight;
     float *w, *w_above, *difference[2], amax;
-    double mean_square[N_PROBE_PART];                   /* of what is rounded, over both batches */
-    double error_square[N_PROBE_PART][TANDEM_N_FORMAT]; /* mean, over both batches */
+    double mean_square[N_PROBE_PART]; /* of what is rounded, over both batches */
+    double error_square[N_PROBE_RANGE][N_PROBE_PART][TANDEM_N_FORMAT]; /* mean, over both batches */
     double rate_square; /* of the output, by unit of ε: mean, over both batches */
-    double noise[N_PROBE_PART][TANDEM_N_FORMAT][2], cross[TANDEM_N_FORMAT];
+    double noise[N_PROBE_RANGE][N_PROBE_PART][TANDEM_N_FORMAT][2], cross[TANDEM_N_FORMAT];
 } probe_operator;
 
 typedef struct probe_run {
@@ -185,15 +186,22 @@ static float *keep_samples(probe_run *run, kept_tensor *kept, int64_t n)
     return NULL;
 }
 
-/* The range of a cast is that of a whole batch of the training: of as many sensed ones, as far as they have
- * been seen. */
+/* The batches that a range is of, after so many have been seen. */
+static int batches_of_range(const probe_run *run, int range, int n_seen)
+{
+    const int n = run->age->n_range_batch * (range == WIDE_RANGE ? TANDEM_WIDE_RANGE : 1);
+    return n < n_seen ? n : n_seen;
+}
+
 static void see_range(const probe_run *run, kept_tensor *kept, const float *x, int64_t n)
 {
-    const int n_batch =
-        run->age->n_range_batch < MAX_RANGE_BATCHES ? run->age->n_range_batch : MAX_RANGE_BATCHES;
-    kept->amax_of[run->n_batch_seen % n_batch] = probe_amax(x, n);
-    kept->amax = 0;
-    for (int b = 0; b < n_batch; b++) kept->amax = fmaxf(kept->amax, kept->amax_of[b]);
+    const int place = run->n_batch_seen, ring = run->age->n_range_batch * TANDEM_WIDE_RANGE;
+    kept->amax_of[place % ring] = probe_amax(x, n);
+    for (int k = 0; k < N_PROBE_RANGE; k++) {
+        kept->amax[k] = 0;
+        for (int b = 0; b < batches_of_range(run, k, place + 1); b++)
+            kept->amax[k] = fmaxf(kept->amax[k], kept->amax_of[(place - b) % ring]);
+    }
 }
 
 static void keep_values(probe_run *run, kept_tensor *kept, const float *x, int64_t n, int has_range)
@@ -258,8 +266,12 @@ static void add_result_error(float *sum, probe_run *run, const probe_operator *o
     }
     add_read_errors(error, run, of, format);
     probe_add(error, y->x, y->n);
-    const tandem_format_cast cast = {
-        .format = format, .x = error, .rows = 1, .columns = y->n, .range = y->amax, .error_scale = 1};
+    const tandem_format_cast cast = {.format = format,
+                                     .x = error,
+                                     .rows = 1,
+                                     .columns = y->n,
+                                     .range = y->amax[OWN_RANGE],
+                                     .error_scale = 1};
     if (run->status == TANDEM_OK) run->status = tandem_format_round(error, NULL, &cast, &run->error);
     probe_add_difference(sum, error, y->x, y->n);
     free(error);
@@ -307,30 +319,53 @@ static int makes_jumps(const probe_operator *of, int part)
     return of->is_before_jump && part != PROBE_GRADIENT;
 }
 
-/* The noise of a tensor x of samples, whose D is above − below over the step. */
+/* Adds the noise of a tensor x of samples in a format, whose D is in run->difference. */
+static void add_format_noise(probe_run *run, probe_operator *of, int part, const kept_tensor *x,
+                             tandem_format f, int k, float range)
+{
+    const int64_t batch = run->age->sensing->batch, n = x->n, kept = x->n_sample;
+    const float scale = part == PROBE_GRADIENT ? scale_of(f, x->amax[OWN_RANGE]) : 1;
+    const int is_drawn = round_kept(run, rounded_numbers(run, of, part, x, f), n, f, range, scale);
+    double square = 0, *const noise = &of->noise[k][part][f][run->batch];
+    if (is_drawn) {
+        *noise =
+            probe_weighted_squares(&square, run->room, run->difference, n) * (double)batch / (double)kept;
+    } else {
+        *noise = noise_of_samples(run->room, run->difference, kept, n / kept, batch);
+        if (makes_jumps(of, part)) square = probe_product(run->room, run->room, n);
+    }
+    of->error_square[k][part][f] += 0.5 * square / (double)n;
+}
+
+/* Whether noise has to be summed with wide ranges, too: else it is the same. */
+static int has_wide_range(const probe_run *run, const kept_tensor *x, int format)
+{
+    return run->age->sensing->range_batch > 0 &&
+           tandem_format_get((tandem_format)format)->scale == TANDEM_FORMAT_SCALE_TENSOR &&
+           x->amax[WIDE_RANGE] > x->amax[OWN_RANGE];
+}
+
+/* The noise of a tensor x of samples, whose D is above − below over the step. range: known; 0: its own. */
 static void add_noise(probe_run *run, probe_operator *of, int part, const kept_tensor *x, const float *above,
                       const float *below, float range)
 {
-    const int64_t batch = run->age->sensing->batch, n = x->n;
     const double span = 2 * run->step[run->batch];
-    if (n == 0 || run->status != TANDEM_OK) return;
-    probe_difference(run->difference, above, below, (float)(1 / span), n);
-    if (makes_jumps(of, part) && part != PROBE_RESULT) of->mean_square[part] += 0.5 * mean_square_of(x->x, n);
+    const int b = run->batch;
+    if (x->n == 0 || run->status != TANDEM_OK) return;
+    probe_difference(run->difference, above, below, (float)(1 / span), x->n);
+    if (makes_jumps(of, part) && part != PROBE_RESULT)
+        of->mean_square[part] += 0.5 * mean_square_of(x->x, x->n);
     for (int f = 0; f < TANDEM_N_FORMAT && run->status == TANDEM_OK; f++) {
         if (!(of->formats[part] >> f & 1)) continue;
-        const float scale = part == PROBE_GRADIENT ? scale_of((tandem_format)f, x->amax) : 1;
-        const int64_t kept = x->n_sample, each = n / kept;
-        const int is_drawn = round_kept(run, rounded_numbers(run, of, part, x, (tandem_format)f), n,
-                                        (tandem_format)f, range > 0 ? range : x->amax, scale);
-        double square = 0;
-        if (is_drawn) {
-            of->noise[part][f][run->batch] =
-                probe_weighted_squares(&square, run->room, run->difference, n) * (double)batch / (double)kept;
+        const double before = of->error_square[OWN_RANGE][part][f];
+        add_format_noise(run, of, part, x, (tandem_format)f, OWN_RANGE,
+                         range > 0 ? range : x->amax[OWN_RANGE]);
+        if (!(range > 0) && has_wide_range(run, x, f)) {
+            add_format_noise(run, of, part, x, (tandem_format)f, WIDE_RANGE, x->amax[WIDE_RANGE]);
         } else {
-            of->noise[part][f][run->batch] = noise_of_samples(run->room, run->difference, kept, each, batch);
-            if (makes_jumps(of, part)) square = probe_product(run->room, run->room, n);
+            of->noise[WIDE_RANGE][part][f][b] = of->noise[OWN_RANGE][part][f][b];
+            of->error_square[WIDE_RANGE][part][f] += of->error_square[OWN_RANGE][part][f] - before;
         }
-        of->error_square[part][f] += 0.5 * square / (double)n;
     }
 }
 
@@ -346,9 +381,11 @@ static void add_weight_noise(probe_run *run, probe_operator *of)
         double sum[PROBE_N_PAIR_SUM];
         if (!is_drawn) probe_square(run->room, n);
         probe_pair_sums(sum, run->room, of->difference[0], of->difference[1], n);
-        for (int b = 0; b < 2; b++) of->noise[PROBE_WEIGHT][f][b] = all * sum[PROBE_PAIR_FIRST + b];
         of->cross[f] = all * sum[PROBE_PAIR_CROSS];
-        of->error_square[PROBE_WEIGHT][f] = sum[PROBE_PAIR_WEIGHT] / (double)n;
+        for (int k = 0; k < N_PROBE_RANGE; k++) { /* one weight for all batches */
+            for (int b = 0; b < 2; b++) of->noise[k][PROBE_WEIGHT][f][b] = all * sum[PROBE_PAIR_FIRST + b];
+            of->error_square[k][PROBE_WEIGHT][f] = sum[PROBE_PAIR_WEIGHT] / (double)n;
+        }
     }
 }
 
@@ -653,7 +690,8 @@ static double products_of_output(const tandem_graph *graph, const tandem_op *op)
 }
 
 /* α: the part of the small step. */
-static double share_of_small_step(const probe_run *run, const probe_operator *of, int part, tandem_format f)
+static double share_of_small_step(const probe_run *run, const probe_operator *of, int part, tandem_format f,
+                                  int range)
 {
     const tandem_graph *graph = run->age->step->graph;
     const tandem_op *op = &graph->op[of->op];
@@ -662,7 +700,7 @@ static double share_of_small_step(const probe_run *run, const probe_operator *of
     const double by = part == PROBE_RESULT || op->kind == TANDEM_OP_EMBEDDING
                           ? 1
                           : products_of_output(graph, op) * of->mean_square[other];
-    const double moved = sqrt(by * of->error_square[part][f]);
+    const double moved = sqrt(by * of->error_square[range][part][f]);
     if (!(moved > 0)) return 1;
     return (fmin(fmax(2 * sqrt(of->rate_square) / moved, last), first) - last) / (first - last);
 }
@@ -674,7 +712,7 @@ static void find_jump_ratio(probe_run *run)
     for (int k = 0; k < run->n_op; k++)
         for (int i = 0; i < N_PROBE_PART * TANDEM_N_FORMAT; i++) {
             const probe_operator *of = &run->operator[k];
-            const double *noise = of->noise[i / TANDEM_N_FORMAT][i % TANDEM_N_FORMAT];
+            const double *noise = of->noise[OWN_RANGE][i / TANDEM_N_FORMAT][i % TANDEM_N_FORMAT];
             if (makes_jumps(of, i / TANDEM_N_FORMAT) && noise[0] > 0 && noise[1] > 0)
                 run->log_ratio[n++] = log(noise[0] / noise[1]);
         }
@@ -682,11 +720,12 @@ static void find_jump_ratio(probe_run *run)
     run->jump_ratio = n > 0 ? fmax(1, exp(gsl_stats_median_from_sorted_data(run->log_ratio, 1, n))) : 1;
 }
 
-static double noise_of_part(const probe_run *run, const probe_operator *of, int part, tandem_format f)
+static double noise_of_part(const probe_run *run, const probe_operator *of, int part, tandem_format f,
+                            int range)
 {
-    const double *noise = of->noise[part][f], q = run->jump_ratio;
+    const double *noise = of->noise[range][part][f], q = run->jump_ratio;
     if (!makes_jumps(of, part)) return 0.5 * (noise[0] + noise[1]);
-    const double small = share_of_small_step(run, of, part, f);
+    const double small = share_of_small_step(run, of, part, f, range);
     return 0.5 * (small * q + 1 - small) * (noise[0] / q + noise[1]);
 }
 
@@ -697,12 +736,15 @@ static tandem_sensed_error error_of_cell(const probe_run *run, const probe_opera
     for (int part = 0; part < N_PROBE_PART; part++) {
         const tandem_format f = formats.of[part];
         if (f == TANDEM_N_FORMAT) continue;
-        error.total += noise_of_part(run, of, part, f);
+        error.total += noise_of_part(run, of, part, f, OWN_RANGE);
+        error.wide_total += noise_of_part(run, of, part, f, WIDE_RANGE);
         if (part != PROBE_WEIGHT) continue;
-        if (tandem_format_get(f)->rounding == TANDEM_ROUNDING_STOCHASTIC)
+        if (tandem_format_get(f)->rounding == TANDEM_ROUNDING_STOCHASTIC) {
             error.shared = of->cross[f];
-        else
+        } else {
             error.total -= of->cross[f];
+            error.wide_total -= of->cross[f];
+        }
     }
     return error;
 }
@@ -717,12 +759,37 @@ static void add_dependent_errors(tandem_sensed_error *error, const probe_run *ru
             const probe_operator *of = &run->operator[k];
             const tandem_format f = format_of_dependent(run, of, part);
             if (f == TANDEM_N_FORMAT) continue;
-            error->total += noise_of_part(run, of, part, f);
+            error->total += noise_of_part(run, of, part, f, OWN_RANGE);
+            error->wide_total += noise_of_part(run, of, part, f, WIDE_RANGE);
         }
+}
+
+/* ln of the samples that wide ranges have over those that ranges have: the mean over a replicate's batches.
+ */
+static double log_widening(const probe_run *run, int r)
+{
+    const int seen = 2 * (r / run->age->n_rank) + 1;
+    double sum = 0;
+    for (int b = 0; b < 2; b++)
+        sum += log((double)batches_of_range(run, WIDE_RANGE, seen + b) /
+                   batches_of_range(run, OWN_RANGE, seen + b));
+    return sum / 2;
+}
+
+/* Early replicates have seen few batches. Noise grows with the logarithm of the samples of a range
+ * (predictor/sampled.c), so each tells of the growth what its own widening l has of it, with a weight that
+ * makes the mean over R replicates the least squares': by R·l/Σl² to the growth of one unit. */
+static double growth_of_widening(const probe_run *run, int r)
+{
+    const int n = run->age->sensing->n_replicate;
+    double square = 0;
+    for (int i = 0; i < n; i++) square += log_widening(run, i) * log_widening(run, i);
+    return square > 0 ? n * log_widening(run, r) / square * log(TANDEM_WIDE_RANGE) : 0;
 }
 
 static void set_replicate(probe_run *run, int r)
 {
+    const double by = growth_of_widening(run, r);
     find_jump_ratio(run);
     tandem_sensing *sensing = run->age->sensing;
     const int each = TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
@@ -733,6 +800,7 @@ static void set_replicate(probe_run *run, int r)
             tandem_sensed_error *error = &tandem_sensing_errors(sensing, run->age->age_index, cell)[r];
             *error = error_of_cell(run, of, cell);
             add_dependent_errors(error, run, cell);
+            error->wide_total = error->total + by * (error->wide_total - error->total);
         }
     }
 }

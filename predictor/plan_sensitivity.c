@@ -1,4 +1,5 @@
 /* plan_sensitivity.c: the sensitivity of a whole plan, from all replicates of a sensing. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@ double tandem_allreduce_noise(const tandem_cluster *cluster)
 
 /* The cells that a plan uses, with the part of its global batch that runs each of them. */
 typedef struct plan_shares {
-    double *share; /* [cells of tandem_sensing_cell] */
+    double *share;       /* [cells of tandem_sensing_cell] */
+    double *micro_batch; /* behind it, as many: of the step */
     tandem_sensed_step step;
 } plan_shares;
 
@@ -31,8 +33,10 @@ static tandem_status open_plan_shares(plan_shares *shares, const tandem_plan *pl
     shares->step.n_micro = plan->step.n_micro > 1 ? plan->step.n_micro : 1;
     shares->step.global_batch = samples * shares->step.n_micro;
     shares->step.gradient_noise = tandem_allreduce_noise(&plan->cluster);
-    shares->share = calloc(sensed_cell_count(graph) + 1, sizeof *shares->share);
-    return shares->share ? TANDEM_OK : tandem_no_memory(error, "for a plan's shares");
+    shares->share = calloc(2 * (sensed_cell_count(graph) + 1), sizeof *shares->share);
+    if (!shares->share) return tandem_no_memory(error, "for a plan's shares");
+    shares->step.micro_batch = shares->micro_batch = shares->share + sensed_cell_count(graph);
+    return TANDEM_OK;
 }
 
 static void add_plan_share(plan_shares *shares, const tandem_plan *plan, int c, int op,
@@ -40,8 +44,14 @@ static void add_plan_share(plan_shares *shares, const tandem_plan *plan, int c, 
 {
     const tandem_cluster_class *class = &plan->cluster.classes[c];
     if (precision == TANDEM_PRECISION_FP32 || shares->step.global_batch < 1) return;
-    shares->share[tandem_sensing_cell(op, precision, class->device.amp_dtype)] +=
+    const int cell = tandem_sensing_cell(op, precision, class->device.amp_dtype);
+    const double added =
         (double)(class->batch * class->n_rank * shares->step.n_micro) / (double)shares->step.global_batch;
+    double *const share = &shares->share[cell], *const micro_batch = &shares->micro_batch[cell];
+    *micro_batch = *share > 0 ? pow(*micro_batch, *share / (*share + added)) *
+                                    pow((double)class->batch, added / (*share + added))
+                              : (double)class->batch;
+    *share += added;
 }
 
 static tandem_status fill_plan_shares(plan_shares *shares, const tandem_plan *plan, const tandem_graph *graph,
@@ -140,8 +150,8 @@ tandem_status tandem_plan_sensitivity_compare(tandem_sensitivity_difference *dif
         status = tandem_error_set(
             error, TANDEM_USAGE, "plans with different samples or micro-steps in a step share no replicates");
     if (status == TANDEM_OK)
-        status =
-            tandem_sensing_compare(difference, sensing, of_more.share, of_less.share, &of_more.step, error);
+        status = tandem_sensing_compare(difference, sensing, of_more.share, &of_more.step, of_less.share,
+                                        &of_less.step, error);
     if (status == TANDEM_OK) {
         const double exchange = of_more.step.gradient_noise - of_less.step.gradient_noise;
         difference->value += exchange;

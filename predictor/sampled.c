@@ -20,6 +20,17 @@
  *                  weight. Each of m micro-steps rounds it anew: W/m. Where weights round to nearest, the
  *                  error is the same in all steps: W = 0, and S = E|d|² − |E d|²
  *   E d, G         stay
+ *
+ * Ranges. A scale of a whole tensor follows from its largest number, which grows with the samples of a rank's
+ * micro-step, and with it the noise: with its square where numbers are larger than a step, with itself where
+ * they are smaller. So growth is sensed, not assumed: each replicate once more, with the ranges of K =
+ * TANDEM_WIDE_RANGE times the samples, the same batches and draws. With b₀ samples in a sensed range, b in
+ * that of a plan, and φ = ln(b/b₀)/ln K, the part of samples is
+ *   φ ≥ 0   S + φ·(S_K − S): of normal tails the square of the largest of n numbers grows as ln n
+ *   φ < 0   S²/(S − φ·(S_K − S)), as if it had grown alike up to b₀; as above where S_K ≤ S, by its error
+ * Between b₀ and K·b₀ this interpolates, beyond it extrapolates. The part of weights stays: all batches read
+ * one weight. Scales by row or block, and formats without a scale, have S_K = S.
+ *
  * A class of ranks with the part f of the samples in a precision has f·c·S and f·β. Its weights' part would
  * be between f²·W and f·W, by how many classes round that weight alike; f·W is taken, the safe side.
  *
@@ -28,13 +39,14 @@
  * precision.
  *
  * What is left out: noise of different operators is taken as independent; operators that read one cast have
- * one draw, and are counted as if each had its own. Ranges are those of the sensed batch.
+ * one draw, and are counted as if each had its own. A bias is that of the ranges that were sensed.
  *
  * Squares of means (|G|², |E d|², ⟨G, E d⟩) are means over pairs of replicates, so they have no floor, and
  * may come out negative. With U the mean over all pairs and u that over the pairs of one replicate of R,
  * U without this replicate is (R·U − 2u)/(R − 2). The interval is the jackknife's over replicates.
  *
- * Cost: two gradients per operator, precision, age and replicate, and two in fp32 per age and replicate. */
+ * Cost: two gradients per operator, precision, age and replicate, twice as many where a tensor has a scale,
+ * and two in fp32 per age and replicate. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,20 +189,40 @@ int tandem_precision_draws_weights(tandem_precision precision)
     return format != TANDEM_N_FORMAT && tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
 }
 
-/* The replicates of a cell alone, [n_age × n_replicate], over those of the gradient. */
-static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, int cell)
+/* What the part of samples takes of its growth S_K − S at an age: φ, and less where it is below 0. */
+static double share_of_growth(const tandem_sensed_error *of, int n, int is_drawn, double phi)
+{
+    double samples = 0, growth = 0;
+    for (int r = 0; r < n; r++) {
+        samples += of[r].total - (is_drawn ? of[r].shared : of[r].mean_square);
+        growth += of[r].wide_total - of[r].total;
+        if (!is_drawn) growth -= of[r].wide_mean_square - of[r].mean_square;
+    }
+    if (phi >= 0 || growth <= 0) return phi;
+    return samples > 0 ? phi * samples / (samples - phi * growth) : 0;
+}
+
+/* The replicates of a cell alone, [n_age × n_replicate], over those of the gradient, with the ranges of so
+ * many samples; 0: of those that were sensed. */
+static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, int cell, double micro_batch)
 {
     const int n = sensing->n_replicate,
               is_drawn = tandem_precision_draws_weights(
                   (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION));
+    const double phi = micro_batch > 0 && sensing->range_batch > 0
+                           ? log(micro_batch / (double)sensing->range_batch) / log(TANDEM_WIDE_RANGE)
+                           : 0;
     for (int i = 0; i < sensing->n_age * n; i++) {
-        const tandem_sensed_error *of = &tandem_sensing_errors(sensing, i / n, cell)[i % n];
+        const tandem_sensed_error *at_age = tandem_sensing_errors(sensing, i / n, cell), *of = &at_age[i % n];
+        const double by = phi == 0 ? 0 : share_of_growth(at_age, n, is_drawn, phi),
+                     more_total = by * (of->wide_total - of->total),
+                     more_mean = by * (of->wide_mean_square - of->mean_square);
         alone[i] = (sampled_sums){.variance = sensing->gradient[i].variance,
                                   .mean_square = sensing->gradient[i].mean_square,
-                                  .total = of->total,
+                                  .total = of->total + more_total,
                                   .shared = is_drawn ? of->shared : 0,
                                   .error_square = is_drawn ? of->mean_square : 0,
-                                  .fixed_square = is_drawn ? 0 : of->mean_square,
+                                  .fixed_square = is_drawn ? 0 : of->mean_square + more_mean,
                                   .against = of->against};
     }
 }
@@ -206,7 +238,7 @@ static int is_bias_told(const sampled_sums *alone, const tandem_sensing *sensing
 
 /* Adds the replicates of every cell with a share. alone: room for [n_age × n_replicate]. */
 static tandem_status add_cells(sampled_sums *replicate, sampled_sums *alone, const tandem_sensing *sensing,
-                               const double *share, tandem_error *error)
+                               const double *share, const double *micro_batch, tandem_error *error)
 {
     const int n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     for (int cell = 0; cell < n_cell; cell++) {
@@ -217,7 +249,7 @@ static tandem_status add_cells(sampled_sums *replicate, sampled_sums *alone, con
                 cell / TANDEM_N_AMP_DTYPE / TANDEM_N_PRECISION,
                 tandem_precision_get((tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION))
                     ->name);
-        fill_cell_sums(alone, sensing, cell);
+        fill_cell_sums(alone, sensing, cell, micro_batch ? micro_batch[cell] : 0);
         const int is_told = is_bias_told(alone, sensing);
         for (int i = 0; i < sensing->n_age * sensing->n_replicate; i++) {
             alone[i].variance = alone[i].mean_square = 0; /* the gradient is one for all cells */
@@ -245,7 +277,7 @@ static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_sensi
         made[i].mean_square = sensing->gradient[i].mean_square;
         variance += made[i].variance;
     }
-    tandem_status status = add_cells(made, made + n, sensing, share, error);
+    tandem_status status = add_cells(made, made + n, sensing, share, step->micro_batch, error);
     if (status == TANDEM_OK && !(variance > 0))
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "the gradients of all batches are equal, so that they have no variance; "
@@ -294,12 +326,12 @@ static tandem_sensitivity_difference difference_of_replicates(const sampled_sums
 }
 
 tandem_status tandem_sensing_compare(tandem_sensitivity_difference *difference, const tandem_sensing *sensing,
-                                     const double *more, const double *less, const tandem_sensed_step *step,
-                                     tandem_error *error)
+                                     const double *more, const tandem_sensed_step *step, const double *less,
+                                     const tandem_sensed_step *step_of_less, tandem_error *error)
 {
     sampled_sums *of_more = NULL, *of_less = NULL;
     tandem_status status = open_plan_sums(&of_more, sensing, more, step, error);
-    if (status == TANDEM_OK) status = open_plan_sums(&of_less, sensing, less, step, error);
+    if (status == TANDEM_OK) status = open_plan_sums(&of_less, sensing, less, step_of_less, error);
     if (status == TANDEM_OK) *difference = difference_of_replicates(of_more, of_less, sensing, step);
     free(of_less);
     free(of_more);
@@ -314,9 +346,11 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
                                      const tandem_sensing *sensing, const tandem_sensed_step *step,
                                      tandem_dtype amp_dtype, tandem_error *error)
 {
-    const tandem_sensed_step without_noise = {.global_batch = step->global_batch, .n_micro = step->n_micro};
     const size_t n_cell = (size_t)graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
-    double *share = calloc(n_cell + 1, sizeof *share);
+    double *const share = calloc(2 * (n_cell + 1), sizeof *share), *const micro_batch =
+                                                                       share ? share + n_cell : NULL;
+    const tandem_sensed_step without_noise = {
+        .global_batch = step->global_batch, .n_micro = step->n_micro, .micro_batch = micro_batch};
     tandem_status status =
         share ? TANDEM_OK : tandem_no_memory(error, "for the shares of %d operators", graph->n_op);
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION && status == TANDEM_OK; i++) {
@@ -335,6 +369,7 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
                                       graph->op[op].name, graph->model, tandem_precision_get(precision)->name,
                                       graph->model);
         share[cell] = 1;
+        micro_batch[cell] = (double)graph->batch;
         if (status == TANDEM_OK)
             status = tandem_sensing_estimate(&estimate, sensing, share, &without_noise, error);
         share[cell] = 0;

@@ -4,6 +4,7 @@
  * known (op.def), or that of a history, which saves the pass that finds it. */
 #include "backend/cpu/kernel.h"
 
+#include <math.h>
 #include <string.h>
 
 static int64_t cpu_cast_elements(const tandem_kernel *kernel)
@@ -61,6 +62,20 @@ static tandem_status cpu_cast_quantise(const tandem_kernel *kernel, const tandem
     return status == TANDEM_LIMIT_EXCEEDED ? cpu_cast_nonfinite(kernel, call->rng.stream[0], error) : status;
 }
 
+/* With a history the range of earlier casts, or the largest of theirs and its own. */
+static tandem_status cpu_cast_emulated_range(float *range, const tandem_kernel *kernel,
+                                             const tandem_kernel_call *call, tandem_error *error)
+{
+    float own = 0;
+    *range = cpu_cast_known_range(kernel, call);
+    if (!call->history || !call->emulation->widens_ranges) return TANDEM_OK;
+    const int64_t n = cpu_cast_elements(kernel);
+    const tandem_status status =
+        tandem_kernels_amax(kernel->device->isa, &own, call->in[0], TANDEM_F32, 1, n, n, error);
+    *range = fmaxf(*range, own);
+    return status;
+}
+
 /* To f32 nothing is rounded. */
 static tandem_status cpu_cast_emulate(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                       tandem_error *error)
@@ -78,17 +93,18 @@ static tandem_status cpu_cast_emulate(const tandem_kernel *kernel, const tandem_
                                 : tandem_shape_last(kernel->task.kind == TANDEM_TASK_SAVED_CAST
                                                         ? cpu_input_shape(kernel, kernel->task.slot)
                                                         : &kernel->op->shape);
-    float amax = 0;
+    float amax = 0, range = 0;
+    tandem_status status = cpu_cast_emulated_range(&range, kernel, call, error);
     const tandem_format_cast cast = {
         .format = format,
         .x = call->in[0],
         .rows = n / columns,
         .columns = columns,
-        .range = cpu_cast_known_range(kernel, call),
+        .range = range,
         .error_scale = call->error_scale,
         .seed = call->rng.seed,
         .stream = {call->rng.stream[0], call->rng.stream[1], call->rng.stream[2]}};
-    tandem_status status = tandem_format_round(call->out[0], &amax, &cast, error);
+    if (status == TANDEM_OK) status = tandem_format_round(call->out[0], &amax, &cast, error);
     if (status == TANDEM_OK && update_history) status = tandem_amax_history_add(call->history, amax, error);
     return status == TANDEM_LIMIT_EXCEEDED ? cpu_cast_nonfinite(kernel, call->rng.stream[0], error) : status;
 }

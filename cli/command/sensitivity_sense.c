@@ -124,7 +124,7 @@ int sensitivity_sense(const cli_options *given)
     tandem_error error = {0};
     cli_workload workload = {0};
     tandem_sensing sensing = {0};
-    sensing_request request = {.n_replicate = REPLICATES};
+    sensing_request request = {.n_replicate = REPLICATES, .has_wide_ranges = 1};
     if (options.steps < 0) options.steps = STEPS;
     tandem_status status = cli_workload_open(&workload, &options, &error);
     if (status == TANDEM_OK) status = check_sensing_device(&workload, &error);

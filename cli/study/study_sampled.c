@@ -36,7 +36,7 @@ typedef struct sampled_study {
     const sampled_scope *scope;
     const tandem_graph *graph;
     tandem_sensing predicted[MAX_GROUPS], measured;
-    double *share; /* [cells] */
+    double *share, *micro_batch; /* [cells]; the latter of one rank that is measured */
     sampled_tally tally[N_PARTS];
     double max_ratio;
 } sampled_study;
@@ -61,7 +61,8 @@ static tandem_status estimate_part(tandem_sensitivity_estimate *estimate, sample
                                    const tandem_sensing *sensing, int a, int cell, sampled_part part,
                                    sampled_replicates without, tandem_error *error)
 {
-    const tandem_sensed_step step = {.global_batch = s->measured.batch, .n_micro = 1};
+    const tandem_sensed_step step = {
+        .global_batch = s->measured.batch, .n_micro = 1, .micro_batch = s->micro_batch};
     tandem_sensing one = study_sensing_of_age(sensing, a);
     const tandem_sensed_error *of = tandem_sensing_errors(&one, 0, cell);
     tandem_sensed_gradient gradient[TANDEM_MAX_REPLICATE];
@@ -72,7 +73,7 @@ static tandem_status estimate_part(tandem_sensitivity_estimate *estimate, sample
         gradient[n] = one.gradient[r];
         room[n] = of[r];
         if (part == PART_SAMPLES) room[n].mean_square = of[r].shared;
-        if (part == PART_WEIGHTS) room[n].total = of[r].shared;
+        if (part == PART_WEIGHTS) room[n].total = room[n].wide_total = of[r].shared;
         n++;
     }
     one.n_replicate = n;
@@ -208,7 +209,8 @@ static tandem_status sense_both(sampled_study *s, const cli_workload *workload, 
 {
     const sampled_scope *scope = s->scope;
     const int n_group = count_groups(scope), is_common = scope->n_group > 0;
-    sensing_request request = {.n_age = scope->n_age, .n_replicate = scope->n_predicted};
+    sensing_request request = {
+        .n_age = scope->n_age, .n_replicate = scope->n_predicted, .has_wide_ranges = scope->n_rank > 0};
     memcpy(request.age, scope->age, (size_t)scope->n_age * sizeof *request.age);
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < n_group && status == TANDEM_OK; k++) {
@@ -220,6 +222,7 @@ static tandem_status sense_both(sampled_study *s, const cli_workload *workload, 
     request.n_replicate = scope->n_measured;
     request.batch = scope->measured_batch;
     request.n_rank = scope->n_rank;
+    request.has_wide_ranges = 0;
     if (is_common)
         request.batches_from = TRAINED_STEPS * scope->batch / (scope->measured_batch * scope->n_rank);
     if (status == TANDEM_OK) status = sensing_run(&s->measured, workload, options, &request, error);
@@ -264,7 +267,9 @@ static tandem_status study_sampled_cells(sampled_study *s, tandem_error *error)
 {
     const int n_cell = s->graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     tandem_status status = TANDEM_OK;
-    s->share = calloc((size_t)n_cell, sizeof *s->share);
+    s->share = calloc(2 * (size_t)n_cell, sizeof *s->share);
+    s->micro_batch = s->share ? s->share + n_cell : NULL;
+    for (int i = 0; i < n_cell && s->share; i++) s->micro_batch[i] = (double)s->scope->measured_batch;
     for (int part = 0; part < N_PARTS; part++) {
         s->tally[part].ratio = calloc((size_t)(n_cell * s->scope->n_age), sizeof *s->tally[part].ratio);
         if (!s->tally[part].ratio) status = tandem_no_memory(error, "for the study's cells");

@@ -1,5 +1,5 @@
 -- schema.sql: the profile store, version 1. Later versions: tandem_store_schema_2 in store_steadiness.c,
--- tandem_store_schema_3 in store_sensing.c, tandem_store_schema_4 in store_timings.c.
+-- tandem_store_schema_3 and 5 in store_sensing.c, tandem_store_schema_4 in store_timings.c.
 --
 -- Times are integers: *_ns a duration in nanoseconds, time_ns nanoseconds since 1970 (UTC). Sizes are bytes.
 -- Every measured row names the host it was measured on and when.

@@ -16,7 +16,7 @@ _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 /* migration[v] takes a store from version v to v + 1. A new version is a new row; released rows never change.
  * */
 static const char *const migration[] = {schema_sql, tandem_store_schema_2, tandem_store_schema_3,
-                                        tandem_store_schema_4};
+                                        tandem_store_schema_4, tandem_store_schema_5};
 /* READABLE: the oldest version that is read as it is; later ones only add tables. */
 enum { VERSION = (int)(sizeof migration / sizeof migration[0]), READABLE = 3 };
 

@@ -84,7 +84,9 @@ int64_t tandem_store_now_ns(void);
 extern const char tandem_store_schema_2[]; /* from version 1 to 2 */
 extern const char tandem_store_schema_3[]; /* from version 2 to 3 */
 extern const char tandem_store_schema_4[]; /* from version 3 to 4 */
-enum { TANDEM_STORE_TIMINGS_SINCE = 4 };   /* the version that has imported times */
+extern const char tandem_store_schema_5[]; /* from version 4 to 5 */
+/* The versions that first have imported times, and ranges of sensed errors. */
+enum { TANDEM_STORE_TIMINGS_SINCE = 4, TANDEM_STORE_RANGES_SINCE = 5 };
 /* TANDEM_USAGE unless it is a measurement: at least one repetition; times and sizes finite and not
  * negative. */
 tandem_status tandem_store_check_cost(const tandem_cost *cost, tandem_error *error);

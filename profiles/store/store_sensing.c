@@ -46,6 +46,26 @@ const char tandem_store_schema_3[] =
     "    PRIMARY KEY (sensing, op, \"precision\", amp_dtype, age, replicate)"
     ") STRICT, WITHOUT ROWID;";
 
+/* From version 4 to 5: the samples that have a range (tandem_sensing.range_batch), and what errors are with
+ * those of TANDEM_WIDE_RANGE times as many; a sensing without rows here does not convert ranges. Errors that
+ * do not depend on the range have no row. */
+const char tandem_store_schema_5[] =
+    "CREATE TABLE sensed_range ("
+    "    sensing INTEGER PRIMARY KEY REFERENCES sensing (id) ON DELETE CASCADE,"
+    "    batch INTEGER NOT NULL CHECK (batch > 0)"
+    ") STRICT;"
+    "CREATE TABLE sensed_wide_error ("
+    "    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,"
+    "    op_name TEXT NOT NULL,"
+    "    \"precision\" TEXT NOT NULL,"
+    "    amp_dtype TEXT NOT NULL,"
+    "    age INTEGER NOT NULL,"
+    "    replicate INTEGER NOT NULL,"
+    "    total REAL NOT NULL,"
+    "    mean_square REAL NOT NULL,"
+    "    PRIMARY KEY (sensing, op_name, \"precision\", amp_dtype, age, replicate)"
+    ") STRICT, WITHOUT ROWID;";
+
 static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
 static const char scaling_text[] = "current";
 
@@ -123,6 +143,27 @@ static tandem_status put_sensed_gradients(tandem_store *store, const tandem_sens
     return status;
 }
 
+static int has_wide_error(const tandem_sensed_error *of)
+{
+    return of->wide_total != of->total || of->wide_mean_square != of->mean_square;
+}
+
+/* What an error is with wide ranges. */
+static tandem_status put_wide_error(tandem_store *store, const char *op_name, const tandem_sensing *sensing,
+                                    int64_t id, int cell, int age, int r, tandem_error *error)
+{
+    static const char sql[] = "INSERT INTO sensed_wide_error VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    const tandem_sensed_error *of = &tandem_sensing_errors(sensing, age, cell)[r];
+    const tandem_precision precision = (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION);
+    if (sensing->range_batch < 1 || !has_wide_error(of)) return TANDEM_OK;
+    if (!is_sensed_number(of->wide_total) || !is_sensed_number(of->wide_mean_square))
+        return tandem_error_set(error, TANDEM_USAGE, "a sensed error of '%s' is not finite", op_name);
+    return tandem_store_execute(store, error, sql, "isssiirr", id, op_name,
+                                tandem_precision_get(precision)->name,
+                                tandem_dtype_name(amp_dtypes[cell % TANDEM_N_AMP_DTYPE]), sensing->age[age],
+                                (int64_t)r, of->wide_total, of->wide_mean_square);
+}
+
 static tandem_status put_sensed_errors(tandem_store *store, const tandem_graph *graph,
                                        const tandem_sensing *sensing, int64_t id, int cell,
                                        tandem_error *error)
@@ -143,6 +184,8 @@ static tandem_status put_sensed_errors(tandem_store *store, const tandem_graph *
             store, error, sql, "iisssiirrrr", id, (int64_t)op, graph->op[op].name,
             tandem_precision_get(precision)->name, tandem_dtype_name(amp_dtypes[cell % TANDEM_N_AMP_DTYPE]),
             sensing->age[age], (int64_t)r, of->total, of->shared, of->mean_square, of->against);
+        if (status == TANDEM_OK)
+            status = put_wide_error(store, graph->op[op].name, sensing, id, cell, age, r, error);
     }
     return status;
 }
@@ -170,6 +213,9 @@ static tandem_status put_sensing_rows(tandem_store *store, const tandem_graph *g
                                       store->host, tandem_store_now_ns());
     const int64_t id = status == TANDEM_OK ? sqlite3_last_insert_rowid(store->db) : 0;
     if (status == TANDEM_OK) status = put_sensed_gradients(store, sensing, id, error);
+    if (status == TANDEM_OK && sensing->range_batch > 0)
+        status = tandem_store_execute(store, error, "INSERT INTO sensed_range VALUES (?1, ?2)", "ii", id,
+                                      sensing->range_batch);
     for (int cell = 0; cell < (int)sensing_cells(sensing->n_op) && status == TANDEM_OK; cell++)
         if (sensing->is_sensed[cell]) status = put_sensed_errors(store, graph, sensing, id, cell, error);
     return status;
@@ -269,7 +315,9 @@ static int find_amp_dtype(const char *name)
     return k;
 }
 
-static tandem_status read_sensed_error(tandem_sensing *sensing, const tandem_store *store, sqlite3_stmt *row,
+/* The error that a row names in its first columns: operator, precision, AMP dtype, age and replicate. */
+static tandem_status find_sensed_error(tandem_sensed_error **of, int *cell, const tandem_sensing *sensing,
+                                       const tandem_store *store, sqlite3_stmt *row,
                                        const tandem_graph *graph, tandem_error *error)
 {
     const char *op_name = NULL, *precision_name = NULL, *amp_name = NULL;
@@ -285,29 +333,69 @@ static tandem_status read_sensed_error(tandem_sensing *sensing, const tandem_sto
         tandem_precision_find(&precision, precision_name, NULL) != TANDEM_OK || age == sensing->n_age ||
         amp == TANDEM_N_AMP_DTYPE || r < 0 || r >= sensing->n_replicate)
         return tandem_store_refuse_damaged(store, "sensed errors", error);
-    const int cell = tandem_sensing_cell(op, precision, amp_dtypes[amp]);
-    tandem_sensing_errors(sensing, age, cell)[r] =
-        (tandem_sensed_error){sqlite3_column_double(row, 5), sqlite3_column_double(row, 6),
-                              sqlite3_column_double(row, 7), sqlite3_column_double(row, 8)};
+    *cell = tandem_sensing_cell(op, precision, amp_dtypes[amp]);
+    *of = &tandem_sensing_errors(sensing, age, *cell)[r];
+    return TANDEM_OK;
+}
+
+static tandem_status read_sensed_error(tandem_sensing *sensing, const tandem_store *store, sqlite3_stmt *row,
+                                       const tandem_graph *graph, tandem_error *error)
+{
+    tandem_sensed_error *of = NULL;
+    int cell = 0;
+    const tandem_status status = find_sensed_error(&of, &cell, sensing, store, row, graph, error);
+    if (status != TANDEM_OK) return status;
+    *of = (tandem_sensed_error){sqlite3_column_double(row, 5), sqlite3_column_double(row, 6),
+                                sqlite3_column_double(row, 7), sqlite3_column_double(row, 8),
+                                sqlite3_column_double(row, 5), sqlite3_column_double(row, 7)};
     sensing->is_sensed[cell] = 1;
     return TANDEM_OK;
 }
 
-static tandem_status read_sensed_errors(tandem_sensing *sensing, tandem_store *store, int64_t id,
-                                        const tandem_graph *graph, tandem_error *error)
+static tandem_status read_wide_error(tandem_sensing *sensing, const tandem_store *store, sqlite3_stmt *row,
+                                     const tandem_graph *graph, tandem_error *error)
 {
-    static const char sql[] = "SELECT op_name, \"precision\", amp_dtype, age, replicate, total, shared, "
-                              "mean_square, against FROM sensed_error WHERE sensing = ?1";
+    tandem_sensed_error *of = NULL;
+    int cell = 0;
+    const tandem_status status = find_sensed_error(&of, &cell, sensing, store, row, graph, error);
+    if (status != TANDEM_OK) return status;
+    of->wide_total = sqlite3_column_double(row, 5);
+    of->wide_mean_square = sqlite3_column_double(row, 6);
+    sensing->range_batch = sqlite3_column_int64(row, 7);
+    return TANDEM_OK;
+}
+
+typedef tandem_status read_error_row(tandem_sensing *sensing, const tandem_store *store, sqlite3_stmt *row,
+                                     const tandem_graph *graph, tandem_error *error);
+
+static tandem_status read_error_rows(tandem_sensing *sensing, tandem_store *store, const char *sql,
+                                     read_error_row *read, int64_t id, const tandem_graph *graph,
+                                     tandem_error *error)
+{
     sqlite3_stmt *row = NULL;
     int more = 1;
     tandem_status status = tandem_store_query(&row, store, error, sql, "i", id);
     while (status == TANDEM_OK) {
         status = tandem_store_next_row(&more, store, row, error);
         if (status != TANDEM_OK || !more) break;
-        status = read_sensed_error(sensing, store, row, graph, error);
+        status = read(sensing, store, row, graph, error);
     }
     end_query(row);
     return status;
+}
+
+static tandem_status read_sensed_errors(tandem_sensing *sensing, tandem_store *store, int64_t id,
+                                        const tandem_graph *graph, tandem_error *error)
+{
+    static const char
+        own[] = "SELECT op_name, \"precision\", amp_dtype, age, replicate, total, shared, "
+                "mean_square, against FROM sensed_error WHERE sensing = ?1",
+        wide[] = "SELECT op_name, \"precision\", amp_dtype, age, replicate, total, mean_square, batch "
+                 "FROM sensed_wide_error JOIN sensed_range USING (sensing) WHERE sensing = ?1";
+    const tandem_status status = read_error_rows(sensing, store, own, read_sensed_error, id, graph, error);
+    return status == TANDEM_OK && store->version >= TANDEM_STORE_RANGES_SINCE
+               ? read_error_rows(sensing, store, wide, read_wide_error, id, graph, error)
+               : status;
 }
 
 /* A bias that was sensed is 0 in no replicate. */

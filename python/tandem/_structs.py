@@ -354,8 +354,11 @@ class SensedGradient(Structure):
     _fields_ = [("variance", c_double), ("mean_square", c_double)]
 
 
+SENSED_ERROR = ("total", "shared", "mean_square", "against", "wide_total", "wide_mean_square")
+
+
 class SensedError(Structure):
-    _fields_ = [(name, c_double) for name in ("total", "shared", "mean_square", "against")]
+    _fields_ = [(name, c_double) for name in SENSED_ERROR]
 
 
 class Sensing(Structure):
@@ -368,6 +371,7 @@ class Sensing(Structure):
         ("n_age", c_int),
         ("n_replicate", c_int),
         ("without_bias", c_int),
+        ("range_batch", c_int64),
         ("age", c_int64 * MAX_AGE),
         ("gradient", POINTER(SensedGradient)),
         ("error", POINTER(SensedError)),
@@ -376,7 +380,7 @@ class Sensing(Structure):
 
 
 class SensedStep(Structure):
-    _fields_ = [("global_batch", c_int64), ("n_micro", c_int), ("gradient_noise", c_double)]
+    _fields_ = [("global_batch", c_int64), ("n_micro", c_int), ("gradient_noise", c_double), ("micro_batch", POINTER(c_double))]
 
 
 class SensitivityEstimate(Structure):

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/philox.h"
+#include "tandem/advanced/format.h"
 #include "tandem/advanced/predictor.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/test_graph.h"
@@ -89,6 +90,119 @@ static void weights_that_are_not_drawn_add_no_noise(void **state)
     share[cell] = 1;
     assert_near(estimate_of(&sensing, share, 8, 1).noise, 0.4 / (4 + 1));
     assert_near(estimate_of(&sensing, share, 32, 1).noise, 0.1 / (1 + 1));
+    tandem_sensing_close(&sensing);
+}
+
+/* The noise at the batch that was sensed, with ranges of so many samples. Var g = 4, |E g|² = 1. */
+static double noise_at_range(const tandem_sensing *sensing, int cell, double micro_batch)
+{
+    double share[N_CELL] = {0}, micro[N_CELL] = {0};
+    tandem_sensitivity_estimate e = {0};
+    tandem_error error = {0};
+    const tandem_sensed_step step = {.global_batch = sensing->batch, .n_micro = 1, .micro_batch = micro};
+    share[cell] = 1;
+    micro[cell] = micro_batch;
+    require_ok(tandem_sensing_estimate(&e, sensing, share, &step, &error), &error);
+    return e.noise;
+}
+
+/* Of samples 0.2, with four times the samples in a range 0.3; of weights 0.2, whatever the range. */
+static void the_part_of_samples_grows_with_the_range(void **state)
+{
+    (void)state;
+    tandem_sensing sensing = open_sensed(N_OP, 2, 4);
+    const int drawn = tandem_sensing_cell(1, TANDEM_PRECISION_INT8_FULL, TANDEM_F32),
+              nearest = tandem_sensing_cell(0, TANDEM_PRECISION_FP8, TANDEM_F32);
+    tandem_sensed_error of = half_and_half;
+    of.wide_total = of.total + 0.1;
+    of.wide_mean_square = 7; /* not read: half of what two batches share is the mean's */
+    set_errors(&sensing, drawn, of);
+    assert_near(noise_at_range(&sensing, drawn, 32), 0.4 / 5); /* ranges were not sensed */
+    sensing.range_batch = 8;
+    assert_near(noise_at_range(&sensing, drawn, 0), 0.4 / 5);
+    assert_near(noise_at_range(&sensing, drawn, 8), 0.4 / 5);
+    assert_near(noise_at_range(&sensing, drawn, 16), (0.25 + 0.2) / 5);
+    assert_near(noise_at_range(&sensing, drawn, 32), (0.3 + 0.2) / 5);
+    assert_near(noise_at_range(&sensing, drawn, 128), (0.4 + 0.2) / 5);
+    assert_near(noise_at_range(&sensing, drawn, 2), (0.2 * 0.2 / 0.3 + 0.2) / 5);
+    of.wide_total = of.total; /* a scale by row or block, or none */
+    set_errors(&sensing, drawn, of);
+    assert_near(noise_at_range(&sensing, drawn, 128), 0.4 / 5);
+    assert_near(noise_at_range(&sensing, drawn, 2), 0.4 / 5);
+    of.wide_total = of.total + 0.2; /* what is rounded to nearest has a bias of its own range: 0.4 → 0.5 */
+    of.wide_mean_square = of.mean_square + 0.1;
+    set_errors(&sensing, nearest, of);
+    assert_near(noise_at_range(&sensing, nearest, 8), 0.4 / 5);
+    assert_near(noise_at_range(&sensing, nearest, 32), 0.5 / 5);
+    assert_near(noise_at_range(&sensing, nearest, 2), 0.4 * 0.4 / 0.5 / 5);
+    tandem_sensing_close(&sensing);
+}
+
+/* Of mean 0 and variance 1: the sum of twelve uniform numbers. */
+static double drawn_normal(uint64_t seed, uint32_t *counter)
+{
+    double sum = -6;
+    for (int k = 0; k < 3; k++) {
+        const tandem_philox_block block = tandem_philox((const uint32_t[]){(*counter)++, 0, 0, 0}, seed);
+        for (int i = 0; i < 4; i++) sum += ((double)block.word[i] + 0.5) / 4294967296.0;
+    }
+    return sum;
+}
+
+enum { ELEMENTS = 256, MAX_DRAWN = 1024 };
+
+/* Of rounding a sample's numbers to s8. */
+static double variance_at_range(const float *x, float range)
+{
+    double sum = 0;
+    tandem_error error = {0};
+    const tandem_format_cast cast = {
+        .format = TANDEM_FORMAT_S8, .x = x, .rows = 1, .columns = ELEMENTS, .range = range};
+    require_ok(tandem_format_variance(NULL, &sum, &cast, &error), &error);
+    return sum;
+}
+
+static float range_of_samples(const float *x, int n)
+{
+    float range = 0;
+    for (int i = 0; i < n * ELEMENTS; i++) range = fmaxf(range, fabsf(x[i]));
+    return range;
+}
+
+/* The mean of a sample's noise where ranges are those of n samples. */
+static double noise_of_drawn(const float *x, int n_drawn, int n)
+{
+    double sum = 0;
+    for (int s = 0; s < n_drawn; s++)
+        sum += variance_at_range(x + (size_t)s * ELEMENTS,
+                                 range_of_samples(x + (size_t)(s / n * n) * ELEMENTS, n));
+    return sum / n_drawn;
+}
+
+/* Of normal numbers behind a relu: sensed with the ranges of 8 samples and of 32, and converted, against what
+ * rounding is with the ranges of other batches. */
+static void converted_noise_is_that_of_the_larger_range(void **state)
+{
+    (void)state;
+    static const int batch[] = {2, 4, 8, 16, 32, 64, 128, 256};
+    const int cell = tandem_sensing_cell(1, TANDEM_PRECISION_INT8_FULL, TANDEM_F32);
+    float *const x = malloc((size_t)MAX_DRAWN * ELEMENTS * sizeof *x);
+    tandem_sensing sensing = open_sensed(N_OP, 1, 3);
+    uint32_t counter = 0;
+    assert_non_null(x);
+    for (int i = 0; i < MAX_DRAWN * ELEMENTS; i++) x[i] = (float)fmax(drawn_normal(5, &counter), 0);
+    sensing.range_batch = sensing.batch;
+    set_errors(&sensing, cell,
+               (tandem_sensed_error){.total = noise_of_drawn(x, MAX_DRAWN, 8),
+                                     .wide_total = noise_of_drawn(x, MAX_DRAWN, 8 * TANDEM_WIDE_RANGE)});
+    for (size_t k = 0; k < sizeof batch / sizeof *batch; k++) {
+        const double converted = 5 * noise_at_range(&sensing, cell, batch[k]),
+                     measured = noise_of_drawn(x, MAX_DRAWN, batch[k]);
+        if (fabs(converted / measured - 1) > (batch[k] < sensing.batch ? 0.08 : 0.04))
+            fail_msg("ranges of %d samples: converted %.3g, measured %.3g", batch[k], converted, measured);
+    }
+    assert_true(noise_of_drawn(x, MAX_DRAWN, 256) > 1.3 * noise_of_drawn(x, MAX_DRAWN, 8));
+    free(x);
     tandem_sensing_close(&sensing);
 }
 
@@ -212,17 +326,6 @@ static void bad_sensings_are_refused(void **state)
 /* --- By simulation -------------------------------------------------------------------------------------- */
 
 enum { DIMENSION = 40, REPLICATES = 8, TRIALS = 400 };
-
-/* Of mean 0 and variance 1: the sum of twelve uniform numbers. */
-static double drawn_normal(uint64_t seed, uint32_t *counter)
-{
-    double sum = -6;
-    for (int k = 0; k < 3; k++) {
-        const tandem_philox_block block = tandem_philox((const uint32_t[]){(*counter)++, 0, 0, 0}, seed);
-        for (int i = 0; i < 4; i++) sum += ((double)block.word[i] + 0.5) / 4294967296.0;
-    }
-    return sum;
-}
 
 static double dot_sampled(const double *a, const double *b)
 {
@@ -348,6 +451,19 @@ static void a_plan_costs_what_its_operators_cost(void **state)
         assert_near(of.largest[k].value, value[k]);
     }
     assert_int_equal(of.largest[2].precision, TANDEM_PRECISION_FP8);
+    /* ranges of 2 and of 4 samples, sensed at 1: fc2 in the second class alone, fc1 in both */
+    const int fc1 = tandem_sensing_cell(op_of(graph, "fc1"), TANDEM_PRECISION_INT8_FULL, TANDEM_F32),
+              fc2 = tandem_sensing_cell(op_of(graph, "fc2"), TANDEM_PRECISION_INT8_FULL, TANDEM_F32),
+              fc3 = tandem_sensing_cell(op_of(graph, "fc3"), TANDEM_PRECISION_BF16, TANDEM_F32),
+              head = tandem_sensing_cell(op_of(graph, "head"), TANDEM_PRECISION_FP8, TANDEM_F32);
+    sensing.range_batch = 1;
+    set_errors(&sensing, fc1, (tandem_sensed_error){.total = 0.5, .wide_total = 0.7});
+    set_errors(&sensing, fc2, (tandem_sensed_error){.total = 1.2, .wide_total = 1.3});
+    set_errors(&sensing, fc3, (tandem_sensed_error){.total = 0.1, .wide_total = 0.1});
+    set_errors(&sensing, head, (tandem_sensed_error){.total = 0.3, .wide_total = 0.3});
+    require_ok(tandem_plan_sensitivity_estimate(&of, &sensing, plan, graph, &error), &error);
+    assert_near(of.estimate.noise, (0.5 + 0.6 + 0.05 + 0.15 + (0.5 * 0.5 + 0.5) * 0.2 + 0.5 * 0.1) / 5);
+    sensing.range_batch = 0;
     plan->step.n_micro = 2; /* twice the samples: half of the noise, over Var g = 2 and |E g|² = 1 */
     require_ok(tandem_plan_sensitivity_estimate(&of, &sensing, plan, graph, &error), &error);
     assert_near(of.estimate.noise, 0.65 / 3);
@@ -403,27 +519,27 @@ static void the_difference_of_plans_is_paired(void **state)
     set_errors(&sensing, own, (tandem_sensed_error){.total = 0.05});
     for (int r = 0; r < 8; r++) tandem_sensing_errors(&sensing, 0, shared)[r].total += r % 2 ? 0.4 : -0.4;
     less[shared] = more[shared] = more[own] = 1;
-    require_ok(tandem_sensing_compare(&d, &sensing, more, less, &step, &error), &error);
+    require_ok(tandem_sensing_compare(&d, &sensing, more, &step, less, &step, &error), &error);
     assert_near(d.value, 0.01);
     assert_near(d.low, 0.01);
     assert_near(d.high, 0.01);
     const tandem_sensitivity_estimate e = estimate_of(&sensing, less, 8, 1);
     assert_true(e.high - e.low > 0.1);
     less[shared] = 0; /* now the difference has the error of what varies */
-    require_ok(tandem_sensing_compare(&d, &sensing, more, less, &step, &error), &error);
+    require_ok(tandem_sensing_compare(&d, &sensing, more, &step, less, &step, &error), &error);
     assert_near(d.value, 0.11);
     assert_near(d.high - d.value, e.high - e.value);
     for (int r = 0; r < 8; r++)
         tandem_sensing_errors(&sensing, 0, own)[r].against = -0.5 + (r % 2 ? 0.1 : -0.1);
     less[shared] = 1;
-    require_ok(tandem_sensing_compare(&d, &sensing, more, less, &step, &error), &error);
+    require_ok(tandem_sensing_compare(&d, &sensing, more, &step, less, &step, &error), &error);
     assert_near(d.high, 0.01); /* a bias that helps */
     for (int r = 0; r < 8; r++) tandem_sensing_errors(&sensing, 0, own)[r].against *= -1;
-    require_ok(tandem_sensing_compare(&d, &sensing, more, less, &step, &error), &error);
+    require_ok(tandem_sensing_compare(&d, &sensing, more, &step, less, &step, &error), &error);
     assert_near(d.value, 0.51);
     assert_true(d.low < 0.5 && d.high > 0.52);
     sensing.is_sensed[own] = 0;
-    assert_int_equal(tandem_sensing_compare(&d, &sensing, more, less, &step, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_sensing_compare(&d, &sensing, more, &step, less, &step, &error), TANDEM_MISSING);
     assert_near(d.value, 0.51);
     tandem_sensing_close(&sensing);
 }
@@ -467,10 +583,15 @@ static void replicates_come_back_from_the_store(void **state)
     sensing.optimizer = graph->optimizer.kind;
     require_ok(tandem_store_put_sensing(store, graph, "a", &sensing, &error), &error);
     sense_all(&sensing, graph, 0.1); /* replaces the first */
+    sensing.range_batch = 4;
+    for (int i = 0; i < (int)n * TANDEM_N_AMP_DTYPE * 2 * 3; i++) {
+        sensing.error[i].wide_total = 1.5 * sensing.error[i].total;
+        sensing.error[i].wide_mean_square = sensing.error[i].mean_square;
+    }
     require_ok(tandem_store_put_sensing(store, graph, "a", &sensing, &error), &error);
     require_ok(tandem_store_load_sensing(&read, store, graph, NULL, &error), &error);
     assert_true(read.batch == 8 && read.steps == 100 && read.n_age == 2 && read.n_replicate == 3 &&
-                read.age[1] == 10);
+                read.range_batch == 4 && read.age[1] == 10);
     for (int cell = 0; cell < (int)n * TANDEM_N_AMP_DTYPE; cell++) {
         assert_int_equal(read.is_sensed[cell], sensing.is_sensed[cell]);
         assert_memory_equal(tandem_sensing_errors(&read, 1, cell), tandem_sensing_errors(&sensing, 1, cell),
@@ -478,8 +599,8 @@ static void replicates_come_back_from_the_store(void **state)
     }
     require_ok(tandem_sensitivity_load(sensitivity, store, graph, "sampled", "a", &step, TANDEM_BF16, &error),
                &error);
-    /* in percent, at twice the batch */
-    assert_near(sensitivity[at], 100 * (0.1 * 2 * 0.5 / (4 * 0.5 + 1) + 0.001));
+    /* in percent, at twice the batch; its ranges are of 2 samples, half of those that were sensed */
+    assert_near(sensitivity[at], 100 * (0.2 * 0.2 / 0.25 * 0.5 / (4 * 0.5 + 1) + 0.001));
     assert_true(sensitivity[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] == 0);
     assert_int_equal(tandem_store_load_sensing(&read, store, graph, "b", &error), TANDEM_MISSING);
     assert_int_equal(read.without_bias, 0);
@@ -515,6 +636,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_convert_to_the_step),
         cmocka_unit_test(weights_that_are_not_drawn_add_no_noise),
+        cmocka_unit_test(the_part_of_samples_grows_with_the_range),
+        cmocka_unit_test(converted_noise_is_that_of_the_larger_range),
         cmocka_unit_test(operators_add_up),
         cmocka_unit_test(a_bias_counts_where_it_is_told_from_0),
         cmocka_unit_test(a_lost_gradient_has_no_bias),

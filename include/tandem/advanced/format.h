@@ -104,6 +104,9 @@ typedef struct tandem_emulation {
     int same_weight_draws;    /* 1: weights draw as in step 0 in every step */
     int exact_micro_steps; /* that many of a step's micro-steps, the first, round nothing: they stand for the
                                * samples of ranks that run in fp32 */
+    /* 1: with delayed scaling, a range is the largest of the window and of the tensor itself, so that nothing
+     * is clamped: that of `window` + 1 batches */
+    int widens_ranges;
 } tandem_emulation;
 
 /* Every dtype's own format, unscaled errors. */

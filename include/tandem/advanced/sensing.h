@@ -15,6 +15,7 @@ enum {
     TANDEM_MAX_AGE = 8,
     TANDEM_MIN_REPLICATE = 3, /* with fewer, the deletion of one leaves no pair */
     TANDEM_MAX_REPLICATE = 64,
+    TANDEM_WIDE_RANGE = 4, /* ranges are sensed of range_batch samples, and of so many times as many */
     TANDEM_N_AMP_DTYPE = 3 /* f32, bf16, f16 */
 };
 
@@ -30,6 +31,9 @@ typedef struct tandem_sensed_error {
     double shared;      /* ⟨d₁, d₂⟩: of two batches with one rounded weight */
     double mean_square; /* |E d|²: as that of tandem_sensed_gradient */
     double against;     /* −⟨E g, E d⟩: the mean over all pairs with another replicate, both ways */
+    /* total and mean_square with the ranges of TANDEM_WIDE_RANGE times the samples. Not read where the
+     * sensing's range_batch is 0. */
+    double wide_total, wide_mean_square;
 } tandem_sensed_error;
 
 /* All replicates of a model. Rows of errors: [age][operator][precision][AMP dtype][replicate]. Only the rows
@@ -39,7 +43,8 @@ typedef struct tandem_sensing {
     uint64_t seed;
     tandem_optimizer optimizer;
     int n_op, n_age, n_replicate;
-    int without_bias;                 /* 1: no bias was sensed: it is unknown, and every `against` is 0 */
+    int without_bias;    /* 1: no bias was sensed: it is unknown, and every `against` is 0 */
+    int64_t range_batch; /* samples whose largest number is the range of a cast; 0: ranges do not convert */
     int64_t age[TANDEM_MAX_AGE];      /* ascending */
     tandem_sensed_gradient *gradient; /* [n_age × n_replicate] */
     tandem_sensed_error *error;
@@ -71,6 +76,10 @@ typedef struct tandem_sensed_step {
     /* Variance that the exchange adds to the gradient of all samples, over that gradient's mean square
      * (tandem_allreduce_noise in predictor.h); ≥ 0 */
     double gradient_noise;
+    /* [cells of tandem_sensing_cell] the samples of a rank's micro-step that have one range, where they run
+     * the cell: of several classes, the geometric mean by share. 0, or NULL: as many as were sensed.
+     * Borrowed. */
+    const double *micro_batch;
 } tandem_sensed_step;
 
 /* Half of the 95 % interval of a mean: the jackknife's, Student's t with n − 1 degrees of freedom.
@@ -101,12 +110,13 @@ typedef struct tandem_sensitivity_difference {
     double value, low, high;
 } tandem_sensitivity_difference;
 
-/* tandem_sensing_compare: the sensitivity of `more` less that of `less`, in one step. Noise and bias have
+/* tandem_sensing_compare: the sensitivity of `more` less that of `less`, in steps that differ in their
+ * micro_batch alone. Noise and bias have
  * their own jackknife over replicates, each of the difference. A bias that is clipped at 0 in both plans adds
  * nothing. Errors as tandem_sensing_estimate; *difference unchanged then. Cost: three estimates. */
 tandem_status tandem_sensing_compare(tandem_sensitivity_difference *difference, const tandem_sensing *sensing,
-                                     const double *more, const double *less, const tandem_sensed_step *step,
-                                     tandem_error *error);
+                                     const double *more, const tandem_sensed_step *step, const double *less,
+                                     const tandem_sensed_step *step_of_less, tandem_error *error);
 
 TANDEM_END_DECLARATIONS
 #endif
