@@ -183,7 +183,7 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
     tandem_device device = run->workload->cluster.classes[0].device;
     tandem_step_options step_options = run->workload->plan->step;
     if (is_emulated) device.amp_dtype = amp_dtype;
-    if (is_emulated && run->emulation.widens_ranges) step_options.scaling.window = TANDEM_WIDE_RANGE - 1;
+    if (is_emulated && run->emulation.widens_ranges) step_options.scaling.window = TANDEM_WIDE_RANGE;
     step_options.emulated = is_emulated;
     /* A sensitivity is converted to the micro-steps of a training. Here they stand for ranks: their weights
      * draw alike. */
@@ -365,15 +365,18 @@ static void set_pair_means(const sense_run *run, tandem_sensed_error *of)
     }
 }
 
-/* The batches before the first, around a ring of all: what wide ranges are of. */
-static tandem_status fill_histories(const sense_run *run, const frozen_executor *frozen, float *room,
+/* Both batches of a replicate get the range of these two and of the two before, around a ring of all. So its
+ * second batch comes before its first, too: then the last four calls and the current one are of these four.
+ * r: −1: the two before the first replicate. */
+static tandem_status fill_histories(const sense_run *run, const frozen_executor *frozen, float *room, int r,
                                     tandem_error *error)
 {
     const int n_batch = 2 * run->sensing->n_replicate;
     tandem_status status = TANDEM_OK;
-    for (int b = n_batch - TANDEM_WIDE_RANGE + 1; b < n_batch && status == TANDEM_OK; b++)
-        status = take_frozen_gradient(room, frozen, run, b, error);
-    return status;
+    if (r < 0) status = take_frozen_gradient(room, frozen, run, n_batch - 2, error);
+    return status == TANDEM_OK
+               ? take_frozen_gradient(room, frozen, run, (2 * r + 1 + n_batch) % n_batch, error)
+               : status;
 }
 
 static tandem_status sense_cell_with_ranges(tandem_sensed_error *of, sense_run *run, int op,
@@ -383,10 +386,11 @@ static tandem_status sense_cell_with_ranges(tandem_sensed_error *of, sense_run *
     const int n = run->sensing->n_replicate, is_wide = run->emulation.widens_ranges;
     frozen_executor frozen = {0};
     tandem_status status = open_frozen_executor(&frozen, run, op, precision, amp_dtype, error);
-    if (status == TANDEM_OK && is_wide) status = fill_histories(run, &frozen, run->d[0], error);
+    if (status == TANDEM_OK && is_wide) status = fill_histories(run, &frozen, run->d[0], -1, error);
     memset(run->sum, 0, (size_t)run->n_padded * sizeof *run->sum);
     for (int r = 0; r < n && status == TANDEM_OK; r++) {
-        status = take_errors(run, &frozen, r, error);
+        if (is_wide) status = fill_histories(run, &frozen, run->d[0], r, error);
+        if (status == TANDEM_OK) status = take_errors(run, &frozen, r, error);
         if (status != TANDEM_OK) break;
         const pair_products own = products_of_pair(run, run->d[0], run->d[1]);
         of[r] = (tandem_sensed_error){.total = 0.5 * (own.aa + own.bb), .shared = own.ab};
@@ -410,6 +414,7 @@ static tandem_status sense_cell(sense_run *run, int op, tandem_precision precisi
     tandem_status status = sense_cell_with_ranges(of, run, op, precision, amp_dtype, error);
     if (status != TANDEM_OK) return status;
     memcpy(wide, of, (size_t)n * sizeof *wide);
+    for (int r = 0; r < n; r++) wide[r].shared = of[r].mean_square; /* no range that samples have in common */
     if (run->sensing->range_batch > 0 && has_tensor_range(run, precision)) {
         run->emulation.widens_ranges = 1;
         status = sense_cell_with_ranges(wide, run, op, precision, amp_dtype, error);
@@ -417,6 +422,7 @@ static tandem_status sense_cell(sense_run *run, int op, tandem_precision precisi
     }
     for (int r = 0; r < n && status == TANDEM_OK; r++) {
         of[r].wide_total = wide[r].total;
+        of[r].wide_shared = wide[r].shared;
         of[r].wide_mean_square = wide[r].mean_square;
     }
     return status;
@@ -766,8 +772,7 @@ int sensing_count_gradients(const cli_workload *workload, const sensing_request 
     for (int op = 0; op < workload->graph[0]->n_op; op++)
         (void)for_cells_of_row(&run.n_cell, &run, op, 1, NULL);
     return 2 * request->n_replicate * (1 + run.n_cell) +
-           (request->has_wide_ranges ? run.n_wide_cell * (2 * request->n_replicate + TANDEM_WIDE_RANGE - 1)
-                                     : 0);
+           (request->has_wide_ranges ? run.n_wide_cell * (3 * request->n_replicate + 2) : 0);
 }
 
 /* What a gradient of a probe costs, in steps of the training: as many gradients of its batch, and as many

@@ -54,8 +54,8 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
                               tandem_error *error);
 
 /* The gradients of an age. By a probe: four a replicate. Else two a replicate, for fp32 and for each cell:
- * operators × their precisions × AMP dtypes; where a cell is sensed with wide ranges too, twice as many and
- * TANDEM_WIDE_RANGE − 1. */
+ * operators × their precisions × AMP dtypes; where a cell is sensed with wide ranges too, three more a
+ * replicate, and two. */
 int sensing_count_gradients(const cli_workload *workload, const sensing_request *request);
 /* What `tandem sensitivity` takes: of half of the batch, but of 4 samples or more, as many
  * replicates as take some 15 steps' time, but 4 or more. Ages are still to be given. */

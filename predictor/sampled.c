@@ -30,6 +30,10 @@
  *   φ < 0   S²/(S − φ·(S_K − S)), as if it had grown alike up to b₀; as above where S_K ≤ S, by its error
  * Between b₀ and K·b₀ this interpolates, beyond it extrapolates. The part of weights stays: all batches read
  * one weight. Scales by row or block, and formats without a scale, have S_K = S.
+ * A range also places the grid. Rounding to nearest, all samples of one range have errors in common that
+ * other ranges have not: R = ⟨d₁, d₂⟩ − |E d|² of two batches with one range. That part of S does not fall
+ * with the samples but with the ranges of a step, B/b: c·(S − R) + R·b/B. At random, errors have no mean:
+ * R = 0.
  *
  * A class of ranks with the part f of the samples in a precision has f·c·S and f·β. Its weights' part would
  * be between f²·W and f·W, by how many classes round that weight alike; f·W is taken, the safe side.
@@ -45,7 +49,7 @@
  * may come out negative. With U the mean over all pairs and u that over the pairs of one replicate of R,
  * U without this replicate is (R·U − 2u)/(R − 2). The interval is the jackknife's over replicates.
  *
- * Cost: two gradients per operator, precision, age and replicate, twice as many where a tensor has a scale,
+ * Cost: two gradients per operator, precision, age and replicate, three more where a tensor has a scale,
  * and two in fp32 per age and replicate. */
 #include <math.h>
 #include <stdlib.h>
@@ -209,14 +213,17 @@ static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, i
     const int n = sensing->n_replicate,
               is_drawn = tandem_precision_draws_weights(
                   (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION));
-    const double phi = micro_batch > 0 && sensing->range_batch > 0
-                           ? log(micro_batch / (double)sensing->range_batch) / log(TANDEM_WIDE_RANGE)
-                           : 0;
+    const int converts = micro_batch > 0 && sensing->range_batch > 0;
+    const double phi =
+        converts ? log(micro_batch / (double)sensing->range_batch) / log(TANDEM_WIDE_RANGE) : 0;
+    /* R, by what c·S leaves of it */
+    const double more_ranges = converts && !is_drawn ? micro_batch / (double)sensing->batch - 1 : 0;
     for (int i = 0; i < sensing->n_age * n; i++) {
         const tandem_sensed_error *at_age = tandem_sensing_errors(sensing, i / n, cell), *of = &at_age[i % n];
         const double by = phi == 0 ? 0 : share_of_growth(at_age, n, is_drawn, phi),
-                     more_total = by * (of->wide_total - of->total),
-                     more_mean = by * (of->wide_mean_square - of->mean_square);
+                     more_total = by * (of->wide_total - of->total) + more_ranges * of->wide_shared,
+                     more_mean =
+                         by * (of->wide_mean_square - of->mean_square) + more_ranges * of->wide_mean_square;
         alone[i] = (sampled_sums){.variance = sensing->gradient[i].variance,
                                   .mean_square = sensing->gradient[i].mean_square,
                                   .total = of->total + more_total,

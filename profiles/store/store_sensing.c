@@ -62,6 +62,7 @@ const char tandem_store_schema_5[] =
     "    age INTEGER NOT NULL,"
     "    replicate INTEGER NOT NULL,"
     "    total REAL NOT NULL,"
+    "    shared REAL NOT NULL,"
     "    mean_square REAL NOT NULL,"
     "    PRIMARY KEY (sensing, op_name, \"precision\", amp_dtype, age, replicate)"
     ") STRICT, WITHOUT ROWID;";
@@ -145,23 +146,25 @@ static tandem_status put_sensed_gradients(tandem_store *store, const tandem_sens
 
 static int has_wide_error(const tandem_sensed_error *of)
 {
-    return of->wide_total != of->total || of->wide_mean_square != of->mean_square;
+    return of->wide_total != of->total || of->wide_shared != of->wide_mean_square ||
+           of->wide_mean_square != of->mean_square;
 }
 
 /* What an error is with wide ranges. */
 static tandem_status put_wide_error(tandem_store *store, const char *op_name, const tandem_sensing *sensing,
                                     int64_t id, int cell, int age, int r, tandem_error *error)
 {
-    static const char sql[] = "INSERT INTO sensed_wide_error VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    static const char sql[] = "INSERT INTO sensed_wide_error VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     const tandem_sensed_error *of = &tandem_sensing_errors(sensing, age, cell)[r];
     const tandem_precision precision = (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION);
     if (sensing->range_batch < 1 || !has_wide_error(of)) return TANDEM_OK;
-    if (!is_sensed_number(of->wide_total) || !is_sensed_number(of->wide_mean_square))
+    if (!is_sensed_number(of->wide_total) || !is_sensed_number(of->wide_shared) ||
+        !is_sensed_number(of->wide_mean_square))
         return tandem_error_set(error, TANDEM_USAGE, "a sensed error of '%s' is not finite", op_name);
-    return tandem_store_execute(store, error, sql, "isssiirr", id, op_name,
+    return tandem_store_execute(store, error, sql, "isssiirrr", id, op_name,
                                 tandem_precision_get(precision)->name,
                                 tandem_dtype_name(amp_dtypes[cell % TANDEM_N_AMP_DTYPE]), sensing->age[age],
-                                (int64_t)r, of->wide_total, of->wide_mean_square);
+                                (int64_t)r, of->wide_total, of->wide_shared, of->wide_mean_square);
 }
 
 static tandem_status put_sensed_errors(tandem_store *store, const tandem_graph *graph,
@@ -347,7 +350,8 @@ static tandem_status read_sensed_error(tandem_sensing *sensing, const tandem_sto
     if (status != TANDEM_OK) return status;
     *of = (tandem_sensed_error){sqlite3_column_double(row, 5), sqlite3_column_double(row, 6),
                                 sqlite3_column_double(row, 7), sqlite3_column_double(row, 8),
-                                sqlite3_column_double(row, 5), sqlite3_column_double(row, 7)};
+                                sqlite3_column_double(row, 5), sqlite3_column_double(row, 7),
+                                sqlite3_column_double(row, 7)};
     sensing->is_sensed[cell] = 1;
     return TANDEM_OK;
 }
@@ -360,8 +364,9 @@ static tandem_status read_wide_error(tandem_sensing *sensing, const tandem_store
     const tandem_status status = find_sensed_error(&of, &cell, sensing, store, row, graph, error);
     if (status != TANDEM_OK) return status;
     of->wide_total = sqlite3_column_double(row, 5);
-    of->wide_mean_square = sqlite3_column_double(row, 6);
-    sensing->range_batch = sqlite3_column_int64(row, 7);
+    of->wide_shared = sqlite3_column_double(row, 6);
+    of->wide_mean_square = sqlite3_column_double(row, 7);
+    sensing->range_batch = sqlite3_column_int64(row, 8);
     return TANDEM_OK;
 }
 
@@ -390,8 +395,9 @@ static tandem_status read_sensed_errors(tandem_sensing *sensing, tandem_store *s
     static const char
         own[] = "SELECT op_name, \"precision\", amp_dtype, age, replicate, total, shared, "
                 "mean_square, against FROM sensed_error WHERE sensing = ?1",
-        wide[] = "SELECT op_name, \"precision\", amp_dtype, age, replicate, total, mean_square, batch "
-                 "FROM sensed_wide_error JOIN sensed_range USING (sensing) WHERE sensing = ?1";
+        wide[] =
+            "SELECT op_name, \"precision\", amp_dtype, age, replicate, total, shared, mean_square, batch "
+            "FROM sensed_wide_error JOIN sensed_range USING (sensing) WHERE sensing = ?1";
     const tandem_status status = read_error_rows(sensing, store, own, read_sensed_error, id, graph, error);
     return status == TANDEM_OK && store->version >= TANDEM_STORE_RANGES_SINCE
                ? read_error_rows(sensing, store, wide, read_wide_error, id, graph, error)

@@ -354,7 +354,7 @@ class SensedGradient(Structure):
     _fields_ = [("variance", c_double), ("mean_square", c_double)]
 
 
-SENSED_ERROR = ("total", "shared", "mean_square", "against", "wide_total", "wide_mean_square")
+SENSED_ERROR = ("total", "shared", "mean_square", "against", "wide_total", "wide_shared", "wide_mean_square")
 
 
 class SensedError(Structure):

@@ -126,15 +126,17 @@ static void the_part_of_samples_grows_with_the_range(void **state)
     assert_near(noise_at_range(&sensing, drawn, 128), (0.4 + 0.2) / 5);
     assert_near(noise_at_range(&sensing, drawn, 2), (0.2 * 0.2 / 0.3 + 0.2) / 5);
     of.wide_total = of.total; /* a scale by row or block, or none */
+    of.wide_shared = 7;
     set_errors(&sensing, drawn, of);
     assert_near(noise_at_range(&sensing, drawn, 128), 0.4 / 5);
     assert_near(noise_at_range(&sensing, drawn, 2), 0.4 / 5);
     of.wide_total = of.total + 0.2; /* what is rounded to nearest has a bias of its own range: 0.4 → 0.5 */
     of.wide_mean_square = of.mean_square + 0.1;
+    of.wide_shared = of.wide_mean_square + 0.05; /* what the samples of a range have in common */
     set_errors(&sensing, nearest, of);
     assert_near(noise_at_range(&sensing, nearest, 8), 0.4 / 5);
-    assert_near(noise_at_range(&sensing, nearest, 32), 0.5 / 5);
-    assert_near(noise_at_range(&sensing, nearest, 2), 0.4 * 0.4 / 0.5 / 5);
+    assert_near(noise_at_range(&sensing, nearest, 32), (0.5 + 3 * 0.05) / 5);
+    assert_near(noise_at_range(&sensing, nearest, 2), (0.4 * 0.4 / 0.5 - 0.75 * 0.05) / 5);
     tandem_sensing_close(&sensing);
 }
 
@@ -586,7 +588,7 @@ static void replicates_come_back_from_the_store(void **state)
     sensing.range_batch = 4;
     for (int i = 0; i < (int)n * TANDEM_N_AMP_DTYPE * 2 * 3; i++) {
         sensing.error[i].wide_total = 1.5 * sensing.error[i].total;
-        sensing.error[i].wide_mean_square = sensing.error[i].mean_square;
+        sensing.error[i].wide_shared = sensing.error[i].wide_mean_square = sensing.error[i].mean_square;
     }
     require_ok(tandem_store_put_sensing(store, graph, "a", &sensing, &error), &error);
     require_ok(tandem_store_load_sensing(&read, store, graph, NULL, &error), &error);

@@ -31,9 +31,9 @@ typedef struct tandem_sensed_error {
     double shared;      /* ⟨d₁, d₂⟩: of two batches with one rounded weight */
     double mean_square; /* |E d|²: as that of tandem_sensed_gradient */
     double against;     /* −⟨E g, E d⟩: the mean over all pairs with another replicate, both ways */
-    /* total and mean_square with the ranges of TANDEM_WIDE_RANGE times the samples. Not read where the
-     * sensing's range_batch is 0. */
-    double wide_total, wide_mean_square;
+    /* total, shared and mean_square with the ranges of TANDEM_WIDE_RANGE times the samples, by samples one
+     * range for both batches. Not read where the sensing's range_batch is 0. */
+    double wide_total, wide_shared, wide_mean_square;
 } tandem_sensed_error;
 
 /* All replicates of a model. Rows of errors: [age][operator][precision][AMP dtype][replicate]. Only the rows
