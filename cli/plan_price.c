@@ -47,6 +47,18 @@ static int is_all_fp32(const tandem_plan *plan)
     return 1;
 }
 
+/* Whether the plan scales tensors by their largest number, and the sensing does not tell how noise grows with
+ * that at another batch. */
+static int has_unconverted_ranges(const tandem_sensing *sensing, const tandem_plan *plan)
+{
+    if (sensing->range_batch > 0 || plan->step.scaling.window > 0) return 0;
+    for (int c = 0; c < plan->cluster.n_class; c++)
+        for (int op = 0; op < plan->assignment.n_op && plan->cluster.classes[c].batch != sensing->batch; op++)
+            if (tandem_dtype_bytes(tandem_precision_get(plan->assignment.precision[c][op])->saved) == 1)
+                return 1;
+    return 0;
+}
+
 /* Times in fp32 may be missing: then there is no rate to compare with. */
 static double simulate_fp32_rate(tandem_replayer *replayer, const tandem_plan *plan)
 {
@@ -86,6 +98,8 @@ tandem_status plan_price_find(plan_price *price, const price_source *source, con
     for (int k = 0; k < found.of.n_largest; k++)
         (void)snprintf(found.largest[k], sizeof found.largest[k], "%s",
                        graph->op[found.of.largest[k].op].name);
+    if (found.is_known && has_unconverted_ranges(&source->sensing, plan))
+        found.range_batch = source->sensing.batch;
     if (found.is_known && !found.is_fp32 && replayer)
         found.fp32_samples_per_s = simulate_fp32_rate(replayer, plan);
     *price = found;
@@ -231,6 +245,9 @@ void plan_price_print(const plan_price *price)
     }
     if (price->of.n_largest) putchar('\n');
     if (!plan_price_is_below_floor(price)) print_floor_line(price);
+    if (price->range_batch > 0)
+        printf("ranges       as sensed, with batches of %lld; `tandem sensitivity` senses how they grow\n",
+               (long long)price->range_batch);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */

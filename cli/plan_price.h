@@ -24,7 +24,8 @@ typedef struct plan_price {
     int is_fp32; /* every operator is, and the exchange rounds nothing: the price is 0, sensed or not */
     char unknown[TANDEM_ERROR_TEXT];
     tandem_plan_sensitivity of;
-    double floor;                       /* of its source */
+    double floor;        /* of its source */
+    int64_t range_batch; /* that was sensed, where ranges do not convert to the plan's; 0: none is amiss */
     char largest[TANDEM_N_LARGEST][64]; /* names of the operators of of.largest, cut to fit */
     double samples_per_s;               /* of the plan; set by the caller */
     double fp32_samples_per_s; /* of the same ranks, all in fp32, simulated; NaN where it is not known */

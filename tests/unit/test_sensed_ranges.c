@@ -1,0 +1,115 @@
+/* folder: cli */
+/* A probe's wide ranges are those of four times the batches: what it sums with them is what a probe sums whose
+ * ranges are of so many batches, to the bit. */
+#include <math.h>
+
+#include "cli/sensing_probe.h"
+#include "tests/support/tandem_test.h"
+
+enum { BATCH = 4, REPLICATES = 5 };
+
+const cli_command *const cli_commands[] = {NULL}; /* of this program */
+
+typedef struct probed {
+    const tandem_backend_api *backend;
+    tandem_worker *worker;
+    tandem_graph *graph;
+    tandem_step *step;
+    tandem_executor *executor;
+} probed;
+
+/* Without units that switch: there, operators share a ratio. */
+static void open_probed(probed *p)
+{
+    tandem_error error = {0};
+    p->backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    const tandem_worker_options worker = {.device = "cpu:sse41", .n_rank = 1, .cpu = -1};
+    require_ok(p->backend->worker_open(&p->worker, &worker, &error), &error);
+    require_ok(tandem_graph_open(&p->graph, "vit_tiny:width=16,heads=2,depth=1,patch=14", BATCH, &error),
+               &error);
+    const tandem_step_options options = {.separate_partial_grads = 1};
+    require_ok(tandem_step_open_with(&p->step, p->graph, TANDEM_F32, 0, &options, &error), &error);
+    const tandem_executor_options how = {
+        .step = p->step, .seed = 5, .global_batch = BATCH, .hold_weights = 1};
+    require_ok(p->backend->executor_open(&p->executor, p->worker, &how, &error), &error);
+}
+
+static void close_probed(probed *p)
+{
+    p->backend->executor_close(p->executor);
+    p->backend->worker_close(p->worker);
+    tandem_step_close(p->step);
+    tandem_graph_close(p->graph);
+}
+
+static void probe_all(tandem_sensing *sensing, const probed *p, int n_range_batch, int has_wide_ranges)
+{
+    static float sketch[2 * REPLICATES * PROBE_SKETCH];
+    static const tandem_precision sensed[] = {TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP8,
+                                              TANDEM_PRECISION_INT8_FULL};
+    const tandem_emulation emulation = tandem_emulation_make(0);
+    tandem_error error = {0};
+    require_ok(tandem_sensing_open(sensing, p->graph->n_op, 1, REPLICATES, &error), &error);
+    sensing->batch = BATCH;
+    sensing->range_batch = has_wide_ranges ? n_range_batch * BATCH : 0;
+    for (int op = 0; op < p->graph->n_op; op++)
+        for (size_t k = 0; k < sizeof sensed / sizeof *sensed; k++)
+            sensing->is_sensed[tandem_sensing_cell(op, sensed[k], TANDEM_F32)] =
+                (unsigned char)tandem_op_is_adjustable(&p->graph->op[op]);
+    const probe_age age = {.backend = p->backend,
+                           .executor = p->executor,
+                           .step = p->step,
+                           .metric = {.by = 1},
+                           .sensing = sensing,
+                           .emulation = &emulation,
+                           .n_range_batch = n_range_batch,
+                           .n_rank = 1};
+    require_ok(sensing_probe_age(&age, sketch, &error), &error);
+}
+
+/* A replicate's batches have seen 2r + 1 and 2r + 2 batches, of which ranges take the last, and wide ones up
+ * to four: l, the mean of ln. */
+static double widening_of(int r) { return (log(fmin(2 * r + 1, 4)) + log(fmin(2 * r + 2, 4))) / 2; }
+
+static void wide_ranges_are_those_of_more_batches(void **state)
+{
+    (void)state;
+    probed p = {0};
+    tandem_sensing wide = {0}, of_four = {0};
+    double square = 0, growth = 0;
+    int n = 0;
+    open_probed(&p);
+    probe_all(&wide, &p, 1, 1);
+    probe_all(&of_four, &p, TANDEM_WIDE_RANGE, 0);
+    for (int r = 0; r < REPLICATES; r++) square += widening_of(r) * widening_of(r);
+    for (int i = 0; i < p.graph->n_op * TANDEM_N_PRECISION; i++) {
+        const int precision = i % TANDEM_N_PRECISION,
+                  cell = tandem_sensing_cell(i / TANDEM_N_PRECISION, (tandem_precision)precision, TANDEM_F32);
+        for (int r = 0; r < REPLICATES && wide.is_sensed[cell]; r++, n++) {
+            const tandem_sensed_error *of = &tandem_sensing_errors(&wide, 0, cell)[r],
+                                      *other = &tandem_sensing_errors(&of_four, 0, cell)[r];
+            const double more = REPLICATES * widening_of(r) * log(TANDEM_WIDE_RANGE) / square,
+                         expected = of->total + more * (other->total - of->total);
+            if (!(fabs(of->wide_total - expected) <= 1e-12 * expected))
+                fail_msg("%s %s, replicate %d: wide %.17g, expected %.17g",
+                         p.graph->op[i / TANDEM_N_PRECISION].name,
+                         tandem_precision_get((tandem_precision)precision)->name, r, of->wide_total,
+                         expected);
+            if (precision == TANDEM_PRECISION_BF16) assert_true(of->wide_total == of->total);
+            if (precision == TANDEM_PRECISION_INT8_FULL) growth += log(other->total / of->total);
+            assert_true(of_four.error[0].wide_total == of_four.error[0].total);
+        }
+    }
+    assert_true(n == 3 * 10 * REPLICATES && growth > 0);
+    tandem_sensing_close(&wide);
+    tandem_sensing_close(&of_four);
+    close_probed(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wide_ranges_are_those_of_more_batches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
