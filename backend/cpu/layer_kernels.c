@@ -18,13 +18,18 @@ static int64_t aligned_size(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* --- What passes share ---------------------------------------------------------------------------------- */
 
-/* The largest magnitude of rows that a bias is added to, and the sums of their columns: both are found while
- * a few rows are in the first cache. */
+/* Whole rows that stay in the first cache while they are read twice. */
+static int64_t elements_at_a_time(int64_t columns)
+{
+    enum { PIECE = 1 << 13 };
+    return larger_size(1, PIECE / columns / 4) * 4 * columns;
+}
+
+/* The largest magnitude of rows that a bias is added to, and the sums of their columns. */
 static float sum_and_amax(const tandem_kernels *kernels, float *sums, const float *x, int64_t elements,
                           int64_t columns)
 {
-    enum { PIECE = 1 << 13 }; /* elements */
-    const int64_t step = larger_size(1, PIECE / columns / 4) * 4 * columns;
+    const int64_t step = elements_at_a_time(columns);
     float amax = 0;
     memset(sums, 0, (size_t)columns * sizeof *sums);
     for (int64_t at = 0; at < elements; at += step) {
@@ -36,22 +41,35 @@ static float sum_and_amax(const tandem_kernels *kernels, float *sums, const floa
     return amax;
 }
 
+/* Such rows in bf16, and the sums of their columns. */
+static void sum_and_narrow(const tandem_kernels *kernels, float *sums, const tandem_layer_operand *operand,
+                           int64_t columns)
+{
+    const int64_t step = elements_at_a_time(columns);
+    memset(sums, 0, (size_t)columns * sizeof *sums);
+    for (int64_t at = 0; at < operand->elements; at += step) {
+        const size_t n = (size_t)smaller_size(step, operand->elements - at);
+        kernels->bf16_from_f32(operand->half + at, operand->x + at, n);
+        kernels->add_rows_f32(sums, operand->x + at, n, (size_t)columns);
+    }
+}
+
 /* To bf16; with `sums`, the sums of its columns, too. */
 static tandem_status narrow_layer_operand(const tandem_kernels *kernels, const tandem_layer_operand *operand,
                                           float *sums, int64_t columns, tandem_error *error)
 {
     if (!operand->x) return TANDEM_OK;
+    if (sums && columns > 0 && operand->half) {
+        sum_and_narrow(kernels, sums, operand, columns);
+        return TANDEM_OK;
+    }
     const tandem_cast_call call = {.x = operand->x,
                                    .from = TANDEM_F32,
                                    .rows = 1,
                                    .columns = operand->elements,
                                    .y = operand->half,
                                    .to = TANDEM_BF16};
-    tandem_status status = tandem_kernels_cast(kernels, &call, error);
-    if (status == TANDEM_OK && sums && columns > 0)
-        status = tandem_kernels_column_sums(kernels, sums, operand->x, operand->elements / columns, columns,
-                                            error);
-    return status;
+    return tandem_kernels_cast(kernels, &call, error);
 }
 
 /* To int8; with `sums`, the sums of its columns, too. */

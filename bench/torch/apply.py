@@ -176,7 +176,7 @@ profile = tandem.profile(
     optimizer=Sgd,
     precisions=precisions,
     store=store,
-    steps=8,
+    steps=20,
 )
 adjustable = {call.name for call in profile.graph.adjustable}
 converted = {precision: 0.0 for precision in precisions}

@@ -14,9 +14,10 @@ from tandem._capture import unwrap
 from tandem._graph import Graph, fingerprint_of
 from tandem._kernels import Conv2d, Convolution, Kernels, Linear, Matmul, Rounds, channels_last
 from tandem._memory import use_huge_pages
+from tandem._mode import DirectMode
 from tandem._plan import Plan
 from tandem._structs import PRECISIONS
-from tandem._trace import Follower, Names, Product, follow_modules
+from tandem._trace import PRODUCTS, Follower, Names, Product, follow_modules, route_products
 
 HAS = ("fp32", "bf16", "int8", "int8_full")  # that apply can run
 
@@ -29,17 +30,50 @@ def rank_here() -> int:
     return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
 
 
+# Files of PyTorch's modules that call no products, and no other modules.
+_SILENT = {
+    f"torch.nn.modules.{name}"
+    for name in ("dropout", "normalization", "batchnorm", "pooling", "padding", "flatten")
+}
+
+
+class _Places(Names):
+    """Names of a converted module's calls. The mode that sees these pauses in silent submodules."""
+
+    mode: Optional[DirectMode] = None  # while the module runs
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.silent = {name for name, child in module.named_modules() if type(child).__module__ in _SILENT}
+
+    def enter(self, name: str) -> None:
+        super().enter(name)
+        if self.mode is not None:
+            self.mode.pause() if name in self.silent else self.mode.resume()
+
+    def leave(self) -> None:
+        super().leave()
+        if self.mode is not None:
+            self.mode.resume()
+
+
 class _Conversion:
     """What a converted module's forward needs: precisions, kernels, counters. Copied with the module."""
 
     def __init__(
-        self, precision: Dict[str, str], uniform: Optional[str], graph: Optional[Graph], rank: int, seed: int
+        self,
+        module: torch.nn.Module,
+        precision: Dict[str, str],
+        uniform: Optional[str],
+        graph: Optional[Graph],
+        rank: int,
+        seed: int,
     ) -> None:
         self.precision, self.uniform, self.rank, self.seed = precision, uniform, rank, seed
         self.graph = graph
         self.by_name = {call.name: call for call in graph.calls} if graph else {}
         self.kernels = Kernels()
-        self.names = Names()
+        self.names = _Places(module)
         self.rounds: Dict[str, Rounds] = {}
         self.step = 0
         self.warned: List[str] = []
@@ -65,8 +99,7 @@ class _Conversion:
         return rounds
 
 
-def _check_product(conversion: _Conversion, name: str, product: Product) -> None:
-    """Refuses operands that the kernels do not take, and shapes that the plan was not made for."""
+def _refuse_operands(name: str, product: Product) -> None:
     for what, tensor in (("input", product.x), ("weight", product.w)):
         if tensor.device.type != "cpu":
             gpu = ": libtandem_cuda_kernels.so has casts, and no products for modules"
@@ -82,6 +115,13 @@ def _check_product(conversion: _Conversion, name: str, product: Product) -> None
                 f"layer '{name}': its {what} is {tensor.dtype}; allowed is torch.float32, which "
                 "apply rounds itself: leave autocast and .half() away",
             )
+
+
+def _check_product(conversion: _Conversion, name: str, product: Product) -> None:
+    """Refuses operands that the kernels do not take, and shapes that the plan was not made for."""
+    x, w = product.x, product.w
+    if not (x.is_cpu and w.is_cpu and x.dtype == w.dtype == torch.float32):
+        _refuse_operands(name, product)
     call = conversion.by_name.get(name)
     if call is None:
         return
@@ -105,14 +145,41 @@ def _check_product(conversion: _Conversion, name: str, product: Product) -> None
         )
 
 
-class _Converter(Follower):
+_SEEN = {*PRODUCTS, "view"}
+
+
+class _Converter(DirectMode, Follower):
     """Runs products in the precisions of a plan, and everything else as it is."""
 
     def __init__(self, module: torch.nn.Module, conversion: _Conversion) -> None:
         super().__init__(module, conversion.names)
         self.conversion = conversion
+        self.n_products = 0
+        self.n_inside: Dict[Any, int] = {}  # products in a composite function
+        self.routed: Dict[Any, Any] = {}
+
+    def see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(func, "__name__", "") in _SEEN:
+            return Follower.__torch_function__(self, func, types, args, kwargs)
+        return func(*args, **kwargs)
+
+    def composite(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Without a mode, once it is known how many products the function has."""
+        before, routed = self.n_products, self.routed.get(func)
+        result = routed(*args, **kwargs) if routed else super().composite(func, args, kwargs)
+        inside = self.n_products - before
+        if func not in self.n_inside:
+            self.n_inside[func] = inside
+            self.routed[func] = route_products(func, self.route)
+        elif inside != self.n_inside[func]:  # it takes another way, which may have other products
+            self.routed[func] = None
+        return result
+
+    def route(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        return Follower.__torch_function__(self, func, (), args, kwargs)
 
     def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
+        self.n_products += 1
         conversion = self.conversion
         precision = conversion.precision_of(name)
         if precision == "fp32":
@@ -165,10 +232,15 @@ class _Forward:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.converter is None:
             self.converter = _Converter(self.module, self.conversion)
-        self.conversion.names.begin()
+        names = self.conversion.names
+        names.begin()
         self.conversion.step += 1
-        with self.converter:
-            return type(self.module).forward(self.module, *args, **kwargs)
+        outer, names.mode = names.mode, self.converter
+        try:
+            with self.converter:
+                return type(self.module).forward(self.module, *args, **kwargs)
+        finally:
+            names.mode = outer
 
     def __getstate__(self) -> Dict[str, Any]:
         return {"module": self.module, "conversion": self.conversion, "converter": None}
@@ -275,7 +347,7 @@ def apply(
     if graph is not None:
         _check_module(inner, graph)
     remove(inner)
-    conversion = _Conversion(precision, uniform, graph, rank, seed)
+    conversion = _Conversion(inner, precision, uniform, graph, rank, seed)
     handles = follow_modules(inner, conversion.names)
     forward = _Forward(inner, conversion)
     if uniform != "fp32":

@@ -96,9 +96,13 @@ def _cpu_text() -> str:
         return ""
 
 
-def _is_dense(x: Tensor) -> bool:
-    """Whether the elements lie side by side, in one of PyTorch's two orders."""
-    return x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
+def _room_like(x: Tensor, narrow: torch.dtype) -> Tuple[Tensor, Tensor]:
+    """x as it lies, or a copy, and room for it in another type in the same order, without gaps."""
+    q = torch.empty_like(x, dtype=narrow)
+    if q.stride() != x.stride():
+        x = x.contiguous()
+        q = torch.empty_like(x, dtype=narrow)
+    return x, q
 
 
 _CODES = {
@@ -203,13 +207,13 @@ class Kernels:
     def isa(self) -> str:
         return _library.text_function("tandem_kernels", "tandem_kernels_isa", self._table)
 
-    def quantise(self, x: Tensor, stream: Tuple[int, int, int], seed: int) -> Tuple[Tensor, float]:
+    def quantise(
+        self, x: Tensor, stream: Tuple[int, int, int], seed: int, q: Optional[Tensor] = None
+    ) -> Tuple[Tensor, float]:
         """x, f32, as int8 of its shape, rounded at random, and the scale. In the order of x's memory, where its
-        elements lie side by side: a transposed x costs no copy."""
-        q = torch.empty_like(x, dtype=torch.int8)
-        if q.stride() != x.stride():
-            x = x.contiguous()
-            q = torch.empty_like(x, dtype=torch.int8)
+        elements lie side by side: a transposed x costs no copy. Or a contiguous x into q."""
+        if q is None:
+            x, q = _room_like(x, torch.int8)
         mine = self._of_thread
         rounding, call = mine.rounding, mine.quantise
         rounding.seed = seed & (1 << 64) - 1
@@ -308,13 +312,14 @@ class Kernels:
         return sums
 
     def cast(self, x: Tensor, y: Optional[Tensor] = None) -> Tensor:
-        """f32 as bf16, or bf16 as f32, in the same memory format; or into y, in the order of x's elements."""
+        """f32 as bf16, or bf16 as f32, in the order of x's memory, where its elements lie side by side; or
+        into y, in the order of x's elements."""
         x = x.detach()
-        if not _is_dense(x):
-            x = x.contiguous()
         is_narrow = x.dtype == torch.bfloat16
-        if y is None:
-            y = torch.empty_like(x, dtype=torch.float32 if is_narrow else torch.bfloat16)
+        if y is not None:
+            x = x.contiguous()
+        else:
+            x, y = _room_like(x, torch.float32 if is_narrow else torch.bfloat16)
         from_, to = (BF16, F32) if is_narrow else (F32, BF16)
         call = CastCall(x.data_ptr(), from_, 1, x.numel(), 0, y.data_ptr(), to, 0)
         self._cast(self._table, byref(call))
@@ -680,21 +685,16 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, w, bias, precision, kernels, rounds):  # type: ignore[override]
-        ctx.precision, ctx.kernels, ctx.rounds, ctx.shape, ctx.step = (
-            precision,
-            kernels,
-            rounds,
-            x.shape,
-            rounds.step,
+        ctx.precision, ctx.kernels, ctx.rounds, ctx.step = precision, kernels, rounds, rounds.step
+        ctx.shape, ctx.with_bias = x.shape, bias is not None
+        ctx.in_one_call = precision == "int8_full" or (
+            precision == "bf16" and kernels.passes_bf16(x.numel() * w.shape[0])
         )
-        ctx.with_bias = bias is not None
-        k, n = x.shape[-1], w.shape[0]
-        ctx.in_one_call = precision == "int8_full"
-        if precision == "bf16" and kernels.passes_bf16(x.numel() * n):
-            ctx.in_one_call = True
-            y, x16, w16, ctx.scales = _linear_forward(kernels, x, w, bias, rounds, torch.bfloat16)
-            ctx.save_for_backward(x16, w16)
+        if ctx.in_one_call:
+            y, codes, ctx.scales = _linear_forward(kernels, x, w, bias, rounds, _NARROW[precision])
+            ctx.save_for_backward(codes)
             return y
+        k, n = x.shape[-1], w.shape[0]
         if precision == "bf16":
             x16, w16 = kernels.cast(x.detach().reshape(-1, k).contiguous()), kernels.cast(w)
             ctx.save_for_backward(x16, w16)
@@ -703,19 +703,17 @@ class Linear(torch.autograd.Function):
             if bias is not None:
                 y += bias
             return y
-        y, qx, qw, ctx.scales = _linear_forward(kernels, x, w, bias, rounds)
-        # int8 reads the weight itself in its backward pass, int8_full its int8 copy
-        ctx.save_for_backward(qx, qw if precision == "int8_full" else w)
+        # int8 reads the weight itself in its backward pass
+        y, qx, ctx.scales = _linear_forward(kernels, x, w, bias, rounds, torch.int8, keeps_weight=False)
+        ctx.save_for_backward(qx.view(-1, k), w)
         return y
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
+        if ctx.in_one_call:
+            return (*_linear_backward(ctx, g.contiguous()), None, None, None)
         kernels = ctx.kernels
         x, w = ctx.saved_tensors
-        if ctx.in_one_call:
-            wants = ctx.needs_input_grad
-            gb = torch.empty(w.shape[0]) if ctx.with_bias and wants[2] else None
-            return (*_linear_backward(ctx, g.contiguous(), x, w, gb), gb, None, None, None)
         gx = gw = None
         rows = g.reshape(-1, w.shape[0]).contiguous()
         g_in, x, w = _for_gradients(ctx, rows, x, w)
@@ -723,6 +721,9 @@ class Linear(torch.autograd.Function):
         gw = multiply(kernels, g_in.t(), x) if ctx.needs_input_grad[1] else None
         gb = kernels.column_sums(rows) if ctx.with_bias and ctx.needs_input_grad[2] else None
         return gx, gw, gb, None, None, None
+
+
+_NARROW = {"int8": torch.int8, "int8_full": torch.int8, "bf16": torch.bfloat16}
 
 
 def _code(narrow: torch.dtype) -> int:
@@ -735,55 +736,68 @@ def _linear_forward(
     w: Tensor,
     bias: Optional[Tensor],
     rounds: Rounds,
-    narrow: torch.dtype = torch.int8,
-) -> Tuple[Tensor, Tensor, Tensor, Tuple[float, float]]:
-    """y, the narrow copies of x, (m, k), and w, and their scales."""
+    narrow: torch.dtype,
+    keeps_weight: bool = True,
+) -> Tuple[Tensor, Tensor, Tuple[float, float]]:
+    """y, the narrow copies of x, (m, k), and behind it of w [if it is kept], and the scales of both."""
     n, k = w.shape
     m = x.numel() // k
-    if narrow != torch.int8:
-        x = x.contiguous()
     w, bias = w.contiguous(), None if bias is None else bias.contiguous()
-    y, places, scale = torch.empty((*x.shape[:-1], n)), [x.data_ptr(), w.data_ptr()], [0.0, 0.0]
+    y = torch.empty((*x.shape[:-1], n))
+    # one tensor: making one takes as long as a fifth of all that is done here in Python
+    codes = torch.empty(m * k + n * k if keeps_weight else m * k, dtype=narrow)
+    of_w = codes.data_ptr() + m * k * codes.element_size()
+    if not keeps_weight:
+        dropped = torch.empty(n * k, dtype=narrow)
+        of_w = dropped.data_ptr()
+    place, scale = x.data_ptr(), 0.0
     is_threaded = kernels.is_threaded(m * n * k)
-    if is_threaded or not x.is_contiguous():
-        qx, scale[0] = kernels.quantise(x.detach(), rounds.stream(_X), rounds.seed)
-        qx, places[0] = qx.reshape(m, k), 0  # bytes: a copy of x itself would take four times as long
-    else:
-        qx = torch.empty((m, k), dtype=narrow)
+    if not x.is_contiguous():
+        if narrow == torch.int8:
+            qx, scale = kernels.quantise(x.detach(), rounds.stream(_X), rounds.seed)
+        else:
+            qx = kernels.cast(x)
+        codes[: m * k].view(x.shape).copy_(qx)  # a copy of x itself would take twice or four times as long
+        place = 0
     if is_threaded:
-        qw, scale[1] = kernels.quantise(w, rounds.stream(_W), rounds.seed)
-        kernels.product(y, qx, (k, 1), qw, (1, k), (m, n, k), scale[0] * scale[1], bias)
-        return y, qx, qw, (scale[0], scale[1])
-    qw = torch.empty((n, k), dtype=narrow)
-    a = _rows_operand(places[0], qx, k, rounds.word(_X), scale[0])
-    b = (places[1], qw.data_ptr(), n * k, 1, k, 0, 0, rounds.word(_W), 0.0)
+        if place:
+            _, scale = kernels.quantise(x, rounds.stream(_X), rounds.seed, codes)
+        room = codes[m * k :] if keeps_weight else dropped
+        qw, w_scale = kernels.quantise(w, rounds.stream(_W), rounds.seed, room)
+        kernels.product(y, codes, (k, 1), qw, (1, k), (m, n, k), scale * w_scale, bias)
+        return y, codes, (scale, w_scale)
+    a = (place, codes.data_ptr(), m * k, k, 1, 0, 0, rounds.word(_X), scale)
+    b = (w.data_ptr(), of_w, n * k, 1, k, 0, 0, rounds.word(_W), 0.0)
     results = (y.data_ptr(), _address(bias), 0, 0, 0)
     done = kernels.linear_pass(
         _code(narrow), (m, n, k), (1, 1), (a, b, NO_OPERAND), results, rounds.random(rounds.step)
     )
-    return y, qx, qw, (done.a.scale, done.b.scale)
+    return y, codes, (done.a.scale, done.b.scale)
 
 
-def _linear_backward(
-    ctx: Any, g: Tensor, qx: Tensor, qw: Tensor, gb: Optional[Tensor]
-) -> Tuple[Optional[Tensor], Optional[Tensor]]:
-    """The gradients that are wanted of x and w, and into gb that of the bias, from a contiguous g."""
-    kernels, rounds, (sx, sw) = ctx.kernels, ctx.rounds, ctx.scales
-    (m, k), n = qx.shape, qw.shape[0]
-    gx = torch.empty(ctx.shape) if ctx.needs_input_grad[0] else None
-    gw = torch.empty((n, k)) if ctx.needs_input_grad[1] else None
+def _linear_backward(ctx: Any, g: Tensor) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
+    """The gradients that are wanted of x, w and the bias, from a contiguous g."""
+    kernels, rounds, (sx, sw), (codes,) = ctx.kernels, ctx.rounds, ctx.scales, ctx.saved_tensors
+    with_gx, with_gw, with_gb = ctx.needs_input_grad[:3]
+    k, n = ctx.shape[-1], g.shape[-1]
+    m = ctx.shape.numel() // k
+    gx = torch.empty(ctx.shape) if with_gx else None
+    gw = torch.empty((n, k)) if with_gw else None
+    gb = torch.empty(n) if with_gb and ctx.with_bias else None
     if kernels.is_threaded(m * n * k):
         qg, sg = kernels.quantise(g, (ctx.step, rounds.index, _G | rounds.rank << 8), rounds.seed)
         if gx is not None:
-            kernels.product(gx, qg, (n, 1), qw, (k, 1), (m, k, n), sg * sw)
+            kernels.product(gx, qg, (n, 1), codes[m * k :], (k, 1), (m, k, n), sg * sw)
         if gw is not None:
-            kernels.product(gw, qg, (1, n), qx, (k, 1), (n, k, m), sg * sx)
+            kernels.product(gw, qg, (1, n), codes, (k, 1), (n, k, m), sg * sx)
         if gb is not None:
             gb.copy_(kernels.column_sums(g))
-        return gx, gw
-    a, b = _rows_operand(0, qx, k, 0, sx), (0, qw.data_ptr(), n * k, 1, k, 0, 0, 0, sw)
+        return gx, gw, gb
+    place = codes.data_ptr()
+    a = (0, place, m * k, k, 1, 0, 0, 0, sx)
+    b = (0, place + m * k * codes.element_size(), n * k, 1, k, 0, 0, 0, sw)
     kernels.linear_pass(
-        _code(qx.dtype),
+        _code(codes.dtype),
         (m, n, k),
         (1, 1),
         (a, b, (g.data_ptr(), 0, m * n, n, 1, 0, 0, rounds.word(_G), 0.0)),
@@ -791,7 +805,7 @@ def _linear_backward(
         rounds.random(ctx.step),
         True,
     )
-    return gx, gw
+    return gx, gw, gb
 
 
 class Conv2d(torch.autograd.Function):
@@ -926,15 +940,10 @@ class Matmul(torch.autograd.Function):
         return ga, gb, None, None, None
 
 
-def _room_like(x: Tensor, narrow: torch.dtype) -> Tuple[Tensor, Tensor]:
-    """Matrices x as they lie, or a copy, and room for their narrow copy in the same order: without gaps, and
-    with the elements of rows or of columns side by side."""
-    q = torch.empty_like(x, dtype=narrow)
-    strides = q.stride()
-    if strides != x.stride() or 1 not in strides[-2:]:
-        x = x.contiguous()
-        q = torch.empty_like(x, dtype=narrow)
-    return x, q
+def _matrices_like(x: Tensor, narrow: torch.dtype) -> Tuple[Tensor, Tensor]:
+    """The same of matrices, whose rows or columns have their elements side by side."""
+    x, q = _room_like(x, narrow)
+    return (x, q) if 1 in q.stride()[-2:] else _room_like(x.contiguous(), narrow)
 
 
 def _matrix_operand(x: int, q: Tensor, word: int, scale: float = 0.0) -> Operand:
@@ -954,7 +963,8 @@ def _matmul_forward(
         qa, sa = kernels.quantise(a.detach(), rounds.stream(_X), rounds.seed)
         qb, sb = kernels.quantise(b.detach(), rounds.stream(_W), rounds.seed)
         return _batched(kernels, qa, qb, sa * sb), qa, qb, (sa, sb)
-    (a, qa), (b, qb), c = _room_like(a, narrow), _room_like(b, narrow), torch.empty((*a.shape[:-1], n))
+    c = torch.empty((*a.shape[:-1], n))
+    (a, qa), (b, qb) = _matrices_like(a, narrow), _matrices_like(b, narrow)
     done = kernels.linear_pass(
         _code(narrow),
         (m, n, k),
@@ -981,7 +991,8 @@ def _matmul_backward(
         qg, sg = kernels.quantise(g, (ctx.step, rounds.index, _G | rounds.rank << 8), rounds.seed)
         ga = _batched(kernels, qg, qb.transpose(-1, -2), sg * sb) if with_ga else None
         return ga, _batched(kernels, qa.transpose(-1, -2), qg, sg * sa) if with_gb else None
-    (g, qg) = _room_like(g, qa.dtype)
+    if not g.is_contiguous():
+        g, _ = _matrices_like(g, qa.dtype)
     ga, gb = torch.empty(qa.shape) if with_ga else None, torch.empty(qb.shape) if with_gb else None
     kernels.linear_pass(
         _code(qa.dtype),
@@ -990,7 +1001,7 @@ def _matmul_backward(
         (
             _matrix_operand(0, qa, 0, sa),
             _matrix_operand(0, qb, 0, sb),
-            _matrix_operand(g.data_ptr(), qg, rounds.word(_G)),
+            _matrix_operand(g.data_ptr(), g, rounds.word(_G)),  # its narrow copy lies behind the workspace
         ),
         (0, 0, _address(ga), _address(gb), 0),
         rounds.random(ctx.step),

@@ -6,6 +6,7 @@ several layers share, operations in place, any number of inputs, functions witho
 
 from __future__ import annotations
 
+import functools
 import types
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -111,19 +112,52 @@ def read_product(func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Op
 
 # Functions in Python that call products inside, which are followed.
 _COMPOSITE = {F.multi_head_attention_forward}
+# The names of all functions that are products, or have some inside.
+PRODUCTS = frozenset(_READERS) | {func.__name__ for func in _COMPOSITE}
 _opened: Dict[Any, Any] = {}
 
 
 def _open_composite(func: Any) -> Any:
     """The same function without its own check for overrides, so that what it calls is seen."""
     if func not in _opened:
-        names = dict(func.__globals__)
-        for check in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
-            names[check] = lambda *_: False
-        made = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
-        made.__kwdefaults__ = func.__kwdefaults__
-        _opened[func] = made
+        _opened[func] = _with_names(func, _open_names(func))
     return _opened[func]
+
+
+def _open_names(func: Any) -> Dict[str, Any]:
+    """What a function's names stand for, without checks for overrides."""
+    names = dict(func.__globals__)
+    for check in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
+        names[check] = lambda *_: False
+    return names
+
+
+def _with_names(func: Any, names: Dict[str, Any]) -> Any:
+    made = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
+    made.__kwdefaults__ = func.__kwdefaults__
+    return made
+
+
+class _Routed:
+    """PyTorch with some functions replaced."""
+
+    def __init__(self, instead: Dict[str, Any]) -> None:
+        self.__dict__.update(instead)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+def route_products(func: Any, route: Callable[..., Any]) -> Any:
+    """A composite function whose products are given to `route`, with their function first. It needs no mode,
+    which would take as long for each shape and view. Products that it writes in another way are not found."""
+    names = _open_names(func)
+    by_name = {name: functools.partial(route, getattr(torch, name)) for name in ("bmm", "baddbmm", "matmul")}
+    names["torch"], names["linear"] = _Routed(by_name), functools.partial(route, F.linear)
+    for name in ("_in_projection", "_in_projection_packed"):
+        if name in names:
+            names[name] = _with_names(names[name], names)
+    return _with_names(func, names)
 
 
 class Names:
@@ -135,6 +169,14 @@ class Names:
 
     def begin(self) -> None:
         self.path, self.taken = [""], {}
+
+    def enter(self, name: str) -> None:
+        """A submodule begins."""
+        self.path.append(name)
+
+    def leave(self) -> None:
+        if len(self.path) > 1:
+            self.path.pop()
 
     def give(self, what: str, of_module: bool) -> str:
         module = self.path[-1] if self.path else ""
@@ -158,7 +200,7 @@ class Enter:
         self.names, self.name = names, name
 
     def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
-        self.names.path.append(self.name)
+        self.names.enter(self.name)
 
 
 class Leave:
@@ -166,8 +208,7 @@ class Leave:
         self.names = names
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        if len(self.names.path) > 1:
-            self.names.path.pop()
+        self.names.leave()
 
 
 def follow_modules(module: torch.nn.Module, names: Names) -> List[Any]:
@@ -199,6 +240,11 @@ class Follower(TorchFunctionMode):
     def other(self, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
 
+    def composite(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A function in Python, entered so that what it calls is seen."""
+        with self:
+            return _open_composite(func)(*args, **kwargs)
+
     def name_product(self, product: Product) -> str:
         module = self._modules.get(self.names.path[-1] if self.names.path else "")
         return self.names.give(product.kind, isinstance(module, _MODULES_OF.get(product.kind, ())))
@@ -208,8 +254,7 @@ class Follower(TorchFunctionMode):
         if func in _COMPOSITE:
             self.is_inside_attention = True
             try:
-                with self:
-                    return _open_composite(func)(*args, **kwargs)
+                return self.composite(func, args, kwargs)
             finally:
                 self.is_inside_attention = False
         product = read_product(func, args, kwargs)

@@ -54,8 +54,9 @@ class Products(Case):
 
     def test_linear(self):
         torch.manual_seed(0)
-        operands = torch.randn(3, 5, 70), torch.randn(33, 70), torch.randn(33)
-        self.check(lambda p, *o: Linear.apply(*o, p, K, Rounds(0, 0, 1)), F.linear, operands)
+        for rows in (5, 150):  # 150: more than are narrowed and summed together
+            operands = torch.randn(3, rows, 70), torch.randn(33, 70), torch.randn(33)
+            self.check(lambda p, *o: Linear.apply(*o, p, K, Rounds(0, 0, 1)), F.linear, operands)
 
     def test_convolutions(self):
         torch.manual_seed(1)

@@ -1,17 +1,20 @@
 """capture and apply: modules of all kinds, and what is refused."""
 
+import contextlib
 import copy
 import json
 import os
 import pickle
 import unittest
 import warnings
+from unittest import mock
 
 from support import Case
 import torch
 import torch.nn.functional as F
 
 import tandem
+import tandem._apply
 
 
 class Odd(torch.nn.Module):
@@ -37,6 +40,34 @@ class Odd(torch.nn.Module):
 
 def odd_inputs(batch=3):
     return torch.randn(batch, 1, 6, 6), torch.randn(batch, 5, 16)
+
+
+class Seen(torch.overrides.TorchFunctionMode):
+    """Notes what is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class Masked(torch.nn.Module):
+    """Attention with and without a mask, behind a norm; then a product in a mode of the module's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(16)
+        self.attention = torch.nn.MultiheadAttention(16, 2, batch_first=True)
+        self.inside = contextlib.nullcontext()
+
+    def forward(self, x, mask):
+        x = self.norm(x)
+        x = self.attention(x, x, x, attn_mask=mask)[0]
+        with self.inside:
+            return torch.relu(x @ x.transpose(1, 2)).sum(0)
 
 
 class Small(torch.nn.Module):
@@ -307,6 +338,41 @@ class Apply(Case):
             module(*odd_inputs(), other=True)
             module(*odd_inputs(), other=True)
         self.assertEqual(len([one for one in caught if "'other'" in str(one.message)]), 1)
+
+    def products_of(self, module, *inputs):
+        """How many products a run converts."""
+        with mock.patch("tandem._apply.run_product", wraps=tandem._apply.run_product) as run:
+            module(*inputs)
+        return run.call_count
+
+    def test_every_run_converts_every_product(self):
+        """Also attention, which is followed otherwise after its first run, and what is behind a norm."""
+        module, inputs = tandem.apply(Odd(), "int8_full"), odd_inputs()
+        self.assertEqual([self.products_of(module, *inputs) for _ in range(3)], [8, 8, 8])
+        masked = tandem.apply(Masked(), "int8_full")
+        x, mask = torch.randn(2, 5, 16), torch.zeros(5, 5)
+        self.assertEqual([self.products_of(masked, x, one) for one in (None, mask, None)], [5, 5, 5])
+        with self.assertRaisesRegex(RuntimeError, "normalized_shape"):
+            masked(x[..., :8], None)  # fails in a silent submodule
+        self.assertEqual(self.products_of(masked, x, mask), 5)
+
+    def test_other_modes_see_what_they_saw(self):
+        """Entered before the converted module runs, or while it does: each sees the same calls."""
+        torch.manual_seed(0)
+        module, x = Masked(), torch.randn(2, 5, 16)
+        module.inside = Seen()
+        with Seen() as outside:
+            module(x, None)
+        expected = list(module.inside.names)
+        tandem.apply(module, "int8_full")
+        for outer in (contextlib.nullcontext(), contextlib.nullcontext(), outside):
+            module.inside.names, outside.names = [], []
+            with outer:
+                self.assertEqual(self.products_of(module, x, None), 5)
+            self.assertEqual(module.inside.names, expected)
+        self.assertIn("layer_norm", outside.names)
+        self.assertEqual(torch.overrides._get_current_function_mode_stack(), [])
+        self.assertTrue(torch.equal(x + 1, 1 + x))
 
     def test_a_fork_after_import(self):
         module, x = tandem.apply(torch.nn.Linear(600, 600), "int8_full"), torch.randn(300, 600)
