@@ -9,7 +9,8 @@ root=$here/../..
 # compiles constants.c with a constants.def of its own
 compiles() {
     mkdir -p with/predictor && cat >with/predictor/constants.def
-    "${CC:-cc}" -std=c11 -Wall -Wextra -Werror -fsyntax-only -Iwith -I"$root" -I"$root/include" \
+    # shellcheck disable=SC2086 # CC may be a command with arguments
+    ${CC:-cc} -std=c11 -Wall -Wextra -Werror -fsyntax-only -Iwith -I"$root" -I"$root/include" \
         "$root/predictor/constants.c" >out 2>err
     code=$?
     [ $code = 0 ]
