@@ -364,12 +364,12 @@ report "sensing: a plan has the sensitivity of its own batch" $?
 # has no range. The metric differs, as it is that of the batches here, and does so for both. And by a probe.
 small=vit_tiny:width=16,heads=2,depth=1,patch=14
 at_batch() { # batch options…
-    run 0 sensitivity --model $small --data fashion-mnist --init trained.safetensors --steps 2 --at 0 --quiet \
-        --batch "$@"
+    run 0 sensitivity --model $small --data fashion-mnist --init trained.safetensors --steps 2 --at 0 \
+        --quiet --batch "$@"
 }
 noise_of() { # store precision
-    run 0 allocate --model $small --cluster "h100 batch=32" --predict --sensitivity sampled --db "$1" --quiet \
-        --policy uniform --uniform "$2" --json && python3 -c '
+    run 0 allocate --model $small --cluster "h100 batch=32" --predict --sensitivity sampled --db "$1" \
+        --quiet --policy uniform --uniform "$2" --json && python3 -c '
 import json
 print(json.load(open("out"))["sensitivity_noise"])' >"$1.$2"
 }
@@ -382,7 +382,8 @@ for kind in "sp":
     rows = sqlite3.connect(kind + "8").execute(
         "SELECT DISTINCT precision FROM sensed_wide_error ORDER BY 1").fetchall()
     assert rows == [("fp8",), ("int8",), ("int8_full",)], rows
-    sqlite3.connect("fixed_%s8" % kind).executescript("DELETE FROM sensed_wide_error; DELETE FROM sensed_range")
+    sqlite3.connect("fixed_%s8" % kind).executescript(
+        "DELETE FROM sensed_wide_error; DELETE FROM sensed_range")
 EOF
     for store in s8 s32 p8 fixed_s8 fixed_p8; do
         noise_of $store int8_full && noise_of $store bf16 || break

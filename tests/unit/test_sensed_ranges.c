@@ -1,6 +1,6 @@
 /* folder: cli */
-/* A probe's wide ranges are those of four times the batches: what it sums with them is what a probe sums whose
- * ranges are of so many batches, to the bit. */
+/* A probe's wide ranges are those of four times the batches: what it sums with them is what a probe sums
+ * whose ranges are of so many batches. */
 #include <math.h>
 
 #include "cli/sensing_probe.h"
