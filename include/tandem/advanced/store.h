@@ -141,7 +141,7 @@ typedef tandem_status tandem_timing_visitor(void *context, const tandem_timing *
 
 /* tandem_store_put_timings: files n rows of described devices, whose `device` is the name of
  * tandem_device_find. `group` and `repeats` are not kept. All or none; a caller's transaction may hold
- * several calls. TANDEM_USAGE: no device, or a time that is not above 0. Cost: about 2 us a row. */
+ * several calls. TANDEM_USAGE: no device, or a time that is not above 0. Cost: about 2 us per row. */
 tandem_status tandem_store_put_timings(tandem_store *store, const tandem_timing *timing, size_t n,
                                        tandem_error *error);
 /* Visits the rows of a device: by source, method, operator, precision and pass in the order in which these

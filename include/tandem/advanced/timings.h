@@ -83,7 +83,7 @@ typedef struct tandem_import_summary {
  * row that is equal to one before it is filed once.
  *
  * store NULL: rows are only checked. device: of rows that name none, or NULL. Memory: about 100 bytes a
- * row, and those of the store on the same devices. Cost: about 4 us a row. */
+ * row, and those of the store on the same devices. Cost: about 4 us per row. */
 typedef struct tandem_import tandem_import;
 tandem_status tandem_import_open(tandem_import **import, tandem_store *store, const char *device, int force,
                                  tandem_error *error);
