@@ -77,10 +77,20 @@ static int is_sizes(const char *text, size_t n)
     }
 }
 
-/* Every word behind the operator's name is sizes, or a name with sizes; f= of a map names a function. */
+/* What follows the operator's name, and the text of a recorded call. */
+static const char *operator_fields(const char *signature)
+{
+    const int has_text = strncmp(signature, "call ", 5) == 0 || strncmp(signature, "call_trained ", 13) == 0;
+    const char *at = signature + strcspn(signature, " ");
+    if (!has_text) return at;
+    at += strspn(at, " ");
+    return at + strcspn(at, " ");
+}
+
+/* Every word of an operator's fields is sizes, or a name with sizes; f= of a map names a function. */
 static tandem_status check_operator_numbers(const char *signature, tandem_error *error)
 {
-    for (const char *word = signature + strcspn(signature, " "); *word; word += strcspn(word, " ")) {
+    for (const char *word = operator_fields(signature); *word; word += strcspn(word, " ")) {
         word += strspn(word, " ");
         const size_t n = strcspn(word, " "), name = strcspn(word, "= ");
         const char *const value = name < n ? word + name + 1 : word;
