@@ -5,7 +5,11 @@
  * same batches and draws. A part is an operator. Operators with one precision that read one input read one
  * rounded copy of it, and so one draw: together they are one part. The sum over single operators, as plans
  * are made with, stands beside it. Intervals are the jackknife's over common replicates. For pairs of
- * operators in int8_full the same names the worst pair. */
+ * operators in int8_full the same names the worst pair.
+ *
+ * Why a task is not additive: the first plans, and the parts of all, once more with errors times a: their
+ * noise grows with a where slopes jump, and with a² where they do not (add_law.c). Controls are the same plans
+ * of the same models with gelus in the place of relus; they have no bars. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,21 +17,31 @@
 #include <gsl/gsl_rng.h>
 
 #include "base/clock.h"
+#include "cli/study/add_law.h"
 #include "cli/study/noise_tasks.h"
 #include "tandem/advanced/predictor.h"
 
 enum {
     PLANS_OF_JOB = 50,
-    ADD_VALUES = 4, /* of a plan in a record */
-    MAX_TRIES = 100 /* for a plan that is not there yet */
+    ADD_VALUES = 4,  /* of a plan in a record */
+    MAX_TRIES = 100, /* for a plan that is not there yet */
+    N_SCALE = 4
 };
+static const double scales[N_SCALE] = {1.0 / 16, 0.25, 0.5, 1}; /* of errors; the law takes the last two */
 
 /* Fixed before a run, as are the tasks. */
 typedef struct add_scope {
     const noise_tasks *tasks;
-    int n_plan, n_replicate; /* plans of a task; fewer where there are no more */
+    int n_plan, n_replicate;    /* plans of a task; fewer where there are no more */
+    int n_scaled;               /* of these, that are also sensed with scaled errors */
+    const char *const *control; /* [n_control] models: tasks 0, 1, … with gelus */
+    int n_control, n_control_plan;
 } add_scope;
-static const add_scope full_scope = {&noise_tasks_full, 200, 16}, quick_scope = {&noise_tasks_quick, 10, 4};
+static const char *const full_controls[] = {"mlp:gelu=1", "mlp:depth=12,width=64,gelu=1",
+                                            "resnet20:width=8,blocks=1,image=14x14x1,gelu=1"},
+                         *const quick_controls[] = {"mlp:width=32,image=14x14x1,gelu=1"};
+static const add_scope full_scope = {&noise_tasks_full, 200, 16, 24, full_controls, 3, 50},
+                       quick_scope = {&noise_tasks_quick, 10, 4, 4, quick_controls, 1, 10};
 static const double max_median_off = 0.05, max_off = 0.2, least_close = 0.95;
 
 /* Of a plan, or of a pair. */
@@ -52,11 +66,14 @@ typedef struct add_study {
     tandem_precision *plan; /* [n_plan × graph->n_op] of the task */
     int n_plan;
     add_result *result; /* [n_plan] */
-    add_result *pair;   /* [n_op·(n_op − 1)/2] */
+    add_result *pair;   /* [n_op·(n_op − 1)/2]; NULL: a control */
+    add_rows scaled;    /* the first n_scaled plans, then the parts of all */
+    int n_scaled;
+    double *noise[N_SCALE]; /* [scaled.n] */
 } add_study;
 
-/* Parts of the plans, then the pairs. */
-static int job_count(int n_plan) { return (n_plan + PLANS_OF_JOB - 1) / PLANS_OF_JOB + 1; }
+/* Plans, each scale, then the pairs. */
+static int job_count(int n_plan) { return (n_plan + PLANS_OF_JOB - 1) / PLANS_OF_JOB + N_SCALE + 1; }
 static int graph_size(const add_study *s) { return s->lab.workload.graph[0]->n_op; }
 static const tandem_precision *plan_at(const add_study *s, int i)
 {
@@ -99,7 +116,7 @@ static int count_lowered(const add_study *s, const tandem_precision *plan)
 }
 
 /* Different plans of two lowered operators or more. */
-static tandem_status draw_plans(add_study *s, int seed, tandem_error *error)
+static tandem_status draw_plans(add_study *s, int n_plan, int seed, tandem_error *error)
 {
     const int n_op = graph_size(s);
     add_rows rows = {.n_op = n_op};
@@ -107,7 +124,7 @@ static tandem_status draw_plans(add_study *s, int seed, tandem_error *error)
     gsl_rng *random = gsl_rng_alloc(gsl_rng_mt19937);
     int is_allocated = plan && random;
     if (random) gsl_rng_set(random, s->report->options->seed + 1 + (unsigned long)seed);
-    for (int tries = 0; is_allocated && rows.n < s->scope->n_plan && tries < MAX_TRIES; tries++) {
+    for (int tries = 0; is_allocated && rows.n < n_plan && tries < MAX_TRIES; tries++) {
         for (int k = 0; k < s->lab.n_op; k++) {
             const unsigned long p = gsl_rng_uniform_int(random, NOISE_N_PRECISION + 1);
             plan[s->lab.op[k]] = p < NOISE_N_PRECISION ? noise_precisions[p] : TANDEM_PRECISION_FP32;
@@ -194,7 +211,22 @@ static tandem_status compare_plan(add_result *result, add_rows *rows, const add_
     return TANDEM_OK;
 }
 
-/* Senses n plans with their parts, in the middle of the training. */
+/* Senses rows in the middle of the training. */
+static tandem_status sense_rows(tandem_sensing *sensing, const add_study *s, const add_rows *rows,
+                                double error_scale, tandem_error *error)
+{
+    sensing_request request = {.age = {s->lab.task->steps / 2},
+                               .n_age = 1,
+                               .n_replicate = s->scope->n_replicate,
+                               .precision = tandem_precision_get(TANDEM_PRECISION_INT8_FULL)->name,
+                               .emulation = tandem_emulation_make(0),
+                               .plan = rows->plan,
+                               .n_plan = rows->n};
+    request.emulation.error_scale = error_scale;
+    return sensing_run(sensing, &s->lab.workload, &s->lab.options, &request, error);
+}
+
+/* Senses n plans with their parts. */
 static tandem_status compare_plans(add_result *result, const add_study *s, const tandem_precision *plan,
                                    int n, tandem_error *error)
 {
@@ -206,20 +238,32 @@ static tandem_status compare_plans(add_result *result, const add_study *s, const
         is_allocated = add_row(&rows, one) >= 0 && sum_parts(NULL, &rows, s, one, 0) &&
                        sum_parts(NULL, &rows, s, one, 1);
     }
-    sensing_request request = {.age = {s->lab.task->steps / 2},
-                               .n_age = 1,
-                               .n_replicate = s->scope->n_replicate,
-                               .precision = tandem_precision_get(TANDEM_PRECISION_INT8_FULL)->name,
-                               .emulation = tandem_emulation_make(0),
-                               .plan = rows.plan,
-                               .n_plan = rows.n};
     tandem_status status = is_allocated ? TANDEM_OK : tandem_no_memory(error, "for plans and their parts");
-    if (status == TANDEM_OK)
-        status = sensing_run(&sensing, &s->lab.workload, &s->lab.options, &request, error);
+    if (status == TANDEM_OK) status = sense_rows(&sensing, s, &rows, 1, error);
     for (int i = 0; i < n && status == TANDEM_OK; i++)
         status = compare_plan(&result[i], &rows, s, &sensing, plan + (size_t)i * (size_t)rows.n_op, error);
     tandem_sensing_close(&sensing);
     free(rows.plan);
+    return status;
+}
+
+/* The noise of each row alone. */
+static tandem_status sense_noises(double *noise, const add_study *s, const add_rows *rows, double error_scale,
+                                  tandem_error *error)
+{
+    tandem_sensing sensing = {0};
+    double *weight = calloc((size_t)rows->n, sizeof *weight);
+    tandem_status status = weight ? TANDEM_OK : tandem_no_memory(error, "for the parts of plans");
+    if (status == TANDEM_OK) status = sense_rows(&sensing, s, rows, error_scale, error);
+    for (int i = 0; i < rows->n && status == TANDEM_OK; i++) {
+        tandem_sensitivity_estimate one = {0};
+        weight[i] = 1;
+        status = noise_of_rows(&one, &sensing, TANDEM_PRECISION_INT8_FULL, weight, sensing.batch, error);
+        weight[i] = 0;
+        noise[i] = one.noise;
+    }
+    tandem_sensing_close(&sensing);
+    free(weight);
     return status;
 }
 
@@ -256,6 +300,40 @@ static tandem_status run_add_job(add_study *s, const char *what, add_result *res
     return TANDEM_OK;
 }
 
+static tandem_status run_scale_job(add_study *s, int k, tandem_error *error)
+{
+    char name[STUDY_RECORD_NAME];
+    const int n = s->scaled.n;
+    int64_t took_ns = 0;
+    (void)snprintf(name, sizeof name, "%s: errors × %g, %d plans and %d parts", s->lab.task->model, scales[k],
+                   s->n_scaled, n - s->n_scaled);
+    if (!(s->noise[k] = calloc((size_t)n, sizeof *s->noise[k])))
+        return tandem_no_memory(error, "for the study's results");
+    if (!study_records_find(s->noise[k], n, &s->records, name)) {
+        const int64_t begin_ns = tandem_now_ns();
+        tandem_status status = sense_noises(s->noise[k], s, &s->scaled, scales[k], error);
+        if (status == TANDEM_OK) status = study_records_add(&s->records, name, s->noise[k], n, error);
+        if (status != TANDEM_OK) return status;
+        took_ns = tandem_now_ns() - begin_ns;
+    }
+    noise_progress_add(&s->progress, s->report->options, took_ns);
+    return TANDEM_OK;
+}
+
+static tandem_status run_scale_jobs(add_study *s, tandem_error *error)
+{
+    int is_allocated = 1;
+    s->n_scaled = s->n_plan < s->scope->n_scaled ? s->n_plan : s->scope->n_scaled;
+    s->scaled.n_op = graph_size(s);
+    for (int i = 0; i < s->n_scaled && is_allocated; i++)
+        is_allocated = add_row(&s->scaled, plan_at(s, i)) >= 0;
+    for (int i = 0; i < s->n_plan && is_allocated; i++)
+        is_allocated = sum_parts(NULL, &s->scaled, s, plan_at(s, i), 0);
+    tandem_status status = is_allocated ? TANDEM_OK : tandem_no_memory(error, "for plans and their parts");
+    for (int k = 0; k < N_SCALE && status == TANDEM_OK; k++) status = run_scale_job(s, k, error);
+    return status;
+}
+
 /* All pairs of operators in int8_full, [n_pair × graph->n_op]. */
 static tandem_precision *make_pairs(const add_study *s, int n_pair)
 {
@@ -267,23 +345,30 @@ static tandem_precision *make_pairs(const add_study *s, int n_pair)
     return plan;
 }
 
-static tandem_status run_add_jobs(add_study *s, tandem_error *error)
+static tandem_status run_pairs_job(add_study *s, tandem_error *error)
 {
     const int n_pair = s->lab.n_op * (s->lab.n_op - 1) / 2;
     tandem_precision *pairs = make_pairs(s, n_pair);
+    s->pair = calloc((size_t)n_pair + 1, sizeof *s->pair);
+    const tandem_status status = pairs && s->pair ? run_add_job(s, "pairs", s->pair, pairs, n_pair, error)
+                                                  : tandem_no_memory(error, "for the study's results");
+    free(pairs);
+    return status;
+}
+
+static tandem_status run_add_jobs(add_study *s, int is_control, tandem_error *error)
+{
     tandem_status status = TANDEM_OK;
     s->result = calloc((size_t)s->n_plan + 1, sizeof *s->result);
-    s->pair = calloc((size_t)n_pair + 1, sizeof *s->pair);
-    if (!pairs || !s->result || !s->pair) status = tandem_no_memory(error, "for the study's results");
+    if (!s->result) status = tandem_no_memory(error, "for the study's results");
     for (int first = 0; first < s->n_plan && status == TANDEM_OK; first += PLANS_OF_JOB) {
         const int n = s->n_plan - first < PLANS_OF_JOB ? s->n_plan - first : PLANS_OF_JOB;
         char what[32];
         (void)snprintf(what, sizeof what, "plans %d to %d", first + 1, first + n);
         status = run_add_job(s, what, s->result + first, plan_at(s, first), n, error);
     }
-    if (status == TANDEM_OK) status = run_add_job(s, "pairs", s->pair, pairs, n_pair, error);
-    free(pairs);
-    return status;
+    if (status == TANDEM_OK && !is_control) status = run_pairs_job(s, error);
+    return status == TANDEM_OK ? run_scale_jobs(s, error) : status;
 }
 
 /* --- The tables ------------------------------------------------------------------------------------------
@@ -294,28 +379,48 @@ typedef struct add_summary {
     int n;
 } add_summary;
 
+/* But `inside`. Sorts the ratios. */
+static add_summary summary_of(double *ratio, int n)
+{
+    add_summary summary = {.n = n};
+    for (int i = 0; i < n; i++) summary.close += (fabs(ratio[i] - 1) <= max_off) / (double)n;
+    if (n > 0) summary.median = tandem_median(ratio, (size_t)n);
+    return summary;
+}
+
 /* which: 0 all plans, 1 those with a shared cast; is_single: over the sums of single operators. */
 static tandem_status summarise_plans(add_summary *summary, const add_study *s, int which, int is_single,
                                      tandem_error *error)
 {
-    double *ratio = calloc((size_t)s->n_plan, sizeof *ratio);
-    *summary = (add_summary){0};
+    double *ratio = calloc((size_t)s->n_plan, sizeof *ratio), inside = 0;
+    int n = 0;
     if (!ratio) return tandem_no_memory(error, "for the ratios of plans");
     for (int i = 0; i < s->n_plan; i++) {
         const add_result *of = &s->result[i];
         const double one = is_single ? of->by_operators : of->ratio;
         if (which && !(of->shares > 0)) continue;
-        ratio[summary->n++] = one;
-        summary->close += fabs(one - 1) <= max_off;
-        summary->inside += fabs(of->ratio - 1) <= of->half;
+        ratio[n++] = one;
+        inside += fabs(of->ratio - 1) <= of->half;
     }
-    if (summary->n > 0) {
-        summary->median = tandem_median(ratio, (size_t)summary->n);
-        summary->close /= summary->n;
-        summary->inside /= summary->n;
-    }
+    *summary = summary_of(ratio, n);
+    if (n > 0) summary->inside = inside / n;
     free(ratio);
     return TANDEM_OK;
+}
+
+/* How many plans lie above their sum beyond the interval, and the largest ratio. */
+static void print_ceiling(const add_study *s)
+{
+    double largest = 0;
+    int n_above = 0;
+    for (int i = 0; i < s->n_plan; i++) {
+        n_above += s->result[i].ratio - s->result[i].half > 1;
+        largest = fmax(largest, s->result[i].ratio);
+    }
+    (void)fprintf(s->report->text,
+                  "\nThe sum as a ceiling: %d of %d plans lie above it beyond their interval; the largest\n"
+                  "ratio is %.2f.\n",
+                  n_above, s->n_plan, largest);
 }
 
 static void add_add_bar(add_study *s, const char *bar, double value, int is_met)
@@ -375,7 +480,110 @@ static void print_summary(FILE *text, const char *name, const add_summary *of, i
     (void)fputs(" |\n", text);
 }
 
-static tandem_status print_add_task(add_study *s, tandem_error *error)
+/* --- Scaled errors ---------------------------------------------------------------------------------------
+ * */
+
+static double sum_of_parts(const double *weight, const double *noise, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += weight[i] * noise[i];
+    return sum;
+}
+
+/* Of all plans, from the noises of their parts. ratio: [n_plan]; weight: room for [scaled.n]. 0: no memory. */
+static int fill_law_ratios(double *ratio, double *weight, add_study *s)
+{
+    const int n = s->scaled.n;
+    const add_law_parts parts = {s->noise[N_SCALE - 1], s->noise[N_SCALE - 2], weight, n};
+    for (int i = 0; i < s->n_plan; i++) {
+        memset(weight, 0, (size_t)n * sizeof *weight);
+        if (!sum_parts(weight, &s->scaled, s, plan_at(s, i), 0)) return 0;
+        ratio[i] = s->result[i].ratio * sum_of_parts(weight, parts.whole, n) / add_law_noise(&parts);
+    }
+    return 1;
+}
+
+/* Measured over summed of the first plans at one scale; as fill_law_ratios. */
+static int fill_scaled_ratios(double *ratio, double *weight, add_study *s, int k)
+{
+    for (int i = 0; i < s->n_scaled; i++) {
+        memset(weight, 0, (size_t)s->scaled.n * sizeof *weight);
+        if (!sum_parts(weight, &s->scaled, s, plan_at(s, i), 0)) return 0;
+        ratio[i] = s->noise[k][i] / sum_of_parts(weight, s->noise[k], s->scaled.n);
+    }
+    return 1;
+}
+
+/* The median power with which the plans' noise grows up to a scale; NaN: none is known. power: room. */
+static double median_power(double *power, const add_study *s, int k)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_scaled && k > 0; i++) {
+        power[n] = add_law_power(s->noise[k][i], s->noise[k - 1][i], scales[k], scales[k - 1]);
+        n += isfinite(power[n]);
+    }
+    return n > 0 ? tandem_median(power, (size_t)n) : NAN;
+}
+
+static void print_scale(json_t *rows, const add_study *s, int k, double power, double *ratio)
+{
+    const add_summary of = summary_of(ratio, s->n_scaled);
+    char text[32] = "";
+    if (k > 0) (void)snprintf(text, sizeof text, "%.2f", power);
+    (void)fprintf(s->report->text, "| %g | %s | %.3f | %.0f %% |\n", scales[k], text, of.median,
+                  100 * of.close);
+    json_t *object = json_pack("{s:f,s:i}", "error_scale", scales[k], "plans", s->n_scaled);
+    json_object_set_new(object, "power", cli_json_number(power));
+    json_object_set_new(object, "median", cli_json_number(of.median));
+    json_object_set_new(object, "close_share", cli_json_number(of.close));
+    json_array_append_new(rows, object);
+}
+
+/* Adds "scales" and "law" to the task's object. */
+static tandem_status print_scaled(add_study *s, json_t *object, tandem_error *error)
+{
+    double *ratio = calloc((size_t)s->n_plan + 1, sizeof *ratio),
+           *weight = calloc((size_t)s->scaled.n + 1, sizeof *weight);
+    json_t *rows = json_array();
+    int is_allocated = ratio && weight && rows;
+    (void)fprintf(s->report->text,
+                  "\nErrors times a, %d plans:\n\n"
+                  "| a | power of a, from the line above | measured over summed: median | within 20 %% |\n"
+                  "|---|---|---|---|\n",
+                  s->n_scaled);
+    for (int k = 0; k < N_SCALE && is_allocated; k++) {
+        const double power = median_power(ratio, s, k);
+        is_allocated = fill_scaled_ratios(ratio, weight, s, k);
+        if (is_allocated) print_scale(rows, s, k, power, ratio);
+    }
+    is_allocated = is_allocated && fill_law_ratios(ratio, weight, s);
+    if (is_allocated) {
+        const add_summary law = summary_of(ratio, s->n_plan);
+        (void)fprintf(s->report->text,
+                      "\nMeasured over ΣB + √ΣA², %d plans: median %.3f, within 20 %% %.0f %%.\n", s->n_plan,
+                      law.median, 100 * law.close);
+        json_t *of = json_object();
+        json_object_set_new(of, "median", cli_json_number(law.median));
+        json_object_set_new(of, "close_share", cli_json_number(law.close));
+        json_object_set_new(object, "law", of);
+    }
+    json_object_set_new(object, "scales", rows);
+    free(ratio);
+    free(weight);
+    return is_allocated ? TANDEM_OK : tandem_no_memory(error, "for the ratios of plans");
+}
+
+static void print_bars(add_study *s, const add_summary *all, const add_summary *shared)
+{
+    (void)fputs("\n| bar | value | met |\n|---|---|---|\n", s->report->text);
+    add_add_bar(s, "median within 5 % of 1", all->median, fabs(all->median - 1) <= max_median_off);
+    add_add_bar(s, "95 % of plans within 20 %", all->close, all->close >= least_close);
+    if (shared->n > 0)
+        add_add_bar(s, "median with a shared cast within 5 % of 1", shared->median,
+                    fabs(shared->median - 1) <= max_median_off);
+}
+
+static tandem_status print_add_task(add_study *s, int is_control, tandem_error *error)
 {
     add_summary all, single, shared, shared_single;
     tandem_status status = summarise_plans(&all, s, 0, 0, error);
@@ -392,43 +600,67 @@ static tandem_status print_add_task(add_study *s, tandem_error *error)
     print_summary(text, "all plans, over single operators", &single, 0);
     print_summary(text, "with a shared cast", &shared, 1);
     print_summary(text, "with a shared cast, over single operators", &shared_single, 0);
-    json_t *ratios = json_array(), *pairs = print_pairs(s);
+    json_t *ratios = json_array(), *pairs = s->pair ? print_pairs(s) : json_array();
     for (int i = 0; i < s->n_plan; i++) json_array_append_new(ratios, cli_json_number(s->result[i].ratio));
-    (void)fputs("\n| bar | value | met |\n|---|---|---|\n", text);
-    add_add_bar(s, "median within 5 % of 1", all.median, fabs(all.median - 1) <= max_median_off);
-    add_add_bar(s, "95 % of plans within 20 %", all.close, all.close >= least_close);
-    if (shared.n > 0)
-        add_add_bar(s, "median with a shared cast within 5 % of 1", shared.median,
-                    fabs(shared.median - 1) <= max_median_off);
-    json_object_set_new(s->report->json, s->lab.task->model,
-                        json_pack("{s:i,s:o,s:o,s:o,s:o,s:o}", "plans", s->n_plan, "median",
-                                  cli_json_number(all.median), "close_share", cli_json_number(all.close),
-                                  "median_by_operators", cli_json_number(single.median), "ratios", ratios,
-                                  "pairs", pairs));
-    return TANDEM_OK;
+    json_t *object =
+        json_pack("{s:i,s:b,s:o,s:o,s:o,s:o,s:o}", "plans", s->n_plan, "control", is_control, "median",
+                  cli_json_number(all.median), "close_share", cli_json_number(all.close),
+                  "median_by_operators", cli_json_number(single.median), "ratios", ratios, "pairs", pairs);
+    json_object_set_new(s->report->json, s->lab.task->model, object);
+    print_ceiling(s);
+    status = print_scaled(s, object, error);
+    if (status == TANDEM_OK && !is_control) print_bars(s, &all, &shared);
+    return status;
 }
 
 /* --- The part --------------------------------------------------------------------------------------------
  * */
 
-static tandem_status run_add_task(add_study *s, int t, tandem_error *error)
+static void free_add_task(add_study *s)
 {
-    const noise_task *task = &s->scope->tasks->task[t];
-    tandem_error why = {0};
-    tandem_status status = noise_lab_open(&s->lab, task, s->report->options, &why);
-    s->progress.n_job -= job_count(s->scope->n_plan);
-    if (status != TANDEM_OK && noise_task_skip(s->report, task, status)) return TANDEM_OK;
-    if (status != TANDEM_OK) *error = why;
-    if (status == TANDEM_OK) status = draw_plans(s, t, error);
-    s->progress.n_job += job_count(s->n_plan);
-    if (status == TANDEM_OK) status = run_add_jobs(s, error);
-    if (status == TANDEM_OK) status = print_add_task(s, error);
     free(s->plan);
     free(s->result);
     free(s->pair);
+    free(s->scaled.plan);
     s->plan = NULL;
     s->result = s->pair = NULL;
+    s->scaled = (add_rows){0};
+    for (int k = 0; k < N_SCALE; k++) {
+        free(s->noise[k]);
+        s->noise[k] = NULL;
+    }
     noise_lab_close(&s->lab);
+}
+
+/* seed: of its plans. */
+static tandem_status run_add_task(add_study *s, const noise_task *task, int n_plan, int seed, int is_control,
+                                  tandem_error *error)
+{
+    tandem_error why = {0};
+    tandem_status status = noise_lab_open(&s->lab, task, s->report->options, &why);
+    s->progress.n_job -= job_count(n_plan);
+    if (status != TANDEM_OK && noise_task_skip(s->report, task, status)) return TANDEM_OK;
+    if (status != TANDEM_OK) *error = why;
+    if (status == TANDEM_OK) status = draw_plans(s, n_plan, seed, error);
+    s->progress.n_job += job_count(s->n_plan);
+    if (status == TANDEM_OK) status = run_add_jobs(s, is_control, error);
+    if (status == TANDEM_OK) status = print_add_task(s, is_control, error);
+    free_add_task(s);
+    return status;
+}
+
+/* The tasks, then their controls. */
+static tandem_status run_add_tasks(add_study *s, tandem_error *error)
+{
+    const add_scope *scope = s->scope;
+    tandem_status status = TANDEM_OK;
+    for (int t = 0; t < scope->tasks->n && status == TANDEM_OK; t++)
+        status = run_add_task(s, &scope->tasks->task[t], scope->n_plan, t, 0, error);
+    for (int c = 0; c < scope->n_control && status == TANDEM_OK; c++) {
+        noise_task control = scope->tasks->task[c];
+        control.model = scope->control[c];
+        status = run_add_task(s, &control, scope->n_control_plan, c, 1, error);
+    }
     return status;
 }
 
@@ -439,7 +671,8 @@ tandem_status study_add(study_report *report, tandem_error *error)
                    .progress = {.part = "add"}};
     const double number[] = {s.scope->n_plan, s.scope->n_replicate, PLANS_OF_JOB};
     char name[STUDY_PLAN_NAME];
-    s.progress.n_job = s.scope->tasks->n * job_count(s.scope->n_plan);
+    s.progress.n_job = s.scope->tasks->n * job_count(s.scope->n_plan) +
+                       s.scope->n_control * job_count(s.scope->n_control_plan);
     noise_plan_name(name, s.scope->tasks, "add", number, sizeof number / sizeof *number,
                     report->options->seed);
     (void)fprintf(
@@ -448,10 +681,13 @@ tandem_status study_add(study_report *report, tandem_error *error)
         "Up to %d different plans of a task give each operator bf16, fp8, int8_full or fp32 at random.\n"
         "*measured*: the noise φρ of the whole plan's gradients. *summed*: those of its parts, each alone,\n"
         "with the same batches and draws. Operators that read one rounded copy are one part; *over single\n"
-        "operators* counts each of them alone. *1 inside*: of the 95 %% interval of a plan's ratio.\n",
-        s.scope->n_plan);
+        "operators* counts each of them alone. *1 inside*: of the 95 %% interval of a plan's ratio.\n\n"
+        "Models with gelu=1 are controls, with %d of the same plans and no bars. *Power of a*: with which\n"
+        "the noise of plans grows between two scales of all errors: 1 where slopes jump, else 2. A and B of\n"
+        "a part are the jumping and the smooth share of its noise, A·a + B·a².\n",
+        s.scope->n_plan, s.scope->n_control_plan);
     tandem_status status = study_records_open(&s.records, report->options->checkpoint, name, error);
-    for (int t = 0; t < s.scope->tasks->n && status == TANDEM_OK; t++) status = run_add_task(&s, t, error);
+    if (status == TANDEM_OK) status = run_add_tasks(&s, error);
     study_records_close(&s.records);
     return status;
 }

@@ -158,6 +158,10 @@ typedef struct batch_mean {
     double mean, half_width; /* of the 95 % interval */
 } batch_mean;
 
+typedef struct batch_ratio {
+    double ratio, factor; /* by which its 95 % interval reaches up and down */
+} batch_ratio;
+
 static batch_mean mean_of_batches(const double *x, int n)
 {
     double sum = 0, square = 0;
@@ -166,14 +170,15 @@ static batch_mean mean_of_batches(const double *x, int n)
     return (batch_mean){sum / n, gsl_cdf_tdist_Pinv(0.975, n - 1) * sqrt(square / n / (n - 1))};
 }
 
-/* Predicted over measured, by the delta method over common batches. */
-static batch_mean ratio_of_batches(const gradient_cell *cell, int n)
+/* Predicted over measured, by the delta method over common batches. The interval is the logarithm's: a
+ * probe's squares of one sum are skew, and few of them that come out small have a small spread, too. */
+static batch_ratio ratio_of_batches(const gradient_cell *cell, int n)
 {
     double residual[MAX_BATCHES];
-    const double measured = mean_of_batches(cell->measured, n).mean;
-    const double ratio = mean_of_batches(cell->predicted, n).mean / measured;
-    for (int b = 0; b < n; b++) residual[b] = (cell->predicted[b] - ratio * cell->measured[b]) / measured;
-    return (batch_mean){ratio, mean_of_batches(residual, n).half_width};
+    const double measured = mean_of_batches(cell->measured, n).mean,
+                 predicted = mean_of_batches(cell->predicted, n).mean, ratio = predicted / measured;
+    for (int b = 0; b < n; b++) residual[b] = (cell->predicted[b] - ratio * cell->measured[b]) / predicted;
+    return (batch_ratio){ratio, exp(mean_of_batches(residual, n).half_width)};
 }
 
 /* Whether a relu lies between the operator and the loss: its slope jumps, so that the gradient does. */
@@ -197,16 +202,17 @@ static void add_gradient_cell(gradient_study *s, const gradient_cell *cell, int6
     const int n = s->scope.n_batch;
     const char *op = s->probed.rank.step->graph->op[s->probed.op[cell->k]].name,
                *format = tandem_format_get(studied[cell->studied].format)->name;
-    const batch_mean ratio = ratio_of_batches(cell, n), beta = mean_of_batches(cell->against, n);
+    const batch_ratio of = ratio_of_batches(cell, n);
+    const batch_mean beta = mean_of_batches(cell->against, n);
     const double measured = mean_of_batches(cell->measured, n).mean / s->variance,
                  predicted = mean_of_batches(cell->predicted, n).mean / s->variance;
-    const int is_inside = fabs(ratio.mean - 1) <= ratio.half_width,
-              is_close = ratio.mean <= max_ratio && ratio.mean >= 1 / max_ratio;
+    const int is_inside = of.ratio <= of.factor && of.ratio >= 1 / of.factor,
+              is_close = of.ratio <= max_ratio && of.ratio >= 1 / max_ratio;
     const int has_relu = cell->part != PART_GRADIENT && is_before_relu(s, cell->k);
     const int is_drawn =
         tandem_format_get(studied[cell->studied].format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
     const cell_group group = has_relu ? GROUP_BEFORE_RELU : is_drawn ? GROUP_DRAWN : GROUP_NEAREST;
-    s->group[group].ratio[s->group[group].n++] = ratio.mean;
+    s->group[group].ratio[s->group[group].n++] = of.ratio;
     s->group[group].n_inside += is_inside;
     s->group[group].n_close += is_close;
     json_t *object = json_pack("{s:s,s:I,s:s,s:s,s:s}", "model", s->scope.model, "age", (json_int_t)age,
@@ -214,15 +220,16 @@ static void add_gradient_cell(gradient_study *s, const gradient_cell *cell, int6
     json_object_set_new(object, "error_scale", json_real(studied[cell->studied].error_scale));
     json_object_set_new(object, "measured", cli_json_number(measured));
     json_object_set_new(object, "predicted", cli_json_number(predicted));
-    json_object_set_new(object, "ratio", cli_json_number(ratio.mean));
-    json_object_set_new(object, "half_width", cli_json_number(ratio.half_width));
+    json_object_set_new(object, "ratio", cli_json_number(of.ratio));
+    json_object_set_new(object, "factor", cli_json_number(of.factor));
     json_object_set_new(object, "before_relu", json_boolean(has_relu));
     json_object_set_new(object, "bias", cli_json_number(beta.mean / s->mean_square));
     json_object_set_new(object, "bias_half_width", cli_json_number(beta.half_width / s->mean_square));
     study_add_cell(s->report, object, is_inside || is_close);
-    (void)fprintf(s->report->text, "| %lld | %s %s | %s | %.3g | %.3g | %.2f ± %.2f | %.1g ± %.1g | %s |\n",
+    (void)fprintf(s->report->text,
+                  "| %lld | %s %s | %s | %.3g | %.3g | %.2f (%.2f to %.2f) | %.1g ± %.1g | %s |\n",
                   (long long)age, op, part_name[cell->part], format, 100 * measured, 100 * predicted,
-                  ratio.mean, ratio.half_width, 100 * beta.mean / s->mean_square,
+                  of.ratio, of.ratio / of.factor, of.ratio * of.factor, 100 * beta.mean / s->mean_square,
                   100 * beta.half_width / s->mean_square,
                   is_close    ? is_inside ? "yes" : "close"
                   : is_inside ? "inside"
@@ -377,7 +384,7 @@ tandem_status study_gradient(study_report *report, tandem_error *error)
         "# The error of rounding in the whole gradient\n\n"
         "One cast is rounded, all else is fp32. *measured*, *predicted*: mean square of the gradient's\n"
         "error, in percent of the variance of gradients of this batch, in SGD's metric. *bias* is in\n"
-        "percent of the gradient. ± is half of a 95 %% interval. ulp is magnified 4096 times. met: yes,\n"
+        "percent of the gradient. Intervals are of 95 %%, ± half of one. ulp is magnified 4096 times. met: yes,\n"
         "within a factor of 1.5, and 1 inside the interval; close: the first; inside: the second.\n");
     tandem_status status = TANDEM_OK;
     for (int m = 0; m < 2 && status == TANDEM_OK; m++)

@@ -33,22 +33,29 @@ int tandem_zoo_conv(tandem_builder *b, const char *scope, const char *part, int 
     return tandem_build_batchnorm(b, tandem_zoo_join_name(name.text, "norm").text, x);
 }
 
-/* x + t and its relu; x through a convolution where its shape is another. */
+int tandem_zoo_activation(tandem_builder *b, const char *scope, const char *part, int x, int is_gelu)
+{
+    const tandem_zoo_name name = tandem_zoo_join_name(scope, part);
+    return is_gelu ? tandem_build_gelu(b, name.text, x) : tandem_build_relu(b, name.text, x);
+}
+
+/* x + t and its activation; x through a convolution where its shape is another. */
 static int add_shortcut(tandem_builder *b, const char *scope, const char *relu, int x, int t,
-                        int64_t channels, int stride)
+                        int64_t channels, int stride, int is_gelu)
 {
     if (stride != 1 || tandem_shape_last(tandem_builder_shape(b, x)) != channels)
         x = tandem_zoo_conv(b, scope, "shortcut", x, channels, 1, stride);
     t = tandem_build_add(b, tandem_zoo_join_name(scope, "add").text, x, t);
-    return tandem_build_relu(b, tandem_zoo_join_name(scope, relu).text, t);
+    return tandem_zoo_activation(b, scope, relu, t, is_gelu);
 }
 
-int tandem_zoo_residual(tandem_builder *b, const char *scope, int x, int64_t channels, int stride)
+int tandem_zoo_residual(tandem_builder *b, const char *scope, int x, int64_t channels, int stride,
+                        int is_gelu)
 {
     int t = tandem_zoo_conv(b, scope, "conv1", x, channels, 3, stride);
-    t = tandem_build_relu(b, tandem_zoo_join_name(scope, "relu1").text, t);
+    t = tandem_zoo_activation(b, scope, "relu1", t, is_gelu);
     t = tandem_zoo_conv(b, scope, "conv2", t, channels, 3, 1);
-    return add_shortcut(b, scope, "relu2", x, t, channels, stride);
+    return add_shortcut(b, scope, "relu2", x, t, channels, stride, is_gelu);
 }
 
 int tandem_zoo_bottleneck(tandem_builder *b, const char *scope, int x, int64_t channels, int stride)
@@ -58,7 +65,7 @@ int tandem_zoo_bottleneck(tandem_builder *b, const char *scope, int x, int64_t c
     t = tandem_zoo_conv(b, scope, "conv2", t, channels, 3, stride);
     t = tandem_build_relu(b, tandem_zoo_join_name(scope, "relu2").text, t);
     t = tandem_zoo_conv(b, scope, "conv3", t, 4 * channels, 1, 1);
-    return add_shortcut(b, scope, "relu3", x, t, 4 * channels, stride);
+    return add_shortcut(b, scope, "relu3", x, t, 4 * channels, stride, 0);
 }
 
 int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float deviation)

@@ -1,16 +1,17 @@
-/* mlp.c: linear layers with relu between them: the smallest model that trains. */
+/* mlp.c: linear layers with relu, or gelu, between them: the smallest model that trains. */
 #include "graph/zoo/zoo.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
-enum { WIDTH, DEPTH, IMAGE, CLASSES };
+enum { WIDTH, DEPTH, IMAGE, CLASSES, GELU };
 static const tandem_model_option options[] = {
     [WIDTH] = {"width", 256, 1, 65536, "outputs of a hidden layer"},
     [DEPTH] = {"depth", 2, 1, 256, "hidden layers"},
     [IMAGE] = TANDEM_ZOO_IMAGE_OPTION,
     [CLASSES] = TANDEM_ZOO_CLASSES_OPTION,
+    [GELU] = TANDEM_ZOO_GELU_OPTION,
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -28,7 +29,7 @@ static tandem_status build_mlp(tandem_builder *b, const int64_t *value, tandem_e
         char name[32];
         (void)snprintf(name, sizeof name, "fc%" PRId64, i + 1);
         x = tandem_zoo_linear(b, name, x, value[WIDTH], sqrtf(2 / (float)k));
-        x = tandem_build_relu(b, tandem_zoo_join_name(name, "relu").text, x);
+        x = tandem_zoo_activation(b, name, "relu", x, value[GELU] != 0);
         k = value[WIDTH];
     }
     x = tandem_zoo_linear(b, "head", x, value[CLASSES], sqrtf(1 / (float)k));

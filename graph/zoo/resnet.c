@@ -33,10 +33,15 @@ static void build_resnet(tandem_builder *b, const int64_t *value, block_builder 
     tandem_build_cross_entropy(b, "loss", tandem_zoo_pooled_head(b, x, value[CLASSES], 0.01f), label);
 }
 
+static int build_basic(tandem_builder *b, const char *scope, int x, int64_t channels, int stride)
+{
+    return tandem_zoo_residual(b, scope, x, channels, stride, 0);
+}
+
 static tandem_status build_resnet18(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     (void)error; /* all values fit each other */
-    build_resnet(b, value, tandem_zoo_residual, (const int[N_STAGE]){2, 2, 2, 2});
+    build_resnet(b, value, build_basic, (const int[N_STAGE]){2, 2, 2, 2});
     return TANDEM_OK;
 }
 

@@ -45,6 +45,7 @@ extern tandem_status tandem_recorded_open_named(tandem_graph **graph, const char
     {"image", TANDEM_ZOO_IMAGE(28, 28, 1), TANDEM_ZOO_IMAGE(1, 1, 1), TANDEM_ZOO_IMAGE(4096, 4096, 64),      \
      "height x width x channels of a sample"}
 #define TANDEM_ZOO_CLASSES_OPTION {"classes", 10, 2, 65536, "number of classes"}
+#define TANDEM_ZOO_GELU_OPTION {"gelu", 0, 0, 1, "1: gelu in the place of relu"}
 /* Of models for ImageNet; min_size: the smallest height and width that the model can read. */
 #define TANDEM_ZOO_IMAGENET_OPTION(min_size)                                                                 \
     {"image", TANDEM_ZOO_IMAGE(224, 224, 3), TANDEM_ZOO_IMAGE(min_size, min_size, 1),                        \
@@ -85,9 +86,12 @@ int tandem_zoo_images(tandem_builder *b, int64_t image);
  * "scope.part.norm". */
 int tandem_zoo_conv(tandem_builder *b, const char *scope, const char *part, int x, int64_t channels,
                     int kernel, int stride);
+/* Relu, or gelu by tanh: "scope.part". */
+int tandem_zoo_activation(tandem_builder *b, const char *scope, const char *part, int x, int is_gelu);
 /* Convolutions of 3x3 and 3x3; of 1x1, 3x3 and 1x1 to 4·channels. The result is added to x, after a 1x1
  * convolution of x where the shape changes. */
-int tandem_zoo_residual(tandem_builder *b, const char *scope, int x, int64_t channels, int stride);
+int tandem_zoo_residual(tandem_builder *b, const char *scope, int x, int64_t channels, int stride,
+                        int is_gelu);
 int tandem_zoo_bottleneck(tandem_builder *b, const char *scope, int x, int64_t channels, int stride);
 /* The mean over all pixels, and the linear layer "head" after it. */
 int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float deviation);
