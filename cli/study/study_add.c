@@ -649,17 +649,17 @@ static tandem_status run_add_task(add_study *s, const noise_task *task, int n_pl
     return status;
 }
 
-/* The tasks, then their controls. */
+/* Each task, and its control. */
 static tandem_status run_add_tasks(add_study *s, tandem_error *error)
 {
     const add_scope *scope = s->scope;
     tandem_status status = TANDEM_OK;
-    for (int t = 0; t < scope->tasks->n && status == TANDEM_OK; t++)
-        status = run_add_task(s, &scope->tasks->task[t], scope->n_plan, t, 0, error);
-    for (int c = 0; c < scope->n_control && status == TANDEM_OK; c++) {
-        noise_task control = scope->tasks->task[c];
-        control.model = scope->control[c];
-        status = run_add_task(s, &control, scope->n_control_plan, c, 1, error);
+    for (int t = 0; t < scope->tasks->n && status == TANDEM_OK; t++) {
+        noise_task task = scope->tasks->task[t];
+        status = run_add_task(s, &task, scope->n_plan, t, 0, error);
+        if (t >= scope->n_control || status != TANDEM_OK) continue;
+        task.model = scope->control[t];
+        status = run_add_task(s, &task, scope->n_control_plan, t, 1, error);
     }
     return status;
 }

@@ -13,6 +13,7 @@
 
 #include <gsl/gsl_cdf.h>
 
+#include "cli/study/batch_ratio.h"
 #include "cli/study/study.h"
 #include "cli/study/study_gradient.h"
 #include "tandem/advanced/predictor.h"
@@ -158,27 +159,12 @@ typedef struct batch_mean {
     double mean, half_width; /* of the 95 % interval */
 } batch_mean;
 
-typedef struct batch_ratio {
-    double ratio, factor; /* by which its 95 % interval reaches up and down */
-} batch_ratio;
-
 static batch_mean mean_of_batches(const double *x, int n)
 {
     double sum = 0, square = 0;
     for (int i = 0; i < n; i++) sum += x[i];
     for (int i = 0; i < n; i++) square += (x[i] - sum / n) * (x[i] - sum / n);
     return (batch_mean){sum / n, gsl_cdf_tdist_Pinv(0.975, n - 1) * sqrt(square / n / (n - 1))};
-}
-
-/* Predicted over measured, by the delta method over common batches. The interval is the logarithm's: a
- * probe's squares of one sum are skew, and few of them that come out small have a small spread, too. */
-static batch_ratio ratio_of_batches(const gradient_cell *cell, int n)
-{
-    double residual[MAX_BATCHES];
-    const double measured = mean_of_batches(cell->measured, n).mean,
-                 predicted = mean_of_batches(cell->predicted, n).mean, ratio = predicted / measured;
-    for (int b = 0; b < n; b++) residual[b] = (cell->predicted[b] - ratio * cell->measured[b]) / predicted;
-    return (batch_ratio){ratio, exp(mean_of_batches(residual, n).half_width)};
 }
 
 /* Whether a relu lies between the operator and the loss: its slope jumps, so that the gradient does. */
@@ -202,7 +188,7 @@ static void add_gradient_cell(gradient_study *s, const gradient_cell *cell, int6
     const int n = s->scope.n_batch;
     const char *op = s->probed.rank.step->graph->op[s->probed.op[cell->k]].name,
                *format = tandem_format_get(studied[cell->studied].format)->name;
-    const batch_ratio of = ratio_of_batches(cell, n);
+    const batch_ratio of = batch_ratio_of(cell->predicted, cell->measured, n);
     const batch_mean beta = mean_of_batches(cell->against, n);
     const double measured = mean_of_batches(cell->measured, n).mean / s->variance,
                  predicted = mean_of_batches(cell->predicted, n).mean / s->variance;
@@ -376,8 +362,8 @@ tandem_status study_gradient(study_report *report, tandem_error *error)
 {
     static const gradient_scope quick[] = {{"mlp:width=32", 16, {4, 36}, 2, 6, 2, 2},
                                            {"vit_tiny:width=16,heads=2,depth=1", 8, {20}, 1, 6, 2, 2}},
-                                full[] = {{"mlp", 32, {0, 40, 200, 360}, 4, MAX_BATCHES, 8, 4},
-                                          {"vit_tiny:width=48,heads=3,depth=1", 32, {20, 180}, 2, 12, 4, 4}};
+                                full[] = {{"mlp", 32, {0, 40, 200, 360}, 4, MAX_BATCHES, 8, 16},
+                                          {"vit_tiny:width=48,heads=3,depth=1", 32, {20, 180}, 2, 12, 4, 16}};
     const gradient_scope *scope = report->options->quick ? quick : full;
     (void)fprintf(
         report->text,
