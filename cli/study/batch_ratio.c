@@ -1,10 +1,10 @@
 /* batch_ratio.c: the interval of a ratio of squares over common batches.
  *
- * A probe predicts the square of one sum, the true square times a χ² over its degrees of freedom. So a batch's
- * residual is as large as its square, and where few batches have most of the error, few residuals make the
- * spread. Its degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946), of n residuals whose
- * variances go with the squares of what is measured: (Σm²)²/Σm⁴, less the one of the mean. χ² is skew, and
- * ratios that come out small have a small spread, too: so the interval is the logarithm's, by the delta
+ * A probe predicts the square of one sum, the true square times a χ² over its degrees of freedom. So a
+ * batch's residual is as large as its square, and where few batches have most of the error, few residuals
+ * make the spread. Its degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946), of n residuals
+ * whose variances go with the squares of what is measured: (Σm²)²/Σm⁴, less the one of the mean. χ² is skew,
+ * and ratios that come out small have a small spread, too: so the interval is the logarithm's, by the delta
  * method. */
 #include "cli/study/batch_ratio.h"
 

@@ -292,7 +292,8 @@ static tandem_status sum_probe_part(double sum[TANDEM_N_FORMAT], const probe_run
         room && difference ? TANDEM_OK : tandem_no_memory(error, "for the sums of a probe");
     if (status == TANDEM_OK) take_difference(difference, run, k, part, step);
     for (int f = 0; f < TANDEM_N_FORMAT && status == TANDEM_OK; f++)
-        status = sum_probe_format(&sum[f], x, difference, (tandem_format)f, range, room, error);
+        if (!run->request->formats || run->request->formats & 1u << f)
+            status = sum_probe_format(&sum[f], x, difference, (tandem_format)f, range, room, error);
     free(room);
     free(difference);
     return status;

@@ -241,11 +241,13 @@ static tandem_status predict_cells(gradient_study *s, gradient_cell *cells, int 
 {
     const held_weights at = {.weight = trained->weight};
     probe_sums *sums = malloc(sizeof *sums);
+    uint32_t formats = 0;
+    for (int f = 0; f < N_STUDIED; f++) formats |= 1u << studied[f].format;
     tandem_status status = sums ? TANDEM_OK : tandem_no_memory(error, "for a probe's sums");
     for (int b = 0; b < s->scope.n_batch && status == TANDEM_OK; b++)
         for (int p = 0; p < s->scope.n_probe && status == TANDEM_OK; p++) {
             const probe_request request = {&at, FIRST_BATCH + b, (uint64_t)(b * s->scope.n_probe + p) + 77,
-                                           .is_alone = 0};
+                                           .formats = formats};
             status = probe_predict(sums, &s->probed, &request, error);
             for (int c = 0; c < n_cell && status == TANDEM_OK; c++) {
                 const double scale = studied[cells[c].studied].error_scale;
@@ -370,8 +372,8 @@ tandem_status study_gradient(study_report *report, tandem_error *error)
         "# The error of rounding in the whole gradient\n\n"
         "One cast is rounded, all else is fp32. *measured*, *predicted*: mean square of the gradient's\n"
         "error, in percent of the variance of gradients of this batch, in SGD's metric. *bias* is in\n"
-        "percent of the gradient. Intervals are of 95 %%, ± half of one. ulp is magnified 4096 times. met: yes,\n"
-        "within a factor of 1.5, and 1 inside the interval; close: the first; inside: the second.\n");
+        "percent of the gradient. Intervals are of 95 %%, ± half of one. ulp is magnified 4096 times. met:\n"
+        "yes, within a factor of 1.5, and 1 inside the interval; close: the first; inside: the second.\n");
     tandem_status status = TANDEM_OK;
     for (int m = 0; m < 2 && status == TANDEM_OK; m++)
         status = study_model_gradient(report, &scope[m], error);

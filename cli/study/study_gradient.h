@@ -60,6 +60,7 @@ typedef struct probe_request {
     const held_weights *at; /* whose metric is that of the squares */
     int64_t index;          /* of the batch */
     uint64_t seed;          /* of the signs */
+    uint32_t formats;       /* whose sums are wanted, 1 << tandem_format; 0: all. The others are 0 */
     int is_alone; /* 1: each operator reads a rounded copy of its own; 0: operators with one input share it */
 } probe_request;
 /* probe_predict: one replicate. Three gradients. */
