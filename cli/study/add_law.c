@@ -1,7 +1,7 @@
 /* add_law.c: the sum over parts of a plan, where slopes jump.
  *
- * An error e of a tensor changes a gradient by (∂g/∂x)·e: its square grows with the square of e. At a relu the
- * gradient jumps instead, where e carries a number across 0. The jump does not depend on e, and how many
+ * An error e of a tensor changes a gradient by (∂g/∂x)·e: its square grows with the square of e. At a relu
+ * the gradient jumps instead, where e carries a number across 0. The jump does not depend on e, and how many
  * numbers cross grows with the size of e: the expected square grows with |e|. So a part has the noise
  * A·a + B·a², with errors times a. Independent errors have the mean square e₁² + e₂². B is linear in it, and
  * adds up; A is linear in its root, so that A² adds up. That is exact where all parts reach the same relus in

@@ -8,8 +8,8 @@ typedef struct add_law_parts {
     int n;
 } add_law_parts;
 
-/* The noise of the plan: ΣB + √ΣA², where a part's noise is A·a + B·a² at errors times a. Where all parts have
- * A = 0, that is their sum; else it is less. Noises below 0 count as 0. */
+/* The noise of the plan: ΣB + √ΣA², where a part's noise is A·a + B·a² at errors times a. Where all parts
+ * have A = 0, that is their sum; else it is less. Noises below 0 count as 0. */
 double add_law_noise(const add_law_parts *parts);
 
 /* The power of the error's scale with which a noise grows between two scales. NaN: a noise is not above 0. */

@@ -7,9 +7,9 @@
  * are made with, stands beside it. Intervals are the jackknife's over common replicates. For pairs of
  * operators in int8_full the same names the worst pair.
  *
- * Why a task is not additive: the first plans, and the parts of all, once more with errors times a: their
- * noise grows with a where slopes jump, and with a² where they do not (add_law.c). Controls are the same plans
- * of the same models with gelus in the place of relus; they have no bars. */
+ * Why tasks with relus are not additive: the first plans, and the parts of all, once more with errors times
+ * a. Their noise grows with a where slopes jump, and with a² where they do not (add_law.c). Controls are the
+ * same plans of the same models with gelus in the place of relus; they have no bars. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +34,11 @@ typedef struct add_scope {
     const noise_tasks *tasks;
     int n_plan, n_replicate;    /* plans of a task; fewer where there are no more */
     int n_scaled;               /* of these, that are also sensed with scaled errors */
-    const char *const *control; /* [n_control] models: tasks 0, 1, … with gelus */
-    int n_control, n_control_plan;
+    const char *const *control; /* [n_compared] tasks 0, 1, … with gelus; NULL: none */
+    int n_compared, n_control_plan;
 } add_scope;
-static const char *const full_controls[] = {"mlp:gelu=1", "mlp:depth=12,width=64,gelu=1",
+/* With gelus the deep mlp diverges at its rate: no control. */
+static const char *const full_controls[] = {"mlp:gelu=1", NULL,
                                             "resnet20:width=8,blocks=1,image=14x14x1,gelu=1"},
                          *const quick_controls[] = {"mlp:width=32,image=14x14x1,gelu=1"};
 static const add_scope full_scope = {&noise_tasks_full, 200, 16, 24, full_controls, 3, 50},
@@ -57,12 +58,16 @@ typedef struct add_rows {
     int n, room, n_op;
 } add_rows;
 
+/* A task whose errors are not scaled, one whose are, or a control. */
+typedef enum add_role { ADD_ALONE, ADD_COMPARED, ADD_CONTROL } add_role;
+
 typedef struct add_study {
     study_report *report;
     const add_scope *scope;
     study_records records;
     noise_progress progress;
     noise_lab lab;
+    add_role role;          /* of the task */
     tandem_precision *plan; /* [n_plan × graph->n_op] of the task */
     int n_plan;
     add_result *result; /* [n_plan] */
@@ -72,8 +77,12 @@ typedef struct add_study {
     double *noise[N_SCALE]; /* [scaled.n] */
 } add_study;
 
-/* Plans, each scale, then the pairs. */
-static int job_count(int n_plan) { return (n_plan + PLANS_OF_JOB - 1) / PLANS_OF_JOB + N_SCALE + 1; }
+/* Plans, the pairs, and each scale. */
+static int job_count(int n_plan, add_role role)
+{
+    return (n_plan + PLANS_OF_JOB - 1) / PLANS_OF_JOB + (role != ADD_CONTROL) +
+           (role != ADD_ALONE ? N_SCALE : 0);
+}
 static int graph_size(const add_study *s) { return s->lab.workload.graph[0]->n_op; }
 static const tandem_precision *plan_at(const add_study *s, int i)
 {
@@ -356,7 +365,7 @@ static tandem_status run_pairs_job(add_study *s, tandem_error *error)
     return status;
 }
 
-static tandem_status run_add_jobs(add_study *s, int is_control, tandem_error *error)
+static tandem_status run_add_jobs(add_study *s, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     s->result = calloc((size_t)s->n_plan + 1, sizeof *s->result);
@@ -367,8 +376,9 @@ static tandem_status run_add_jobs(add_study *s, int is_control, tandem_error *er
         (void)snprintf(what, sizeof what, "plans %d to %d", first + 1, first + n);
         status = run_add_job(s, what, s->result + first, plan_at(s, first), n, error);
     }
-    if (status == TANDEM_OK && !is_control) status = run_pairs_job(s, error);
-    return status == TANDEM_OK ? run_scale_jobs(s, error) : status;
+    if (status == TANDEM_OK && s->role != ADD_CONTROL) status = run_pairs_job(s, error);
+    if (status == TANDEM_OK && s->role != ADD_ALONE) status = run_scale_jobs(s, error);
+    return status;
 }
 
 /* --- The tables ------------------------------------------------------------------------------------------
@@ -490,7 +500,7 @@ static double sum_of_parts(const double *weight, const double *noise, int n)
     return sum;
 }
 
-/* Of all plans, from the noises of their parts. ratio: [n_plan]; weight: room for [scaled.n]. 0: no memory. */
+/* Of all plans, from their parts. ratio: [n_plan]; weight: room for [scaled.n]. 0: no memory. */
 static int fill_law_ratios(double *ratio, double *weight, add_study *s)
 {
     const int n = s->scaled.n;
@@ -573,7 +583,7 @@ static tandem_status print_scaled(add_study *s, json_t *object, tandem_error *er
     return is_allocated ? TANDEM_OK : tandem_no_memory(error, "for the ratios of plans");
 }
 
-static void print_bars(add_study *s, const add_summary *all, const add_summary *shared)
+static void print_add_bars(add_study *s, const add_summary *all, const add_summary *shared)
 {
     (void)fputs("\n| bar | value | met |\n|---|---|---|\n", s->report->text);
     add_add_bar(s, "median within 5 % of 1", all->median, fabs(all->median - 1) <= max_median_off);
@@ -583,7 +593,7 @@ static void print_bars(add_study *s, const add_summary *all, const add_summary *
                     fabs(shared->median - 1) <= max_median_off);
 }
 
-static tandem_status print_add_task(add_study *s, int is_control, tandem_error *error)
+static tandem_status print_add_task(add_study *s, tandem_error *error)
 {
     add_summary all, single, shared, shared_single;
     tandem_status status = summarise_plans(&all, s, 0, 0, error);
@@ -603,13 +613,13 @@ static tandem_status print_add_task(add_study *s, int is_control, tandem_error *
     json_t *ratios = json_array(), *pairs = s->pair ? print_pairs(s) : json_array();
     for (int i = 0; i < s->n_plan; i++) json_array_append_new(ratios, cli_json_number(s->result[i].ratio));
     json_t *object =
-        json_pack("{s:i,s:b,s:o,s:o,s:o,s:o,s:o}", "plans", s->n_plan, "control", is_control, "median",
-                  cli_json_number(all.median), "close_share", cli_json_number(all.close),
+        json_pack("{s:i,s:b,s:o,s:o,s:o,s:o,s:o}", "plans", s->n_plan, "control", s->role == ADD_CONTROL,
+                  "median", cli_json_number(all.median), "close_share", cli_json_number(all.close),
                   "median_by_operators", cli_json_number(single.median), "ratios", ratios, "pairs", pairs);
     json_object_set_new(s->report->json, s->lab.task->model, object);
     print_ceiling(s);
-    status = print_scaled(s, object, error);
-    if (status == TANDEM_OK && !is_control) print_bars(s, &all, &shared);
+    if (s->role != ADD_ALONE) status = print_scaled(s, object, error);
+    if (status == TANDEM_OK && s->role != ADD_CONTROL) print_add_bars(s, &all, &shared);
     return status;
 }
 
@@ -633,18 +643,18 @@ static void free_add_task(add_study *s)
 }
 
 /* seed: of its plans. */
-static tandem_status run_add_task(add_study *s, const noise_task *task, int n_plan, int seed, int is_control,
+static tandem_status run_add_task(add_study *s, const noise_task *task, int n_plan, int seed,
                                   tandem_error *error)
 {
     tandem_error why = {0};
     tandem_status status = noise_lab_open(&s->lab, task, s->report->options, &why);
-    s->progress.n_job -= job_count(n_plan);
+    s->progress.n_job -= job_count(n_plan, s->role);
     if (status != TANDEM_OK && noise_task_skip(s->report, task, status)) return TANDEM_OK;
     if (status != TANDEM_OK) *error = why;
     if (status == TANDEM_OK) status = draw_plans(s, n_plan, seed, error);
-    s->progress.n_job += job_count(s->n_plan);
-    if (status == TANDEM_OK) status = run_add_jobs(s, is_control, error);
-    if (status == TANDEM_OK) status = print_add_task(s, is_control, error);
+    s->progress.n_job += job_count(s->n_plan, s->role);
+    if (status == TANDEM_OK) status = run_add_jobs(s, error);
+    if (status == TANDEM_OK) status = print_add_task(s, error);
     free_add_task(s);
     return status;
 }
@@ -656,12 +666,24 @@ static tandem_status run_add_tasks(add_study *s, tandem_error *error)
     tandem_status status = TANDEM_OK;
     for (int t = 0; t < scope->tasks->n && status == TANDEM_OK; t++) {
         noise_task task = scope->tasks->task[t];
-        status = run_add_task(s, &task, scope->n_plan, t, 0, error);
-        if (t >= scope->n_control || status != TANDEM_OK) continue;
+        s->role = t < scope->n_compared ? ADD_COMPARED : ADD_ALONE;
+        status = run_add_task(s, &task, scope->n_plan, t, error);
+        if (s->role == ADD_ALONE || !scope->control[t] || status != TANDEM_OK) continue;
+        s->role = ADD_CONTROL;
         task.model = scope->control[t];
-        status = run_add_task(s, &task, scope->n_control_plan, t, 1, error);
+        status = run_add_task(s, &task, scope->n_control_plan, t, error);
     }
     return status;
+}
+
+static int count_add_jobs(const add_scope *scope)
+{
+    int n = 0;
+    for (int t = 0; t < scope->tasks->n; t++) {
+        n += job_count(scope->n_plan, t < scope->n_compared ? ADD_COMPARED : ADD_ALONE);
+        if (t < scope->n_compared && scope->control[t]) n += job_count(scope->n_control_plan, ADD_CONTROL);
+    }
+    return n;
 }
 
 tandem_status study_add(study_report *report, tandem_error *error)
@@ -671,8 +693,7 @@ tandem_status study_add(study_report *report, tandem_error *error)
                    .progress = {.part = "add"}};
     const double number[] = {s.scope->n_plan, s.scope->n_replicate, PLANS_OF_JOB};
     char name[STUDY_PLAN_NAME];
-    s.progress.n_job = s.scope->tasks->n * job_count(s.scope->n_plan) +
-                       s.scope->n_control * job_count(s.scope->n_control_plan);
+    s.progress.n_job = count_add_jobs(s.scope);
     noise_plan_name(name, s.scope->tasks, "add", number, sizeof number / sizeof *number,
                     report->options->seed);
     (void)fprintf(

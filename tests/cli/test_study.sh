@@ -221,6 +221,11 @@ awk -F'|' '/^## / { is_vit = /vit_tiny/ } /^# / { part = $0 }
     END { exit !(tau[" probe "] >= 0.8 && tau[" probe "] > tau[" qsync "] && n == 2 && !bad) }' first
 report "study: a probe finds the order of operators; the noise of a plan is the sum of its parts" $?
 
+# Without jumps of slopes, noise grows with the square of the error's scale; with them it does not.
+awk -F'|' '/^## / { is_gelu = /gelu=1/ } $2 ~ /^ (0.25|0.5|1) $/ && NF == 6 { power[is_gelu] += $3 / 3; n++ }
+    END { exit n != 6 || power[0] > 1.7 || power[1] < 1.8 || power[1] > 2.2 }' sums
+report "study: noise grows with less than the square of an error where slopes jump" $?
+
 # Jobs that a run did not finish run again, and no other.
 for part in rank:ranks:2 add:sums:1; do
     IFS=: read -r name file lines <<<"$part"
