@@ -47,6 +47,13 @@ run_bare() {
 field() { sed -n "s/^ *\"$1\": \(.*[^,]\),\{0,1\}\$/\1/p" "$2"; }
 # The numbers of an array: array loss FILE
 array() { sed -n "/^ *\"$1\": \[/,/\]/p" "$2" | sed '1d;$d' | tr -d ' ,'; }
+# weakest, strongest: the first and the last CPU device here; empty: there is none. The list is in out.
+find_devices() {
+    local present
+    run 0 list devices --json
+    present=$(grep -B 2 '"present": true' out | field name - | tr -d '"' | grep '^cpu:')
+    weakest=$(head -n 1 <<<"$present") strongest=$(tail -n 1 <<<"$present")
+}
 positive() { [ -n "$1" ] && [ "$1" -gt 0 ] 2>/dev/null; }
 # Files that commands make for themselves. note_left COMMAND: those that are new are of COMMAND. left_over:
 # says which, if any.

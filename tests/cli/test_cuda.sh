@@ -7,8 +7,7 @@ set -u
 stand_in=$build/tests/libtandem_cuda.so
 [ -e "$stand_in" ] || { echo "Bail out! there is no $stand_in: run make tests first"; exit 4; }
 
-run 0 list devices --json
-weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')
+find_devices
 model=(--model mlp:width=16 --batch 2)
 
 # --- No card ---

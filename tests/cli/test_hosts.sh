@@ -18,8 +18,7 @@ if [ "${TANDEM_TEST_ALONE:-}" = "" ]; then
     cd / && rm -rf "$work"
     TANDEM_TEST_ALONE=1 TANDEM_BUILD=$build exec "${alone[@]}" "$here/test_hosts.sh"
 fi
-run 0 list devices --json
-weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')
+find_devices
 if [ -z "$weakest" ]; then
     skip "ranks on two hosts" "this machine is none of the devices"
     echo "1..$n"

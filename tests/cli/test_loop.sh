@@ -7,8 +7,7 @@ set -u
 . "$(dirname "$0")/tap.sh"
 
 # --- Devices ---
-run 0 list devices --json
-weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')
+find_devices
 absent=$(grep -B 2 '"present": false' out | field name - | grep '"cpu:' | head -1 | tr -d '"')
 if [ -z "$weakest" ]; then
     skip "the loop" "this machine is none of the devices"
@@ -19,7 +18,6 @@ model="mlp:width=16"
 what=(--model "$model" --batch 4 --device "$weakest,$weakest")
 
 # --- Devices by a word: names in every result and file ---
-strongest=$(grep -B 2 '"present": true' out | field name - | grep '"cpu:' | tail -1 | tr -d '"')
 words=(--model "$model" --batch 4 --db words.db --json)
 run 0 profile "${words[@]}" --device strongest,weakest &&
     [ "$(field name out | tr -d '"' | xargs)" = "$strongest $weakest" ] &&

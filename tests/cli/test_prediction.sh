@@ -14,9 +14,7 @@ if [ "$(basename "$build")" != build ]; then
     echo "1..$n"
     exit 0
 fi
-run 0 list devices --json
-present=$(grep -B 2 '"present": true' out | field name - | tr -d '"' | grep '^cpu:')
-weakest=$(head -n 1 <<<"$present") strongest=$(tail -n 1 <<<"$present")
+find_devices
 if [ "$weakest" = "$strongest" ]; then
     skip "predictions of a step" "this machine has no two unlike devices"
     echo "1..$n"

@@ -6,8 +6,7 @@ set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 
-run 0 list devices --json
-weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')
+find_devices
 if [ -z "$weakest" ]; then
     skip "training" "this machine is none of the devices"
     echo "1..$n"
