@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 from support import BUILD, Case
+import numpy
 import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
@@ -238,7 +239,7 @@ class Net(torch.nn.Module):
         self.passes = self.passes + 1
         x = self.held(F.relu_(self.norm(self.conv(x)))).mean((2, 3)) * (1 + 0.1 * self.passes)
         x = self.mix(self.mix(F.dropout(x, 0.2, self.training))[:, None])
-        x[:, 0, 0] += torch.rand(()) + random.random()
+        x[:, 0, 0] += torch.rand(()) + random.random() + numpy.random.rand()
         return self.head(torch.tanh(self.frozen(x[:, 0])))
 
 
@@ -259,7 +260,7 @@ class Module(Case):
     def state_of(self, module):
         tensors = {name: value.clone() for name, value in module.state_dict().items()}
         modes = [child.training for child in module.modules()]
-        return tensors, modes, torch.get_rng_state(), random.getstate()
+        return tensors, modes, torch.get_rng_state(), (random.getstate(), str(numpy.random.get_state()))
 
     def check_same(self, module, before, identities):
         tensors, modes, drawn, python = self.state_of(module)
@@ -450,6 +451,22 @@ class Filed(Case):
         drawn = self.rows(of_weights)
         self.assertEqual(drawn, [(4 * 2 * 3, 3 * 2 * 3)])  # the product of activations has no weight
         self.check_price(found)
+
+    def test_only_the_same_training_is_joined(self):
+        from tandem._sensed import Sensed, _can_join
+
+        mine, filed = Sensed.open(2, 1, 3), Sensed.open(2, 1, 3)
+        for one in (mine, filed):
+            one.c.batch, one.c.steps, one.c.seed = 4, 20, 5
+        mine.c.age[0] = 10
+        self.assertTrue(_can_join(mine, filed))
+        for name, other in (("batch", 5), ("steps", 21), ("seed", 6)):
+            before = getattr(mine.c, name)
+            setattr(mine.c, name, other)
+            self.assertFalse(_can_join(mine, filed), name)
+            setattr(mine.c, name, before)
+        filed.c.age[0] = 10  # the same age
+        self.assertFalse(_can_join(mine, filed))
 
     def check_price(self, found):
         base = tandem.replay(found.graph, self.cluster, "fp32", store=self.store, predict=True)
