@@ -223,19 +223,19 @@ static tandem_status multiply_narrow(const tandem_kernels *kernels, const tandem
                                      float *result, const int64_t size[3], layer_matrix a, layer_matrix b,
                                      const float *bias, tandem_error *error)
 {
-    const tandem_product_bf16 product = {.m = size[0],
-                                         .n = size[1],
-                                         .k = size[2],
-                                         .a = a.of->half + a.at,
-                                         .a_row = a.row,
-                                         .a_column = a.column,
-                                         .b = b.of->half + b.at,
-                                         .b_row = b.row,
-                                         .b_column = b.column,
-                                         .c = result,
-                                         .c_row = size[1],
-                                         .bias = bias,
-                                         .workspace = pass->workspace};
+    tandem_product_bf16 product = {.m = size[0],
+                                   .n = size[1],
+                                   .k = size[2],
+                                   .a = a.of->half + a.at,
+                                   .a_row = a.row,
+                                   .a_column = a.column,
+                                   .b = b.of->half + b.at,
+                                   .b_row = b.row,
+                                   .b_column = b.column,
+                                   .c_row = size[1],
+                                   .bias = bias,
+                                   .workspace = pass->workspace};
+    product.c = result;
     return tandem_kernels_product_bf16(kernels, &product, pass->workspace_bytes, error);
 }
 
@@ -244,21 +244,21 @@ static tandem_status multiply_rounded(const tandem_kernels *kernels, const tande
                                       float *result, const int64_t size[3], layer_matrix a, layer_matrix b,
                                       const float *bias, tandem_error *error)
 {
-    const tandem_product_s8 product = {.m = size[0],
-                                       .n = size[1],
-                                       .k = size[2],
-                                       .a = a.of->q + a.at,
-                                       .a_row = a.row,
-                                       .a_column = a.column,
-                                       .b = b.of->q + b.at,
-                                       .b_row = b.row,
-                                       .b_column = b.column,
-                                       .c = result,
-                                       .c_row = size[1],
-                                       .c_type = TANDEM_F32,
-                                       .scale = a.of->scale * b.of->scale,
-                                       .bias = bias,
-                                       .workspace = pass->workspace};
+    tandem_product_s8 product = {.m = size[0],
+                                 .n = size[1],
+                                 .k = size[2],
+                                 .a = a.of->q + a.at,
+                                 .a_row = a.row,
+                                 .a_column = a.column,
+                                 .b = b.of->q + b.at,
+                                 .b_row = b.row,
+                                 .b_column = b.column,
+                                 .c_row = size[1],
+                                 .c_type = TANDEM_F32,
+                                 .scale = a.of->scale * b.of->scale,
+                                 .bias = bias,
+                                 .workspace = pass->workspace};
+    product.c = result;
     return multiply_cut(kernels, &product, pass->workspace_bytes, error);
 }
 

@@ -117,7 +117,7 @@ tandem_status tandem_batch_load(tandem_executor *executor, int64_t micro_index, 
         int64_t sample = index * options->global_batch + first + b;
         if (options->data) {
             const tandem_status status =
-                tandem_data_sample(&sample, &executor->cursor, options->data, executor->data_seed, index,
+                tandem_data_sample(&sample, executor->cursor, options->data, executor->data_seed, index,
                                    options->global_batch, first + b, error);
             if (status != TANDEM_OK) return status;
         }

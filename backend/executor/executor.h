@@ -67,7 +67,7 @@ struct tandem_executor {
     int32_t *label;             /* (batch, length) */
     void *input;                /* the input tensor in the arena, or staging memory for it */
     int64_t loaded_micro_index; /* the micro-step whose batch lies in `input` and `label`; −1 = none */
-    tandem_data_cursor cursor;
+    tandem_data_cursor own_cursor, *cursor; /* of the lender, or its own */
 
     /* with device memory only (transfer.h), else NULL */
     float *micro_loss; /* [n_micro] of this step, on the host; with late results on the device */

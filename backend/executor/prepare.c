@@ -177,6 +177,7 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     executor->step = options->step;
     executor->graph = options->step->graph;
     executor->loaded_micro_index = -1;
+    executor->cursor = options->lender ? options->lender->cursor : &executor->own_cursor;
     tandem_grad_scaler_open(&executor->grad_scaler, options);
     tandem_status status = tandem_kernels_open(&executor->noise_kernels, "best", error);
     if (status == TANDEM_OK && !forward_only) status = check_norm_task(executor, error);
@@ -220,6 +221,6 @@ void tandem_executor_close(tandem_executor *executor)
     tandem_amax_histories_close(&executor->histories);
     free(executor->host_copy);
     tandem_arena_free(&executor->tables);
-    tandem_data_cursor_free(&executor->cursor);
+    tandem_data_cursor_free(&executor->own_cursor);
     free(executor);
 }

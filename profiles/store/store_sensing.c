@@ -318,7 +318,8 @@ static int find_amp_dtype(const char *name)
     return k;
 }
 
-/* The error that a row names in its first columns: operator, precision, AMP dtype, age and replicate. */
+/* The error that a row names in its first columns: operator, precision, AMP dtype, age and replicate. *of is
+ * set with TANDEM_OK, and else stays. */
 static tandem_status find_sensed_error(tandem_sensed_error **of, int *cell, const tandem_sensing *sensing,
                                        const tandem_store *store, sqlite3_stmt *row,
                                        const tandem_graph *graph, tandem_error *error)
@@ -347,7 +348,7 @@ static tandem_status read_sensed_error(tandem_sensing *sensing, const tandem_sto
     tandem_sensed_error *of = NULL;
     int cell = 0;
     const tandem_status status = find_sensed_error(&of, &cell, sensing, store, row, graph, error);
-    if (status != TANDEM_OK) return status;
+    if (!of) return status;
     *of = (tandem_sensed_error){sqlite3_column_double(row, 5), sqlite3_column_double(row, 6),
                                 sqlite3_column_double(row, 7), sqlite3_column_double(row, 8),
                                 sqlite3_column_double(row, 5), sqlite3_column_double(row, 7),
@@ -362,7 +363,7 @@ static tandem_status read_wide_error(tandem_sensing *sensing, const tandem_store
     tandem_sensed_error *of = NULL;
     int cell = 0;
     const tandem_status status = find_sensed_error(&of, &cell, sensing, store, row, graph, error);
-    if (status != TANDEM_OK) return status;
+    if (!of) return status;
     of->wide_total = sqlite3_column_double(row, 5);
     of->wide_shared = sqlite3_column_double(row, 6);
     of->wide_mean_square = sqlite3_column_double(row, 7);
