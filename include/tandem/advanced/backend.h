@@ -44,8 +44,9 @@ typedef struct tandem_executor_options {
     int hold_weights; /* 1: steps compute gradients, and leave weights and running statistics; one rank, or
                            * without_all_reduce */
     /* An executor of the same worker and the same flat arrays, whose weights, gradients and order of samples
-     * this one uses, and its arena where that is large enough. It outlives this one, and both step in turns. This one holds
-     * weights, has its memory on the host, and reduces nothing; else TANDEM_USAGE. NULL: its own memory. */
+     * this one uses, and its arena where that is large enough. It outlives this one, and both step in turns.
+     * This one holds weights, has its memory on the host, and reduces nothing; else TANDEM_USAGE. NULL: its
+     * own memory. */
     tandem_executor *lender;
     int64_t global_batch; /* over all ranks and micro-steps */
     int64_t
