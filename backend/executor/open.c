@@ -300,9 +300,8 @@ static tandem_status bind_evaluator(tandem_executor *executor, tandem_error *err
 tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error)
 {
-    /* a borrower leaves the process's peak to its lender */
-    const tandem_resident resident =
-        options->lender ? (tandem_resident){.before_bytes = -1} : tandem_resident_begin(worker);
+    tandem_resident resident = {.before_bytes = -1}; /* a borrower leaves the process's peak to its lender */
+    if (!options->lender) resident = tandem_resident_begin(worker);
     tandem_executor *executor = NULL;
     tandem_status status = tandem_executor_prepare(&executor, worker, options, 0, error);
     if (status == TANDEM_OK) executor->resident = resident;
