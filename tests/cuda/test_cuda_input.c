@@ -8,7 +8,7 @@
 #include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"
 
-enum { STEPS = 5, IMAGES = 32, SIDE = 28, BATCH = 2 };
+enum { STEPS = 5, IMAGES = 32, HEIGHT = 24, WIDTH = 32, SIDE = 28, BATCH = 2 };
 static int *has_device_memory, *waits_with_copies, *eager_streams;
 static int64_t *memory_left;
 static tandem_data images;
@@ -23,15 +23,15 @@ static int open_input_stand_in(void **state)
     eager_streams = dlsym(library, "stand_in_eager_streams");
     assert_true(has_device_memory && waits_with_copies && memory_left && eager_streams);
     *has_device_memory = 1;
-    static uint8_t pixels[IMAGES * SIDE * SIDE], labels[IMAGES];
-    for (int i = 0; i < IMAGES * SIDE * SIDE; i++) pixels[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
+    static uint8_t pixels[IMAGES * HEIGHT * WIDTH], labels[IMAGES];
+    for (int i = 0; i < IMAGES * HEIGHT * WIDTH; i++) pixels[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
     for (int i = 0; i < IMAGES; i++) labels[i] = (uint8_t)(i * 7 % 10);
     images = (tandem_data){.kind = TANDEM_DATA_IMAGES,
                            .name = "images",
                            .n_train = IMAGES,
                            .n_test = IMAGES,
-                           .height = SIDE,
-                           .width = SIDE,
+                           .height = HEIGHT,
+                           .width = WIDTH,
                            .channels = 1,
                            .n_class = 10,
                            .pixels_train = pixels,
@@ -153,13 +153,13 @@ static int64_t bytes_of_executor(input_run *o, const tandem_data *data, int64_t 
     const int64_t taken = status == TANDEM_OK ? before - *memory_left : 0;
     if (status == TANDEM_OK && data)
         assert_int_equal(tandem_image_input_device_bytes(o->executor),
-                         2 * (1600 + 64) + 2 * SIDE * sizeof(tandem_pixel_blend));
+                         2 * (1536 + 64) + 2 * SIDE * sizeof(tandem_pixel_blend));
     if (status == TANDEM_OK) o->backend->executor_close(o->executor);
     *memory_left = all;
     return taken;
 }
 
-/* Two slots of bytes (2 × 784 pixels in whole 64s, and labels), and where 28 rows and columns lie. */
+/* Two slots of bytes (2 × 24 × 32 pixels, and labels), and where the model's 28 rows and columns lie. */
 static void slots_are_counted_before_they_are_taken(void **state)
 {
     input_run o = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
@@ -169,7 +169,7 @@ static void slots_are_counted_before_they_are_taken(void **state)
     assert_int_equal(tandem_step_open(&o.step, o.graph, TANDEM_BF16, 4096, NULL), TANDEM_OK);
     assert_int_equal(o.backend->worker_open(&o.worker, &worker_options, NULL), TANDEM_OK);
     const int64_t noise = bytes_of_executor(&o, NULL, 0), bytes = bytes_of_executor(&o, &images, 0);
-    assert_int_equal(bytes - noise, 2 * (1600 + 64) + 2 * SIDE * (int64_t)sizeof(tandem_pixel_blend));
+    assert_int_equal(bytes - noise, 2 * (1536 + 64) + 2 * SIDE * (int64_t)sizeof(tandem_pixel_blend));
     assert_int_equal(bytes_of_executor(&o, &images, bytes), bytes);
     /* less: told before anything is taken; the step's arguments and a byte of the mask are not counted */
     assert_int_equal(bytes_of_executor(&o, &images, bytes - 64), 0);
