@@ -5,7 +5,7 @@
 # Makes the statistics it lacks, on this machine's strongest device; times are predicted from the cards'
 # descriptions, so the tables need no card. Every row is kept in STORE.rows: stopped in any way, the same
 # command goes on. LIMIT=seconds: ends after the row in which so much time has passed, with exit code 3.
-# BEFORE=program: a tandem to compare with, in turns; the column "seconds before" is its.
+# BEFORE=program: a tandem to compare with, in turns; adds the column "seconds before".
 # MODELS="mlp@16 …": those of the tables.
 set -eu
 db=${1:-allocate.db}
@@ -106,15 +106,15 @@ gap_row() { # model batch classes cluster slowdown
         "| $(echo "$exact" | field sensitivity_bound | two_digits) | $(echo "$exact" | field gap |
             awk '{ printf "%.4f%%", 100 * $1 }')" \
         "| $(echo "$exact" | field proof) | $(echo "$now" | tr ' ' '\n' | grep . | least)" \
-        "| $(echo "$before" | tr ' ' '\n' | grep . | least)" \
-        "| $(echo "$greedy $bound" | awk '{ if ($2 > 0) printf "%.4f", $1 / $2; else print "1" }') |"
+        "|${BEFORE:+ $(echo "$before" | tr ' ' '\n' | grep . | least) |}" \
+        "$(echo "$greedy $bound" | awk '{ if ($2 > 0) printf "%.4f", $1 / $2; else print "1" }') |"
 }
 echo
 echo "## Gap that is left, policy exact"
 echo
 echo "| model | batch | classes | slowdown | step (ms) | sensitivity |" \
-    "gap | proof | seconds | seconds before | greedy / bound |"
-echo "|---|---|---|---|---|---|---|---|---|---|---|"
+    "gap | proof | seconds |${BEFORE:+ seconds before |} greedy / bound |"
+echo "|---|---|---|---|---|---|---|---|---|---|${BEFORE:+---|}"
 for case in $models; do
     for slowdown in 1% 5% 20%; do
         row "gap $case 2 $slowdown" gap_row "${case%@*}" "${case##*@}" 2 "$two" $slowdown
