@@ -60,17 +60,19 @@ KERNELS = $(call objects,base/amax_history.c \
 # without a card.
 CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c clocks.c cublaslt.c cudnn.c)
 CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
-CUDA_PUBLIC = $(B)/obj/backend/cuda/cuda_kernels.o
-CUDA_HOST = $(filter-out $(CUDA_PUBLIC),$(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call \
-    sources,backend/cuda backend/cuda/op))))
+CUDA_PUBLIC = $(call objects,$(addprefix backend/cuda/,cuda_kernels.c cuda_products.c))
+CUDA_HOST = $(filter-out $(CUDA_PUBLIC),$(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES) \
+    backend/cuda/no_cudnn.c,$(call sources,backend/cuda backend/cuda/op))))
 CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
 CUDA_BELOW = $(B)/obj/backend/device/kernel_name.o $(FOUNDATION)
 CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst \
     %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS))
 
-# Kernels for other programs, which link no more of NVIDIA's than cudart.
-CUDA_KERNEL_LIBRARY = $(CUDA_PUBLIC) $(patsubst %,$(B)/obj/%.o,backend/cuda/quantise.cu \
-    backend/cuda/bytes.cu base/amax_history base/status)
+# Casts and products for other programs, which link no more of NVIDIA's than cudart and cuBLASLt.
+CUDA_FOR_OTHERS = $(CUDA_PUBLIC) $(call objects,$(addprefix backend/cuda/,algorithm_cache.c gpu.c kernel.c \
+    planned_work.c product.c) backend/device/kernel_name.c) $(FOUNDATION)
+CUDA_KERNEL_LIBRARY = $(CUDA_FOR_OTHERS) $(call objects,$(addprefix backend/cuda/,runtime.c clocks.c \
+    cublaslt.c no_cudnn.c)) $(addprefix $(B)/obj/backend/cuda/,quantise.cu.o bytes.cu.o)
 
 # The knapsack problem behind policy exact as a program of its own, for bench/mckp/hawq.sh.
 MCKP = $(call objects,$(addprefix bench/mckp/,solve_mckp.c read_mckp.c))
@@ -126,11 +128,11 @@ $(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(KERNELS)
 	@$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
 	    -o $@ $(filter %.o,$^) -lm
 
-$(B)/libtandem_cuda_kernels.so.0: libtandem.map $(CUDA_KERNEL_LIBRARY)
+$(B)/libtandem_cuda_kernels.so.0: backend/cuda/libtandem_cuda_kernels.map $(CUDA_KERNEL_LIBRARY)
 	@echo "  link  $@"
 	@$(CXX) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions \
 	    -Wl,-z,defs \
-	    -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lm
+	    -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lm
 
 $(B)/libtandem.so $(B)/libtandem_kernels.so $(B)/libtandem_cuda_kernels.so: %.so: %.so.0
 	@ln -sf $(<F) $@
@@ -206,7 +208,8 @@ $(B)/obj/%.o: %.cc
 	@echo "  c++   $<"
 	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 
-$(call objects,$(CUDA_LIBRARY_SOURCES) tests/cuda/on_card.c): CPPFLAGS += -isystem $(CUDA_HOME)/include
+$(call objects,$(CUDA_LIBRARY_SOURCES) backend/cuda/no_cudnn.c tests/cuda/on_card.c): \
+    CPPFLAGS += -isystem $(CUDA_HOME)/include
 
 # Square roots in vectors.
 $(B)/obj/cli/probe_direction.o: private CFLAGS += -fno-math-errno

@@ -141,7 +141,8 @@ is_it_right() {
             --json --model mlp --device "$device" --uniform bf16 --steps 5
     done
     test_program gradients 40
-    test_program public_kernels 25
+    test_program public_kernels 15
+    test_program products 10
     test_program delayed 15
     test_program coded 10
     test_program shared 15

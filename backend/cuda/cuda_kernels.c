@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "backend/cuda/arguments.h"
 #include "backend/cuda/kernels.h"
 
 static const int64_t max_blocks = (int64_t)1 << 32, max_elements = (int64_t)1 << 60;
@@ -11,14 +12,13 @@ enum { ALIGNMENT = 16, TILE_SIDE = 32 };
 
 /* --- Arguments ------------------------------------------------------------------------------------------ */
 
-static tandem_status refuse_null(const char *what, const char *name, tandem_error *error)
+tandem_status refuse_null(const char *what, const char *name, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_USAGE, "%s: %s is NULL", what, name);
 }
 
-/* A pointer to something at a multiple of `alignment`. */
-static tandem_status check_device_pointer(const char *what, const char *name, const void *at,
-                                          unsigned alignment, tandem_error *error)
+tandem_status check_device_pointer(const char *what, const char *name, const void *at, unsigned alignment,
+                                   tandem_error *error)
 {
     if (!at) return refuse_null(what, name, error);
     if ((uintptr_t)at % alignment == 0) return TANDEM_OK;

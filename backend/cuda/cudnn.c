@@ -1,6 +1,37 @@
 /* cudnn.c: convolutions, channels last, with one type for all tensors and sums in f32. Algorithms whose
  * result depends on the order of threads are excluded. */
+#include <cudnn.h>
+#include <stdio.h>
+
 #include "backend/cuda/libraries.h"
+
+_Static_assert(CUDNN_BAD_PARAM == CUDA_FROM_CUDNN + (int)CUDNN_STATUS_BAD_PARAM &&
+                   CUDNN_NOT_SUPPORTED == CUDA_FROM_CUDNN + (int)CUDNN_STATUS_NOT_SUPPORTED,
+               "the errors of vendor.h are those of the library");
+
+static int cuda_from_cudnn(cudnnStatus_t status)
+{
+    if (status == CUDNN_STATUS_SUCCESS) return 0;
+    (void)cudaGetLastError();
+    return CUDA_FROM_CUDNN + (int)status;
+}
+
+int open_cudnn(cuda_libraries *libraries) { return cuda_from_cudnn(cudnnCreate(&libraries->dnn)); }
+
+void close_cudnn(cuda_libraries *libraries)
+{
+    if (libraries->dnn) (void)cudnnDestroy(libraries->dnn);
+}
+
+const char *cudnn_error_text(int error)
+{
+    return cudnnGetErrorString((cudnnStatus_t)(error - CUDA_FROM_CUDNN));
+}
+
+void print_cudnn_version(char *text, size_t size)
+{
+    (void)snprintf(text, size, ", cuDNN %zu", cudnnGetVersion());
+}
 
 /* An algorithm's words: its number in the pass's enumeration, and its math type (cudnnMathType_t). */
 enum { ALGORITHM, MATH };

@@ -7,10 +7,6 @@
 #include "backend/executor/adamw.h"
 #include "backend/cuda/operator.h"
 
-/* cudaErrorMemoryAllocation, cudaErrorInsufficientDriver, cudaErrorDevicesUnavailable, cudaErrorNoDevice */
-enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35, UNAVAILABLE = 46, NO_GPU = 100 };
-enum { VERSIONS_TEXT = 96 };
-enum { MIN_MAJOR = 7, MIN_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
 /* Workspaces are 64-byte aligned, and NVIDIA's libraries want 256. */
 enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 
@@ -31,69 +27,11 @@ static const cuda_operator *const cuda_operator_rows[N_KERNEL_ROW] = {
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
-static tandem_status cuda_failure(const cuda_device *cuda, const char *what, int failed, tandem_error *error)
-{
-    if (failed == OUT_OF_MEMORY)
-        return tandem_error_set(error, TANDEM_NO_MEMORY,
-                                "device '%s' ran out of memory when it was to %s; other processes may have "
-                                "some (nvidia-smi), or a smaller --batch fits",
-                                cuda->name, what);
-    if (failed == UNAVAILABLE)
-        return tandem_error_set(
-            error, TANDEM_NO_DEVICE,
-            "device '%s' takes no more processes: it is in exclusive mode and has one, or "
-            "is prohibited; give it one rank, or allow several with `nvidia-smi -i %s -c "
-            "DEFAULT`",
-            cuda->name, cuda->name + strlen("cuda:"));
-    return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed to %s: %s (error %d)", cuda->name,
-                            what, cuda->vendor->error_text(failed), failed);
-}
-
-/* Finds the GPU of a name, and checks that it exists and is not too old. */
-static tandem_status find_cuda_gpu(cuda_gpu *gpu, int *index, const cuda_device *cuda, tandem_error *error)
-{
-    char *end = NULL;
-    const char *const digits = cuda->name + strlen("cuda:");
-    const long number = strtol(digits, &end, 10);
-    int n = 0;
-    if (*digits < '0' || *digits > '9' || *end || number > INT_MAX)
-        return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "unknown device '%s'; allowed: cuda:0, cuda:1, …",
-                                cuda->name);
-    int failed = cuda->vendor->gpu_count(&n);
-    if (failed == NO_GPU) failed = n = 0;
-    if (failed == NO_DRIVER)
-        return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "device '%s' has no driver: NVIDIA's driver is missing, or older than the "
-                                "CUDA that tandem was built with",
-                                cuda->name);
-    if (failed) return cuda_failure(cuda, "count GPUs", failed, error);
-    if (number >= n)
-        return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "device '%s' does not exist: this machine has %d GPU%s", cuda->name, n,
-                                n == 1 ? "" : "s");
-    const int failed_describe = cuda->vendor->describe(gpu, (int)number);
-    if (failed_describe) return cuda_failure(cuda, "describe itself", failed_describe, error);
-    if (gpu->major * 10 + gpu->minor < MIN_MAJOR * 10 + MIN_MINOR)
-        return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and "
-                                "later",
-                                cuda->name, gpu->name, gpu->major, gpu->minor, MIN_MAJOR, MIN_MINOR);
-    if (gpu->driver / 1000 < gpu->runtime / 1000) /* any driver of the same major version works */
-        return tandem_error_set(
-            error, TANDEM_NO_DEVICE,
-            "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that "
-            "tandem was built with; install a newer driver, or build with an older CUDA Toolkit",
-            cuda->name, gpu->driver / 1000, gpu->driver % 1000 / 10, gpu->runtime / 1000,
-            gpu->runtime % 1000 / 10);
-    *index = (int)number;
-    return TANDEM_OK;
-}
-
 static tandem_status cuda_describe_device(char *text, size_t size, const char *name, tandem_error *error)
 {
     cuda_device named = {.vendor = &tandem_cuda_vendor};
     cuda_gpu gpu = {0};
-    char versions[VERSIONS_TEXT] = "";
+    char versions[CUDA_VERSIONS_TEXT] = "";
     (void)snprintf(named.name, sizeof named.name, "%s", name);
     const tandem_status status = find_cuda_gpu(&gpu, &named.index, &named, error);
     if (status != TANDEM_OK) return status;
@@ -108,7 +46,6 @@ static void cuda_close_device(void *device)
 {
     cuda_device *cuda = device;
     if (!cuda) return;
-    cuda_algorithm_cache_close(cuda->algorithm_cache);
     for (int k = 0; k < cuda->n_event; k++) cuda->vendor->event_close(cuda->event[k]);
     free(cuda->event);
     if (cuda->amax_bits) cuda->vendor->free(cuda->amax_bits, 0);
@@ -118,22 +55,16 @@ static void cuda_close_device(void *device)
         if (cuda->side_stream[lane]) cuda->vendor->stream_close(cuda->side_stream[lane]);
         if (cuda->stream_event[lane]) cuda->vendor->event_close(cuda->stream_event[lane]);
     }
-    if (cuda->stream) cuda->vendor->stream_close(cuda->stream);
-    if (cuda->libraries) cuda->vendor->close(cuda->libraries);
+    close_cuda_libraries(cuda);
     free(cuda);
 }
 
 static tandem_status init_cuda_device(cuda_device *cuda, tandem_error *error)
 {
     const cuda_vendor *vendor = cuda->vendor;
-    char versions[VERSIONS_TEXT];
-    tandem_status status = find_cuda_gpu(&cuda->gpu, &cuda->index, cuda, error);
+    const tandem_status status = open_cuda_libraries(cuda, error);
     if (status != TANDEM_OK) return status;
-    if (vendor->versions(versions, sizeof versions)) versions[0] = '\0';
-    status = cuda_algorithm_cache_open(&cuda->algorithm_cache, &cuda->gpu, versions, error);
-    if (status != TANDEM_OK) return status;
-    int failed = vendor->open(&cuda->libraries, cuda->index);
-    if (!failed) failed = vendor->stream_open(&cuda->stream);
+    int failed = 0;
     for (int lane = TANDEM_DEVICE_STREAM_COMPUTE + 1; lane < TANDEM_N_DEVICE_STREAM && !failed; lane++)
         failed = vendor->stream_open(&cuda->side_stream[lane]);
     for (int lane = 0; lane < TANDEM_N_DEVICE_STREAM && !failed; lane++)
@@ -330,7 +261,7 @@ static tandem_status cuda_alloc(void *device, void **memory, uint64_t bytes, int
     void *taken = NULL;
     const uint64_t some = bytes ? bytes : ALIGNMENT;
     int failed = cuda->vendor->alloc(&taken, some, is_staging);
-    if (failed == OUT_OF_MEMORY)
+    if (failed == CUDA_OUT_OF_MEMORY)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of %s left",
                                 cuda->name, (unsigned long long)some,
                                 is_staging ? "page-locked memory of the host" : "memory");
@@ -357,7 +288,7 @@ static tandem_status cuda_lock_host_memory(void *device, void *memory, uint64_t 
 {
     const cuda_device *cuda = device;
     const int failed = cuda->vendor->lock(memory, bytes);
-    if (failed == OUT_OF_MEMORY) /* of what may be locked, not of the card's */
+    if (failed == CUDA_OUT_OF_MEMORY) /* of what may be locked, not of the card's */
         return tandem_error_set(error, TANDEM_NO_MEMORY,
                                 "device '%s' failed to page-lock memory that ranks share: no memory",
                                 cuda->name);
@@ -595,7 +526,7 @@ static tandem_status cuda_open_device(void **device, const char *name, tandem_er
 
 static const char *cuda_libraries_text(void)
 {
-    static _Thread_local char text[VERSIONS_TEXT];
+    static _Thread_local char text[CUDA_VERSIONS_TEXT];
     return tandem_cuda_vendor.versions(text, sizeof text) ? "CUDA" : text;
 }
 

@@ -4,14 +4,13 @@
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
-#include <cudnn.h>
 #include <stdlib.h>
 
 #include "backend/cuda/vendor.h"
 
 struct cuda_libraries {
     cublasLtHandle_t lt;
-    cudnnHandle_t dnn;
+    struct cudnnContext *dnn; /* cudnnHandle_t */
 };
 
 /* An error of cudart also stays in cudaGetLastError, where the next launch would find it: these functions
@@ -27,12 +26,6 @@ static inline int cuda_from_cublaslt(cublasStatus_t status)
     (void)cudaGetLastError();
     return CUDA_FROM_CUBLASLT + (int)status;
 }
-static inline int cuda_from_cudnn(cudnnStatus_t status)
-{
-    if (status == CUDNN_STATUS_SUCCESS) return 0;
-    (void)cudaGetLastError();
-    return CUDA_FROM_CUDNN + (int)status;
-}
 
 /* A piece of work of one library; the work types of cublaslt.c and cudnn.c begin with it. */
 struct cuda_work {
@@ -45,4 +38,10 @@ struct cuda_work {
 };
 int vendor_read_clocks(int *compute_mhz, int *memory_mhz, int index);
 int vendor_product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec);
+
+/* cuDNN (cudnn.c), or a library without convolutions (no_cudnn.c). */
 int vendor_convolution_open(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec);
+int open_cudnn(cuda_libraries *libraries);
+void close_cudnn(cuda_libraries *libraries);
+const char *cudnn_error_text(int error);           /* at least CUDA_FROM_CUDNN */
+void print_cudnn_version(char *text, size_t size); /* begins with ", ", or is empty */

@@ -90,6 +90,18 @@ tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_
                                     tandem_error *error);
 extern const tandem_device_backend tandem_cuda_backend;
 
+/* --- gpu.c ---------------------------------------------------------------------------------------------- */
+
+/* TANDEM_NO_MEMORY or TANDEM_NO_DEVICE, with what the device was to do, and the text of the error. */
+tandem_status cuda_failure(const cuda_device *cuda, const char *what, int failed, tandem_error *error);
+/* Finds the GPU that the device is named after, and checks that it exists and is not too old. */
+tandem_status find_cuda_gpu(cuda_gpu *gpu, int *index, const cuda_device *cuda, tandem_error *error);
+enum { CUDA_VERSIONS_TEXT = 96 };
+/* Fills in gpu, index, libraries, stream and the cache of algorithms; name and vendor are set. Also where it
+ * fails, close_cuda_libraries gives them back. The GPU becomes the current one of the calling thread. */
+tandem_status open_cuda_libraries(cuda_device *cuda, tandem_error *error);
+void close_cuda_libraries(cuda_device *cuda);
+
 /* --- graph_probe.c -------------------------------------------------------------------------------------- */
 
 /* *does_wait: whether a thread that waits for an event which event_record_external put into a graph sleeps

@@ -34,7 +34,7 @@ static int vendor_free_bytes(uint64_t *bytes)
 
 static const char *vendor_error_text(int error)
 {
-    if (error >= CUDA_FROM_CUDNN) return cudnnGetErrorString((cudnnStatus_t)(error - CUDA_FROM_CUDNN));
+    if (error >= CUDA_FROM_CUDNN) return cudnn_error_text(error);
     if (error >= CUDA_FROM_CUBLASLT)
         return cublasLtGetStatusString((cublasStatus_t)(error - CUDA_FROM_CUBLASLT));
     return cudaGetErrorString((cudaError_t)error);
@@ -42,18 +42,17 @@ static const char *vendor_error_text(int error)
 
 _Static_assert(CUBLASLT_INVALID_VALUE == CUDA_FROM_CUBLASLT + (int)CUBLAS_STATUS_INVALID_VALUE &&
                    CUBLASLT_ARCH_MISMATCH == CUDA_FROM_CUBLASLT + (int)CUBLAS_STATUS_ARCH_MISMATCH &&
-                   CUBLASLT_NOT_SUPPORTED == CUDA_FROM_CUBLASLT + (int)CUBLAS_STATUS_NOT_SUPPORTED &&
-                   CUDNN_BAD_PARAM == CUDA_FROM_CUDNN + (int)CUDNN_STATUS_BAD_PARAM &&
-                   CUDNN_NOT_SUPPORTED == CUDA_FROM_CUDNN + (int)CUDNN_STATUS_NOT_SUPPORTED,
+                   CUBLASLT_NOT_SUPPORTED == CUDA_FROM_CUBLASLT + (int)CUBLAS_STATUS_NOT_SUPPORTED,
                "the errors of vendor.h are those of the libraries");
 
 static int vendor_versions(char *written, size_t size)
 {
     int runtime = 0;
     const cudaError_t failed = cudaRuntimeGetVersion(&runtime);
-    const size_t lt = cublasLtGetVersion(), dnn = cudnnGetVersion();
-    (void)snprintf(written, size, "CUDA %d.%d, cuBLASLt %zu, cuDNN %zu", runtime / 1000, runtime % 1000 / 10,
-                   lt, dnn);
+    char dnn[32] = "";
+    print_cudnn_version(dnn, sizeof dnn);
+    (void)snprintf(written, size, "CUDA %d.%d, cuBLASLt %zu%s", runtime / 1000, runtime % 1000 / 10,
+                   cublasLtGetVersion(), dnn);
     return cuda_from_cudart(failed);
 }
 
@@ -165,7 +164,7 @@ static void vendor_graph_destroy(tandem_cuda_graph graph) { (void)cudaGraphExecD
 
 static void vendor_close(cuda_libraries *libraries)
 {
-    if (libraries->dnn) (void)cudnnDestroy(libraries->dnn);
+    close_cudnn(libraries);
     if (libraries->lt) (void)cublasLtDestroy(libraries->lt);
     free(libraries);
 }
@@ -178,7 +177,7 @@ static int vendor_open(cuda_libraries **out, int index)
     if (!libraries) return (int)cudaErrorMemoryAllocation;
     int failed = vendor_set_device(index);
     if (!failed) failed = cuda_from_cublaslt(cublasLtCreate(&libraries->lt));
-    if (!failed) failed = cuda_from_cudnn(cudnnCreate(&libraries->dnn));
+    if (!failed) failed = open_cudnn(libraries);
     if (failed) {
         vendor_close(libraries);
         return failed;

@@ -21,6 +21,7 @@ typedef struct CUgraphExec_st *tandem_cuda_graph; /* cudaGraphExec_t */
 /* Errors of cuBLASLt and cuDNN come after those of cudart, which are below 1000. Those of cuDNN are
  * categories of a thousand each. */
 enum {
+    CUDA_OUT_OF_MEMORY = 2, /* cudaErrorMemoryAllocation */
     CUDA_FROM_CUBLASLT = 10000,
     CUBLASLT_INVALID_VALUE = CUDA_FROM_CUBLASLT + 7,
     CUBLASLT_ARCH_MISMATCH = CUDA_FROM_CUBLASLT + 8,
@@ -119,7 +120,8 @@ typedef struct cuda_vendor {
 #include "backend/cuda/vendor.def"
 } cuda_vendor;
 
-extern const cuda_vendor tandem_cuda_vendor; /* the real one: runtime.c, cublaslt.c, cudnn.c */
+extern const cuda_vendor
+    tandem_cuda_vendor; /* the real one: runtime.c, cublaslt.c, and cudnn.c or no_cudnn.c */
 
 #ifdef __cplusplus
 }

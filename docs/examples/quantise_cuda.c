@@ -2,7 +2,7 @@
  * it is then.
  *
  *     cc quantise_cuda.c $(pkg-config --cflags --libs tandem_cuda_kernels) -I/usr/local/cuda/include \
- *         -L/usr/local/cuda/lib64 -lcudart -lm -o quantise_cuda
+ *         -L/usr/local/cuda/lib64 -lcudart -lcublasLt -lm -o quantise_cuda
  *     ./quantise_cuda
  */
 #include <math.h>

@@ -1,12 +1,14 @@
 /* cuda_kernels.h: quantised kernels on NVIDIA GPUs for programs with their own tensors. They take device
  * pointers, sizes and a stream.
  *
- * libtandem_cuda_kernels.so needs libcudart, libstdc++, libm and libc, and a GPU of compute capability 7.5 or
- * more. Results have the same bits as those of kernels.h on the CPU, where both do the same. So far only a
- * stand-in for the GPU has tested this (docs/cuda.md): no GPU has run these kernels yet.
+ * libtandem_cuda_kernels.so needs libcudart, libcublasLt, libstdc++, libm and libc, and a GPU of compute
+ * capability 7.5 or more. Results of casts have the same bits as those of kernels.h on the CPU, where both do
+ * the same; so have products of int8. So far only a stand-in for the GPU has tested this (docs/cuda.md): no
+ * GPU has run these kernels yet.
  *
- * A call puts its work on a stream of the calling thread's current GPU and returns at once. No call
- * allocates, waits or keeps state, so a CUDA graph can capture all of them. Any number of threads may call.
+ * A call puts its work on a stream of the calling thread's current GPU and returns at once. But for products,
+ * which have a handle, no call allocates, waits or keeps state, so a CUDA graph can capture all of them. Any
+ * number of threads may call.
  *
  * Arrays lie in GPU memory without gaps, in the order of their shapes, the last index fastest. Arrays of
  * elements begin at multiples of 16, scales and other single values at multiples of 4. Outputs overlap
@@ -124,6 +126,59 @@ typedef struct tandem_cuda_sums_call {
 } tandem_cuda_sums_call;
 tandem_status tandem_cuda_kernels_scale_sums(const tandem_cuda_sums_call *call, tandem_cuda_stream stream,
                                              tandem_error *error);
+
+/* --- Products
+ * ---------------------------------------------------------------------------------------------------- */
+
+/* The products of one GPU: cuBLASLt's handle, how each kind of product is multiplied, and the workspace of
+ * all. One for each GPU is enough. */
+typedef struct tandem_cuda_products tandem_cuda_products;
+
+/* `index` counts the GPUs that CUDA shows. It becomes the calling thread's current GPU. The caller owns
+ * *products. Errors leave it unchanged:
+ *     TANDEM_UNKNOWN_NAME   a negative index
+ *     TANDEM_NO_DEVICE      no such GPU, an older one than 7.5, no driver, or one that is too old
+ *     TANDEM_NO_MEMORY      on the host, or on the GPU */
+tandem_status tandem_cuda_products_open(tandem_cuda_products **products, int index, tandem_error *error);
+/* Waits for what they still do. NULL does nothing. */
+void tandem_cuda_products_close(tandem_cuda_products *products);
+
+/* C = A·B, `batch` times, row-major without gaps. Operands are of one type, or of both 8-bit floats:
+ *     TANDEM_F32 (with tf32: 10 bits of mantissa are read), TANDEM_BF16, TANDEM_F16   summed in f32
+ *     TANDEM_S8                                    exact sums in int32, then times both scales in f32
+ *     TANDEM_E4M3, TANDEM_E5M2, not twice E5M2     summed in the tensor cores' precision, times both scales
+ * Compute capability: 7.5; tf32 and bf16 8.0; 8-bit floats 8.9. The order of sums is the library's, and the
+ * same in every call. So a linear layer y (m, n) = x (m, k)·Wᵀ, W (n, k), needs no copy:
+ *     forward  y  = x·Wᵀ    a = x, b = W, b_transposed            m, n, k
+ *     dgrad    gx = g·W     a = g, b = W                          m, k, n
+ *     wgrad    gW = gᵀ·x    a = g, b = x, a_transposed            n, k, m
+ * In one byte, what does not lie as the tensor cores want it is turned and padded in the workspace. C in bf16
+ * or f16 is rounded once, to nearest.  B: all three matrices; what is turned or padded is read twice more. */
+typedef struct tandem_cuda_product_call {
+    int64_t batch, m, n, k; /* batch 0 stands for 1. Sides ≤ 2^31 − 1, of s8 k ≤ TANDEM_PRODUCT_MAX_K */
+    const void *a, *b;      /* (batch, m, k) and (batch, k, n), ≤ 2^34 elements, at multiples of 64 */
+    tandem_dtype a_type, b_type;
+    int a_transposed, b_transposed; /* 1: stored (batch, k, m), (batch, n, k) */
+    const float *a_scale, *b_scale; /* in GPU memory, one each; of one-byte types alone */
+    void *c;                        /* (batch, m, n), ≤ 2^34 elements, at a multiple of 64 */
+    tandem_dtype c_type;            /* TANDEM_F32, TANDEM_BF16 or TANDEM_F16 */
+    int tf32;                       /* of f32 */
+    int accumulate;                 /* 1: C += A·B */
+} tandem_cuda_product_call;
+
+/* Behind all that `stream` was given before, and behind all calls with the same handle before: they share its
+ * workspace, which grows to the largest need. Any number of threads may call. The handle's GPU becomes the
+ * calling thread's current one. The first call of each kind (sizes, types, order) chooses an algorithm of the
+ * library and tries it on a stream and in memory of its own, which waits for the GPU; later calls return at
+ * once. The last 256 kinds are kept, and a name of some 100 bytes of each kind. A CUDA graph cannot capture
+ * these calls.
+ *     TANDEM_USAGE       an argument is not allowed; it is named
+ *     TANDEM_NO_KERNEL   this GPU, or the library, has no such product
+ *     TANDEM_NO_MEMORY   on the host, or for the workspace on the GPU
+ *     TANDEM_NO_DEVICE   a launch failed
+ * Behind TANDEM_NO_DEVICE C is undefined, else unchanged. */
+tandem_status tandem_cuda_products_run(tandem_cuda_products *products, const tandem_cuda_product_call *call,
+                                       tandem_cuda_stream stream, tandem_error *error);
 
 TANDEM_END_DECLARATIONS
 #endif

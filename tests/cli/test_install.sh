@@ -163,9 +163,9 @@ of_cuda() {
     report "libtandem_cuda_kernels.so exports what cuda_kernels.h, amax_history.h and status.h declare, \
 versioned, and nothing else" $?
 
-    needs "$at/lib/libtandem_cuda_kernels.so.0" | grep -vE '^lib(cudart|stdc\+\+|gcc_s|m|c)\.so' >out
+    needs "$at/lib/libtandem_cuda_kernels.so.0" | grep -vE '^lib(cudart|cublasLt|stdc\+\+|gcc_s|m|c)\.so' >out
     [ ! -s out ] && [ "$(readlink "$at/lib/libtandem_cuda_kernels.so")" = libtandem_cuda_kernels.so.0 ]
-    report "libtandem_cuda_kernels.so.0 needs of NVIDIA's libraries libcudart alone" $?
+    report "libtandem_cuda_kernels.so.0 needs of NVIDIA's libraries libcudart and libcublasLt alone" $?
 
     pkg-config --cflags --libs tandem_cuda_kernels >cuda_flags 2>err &&
         grep -q -- "-L$at/lib.* -ltandem_cuda_kernels" cuda_flags
@@ -180,8 +180,8 @@ quantise() { # quantise NAME COMPILER…
     local name=$1
     shift
     # shellcheck disable=SC2046 # flags are words
-    "$@" -Wall -Wextra -Werror $(cat cuda_flags) -isystem "$cuda/include" -L"$cuda/lib64" -lcudart \
-        -Wl,-rpath,"$at/lib:$cuda/lib64" \
+    "$@" -Wall -Wextra -Werror $(cat cuda_flags) -isystem "$cuda/include" -L"$cuda/lib64" \
+        -lcudart -lcublasLt -Wl,-rpath,"$at/lib:$cuda/lib64" \
         -Wl,--no-undefined -lm -o "$name" >out 2>err || return 1
     "./$name" >out 2>err
     case $? in

@@ -370,6 +370,13 @@ enum { MAX_STREAMS = 16 };
 static tandem_cuda_stream streams[MAX_STREAMS];
 static int n_stream;
 
+/* NULL: the stream of callers that name none, whose work is done when a call returns. */
+static tandem_cuda_stream named_stream(tandem_cuda_stream stream)
+{
+    static struct CUstream_st unnamed = {.is_first = 1, .end = &unnamed.first};
+    return stream ? stream : &unnamed;
+}
+
 /* Whether a stream beside the first has still to copy from this memory; bytes 0: from anywhere. */
 static int is_copy_queued(const void *memory, uint64_t bytes)
 {
@@ -524,6 +531,7 @@ static int capture_queued(tandem_cuda_stream stream, const queued *one)
 static int enqueue(tandem_cuda_stream stream, queued one)
 {
     if (!has_gpu) abort();
+    stream = named_stream(stream);
     pthread_mutex_lock(&mutex);
     if (one.to && (!stream->is_first || graph_is_captured(&stream->position)) &&
         !(is_locked(one.to, one.bytes) && is_locked(one.from, one.bytes))) {
@@ -597,7 +605,7 @@ void stand_in_clear_later(void *memory, int value, uint64_t bytes)
 
 static int stand_in_clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
 {
-    if (!stream->is_first) abort();
+    if (!named_stream(stream)->is_first) abort();
     return submit_copy_of(stream, run_cleared, &(clear_task){memory, bytes}, sizeof(clear_task));
 }
 
