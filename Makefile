@@ -61,8 +61,8 @@ KERNELS = $(call objects,base/amax_history.c \
 CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c clocks.c cublaslt.c cudnn.c)
 CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
 CUDA_PUBLIC = $(call objects,$(addprefix backend/cuda/,cuda_kernels.c cuda_products.c))
-CUDA_HOST = $(filter-out $(CUDA_PUBLIC),$(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES) \
-    backend/cuda/no_cudnn.c,$(call sources,backend/cuda backend/cuda/op))))
+CUDA_HOST = $(filter-out $(CUDA_PUBLIC),$(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call \
+    sources,backend/cuda backend/cuda/op))))
 CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
 CUDA_BELOW = $(B)/obj/backend/device/kernel_name.o $(FOUNDATION)
 CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst \
@@ -72,7 +72,7 @@ CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst \
 CUDA_FOR_OTHERS = $(CUDA_PUBLIC) $(call objects,$(addprefix backend/cuda/,algorithm_cache.c gpu.c kernel.c \
     planned_work.c product.c) backend/device/kernel_name.c) $(FOUNDATION)
 CUDA_KERNEL_LIBRARY = $(CUDA_FOR_OTHERS) $(call objects,$(addprefix backend/cuda/,runtime.c clocks.c \
-    cublaslt.c no_cudnn.c)) $(addprefix $(B)/obj/backend/cuda/,quantise.cu.o bytes.cu.o)
+    cublaslt.c)) $(addprefix $(B)/obj/backend/cuda/,quantise.cu.o bytes.cu.o)
 
 # The knapsack problem behind policy exact as a program of its own, for bench/mckp/hawq.sh.
 MCKP = $(call objects,$(addprefix bench/mckp/,solve_mckp.c read_mckp.c))
@@ -208,8 +208,7 @@ $(B)/obj/%.o: %.cc
 	@echo "  c++   $<"
 	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 
-$(call objects,$(CUDA_LIBRARY_SOURCES) backend/cuda/no_cudnn.c tests/cuda/on_card.c): \
-    CPPFLAGS += -isystem $(CUDA_HOME)/include
+$(call objects,$(CUDA_LIBRARY_SOURCES) tests/cuda/on_card.c): CPPFLAGS += -isystem $(CUDA_HOME)/include
 
 # Square roots in vectors.
 $(B)/obj/cli/probe_direction.o: private CFLAGS += -fno-math-errno
@@ -266,6 +265,14 @@ $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 	@echo "  link  $@"
 	@$(CXX) -shared $(LDFLAGS) -Wl,-Bsymbolic -o $@ $(CUDA_STAND_IN) -lpthread -lm
 
+# The kernels for other programs on the same, for tests/python.
+CUDA_KERNELS_STAND_IN = $(CUDA_FOR_OTHERS) $(addprefix $(B)/obj/simt/,quantise.o bytes.o) $(addprefix \
+    $(B)/obj/tests/cuda/,stand_in.o stand_in_graph.o)
+$(B)/tests/libtandem_cuda_kernels.so.0: backend/cuda/libtandem_cuda_kernels.map $(CUDA_KERNELS_STAND_IN)
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(CUDA_KERNELS_STAND_IN) -lpthread -lm
+
 # What a test may need, as a thin archive: a program takes what it names, and links in a tenth of a second. A
 # test that names its folder in a line `folder: NAME` at its top gets that folder and what it may use
 # (folders.mk).
@@ -285,7 +292,7 @@ $(TEST_PARTS):
 # Tests may ignore results that glibc wants used. Most tests do not use the state that cmocka passes.
 $(B)/tests/% $(B)/obj/tests/%: private CFLAGS += -Wno-unused-result -Wno-unused-parameter
 
-$(TESTS): | $(B)/tests/libtandem_cuda.so
+$(TESTS): | $(B)/tests/libtandem_cuda.so $(B)/tests/libtandem_cuda_kernels.so.0
 $(B)/tests/%: tests/%.c $(TEST_PARTS) $(B)/obj/tests/support/fail_allocation.o
 	@mkdir -p $(@D)
 	@echo "  test  $@"
@@ -364,7 +371,8 @@ $(ONNX_TRAIN): $(B)/obj/tests/onnx/train_steps.o $(CORE) $(MODEL_FILES) $(BACKEN
 test-onnx: all $(ONNX_TRAIN) ## imported models against PyTorch, and ONNX's own cases
 	@tests/onnx/run.sh $(B)
 
-tests: $(TESTS) $(B)/bench/mckp $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
+tests: $(TESTS) $(B)/bench/mckp $(B)/tests/libtandem_cuda.so $(B)/tests/libtandem_cuda_kernels.so.0 \
+    $(CARD_PROGRAMS)
 
 # --- Without one: what the kernels' machine code allows ---
 cuda-limits: $(CUDA_LIBRARY) ## what the CUDA kernels' machine code allows

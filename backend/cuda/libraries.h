@@ -39,9 +39,12 @@ struct cuda_work {
 int vendor_read_clocks(int *compute_mhz, int *memory_mhz, int index);
 int vendor_product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec);
 
-/* cuDNN (cudnn.c), or a library without convolutions (no_cudnn.c). */
-int vendor_convolution_open(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec);
-int open_cudnn(cuda_libraries *libraries);
-void close_cudnn(cuda_libraries *libraries);
-const char *cudnn_error_text(int error);           /* at least CUDA_FROM_CUDNN */
-void print_cudnn_version(char *text, size_t size); /* begins with ", ", or is empty */
+/* cudnn.c. All are NULL in libtandem_cuda_kernels.so, which has no convolutions and needs no cuDNN. */
+#define WITH_CUDNN __attribute__((weak))
+WITH_CUDNN int vendor_convolution_open(cuda_work **work, cuda_libraries *libraries,
+                                       const cuda_convolution_spec *spec);
+WITH_CUDNN int open_cudnn(cuda_libraries *libraries);
+WITH_CUDNN void close_cudnn(cuda_libraries *libraries);
+WITH_CUDNN const char *cudnn_error_text(int error);           /* at least CUDA_FROM_CUDNN */
+WITH_CUDNN void print_cudnn_version(char *text, size_t size); /* ", cuDNN 91300" */
+#undef WITH_CUDNN

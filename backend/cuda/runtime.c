@@ -34,7 +34,7 @@ static int vendor_free_bytes(uint64_t *bytes)
 
 static const char *vendor_error_text(int error)
 {
-    if (error >= CUDA_FROM_CUDNN) return cudnn_error_text(error);
+    if (error >= CUDA_FROM_CUDNN && cudnn_error_text) return cudnn_error_text(error);
     if (error >= CUDA_FROM_CUBLASLT)
         return cublasLtGetStatusString((cublasStatus_t)(error - CUDA_FROM_CUBLASLT));
     return cudaGetErrorString((cudaError_t)error);
@@ -50,7 +50,7 @@ static int vendor_versions(char *written, size_t size)
     int runtime = 0;
     const cudaError_t failed = cudaRuntimeGetVersion(&runtime);
     char dnn[32] = "";
-    print_cudnn_version(dnn, sizeof dnn);
+    if (print_cudnn_version) print_cudnn_version(dnn, sizeof dnn);
     (void)snprintf(written, size, "CUDA %d.%d, cuBLASLt %zu%s", runtime / 1000, runtime % 1000 / 10,
                    cublasLtGetVersion(), dnn);
     return cuda_from_cudart(failed);
@@ -164,7 +164,7 @@ static void vendor_graph_destroy(tandem_cuda_graph graph) { (void)cudaGraphExecD
 
 static void vendor_close(cuda_libraries *libraries)
 {
-    close_cudnn(libraries);
+    if (close_cudnn) close_cudnn(libraries);
     if (libraries->lt) (void)cublasLtDestroy(libraries->lt);
     free(libraries);
 }
@@ -177,7 +177,7 @@ static int vendor_open(cuda_libraries **out, int index)
     if (!libraries) return (int)cudaErrorMemoryAllocation;
     int failed = vendor_set_device(index);
     if (!failed) failed = cuda_from_cublaslt(cublasLtCreate(&libraries->lt));
-    if (!failed) failed = open_cudnn(libraries);
+    if (!failed && open_cudnn) failed = open_cudnn(libraries);
     if (failed) {
         vendor_close(libraries);
         return failed;

@@ -121,7 +121,7 @@ typedef struct cuda_vendor {
 } cuda_vendor;
 
 extern const cuda_vendor
-    tandem_cuda_vendor; /* the real one: runtime.c, cublaslt.c, and cudnn.c or no_cudnn.c */
+    tandem_cuda_vendor; /* the real one: runtime.c, cublaslt.c, cudnn.c */
 
 #ifdef __cplusplus
 }

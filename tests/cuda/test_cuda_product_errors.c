@@ -100,7 +100,7 @@ static void arguments_of_products_are_named(void **state)
     BAD_PRODUCT(c.a_type = c.b_type = TANDEM_S8; c.a_scale = scales, "b_scale is NULL");
 }
 
-static void what_the_card_lacks_is_named(void **state)
+static void what_the_gpu_lacks_is_named(void **state)
 {
     tandem_cuda_product_call call = good_call();
     call.a_type = call.b_type = TANDEM_E4M3;
@@ -195,7 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(arguments_of_products_are_named, open_products, close_products),
-        cmocka_unit_test(what_the_card_lacks_is_named),
+        cmocka_unit_test(what_the_gpu_lacks_is_named),
         cmocka_unit_test(failures_are_told_and_leave_nothing),
         cmocka_unit_test(memory_may_be_lacking),
         cmocka_unit_test_setup_teardown(streams_take_turns, open_products, close_products),

@@ -67,8 +67,8 @@ static void fill_numbers(void *array, tandem_dtype type, uint32_t seed)
 
 static int is_scaled(tandem_dtype type) { return tandem_dtype_bytes(type) == 1; }
 
-/* How far off a sum may be, over the sum of its terms' magnitudes: f32 adds up to 2^8 of them here, tf32 reads
- * 10 bits, and the tensor cores have about 14 for 8-bit floats (docs/cuda.md). */
+/* How far off a sum may be, over the sum of its terms' magnitudes: f32 adds up to 2^8 of them here, tf32
+ * reads 10 bits, and the tensor cores have about 14 for 8-bit floats (docs/cuda.md). */
 static double sum_bound(const tandem_cuda_product_call *call)
 {
     if (call->tf32) return ldexp(1, -9);
@@ -153,7 +153,7 @@ static void products_are_sums(void **state)
     }
 }
 
-/* --- A linear layer in int8: the CPU's bits --------------------------------------------------------------- */
+/* --- A linear layer in int8: the CPU's bits ------------------------------------------------------------- */
 
 enum { ROWS = 37, IN = 29, OUT = 19 };
 
