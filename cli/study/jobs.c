@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "cli/study/trainings.h"
+#include "cli/study/work_left.h"
 
 enum { MAX_WORKERS = 64 };
 
@@ -31,22 +32,35 @@ void study_jobs_close(study_jobs *jobs)
     study_records_close(&jobs->records);
 }
 
-/* What does not grow with the steps counts once. */
+typedef struct training_work {
+    const study_lab *lab;
+    const study_training *training;
+} training_work;
+
+static tandem_status try_steps(const void *work, int64_t n, tandem_error *error)
+{
+    const training_work *of = work;
+    study_trained trained;
+    return study_train(&trained, of->lab, of->training, n, error);
+}
+
 tandem_status study_jobs_estimate(study_jobs *jobs, const study_training *training, int n,
                                   tandem_error *error)
 {
-    const int64_t steps[2] = {training->steps / 40 + 1, training->steps / 20 + 2};
-    study_trained trained;
-    double of[2] = {0};
-    tandem_status status = TANDEM_OK;
-    for (int i = 0; i < 2 && n > 0 && status == TANDEM_OK; i++) {
-        const int64_t begin_ns = tandem_now_ns();
-        status = study_train(&trained, &jobs->lab, training, steps[i], error);
-        of[i] = (double)(tandem_now_ns() - begin_ns) * 1e-9;
-    }
-    const double of_step = fmax(of[1] - of[0], 0) / (double)(steps[1] - steps[0]);
-    jobs->left_s += n * (of[1] + of_step * (double)(training->steps - steps[1]));
+    work_cost cost;
+    if (n == 0) return TANDEM_OK;
+    const tandem_status status = work_cost_measure(&cost, try_steps, &(training_work){&jobs->lab, training},
+                                                   training->steps / 40 + 1, training->steps / 20 + 2, error);
+    if (status == TANDEM_OK) jobs->left_s += n * work_cost_seconds(&cost, training->steps);
     return status;
+}
+
+void study_jobs_note(const study_jobs *jobs, const char *model, tandem_optimizer optimizer, int n_left, int n,
+                     double before_s)
+{
+    char task[STUDY_RECORD_NAME];
+    (void)snprintf(task, sizeof task, "%s, %s", model, tandem_optimizer_name(optimizer));
+    work_left_note(jobs->options, task, n_left, n, "trainings", jobs->left_s - before_s);
 }
 
 int study_jobs_find(double *value, int n, int *is_own, study_jobs *jobs, const char *name)

@@ -8,6 +8,7 @@
 
 #include "cli/study/drift.h"
 #include "cli/study/paired.h"
+#include "cli/study/work_left.h"
 
 enum { MAX_TASKS = 8 };
 
@@ -91,9 +92,11 @@ static tandem_status note_drift(drift_study *s, tandem_error *error)
         }
         const double before_s = s->jobs.left_s;
         status = study_jobs_estimate(&s->jobs, &low, n_missing, error);
-        cli_note(s->report->options, "%s: %d of %d trainings left, some %.0f s of a core", low.model,
-                 n_missing, s->n_seed * DRIFT_N_CELL * DRIFT_N_ARM, s->jobs.left_s - before_s);
+        if (status == TANDEM_OK)
+            study_jobs_note(&s->jobs, low.model, low.optimizer, n_missing,
+                            s->n_seed * DRIFT_N_CELL * DRIFT_N_ARM, before_s);
     }
+    if (status == TANDEM_OK) work_left_note_all(s->report->options, s->jobs.left_s);
     return status;
 }
 

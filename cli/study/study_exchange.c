@@ -13,6 +13,7 @@
 #include <gsl/gsl_rng.h>
 
 #include "cli/study/exchange.h"
+#include "cli/study/work_left.h"
 
 static const char *const sensed_name[] = {[EXCHANGE_SUMMED] = "sensed",
                                           [EXCHANGE_WHOLE] = "sensed whole",
@@ -102,11 +103,10 @@ static tandem_status note_plan(exchange_study *s, tandem_error *error)
             n += n_missing;
         }
         if (status == TANDEM_OK)
-            cli_note(options, "%s, %s: %d of %d trainings left, some %.0f s", task->model,
-                     tandem_optimizer_name(task->optimizer), n, s->n_seed * EXCHANGE_SETTINGS,
-                     s->jobs.left_s - before_s);
+            study_jobs_note(&s->jobs, task->model, task->optimizer, n, s->n_seed * EXCHANGE_SETTINGS,
+                            before_s);
     }
-    if (status == TANDEM_OK) cli_note(options, "in all some %.0f s", s->jobs.left_s);
+    if (status == TANDEM_OK) work_left_note_all(options, s->jobs.left_s);
     return status;
 }
 

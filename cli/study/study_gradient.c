@@ -16,6 +16,7 @@
 #include "cli/study/batch_ratio.h"
 #include "cli/study/study.h"
 #include "cli/study/study_gradient.h"
+#include "cli/study/work_left.h"
 #include "tandem/advanced/predictor.h"
 
 enum { MAX_AGES = 4, MAX_BATCHES = 16, MAX_CELLS = 4096, FIRST_BATCH = 1000 };
@@ -117,6 +118,13 @@ typedef struct gradient_cell {
     double predicted[MAX_BATCHES], measured[MAX_BATCHES], against[MAX_BATCHES];
 } gradient_cell;
 
+static int count_draws(const gradient_study *s, const gradient_cell *cell)
+{
+    const int is_drawn =
+        tandem_format_get(studied[cell->studied].format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
+    return is_drawn ? s->scope.n_draw : 1;
+}
+
 static tandem_status measure_cell(gradient_study *s, gradient_cell *cell, tandem_error *error)
 {
     held_model *model = &s->emulated;
@@ -130,9 +138,7 @@ static tandem_status measure_cell(gradient_study *s, gradient_cell *cell, tandem
     emulation.format[TANDEM_S8] = studied[cell->studied].format;
     emulation.error_scale = studied[cell->studied].error_scale;
     emulation.task_scale = s->task_scale;
-    const int is_drawn =
-        tandem_format_get(studied[cell->studied].format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
-    const int n_draw = is_drawn ? s->scope.n_draw : 1;
+    const int n_draw = count_draws(s, cell);
     for (int b = 0; b < n_batch; b++)
         for (int r = 0; r < n_draw; r++) {
             emulation.seed = (uint64_t)(1 + r);
@@ -260,11 +266,11 @@ static tandem_status predict_cells(gradient_study *s, gradient_cell *cells, int 
     return status;
 }
 
-static tandem_status study_age(gradient_study *s, int a, tandem_error *error)
+/* The cells of an age. The caller frees them. NULL: no memory. */
+static gradient_cell *list_cells(int *n, const gradient_study *s)
 {
     int n_cell = 0;
     gradient_cell *cells = calloc((size_t)s->probed.n_op * N_PART_OF_OPERATOR * N_STUDIED, sizeof *cells);
-    tandem_status status = cells ? TANDEM_OK : tandem_no_memory(error, "for the study's cells");
     for (int c = 0; c < s->probed.n_op * N_PART_OF_OPERATOR * N_STUDIED && cells; c++) {
         const int k = c / N_STUDIED / N_PART_OF_OPERATOR;
         const rounded_part part = (rounded_part)(c / N_STUDIED % N_PART_OF_OPERATOR);
@@ -276,6 +282,15 @@ static tandem_status study_age(gradient_study *s, int a, tandem_error *error)
         cells[n_cell].part = part;
         cells[n_cell++].k = k;
     }
+    *n = n_cell;
+    return cells;
+}
+
+static tandem_status study_age(gradient_study *s, int a, tandem_error *error)
+{
+    int n_cell = 0;
+    gradient_cell *cells = list_cells(&n_cell, s);
+    tandem_status status = cells ? TANDEM_OK : tandem_no_memory(error, "for the study's cells");
     if (status == TANDEM_OK) status = take_exact_gradients(s, s->at[a].weight, error);
     if (status == TANDEM_OK) status = predict_cells(s, cells, n_cell, &s->at[a], error);
     if (status == TANDEM_OK) status = study_cells_of_age(s, cells, n_cell, s->scope.age[a], error);
@@ -283,7 +298,7 @@ static tandem_status study_age(gradient_study *s, int a, tandem_error *error)
     return status;
 }
 
-/* --- The part --------------------------------------------------------------------------------------------
+/* --- A model ---------------------------------------------------------------------------------------------
  * */
 
 static tandem_status open_gradient_study(gradient_study *s, const cli_options *options, tandem_error *error)
@@ -337,15 +352,97 @@ static void print_gradient_summary(gradient_study *s)
     json_object_set_new(s->report->json, s->scope.model, object);
 }
 
+static cli_options gradient_options(const cli_options *given, const gradient_scope *scope)
+{
+    cli_options options = *given;
+    options.model = scope->model;
+    options.batch = scope->batch;
+    options.data = STUDY_DATA;
+    options.steps = 400;
+    return options;
+}
+
+/* --- What it takes, before it starts ---------------------------------------------------------------------
+ * */
+
+typedef struct gradient_trial {
+    gradient_study *s;
+    gradient_cell *cells;
+    int n_cell;
+} gradient_trial;
+
+/* n probes of one batch. */
+static tandem_status try_probes(const void *work, int64_t n, tandem_error *error)
+{
+    const gradient_trial *trial = work;
+    trial->s->scope.n_batch = 1;
+    trial->s->scope.n_probe = (int)n;
+    return predict_cells(trial->s, trial->cells, trial->n_cell, &trial->s->at[0], error);
+}
+
+/* n cells from all over the list, with two gradients each. */
+static tandem_status try_cells(const void *work, int64_t n, tandem_error *error)
+{
+    const gradient_trial *trial = work;
+    tandem_status status = TANDEM_OK;
+    trial->s->scope.n_batch = 2;
+    trial->s->scope.n_draw = 1;
+    for (int64_t i = 0; i < n && status == TANDEM_OK; i++)
+        status = measure_cell(trial->s, &trial->cells[(2 * i + 1) * trial->n_cell / (2 * n)], error);
+    return status;
+}
+
+/* Seconds of a model whose study was opened with one age. Changes s->scope. */
+static tandem_status estimate_gradient(double *seconds, int *n_cell, gradient_study *s,
+                                       const cli_options *options, tandem_error *error)
+{
+    const gradient_scope scope = s->scope;
+    gradient_trial trial = {.s = s};
+    work_cost training = {0}, probe = {0}, cell = {0};
+    trial.cells = list_cells(&trial.n_cell, s);
+    int64_t n_gradient = scope.n_batch; /* of an age: exact ones, then two a unit */
+    for (int c = 0; c < trial.n_cell && trial.cells; c++)
+        n_gradient += scope.n_batch * count_draws(s, &trial.cells[c]);
+    tandem_status status = trial.cells ? TANDEM_OK : tandem_no_memory(error, "for the study's cells");
+    if (status == TANDEM_OK) status = work_cost_of_training(&training, options, options->steps, error);
+    if (status == TANDEM_OK) status = work_cost_measure(&probe, try_probes, &trial, 1, 3, error);
+    if (status == TANDEM_OK) status = work_cost_measure(&cell, try_cells, &trial, 2, 7, error);
+    free(trial.cells);
+    if (status != TANDEM_OK) return status;
+    const double of_age = work_cost_seconds(&probe, (int64_t)scope.n_batch * scope.n_probe) +
+                          work_cost_seconds(&cell, n_gradient / 2);
+    *seconds = work_cost_seconds(&training, scope.age[scope.n_age - 1]) + scope.n_age * of_age;
+    *n_cell = scope.n_age * trial.n_cell;
+    return TANDEM_OK;
+}
+
+static tandem_status note_gradient_model(double *left_s, study_report *report, const gradient_scope *scope,
+                                         tandem_error *error)
+{
+    gradient_study s = {.report = report, .scope = *scope};
+    const cli_options options = gradient_options(report->options, scope);
+    double seconds = 0;
+    int n_cell = 0;
+    s.scope.n_age = 1;
+    s.scope.age[0] = 1;
+    tandem_status status = open_gradient_study(&s, &options, error);
+    s.scope = *scope;
+    if (status == TANDEM_OK) status = estimate_gradient(&seconds, &n_cell, &s, &options, error);
+    close_gradient_study(&s);
+    if (status != TANDEM_OK) return status;
+    work_left_note(report->options, scope->model, n_cell, n_cell, "cells", seconds);
+    *left_s += seconds;
+    return TANDEM_OK;
+}
+
+/* --- The part --------------------------------------------------------------------------------------------
+ * */
+
 static tandem_status study_model_gradient(study_report *report, const gradient_scope *scope,
                                           tandem_error *error)
 {
     gradient_study s = {.report = report, .scope = *scope};
-    cli_options options = *report->options;
-    options.model = s.scope.model;
-    options.batch = s.scope.batch;
-    options.data = STUDY_DATA;
-    options.steps = 400;
+    const cli_options options = gradient_options(report->options, scope);
     (void)fprintf(
         report->text,
         "\n## `%s`\n\n"
@@ -375,6 +472,10 @@ tandem_status study_gradient(study_report *report, tandem_error *error)
         "percent of the gradient. Intervals are of 95 %%, ± half of one. ulp is magnified 4096 times. met:\n"
         "yes, within a factor of 1.5, and 1 inside the interval; close: the first; inside: the second.\n");
     tandem_status status = TANDEM_OK;
+    double left_s = 0;
+    for (int m = 0; m < 2 && !report->options->quiet && status == TANDEM_OK; m++)
+        status = note_gradient_model(&left_s, report, &scope[m], error);
+    if (status == TANDEM_OK) work_left_note_all(report->options, left_s);
     for (int m = 0; m < 2 && status == TANDEM_OK; m++)
         status = study_model_gradient(report, &scope[m], error);
     return status;

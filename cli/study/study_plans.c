@@ -9,6 +9,7 @@
 
 #include "cli/study/paired.h"
 #include "cli/study/plans.h"
+#include "cli/study/work_left.h"
 
 enum { MAX_TASKS = 8, PLANS_PRICES = 2 /* before the precisions in a record */ };
 
@@ -193,11 +194,11 @@ static tandem_status note_plans(plans_study *s, tandem_error *error)
             n += n_missing;
         }
         free(plan);
-        cli_note(s->report->options, "%s, %s: %d of %d trainings left, some %.0f s of a core",
-                 s->plan->task[t].model, tandem_optimizer_name(s->plan->task[t].optimizer), n,
-                 s->n_seed * PLANS_SETTINGS, s->jobs.left_s - before_s);
+        if (status == TANDEM_OK)
+            study_jobs_note(&s->jobs, s->plan->task[t].model, s->plan->task[t].optimizer, n,
+                            s->n_seed * PLANS_SETTINGS, before_s);
     }
-    if (status == TANDEM_OK) cli_note(s->report->options, "in all some %.0f s of a core", s->jobs.left_s);
+    if (status == TANDEM_OK) work_left_note_all(s->report->options, s->jobs.left_s);
     return status;
 }
 

@@ -12,6 +12,7 @@
 #include <gsl/gsl_rng.h>
 
 #include "cli/study/price.h"
+#include "cli/study/work_left.h"
 
 enum { MAX_TASKS = 16, PRICE_VALUES = 5 /* of a prediction's record */ };
 static const unsigned long price_bootstrap_seed = 1;
@@ -83,11 +84,11 @@ static tandem_status note_price_plan(price_study *s, tandem_error *error)
             status = study_jobs_estimate(&s->jobs, &training, n_missing, error);
             n += n_missing;
         }
-        cli_note(options, "%s, %s: %d of %d trainings left, some %.0f s of a core", task->training->model,
-                 tandem_optimizer_name(task->training->optimizer), n,
-                 s->n_seed * PRICE_SETTINGS * PRICE_RATES, s->jobs.left_s - before_s);
+        if (status == TANDEM_OK)
+            study_jobs_note(&s->jobs, task->training->model, task->training->optimizer, n,
+                            s->n_seed * PRICE_SETTINGS * PRICE_RATES, before_s);
     }
-    if (status == TANDEM_OK) cli_note(options, "in all some %.0f s of a core", s->jobs.left_s);
+    if (status == TANDEM_OK) work_left_note_all(options, s->jobs.left_s);
     return status;
 }
 

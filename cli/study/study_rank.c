@@ -17,7 +17,9 @@
 #include "cli/batch_statistics.h"
 #include "cli/study/method/method.h"
 #include "cli/study/noise_tasks.h"
+#include "cli/study/rank_left.h"
 #include "cli/study/study_gradient.h"
+#include "cli/study/work_left.h"
 
 /* Fixed before a run, as are the tasks. */
 typedef struct rank_plan {
@@ -28,7 +30,11 @@ typedef struct rank_plan {
 } rank_plan;
 static const rank_plan full_plan = {&noise_tasks_full, 8, 48, 8, 2000},
                        quick_plan = {&noise_tasks_quick, 3, 8, 2, 200};
-enum { N_SHARED_JOB = 2 };                                             /* of a task, for all precisions */
+enum {
+    N_SHARED_JOB = 2,
+    N_TASK_JOB = N_SHARED_JOB + 2 * NOISE_N_PRECISION
+};                                                                     /* of a task: for all
+                                                                        precisions; in all, at least */
 static const double least_tau = 0.9, least_share = 0.3, magnified = 4; /* where fewer pairs are told apart */
 static const unsigned long rank_bootstrap_seed = 1;
 
@@ -55,6 +61,41 @@ typedef struct rank_study {
 } rank_study;
 
 static int pair_count(int n) { return n * (n - 1) / 2; }
+
+static tandem_status open_results(rank_study *s, tandem_error *error)
+{
+    const int n = s->lab.n_op;
+    int is_allocated = 1;
+    if (n < 2 || n > STUDY_MAX_OPERATORS)
+        return tandem_error_set(error, TANDEM_BUG, "a task of the study has %d operators", n);
+    for (int p = 0; p < NOISE_N_PRECISION; p++) {
+        s->result[p].value = calloc((size_t)(RANK_N_METHOD * n), sizeof(double));
+        s->result[p].noise = calloc((size_t)(n + pair_count(n)), sizeof(double));
+        is_allocated = is_allocated && s->result[p].value && s->result[p].noise;
+    }
+    return is_allocated ? TANDEM_OK : tandem_no_memory(error, "for the study's results");
+}
+
+static void close_results(rank_study *s)
+{
+    for (int p = 0; p < NOISE_N_PRECISION; p++) {
+        free(s->result[p].value);
+        free(s->result[p].noise);
+        s->result[p] = (rank_result){0};
+    }
+    noise_lab_close(&s->lab);
+}
+
+/* Steps of an age for all three precisions. */
+static int steps_of(const rank_study *s, rank_needs needs)
+{
+    const sensing_request probe = sensing_request_probe(&s->lab.workload);
+    const int64_t samples = sensing_count_gradients(&s->lab.workload, &probe) * probe.batch;
+    const int of[] = {0, s->plan->n_batch, 3 * s->plan->n_batch,
+                      (int)((samples - 1) / s->lab.task->batch) + 1,
+                      2 * s->plan->n_sampled * (1 + NOISE_N_PRECISION * s->lab.n_op)};
+    return of[needs];
+}
 
 /* --- Methods of statistics and of the probe --------------------------------------------------------------
  * */
@@ -176,10 +217,20 @@ static tandem_status look_at_task(rank_study *s, tandem_error *error)
 /* --- Jobs, and their records -----------------------------------------------------------------------------
  * */
 
+static const char job_statistics[] = "by statistics and probe", job_probe[] = "sensed by a probe",
+                  job_sampled[] = "sampled";
+
 static void name_rank_record(char text[STUDY_RECORD_NAME], const rank_study *s, int p, const char *what)
 {
     (void)snprintf(text, STUDY_RECORD_NAME, "%s: %s: %s", s->lab.task->model,
                    tandem_precision_get(noise_precisions[p])->name, what);
+}
+
+static void name_oracle_record(char text[STUDY_RECORD_NAME], const rank_study *s, int p, double error_scale)
+{
+    char what[64];
+    (void)snprintf(what, sizeof what, "oracle, errors × %g", error_scale);
+    name_rank_record(text, s, p, what);
 }
 
 static tandem_status run_statistics_job(rank_study *s, tandem_error *error)
@@ -188,7 +239,7 @@ static tandem_status run_statistics_job(rank_study *s, tandem_error *error)
     char name[STUDY_RECORD_NAME];
     int n_found = 0;
     for (int p = 0; p < NOISE_N_PRECISION; p++) {
-        name_rank_record(name, s, p, "by statistics and probe");
+        name_rank_record(name, s, p, job_statistics);
         n_found += study_records_find(s->result[p].value, n, &s->records, name);
     }
     const int64_t begin_ns = tandem_now_ns();
@@ -199,7 +250,7 @@ static tandem_status run_statistics_job(rank_study *s, tandem_error *error)
         status = look_at_task(s, error);
     }
     for (int p = 0; p < NOISE_N_PRECISION && status == TANDEM_OK && n_found < NOISE_N_PRECISION; p++) {
-        name_rank_record(name, s, p, "by statistics and probe");
+        name_rank_record(name, s, p, job_statistics);
         status = study_records_add(&s->records, name, s->result[p].value, n, error);
     }
     noise_progress_add(&s->progress, s->report->options,
@@ -244,13 +295,26 @@ static tandem_status measure_pairs(double *noise, const rank_study *s, int p, co
     return status;
 }
 
+static void count_told(rank_result *result, int n_op)
+{
+    const double *noise = result->noise, *half = noise + n_op;
+    result->n_pair = pair_count(n_op);
+    result->n_told = 0;
+    for (int i = 0; i < n_op; i++)
+        for (int j = i + 1; j < n_op; j++) result->n_told += fabs(noise[i] - noise[j]) > *half++;
+}
+
+static int is_told_too_little(const rank_result *result)
+{
+    return result->n_told < least_share * result->n_pair;
+}
+
 static tandem_status run_oracle_job(rank_study *s, int p, double error_scale, tandem_error *error)
 {
     const int n = s->lab.n_op + pair_count(s->lab.n_op);
-    char name[STUDY_RECORD_NAME], what[64];
+    char name[STUDY_RECORD_NAME];
     tandem_sensing sensing = {0};
-    (void)snprintf(what, sizeof what, "oracle, errors × %g", error_scale);
-    name_rank_record(name, s, p, what);
+    name_oracle_record(name, s, p, error_scale);
     s->result[p].error_scale = error_scale;
     int64_t took_ns = 0;
     if (!study_records_find(s->result[p].noise, n, &s->records, name)) {
@@ -264,11 +328,7 @@ static tandem_status run_oracle_job(rank_study *s, int p, double error_scale, ta
         took_ns = tandem_now_ns() - begin_ns;
     }
     noise_progress_add(&s->progress, s->report->options, took_ns);
-    s->result[p].n_pair = pair_count(s->lab.n_op);
-    s->result[p].n_told = 0;
-    const double *noise = s->result[p].noise, *half = noise + s->lab.n_op;
-    for (int i = 0; i < s->lab.n_op; i++)
-        for (int j = i + 1; j < s->lab.n_op; j++) s->result[p].n_told += fabs(noise[i] - noise[j]) > *half++;
+    count_told(&s->result[p], s->lab.n_op);
     return TANDEM_OK;
 }
 
@@ -298,7 +358,7 @@ static tandem_status run_sampled_job(rank_study *s, int p, tandem_error *error)
     char name[STUDY_RECORD_NAME];
     tandem_sensing sensing = {0};
     int64_t took_ns = 0;
-    name_rank_record(name, s, p, "sampled");
+    name_rank_record(name, s, p, job_sampled);
     if (!study_records_find(value, n, &s->records, name)) {
         const int64_t begin_ns = tandem_now_ns();
         tandem_status status = sense_task(&sensing, s, p, 0, s->plan->n_sampled, 1, error);
@@ -342,14 +402,14 @@ static tandem_status run_probe_job(rank_study *s, tandem_error *error)
     int n_found = 0;
     int64_t took_ns = 0;
     for (int p = 0; p < NOISE_N_PRECISION; p++) {
-        name_rank_record(name, s, p, "sensed by a probe");
+        name_rank_record(name, s, p, job_probe);
         n_found += study_records_find(s->result[p].value + m * n, n, &s->records, name);
     }
     if (n_found < NOISE_N_PRECISION) {
         const int64_t begin_ns = tandem_now_ns();
         tandem_status status = sense_by_probe(s, error);
         for (int p = 0; p < NOISE_N_PRECISION && status == TANDEM_OK; p++) {
-            name_rank_record(name, s, p, "sensed by a probe");
+            name_rank_record(name, s, p, job_probe);
             status = study_records_add(&s->records, name, s->result[p].value + m * n, n, error);
         }
         if (status != TANDEM_OK) return status;
@@ -366,11 +426,85 @@ static tandem_status run_task_jobs(rank_study *s, tandem_error *error)
     for (int p = 0; p < NOISE_N_PRECISION && status == TANDEM_OK; p++) {
         status = run_sampled_job(s, p, error);
         if (status == TANDEM_OK) status = run_oracle_job(s, p, 1, error);
-        if (status == TANDEM_OK && s->result[p].n_told < least_share * s->result[p].n_pair) {
+        if (status == TANDEM_OK && is_told_too_little(&s->result[p])) {
             s->progress.n_job++;
             status = run_oracle_job(s, p, magnified, error);
         }
     }
+    return status;
+}
+
+/* --- What is left, before it starts ----------------------------------------------------------------------
+ * */
+
+static void count_sensing_left(rank_left *left, int n_replicate)
+{
+    left->n_job++;
+    left->n_sensing++;
+    left->n_replicate += n_replicate;
+}
+
+/* An oracle with magnified errors is known of once that without them has its record. *n_all: all jobs. */
+static rank_left count_rank_left(int *n_all, rank_study *s)
+{
+    const int n = s->lab.n_op, n_oracle = n + pair_count(n);
+    char name[STUDY_RECORD_NAME];
+    int has_statistics = 1, has_probe = 1;
+    rank_left left = {0};
+    *n_all = N_TASK_JOB;
+    for (int p = 0; p < NOISE_N_PRECISION; p++) {
+        rank_result *result = &s->result[p];
+        name_rank_record(name, s, p, job_statistics);
+        has_statistics = has_statistics && study_records_has(&s->records, name, RANK_N_METHOD * n);
+        name_rank_record(name, s, p, job_probe);
+        has_probe = has_probe && study_records_has(&s->records, name, n);
+        name_rank_record(name, s, p, job_sampled);
+        if (!study_records_has(&s->records, name, 2 * n)) count_sensing_left(&left, s->plan->n_sampled);
+        name_oracle_record(name, s, p, 1);
+        if (!study_records_find(result->noise, n_oracle, &s->records, name)) {
+            count_sensing_left(&left, s->plan->n_oracle);
+            continue;
+        }
+        count_told(result, n);
+        if (!is_told_too_little(result)) continue;
+        ++*n_all;
+        name_oracle_record(name, s, p, magnified);
+        if (!study_records_has(&s->records, name, n_oracle)) count_sensing_left(&left, s->plan->n_oracle);
+    }
+    left.n_job += !has_statistics + !has_probe;
+    left.n_probe = has_statistics ? 0 : s->plan->n_batch;
+    left.n_step = has_probe ? 0 : steps_of(s, RANK_NEEDS_SENSED_PROBE);
+    return left;
+}
+
+/* Says what a task has left, and adds its seconds to *left_s; nothing where its data set is not here. */
+static tandem_status note_rank_task(double *left_s, rank_study *s, const noise_task *task,
+                                    tandem_error *error)
+{
+    tandem_error why = {0};
+    double seconds = 0;
+    int n_all = 0;
+    tandem_status status = noise_lab_open(&s->lab, task, s->report->options, &why);
+    const int is_here = status == TANDEM_OK;
+    if (is_here) status = open_results(s, error);
+    if (status == TANDEM_OK) {
+        const rank_left left = count_rank_left(&n_all, s);
+        status = rank_left_seconds(&seconds, &s->lab, &left, error);
+        if (status == TANDEM_OK)
+            work_left_note(s->report->options, task->model, left.n_job, n_all, "jobs", seconds);
+        *left_s += seconds;
+    }
+    close_results(s);
+    return is_here ? status : TANDEM_OK; /* the run says what is wrong */
+}
+
+static tandem_status note_rank_plan(rank_study *s, tandem_error *error)
+{
+    double left_s = 0;
+    tandem_status status = TANDEM_OK;
+    for (int t = 0; t < s->plan->tasks->n && status == TANDEM_OK; t++)
+        status = note_rank_task(&left_s, s, &s->plan->tasks->task[t], error);
+    if (status == TANDEM_OK) work_left_note_all(s->report->options, left_s);
     return status;
 }
 
@@ -472,17 +606,6 @@ static study_interval rank_interval_of(rank_study *s, int t, int m, int less)
 /* --- The tables ------------------------------------------------------------------------------------------
  * */
 
-/* Steps of an age for all three precisions. */
-static int steps_of(const rank_study *s, rank_needs needs)
-{
-    const sensing_request probe = sensing_request_probe(&s->lab.workload);
-    const int64_t samples = sensing_count_gradients(&s->lab.workload, &probe) * probe.batch;
-    const int of[] = {0, s->plan->n_batch, 3 * s->plan->n_batch,
-                      (int)((samples - 1) / s->lab.task->batch) + 1,
-                      2 * s->plan->n_sampled * (1 + NOISE_N_PRECISION * s->lab.n_op)};
-    return of[needs];
-}
-
 static void print_method(rank_study *s, int m, json_t *methods)
 {
     const rank_method *method = rank_methods[m];
@@ -581,36 +704,12 @@ static void print_rank_bars(rank_study *s)
 /* --- The part --------------------------------------------------------------------------------------------
  * */
 
-static tandem_status open_results(rank_study *s, tandem_error *error)
-{
-    const int n = s->lab.n_op;
-    int is_allocated = 1;
-    if (n < 2 || n > STUDY_MAX_OPERATORS)
-        return tandem_error_set(error, TANDEM_BUG, "a task of the study has %d operators", n);
-    for (int p = 0; p < NOISE_N_PRECISION; p++) {
-        s->result[p].value = calloc((size_t)(RANK_N_METHOD * n), sizeof(double));
-        s->result[p].noise = calloc((size_t)(n + pair_count(n)), sizeof(double));
-        is_allocated = is_allocated && s->result[p].value && s->result[p].noise;
-    }
-    return is_allocated ? TANDEM_OK : tandem_no_memory(error, "for the study's results");
-}
-
-static void close_results(rank_study *s)
-{
-    for (int p = 0; p < NOISE_N_PRECISION; p++) {
-        free(s->result[p].value);
-        free(s->result[p].noise);
-        s->result[p] = (rank_result){0};
-    }
-    noise_lab_close(&s->lab);
-}
-
 static tandem_status run_rank_task(rank_study *s, const noise_task *task, tandem_error *error)
 {
     tandem_error why = {0};
     tandem_status status = noise_lab_open(&s->lab, task, s->report->options, &why);
     if (status != TANDEM_OK && noise_task_skip(s->report, task, status)) {
-        s->progress.n_job -= N_SHARED_JOB + 2 * NOISE_N_PRECISION;
+        s->progress.n_job -= N_TASK_JOB;
         return TANDEM_OK;
     }
     if (status != TANDEM_OK) *error = why;
@@ -638,8 +737,7 @@ static tandem_status open_rank_records(rank_study *s, tandem_error *error)
 tandem_status study_rank(study_report *report, tandem_error *error)
 {
     rank_study s = {.report = report, .plan = report->options->quick ? &quick_plan : &full_plan};
-    s.progress =
-        (noise_progress){.part = "rank", .n_job = s.plan->tasks->n * (N_SHARED_JOB + 2 * NOISE_N_PRECISION)};
+    s.progress = (noise_progress){.part = "rank", .n_job = s.plan->tasks->n * N_TASK_JOB};
     (void)fprintf(
         report->text,
         "# The order of operators\n\n"
@@ -650,6 +748,7 @@ tandem_status study_rank(study_report *report, tandem_error *error)
         s.plan->n_oracle);
     s.room = calloc((size_t)s.plan->n_bootstrap, sizeof *s.room);
     tandem_status status = s.room ? open_rank_records(&s, error) : tandem_no_memory(error, "for a bootstrap");
+    if (status == TANDEM_OK && !report->options->quiet) status = note_rank_plan(&s, error);
     for (int t = 0; t < s.plan->tasks->n && status == TANDEM_OK; t++)
         status = run_rank_task(&s, &s.plan->tasks->task[t], error);
     if (status == TANDEM_OK) print_rank_bars(&s);

@@ -110,10 +110,16 @@ void study_records_close(study_records *records)
     *records = (study_records){0};
 }
 
+int study_records_has(const study_records *records, const char *name, int n)
+{
+    const json_t *of = json_object_get(records->value, name);
+    return of && (int)json_array_size(of) == n;
+}
+
 int study_records_find(double *value, int n, const study_records *records, const char *name)
 {
     const json_t *of = json_object_get(records->value, name);
-    if (!of || (int)json_array_size(of) != n) return 0;
+    if (!study_records_has(records, name, n)) return 0;
     for (int i = 0; i < n; i++) {
         const json_t *number = json_array_get(of, (size_t)i);
         value[i] = json_is_number(number) ? json_number_value(number) : NAN;

@@ -21,7 +21,9 @@ tandem_status study_records_open(study_records *records, const char *path, const
 void study_records_close(study_records *records);
 /* Reads what other processes have added. */
 tandem_status study_records_read(study_records *records, tandem_error *error);
-/* Whether there is a record of that name with n values; fills them in. */
+/* Whether there is a record of that name with n values. */
+int study_records_has(const study_records *records, const char *name, int n);
+/* The same; fills them in. */
 int study_records_find(double *value, int n, const study_records *records, const char *name);
 tandem_status study_records_add(study_records *records, const char *name, const double *value, int n,
                                 tandem_error *error);

@@ -7,6 +7,7 @@
 
 #include "cli/sensing.h"
 #include "cli/study/study.h"
+#include "cli/study/work_left.h"
 #include "tandem/advanced/predictor.h"
 
 enum { MAX_MODELS = 4, MAX_GROUPS = 16, TRAINED_STEPS = 400 };
@@ -202,30 +203,36 @@ static tandem_status add_sampled_cell(sampled_study *s, int a, int op, tandem_pr
     return status;
 }
 
-/* Batches in common are the first after the training. While all lie in one pass over the data, batch b of a
- * global batch of n has the samples n·b … n·(b + 1) − 1 of its order. */
+/* Of prediction k, or for k = count_groups() of what is measured. Batches in common are the first after the
+ * training. While all lie in one pass over the data, batch b of a global batch of n has the samples
+ * n·b … n·(b + 1) − 1 of its order. */
+static sensing_request request_of_group(const sampled_scope *scope, int k)
+{
+    const int is_measured = k == count_groups(scope);
+    sensing_request request = {.n_age = scope->n_age,
+                               .n_replicate = is_measured ? scope->n_measured : scope->n_predicted,
+                               .first_replicate = k * scope->n_predicted, /* other draws */
+                               .batch = is_measured ? scope->measured_batch : 0,
+                               .n_rank = is_measured ? scope->n_rank : 0,
+                               .has_wide_ranges = !is_measured && scope->n_rank > 0};
+    memcpy(request.age, scope->age, (size_t)scope->n_age * sizeof *request.age);
+    if (scope->n_group > 0)
+        request.batches_from = is_measured
+                                   ? TRAINED_STEPS * scope->batch / (scope->measured_batch * scope->n_rank)
+                                   : TRAINED_STEPS + 2 * (int64_t)request.first_replicate;
+    return request;
+}
+
 static tandem_status sense_both(sampled_study *s, const cli_workload *workload, const cli_options *options,
                                 tandem_error *error)
 {
-    const sampled_scope *scope = s->scope;
-    const int n_group = count_groups(scope), is_common = scope->n_group > 0;
-    sensing_request request = {
-        .n_age = scope->n_age, .n_replicate = scope->n_predicted, .has_wide_ranges = scope->n_rank > 0};
-    memcpy(request.age, scope->age, (size_t)scope->n_age * sizeof *request.age);
+    const int n_group = count_groups(s->scope);
     tandem_status status = TANDEM_OK;
-    for (int k = 0; k < n_group && status == TANDEM_OK; k++) {
-        request.first_replicate = k * scope->n_predicted; /* other draws */
-        request.batches_from = is_common ? TRAINED_STEPS + 2 * (int64_t)request.first_replicate : 0;
-        status = sensing_run(&s->predicted[k], workload, options, &request, error);
+    for (int k = 0; k <= n_group && status == TANDEM_OK; k++) {
+        const sensing_request request = request_of_group(s->scope, k);
+        status =
+            sensing_run(k < n_group ? &s->predicted[k] : &s->measured, workload, options, &request, error);
     }
-    request.first_replicate = n_group * scope->n_predicted;
-    request.n_replicate = scope->n_measured;
-    request.batch = scope->measured_batch;
-    request.n_rank = scope->n_rank;
-    request.has_wide_ranges = 0;
-    if (is_common)
-        request.batches_from = TRAINED_STEPS * scope->batch / (scope->measured_batch * scope->n_rank);
-    if (status == TANDEM_OK) status = sensing_run(&s->measured, workload, options, &request, error);
     return status;
 }
 
@@ -283,17 +290,49 @@ static tandem_status study_sampled_cells(sampled_study *s, tandem_error *error)
     return status;
 }
 
-static tandem_status study_sampled_model(study_report *report, const sampled_scope *scope, double max_ratio,
-                                         tandem_error *error)
+static cli_options options_of_scope(const cli_options *given, const sampled_scope *scope)
 {
-    sampled_study s = {.report = report, .scope = scope, .max_ratio = max_ratio};
-    cli_options options = *report->options;
-    cli_workload workload = {0};
+    cli_options options = *given;
     options.model = scope->model;
     options.batch = scope->batch;
     options.data = STUDY_DATA;
     options.steps = TRAINED_STEPS;
     options.seed += scope->first_seed;
+    return options;
+}
+
+/* Says what a model takes, and adds it to *left_s: each sensing trains up to the last age. */
+static tandem_status note_sampled_model(double *left_s, const cli_options *given, const sampled_scope *scope,
+                                        tandem_error *error)
+{
+    const int n_group = count_groups(scope);
+    const cli_options options = options_of_scope(given, scope);
+    const sensing_request predicted = request_of_group(scope, 0), measured = request_of_group(scope, n_group);
+    cli_workload workload = {0};
+    work_cost training = {0}, of_predicted = {0}, of_measured = {0};
+    tandem_status status = cli_workload_open(&workload, &options, error);
+    if (status == TANDEM_OK) status = work_cost_of_training(&training, &options, TRAINED_STEPS, error);
+    if (status == TANDEM_OK)
+        status = work_cost_of_sensing(&of_predicted, &workload, &options, &predicted, error);
+    of_measured = of_predicted;
+    if (status == TANDEM_OK && scope->n_rank > 0) /* else both are of one batch */
+        status = work_cost_of_sensing(&of_measured, &workload, &options, &measured, error);
+    cli_workload_close(&workload);
+    if (status != TANDEM_OK) return status;
+    const double seconds = (n_group + 1) * work_cost_seconds(&training, scope->age[scope->n_age - 1]) +
+                           n_group * scope->n_age * work_cost_seconds(&of_predicted, predicted.n_replicate) +
+                           scope->n_age * work_cost_seconds(&of_measured, measured.n_replicate);
+    work_left_note(given, scope->model, n_group + 1, n_group + 1, "sensings", seconds);
+    *left_s += seconds;
+    return TANDEM_OK;
+}
+
+static tandem_status study_sampled_model(study_report *report, const sampled_scope *scope, double max_ratio,
+                                         tandem_error *error)
+{
+    sampled_study s = {.report = report, .scope = scope, .max_ratio = max_ratio};
+    const cli_options options = options_of_scope(report->options, scope);
+    cli_workload workload = {0};
     (void)fprintf(report->text, "\n## `%s`\n\nPredicted from ", scope->model);
     if (scope->n_group > 0)
         (void)fprintf(report->text, "the same samples, by the mean of %d sensings of\n", scope->n_group);
@@ -324,6 +363,10 @@ static tandem_status study_models(study_report *report, const sampled_scope *sco
                                   tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
+    double left_s = 0;
+    for (int m = 0; m < MAX_MODELS && scope[m].model && !report->options->quiet && status == TANDEM_OK; m++)
+        status = note_sampled_model(&left_s, report->options, &scope[m], error);
+    if (status == TANDEM_OK) work_left_note_all(report->options, left_s);
     for (int m = 0; m < MAX_MODELS && scope[m].model && status == TANDEM_OK; m++)
         status = study_sampled_model(report, &scope[m], max_ratio, error);
     return status;

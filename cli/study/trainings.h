@@ -119,6 +119,9 @@ void study_jobs_close(study_jobs *jobs);
 /* Adds the time of n trainings to jobs->left_s, by two trials of fewer steps; nothing for n = 0. */
 tandem_status study_jobs_estimate(study_jobs *jobs, const study_training *training, int n,
                                   tandem_error *error);
+/* Says what is left of a task: n_left of n trainings, and what jobs->left_s has grown by since before_s. */
+void study_jobs_note(const study_jobs *jobs, const char *model, tandem_optimizer optimizer, int n_left, int n,
+                     double before_s);
 
 /* 1: the record is known. 0: it is missing; *is_own: this process is to measure and add it; never where
  * options->recorded. */

@@ -12,7 +12,7 @@ fi
 
 # All at once, beside the parts that keep what they run: the same bytes, from one process as from several.
 # What the parts leave in files is used below.
-"$tandem" study all --quick --quiet >first 2>first_err </dev/null &
+"$tandem" study all --quick >first 2>first_err </dev/null &
 all=$!
 # section TITLE: a part of `first`, whose heading has these words
 section() {
@@ -37,6 +37,18 @@ wait $all
     cmp -s pairs <(section 'No measurable loss') && cmp -s prices <(section 'price of a plan') &&
     cmp -s plans <(section 'Plans of one step') && cmp -s drifts <(section 'Drift')
 report "study: the same bytes twice" $?
+
+# plan_of UNITS FILE: lines of a plan in which all is left and takes time, and whole plans.
+plan_of() {
+    awk -v units="$1" '/ s of a core$/ && $1 == "in" { n_all += $5 > 0 }
+        $0 ~ (" " units " left, some [0-9.e-]+ s of a core$") {
+            if (match($0, /: [0-9]+ of [0-9]+ /)) split(substr($0, RSTART + 2, RLENGTH - 2), n, " of ")
+            n_task += n[1] > 0 && n[1] == n[2] + 0 && $(NF - 4) > 0 }
+        END { print n_task + 0, n_all + 0 }' "$2"
+}
+[ "$(plan_of cells first_err)" = "2 5" ] && [ "$(plan_of sensings first_err)" = "4 5" ] &&
+    [ "$(plan_of jobs first_err)" = "5 5" ]
+report "study: parts that do not train say, before they start, what is left and the seconds it takes" $?
 
 [ "$(grep -c '^All number formats but f32 are emulated' first)" = 12 ] && [ "$(grep -c '^# ' first)" = 12 ]
 report "study: every part says that its formats are emulated" $?
@@ -230,12 +242,15 @@ report "study: noise grows with less than the square of an error where slopes ju
 for part in rank:ranks:2 add:sums:1; do
     IFS=: read -r name file lines <<<"$part"
     cp "$file.jsonl" all_jobs && head -n -"$lines" all_jobs >"$file.jsonl" && printf '{"na' >>"$file.jsonl" &&
-        run 1 study "$name" --quick --quiet --checkpoint "$file.jsonl" && cmp -s out "$file" &&
-        cmp -s "$file.jsonl" all_jobs || break
+        run 1 study "$name" --quick --checkpoint "$file.jsonl" && cmp -s out "$file" &&
+        cmp -s "$file.jsonl" all_jobs && grep '[1-9] of . jobs left' err >"$name.left" &&
+        run 1 study "$name" --quick --checkpoint "$file.jsonl" && cmp -s out "$file" &&
+        ! grep -q '[1-9] of . jobs left' err && grep -q '^in all some 0 s of a core' err || break
 done
-[ "$name" = add ] && cmp -s out sums && run 2 study add --quick --checkpoint ranks.jsonl &&
-    grep -q "another plan" err && run 2 study all --quick --checkpoint ranks.jsonl &&
-    run 2 study rank --quick --repetitions 2
+[ "$name" = add ] && cmp -s out sums && [ "$(cat rank.left add.left | wc -l)" = 2 ] &&
+    grep -q ': 2 of 8 ' rank.left && grep -q ': 1 of 2 ' add.left &&
+    run 2 study add --quick --checkpoint ranks.jsonl && grep -q "another plan" err &&
+    run 2 study all --quick --checkpoint ranks.jsonl && run 2 study rank --quick --repetitions 2
 report "study: jobs of rank and add are kept, and go on" $?
 
 # Noises 1, 2, 3, …; a method that says so, one that says the opposite, one that holds pairs equal.
