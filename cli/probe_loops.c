@@ -56,6 +56,8 @@ TANDEM_WIDE double probe_product(const float *restrict a, const float *restrict 
     return sum_of_probe_lanes(lane);
 }
 
+double probe_mean_square(const float *x, int64_t n) { return n > 0 ? probe_product(x, x, n) / (double)n : 0; }
+
 TANDEM_WIDE double probe_weighted_squares(double *sum, const float *restrict v, const float *restrict d,
                                           int64_t n)
 {

@@ -8,6 +8,8 @@ float probe_amax(const float *x, int64_t n);
 double probe_sum(const float *x, int64_t n);
 /* Σ a·b */
 double probe_product(const float *a, const float *b, int64_t n);
+/* Of x², 0 of no number. */
+double probe_mean_square(const float *x, int64_t n);
 /* Σ v·d², and *sum Σ v. */
 double probe_weighted_squares(double *sum, const float *v, const float *d, int64_t n);
 /* Of the sums of two differences a, b by the weights v: Σ v·a², Σ v·b², Σ v·a·b, Σ v. */
