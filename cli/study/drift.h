@@ -50,7 +50,8 @@ typedef struct drift_place {
     int64_t n_channel;
 } drift_place;
 /* All of a graph, in order; how many. Behind a linear, a convolution or a norm, a bias and a relu may follow;
- * then only linears and convolutions read the channels. */
+ * then only linears and convolutions read the channels. Left out: what scales, or what reads, more than
+ * DRIFT_MAX_PARAMETERS parameters. */
 int drift_places_find(drift_place place[DRIFT_MAX_PLACES], const tandem_graph *graph);
 /* Scales channel j in the flat weights of a step program. */
 void drift_place_scale(float *weight, const tandem_step *step, const drift_place *place, int64_t j, float by);

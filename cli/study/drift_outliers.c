@@ -30,13 +30,17 @@ static int find_reader(const tandem_graph *graph, int op, int *n)
     return first;
 }
 
-static void add_scaled(drift_place *place, const tandem_op *op)
+/* 0: the place has no room for all of them. */
+static int add_scaled(drift_place *place, const tandem_op *op)
 {
-    for (int k = 0; k < TANDEM_MAX_PARAMETER && op->parameter[k] >= 0; k++)
-        if (place->n_scaled < DRIFT_MAX_PARAMETERS) place->scaled[place->n_scaled++] = op->parameter[k];
+    for (int k = 0; k < TANDEM_MAX_PARAMETER && op->parameter[k] >= 0; k++) {
+        if (place->n_scaled == DRIFT_MAX_PARAMETERS) return 0;
+        place->scaled[place->n_scaled++] = op->parameter[k];
+    }
+    return 1;
 }
 
-/* 0: others read the channels, too. */
+/* 0: others read the channels, too, or too many do. */
 static int find_divided(drift_place *place, const tandem_graph *graph, int op)
 {
     for (int i = op + 1; i < graph->n_op; i++)
@@ -55,18 +59,17 @@ int drift_places_find(drift_place place[DRIFT_MAX_PLACES], const tandem_graph *g
     for (int i = 0; i < graph->n_op && n < DRIFT_MAX_PLACES; i++) {
         if (!is_norm(graph->op[i].kind) && !has_product(&graph->op[i])) continue;
         drift_place found = {.n_channel = tandem_shape_last(&graph->op[i].shape)};
-        int last = i, n_reader = 0;
-        add_scaled(&found, &graph->op[i]);
+        int last = i, n_reader = 0, has_room = add_scaled(&found, &graph->op[i]);
         for (int next = find_reader(graph, last, &n_reader); n_reader == 1;
              next = find_reader(graph, last, &n_reader)) {
             const tandem_op *reader = &graph->op[next];
             const int is_bias = reader->kind == TANDEM_OP_BIAS &&
                                 graph->parameter[reader->parameter[0]].elements == found.n_channel;
             if (!is_bias && reader->kind != TANDEM_OP_RELU) break;
-            if (is_bias) add_scaled(&found, reader);
+            if (is_bias) has_room &= add_scaled(&found, reader);
             last = next;
         }
-        if (find_divided(&found, graph, last)) place[n++] = found;
+        if (has_room && find_divided(&found, graph, last)) place[n++] = found;
     }
     return n;
 }

@@ -4,32 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tandem/advanced/backend.h"
-#include "tests/support/tandem_test.h"
+#include "tests/support/held_run.h"
 
 enum { BATCH = 4 };
 
-typedef struct held_run {
-    const tandem_backend_api *backend;
-    tandem_worker *worker;
-    tandem_graph *graph;
-    tandem_step *step;
-    tandem_executor *executor;
-    float *weight_copy; /* of the last weight cast, [n] */
-    int64_t n;
-} held_run;
-
-static void open_held_run_of(held_run *r, const char *model, const tandem_emulation *emulation, int n_micro)
+/* In int8_full where it is emulated; then the weights are held. */
+static void open_emulated_run(held_run *r, const char *model, const tandem_emulation *emulation, int n_micro)
 {
     tandem_error error = {0};
-    const tandem_step_options options = {.emulated = emulation != NULL, .n_micro = n_micro};
-    *r = (held_run){.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
-    require_ok(
-        r->backend->worker_open(
-            &r->worker, &(tandem_worker_options){.device = "cpu:sse41", .n_rank = 1, .cpu = -1}, &error),
-        &error);
-    require_ok(tandem_graph_open(&r->graph, model, BATCH, &error), &error);
-    require_ok(tandem_step_open_with(&r->step, r->graph, TANDEM_F32, 0, &options, &error), &error);
+    open_held_step(r, model, BATCH,
+                   &(tandem_step_options){.emulated = emulation != NULL, .n_micro = n_micro});
     for (int i = 0; i < r->graph->n_op && emulation; i++)
         if (tandem_op_row_get(r->graph->op[i].kind)->precisions >> TANDEM_PRECISION_INT8_FULL & 1)
             tandem_step_set(r->step, i, TANDEM_PRECISION_INT8_FULL);
@@ -42,30 +26,24 @@ static void open_held_run_of(held_run *r, const char *model, const tandem_emulat
     require_ok(r->backend->executor_open(&r->executor, r->worker, &how, &error), &error);
 }
 
-static void open_held_run(held_run *r, const char *model, const tandem_emulation *emulation)
-{
-    open_held_run_of(r, model, emulation, 1);
-}
-
-static void close_held_run(held_run *r)
-{
-    r->backend->executor_close(r->executor);
-    r->backend->worker_close(r->worker);
-    tandem_step_close(r->step);
-    tandem_graph_close(r->graph);
-    free(r->weight_copy);
-}
+/* The last weight cast. */
+typedef struct kept_weight {
+    const held_run *run;
+    float *copy; /* [n] */
+    int64_t n;
+} kept_weight;
 
 static void keep_weight_copy(void *context, const tandem_executor *executor, int t)
 {
-    held_run *r = context;
+    kept_weight *kept = context;
+    const held_run *r = kept->run;
     const tandem_task *task = &r->step->task[t];
     if (task->kind != TANDEM_TASK_WEIGHT_CAST) return;
-    r->n = r->graph->parameter[task->parameter].elements;
-    r->weight_copy = realloc(r->weight_copy, (size_t)r->n * sizeof *r->weight_copy);
-    assert_non_null(r->weight_copy);
-    memcpy(r->weight_copy, r->backend->executor_value(executor, task->write[0], 0, NULL),
-           (size_t)r->n * sizeof *r->weight_copy);
+    kept->n = r->graph->parameter[task->parameter].elements;
+    kept->copy = realloc(kept->copy, (size_t)kept->n * sizeof *kept->copy);
+    assert_non_null(kept->copy);
+    memcpy(kept->copy, r->backend->executor_value(executor, task->write[0], 0, NULL),
+           (size_t)kept->n * sizeof *kept->copy);
 }
 
 /* How many elements of the last weight are rounded otherwise in the next step. */
@@ -75,16 +53,18 @@ static int64_t count_other_draws(int same_weight_draws)
     tandem_error error = {0};
     tandem_emulation emulation = tandem_emulation_make(7);
     emulation.same_weight_draws = same_weight_draws;
-    open_held_run(&r, "mlp:width=16,depth=1", &emulation);
+    open_emulated_run(&r, "mlp:width=16,depth=1", &emulation, 1);
+    kept_weight kept = {.run = &r};
     double loss = 0;
     int64_t n_other = 0;
-    r.backend->executor_observe(r.executor, keep_weight_copy, &r);
+    r.backend->executor_observe(r.executor, keep_weight_copy, &kept);
     require_ok(r.backend->executor_step(r.executor, 3, &loss, &error), &error);
-    float *first = malloc((size_t)r.n * sizeof *first);
+    float *first = malloc((size_t)kept.n * sizeof *first);
     assert_non_null(first);
-    memcpy(first, r.weight_copy, (size_t)r.n * sizeof *first);
+    memcpy(first, kept.copy, (size_t)kept.n * sizeof *first);
     require_ok(r.backend->executor_step(r.executor, 4, &loss, &error), &error);
-    for (int64_t i = 0; i < r.n; i++) n_other += first[i] != r.weight_copy[i];
+    for (int64_t i = 0; i < kept.n; i++) n_other += first[i] != kept.copy[i];
+    free(kept.copy);
     free(first);
     close_held_run(&r);
     return n_other;
@@ -131,7 +111,7 @@ static void first_micro_steps_round_nothing(void **state)
         tandem_emulation emulation = tandem_emulation_make(7);
         emulation.exact_micro_steps = n_exact;
         double loss = 0;
-        open_held_run_of(&r, "mlp:width=16,depth=1", &emulation, 2);
+        open_emulated_run(&r, "mlp:width=16,depth=1", &emulation, 2);
         r.backend->executor_observe(r.executor, count_changed_weights, &seen);
         for (int64_t index = 0; index < 2; index++) {
             seen.n[0] = seen.n[1] = seen.n_cast = 0;
@@ -151,7 +131,7 @@ static void mean_squares_are_those_of_adamw(void **state)
     tandem_error error = {0};
     double loss = 0;
     int64_t n_seen = 0;
-    open_held_run(&r, "vit_tiny:width=12,depth=1", NULL);
+    open_emulated_run(&r, "vit_tiny:width=12,depth=1", NULL, 1);
     float *square = malloc((size_t)r.step->n_flat * sizeof *square);
     assert_non_null(square);
     require_ok(r.backend->executor_step(r.executor, 0, &loss, &error), &error);
@@ -169,7 +149,7 @@ static void mean_squares_are_those_of_adamw(void **state)
     assert_true(n_seen > 100);
     free(square);
     close_held_run(&r);
-    open_held_run(&r, "mlp:width=16,depth=1", NULL);
+    open_emulated_run(&r, "mlp:width=16,depth=1", NULL, 1);
     float one = 0;
     assert_int_equal(r.backend->executor_get_mean_squares(r.executor, &one, &error), TANDEM_USAGE);
     assert_non_null(strstr(error.text, "sgd"));

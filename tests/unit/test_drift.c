@@ -4,41 +4,12 @@
 #include "cli/resense_trigger.h"
 #include "cli/sensing_probe.h"
 #include "cli/study/drift.h"
-#include "tests/support/tandem_test.h"
+#include "graph/ir/build.h"
+#include "tests/support/held_run.h"
 
 enum { BATCH = 4 };
 
 const cli_command *const cli_commands[] = {NULL}; /* of this program */
-
-typedef struct held_run {
-    const tandem_backend_api *backend;
-    tandem_worker *worker;
-    tandem_graph *graph;
-    tandem_step *step;
-    tandem_executor *executor;
-} held_run;
-
-static void open_held_run(held_run *r, const char *model)
-{
-    tandem_error error = {0};
-    r->backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
-    const tandem_worker_options worker = {.device = "cpu:sse41", .n_rank = 1, .cpu = -1};
-    require_ok(r->backend->worker_open(&r->worker, &worker, &error), &error);
-    require_ok(tandem_graph_open(&r->graph, model, BATCH, &error), &error);
-    const tandem_step_options options = {.separate_partial_grads = 1};
-    require_ok(tandem_step_open_with(&r->step, r->graph, TANDEM_F32, 0, &options, &error), &error);
-    const tandem_executor_options how = {
-        .step = r->step, .seed = 5, .global_batch = BATCH, .hold_weights = 1};
-    require_ok(r->backend->executor_open(&r->executor, r->worker, &how, &error), &error);
-}
-
-static void close_held_run(held_run *r)
-{
-    r->backend->executor_close(r->executor);
-    r->backend->worker_close(r->worker);
-    tandem_step_close(r->step);
-    tandem_graph_close(r->graph);
-}
 
 static double loss_of_step(const held_run *r)
 {
@@ -59,7 +30,7 @@ static void check_growth(const char *model, int n_expected)
     static drift_place place[DRIFT_MAX_PLACES];
     held_run r = {0};
     tandem_error error = {0};
-    open_held_run(&r, model);
+    open_held_run(&r, model, BATCH);
     assert_int_equal(drift_places_find(place, r.graph), n_expected);
     float *weight = calloc((size_t)r.step->n_flat, sizeof *weight);
     assert_non_null(weight);
@@ -95,6 +66,50 @@ static void growing_outliers_change_no_bit_in_fp32(void **state)
     check_growth("mlp:depth=4,width=16,image=7x7x1", 4);
     check_growth("vit_tiny:width=16,heads=2,depth=2,patch=14", 4); /* two norms a block */
     check_growth("resnet20:width=4,blocks=1,image=14x14x1", 3);    /* the first convolution of a block */
+}
+
+/* Places of: a linear, n_bias biases, and n_reader linears that are added up. */
+static int count_places(int n_bias, int n_reader)
+{
+    static drift_place place[DRIFT_MAX_PLACES];
+    const int64_t flat[2] = {BATCH, 16};
+    tandem_builder *b = NULL;
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    char name[32];
+    require_ok(tandem_builder_open(&b, BATCH, &error), &error);
+    const int image = tandem_build_images(b, "image", 4, 4, 1), label = tandem_build_labels(b, "label", 1);
+    int x = tandem_build_linear(b, "first", tandem_build_reshape(b, "flat", image, 2, flat), 8, 1), sum = -1;
+    for (int i = 0; i < n_bias; i++) {
+        (void)snprintf(name, sizeof name, "bias%d", i);
+        x = tandem_build_bias(b, name, x, 1, 0);
+    }
+    for (int i = 0; i < n_reader; i++) {
+        (void)snprintf(name, sizeof name, "reader%d", i);
+        const int y = tandem_build_linear(b, name, x, 10, 1);
+        (void)snprintf(name, sizeof name, "sum%d", i);
+        sum = i == 0 ? y : tandem_build_add(b, name, sum, y);
+    }
+    (void)tandem_build_cross_entropy(b, "loss", sum, label);
+    const tandem_optimizer_options optimizer = {.kind = TANDEM_SGD, .rate = 1};
+    require_ok(tandem_builder_finish(b, "places", &optimizer, &graph, &error), &error);
+    const int n = drift_places_find(place, graph);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(place[i].n_scaled, 1 + n_bias);
+        assert_int_equal(place[i].n_divided, n_reader);
+    }
+    tandem_graph_close(graph);
+    tandem_builder_close(b);
+    return n;
+}
+
+/* A place that kept some of them would change what a model computes. */
+static void a_place_has_all_its_parameters_or_is_none(void **state)
+{
+    assert_int_equal(count_places(0, 1), 1);
+    assert_int_equal(count_places(DRIFT_MAX_PARAMETERS - 1, DRIFT_MAX_PARAMETERS), 1);
+    assert_int_equal(count_places(DRIFT_MAX_PARAMETERS, 1), 0);
+    assert_int_equal(count_places(0, DRIFT_MAX_PARAMETERS + 1), 0);
 }
 
 /* The noise of all operators in int8_full, whose s8 a format stands for. */
@@ -133,7 +148,7 @@ static double probed_noise(held_run *r, tandem_format format)
 static void a_probe_takes_the_formats_of_an_emulation(void **state)
 {
     held_run r = {0};
-    open_held_run(&r, "vit_tiny:width=16,heads=2,depth=1,patch=14");
+    open_held_run(&r, "vit_tiny:width=16,heads=2,depth=1,patch=14", BATCH);
     const double ratio = probed_noise(&r, TANDEM_FORMAT_S4) / probed_noise(&r, TANDEM_FORMAT_S8),
                  expected = 127.0 * 127.0 / (7.0 * 7.0);
     close_held_run(&r);
@@ -148,7 +163,7 @@ static int count_sensings(int is_limited, int64_t every, int64_t steps)
     static drift_place place[DRIFT_MAX_PLACES];
     resense_trigger trigger;
     int n = 0, has_outliers = 0;
-    open_held_run(&r, "mlp:depth=2,width=128,image=7x7x1");
+    open_held_run(&r, "mlp:depth=2,width=128,image=7x7x1", BATCH);
     assert_true(drift_places_find(place, r.graph) > 0);
     float *weight = calloc((size_t)r.step->n_flat, sizeof *weight);
     assert_non_null(weight);
@@ -193,6 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(growing_outliers_change_no_bit_in_fp32),
+        cmocka_unit_test(a_place_has_all_its_parameters_or_is_none),
         cmocka_unit_test(a_probe_takes_the_formats_of_an_emulation),
         cmocka_unit_test(ranges_add_a_third_of_the_sensings_at_most),
     };

@@ -4,45 +4,13 @@
 #include <math.h>
 
 #include "cli/sensing_probe.h"
-#include "tests/support/tandem_test.h"
+#include "tests/support/held_run.h"
 
 enum { BATCH = 4, REPLICATES = 5 };
 
 const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
-typedef struct probed {
-    const tandem_backend_api *backend;
-    tandem_worker *worker;
-    tandem_graph *graph;
-    tandem_step *step;
-    tandem_executor *executor;
-} probed;
-
-/* Without units that switch: there, operators share a ratio. */
-static void open_probed(probed *p)
-{
-    tandem_error error = {0};
-    p->backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
-    const tandem_worker_options worker = {.device = "cpu:sse41", .n_rank = 1, .cpu = -1};
-    require_ok(p->backend->worker_open(&p->worker, &worker, &error), &error);
-    require_ok(tandem_graph_open(&p->graph, "vit_tiny:width=16,heads=2,depth=1,patch=14", BATCH, &error),
-               &error);
-    const tandem_step_options options = {.separate_partial_grads = 1};
-    require_ok(tandem_step_open_with(&p->step, p->graph, TANDEM_F32, 0, &options, &error), &error);
-    const tandem_executor_options how = {
-        .step = p->step, .seed = 5, .global_batch = BATCH, .hold_weights = 1};
-    require_ok(p->backend->executor_open(&p->executor, p->worker, &how, &error), &error);
-}
-
-static void close_probed(probed *p)
-{
-    p->backend->executor_close(p->executor);
-    p->backend->worker_close(p->worker);
-    tandem_step_close(p->step);
-    tandem_graph_close(p->graph);
-}
-
-static void probe_all(tandem_sensing *sensing, const probed *p, int n_range_batch, int has_wide_ranges)
+static void probe_all(tandem_sensing *sensing, const held_run *p, int n_range_batch, int has_wide_ranges)
 {
     static float sketch[2 * REPLICATES * PROBE_SKETCH];
     static const tandem_precision sensed[] = {TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP8,
@@ -74,11 +42,12 @@ static double widening_of(int r) { return (log(fmin(2 * r + 1, 4)) + log(fmin(2 
 static void wide_ranges_are_those_of_more_batches(void **state)
 {
     (void)state;
-    probed p = {0};
+    held_run p;
     tandem_sensing wide = {0}, of_four = {0};
     double square = 0, growth = 0;
     int n = 0;
-    open_probed(&p);
+    /* without units that switch: there, operators share a ratio */
+    open_held_run(&p, "vit_tiny:width=16,heads=2,depth=1,patch=14", BATCH);
     probe_all(&wide, &p, 1, 1);
     probe_all(&of_four, &p, TANDEM_WIDE_RANGE, 0);
     for (int r = 0; r < REPLICATES; r++) square += widening_of(r) * widening_of(r);
@@ -103,7 +72,7 @@ static void wide_ranges_are_those_of_more_batches(void **state)
     assert_true(n == 3 * 10 * REPLICATES && growth > 0);
     tandem_sensing_close(&wide);
     tandem_sensing_close(&of_four);
-    close_probed(&p);
+    close_held_run(&p);
 }
 
 int main(void)
