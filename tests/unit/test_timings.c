@@ -320,6 +320,65 @@ static void a_named_way_is_fitted_alone_and_the_host_is_taken_off(void **state)
     assert_int_equal(remove(path), 0);
 }
 
+/* Streams of five cards. Of each, one row shows the bandwidth that it reaches; 101 others are off evenly, by
+ * up to 30 % each way. Three cards reach 80 % of their peaks, the fourth 76 %, the last 50 %. */
+static void write_uneven_streams(const char *path)
+{
+    static const struct {
+        const char *gpu;
+        double share;
+    } cards[] = {{"v100", 0.8}, {"a100", 0.8}, {"p100", 0.8}, {"h200", 0.76}, {"h100", 0.5}};
+    tandem_constants constants;
+    FILE *const to = fopen(path, "w");
+    assert_non_null(to);
+    tandem_constants_start(&constants);
+    fputs("device,method,operator,precision,rows,columns,time_ns\n", to);
+    for (int i = 0; i < 5 * 102; i++) {
+        const int row = i / 5;
+        const double off = row == 101 ? 0 : 0.3 * (row * 37 % 101 - 50) / 50;
+        tandem_device device;
+        tandem_reached_rates rates;
+        tandem_work work;
+        tandem_timing timing = {.kind = "add", .pass = TANDEM_PASS_FORWARD, .precision = "fp32"};
+        timing.rows = row == 101 ? 10000 : 20000 + 64 * row, timing.columns = 4000, timing.repeats = 1;
+        assert_int_equal(tandem_device_find(&device, cards[i % 5].gpu, NULL), TANDEM_OK);
+        tandem_reached_rates_shared(&rates, &device.gpu_spec, &constants);
+        rates.bytes_per_s = cards[i % 5].share * device.gpu_spec.bytes_per_s;
+        assert_int_equal(tandem_timing_work(&work, &timing, NULL), TANDEM_OK);
+        fprintf(to, "%s,loop,add,fp32,%.0f,%.0f,%.9g\n", cards[i % 5].gpu, timing.rows, timing.columns,
+                exp(off) * tandem_kernel_time_of(NULL, &constants, &device.gpu_spec, &rates, &work));
+    }
+    assert_int_equal(fclose(to), 0);
+}
+
+/* The interval of a group holds 80 % of each card's rows, that of a datasheet 80 % of the cards: of five, the
+ * fourth is off by a twentieth, the last by half. */
+static void intervals_hold_four_fifths(void **state)
+{
+    const char *const path = "test_timings_uneven.csv";
+    tandem_constant_fit *fit = NULL;
+    tandem_error error = {0};
+    int n = 0;
+    write_uneven_streams(path);
+    require_ok(tandem_constant_fit_open(&fit, &error), &error);
+    require_ok(tandem_constant_fit_add_file(fit, path, 0, &error), &error);
+    require_ok(tandem_constant_fit_run(fit, &error), &error);
+    require_ok(tandem_constant_fit_leave_one_out(fit, &error), &error);
+    const tandem_constant_fit_errors *const cell = tandem_constant_fit_error_table(fit, &n);
+    assert_int_equal(n, 5);
+    for (int i = 0; i < n; i++)
+        if (!(fabs(cell[i].inside - 0.8) < 0.03)) fail_msg("%s: %g inside", cell[i].gpu, cell[i].inside);
+    const tandem_spread *const spread = &tandem_constant_fit_spreads(fit)[TANDEM_SPREAD_STREAM];
+    const double half = 1.2816 * hypot(spread->own, spread->shared);
+    if (!(fabs(half - 0.24) < 0.01)) fail_msg("half of the interval: %g", half); /* 80 % of 0.3 */
+    const tandem_device_spread *const memory = &tandem_constant_fit_device_spreads(fit)[TANDEM_PEAK_MEMORY];
+    assert_int_equal(memory->n_share, 5);
+    if (!(fabs(1.2816 * memory->shared - log(0.8 / 0.76)) < 0.02))
+        fail_msg("half of the datasheets' interval: %g", 1.2816 * memory->shared);
+    tandem_constant_fit_close(fit);
+    assert_int_equal(remove(path), 0);
+}
+
 static void a_way_is_one_that_the_convolution_has(void **state)
 {
     const tandem_convolution strided = {8, 64, 28, 28, 64, 3, 3, 1, 1, 2, 2},
@@ -351,6 +410,7 @@ int main(void)
         cmocka_unit_test(tables_write_cards_with_their_form),
         cmocka_unit_test(a_fit_finds_constants_again),
         cmocka_unit_test(a_named_way_is_fitted_alone_and_the_host_is_taken_off),
+        cmocka_unit_test(intervals_hold_four_fifths),
         cmocka_unit_test(a_way_is_one_that_the_convolution_has),
         cmocka_unit_test(deepbench_states_the_library_of_v100_alone),
     };
