@@ -45,6 +45,27 @@ static void check_recording_text(const char *text, size_t size)
     tandem_graph_close(graph);
 }
 
+/* Value `which` of the members in `text`, or NULL. The characters are compared here: a sanitizer measures the
+ * whole text at each strstr, which took a fifth of the time. */
+static const char *value_at(const char *text, unsigned which)
+{
+    for (; *text; text++)
+        if (text[0] == '"' && text[1] == ':' && text[2] == ' ' && which-- == 0) return text + 3;
+    return NULL;
+}
+
+static unsigned values_in(const char *text)
+{
+    unsigned n = 0;
+    while ((text = value_at(text, 0))) n++;
+    return n;
+}
+
+static size_t value_bytes(const char *value)
+{
+    return *value == '[' ? strcspn(value, "]") + 1 : strcspn(value, ",}\n");
+}
+
 /* Random bytes are seldom JSON. So the same bytes also choose values of a good recording, and what to put in
  * their places: each pair of bytes is one edit, four at most. */
 static void check_edited_recording(const uint8_t *data, size_t size)
@@ -73,16 +94,12 @@ static void check_edited_recording(const uint8_t *data, size_t size)
                                          "true"};
     char *text = strdup(seed);
     for (size_t i = 0; text && i + 1 < size && i < 8; i += 2) {
-        unsigned n = 0;
-        for (const char *at = strstr(text, "\": "); at; at = strstr(at + 3, "\": ")) n++;
-        char *at = strstr(text, "\": "), *edited = NULL;
-        for (unsigned which = n ? data[i] % n : 0; at && which > 0; which--) at = strstr(at + 3, "\": ");
+        const unsigned n = values_in(text);
+        const char *const at = n ? value_at(text, data[i] % n) : NULL;
+        char *edited = NULL;
         if (!at) break;
-        at += 3;
-        const size_t kept = (size_t)(at - text),
-                     old = *at == '[' ? strcspn(at, "]") + 1 : strcspn(at, ",}\n");
-        if (asprintf(&edited, "%.*s%s%s", (int)kept, text,
-                     values[data[i + 1] % (sizeof values / sizeof *values)], at + old) < 0)
+        if (asprintf(&edited, "%.*s%s%s", (int)(at - text), text,
+                     values[data[i + 1] % (sizeof values / sizeof *values)], at + value_bytes(at)) < 0)
             edited = NULL;
         free(text);
         text = edited;
