@@ -1,5 +1,5 @@
 /* planner.c: opens what an allocation needs: the cluster, its graphs, costs and sensitivities. */
-#include "tandem/advanced/allocator.h"
+#include "allocator/problem.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -283,10 +283,9 @@ tandem_goal tandem_planner_goal(const tandem_planner *planner, const char *polic
     const tandem_allocation_problem *problem = &planner->problem;
     const tandem_policy *chosen = tandem_policy_get(0);
     const int is_known = !policy || tandem_policy_find(&chosen, policy, NULL) == TANDEM_OK;
-    const int is_free = is_known && !chosen->ignores_target && !problem->target_ns && problem->slowdown == 0;
-    const int is_percent = strcmp(planner->method->unit, "%") == 0;
-    return (tandem_goal){is_free && is_percent ? TANDEM_MINIMIZE_TRAINING_TIME : TANDEM_MINIMIZE_SENSITIVITY,
-                         INT64_MAX};
+    if (!is_known || problem->target_ns || problem->slowdown != 0)
+        return (tandem_goal){TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
+    return tandem_goal_without_limit(chosen, planner->method->name);
 }
 
 tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *allocation,

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/quantity.h"
 
@@ -15,6 +16,16 @@ unsigned tandem_op_precisions(const tandem_allocation_problem *problem, int c, i
 {
     return tandem_op_row_get(problem->graph->op[op].kind)->precisions &
            tandem_replayer_cluster(problem->replayer)->classes[c].device.precisions;
+}
+
+tandem_goal tandem_goal_without_limit(const tandem_policy *policy, const char *method)
+{
+    const tandem_sensitivity_method *row = NULL;
+    const int counts_samples =
+        method && tandem_sensitivity_find(&row, method, NULL) == TANDEM_OK && strcmp(row->unit, "%") == 0;
+    return (tandem_goal){counts_samples && !policy->ignores_target ? TANDEM_MINIMIZE_TRAINING_TIME
+                                                                   : TANDEM_MINIMIZE_SENSITIVITY,
+                         INT64_MAX};
 }
 
 uint64_t tandem_max_peak_bytes(const uint64_t *peak_bytes, int n_class)

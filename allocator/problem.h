@@ -7,6 +7,10 @@
 static inline unsigned tandem_all_classes(int n) { return (unsigned)((UINT64_C(1) << n) - 1); }
 _Static_assert(TANDEM_MAX_CLASS <= 8 * sizeof(unsigned), "a bit for each class");
 
+/* What is asked for where there is no limit. TANDEM_MINIMIZE_TRAINING_TIME: the method (NULL = none) counts
+ * samples, and the policy has more than one plan. Else TANDEM_MINIMIZE_SENSITIVITY. */
+tandem_goal tandem_goal_without_limit(const tandem_policy *policy, const char *method);
+
 /* Copies an error that was kept apart; returns its status. */
 static inline tandem_status tandem_error_forward(tandem_status status, const tandem_error *why,
                                                  tandem_error *error)

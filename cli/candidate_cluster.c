@@ -144,7 +144,7 @@ static tandem_status split_and_allocate(candidate_cluster *candidate, const cli_
     const char *method = options->method ? options->method : tandem_sensitivity_get(0)->name;
     tandem_status status =
         tandem_batch_choose(&choice, &candidate->cluster, options->global_batch, &source, policy, method,
-                            options->max_step_ns, fmax(options->slowdown, 0), error);
+                            options->max_step_ns, options->slowdown, error);
     if (status != TANDEM_OK) return status;
     candidate->allocation = choice.both.allocation;
     for (int c = 0; c < candidate->cluster.n_class; c++)
@@ -164,8 +164,9 @@ static tandem_status allocate_candidate(candidate_cluster *candidate, const cli_
     tandem_plan *plan = NULL;
     tandem_status status = open_candidate_planner(&planner, options, &candidate->cluster, with_norm, error);
     if (status != TANDEM_OK) return status;
-    tandem_planner_problem(planner)->without_certificate = 1;          /* only compared, not kept */
-    const tandem_goal goal = {TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX}; /* samples/s decide */
+    tandem_planner_problem(planner)->without_certificate = 1; /* only compared, not kept */
+    const tandem_goal goal = options->slowdown >= 0 ? (tandem_goal){TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX}
+                                                    : tandem_planner_goal(planner, policy->name);
     status = tandem_planner_allocate_for(&plan, &candidate->allocation, planner, &goal, policy->name, error);
     if (status == TANDEM_OK) status = describe_candidate(candidate, options, planner, plan, error);
     tandem_plan_close(plan);

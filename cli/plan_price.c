@@ -173,13 +173,13 @@ const char *plan_price_text(char text[PLAN_PRICE_TEXT], const plan_price *price)
     return text;
 }
 
-tandem_quantity plan_price_worth_text(const plan_price *price)
+tandem_quantity plan_price_worth_text(const plan_price *price, int digits)
 {
     const double worth = plan_price_worth(price), sensitivity = 1 + price->of.estimate.value;
     if (!isfinite(worth) || !(worth > 0)) return (tandem_quantity){"-"};
-    const double four_digits = pow(10, floor(log10(worth)) - 3);
+    const double last_digit = pow(10, floor(log10(worth)) - (digits - 1));
     return tandem_quantity_known_to(worth,
-                                    fmax(worth * plan_price_half(price) / 100 / sensitivity, four_digits));
+                                    fmax(worth * plan_price_half(price) / 100 / sensitivity, last_digit));
 }
 
 static void print_sensitivity_line(const plan_price *price)
@@ -218,7 +218,7 @@ static void print_worth_line(const plan_price *price)
 {
     if (!isfinite(price->samples_per_s)) return;
     printf("worth        %s samples/s, ", tandem_quantity_plain(price->samples_per_s, 4).text);
-    printf("%s in fp32's", plan_price_worth_text(price).text);
+    printf("%s in fp32's", plan_price_worth_text(price, PLAN_WORTH_DIGITS).text);
     if (isfinite(price->fp32_samples_per_s))
         printf("; all fp32: %s", tandem_quantity_plain(price->fp32_samples_per_s, 4).text);
     putchar('\n');

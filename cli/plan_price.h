@@ -57,8 +57,9 @@ int plan_price_is_below_floor(const plan_price *price);
 double plan_step_samples(const tandem_plan *plan);
 /* The rate of fp32 training that brings the same progress. */
 double plan_price_worth(const plan_price *price);
-/* With four digits, or as many as the sensitivity's interval allows; "-" where it is not known. */
-tandem_quantity plan_price_worth_text(const plan_price *price);
+/* With at most so many digits, or as many as the sensitivity's interval allows; "-" where it is not known. */
+enum { PLAN_WORTH_DIGITS = 4 }; /* where the step's time allows them */
+tandem_quantity plan_price_worth_text(const plan_price *price, int digits);
 /* Prints the lines "sensitivity", "worth" and "largest"; or one line that says why no price is known. */
 void plan_price_print(const plan_price *price);
 /* "0.9 (0.6 to 1.3)", in percent, with no more digits than the interval allows; "0" of fp32; "-" where it is

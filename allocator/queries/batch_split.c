@@ -4,8 +4,9 @@
  * a time, in the smallest unit that keeps the sum. It tries a coarse grid first, then finer ones around the
  * best split. It repeats this for all pairs until nothing improves. With two classes that covers every split,
  * or a fine grid of them. The policy evaluates a split. The search first looks for the split with the fastest
- * step, which gives the target, then for the least sensitivity within the target. Splits with missing costs
- * are passed over. */
+ * step. With a limit, that gives the target, and the least sensitivity within it is looked for next. Without
+ * one it is the least step × (1 + sensitivity): only splits whose fastest step is below the best such value
+ * can have less. Splits with missing costs are passed over. */
 #include "allocator/policies.h"
 
 #include <assert.h>
@@ -17,7 +18,13 @@
 enum { MAX_LINE_ROUNDS = 3, GRID_POINTS = 64, MAX_GRIDS = 3 };
 
 /* What a split is evaluated by; the smallest value is best. */
-typedef enum split_criterion { BASE_STEP, FASTEST_STEP, SENSITIVITY, N_CRITERION } split_criterion;
+typedef enum split_criterion {
+    BASE_STEP,
+    FASTEST_STEP,
+    SENSITIVITY,
+    TRAINING_TIME,
+    N_CRITERION
+} split_criterion;
 
 typedef struct batch_split {
     int64_t batch[TANDEM_MAX_CLASS];
@@ -30,7 +37,8 @@ typedef struct split_search {
     int n_class;
     int64_t n_rank[TANDEM_MAX_CLASS], all_ranks;
     int64_t global_batch;
-    int64_t target_ns; /* of SENSITIVITY */
+    int64_t target_ns;  /* of SENSITIVITY */
+    const char *method; /* of TRAINING_TIME: in percent */
     batch_split *seen;
     int n_seen, capacity, n_missing;
     tandem_error missing; /* what the first split with missing costs lacks */
@@ -55,29 +63,34 @@ static tandem_status find_or_add_split(batch_split **out, split_search *s, const
         s->capacity = capacity;
     }
     batch_split *added = &s->seen[s->n_seen++];
-    *added = (batch_split){.value = {NAN, NAN, NAN}};
+    *added = (batch_split){.value = {NAN, NAN, NAN, NAN}};
     memcpy(added->batch, batch, bytes);
     *out = added;
     return TANDEM_OK;
 }
 
-/* Makes the plan that a criterion evaluates, at one split. `policy` NULL: greedy, without a certificate, for
- * one of many splits. TANDEM_MISSING, TANDEM_INFEASIBLE. */
+/* Makes the plan that a criterion evaluates, at one split. `policy` NULL: greedy, without a certificate and
+ * without looking at plans that a sensing cannot tell apart, for one of many splits. TANDEM_MISSING,
+ * TANDEM_INFEASIBLE. */
 static tandem_status make_split_plan(tandem_plan **plan, tandem_allocation *a, const split_search *s,
                                      const int64_t *batch, split_criterion criterion,
                                      const tandem_policy *policy, const char *method, tandem_error *error)
 {
+    static const tandem_goal training_time = {TANDEM_MINIMIZE_TRAINING_TIME, INT64_MAX};
     tandem_allocation_problem *opened = NULL;
     tandem_status status = s->source->open(s->source->context, batch, &opened, error);
     if (status != TANDEM_OK) return status;
     tandem_allocation_problem problem = *opened;
     if (!policy || criterion == BASE_STEP) problem.without_certificate = 1;
-    if (criterion == FASTEST_STEP) problem.slowdown = 0;
-    if (criterion == FASTEST_STEP) problem.target_ns = 0;
+    if (!policy) problem.sensing = NULL;
+    if (criterion == FASTEST_STEP || criterion == TRAINING_TIME) problem.slowdown = 0;
+    if (criterion == FASTEST_STEP || criterion == TRAINING_TIME) problem.target_ns = 0;
     if (criterion == SENSITIVITY) problem.target_ns = s->target_ns;
     if (!policy) policy = &tandem_policy_greedy;
     if (criterion == BASE_STEP) policy = &tandem_policy_base;
-    status = tandem_allocate(plan, a, policy, &problem, method, error);
+    status = criterion == TRAINING_TIME
+                 ? tandem_allocate_for(plan, a, &training_time, policy, &problem, s->method, error)
+                 : tandem_allocate(plan, a, policy, &problem, method, error);
     s->source->close(s->source->context, opened);
     return status;
 }
@@ -95,9 +108,10 @@ static tandem_status evaluate_split(split_search *s, const int64_t *batch, split
     if (!isnan(*value)) return TANDEM_OK;
     status = make_split_plan(&plan, &a, s, batch, criterion, NULL, NULL, &why);
     tandem_plan_close(plan);
-    *value = status != TANDEM_OK        ? INFINITY
-             : criterion == SENSITIVITY ? (double)a.sensitivity
-                                        : (double)a.step_ns;
+    *value = status != TANDEM_OK          ? INFINITY
+             : criterion == SENSITIVITY   ? (double)a.sensitivity
+             : criterion == TRAINING_TIME ? a.training_ns
+                                          : (double)a.step_ns;
     at->value[criterion] = *value;
     if (status == TANDEM_MISSING) {
         at->is_missing = 1;
@@ -105,6 +119,20 @@ static tandem_status evaluate_split(split_search *s, const int64_t *batch, split
     }
     if (status == TANDEM_OK || status == TANDEM_MISSING || status == TANDEM_INFEASIBLE) return TANDEM_OK;
     return tandem_error_forward(status, &why, error);
+}
+
+/* The same; INFINITY where the split cannot have less than `limit`: no training time is below the fastest
+ * step. */
+static tandem_status evaluate_split_below(split_search *s, const int64_t *batch, split_criterion criterion,
+                                          double limit, double *value, tandem_error *error)
+{
+    if (criterion == TRAINING_TIME) {
+        const tandem_status status = evaluate_split(s, batch, FASTEST_STEP, value, error);
+        if (status != TANDEM_OK) return status;
+        if (*value >= limit) *value = INFINITY;
+        if (*value >= limit) return TANDEM_OK;
+    }
+    return evaluate_split(s, batch, criterion, value, error);
 }
 
 /* --- Searching ------------------------------------------------------------------------------------------ */
@@ -141,7 +169,7 @@ static tandem_status search_class_pair(split_search *s, int64_t *best, double *v
             memcpy(tried, middle, sizeof tried);
             tried[from] -= u * less;
             tried[to] += u * more;
-            status = evaluate_split(s, tried, criterion, &reached, error);
+            status = evaluate_split_below(s, tried, criterion, *value, &reached, error);
             if (status != TANDEM_OK || reached >= *value) continue;
             *value = reached;
             at = u;
@@ -215,21 +243,34 @@ static tandem_status fill_batch_plan(tandem_batch_plan *out, split_search *s, co
     return tandem_error_forward(status, &why, error);
 }
 
-static tandem_status choose_batch_plans(tandem_batch_choice *choice, split_search *s, const int64_t *even,
-                                        int64_t target_ns, double slowdown, const tandem_policy *policy,
-                                        const char *method, tandem_error *error)
+/* The split and the plan with the least step × (1 + sensitivity), from the fastest split on. */
+static tandem_status choose_by_training_time(tandem_batch_choice *choice, split_search *s, int64_t *batch,
+                                             const tandem_policy *policy, tandem_error *error)
 {
-    int64_t batch[TANDEM_MAX_CLASS], fastest[TANDEM_MAX_CLASS] = {0};
     double value;
-    memcpy(batch, even, sizeof batch);
-    tandem_status status = search_splits(s, batch, &value, BASE_STEP, error);
-    if (status == TANDEM_OK)
-        status = fill_batch_plan(&choice->batch_alone, s, batch, BASE_STEP, policy, method, error);
-    if (status == TANDEM_OK && !target_ns) {
+    tandem_status status = search_splits(s, batch, &value, FASTEST_STEP, error);
+    if (status == TANDEM_OK && isfinite(value)) {
+        status = search_splits(s, batch, &value, TRAINING_TIME, error);
+        if (status == TANDEM_OK)
+            status = fill_batch_plan(&choice->both, s, batch, TRAINING_TIME, policy, s->method, error);
+    }
+    return status;
+}
+
+/* The split and the plan with the least sensitivity within target_ns; 0: within (1 + slowdown) × the fastest
+ * step of all splits. */
+static tandem_status choose_within_limit(tandem_batch_choice *choice, split_search *s, int64_t *batch,
+                                         int64_t target_ns, double slowdown, const tandem_policy *policy,
+                                         const char *method, tandem_error *error)
+{
+    int64_t fastest[TANDEM_MAX_CLASS] = {0};
+    double value;
+    tandem_status status = TANDEM_OK;
+    if (!target_ns) {
         status = search_splits(s, batch, &value, FASTEST_STEP, error);
         memcpy(fastest, batch, sizeof fastest);
         if (status == TANDEM_OK && isfinite(value))
-            target_ns = (int64_t)value + (int64_t)fmin(value * slowdown, 0x1p61);
+            target_ns = (int64_t)value + (int64_t)fmin(value * fmax(slowdown, 0), 0x1p61);
     }
     s->target_ns = target_ns;
     if (status == TANDEM_OK && target_ns) {
@@ -240,8 +281,29 @@ static tandem_status choose_batch_plans(tandem_batch_choice *choice, split_searc
         if (status == TANDEM_OK && !choice->both.plan && fastest[0] > 0)
             status = fill_batch_plan(&choice->both, s, fastest, FASTEST_STEP, policy, method, error);
     }
+    return status;
+}
+
+static tandem_status choose_batch_plans(tandem_batch_choice *choice, split_search *s, const int64_t *even,
+                                        int64_t target_ns, double slowdown, const tandem_policy *policy,
+                                        const char *method, tandem_error *error)
+{
+    const int is_limited =
+        target_ns > 0 || slowdown >= 0 ||
+        tandem_goal_without_limit(policy, method).objective != TANDEM_MINIMIZE_TRAINING_TIME;
+    int64_t batch[TANDEM_MAX_CLASS];
+    double value;
+    memcpy(batch, even, sizeof batch);
+    tandem_status status = search_splits(s, batch, &value, BASE_STEP, error);
     if (status == TANDEM_OK)
-        status = fill_batch_plan(&choice->precision_alone, s, even, N_CRITERION, policy, method, error);
+        status = fill_batch_plan(&choice->batch_alone, s, batch, BASE_STEP, policy, method, error);
+    if (status == TANDEM_OK)
+        status = is_limited
+                     ? choose_within_limit(choice, s, batch, target_ns, slowdown, policy, method, error)
+                     : choose_by_training_time(choice, s, batch, policy, error);
+    if (status == TANDEM_OK)
+        status = fill_batch_plan(&choice->precision_alone, s, even, is_limited ? N_CRITERION : TRAINING_TIME,
+                                 policy, method, error);
     return status;
 }
 
@@ -251,7 +313,8 @@ tandem_status tandem_batch_choose(tandem_batch_choice *out, const tandem_cluster
                                   double slowdown, tandem_error *error)
 {
     tandem_batch_choice choice = {.n_split = 0};
-    split_search s = {.source = source, .n_class = cluster->n_class, .global_batch = global_batch};
+    split_search s = {
+        .source = source, .n_class = cluster->n_class, .global_batch = global_batch, .method = method};
     int64_t even[TANDEM_MAX_CLASS] = {0};
     for (int c = 0; c < cluster->n_class; c++) s.all_ranks += s.n_rank[c] = cluster->classes[c].n_rank;
     tandem_status status = check_global_batch(&s, even, error);

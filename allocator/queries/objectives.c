@@ -151,17 +151,20 @@ static tandem_status minimize_memory(objective_search *d, tandem_error *error)
  * f = step · (1 + S), S as a share. A plan with a step in (a, b] has at least the sensitivity that is proven
  * for the target b, so that its f exceeds a · (1 + bound(b)). The interval with the least such bound is
  * halved until that is close to the best f, or as close as the best plan's sensitivity is known. No plan with
- * a step above the best f has less. */
+ * a step above the best f has less. Of a policy that proves nothing, each plan is expected to be the least
+ * sensitive one within its target: that guides the search, and nothing is proven by it. */
 
 enum { MAX_TRAINING_TARGETS = 64, SURE_TRAINING_TARGETS = 4 }; /* the latter even after the time limit */
 static const double training_fineness = 1.0 / 1024, max_training_fineness = 0.01;
+
+typedef enum least_share { PROVEN, EXPECTED, N_LEAST_SHARE } least_share;
 
 typedef struct training_search {
     objective_search *d;
     int n; /* targets, ascending; the first one's is the fastest step */
     struct training_target {
         int64_t target_ns;
-        double least_share; /* proven of all plans within it */
+        double least_share[N_LEAST_SHARE]; /* of all plans within it */
     } at[MAX_TRAINING_TARGETS];
     double best_ns;
     double fineness; /* of the best plan: closer is not worth a proof */
@@ -195,15 +198,17 @@ static tandem_status add_training_target(training_search *t, int before, int64_t
     tandem_error why = {0};
     const tandem_status status = ask_policy(d, target_ns, 0, &found, &why);
     /* a policy may miss what it found with more time: nothing is proven there */
-    double least_share = 0;
+    struct training_target added = {.target_ns = target_ns};
     if (status != TANDEM_OK && (status != TANDEM_INFEASIBLE || t->n == 0)) {
         if (error) *error = why;
         return status;
     }
     if (status == TANDEM_OK) {
-        const double ns = (double)d->answer.step_ns * (1 + sensitivity_share(d, d->answer.sensitivity));
-        least_share = sensitivity_share(d, d->answer.certificate.lower_bound);
-        if (!target_ns) target_ns = d->answer.step_ns;
+        const int64_t reached = d->answer.sensitivity, proven = d->answer.certificate.lower_bound;
+        const double ns = (double)d->answer.step_ns * (1 + sensitivity_share(d, reached));
+        added.least_share[PROVEN] = sensitivity_share(d, proven);
+        added.least_share[EXPECTED] = sensitivity_share(d, proven < 0 ? reached : proven);
+        if (!target_ns) added.target_ns = d->answer.step_ns;
         if (ns < t->best_ns) {
             t->best_ns = ns;
             keep_answer(d);
@@ -212,22 +217,22 @@ static tandem_status add_training_target(training_search *t, int before, int64_t
         }
     }
     for (int k = t->n++; k > before + 1; k--) t->at[k] = t->at[k - 1];
-    t->at[before + 1] = (struct training_target){target_ns, least_share};
+    t->at[before + 1] = added;
     return TANDEM_OK;
 }
 
 /* The interval behind target k: no plan in it has less. */
-static double interval_bound_ns(const training_search *t, int k)
+static double interval_bound_ns(const training_search *t, int k, least_share by)
 {
-    const double least_share = k + 1 < t->n ? t->at[k + 1].least_share : 0;
-    return (double)t->at[k].target_ns * (1 + least_share);
+    const double share = k + 1 < t->n ? t->at[k + 1].least_share[by] : 0;
+    return (double)t->at[k].target_ns * (1 + share);
 }
 
-static int least_interval(const training_search *t)
+static int least_interval(const training_search *t, least_share by)
 {
     int least = 0;
     for (int k = 1; k < t->n; k++)
-        if (interval_bound_ns(t, k) < interval_bound_ns(t, least)) least = k;
+        if (interval_bound_ns(t, k, by) < interval_bound_ns(t, least, by)) least = k;
     return least;
 }
 
@@ -241,8 +246,8 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
     d->max_sensitivity = INT64_MAX;
     tandem_status status = add_training_target(&t, -1, 0, error);
     while (status == TANDEM_OK && t.n < MAX_TRAINING_TARGETS) {
-        const int k = least_interval(&t);
-        if (interval_bound_ns(&t, k) >= t.best_ns * (1 - t.fineness)) break;
+        const int k = least_interval(&t, EXPECTED);
+        if (interval_bound_ns(&t, k, EXPECTED) >= t.best_ns * (1 - t.fineness)) break;
         if (t.n >= SURE_TRAINING_TARGETS && tandem_now_ns() > search_end_ns) break;
         const int is_last = k + 1 == t.n;
         const int64_t begin_ns = t.at[k].target_ns,
@@ -254,7 +259,8 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
     }
     d->best.training_ns = t.best_ns;
     d->best.training_bound_ns =
-        status == TANDEM_OK ? fmin(interval_bound_ns(&t, least_interval(&t)), t.best_ns) : NAN;
+        status == TANDEM_OK ? fmin(interval_bound_ns(&t, least_interval(&t, PROVEN), PROVEN), t.best_ns)
+                            : NAN;
     return status;
 }
 

@@ -24,6 +24,7 @@ typedef struct advise_context {
     const tandem_policy *policy;
     candidate_cluster candidate[MAX_CASE]; /* A, B, A + B, then A with subsets of B */
     int n, n_case, best;                   /* done, and to do */
+    int is_worth;                          /* rates are samples/s in fp32's worth */
     int64_t begin_ns;
     advise_interval interval;
 } advise_context;
@@ -156,9 +157,10 @@ static tandem_status evaluate_cases(advise_context *v, tandem_error *error)
             *error = v->candidate[k].error;
             return error->status;
         }
+    v->is_worth = candidate_clusters_rate(v->candidate, v->n);
     for (int k = 0; k < v->n; k++)
-        if (v->candidate[k].samples_per_s > v->candidate[v->best].samples_per_s) v->best = k;
-    if (v->candidate[v->best].samples_per_s > 0) return TANDEM_OK;
+        if (v->candidate[k].rate > v->candidate[v->best].rate) v->best = k;
+    if (v->candidate[v->best].rate > 0) return TANDEM_OK;
     *error = v->candidate[CASE_COMBINED].error;
     return error->status;
 }
@@ -168,7 +170,7 @@ static tandem_status evaluate_cases(advise_context *v, tandem_error *error)
 /* How much faster the best case is, in percent. */
 static double best_gain_percent(const advise_context *v, int other)
 {
-    return 100 * (v->candidate[v->best].samples_per_s / v->candidate[other].samples_per_s - 1);
+    return 100 * (v->candidate[v->best].rate / v->candidate[other].rate - 1);
 }
 
 /* Significant digits of a case, as its sources allow. */
@@ -179,14 +181,16 @@ static int case_digits(const advise_context *v, int k)
 
 static tandem_quantity case_rate(const advise_context *v, int k)
 {
-    return tandem_quantity_plain(v->candidate[k].samples_per_s, case_digits(v, k));
+    const int digits = case_digits(v, k);
+    return v->is_worth ? plan_price_worth_text(&v->candidate[k].price, digits)
+                       : tandem_quantity_plain(v->candidate[k].rate, digits);
 }
 
 static void append_comparison(char *text, size_t size, const advise_context *v, int other)
 {
     const candidate_cluster *p = &v->candidate[other];
     const int decimals = case_digits(v, v->best) == 3 && case_digits(v, other) == 3;
-    if (p->samples_per_s > 0)
+    if (p->rate > 0)
         (void)cli_append(text, size, ", %.*f%% more than %s (%s)", decimals, best_gain_percent(v, other),
                          p->name, case_rate(v, other).text);
     else
@@ -225,9 +229,10 @@ static void print_advice(char *text, size_t size, const advise_context *v)
     const candidate_cluster *best = &v->candidate[v->best];
     const int answer = v->best < CASE_FIRST_SUBSET ? v->best : CASE_FIRST_SUBSET,
               predicted = is_predicted_only(v);
-    (void)snprintf(text, size, "%s%s. %s %s %s samples/s", predicted ? statement[answer] : advice[answer],
+    (void)snprintf(text, size, "%s%s. %s %s %s samples/s%s", predicted ? statement[answer] : advice[answer],
                    predicted ? " is predicted to be fastest" : "", best->name,
-                   predicted ? "is predicted to make" : "makes", case_rate(v, v->best).text);
+                   predicted ? "is predicted to make" : "makes", case_rate(v, v->best).text,
+                   v->is_worth ? " in fp32's worth" : "");
     if (v->best != CASE_CURRENT) append_comparison(text, size, v, CASE_CURRENT);
     if (v->best != CASE_COMBINED) append_comparison(text, size, v, CASE_COMBINED);
     (void)cli_append(text, size, ". Its plan has a sensitivity of %s (%s).%s",
@@ -271,8 +276,8 @@ static int print_advise_text(const advise_context *v, const char *verdict)
     char batches[256], price[PLAN_PRICE_TEXT];
     cli_table table = {0};
     cli_table_row(&table,
-                  "\tranks\tbatch/rank\t>samples/s\t>step\t>sensitivity (%s)\t>more samples %%\t>memory\t",
-                  cli_method_text(advise_method(v)));
+                  "\tranks\tbatch/rank\t>samples/s\t>step\t>sensitivity (%s)\t>more samples %%%s\t>memory\t",
+                  cli_method_text(advise_method(v)), v->is_worth ? "\t>worth/s" : "");
     for (int k = 0; k < v->n; k++) {
         const candidate_cluster *p = &v->candidate[k];
         const char *name = k < CASE_FIRST_SUBSET ? role[k] : "subset";
@@ -280,14 +285,17 @@ static int print_advise_text(const advise_context *v, const char *verdict)
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.classes[c].batch;
         cli_batch_list_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
-            cli_table_row(
-                &table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", name, p->name, batches, case_rate(v, k).text,
-                tandem_quantity_ns_to(p->allocation.step_ns, case_digits(v, k)).text,
-                plan_price_sum(&p->price, advise_method(v), p->sensitivity).text,
-                plan_price_text(price, &p->price), CLI_PEAK_TEXT(p->peak_bytes), k == v->best ? "<" : "");
+            cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s%s\t%s\t%s", name, p->name, batches,
+                          tandem_quantity_plain(p->samples_per_s, case_digits(v, k)).text,
+                          tandem_quantity_ns_to(p->allocation.step_ns, case_digits(v, k)).text,
+                          plan_price_sum(&p->price, advise_method(v), p->sensitivity).text,
+                          plan_price_text(price, &p->price), v->is_worth ? "\t" : "",
+                          v->is_worth ? case_rate(v, k).text : "", CLI_PEAK_TEXT(p->peak_bytes),
+                          k == v->best ? "<" : "");
         else
-            cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t-\t%s", name, p->name,
-                          v->options->batch_auto ? "-" : batches, no_plan_reason(p));
+            cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-%s\t-\t%s", name, p->name,
+                          v->options->batch_auto ? "-" : batches, v->is_worth ? "\t-" : "",
+                          no_plan_reason(p));
     }
     const int code = cli_table_finish(&table);
     for (int k = 0; k < v->n; k++)
@@ -320,6 +328,8 @@ static json_t *advise_result_json(const advise_context *v, const char *verdict)
     json_object_set_new(result, "method", json_string(advise_method(v)));
     json_object_set_new(result, "slowdown", json_real(fmax(v->options->slowdown, 0)));
     json_object_set_new(result, "cases", cases);
+    json_object_set_new(result, "compared_by",
+                        json_string(v->is_worth ? "fp32_worth_samples_per_s" : "samples_per_s"));
     json_object_set_new(result, "best", json_integer(v->best));
     json_object_set_new(result, "worth_adding", json_boolean(v->best != CASE_CURRENT));
     json_object_set_new(result, "from_descriptions", json_boolean(is_predicted_only(v)));
@@ -366,11 +376,13 @@ const cli_command command_advise = {
         "--predict \\\n"
         "    --base-precision fp16 --batch auto --global-batch 1024       with GPU descriptions, on any "
         "machine\n"
-        "Compares samples per second, step, sensitivity and memory of the current ranks, the new ranks "
-        "alone,\n"
-        "both together, and both without one new class or half of its ranks. Each case has its best plan "
-        "at the\n"
-        "same slowdown. The answer may be to use fewer devices.\n"
+        "Compares the current ranks, the new ranks alone, both together, and both without one new class or "
+        "half\n"
+        "of its ranks. Each case has the plan with the most samples/s in fp32's worth, that is the least\n"
+        "step x (1 + sensitivity); with --slowdown the least sensitive one. The case with the most samples/s "
+        "in\n"
+        "fp32's worth is best. Where a plan's price is not known, samples/s decide. The answer may be to use\n"
+        "fewer devices.\n"
         "With --batch, every rank has its own batch, so more ranks take more samples per step. With\n"
         "--batch auto --global-batch N, all cases have N samples per step, split among unlike ranks.\n"
         "A net= or node= of one cluster holds for both.\n"

@@ -41,7 +41,7 @@ static double shifted_rate(const advise_interval *v, const candidate_cluster *p)
         shifted = fmax(shifted, ns * (k < 0 ? 1 : v->shift[k].factor));
     }
     const double step = (double)p->allocation.step_ns;
-    return p->samples_per_s * step / fmax(1, step + shifted - busiest);
+    return p->rate * step / fmax(1, step + shifted - busiest);
 }
 
 static int find_best_case(const advise_interval *v, const candidate_cluster *candidate, int n)
@@ -49,7 +49,7 @@ static int find_best_case(const advise_interval *v, const candidate_cluster *can
     int best = 0;
     double highest = 0;
     for (int i = 0; i < n; i++) {
-        const double rate = candidate[i].samples_per_s > 0 ? shifted_rate(v, &candidate[i]) : 0;
+        const double rate = shifted_rate(v, &candidate[i]);
         if (rate > highest) highest = rate, best = i;
     }
     return best;

@@ -7,20 +7,22 @@
 
 /* --- A plan ----------------------------------------------------------------------------------- */
 
-/* Finds a class without which the cluster makes more samples per second, each cluster at its best plan. */
+/* Finds a class without which the cluster makes more, each cluster at its best plan. The plan has a price. */
 static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *error)
 {
     const tandem_cluster *cluster = &a->plan->cluster;
     const tandem_policy *greedy = NULL;
-    double best = allocate_samples_per_s(a);
+    candidate_cluster best = {.samples_per_s = a->price.samples_per_s, .price = a->price};
     tandem_status status = tandem_policy_find(&greedy, "greedy", error);
     for (int c = 0; c < cluster->n_class && cluster->n_class > 1 && status == TANDEM_OK; c++) {
         const tandem_cluster rest = cli_cluster_without(cluster, c);
-        candidate_cluster tried;
-        status = candidate_cluster_find(&tried, a->options, &rest, greedy, error);
-        if (status != TANDEM_OK || tried.samples_per_s <= best) continue;
-        best = tried.samples_per_s;
-        a->smaller_cluster = tried;
+        candidate_cluster pair[2] = {best};
+        status = candidate_cluster_find(&pair[1], a->options, &rest, greedy, error);
+        if (status != TANDEM_OK) continue;
+        const int is_worth = candidate_clusters_rate(pair, 2);
+        if (pair[1].rate <= pair[0].rate) continue;
+        a->smaller_cluster = best = pair[1];
+        a->smaller_is_worth = is_worth;
     }
     return status;
 }
@@ -70,8 +72,8 @@ static tandem_status allocate_and_write(allocate_context *a, tandem_error *error
     tandem_status status = cli_plan_scaled(allocate_with_scale, a, a->options, &a->workload.cluster, error);
     if (status == TANDEM_OK)
         status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, a->plan, error);
-    if (status == TANDEM_OK) status = find_smaller_cluster(a, error);
     if (status == TANDEM_OK) status = price_plans(a, error);
+    if (status == TANDEM_OK) status = find_smaller_cluster(a, error);
     if (status == TANDEM_OK) status = tandem_replayer_run(a->problem->replayer, &replay, 0, error);
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->plan, a->problem->graph, a->options->output, error);

@@ -24,9 +24,10 @@ typedef struct allocate_context {
     int n_baseline;
     /* the best cluster without one class; samples_per_s = 0: none is better */
     candidate_cluster smaller_cluster;
-    int explained;       /* operator; −1 = none */
-    int explains_all;    /* --explain all */
-    price_source source; /* of prices; closed with the rest */
+    int smaller_is_worth; /* it was compared by samples/s in fp32's worth; else by samples/s */
+    int explained;        /* operator; −1 = none */
+    int explains_all;     /* --explain all */
+    price_source source;  /* of prices; closed with the rest */
     plan_price price, baseline_price[TANDEM_N_PRECISION];
 } allocate_context;
 

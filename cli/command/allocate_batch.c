@@ -44,7 +44,7 @@ static void add_split_row(cli_table *table, const split_context *s, int k)
     if (s->is_priced)
         cli_table_row(table, "%s\t%s\t%s\t%.1f\t%s\t%s\t%s", batch_plan_name[k], batches, step.text,
                       price->samples_per_s, sum.text, plan_price_text(text, price),
-                      plan_price_worth_text(price).text);
+                      plan_price_worth_text(price, PLAN_WORTH_DIGITS).text);
     else
         cli_table_row(table, "%s\t%s\t%s\t%.1f\t%s", batch_plan_name[k], batches, step.text,
                       price->samples_per_s, sum.text);
@@ -152,9 +152,9 @@ static tandem_status split_with_scale(void *context, double loss_scale, int *has
     const tandem_batch_source problems = cli_batch_source(&problem_of);
     const int n_micro = s->options->step.n_micro > 1 ? s->options->step.n_micro : 1;
     tandem_batch_choice_free(&s->choice);
-    const tandem_status status = tandem_batch_choose(
-        &s->choice, &s->workload.cluster, s->options->global_batch / n_micro, &problems, s->policy, s->method,
-        s->options->max_step_ns, fmax(s->options->slowdown, 0), error);
+    const tandem_status status =
+        tandem_batch_choose(&s->choice, &s->workload.cluster, s->options->global_batch / n_micro, &problems,
+                            s->policy, s->method, s->options->max_step_ns, s->options->slowdown, error);
     s->loss_scale = loss_scale;
     append_micro_step_hint(error, n_micro);
     if (status != TANDEM_OK) return status;

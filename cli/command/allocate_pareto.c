@@ -53,7 +53,8 @@ static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, 
         cli_table_row(&table, "%s\t%s\t%lld\t%s\t%s\t%s\t%s\t%s", rows[k].name,
                       tandem_quantity_ns(rows[k].step_ns).text, (long long)rows[k].step_ns,
                       allocate_sum(a, price, rows[k].sensitivity).text, plan_price_text(text, price),
-                      plan_price_worth_text(price).text, CLI_PEAK_TEXT(rows[k].peak_bytes), rows[k].remark);
+                      plan_price_worth_text(price, PLAN_WORTH_DIGITS).text, CLI_PEAK_TEXT(rows[k].peak_bytes),
+                      rows[k].remark);
     }
     return cli_table_finish(&table);
 }

@@ -68,8 +68,8 @@ static int print_compared_plans(const allocate_context *a, int digits)
                               sum = allocate_sum(a, row->price, row->sensitivity);
         if (is_priced)
             cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", row->name, step.text, sum.text,
-                          plan_price_text(text, row->price), plan_price_worth_text(row->price).text,
-                          row->remark);
+                          plan_price_text(text, row->price),
+                          plan_price_worth_text(row->price, PLAN_WORTH_DIGITS).text, row->remark);
         else
             cli_table_row(&table, "%s\t%s\t%s\t%s", row->name, step.text, sum.text, row->remark);
     }
@@ -194,12 +194,17 @@ static void print_smaller_cluster(const allocate_context *a)
 {
     if (a->smaller_cluster.samples_per_s <= 0) return;
     const int digits = cli_cost_sources_digits(&a->smaller_cluster.sources);
-    printf("\nfewer devices are %sfaster: %s alone makes %s samples/s, sensitivity %s%s; this "
+    const tandem_quantity smaller = a->smaller_is_worth
+                                        ? plan_price_worth_text(&a->smaller_cluster.price, digits)
+                                        : tandem_quantity_plain(a->smaller_cluster.samples_per_s, digits),
+                          here = a->smaller_is_worth ? plan_price_worth_text(&a->price, digits)
+                                                     : tandem_quantity_plain(a->price.samples_per_s, digits);
+    printf("\nfewer devices are %sfaster: %s alone makes %s samples/s%s, sensitivity %s%s; this "
            "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
            cli_cost_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
-           a->smaller_cluster.name, tandem_quantity_plain(a->smaller_cluster.samples_per_s, digits).text,
+           a->smaller_cluster.name, smaller.text, a->smaller_is_worth ? " in fp32's worth" : "",
            plan_price_sum(&a->smaller_cluster.price, a->plan->method, a->smaller_cluster.sensitivity).text,
-           cli_method_unit(a->plan->method), tandem_quantity_plain(allocate_samples_per_s(a), digits).text);
+           cli_method_unit(a->plan->method), here.text);
 }
 
 int allocate_print_text(allocate_context *a)

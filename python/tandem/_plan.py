@@ -768,42 +768,49 @@ class Advice:
     added: Plan
     combined: Plan
 
-    @staticmethod
-    def _rate(plan: Plan) -> float:
-        return sum(one.ranks * one.batch for one in plan.classes) / plan.step if plan.step else math.nan
+    @property
+    def _in_worth(self) -> bool:
+        """Whether rates are samples a second in fp32's worth: where the price of each plan is known."""
+        return all(plan.sensitivity is not None for plan in (self.current, self.added, self.combined))
+
+    def _rate(self, plan: Plan) -> float:
+        if not plan.step:
+            return math.nan
+        samples = sum(one.ranks * one.batch for one in plan.classes)
+        return samples / plan.step / (1 + (plan.sensitivity or 0) / 100 if self._in_worth else 1)
 
     @property
     def speedup(self) -> float:
-        """Samples per second of all devices over those of the current ones."""
+        """Samples a second of all devices over those of the current ones, in fp32's worth where prices are known."""
         return self._rate(self.combined) / self._rate(self.current)
 
     @property
     def worth_it(self) -> bool:
-        """Whether all devices together are faster than either part."""
+        """Whether all devices together make more than either part."""
         return self._rate(self.combined) > max(self._rate(self.current), self._rate(self.added))
 
     def __str__(self) -> str:
+        worth = " in fp32's worth" if self._in_worth else ""
         rows = [
-            f"  {plan.cluster}: step {time_text(plan.step or 0)}, {self._rate(plan):.4g} samples/s, "
+            f"  {plan.cluster}: step {time_text(plan.step or 0)}, {self._rate(plan):.4g} samples/s{worth}, "
             f"sensitivity {plan._sum_text()}"
             for plan in (self.current, self.added, self.combined)
         ]
         verdict = "worth it" if self.worth_it else "not worth it"
-        return "\n".join([f"{verdict}: {self.speedup:.2f} times as many samples a second", *rows])
+        return "\n".join([f"{verdict}: {self.speedup:.2f} times as many samples a second{worth}", *rows])
 
 
 def advise(model: Model, cluster: str, add: str, **options: Any) -> Advice:
     """Whether adding devices to a cluster pays: plans for the current, the new, and all devices.
 
-    Options are those of `allocate`; without a limit or a goal the fastest plans are compared. A link that
-    `cluster` names (net=…) holds for all three.
+    Options are those of `allocate`, which also says what the plans are made for. They are compared by samples a
+    second in fp32's worth, or by samples a second where the price of a plan is not known. A link that `cluster`
+    names (net=…) holds for all three.
 
     >>> print(tandem.advise("resnet50", "8*v100@8 net=100Gbit/s,5us", "8*t4@8", batch=32, predict=True))
     """
     links = " ".join(word for word in cluster.split() if word.startswith(("net=", "node=")))
     devices = " ".join(word for word in cluster.split() if not word.startswith(("net=", "node=")))
-    if options.get("max_sensitivity") is None:
-        options.setdefault("minimize", "sensitivity")
     texts = (cluster, f"{add} {links}", f"{devices} + {add} {links}")
     return Advice(*(allocate(model, text.strip(), **options) for text in texts))
 

@@ -117,21 +117,17 @@ static void put_step_shares(FILE *out, const json_t *replay)
 
 static void put_candidate_row(FILE *out, const json_t *one, int is_best, const char *method)
 {
-    const double rate = report_get_number(one, "samples_per_s");
-    const json_t *const peaks = json_object_get(one, "peak_bytes"), *peak;
-    double most = NAN;
-    size_t k;
-    json_array_foreach(peaks, k, peak)
-    {
-        if (json_is_number(peak)) most = fmax(most, json_number_value(peak));
-    }
     report_put(out, "<tr><th scope=\"row\">%s%s</th><td><code>%s</code></td>", report_get_text(one, "role"),
                is_best ? " (best)" : "", report_get_text(one, "cluster"));
-    report_put(out, "<td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>",
-               report_number(rate).text, report_ns(report_get_number(one, "step_ns")).text,
+    report_put(out,
+               "<td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>"
+               "<td class=\"n\">%s</td>",
+               report_number(report_get_number(one, "samples_per_s")).text,
+               report_number(report_get_number(one, "fp32_worth_samples_per_s")).text,
+               report_ns(report_get_number(one, "step_ns")).text,
                report_sensitivity_text(one, report_get_number(one, "sensitivity_bound"), method).text);
-    report_put(out, "<td class=\"n\">%s</td><td>%s</td></tr>\n", report_bytes(most).text,
-               report_get_text(one, "error"));
+    report_put(out, "<td class=\"n\">%s</td><td>%s</td></tr>\n",
+               report_bytes(report_get_number(one, "peak_bytes")).text, report_get_text(one, "error"));
 }
 
 static void put_candidates(FILE *out, const json_t *advice)
@@ -139,12 +135,13 @@ static void put_candidates(FILE *out, const json_t *advice)
     const json_t *one;
     const double best = report_get_number(advice, "best");
     size_t k;
-    report_put(out,
-               "<h3>Candidates</h3><p>%s</p><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
-               "aria-label=\"Candidates\"><table><thead><tr><th>case</th><th>cluster</th><th "
-               "class=\"n\">samples/s</th><th class=\"n\">step</th><th class=\"n\">sensitivity (%s)</th><th "
-               "class=\"n\">memory of a rank</th><th>why there is no plan</th></tr></thead><tbody>\n",
-               report_get_text(advice, "verdict"), report_get_text(advice, "method"));
+    report_put(
+        out,
+        "<h3>Candidates</h3><p>%s</p><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+        "aria-label=\"Candidates\"><table><thead><tr><th>case</th><th>cluster</th><th "
+        "class=\"n\">samples/s</th><th class=\"n\">in fp32's worth</th><th "
+        "class=\"n\">step</th><th class=\"n\">sensitivity (%s)</th><th class=\"n\">memory of a rank</th><th>why there is no plan</th></tr></thead><tbody>\n",
+        report_get_text(advice, "verdict"), report_get_text(advice, "method"));
     json_array_foreach(json_object_get(advice, "cases"), k, one)
     {
         put_candidate_row(out, one, (double)k == best, report_get_text(advice, "method"));

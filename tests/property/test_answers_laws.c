@@ -147,6 +147,14 @@ static void the_least_training_time(void **state)
         n_between += a.sensitivity > 0 && a.step_ns > min_step(&all, INT64_MAX) * 1001 / 1000;
         tandem_plan_close(plan);
         plan = NULL;
+        require_ok_seed(
+            tandem_allocate_for(&plan, &a, &goal, policy_of("greedy"), &problem, "sampled", &error), &error,
+            seed);
+        if (a.training_ns > least_ns * 1.02 || a.training_bound_ns > least_ns * (1 + 1e-12))
+            fail_msg("seed %llu: greedy found %g ns, not below %g ns; the least of all plans is %g ns",
+                     (unsigned long long)seed, a.training_ns, a.training_bound_ns, least_ns);
+        tandem_plan_close(plan);
+        plan = NULL;
         assert_int_equal(
             tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, "fisher", &error),
             TANDEM_USAGE);
@@ -337,6 +345,7 @@ typedef struct splits {
     uint64_t seed;
     priced_filter *measured;
     const char *cluster; /* with two %lld for batches */
+    double percent;      /* of more samples that a unit of sensitivity is; 0: it is no share of samples */
     int n_open, n_opened;
 } splits;
 
@@ -353,6 +362,7 @@ static tandem_status open_split(void *context, const int64_t batch[TANDEM_MAX_CL
     s->n_open = 1;
     s->n_opened++;
     s->problem = priced_problem(&s->p, 0.02);
+    if (s->percent > 0) s->problem.sensitivity_unit = s->percent;
     *problem = &s->problem;
     return TANDEM_OK;
 }
@@ -428,6 +438,71 @@ static void check_choice(splits *s, int64_t n, int first, int second)
     tandem_batch_choice_free(&choice);
 }
 
+/* The least step × (1 + sensitivity) at a split, by greedy. */
+static double training_at(splits *s, int64_t first, int64_t second)
+{
+    const int64_t batch[TANDEM_MAX_CLASS] = {first, second};
+    const tandem_goal goal = {TANDEM_MINIMIZE_TRAINING_TIME, INT64_MAX};
+    tandem_allocation_problem *problem;
+    tandem_plan *plan = NULL;
+    tandem_allocation a;
+    tandem_error error = {0};
+    require_ok_seed(open_split(s, batch, &problem, &error), &error, s->seed);
+    problem->slowdown = 0;
+    problem->without_certificate = 1;
+    require_ok_seed(tandem_allocate_for(&plan, &a, &goal, policy_of("greedy"), problem, "sampled", &error),
+                    &error, s->seed);
+    close_split(s, problem);
+    tandem_plan_close(plan);
+    return a.training_ns;
+}
+
+/* The fastest plan of an even split costs 10 to 60 % more samples. */
+static void without_a_limit_the_split_of_the_least_training_time_is_found(void **state)
+{
+    const int64_t n = 12;
+    int n_moved = 0;
+    for (uint64_t seed = 80; seed < 88; seed++) {
+        splits s = {.seed = seed, .cluster = "cpu:avx512_bf16 batch=%lld + cpu:avx2_vnni batch=%lld"};
+        tandem_allocation_problem *problem;
+        tandem_cluster cluster;
+        tandem_batch_choice choice = {.n_split = 0};
+        tandem_error error = {0};
+        require_ok_seed(open_split(&s, (int64_t[TANDEM_MAX_CLASS]){6, 6}, &problem, &error), &error, seed);
+        tandem_plan *plan = NULL;
+        tandem_allocation fastest;
+        problem->slowdown = 0;
+        problem->without_certificate = 1;
+        require_ok_seed(tandem_allocate(&plan, &fastest, policy_of("greedy"), problem, "sampled", &error),
+                        &error, seed);
+        tandem_plan_close(plan);
+        close_split(&s, problem);
+        assert_true(fastest.sensitivity > 0);
+        s.percent = (double)(10 + 10 * (seed % 6)) / (double)fastest.sensitivity;
+        const tandem_batch_source source = {&s, open_split, close_split};
+        require_ok_seed(tandem_cluster_parse(&cluster, "cpu:avx512_bf16 + cpu:avx2_vnni", &error), &error,
+                        seed);
+        require_ok_seed(
+            tandem_batch_choose(&choice, &cluster, n, &source, policy_of("greedy"), "sampled", 0, -1, &error),
+            &error, seed);
+        double least_ns = INFINITY, fastest_ns = INFINITY;
+        int64_t least_at = 0, fastest_at = 0;
+        for (int64_t b = 1; b < n; b++) {
+            const double training_ns = training_at(&s, b, n - b),
+                         step_ns = value_at(&s, b, n - b, "greedy", 0);
+            if (training_ns < least_ns) least_ns = training_ns, least_at = b;
+            if (step_ns < fastest_ns) fastest_ns = step_ns, fastest_at = b;
+        }
+        assert_true(choice.both.allocation.training_ns == least_ns);
+        assert_int_equal(choice.both.batch[0] + choice.both.batch[1], n);
+        assert_true(isfinite(choice.precision_alone.allocation.training_ns));
+        n_moved += least_at != fastest_at;
+        tandem_batch_choice_free(&choice);
+    }
+    print_message("%d of 8 are another split than the fastest\n", n_moved);
+    assert_true(n_moved >= 2);
+}
+
 static int is_not_of_three_or_six(const tandem_cost_key *key)
 {
     return !strstr(key->signature, "n=3 ") && !strstr(key->signature, "n=6 ");
@@ -490,6 +565,7 @@ int main(void)
         cmocka_unit_test(no_plan_is_worse_than_the_published_procedures),
         cmocka_unit_test(a_front_has_no_point_that_is_no_better),
         cmocka_unit_test(the_best_split_of_all_is_found),
+        cmocka_unit_test(without_a_limit_the_split_of_the_least_training_time_is_found),
         cmocka_unit_test(splits_that_cannot_be_are_said),
     };
     return cmocka_run_group_tests_name("answers", tests, NULL, NULL);

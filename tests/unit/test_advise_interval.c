@@ -1,5 +1,5 @@
 /* folder: cli */
-/* Whether an answer holds across the intervals of predicted times: cases whose rates are known. */
+/* What clusters are compared by, and whether an answer holds across the intervals of predicted times. */
 #include "cli/command/advise_interval.h"
 #include "tests/support/tandem_test.h"
 
@@ -10,7 +10,7 @@ static candidate_cluster interval_case(const char *name, int64_t v100_ns, int64_
     const int64_t step = v100_ns > t4_ns ? v100_ns : t4_ns;
     (void)snprintf(p.name, sizeof p.name, "%s", name);
     p.allocation.step_ns = step;
-    p.samples_per_s = samples / (double)step;
+    p.samples_per_s = p.rate = samples / (double)step;
     p.sources.n_class = t4_ns > 0 ? 2 : 1;
     (void)snprintf(p.sources.device[0], sizeof p.sources.device[0], "v100");
     (void)snprintf(p.sources.device[1], sizeof p.sources.device[1], "t4");
@@ -71,12 +71,32 @@ static void measured_times_have_no_interval(void **state)
     json_decref(object);
 }
 
+/* A plan of 88 ms that needs twice the samples makes less than one of 91 ms that needs 3 % more. */
+static void clusters_are_compared_by_worth_where_every_price_is_known(void **state)
+{
+    candidate_cluster all[3] = {
+        {.samples_per_s = 1000 / 0.088}, {.samples_per_s = 1000 / 0.091}, {.samples = 7}};
+    for (int k = 0; k < 2; k++) {
+        all[k].price.is_known = 1;
+        all[k].price.samples_per_s = all[k].samples_per_s;
+        all[k].price.of.estimate.value = k == 0 ? 1 : 0.03;
+    }
+    assert_true(candidate_clusters_rate(all, 3));
+    assert_true(fabs(all[0].rate - 500 / 0.088) < 1e-9 && fabs(all[1].rate - 1000 / 0.091 / 1.03) < 1e-9);
+    assert_true(all[1].rate > all[0].rate && all[2].rate == 0);
+    all[1].price.is_known = 0;
+    assert_false(candidate_clusters_rate(all, 3));
+    assert_true(all[0].rate == all[0].samples_per_s && all[1].rate == all[1].samples_per_s);
+    assert_true(all[0].rate > all[1].rate && all[2].rate == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_holds_where_no_end_of_an_interval_changes_it),
         cmocka_unit_test(an_answer_that_one_device_changes_names_it),
         cmocka_unit_test(measured_times_have_no_interval),
+        cmocka_unit_test(clusters_are_compared_by_worth_where_every_price_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,11 +211,13 @@ typedef struct tandem_batch_choice {
 } tandem_batch_choice;
 
 /* tandem_batch_choose: splits global_batch among the classes and chooses the precisions: the least
- * sensitivity within target_ns. 0 = (1 + slowdown) × the fastest step found over all splits. All ranks of a
- * class get the same whole number of samples. TANDEM_USAGE: no such split exists. TANDEM_MISSING: no split
- * has all its costs; says what the most even one lacks. TANDEM_INFEASIBLE. *choice unchanged on error;
- * release it with tandem_batch_choice_free. Cost: tens to hundreds of allocations by policy greedy, three by
- * `policy`. */
+ * sensitivity within target_ns. 0 = (1 + slowdown) × the fastest step found over all splits. With neither,
+ * slowdown < 0: the least step × (1 + sensitivity) over all splits where the method counts samples and the
+ * policy has more than one plan; else the least sensitivity at the fastest step. All ranks of a class get the
+ * same whole number of samples. TANDEM_USAGE: no such split exists. TANDEM_MISSING: no split has all its
+ * costs; says what the most even one lacks. TANDEM_INFEASIBLE. *choice unchanged on error; release it with
+ * tandem_batch_choice_free. Cost: tens to hundreds of allocations by policy greedy, three by `policy`;
+ * of the least training time each split that may have it takes up to 64, and the three as many. */
 tandem_status tandem_batch_choose(tandem_batch_choice *choice, const tandem_cluster *cluster,
                                   int64_t global_batch, const tandem_batch_source *source,
                                   const tandem_policy *policy, const char *method, int64_t target_ns,
