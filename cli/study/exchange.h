@@ -50,6 +50,7 @@ uint64_t exchange_plan_hash(const exchange_plan *plan);
 /* The margins, of both. */
 extern const struct exchange_margins {
     double max_half_width;          /* of a measured noise, as a share of it */
+    double least_noise, most_noise; /* predicted, of the cells that the bars were set for */
     double max_ratio, least_share;  /* of predicted and measured; the share of cells within it */
     double mean_low, mean_high;     /* of the geometric mean of predicted over measured */
     double exponent, exponent_room; /* of the measured noise over the error scale */

@@ -6,6 +6,8 @@
 
 const struct exchange_margins exchange_margins = {
     .max_half_width = 0.3,
+    .least_noise = 0.05,
+    .most_noise = 1,
     .max_ratio = 2,
     .least_share = 0.8,
     .mean_low = 0.8,

@@ -247,6 +247,11 @@ static int is_within_factor(double ratio)
     return ratio <= exchange_margins.max_ratio && ratio >= 1 / exchange_margins.max_ratio;
 }
 
+static int is_narrow_interval(study_interval interval, double measured)
+{
+    return interval.high - interval.low <= 2 * exchange_margins.max_half_width * measured;
+}
+
 typedef struct exchange_ratios {
     double log_sum;
     int n, n_off, n_close, n_narrow; /* n_off: without a ratio, for their loss is not above fp32's */
@@ -296,8 +301,7 @@ static void add_exchange_cell(exchange_study *s, int t, int c, exchange_ratios r
     const double measured = s->result[t].measured.x[c],
                  ratio = measured > 0 ? exchange_judged_noise(s->plan, predicted) / measured : NAN;
     const study_interval interval = interval_of_cell(s, &s->result[t], c);
-    const int is_close = is_within_factor(ratio),
-              is_narrow = interval.high - interval.low <= 2 * exchange_margins.max_half_width * measured;
+    const int is_close = is_within_factor(ratio), is_narrow = is_narrow_interval(interval, measured);
     char of[64];
     name_setting(of, task, EXCHANGE_CURVE + c);
     add_ratio(&ratios[task->is_fitted], ratio, is_close, is_narrow);
@@ -364,30 +368,46 @@ static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
             judged >= exchange_margins.mean_low && judged <= exchange_margins.mean_high);
 }
 
-/* Of one kind of plan. */
-static void print_kind(exchange_study *s, exchange_casts kind)
+/* Of some kinds of plans, the cells whose prediction lies between two shares. */
+typedef struct exchange_selection {
+    exchange_pairs pairs;
+    double least, most;
+} exchange_selection;
+
+static exchange_ratios ratios_of_selection(exchange_study *s, const exchange_selection *of)
 {
-    const exchange_pairs pairs = {0, s->plan->n_task, (int)kind, 1};
-    const study_interval interval = exponent_interval(s, &pairs);
-    const double exponent = mean_exponent(s, &pairs, -1);
-    const char *name = casts_name(2 * (int)kind);
     exchange_ratios ratios = {0};
-    for (int i = 0; i < 2 * s->plan->n_task; i++) {
-        const exchange_result *result = &s->result[i / 2];
-        const int c = 2 * (int)kind + i % 2;
+    for (int i = 0; i < 2 * of->pairs.n_task * of->pairs.n_kind; i++) {
+        const exchange_result *result = &s->result[i / 2 / of->pairs.n_kind];
+        const int c = 2 * of->pairs.first_kind + i % (2 * of->pairs.n_kind);
         const double x = result->measured.x[c],
-                     ratio = x > 0
-                                 ? exchange_judged_noise(s->plan, &result->predicted[EXCHANGE_SUMMED][c]) / x
-                                 : NAN;
-        add_ratio(&ratios, ratio, is_within_factor(ratio), 0);
+                     noise = exchange_judged_noise(s->plan, &result->predicted[EXCHANGE_SUMMED][c]),
+                     ratio = x > 0 ? noise / x : NAN;
+        if (noise < of->least || noise > of->most) continue;
+        add_ratio(&ratios, ratio, is_within_factor(ratio),
+                  is_narrow_interval(interval_of_cell(s, result, c), x));
     }
-    (void)fprintf(s->report->text, "| %s | %d | %.2f | %d | %.2f (%.2f to %.2f) |\n", name, ratios.n,
-                  mean_ratio(&ratios), ratios.n_close, exponent, interval.low, interval.high);
-    json_object_set_new(s->report->json, name,
-                        json_pack("{s:i,s:o,s:i,s:o,s:o,s:o}", "cells", ratios.n, "mean_ratio",
-                                  cli_json_number(mean_ratio(&ratios)), "close", ratios.n_close, "exponent",
-                                  cli_json_number(exponent), "exponent_low", cli_json_number(interval.low),
-                                  "exponent_high", cli_json_number(interval.high)));
+    return ratios;
+}
+
+static void print_selection(exchange_study *s, const char *name, const exchange_selection *of)
+{
+    const exchange_ratios ratios = ratios_of_selection(s, of);
+    json_t *const object =
+        json_pack("{s:i,s:o,s:i,s:i}", "cells", ratios.n, "mean_ratio", cli_json_number(mean_ratio(&ratios)),
+                  "close", ratios.n_close, "narrow", ratios.n_narrow);
+    (void)fprintf(s->report->text, "| %s | %d | %.2f | %d | %d |", name, ratios.n, mean_ratio(&ratios),
+                  ratios.n_close, ratios.n_narrow);
+    if (of->most == INFINITY) { /* else pairs of cells may be torn */
+        const study_interval interval = exponent_interval(s, &of->pairs);
+        const double exponent = mean_exponent(s, &of->pairs, -1);
+        (void)fprintf(s->report->text, " %.2f (%.2f to %.2f)", exponent, interval.low, interval.high);
+        json_object_set_new(object, "exponent", cli_json_number(exponent));
+        json_object_set_new(object, "exponent_low", cli_json_number(interval.low));
+        json_object_set_new(object, "exponent_high", cli_json_number(interval.high));
+    }
+    (void)fputs(" |\n", s->report->text);
+    json_object_set_new(s->report->json, name, object);
 }
 
 /* What was learned after the bars were fixed: it has no bar. */
@@ -429,10 +449,18 @@ static void print_first_order(exchange_study *s)
 
 static void print_kinds(exchange_study *s)
 {
+    const int n_task = s->plan->n_task;
+    const exchange_selection in_range = {
+        {0, n_task, 0, EXCHANGE_N_CASTS}, exchange_margins.least_noise, exchange_margins.most_noise};
+    char name[64];
     (void)fprintf(s->report->text,
-                  "\n| plans | cells | geometric mean | within %.3g × | exponent |\n|---|---|---|---|---|\n",
+                  "\n| plans | cells | geometric mean | within %.3g × | narrow | exponent |\n"
+                  "|---|---|---|---|---|---|\n",
                   exchange_margins.max_ratio);
-    for (int k = 0; k < EXCHANGE_N_CASTS; k++) print_kind(s, (exchange_casts)k);
+    for (int k = 0; k < EXCHANGE_N_CASTS; k++)
+        print_selection(s, casts_name(2 * k), &(exchange_selection){{0, n_task, k, 1}, -INFINITY, INFINITY});
+    (void)snprintf(name, sizeof name, "predicted %.3g to %.3g %%", 100 * in_range.least, 100 * in_range.most);
+    print_selection(s, name, &in_range);
 }
 
 static void print_curves(exchange_study *s)
