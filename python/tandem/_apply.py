@@ -8,7 +8,7 @@ from typing import Any, Container, Dict, List, Mapping, Optional, Set, Union
 
 import torch
 
-from tandem import _library
+from tandem import _cuda, _library
 from tandem._blas import warn_of_slow_blas
 from tandem._capture import unwrap
 from tandem._graph import Graph, fingerprint_of
@@ -19,7 +19,7 @@ from tandem._plan import Plan
 from tandem._structs import PRECISIONS
 from tandem._trace import PRODUCTS, Follower, Names, Product, follow_modules, route_products
 
-HAS = ("fp32", "bf16", "int8", "int8_full")  # that apply can run
+HAS = ("fp32", "bf16", "int8", "int8_full")  # that apply can run on a CPU; on cards: _cuda.HAS
 
 Wanted = Union[Plan, str, "os.PathLike[str]", Mapping[str, str]]
 
@@ -101,13 +101,12 @@ class _Conversion:
 
 def _refuse_operands(name: str, product: Product) -> None:
     for what, tensor in (("input", product.x), ("weight", product.w)):
-        if tensor.device.type != "cpu":
-            gpu = ": libtandem_cuda_kernels.so has casts, and no products for modules"
+        if tensor.device.type not in ("cpu", "cuda") or tensor.device != product.x.device:
             raise _library.error(
                 "NO_KERNEL",
-                f"layer '{name}': its {what} is on {tensor.device}; tandem's kernels for modules "
-                f"take CPU tensors{gpu if tensor.is_cuda else ''}. Move the module to the CPU, or plan this "
-                "rank in fp32",
+                f"layer '{name}': its {what} is on {tensor.device}, its input on {product.x.device}; tandem's "
+                "kernels for modules take CPU tensors, or CUDA tensors of one GPU. Move the module and its "
+                "inputs to one of these, or plan this rank in fp32",
             )
         if tensor.dtype != torch.float32:
             raise _library.error(
@@ -120,7 +119,8 @@ def _refuse_operands(name: str, product: Product) -> None:
 def _check_product(conversion: _Conversion, name: str, product: Product) -> None:
     """Refuses operands that the kernels do not take, and shapes that the plan was not made for."""
     x, w = product.x, product.w
-    if not (x.is_cpu and w.is_cpu and x.dtype == w.dtype == torch.float32):
+    is_here = x.is_cpu and w.is_cpu or x.is_cuda and x.device == w.device
+    if not (is_here and x.dtype == w.dtype == torch.float32):
         _refuse_operands(name, product)
     call = conversion.by_name.get(name)
     if call is None:
@@ -203,7 +203,7 @@ class _Converter(DirectMode, Follower):
 
 def _check_shape_only(conversion: _Conversion, name: str, product: Product) -> None:
     if (
-        product.x.device.type == "cpu"
+        product.x.device.type in ("cpu", "cuda")
         and product.x.dtype == torch.float32
         and product.w.dtype == torch.float32
     ):
@@ -212,6 +212,10 @@ def _check_shape_only(conversion: _Conversion, name: str, product: Product) -> N
 
 def run_product(product: Product, precision: str, kernels: Kernels, rounds: Rounds) -> torch.Tensor:
     """One product in a precision that is not fp32."""
+    if product.x.is_cuda:
+        return _cuda.run_product(product, precision, rounds)
+    if precision not in HAS:
+        raise _library.error("NO_KERNEL", f"CPU tensors run in {', '.join(HAS)}; {precision} needs CUDA tensors")
     if product.kind == "conv2d":
         of = Convolution(product.kernel, product.stride, product.pad)
         return Conv2d.apply(product.x, product.w, product.bias, of, precision, kernels, rounds)
@@ -334,16 +338,18 @@ def apply(
 
     A module that is not the captured one is refused with the layer's name, here where its parameters
     differ, and in the forward pass where shapes do. Any batch is fine. `precision` "bf16" is fast on CPUs
-    with AMX or, if not Intel's, AVX-512 BF16."""
+    with AMX or, if not Intel's, AVX-512 BF16. CUDA tensors run in "tf32", "fp16" and "fp8", too
+    (docs/pytorch.md says how far that is tested)."""
     warn_of_slow_blas()
     inner = unwrap(module)
-    use_huge_pages(parameter.data_ptr() for parameter in inner.parameters())
+    use_huge_pages(parameter.data_ptr() for parameter in inner.parameters() if parameter.is_cpu)
     rank = rank_here() if rank is None else rank
     wanted = _load_wanted(plan)
     precision, uniform, graph = _read_wanted(wanted, rank)
+    has = _cuda.HAS if any(parameter.is_cuda for parameter in inner.parameters()) else HAS
     for name, one in [("every call", uniform)] if uniform else list(precision.items()):
-        if one not in HAS:
-            raise _library.error("NO_KERNEL", f"'{name}' in {one}: modules run in {', '.join(HAS)}")
+        if one not in has:
+            raise _library.error("NO_KERNEL", f"'{name}' in {one}: modules run in {', '.join(has)}")
     if graph is not None:
         _check_module(inner, graph)
     remove(inner)

@@ -131,6 +131,12 @@ class _Job:
     ) -> None:
         warn_of_slow_blas()
         self.inner = unwrap(module)
+        if any(parameter.is_cuda for parameter in self.inner.parameters()):
+            raise _library.error(
+                "NO_KERNEL",
+                "profile times modules on the CPU, and this one has CUDA parameters. Move it to the CPU, or "
+                "profile a card with `tandem profile --cluster cuda:0`",
+            )
         use_huge_pages(parameter.data_ptr() for parameter in self.inner.parameters())
         self.args, self.kwargs = as_inputs(inputs)
         self.loss = loss or _mean_square

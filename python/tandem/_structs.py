@@ -7,7 +7,7 @@ from ctypes import c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
 MAX_CLASS = 32
 N_COMPUTE_DTYPE = 7
-F32, BF16, S8 = 0, 1, 2
+F32, BF16, S8, F16, E4M3, E5M2 = range(6)
 SCALE_TENSOR, SCALE_ROW, SCALE_KNOWN = 0, 1, 2
 
 # Rows of op.def and precision.def, by number.
@@ -587,3 +587,42 @@ class Conv3x3(Structure):
 
 
 __all__ = [name for name in dir() if name[0].isupper()] + ["c_int8", "c_int32"]
+
+
+class CudaQuantiseCall(Structure):
+    _fields_ = [
+        ("x", c_void_p),
+        ("from_", c_int),
+        *((name, c_int64) for name in ("batch", "rows", "columns")),
+        ("q", c_void_p),
+        ("to", c_int),
+        ("transposed", c_void_p),
+        ("scale_mode", c_int),
+        ("range", c_float),
+        ("history", c_void_p),
+        ("reuse_range", c_int),
+        ("rounding", POINTER(Rounding)),
+        *((name, c_void_p) for name in ("stream_offset", "scale", "workspace")),
+    ]
+
+
+class CudaDequantiseCall(Structure):
+    _fields_ = [
+        ("q", c_void_p),
+        ("from_", c_int),
+        *((name, c_int64) for name in ("rows", "columns")),
+        ("x", c_void_p),
+        ("to", c_int),
+        ("scale_mode", c_int),
+        ("scale", c_void_p),
+    ]
+
+
+class CudaProductCall(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("batch", "m", "n", "k")),
+        *((name, c_void_p) for name in ("a", "b")),
+        *((name, c_int) for name in ("a_type", "b_type", "a_transposed", "b_transposed")),
+        *((name, c_void_p) for name in ("a_scale", "b_scale", "c")),
+        *((name, c_int) for name in ("c_type", "tf32", "accumulate")),
+    ]

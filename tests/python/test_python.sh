@@ -3,7 +3,7 @@
 # Skipped, aloud, without one. Speaks TAP.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-suites="kernels modules planning sensing package examples"
+suites="kernels cuda modules planning sensing package examples"
 export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 TANDEM_BUILD=${TANDEM_BUILD:-build}
 n=0 failed=0
 why=
