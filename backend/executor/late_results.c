@@ -54,7 +54,6 @@ tandem_status tandem_late_read(tandem_executor *executor, double *loss, tandem_e
     float carried = 0;
     if (!late->is_pending) return TANDEM_OK;
     late->is_pending = 0;
-    executor->nonfinite_parameter = -1;
     tandem_status status = tandem_transfer_read_results(executor, late->slot, &carried, error);
     if (status == TANDEM_OK) status = tandem_late_finish_step(executor, late->index, carried, loss, error);
     if (status != TANDEM_OK) drain(executor);
