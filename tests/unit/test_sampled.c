@@ -633,9 +633,17 @@ static void replicates_come_back_from_the_store(void **state)
     tandem_graph_close(graph);
 }
 
+/* Student's t of 2 degrees of freedom is 4.3027 at 97.5 %; the squares of {1, 2, 3} about 2 sum to 2. */
+static void a_jackknife_holds_95_percent(void **state)
+{
+    const double half = tandem_jackknife_half((const double[]){1, 2, 3}, 3);
+    if (!(fabs(half - 4.3027 * sqrt(2 * 2 / 3.0)) < 1e-3)) fail_msg("%g", half);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_jackknife_holds_95_percent),
         cmocka_unit_test(parts_convert_to_the_step),
         cmocka_unit_test(weights_that_are_not_drawn_add_no_noise),
         cmocka_unit_test(the_part_of_samples_grows_with_the_range),

@@ -368,6 +368,13 @@ static void intervals_hold_four_fifths(void **state)
     assert_int_equal(n, 5);
     for (int i = 0; i < n; i++)
         if (!(fabs(cell[i].inside - 0.8) < 0.03)) fail_msg("%s: %g inside", cell[i].gpu, cell[i].inside);
+    /* of exp(u) − 1, u even in ±0.3: signed, of sums, and the quantiles of its magnitude */
+    for (int i = 0; i < n; i++)
+        if (!(fabs(cell[i].bias - (sinh(0.3) / 0.3 - 1)) < 0.006 &&
+              fabs(cell[i].sum - (0.3 / sinh(0.3) - 1)) < 0.006 && fabs(cell[i].median - tanh(0.15)) < 0.01 &&
+              fabs(cell[i].p90 - expm1(0.24)) < 0.01))
+            fail_msg("%s: %g, %g, %g, %g", cell[i].gpu, cell[i].bias, cell[i].sum, cell[i].median,
+                     cell[i].p90);
     const tandem_spread *const spread = &tandem_constant_fit_spreads(fit)[TANDEM_SPREAD_STREAM];
     const double half = 1.2816 * hypot(spread->own, spread->shared);
     if (!(fabs(half - 0.24) < 0.01)) fail_msg("half of the interval: %g", half); /* 80 % of 0.3 */
