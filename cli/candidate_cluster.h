@@ -26,14 +26,14 @@ typedef struct candidate_cluster {
 } candidate_cluster;
 
 /* candidate_cluster_find: the best plan by `policy` within --slowdown, or without one that with the most
- * samples/s in fp32's worth, for the model, base precision and sensitivity of the options. The cluster's classes have their batches; --batch auto replaces them by the
- * best split of --global-batch. A missing cost, an infeasible limit or an impossible split is no error:
- * candidate->error says it. */
+ * samples/s in fp32's worth, for the model, base precision and sensitivity of the options. The cluster's
+ * classes have their batches; --batch auto replaces them by the best split of --global-batch. A missing cost,
+ * an infeasible limit or an impossible split is no error: candidate->error says it. */
 tandem_status candidate_cluster_find(candidate_cluster *candidate, const cli_options *options,
                                      const tandem_cluster *cluster, const tandem_policy *policy,
                                      tandem_error *error);
-/* candidate_clusters_rate: sets rate of n candidates: samples/s in fp32's worth where the price of each plan is
- * known, and then returns 1; else samples/s. 0 without a plan. */
+/* candidate_clusters_rate: sets rate of n candidates: samples/s in fp32's worth where the price of each plan
+ * is known, and then returns 1; else samples/s. 0 without a plan. */
 int candidate_clusters_rate(candidate_cluster *candidate, int n);
 /* Devices and ranks of a cluster, without limits and batches, cut to fit. Returns name. */
 const char *candidate_cluster_name(char *name, size_t size, const tandem_cluster *cluster);

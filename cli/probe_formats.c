@@ -1,5 +1,5 @@
-/* probe_formats.c: the operators that round under a cell, adjustable ones and those that depend on them, and to
- * which formats. */
+/* probe_formats.c: the operators that round under a cell, adjustable ones and those that depend on them,
+ * and to which formats. */
 #include "cli/probe_run.h"
 
 static tandem_format format_of_amp(const probe_run *run, tandem_dtype dtype, tandem_dtype amp_dtype)

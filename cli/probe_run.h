@@ -1,6 +1,6 @@
-/* probe_run.h: what the parts of a probe share: private to sensing_probe.c and probe_*.c. A step is observed
- * (probe_tasks.c), its numbers are kept (probe_kept.c) and rounded (probe_noise.c) to the formats of the cells
- * (probe_formats.c), and noise becomes the cells' errors (probe_errors.c). */
+/* probe_run.h: what the parts of a probe share: private to sensing_probe.c and probe_*.c. A step is
+ * observed (probe_tasks.c), its numbers are kept (probe_kept.c) and rounded (probe_noise.c) to the formats
+ * of the cells (probe_formats.c), and noise becomes the cells' errors (probe_errors.c). */
 #pragma once
 
 #include "cli/sensing_probe.h"
@@ -56,7 +56,7 @@ typedef struct probe_run {
     tandem_error error;
 } probe_run;
 
-/* --- What is kept (probe_kept.c) ------------------------------------------------------------------------- */
+/* --- What is kept (probe_kept.c) ----------------------------------------------------------------------- */
 
 /* run->room, ->difference and ->read, of n numbers each. run->room_size stays 0 where there is no memory. */
 void probe_open_rooms(probe_run *run, int64_t n);
@@ -70,7 +70,7 @@ void probe_keep_values(probe_run *run, probe_kept_tensor *kept, const float *x, 
 /* The batches that a range is of, after so many have been seen. */
 int probe_batches_of_range(const probe_run *run, int range, int n_seen);
 
-/* --- Noise (probe_noise.c) ------------------------------------------------------------------------------- */
+/* --- Noise (probe_noise.c) ----------------------------------------------------------------------------- */
 
 /* Whether what a part of an operator rounds makes units behind it switch. Else no mean square is read. */
 int probe_makes_jumps(const probe_operator *of, int part);
@@ -80,14 +80,14 @@ void probe_add_noise(probe_run *run, probe_operator *of, int part, const probe_k
 /* The same of the weight, when both batches are through. */
 void probe_add_weight_noise(probe_run *run, probe_operator *of);
 
-/* --- What tasks show (probe_tasks.c) --------------------------------------------------------------------- */
+/* --- What tasks show (probe_tasks.c) ------------------------------------------------------------------- */
 
 /* An observer of the executor: task t has run. context: the probe_run. */
 void probe_see_task(void *context, const tandem_executor *executor, int t);
 /* Behind a step: the gradients of the kept weights. */
 void probe_see_weight_gradients(probe_run *run);
 
-/* --- Formats (probe_formats.c) --------------------------------------------------------------------------- */
+/* --- Formats (probe_formats.c) ------------------------------------------------------------------------- */
 
 /* What a cell rounds each part to; TANDEM_N_FORMAT: not at all. */
 typedef struct probe_cell_formats {
@@ -103,7 +103,7 @@ void probe_open_operators(probe_run *run);
 /* is_before [n_op]: zeros; whether an operator has a slope behind it that jumps. */
 void probe_find_jumps(probe_run *run, unsigned char *is_before);
 
-/* --- Errors (probe_errors.c) ----------------------------------------------------------------------------- */
+/* --- Errors (probe_errors.c) --------------------------------------------------------------------------- */
 
 /* The errors of all sensed cells in replicate r, whose batches are through. */
 void probe_set_replicate(probe_run *run, int r);

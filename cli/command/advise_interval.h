@@ -18,10 +18,10 @@ typedef struct advise_interval {
     int best; /* the best case with these factors; else −1 */
 } advise_interval;
 
-/* Compares the rates of the cases with every predicted device's times at either end of its interval, or in its middle. The
- * answer is whether candidate[current] is best. If it does not hold: the factors of the fewest devices with
- * which it does not. Plans and splits stay; where a class is no longer the busiest, the step follows the one
- * that is. Cost: 3^devices times the cases. */
+/* Compares the rates of the cases with every predicted device's times at either end of its interval, or in
+ * its middle. The answer is whether candidate[current] is best. If it does not hold: the factors of the
+ * fewest devices with which it does not. Plans and splits stay; where a class is no longer the busiest, the
+ * step follows the one that is. Cost: 3^devices times the cases. */
 void advise_interval_find(advise_interval *interval, const candidate_cluster *candidate, int n, int current,
                           int best);
 /* Appends a sentence to text; nothing without predicted devices. */

@@ -46,8 +46,8 @@ const exchange_plan exchange_plan_quick = {
 };
 
 /* The models of `exchange`, each with the other optimizer. The rates are those that the optimizer has there:
- * in an mlp, and in the others. A first run, seeds 64 to 95 with its own scales, is the pilot: seven of its 16
- * intervals were wide. By their spreads the widest cell needs 109 seeds, the others at most 70; 128 leave
+ * in an mlp, and in the others. A first run, seeds 64 to 95 with its own scales, is the pilot: seven of its
+ * 16 intervals were wide. By their spreads the widest cell needs 109 seeds, the others at most 70; 128 leave
  * room. Two scales differ from the pilot's, {4, 16} of the deep mlp and {4, 15} of resnet20, because cells
  * measured more than 100 % and less than 7 % there. All seeds are new. */
 static const exchange_task crossed_tasks[] = {

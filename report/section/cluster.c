@@ -135,13 +135,13 @@ static void put_candidates(FILE *out, const json_t *advice)
     const json_t *one;
     const double best = report_get_number(advice, "best");
     size_t k;
-    report_put(
-        out,
-        "<h3>Candidates</h3><p>%s</p><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
-        "aria-label=\"Candidates\"><table><thead><tr><th>case</th><th>cluster</th><th "
-        "class=\"n\">samples/s</th><th class=\"n\">in fp32's worth</th><th "
-        "class=\"n\">step</th><th class=\"n\">sensitivity (%s)</th><th class=\"n\">memory of a rank</th><th>why there is no plan</th></tr></thead><tbody>\n",
-        report_get_text(advice, "verdict"), report_get_text(advice, "method"));
+    report_put(out,
+               "<h3>Candidates</h3><p>%s</p><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+               "aria-label=\"Candidates\"><table><thead><tr><th>case</th><th>cluster</th><th "
+               "class=\"n\">samples/s</th><th class=\"n\">in fp32's worth</th><th "
+               "class=\"n\">step</th><th class=\"n\">sensitivity (%s)</th><th class=\"n\">memory "
+               "of a rank</th><th>why there is no plan</th></tr></thead><tbody>\n",
+               report_get_text(advice, "verdict"), report_get_text(advice, "method"));
     json_array_foreach(json_object_get(advice, "cases"), k, one)
     {
         put_candidate_row(out, one, (double)k == best, report_get_text(advice, "method"));
