@@ -19,8 +19,8 @@ static const struct study_row {
     study_kept kept; /* in the file of --checkpoint */
 } parts[] = {{"rounding", study_rounding, STUDY_KEEPS_NOTHING},
              {"gradient", study_gradient, STUDY_KEEPS_NOTHING},
-             {"sampled", study_sampled, STUDY_KEEPS_NOTHING},
-             {"batch", study_batch, STUDY_KEEPS_NOTHING},
+             {"sampled", study_sampled, STUDY_KEEPS_JOBS},
+             {"batch", study_batch, STUDY_KEEPS_JOBS},
              {"rank", study_rank, STUDY_KEEPS_JOBS},
              {"add", study_add, STUDY_KEEPS_JOBS},
              {"exchange", study_exchange_rate, STUDY_KEEPS_TRAININGS},

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "cli/sensing.h"
-#include "cli/study/study.h"
+#include "base/hash.h"
+#include "cli/study/trainings.h"
 #include "cli/study/work_left.h"
 #include "tandem/advanced/predictor.h"
 
@@ -35,6 +36,7 @@ typedef struct sampled_tally {
 typedef struct sampled_study {
     study_report *report;
     const sampled_scope *scope;
+    study_records *records;
     const tandem_graph *graph;
     tandem_sensing predicted[MAX_GROUPS], measured;
     double *share, *micro_batch; /* [cells]; the latter of one rank that is measured */
@@ -86,11 +88,23 @@ static tandem_status estimate_part(tandem_sensitivity_estimate *estimate, sample
     return status;
 }
 
+/* Its numbers are those of a record, which keeps what is not finite as NaN. */
 typedef struct sampled_ratio {
-    tandem_sensitivity_estimate predicted, measured;
+    double predicted, measured, measured_half; /* noises */
+    double bias, bias_half;
     double ratio, factor; /* its interval reaches up and down by the factor */
-    int is_close, is_inside;
 } sampled_ratio;
+enum { VALUES_OF_RATIO = sizeof(sampled_ratio) / sizeof(double) };
+
+static int is_ratio_close(const sampled_study *s, const sampled_ratio *of)
+{
+    return of->ratio <= s->max_ratio && of->ratio >= 1 / s->max_ratio;
+}
+
+static int is_ratio_inside(const sampled_ratio *of)
+{
+    return of->ratio <= of->factor && of->ratio >= 1 / of->factor;
+}
 
 static int count_groups(const sampled_scope *scope) { return scope->n_group > 0 ? scope->n_group : 1; }
 
@@ -106,7 +120,7 @@ static tandem_status set_common_factor(sampled_ratio *made, sampled_study *s, in
         tandem_sensitivity_estimate measured = {0};
         status = estimate_part(&measured, s, &s->measured, a, cell, part,
                                (sampled_replicates){k * n_left, n_left}, error);
-        of[k] = log((n * made->predicted.noise - predicted[k]) / (n - 1) / measured.noise);
+        of[k] = log((n * made->predicted - predicted[k]) / (n - 1) / measured.noise);
     }
     made->factor = exp(tandem_jackknife_half(of, n));
     return status;
@@ -118,89 +132,82 @@ static tandem_status compare_part(sampled_ratio *made, sampled_study *s, int a, 
     static const sampled_replicates none;
     const int n_group = count_groups(s->scope);
     double predicted[MAX_GROUPS] = {0}, sum = 0;
-    tandem_sensitivity_estimate *p = &made->predicted, *m = &made->measured;
-    tandem_status status = estimate_part(m, s, &s->measured, a, cell, part, none, error);
+    tandem_sensitivity_estimate p = {0}, m = {0};
+    tandem_status status = estimate_part(&m, s, &s->measured, a, cell, part, none, error);
     for (int k = 0; k < n_group && status == TANDEM_OK; k++) {
-        status = estimate_part(p, s, &s->predicted[k], a, cell, part, none, error);
-        predicted[k] = p->noise;
-        sum += p->noise;
+        status = estimate_part(&p, s, &s->predicted[k], a, cell, part, none, error);
+        predicted[k] = p.noise;
+        sum += p.noise;
     }
     if (status != TANDEM_OK) return status;
-    p->noise = sum / n_group;
+    p.noise = sum / n_group;
     /* of two positive numbers: the interval is that of the logarithm */
-    made->ratio = p->noise / m->noise;
-    made->factor = exp(hypot(p->noise_half / p->noise, m->noise_half / m->noise));
-    if (status == TANDEM_OK && n_group > 1)
-        status = set_common_factor(made, s, a, cell, part, predicted, error);
-    made->is_inside = made->ratio <= made->factor && made->ratio >= 1 / made->factor;
-    made->is_close = made->ratio <= s->max_ratio && made->ratio >= 1 / s->max_ratio;
-    return status;
+    *made = (sampled_ratio){.predicted = p.noise,
+                            .measured = m.noise,
+                            .measured_half = m.noise_half,
+                            .bias = m.bias,
+                            .bias_half = m.bias_half,
+                            .ratio = p.noise / m.noise,
+                            .factor = exp(hypot(p.noise_half / p.noise, m.noise_half / m.noise))};
+    return n_group > 1 ? set_common_factor(made, s, a, cell, part, predicted, error) : TANDEM_OK;
 }
 
-static void count_ratio(sampled_tally *tally, const sampled_ratio *of)
+static void count_ratio(const sampled_study *s, sampled_tally *tally, const sampled_ratio *of)
 {
     tally->ratio[tally->n++] = of->ratio;
-    tally->n_close += of->is_close;
-    tally->n_inside += of->is_inside;
+    tally->n_close += is_ratio_close(s, of);
+    tally->n_inside += is_ratio_inside(of);
 }
 
-static const char *name_met(const sampled_ratio *of)
+static const char *name_met(const sampled_study *s, const sampled_ratio *of)
 {
-    if (of->is_close) return of->is_inside ? "yes" : "close";
-    return of->is_inside ? "inside" : "NO";
+    if (is_ratio_close(s, of)) return is_ratio_inside(of) ? "yes" : "close";
+    return is_ratio_inside(of) ? "inside" : "NO";
 }
 
 /* The two parts of a precision that draws: their columns, and whether both are met. */
-static tandem_status add_cell_parts(sampled_study *s, int a, int cell, tandem_precision precision,
-                                    int *is_met, json_t *object, tandem_error *error)
+static void add_cell_parts(sampled_study *s, const sampled_ratio ratio[N_PARTS], tandem_precision precision,
+                           int *is_met, json_t *object)
 {
     static const char *const names[N_PARTS] = {"", "samples_ratio", "weights_ratio"};
     const int is_drawn = tandem_precision_draws_weights(precision);
     for (int part = PART_SAMPLES; part < N_PARTS; part++) {
-        sampled_ratio of;
-        const tandem_status status =
-            is_drawn ? compare_part(&of, s, a, cell, (sampled_part)part, error) : TANDEM_OK;
-        if (status != TANDEM_OK) return status;
-        const int is_told = is_drawn && of.predicted.noise > 0 && of.measured.noise > of.measured.noise_half;
+        const sampled_ratio *of = &ratio[part];
+        const int is_told = is_drawn && of->predicted > 0 && of->measured > of->measured_half;
         if (is_told) {
-            count_ratio(&s->tally[part], &of);
-            *is_met = *is_met && (of.is_close || of.is_inside);
-            (void)fprintf(s->report->text, "%.2f (× %.2f) | ", of.ratio, of.factor);
+            count_ratio(s, &s->tally[part], of);
+            *is_met = *is_met && (is_ratio_close(s, of) || is_ratio_inside(of));
+            (void)fprintf(s->report->text, "%.2f (× %.2f) | ", of->ratio, of->factor);
         } else {
             s->tally[part].n_lost += is_drawn;
             (void)fprintf(s->report->text, "%s | ", is_drawn ? "?" : "");
         }
-        json_object_set_new(object, names[part], cli_json_number(is_told ? of.ratio : NAN));
+        json_object_set_new(object, names[part], cli_json_number(is_told ? of->ratio : NAN));
     }
-    return TANDEM_OK;
 }
 
-static tandem_status add_sampled_cell(sampled_study *s, int a, int op, tandem_precision precision,
-                                      tandem_error *error)
+static void add_sampled_cell(sampled_study *s, int a, int op, tandem_precision precision,
+                             const sampled_ratio ratio[N_PARTS])
 {
-    const int cell = tandem_sensing_cell(op, precision, TANDEM_F32);
-    sampled_ratio of;
-    tandem_status status = compare_part(&of, s, a, cell, PART_NOISE, error);
-    if (status != TANDEM_OK) return status;
-    const tandem_sensitivity_estimate *p = &of.predicted, *m = &of.measured;
-    count_ratio(&s->tally[PART_NOISE], &of);
+    const sampled_ratio *of = &ratio[PART_NOISE];
+    count_ratio(s, &s->tally[PART_NOISE], of);
     const char *name = s->graph->op[op].name, *precision_name = tandem_precision_get(precision)->name;
     json_t *object = json_pack("{s:s,s:I,s:s,s:s}", "model", s->scope->model, "age",
                                (json_int_t)s->scope->age[a], "operator", name, "precision", precision_name);
-    json_object_set_new(object, "measured", cli_json_number(100 * m->noise));
-    json_object_set_new(object, "predicted", cli_json_number(100 * p->noise));
-    json_object_set_new(object, "ratio", cli_json_number(of.ratio));
-    json_object_set_new(object, "factor", cli_json_number(of.factor));
-    json_object_set_new(object, "bias", cli_json_number(100 * m->bias));
-    json_object_set_new(object, "bias_half_width", cli_json_number(100 * m->bias_half));
+    json_object_set_new(object, "measured", cli_json_number(100 * of->measured));
+    json_object_set_new(object, "predicted", cli_json_number(100 * of->predicted));
+    json_object_set_new(object, "ratio", cli_json_number(of->ratio));
+    json_object_set_new(object, "factor", cli_json_number(of->factor));
+    json_object_set_new(object, "bias", cli_json_number(100 * of->bias));
+    json_object_set_new(object, "bias_half_width", cli_json_number(100 * of->bias_half));
     (void)fprintf(s->report->text, "| %lld | %s | %s | %.3g | %.3g | %.2f (× %.2f) | ",
-                  (long long)s->scope->age[a], name, precision_name, 100 * m->noise, 100 * p->noise, of.ratio,
-                  of.factor);
-    int is_met = of.is_close || of.is_inside;
-    if (s->scope->n_rank > 0) status = add_cell_parts(s, a, cell, precision, &is_met, object, error);
+                  (long long)s->scope->age[a], name, precision_name, 100 * of->measured, 100 * of->predicted,
+                  of->ratio, of->factor);
+    int is_met = is_ratio_close(s, of) || is_ratio_inside(of);
+    if (s->scope->n_rank > 0) add_cell_parts(s, ratio, precision, &is_met, object);
     study_add_cell(s->report, object, is_met);
-    (void)fprintf(s->report->text, "%.1g ± %.1g | %s |\n", 100 * m->bias, 100 * m->bias_half, name_met(&of));
-    return status;
+    (void)fprintf(s->report->text, "%.1g ± %.1g | %s |\n", 100 * of->bias, 100 * of->bias_half,
+                  name_met(s, of));
 }
 
 /* Of prediction k, or for k = count_groups() of what is measured. Batches in common are the first after the
@@ -270,25 +277,93 @@ static void print_sampled_summary(const sampled_study *s)
     json_object_set_new(s->report->json, s->scope->model, object);
 }
 
-static tandem_status study_sampled_cells(sampled_study *s, tandem_error *error)
+/* --- Cells, and their record -----------------------------------------------------------------------------
+ * */
+
+/* One operator in one precision at one age. */
+typedef struct sampled_cell {
+    int a, op;
+    tandem_precision precision;
+} sampled_cell;
+
+/* All cells of the model, [*n], which the caller frees. NULL: no memory. */
+static sampled_cell *list_sampled_cells(int *n, const sampled_scope *scope, const tandem_graph *graph)
 {
-    const int n_cell = s->graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    sampled_cell *cells =
+        calloc((size_t)scope->n_age * (size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *cells);
+    *n = 0;
+    for (int a = 0; a < scope->n_age && cells; a++)
+        for (int op = 0; op < graph->n_op; op++)
+            for (int p = TANDEM_PRECISION_FP32 + 1; p < TANDEM_N_PRECISION; p++)
+                if (tandem_op_is_adjustable(&graph->op[op]) &&
+                    tandem_op_row_get(graph->op[op].kind)->precisions & 1u << p)
+                    cells[(*n)++] = (sampled_cell){a, op, (tandem_precision)p};
+    return cells;
+}
+
+static int parts_of(const sampled_scope *scope) { return scope->n_rank > 0 ? N_PARTS : 1; }
+
+/* What is sensed of all cells: [n × N_PARTS]. */
+static tandem_status compare_sampled_cells(sampled_ratio *ratio, sampled_study *s, const sampled_cell *cells,
+                                           int n, tandem_error *error)
+{
     tandem_status status = TANDEM_OK;
+    const int n_cell = s->graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     s->share = calloc(2 * (size_t)n_cell, sizeof *s->share);
-    s->micro_batch = s->share ? s->share + n_cell : NULL;
-    for (int i = 0; i < n_cell && s->share; i++) s->micro_batch[i] = (double)s->scope->measured_batch;
-    for (int part = 0; part < N_PARTS; part++) {
-        s->tally[part].ratio = calloc((size_t)(n_cell * s->scope->n_age), sizeof *s->tally[part].ratio);
-        if (!s->tally[part].ratio) status = tandem_no_memory(error, "for the study's cells");
+    if (!s->share) return tandem_no_memory(error, "for the study's cells");
+    s->micro_batch = s->share + n_cell;
+    for (int i = 0; i < n_cell; i++) s->micro_batch[i] = (double)s->scope->measured_batch;
+    for (int i = 0; i < n * N_PARTS && status == TANDEM_OK; i++) {
+        const sampled_cell *of = &cells[i / N_PARTS];
+        const sampled_part part = (sampled_part)(i % N_PARTS);
+        const int is_wanted =
+            part == PART_NOISE || (parts_of(s->scope) > 1 && tandem_precision_draws_weights(of->precision));
+        if (is_wanted)
+            status = compare_part(&ratio[i], s, of->a, tandem_sensing_cell(of->op, of->precision, TANDEM_F32),
+                                  part, error);
     }
-    if (!s->share) status = tandem_no_memory(error, "for the study's cells");
-    for (int a = 0; a < s->scope->n_age && status == TANDEM_OK; a++)
-        for (int op = 0; op < s->graph->n_op; op++)
-            for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
-                if (s->predicted[0].is_sensed[tandem_sensing_cell(op, (tandem_precision)p, TANDEM_F32)])
-                    status = add_sampled_cell(s, a, op, (tandem_precision)p, error);
     return status;
 }
+
+/* By sensing, or from the record of the model. */
+static tandem_status find_ratios(sampled_ratio *ratio, sampled_study *s, const cli_workload *workload,
+                                 const cli_options *options, const sampled_cell *cells, int n,
+                                 tandem_error *error)
+{
+    const int n_value = n * N_PARTS * VALUES_OF_RATIO;
+    double *value = (double *)ratio; /* a sampled_ratio is its numbers */
+    tandem_status status = TANDEM_OK;
+    if (!study_records_find(value, n_value, s->records, s->scope->model)) {
+        status = sense_both(s, workload, options, error);
+        if (status == TANDEM_OK) status = compare_sampled_cells(ratio, s, cells, n, error);
+        if (status == TANDEM_OK)
+            status = study_records_add(s->records, s->scope->model, value, n_value, error);
+    }
+    for (int i = 0; i < n_value; i++) /* what is not finite prints alike, from a record or not */
+        if (!isfinite(value[i])) value[i] = copysign(NAN, -1);
+    return status;
+}
+
+static tandem_status study_sampled_cells(sampled_study *s, const cli_workload *workload,
+                                         const cli_options *options, tandem_error *error)
+{
+    int n = 0;
+    sampled_cell *cells = list_sampled_cells(&n, s->scope, s->graph);
+    sampled_ratio *ratio = calloc((size_t)n * N_PARTS + 1, sizeof *ratio);
+    int is_allocated = cells && ratio;
+    for (int part = 0; part < N_PARTS && is_allocated; part++)
+        is_allocated = (s->tally[part].ratio = calloc((size_t)n + 1, sizeof(double))) != NULL;
+    tandem_status status = is_allocated ? find_ratios(ratio, s, workload, options, cells, n, error)
+                                        : tandem_no_memory(error, "for the study's cells");
+    for (int i = 0; i < n && status == TANDEM_OK; i++)
+        add_sampled_cell(s, cells[i].a, cells[i].op, cells[i].precision, ratio + (size_t)i * N_PARTS);
+    free(cells);
+    free(ratio);
+    return status;
+}
+
+/* --- A model ---------------------------------------------------------------------------------------------
+ * */
 
 static cli_options options_of_scope(const cli_options *given, const sampled_scope *scope)
 {
@@ -298,39 +373,56 @@ static cli_options options_of_scope(const cli_options *given, const sampled_scop
     options.data = STUDY_DATA;
     options.steps = TRAINED_STEPS;
     options.seed += scope->first_seed;
+    options.checkpoint = NULL; /* the study's records, and no training's */
     return options;
 }
 
-/* Says what a model takes, and adds it to *left_s: each sensing trains up to the last age. */
-static tandem_status note_sampled_model(double *left_s, const cli_options *given, const sampled_scope *scope,
-                                        tandem_error *error)
+/* Seconds of the sensings of a model, each of which trains up to the last age. */
+static tandem_status estimate_sensings(double *seconds, const cli_options *given, const sampled_scope *scope,
+                                       const cli_workload *workload, tandem_error *error)
 {
     const int n_group = count_groups(scope);
     const cli_options options = options_of_scope(given, scope);
     const sensing_request predicted = request_of_group(scope, 0), measured = request_of_group(scope, n_group);
-    cli_workload workload = {0};
     work_cost training = {0}, of_predicted = {0}, of_measured = {0};
-    tandem_status status = cli_workload_open(&workload, &options, error);
-    if (status == TANDEM_OK) status = work_cost_of_training(&training, &options, TRAINED_STEPS, error);
+    tandem_status status = work_cost_of_training(&training, &options, TRAINED_STEPS, error);
     if (status == TANDEM_OK)
-        status = work_cost_of_sensing(&of_predicted, &workload, &options, &predicted, error);
+        status = work_cost_of_sensing(&of_predicted, workload, &options, &predicted, error);
     of_measured = of_predicted;
     if (status == TANDEM_OK && scope->n_rank > 0) /* else both are of one batch */
-        status = work_cost_of_sensing(&of_measured, &workload, &options, &measured, error);
-    cli_workload_close(&workload);
+        status = work_cost_of_sensing(&of_measured, workload, &options, &measured, error);
     if (status != TANDEM_OK) return status;
-    const double seconds = (n_group + 1) * work_cost_seconds(&training, scope->age[scope->n_age - 1]) +
-                           n_group * scope->n_age * work_cost_seconds(&of_predicted, predicted.n_replicate) +
-                           scope->n_age * work_cost_seconds(&of_measured, measured.n_replicate);
-    work_left_note(given, scope->model, n_group + 1, n_group + 1, "sensings", seconds);
-    *left_s += seconds;
+    *seconds = (n_group + 1) * work_cost_seconds(&training, scope->age[scope->n_age - 1]) +
+               n_group * scope->n_age * work_cost_seconds(&of_predicted, predicted.n_replicate) +
+               scope->n_age * work_cost_seconds(&of_measured, measured.n_replicate);
     return TANDEM_OK;
 }
 
-static tandem_status study_sampled_model(study_report *report, const sampled_scope *scope, double max_ratio,
-                                         tandem_error *error)
+/* Says what a model has left, and adds its seconds to *left_s. */
+static tandem_status note_sampled_model(double *left_s, const cli_options *given, const sampled_scope *scope,
+                                        const study_records *records, tandem_error *error)
 {
-    sampled_study s = {.report = report, .scope = scope, .max_ratio = max_ratio};
+    const int n = count_groups(scope) + 1;
+    const cli_options options = options_of_scope(given, scope);
+    cli_workload workload = {0};
+    double seconds = 0;
+    int n_cell = 0, is_left = 0;
+    tandem_status status = cli_workload_open(&workload, &options, error);
+    if (status == TANDEM_OK) {
+        free(list_sampled_cells(&n_cell, scope, workload.graph[0]));
+        is_left = !study_records_has(records, scope->model, n_cell * N_PARTS * VALUES_OF_RATIO);
+        if (is_left) status = estimate_sensings(&seconds, given, scope, &workload, error);
+    }
+    cli_workload_close(&workload);
+    if (status == TANDEM_OK) work_left_note(given, scope->model, is_left ? n : 0, n, "sensings", seconds);
+    *left_s += seconds;
+    return status;
+}
+
+static tandem_status study_sampled_model(study_report *report, const sampled_scope *scope,
+                                         study_records *records, double max_ratio, tandem_error *error)
+{
+    sampled_study s = {.report = report, .scope = scope, .records = records, .max_ratio = max_ratio};
     const cli_options options = options_of_scope(report->options, scope);
     cli_workload workload = {0};
     (void)fprintf(report->text, "\n## `%s`\n\nPredicted from ", scope->model);
@@ -348,8 +440,7 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
         scope->n_rank > 0 ? "---|---|" : "");
     tandem_status status = cli_workload_open(&workload, &options, error);
     s.graph = workload.graph[0];
-    if (status == TANDEM_OK) status = sense_both(&s, &workload, &options, error);
-    if (status == TANDEM_OK) status = study_sampled_cells(&s, error);
+    if (status == TANDEM_OK) status = study_sampled_cells(&s, &workload, &options, error);
     if (status == TANDEM_OK) print_sampled_summary(&s);
     free(s.share);
     for (int part = 0; part < N_PARTS; part++) free(s.tally[part].ratio);
@@ -359,16 +450,43 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
     return status;
 }
 
-static tandem_status study_models(study_report *report, const sampled_scope *scope, double max_ratio,
-                                  tandem_error *error)
+/* --- The parts -------------------------------------------------------------------------------------------
+ * */
+
+/* The hash of what decides the values of records. */
+static uint64_t hash_scopes(const char *part, const sampled_scope *scope)
 {
-    tandem_status status = TANDEM_OK;
+    uint64_t hash = tandem_hash_text(TANDEM_HASH_START, part);
+    for (int m = 0; m < MAX_MODELS && scope[m].model; m++) {
+        const sampled_scope *of = &scope[m];
+        const double number[] = {(double)of->batch,  (double)of->measured_batch,
+                                 (double)of->age[0], (double)of->age[1],
+                                 of->n_age,          of->n_predicted,
+                                 of->n_measured,     of->n_rank,
+                                 of->n_group,        (double)of->first_seed};
+        hash = tandem_hash_text(hash, of->model);
+        for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = study_hash_number(hash, number[i]);
+    }
+    return hash;
+}
+
+static tandem_status study_models(study_report *report, const char *part, const sampled_scope *scope,
+                                  double max_ratio, tandem_error *error)
+{
+    const cli_options *options = report->options;
+    study_records records = {0};
+    char name[STUDY_PLAN_NAME];
     double left_s = 0;
-    for (int m = 0; m < MAX_MODELS && scope[m].model && !report->options->quiet && status == TANDEM_OK; m++)
-        status = note_sampled_model(&left_s, report->options, &scope[m], error);
-    if (status == TANDEM_OK) work_left_note_all(report->options, left_s);
-    for (int m = 0; m < MAX_MODELS && scope[m].model && status == TANDEM_OK; m++)
-        status = study_sampled_model(report, &scope[m], max_ratio, error);
+    int n = 0;
+    while (n < MAX_MODELS && scope[n].model) n++;
+    study_plan_name(name, hash_scopes(part, scope), options->seed);
+    tandem_status status = study_records_open(&records, options->checkpoint, name, error);
+    for (int m = 0; m < n && !options->quiet && status == TANDEM_OK; m++)
+        status = note_sampled_model(&left_s, options, &scope[m], &records, error);
+    if (status == TANDEM_OK) work_left_note_all(options, left_s);
+    for (int m = 0; m < n && status == TANDEM_OK; m++)
+        status = study_sampled_model(report, &scope[m], &records, max_ratio, error);
+    study_records_close(&records);
     return status;
 }
 
@@ -389,7 +507,7 @@ tandem_status study_sampled(study_report *report, tandem_error *error)
         "β, in percent. ± is half of a 95 %% interval; × is the factor by which the ratio's reaches up\n"
         "and down. met: yes, within a factor of 1.5, and 1 inside the interval; close: the first;\n"
         "inside: the second.\n");
-    return study_models(report, report->options->quick ? quick : full, 1.5, error);
+    return study_models(report, "sampled", report->options->quick ? quick : full, 1.5, error);
 }
 
 tandem_status study_batch(study_report *report, tandem_error *error)
@@ -411,5 +529,5 @@ tandem_status study_batch(study_report *report, tandem_error *error)
         "does not. *of samples*, *of weights*: predicted over measured of these parts, where a precision\n"
         "draws; ?: the measured interval holds 0. met: yes, within a factor of 1.2, and 1 inside the\n"
         "interval; close: the first; inside: the second.\n");
-    return study_models(report, report->options->quick ? quick : full, 1.2, error);
+    return study_models(report, "batch", report->options->quick ? quick : full, 1.2, error);
 }

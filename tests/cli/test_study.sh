@@ -253,6 +253,16 @@ done
     run 2 study all --quick --checkpoint ranks.jsonl && run 2 study rank --quick --repetitions 2
 report "study: jobs of rank and add are kept, and go on" $?
 
+# Models that are done are kept, and are not sensed again.
+run 0 study batch --quick --quiet --checkpoint batches.jsonl || [ $code = 1 ] && cp out batches &&
+    cmp -s batches <(section 'Noise at another batch') && cp batches.jsonl all_batches &&
+    head -n 2 all_batches >batches.jsonl && printf '{"na' >>batches.jsonl &&
+    { run 0 study batch --quick --checkpoint batches.jsonl || [ $code = 1 ]; } && cmp -s out batches &&
+    cmp -s batches.jsonl all_batches && grep -q '^vit_tiny.*: 0 of 2 sensings left' err &&
+    grep -q '^mlp.*: 5 of 5 sensings left' err && run 2 study sampled --quick --checkpoint batches.jsonl &&
+    grep -q "another plan" err
+report "study: models of batch are kept, and it goes on" $?
+
 # Noises 1, 2, 3, …; a method that says so, one that says the opposite, one that holds pairs equal.
 awk -F'[][]' 'NR == 1 { print; next }
     { n = split($2, x, ","); printf "%s[", $1
