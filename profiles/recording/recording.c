@@ -77,7 +77,7 @@ static tandem_status read_recorded_call(tandem_recorded_call *call, const tandem
     call->stride = (int)stride;
     call->pad = (int)pad;
     call->transpose_b = (int)transpose_b;
-    call->parameter_elements = call->kind == TANDEM_OP_CALL ? elements : 0; /* others have their weight */
+    call->parameter_elements = elements; /* read of a call alone: others have their weight */
     return TANDEM_OK;
 }
 

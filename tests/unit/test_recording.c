@@ -71,7 +71,7 @@ static void what_is_wrong_is_named(void **state)
                         "is no captured model");
     assert_edit_refused("", "", 4, TANDEM_USAGE, "captured with batch 2, and batch 4 was asked for");
     assert_edit_refused("[2, 64]", "[2, 64, 1, 1, 1]", 2, TANDEM_MALFORMED, "calls[0].input: must be");
-    assert_edit_refused("[2, 64]", "[2, -64]", 2, TANDEM_MALFORMED, "calls[0].input: must hold");
+    assert_edit_refused("[2, 64]", "[2, 0]", 2, TANDEM_MALFORMED, "calls[0].input: must hold");
     assert_edit_refused("\"call\"", "\"relu\"", 2, TANDEM_MALFORMED, "calls[1].kind: must be linear");
     assert_edit_refused("\"calls\"", "\"cals\"", 2, TANDEM_MALFORMED, "Did you mean 'calls'?");
     assert_edit_refused("\"adamw\"", "\"adam\"", 2, TANDEM_MALFORMED, "optimizer.kind: must be sgd or adamw");
