@@ -152,13 +152,14 @@ class _OfThread(threading.local):
         )
         self.product = ProductS8(c_type=F32)
         self.linear, self.conv2d, self.conv3x3 = _Filled(LinearPass), _Filled(Conv2dS8), _Filled(Conv3x3)
-        self.room = torch.empty(0, dtype=torch.uint8)
+        self._room, self._place, self._size = torch.empty(0, dtype=torch.uint8), 0, -1
 
     def workspace(self, size: int) -> int:
         """The address of a workspace of `size` bytes and more."""
-        if self.room.numel() < size + 64:
-            self.room = torch.empty(size + 64, dtype=torch.uint8)
-        return self.room.data_ptr() + -self.room.data_ptr() % 64
+        if self._size < size:
+            self._room, self._size = torch.empty(size + 64, dtype=torch.uint8), size
+            self._place = self._room.data_ptr() + -self._room.data_ptr() % 64
+        return self._place
 
 
 class Kernels:
@@ -190,7 +191,9 @@ class Kernels:
         self._conv2d = _library.bind("tandem_kernels", "tandem_kernels_conv2d_s8")
         linear_room = library.tandem_kernels_linear_workspace
         linear_room.restype, linear_room.argtypes = c_size_t, [c_void_p, c_int] + [c_int64] * 3
-        self._linear_room = functools.lru_cache(maxsize=4096)(functools.partial(linear_room, self._table))
+        self._linear_room = functools.lru_cache(maxsize=4096)(
+            lambda *of: -(-linear_room(self._table, *of) // 64) * 64  # what lies behind it is aligned, too
+        )
         conv2d_room = library.tandem_kernels_conv2d_s8_workspace
         conv2d_room.restype, conv2d_room.argtypes = c_size_t, [c_void_p, ctypes.POINTER(Conv2dS8)]
         self._conv2d_room = functools.lru_cache(maxsize=4096)(
@@ -254,7 +257,6 @@ class Kernels:
         the first words of the stream."""
         mine = self._of_thread
         room = self._linear_room(to, *sizes)
-        room += -room % 64
         a, b, g = operands
         place = mine.workspace(room + (2 * g[2] if to == BF16 else g[2]))
         g = (g[0], place + room, *g[2:])
@@ -685,15 +687,17 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, w, bias, precision, kernels, rounds):  # type: ignore[override]
-        ctx.precision, ctx.kernels, ctx.rounds, ctx.step = precision, kernels, rounds, rounds.step
-        ctx.shape, ctx.with_bias = x.shape, bias is not None
-        ctx.in_one_call = precision == "int8_full" or (
+        in_one_call = precision == "int8_full" or (
             precision == "bf16" and kernels.passes_bf16(x.numel() * w.shape[0])
         )
-        if ctx.in_one_call:
-            y, codes, ctx.scales = _linear_forward(kernels, x, w, bias, rounds, _NARROW[precision])
+        if in_one_call:
+            y, codes, scales = _linear_forward(kernels, x, w, bias, rounds, _NARROW[precision])
+            # one attribute: a context takes long to set and to ask
+            ctx.in_one_call = kernels, rounds, rounds.step, x.shape, bias is not None, scales
             ctx.save_for_backward(codes)
             return y
+        ctx.in_one_call, ctx.precision, ctx.kernels = None, precision, kernels
+        ctx.shape, ctx.with_bias = x.shape, bias is not None
         k, n = x.shape[-1], w.shape[0]
         if precision == "bf16":
             x16, w16 = kernels.cast(x.detach().reshape(-1, k).contiguous()), kernels.cast(w)
@@ -711,7 +715,8 @@ class Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
         if ctx.in_one_call:
-            return (*_linear_backward(ctx, g.contiguous()), None, None, None)
+            codes, wants = ctx.saved_tensors[0], ctx.needs_input_grad
+            return (*_linear_backward(*ctx.in_one_call, codes, g.contiguous(), wants), None, None, None)
         kernels = ctx.kernels
         x, w = ctx.saved_tensors
         gx = gw = None
@@ -728,6 +733,11 @@ _NARROW = {"int8": torch.int8, "int8_full": torch.int8, "bf16": torch.bfloat16}
 
 def _code(narrow: torch.dtype) -> int:
     return BF16 if narrow == torch.bfloat16 else S8
+
+
+def _scales_of(done: LinearPass, narrow: torch.dtype) -> Tuple[float, float]:
+    """Of a and b; bf16 has none."""
+    return (0.0, 0.0) if narrow == torch.bfloat16 else (done.a.scale, done.b.scale)
 
 
 def _linear_forward(
@@ -772,20 +782,28 @@ def _linear_forward(
     done = kernels.linear_pass(
         _code(narrow), (m, n, k), (1, 1), (a, b, NO_OPERAND), results, rounds.random(rounds.step)
     )
-    return y, codes, (done.a.scale, done.b.scale)
+    return y, codes, _scales_of(done, narrow)
 
 
-def _linear_backward(ctx: Any, g: Tensor) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
-    """The gradients that are wanted of x, w and the bias, from a contiguous g."""
-    kernels, rounds, (sx, sw), (codes,) = ctx.kernels, ctx.rounds, ctx.scales, ctx.saved_tensors
-    with_gx, with_gw, with_gb = ctx.needs_input_grad[:3]
-    k, n = ctx.shape[-1], g.shape[-1]
-    m = ctx.shape.numel() // k
-    gx = torch.empty(ctx.shape) if with_gx else None
-    gw = torch.empty((n, k)) if with_gw else None
-    gb = torch.empty(n) if with_gb and ctx.with_bias else None
+def _linear_backward(
+    kernels: Kernels,
+    rounds: Rounds,
+    step: int,
+    shape: torch.Size,
+    with_bias: bool,
+    scales: Tuple[float, float],
+    codes: Tensor,
+    g: Tensor,
+    wants: Sequence[bool],
+) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
+    """The gradients that are wanted of x of `shape`, w and the bias, from a contiguous g."""
+    (sx, sw), k, n = scales, shape[-1], g.shape[-1]
+    m = shape.numel() // k
+    gx = torch.empty(shape) if wants[0] else None
+    gw = torch.empty((n, k)) if wants[1] else None
+    gb = torch.empty(n) if wants[2] and with_bias else None
     if kernels.is_threaded(m * n * k):
-        qg, sg = kernels.quantise(g, (ctx.step, rounds.index, _G | rounds.rank << 8), rounds.seed)
+        qg, sg = kernels.quantise(g, (step, rounds.index, _G | rounds.rank << 8), rounds.seed)
         if gx is not None:
             kernels.product(gx, qg, (n, 1), codes[m * k :], (k, 1), (m, k, n), sg * sw)
         if gw is not None:
@@ -802,7 +820,7 @@ def _linear_backward(ctx: Any, g: Tensor) -> Tuple[Optional[Tensor], Optional[Te
         (1, 1),
         (a, b, (g.data_ptr(), 0, m * n, n, 1, 0, 0, rounds.word(_G), 0.0)),
         (0, 0, _address(gx), _address(gw), _address(gb)),
-        rounds.random(ctx.step),
+        rounds.random(step),
         True,
     )
     return gx, gw, gb
@@ -911,19 +929,19 @@ class Matmul(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, a, b, precision, kernels, rounds):  # type: ignore[override]
-        ctx.precision, ctx.kernels, ctx.rounds, ctx.step = precision, kernels, rounds, rounds.step
-        ctx.in_one_call = precision == "int8_full"
-        if precision == "bf16" and a.dim() <= 4 and kernels.passes_bf16(a.numel() * b.shape[-1]):
-            ctx.in_one_call = True
-            c, a16, b16, ctx.scales = _matmul_forward(kernels, a, b, rounds, torch.bfloat16)
-            ctx.save_for_backward(a16, b16)
+        is_bf16 = precision == "bf16" and a.dim() <= 4 and kernels.passes_bf16(a.numel() * b.shape[-1])
+        if is_bf16 or precision == "int8_full":
+            c, qa, qb, scales = _matmul_forward(kernels, a, b, rounds, _NARROW[precision])
+            ctx.in_one_call = kernels, rounds, rounds.step, scales
+            ctx.save_for_backward(qa, qb)
             return c
+        ctx.in_one_call, ctx.precision, ctx.kernels = None, precision, kernels
         if precision == "bf16":
             a16, b16 = kernels.cast(a), kernels.cast(b)
             ctx.save_for_backward(a16, b16)
             return multiply(kernels, a16, b16)
-        c, qa, qb, ctx.scales = _matmul_forward(kernels, a, b, rounds)
-        ctx.save_for_backward(qa, qb if precision == "int8_full" else b)
+        c, qa, _, ctx.scales = _matmul_forward(kernels, a, b, rounds)
+        ctx.save_for_backward(qa, b)
         return c
 
     @staticmethod
@@ -931,7 +949,8 @@ class Matmul(torch.autograd.Function):
         a, b = ctx.saved_tensors
         ga = gb = None
         if ctx.in_one_call:
-            return (*_matmul_backward(ctx, g, a, b), None, None, None)
+            wants = ctx.needs_input_grad
+            return (*_matmul_backward(*ctx.in_one_call, a, b, g, wants), None, None, None)
         g, a, b = _for_gradients(ctx, g, a, b)
         if ctx.needs_input_grad[0]:
             ga = multiply(ctx.kernels, g, b.transpose(-1, -2))
@@ -977,22 +996,40 @@ def _matmul_forward(
         (c.data_ptr(), 0, 0, 0, 0),
         rounds.random(rounds.step),
     )
-    return c, qa, qb, (done.a.scale, done.b.scale)
+    return c, qa, qb, _scales_of(done, narrow)
+
+
+@functools.lru_cache(maxsize=4096)
+def _lie_without_gaps(shape: torch.Size, strides: Tuple[int, ...]) -> bool:
+    """Whether matrices fill their memory, in any order, and have their rows or columns side by side."""
+    filled = 1
+    for stride, size in sorted(zip(strides, shape)):
+        if size > 1 and stride != filled:
+            return False
+        filled *= size
+    return 1 in strides[-2:]
 
 
 def _matmul_backward(
-    ctx: Any, g: Tensor, qa: Tensor, qb: Tensor
+    kernels: Kernels,
+    rounds: Rounds,
+    step: int,
+    scales: Tuple[float, float],
+    qa: Tensor,
+    qb: Tensor,
+    g: Tensor,
+    wants: Sequence[bool],
 ) -> Tuple[Optional[Tensor], Optional[Tensor]]:
     """The gradients that are wanted of a and b."""
-    kernels, rounds, (sa, sb) = ctx.kernels, ctx.rounds, ctx.scales
-    (with_ga, with_gb), (m, k), n = ctx.needs_input_grad[:2], qa.shape[-2:], qb.shape[-1]
+    (sa, sb), (m, k), n = scales, qa.shape[-2:], qb.shape[-1]
+    with_ga, with_gb = wants[:2]
     batch = (*qa.shape[:-2], 1, 1)[:2]
     if kernels.is_threaded(batch[0] * batch[1] * m * n * k):
-        qg, sg = kernels.quantise(g, (ctx.step, rounds.index, _G | rounds.rank << 8), rounds.seed)
+        qg, sg = kernels.quantise(g, (step, rounds.index, _G | rounds.rank << 8), rounds.seed)
         ga = _batched(kernels, qg, qb.transpose(-1, -2), sg * sb) if with_ga else None
         return ga, _batched(kernels, qa.transpose(-1, -2), qg, sg * sa) if with_gb else None
-    if not g.is_contiguous():
-        g, _ = _matrices_like(g, qa.dtype)
+    if not _lie_without_gaps(g.shape, g.stride()):
+        g = g.contiguous()
     ga, gb = torch.empty(qa.shape) if with_ga else None, torch.empty(qb.shape) if with_gb else None
     kernels.linear_pass(
         _code(qa.dtype),
@@ -1004,7 +1041,7 @@ def _matmul_backward(
             _matrix_operand(g.data_ptr(), g, rounds.word(_G)),  # its narrow copy lies behind the workspace
         ),
         (0, 0, _address(ga), _address(gb), 0),
-        rounds.random(ctx.step),
+        rounds.random(step),
     )
     return ga, gb
 

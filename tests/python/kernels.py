@@ -104,6 +104,22 @@ class Products(Case):
         operands = torch.randn(2, 3, 9, 16), torch.randn(2, 3, 16, 7)
         self.check(lambda p, *o: Matmul.apply(*o, p, K, Rounds(0, 0, 1)), torch.matmul, operands)
 
+    def test_gradients_of_products_with_gaps(self):
+        """As a sum's, whose elements share one number, and that of a part of a tensor."""
+        for precision in ("bf16", "int8_full"):
+            for cut in (lambda c: c.sum(), lambda c: (c[..., ::2] * c.shape[0]).sum()):
+                grads = []
+                for dense in (False, True):
+                    a, b = (torch.ones(3, 64, 64, requires_grad=True) for _ in "ab")
+                    c = Matmul.apply(a, b, precision, K, Rounds(0, 0, 1))
+                    if dense:
+                        c.register_hook(lambda g: g.contiguous())
+                    cut(c).backward()
+                    grads.append((a.grad, b.grad))
+                for one, other in zip(*grads):
+                    self.assertTrue(torch.equal(one, other))
+                    self.assertTrue(one.isfinite().all() and one.abs().sum() > 0)
+
     def test_bf16_is_summed_in_f32(self):
         """Also products so small, or on CPUs so old, that PyTorch would sum them in bf16."""
         torch.manual_seed(5)

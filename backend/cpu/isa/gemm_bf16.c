@@ -30,14 +30,14 @@ enum {
 static inline int64_t fewer(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t whole(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
-/* The largest blocks, filled up. */
+/* The largest blocks, filled up: panels of A are packed two at once. */
 typedef struct bf16_blocking {
     int64_t m, n, k;
 } bf16_blocking;
 
 static bf16_blocking plan_bf16_blocking(int64_t m, int64_t n, int64_t k)
 {
-    return (bf16_blocking){fewer(whole(m, A_SLOTS), BLOCK_M), fewer(whole(n, TILE_COLUMNS), BLOCK_N),
+    return (bf16_blocking){fewer(whole(m, 2 * A_SLOTS), BLOCK_M), fewer(whole(n, TILE_COLUMNS), BLOCK_N),
                            fewer(whole(k, PAIR), BLOCK_K)};
 }
 
@@ -54,17 +54,30 @@ static inline __mmask16 first_lanes(int64_t count)
     return (__mmask16)(count >= LANES ? 0xFFFF : (1u << count) - 1);
 }
 
-/* Terms that lie `stride` apart, of rows that lie side by side: pairs of two loads. */
-static void pack_side_by_side(uint32_t *to, int64_t step, const uint16_t *from, int64_t rows, int64_t depth,
-                              int64_t stride)
+/* The words of two vectors in turns: first their lower halves', then their upper ones'. */
+static inline __m512i words_in_turns(int from)
 {
-    const __mmask16 in = first_lanes(rows);
-    for (int64_t l = 0; l < depth; l += PAIR, to += step, from += PAIR * stride) {
-        const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(in, from));
-        const __m512i high = l + 1 < depth
-                                 ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(in, from + stride))
-                                 : _mm512_setzero_si512();
-        _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    uint16_t word[2 * LANES];
+    for (int i = 0; i < LANES; i++) {
+        word[PAIR * i] = (uint16_t)(from + i);
+        word[PAIR * i + 1] = (uint16_t)(2 * LANES + from + i);
+    }
+    return _mm512_loadu_si512(word);
+}
+
+/* Terms that lie `stride` apart, of rows that lie side by side: pairs of two loads. 32 rows at a time, which
+ * is a cache line: 16 go to `to`, the others to `beyond`. */
+static void pack_side_by_side(uint32_t *to, uint32_t *beyond, int64_t step, const uint16_t *from,
+                              int64_t rows, int64_t depth, int64_t stride)
+{
+    const __mmask32 in = rows >= 2 * LANES ? ~(__mmask32)0 : ((__mmask32)1 << rows) - 1;
+    const __m512i lower = words_in_turns(0), upper = words_in_turns(LANES);
+    for (int64_t l = 0; l < depth; l += PAIR, to += step, beyond += step, from += PAIR * stride) {
+        const __m512i first = _mm512_maskz_loadu_epi16(in, from);
+        const __m512i second =
+            l + 1 < depth ? _mm512_maskz_loadu_epi16(in, from + stride) : _mm512_setzero_si512();
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi16(first, lower, second));
+        _mm512_storeu_si512(beyond, _mm512_permutex2var_epi16(first, upper, second));
     }
 }
 
@@ -101,12 +114,14 @@ static void pack_bf16(uint32_t *to, int64_t slots, const uint16_t *from, int64_t
                       int64_t row_stride, int64_t term_stride)
 {
     const int64_t panel = slots * (whole(depth, PAIR) / PAIR);
-    for (int64_t row = 0; row < whole(rows, slots); row += LANES) {
+    const int64_t at_once = row_stride == 1 ? 2 * LANES : LANES;
+    for (int64_t row = 0; row < whole(rows, slots); row += at_once) {
         uint32_t *const at = to + row / slots * panel + row % slots;
         const uint16_t *const here = from + (row < rows ? row : 0) * row_stride;
-        const int64_t some = row < rows ? fewer(rows - row, LANES) : 0;
+        const int64_t some = row < rows ? fewer(rows - row, at_once) : 0;
         if (row_stride == 1)
-            pack_side_by_side(at, slots, here, some, depth, term_stride);
+            pack_side_by_side(at, at + (slots == LANES ? panel : LANES), slots, here, some, depth,
+                              term_stride);
         else if (term_stride == 1)
             pack_transposed(at, slots, here, some, depth, row_stride);
         else
