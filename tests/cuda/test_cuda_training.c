@@ -401,7 +401,8 @@ static void a_rank_that_dies_in_an_exchange_wakes_the_others(void **state)
         record *r = training_run(&e);
         for (int rank = 0; rank < e.n_rank; rank += 2) {
             assert_int_equal(r->shares[rank], !e.over_network);
-            assert_int_equal(r->steps_done[rank], 3); /* the third was tried */
+            /* the third was tried; a rank that the machine kept waiting may still end the second */
+            assert_in_range(r->steps_done[rank], 2, 3);
             assert_int_equal(r->status[rank], TANDEM_RANK_FAILED);
             assert_int_equal(r->error[rank].rank, 1);
             assert_int_equal(tandem_status_exit_code(r->status[rank]), 6);
