@@ -764,10 +764,8 @@ def _linear_forward(
     is_threaded = kernels.is_threaded(m * n * k)
     if not x.is_contiguous():
         if narrow == torch.int8:
-            qx, scale = kernels.quantise(x.detach(), rounds.stream(_X), rounds.seed)
-        else:
-            qx = kernels.cast(x)
-        codes[: m * k].view(x.shape).copy_(qx)  # a copy of x itself would take twice or four times as long
+            x, scale = kernels.quantise(x.detach(), rounds.stream(_X), rounds.seed)
+        codes[: m * k].view(x.shape).copy_(x)  # to nearest in bf16, as the library casts
         place = 0
     if is_threaded:
         if place:
