@@ -249,8 +249,7 @@ json_t *candidate_cluster_json(const candidate_cluster *candidate)
     plan_price_add_json(result, &candidate->price);
     json_object_set_new(result, "sensitivity_bound",
                         cli_json_number(has_plan ? candidate->sensitivity : NAN));
-    json_object_set_new(result, "peak_bytes",
-                        has_plan ? json_integer((json_int_t)candidate->peak_bytes) : json_null());
+    json_object_set_new(result, "peak_bytes", cli_peak_json(has_plan ? candidate->peak_bytes : 0));
     json_object_set_new(result, "loss_scale",
                         has_plan ? cli_loss_scale_json(candidate->loss_scale) : json_null());
     json_object_set_new(result, "devices",

@@ -34,6 +34,8 @@ tandem_status cli_planner_open(tandem_planner **planner, const cli_options *opti
 
 int cli_method_is_percent(const char *method) { return strcmp(cli_method_unit(method), " %") == 0; }
 
+json_t *cli_peak_json(uint64_t bytes) { return bytes ? json_integer((json_int_t)bytes) : json_null(); }
+
 const char *cli_method_unit(const char *method)
 {
     static char text[32];

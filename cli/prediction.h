@@ -22,6 +22,8 @@ const char *cli_method_text(const char *method);
 
 /* The peak of a rank's memory; "-" for 0: not known. It lives as tandem_quantity_bytes does. */
 #define CLI_PEAK_TEXT(bytes) ((bytes) ? tandem_quantity_bytes(bytes).text : "-")
+/* The same as a number, or null. */
+json_t *cli_peak_json(uint64_t bytes);
 
 /* Where the times of a step come from, per class. */
 typedef struct cli_cost_sources {

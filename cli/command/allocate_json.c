@@ -19,9 +19,9 @@ static json_t *allocated_devices_json(const allocate_context *a)
         const int lowered =
             !tandem_plan_is_uniform(a->plan, a->problem->graph, c, a->problem->base_precision);
         json_array_append_new(
-            devices, json_pack("{s:s,s:b,s:b,s:I,s:o,s:o}", "name", a->plan->cluster.classes[c].device.name,
+            devices, json_pack("{s:s,s:b,s:b,s:o,s:o,s:o}", "name", a->plan->cluster.classes[c].device.name,
                                "lowered", lowered, "keeps_base", (int)(a->result.keeps_base >> c & 1),
-                               "peak_bytes", (json_int_t)a->result.peak_bytes[c], "precisions", precisions,
+                               "peak_bytes", cli_peak_json(a->result.peak_bytes[c]), "precisions", precisions,
                                "costs", cli_provenance_json(a->problem->replayer, c)));
     }
     return devices;
@@ -59,7 +59,7 @@ json_t *allocate_result_json(const allocate_context *a)
     char recompute[TANDEM_RECOMPUTE_TEXT];
     json_t *result = cli_json_new("allocate"), *peaks = json_array();
     for (int c = 0; c < a->plan->cluster.n_class; c++)
-        json_array_append_new(peaks, json_integer((json_int_t)a->result.peak_bytes[c]));
+        json_array_append_new(peaks, cli_peak_json(a->result.peak_bytes[c]));
     json_object_set_new(result, "fits", json_true());
     json_object_set_new(result, "plan", json_string(a->plan->name));
     json_object_set_new(result, "policy", json_string(a->plan->policy));

@@ -110,19 +110,20 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
     for (int k = 0; k < pareto->n_point; k++) {
         const tandem_pareto_point *p = &pareto->point[k];
         json_t *point = json_pack(
-            "{s:I,s:I,s:o,s:o,s:I}", "target_ns", (json_int_t)p->target_ns, "step_ns", (json_int_t)p->step_ns,
+            "{s:I,s:I,s:o,s:o,s:o}", "target_ns", (json_int_t)p->target_ns, "step_ns", (json_int_t)p->step_ns,
             "sensitivity_bound", cli_json_number(allocate_value(a, p->sensitivity)), "lower_bound",
-            cli_json_number(allocate_value(a, p->lower_bound)), "peak_bytes", (json_int_t)p->peak_bytes);
+            cli_json_number(allocate_value(a, p->lower_bound)), "peak_bytes", cli_peak_json(p->peak_bytes));
         plan_price_add_json(point, &priced->price[k]);
         add_difference_json(point, priced, k);
         json_array_append_new(points, point);
     }
     for (int k = 0; k < pareto->n_baseline; k++) {
         const tandem_baseline *u = &pareto->baseline[k];
-        json_t *one = json_pack("{s:s,s:s,s:I,s:o,s:I,s:b}", "name", u->name, "precision",
-                                tandem_precision_get(u->precision)->name, "step_ns", (json_int_t)u->step_ns,
-                                "sensitivity_bound", cli_json_number(allocate_value(a, u->sensitivity)),
-                                "peak_bytes", (json_int_t)pareto_peak_bytes(u->peak_bytes), "fits", u->fits);
+        json_t *one =
+            json_pack("{s:s,s:s,s:I,s:o,s:o,s:b}", "name", u->name, "precision",
+                      tandem_precision_get(u->precision)->name, "step_ns", (json_int_t)u->step_ns,
+                      "sensitivity_bound", cli_json_number(allocate_value(a, u->sensitivity)), "peak_bytes",
+                      cli_peak_json(pareto_peak_bytes(u->peak_bytes)), "fits", u->fits);
         plan_price_add_json(one, &priced->baseline_price[k]);
         json_array_append_new(uniform, one);
     }

@@ -75,7 +75,7 @@ static json_t *verify_json(const verify_context *v, const tandem_error *error)
     json_object_set_new(result, "why", error->status == TANDEM_OK ? json_null() : json_string(error->text));
     if (error->status == TANDEM_OK) {
         for (int c = 0; c < v->workload.cluster.n_class; c++)
-            json_array_append_new(peaks, json_integer((json_int_t)v->found.peak_bytes[c]));
+            json_array_append_new(peaks, cli_peak_json(v->found.peak_bytes[c]));
         json_object_set_new(result, "step_ns", json_integer(v->found.step_ns));
         json_object_set_new(result, "sensitivity_bound",
                             cli_json_number(verified_value(v, v->found.sensitivity)));

@@ -161,10 +161,10 @@ static json_t *replay_devices_json(const replay_context *r)
         const tandem_replay_class *class = &r->result.classes[c];
         const uint64_t limit = tandem_cluster_memory_limit(&r->workload->cluster, c);
         json_t *device = json_pack(
-            "{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name", workload_class(r, c)->device.name,
+            "{s:s,s:i,s:I,s:I,s:I,s:I,s:o,s:o,s:b,s:o,s:o}", "name", workload_class(r, c)->device.name,
             "ranks", workload_class(r, c)->n_rank, "batch", (json_int_t)r->workload->graph[c]->batch,
             "busy_ns", (json_int_t) class->busy_ns, "exposed_comm_ns", (json_int_t) class->exposed_comm_ns,
-            "wait_ns", (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes,
+            "wait_ns", (json_int_t) class->wait_ns, "peak_bytes", cli_peak_json(class->peak_bytes),
             "limit_bytes", limit ? json_integer((json_int_t)limit) : json_null(), "fits",
             !is_class_over_limit(r, c), "memory",
             memory_json(class_memory(r, c), tandem_replayer_step(r->replayer, c)), "costs",

@@ -191,6 +191,9 @@ class CommandLine(Case):
         self.assertEqual([one["batch"] for one in told["devices"]], [8, 8])  # the capture's own
         table = self.tandem("replay", *own)
         self.assertRegex(table, r"torch:one +1 +8 .* -\n")  # what PyTorch allocates is not known
+        self.assertEqual([one["peak_bytes"] for one in told["devices"]], [None, None])
+        planned = json.loads(self.tandem("allocate", *own, "--json"))
+        self.assertEqual(planned["peak_bytes"], [None, None])
         self.assertRegex(self.tandem("advise", *own, "--add", "torch:one"), "added|add them|Add them")
         self.tandem("allocate", *own, "-o", "plan.json")
         with open(os.path.join(self.folder, "plan.json"), encoding="ascii") as file:
