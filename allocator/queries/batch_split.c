@@ -129,8 +129,10 @@ static tandem_status evaluate_split_below(split_search *s, const int64_t *batch,
     if (criterion == TRAINING_TIME) {
         const tandem_status status = evaluate_split(s, batch, FASTEST_STEP, value, error);
         if (status != TANDEM_OK) return status;
-        if (*value >= limit) *value = INFINITY;
-        if (*value >= limit) return TANDEM_OK;
+        if (*value >= limit) {
+            *value = INFINITY;
+            return TANDEM_OK;
+        }
     }
     return evaluate_split(s, batch, criterion, value, error);
 }

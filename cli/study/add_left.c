@@ -34,6 +34,10 @@ static tandem_status measure_row_cost(work_cost *cost, const add_study *s, tande
     add_rows rows;
     sensing_request request = add_request(s);
     tandem_status status = add_rows_of_plans(&rows, s, s->job[0].plan, s->job[0].n, error);
+    if (status != TANDEM_OK) {
+        free(rows.plan);
+        return status;
+    }
     const size_t n_op = (size_t)rows.n_op;
     const int n = rows.n < TRIED_ROWS ? rows.n : TRIED_ROWS;
     for (int i = 0; i < n; i++) /* from all over: plans and parts cost unlike */
@@ -41,8 +45,7 @@ static tandem_status measure_row_cost(work_cost *cost, const add_study *s, tande
                 n_op * sizeof *rows.plan);
     request.plan = rows.plan;
     request.n_plan = n;
-    if (status == TANDEM_OK)
-        status = work_cost_of_sensing(cost, &s->lab.workload, &s->lab.options, &request, error);
+    status = work_cost_of_sensing(cost, &s->lab.workload, &s->lab.options, &request, error);
     free(rows.plan);
     cost->once_s /= n + 1;
     cost->unit_s /= n + 1;

@@ -30,11 +30,8 @@ typedef struct rank_plan {
 } rank_plan;
 static const rank_plan full_plan = {&noise_tasks_full, 8, 48, 8, 2000},
                        quick_plan = {&noise_tasks_quick, 3, 8, 2, 200};
-enum {
-    N_SHARED_JOB = 2,
-    N_TASK_JOB = N_SHARED_JOB + 2 * NOISE_N_PRECISION
-};                                                                     /* of a task: for all
-                                                                        precisions; in all, at least */
+/* Jobs of a task: for all precisions, and in all, at least. */
+enum { N_SHARED_JOB = 2, N_TASK_JOB = N_SHARED_JOB + 2 * NOISE_N_PRECISION };
 static const double least_tau = 0.9, least_share = 0.3, magnified = 4; /* where fewer pairs are told apart */
 static const unsigned long rank_bootstrap_seed = 1;
 
