@@ -195,7 +195,8 @@ run 0 allocate "${cards[@]}" "${cluster[@]}" --report allocate.html -q && for se
     grep -q '<code>tandem allocate ' allocate.html && ! grep -q 'tandem replay --db' allocate.html
 report "allocate --report: the plan, and its replay" $?
 run 0 advise "${cards[@]}" --cluster "8*v100@8 net=100Gbit/s,5us" --add "8*t4@8" --report advise.html -q &&
-    grep -q '<h3>Candidates</h3>' advise.html
+    sed -n '/<h3>Candidates/,/<\/table>/p' advise.html >candidates &&
+    [ "$(grep -c 'iB</td>' candidates)" -ge 3 ] && grep -q "in fp32's worth" candidates
 report "advise --report" $?
 run 5 allocate "${cards[@]}" "${cluster[@]}" --report no/such/page.html && [ ! -s out ]
 report "--report into a folder that is missing: said before the work" $?
