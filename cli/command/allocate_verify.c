@@ -9,7 +9,8 @@
 /* Other options say how to allocate, and here is nothing to allocate. */
 static const int allowed[] = {OPTION_VERIFY,  OPTION_MEMORY,         OPTION_BUCKET, OPTION_COLLECTIVE,
                               OPTION_WIRE,    OPTION_METHOD,         OPTION_DB,     OPTION_PREDICT,
-                              OPTION_KERNELS, OPTION_WITHOUT_UPDATE, OPTION_JSON,   OPTION_END};
+                              OPTION_KERNELS, OPTION_WITHOUT_UPDATE, OPTION_JSON,   OPTION_QUIET,
+                              OPTION_END};
 
 typedef struct verify_context {
     cli_options options; /* with the plan's own values */
