@@ -9,8 +9,7 @@
 /* Other options say how to allocate, and here is nothing to allocate. */
 static const int allowed[] = {OPTION_VERIFY,  OPTION_MEMORY,         OPTION_BUCKET, OPTION_COLLECTIVE,
                               OPTION_WIRE,    OPTION_METHOD,         OPTION_DB,     OPTION_PREDICT,
-                              OPTION_KERNELS, OPTION_WITHOUT_UPDATE, OPTION_JSON,   OPTION_QUIET,
-                              OPTION_END};
+                              OPTION_KERNELS, OPTION_WITHOUT_UPDATE, OPTION_JSON,   OPTION_END};
 
 typedef struct verify_context {
     cli_options options; /* with the plan's own values */
@@ -94,7 +93,7 @@ int allocate_verify(const cli_options *options)
     const char *other = cli_option_not_allowed(options, allowed);
     if (other)
         return cli_fail_with(TANDEM_USAGE,
-                             "--verify and --%s contradict each other: the plan's file has its own values",
+                             "--verify checks a plan's file as it is and does not read --%s: leave it out",
                              other);
     tandem_error error = {0};
     verify_context v = {.options = *options};

@@ -180,7 +180,7 @@ TANDEM_BACKEND=/nonexistent/library.so run 4 doctor --json && grep -q '"fix": "m
 report "doctor says how to build the backend" $?
 
 # --- Other questions about the same plans ---
-run 0 allocate --verify plan.json -q && grep -q 'plan.json is verified' out &&
+run 0 allocate --verify plan.json && grep -q 'plan.json is verified' out &&
     run 0 allocate --verify plan.json --json &&
     [ "$(field verified out)" = true ] && [ "$(field step_ns out)" = "$(field step_ns replay.json)" ]
 report "allocate --verify: a plan is what it says" $?

@@ -56,6 +56,7 @@ bench kernels --cluster cpu:sse41
 bench allreduce --db other.db
 allocate --verify plan.json --accumulate 2
 allocate --verify plan.json --report x.html
+allocate --verify plan.json --quiet
 replay --model mlp --device cpu:sse41 --seed 1
 LIST
 
