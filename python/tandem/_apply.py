@@ -7,6 +7,7 @@ import warnings
 from typing import Any, Container, Dict, List, Mapping, Optional, Set, Union
 
 import torch
+import torch.nn.functional as F
 
 from tandem import _cuda, _library
 from tandem._blas import warn_of_slow_blas
@@ -17,7 +18,15 @@ from tandem._memory import use_huge_pages
 from tandem._mode import DirectMode
 from tandem._plan import Plan
 from tandem._structs import PRECISIONS
-from tandem._trace import PRODUCTS, Follower, Names, Product, follow_modules, route_products
+from tandem._trace import (
+    PRODUCTS,
+    Follower,
+    Names,
+    Product,
+    follow_modules,
+    route_attention,
+    route_products,
+)
 
 HAS = ("fp32", "bf16", "int8", "int8_full")  # that apply can run on a CPU; on cards: _cuda.HAS
 
@@ -30,31 +39,77 @@ def rank_here() -> int:
     return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
 
 
-# Files of PyTorch's modules that call no products, and no other modules.
+# Files of PyTorch's modules that call no products, where they have no submodules.
 _SILENT = {
     f"torch.nn.modules.{name}"
-    for name in ("dropout", "normalization", "batchnorm", "pooling", "padding", "flatten")
+    for name in ("activation", "dropout", "normalization", "batchnorm", "pooling", "padding", "flatten")
 }
+# PyTorch's modules whose products are all their submodules', in training: in evaluation, some of them call a
+# kernel of PyTorch's instead of their submodules, unless they see a mode.
+_CONTAINERS = {
+    torch.nn.Sequential,
+    torch.nn.TransformerEncoder,
+    torch.nn.TransformerEncoderLayer,
+    torch.nn.TransformerDecoder,
+    torch.nn.TransformerDecoderLayer,
+}
+_ACTIVATIONS = {None, F.relu, F.gelu}  # of containers; another function may call products
+
+
+def _is_silent(module: torch.nn.Module) -> bool:
+    return type(module).__module__ in _SILENT and not module._modules
+
+
+def _is_container(module: torch.nn.Module) -> bool:
+    activation = module.__dict__.get("activation")  # a submodule is not among these
+    return type(module) in _CONTAINERS and activation in _ACTIVATIONS
+
+
+def _is_direct(module: torch.nn.Module) -> bool:
+    """Whether its products can be converted without a mode. Hooks of its own, or a forward, may have others."""
+    is_own = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
+    return type(module) in (torch.nn.Linear, torch.nn.MultiheadAttention) and not is_own
 
 
 class _Places(Names):
-    """Names of a converted module's calls. The mode that sees these pauses in silent submodules."""
+    """Names of a converted module's calls. The mode that sees these pauses where it need not see any."""
 
-    mode: Optional[DirectMode] = None  # while the module runs
+    mode: Optional["_Converter"] = None  # while the module runs
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
-        self.silent = {name for name, child in module.named_modules() if type(child).__module__ in _SILENT}
+        self.silent: Set[str] = set()
+        self.containers: Set[str] = set()  # silent in training
+        self.direct: Set[str] = set()
+        self.passed: Set[str] = set()  # silent ones of containers: they need no hooks
+        for name, child in module.named_modules():
+            if child is not module and _is_direct(child):
+                self.direct.add(name)
+            if _is_silent(child) or name in self.direct and isinstance(child, torch.nn.Linear):
+                self.silent.add(name)
+            elif _is_container(child) or name in self.direct:
+                self.containers.add(name)
+                inside = (f"{name}.{one}" if name else one for one, of in child._modules.items() if _is_silent(of))
+                self.passed.update(inside)
+        self.paused: List[bool] = []  # for each module that runs
 
-    def enter(self, name: str) -> None:
-        super().enter(name)
-        if self.mode is not None:
-            self.mode.pause() if name in self.silent else self.mode.resume()
+    def begin(self) -> None:
+        super().begin()
+        self.paused = [False]
 
-    def leave(self) -> None:
-        super().leave()
+    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:
+        self.path.append(name)
+        is_paused = name in self.silent or name in self.containers and module.training
+        self.paused.append(is_paused)
         if self.mode is not None:
-            self.mode.resume()
+            self.mode.pause() if is_paused else self.mode.resume()
+
+    def leave(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        if len(self.path) > 1:
+            self.path.pop()
+            self.paused.pop()
+        if self.mode is not None:
+            self.mode.pause() if self.paused[-1] else self.mode.resume()
 
 
 class _Conversion:
@@ -157,6 +212,7 @@ class _Converter(DirectMode, Follower):
         self.n_products = 0
         self.n_inside: Dict[Any, int] = {}  # products in a composite function
         self.routed: Dict[Any, Any] = {}
+        self.attention = route_attention(self.route_composite)
 
     def see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if getattr(func, "__name__", "") in _SEEN:
@@ -176,7 +232,23 @@ class _Converter(DirectMode, Follower):
         return result
 
     def route(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        return Follower.__torch_function__(self, func, (), args, kwargs)
+        return self.follow(func, args, kwargs)
+
+    def route_composite(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.composite(func, args, kwargs)
+
+    def forward_of(self, module: torch.nn.Module) -> Any:
+        """What runs a direct module that was entered, as a function of it and its inputs."""
+        if self.is_paused():
+            if isinstance(module, torch.nn.Linear):
+                return self.linear
+            if self.routed.get(F.multi_head_attention_forward):
+                return self.attention
+            self.resume()
+        return type(module).forward
+
+    def linear(self, module: torch.nn.Linear, input: torch.Tensor) -> torch.Tensor:
+        return self.follow(F.linear, (input, module.weight, module.bias), {})
 
     def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
         self.n_products += 1
@@ -224,6 +296,23 @@ def run_product(product: Product, precision: str, kernels: Kernels, rounds: Roun
         return Linear.apply(product.x, w, product.bias, precision, kernels, rounds)
     y = Matmul.apply(product.x, product.w, precision, kernels, rounds)
     return y if product.addend is None else y + product.addend
+
+
+class _Direct:
+    """Stands as the forward of a Linear or MultiheadAttention, whose products it gives to the converter. That
+    takes less than a mode and hooks do, of which these then have none."""
+
+    def __init__(self, name: str, module: torch.nn.Module, names: _Places) -> None:
+        self.name, self.module, self.names = name, module, names
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module, names = self.module, self.names
+        if names.mode is None:
+            return type(module).forward(module, *args, **kwargs)
+        names.enter(self.name, module, args)
+        result = names.mode.forward_of(module)(module, *args, **kwargs)
+        names.leave(module, args, result)
+        return result
 
 
 class _Forward:
@@ -354,7 +443,11 @@ def apply(
         _check_module(inner, graph)
     remove(inner)
     conversion = _Conversion(inner, precision, uniform, graph, rank, seed)
-    handles = follow_modules(inner, conversion.names)
+    names = conversion.names
+    handles = follow_modules(inner, names, names.passed | names.direct)
+    for name, child in inner.named_modules():
+        if name in names.direct:
+            child.__dict__["forward"] = _Direct(name, child, names)
     forward = _Forward(inner, conversion)
     if uniform != "fp32":
         lay_out(inner, None if isinstance(wanted, str) else _converted(wanted))
@@ -371,6 +464,8 @@ def remove(module: torch.nn.Module) -> torch.nn.Module:
     if isinstance(inner.__dict__.get("forward"), _Forward):
         del inner.__dict__["forward"]
     for child in inner.modules():
+        if isinstance(child.__dict__.get("forward"), _Direct):
+            del child.__dict__["forward"]
         if child.__dict__.pop("_tandem_layout", False):
             child.weight.data = child.weight.data.contiguous()
     return module

@@ -199,6 +199,7 @@ class Kernels:
         self._conv2d_room = functools.lru_cache(maxsize=4096)(
             lambda *sizes: conv2d_room(self._table, byref(Conv2dS8(*sizes)))
         )
+        self._has_bf16_passes: Optional[bool] = None
         self._conv3x3 = _library.bind("tandem_kernels", "tandem_kernels_conv3x3")
         conv3x3_room = library.tandem_kernels_conv3x3_workspace
         conv3x3_room.restype, conv3x3_room.argtypes = c_size_t, [c_void_p, ctypes.POINTER(Conv3x3)]
@@ -233,12 +234,10 @@ class Kernels:
     def passes_bf16(self, work: int) -> bool:
         """Whether `linear_pass` multiplies bf16, so many multiplications on one thread, as PyTorch would: its
         oneDNN narrows the results, which are then widened again. AMX's tiles are oneDNN's alone."""
-        return (
-            has_fast_bf16()
-            and not has_bf16_tiles()
-            and not self.is_threaded(work)
-            and self._linear_room(BF16, 16, 16, 16) > 0
-        )
+        if self._has_bf16_passes is None:
+            has_dot_products = self._linear_room(BF16, 16, 16, 16) > 0
+            self._has_bf16_passes = has_dot_products and has_fast_bf16() and not has_bf16_tiles()
+        return self._has_bf16_passes and not self.is_threaded(work)
 
     def linear_pass(
         self,
@@ -929,26 +928,26 @@ class Matmul(torch.autograd.Function):
     def forward(ctx, a, b, precision, kernels, rounds):  # type: ignore[override]
         is_bf16 = precision == "bf16" and a.dim() <= 4 and kernels.passes_bf16(a.numel() * b.shape[-1])
         if is_bf16 or precision == "int8_full":
-            c, qa, qb, scales = _matmul_forward(kernels, a, b, rounds, _NARROW[precision])
-            ctx.in_one_call = kernels, rounds, rounds.step, scales
-            ctx.save_for_backward(qa, qb)
+            c, codes, of_a, of_b, scales = _matmul_forward(kernels, a, b, rounds, _NARROW[precision])
+            ctx.in_one_call = kernels, rounds, rounds.step, of_a, of_b, scales
+            ctx.save_for_backward(codes)
             return c
         ctx.in_one_call, ctx.precision, ctx.kernels = None, precision, kernels
         if precision == "bf16":
             a16, b16 = kernels.cast(a), kernels.cast(b)
             ctx.save_for_backward(a16, b16)
             return multiply(kernels, a16, b16)
-        c, qa, _, ctx.scales = _matmul_forward(kernels, a, b, rounds)
-        ctx.save_for_backward(qa, b)
+        c, codes, of_a, _, ctx.scales = _matmul_forward(kernels, a, b, rounds, torch.int8)
+        ctx.save_for_backward(codes.as_strided(*of_a), b)
         return c
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
+        if ctx.in_one_call:
+            codes, wants = ctx.saved_tensors[0], ctx.needs_input_grad
+            return (*_matmul_backward(*ctx.in_one_call, codes, g, wants), None, None, None)
         a, b = ctx.saved_tensors
         ga = gb = None
-        if ctx.in_one_call:
-            wants = ctx.needs_input_grad
-            return (*_matmul_backward(*ctx.in_one_call, a, b, g, wants), None, None, None)
         g, a, b = _for_gradients(ctx, g, a, b)
         if ctx.needs_input_grad[0]:
             ga = multiply(ctx.kernels, g, b.transpose(-1, -2))
@@ -957,44 +956,7 @@ class Matmul(torch.autograd.Function):
         return ga, gb, None, None, None
 
 
-def _matrices_like(x: Tensor, narrow: torch.dtype) -> Tuple[Tensor, Tensor]:
-    """The same of matrices, whose rows or columns have their elements side by side."""
-    x, q = _room_like(x, narrow)
-    return (x, q) if 1 in q.stride()[-2:] else _room_like(x.contiguous(), narrow)
-
-
-def _matrix_operand(x: int, q: Tensor, word: int, scale: float = 0.0) -> Operand:
-    """Matrices (…, rows, columns) in any order; x: where their numbers lie that are to be rounded, or 0."""
-    strides = q.stride()
-    step = (*strides[:-2], 0, 0)
-    return x, q.data_ptr(), q.numel(), strides[-2], strides[-1], step[0], step[1], word, scale
-
-
-def _matmul_forward(
-    kernels: Kernels, a: Tensor, b: Tensor, rounds: Rounds, narrow: torch.dtype = torch.int8
-) -> Tuple[Tensor, Tensor, Tensor, Tuple[float, float]]:
-    """c, the narrow copies of a and b, and their scales."""
-    m, k, n = *a.shape[-2:], b.shape[-1]
-    batch = (*a.shape[:-2], 1, 1)[:2]
-    if kernels.is_threaded(batch[0] * batch[1] * m * n * k):
-        qa, sa = kernels.quantise(a.detach(), rounds.stream(_X), rounds.seed)
-        qb, sb = kernels.quantise(b.detach(), rounds.stream(_W), rounds.seed)
-        return _batched(kernels, qa, qb, sa * sb), qa, qb, (sa, sb)
-    c = torch.empty((*a.shape[:-1], n))
-    (a, qa), (b, qb) = _matrices_like(a, narrow), _matrices_like(b, narrow)
-    done = kernels.linear_pass(
-        _code(narrow),
-        (m, n, k),
-        batch,
-        (
-            _matrix_operand(a.data_ptr(), qa, rounds.word(_X)),
-            _matrix_operand(b.data_ptr(), qb, rounds.word(_W)),
-            NO_OPERAND,
-        ),
-        (c.data_ptr(), 0, 0, 0, 0),
-        rounds.random(rounds.step),
-    )
-    return c, qa, qb, _scales_of(done, narrow)
+_Layout = Tuple[torch.Size, Tuple[int, ...]]  # of a tensor: shape and strides
 
 
 @functools.lru_cache(maxsize=4096)
@@ -1008,35 +970,83 @@ def _lie_without_gaps(shape: torch.Size, strides: Tuple[int, ...]) -> bool:
     return 1 in strides[-2:]
 
 
+def _without_gaps(x: Tensor) -> Tuple[Tensor, _Layout]:
+    """x as it lies, or a copy, and its layout."""
+    layout = x.shape, x.stride()
+    if _lie_without_gaps(*layout):
+        return x, layout
+    x = x.contiguous()
+    return x, (x.shape, x.stride())
+
+
+def _matrix_operand(x: int, q: int, layout: _Layout, word: int, scale: float = 0.0) -> Operand:
+    """Matrices (…, rows, columns) in any order; x: where their numbers lie that are to be rounded, or 0."""
+    shape, strides = layout
+    step = (*strides[:-2], 0, 0)
+    return x, q, shape.numel(), strides[-2], strides[-1], step[0], step[1], word, scale
+
+
+def _matmul_forward(
+    kernels: Kernels, a: Tensor, b: Tensor, rounds: Rounds, narrow: torch.dtype
+) -> Tuple[Tensor, Tensor, _Layout, _Layout, Tuple[float, float]]:
+    """c, the narrow copies of a and behind it of b, their layouts and their scales."""
+    m, k, n = *a.shape[-2:], b.shape[-1]
+    batch = (*a.shape[:-2], 1, 1)[:2]
+    (a, of_a), (b, of_b) = _without_gaps(a), _without_gaps(b)
+    elements = a.numel()
+    codes = torch.empty(elements + b.numel(), dtype=narrow)
+    if kernels.is_threaded(batch[0] * batch[1] * m * n * k):
+        _, sa = kernels.quantise(a, rounds.stream(_X), rounds.seed, codes)
+        _, sb = kernels.quantise(b, rounds.stream(_W), rounds.seed, codes[elements:])
+        qa, qb = codes.as_strided(*of_a), codes.as_strided(*of_b, elements)
+        return _batched(kernels, qa, qb, sa * sb), codes, of_a, of_b, (sa, sb)
+    c, place = torch.empty((*of_a[0][:-1], n)), codes.data_ptr()
+    done = kernels.linear_pass(
+        _code(narrow),
+        (m, n, k),
+        batch,
+        (
+            _matrix_operand(a.data_ptr(), place, of_a, rounds.word(_X)),
+            _matrix_operand(b.data_ptr(), place + elements * codes.element_size(), of_b, rounds.word(_W)),
+            NO_OPERAND,
+        ),
+        (c.data_ptr(), 0, 0, 0, 0),
+        rounds.random(rounds.step),
+    )
+    return c, codes, of_a, of_b, _scales_of(done, narrow)
+
+
 def _matmul_backward(
     kernels: Kernels,
     rounds: Rounds,
     step: int,
+    of_a: _Layout,
+    of_b: _Layout,
     scales: Tuple[float, float],
-    qa: Tensor,
-    qb: Tensor,
+    codes: Tensor,
     g: Tensor,
     wants: Sequence[bool],
 ) -> Tuple[Optional[Tensor], Optional[Tensor]]:
     """The gradients that are wanted of a and b."""
-    (sa, sb), (m, k), n = scales, qa.shape[-2:], qb.shape[-1]
-    with_ga, with_gb = wants[:2]
-    batch = (*qa.shape[:-2], 1, 1)[:2]
+    (sa, sb), shape, (with_ga, with_gb) = scales, of_a[0], wants[:2]
+    (m, k), n = shape[-2:], of_b[0][-1]
+    batch, elements = (*shape[:-2], 1, 1)[:2], shape.numel()
     if kernels.is_threaded(batch[0] * batch[1] * m * n * k):
+        qa, qb = codes.as_strided(*of_a), codes.as_strided(*of_b, elements)
         qg, sg = kernels.quantise(g, (step, rounds.index, _G | rounds.rank << 8), rounds.seed)
         ga = _batched(kernels, qg, qb.transpose(-1, -2), sg * sb) if with_ga else None
         return ga, _batched(kernels, qa.transpose(-1, -2), qg, sg * sa) if with_gb else None
-    if not _lie_without_gaps(g.shape, g.stride()):
-        g = g.contiguous()
-    ga, gb = torch.empty(qa.shape) if with_ga else None, torch.empty(qb.shape) if with_gb else None
+    g, of_g = _without_gaps(g)
+    ga, gb = torch.empty(shape) if with_ga else None, torch.empty(of_b[0]) if with_gb else None
+    place = codes.data_ptr()
     kernels.linear_pass(
-        _code(qa.dtype),
+        _code(codes.dtype),
         (m, n, k),
         batch,
         (
-            _matrix_operand(0, qa, 0, sa),
-            _matrix_operand(0, qb, 0, sb),
-            _matrix_operand(g.data_ptr(), g, rounds.word(_G)),  # its narrow copy lies behind the workspace
+            _matrix_operand(0, place, of_a, 0, sa),
+            _matrix_operand(0, place + elements * codes.element_size(), of_b, 0, sb),
+            _matrix_operand(g.data_ptr(), 0, of_g, rounds.word(_G)),  # its copy lies behind the workspace
         ),
         (0, 0, _address(ga), _address(gb), 0),
         rounds.random(step),

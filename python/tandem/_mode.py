@@ -13,18 +13,17 @@ from torch.overrides import TorchFunctionMode
 _set = getattr(torch._C, "_set_torch_function_mode", None)
 _detour = getattr(torch.overrides, "_TorchFunctionStackMode", None)
 _has_detour = _set is not None and _detour is not None
-
-
-def _count() -> int:
-    return torch._C._len_torch_function_stack()  # type: ignore[attr-defined]
+_count = getattr(torch._C, "_len_torch_function_stack", None)
+_is_enabled = getattr(torch._C, "_is_torch_function_mode_enabled", None)
 
 
 class _State(threading.local):
     """Modes are a thread's own."""
 
     def __init__(self) -> None:
-        # each time that it is entered: how many modes there are with it, and whether PyTorch calls it itself
-        self.entered: List[Tuple[int, bool]] = []
+        # each time that it is entered: how many modes there are with it, and so many where PyTorch calls it
+        # itself, or else 0
+        self.entered: List[Tuple[int, int]] = []
         self.is_paused = False
 
 
@@ -36,11 +35,12 @@ class DirectMode(TorchFunctionMode):
         self._state = _State()
 
     def __enter__(self) -> Any:
-        was_called = _has_detour and torch._C._is_torch_function_mode_enabled()  # type: ignore[attr-defined]
+        is_direct = _has_detour and not _is_enabled()
         super().__enter__()
         if _has_detour:
-            self._state.entered.append((_count(), not was_called))
-            if not was_called:
+            count = _count()
+            self._state.entered.append((count, count if is_direct else 0))
+            if is_direct:
                 _set(self)
         return self
 
@@ -52,23 +52,21 @@ class DirectMode(TorchFunctionMode):
             _set(None)
 
     def pause(self) -> None:
-        """Sees nothing until `resume`; where PyTorch's detour is, it does not."""
-        if self._is_next():
-            self._state.is_paused = True
+        """Sees nothing until `resume`; where PyTorch's detour is, it still sees everything."""
+        state = self._state
+        if state.entered and _is_enabled() and state.entered[-1][1] == _count():
+            state.is_paused = True
             _set(None)
+
+    def is_paused(self) -> bool:
+        return self._state.is_paused
 
     def resume(self) -> None:
         """Sees all calls again, and directly: functions in Python leave PyTorch's detour behind."""
-        if self._state.is_paused or self._is_next():
-            self._state.is_paused = False
+        state = self._state
+        if state.is_paused or state.entered and _is_enabled() and state.entered[-1][1] == _count():
+            state.is_paused = False
             _set(self)
-
-    def _is_next(self) -> bool:
-        """Whether the next call comes here first, and may do so without a detour."""
-        if not self._state.entered or not torch._C._is_torch_function_mode_enabled():  # type: ignore[attr-defined]
-            return False
-        count, is_direct = self._state.entered[-1]
-        return is_direct and count == _count()
 
     def see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """What subclasses do at each call."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import types
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Container, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -139,13 +139,14 @@ def _with_names(func: Any, names: Dict[str, Any]) -> Any:
 
 
 class _Routed:
-    """PyTorch with some functions replaced."""
+    """A module of Python's with some functions replaced."""
 
-    def __init__(self, instead: Dict[str, Any]) -> None:
+    def __init__(self, of: Any, instead: Dict[str, Any]) -> None:
         self.__dict__.update(instead)
+        self._of = of
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
+        return getattr(self._of, name)
 
 
 def route_products(func: Any, route: Callable[..., Any]) -> Any:
@@ -153,11 +154,19 @@ def route_products(func: Any, route: Callable[..., Any]) -> Any:
     which would take as long for each shape and view. Products that it writes in another way are not found."""
     names = _open_names(func)
     by_name = {name: functools.partial(route, getattr(torch, name)) for name in ("bmm", "baddbmm", "matmul")}
-    names["torch"], names["linear"] = _Routed(by_name), functools.partial(route, F.linear)
+    names["torch"], names["linear"] = _Routed(torch, by_name), functools.partial(route, F.linear)
     for name in ("_in_projection", "_in_projection_packed"):
         if name in names:
             names[name] = _with_names(names[name], names)
     return _with_names(func, names)
+
+
+def route_attention(route: Callable[..., Any]) -> Any:
+    """The forward of MultiheadAttention, which gives its composite function to `route`, with that first."""
+    forward = torch.nn.MultiheadAttention.forward
+    composite = F.multi_head_attention_forward
+    functions = _Routed(F, {composite.__name__: functools.partial(route, composite)})
+    return _with_names(forward, {**forward.__globals__, "F": functions})
 
 
 class Names:
@@ -170,11 +179,12 @@ class Names:
     def begin(self) -> None:
         self.path, self.taken = [""], {}
 
-    def enter(self, name: str) -> None:
-        """A submodule begins."""
+    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:
+        """A submodule begins: what its pre-hook calls."""
         self.path.append(name)
 
-    def leave(self) -> None:
+    def leave(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        """Its hook."""
         if len(self.path) > 1:
             self.path.pop()
 
@@ -193,32 +203,14 @@ class Names:
         return f"{name}_{seen}" if seen else name
 
 
-class Enter:
-    """A pre-hook that says which submodule runs."""
-
-    def __init__(self, names: Names, name: str) -> None:
-        self.names, self.name = names, name
-
-    def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
-        self.names.enter(self.name)
-
-
-class Leave:
-    def __init__(self, names: Names) -> None:
-        self.names = names
-
-    def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        self.names.leave()
-
-
-def follow_modules(module: torch.nn.Module, names: Names) -> List[Any]:
-    """Hooks on all submodules; the caller removes them."""
+def follow_modules(module: torch.nn.Module, names: Names, but: Container[str] = ()) -> List[Any]:
+    """Hooks on all submodules but those of these names; the caller removes them."""
     handles = []
     for name, child in module.named_modules():
-        if child is module:
+        if child is module or name in but:
             continue
-        handles.append(child.register_forward_pre_hook(Enter(names, name)))
-        handles.append(child.register_forward_hook(Leave(names)))
+        handles.append(child.register_forward_pre_hook(functools.partial(names.enter, name)))
+        handles.append(child.register_forward_hook(names.leave))
     return handles
 
 
@@ -257,6 +249,10 @@ class Follower(TorchFunctionMode):
                 return self.composite(func, args, kwargs)
             finally:
                 self.is_inside_attention = False
+        return self.follow(func, args, kwargs)
+
+    def follow(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A call of a function that calls no others of PyTorch."""
         product = read_product(func, args, kwargs)
         if product is None:
             return self.other(func, args, kwargs)

@@ -356,6 +356,39 @@ class Apply(Case):
             masked(x[..., :8], None)  # fails in a silent submodule
         self.assertEqual(self.products_of(masked, x, mask), 5)
 
+    def test_modules_of_pytorch_that_need_no_mode(self):
+        """Their products are converted in training and in evaluation, frozen, with hooks and copied."""
+        torch.manual_seed(0)
+        layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        module = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 2), torch.nn.Linear(16, 4))
+        encoder, x = module[0], torch.randn(2, 5, 16)
+        tandem.apply(module, "int8_full")
+        self.assertEqual([self.products_of(module, x) for _ in range(3)], [13, 13, 13])
+        for parameter in encoder.layers[0].parameters():
+            parameter.requires_grad_(False)
+        encoder.layers[0].eval()  # in a container that is in training
+        self.assertEqual(self.products_of(module, x), 13)
+        module.eval()
+        with torch.no_grad():
+            self.assertEqual(self.products_of(module, x), 13)
+        copied = copy.deepcopy(module).train()
+        self.assertIsNot(copied[1].forward.module, module[1])
+        self.assertEqual(self.products_of(copied, x), 13)
+        names = []
+        with mock.patch.object(tandem._apply._Conversion, "rounds_of", lambda self, name: names.append(name)):
+            with self.assertRaises(AttributeError):
+                copied(x)
+        self.assertEqual(names, ["0.layers.0.self_attn.linear"])
+        tandem.remove(module)
+        self.assertFalse([name for name, child in module.named_modules() if "forward" in child.__dict__])
+        for one in (module[1], encoder.layers[0].linear1):
+            one.register_forward_hook(lambda module, inputs, output: output @ torch.ones(output.shape[-1], 3))
+        tandem.apply(module[1], "int8_full")
+        self.assertEqual(self.products_of(module[1], x), 1)  # hooks of the module itself run outside
+        tandem.remove(module[1])
+        hooked = tandem.apply(torch.nn.Sequential(module[1]), "int8_full")
+        self.assertEqual(self.products_of(hooked, x), 2)
+
     def test_other_modes_see_what_they_saw(self):
         """Entered before the converted module runs, or while it does: each sees the same calls."""
         torch.manual_seed(0)
