@@ -386,7 +386,7 @@ class Apply(Case):
         tandem.apply(module[1], "int8_full")
         self.assertEqual(self.products_of(module[1], x), 1)  # hooks of the module itself run outside
         tandem.remove(module[1])
-        hooked = tandem.apply(torch.nn.Sequential(module[1]), "int8_full")
+        hooked = tandem.apply(torch.nn.Sequential(torch.nn.Sequential(module[1])), "int8_full")
         self.assertEqual(self.products_of(hooked, x), 2)
 
     def test_other_modes_see_what_they_saw(self):
