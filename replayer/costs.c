@@ -24,6 +24,11 @@ static tandem_status no_measured_costs(const tandem_step *step, const tandem_cos
                                 "nothing of model %s has been measured on %s, a described device; predict "
                                 "its times with --predict",
                                 model, device);
+    if (tandem_device_is_recorded(device))
+        return tandem_error_set(error, TANDEM_MISSING,
+                                "nothing of model %s has been measured on %s; measure it with "
+                                "`tandem.profile(module, inputs, loss, device=\"%s\")` in Python, there",
+                                model, device, device);
     return tandem_error_set(error, TANDEM_MISSING,
                             "nothing of model %s has been measured on %s; measure it with `tandem profile "
                             "--model %s --batch %lld --device %s`",

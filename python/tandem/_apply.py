@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from ctypes import byref, c_char_p, c_int
 from typing import Any, Container, Dict, List, Mapping, Optional, Set, Union
 
 import torch
@@ -127,6 +128,7 @@ class _Conversion:
         self.precision, self.uniform, self.rank, self.seed = precision, uniform, rank, seed
         self.graph = graph
         self.by_name = {call.name: call for call in graph.calls} if graph else {}
+        self.uncalled = set() if graph else set(precision)  # names by hand that no call had so far
         self.kernels = Kernels()
         self.names = _Places(module)
         self.rounds: Dict[str, Rounds] = {}
@@ -137,6 +139,8 @@ class _Conversion:
         if self.uniform is not None:
             return self.uniform
         found = self.precision.get(name)
+        if self.uncalled:
+            self.uncalled.discard(name)
         if found is None and self.graph and name not in self.warned and name not in self.by_name:
             self.warned.append(name)
             warnings.warn(
@@ -145,6 +149,17 @@ class _Conversion:
                 stacklevel=4,
             )
         return found or "fp32"
+
+    def end_pass(self) -> None:
+        """Warns once, behind the first pass, of names that are no call of it."""
+        if not self.uncalled:
+            return
+        names, self.uncalled = ", ".join(f"'{name}'" for name in sorted(self.uncalled)), set()
+        warnings.warn(
+            f"tandem: apply was given a precision for {names}, which the module did not call; "
+            "print(tandem.capture(module, inputs)) shows the names of its calls",
+            stacklevel=4,
+        )
 
     def rounds_of(self, name: str) -> Rounds:
         rounds = self.rounds.get(name)
@@ -157,9 +172,10 @@ class _Conversion:
 def _refuse_operands(name: str, product: Product) -> None:
     for what, tensor in (("input", product.x), ("weight", product.w)):
         if tensor.device.type not in ("cpu", "cuda") or tensor.device != product.x.device:
+            beside = f", its input on {product.x.device}" if what == "weight" else ""
             raise _library.error(
                 "NO_KERNEL",
-                f"layer '{name}': its {what} is on {tensor.device}, its input on {product.x.device}; tandem's "
+                f"layer '{name}': its {what} is on {tensor.device}{beside}; tandem's "
                 "kernels for modules take CPU tensors, or CUDA tensors of one GPU. Move the module and its "
                 "inputs to one of these, or plan this rank in fp32",
             )
@@ -331,9 +347,11 @@ class _Forward:
         outer, names.mode = names.mode, self.converter
         try:
             with self.converter:
-                return type(self.module).forward(self.module, *args, **kwargs)
+                result = type(self.module).forward(self.module, *args, **kwargs)
         finally:
             names.mode = outer
+        self.conversion.end_pass()
+        return result
 
     def __getstate__(self) -> Dict[str, Any]:
         return {"module": self.module, "conversion": self.conversion, "converter": None}
@@ -370,8 +388,11 @@ def _check_module(module: torch.nn.Module, graph: Graph) -> None:
 
 def _load_wanted(wanted: Wanted) -> Union[str, Plan, Mapping[str, str]]:
     """The plan of a file, or what was given."""
-    is_file = isinstance(wanted, (str, os.PathLike)) and wanted not in PRECISIONS
-    return Plan.load(wanted) if is_file else wanted  # type: ignore[arg-type,return-value]
+    if not isinstance(wanted, (str, os.PathLike)) or wanted in PRECISIONS:
+        return wanted  # type: ignore[return-value]
+    if isinstance(wanted, str) and not (os.sep in wanted or wanted.endswith(".json") or os.path.exists(wanted)):
+        _library.call("tandem", "tandem_precision_find", byref(c_int()), c_char_p(wanted.encode()))
+    return Plan.load(wanted)
 
 
 def _read_wanted(
@@ -388,6 +409,12 @@ def _read_wanted(
                 "for a captured module",
             )
         return dict(wanted.precision(rank)), None, wanted.graph
+    if not isinstance(wanted, Mapping) or not all(isinstance(name, str) for name in wanted):
+        raise _library.error(
+            "USAGE",
+            "apply takes a Plan, the file of one, a precision, or precisions by the names of calls, as in "
+            f"{{'fc': 'bf16'}}; got {wanted!r}",
+        )
     return dict(wanted), None, None
 
 

@@ -55,7 +55,10 @@ def as_inputs(inputs: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
 def unwrap(module: torch.nn.Module) -> torch.nn.Module:
     """The module inside DistributedDataParallel or DataParallel."""
     wrappers = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
-    return module.module if isinstance(module, wrappers) else module
+    inner = module.module if isinstance(module, wrappers) else module
+    if not isinstance(inner, torch.nn.Module):
+        raise _library.error("USAGE", f"a module is a torch.nn.Module; got {inner!r}, a {type(inner).__name__}")
+    return inner
 
 
 class Recorder(Follower):

@@ -741,6 +741,8 @@ def compare(
 
     >>> for row in tandem.compare(module, x, {"fp32": None, "planned": plan}, "torch:a + torch:b"):
     print(row)"""
+    if not isinstance(plans, Mapping):
+        raise _library.error("USAGE", f"plans is a dict of plans by name, as in {{'fp32': None}}; got {plans!r}")
     job = _Job(module, inputs, loss, optimizer, bucket_bytes)
     recorded = {name: read_trace(trace) for name, trace in (traces or {}).items()}
     runs = {name: plan for name, plan in plans.items() if name not in recorded}

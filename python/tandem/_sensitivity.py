@@ -56,9 +56,10 @@ class Sensitivity:
         columns = ("bf16", "int8", "int8_full")
         width = max(len(name) for name in self.values)
         unit = {"sampled": " (% more samples)", "fisher": " (nats)"}.get(self.method, "")
+        named = "" if self.data == "batches" else f" of {self.data}"
         took = f" in the time of {self.steps:.1f} gradients" if self.steps else ""
         lines = [
-            f"{self.graph.model}, {self.batches} batches of {self.data}, {self.method}{unit}, "
+            f"{self.graph.model}, {self.batches} batches{named}, {self.method}{unit}, "
             f"filed in {self.store}{took}",
             f"  {'':<{width}}" + "".join(f"  {name:>20}" for name in columns),
         ]

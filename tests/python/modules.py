@@ -155,6 +155,8 @@ class Capture(Case):
             tandem.capture(torch.nn.ReLU(), torch.randn(2, 3))
         with self.assertRaisesRegex(tandem.UsageError, "batch=N"):
             tandem.capture(torch.nn.Identity(), 3)
+        with self.assertRaisesRegex(tandem.UsageError, "a torch.nn.Module; got 'resnet50', a str"):
+            tandem.capture("resnet50", torch.randn(2, 3))
         with self.assertRaisesRegex(tandem.UsageError, "no call 'nosuch'; its adjustable ones are conv, fc"):
             tandem.capture(Small(), torch.randn(2, 3, 8, 8)).find("nosuch")
 
@@ -289,7 +291,25 @@ class Apply(Case):
             tandem.MissingError, "'fc' in fp8: modules run in fp32, bf16, int8, int8_full"
         ):
             tandem.apply(module, {"fc": "fp8"})
+        with self.assertRaisesRegex(tandem.UsageError, "no precision 'bf61'. Did you mean 'bf16'"):
+            tandem.apply(module, "bf61")
+        for wrong in (None, 3, {0: "bf16"}):
+            with self.assertRaisesRegex(tandem.UsageError, "precisions by the names of calls.*; got"):
+                tandem.apply(module, wrong)
+        with self.assertRaisesRegex(tandem.UsageError, "a torch.nn.Module; got 'resnet50', a str"):
+            tandem.apply("resnet50", "bf16")
+        with self.assertRaisesRegex(FileNotFoundError, "'other/plan' cannot be read"):
+            tandem.apply(module, "other/plan")
         module(torch.randn(2, 3, 8, 8))  # after errors it still runs
+
+    def test_a_name_that_is_no_call_is_warned_of_once(self):
+        module = tandem.apply(Small(), {"fc": "int8_full", "head": "int8_full"})
+        with self.assertWarnsRegex(UserWarning, "a precision for 'head', which the module did not call"):
+            module(torch.randn(2, 3, 8, 8))
+        tandem.apply(module, {"fc": "int8_full"})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            module(torch.randn(2, 3, 8, 8))
 
     def plan_for(self, module, inputs, precision="int8_full"):
         graph = tandem.capture(module, inputs)

@@ -95,6 +95,8 @@ class Profile(Case):
             )
         with self.assertRaisesRegex(tandem.UsageError, "got precision 'fp8'"):
             tandem.profile(Net(), X, loss, store=self.store, precisions=["fp8"])
+        with self.assertRaisesRegex(tandem.UsageError, "a dict of plans by name.*; got .'fp32'"):
+            tandem.compare(Net(), X, ["fp32"], "torch:one", loss, store=self.store)
         self.assertFalse(os.path.exists(self.store))
 
         class Random(torch.nn.Module):
@@ -151,7 +153,7 @@ class Profile(Case):
         with self.assertRaisesRegex(tandem.MissingError, "conv.*torch:one"):
             tandem.replay(profile.graph, "torch:one", "int8_full", store=self.store)
         with self.assertRaisesRegex(
-            tandem.MissingError, "nothing of model Net has been measured on torch:two"
+            tandem.MissingError, r'Net has been measured on torch:two; .*`tandem.profile\(.*device="torch:two"\)`'
         ):
             tandem.replay(profile.graph, "torch:two", store=self.store)
         with self.assertRaisesRegex(tandem.WrongModelError, "batch 3.*captured with batch 8"):
