@@ -48,8 +48,9 @@ tandem_format probe_format_of_dependent(const probe_run *run, const probe_operat
 static int picks_numbers(tandem_op_kind kind)
 {
     static const tandem_op_kind picks[] = {
-        TANDEM_OP_RELU,  TANDEM_OP_MAXPOOL,         TANDEM_OP_RESHAPE, TANDEM_OP_TRANSPOSE,
-        TANDEM_OP_SLICE, TANDEM_OP_GATHER_LABELLED, TANDEM_OP_CONCAT,  TANDEM_OP_CONCAT_TOKEN};
+        TANDEM_OP_RELU,      TANDEM_OP_MAXPOOL,      TANDEM_OP_RESHAPE,
+        TANDEM_OP_TRANSPOSE, TANDEM_OP_SLICE,        TANDEM_OP_GATHER_LABELLED,
+        TANDEM_OP_CONCAT,    TANDEM_OP_CONCAT_TOKEN, TANDEM_OP_REPEAT};
     for (size_t k = 0; k < sizeof picks / sizeof *picks; k++)
         if (kind == picks[k]) return 1;
     return 0;

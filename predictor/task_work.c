@@ -317,6 +317,8 @@ static const struct {
     {"mul", "n", {3, 5, 0, 0}, 1},
     {"map", "n", {2, 3, 0, 0}, 8},
     {"scale", "rows n", {2, 3, 0, 0}, 1},
+    {"mul_constant", "n", {2, 2, 0, 0}, 1}, /* the factors are few, and stay in a cache */
+    {"repeat", "n of row", {2, 2, 0, 0}, 0},
     {"softmax", "rows n", {2, 3, 0, 0}, 6},
     /* backward: input and gradient for the rows' sums, and again for the columns' */
     {"layernorm", "rows n", {2, 5, 0, 0}, 7},

@@ -8,7 +8,7 @@
 
 #include "tandem/record.h"
 
-enum { MAX_KERNEL = 1 << 20 };
+enum { MAX_KERNEL = 1 << 20, MAX_FACTOR = 1 << 28 };
 
 static int build_elementwise(tandem_builder *b, tandem_op_kind kind, const char *name, int x)
 {
@@ -397,6 +397,31 @@ int tandem_build_scale(tandem_builder *b, const char *name, int x)
     if (!op) return -1;
     const tandem_shape channels = {1, {tandem_shape_last(&op->shape)}};
     return add_parameter(b, op, channels, 0, true, false) ? finish_op(b, op) : -1;
+}
+
+int tandem_build_mul_constant(tandem_builder *b, const char *name, int x, const float *factor,
+                              const int64_t *step)
+{
+    tandem_op *op = begin_op(b, TANDEM_OP_MUL_CONSTANT, name, x, -1, 2, TANDEM_MAX_DIM);
+    for (int d = 0; op && d < op->shape.n_dim; d++) {
+        if (!check_op_range(b, op, "a step of its factors", step[d], 0, d == 0 ? 0 : MAX_FACTOR)) return -1;
+        op->factor_step[d] = step[d];
+        if (!check_op_range(b, op, "its size", op->shape.dim[d], 1, INT32_MAX)) return -1;
+        if (!check_op_range(b, op, "the number of its factors", tandem_op_n_factor(op), 1, MAX_FACTOR))
+            return -1;
+    }
+    if (op) op->factor = keep_constant(b, factor, tandem_op_n_factor(op));
+    return op && op->factor ? finish_op(b, op) : -1;
+}
+
+int tandem_build_repeat(tandem_builder *b, const char *name, int x, int64_t times)
+{
+    tandem_op *op = begin_op(b, TANDEM_OP_REPEAT, name, x, -1, 2, TANDEM_MAX_DIM);
+    if (!op || !check_op_range(b, op, "dimension 1", op->shape.dim[1], 1, 1) ||
+        !check_op_range(b, op, "the number of times", times, 1, INT32_MAX))
+        return -1;
+    op->shape.dim[1] = times;
+    return finish_op(b, op);
 }
 
 static bool is_call_text(const char *text)

@@ -81,6 +81,13 @@ int tandem_build_map(tandem_builder *b, const char *name, int x, tandem_function
  * trained. Its result has the given shape. */
 int tandem_build_call(tandem_builder *b, const char *name, int x, const char *text,
                       int64_t parameter_elements, const tandem_shape *shape);
+/* y = x·c for each element, with numbers that are not trained: those at place i, j, … of x's dimensions by
+ * factor[i·step[0] + j·step[1] + …]. Steps are 0 or more, and 0 for dimension 0, which counts samples. The
+ * graph keeps a copy of the factors up to the last one that is reached; at most 2^28. */
+int tandem_build_mul_constant(tandem_builder *b, const char *name, int x, const float *factor,
+                              const int64_t *step);
+/* x (rows, 1, …) → (rows, times, …): each row `times` times. */
+int tandem_build_repeat(tandem_builder *b, const char *name, int x, int64_t times);
 /* A factor for each entry of the last dimension, 1 at first. */
 int tandem_build_scale(tandem_builder *b, const char *name, int x);
 /* conv2d, but channels in groups, each its own convolution, windows of any height and width, and a distance

@@ -38,12 +38,16 @@ int tandem_builder_n_op(const tandem_builder *b) { return b->n_op; }
 static void detach_graph(tandem_builder *b)
 {
     free(b->by_name);
+    free(b->given);
     *b = (tandem_builder){.batch = b->batch, .max_op = b->max_op, .input = -1, .label = -1};
 }
 
 void tandem_builder_close(tandem_builder *b)
 {
     if (!b) return;
+    for (int c = 0; c < b->n_constant; c++) free(b->constant[c]);
+    free(b->constant);
+    free(b->given);
     free(b->by_name);
     free(b->parameter);
     free(b->op);
@@ -189,6 +193,26 @@ bool check_op_range(tandem_builder *b, const tandem_op *op, const char *what, in
 {
     return (got >= min && got <= max) ||
            fail_build(b, op, "%s is %" PRId64 "; allowed %" PRId64 " … %" PRId64, what, got, min, max);
+}
+
+const float *keep_constant(tandem_builder *b, const float *given, int64_t n)
+{
+    for (int c = 0; c < b->n_constant; c++)
+        if (b->given[c].number == given && b->given[c].n == n) return b->constant[c];
+    if (b->n_constant == b->constant_capacity) {
+        const int capacity = b->constant_capacity ? 2 * b->constant_capacity : 8;
+        struct given_constant *more = realloc(b->given, (size_t)capacity * sizeof *more);
+        if (more) b->given = more;
+        float **copies = more ? realloc(b->constant, (size_t)capacity * sizeof *copies) : NULL;
+        if (copies) b->constant = copies;
+        if (!copies) return fail_no_memory(b), NULL;
+        b->constant_capacity = capacity;
+    }
+    float *const copy = malloc((size_t)n * sizeof *copy);
+    if (!copy) return fail_no_memory(b), NULL;
+    memcpy(copy, given, (size_t)n * sizeof *copy);
+    b->given[b->n_constant] = (struct given_constant){given, n};
+    return b->constant[b->n_constant++] = copy;
 }
 
 bool add_parameter(tandem_builder *b, tandem_op *op, tandem_shape shape, float deviation, bool ones,
@@ -356,11 +380,14 @@ tandem_status tandem_builder_finish(tandem_builder *b, const char *model,
     g->length = tandem_shape_elements(&g->op[g->label].shape) / g->batch;
     g->n_masked = b->masked;
     g->vocabulary = min_vocabulary(g);
+    g->n_constant = b->n_constant;
+    g->constant = b->constant;
     g->optimizer = *optimizer;
     status = tandem_graph_connect(g, error);
     if (status != TANDEM_OK) {
         g->op = NULL; /* the builder's still */
         g->parameter = NULL;
+        g->constant = NULL, g->n_constant = 0;
         goto out;
     }
     g->hash = tandem_graph_hash(g);

@@ -15,6 +15,12 @@ struct tandem_builder {
     int *by_name; /* open addressing, 2 × op_capacity slots (a power of two): operator id + 1, or 0 */
     int input, label;
     int64_t masked;
+    struct given_constant {
+        const float *number; /* of the caller */
+        int64_t n;
+    } * given;        /* [n_constant], and … */
+    float **constant; /* … a copy of each */
+    int n_constant, constant_capacity;
 };
 
 /* Starts an operator after the last one; finish_op adds it. Its shape is that of its first input, which must
@@ -37,6 +43,9 @@ static inline const tandem_shape *input_shape(const tandem_builder *b, const tan
 {
     return &b->op[op->input[slot]].shape;
 }
+
+/* A copy of n numbers, the same one for the same numbers of the caller's. NULL: an error is set. */
+const float *keep_constant(tandem_builder *b, const float *given, int64_t n);
 
 /* Gives the operator its next parameter. A deviation of 0 means zeros; `ones` overrides it. */
 bool add_parameter(tandem_builder *b, tandem_op *op, tandem_shape shape, float deviation, bool ones,

@@ -1,6 +1,13 @@
 /* count.c: FLOPs and bytes of auxiliary results of an operator. */
 #include "graph/ir/op.h"
 
+int64_t tandem_op_n_factor(const tandem_op *op)
+{
+    int64_t n = 1;
+    for (int d = 0; d < op->shape.n_dim; d++) n += (op->shape.dim[d] - 1) * op->factor_step[d];
+    return n;
+}
+
 static double forward_product_flops(const tandem_op *op, const tandem_shape *in)
 {
     const double out = (double)tandem_shape_elements(&op->shape);
@@ -23,6 +30,7 @@ static double count_forward_flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_BIAS:
     case TANDEM_OP_SCALE:
     case TANDEM_OP_MUL:
+    case TANDEM_OP_MUL_CONSTANT:
     case TANDEM_OP_ADD:
     case TANDEM_OP_TANH:
     case TANDEM_OP_DROPOUT:
@@ -49,6 +57,7 @@ static double count_forward_flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_CALL:
     case TANDEM_OP_CALL_TRAINED:
     case TANDEM_OP_CONCAT:
+    case TANDEM_OP_REPEAT:
     case TANDEM_N_OP_KIND: break;
     }
     return 0;

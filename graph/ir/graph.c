@@ -76,6 +76,8 @@ void tandem_graph_close(tandem_graph *graph)
 {
     if (!graph) return;
     if (graph->source) graph->source->close(graph->source);
+    for (int c = 0; c < graph->n_constant; c++) free(graph->constant[c]);
+    free(graph->constant);
     free(graph->view);
     free(graph->consumer);
     free(graph->consumer_start);

@@ -7,7 +7,7 @@
  * checked that no product overflows. FLOPs are those of one forward pass. A product counts multiplications
  * and additions. Other operators count per element, exp and tanh as one operation:
  *   bias, add, relu   1   an addition, a comparison
- *   scale, mul        1   a multiplication
+ *   scale, mul, mul_constant   1   a multiplication
  *   map                   of its function (function.def)
  *   dropout           1   a multiplication; random numbers are not counted
  *   gelu              8   u = x(c₀ + c₁x²): 4; tanh: 1; ½x(1 + …): 3; with a bias 9
@@ -18,6 +18,9 @@
  *   cross_entropy     5   maximum, subtract, exp, sum, divide, per logit
  *   others            0   they only move data */
 void tandem_op_count(tandem_op *op, const tandem_op *all);
+
+/* How many factors an operator of kind mul_constant reaches. */
+int64_t tandem_op_n_factor(const tandem_op *op);
 
 /* Fills op->signature: the kind, and all shapes (with the batch) and attributes that determine its cost; no
  * names and no floating-point numbers. `parameter`: those of the graph. */

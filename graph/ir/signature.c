@@ -116,6 +116,13 @@ static void sign_attributes(tandem_op *op, const tandem_op *all, const tandem_sh
         append_signature(op, " n=%" PRId64 " of=%" PRId64, elements,
                          tandem_shape_elements(&all[op->input[1]].shape));
         break;
+    case TANDEM_OP_MUL_CONSTANT:
+        append_signature(op, " n=%" PRId64 " of=%" PRId64, elements, tandem_op_n_factor(op));
+        break;
+    case TANDEM_OP_REPEAT:
+        append_signature(op, " n=%" PRId64 " of=%" PRId64 " row=%" PRId64, op->shape.dim[0], op->shape.dim[1],
+                         elements / in->dim[0]);
+        break;
     case TANDEM_OP_CONCAT:
         append_signature(op, " n=%" PRId64 " of=%" PRId64 " row=%" PRId64 " first=%" PRId64, op->shape.dim[0],
                          op->shape.dim[1],
@@ -216,13 +223,33 @@ static uint64_t hash_parameter(uint64_t hash, const tandem_parameter *p)
     return hash_float(hash, p->deviation);
 }
 
+/* Factors are numbered in the order in which operators use them, and enter once. */
+static uint64_t hash_factors(uint64_t hash, const tandem_graph *graph, const tandem_op *op, int *n_seen)
+{
+    int c = 0;
+    while (graph->constant[c] != op->factor) c++;
+    hash = hash_number(tandem_hash_text(hash, " factors"), c);
+    for (int d = 0; d < op->shape.n_dim; d++) hash = hash_number(hash, op->factor_step[d]);
+    for (int64_t i = 0, n = tandem_op_n_factor(op); c == *n_seen && i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &op->factor[i], sizeof bits);
+        hash = (hash ^ bits) * UINT64_C(0x100000001b3);
+    }
+    *n_seen += c == *n_seen;
+    return hash;
+}
+
 /* Later additions enter the hash only where a model uses them, so that hashes in old plans stay valid. */
 uint64_t tandem_graph_hash(const tandem_graph *graph)
 {
     const char *const folder = strrchr(graph->model, '/'); /* where a file lies does not matter */
     uint64_t hash = tandem_hash_text(TANDEM_HASH_START, folder ? folder + 1 : graph->model);
     if (graph->n_masked) hash = hash_number(tandem_hash_text(hash, " masked"), graph->n_masked);
-    for (int i = 0; i < graph->n_op; i++) hash = hash_op(hash, &graph->op[i], graph->batch);
+    int n_seen = 0;
+    for (int i = 0; i < graph->n_op; i++) {
+        hash = hash_op(hash, &graph->op[i], graph->batch);
+        if (graph->op[i].factor) hash = hash_factors(hash, graph, &graph->op[i], &n_seen);
+    }
     for (int p = 0; p < graph->n_parameter; p++) hash = hash_parameter(hash, &graph->parameter[p]);
     const tandem_optimizer_options *o = &graph->optimizer;
     hash = tandem_hash_text(tandem_hash_text(hash, "\n"), tandem_optimizer_name(o->kind));

@@ -252,6 +252,43 @@ static bool fold_elementwise(onnx_import *import, const onnx_constant *const *in
     return onnx_set_constant(onnx_output(import, 0), c);
 }
 
+/* Whether a weight is one row of numbers along a dimension in which the constant has size 1. */
+static bool is_vector_across(const onnx_value *w, const onnx_constant *c)
+{
+    int along = 0; /* from the end */
+    for (int d = 1; d <= w->view.n_dim; d++) {
+        if (onnx_view_dim(&w->view, w->view.n_dim - d) == 1) continue;
+        if (along) return false;
+        along = d;
+    }
+    return along && !w->rows && c->n > 1 && (c->n_dim < along || c->dim[c->n_dim - along] == 1);
+}
+
+/* An outer product of constants, or of constants and a vector of the file: a table such as the angles of
+ * rotated positions. A weight that is trained meets samples. *done: whether it is one. */
+static bool fold_outer_product(onnx_import *import, bool *done)
+{
+    const bool is_matmul = strcmp(onnx_op_type(import), "MatMul") == 0;
+    const onnx_constant *in[2] = {NULL, NULL};
+    int mul = 0;
+    if (onnx_n_input(import) != 2 || (!is_matmul && strcmp(onnx_op_type(import), "Mul") != 0)) return true;
+    const onnx_value *const a = onnx_input(import, 0), *const b = onnx_input(import, 1);
+    if (a->kind == ONNX_CONSTANT) in[0] = a->constant;
+    if (b->kind == ONNX_CONSTANT) in[1] = b->constant;
+    if (a->kind == ONNX_WEIGHT && in[1] && is_vector_across(a, in[1]) &&
+        !onnx_weight_constant(import, a, &in[0]))
+        return false;
+    if (b->kind == ONNX_WEIGHT && in[0] && is_vector_across(b, in[0]) &&
+        !onnx_weight_constant(import, b, &in[1]))
+        return false;
+    if (!in[0] || !in[1]) return true;
+    for (int i = 0; i < 2 && is_matmul; i++) /* one term a sum */
+        if (in[i]->n_dim < 2 || in[i]->dim[in[i]->n_dim - 1 - i] != 1) return true;
+    while (strcmp(elementwise[mul].op_type, "Mul") != 0) mul++;
+    *done = true;
+    return fold_elementwise(import, in, mul);
+}
+
 static bool fold_cast(onnx_import *import, const onnx_constant *const *in)
 {
     const int64_t to = onnx_int(import, "to", ONNX_FLOAT);
@@ -723,7 +760,8 @@ bool onnx_fold(onnx_import *import, bool *done)
     if (!onnx_is_own_domain(node->message->domain)) return true;
     if (strcmp(type, "Constant") == 0) return *done = true, fold_constant(import);
     if (strcmp(type, "Shape") == 0 || strcmp(type, "Size") == 0) return *done = true, fold_shape(import);
-    if (n == 0) return true;
+    if (!fold_outer_product(import, done)) return false;
+    if (*done || n == 0) return true;
     const onnx_constant **const in = tandem_arena_array(&import->arena, (size_t)n, sizeof *in);
     if (!in) return onnx_no_memory(import);
     for (int i = 0; i < n; i++) {

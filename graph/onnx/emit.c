@@ -82,11 +82,8 @@ static int emit_source(tandem_builder *b, const onnx_record *r)
 static int emit_call(tandem_builder *b, const onnx_record *r, int x)
 {
     char text[64];
-    const bool is_trained = r->kind == TANDEM_OP_CALL_TRAINED;
-    (void)snprintf(text, sizeof text,
-                   is_trained ? "add_rows_of_table(%" PRId64 ")" : "add_constant(%" PRId64 ")", r->n);
-    const tandem_shape shape = *tandem_builder_shape(b, x);
-    return tandem_build_call(b, r->name, x, text, is_trained ? r->n : 0, &shape);
+    (void)snprintf(text, sizeof text, "%s(%" PRId64 ")", r->called, r->n);
+    return tandem_build_call(b, r->name, x, text, r->kind == TANDEM_OP_CALL_TRAINED ? r->n : 0, &r->shape);
 }
 
 static int emit_record(const onnx_import *import, tandem_builder *b, const onnx_record *r)
@@ -118,6 +115,8 @@ static int emit_record(const onnx_import *import, tandem_builder *b, const onnx_
     case TANDEM_OP_CONCAT: return tandem_build_concat(b, r->name, x, y);
     case TANDEM_OP_MUL: return tandem_build_mul(b, r->name, x, y);
     case TANDEM_OP_MAP: return tandem_build_map(b, r->name, x, r->function, r->alpha, r->beta);
+    case TANDEM_OP_MUL_CONSTANT: return tandem_build_mul_constant(b, r->name, x, r->factor, r->factor_step);
+    case TANDEM_OP_REPEAT: return tandem_build_repeat(b, r->name, x, r->n);
     case TANDEM_OP_SCALE: return tandem_build_scale(b, r->name, x);
     case TANDEM_OP_GROUPED_CONV2D: return emit_grouped(b, r, x);
     case TANDEM_OP_SOFTMAX: return tandem_build_softmax(b, r->name, x, r->scale, r->causal);

@@ -153,6 +153,7 @@ static void close_import(onnx_import *import)
     free(import->weight);
     free(import->expression);
     free(import->record);
+    free(import->factors);
     tandem_arena_free(&import->arena);
 }
 

@@ -173,7 +173,10 @@ typedef struct onnx_record {
     float alpha, beta;
     int groups, dilation, pad_end;
     int kernel_h, kernel_w, stride, pad, transpose_b, causal, axis[TANDEM_MAX_DIM], n_trailing;
-    int64_t n, start; /* outputs of a product; rows; first row */
+    int64_t n, start;    /* outputs of a product; rows; first row; of a call, what `called` counts */
+    const char *called;  /* of a call: what it does */
+    const float *factor; /* of mul_constant */
+    int64_t factor_step[TANDEM_MAX_DIM]; /* of mul_constant */
     float scale, epsilon, momentum, rate;
     bool is_live;
     int n_same; /* how many more have its name */
@@ -205,6 +208,11 @@ typedef struct onnx_import {
     onnx_weight *weight;
     int n_weight, weight_capacity;
     int64_t n_constant; /* elements of all constants */
+    struct onnx_factors {
+        const void *of; /* the constant, or the file's tensor */
+        const float *number;
+    } * factors; /* [n_factors] */
+    int n_factors, factors_capacity;
     onnx_expression *expression;
     int n_expression, expression_capacity;
     onnx_record *record;
@@ -258,6 +266,8 @@ bool onnx_end_node(onnx_import *import, int record);
 bool onnx_refuse(onnx_import *import, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const onnx_value *onnx_input(const onnx_import *import, int slot);
 int onnx_n_input(const onnx_import *import);
+/* Whether other nodes read the weight of that input, too, directly or through views of it. */
+bool onnx_is_shared(const onnx_import *import, int slot);
 onnx_value *onnx_output(onnx_import *import, int slot);
 const char *onnx_op_type(const onnx_import *import);
 

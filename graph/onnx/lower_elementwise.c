@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 static const struct {
     const char *op_type;
     onnx_function function;
@@ -393,37 +395,53 @@ static bool complete_layernorm(onnx_import *import, onnx_value *x, onnx_value *w
     return true;
 }
 
-/* --- What is planned and not trained -------------------------------------------------------------------- */
+/* --- Numbers that depend on the place alone ------------------------------------------------------------- */
 
-/* Whether each size is 1 or that of x. */
-static bool fits_along(const onnx_view *x, int n_dim, const int64_t *dim)
+/* Constants, first rows of a weight, or rows of a table: sizes that are used, and as they are stored. */
+typedef struct place_numbers {
+    int n_dim;
+    int64_t dim[ONNX_MAX_DIM], stored[ONNX_MAX_DIM], n;
+} place_numbers;
+
+/* False: refused. Each size is 1 or that of x. */
+static bool find_place_numbers(onnx_import *import, place_numbers *p, const onnx_value *x,
+                               const onnx_value *y)
 {
-    bool fine = n_dim <= x->n_dim;
-    for (int d = 0; d < n_dim && fine; d++)
-        fine = dim[d] == 1 || dim[d] == onnx_view_dim(x, x->n_dim - n_dim + d);
-    return fine;
+    const bool is_constant = y->kind == ONNX_CONSTANT;
+    p->n_dim = is_constant ? y->constant->n_dim : y->view.n_dim;
+    p->n = 1;
+    for (int d = 0; d < p->n_dim; d++) {
+        p->dim[d] = p->stored[d] = is_constant ? y->constant->dim[d] : onnx_view_dim(&y->view, d);
+        if (y->kind == ONNX_WEIGHT && y->rows && d == p->n_dim - 2) p->dim[d] = y->rows;
+        p->n *= p->dim[d];
+    }
+    bool fits = p->n_dim <= x->view.n_dim;
+    for (int d = 0; d < p->n_dim && fits; d++)
+        fits = p->dim[d] == 1 || p->dim[d] == onnx_view_dim(&x->view, x->view.n_dim - p->n_dim + d);
+    if (x->causal || !fits)
+        (void)onnx_refuse(import,
+                          x->causal ? "it changes a masked tensor" : "its numbers have another shape");
+    return fits && !x->causal;
 }
 
-/* x plus numbers that depend on the place alone: constants, or rows of a table that is trained. */
-static bool add_by_place(onnx_import *import, const onnx_value *x, const onnx_value *y)
+/* What is planned and not trained. called: what is done with the numbers. */
+static bool call_by_place(onnx_import *import, const onnx_value *x, const onnx_value *y, const char *called,
+                          bool is_trained)
 {
-    const bool is_table = y->kind == ONNX_LOOKUP;
-    int64_t dim[ONNX_MAX_DIM];
-    const int n_dim = is_table ? y->view.n_dim : y->constant->n_dim;
-    for (int d = 0; d < n_dim; d++) dim[d] = is_table ? onnx_view_dim(&y->view, d) : y->constant->dim[d];
-    if (x->causal) return onnx_refuse(import, "it adds to a masked tensor");
-    if (!fits_along(&x->view, n_dim, dim)) return onnx_refuse(import, "it adds numbers of another shape");
-    if (is_table && onnx_weight_is_taken(import, y->weight))
+    place_numbers p;
+    if (!find_place_numbers(import, &p, x, y)) return true;
+    if (is_trained && onnx_weight_is_taken(import, y->weight))
         return onnx_refuse(import, "its table is read by another node, too");
     const int record = onnx_build_expression(import, x->expression);
     if (record < 0) return onnx_end_node(import, record);
     char name[48];
-    if (is_table) onnx_take_weight(import, y->weight, name);
-    onnx_record *const r = onnx_add_record(import, is_table ? TANDEM_OP_CALL_TRAINED : TANDEM_OP_CALL,
-                                           is_table ? name : NULL, record, -1);
+    if (is_trained) onnx_take_weight(import, y->weight, name);
+    onnx_record *const r = onnx_add_record(import, is_trained ? TANDEM_OP_CALL_TRAINED : TANDEM_OP_CALL,
+                                           is_trained ? name : NULL, record, -1);
     if (!r) return false;
-    r->n = is_table ? 0 : y->constant->n;
-    if (is_table) {
+    r->called = called;
+    r->n = p.n;
+    if (is_trained) {
         r->parameter[0] =
             (onnx_parameter){y->weight, onnx_view_of(2, (const int64_t[]){y->rows, y->width}, false)};
         r->n = onnx_view_elements(&r->parameter[0].view);
@@ -432,9 +450,93 @@ static bool add_by_place(onnx_import *import, const onnx_value *x, const onnx_va
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &x->view);
 }
 
-static bool with_weight(onnx_import *import, onnx_value *x, onnx_value *w, onnx_function function)
+/* In f32, once an import. *factor NULL: too many, or not in the file. */
+static bool read_place_factors(onnx_import *import, const onnx_value *y, const float **factor)
+{
+    const bool is_weight = y->kind == ONNX_WEIGHT && import->weight[y->weight].tensor >= 0;
+    const void *const of =
+        is_weight ? (const void *)import->model->graph->initializer[import->weight[y->weight].tensor]
+                  : y->constant;
+    const onnx_constant *c = NULL;
+    *factor = NULL;
+    for (int i = 0; i < import->n_factors; i++)
+        if (import->factors[i].of == of) return *factor = import->factors[i].number, true;
+    if (!onnx_weight_constant(import, y, &c)) return false;
+    if (!c) return true;
+    float *const number = tandem_arena_array(&import->arena, (size_t)c->n, sizeof *number);
+    struct onnx_factors *const more = tandem_grow(import->factors, &import->factors_capacity,
+                                                  import->n_factors, sizeof *more, ONNX_MAX_NODE);
+    if (more) import->factors = more;
+    if (!more || !number) return onnx_no_memory(import);
+    for (int64_t i = 0; i < c->n; i++) number[i] = (float)c->number[i];
+    more[import->n_factors++] = (struct onnx_factors){of, number};
+    return *factor = number, true;
+}
+
+/* How far apart the factors of neighbours in x's memory are. Atoms that are evenly apart are one dimension.
+ * Returns how many there are, or 0: more than an operator has. */
+static int lay_factors(const onnx_view *x, const place_numbers *p, int64_t *dim, int64_t *step)
+{
+    int64_t of_atom[ONNX_MAX_ATOM] = {0}, apart = 1;
+    int n = 0;
+    for (int d = p->n_dim - 1; d >= 0; apart *= p->stored[d--]) {
+        const int axis = x->n_dim - p->n_dim + d, start = onnx_view_start(x, axis);
+        int64_t along = p->dim[d] == 1 ? 0 : apart;
+        for (int k = x->n_of[axis] - 1; k >= 0; k--) {
+            of_atom[x->order[start + k]] = along;
+            along *= x->size[x->order[start + k]];
+        }
+    }
+    for (int a = 0; a < x->n_atom; a++) {
+        const bool is_even = n > 0 && step[n - 1] == of_atom[a] * x->size[a];
+        if (!is_even && n == TANDEM_MAX_DIM) return 0;
+        n += !is_even;
+        dim[n - 1] = is_even ? dim[n - 1] * x->size[a] : x->size[a];
+        step[n - 1] = of_atom[a];
+    }
+    return n > 1 && step[0] == 0 ? n : 0;
+}
+
+static bool multiply_by_place(onnx_import *import, const onnx_value *x, const onnx_value *y)
+{
+    int64_t dim[TANDEM_MAX_DIM], step[TANDEM_MAX_DIM] = {0};
+    const float *factor = NULL;
+    place_numbers p;
+    if (!find_place_numbers(import, &p, x, y)) return true;
+    if (y->kind != ONNX_LOOKUP && !read_place_factors(import, y, &factor)) return false;
+    const int n = lay_factors(&x->view, &p, dim, step);
+    if (!factor || !n) return call_by_place(import, x, y, "multiply_by_constant", false);
+    const int record = onnx_build_expression(import, x->expression);
+    if (record < 0) return onnx_end_node(import, record);
+    const int flat = onnx_reshape_record(import, record, n, dim);
+    onnx_record *const r = flat < 0 ? NULL : onnx_add_record(import, TANDEM_OP_MUL_CONSTANT, NULL, flat, -1);
+    if (!r) return false;
+    r->factor = factor;
+    memcpy(r->factor_step, step, sizeof step);
+    return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &x->view);
+}
+
+/* Numbers for places in two dimensions or more that several nodes multiply by, such as the sines of rotated
+ * positions. Exporters do not tell them from weights, but a weight that scales a tensor is one node's. */
+static bool is_table_of_factors(const onnx_import *import, const onnx_value *w, int slot)
+{
+    int n = 0;
+    if (w->kind == ONNX_CONSTANT && w->weight < 0) return true;
+    const int n_dim = w->kind == ONNX_CONSTANT ? w->constant->n_dim : w->view.n_dim;
+    for (int d = 0; d < n_dim; d++)
+        n += (w->kind == ONNX_CONSTANT ? w->constant->dim[d] : onnx_view_dim(&w->view, d)) > 1;
+    return n > 1 && onnx_is_shared(import, slot);
+}
+
+/* --- A weight, or numbers that are known ---------------------------------------------------------------- */
+
+/* slot: which input w is. */
+static bool with_weight(onnx_import *import, onnx_value *x, onnx_value *w, int slot, onnx_function function)
 {
     bool done = false;
+    const bool is_known = w->kind == ONNX_CONSTANT || w->kind == ONNX_WEIGHT || w->kind == ONNX_LOOKUP;
+    if (function == ONNX_F_MUL && is_known && is_table_of_factors(import, w, slot))
+        return multiply_by_place(import, x, w);
     if (function == ONNX_F_MUL || function == ONNX_F_ADD) {
         if (!complete_layernorm(import, x, w, function == ONNX_F_ADD, &done)) return false;
         if (done) return true;
@@ -448,7 +550,8 @@ static bool with_weight(onnx_import *import, onnx_value *x, onnx_value *w, onnx_
     if (!add_mask(import, x, w, &done)) return false;
     if (done) return true;
     if (x->causal) return onnx_refuse(import, "it adds a weight to a masked tensor");
-    if (w->kind == ONNX_CONSTANT || w->kind == ONNX_LOOKUP) return add_by_place(import, x, w);
+    if (w->kind == ONNX_CONSTANT) return call_by_place(import, x, w, "add_constant", false);
+    if (w->kind == ONNX_LOOKUP) return call_by_place(import, x, w, "add_rows_of_table", true);
     if (w->kind != ONNX_WEIGHT) return onnx_refuse(import, "it adds what is no number here");
     if (!onnx_add_bias(import, x, w)) return false;
     if (onnx_output(import, 0)->kind != ONNX_REFUSED) *onnx_output(import, 0) = *x;
@@ -475,5 +578,5 @@ bool onnx_lower_binary(onnx_import *import)
     }
     if (!first && function != ONNX_F_ADD && function != ONNX_F_MUL)
         return onnx_refuse(import, "of a weight or constant and a tensor");
-    return with_weight(import, x, y, function);
+    return with_weight(import, x, y, first, function);
 }

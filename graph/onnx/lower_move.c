@@ -37,14 +37,9 @@ bool onnx_lower_identity(onnx_import *import)
 
 /* --- Dimensions ----------------------------------------------------------------------------------------- */
 
-bool onnx_reshape_value(onnx_import *import, onnx_value *v, int n_dim, const int64_t *dim)
+/* Of memory in ONNX's order, whose samples are counted first. */
+static bool plain_view(onnx_import *import, onnx_view *view, int n_dim, const int64_t *dim)
 {
-    if (onnx_view_reshape(&v->view, n_dim, dim)) return true;
-    /* The memory must first be in ONNX's order, and its atoms be forgotten. */
-    if (v->kind != ONNX_TENSOR || v->is_index)
-        return onnx_refuse(import, "this reshape of a weight or of tokens");
-    const int record = onnx_arrange_plain(import, v);
-    if (record < 0) return onnx_end_node(import, record);
     if (dim[0] % import->batch != 0)
         return onnx_refuse(import, "it mixes samples: dimension 0 becomes %" PRId64 " of a batch of %" PRId64,
                            dim[0], import->batch);
@@ -55,8 +50,18 @@ bool onnx_reshape_value(onnx_import *import, onnx_value *v, int n_dim, const int
     onnx_view next = n_dim < ONNX_MAX_DIM ? onnx_view_of(n_dim + 1, cut, true) : (onnx_view){0};
     if (n_dim >= ONNX_MAX_DIM || !onnx_view_reshape(&next, n_dim, dim))
         return onnx_refuse(import, "more than %d dimensions", ONNX_MAX_DIM - 1);
-    v->view = next;
+    *view = next;
     return true;
+}
+
+bool onnx_reshape_value(onnx_import *import, onnx_value *v, int n_dim, const int64_t *dim)
+{
+    if (onnx_view_reshape(&v->view, n_dim, dim)) return true;
+    /* The memory must first be in ONNX's order, and its atoms be forgotten. */
+    if (v->kind != ONNX_TENSOR || v->is_index)
+        return onnx_refuse(import, "this reshape of a weight or of tokens");
+    const int record = onnx_arrange_plain(import, v);
+    return record < 0 ? onnx_end_node(import, record) : plain_view(import, &v->view, n_dim, dim);
 }
 
 /* A file with a fixed batch writes it into its shapes: the first size is then a multiple of it. */
@@ -538,20 +543,60 @@ bool onnx_lower_concat(onnx_import *import)
     return concat_tensors(import, axis);
 }
 
-/* Of a weight that every sample gets, such as a class token; the batch is left to its reader. */
+/* Of a tensor: dimensions of size 1 become those of `dim`, such as the heads that share a key. */
+static bool repeat_tensor(onnx_import *import, onnx_value *v, const int64_t *dim)
+{
+    const int n_dim = v->view.n_dim;
+    int64_t now[ONNX_MAX_DIM], lead = 1, elements = 1;
+    for (int d = 0; d < n_dim; d++) {
+        now[d] = onnx_view_dim(&v->view, d);
+        if (dim[d] != now[d] && has_batch(&v->view, d)) return onnx_refuse(import, "it repeats samples");
+        if (__builtin_mul_overflow(elements, dim[d], &elements) || elements > INT64_C(1) << 44)
+            return onnx_refuse(import, "more than 2^44 elements");
+    }
+    if (v->is_index || v->causal) return onnx_refuse(import, "it repeats tokens or a masked tensor");
+    int record = onnx_arrange_plain(import, v);
+    elements = onnx_view_elements(&v->view);
+    for (int d = 0; d < n_dim && record >= 0; lead *= now[d++]) {
+        if (dim[d] == now[d]) continue;
+        const int flat = onnx_reshape_record(import, record, 3, (const int64_t[]){lead, 1, elements / lead});
+        onnx_record *const r = flat < 0 ? NULL : onnx_add_record(import, TANDEM_OP_REPEAT, NULL, flat, -1);
+        if (!r) return false;
+        r->n = r->shape.dim[1] = now[d] = dim[d];
+        elements *= dim[d];
+        record = import->n_record - 1;
+    }
+    onnx_view view = v->view;
+    if (record < 0) return onnx_end_node(import, record);
+    if (!plain_view(import, &view, n_dim, dim)) return false;
+    return onnx_output(import, 0)->kind == ONNX_REFUSED ||
+           onnx_set_tensor(import, onnx_output(import, 0), record, &view);
+}
+
+/* Of a weight that every sample gets, such as a class token, the batch is left to its reader. */
 bool onnx_lower_expand(onnx_import *import)
 {
-    const onnx_value v = *onnx_input(import, 0), shape = *onnx_input(import, 1);
+    onnx_value v = *onnx_input(import, 0);
+    const onnx_value shape = *onnx_input(import, 1);
+    int64_t dim[ONNX_MAX_DIM];
     if (shape.kind != ONNX_CONSTANT) return onnx_refuse(import, "its shape is computed from samples");
     if (!is_seen(&v)) return onnx_refuse(import, "its input is known");
-    bool is_same = shape.constant->n <= v.view.n_dim;
-    for (int64_t i = 1; i <= shape.constant->n && is_same; i++) {
-        const int d = v.view.n_dim - (int)i;
-        const int64_t want = onnx_whole(shape.constant->number[shape.constant->n - i]);
-        is_same = want == 1 || want == onnx_view_dim(&v.view, d) ||
-                  (v.kind == ONNX_WEIGHT && d == 0 && onnx_view_dim(&v.view, 0) == 1);
+    if (shape.constant->n > v.view.n_dim) return onnx_refuse(import, "it repeats samples, or a whole weight");
+    bool is_same = true;
+    for (int i = 1; i <= v.view.n_dim; i++) {
+        const int d = v.view.n_dim - i;
+        const int64_t have = onnx_view_dim(&v.view, d);
+        const int64_t want =
+            i <= shape.constant->n ? onnx_whole(shape.constant->number[shape.constant->n - i]) : 1;
+        const bool is_batch = v.kind == ONNX_TENSOR && d == 0 && want == import->file_batch;
+        dim[d] = want == 1 || is_batch ? have : want;
+        is_same &= dim[d] == have || (v.kind == ONNX_WEIGHT && d == 0 && have == 1);
+        if (want < 1 || (have != 1 && dim[d] != have))
+            return onnx_fail_node(import, "size %" PRId64 " for dimension %d of %" PRId64, want, d, have);
     }
-    return is_same ? pass_on(import, &v) : onnx_refuse(import, "it repeats elements");
+    if (is_same) return pass_on(import, &v);
+    return v.kind == ONNX_TENSOR ? repeat_tensor(import, &v, dim)
+                                 : onnx_refuse(import, "it repeats a weight");
 }
 
 /* Precisions are chosen here: what a file says of them is left out. */

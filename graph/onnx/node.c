@@ -83,6 +83,16 @@ const onnx_value *onnx_input(const onnx_import *import, int slot)
 
 int onnx_n_input(const onnx_import *import) { return (int)import->node[import->current].message->n_input; }
 
+bool onnx_is_shared(const onnx_import *import, int slot)
+{
+    int value = import->node[import->current].input[slot];
+    while (value >= 0 && import->n_reader[value] == 1) {
+        const int node = import->producer[value];
+        value = node >= 0 && import->node[node].message->n_input ? import->node[node].input[0] : -1;
+    }
+    return value >= 0;
+}
+
 onnx_value *onnx_output(onnx_import *import, int slot)
 {
     const onnx_node *const node = &import->node[import->current];

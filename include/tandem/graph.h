@@ -124,6 +124,8 @@ typedef struct tandem_op {
     float momentum;           /* batchnorm: the part of its running statistics that a step replaces */
     float rate;               /* dropout: the fraction of dropped elements */
     int64_t start;            /* slice: the first row of dimension 1 */
+    const float *factor;      /* mul_constant: of the graph. Place d of each dimension of the output … */
+    int64_t factor_step[TANDEM_MAX_DIM];  /* … is multiplied by factor[Σ d·factor_step] */
     char signature[TANDEM_MAX_SIGNATURE]; /* canonical: equal signatures cost the same on a device */
 } tandem_op;
 
@@ -206,7 +208,9 @@ typedef struct tandem_graph {
     int64_t vocabulary; /* tokens are 0 … vocabulary−1; 0 for images */
     tandem_optimizer_options optimizer;
     tandem_weight_source *source; /* of initial weights; NULL: a model of the zoo. The graph owns it */
-    int is_recorded;              /* 1: another framework runs it (record.h), and no kernel here does */
+    int n_constant;
+    float **constant; /* [n_constant] factors of operators. The graph owns them */
+    int is_recorded;  /* 1: another framework runs it (record.h), and no kernel here does */
 } tandem_graph;
 
 /* tandem_graph_open: a model at a local batch. `model` is NAME or NAME:option=value,… of the zoo (`tandem

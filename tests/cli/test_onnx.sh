@@ -26,6 +26,11 @@ bias labels cross_entropy " ] && grep -q "^attn.table .* call_trained  *64×4  *
     run 4 train -q --model nets/places.onnx --device weakest --steps 1 --eval 0 &&
     grep -q "'attn.table' (call_trained.*planned, not trained" err
 report "a table of relative positions and a written mask are planned; a training names the operator" $?
+kinds nets/rotated.onnx && [ "$(cat kinds)" = "images reshape linear reshape mul_constant mul_constant \
+mul_constant reshape repeat reshape linear bias labels cross_entropy " ] && grep -q " 346 parameters" out &&
+    run 0 train -q --model nets/rotated.onnx --device weakest --steps 2 --eval 0 &&
+    run 0 replay -q --model nets/rotated.onnx --cluster "2*t4@8 net=10Gbit/s,5us" --predict
+report "rotated positions and heads that share a key: tables that are no weights" $?
 kinds nets/empty.onnx && cp kinds one && kinds nets/qdq.onnx && cmp -s kinds one &&
     [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ]
 report "constants of no elements; a graph that simulates 8-bit numbers is that of its floats" $?

@@ -102,6 +102,38 @@ model(
     [helper.make_tensor_value_info("y", FLOAT, ["batch", "seq", 11])],
     [tensor("table", 11, 6), tensor("head", 6, 11)],
 )
+# Rotated positions: sines of more places than there are, and angles of frequencies; heads that share a key.
+model(
+    "rotated",
+    [
+        node("MatMul", "x to.weight", "a"),
+        node("Slice", "sines zero four zero", "s"),
+        node("Mul", "a s", "b"),
+        node("Mul", "b s", "c"),
+        node("Constant", "", "places", value=numpy_helper.from_array(numpy.arange(4, dtype=numpy.float32)[None])),
+        node("MatMul", "frequencies places", "angles"),
+        node("Cos", "angles", "cosines"),
+        node("Mul", "c cosines", "d"),
+        node("Unsqueeze", "d one", "e"),
+        node("Expand", "e shape", "f"),
+        node("Reshape", "f flat", "h"),
+        node("Gemm", "h fc.weight fc.bias", "y", transB=1),
+    ],
+    [helper.make_tensor_value_info("x", FLOAT, ["batch", 4, 4])],
+    [Y],
+    [
+        tensor("to.weight", 4, 4),
+        tensor("sines", 9, 4, scale=1),
+        tensor("frequencies", 4, 1),
+        tensor("fc.weight", 10, 32),
+        tensor("fc.bias", 10),
+        integers("zero", 0),
+        integers("one", 1),
+        integers("four", 4),
+        integers("shape", 1, 2, 4, 4),
+        integers("flat", -1, 32),
+    ],
+)
 # Attention with a table of relative positions and a mask that is written in steps, as Swin's; no weights but names.
 model(
     "places",

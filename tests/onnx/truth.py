@@ -105,7 +105,8 @@ def export(case, model, mode, with_weights=True):
 
 
 def count_flops(model, inputs):
-    """Of linear layers, convolutions and products in the forward pass: a multiplication and an addition are two."""
+    """Of linear layers, convolutions and products in the forward pass: a multiplication and an addition are two. An outer
+    product, without additions, is none of these: the angles of positions are computed by the import."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Count(TorchDispatchMode):
@@ -114,7 +115,7 @@ def count_flops(model, inputs):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             out = function(*args, **(kwargs or {}))
             name = function.__name__.split(".")[0]
-            if name in ("mm", "bmm"):
+            if name in ("mm", "bmm") and args[0].shape[-1] > 1:
                 self.flops += 2 * out.numel() * args[0].shape[-1]
             elif name in ("addmm", "baddbmm"):
                 self.flops += 2 * out.numel() * args[1].shape[-1]

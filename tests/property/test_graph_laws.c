@@ -244,7 +244,19 @@ static void grow_tied(generator *g, int x)
 static void grow_imported(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
-    switch (below_graph(&g->draw, 5)) {
+    static const float factor[MAX_SAMPLE];
+    int64_t step[TANDEM_MAX_DIM] = {0};
+    switch (below_graph(&g->draw, 7)) {
+    case 5:
+        if (s.n_dim < 2) break;
+        step[s.n_dim - 1] = below_graph(&g->draw, 2);
+        took(g, tandem_build_mul_constant(g->b, next_name(g), x, factor, step), s, x, -1);
+        break;
+    case 6:
+        if (s.n_dim < 2 || s.dim[1] != 1 || 3 * sample_elements(g, x) > MAX_SAMPLE) break;
+        s.dim[1] = 3;
+        took(g, tandem_build_repeat(g->b, next_name(g), x, 3), s, x, -1);
+        break;
     case 0:
         took(g,
              tandem_build_map(g->b, next_name(g), x,

@@ -133,6 +133,11 @@ const operator_case operator_cases[] = {
     {OF(MAP), .cpu = 1, .batch = 3, .n_dim = 1, .dim = {9}, .vocabulary = TANDEM_FUNCTION_SOFTPLUS},
     {OF(SCALE), .cpu = 1, .batch = 3, .n_dim = 2, .dim = {5, 7}},
     {OF(SCALE), .cpu = 1, .batch = 2, .n_dim = 3, .dim = {3, 4, 33}},
+    {OF(MUL_CONSTANT), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {5, 4, 7}}, /* of dimensions 1 and 3 */
+    {OF(MUL_CONSTANT), .cpu = 1, .batch = 2, .n_dim = 2, .dim = {9, 1}},
+    {OF(MUL_CONSTANT), .cpu = 1, .batch = 2, .n_dim = 2, .dim = {6, 5}, .flag = 1}, /* of dimension 1 */
+    {OF(REPEAT), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {1, 4, 5}, .out = 3},
+    {OF(REPEAT), .cpu = 1, .batch = 2, .n_dim = 1, .dim = {1}, .out = 7},
     {OF(GROUPED_CONV2D), .cpu = 1, .batch = 2, .n_dim = 3, .dim = {6, 5, 8}, .out = 8, .window_h = 3,
      .window_w = 3, .stride = 1, .pad = 1, .flag = 8},
     {OF(GROUPED_CONV2D), .cpu = 1, .batch = 2, .n_dim = 3, .dim = {7, 8, 6}, .out = 4, .window_h = 3,
@@ -239,6 +244,18 @@ static int build_pair(tandem_builder *b, const operator_case *c, int images, cas
                                        : tandem_build_mul(b, "op", made->pre, made->pre2);
 }
 
+/* flag: the same factor for all of the last dimension; else for dimensions between the first and the last. */
+static int build_mul_constant(tandem_builder *b, const operator_case *c, int x)
+{
+    static float factor[64];
+    int64_t step[TANDEM_MAX_DIM] = {0};
+    const int n_dim = c->n_dim + 1; /* with the batch */
+    for (int k = 0; k < 64; k++) factor[k] = (float)(2 * case_random(77, (uint32_t)k) - 1);
+    step[1] = c->flag ? 1 : c->dim[c->n_dim - 1];
+    if (!c->flag) step[n_dim - 1] = 1;
+    return tandem_build_mul_constant(b, "op", x, factor, step);
+}
+
 /* Logits of a tied linear, and what the case has behind it. dim: tokens, columns */
 static int build_behind_head(tandem_builder *b, const operator_case *c, case_graph *made)
 {
@@ -286,6 +303,8 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_MUL: return build_pair(b, c, images, made);
     case TANDEM_OP_MAP: return tandem_build_map(b, "op", x, (tandem_function)c->vocabulary, 0.7f, 0.3f);
     case TANDEM_OP_SCALE: return tandem_build_scale(b, "op", x);
+    case TANDEM_OP_MUL_CONSTANT: return build_mul_constant(b, c, x);
+    case TANDEM_OP_REPEAT: return tandem_build_repeat(b, "op", x, c->out);
     case TANDEM_OP_GROUPED_CONV2D: {
         const tandem_grouped_window window = {c->window_h, c->window_w, c->stride, c->pad, 0, 1, c->flag};
         return tandem_build_grouped_conv2d(b, "op", x, c->out, &window);
@@ -318,6 +337,7 @@ static int64_t elements_a_sample(const operator_case *c)
     case TANDEM_OP_SLICE:
     case TANDEM_OP_GATHER_LABELLED: return all / d[0] * c->out;
     case TANDEM_OP_CONCAT_TOKEN: return all + last;
+    case TANDEM_OP_REPEAT: return all * c->out;
     case TANDEM_OP_CONCAT: return all / d[0] * (d[0] + c->out);
     case TANDEM_OP_GROUPED_CONV2D:
         return ((d[0] + 2 * c->pad - c->window_h) / c->stride + 1) *

@@ -446,6 +446,30 @@ static void scale_reference(const work *w)
     }
 }
 
+static void mul_constant_reference(const work *w)
+{
+    const tandem_shape *const shape = shape_out(w);
+    for (int64_t i = 0; i < tandem_shape_elements(shape); i++) {
+        int64_t at = 0, rest = i;
+        for (int d = shape->n_dim - 1; d >= 0; rest /= shape->dim[d--])
+            at += rest % shape->dim[d] * w->op->factor_step[d];
+        w->out[0][i] = w->in[0][i] * (double)w->op->factor[at];
+        w->bound[0][i] = 2 * u * fabs(w->out[0][i]);
+    }
+}
+
+static void repeat_reference(const work *w)
+{
+    const tandem_shape *const out = shape_out(w);
+    const int64_t times = out->dim[1], n = tandem_shape_elements(out), row = n / (out->dim[0] * times);
+    const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = i / (times * row) * row + i % row;
+        w->out[0][is_forward ? i : at] += w->in[0][is_forward ? at : i];
+        if (!is_forward) w->bound[0][at] += (double)(times + 1) * u * fabs(w->in[0][i]);
+    }
+}
+
 /* For each result and each entry of its window. */
 static void grouped_reference(const work *w)
 {
@@ -800,6 +824,8 @@ static int reference_op(const work *w)
     case TANDEM_OP_MUL: mul_reference(w); return 1;
     case TANDEM_OP_MAP: map_reference(w); return 1;
     case TANDEM_OP_SCALE: scale_reference(w); return 1;
+    case TANDEM_OP_MUL_CONSTANT: mul_constant_reference(w); return 1;
+    case TANDEM_OP_REPEAT: repeat_reference(w); return 1;
     case TANDEM_OP_GROUPED_CONV2D: grouped_reference(w); return 1;
     case TANDEM_OP_TANH: hyperbolic_tangent(w); return 1;
     case TANDEM_OP_GELU: gelu(w); return 1;
@@ -826,7 +852,7 @@ static int only_moves(const work *w)
     if (w->task->kind != TANDEM_TASK_FORWARD && w->task->kind != TANDEM_TASK_DGRAD) return 0;
     return kind == TANDEM_OP_RELU || kind == TANDEM_OP_TRANSPOSE || kind == TANDEM_OP_SLICE ||
            kind == TANDEM_OP_GATHER_LABELLED ||
-           (kind == TANDEM_OP_CONCAT && w->task->kind == TANDEM_TASK_FORWARD) ||
+           ((kind == TANDEM_OP_CONCAT || kind == TANDEM_OP_REPEAT) && w->task->kind == TANDEM_TASK_FORWARD) ||
            (w->task->kind == TANDEM_TASK_DGRAD && kind == TANDEM_OP_CONCAT_TOKEN) ||
            (w->task->kind == TANDEM_TASK_FORWARD && kind == TANDEM_OP_MAXPOOL) ||
            (w->task->kind == TANDEM_TASK_FORWARD && kind == TANDEM_OP_EMBEDDING &&

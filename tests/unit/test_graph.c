@@ -373,6 +373,40 @@ static void a_tied_head_reads_the_table_of_the_embedding(void **state)
     tandem_graph_close(graph);
 }
 
+static tandem_graph *with_factors(const float *factor, int64_t step)
+{
+    tandem_builder *b = building(3);
+    int x = tandem_build_reshape(b, "rows", tandem_build_images(b, "image", 4, 4, 3), 3,
+                                 (const int64_t[3]){3, 1, 48});
+    x = tandem_build_mul_constant(b, "factors", tandem_build_repeat(b, "repeat", x, 2), factor,
+                                  (const int64_t[3]){0, 0, step});
+    x = tandem_build_mul_constant(b, "more", x, factor, (const int64_t[3]){0, step, 0});
+    x = tandem_build_mul_constant(b, "again", x, factor, (const int64_t[3]){0, 0, step});
+    return finished_flat(b, x, 96);
+}
+
+/* Factors are the graph's own, once for operators that read as many, and a part of its hash. */
+static void factors_of_places(void **state)
+{
+    float factor[48] = {1, 2, 3};
+    tandem_graph *const graph = with_factors(factor, 1), *const evenly = with_factors(factor, 0);
+    factor[47] = 5;
+    tandem_graph *const changed = with_factors(factor, 1);
+    const tandem_op *const first = op_named_graph(graph, "factors");
+    SHAPE(op_named_graph(graph, "repeat"), 3, 2, 48);
+    assert_string_equal(op_named_graph(graph, "repeat")->signature, "repeat n=3 of=2 row=48");
+    assert_string_equal(first->signature, "mul_constant n=288 of=48");
+    assert_string_equal(op_named_graph(graph, "more")->signature, "mul_constant n=288 of=2");
+    assert_true(first->flops == 288 && first->factor != factor && first->factor[47] == 0);
+    assert_true(op_named_graph(graph, "again")->factor == first->factor);
+    assert_true(op_named_graph(graph, "more")->factor != first->factor);
+    assert_int_equal(graph->n_constant, 2);
+    assert_true(graph->hash != changed->hash && graph->hash != evenly->hash);
+    tandem_graph_close(graph);
+    tandem_graph_close(changed);
+    tandem_graph_close(evenly);
+}
+
 static void slices_and_prepended_rows(void **state)
 {
     tandem_builder *b = building(3);
@@ -1005,6 +1039,17 @@ WRONG(slice_from_the_end) { tandem_build_slice(b, "x", i, 8, 1); }
 WRONG(slice_of_none) { tandem_build_slice(b, "x", i, 0, 0); }
 WRONG(slice_negative) { tandem_build_slice(b, "x", i, -1, 2); }
 WRONG(prepend_to_images) { tandem_build_concat_token(b, "x", i, 0.1f); }
+WRONG(repeat_of_rows) { tandem_build_repeat(b, "x", i, 2); }
+WRONG(repeat_never)
+{
+    tandem_build_repeat(b, "x", tandem_build_reshape(b, "r", i, 3, (int64_t[]){6, 1, 288}), 0);
+}
+WRONG(factors_by_sample) { tandem_build_mul_constant(b, "x", i, (float[1]){0}, (int64_t[]){1, 0, 0, 0}); }
+WRONG(factors_before) { tandem_build_mul_constant(b, "x", i, (float[1]){0}, (int64_t[]){0, -1, 0, 0}); }
+WRONG(factors_beyond)
+{
+    tandem_build_mul_constant(b, "x", i, (float[1]){0}, (int64_t[]){0, 1 << 28, 0, 0});
+}
 WRONG(add_of_unlike) { tandem_build_add(b, "x", i, tandem_build_avgpool(b, "r", i, 2, 2, 1)); }
 WRONG(reshape_elements) { tandem_build_reshape(b, "x", i, 2, (int64_t[]){6, 287}); }
 WRONG(reshape_dimensions) { tandem_build_reshape(b, "x", i, 5, (int64_t[]){6, 2, 2, 2, 36}); }
@@ -1114,6 +1159,12 @@ static const struct {
     {slice_from_the_end, "operator 'x' (slice): the first row is 8; allowed 0 … 7"},
     {slice_of_none, "operator 'x' (slice): the number of rows is 0; allowed 1 … 8"},
     {slice_negative, "operator 'x' (slice): the first row is -1; allowed 0 … 7"},
+    {repeat_of_rows, "operator 'x' (repeat): dimension 1 is 8; allowed 1 … 1"},
+    {repeat_never, "operator 'x' (repeat): the number of times is 0; allowed 1 … 2147483647"},
+    {factors_by_sample, "operator 'x' (mul_constant): a step of its factors is 1; allowed 0 … 0"},
+    {factors_before, "operator 'x' (mul_constant): a step of its factors is -1; allowed 0 … 268435456"},
+    {factors_beyond,
+     "operator 'x' (mul_constant): the number of its factors is 1879048193; allowed 1 … 268435456"},
     {prepend_to_images, "operator 'x' (concat_token): input 0 has shape 6x8x9x4, 4 dimensions; allowed 3"},
     {add_of_unlike, "operator 'x' (add): the inputs have shapes 6x8x9x4 and 6x7x8x4; allowed are equal ones"},
     {reshape_elements, "operator 'x' (reshape): 6x8x9x4 into 6x287; allowed are shapes of 1728 elements"},
@@ -1548,6 +1599,7 @@ int main(void)
         cmocka_unit_test(resnet50_has_the_shapes_of_its_table),
         cmocka_unit_test(large_transformers_have_the_shapes_of_their_drawings),
         cmocka_unit_test(a_tied_head_reads_the_table_of_the_embedding),
+        cmocka_unit_test(factors_of_places),
         cmocka_unit_test(slices_and_prepended_rows),
         cmocka_unit_test(consumers_stand_in_order),
         cmocka_unit_test(views_lead_to_whose_memory_it_is),

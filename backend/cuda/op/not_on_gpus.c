@@ -9,6 +9,8 @@ static tandem_status cuda_refuse_operator(tandem_kernel *kernel, tandem_error *e
 
 const cuda_operator cuda_concat = {.prepare = cuda_refuse_operator},
                     cuda_mul = {.prepare = cuda_refuse_operator},
+                    cuda_mul_constant = {.prepare = cuda_refuse_operator},
+                    cuda_repeat = {.prepare = cuda_refuse_operator},
                     cuda_map = {.prepare = cuda_refuse_operator},
                     cuda_scale = {.prepare = cuda_refuse_operator},
                     cuda_grouped_conv2d = {.prepare = cuda_refuse_operator};
