@@ -16,10 +16,10 @@ static const gpu_bench_sizes full_sizes = {
     .launches = 8};
 
 static const char usage[] =
-    "usage: bench_gpu [DEVICE [ELEMENTS]]\n"
+    "usage: bench_gpu [DEVICE [ELEMENTS [TABLES]]]\n"
     "What the CUDA backend reaches on DEVICE [cuda:0], beside what the card reaches: copies, products, "
     "kernels over ELEMENTS\n"
-    "numbers [67108864], a transformer layer. About 12 GiB of the card's memory and half a minute.\n";
+    "numbers [67108864], a transformer layer; the first TABLES of the four [4]. About 12 GiB of the card's memory and half a minute.\n";
 
 static void print_gpu(FILE *out, const cuda_device *device)
 {
@@ -39,10 +39,11 @@ int main(int n, char **word)
     tandem_error error = {0};
     void *device = NULL;
     gpu_bench c = {.sizes = full_sizes, .out = stdout};
-    char *end = NULL;
+    char *end = NULL, *end_of_tables = NULL;
     if (n > 2) c.sizes.elements = (size_t)strtoull(word[2], &end, 10);
-    if (n > 3 || (end && *end) || c.sizes.elements < 16 * 16384 ||
-        (n > 1 && strncmp(word[1], "cuda:", 5) != 0)) {
+    if (n > 3) c.n_table = (int)strtol(word[3], &end_of_tables, 10);
+    if (n > 4 || (end && *end) || (end_of_tables && (*end_of_tables || c.n_table < 1)) ||
+        c.sizes.elements < 16 * 16384 || (n > 1 && strncmp(word[1], "cuda:", 5) != 0)) {
         fputs(usage, stderr);
         return tandem_status_exit_code(TANDEM_USAGE);
     }

@@ -35,6 +35,7 @@ typedef struct gpu_clocks {
 typedef struct gpu_bench {
     const cuda_device *device; /* opened by the backend */
     gpu_bench_sizes sizes;
+    int n_table; /* the first so many of the tables; 0 = all */
     FILE *out;
     double copy_bytes_per_s, bf16_flops_per_s; /* the ceilings; 0 before they are measured */
     void *memory[GPU_MAX_MEMORY];              /* what was taken and not given back */

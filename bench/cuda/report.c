@@ -368,8 +368,10 @@ tandem_status gpu_bench_report(gpu_bench *c, tandem_error *error)
 {
     static tandem_status (*const tables[])(gpu_bench * c, tandem_error * error) = {
         measure_copies, measure_library_products, measure_kernels, measure_layer};
+    enum { N_TABLE = sizeof tables / sizeof *tables };
+    const int n_table = c->n_table > 0 && c->n_table < N_TABLE ? c->n_table : N_TABLE;
     tandem_status status = TANDEM_OK;
-    for (size_t k = 0; k < sizeof tables / sizeof *tables && status == TANDEM_OK; k++) {
+    for (int k = 0; k < n_table && status == TANDEM_OK; k++) {
         gpu_clocks clocks = {0};
         c->clocks = &clocks;
         status = tables[k](c, error);

@@ -23,6 +23,8 @@ int main(int n, char **word)
 {
     const char *slash = n > 0 ? strrchr(word[0], '/') : NULL, *name = "";
     if (n > 0) name = slash ? slash + 1 : word[0];
+    (void)setvbuf(stdout, NULL, _IOLBF,
+                  BUFSIZ); /* a program that is stopped leaves its last line in a file */
     for (size_t i = 0; i < sizeof gpu_programs / sizeof *gpu_programs; i++)
         if (strcmp(name, gpu_programs[i].name) == 0) return gpu_programs[i].run(n, word);
     fprintf(stderr, "%s is no program on a card; link this file to the name of one:", name);

@@ -95,6 +95,10 @@ static void every_table_is_whole(void **state)
         n_clocks++;
     assert_int_equal(n_clocks, 4);
     free(text);
+    c.n_table = 2;
+    text = report_of(&c, TANDEM_OK);
+    assert_true(strstr(text, "\nproduct ") && !strstr(text, "\nkernel "));
+    free(text);
     tandem_cuda_backend.close(device);
     assert_int_equal(stand_in_open_handles(), 0);
 }

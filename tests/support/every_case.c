@@ -289,10 +289,19 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
     tandem_graph_close(made.graph);
 }
 
+/* On a card, where a library's call may hang: the last line says in which case. */
+static void name_case_under_way(const bench *b, int i)
+{
+    char what[200];
+    case_print(what, sizeof what, &operator_cases[i]);
+    if (b->max_complaints) printf("# case %d: %s\n", i, what);
+}
+
 void bench_check_every_case(bench *b)
 {
     for (int i = 0; i < n_operator_case; i++) {
         if ((b->is_gpu && operator_cases[i].cpu) || (b->only && operator_cases[i].kind != b->only)) continue;
+        name_case_under_way(b, i);
         check_case(b, &operator_cases[i], TANDEM_F32);
         /* int8's gradients run in the AMP dtype: what other devices of a cluster would do with it, too */
         if (bench_has_bf16(b) && tandem_op_row_get(operator_cases[i].kind)->op_class == TANDEM_ADJUSTABLE)
@@ -380,20 +389,24 @@ static void compare_precision(bench *b, const tandem_step *step, int t, const ta
     double *const right = numbers_every_case(n), *const own = numbers_every_case(n),
                   *const slack = numbers_every_case(n), *const variance = numbers_every_case(n);
     double error2 = 0, predicted2 = 0;
-    int within = 1;
+    size_t first = n; /* over its bound */
+    double first_bound = 0;
     task_reference(step, t, wide, 1, (double *const[]){right}, (double *const[]){own});
     predict_every_case(step, t, wide, narrow, 0, slack);
     predict_every_case(step, t, wide, narrow, 1, variance);
     for (size_t i = 0; i < n; i++) {
         const double error = got->value[i] - right[i];
-        within &= fabs(error) <= slack[i] + own[i] + 0x1p-20 * slack[i] +
-                                     (got->dtype == TANDEM_F32 ? 0 : 0x1p-7 * fabs(right[i]));
+        const double bound =
+            slack[i] + own[i] + 0x1p-20 * slack[i] + (got->dtype == TANDEM_F32 ? 0 : 0x1p-7 * fabs(right[i]));
+        if (!(fabs(error) <= bound) && first == n) first = i, first_bound = bound;
         error2 += error * error;
         predicted2 += variance[i];
     }
     const double relative = metrics_relative_l2(right, got->value, n),
                  cosine = metrics_cosine(right, got->value, n);
-    CHECK(b, within, "%s: an error lies over its bound (relative L2 %.3g, cosine %.6f)", what, relative,
+    CHECK(b, first == n,
+          "%s: element %zu of %zu: got %.9g, should be %.9g ± %.3g (relative L2 %.3g, cosine %.6f)", what,
+          first, n, first < n ? got->value[first] : 0, first < n ? right[first] : 0, first_bound, relative,
           cosine);
     CHECK(b, cosine > (is_int8 ? 0.99 : is_fp8 ? 0.998 : 0.9999), "%s: cosine to fp32 is %.6f", what, cosine);
     const double ratio = sqrt(error2 / predicted2);
@@ -450,7 +463,8 @@ static void check_precision(bench *b, const operator_case *c, tandem_precision p
 
 void bench_check_every_precision(bench *b)
 {
-    for (int i = 0; i < n_operator_case; i++)
+    for (int i = 0; i < n_operator_case; i++) {
+        name_case_under_way(b, i);
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
             const tandem_op_row *row = tandem_op_row_get(operator_cases[i].kind);
             if (!(row->precisions >> p & b->row->precisions >> p & 1)) continue;
@@ -459,4 +473,5 @@ void bench_check_every_precision(bench *b)
                 continue;
             check_precision(b, &operator_cases[i], (tandem_precision)p);
         }
+    }
 }
