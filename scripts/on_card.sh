@@ -1,13 +1,14 @@
 #!/bin/bash
-# What is to be known of a card, in three calls of at most 560 s each: 1, is it right? 2, how fast is it? 3,
-# is it predicted well, and does it hold beside a CPU? Parts come in the order of their importance, each with
-# a limit of its own; one that fails does not stop the next. docs/cuda.md says what a failure means. Runs in a
-# checkout where `make` and `make test-cuda` have been, or out of build/card-kit.tar.gz (make card-kit), which
-# brings all libraries but NVIDIA's. All that is printed is in FOLDER too: N.log whole, and a file for each
-# kind of part. Call 3 takes what call 2 profiled from FOLDER/tandem.db. Exit code: 0 where all was done, 1
-# where a part failed or was stopped, 2 for other arguments, 4 where something that it needs is missing, 5
-# where the folder cannot be written. usage: scripts/on_card.sh 1|2|3 [FOLDER]     [$OUT, or on_card_out];
-# SECONDS_IN_ALL [550]; DEVICE [cuda:0]
+# What is to be known of a card, in three calls of at most 200, 200 and 180 s: 1, is it right? 2, how fast is
+# it? 3, is it predicted, and does it hold beside a CPU? Parts come in the order of their importance, each with
+# a limit of its own; one that fails does not stop the next. What measures no time runs beside others.
+# docs/cuda.md says what a failure means. Runs in a checkout where `make` and `make test-cuda` have been, or out
+# of build/card-kit.tar.gz (make card-kit), which brings all libraries but NVIDIA's. All that is printed is in
+# FOLDER too: N.log whole, and a file for each kind of part. Call 3 takes what call 2 profiled from
+# FOLDER/tandem.db. Exit code: 0 where all was done, 1 where a part failed or was stopped, 2 for other
+# arguments, 4 where something that it needs is missing, 5 where the folder cannot be written.
+# usage: scripts/on_card.sh 1|2|3 [FOLDER]     [$OUT, or on_card_out]; SECONDS_IN_ALL; DEVICE [cuda:0]; JOBS:
+# parts beside each other [the cores but two]
 set -u
 PATH=$PATH:/usr/sbin:/sbin:/usr/local/cuda/bin # ldconfig, compute-sanitizer, ncu
 call=${1:-}
@@ -33,7 +34,8 @@ if [ ! -x "$root/build/tandem" ]; then
 fi
 exec > >(tee "$out/$call.log") 2>&1
 log=$!
-limit_in_all=${SECONDS_IN_ALL:-550} # parts that are stopped may take 5 s more
+limit_in_all=${SECONDS_IN_ALL:-$((call == 3 ? 180 : 200))} # parts that are stopped may take 5 s more
+jobs=${JOBS:-$(($(nproc) > 4 ? $(nproc) - 2 : 2))}
 tandem=$work/tandem programs=$root/build/card device=${DEVICE:-cuda:0}
 export TANDEM_DB=$out/tandem.db
 cd "$work" || exit 5
@@ -65,6 +67,14 @@ for library in libcuda.so.1 libcudart.so.13 libcublasLt.so.13 libcudnn.so.9; do
 done
 # For our programs alone: PyTorch has libraries of its own.
 path=$path${LD_LIBRARY_PATH:+${path:+:}$LD_LIBRARY_PATH}
+# For Python: what it has itself, or the system, is not to be replaced.
+mkdir "$work/lib"
+if [ -f "$root/needs" ]; then
+    for library in "$root"/lib/* "$root"/gcc/*; do
+        known "$(basename "$library")" || ln -s "$library" "$work/lib/"
+    done
+fi
+beside_python=$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/build/tandem "$@"\n' "$path" "$root" >"$work/tandem"
 chmod +x "$work/tandem"
 
@@ -80,141 +90,252 @@ end_session() { # LEADER
         [ "${field[3]}" != "$1" ] || kill -KILL "$pid" 2>/dev/null
     done
 }
-leader='' # of the part that runs
-failed=() missing_parts=() begun=()
+failed=() missing_parts=() begun=() queue=() finder=''
+declare -A name_of=() limit_of=() file_of=() log_of=() told_of=() begin_of=() # of what runs, by its leader
+declare -A code_of=()                                                        # of what has ended, by its name
 lack() { missing_parts+=("$1"); } # NAME: a part that cannot be done here
+give_up() {                       # what runs ends, and what it has printed is kept
+    local leader
+    [ -z "$finder" ] || kill "$finder" 2>/dev/null
+    for leader in "${!name_of[@]}"; do
+        end_session "$leader"
+        [ "${log_of[$leader]}" = "$out/${file_of[$leader]}" ] ||
+            { echo "=== ${name_of[$leader]}: the call ended" && cat "${log_of[$leader]}"; } |
+            tee -a "$out/${file_of[$leader]}"
+    done
+    rm -rf "$work"
+}
 trap 'exit 143' TERM INT HUP
-# After the wait the log is whole.
-trap '[ -z "$leader" ] || end_session "$leader"; rm -rf "$work"; exec >&- 2>&-; wait "$log"' EXIT
-# part NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the folder as it comes, then into the log.
-part() {
-    local left=$((limit_in_all - SECONDS)) limit=$2 begin=$SECONDS code told
-    echo
+trap 'give_up; exec >&- 2>&-; wait "$log"' EXIT # after the wait the log is whole
+# What a part leaves of its limit is the next one's: when they have to end, all limits so far added up.
+may_end=0
+lack_text=
+# launch NAME LIMIT FILE LOG COMMAND…: $LOG gets what it prints. 1 where no time is left.
+launch() {
+    local limit=$2 left=$((limit_in_all - SECONDS)) told=0
     if [ "$left" -lt 5 ]; then
-        echo "=== $1: not done: no time is left of $limit_in_all s"
+        printf '\n=== %s: not done: no time is left of %s s\n' "$1" "$limit_in_all"
         failed+=("$1")
-        return
+        return 1
     fi
     [ "$limit" -le "$left" ] || limit=$left
-    echo "=== $1 (at most $2 s)"
+    [ "$limit" -ge 1 ] || limit=1 # those before it took long to end
     [[ " ${begun[*]} " == *" $3 "* ]] || { begun+=("$3") && : >"$out/$3"; }
-    told=$(stat -c %s "$out/$3")
-    setsid timeout -k 5 "$limit" "${@:4}" >>"$out/$3" 2>&1 </dev/null &
+    [ "$4" != "$out/$3" ] || told=$(stat -c %s "$4")
+    setsid timeout -k 5 "$limit" "${@:5}" >>"$4" 2>&1 </dev/null &
     leader=$!
-    wait "$leader"
-    code=$?
-    end_session "$leader"
-    leader=
-    tail -c +$((told + 1)) "$out/$3"
+    name_of[$leader]=$1 limit_of[$leader]=$limit file_of[$leader]=$3 log_of[$leader]=$4
+    told_of[$leader]=$told begin_of[$leader]=$SECONDS
+}
+tell_end() { # LEADER CODE
+    local name=${name_of[$1]} file=$out/${file_of[$1]} log=${log_of[$1]} code=$2
+    end_session "$1"
+    [ "$log" = "$file" ] || { printf '\n=== %s, beside others\n' "$name" | tee -a "$file" && cat "$log" >>"$file"; }
+    tail -c +$((told_of[$1] + 1)) "$log"
+    code_of[$name]=$code
     case $code in
     0) ;;
-    4) lack "$1" ;;
-    *) failed+=("$1") ;;
+    4) lack "$name" ;;
+    *) failed+=("$name") ;;
     esac
     case $code in
-    124 | 137) code="stopped after $limit s" ;;
+    124 | 137) code="stopped after ${limit_of[$1]} s" ;;
     *) code="exit code $code" ;;
     esac
-    echo "--- $1: $code, $((SECONDS - begin)) s"
+    echo "--- $name: $code, $((SECONDS - begin_of[$1])) s"
+    unset "name_of[$1]"
+}
+# part NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the folder as it comes, then into the log.
+part() {
+    local leader
+    may_end=$((may_end + $2))
+    launch "$1" $((may_end - SECONDS)) "$3" "$out/$3" "${@:4}" || return
+    printf '\n=== %s (at most %s s)\n' "$1" "$2"
+    wait "$leader"
+    tell_end "$leader" $?
+}
+beside() { queue+=("$(printf '%q ' "$@")"); } # NAME LIMIT FILE COMMAND…: a part for `together`
+# together LIMIT: what `beside` has queued, JOBS at a time, begins in that order; each is told when it ends.
+together() {
+    local next=0 pid leader words
+    printf '\n=== %d parts beside each other, %d at a time (at most %d s)\n' ${#queue[@]} "$jobs" "$1"
+    may_end=$((may_end + $1))
+    while [ $next -lt ${#queue[@]} ] || [ ${#name_of[@]} -gt 0 ]; do
+        while [ $next -lt ${#queue[@]} ] && [ ${#name_of[@]} -lt "$jobs" ]; do
+            eval "words=(${queue[next]})"
+            next=$((next + 1))
+            [ "${words[1]}" -le $((may_end - SECONDS)) ] || words[1]=$((may_end - SECONDS))
+            if [ "${words[1]}" -lt 1 ]; then
+                printf '\n=== %s: not done: no time is left beside others\n' "${words[0]}"
+                failed+=("${words[0]}")
+            else
+                launch "${words[@]:0:3}" "$work/beside.$next" "${words[@]:3}"
+            fi
+        done
+        [ ${#name_of[@]} -gt 0 ] || continue
+        wait -n -p pid "${!name_of[@]}"
+        tell_end "$pid" $?
+    done
+    queue=()
 }
 ours() { env "LD_LIBRARY_PATH=$path" "$@"; } # a program of ours that is not tandem itself
 
 # --- 1: is it right? What decides first comes first: kernels, then operators, then whole steps ---
 test_program() { # NAME LIMIT
-    part "test_cuda_$1" "$2" 1-tests.txt env "LD_LIBRARY_PATH=$path" CMOCKA_MESSAGE_OUTPUT=TAP \
-        CUBLASLT_LOG_LEVEL=1 "CUBLASLT_LOG_FILE=$out/1-cublaslt.log" CUDNN_LOGLEVEL_DBG=1 \
-        "CUDNN_LOGDEST_DBG=$out/1-cudnn.log" "$programs/test_cuda_$1"
+    mkdir -p "$work/libraries"
+    beside "test_cuda_$1" "$2" 1-tests.txt env "LD_LIBRARY_PATH=$path" CMOCKA_MESSAGE_OUTPUT=TAP \
+        CUBLASLT_LOG_LEVEL=1 "CUBLASLT_LOG_FILE=$work/libraries/$1.cublaslt" CUDNN_LOGLEVEL_DBG=1 \
+        "CUDNN_LOGDEST_DBG=$work/libraries/$1.cudnn" "$programs/test_cuda_$1"
 }
-sanitize() { # TOOL LIMIT PROGRAM ARGUMENT…
-    part "$1 of ${3#test_cuda_}" "$2" 1-sanitizer.txt env "LD_LIBRARY_PATH=$path" "$sanitizer" --tool "$1" \
-        --error-exitcode 9 "$programs/$3" "${@:4}"
+sanitize() { # TOOL LIMIT NAME ARGUMENT…
+    beside "$1 of $3" "$2" 1-sanitizer.txt env "LD_LIBRARY_PATH=$path" "$sanitizer" --tool "$1" \
+        --error-exitcode 9 "$programs/test_cuda_$3" "${@:4}"
+}
+python_suite() { # NAME: in the PyTorch of this machine, with its own libraries of NVIDIA
+    beside "Python package, $1" 80 1-python.txt env "LD_LIBRARY_PATH=$beside_python" OMP_NUM_THREADS=1 \
+        PYTHONDONTWRITEBYTECODE=1 "$python" -X faulthandler "$root/tests/python/$1.py" -v
 }
 is_it_right() {
+    local one words name limit graphs codes
     printf '\n%s\n' "$found" | tee "$out/1-doctor.txt"
-    test_program kernels 40
-    test_program rows 20
-    test_program images 10
-    test_program operators 80
-    test_program attention 25
+    for one in "kernels 60" "rows 30" "operators 90" "attention 40" "gradients 60" "products 30" "images 30" \
+        "public_kernels 30" "delayed 30" "coded 30" "shared 30" "repeats 100"; do
+        read -r name limit <<<"$one"
+        test_program "$name" "$limit"
+    done
     for graphs in 1 0; do
-        part "five steps of mlp, graphs $graphs" 12 1-mlp.txt env TANDEM_GRAPHS=$graphs "$tandem" train -q \
+        beside "five steps of mlp, graphs $graphs" 20 1-mlp.txt env TANDEM_GRAPHS=$graphs "$tandem" train -q \
             --json --model mlp --device "$device" --uniform bf16 --steps 5
     done
-    test_program gradients 40
-    test_program public_kernels 15
-    test_program products 10
-    test_program delayed 15
-    test_program coded 10
-    test_program shared 15
-    test_program repeats 75
+    if [ -n "$python" ]; then
+        "$python" -c 'import sys, torch
+print("Python", sys.version, "PyTorch", torch.__version__, "CUDA", torch.version.cuda, "cuDNN", torch.backends.cudnn.version())
+print(torch.__config__.show())' 2>&1 | tee "$out/1-versions.txt"
+        for one in cuda kernels modules planning sensing; do python_suite $one; done
+    else
+        lack "Python package: no python3 here has torch with a card"
+    fi
     sanitizer=$(command -v compute-sanitizer)
     if [ -n "$sanitizer" ]; then
-        sanitize memcheck 55 test_cuda_kernels
-        sanitize memcheck 30 test_cuda_attention
-        sanitize racecheck 45 test_cuda_repeats small
-        sanitize racecheck 40 test_cuda_attention
+        for one in kernels attention delayed coded rows products; do sanitize memcheck 70 $one; done
+        for one in attention "repeats small" coded delayed rows; do
+            read -ra words <<<"$one"
+            sanitize racecheck 70 "${words[@]}"
+        done
     else
         printf '\n=== compute-sanitizer: SKIP: not installed; it comes with CUDA Toolkit 13\n'
         lack compute-sanitizer
     fi
+    # What torch.compile makes stays in its cache, if the machine does until call 2.
+    for one in "bert_base --batch 64 --seq 128 --turns labelled+sdpa+compile" \
+        "gpt2_small --batch 16 --seq 1024 --turns sdpa+compile" \
+        "resnet50 --batch 128 --channels-last --turns compile"; do
+        read -ra words <<<"$one"
+        [ -z "$python" ] || beside "PyTorch compiles ${words[0]}" 100 1-pytorch.txt nice "$python" \
+            "$root/bench/torch/step.py" "${words[0]}" bf16 --device cuda --steps 1 "${words[@]:1}"
+    done
+    together 145
+    for one in "$work"/libraries/*; do
+        [ ! -s "$one" ] || { echo "=== ${one##*/}" && cat "$one"; } >>"$out/1-libraries.txt"
+    done
     grep -hE '^(not ok|wrong:)' "$out/1-tests.txt" >"$out/1-wrong.txt"
     echo
     echo "$(grep -c '^ok' "$out/1-tests.txt") tests passed, $(grep -c '^not ok' "$out/1-wrong.txt") did not"
+    codes=
+    for one in kernels operators attention; do codes+=${code_of[test_cuda_$one]:--}; done
+    if [ "$codes" = 000 ]; then
+        part "first speeds" 15 1-speeds.txt env "LD_LIBRARY_PATH=$path" "$programs/bench_gpu" "$device" \
+            $((1 << 26)) 2
+        for one in "resnet50 128" "bert_base:seq=128 64" "gpt2_small:seq=1024 16"; do
+            read -r name limit <<<"$one"
+            part "first steps of $name" 10 1-speeds.txt "$tandem" bench step -q --device "$device" --uniform \
+                bf16 --repetitions 5 --model "$name" --batch "$limit"
+        done
+    else
+        echo "no first look at speed: kernels, operators or attention did not pass"
+    fi
+}
+
+# --- The store, as text: behind each part that may have measured, whole ---
+keep_store() {
+    local folder=$out/profiles/measured
+    [ -n "$card" ] && [ -s "$TANDEM_DB" ] || return
+    mkdir -p "$folder"
+    # A dump lacks the two numbers by which a store is known.
+    if python3 -c 'import sqlite3, sys
+store = sqlite3.connect(sys.argv[1])
+for pragma in "application_id", "user_version":
+    print("PRAGMA %s = %d;" % (pragma, *store.execute("PRAGMA " + pragma).fetchone()))
+print(*store.iterdump(), sep="\n")' "$TANDEM_DB" >"$folder/.text" 2>/dev/null ||
+        sqlite3 "$TANDEM_DB" "SELECT 'PRAGMA application_id = ' || application_id ||
+'; PRAGMA user_version = ' || user_version || ';' FROM pragma_application_id, pragma_user_version" .dump \
+            >"$folder/.text"; then
+        mv "$folder/.text" "$folder/$card.sql"
+    else
+        rm -f "$folder/.text"
+        lack_text=1
+    fi
+}
+profile() { # NAME LIMIT FILE OPTION…
+    part "profile of $1" "$2" "$3" "$tandem" profile -q "${@:4}"
+    keep_store
 }
 
 # --- 2: how fast is it? ---
+steps_beside() { # NAME LIMIT PARTS MODEL…
+    part "$1" "$2" 2-steps.txt env ONE_LIMIT=15 "PARTS=$3" "KEPT=$work" "PYTHON=$python" \
+        "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device" "${@:4}"
+    keep_store
+}
 how_fast() {
-    PYTHON=$("$root/bench/cuda/steps.sh" python) # once: PyTorch takes seconds to be loaded
-    export PYTHON
-    part "kernels, products and a layer beside the card's copy" 110 2-speeds.txt env "LD_LIBRARY_PATH=$path" \
-        "$programs/bench_gpu" "$device"
-    for one in "resnet50 110" "bert_base 130" "gpt2_small 130" "resnet20 35" "gpt_tiny 35"; do
-        read -r model limit <<<"$one"
-        part "a step of $model beside PyTorch's" "$limit" 2-steps.txt env ONE_LIMIT=25 \
-            "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device" "$model"
+    local model
+    part "kernels, products and a layer beside the card's copy" 40 2-speeds.txt env \
+        "LD_LIBRARY_PATH=$path" "$programs/bench_gpu" "$device"
+    for model in resnet50 bert_base gpt2_small; do
+        steps_beside "a step of $model beside PyTorch's" 34 steps $model
     done
+    # Last, as it takes longest: compilers, not the card.
+    steps_beside "steps that PyTorch compiles" 48 compiled bert_base gpt2_small resnet50
 }
 
-# --- 3: is it predicted well, and does it hold beside a CPU? ---
-predict() { # MODEL BATCH PRECISION [OPTION…]
+# --- 3: is it predicted, and does it hold beside a CPU? ---
+predict() { # LIMIT MODEL BATCH PRECISION [OPTION…]
     local file=3-compare.txt
-    [ -z "${4:-}" ] || file=3-operators.txt
-    part "$1 in $3${4:+, by operators}, predicted and run" 12 $file "$tandem" compare -q --model "$1" \
-        --batch "$2" --device "$device" --uniform "$3" --steps 20 "${@:4}"
+    [ -z "${5:-}" ] || file=3-operators.txt
+    part "$2 in $4${5:+, by operators}, predicted and run" "$1" $file "$tandem" compare -q --model "$2" \
+        --batch "$3" --device "$device" --uniform "$4" --steps 20 "${@:5}"
 }
-same_losses() { # CLUSTER MODEL [OPTION…]
-    part "bits of $2 on $1${3:+, ${*:3}}" 30 3-hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$@"
+same_losses() { # CLUSTER MODEL [OPTION…]: on cores of its own, where there are so many
+    local first=$((4 * ${#queue[@]})) held=()
+    [ "$(nproc)" -lt 16 ] || held=(taskset -c "$first-$((first + 3))")
+    beside "bits of $2 on $1${3:+, ${*:3}}" 28 3-hybrid.txt "${held[@]}" "$root/bench/cuda/same_losses.sh" \
+        "$tandem" "$@"
 }
 does_it_predict() {
+    local cpu cluster one model batch precision
     for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
         grep -qE "^$cpu +ok" <<<"$found" && break
     done
-    local cluster="$device batch=256 + $cpu batch=16" one model batch limit precision
+    cluster="$device batch=256 + $cpu batch=16"
     for one in "bert_base:seq=128 64" "resnet50 128" "gpt2_small:seq=1024 16"; do
         read -r model batch <<<"$one"
-        part "profile of $model" 25 3-compare.txt "$tandem" profile -q --model "$model" --batch "$batch" \
-            --device "$device" --uniform bf16 # known already behind call 2
-        predict "$model" "$batch" bf16
+        profile "$model" 8 3-compare.txt --model "$model" --batch "$batch" --device "$device" --uniform \
+            bf16 # known already behind call 2
+        predict 8 "$model" "$batch" bf16
     done
-    predict bert_base:seq=128 64 bf16 --operators
-    part "profile of gpt_tiny" 40 3-compare.txt "$tandem" profile -q --model gpt_tiny --batch 32 --device \
-        "$device"
-    for precision in bf16 fp8 int8_full fp32; do predict gpt_tiny 32 $precision; done
+    predict 8 bert_base:seq=128 64 bf16 --operators
+    profile gpt_tiny 20 3-compare.txt --model gpt_tiny --batch 32 --device "$device"
+    for precision in bf16 fp8 int8_full fp32; do predict 4 gpt_tiny 32 $precision; done
+
+    # What follows measures no time.
     same_losses "$device batch=32" gpt_tiny
     same_losses "$cluster" resnet20
     same_losses "$cluster" gpt_tiny --wire bf16
-    part "profile of $cluster" 40 3-hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
-    part "resnet20 on $cluster, predicted and run" 20 3-hybrid.txt "$tandem" compare -q --model resnet20 \
-        --cluster "$cluster" --uniform bf16,fp32 --steps 20
-    # In the profile of the cluster the card has the same batch.
-    for precision in bf16 fp8 int8_full fp32; do predict resnet20 256 $precision; done
-    part "all-reduces on $cluster" 25 3-hybrid.txt "$tandem" bench allreduce --cluster "$cluster" \
-        --repetitions 5
-    part "memory of bert_base" 25 3-memory.txt "$tandem" train -q --json --model bert_base:seq=128 --batch \
+    beside "memory of bert_base" 20 3-memory.txt "$tandem" train -q --json --model bert_base:seq=128 --batch \
         64 --device "$device" --uniform bf16 --steps 20
     ncu=$(command -v ncu)
     if [ -n "$ncu" ]; then
-        part "names of kernels in a step of bert_base" 40 3-ncu.txt env TANDEM_GRAPHS=0 "$ncu" \
+        beside "names of kernels in a step of bert_base" 28 3-ncu.txt env TANDEM_GRAPHS=0 "$ncu" \
             --clock-control none -k 'regex:xmma|nvjet|cutlass|gemm|conv|attention' -c 60 \
             --metrics gpu__time_duration.sum "$tandem" bench step -q --device "$device" --uniform bf16 \
             --repetitions 1 --model bert_base:seq=128 --batch 64
@@ -222,6 +343,15 @@ does_it_predict() {
         printf '\n=== ncu: SKIP: not installed; it comes with CUDA Toolkit 13\n'
         lack ncu
     fi
+    together 30
+
+    profile "$cluster" 20 3-hybrid.txt --model resnet20 --cluster "$cluster"
+    part "resnet20 on $cluster, predicted and run" 8 3-hybrid.txt "$tandem" compare -q --model resnet20 \
+        --cluster "$cluster" --uniform bf16,fp32 --steps 20
+    # In the profile of the cluster the card has the same batch.
+    for precision in bf16 fp8 int8_full fp32; do predict 4 resnet20 256 $precision; done
+    part "all-reduces on $cluster" 8 3-hybrid.txt "$tandem" bench allreduce --cluster "$cluster" \
+        --repetitions 5
     echo
     sed -n 's/^step predicted .*: error -*\([0-9.]*\)%$/\1/p' "$out"/3-{compare,hybrid}.txt |
         awk '{ n++; near += $1 <= 5 }
@@ -230,7 +360,14 @@ does_it_predict() {
 
 date -u
 uname -a
+: >"$work/python"
+if [ "$call" != 3 ]; then # meanwhile: PyTorch takes seconds to be loaded
+    "$root/bench/cuda/steps.sh" python >"$work/python" &
+    finder=$!
+fi
 timeout 20 nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here, or no card"
+card=$(timeout 20 nvidia-smi -i 0 --query-gpu=name --format=csv,noheader 2>/dev/null | tr 'A-Z ' 'a-z_' |
+    tr -cd 'a-z0-9_.-')
 missing=$(ours ldd "$programs/test_cuda_kernels" "$programs/bench_gpu" |
     awk '/not found/ && !seen[$1]++ { printf "%s ", $1 }')
 if [ -n "$missing" ]; then
@@ -241,6 +378,10 @@ elif found=$(timeout 60 "$tandem" doctor 2>&1); ! grep -qE "^$device +ok" <<<"$f
         "$(grep -E "^$device " <<<"$found" || echo "tandem doctor does not list it")"
     lack "$device"
 else
+    [ -z "$finder" ] || wait "$finder"
+    finder=''
+    python=$(cat "$work/python")
+    may_end=$SECONDS
     case $call in
     1) is_it_right ;;
     2) how_fast ;;
@@ -248,22 +389,9 @@ else
     esac
 fi
 
-# --- The store, as text ---
-card=$(nvidia-smi -i 0 --query-gpu=name --format=csv,noheader 2>/dev/null | tr 'A-Z ' 'a-z_' |
-    tr -cd 'a-z0-9_.-')
-if [ "$call" = 3 ] && [ -n "$card" ] && [ -s "$TANDEM_DB" ]; then
-    mkdir -p "$out/profiles/measured"
-    # A dump lacks the two numbers by which a store is known.
-    { python3 -c 'import sqlite3, sys
-store = sqlite3.connect(sys.argv[1])
-for pragma in "application_id", "user_version":
-    print("PRAGMA %s = %d;" % (pragma, *store.execute("PRAGMA " + pragma).fetchone()))
-print(*store.iterdump(), sep="\n")' "$TANDEM_DB" 2>/dev/null ||
-        sqlite3 "$TANDEM_DB" "SELECT 'PRAGMA application_id = ' || application_id ||
-'; PRAGMA user_version = ' || user_version || ';' FROM pragma_application_id, pragma_user_version" .dump; } \
-        >"$out/profiles/measured/$card.sql" || failed+=("the store as text")
+[ -z "$lack_text" ] || failed+=("the store as text")
+[ ! -e "$out/profiles/measured/$card.sql" ] ||
     echo "profiles/measured/$card.sql: $(wc -c <"$out/profiles/measured/$card.sql") bytes"
-fi
 echo "$SECONDS s in all"
 [ ${#missing_parts[@]} = 0 ] || { echo "could not be done here:"; printf '  %s\n' "${missing_parts[@]}"; }
 [ ${#failed[@]} = 0 ] || { echo "failed, or not done in time:"; printf '  %s\n' "${failed[@]}"; exit 1; }

@@ -1,25 +1,31 @@
 #!/usr/bin/python3.11
 """Training steps of PyTorch on models of tandem's zoo, for bench/torch.sh. Prints one JSON object.
 
-usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--labelled] [--sdpa] [--compile] [--steps N] [--ranks N] [--device cpu|cuda]
+usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--labelled] [--sdpa] [--compile] [--turns TURN…] [--steps N] [--ranks N] [--device cpu|cuda]
 
 The models have the architecture of graph/zoo/resnet.c, bert_base.c (head=mlm) and gpt2_small.c, and their optimizers; inputs
 are noise, made before the clock starts. bf16 is autocast. With ranks, DistributedDataParallel over Gloo: a process a rank, one
 thread each, each on a core of its own. With --labelled, bert_base's head reads the tokens that have a label alone, as tandem's
-does. --sdpa takes scaled_dot_product_attention in place of its parts, and --compile torch.compile. On a card (one rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes are the card's. The first two
+does. --sdpa takes scaled_dot_product_attention in place of its parts, and --compile torch.compile. A turn is such options together, "labelled+sdpa", or "eager", none
+of them: --turns measures one behind the other in one process and prints an object as each is measured, or its "error"; exit
+code 1 where there was one. On a card (one rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes are the card's. The first two
 steps are not counted.
 """
 import argparse
+import gc
 import json
 import os
 import resource
 import statistics
+import sys
 import tempfile
 import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+OPTIONS = ("labelled", "sdpa", "compile")  # of a turn
 
 
 class Block(nn.Module):
@@ -156,6 +162,7 @@ def train(rank, arguments, rendezvous):
             json.dumps(
                 {
                     "model": arguments.model,
+                    "turn": arguments.turn,
                     "precision": arguments.precision,
                     "step_ns": round(statistics.median(times[2:]) * 1e9),
                     "peak_bytes": peak_bytes,
@@ -165,6 +172,24 @@ def train(rank, arguments, rendezvous):
             ),
             flush=True,
         )
+
+
+def take_turns(arguments):
+    code = 0
+    for arguments.turn in arguments.turns:
+        for option in OPTIONS:
+            setattr(arguments, option, option in arguments.turn.split("+"))
+        try:
+            train(0, arguments, None)
+        except Exception as failed:  # of a compiler, an allocator, an older PyTorch
+            lines = str(failed).strip().splitlines() or [type(failed).__name__]
+            print(json.dumps({"model": arguments.model, "turn": arguments.turn, "error": lines[0]}), flush=True)
+            code = 1
+        gc.collect()
+        if arguments.device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+    return code
 
 
 def main():
@@ -177,12 +202,19 @@ def main():
     parser.add_argument("--labelled", action="store_true")
     parser.add_argument("--sdpa", action="store_true")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--turns", nargs="+", metavar="TURN")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
-    if arguments.device == "cuda" and arguments.ranks > 1:
-        parser.error("--device cuda takes one rank")
+    if (arguments.device == "cuda" or arguments.turns) and arguments.ranks > 1:
+        parser.error("--device cuda and --turns take one rank")
+    for turn in arguments.turns or []:
+        if not {*turn.split("+")} <= {*OPTIONS, "eager"}:
+            parser.error(f"no turn '{turn}': eager, or {', '.join(OPTIONS)}, joined by +")
+    if arguments.turns:
+        sys.exit(take_turns(arguments))
+    arguments.turn = "+".join(one for one in OPTIONS if getattr(arguments, one)) or "eager"
     if arguments.ranks == 1:
         train(0, arguments, None)
         return
