@@ -1,28 +1,34 @@
-"""Products of CUDA tensors over the stand-in for a GPU (tests/cuda), whose memory is the host's.
+"""Products of CUDA tensors: on a GPU where PyTorch has one, else over the stand-in for one (tests/cuda).
 
-PyTorch here has no CUDA. So CPU tensors say that they are CUDA's, and the stream is the one without a name.
-What that leaves untested is PyTorch's side of it: its streams, its allocator and its current device.
+The stand-in's memory is the host's: there CPU tensors say that they are CUDA's, and the stream is the one
+without a name. What that leaves untested is PyTorch's side of it: its streams, its allocator and its current
+device. References are computed on the CPU in fp32 either way.
 """
 
 import contextlib
 import ctypes
 import os
+import random as drawing
 import sys
 import tempfile
 import unittest
 from unittest import mock
 
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
 from support import BUILD, Case
 
-if not os.path.exists(os.path.join(BUILD, "tests", "libtandem_cuda_kernels.so.0")):
-    sys.exit("there is no tests/libtandem_cuda_kernels.so.0 in the build folder: run make tests first")
-_folder = tempfile.TemporaryDirectory()
-for name, of in (("tandem", BUILD), ("tandem_kernels", BUILD), ("tandem_cuda_kernels", os.path.join(BUILD, "tests"))):
-    os.symlink(os.path.join(of, f"lib{name}.so.0"), os.path.join(_folder.name, f"lib{name}.so.0"))
-os.environ["TANDEM_LIBRARY"] = _folder.name
-
-import torch
-import torch.nn.functional as F
+IS_REAL = torch.cuda.is_available()
+DEVICE = "cuda" if IS_REAL else "cpu"
+if not IS_REAL:
+    if not os.path.exists(os.path.join(BUILD, "tests", "libtandem_cuda_kernels.so.0")):
+        sys.exit("there is no tests/libtandem_cuda_kernels.so.0 in the build folder: run make tests first")
+    _folder = tempfile.TemporaryDirectory()
+    for name, of in (("", BUILD), ("_kernels", BUILD), ("_cuda_kernels", os.path.join(BUILD, "tests"))):
+        os.symlink(os.path.join(of, f"libtandem{name}.so.0"), os.path.join(_folder.name, f"libtandem{name}.so.0"))
+    os.environ["TANDEM_LIBRARY"] = _folder.name
 
 import tandem
 from tandem import _apply, _cuda, _library
@@ -37,12 +43,13 @@ BOUND = {"tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2, "fp8": 8e-2, "int8": 3e-2, "i
 BACK = {**BOUND, "fp8": 2e-1, "int8": 3e-2}
 
 
-def on_stand_in():
+def on_gpu():
     """Tensors are on a GPU, as far as apply can see."""
     stack = contextlib.ExitStack()
-    stack.enter_context(mock.patch.object(torch.Tensor, "is_cuda", True, create=True))
-    stack.enter_context(mock.patch.object(torch.Tensor, "is_cpu", False, create=True))
-    stack.enter_context(mock.patch.object(_cuda, "_on_gpu_of", lambda x: contextlib.nullcontext((0, 0))))
+    if not IS_REAL:
+        stack.enter_context(mock.patch.object(torch.Tensor, "is_cuda", True, create=True))
+        stack.enter_context(mock.patch.object(torch.Tensor, "is_cpu", False, create=True))
+        stack.enter_context(mock.patch.object(_cuda, "_on_gpu_of", lambda x: contextlib.nullcontext((0, 0))))
     return stack
 
 
@@ -50,11 +57,21 @@ def random(*shape):
     return torch.randn(*shape, requires_grad=True)
 
 
+def there(product):
+    """The same product, of leaves on the GPU."""
+    moved = {
+        name: one.detach().to(DEVICE).requires_grad_(one.requires_grad)
+        for name, one in vars(product).items()
+        if isinstance(one, torch.Tensor)
+    }
+    return Product(**{**vars(product), **moved})
+
+
 def both(product, precision, run, g):
     """The result, and the gradients of all operands."""
     operands = [one for one in (product.x, product.w, product.bias, product.addend) if one is not None]
     y = run(product, precision)
-    return [y.detach(), *torch.autograd.grad(y, operands, g)]
+    return [y.detach(), *torch.autograd.grad(y, operands, g.to(y.device))]
 
 
 def plain(product, precision):
@@ -70,22 +87,27 @@ def converted(product, precision):
     return _apply.run_product(product, precision, Kernels("sse41"), Rounds(3, 0, 11))
 
 
-class Products(Case):
+class Seeded(Case):
     def setUp(self):
         super().setUp()
         torch.manual_seed(1)
         torch.set_num_threads(1)
 
+    def assertClose(self, got, right, precision):
+        """A result and its gradients."""
+        for k, (one, expected) in enumerate(zip(got, right)):
+            self.assertEqual(one.shape, expected.shape)
+            off = (one.cpu() - expected).abs().max() / expected.abs().max()
+            self.assertLess(off.item(), (BACK if k else BOUND)[precision])
+
+
+class Products(Seeded):
     def check(self, product, result_shape):
         g = torch.randn(result_shape)
         right = both(product, "fp32", plain, g)
         for precision in BOUND:
-            with self.subTest(kind=product.kind, precision=precision), on_stand_in():
-                for got, expected in zip(both(product, precision, converted, g), right):
-                    bound = BOUND[precision] if got.shape == result_shape else BACK[precision]
-                    self.assertEqual(got.shape, expected.shape)
-                    off = (got - expected).abs().max() / expected.abs().max()
-                    self.assertLess(off.item(), bound)
+            with self.subTest(kind=product.kind, precision=precision), on_gpu():
+                self.assertClose(both(there(product), precision, converted, g), right, precision)
 
     def test_linear(self):
         self.check(Product("linear", random(3, 5, 23), random(17, 23), random(17)), (3, 5, 17))
@@ -105,24 +127,24 @@ class Products(Case):
         product = Product("linear", random(37, 29), random(19, 29), random(19))
         g = torch.randn(37, 19)
         here = both(product, "int8_full", converted, g)
-        with on_stand_in():
-            there = both(product, "int8_full", converted, g)
-        for one, other in zip(here[:3], there[:3]):
+        with on_gpu():
+            got = [one.cpu() for one in both(there(product), "int8_full", converted, g)]
+        for one, other in zip(here[:3], got[:3]):
             self.assertTrue(torch.equal(one, other))
-        self.assertTrue(torch.allclose(here[3], there[3]))
+        self.assertTrue(torch.allclose(here[3], got[3], atol=1e-5))
 
     def test_operands_may_lie_anywhere(self):
-        x, w = torch.randn(30), torch.randn(7, 5)
+        x, w = torch.randn(30).to(DEVICE), torch.randn(7, 5).to(DEVICE)
         for far in (x[5:30].view(5, 5), x[:25].view(5, 5).t()):  # at no multiple of 16 bytes; turned
-            with on_stand_in():
+            with on_gpu():
                 for precision in BOUND:
                     near = converted(Product("linear", far.clone().contiguous(), w), precision)
                     self.assertTrue(torch.equal(converted(Product("linear", far, w), precision), near))
 
     def test_sums_that_int32_cannot_hold_are_cut(self):
-        product = Product("linear", random(200, 5), random(7, 5))
+        product = there(Product("linear", random(200, 5), random(7, 5)))
         g = torch.randn(200, 7)
-        with on_stand_in():
+        with on_gpu():
             whole = both(product, "int8_full", converted, g)
             with mock.patch.object(_cuda, "MAX_K", 64):
                 cut = both(product, "int8_full", converted, g)
@@ -147,8 +169,8 @@ class Products(Case):
             self.assertEqual(types, [forward, gradient, gradient, other])
 
     def test_frozen_operands_and_second_derivatives(self):
-        product = Product("linear", random(4, 5), torch.randn(3, 5))
-        with on_stand_in():
+        product = there(Product("linear", random(4, 5), torch.randn(3, 5)))
+        with on_gpu():
             y = converted(product, "int8")
             (gx,) = torch.autograd.grad((y * y).sum(), product.x, create_graph=True)
             with self.assertRaisesRegex(RuntimeError, "once_differentiable"):
@@ -158,12 +180,12 @@ class Products(Case):
 class Modules(Case):
     def module(self):
         torch.manual_seed(2)
-        return torch.nn.Sequential(torch.nn.Linear(12, 9), torch.nn.ReLU(), torch.nn.Linear(9, 4))
+        return torch.nn.Sequential(torch.nn.Linear(12, 9), torch.nn.ReLU(), torch.nn.Linear(9, 4)).to(DEVICE)
 
     def test_a_module_trains(self):
-        module, x = self.module(), torch.randn(8, 12)
+        module, x = self.module(), torch.randn(8, 12).to(DEVICE)
         names = list(module.state_dict())
-        with on_stand_in():
+        with on_gpu():
             tandem.apply(module, {"0": "fp8", "2": "int8_full"})
             losses = []
             for _ in range(20):
@@ -178,16 +200,17 @@ class Modules(Case):
         self.assertEqual(names, list(module.state_dict()))
 
     def test_precisions_of_cards_are_refused_on_the_cpu(self):
-        module, x = self.module(), torch.randn(8, 12)
+        module, x = self.module().cpu(), torch.randn(8, 12)
         with self.assertRaisesRegex(tandem.MissingError, "'0' in fp8: modules run in fp32, bf16, int8, int8_full"):
             tandem.apply(module, {"0": "fp8"})
-        with on_stand_in():
-            tandem.apply(module, {"0": "fp8"})
+        with on_gpu():
+            tandem.apply(module.to(DEVICE), {"0": "fp8"})
+        module.cpu()
         with self.assertRaisesRegex(tandem.MissingError, "layer '0': CPU tensors run in .*; fp8 needs CUDA tensors"):
             module(x)
 
     def test_profile_is_of_the_cpu(self):
-        with on_stand_in(), self.assertRaisesRegex(tandem.MissingError, "this one has CUDA parameters"):
+        with on_gpu(), self.assertRaisesRegex(tandem.MissingError, "this one has CUDA parameters"):
             tandem.profile(self.module(), torch.randn(8, 12), device="torch:card", store=self.store)
 
     def fails(self, **environment):
@@ -196,9 +219,9 @@ class Modules(Case):
             "import sys; sys.path.insert(0, sys.argv[1])\n"
             "import cuda, tandem, torch\n"
             "import os; os.environ['TANDEM_LIBRARY'] = os.environ.get('ONLY', os.environ['TANDEM_LIBRARY'])\n"
-            "with cuda.on_stand_in():\n"
-            "    module = tandem.apply(torch.nn.Sequential(torch.nn.Linear(4, 4)), 'bf16')\n"
-            "    module(torch.randn(2, 4))\n"
+            "with cuda.on_gpu():\n"
+            "    module = tandem.apply(torch.nn.Sequential(torch.nn.Linear(4, 4)).to(cuda.DEVICE), 'bf16')\n"
+            "    module(torch.randn(2, 4).to(cuda.DEVICE))\n"
         )
         ended = self.python(code, os.path.dirname(os.path.abspath(__file__)), **environment)
         self.assertEqual(ended.returncode, 1)
@@ -210,11 +233,161 @@ class Modules(Case):
         os.symlink(os.path.join(BUILD, "libtandem_kernels.so.0"), os.path.join(build, "libtandem_kernels.so.0"))
         os.symlink(os.path.join(BUILD, "libtandem.so.0"), os.path.join(build, "libtandem.so.0"))
         self.assertRegex(self.fails(ONLY=build), "layer '0': libtandem_cuda_kernels.so.0 is not here: looked for")
+        if IS_REAL:
+            return
         self.assertRegex(
             self.fails(STAND_IN_CAPABILITY="75"), "layer '0': .*bf16 to f32.: it needs compute capability 8.0"
         )
         self.assertRegex(self.fails(STAND_IN_DRIVER="11000"), "layer '0': the driver of device 'cuda:0' is for")
 
 
+class Training(Seeded):
+    """Whole modules in one precision, beside the same module in fp32 on the CPU."""
+
+    def losses(self, make, draw, precision):
+        torch.manual_seed(4)
+        module = make().train()
+        x, labels = draw()
+        scale = 1024 if precision == "fp16" else 1
+        with on_gpu() if precision else contextlib.nullcontext():
+            if precision:
+                module = tandem.apply(module.to(DEVICE), precision)
+                x, labels = x.to(DEVICE), labels.to(DEVICE)
+            optimizer, losses = torch.optim.SGD(module.parameters(), lr=0.05 / scale), []
+            for _ in range(20):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(module(x), labels)
+                (scale * loss).backward()
+                optimizer.step()
+                losses.append(loss.item())
+        return losses
+
+    def check(self, make, draw):
+        right = self.losses(make, draw, None)
+        self.assertLess(right[-1], 0.8 * right[0])
+        for precision in BOUND:
+            with self.subTest(precision=precision):
+                got = self.losses(make, draw, precision)
+                off = max(abs(one - other) for one, other in zip(got, right)) / right[0]
+                self.assertLess(off, LOSS_BOUND[precision], f"{got} beside {right}")
+                self.assertNotEqual(got, right)
+
+    def test_a_cnn(self):
+        self.check(Cnn, lambda: (torch.randn(8, 3, 8, 8), torch.randint(0, 4, (8,))))
+
+    def test_an_encoder(self):
+        self.check(Encoder, lambda: (torch.randn(8, 6, 16), torch.randint(0, 4, (8,))))
+
+
+LOSS_BOUND = {"tf32": 0.002, "fp16": 0.002, "bf16": 0.01, "fp8": 0.05, "int8": 0.02, "int8_full": 0.02}
+
+
+class Cnn(torch.nn.Module):
+    """A stem, a block with a shortcut, a head."""
+
+    def __init__(self):
+        super().__init__()
+        sizes = (3, 1), (8, 1), (8, 2)  # channels, stride
+        self.convolutions = torch.nn.ModuleList(
+            torch.nn.Conv2d(channels, 8, 3, stride, 1, bias=False) for channels, stride in sizes
+        )
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(8) for _ in sizes)
+        self.shortcut, self.head = torch.nn.Conv2d(8, 8, 1, 2), torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        first, second, third = (
+            lambda x, c=c, n=n: n(c(x)) for c, n in zip(self.convolutions, self.norms)
+        )
+        x = F.relu(first(x))
+        x = F.relu(third(F.relu(second(x))) + self.shortcut(x))
+        return self.head(x.mean((2, 3)))
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.layers, self.head = torch.nn.TransformerEncoder(layer, 2), torch.nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.head(self.layers(x).mean(1))
+
+
+def train_rank(rank, folder, precision):
+    """One of two ranks on one GPU; what it ends with goes into a file."""
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/{precision}", rank=rank, world_size=2)
+    torch.manual_seed(rank)  # DDP sends the first rank's weights
+    with on_gpu():
+        module = torch.nn.Sequential(torch.nn.Linear(24, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).to(DEVICE)
+        ddp = torch.nn.parallel.DistributedDataParallel(tandem.apply(module, precision))
+        x, labels = torch.randn(12, 24).to(DEVICE), torch.randint(0, 4, (12,)).to(DEVICE)
+        optimizer, losses = torch.optim.SGD(ddp.parameters(), lr=0.1), []
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(ddp(x), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        weights = [one.detach().cpu() for one in module.parameters()]
+    torch.save((losses, weights), f"{folder}/{precision}.{rank}")
+    dist.destroy_process_group()
+
+
+class Memory(Seeded):
+    def test_freed_memory_is_used_again(self):
+        """Products of many sizes, none of which is waited for; between them freed memory is overwritten."""
+        draw, made = drawing.Random(5), []
+        with on_gpu():
+            for k in range(200 if IS_REAL else 12):
+                rows, width, out = (draw.randrange(16, 320 if IS_REAL else 48) for _ in range(3))
+                product = Product("linear", random(rows, width), random(out, width), random(out))
+                precision, g = list(BOUND)[k % len(BOUND)], torch.randn(rows, out)
+                made.append((product, precision, g, both(there(product), precision, converted, g)))
+                torch.full((draw.randrange(1, 100000),), float("nan")).to(DEVICE)
+        for product, precision, g, got in made:
+            self.assertClose(got, both(product, "fp32", plain, g), precision)
+
+    def test_two_ranks_on_one_gpu(self):
+        for precision in ("bf16", "int8_full"):
+            with self.subTest(precision=precision):
+                torch.multiprocessing.spawn(train_rank, (self.folder, precision), nprocs=2)
+                ranks = [torch.load(f"{self.folder}/{precision}.{rank}") for rank in (0, 1)]
+                for losses, _ in ranks:
+                    self.assertLess(losses[-1], 0.8 * losses[0])
+                self.assertNotEqual(ranks[0][0], ranks[1][0])
+                for one, other in zip(ranks[0][1], ranks[1][1]):
+                    self.assertTrue(torch.equal(one, other))
+
+
+@unittest.skipUnless(IS_REAL, "this machine has no GPU that PyTorch knows")
+class Streams(Seeded):
+    def test_products_are_behind_what_their_stream_has(self):
+        """On streams that sleep before they write the operands: the calls return, and their results are right."""
+        product, g = Product("linear", random(70, 40), random(50, 40), random(50)), torch.randn(70, 50).to(DEVICE)
+        for precision in BOUND:
+            with self.subTest(precision=precision):
+                right = both(there(product), precision, converted, g)  # and the library's ways are tried
+                torch.cuda.synchronize()
+                streams, made = [torch.cuda.Stream() for _ in range(2)], []
+                source = there(product)
+                for k, stream in enumerate(streams * 4):
+                    with torch.cuda.stream(stream):
+                        if k > 1:  # before that, kernels are loaded and memory is taken, which may wait
+                            torch.cuda._sleep(100000000)
+                        late = there(Product("linear", source.x + 0, source.w + 0, source.bias + 0))
+                        made.append(both(late, precision, converted, g))
+                self.assertFalse(streams[1].query(), "the host waited for the stream")
+                torch.cuda.synchronize()
+                for got in made:
+                    for one, other in zip(got, right):
+                        self.assertTrue(torch.equal(one, other))
+
+
 if __name__ == "__main__":
+    print(f"on {torch.cuda.get_device_name()}" if IS_REAL else "over the stand-in", f"PyTorch {torch.__version__}")
+    if not IS_REAL:
+        print("SKIP: the Python package, streams of a GPU: this machine has no GPU that PyTorch knows")
+    sys.stdout.flush()
     unittest.main()
