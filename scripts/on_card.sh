@@ -1,10 +1,10 @@
 #!/bin/bash
 # What is to be known of a card, in three calls of at most 200, 200 and 180 s: 1, is it right? 2, how fast is
-# it? 3, is it predicted, and does it hold beside a CPU? Parts come in the order of their importance, each with
-# a limit of its own; one that fails does not stop the next. What measures no time runs beside others.
-# docs/cuda.md says what a failure means. Runs in a checkout where `make` and `make test-cuda` have been, or out
-# of build/card-kit.tar.gz (make card-kit), which brings all libraries but NVIDIA's. All that is printed is in
-# FOLDER too: N.log whole, and a file for each kind of part. Call 3 takes what call 2 profiled from
+# it? 3, is it predicted, and does it hold beside a CPU? Parts come in the order of their importance, each
+# with a limit of its own; one that fails does not stop the next. What measures no time runs beside others.
+# docs/cuda.md says what a failure means. Runs in a checkout where `make` and `make test-cuda` have been, or
+# out of build/card-kit.tar.gz (make card-kit), which brings all libraries but NVIDIA's. All that is printed
+# is in FOLDER too: N.log whole, and a file for each kind of part. Call 3 takes what call 2 profiled from
 # FOLDER/tandem.db. Exit code: 0 where all was done, 1 where a part failed or was stopped, 2 for other
 # arguments, 4 where something that it needs is missing, 5 where the folder cannot be written.
 # usage: scripts/on_card.sh 1|2|3 [FOLDER]     [$OUT, or on_card_out]; SECONDS_IN_ALL; DEVICE [cuda:0]; JOBS:
@@ -130,7 +130,8 @@ launch() {
 tell_end() { # LEADER CODE
     local name=${name_of[$1]} file=$out/${file_of[$1]} log=${log_of[$1]} code=$2
     end_session "$1"
-    [ "$log" = "$file" ] || { printf '\n=== %s, beside others\n' "$name" | tee -a "$file" && cat "$log" >>"$file"; }
+    [ "$log" = "$file" ] ||
+        { printf '\n=== %s, beside others\n' "$name" | tee -a "$file" && cat "$log" >>"$file"; }
     tail -c +$((told_of[$1] + 1)) "$log"
     code_of[$name]=$code
     case $code in
@@ -208,9 +209,9 @@ is_it_right() {
             --json --model mlp --device "$device" --uniform bf16 --steps 5
     done
     if [ -n "$python" ]; then
-        "$python" -c 'import sys, torch
-print("Python", sys.version, "PyTorch", torch.__version__, "CUDA", torch.version.cuda, "cuDNN", torch.backends.cudnn.version())
-print(torch.__config__.show())' 2>&1 | tee "$out/1-versions.txt"
+        beside "versions of PyTorch" 60 1-versions.txt "$python" -c 'import sys, torch
+print("Python", sys.version, "PyTorch", torch.__version__, "cuDNN", torch.backends.cudnn.version())
+print(torch.version.cuda, torch.__config__.show())'
         for one in cuda kernels modules planning sensing; do python_suite $one; done
     else
         lack "Python package: no python3 here has torch with a card"

@@ -19,7 +19,8 @@ static const char usage[] =
     "usage: bench_gpu [DEVICE [ELEMENTS [TABLES]]]\n"
     "What the CUDA backend reaches on DEVICE [cuda:0], beside what the card reaches: copies, products, "
     "kernels over ELEMENTS\n"
-    "numbers [67108864], a transformer layer; the first TABLES of the four [4]. About 12 GiB of the card's memory and half a minute.\n";
+    "numbers [67108864], a transformer layer; the first TABLES of the four [4].\n"
+    "About 12 GiB of the card's memory and half a minute.\n";
 
 static void print_gpu(FILE *out, const cuda_device *device)
 {

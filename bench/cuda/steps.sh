@@ -11,9 +11,9 @@
 # torch.compile may be missing: a line says so.
 # usage: bench/cuda/steps.sh [TANDEM [DEVICE [MODEL…]]] [build/tandem cuda:0, all], or bench/cuda/steps.sh
 # python, which prints the python3 that has PyTorch and a card; PARTS [steps compiled]; STEPS=10; ONE_LIMIT:
-# seconds for each figure [60], and thrice that where PyTorch compiles; TANDEM_DB: where the profiles go [a file
-# of this run]; KEPT: the folder from which "compiled" knows what "steps" measured [of this run]; PYTHON: which
-# python3 [found out]; none where it is empty
+# seconds for each figure [60], and thrice that where PyTorch compiles; TANDEM_DB: where the profiles go [a
+# file of this run]; KEPT: the folder from which "compiled" knows what "steps" measured [of this run]; PYTHON:
+# which python3 [found out]; none where it is empty
 # shellcheck disable=SC2317 # each calls what makes a row
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -56,7 +56,7 @@ ours() { # MODEL BATCH GRAPHS: the time of a step in $time
     fi
 }
 cell() { printf ' %10s' "$(ms "$1")"; } # NS
-# theirs LIMIT MODEL BATCH "TURN…" [OPTION…]: one process; a cell for each turn as it is measured, $best the best
+# theirs LIMIT MODEL BATCH "TURN…" [OPTION…]: one process; a cell for each turn as it is measured, and $best
 theirs() {
     local may_take=$1 cells line ended=0 of=()
     read -ra cells <<<"$4" # "-": a column that PyTorch has not for this model

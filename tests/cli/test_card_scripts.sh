@@ -6,8 +6,8 @@ set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 source=$(cd "$here/../.." && pwd)
-unset SECONDS_IN_ALL DEVICE OUT TEST_TIMEOUT SANITIZER_TIMEOUT FAIL HANG LACK PYTHON STEPS ONE_LIMIT JOBS PARTS \
-    KEPT MEET STORE
+unset SECONDS_IN_ALL DEVICE OUT TEST_TIMEOUT SANITIZER_TIMEOUT FAIL HANG LACK PYTHON STEPS ONE_LIMIT JOBS \
+    PARTS KEPT MEET STORE
 gpu_programs=$(sed -n 's/^PROGRAM(\(.*\))$/\1/p' "$source/tests/cuda/gpu_programs.def")
 mkdir -p kit/{build/card,scripts,bench/cuda,bench/torch,bin}
 cp "$source"/scripts/{on_card,test_cuda,run_tests}.sh "$source/scripts/skips.txt" kit/scripts/
@@ -143,7 +143,8 @@ slow=$!
 /usr/bin/python3 -c 'import sqlite3, sys
 store = sqlite3.connect(sys.argv[1])
 store.executescript("PRAGMA user_version = 7; CREATE TABLE kept (n); INSERT INTO kept VALUES (5);")' store.db
-HANG=compare STORE=$work/store.db SECONDS_IN_ALL=7 "${card[@]}" 3 "$work/stopped" >stopped.out 2>&1 </dev/null &
+HANG=compare STORE=$work/store.db SECONDS_IN_ALL=7 "${card[@]}" 3 "$work/stopped" >stopped.out 2>&1 \
+    </dev/null &
 stopped=$!
 HANG=test_cuda_gradients JOBS=4 "${card[@]}" 1 "$work/ended" >ended.out 2>&1 </dev/null &
 ended=$!
@@ -181,7 +182,8 @@ ok=0
 for name in $gpu_programs; do
     grep -q "=== .*$name\|$name\$" all "$work/told/1.log" || [ "$name" = bench_gpu ] || ok=1
 done
-[ $ok = 0 ] && grep -q '^1..1' "$work/told/1.log" && [ "$(grep -c '^ok 1' "$work/told/1-sanitizer.txt")" = 11 ] &&
+[ $ok = 0 ] && grep -q '^1..1' "$work/told/1.log" &&
+    [ "$(grep -c '^ok 1' "$work/told/1-sanitizer.txt")" = 11 ] &&
     [ "$(grep -c '^OK$' "$work/told/1-python.txt")" = 5 ] && [ -s "$work/told/1-speeds.txt" ]
 report "on_card.sh: runs each program of the kit; what it prints is in its file and in the log" $?
 mkdir meeting
@@ -209,7 +211,8 @@ bench step --model resnet50 --batch 128 --device cuda:0 --uniform bf16" ]
 report "steps.sh: each model is profiled at its batch before its steps" $?
 ends 0 SLOW='*compile' ONE_LIMIT=1 kit/bench/cuda/steps.sh kit/build/tandem cuda:0 bert_base &&
     grep -q 'PyTorch, labelled+sdpa+compile: stopped after 3 s' out && grep -q ' - *4000000.00 x$' out &&
-    ends 1 SLOW='labelled ' ONE_LIMIT=1 PARTS=steps kit/bench/cuda/steps.sh kit/build/tandem cuda:0 bert_base &&
+    ends 1 SLOW='labelled ' ONE_LIMIT=1 PARTS=steps \
+        kit/bench/cuda/steps.sh kit/build/tandem cuda:0 bert_base &&
     grep -q 'ms *20.0 ms * - * - *4000000.00 x' out && grep -q 'PyTorch, labelled: stopped after 2 s' out &&
     ends 0 BAD=labelled+sdpa PARTS=steps kit/bench/cuda/steps.sh kit/build/tandem cuda:0 bert_base &&
     grep -q 'ms * - *40.0 ms *50.0 ms *8000000.00 x' out && grep -q 'labelled+sdpa: "out of memory"' out
@@ -240,7 +243,8 @@ wait $slow
 code=$?
 cp slow.out out
 [ $code = 1 ] && grep -q -- '--- test_cuda_coded: stopped after' out &&
-    grep -q -- '--- racecheck of coded: stopped after' out && ! grep -q '^=== test_cuda_[a-z_]*: not done' out &&
+    grep -q -- '--- racecheck of coded: stopped after' out &&
+    ! grep -q '^=== test_cuda_[a-z_]*: not done' out &&
     [ "$(grep -c '^ok 1' "$work/slow/1-tests.txt")" = 11 ]
 report "on_card.sh: what hangs beside others is stopped at its limit, and they go on" $?
 wait $stopped
@@ -252,7 +256,10 @@ store.executescript(open(sys.argv[1]).read())
 sys.exit([*store.execute("SELECT n, user_version FROM kept, pragma_user_version")] != [(5, 7)])' \
     "$work/stopped/profiles/measured/stand_in_9.sql"
 report "on_card.sh: the store is kept as text where a part is stopped" $?
-for ((k = 0; k < 300; k++)); do grep -qs -- '--- racecheck of rows' "$work/ended/1.log" && break; sleep 0.1; done
+for ((k = 0; k < 300; k++)); do
+    grep -qs -- '--- racecheck of rows' "$work/ended/1.log" && break
+    sleep 0.1
+done
 kill $ended && wait $ended
 code=$?
 cp ended.out out
@@ -298,6 +305,8 @@ if [ -n "$packs" ]; then
     cp packed.out out
     [ $code = 0 ] && mkdir here && tar -xzf packed/card-kit.tar.gz -C here && ok=0 || ok=1
     for name in $gpu_programs; do [ -x "here/card-kit/build/card/$name" ] || ok=1; done
+    for name in build/libtandem{,_kernels,_cuda_kernels}.so.0 python/tandem/__init__.py bench/torch/step.py \
+        tests/python/{cuda,kernels,modules,planning,sensing}.py; do [ -s "here/card-kit/$name" ] || ok=1; done
     [ $ok = 0 ] && ends 2 here/card-kit/build/card/gpu_programs && grep -q 'test_cuda_attention' err &&
         ends 4 PATH="${PATH#*:}" here/card-kit/scripts/on_card.sh 1 "$work/none" &&
         grep -q 'SKIP.*cuda:0 cannot be used here\|SKIP.*not found' out
