@@ -91,17 +91,21 @@ end_session() { # LEADER
     done
 }
 failed=() missing_parts=() begun=() queue=() finder=''
+rm -f "$out/$call-libraries.txt"
 declare -A name_of=() limit_of=() file_of=() log_of=() told_of=() begin_of=() # of what runs, by its leader
 declare -A code_of=()                                                        # of what has ended, by its name
 lack() { missing_parts+=("$1"); } # NAME: a part that cannot be done here
 give_up() {                       # what runs ends, and what it has printed is kept
-    local leader
+    local leader library
     [ -z "$finder" ] || kill "$finder" 2>/dev/null
     for leader in "${!name_of[@]}"; do
         end_session "$leader"
         [ "${log_of[$leader]}" = "$out/${file_of[$leader]}" ] ||
             { echo "=== ${name_of[$leader]}: the call ended" && cat "${log_of[$leader]}"; } |
             tee -a "$out/${file_of[$leader]}"
+    done
+    for library in "$work"/libraries/*; do
+        [ ! -s "$library" ] || { echo "=== ${library##*/}" && cat "$library"; } >>"$out/1-libraries.txt"
     done
     rm -rf "$work"
 }
@@ -128,11 +132,11 @@ launch() {
     told_of[$leader]=$told begin_of[$leader]=$SECONDS
 }
 tell_end() { # LEADER CODE
-    local name=${name_of[$1]} file=$out/${file_of[$1]} log=${log_of[$1]} code=$2
+    local name=${name_of[$1]} file=$out/${file_of[$1]} own=${log_of[$1]} code=$2
     end_session "$1"
-    [ "$log" = "$file" ] ||
-        { printf '\n=== %s, beside others\n' "$name" | tee -a "$file" && cat "$log" >>"$file"; }
-    tail -c +$((told_of[$1] + 1)) "$log"
+    [ "$own" = "$file" ] ||
+        { printf '\n=== %s, beside others\n' "$name" | tee -a "$file" && cat "$own" >>"$file"; }
+    tail -c +$((told_of[$1] + 1)) "$own"
     code_of[$name]=$code
     case $code in
     0) ;;
@@ -236,9 +240,6 @@ print(torch.version.cuda, torch.__config__.show())'
             "$root/bench/torch/step.py" "${words[0]}" bf16 --device cuda --steps 1 "${words[@]:1}"
     done
     together 145
-    for one in "$work"/libraries/*; do
-        [ ! -s "$one" ] || { echo "=== ${one##*/}" && cat "$one"; } >>"$out/1-libraries.txt"
-    done
     grep -hE '^(not ok|wrong:)' "$out/1-tests.txt" >"$out/1-wrong.txt"
     echo
     echo "$(grep -c '^ok' "$out/1-tests.txt") tests passed, $(grep -c '^not ok' "$out/1-wrong.txt") did not"
