@@ -35,7 +35,8 @@ python=${PYTHON-$(find_python)}
 
 code=0
 heed() { [ "$1" -le 1 ] || code=1; } # EXIT_CODE
-why() {                              # EXIT_CODE LIMIT
+# why EXIT_CODE LIMIT
+why() {
     if [ "$1" = 124 ]; then echo "stopped after $2 s"; else tail -n 1 "$log" | sed 's,^tandem: ,,'; fi
 }
 number() { sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$log" | head -n 1; } # the first of that name in $log
