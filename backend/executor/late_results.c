@@ -54,7 +54,7 @@ tandem_status tandem_late_read(tandem_executor *executor, double *loss, tandem_e
     float carried = 0;
     if (!late->is_pending) return TANDEM_OK;
     late->is_pending = 0;
-    tandem_status status = tandem_transfer_read_results(executor, late->slot, &carried, error);
+    tandem_status status = tandem_transfer_read_results(executor, &carried, error);
     if (status == TANDEM_OK) status = tandem_late_finish_step(executor, late->index, carried, loss, error);
     if (status != TANDEM_OK) drain(executor);
     return status;
@@ -63,9 +63,8 @@ tandem_status tandem_late_read(tandem_executor *executor, double *loss, tandem_e
 tandem_status tandem_late_queue(tandem_executor *executor, int64_t index, double *loss, tandem_error *error)
 {
     tandem_late_results *late = &executor->late;
-    late->slot = !late->slot;
     late->index = index;
-    const tandem_status status = tandem_transfer_queue_results(executor, late->slot, error);
+    const tandem_status status = tandem_transfer_queue_results(executor, error);
     late->is_pending = 1; /* work is under way, whatever this says */
     if (status != TANDEM_OK) return status;
     return tandem_transfer_updates_at_once(executor) ? TANDEM_OK : tandem_late_read(executor, loss, error);

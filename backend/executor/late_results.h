@@ -1,20 +1,21 @@
 /* late_results.h: losses and faults of a step on a device with its own memory, read while the next step runs:
  * the host queues a step without waiting for the one before.
  *
- * Behind each step the compute stream copies losses and faults to one of two places on the host and records
- * an event. The next step is queued, then the host waits for that event, and reads. So at most two steps are
- * under way, and the arguments of steps have two places on the host, too. A fault names its step and its
- * operator: the update tells where the first gradient that is not finite lies, since the next step overwrites
- * the gradients. That step has changed weights that are of no use anyway. */
+ * Behind each step the compute stream copies losses and faults to the host and records an event. The next step
+ * is queued, then the host waits for that event, and reads, and only then are that step's copies queued. So at
+ * most two steps are under way: one place on the host is enough for results, and the arguments of steps have
+ * two. A fault names its step and its operator: the update tells where the first gradient that is not finite
+ * lies, since the next step overwrites the gradients. That step has changed weights that are of no use anyway.
+ */
 #pragma once
 
 #include "tandem/advanced/backend.h"
 
 typedef struct tandem_late_results {
     int is_enabled;
-    unsigned char *staged[2]; /* faults, then a loss for each micro-step */
-    int is_pending, slot;     /* whether a step's results have not been read; where they are */
-    int64_t index;            /* of that step */
+    unsigned char *staged; /* faults, then a loss for each micro-step */
+    int is_pending;        /* whether a step's results have not been read */
+    int64_t index;         /* of that step */
 } tandem_late_results;
 
 /* What a step ends with: *loss, the mean over all ranks, or TANDEM_LIMIT_EXCEEDED, with the step and

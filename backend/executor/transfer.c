@@ -9,14 +9,7 @@
 
 /* Numbers of the events: those of the step, then of each bucket, then of each active task, then of each
  * micro-step. */
-enum {
-    EVENT_BEGIN,
-    EVENT_INPUT,
-    EVENT_LABELS,
-    EVENT_SLOT,
-    EVENT_RESULTS = EVENT_SLOT + 2,
-    EVENT_BUCKETS = EVENT_RESULTS + 2
-};
+enum { EVENT_BEGIN, EVENT_INPUT, EVENT_LABELS, EVENT_SLOT, EVENT_RESULTS = EVENT_SLOT + 2, EVENT_BUCKETS };
 enum { D2H_BEGIN, D2H_END, H2D_END, WAIT_BEGIN, UPDATE_BEGIN, UPDATE_END, EVENTS_PER_BUCKET };
 
 static int bucket_event(int b, int event) { return EVENT_BUCKETS + b * EVENTS_PER_BUCKET + event; }
@@ -115,9 +108,9 @@ tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, 
     executor->micro_loss = tandem_executor_alloc(
         executor, executor->late.is_enabled ? TANDEM_DEVICE_MEMORY : TANDEM_STAGING_MEMORY, loss_bytes,
         &status, error);
-    for (int slot = 0; slot < 2 && executor->late.is_enabled; slot++)
-        executor->late.staged[slot] = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY,
-                                                            TANDEM_FAULT_BYTES + loss_bytes, &status, error);
+    if (executor->late.is_enabled)
+        executor->late.staged = tandem_executor_alloc(executor, TANDEM_STAGING_MEMORY,
+                                                      TANDEM_FAULT_BYTES + loss_bytes, &status, error);
     executor->step_args =
         tandem_executor_alloc(executor, TANDEM_DEVICE_MEMORY, sizeof *executor->step_args, &status, error);
     executor->staged_step_args = tandem_executor_alloc(
@@ -527,15 +520,15 @@ int tandem_transfer_updates_at_once(const tandem_executor *executor)
     return tandem_executor_joined(executor, executor->n_backward) == executor->step->n_bucket;
 }
 
-tandem_status tandem_transfer_queue_results(const tandem_executor *executor, int slot, tandem_error *error)
+tandem_status tandem_transfer_queue_results(const tandem_executor *executor, tandem_error *error)
 {
-    unsigned char *const staged = executor->late.staged[slot];
+    unsigned char *const staged = executor->late.staged;
     tandem_status status = tandem_worker_copy_async(
         executor->worker, staged + TANDEM_FAULT_BYTES, executor->micro_loss,
         (uint64_t)executor->step->options.n_micro * sizeof *executor->micro_loss, error);
     if (status == TANDEM_OK)
         status = backend_of(executor)->queue_faults(executor->worker->device, staged, error);
-    return status == TANDEM_OK ? record_compute(executor, EVENT_RESULTS + slot, error) : status;
+    return status == TANDEM_OK ? record_compute(executor, EVENT_RESULTS, error) : status;
 }
 
 /* The parameter that has the 16 elements of this number, of all flat arrays. */
@@ -547,12 +540,11 @@ static int parameter_of_group(const tandem_executor *executor, int64_t group)
     return step->parameter_order[k];
 }
 
-tandem_status tandem_transfer_read_results(tandem_executor *executor, int slot, float *loss,
-                                           tandem_error *error)
+tandem_status tandem_transfer_read_results(tandem_executor *executor, float *loss, tandem_error *error)
 {
-    const unsigned char *const staged = executor->late.staged[slot];
+    const unsigned char *const staged = executor->late.staged;
     int64_t nonfinite = -1;
-    tandem_status status = sync_event(executor, EVENT_RESULTS + slot, error);
+    tandem_status status = sync_event(executor, EVENT_RESULTS, error);
     if (status == TANDEM_OK) status = backend_of(executor)->read_faults(&nonfinite, staged, error);
     if (status != TANDEM_OK) return status;
     if (nonfinite >= 0 && !executor->options.allow_nan) {

@@ -62,9 +62,7 @@ tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, t
 tandem_status tandem_transfer_read_times(tandem_executor *executor, tandem_error *error);
 /* Whether one launch updates all weights, as it does without an observer. */
 int tandem_transfer_updates_at_once(const tandem_executor *executor);
-/* Late results (late_results.h). Queues the copies of the step's losses and faults to slot 0 or 1 of the
- * staging memory, behind all that is queued. Waits for those of a slot: *loss; nonfinite_parameter is known
- * then. */
-tandem_status tandem_transfer_queue_results(const tandem_executor *executor, int slot, tandem_error *error);
-tandem_status tandem_transfer_read_results(tandem_executor *executor, int slot, float *loss,
-                                           tandem_error *error);
+/* Late results (late_results.h). Queues the copies of the step's losses and faults to staging memory, behind
+ * all that is queued. Waits for them: *loss; nonfinite_parameter is known then. */
+tandem_status tandem_transfer_queue_results(const tandem_executor *executor, tandem_error *error);
+tandem_status tandem_transfer_read_results(tandem_executor *executor, float *loss, tandem_error *error);
