@@ -40,10 +40,10 @@ static void see_gradient(void *context, const tandem_executor *executor, int t)
     resense_trigger *const trigger = context;
     const tandem_step *step = trigger->rank->step;
     const tandem_task *task = &step->task[t];
-    if (task->op < 0 || !tandem_op_is_adjustable(&step->graph->op[task->op])) return;
+    if (task->op < 0) return;
     int value = -1;
-    if (task->kind == TANDEM_TASK_GRADIENT_CAST) value = task->read[0];
-    if (task->kind == TANDEM_TASK_WGRAD) value = task->read[1];
+    if (task->kind == TANDEM_TASK_GRADIENT_CAST) value = task->read[0]; /* behind a bias, the bias's */
+    if (task->kind == TANDEM_TASK_WGRAD) value = task->read[1]; /* of products; a bias reads none there */
     if (value < 0 || step->value[value].dtype != TANDEM_F32) return;
     const float *g = trigger->rank->backend->executor_value(executor, value, 0, NULL);
     const int64_t n = tandem_shape_elements(&step->graph->op[task->op].shape);
@@ -53,11 +53,11 @@ static void see_gradient(void *context, const tandem_executor *executor, int t)
         square += x * x;
         largest = fmax(largest, x);
     }
-    if (square > 0 && isfinite(square))
-        trigger->seen[task->op] = fmaxf(trigger->seen[task->op], (float)(largest / sqrt(square / (double)n)));
+    /* a NaN, of zeros or of what is not finite, is left out */
+    trigger->seen[task->op] = fmaxf(trigger->seen[task->op], (float)(largest / sqrt(square / (double)n)));
 }
 
-/* Over all ranks, in quarters of a power of two. */
+/* Over all ranks, in quarters of a power of two. range: zeros. */
 static tandem_status gather_ranges(unsigned char *range, const resense_trigger *trigger, tandem_error *error)
 {
     const int n_op = count_watched_operators(trigger), n_rank = trigger->rank->self.n_rank;
@@ -68,7 +68,6 @@ static tandem_status gather_ranges(unsigned char *range, const resense_trigger *
     for (int i = 0; i < n_op && status == TANDEM_OK; i++) {
         float largest = 0;
         for (int r = 0; r < n_rank; r++) largest = fmaxf(largest, all[r * n_op + i]);
-        range[i] = 0;
         if (largest > 0)
             range[i] = (unsigned char)fmin(1 + round(QUARTERS * log2(fmax((double)largest, 1))), TOP_QUARTER);
     }
