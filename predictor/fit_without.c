@@ -49,7 +49,7 @@ static void add_errors(cell_means *sum, double *n, const tandem_constant_fit *fi
     }
 }
 
-/* Means of the cells of a chip. *state: fitted without its rows; its rates are overwritten. */
+/* Means of the cells of a chip, which are 0 before. *state: fitted without its rows; its rates are overwritten. */
 static tandem_status judge_chip(cell_means *means, tandem_constant_fit *fit, fit_state *state,
                                 uint64_t devices, tandem_error *error)
 {
@@ -62,8 +62,6 @@ static tandem_status judge_chip(cell_means *means, tandem_constant_fit *fit, fit
             tandem_reached_rates_shared(&state->rates[d], &tandem_device_get(d)->gpu_spec, &state->constants);
             if (judged_known[judged] != TANDEM_KNOWN_DATASHEET) fit_calibrate_gpu(fit, state, d);
         }
-        for (int c = 0; c < fit->n_cell; c++)
-            if (devices >> fit_find_device(fit->cell[c].gpu) & 1) means[c].mean[judged] = 0;
         add_errors(means, n, fit, state, devices, judged);
         for (int c = 0; c < fit->n_cell; c++)
             if (devices >> fit_find_device(fit->cell[c].gpu) & 1) means[c].mean[judged] /= n[c];

@@ -278,7 +278,7 @@ static void a_lost_gradient_has_no_bias(void **state)
     const int cell = tandem_sensing_cell(0, TANDEM_PRECISION_FP8, TANDEM_F32);
     set_errors(&sensing, cell, half_and_half);
     share[cell] = 1;
-    for (int r = 0; r < 4; r++) sensing.gradient[r].mean_square = r % 2 ? 0.5 : -0.5;
+    for (int r = 0; r < 4; r++) sensing.gradient[r].mean_square = r % 2 ? 0.5 : -1;
     const tandem_sensitivity_estimate e = estimate_of(&sensing, share, 8, 1);
     assert_true(isnan(e.bias) && isnan(e.bias_half));
     assert_near(e.noise, 0.4 / 4);
