@@ -17,7 +17,6 @@ static int has_narrow_result(const probe_run *run, int cell)
 /* The products that an output sums. */
 static double products_of_output(const tandem_graph *graph, const tandem_op *op)
 {
-    if (op->kind == TANDEM_OP_EMBEDDING) return 1;
     if (op->parameter[0] < 0) return (double)tandem_shape_last(&graph->op[op->input[0]].shape);
     return (double)graph->parameter[op->parameter[0]].elements / (double)tandem_shape_last(&op->shape);
 }
