@@ -103,8 +103,7 @@ void probe_open_operators(probe_run *run)
     int n = 0;
     for (int k = 0; k < run->n_op; k++) {
         const probe_operator of = run->operator[k];
-        if (of.is_adjustable || of.formats[PROBE_RESULT] || of.formats[PROBE_GRADIENT])
-            run->operator[n++] = of;
+        if (of.is_adjustable || of.formats[PROBE_RESULT]) run->operator[n++] = of;
     }
     run->n_op = n;
 }

@@ -253,14 +253,18 @@ static void operators_are_those_that_round(void **state)
     p.sensing.is_sensed[tandem_sensing_cell(op_of(p.graph, "fc1"), TANDEM_PRECISION_BF16, TANDEM_F32)] = 1;
     probe_open_operators(&p.run);
     assert_int_equal(p.run.n_op, 3);
+    p.run.n_op = 0;
+    p.sensing.is_sensed[tandem_sensing_cell(op_of(p.graph, "fc1"), TANDEM_PRECISION_INT8_FULL, TANDEM_F32)] =
+        1;
+    probe_open_operators(&p.run);
     probe_find_jumps(&p.run, is_before);
     for (int k = 0; k < 3; k++) {
         const probe_operator *of = &all[k];
-        const unsigned bf16 = 1U << TANDEM_FORMAT_BF16;
+        const unsigned bf16 = 1U << TANDEM_FORMAT_BF16, both = bf16 | 1U << TANDEM_FORMAT_S8;
         assert_string_equal(p.graph->op[of->op].name, asked[k]);
         assert_int_equal(of->is_before_jump, k < 2);
-        assert_int_equal(of->formats[PROBE_INPUT], k == 0 ? bf16 : 0);
-        assert_int_equal(of->formats[PROBE_GRADIENT], k == 0 ? bf16 : 0);
+        assert_int_equal(of->formats[PROBE_INPUT], k == 0 ? both : 0);
+        assert_int_equal(of->formats[PROBE_GRADIENT], k == 0 ? both : 0);
         assert_int_equal(of->formats[PROBE_RESULT], k < 2 ? bf16 : 0);
         assert_int_equal(of->kept[KEPT_X].is_costly, k == 0); /* an image has no gradient */
         assert_int_equal(of->kept[KEPT_DX].is_costly, k == 0);
@@ -288,7 +292,7 @@ static void few_thousand_numbers_are_kept(void **state)
 
 static void kept_numbers_take_spare_memory_first(void **state)
 {
-    enum { BIG = 2 * ROOM };
+    enum { BIG = ROOM / 4 * 3 };
     static float x[BATCH * BIG];
     static char spare[192];
     probed p;
@@ -376,6 +380,9 @@ static void drawn_noise_is_that_of_all_samples(void **state)
                      is_sensed ? 2.4375 / 8 : 0.6875 / 8, "errors, wide");
         assert_close(of->mean_square[PROBE_INPUT], 6.0625 / 8, "mean square");
     }
+    const probe_kept_tensor x = {.x = four, .n = 4, .n_sample = 2, .amax = {127, 127}};
+    probe_add_noise(&p.run, &p.of[0], PROBE_INPUT, &x, four_above, four_below, 0); /* one batch more */
+    assert_close(p.of[0].error_square[PROBE_WIDE_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8], 3.125 / 8, "both");
     const probe_operator *known = add_four(&p, PROBE_INPUT, TANDEM_FORMAT_S8, 1, 2, 127);
     assert_close(known->noise[PROBE_OWN_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8][1], 20, "known");
     assert_close(known->noise[PROBE_WIDE_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8][1], 20, "known, wide");
@@ -430,13 +437,15 @@ static void gradients_in_f16_have_a_loss_scale(void **state)
 
 /* y = 1 + 2^-9 rounds to 1 in bf16, and so does the sum x = 1 + 2^-8 that reads it: 2^-9 of the sum's error is
  * not its own. Of eight samples the first of two errs, by u: 8·(u² − u²/2). */
-static void check_read_errors(const char *model, const char *reads, const char *sums)
+static void check_read_errors(const char *model, tandem_op_kind kind)
 {
     float y[] = {1 + 0x1p-9F, 1}, x[] = {1 + 0x1p-8F, 1}, zero[] = {0, 0}, above[] = {1, 1};
     const tandem_format f = TANDEM_FORMAT_BF16;
     probed p;
     open_probed(&p, model);
-    probe_operator *read = add_probed(&p, op_of(p.graph, reads)), *sum = add_probed(&p, op_of(p.graph, sums));
+    int op = 0;
+    while (p.graph->op[op].kind != kind) op++;
+    probe_operator *read = add_probed(&p, p.graph->view[p.graph->op[op].input[0]]), *sum = add_probed(&p, op);
     p.run.step[0] = 0.5;
     read->formats[PROBE_RESULT] = sum->formats[PROBE_RESULT] = 1U << f;
     read->kept[KEPT_Y] = (probe_kept_tensor){.x = y, .n = 2, .n_sample = 2, .amax = {1, 1}};
@@ -452,7 +461,8 @@ static void check_read_errors(const char *model, const char *reads, const char *
 static void a_sum_rounds_rounded_numbers(void **state)
 {
     (void)state;
-    check_read_errors("mlp:depth=1,width=4,image=4x4x1", "fc1", "fc1.bias");
+    check_read_errors("mlp:depth=1,width=4,image=4x4x1", TANDEM_OP_BIAS);
+    check_read_errors("vit_tiny:width=8,heads=2,depth=1,patch=2,image=4x4x1", TANDEM_OP_ADD);
 }
 
 /* Two of six numbers: variances ¼, 3/16; D = 1, 2 and 3, 4. */
@@ -496,8 +506,8 @@ static const void *shown_value(const tandem_executor *executor, int value, int g
 }
 static const tandem_backend_api shown_backend = {.executor_value = shown_value};
 
-/* The gradient of an image of 4×4 with 2 channels, which no task of the step computes. */
-static void see_image_gradient(probed *p, const char *name, int transposed)
+/* The weight gradient of a product, behind which that of an image is computed, since no task does. */
+static void see_product(probed *p, const char *name)
 {
     for (int i = 0; i < (int)N_OF(ones); i++) {
         ones[i] = 1;
@@ -505,7 +515,6 @@ static void see_image_gradient(probed *p, const char *name, int transposed)
     }
     probe_operator *of = add_probed(p, op_of(p->graph, name));
     of->kept[KEPT_X].is_costly = of->kept[KEPT_DX].is_costly = 1;
-    assert_int_equal(p->graph->op[of->op].transpose_b, transposed);
     p->age.backend = &shown_backend;
     p->run.place = PROBE_ABOVE;
     int task = 0;
@@ -514,52 +523,143 @@ static void see_image_gradient(probed *p, const char *name, int transposed)
     require_ok(p->run.status, &p->run.error);
 }
 
-/* Weights [16 × 4]: row l has 4l + 1 … 4l + 4. */
+/* Weights [16 × 4]: row l has 4l + 1 … 4l + 4. Transposed, [4 × 16], column l has l + 1, l + 17, l + 33, l + 49. */
 static void an_image_gets_the_gradient_of_a_linear(void **state)
 {
-    probed p;
     (void)state;
+    for (int transposed = 0; transposed < 2; transposed++) {
+        probed p;
+        open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
+        p.graph->op[op_of(p.graph, "fc1")].transpose_b = transposed;
+        see_product(&p, "fc1");
+        const probe_kept_tensor *dx = &p.of[0].kept[KEPT_DX];
+        assert_true(dx->n_sample == 2 && dx->n == 32 && p.of[0].kept[KEPT_G].n == BATCH * 4);
+        for (int i = 0; i < 32; i++)
+            assert_true(dx->x[i] == (float)(transposed ? 4 * (i % 16) + 100 : 16 * (i % 16) + 10));
+        close_probed(&p);
+    }
+    probed p;
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
-    see_image_gradient(&p, "fc1", 0);
-    const probe_kept_tensor *dx = &p.of[0].kept[KEPT_DX];
-    assert_true(dx->n_sample == 2 && dx->n == 32 && p.of[0].kept[KEPT_G].n == BATCH * 4);
-    for (int i = 0; i < 32; i++) assert_true(dx->x[i] == (float)(16 * (i % 16) + 10));
+    see_product(&p, "head"); /* whose input has a gradient */
+    assert_true(p.of[0].kept[KEPT_DX].n == 0 && p.of[0].kept[KEPT_G].n > 0);
     close_probed(&p);
 }
 
-/* A kernel of 3×3 over 2 channels to 3, in steps of 2, one number of padding: outputs at 0 and 2 − 1 each way.
- * Row a of the weights, of place and channel, sums to 9a + 6. */
+/* Of 5×5 with 2 channels, by a kernel of 3×3 to 3 channels, in steps of 2, with one number of padding. Row a of
+ * the weights, of place and channel, sums to 9a + 6. */
 static void an_image_gets_the_gradient_of_a_convolution(void **state)
 {
-    const int64_t flat[2] = {BATCH, 12};
+    const int64_t flat[2] = {BATCH, 27};
     tandem_builder *b = NULL;
     tandem_graph *graph = NULL;
     tandem_error error = {0};
     probed p;
     (void)state;
     require_ok(tandem_builder_open(&b, BATCH, &error), &error);
-    const int image = tandem_build_images(b, "image", 4, 4, 2), label = tandem_build_labels(b, "label", 1),
+    const int image = tandem_build_images(b, "image", 5, 5, 2), label = tandem_build_labels(b, "label", 1),
               y = tandem_build_conv2d(b, "conv", image, 3, 3, 2, 1),
               logits = tandem_build_linear(b, "head", tandem_build_reshape(b, "flat", y, 2, flat), 10, 1);
     (void)tandem_build_cross_entropy(b, "loss", logits, label);
     const tandem_optimizer_options optimizer = {.kind = TANDEM_SGD, .rate = 1};
     require_ok(tandem_builder_finish(b, "strided", &optimizer, &graph, &error), &error);
     open_probed_graph(&p, graph);
-    see_image_gradient(&p, "conv", 0);
+    see_product(&p, "conv");
     const probe_kept_tensor *dx = &p.of[0].kept[KEPT_DX];
-    assert_int_equal(dx->n, 2 * 32);
+    assert_int_equal(dx->n, 2 * 50);
     for (int i = 0; i < dx->n; i++) {
-        const int row = i / 8 % 4, column = i / 2 % 4, channel = i % 2;
+        const int row = i / 10 % 5, column = i / 2 % 5, channel = i % 2;
         float expected = 0; /* output (o, q) reads image (2o − 1 + r, 2q − 1 + s) by kernel place (r, s) */
-        for (int r = 0; r < 3; r++)
-            for (int s = 0; s < 3; s++)
-                if ((row + 1 - r) % 2 == 0 && row + 1 - r >= 0 && row + 1 - r < 4 &&
-                    (column + 1 - s) % 2 == 0 && column + 1 - s >= 0 && column + 1 - s < 4)
-                    expected += (float)(9 * ((r * 3 + s) * 2 + channel) + 6);
+        for (int o = 0; o < 3; o++)
+            for (int q = 0; q < 3; q++) {
+                const int r = row + 1 - 2 * o, s = column + 1 - 2 * q;
+                if (r < 0 || r > 2 || s < 0 || s > 2) continue;
+                expected += (float)(9 * ((r * 3 + s) * 2 + channel) + 6);
+            }
         if (dx->x[i] != expected) fail_msg("%d: %g, expected %g", i, (double)dx->x[i], (double)expected);
     }
     close_probed(&p);
     tandem_builder_close(b);
+}
+
+/* y is 3 above and 1 below, over a step of ½: a rate of 4. What is kept of y is its middle. */
+static void a_forward_task_shows_rate_and_result(void **state)
+{
+    float y[8], g[8];
+    (void)state;
+    for (int is_before = 0; is_before < 2; is_before++) {
+        probed p;
+        open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
+        probe_operator *of = add_probed(&p, op_of(p.graph, "fc1"));
+        for (int i = 0; i < 8; i++) {
+            y[i] = 3;
+            g[i] = ones[i] = 1;
+        }
+        of->is_before_jump = is_before;
+        of->kept[KEPT_Y] = (probe_kept_tensor){.x = y, .n = 8, .n_sample = 2};
+        of->kept[KEPT_G] = (probe_kept_tensor){.x = g, .n = 8, .n_sample = 2};
+        p.age.backend = &shown_backend;
+        p.run.place = PROBE_BELOW;
+        int task = 0;
+        while (p.step->task[task].kind != TANDEM_TASK_FORWARD || p.step->task[task].op != of->op) task++;
+        probe_see_task(&p.run, NULL, task);
+        assert_close(of->rate_square, is_before ? 8 : 0, "rate");
+        for (int i = 0; i < 8; i++) assert_true(y[i] == 2);
+        close_probed(&p);
+    }
+}
+
+/* The gradient of a bias is that which its first reader sees. */
+static void a_dependent_gradient_is_seen_at_its_task(void **state)
+{
+    probed p;
+    (void)state;
+    open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
+    probe_operator *bias = add_probed(&p, op_of(p.graph, "fc1.bias"));
+    p.age.backend = &shown_backend;
+    bias->gradient_task = p.step->n_task - 1;
+    probe_see_task(&p.run, NULL, 0);
+    assert_int_equal(bias->kept[KEPT_G].n, 0);
+    probe_see_task(&p.run, NULL, bias->gradient_task);
+    assert_int_equal(bias->kept[KEPT_G].n, 4 * BATCH);
+    close_probed(&p);
+}
+
+/* Attention's weights, of a softmax, have the known range 1: x = 0.5/127 has the variance ¼ of a squared step.
+ * The other operand has its own range, 2, where ½ a step is 1/127. D = −2. */
+static void operands_have_their_ranges(void **state)
+{
+    enum { N = 4 };
+    float x[N], other[N], zero[N] = {0};
+    probed p;
+    (void)state;
+    open_probed(&p, "vit_tiny:width=8,heads=2,depth=1,patch=2,image=4x4x1");
+    int op = 0, task = 0;
+    while (p.graph->op[op].kind != TANDEM_OP_MATMUL ||
+           p.graph->op[p.graph->view[p.graph->op[op].input[0]]].kind != TANDEM_OP_SOFTMAX)
+        op++;
+    probe_operator *of = add_probed(&p, op);
+    for (int i = 0; i < N; i++) {
+        x[i] = 0.5F / 127;
+        other[i] = 1.0F / 127;
+        ones[i] = 1;
+    }
+    of->formats[PROBE_INPUT] = of->formats[PROBE_SECOND] = 1U << TANDEM_FORMAT_S8;
+    of->kept[KEPT_X] = (probe_kept_tensor){.x = x, .n = N, .n_sample = 2, .amax = {0.5F / 127, 0.5F / 127}};
+    of->kept[KEPT_X2] = (probe_kept_tensor){.x = other, .n = N, .n_sample = 2, .amax = {2, 2}};
+    of->kept[KEPT_DX].x = of->kept[KEPT_DX2].x = zero;
+    p.age.backend = &shown_backend;
+    p.run.place = PROBE_BELOW;
+    for (; task < p.step->n_task; task++)
+        if (p.step->task[task].op == op && p.step->task[task].kind != TANDEM_TASK_FORWARD)
+            probe_see_task(&p.run, NULL, task);
+    require_ok(p.run.status, &p.run.error);
+    const double expected = N * 4 * 0.25 / (127 * 127) * BATCH / 2;
+    const double input = of->noise[PROBE_OWN_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8][0],
+                 second = of->noise[PROBE_OWN_RANGE][PROBE_SECOND][TANDEM_FORMAT_S8][0];
+    if (!(fabs(input / expected - 1) < 1e-3)) fail_msg("input: %g, expected %g", input, expected);
+    if (!(fabs(second / (4 * expected) - 1) < 1e-3))
+        fail_msg("second: %g, expected %g", second, 4 * expected);
+    close_probed(&p);
 }
 
 /* Every second number; ±¼ is half a step: what differs between the passes, over ½. */
@@ -608,6 +708,9 @@ int main(void)
         cmocka_unit_test(weights_are_rounded_once_for_both_batches),
         cmocka_unit_test(an_image_gets_the_gradient_of_a_linear),
         cmocka_unit_test(an_image_gets_the_gradient_of_a_convolution),
+        cmocka_unit_test(a_forward_task_shows_rate_and_result),
+        cmocka_unit_test(a_dependent_gradient_is_seen_at_its_task),
+        cmocka_unit_test(operands_have_their_ranges),
         cmocka_unit_test(weight_gradients_are_differences_over_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
