@@ -1,11 +1,18 @@
-/* rank_left.c: the time of the jobs of `tandem study rank`, by trials of a training, of a probe, and of a
- * sensing of all operators, whose precisions take turns. */
-#include "cli/study/rank_left.h"
-
+/* rank_left.c: which jobs of a task of `tandem study rank` have no record, and the time that they take, by trials
+ * of a training, of a probe, and of a sensing of all operators, whose precisions take turns. */
 #include <stdlib.h>
 
+#include "cli/study/rank.h"
 #include "cli/study/study_gradient.h"
 #include "cli/study/work_left.h"
+
+/* Of the jobs without a record. Each trains up to the last age. */
+typedef struct rank_left {
+    int n_job;
+    int n_probe;                /* of an age, for `probe` */
+    int n_step;                 /* of an age: steps' worth of gradients, for `sensed_probe` */
+    int n_sensing, n_replicate; /* of an age: sensings of all operators in one precision, and their sum */
+} rank_left;
 
 typedef struct probe_trial {
     held_model *model;
@@ -58,8 +65,9 @@ static tandem_status measure_sensing_cost(work_cost *cost, const noise_lab *lab,
     return status;
 }
 
-tandem_status rank_left_seconds(double *seconds, const noise_lab *lab, const rank_left *left,
-                                tandem_error *error)
+/* Seconds of a core, by trials. */
+static tandem_status rank_left_seconds(double *seconds, const noise_lab *lab, const rank_left *left,
+                                       tandem_error *error)
 {
     const noise_task *task = lab->task;
     work_cost training = {0}, probe = {0}, sensing = {0};
@@ -72,4 +80,56 @@ tandem_status rank_left_seconds(double *seconds, const noise_lab *lab, const ran
                           sensing.once_s * left->n_sensing + sensing.unit_s * left->n_replicate;
     *seconds = left->n_job * work_cost_seconds(&training, task->age[task->n_age - 1]) + task->n_age * of_age;
     return TANDEM_OK;
+}
+
+static void count_sensing_left(rank_left *left, int n_replicate)
+{
+    left->n_job++;
+    left->n_sensing++;
+    left->n_replicate += n_replicate;
+}
+
+/* An oracle with magnified errors is known of once that without them has its record. *n_all: all jobs. */
+static rank_left count_rank_left(int *n_all, rank_study *s)
+{
+    const int n = s->lab.n_op, n_oracle = n + rank_pair_count(n);
+    char name[STUDY_RECORD_NAME];
+    int has_statistics = 1, has_probe = 1;
+    rank_left left = {0};
+    *n_all = RANK_N_TASK_JOB;
+    for (int p = 0; p < NOISE_N_PRECISION; p++) {
+        rank_result *result = &s->result[p];
+        rank_record_name(name, s, p, rank_job_statistics);
+        has_statistics = has_statistics && study_records_has(&s->records, name, RANK_N_METHOD * n);
+        rank_record_name(name, s, p, rank_job_probe);
+        has_probe = has_probe && study_records_has(&s->records, name, n);
+        rank_record_name(name, s, p, rank_job_sampled);
+        if (!study_records_has(&s->records, name, 2 * n)) count_sensing_left(&left, s->plan->n_sampled);
+        rank_oracle_record_name(name, s, p, 1);
+        if (!study_records_find(result->noise, n_oracle, &s->records, name)) {
+            count_sensing_left(&left, s->plan->n_oracle);
+            continue;
+        }
+        rank_count_told(result, n);
+        if (!rank_is_told_too_little(result)) continue;
+        ++*n_all;
+        rank_oracle_record_name(name, s, p, rank_magnified);
+        if (!study_records_has(&s->records, name, n_oracle)) count_sensing_left(&left, s->plan->n_oracle);
+    }
+    left.n_job += !has_statistics + !has_probe;
+    left.n_probe = has_statistics ? 0 : s->plan->n_batch;
+    left.n_step = has_probe ? 0 : rank_steps_of(s, RANK_NEEDS_SENSED_PROBE);
+    return left;
+}
+
+tandem_status rank_left_note(double *left_s, rank_study *s, tandem_error *error)
+{
+    double seconds = 0;
+    int n_all = 0;
+    const rank_left left = count_rank_left(&n_all, s);
+    const tandem_status status = rank_left_seconds(&seconds, &s->lab, &left, error);
+    if (status == TANDEM_OK)
+        work_left_note(s->report->options, s->lab.task->model, left.n_job, n_all, "jobs", seconds);
+    *left_s += seconds;
+    return status;
 }
