@@ -124,6 +124,8 @@ int cli_fail_with(tandem_status status, const char *format, ...) __attribute__((
 json_t *cli_json_new(const char *command);
 /* A number, or null if it is not finite. */
 json_t *cli_json_number(double x);
+/* A whole number, or null where it is below 0: not known. */
+json_t *cli_json_known_integer(int64_t x);
 /* Prints the object on stdout and releases it. Exit code 0, or 5 if it could not be written. */
 int cli_print_json(json_t *object);
 /* Prints progress on stderr where that is a terminal, not with -q. The next line overwrites this one.

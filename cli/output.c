@@ -47,6 +47,8 @@ json_t *cli_json_new(const char *command)
 
 json_t *cli_json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
+json_t *cli_json_known_integer(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
+
 int cli_print_json(json_t *object)
 {
     cli_progress_end();

@@ -371,8 +371,6 @@ tandem_status compare_case_store(const compare_case *out, const cli_options *opt
 
 /* --- Telling ---------------------------------------------------------------------------------- */
 
-static json_t *known_integer_json(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
-
 /* Other processes delay_factor the step more than the medians of its tasks. A process that never pauses is in
  * both, and then this error is too large. */
 double compare_case_simulation_error(const compare_case *out)
@@ -403,14 +401,14 @@ static void add_class_json(json_t *object, const compare_case *out, const compar
     append_json_member(object, "allocated_peak_bytes",
                        json_integer((json_int_t) class->allocated_peak_bytes));
     append_json_member(object, "evaluation_bytes", json_integer((json_int_t) class->evaluation_bytes));
-    append_json_member(object, "resident_peak_bytes", known_integer_json(class->resident_peak_bytes));
+    append_json_member(object, "resident_peak_bytes", cli_json_known_integer(class->resident_peak_bytes));
     append_json_member(object, "unplanned_bytes",
                        is_known ? json_integer(compare_unplanned_bytes(class)) : json_null());
     append_json_member(object, "predicted_wait_ns", json_integer(class->predicted_wait_ns));
     append_json_member(object, "measured_wait_ns", json_integer(class->measured_wait_ns));
     append_json_member(object, "resimulated_busy_ns",
                        out->resimulated_ns ? json_integer(class->resimulated_busy_ns) : json_null());
-    append_json_member(object, "measured_busy_ns", known_integer_json(class->measured_busy_ns));
+    append_json_member(object, "measured_busy_ns", cli_json_known_integer(class->measured_busy_ns));
 }
 
 static void add_steadiness_json(json_t *object, const compare_steadiness *s)
@@ -441,10 +439,10 @@ json_t *compare_case_json(const compare_case *out)
         json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan", out->plan,
                   "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns", (json_int_t)out->measured_ns,
                   "measured_p10_ns", (json_int_t)out->measured_p10_ns, "measured_p90_ns",
-                  (json_int_t)out->measured_p90_ns, "undisturbed_ns", known_integer_json(out->undisturbed_ns),
-                  "error", cli_json_number(out->error), "remeasured_ns",
-                  out->remeasured_ns ? json_integer(out->remeasured_ns) : json_null(), "drift",
-                  cli_json_number(compare_case_drift(out)), "resimulated_ns",
+                  (json_int_t)out->measured_p90_ns, "undisturbed_ns",
+                  cli_json_known_integer(out->undisturbed_ns), "error", cli_json_number(out->error),
+                  "remeasured_ns", out->remeasured_ns ? json_integer(out->remeasured_ns) : json_null(),
+                  "drift", cli_json_number(compare_case_drift(out)), "resimulated_ns",
                   out->resimulated_ns ? json_integer(out->resimulated_ns) : json_null(), "simulation_error",
                   cli_json_number(compare_case_simulation_error(out)), "sensitivity_bound",
                   cli_json_number(out->sensitivity), "samples_per_s", cli_json_number(out->samples_per_s),

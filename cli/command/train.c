@@ -376,8 +376,6 @@ static double training_samples_per_s(const train_context *t)
                                       : NAN;
 }
 
-static json_t *nullable_integer_json(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
-
 static json_t *train_rank_json(const train_context *t, int r)
 {
     const rank_report *report = &t->report[r];
@@ -386,11 +384,11 @@ static json_t *train_rank_json(const train_context *t, int r)
     json_t *row = json_pack(
         "{s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:o}", "rank", r, "device", class->device.name, "batch",
         (json_int_t) class->batch, "step_ns", (json_int_t)report->period_ns, "wait_ns",
-        (json_int_t)report->wait_ns, "undisturbed_ns", nullable_integer_json(report->undisturbed_ns),
-        "busy_ns", nullable_integer_json(report->busy_ns), "planned_bytes", (json_int_t)report->planned_bytes,
-        "allocated_bytes", (json_int_t)report->allocated_bytes, "evaluation_bytes",
-        (json_int_t)report->evaluation_bytes, "resident_bytes",
-        nullable_integer_json(report->resident_bytes));
+        (json_int_t)report->wait_ns, "undisturbed_ns", cli_json_known_integer(report->undisturbed_ns),
+        "busy_ns", cli_json_known_integer(report->busy_ns), "planned_bytes",
+        (json_int_t)report->planned_bytes, "allocated_bytes", (json_int_t)report->allocated_bytes,
+        "evaluation_bytes", (json_int_t)report->evaluation_bytes, "resident_bytes",
+        cli_json_known_integer(report->resident_bytes));
     json_object_set_new(row, "steadiness", run_steadiness_json(&t->steadiness[r]));
     json_t *tasks = t->task_ns ? json_array() : NULL;
     for (int k = 0; tasks && k < t->rank.step->n_task; k++)
@@ -454,7 +452,7 @@ static json_t *train_result_json(const train_context *t)
     json_object_set_new(result, "evaluations", evaluations_json(t));
     if (t->resense.trigger.every > 0) json_object_set(result, "sensed", t->resense.event);
     json_object_set_new(result, "samples_per_s", cli_json_number(training_samples_per_s(t)));
-    json_object_set_new(result, "step_ns", nullable_integer_json(step_ns));
+    json_object_set_new(result, "step_ns", cli_json_known_integer(step_ns));
     json_object_set_new(result, "step_p10_ns", json_integer(t->report[0].p10_ns));
     json_object_set_new(result, "step_p90_ns", json_integer(t->report[0].p90_ns));
     json_object_set_new(result, "ranks", train_ranks_json(t));

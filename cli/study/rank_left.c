@@ -1,5 +1,5 @@
-/* rank_left.c: which jobs of a task of `tandem study rank` have no record, and the time that they take, by trials
- * of a training, of a probe, and of a sensing of all operators, whose precisions take turns. */
+/* rank_left.c: which jobs of a task of `tandem study rank` have no record, and the time that they take, by
+ * trials of a training, of a probe, and of a sensing of all operators, whose precisions take turns. */
 #include <stdlib.h>
 
 #include "cli/study/rank.h"
