@@ -49,7 +49,8 @@ static void add_errors(cell_means *sum, double *n, const tandem_constant_fit *fi
     }
 }
 
-/* Means of the cells of a chip, which are 0 before. *state: fitted without its rows; its rates are overwritten. */
+/* Means of the cells of a chip, which are 0 before. *state: fitted without its rows; its rates are
+ * overwritten. */
 static tandem_status judge_chip(cell_means *means, tandem_constant_fit *fit, fit_state *state,
                                 uint64_t devices, tandem_error *error)
 {

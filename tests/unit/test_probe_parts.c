@@ -1,6 +1,7 @@
 /* folder: cli */
-/* The parts of a probe by themselves (probe_run.h), with numbers worked out by hand: what is kept, what rounding
- * it adds to a gradient, the formats of cells, and the error of a cell from the noises of both steps. */
+/* The parts of a probe by themselves (probe_run.h), with numbers worked out by hand: what is kept, what
+ * rounding it adds to a gradient, the formats of cells, and the error of a cell from the noises of both
+ * steps. */
 #include <math.h>
 
 #include "cli/cli.h"
@@ -119,7 +120,8 @@ static void an_error_is_the_sum_of_its_parts(void **state)
     close_probed(&p);
 }
 
-/* A narrow result makes narrow what depends on it: a bias passes gradients on, one with a gelu computes them. */
+/* A narrow result makes narrow what depends on it: a bias passes gradients on, one with a gelu computes
+ * them. */
 static void check_dependent(const char *model, double expected)
 {
     probed p;
@@ -435,8 +437,8 @@ static void gradients_in_f16_have_a_loss_scale(void **state)
     close_probed(&p);
 }
 
-/* y = 1 + 2^-9 rounds to 1 in bf16, and so does the sum x = 1 + 2^-8 that reads it: 2^-9 of the sum's error is
- * not its own. Of eight samples the first of two errs, by u: 8·(u² − u²/2). */
+/* y = 1 + 2^-9 rounds to 1 in bf16, and so does the sum x = 1 + 2^-8 that reads it: 2^-9 of the sum's
+ * error is not its own. Of eight samples the first of two errs, by u: 8·(u² − u²/2). */
 static void check_read_errors(const char *model, tandem_op_kind kind)
 {
     float y[] = {1 + 0x1p-9F, 1}, x[] = {1 + 0x1p-8F, 1}, zero[] = {0, 0}, above[] = {1, 1};
@@ -523,7 +525,8 @@ static void see_product(probed *p, const char *name)
     require_ok(p->run.status, &p->run.error);
 }
 
-/* Weights [16 × 4]: row l has 4l + 1 … 4l + 4. Transposed, [4 × 16], column l has l + 1, l + 17, l + 33, l + 49. */
+/* Weights [16 × 4]: row l has 4l + 1 … 4l + 4. Transposed, [4 × 16], column l has l + 1, l + 17, l + 33, l
+ * + 49. */
 static void an_image_gets_the_gradient_of_a_linear(void **state)
 {
     (void)state;
@@ -545,8 +548,8 @@ static void an_image_gets_the_gradient_of_a_linear(void **state)
     close_probed(&p);
 }
 
-/* Of 5×5 with 2 channels, by a kernel of 3×3 to 3 channels, in steps of 2, with one number of padding. Row a of
- * the weights, of place and channel, sums to 9a + 6. */
+/* Of 5×5 with 2 channels, by a kernel of 3×3 to 3 channels, in steps of 2, with one number of padding. Row
+ * a of the weights, of place and channel, sums to 9a + 6. */
 static void an_image_gets_the_gradient_of_a_convolution(void **state)
 {
     const int64_t flat[2] = {BATCH, 27};
@@ -624,8 +627,8 @@ static void a_dependent_gradient_is_seen_at_its_task(void **state)
     close_probed(&p);
 }
 
-/* Attention's weights, of a softmax, have the known range 1: x = 0.5/127 has the variance ¼ of a squared step.
- * The other operand has its own range, 2, where ½ a step is 1/127. D = −2. */
+/* Attention's weights, of a softmax, have the known range 1: x = 0.5/127 has the variance ¼ of a squared
+ * step. The other operand has its own range, 2, where ½ a step is 1/127. D = −2. */
 static void operands_have_their_ranges(void **state)
 {
     enum { N = 4 };

@@ -94,8 +94,8 @@ static void see_step(const triggered *t, float first, float second)
         if (t->step->task[task].active) observer(observer_context, NULL, task);
 }
 
-/* 4 beside seven zeros: the root mean square is √2. As the product reads it, or as it is cast: a gradient that
- * passes a bias is cast as the bias's. */
+/* 4 beside seven zeros: the root mean square is √2. As the product reads it, or as it is cast: a gradient
+ * that passes a bias is cast as the bias's. */
 static void check_seen(tandem_precision precision, const char *const seen[2])
 {
     triggered t;
@@ -182,7 +182,8 @@ static void a_range_that_has_doubled_since_the_last_sensing_is_due(void **state)
     close_triggered(&t);
 }
 
-/* With one sensing in 24 steps at most 4/3 of them: the first not before step 18, the second not before 36. */
+/* With one sensing in 24 steps at most 4/3 of them: the first not before step 18, the second not before
+ * 36. */
 static void early_sensings_may_be_limited(void **state)
 {
     triggered t;
