@@ -1,10 +1,12 @@
-/* late_results.h: losses and faults of a step on a device with its own memory, read while the next step
- * runs: the host queues a step without waiting for the one before.  Behind each step the compute stream
- * copies losses and faults to the host and records an event. The next step is queued, then the host waits
- * for that event, and reads, and only then are that step's copies queued. So at most two steps are under
- * way: one place on the host is enough for results, and the arguments of steps have two. A fault names its
- * step and its operator: the update tells where the first gradient that is not finite lies, since the next
- * step overwrites the gradients. That step has changed weights that are of no use anyway. / */
+/* late_results.h: losses and faults of a step on a device with its own memory, read while the next step runs:
+ * the host queues a step without waiting for the one before.
+ *
+ * Behind each step the compute stream copies losses and faults to the host and records an event. The next
+ * step is queued, then the host waits for that event, and reads, and only then are that step's copies queued.
+ * So at most two steps are under way: one place on the host is enough for results, and the arguments of steps
+ * have two. A fault names its step and its operator: the update tells where the first gradient that is not
+ * finite lies, since the next step overwrites the gradients. That step has changed weights that are of no use
+ * anyway. */
 #pragma once
 
 #include "tandem/advanced/backend.h"

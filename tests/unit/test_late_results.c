@@ -55,8 +55,7 @@ static void a_nan_that_is_allowed_has_no_sign(void **state)
     assert_true(isnan(loss) && !signbit(loss));
 }
 
-/* --- Results that are read later, on a device that answers what a test wants
- * ----------------------------- */
+/* --- Read later, on a device that answers what a test wants --------------------------------------------- */
 
 typedef struct told_device {
     tandem_status copies, results; /* of queueing the copies of faults; of reading them */

@@ -244,13 +244,12 @@ static void cells_have_the_formats_of_their_row(void **state)
 static void operators_are_those_that_round(void **state)
 {
     static const char *const asked[] = {"fc1", "fc1.bias", "head"};
-    static probe_operator all[64];
+    probe_operator *const all = calloc(64, sizeof *all);
     unsigned char is_before[64] = {0};
     probed p;
     (void)state;
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
-    assert_true(p.graph->n_op <= 64);
-    memset(all, 0, sizeof all);
+    assert_true(all && p.graph->n_op <= 64);
     p.run.operator= all;
     p.sensing.is_sensed[tandem_sensing_cell(op_of(p.graph, "fc1"), TANDEM_PRECISION_BF16, TANDEM_F32)] = 1;
     probe_open_operators(&p.run);
@@ -275,6 +274,7 @@ static void operators_are_those_that_round(void **state)
         assert_true(task->read[0] == tandem_value_gradient(p.step, of->op, TANDEM_F32) ||
                     task->read[1] == tandem_value_gradient(p.step, of->op, TANDEM_F32));
     }
+    free(all);
     close_probed(&p);
 }
 
@@ -525,8 +525,8 @@ static void see_product(probed *p, const char *name)
     require_ok(p->run.status, &p->run.error);
 }
 
-/* Weights [16 × 4]: row l has 4l + 1 … 4l + 4. Transposed, [4 × 16], column l has l + 1, l + 17, l + 33, l
- * + 49. */
+/* Weights [16 × 4]: row l has 4l + 1 … 4l + 4. Transposed, [4 × 16], column l has l + 1, l + 17, l + 33, and
+ * l + 49. */
 static void an_image_gets_the_gradient_of_a_linear(void **state)
 {
     (void)state;

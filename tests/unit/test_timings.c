@@ -326,7 +326,7 @@ static void a_named_way_is_fitted_alone_and_the_host_is_taken_off(void **state)
 
 /* Streams of five cards. Of each, one row shows the bandwidth that it reaches, off by `shift`; 101 others
  * are off evenly, by up to `width` each way. Three cards reach 80 % of their peaks, the fourth 76 %, the
- * last 50 %. / */
+ * last 50 %. */
 static void write_uneven_streams(const char *path, double width, double shift)
 {
     static const struct {
@@ -408,8 +408,8 @@ static tandem_spread fit_spread_of_streams(double width, double shift)
 }
 
 /* Evenly within ±w, the median of the magnitude is w/2, 0.74 normal deviations, and 80 % lie within 0.8 w,
- * 0.62 of them: all of it is the shapes' own. Where all rows of a card are off by 3 w, 80 % lie within 3.6
- * w. */
+ * 0.62 of them: all of it is the shapes' own. Where all rows of a card are off by 3 w, 80 % lie within
+ * 3.6 w. */
 static void a_spread_has_a_shapes_own_part(void **state)
 {
     static const double widths[] = {0.02, 0.1, 1.5};
