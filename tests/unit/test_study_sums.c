@@ -1,11 +1,10 @@
 /* folder: cli */
-/* What `tandem study rank` and `add` count: Kendall's tau over the pairs that are told apart, and how near to 1
- * the ratios of plans are. */
+/* What `tandem study rank` and `add` count: Kendall's tau over the pairs that are told apart, and how near
+ * to 1 the ratios of plans are. */
 #include <math.h>
 
 #include "cli/study/add.h"
 #include "cli/study/rank.h"
-
 #include "tests/support/tandem_test.h"
 
 enum { N_OP = 3, N_PAIR = 3 };
