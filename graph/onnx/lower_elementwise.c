@@ -450,7 +450,8 @@ static bool call_by_place(onnx_import *import, const onnx_value *x, const onnx_v
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &x->view);
 }
 
-/* In f32, once an import. *factor NULL: too many, or not in the file. */
+/* In f32, once an import. *factor NULL: too many, not in the file, or a weight that does not lie as it is
+ * seen. */
 static bool read_place_factors(onnx_import *import, const onnx_value *y, const float **factor)
 {
     const bool is_weight = y->kind == ONNX_WEIGHT && import->weight[y->weight].tensor >= 0;
@@ -459,6 +460,7 @@ static bool read_place_factors(onnx_import *import, const onnx_value *y, const f
                   : y->constant;
     const onnx_constant *c = NULL;
     *factor = NULL;
+    if (y->kind == ONNX_WEIGHT && !onnx_view_is_plain(&y->view)) return true;
     for (int i = 0; i < import->n_factors; i++)
         if (import->factors[i].of == of) return *factor = import->factors[i].number, true;
     if (!onnx_weight_constant(import, y, &c)) return false;

@@ -31,6 +31,9 @@ mul_constant reshape repeat reshape linear bias labels cross_entropy " ] && grep
     run 0 train -q --model nets/rotated.onnx --device weakest --steps 2 --eval 0 &&
     run 0 replay -q --model nets/rotated.onnx --cluster "2*t4@8 net=10Gbit/s,5us" --predict
 report "rotated positions and heads that share a key: tables that are no weights" $?
+kinds nets/turned.onnx &&
+    [ "$(cat kinds)" = "images reshape mul_constant call linear bias labels cross_entropy " ]
+report "a table of factors that is transposed is another one: planned" $?
 kinds nets/empty.onnx && cp kinds one && kinds nets/qdq.onnx && cmp -s kinds one &&
     [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ]
 report "constants of no elements; a graph that simulates 8-bit numbers is that of its floats" $?

@@ -134,6 +134,20 @@ model(
         integers("flat", -1, 32),
     ],
 )
+# A table of factors as it lies, and transposed.
+model(
+    "turned",
+    [
+        node("Mul", "x table", "a"),
+        node("Transpose", "table", "t", perm=[1, 0]),
+        node("Mul", "a t", "b"),
+        node("Flatten", "b", "c"),
+        node("Gemm", "c fc.weight fc.bias", "y", transB=1),
+    ],
+    [helper.make_tensor_value_info("x", FLOAT, ["batch", 4, 4])],
+    [Y],
+    [tensor("table", 4, 4, scale=1), tensor("fc.weight", 10, 16), tensor("fc.bias", 10)],
+)
 # Attention with a table of relative positions and a mask that is written in steps, as Swin's; no weights but names.
 model(
     "places",
