@@ -410,14 +410,13 @@ static bool find_place_numbers(onnx_import *import, place_numbers *p, const onnx
     const bool is_constant = y->kind == ONNX_CONSTANT;
     p->n_dim = is_constant ? y->constant->n_dim : y->view.n_dim;
     p->n = 1;
-    for (int d = 0; d < p->n_dim; d++) {
+    bool fits = p->n_dim <= x->view.n_dim;
+    for (int d = 0; d < p->n_dim && fits; d++) {
         p->dim[d] = p->stored[d] = is_constant ? y->constant->dim[d] : onnx_view_dim(&y->view, d);
         if (y->kind == ONNX_WEIGHT && y->rows && d == p->n_dim - 2) p->dim[d] = y->rows;
         p->n *= p->dim[d];
-    }
-    bool fits = p->n_dim <= x->view.n_dim;
-    for (int d = 0; d < p->n_dim && fits; d++)
         fits = p->dim[d] == 1 || p->dim[d] == onnx_view_dim(&x->view, x->view.n_dim - p->n_dim + d);
+    }
     if (x->causal || !fits)
         (void)onnx_refuse(import,
                           x->causal ? "it changes a masked tensor" : "its numbers have another shape");
@@ -479,22 +478,26 @@ static bool read_place_factors(onnx_import *import, const onnx_value *y, const f
  * Returns how many there are, or 0: more than an operator has. */
 static int lay_factors(const onnx_view *x, const place_numbers *p, int64_t *dim, int64_t *step)
 {
-    int64_t of_atom[ONNX_MAX_ATOM] = {0}, apart = 1;
+    int64_t of_atom[ONNX_MAX_ATOM] = {0}, apart = 1, last = 0;
     int n = 0;
-    for (int d = p->n_dim - 1; d >= 0; apart *= p->stored[d--]) {
+    for (int i = 0; i < p->n_dim && i < ONNX_MAX_DIM; i++) {
+        const int d = p->n_dim - 1 - i;
         const int axis = x->n_dim - p->n_dim + d, start = onnx_view_start(x, axis);
         int64_t along = p->dim[d] == 1 ? 0 : apart;
         for (int k = x->n_of[axis] - 1; k >= 0; k--) {
             of_atom[x->order[start + k]] = along;
             along *= x->size[x->order[start + k]];
         }
+        apart *= p->stored[d];
     }
     for (int a = 0; a < x->n_atom; a++) {
-        const bool is_even = n > 0 && step[n - 1] == of_atom[a] * x->size[a];
-        if (!is_even && n == TANDEM_MAX_DIM) return 0;
-        n += !is_even;
-        dim[n - 1] = is_even ? dim[n - 1] * x->size[a] : x->size[a];
-        step[n - 1] = of_atom[a];
+        if (n > 0 && last == of_atom[a] * x->size[a]) {
+            dim[n - 1] *= x->size[a];
+        } else {
+            if (n == TANDEM_MAX_DIM) return 0;
+            dim[n++] = x->size[a];
+        }
+        step[n - 1] = last = of_atom[a];
     }
     return n > 1 && step[0] == 0 ? n : 0;
 }
