@@ -42,16 +42,14 @@ typedef struct rank_study {
 
 static inline int rank_pair_count(int n) { return n * (n - 1) / 2; }
 
-/* --- Methods of statistics and of the probe (rank_look.c) ------------------------------------------------
- * */
+/* --- Methods of statistics and of the probe (rank_look.c) ----------------------------------------------- */
 
 /* Steps of an age for all three precisions. */
 int rank_steps_of(const rank_study *s, rank_needs needs);
 /* What these methods say of the task's operators, the mean over its ages, added to s->result. */
 tandem_status rank_look_at_task(rank_study *s, tandem_error *error);
 
-/* --- Jobs, and their records (rank_jobs.c) ---------------------------------------------------------------
- * */
+/* --- Jobs, and their records (rank_jobs.c) -------------------------------------------------------------- */
 
 extern const char rank_job_statistics[], rank_job_probe[], rank_job_sampled[];
 void rank_record_name(char text[STUDY_RECORD_NAME], const rank_study *s, int p, const char *what);
@@ -62,14 +60,12 @@ int rank_is_told_too_little(const rank_result *result);
 /* Runs the jobs that have no record, and fills in the results of all. */
 tandem_status rank_jobs_run(rank_study *s, tandem_error *error);
 
-/* --- What is left (rank_left.c) --------------------------------------------------------------------------
- * */
+/* --- What is left (rank_left.c) ------------------------------------------------------------------------- */
 
 /* Says what a task has left before its jobs start, and adds its seconds to *left_s. */
 tandem_status rank_left_note(double *left_s, rank_study *s, tandem_error *error);
 
-/* --- Kendall's tau (rank_tau.c) --------------------------------------------------------------------------
- * */
+/* --- Kendall's tau (rank_tau.c) ------------------------------------------------------------------------- */
 
 /* Of a method over some precisions. draw: of the bootstrap, for the method that draws. times: how often each
  * operator is there; NULL: once. */
@@ -80,8 +76,7 @@ tandem_status rank_bootstrap(rank_study *s, tandem_error *error);
 /* Of a method's tau; less: of its difference to that of another, −1: none. */
 study_interval rank_interval_of(rank_study *s, int t, int m, int less);
 
-/* --- Tables (rank_table.c) -------------------------------------------------------------------------------
- * */
+/* --- Tables (rank_table.c) ------------------------------------------------------------------------------ */
 
 void rank_table_print(rank_study *s); /* of the task that runs */
 void rank_bars_print(rank_study *s);  /* of all tasks */

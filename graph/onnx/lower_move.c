@@ -592,7 +592,7 @@ bool onnx_lower_expand(onnx_import *import)
         dim[d] = want == 1 || is_batch ? have : want;
         is_same &= dim[d] == have || (v.kind == ONNX_WEIGHT && d == 0 && have == 1);
         if (want < 1 || (have != 1 && dim[d] != have))
-            return onnx_fail_node(import, "size %" PRId64 " for dimension %d of %" PRId64, want, d, have);
+            return onnx_refuse(import, "size %" PRId64 " for dimension %d of %" PRId64, want, d, have);
     }
     if (is_same) return pass_on(import, &v);
     return v.kind == ONNX_TENSOR ? repeat_tensor(import, &v, dim)

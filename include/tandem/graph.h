@@ -124,8 +124,10 @@ typedef struct tandem_op {
     float momentum;           /* batchnorm: the part of its running statistics that a step replaces */
     float rate;               /* dropout: the fraction of dropped elements */
     int64_t start;            /* slice: the first row of dimension 1 */
-    const float *factor;      /* mul_constant: of the graph. Place d of each dimension of the output … */
-    int64_t factor_step[TANDEM_MAX_DIM];  /* … is multiplied by factor[Σ d·factor_step] */
+    /* mul_constant: the element at index i of each dimension d is multiplied by factor[Σ i·factor_step[d]].
+     * The graph owns the factors. */
+    const float *factor;
+    int64_t factor_step[TANDEM_MAX_DIM];
     char signature[TANDEM_MAX_SIGNATURE]; /* canonical: equal signatures cost the same on a device */
 } tandem_op;
 

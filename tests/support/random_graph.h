@@ -76,6 +76,17 @@ static inline int from_attention(tandem_builder *b, chance *c, const char *name,
     return tandem_build_matmul(b, name, p, tandem_build_linear(b, turned, v, WIDTH, 0.1f), 0);
 }
 
+/* One row, times factors, as often as there were rows. */
+static inline int from_factors(tandem_builder *b, chance *c, const char *name, int x)
+{
+    static const float factor[WIDTH] = {0.5f, -1, 2};
+    char part[2][40];
+    for (int k = 0; k < 2; k++) (void)snprintf(part[k], sizeof part[k], "%s.%d", name, k);
+    const int row = tandem_build_slice(b, part[0], x, draw_below(c, ROWS), 1);
+    return tandem_build_repeat(
+        b, name, tandem_build_mul_constant(b, part[1], row, factor, (const int64_t[]){0, 0, 1}), ROWS);
+}
+
 static inline int from_window(tandem_builder *b, chance *c, const char *name, int x, int y)
 {
     char second[40];
@@ -107,6 +118,7 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
         return tandem_build_slice(b, name, tandem_build_concat(b, second, x, y), draw_below(c, ROWS), ROWS);
     case 19: return tandem_build_scale(b, name, tandem_build_map(b, second, x, TANDEM_FUNCTION_SWISH, 0, 0));
     case 20: return from_attention(b, c, name, x, y);
+    case 21: return from_factors(b, c, name, x);
     default: return tandem_build_add(b, name, x, y);
     }
 }
