@@ -62,7 +62,7 @@ static tandem_status evaluate_plan(tandem_allocation *result, const tandem_alloc
     result->certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
     if (problem->without_certificate) return TANDEM_OK;
     return tandem_certify(&result->certificate, problem, result->target_ns, result->keeps_base,
-                          result->sensitivity, problem->time_limit_s, error);
+                          result->sensitivity, error);
 }
 
 tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, const tandem_policy *policy,
@@ -71,11 +71,11 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
 {
     tandem_plan *plan = NULL;
     tandem_allocation result = {.keeps_base = 0};
-    result.training_ns = result.training_bound_ns = NAN;
-    result.difference = result.difference_low = result.difference_high = NAN;
     tandem_status status = check_problem(problem, error);
     if (status == TANDEM_OK) status = tandem_allocation_open_plan(&plan, problem, "allocated", error);
     if (status == TANDEM_OK) status = policy->allocate(problem, &plan->assignment, &result, error);
+    result.training_ns = result.training_bound_ns = NAN; /* policies know nothing of these */
+    result.difference = result.difference_low = result.difference_high = NAN;
     if (status == TANDEM_OK) status = evaluate_plan(&result, problem, plan, error);
     if (status != TANDEM_OK) {
         tandem_plan_close(plan);
@@ -85,6 +85,7 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
     (void)snprintf(plan->policy, sizeof plan->policy, "%s", policy->name);
     (void)snprintf(plan->method, sizeof plan->method, "%s", method ? method : "");
     tandem_allocation_fill_plan(plan, problem, &result);
+    if (policy->ignores_target) plan->slowdown = 0; /* its step is its own target */
     *allocation = result;
     *out = plan;
     return TANDEM_OK;

@@ -200,9 +200,12 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
                                        .predict = request->predict,
                                        .collective = request->collective,
                                        .step = request->step,
+                                       .norm_as_needed = !request->norm_is_given,
                                        .kernels = request->kernels,
                                        .without_update = request->without_update};
     tandem_cluster run_by = *cluster;
+    made->problem.loss_scale = request->loss_scale;
+    if (request->loss_scale != 0) options.step.with_norm = 1;
     if (graph[0]->is_recorded) run_as_recorded(&run_by, &options.step);
     if (status == TANDEM_OK)
         status = tandem_replayer_open_with(&made->problem.replayer, &run_by, graph, store, &options, error);

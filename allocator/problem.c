@@ -14,8 +14,23 @@ static const tandem_graph *problem_graph_of(const tandem_allocation_problem *pro
 
 unsigned tandem_op_precisions(const tandem_allocation_problem *problem, int c, int op)
 {
-    return tandem_op_row_get(problem->graph->op[op].kind)->precisions &
-           tandem_replayer_cluster(problem->replayer)->classes[c].device.precisions;
+    const tandem_device *device = &tandem_replayer_cluster(problem->replayer)->classes[c].device;
+    unsigned precisions = tandem_op_row_get(problem->graph->op[op].kind)->precisions & device->precisions;
+    for (int p = 0; p < TANDEM_N_PRECISION && problem->without_f16_gradients; p++)
+        if (problem->graph->op[op].needs_gradient &&
+            tandem_precision_has_f16_gradient((tandem_precision)p, device->amp_dtype))
+            precisions &= ~(1u << p);
+    return precisions;
+}
+
+int tandem_allocation_allows(const tandem_allocation_problem *problem, int c,
+                             const tandem_precision *precision)
+{
+    for (int i = 0; i < problem->graph->n_op; i++)
+        if (tandem_op_is_adjustable(&problem->graph->op[i]) &&
+            !(tandem_op_precisions(problem, c, i) >> precision[i] & 1))
+            return 0;
+    return 1;
 }
 
 tandem_goal tandem_goal_without_limit(const tandem_policy *policy, const char *method)

@@ -19,8 +19,12 @@ static inline tandem_status tandem_error_forward(tandem_status status, const tan
     return status;
 }
 
-/* Bit p: operator `op` and the device of class c both have precision p. */
+/* Bit p: operator `op` and the device of class c both have precision p, and the problem does not exclude it.
+ */
 unsigned tandem_op_precisions(const tandem_allocation_problem *problem, int c, int op);
+/* Whether every adjustable operator of class c has such a precision in precision[n_op]. */
+int tandem_allocation_allows(const tandem_allocation_problem *problem, int c,
+                             const tandem_precision *precision);
 
 static inline int64_t tandem_op_sensitivity(const tandem_allocation_problem *problem, int c, int op,
                                             tandem_precision precision)

@@ -9,9 +9,21 @@
 
 /* --- Writing -------------------------------------------------------------------------------------------- */
 
+/* The problem's, or where it leaves that open a dynamic one for a plan that needs one. */
+static void fill_loss_scale(tandem_plan *plan, const tandem_allocation_problem *problem)
+{
+    const int by_need = tandem_replayer_of_norm(problem->replayer, 0) != NULL;
+    const int has_norm = tandem_replayer_step(problem->replayer, 0)->options.with_norm;
+    plan->loss_scale = problem->loss_scale;
+    if (plan->loss_scale == 0 && (by_need || has_norm) && tandem_plan_needs_loss_scale(plan, problem->graph))
+        plan->loss_scale = -1;
+    if (by_need) plan->step.with_norm = plan->loss_scale != 0;
+}
+
 void tandem_allocation_fill_plan(tandem_plan *plan, const tandem_allocation_problem *problem,
                                  const tandem_allocation *allocation)
 {
+    fill_loss_scale(plan, problem);
     plan->base_precision = problem->base_precision;
     plan->keeps_base = allocation->keeps_base;
     plan->bucket_bytes = tandem_replayer_step(problem->replayer, 0)->bucket_bytes;
@@ -24,6 +36,7 @@ void tandem_allocation_fill_plan(tandem_plan *plan, const tandem_allocation_prob
     plan->lower_bound = tandem_sensitivity_value(problem, allocation->certificate.lower_bound);
     plan->gap = allocation->certificate.gap;
     (void)snprintf(plan->proof, sizeof plan->proof, "%s", allocation->certificate.proof);
+    plan->scale_rule = problem->loss_scale != 0 ? TANDEM_SCALE_OF_ALL : TANDEM_SCALE_AS_NEEDED;
 }
 
 /* --- Values --------------------------------------------------------------------------------------------- */
@@ -136,7 +149,7 @@ static tandem_status check_plan_bound(tandem_certificate *certificate, const tan
     const tandem_status status =
         tandem_certify_claim(certificate, &asked, plan->target_ns, plan->keeps_base, sensitivity,
                              tandem_sensitivity_units(problem, plan->lower_bound / (1 + bound_tolerance)),
-                             problem->time_limit_s, error);
+                             error);
     const double proven = tandem_sensitivity_value(problem, certificate->lower_bound);
     if (status != TANDEM_OK || plan->lower_bound <= proven * (1 + bound_tolerance)) return status;
     return report_wrong_real("lower_bound", plan->lower_bound, proven, "as proven here", error);

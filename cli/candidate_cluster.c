@@ -35,7 +35,7 @@ const char *candidate_cluster_name(char *name, size_t size, const tandem_cluster
 
 /* For the options' model on a cluster whose classes have batches. */
 static tandem_status open_candidate_planner(tandem_planner **planner, const cli_options *options,
-                                            const tandem_cluster *cluster, int with_norm, tandem_error *error)
+                                            const tandem_cluster *cluster, tandem_error *error)
 {
     char text[4096];
     tandem_cluster_print(text, sizeof text, cluster);
@@ -44,7 +44,6 @@ static tandem_status open_candidate_planner(tandem_planner **planner, const cli_
     request.cluster = text;
     request.over_network = cluster->over_network;
     request.wire = cluster->wire;
-    request.step.with_norm = with_norm;
     const tandem_status status = tandem_planner_open(planner, &request, error);
     if (status == TANDEM_OK) tandem_planner_problem(*planner)->slowdown = fmax(options->slowdown, 0);
     return status;
@@ -67,7 +66,7 @@ static tandem_status open_batch_problem(void *context, const int64_t batch[TANDE
     tandem_cluster cluster = *batches->cluster;
     for (int c = 0; c < cluster.n_class; c++) cluster.classes[c].batch = batch[c];
     const tandem_status status =
-        open_candidate_planner(&batches->planner, batches->options, &cluster, batches->with_norm, error);
+        open_candidate_planner(&batches->planner, batches->options, &cluster, error);
     if (status != TANDEM_OK) return status;
     *problem = tandem_planner_problem(batches->planner);
     (*problem)->target_ns = batches->options->max_step_ns;
@@ -86,27 +85,6 @@ const char *cli_batch_list_print(char *text, size_t size, const int64_t *batch, 
     for (int c = 0; c < n_class; c++)
         (void)cli_append(text, size, "%s%lld", c ? " + " : "", (long long)batch[c]);
     return text;
-}
-
-/* --- The loss scale --- */
-
-double cli_loss_scale_first(const cli_options *options, const tandem_cluster *cluster)
-{
-    if (options->loss_scale != 0) return options->loss_scale;
-    return cli_may_have_f16_gradients(cluster) ? -1 : 0;
-}
-
-tandem_status cli_plan_scaled(cli_plan_with_scale *plan, void *context, const cli_options *options,
-                              const tandem_cluster *cluster, tandem_error *error)
-{
-    const double first = cli_loss_scale_first(options, cluster);
-    int has_f16 = 0;
-    tandem_status status = plan(context, first, &has_f16, error);
-    if (options->loss_scale != 0 || first == 0) return status;
-    if (status == TANDEM_MISSING) return plan(context, 0, &has_f16, error);
-    if (status != TANDEM_OK || has_f16) return status;
-    status = plan(context, 0, &has_f16, error);
-    return status == TANDEM_OK && has_f16 ? plan(context, first, &has_f16, error) : status;
 }
 
 /* --- The best plan ---------------------------------------------------------------------------- */
@@ -129,15 +107,15 @@ static tandem_status describe_candidate(candidate_cluster *candidate, const cli_
     candidate->sensitivity = plan->sensitivity;
     cli_cost_sources_collect(&candidate->sources, replayer);
     (void)snprintf(candidate->model, sizeof candidate->model, "%s", plan->model);
-    candidate->has_f16 = cli_count_f16_gradients(plan, tandem_planner_graph(planner, 0), NULL, 0) > 0;
+    candidate->loss_scale = plan->loss_scale;
     return TANDEM_OK;
 }
 
 static tandem_status split_and_allocate(candidate_cluster *candidate, const cli_options *options,
-                                        const tandem_policy *policy, int with_norm, tandem_error *error)
+                                        const tandem_policy *policy, tandem_error *error)
 {
     cli_batch_context batches = {
-        .options = options, .cluster = &candidate->cluster, .without_certificate = 1, .with_norm = with_norm};
+        .options = options, .cluster = &candidate->cluster, .without_certificate = 1};
     const tandem_batch_source source = cli_batch_source(&batches);
     tandem_batch_choice choice = {.n_split = 0};
     tandem_planner *planner = NULL;
@@ -149,7 +127,7 @@ static tandem_status split_and_allocate(candidate_cluster *candidate, const cli_
     candidate->allocation = choice.both.allocation;
     for (int c = 0; c < candidate->cluster.n_class; c++)
         candidate->cluster.classes[c].batch = choice.both.batch[c];
-    status = open_candidate_planner(&planner, options, &candidate->cluster, with_norm, error);
+    status = open_candidate_planner(&planner, options, &candidate->cluster, error);
     if (status == TANDEM_OK)
         status = describe_candidate(candidate, options, planner, choice.both.plan, error);
     tandem_planner_close(planner);
@@ -158,11 +136,11 @@ static tandem_status split_and_allocate(candidate_cluster *candidate, const cli_
 }
 
 static tandem_status allocate_candidate(candidate_cluster *candidate, const cli_options *options,
-                                        const tandem_policy *policy, int with_norm, tandem_error *error)
+                                        const tandem_policy *policy, tandem_error *error)
 {
     tandem_planner *planner = NULL;
     tandem_plan *plan = NULL;
-    tandem_status status = open_candidate_planner(&planner, options, &candidate->cluster, with_norm, error);
+    tandem_status status = open_candidate_planner(&planner, options, &candidate->cluster, error);
     if (status != TANDEM_OK) return status;
     tandem_planner_problem(planner)->without_certificate = 1; /* only compared, not kept */
     const tandem_goal goal = options->slowdown >= 0 ? (tandem_goal){TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX}
@@ -171,25 +149,6 @@ static tandem_status allocate_candidate(candidate_cluster *candidate, const cli_
     if (status == TANDEM_OK) status = describe_candidate(candidate, options, planner, plan, error);
     tandem_plan_close(plan);
     tandem_planner_close(planner);
-    return status;
-}
-
-typedef struct candidate_context {
-    candidate_cluster *candidate;
-    const cli_options *options;
-    const tandem_policy *policy;
-} candidate_context;
-
-static tandem_status plan_candidate(void *context, double loss_scale, int *has_f16, tandem_error *error)
-{
-    const candidate_context *c = context;
-    c->candidate->loss_scale = loss_scale;
-    c->candidate->peak_bytes = 0;
-    const tandem_status status =
-        c->options->batch_auto
-            ? split_and_allocate(c->candidate, c->options, c->policy, loss_scale != 0, error)
-            : allocate_candidate(c->candidate, c->options, c->policy, loss_scale != 0, error);
-    *has_f16 = c->candidate->has_f16;
     return status;
 }
 
@@ -203,8 +162,8 @@ tandem_status candidate_cluster_find(candidate_cluster *out, const cli_options *
                                             : cli_cluster_samples(cluster) *
                                                   (options->step.n_micro > 1 ? options->step.n_micro : 1);
     (void)candidate_cluster_name(candidate.name, sizeof candidate.name, cluster);
-    const tandem_status status = cli_plan_scaled(
-        plan_candidate, &(candidate_context){&candidate, options, policy}, options, cluster, &why);
+    const tandem_status status = options->batch_auto ? split_and_allocate(&candidate, options, policy, &why)
+                                                     : allocate_candidate(&candidate, options, policy, &why);
     if (status == TANDEM_OK) {
         candidate.samples_per_s = (double)candidate.samples / ((double)candidate.allocation.step_ns * 1e-9);
         candidate.price.samples_per_s = candidate.samples_per_s;

@@ -17,9 +17,7 @@ typedef struct candidate_cluster {
     uint64_t peak_bytes;               /* the largest of all ranks */
     int64_t busy_ns[TANDEM_MAX_CLASS]; /* of a rank in a step */
     tandem_allocation allocation;
-    /* included in the step: that of the options, else dynamic if the plan has gradients in f16; 0 = none */
-    double loss_scale;
-    int has_f16;              /* the plan has gradients in f16 */
+    double loss_scale; /* of the plan, included in the step; 0 = none */
     cli_cost_sources sources; /* of the step's times */
     plan_price price;
     double sensitivity; /* the allocator's sum, in the unit of the method */
@@ -37,20 +35,6 @@ tandem_status candidate_cluster_find(candidate_cluster *candidate, const cli_opt
 int candidate_clusters_rate(candidate_cluster *candidate, int n);
 /* Devices and ranks of a cluster, without limits and batches, cut to fit. Returns name. */
 const char *candidate_cluster_name(char *name, size_t size, const tandem_cluster *cluster);
-/* Advice for a plan that needs a loss scale whose cost was not measured. */
-#define CLI_UNMEASURED_LOSS_SCALE                                                                            \
-    "its cost was not measured (tandem profile --loss-scale dynamic) and is not in the step. Train with"
-/* The loss scale of the first search: that of the options, else dynamic if the cluster may have gradients in
- * f16, else 0. */
-double cli_loss_scale_first(const cli_options *options, const tandem_cluster *cluster);
-/* Makes a plan with this loss scale in its step; *has_f16: whether the plan has gradients in f16. */
-typedef tandem_status cli_plan_with_scale(void *context, double loss_scale, int *has_f16,
-                                          tandem_error *error);
-/* cli_plan_scaled: a plan whose step has the loss scale that the plan needs, and no other: its cost changes
- * the plan. Without --loss-scale it tries cli_loss_scale_first, then none where the plan has no gradients in
- * f16 or the cost of scaling is missing. */
-tandem_status cli_plan_scaled(cli_plan_with_scale *plan, void *context, const cli_options *options,
-                              const tandem_cluster *cluster, tandem_error *error);
 /* "dynamic", a number as text, or null. */
 json_t *cli_loss_scale_json(double loss_scale);
 json_t *candidate_cluster_json(const candidate_cluster *candidate);
@@ -60,7 +44,7 @@ json_t *candidate_cluster_json(const candidate_cluster *candidate);
 typedef struct cli_batch_context {
     const cli_options *options;
     const tandem_cluster *cluster;
-    int without_certificate, with_norm; /* with_norm: steps include the cost of a loss scale */
+    int without_certificate;
     tandem_planner *planner;            /* the open one, or NULL */
 } cli_batch_context;
 tandem_batch_source cli_batch_source(cli_batch_context *batches);

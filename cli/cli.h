@@ -152,7 +152,9 @@ typedef struct cli_workload {
     tandem_cluster cluster; /* with batches and memory limits */
     tandem_graph *graph[TANDEM_MAX_CLASS];
     tandem_plan *plan;
-    double loss_scale; /* of the options, else of the plan; 0 = none, < 0 = dynamic */
+    /* of the options, else of the plan's file, else a dynamic one where the plan needs one; 0 = none, < 0 =
+     * dynamic. A step of --zero has none: its simulation has no norm */
+    double loss_scale;
 } cli_workload;
 /* Whether TANDEM_ALLREDUCE makes ranks of one machine exchange gradients over the network. TANDEM_USAGE:
  * unknown value. */
@@ -160,14 +162,11 @@ tandem_status cli_choose_transport(int *over_network, tandem_error *error);
 /* Opens a workload from --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_workload_open(cli_workload *workload, const cli_options *options, tandem_error *error);
 void cli_workload_close(cli_workload *workload);
-/* Small gradients vanish in f16, so that training needs a loss scale. Returns the largest number of operators
- * of a class with f16 gradients; `where` lists the devices of such classes. */
+/* The largest number of operators of a class whose backward products read f16; `where` lists the devices of
+ * such classes. */
 int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size);
-/* Whether some plan of the cluster has f16 gradients. */
-int cli_may_have_f16_gradients(const tandem_cluster *cluster);
-/* If a plan has f16 gradients and no loss scale: a note with `advice`, then "--loss-scale dynamic". */
-void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
-                         double loss_scale, const char *advice);
+/* If the plan's file has a bound that was proven for another set of plans: a note that it is none. */
+void cli_note_unproven_bound(const cli_options *options, const tandem_plan *plan);
 
 /* Registers a file of the working directory: SIGINT, SIGTERM and SIGHUP remove it. At most 16 files, names of
  * at most 39 characters; not for several threads. */

@@ -16,6 +16,7 @@ tandem_request cli_planner_request(const cli_options *options)
                             .step = options->step,
                             .predict = options->predict,
                             .kernels = options->kernels,
+                            .loss_scale = options->loss_scale,
                             .without_update = options->without_update};
 }
 
@@ -25,6 +26,7 @@ tandem_status cli_planner_open(tandem_planner **planner, const cli_options *opti
     tandem_request request = cli_planner_request(options);
     request.times_only = times_only;
     request.step = workload->plan->step;
+    request.norm_is_given = 1;
     const tandem_status status = tandem_planner_open_for(planner, &request, &workload->cluster,
                                                          (const tandem_graph *const *)workload->graph, error);
     if (status == TANDEM_OK)

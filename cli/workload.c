@@ -161,53 +161,32 @@ tandem_status cli_workload_open(cli_workload *workload, const cli_options *optio
     made.plan->step.emulated = options->emulate != NULL;
     made.plan->step.separate_partial_grads = options->step.separate_partial_grads;
     made.loss_scale = options->loss_scale != 0 ? options->loss_scale : made.plan->loss_scale;
+    if (made.loss_scale == 0 && !options->zero && tandem_plan_needs_loss_scale(made.plan, made.graph[0]))
+        made.loss_scale = -1;
     made.plan->step.with_norm = options->clip > 0 || made.loss_scale != 0;
     *workload = made;
     return TANDEM_OK;
 }
 
-/* Whether a backward product in this precision reads its gradient in f16 on the device. */
-static int has_f16_gradients(const tandem_device *device, tandem_precision precision)
-{
-    const tandem_dtype dgrad = tandem_precision_get(precision)->dgrad,
-                       wgrad = tandem_precision_get(precision)->wgrad;
-    return dgrad == TANDEM_F16 || wgrad == TANDEM_F16 ||
-           (device->amp_dtype == TANDEM_F16 && (dgrad == TANDEM_AMP || wgrad == TANDEM_AMP));
-}
-
 int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size)
 {
     int max = 0;
-    if (size > 0) where[0] = '\0';
+    where[0] = '\0';
     for (int c = 0; c < plan->cluster.n_class; c++) {
-        const tandem_device *device = &plan->cluster.classes[c].device;
-        int n = 0;
-        for (int op = 0; op < plan->assignment.n_op; op++)
-            n += graph->op[op].needs_gradient && has_f16_gradients(device, plan->assignment.precision[c][op]);
-        if (n > 0 && size > 0) (void)cli_append(where, size, "%s%s", *where ? ", " : "", device->name);
+        const int n = tandem_plan_count_f16_gradients(plan, graph, c);
+        if (n > 0) (void)cli_append(where, size, "%s%s", *where ? ", " : "", plan->cluster.classes[c].device.name);
         if (n > max) max = n;
     }
     return max;
 }
 
-int cli_may_have_f16_gradients(const tandem_cluster *cluster)
+void cli_note_unproven_bound(const cli_options *options, const tandem_plan *plan)
 {
-    for (int c = 0; c < cluster->n_class; c++)
-        for (int p = 0; p < TANDEM_N_PRECISION; p++)
-            if (cluster->classes[c].device.precisions >> p & 1 &&
-                has_f16_gradients(&cluster->classes[c].device, (tandem_precision)p))
-                return 1;
-    return 0;
-}
-
-void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
-                         double loss_scale, const char *advice)
-{
-    char where[256] = "";
-    const int n = loss_scale == 0 ? cli_count_f16_gradients(plan, graph, where, sizeof where) : 0;
-    if (n > 0)
-        cli_note(options, "small gradients of %d operators vanish in f16 on %s: %s --loss-scale dynamic", n,
-                 where, advice);
+    if (plan->has_unproven_bound)
+        cli_note(options,
+                 "the bound in '%s' counts as unproven: it is from before plans were priced by the loss scale "
+                 "that they need. `tandem allocate` proves a new one",
+                 options->plan);
 }
 
 void cli_workload_close(cli_workload *workload)

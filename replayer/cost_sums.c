@@ -265,7 +265,7 @@ tandem_status tandem_cost_sums_missing(const tandem_sim_class *class, tandem_err
 
 int tandem_replayer_has_cost(const tandem_replayer *replayer, int c, int task, int variant)
 {
-    const tandem_sim_class *class = &replayer->classes[c];
+    const tandem_sim_class *class = &tandem_replayer_program(replayer)->classes[c];
     const tandem_variant_cost *variant_cost = tandem_variant_cost_of(&class->costs, task, variant);
     for (int rate = 0; rate < class->n_rate; rate++)
         if (variant_cost->ns[class->contention[rate]] < 0) return 0;
@@ -275,5 +275,5 @@ int tandem_replayer_has_cost(const tandem_replayer *replayer, int c, int task, i
 tandem_status tandem_replayer_missing_cost(const tandem_replayer *replayer, int c, int task, int variant,
                                            tandem_error *error)
 {
-    return report_missing_cost(&replayer->classes[c], task, variant, "", error);
+    return report_missing_cost(&tandem_replayer_program(replayer)->classes[c], task, variant, "", error);
 }

@@ -216,7 +216,7 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
 
 const tandem_allreduce_source *tandem_replayer_allreduce_source(const tandem_replayer *replayer)
 {
-    return &replayer->allreduce_source;
+    return &tandem_replayer_program(replayer)->allreduce_source;
 }
 
 /* The least certain origin of the times that a variant has. */
@@ -285,7 +285,7 @@ static void find_interval_evidence(tandem_provenance *provenance, const form_sum
 
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *out)
 {
-    const tandem_sim_class *class = &replayer->classes[c];
+    const tandem_sim_class *class = &tandem_replayer_program(replayer)->classes[c];
     const int contention = class->co_runner[0] ? TANDEM_CONTENDED : TANDEM_ALONE;
     tandem_provenance provenance = {.n_fitted = class->costs.n_fitted[contention],
                                     .n_contradicting = class->costs.n_contradicting[contention],

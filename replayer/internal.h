@@ -185,6 +185,10 @@ typedef struct tandem_sim_class {
 struct tandem_replayer {
     tandem_arena arena;
     tandem_cluster cluster;
+    /* Of steps without and with a norm; NULL where there is one program. Then only `cluster`, n_class and
+     * n_f16_gradient are used here. */
+    tandem_replayer *program[2];
+    int n_f16_gradient; /* operators of all classes whose backward products read f16 */
     tandem_sim_class *classes; /* [n_class] */
     int n_class, n_bucket;
     /* Times of all-reduces are multiples of 1/1024 ns, so that their sums are exact. */
@@ -211,6 +215,13 @@ struct tandem_replayer {
     /* [n_bucket] of the recorded step; scratch of recurrence.c */
     double *allreduce_start_ns, *allreduce_end_ns;
 };
+
+/* The program that the current precisions need. */
+static inline tandem_replayer *tandem_replayer_program(const tandem_replayer *replayer)
+{
+    return replayer->program[0] ? replayer->program[replayer->n_f16_gradient > 0]
+                                : (tandem_replayer *)(uintptr_t)replayer;
+}
 
 static inline int64_t tandem_round_ns(double ns) { return (int64_t)(ns + 0.5); } /* ns ≥ 0 */
 /* Rounds to the nearest ns. Half a ns goes up, also where rounding errors made it slightly less. */

@@ -239,9 +239,10 @@ static void summarise_steps(tandem_monte_carlo *result, int64_t *step_ns, int n)
     result->max_ns = step_ns[n - 1];
 }
 
-tandem_status tandem_replayer_monte_carlo(tandem_monte_carlo *out, tandem_replayer *replayer,
+tandem_status tandem_replayer_monte_carlo(tandem_monte_carlo *out, tandem_replayer *given,
                                           const tandem_monte_carlo_options *options, tandem_error *error)
 {
+    tandem_replayer *const replayer = tandem_replayer_program(given);
     monte_carlo d = {.replayer = replayer,
                      .n_rank = tandem_cluster_n_rank(&replayer->cluster),
                      .n_bucket = replayer->n_bucket,

@@ -262,13 +262,11 @@ tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_clus
     return tandem_replayer_open_with(replayer, cluster, graph, store, &options, error);
 }
 
-tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_cluster *cluster,
-                                        const tandem_graph *const *graph, tandem_store *store,
-                                        const tandem_replayer_options *given, tandem_error *error)
+static tandem_status open_program(tandem_replayer **out, const tandem_cluster *cluster,
+                                  const tandem_graph *const *graph, tandem_store *store,
+                                  tandem_replayer_options options, tandem_error *error)
 {
-    const tandem_replayer_options options = given ? *given : (tandem_replayer_options){0};
-    tandem_status status = check_replay_input(cluster, graph, error);
-    if (status != TANDEM_OK) return status;
+    tandem_status status = TANDEM_OK;
     tandem_replayer *replayer = calloc(1, sizeof *replayer);
     if (!replayer) return no_replay_memory(graph[0], error);
     replayer->cluster = *cluster;
@@ -287,9 +285,34 @@ tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_clus
     return status;
 }
 
+tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_cluster *cluster,
+                                        const tandem_graph *const *graph, tandem_store *store,
+                                        const tandem_replayer_options *given, tandem_error *error)
+{
+    tandem_replayer_options options = given ? *given : (tandem_replayer_options){0};
+    tandem_status status = check_replay_input(cluster, graph, error);
+    if (status != TANDEM_OK) return status;
+    if (!options.norm_as_needed || options.step.with_norm || !tandem_cluster_may_need_loss_scale(cluster))
+        return open_program(out, cluster, graph, store, options, error);
+    tandem_replayer *replayer = calloc(1, sizeof *replayer);
+    if (!replayer) return no_replay_memory(graph[0], error);
+    replayer->cluster = *cluster;
+    replayer->n_class = cluster->n_class;
+    for (int with_norm = 0; with_norm < 2 && status == TANDEM_OK; with_norm++) {
+        options.step.with_norm = with_norm;
+        status = open_program(&replayer->program[with_norm], cluster, graph, store, options, error);
+    }
+    if (status == TANDEM_OK)
+        *out = replayer;
+    else
+        tandem_replayer_close(replayer);
+    return status;
+}
+
 void tandem_replayer_close(tandem_replayer *replayer)
 {
     if (!replayer) return;
+    for (int with_norm = 0; with_norm < 2; with_norm++) tandem_replayer_close(replayer->program[with_norm]);
     for (int c = 0; replayer->classes && c < replayer->n_class; c++)
         tandem_step_close(replayer->classes[c].step);
     tandem_arena_free(&replayer->arena);
@@ -298,18 +321,33 @@ void tandem_replayer_close(tandem_replayer *replayer)
 
 /* --- Precisions ----------------------------------------------------------------------------------------- */
 
-void tandem_replayer_set(tandem_replayer *replayer, int c, int op, tandem_precision precision)
+static void set_class_precision(tandem_sim_class *class, int op, tandem_precision precision)
 {
-    assert(c >= 0 && c < replayer->n_class);
-    tandem_sim_class *class = &replayer->classes[c];
-    if (class->step->precision[op] == precision) return;
     tandem_step_set(class->step, op, precision);
     class->is_dirty = 1;
 }
 
+/* Both programs have the same precisions at all times. */
+void tandem_replayer_set(tandem_replayer *replayer, int c, int op, tandem_precision precision)
+{
+    assert(c >= 0 && c < replayer->n_class);
+    const tandem_precision before = tandem_replayer_get(replayer, c, op);
+    const tandem_dtype amp_dtype = replayer->cluster.classes[c].device.amp_dtype;
+    if (before == precision) return;
+    if (tandem_replayer_step(replayer, c)->graph->op[op].needs_gradient)
+        replayer->n_f16_gradient += tandem_precision_has_f16_gradient(precision, amp_dtype) -
+                                    tandem_precision_has_f16_gradient(before, amp_dtype);
+    if (!replayer->program[0]) {
+        set_class_precision(&replayer->classes[c], op, precision);
+        return;
+    }
+    for (int with_norm = 0; with_norm < 2; with_norm++)
+        set_class_precision(&replayer->program[with_norm]->classes[c], op, precision);
+}
+
 void tandem_replayer_load_class(tandem_replayer *replayer, int c, const tandem_precision *precision)
 {
-    const tandem_graph *graph = replayer->classes[c].step->graph;
+    const tandem_graph *graph = tandem_replayer_step(replayer, c)->graph;
     for (int op = 0; op < graph->n_op; op++)
         if (tandem_op_row_get(graph->op[op].kind)->precisions)
             tandem_replayer_set(replayer, c, op, precision[op]);
@@ -318,7 +356,7 @@ void tandem_replayer_load_class(tandem_replayer *replayer, int c, const tandem_p
 void tandem_replayer_load(tandem_replayer *replayer, const tandem_assignment *assignment)
 {
     assert(assignment->n_class == replayer->n_class &&
-           assignment->n_op == replayer->classes[0].step->graph->n_op);
+           assignment->n_op == tandem_replayer_step(replayer, 0)->graph->n_op);
     for (int c = 0; c < replayer->n_class; c++)
         tandem_replayer_load_class(replayer, c, assignment->precision[c]);
 }
@@ -326,19 +364,38 @@ void tandem_replayer_load(tandem_replayer *replayer, const tandem_assignment *as
 void tandem_replayer_store(const tandem_replayer *replayer, tandem_assignment *assignment)
 {
     for (int c = 0; c < replayer->n_class; c++)
-        memcpy(assignment->precision[c], replayer->classes[c].step->precision,
+        memcpy(assignment->precision[c], tandem_replayer_step(replayer, c)->precision,
                (size_t)assignment->n_op * sizeof **assignment->precision);
 }
 
 tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int op)
 {
-    return replayer->classes[c].step->precision[op];
+    return tandem_replayer_step(replayer, c)->precision[op];
+}
+
+int tandem_replayer_needs_loss_scale(const tandem_replayer *replayer) { return replayer->n_f16_gradient > 0; }
+
+tandem_replayer *tandem_replayer_of_norm(const tandem_replayer *replayer, int with_norm)
+{
+    return replayer->program[with_norm];
+}
+
+tandem_status tandem_replayer_check_norm(const tandem_replayer *replayer, tandem_error *error)
+{
+    const tandem_replayer *with_norm = replayer->program[1];
+    for (int c = 0; with_norm && c < with_norm->n_class; c++) {
+        const int norm = with_norm->classes[c].step->norm_task;
+        if (!tandem_replayer_has_cost(with_norm, c, norm, 0))
+            return tandem_replayer_missing_cost(with_norm, c, norm, 0, error);
+    }
+    return TANDEM_OK;
 }
 
 void tandem_replayer_set_variant_ns(tandem_replayer *replayer, int c, int task, int variant, int contended,
                                     int64_t ns)
 {
-    assert(c >= 0 && c < replayer->n_class && variant >= 0 && variant < TANDEM_MAX_VARIANT && ns >= -1);
+    assert(!replayer->program[0] && c >= 0 && c < replayer->n_class);
+    assert(variant >= 0 && variant < TANDEM_MAX_VARIANT && ns >= -1);
     tandem_sim_class *class = &replayer->classes[c];
     const tandem_task *changed = &class->step->task[task];
     if (changed->kind == TANDEM_TASK_REDUCE) {
@@ -374,7 +431,7 @@ static void apply_precision_changes(tandem_sim_class *class)
 tandem_status tandem_replayer_plan_memory(tandem_replayer *replayer, int c, tandem_memory *memory,
                                           tandem_error *error)
 {
-    tandem_sim_class *class = &replayer->classes[c];
+    tandem_sim_class *class = &tandem_replayer_program(replayer)->classes[c];
     apply_precision_changes(class);
     const tandem_status status = plan_class_memory(class, error);
     if (status == TANDEM_OK) *memory = class->memory;
@@ -394,9 +451,10 @@ static tandem_status update_all_classes(tandem_replayer *replayer, tandem_error 
     return TANDEM_OK;
 }
 
-tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags,
+tandem_status tandem_replayer_run(tandem_replayer *given, tandem_replay *replay, unsigned flags,
                                   tandem_error *error)
 {
+    tandem_replayer *const replayer = tandem_replayer_program(given);
     tandem_status status = update_all_classes(replayer, error);
     for (int c = 0; c < replayer->n_class && status == TANDEM_OK && (flags & TANDEM_REPLAY_MEMORY); c++)
         status = plan_class_memory(&replayer->classes[c], error);
@@ -414,40 +472,42 @@ tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *repl
 
 const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c)
 {
-    return replayer->classes[c].step;
+    return tandem_replayer_program(replayer)->classes[c].step;
 }
 const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int c)
 {
-    return &replayer->classes[c].memory;
+    return &tandem_replayer_program(replayer)->classes[c].memory;
 }
 const uint64_t *tandem_replayer_workspace(const tandem_replayer *replayer, int c)
 {
-    return replayer->classes[c].workspace_bytes;
+    return tandem_replayer_program(replayer)->classes[c].workspace_bytes;
 }
 const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer) { return &replayer->cluster; }
 
 const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event)
 {
-    *n_event = replayer->classes[c].n_event;
-    return replayer->classes[c].event;
+    const tandem_sim_class *class = &tandem_replayer_program(replayer)->classes[c];
+    *n_event = class->n_event;
+    return class->event;
 }
 
 int64_t tandem_replayer_variant_ns(const tandem_replayer *replayer, int c, int task, int variant,
                                    int contended)
 {
-    const tandem_variant_cost *cost = tandem_variant_cost_of(&replayer->classes[c].costs, task, variant);
+    const tandem_costs *costs = &tandem_replayer_program(replayer)->classes[c].costs;
+    const tandem_variant_cost *cost = tandem_variant_cost_of(costs, task, variant);
     return cost->ns[contended ? TANDEM_CONTENDED : TANDEM_ALONE];
 }
 
 int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int contended)
 {
-    return tandem_replayer_variant_ns(replayer, c, task, replayer->classes[c].step->task[task].variant,
-                                      contended);
+    return tandem_replayer_variant_ns(
+        replayer, c, task, tandem_replayer_step(replayer, c)->task[task].variant, contended);
 }
 
 void tandem_replayer_contention(const tandem_replayer *replayer, int c, tandem_contention *contention)
 {
-    const tandem_sim_class *class = &replayer->classes[c];
+    const tandem_sim_class *class = &tandem_replayer_program(replayer)->classes[c];
     *contention =
         (tandem_contention){class->contention[TANDEM_RATE_USUAL] == TANDEM_CONTENDED,
                             class->is_on_shared_node && class->co_runner[0] != '\0', class->comm_slowdown};
@@ -455,15 +515,19 @@ void tandem_replayer_contention(const tandem_replayer *replayer, int c, tandem_c
 
 void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns)
 {
-    *idle_ns = replayer->allreduce_ns[0][b];
-    *loaded_ns = replayer->allreduce_ns[1][b];
+    *idle_ns = tandem_replayer_program(replayer)->allreduce_ns[0][b];
+    *loaded_ns = tandem_replayer_program(replayer)->allreduce_ns[1][b];
 }
 
-const char *tandem_replayer_bucket_source(const tandem_replayer *replayer, int b)
+const char *tandem_replayer_bucket_source(const tandem_replayer *given, int b)
 {
+    const tandem_replayer *const replayer = tandem_replayer_program(given);
     if (replayer->allreduce_by[b] >= 0)
         return tandem_collective_algorithm_name((tandem_collective_algorithm)replayer->allreduce_by[b]);
     return replayer->allreduce_source.n_point > 0 ? "measured" : NULL;
 }
 
-int tandem_replayer_has_contention(const tandem_replayer *replayer) { return replayer->has_contention; }
+int tandem_replayer_has_contention(const tandem_replayer *replayer)
+{
+    return tandem_replayer_program(replayer)->has_contention;
+}

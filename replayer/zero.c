@@ -359,9 +359,9 @@ static int allocate_zero_step(zero_step *s)
            (s->previous_end_ns = tandem_arena_array(arena, n_collective, sizeof *s->previous_end_ns));
 }
 
-tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer, int stage,
-                                   tandem_error *error)
+tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *given, int stage, tandem_error *error)
 {
+    tandem_replayer *const replayer = tandem_replayer_program(given);
     zero_step s = {.replayer = replayer,
                    .step = replayer->classes[0].step,
                    .stage = stage,

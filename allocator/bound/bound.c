@@ -4,24 +4,22 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "allocator/problem.h"
-#include "base/clock.h"
 #include "base/heap.h"
 #include "base/reserve.h"
 
 static const double bound_tolerance = 2e-4; /* relative, of a class's bound */
 
-static const tandem_replayer *bound_replayer(const tandem_bound *bound) { return bound->problem->replayer; }
+static const tandem_replayer *bound_replayer(const tandem_bound *bound) { return bound->problem.replayer; }
 
 static int64_t current_sensitivity(const tandem_bound *bound, int c)
 {
     int64_t sum = 0;
-    for (int i = 0; i < bound->problem->graph->n_op; i++)
-        sum += bound->problem->sensitivity[c][i * TANDEM_N_PRECISION +
+    for (int i = 0; i < bound->problem.graph->n_op; i++)
+        sum += bound->problem.sensitivity[c][i * TANDEM_N_PRECISION +
                                               (int)tandem_replayer_get(bound_replayer(bound), c, i)];
     return sum;
 }
@@ -30,13 +28,11 @@ static int64_t current_sensitivity(const tandem_bound *bound, int c)
 
 static tandem_status open_relaxation(tandem_bound *bound, int c, unsigned *allowed, tandem_error *error)
 {
-    const tandem_graph *graph = bound->problem->graph;
-    const unsigned device = tandem_replayer_cluster(bound_replayer(bound))->classes[c].device.precisions;
-    for (int i = 0; i < graph->n_op; i++) {
-        const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
-        allowed[i] = row->op_class == TANDEM_ADJUSTABLE ? row->precisions & device : 0;
-    }
-    tandem_status status = tandem_relaxation_open(&bound->relaxation[c], bound->problem, c, allowed, error);
+    const tandem_graph *graph = bound->problem.graph;
+    for (int i = 0; i < graph->n_op; i++)
+        allowed[i] =
+            tandem_op_is_adjustable(&graph->op[i]) ? tandem_op_precisions(&bound->problem, c, i) : 0;
+    tandem_status status = tandem_relaxation_open(&bound->relaxation[c], &bound->problem, c, allowed, error);
     if (status != TANDEM_OK) return status;
     bound->has_relaxation[c] = 1;
     bound->plan[c] = calloc((size_t)graph->n_op + 1, sizeof *bound->plan[c]);
@@ -80,16 +76,23 @@ static tandem_status set_min_contended_ns(tandem_bound *bound, int c, tandem_err
     return TANDEM_OK;
 }
 
-tandem_status tandem_bound_open(tandem_bound *bound, const tandem_allocation_problem *problem,
-                                int64_t target_ns, unsigned keeps_base, tandem_error *error)
+tandem_status tandem_bound_open(tandem_bound *bound, tandem_bound_kind kind,
+                                const tandem_allocation_problem *problem, int64_t target_ns,
+                                unsigned keeps_base, tandem_error *error)
 {
     tandem_replay replay;
-    *bound = (tandem_bound){
-        .problem = problem, .target_ns = target_ns, .keeps_base = keeps_base, .lower_bound = 0};
+    *bound = (tandem_bound){.kind = kind,
+                            .asked = problem,
+                            .problem = *problem,
+                            .target_ns = target_ns,
+                            .keeps_base = keeps_base};
+    if (kind != TANDEM_BOUND_ALL)
+        bound->problem.replayer = tandem_replayer_of_norm(problem->replayer, kind == TANDEM_BOUND_WITH_NORM);
+    if (kind == TANDEM_BOUND_WITHOUT_NORM) bound->problem.without_f16_gradients = 1;
     bound->n_class = tandem_replayer_cluster(problem->replayer)->n_class;
     unsigned *allowed = malloc(((size_t)problem->graph->n_op + 1) * sizeof *allowed);
     if (!allowed) return tandem_no_memory(error, "to bound the plans of model %s", problem->graph->model);
-    tandem_status status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+    tandem_status status = tandem_replayer_run(bound->problem.replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     for (int c = 0; c < bound->n_class && status == TANDEM_OK; c++) {
         bound->class_bound[c] = keeps_base & 1u << c ? current_sensitivity(bound, c) : 0;
         if (!(keeps_base & 1u << c)) status = open_relaxation(bound, c, allowed, error);
@@ -125,17 +128,17 @@ static int64_t whole_bound(double bound)
     return bound < 0x1p62 ? (int64_t)ceil(fmax(bound, 0)) : INT64_MAX;
 }
 
-static tandem_status bound_class(tandem_bound *bound, int c, double time_limit_s, tandem_error *error)
+static tandem_status bound_class(tandem_bound *bound, int c, tandem_proof_work *work, tandem_error *error)
 {
     tandem_relaxation *relaxation = &bound->relaxation[c];
     const tandem_plan_dag *plan_dag = relaxation->plan_dag;
     int *choice = malloc(((size_t)plan_dag->n_layer + 1) * sizeof *choice);
     if (!choice)
-        return tandem_no_memory(error, "to bound the plans of model %s", bound->problem->graph->model);
+        return tandem_no_memory(error, "to bound the plans of model %s", bound->problem.graph->model);
     tandem_solution solution = {.choice = choice, .sensitivity = INFINITY};
     const tandem_status status = tandem_relaxation_bound(&solution, relaxation, bound->target_ns,
                                                          tandem_relaxation_arena_limit(relaxation),
-                                                         bound_tolerance, time_limit_s, error);
+                                                         bound_tolerance, work, error);
     if (status == TANDEM_OK) {
         bound->class_bound[c] = whole_bound(solution.lower_bound);
         bound->has_plan[c] = solution.sensitivity < INFINITY;
@@ -147,17 +150,17 @@ static tandem_status bound_class(tandem_bound *bound, int c, double time_limit_s
     return status;
 }
 
-tandem_status tandem_bound_compute(tandem_bound *bound, double time_limit_s, tandem_error *error)
+tandem_status tandem_bound_compute(tandem_bound *bound, tandem_proof_work *work, tandem_error *error)
 {
     int n_left = 0;
     for (int c = 0; c < bound->n_class; c++) n_left += bound->has_relaxation[c];
-    const int64_t deadline_ns = tandem_now_ns() + (int64_t)(time_limit_s * 1e9);
     bound->method = "labels";
     for (int c = 0; c < bound->n_class; c++) {
         if (!bound->has_relaxation[c]) continue;
-        const double seconds = (double)(deadline_ns - tandem_now_ns()) * 1e-9 / n_left--;
-        const tandem_status status = bound_class(bound, c, fmax(seconds, 0), error);
+        tandem_proof_work part = tandem_proof_work_lend(work, work->left / n_left--);
+        const tandem_status status = bound_class(bound, c, &part, error);
         if (status != TANDEM_OK) return status;
+        tandem_proof_work_take_back(work, &part);
     }
     sum_class_bounds(bound);
     return TANDEM_OK;
@@ -198,7 +201,7 @@ typedef struct best_first {
     combination *heap;
     int n_heap;
     size_t heap_capacity;
-    int64_t deadline_ns;
+    tandem_proof_work *work;
 } best_first;
 
 enum { MAX_CALL_LABELS = 400000, MAX_HEAP = 1 << 20 };
@@ -210,7 +213,8 @@ static tandem_status enumeration_no_memory(tandem_error *error)
 
 /* Extends the ranking to position k where the class has so many plans. *exists = 0: it has not
  * (is_exhausted), or the next plan takes more than MAX_CALL_LABELS to find. */
-static tandem_status reach_position(plan_ranking *r, int k, int *exists, tandem_error *error)
+static tandem_status reach_position(plan_ranking *r, int k, int *exists, tandem_proof_work *work,
+                                    tandem_error *error)
 {
     *exists = k < r->n;
     if (*exists || r->is_exhausted) return TANDEM_OK;
@@ -220,10 +224,12 @@ static tandem_status reach_position(plan_ranking *r, int k, int *exists, tandem_
                         ((size_t)r->n_layer + 1) * sizeof *r->choice))
         return enumeration_no_memory(error);
     double sensitivity = NAN;
+    const int64_t before = tandem_enumeration_labels(r->enumeration);
     const tandem_status status =
         tandem_enumeration_next(r->enumeration, &sensitivity, r->choice + (size_t)r->n * (size_t)r->n_layer,
                                 &r->next_bound, MAX_CALL_LABELS, error);
     if (status != TANDEM_OK) return status;
+    tandem_proof_work_spend(work, (tandem_enumeration_labels(r->enumeration) - before) * TANDEM_WORK_PARTIAL);
     *exists = sensitivity < INFINITY;
     r->is_exhausted = isinf(sensitivity);
     if (*exists) r->sensitivity[r->n++] = (int64_t)sensitivity;
@@ -234,7 +240,7 @@ static void set_class_plan(const tandem_bound *bound, int c, const int *choice)
 {
     const tandem_plan_dag *plan_dag = bound->relaxation[c].plan_dag;
     for (int l = 0; l < plan_dag->n_layer; l++)
-        tandem_replayer_set(bound->problem->replayer, c, plan_dag->op[l], (tandem_precision)choice[l]);
+        tandem_replayer_set(bound->asked->replayer, c, plan_dag->op[l], (tandem_precision)choice[l]);
 }
 
 static int combination_before(const best_first *s, combination a, combination b)
@@ -252,7 +258,7 @@ static tandem_status add_combination(best_first *s, combination one, int *stuck,
     for (int k = 0; k < s->n_ranking; k++) {
         plan_ranking *const r = &s->ranking[k];
         int exists;
-        const tandem_status status = reach_position(r, one.position[k], &exists, error);
+        const tandem_status status = reach_position(r, one.position[k], &exists, s->work, error);
         if (status != TANDEM_OK) return status;
         if (!exists) {
             *stuck |= !r->is_exhausted;
@@ -266,20 +272,25 @@ static tandem_status add_combination(best_first *s, combination one, int *stuck,
     return TANDEM_OK;
 }
 
+/* Leaves the plan in the replayer. A plan of the other kind does not fit here: its step is another one. */
 static tandem_status try_combination(const best_first *s, const combination *one, int *fits,
                                      tandem_error *error)
 {
     tandem_replay replay;
+    tandem_replayer *const replayer = s->bound->asked->replayer;
     for (int k = 0; k < s->n_ranking; k++) {
         const plan_ranking *from = &s->ranking[k];
         set_class_plan(s->bound, from->c, from->choice + (size_t)one->position[k] * (size_t)from->n_layer);
     }
-    const tandem_status status =
-        tandem_replayer_run(s->bound->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+    *fits = 0;
+    if (s->bound->kind == TANDEM_BOUND_WITH_NORM && !tandem_replayer_needs_loss_scale(replayer))
+        return TANDEM_OK;
+    const tandem_status status = tandem_replayer_run(replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (status != TANDEM_OK) return status;
+    tandem_proof_work_spend(s->work, TANDEM_WORK_REPLAY);
     *fits = replay.step_ns <= s->bound->target_ns;
     for (int c = 0; c < s->bound->n_class; c++)
-        if (tandem_allocation_excess_bytes(s->bound->problem, c, replay.classes[c].peak_bytes)) *fits = 0;
+        if (tandem_allocation_excess_bytes(s->bound->asked, c, replay.classes[c].peak_bytes)) *fits = 0;
     return TANDEM_OK;
 }
 
@@ -297,12 +308,13 @@ static tandem_status enumerate_combinations(best_first *s, int64_t sensitivity, 
     combination best = {.sensitivity = sensitivity}, one = {0};
     int stuck = 0, is_proven = 0;
     tandem_status status = add_combination(s, one, &stuck, error);
-    while (status == TANDEM_OK && !stuck && s->n_heap < MAX_HEAP && tandem_now_ns() < s->deadline_ns) {
+    while (status == TANDEM_OK && !stuck && s->n_heap < MAX_HEAP && s->work->left > 0) {
         int fits = 0;
         is_proven = s->n_heap == 0 || s->heap[0].sensitivity >= best.sensitivity;
         if (is_proven) break;
         one = pop_combination(s->heap, &s->n_heap, s);
         raise_lower_bound(bound, one.sensitivity < best.sensitivity ? one.sensitivity : best.sensitivity);
+        tandem_proof_work_spend(s->work, TANDEM_WORK_PARTIAL);
         status = try_combination(s, &one, &fits, error);
         (*replays)++;
         if (status == TANDEM_OK && fits && one.sensitivity < best.sensitivity) {
@@ -357,10 +369,10 @@ static tandem_status open_rankings(best_first *s, tandem_error *error)
     return TANDEM_OK;
 }
 
-tandem_status tandem_bound_enumerate(tandem_bound *bound, int64_t sensitivity, double time_limit_s,
-                                     int *found, int64_t *replays, tandem_error *error)
+tandem_status tandem_bound_enumerate(tandem_bound *bound, int64_t sensitivity, tandem_proof_work *work, int *found,
+                                     int64_t *replays, tandem_error *error)
 {
-    best_first s = {.bound = bound, .deadline_ns = tandem_now_ns() + (int64_t)(fmax(time_limit_s, 0) * 1e9)};
+    best_first s = {.bound = bound, .work = work};
     *found = 0;
     if (sensitivity <= bound->lower_bound) return TANDEM_OK;
     tandem_status status = open_rankings(&s, error);
@@ -368,17 +380,4 @@ tandem_status tandem_bound_enumerate(tandem_bound *bound, int64_t sensitivity, d
         status = enumerate_combinations(&s, sensitivity, found, replays, error);
     close_rankings(&s);
     return status;
-}
-
-/* --- Certificates --------------------------------------------------------------------------------------- */
-
-void tandem_bound_certify(tandem_certificate *certificate, const tandem_bound *bound, int64_t sensitivity)
-{
-    /* else the bound is wrong, or the plan breaks a limit */
-    assert(bound->lower_bound <= sensitivity);
-    *certificate = (tandem_certificate){.lower_bound = bound->lower_bound};
-    certificate->gap =
-        sensitivity > 0 ? (double)(sensitivity - certificate->lower_bound) / (double)sensitivity : 0;
-    (void)snprintf(certificate->proof, sizeof certificate->proof, "%s",
-                   sensitivity > 0 ? (bound->method ? bound->method : "labels") : "zero");
 }

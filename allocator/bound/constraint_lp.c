@@ -68,6 +68,7 @@ typedef struct column_generation {
     int64_t *joint;     /* [n_task_set] sum of the rows, weighted by prices */
     int *choice;        /* [n_layer] the last column */
     int *index;         /* [n_row + 2] scratch of a column */
+    int n_column;
     double *value;
 } column_generation;
 
@@ -173,6 +174,7 @@ static tandem_status generate_columns(column_generation *g, double *bound, doubl
             for (int l = 0; l < g->plan_dag->n_layer; l++) choice[l] = g->choice[l];
         }
         add_path_column(g, found_sensitivity, g->choice);
+        g->n_column++;
         value = solve_lp(g);
         if (isnan(value) || value - *bound <= lp_tolerance * fabs(value)) break;
     }
@@ -215,7 +217,7 @@ static tandem_status run_column_generation(column_generation *g, double *bound, 
 }
 
 tandem_status tandem_constraint_lp_bound(double *bound, double *multiplier, double *sensitivity, int *choice,
-                                         const tandem_constraint_lp *constraints,
+                                         int *n_column, const tandem_constraint_lp *constraints,
                                          const tandem_plan_dag *plan_dag, tandem_error *error)
 {
     const size_t n_row = (size_t)constraints->n_row;
@@ -239,6 +241,7 @@ tandem_status tandem_constraint_lp_bound(double *bound, double *multiplier, doub
     free(g.index);
     free(g.value);
     free(g.dual_price);
+    *n_column = g.n_column;
     if (status == TANDEM_OK) *bound = proven;
     return status;
 }

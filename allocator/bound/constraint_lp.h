@@ -20,8 +20,9 @@ int64_t tandem_constraint_lp_usage(const tandem_constraint_lp *constraints, cons
  *   multiplier   [out] [n_row] sensitivity per unit of the row's weight; all 0: no row binds
  *   sensitivity  [in, out] of the best path within all rows; replaced, with choice[n_layer], by a better
  *                column
+ *   n_column     [out] columns made: what the call costs
  * Source: Dantzig, Wolfe, Operations Research 8 (1960). Cost: some tens of shortest paths and of small
  * programs. TANDEM_NO_MEMORY. */
 tandem_status tandem_constraint_lp_bound(double *bound, double *multiplier, double *sensitivity, int *choice,
-                                         const tandem_constraint_lp *constraints,
+                                         int *n_column, const tandem_constraint_lp *constraints,
                                          const tandem_plan_dag *plan_dag, tandem_error *error);

@@ -148,6 +148,8 @@ void tandem_enumeration_close(tandem_enumeration *enumeration)
     free(enumeration);
 }
 
+int64_t tandem_enumeration_labels(const tandem_enumeration *enumeration) { return enumeration->n; }
+
 tandem_status tandem_enumeration_next(tandem_enumeration *enumeration, double *sensitivity, int *choice,
                                       double *bound, int64_t max_labels, tandem_error *error)
 {

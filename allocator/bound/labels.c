@@ -10,7 +10,6 @@
  * nothing is proven beyond the smallest dropped bound, and a wider sweep follows. Before each sweep, arcs
  * that cannot improve the best path are removed and the bounds are recomputed. */
 #include "allocator/bound/path_dag.h"
-#include "base/clock.h"
 #include "base/reserve.h"
 
 #include <math.h>
@@ -21,8 +20,7 @@ enum {
     COSTS = TANDEM_N_PATH_COST,
     FIRST_WIDTH = 256,
     MAX_WIDTH = 1 << 18,  /* labels in a layer */
-    MAX_TRACES = 1 << 23, /* labels in all layers; only their arcs are kept */
-    CLOCK_EVERY = 1 << 14 /* labels made between two readings of the clock */
+    MAX_TRACES = 1 << 23 /* labels in all layers; only their arcs are kept */
 };
 
 typedef struct label {
@@ -45,9 +43,9 @@ typedef struct label_search {
     tandem_completion_bound completion;
     tandem_best_path best;
     double cutoff, tolerance;
-    double lower_bound;                    /* proven */
-    int64_t end_ns, n_made, clock_read_at; /* labels made in all, and at the last reading of the clock */
-    int out_of_time;
+    double lower_bound;         /* proven */
+    int64_t n_made, max_labels; /* labels made, and allowed */
+    int is_spent;               /* no more are allowed */
     unsigned char *drop; /* [n_arc] */
     int *from;           /* [n_arc] the state an arc leaves */
     int *incoming_arc;   /* [n_arc] arcs by target state */
@@ -269,13 +267,10 @@ static void complete_label(label_search *s, int l, const label *begin)
 
 /* --- From layer to layer -------------------------------------------------------------------------------- */
 
-static int is_out_of_time(label_search *s)
+static int are_labels_spent(label_search *s)
 {
-    if (s->n_made - s->clock_read_at >= CLOCK_EVERY) {
-        s->clock_read_at = s->n_made;
-        s->out_of_time = tandem_now_ns() >= s->end_ns;
-    }
-    return s->out_of_time;
+    s->is_spent |= s->n_made >= s->max_labels;
+    return s->is_spent;
 }
 
 /* Appends the labels of one state of layer l to `next`, from those of the layer before. */
@@ -285,7 +280,7 @@ static tandem_status visit_state(label_search *s, int l, int state, size_t width
     s->arrived.n = s->n_run = 0;
     for (int k = s->incoming_start[state]; k < s->incoming_start[state + 1] && status == TANDEM_OK; k++) {
         const int arc = s->incoming_arc[k], from = s->from[arc];
-        if (is_out_of_time(s)) return TANDEM_OK;
+        if (are_labels_spent(s)) return TANDEM_OK;
         const size_t begin = s->label_start[from], n = s->label_start[from + 1] - begin;
         status = extend_by_arc(s, arc, s->now.label + begin, n, label_target(s));
         if (status == TANDEM_OK && s->arrived.n > 4 * width + n) {
@@ -360,7 +355,7 @@ static tandem_status sweep_layers(label_search *s, size_t max_width)
         for (int state = s->paths.layer_start[l]; state < s->paths.layer_start[l + 1] && status == TANDEM_OK;
              state++)
             status = visit_state(s, l, state, width);
-        if (s->out_of_time) {
+        if (s->is_spent) {
             for (size_t i = 0; i < s->now.n; i++)
                 s->dropped_bound = fmin(s->dropped_bound, s->now.label[i].bound);
             break;
@@ -442,7 +437,7 @@ static tandem_status search_by_width(label_search *s)
         tandem_path_dag_dual(&s->paths, multiplier, &s->lower_bound, &s->best, &s->n_made, s->error);
     if (status == TANDEM_OK && !is_proven(s))
         status = tandem_completion_bound_open(&s->completion, &s->paths, multiplier, s->error);
-    for (size_t width = FIRST_WIDTH; status == TANDEM_OK && !is_proven(s) && !s->out_of_time; width *= 8) {
+    for (size_t width = FIRST_WIDTH; status == TANDEM_OK && !is_proven(s) && !s->is_spent; width *= 8) {
         status = tighten_bounds(s, multiplier);
         if (status != TANDEM_OK || is_proven(s)) break;
         status = sweep_layers(s, width);
@@ -455,14 +450,13 @@ static tandem_status search_by_width(label_search *s)
 
 tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_plan_dag *plan_dag,
                                  const tandem_limits *limits, double cutoff, double tolerance,
-                                 double time_limit_s, tandem_error *error)
+                                 int64_t max_labels, tandem_error *error)
 {
-    const double limit_ns = fmin(fmax(time_limit_s, 0), 1e9) * 1e9;
     label_search s = {.best.sensitivity = INFINITY,
                       .cutoff = cutoff,
                       .tolerance = tolerance,
                       .lower_bound = INFINITY,
-                      .end_ns = tandem_now_ns() + (int64_t)limit_ns,
+                      .max_labels = max_labels,
                       .error = error};
     tandem_status status = tandem_path_dag_open(&s.paths, plan_dag, limits, error);
     if (status != TANDEM_OK) return status;

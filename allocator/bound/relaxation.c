@@ -9,7 +9,6 @@
 
 #include "allocator/problem.h"
 #include "allocator/bound/constraint_lp.h"
-#include "base/clock.h"
 
 static const double rounding = 1e-11; /* exceeds the relative error of a sum of products of doubles */
 enum { ROUNDING_NS = 2 };             /* a replayed step is rounded to ns, the sum of its parts is not */
@@ -273,7 +272,7 @@ typedef struct bound_search {
     int64_t target_ns;
     uint64_t byte_limit; /* UINT64_MAX where memory cannot bind */
     double tolerance;
-    int64_t deadline_ns;
+    tandem_proof_work *work;
     int *choice;                       /* [n_layer] scratch */
     row_weights first_row, second_row; /* rows or weighted sums of rows */
     tandem_constraint_lp constraints;  /* all rows */
@@ -285,9 +284,11 @@ typedef struct bound_search {
 enum { ROW_AFTER, ROW_ALL, ROW_MEMORY, N_EXTRA_ROW };
 static int n_relaxation_row(const bound_search *b) { return class_step(b->r)->n_bucket + N_EXTRA_ROW; }
 
-static double seconds_left(const bound_search *b)
+/* A shortest path looks at every arc. */
+static void spend_passes(const bound_search *b, int64_t n_pass)
 {
-    return (double)(b->deadline_ns - tandem_now_ns()) * 1e-9;
+    const tandem_plan_dag *plan_dag = b->r->plan_dag;
+    tandem_proof_work_spend(b->work, n_pass * plan_dag->arc_start[plan_dag->state_start[plan_dag->n_layer]]);
 }
 
 /* Puts the row's weights into r->after_ns. 0: it does not bind in this interval. */
@@ -419,6 +420,7 @@ static tandem_status bound_by_two_rows(bound_search *b, switch_interval *i, tand
     if (is_bounded) copy_row(b, &b->second_row, limit);
     const tandem_limits limits = make_limits(b, &b->first_row, is_bounded ? &b->second_row : NULL);
     const tandem_status status = tandem_solve_lagrange(&solution, NULL, b->r->plan_dag, &limits, error);
+    spend_passes(b, solution.labels);
     if (status == TANDEM_OK) raise_interval_bound(i, solution.lower_bound);
     return status;
 }
@@ -433,9 +435,12 @@ static tandem_status bound_by_all_rows(bound_search *b, switch_interval *i, tand
     const size_t n_task_set = (size_t)b->r->plan_dag->n_task_set, n_layer = (size_t)b->r->plan_dag->n_layer;
     double bound, within = INFINITY;
     copy_all_rows(b, i);
-    tandem_status status = tandem_constraint_lp_bound(&bound, b->multiplier, &within, out->choice,
+    int n_column = 0;
+    tandem_status status = tandem_constraint_lp_bound(&bound, b->multiplier, &within, out->choice, &n_column,
                                                       &b->constraints, b->r->plan_dag, error);
     if (status != TANDEM_OK) return status;
+    spend_passes(b, n_column);
+    tandem_proof_work_spend(b->work, n_column * (TANDEM_WORK_COLUMN + b->constraints.n_row * (int64_t)n_task_set));
     raise_interval_bound(i, bound);
     out->sensitivity = within;
     const int middle = split_rows(b);
@@ -445,8 +450,9 @@ static tandem_status bound_by_all_rows(bound_search *b, switch_interval *i, tand
         tandem_solution solution = {.choice = b->choice, .sensitivity = INFINITY};
         const tandem_limits limits = make_limits(b, &b->first_row, &b->second_row);
         status = tandem_solve_exact(&solution, b->r->plan_dag, &limits, INFINITY, b->tolerance,
-                                    fmax(seconds_left(b), 0), error);
+                                    b->work->left / TANDEM_WORK_LABEL, error);
         if (status != TANDEM_OK) break;
+        tandem_proof_work_spend(b->work, solution.labels * TANDEM_WORK_LABEL);
         raise_interval_bound(i, solution.lower_bound);
         i->is_exact = 1;
         out->proven = solution.proven;
@@ -495,7 +501,7 @@ static tandem_status bound_all_intervals(bound_search *b, tandem_solution *solut
     int n = 1, at = 0;
     tandem_status status = TANDEM_OK;
     list[0] = (switch_interval){0, n_interval_end(r) - 1, -INFINITY, 0};
-    while (status == TANDEM_OK && !list[at].is_exact && list[at].bound < INFINITY && seconds_left(b) > 0) {
+    while (status == TANDEM_OK && !list[at].is_exact && list[at].bound < INFINITY && b->work->left > 0) {
         if (r->min_contended_ns > 0 && list[at].last - list[at].first > 1)
             status = halve_interval(b, list, &n, at, error);
         else
@@ -525,14 +531,14 @@ static int can_memory_bind(const tandem_plan_dag *plan_dag, uint64_t byte_limit)
 }
 
 tandem_status tandem_relaxation_bound(tandem_solution *out, tandem_relaxation *r, int64_t target_ns,
-                                      uint64_t byte_limit, double tolerance, double time_limit_s,
+                                      uint64_t byte_limit, double tolerance, tandem_proof_work *work,
                                       tandem_error *error)
 {
     bound_search b = {.r = r,
                       .target_ns = target_ns,
                       .byte_limit = can_memory_bind(r->plan_dag, byte_limit) ? byte_limit : UINT64_MAX,
                       .tolerance = tolerance,
-                      .deadline_ns = tandem_now_ns() + (int64_t)(time_limit_s * 1e9)};
+                      .work = work};
     tandem_solution solution = {.choice = out->choice, .sensitivity = INFINITY};
     const size_t n_task_set = (size_t)r->plan_dag->n_task_set, n_rows = (size_t)n_relaxation_row(&b);
     int64_t *scratch = malloc(((2 + n_rows) * n_task_set + n_rows) * sizeof *scratch);

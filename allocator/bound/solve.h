@@ -6,17 +6,10 @@
  * 2^-52 of it.
  *
  * Sensitivities lie in [0, 1e200]; an arc with another one (INFINITY, NAN) is never used. Times and bytes of
- * a path must stay below 2^53, else TANDEM_MALFORMED. Every answer depends on the input alone, unless a time
- * limit ends it. */
+ * a path must stay below 2^53, else TANDEM_MALFORMED. Every answer depends on the input alone. */
 #pragma once
 
 #include "allocator/bound/plan_dag.h"
-
-/* A time limit in s; 0 stands for 10 s. */
-static inline double tandem_time_limit_or_default(double time_limit_s)
-{
-    return time_limit_s > 0 ? time_limit_s : 10;
-}
 
 typedef struct tandem_limits {
     const int64_t *time_ns; /* [n_task_set] */
@@ -60,12 +53,12 @@ tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier
  * found by more than the relative `tolerance` (0 = prove the optimum).
  * proven: the search is complete: no path has less than min(cutoff, (1 − tolerance) · sensitivity), and
  * lower_bound is no less. So sensitivity INFINITY with proven says that no path within the limits is below
- * cutoff; lower_bound INFINITY, that there is none at all. Otherwise `time_limit_s` or the memory for labels
- * (some 200 MB) ran out, and lower_bound is what is proven. Cost: labels × log. TANDEM_NO_MEMORY.
+ * cutoff; lower_bound INFINITY, that there is none at all. Otherwise `max_labels` were made, or the memory for
+ * labels (some 200 MB) ran out, and lower_bound is what is proven. Cost: labels × log. TANDEM_NO_MEMORY.
  * Source: labels and completion bounds: Dumitrescu, Boland, Networks 42 (2003). */
 tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_plan_dag *plan_dag,
                                  const tandem_limits *limits, double cutoff, double tolerance,
-                                 double time_limit_s, tandem_error *error);
+                                 int64_t max_labels, tandem_error *error);
 
 /* Paths within the limits in order of sensitivity, *without* dominance: for callers that test each path
  * against a condition that is not a sum. Sensitivities that agree to a relative 2^-30 may count as equal; of
@@ -83,3 +76,4 @@ void tandem_enumeration_close(tandem_enumeration *enumeration); /* NULL is fine 
  * no later path has less sensitivity. TANDEM_NO_MEMORY: outputs and enumeration are unchanged. */
 tandem_status tandem_enumeration_next(tandem_enumeration *enumeration, double *sensitivity, int *choice,
                                       double *bound, int64_t max_labels, tandem_error *error);
+int64_t tandem_enumeration_labels(const tandem_enumeration *enumeration); /* made so far */

@@ -13,39 +13,69 @@
 
 #include "allocator/policies.h"
 #include "allocator/bound/bound.h"
-#include "base/clock.h"
 
-static const double close_gap = 1e-2, close_limit_s = 0.3, close_share = 0.03;
+static const double close_gap = 1e-2, close_share = 0.03;
+static const int64_t close_work = 30000000;
 
 /* --- A plan from the bounds ----------------------------------------------------------------------------- */
 
 typedef struct exact_search {
     const tandem_allocation_problem *problem;
     tandem_target target;
-    tandem_bound bound;
+    tandem_bounds bounds;
+    tandem_proof_work work;         /* of all proofs */
     tandem_assignment *best;  /* the best plan found */
     int64_t best_sensitivity; /* INT64_MAX: none was found */
+    int64_t best_step_ns;
     int n_class;
 } exact_search;
 
-static void save_if_better(exact_search *e)
+/* Of equally sensitive plans the faster one. */
+static tandem_status save_if_better(exact_search *e, tandem_error *error)
 {
     const int64_t sensitivity = tandem_allocation_sensitivity(e->problem);
-    if (sensitivity >= e->best_sensitivity) return;
+    tandem_replay replay;
+    if (sensitivity > e->best_sensitivity) return TANDEM_OK;
+    const tandem_status status = tandem_replayer_run(e->problem->replayer, &replay, 0, error);
+    if (status != TANDEM_OK || (sensitivity == e->best_sensitivity && replay.step_ns >= e->best_step_ns))
+        return status;
     e->best_sensitivity = sensitivity;
+    e->best_step_ns = replay.step_ns;
     tandem_replayer_store(e->problem->replayer, e->best);
+    return TANDEM_OK;
 }
 
-/* Class after class, the others as they are, from its relaxed best plan among others. The replayer has a plan
- * within the target before and after. */
-static tandem_status improve_from_bounds(exact_search *e, tandem_error *error)
+/* Class after class, the others as they are, from the plan that reached the bound among others. The replayer
+ * has a plan within the target before and after. */
+static tandem_status improve_from_bound(exact_search *e, const tandem_allocation_problem *problem,
+                                        const tandem_bound *bound, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < e->n_class && status == TANDEM_OK; k++) {
         const int c = e->target.order[k];
         if (e->target.keeps_base & 1u << c) continue;
-        status = tandem_greedy_improve_class(e->problem, c, tandem_bound_plan(&e->bound, c),
-                                             e->target.target_ns, &e->target.replays, error);
+        status = tandem_greedy_improve_class(problem, c, tandem_bound_plan(bound, c), e->target.target_ns,
+                                             &e->target.replays, error);
+    }
+    return status;
+}
+
+/* The best plan of each kind. The replayer has the fastest plans of all. */
+static tandem_status improve_from_bounds(exact_search *e, tandem_error *error)
+{
+    tandem_allocation_problem without = *e->problem;
+    tandem_status status = TANDEM_OK;
+    without.without_f16_gradients = 1;
+    for (int k = e->bounds.n - 1; k >= 0 && status == TANDEM_OK; k--) {
+        const tandem_bound *bound = &e->bounds.of[k];
+        const int is_apart = bound->kind == TANDEM_BOUND_WITHOUT_NORM && e->bounds.n > 1;
+        int is_within = 1;
+        if (bound->lower_bound > e->best_sensitivity) continue;
+        if (is_apart && e->best_sensitivity < INT64_MAX)
+            status = tandem_target_without_f16(&is_within, &e->target, e->problem, error);
+        if (status == TANDEM_OK && is_within)
+            status = improve_from_bound(e, is_apart ? &without : e->problem, bound, error);
+        if (status == TANDEM_OK && is_within) status = save_if_better(e, error);
     }
     return status;
 }
@@ -55,8 +85,7 @@ static tandem_status save_qsync_plan(exact_search *e, tandem_error *error)
     int found = 0;
     const tandem_status status = tandem_qsync_find_plan(e->problem, e->target.target_ns, e->target.keeps_base,
                                                         &found, &e->target.replays, error);
-    if (found) save_if_better(e);
-    return status;
+    return status == TANDEM_OK && found ? save_if_better(e, error) : status;
 }
 
 /* --- The policy ----------------------------------------------------------------------------------------- */
@@ -82,52 +111,57 @@ static tandem_status find_exact_target(exact_search *e, int *is_within, tandem_e
     return status;
 }
 
-/* The last hundredth is worth a little of the time allowed, not all of it. */
-static double enumeration_time_s(const exact_search *e, int64_t deadline_ns)
+/* The last hundredth is worth a little of the work allowed, not all of it. */
+static int64_t enumeration_work(const exact_search *e)
 {
-    const double left = (double)(deadline_ns - tandem_now_ns()) * 1e-9;
-    const int is_close =
-        (double)(e->best_sensitivity - e->bound.lower_bound) <= close_gap * (double)e->best_sensitivity;
-    const double short_s =
-        fmax(close_limit_s, close_share * tandem_time_limit_or_default(e->problem->time_limit_s));
-    return is_close ? fmin(left, short_s) : left;
+    const int64_t gap = e->best_sensitivity - tandem_bounds_lower(&e->bounds);
+    const int is_close = (double)gap <= close_gap * (double)e->best_sensitivity;
+    const double share = close_share * (double)tandem_proof_work_limit(e->problem->work_limit);
+    return is_close ? (int64_t)fmax((double)close_work, share) : e->work.left;
 }
 
 /* *found: as of tandem_bound_enumerate. */
-static tandem_status prove_by_enumeration(exact_search *e, int64_t deadline_ns, int *found,
-                                          tandem_error *error)
+static tandem_status prove_by_enumeration(exact_search *e, int *found, tandem_error *error)
 {
     int is_small = 0;
+    tandem_proof_work part = tandem_proof_work_lend(&e->work, enumeration_work(e));
     if (e->best_sensitivity < INT64_MAX) {
         tandem_replayer_load(e->problem->replayer, e->best);
         const tandem_status status = tandem_allocation_is_gap_small(
-            &is_small, e->problem, e->best_sensitivity - e->bound.lower_bound, error);
+            &is_small, e->problem, e->best_sensitivity - tandem_bounds_lower(&e->bounds), error);
         if (status != TANDEM_OK || is_small) return status;
     }
-    return tandem_bound_enumerate(&e->bound, e->best_sensitivity, enumeration_time_s(e, deadline_ns), found,
-                                  &e->target.replays, error);
+    const tandem_status status = tandem_bounds_enumerate(&e->bounds, e->best_sensitivity, &part, found,
+                                                         &e->target.replays, error);
+    tandem_proof_work_take_back(&e->work, &part);
+    return status;
+}
+
+static tandem_status bound_all_plans(exact_search *e, tandem_error *error)
+{
+    tandem_proof_work half = tandem_proof_work_lend(&e->work, e->work.left / 2);
+    tandem_status status =
+        tandem_bounds_open(&e->bounds, e->problem, e->target.target_ns, e->target.keeps_base, error);
+    if (status == TANDEM_OK) status = tandem_bounds_compute(&e->bounds, &half, error);
+    tandem_proof_work_take_back(&e->work, &half);
+    return status;
 }
 
 static tandem_status run_exact(exact_search *e, tandem_certificate *certificate, tandem_error *error)
 {
-    const tandem_allocation_problem *problem = e->problem;
-    const double seconds = tandem_time_limit_or_default(problem->time_limit_s);
-    const int64_t deadline_ns = tandem_now_ns() + (int64_t)(seconds * 1e9);
     int is_within = 0, found = 0;
     tandem_error refusal = {0};
     tandem_status status = find_exact_target(e, &is_within, &refusal);
     if (status != TANDEM_OK) return tandem_error_forward(refusal.status, &refusal, error);
-    status = tandem_bound_open(&e->bound, problem, e->target.target_ns, e->target.keeps_base, error);
-    if (status == TANDEM_OK) status = tandem_bound_compute(&e->bound, 0.5 * seconds, error);
+    status = bound_all_plans(e, error);
     if (status == TANDEM_OK && is_within) status = improve_from_bounds(e, error);
-    if (status == TANDEM_OK && is_within) save_if_better(e);
     if (status == TANDEM_OK && is_within) status = save_qsync_plan(e, error);
-    if (status == TANDEM_OK) status = prove_by_enumeration(e, deadline_ns, &found, error);
+    if (status == TANDEM_OK) status = prove_by_enumeration(e, &found, error);
     if (status != TANDEM_OK) return status;
     if (!is_within && !found) return tandem_error_forward(refusal.status, &refusal, error);
-    if (found) save_if_better(e);
-    tandem_bound_certify(certificate, &e->bound, e->best_sensitivity);
-    return TANDEM_OK;
+    if (found) status = save_if_better(e, error);
+    if (status == TANDEM_OK) tandem_bounds_certify(certificate, &e->bounds, e->best_sensitivity);
+    return status;
 }
 
 static tandem_status allocate_exact(const tandem_allocation_problem *problem, tandem_assignment *assignment,
@@ -136,14 +170,16 @@ static tandem_status allocate_exact(const tandem_allocation_problem *problem, ta
     exact_search e = {.problem = problem,
                       .best = assignment,
                       .n_class = tandem_replayer_cluster(problem->replayer)->n_class,
+                      .work = {.left = tandem_proof_work_limit(problem->work_limit)},
                       .best_sensitivity = INT64_MAX};
     tandem_certificate certificate = {.lower_bound = -1, .gap = NAN};
     const tandem_status status = run_exact(&e, &certificate, error);
     if (status == TANDEM_OK) {
         tandem_target_fill_allocation(allocation, &e.target);
         allocation->certificate = certificate;
+        allocation->work = e.work.done;
     }
-    tandem_bound_close(&e.bound);
+    tandem_bounds_close(&e.bounds);
     return status;
 }
 

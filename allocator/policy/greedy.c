@@ -348,6 +348,43 @@ static tandem_status try_qsync_plan(const tandem_allocation_problem *problem, ta
     return status;
 }
 
+/* Every class that may be lowered, in the target's order. The replayer has a plan within the target. */
+static tandem_status improve_all_classes(const tandem_allocation_problem *problem, tandem_target *target,
+                                         const tandem_plan *base, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; status == TANDEM_OK && k < base->cluster.n_class; k++) {
+        const int c = target->order[k];
+        if (!(target->keeps_base & 1u << c))
+            status = tandem_greedy_improve_class(problem, c, base->assignment.precision[c], target->target_ns,
+                                                 &target->replays, error);
+    }
+    return status;
+}
+
+/* The same among the plans that need no loss scale; takes the plan where it is better than the one in the
+ * replayer. */
+static tandem_status try_without_f16(const tandem_allocation_problem *problem, tandem_target *target,
+                                     const tandem_plan *base, tandem_error *error)
+{
+    tandem_allocation_problem without = *problem;
+    tandem_assignment own;
+    int is_within = 0;
+    const int64_t sensitivity = tandem_allocation_sensitivity(problem);
+    if (!tandem_replayer_needs_loss_scale(problem->replayer)) return TANDEM_OK;
+    tandem_status status =
+        tandem_assignment_open(&own, base->cluster.n_class, problem->graph->n_op, error);
+    if (status != TANDEM_OK) return status;
+    without.without_f16_gradients = 1;
+    tandem_replayer_store(problem->replayer, &own);
+    status = tandem_target_without_f16(&is_within, target, problem, error);
+    if (status == TANDEM_OK && is_within) status = improve_all_classes(&without, target, base, error);
+    if (status != TANDEM_OK || !is_within || tandem_allocation_sensitivity(problem) > sensitivity)
+        tandem_replayer_load(problem->replayer, &own);
+    tandem_assignment_close(&own);
+    return status;
+}
+
 static tandem_status allocate_greedy(const tandem_allocation_problem *problem, tandem_assignment *assignment,
                                      tandem_allocation *allocation, tandem_error *error)
 {
@@ -355,12 +392,8 @@ static tandem_status allocate_greedy(const tandem_allocation_problem *problem, t
     tandem_plan *base = NULL;
     tandem_status status = tandem_target_find(&target, problem, error);
     if (status == TANDEM_OK) status = tandem_allocation_open_base_plan(&base, problem, error);
-    for (int k = 0; status == TANDEM_OK && k < base->cluster.n_class; k++) {
-        const int c = target.order[k];
-        if (!(target.keeps_base & 1u << c))
-            status = tandem_greedy_improve_class(problem, c, base->assignment.precision[c], target.target_ns,
-                                                 &target.replays, error);
-    }
+    if (status == TANDEM_OK) status = improve_all_classes(problem, &target, base, error);
+    if (status == TANDEM_OK) status = try_without_f16(problem, &target, base, error);
     if (status == TANDEM_OK) status = try_qsync_plan(problem, &target, error);
     if (status == TANDEM_OK) {
         tandem_target_fill_allocation(allocation, &target);

@@ -84,9 +84,11 @@ static tandem_status find_uniform_starts(tandem_starting_plans *starts, tandem_s
         if (!(precisions & 1u << p)) continue;
         status = tandem_plan_uniform(plan, search->problem->graph, search->c, (tandem_precision)p, error);
         if (status != TANDEM_OK) break;
-        if (memcmp(plan->assignment.precision[search->c], starts->plan[TANDEM_START_CURRENT], bytes) == 0)
+        const tandem_precision *uniform = plan->assignment.precision[search->c];
+        if (!tandem_allocation_allows(search->problem, search->c, uniform) ||
+            memcmp(uniform, starts->plan[TANDEM_START_CURRENT], bytes) == 0)
             continue;
-        status = try_starting_plan(starts, p, search, plan->assignment.precision[search->c], error);
+        status = try_starting_plan(starts, p, search, uniform, error);
     }
     return status;
 }
@@ -182,8 +184,8 @@ static tandem_status report_target_missed(const target_finder *f, int64_t fastes
 }
 
 /* Leaves all classes but the pinned ones at their fastest, replayed into *fastest. */
-static tandem_status find_fastest_of_all(target_finder *f, int n_class, unsigned pinned,
-                                         tandem_replay *fastest, tandem_error *error)
+static tandem_status lower_classes(target_finder *f, int n_class, unsigned pinned, tandem_replay *fastest,
+                                   tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < n_class && status == TANDEM_OK; k++) {
@@ -191,6 +193,50 @@ static tandem_status find_fastest_of_all(target_finder *f, int n_class, unsigned
         if (!((pinned | f->lowered) & 1u << c)) status = find_fastest_of_class(f, c, error);
     }
     return status == TANDEM_OK ? tandem_replayer_run(f->problem->replayer, fastest, 0, error) : status;
+}
+
+/* The same from base, without plans that need a loss scale. *is_there = 0: a class has no such plan, or none
+ * that fits; the replayer then has any precisions. */
+static tandem_status lower_without_f16(target_finder *f, int n_class, unsigned pinned, int *is_there,
+                                       tandem_replay *fastest, tandem_error *error)
+{
+    tandem_allocation_problem without = *f->problem;
+    tandem_error why = {0};
+    target_finder finder = *f;
+    finder.problem = &without;
+    finder.lowered = 0;
+    without.without_f16_gradients = 1;
+    *is_there = 0;
+    if (!tandem_replayer_of_norm(f->problem->replayer, 0)) return TANDEM_OK;
+    for (int c = 0; c < n_class; c++)
+        if (!tandem_allocation_allows(&without, c, f->base_plan->assignment.precision[c])) return TANDEM_OK;
+    tandem_replayer_load(f->problem->replayer, &f->base_plan->assignment);
+    const tandem_status status = lower_classes(&finder, n_class, pinned, fastest, &why);
+    f->target.replays = finder.target.replays;
+    *is_there = status == TANDEM_OK;
+    return status == TANDEM_OK || status == TANDEM_INFEASIBLE ? TANDEM_OK
+                                                              : tandem_error_forward(status, &why, error);
+}
+
+/* The fastest of the plans that any class may have, and of those that need no loss scale: a norm that only
+ * slows the step is found by neither way alone. f->fastest and the replayer have them. */
+static tandem_status find_fastest_of_all(target_finder *f, int n_class, unsigned pinned,
+                                         tandem_replay *fastest, tandem_error *error)
+{
+    tandem_replay without;
+    int is_there = 0;
+    tandem_status status = lower_classes(f, n_class, pinned, fastest, error);
+    if (status != TANDEM_OK) return status;
+    tandem_replayer_store(f->problem->replayer, &f->fastest);
+    if (!tandem_replayer_needs_loss_scale(f->problem->replayer)) return TANDEM_OK;
+    status = lower_without_f16(f, n_class, pinned, &is_there, &without, error);
+    if (status != TANDEM_OK) return status;
+    if (is_there && without.step_ns <= fastest->step_ns) {
+        *fastest = without;
+        tandem_replayer_store(f->problem->replayer, &f->fastest);
+    }
+    tandem_replayer_load(f->problem->replayer, &f->fastest);
+    return tandem_replayer_run(f->problem->replayer, fastest, 0, error);
 }
 
 /* Returns classes to base while the step stays within the target. The replayer has every lowered class at its
@@ -206,8 +252,9 @@ static tandem_status pin_classes_to_base(target_finder *f, int n_class, tandem_e
             tandem_replayer_run(f->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
         if (status != TANDEM_OK) return status;
         target->replays++;
-        if (!(f->lowered & 1u << c) ||
-            (replay.step_ns <= target->target_ns && !exceeds_memory_limit(f, &replay, c)))
+        if (!(f->problem->is_free >> c & 1) &&
+            (!(f->lowered & 1u << c) ||
+             (replay.step_ns <= target->target_ns && !exceeds_memory_limit(f, &replay, c))))
             target->keeps_base |= 1u << c;
         else
             tandem_replayer_load_class(f->problem->replayer, c, f->fastest.precision[c]);
@@ -223,21 +270,20 @@ static tandem_status find_target(target_finder *f, tandem_error *error)
     if (status != TANDEM_OK) return status;
     sort_classes_by_busy_time(target, &base);
     const int first = target->order[base.n_class - 1];
-    const unsigned pinned = base.n_class > 1 && !exceeds_memory_limit(f, &base, first) ? 1u << first : 0;
+    const int is_pinned = base.n_class > 1 && !exceeds_memory_limit(f, &base, first);
+    const unsigned pinned = is_pinned && !(f->problem->is_free >> first & 1) ? 1u << first : 0;
     target->base_ns = base.step_ns;
     target->base_sensitivity = tandem_allocation_sensitivity(f->problem);
-    status = find_fastest_of_all(f, base.n_class, pinned, &fastest, error);
+    status = tandem_assignment_open(&f->fastest, base.n_class, f->problem->graph->n_op, error);
+    if (status == TANDEM_OK) status = find_fastest_of_all(f, base.n_class, pinned, &fastest, error);
     if (status == TANDEM_OK && pinned && f->problem->target_ns && fastest.step_ns > f->problem->target_ns)
         status = find_fastest_of_all(f, base.n_class, 0, &fastest, error);
-    if (status == TANDEM_OK)
-        status = tandem_assignment_open(&f->fastest, base.n_class, f->problem->graph->n_op, error);
     if (status != TANDEM_OK) return status;
     target->replays += 3;
     target->fastest_ns = fastest.step_ns;
     target->fastest_sensitivity = tandem_allocation_sensitivity(f->problem);
     target->target_ns = tandem_allocation_target_ns(f->problem, fastest.step_ns);
     if (fastest.step_ns > target->target_ns) return report_target_missed(f, fastest.step_ns, error);
-    tandem_replayer_store(f->problem->replayer, &f->fastest);
     return pin_classes_to_base(f, base.n_class, error);
 }
 
@@ -249,6 +295,26 @@ tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_
     tandem_assignment_close(&f.fastest);
     tandem_plan_close(f.base_plan);
     if (status == TANDEM_OK) *target = f.target;
+    return status;
+}
+
+tandem_status tandem_target_without_f16(int *is_within, tandem_target *target,
+                                        const tandem_allocation_problem *problem, tandem_error *error)
+{
+    target_finder f = {.problem = problem, .target = *target};
+    tandem_replay replay;
+    const int n_class = tandem_replayer_cluster(problem->replayer)->n_class;
+    *is_within = 0;
+    tandem_status status = tandem_allocation_open_base_plan(&f.base_plan, problem, error);
+    if (status == TANDEM_OK)
+        status = lower_without_f16(&f, n_class, target->keeps_base, is_within, &replay, error);
+    target->replays = f.target.replays;
+    tandem_plan_close(f.base_plan);
+    if (status != TANDEM_OK || !*is_within) return status;
+    *is_within = replay.step_ns <= target->target_ns;
+    status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+    if (status == TANDEM_OK && tandem_allocation_check_memory(problem, &replay, NULL) != TANDEM_OK)
+        *is_within = 0;
     return status;
 }
 

@@ -32,5 +32,10 @@ typedef struct tandem_target {
  * fastest plans miss. */
 tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_problem *problem,
                                  tandem_error *error);
+/* tandem_target_without_f16: where plans of `problem` may need a loss scale: the classes of keeps_base in base,
+ * the others at the fastest plans that need none. *is_within: they are within the target, and in the replayer;
+ * 0 also where every plan needs one, or there are none that do. TANDEM_NO_MEMORY. */
+tandem_status tandem_target_without_f16(int *is_within, tandem_target *target,
+                                        const tandem_allocation_problem *problem, tandem_error *error);
 /* Copies the fields of an allocation that its target determines. */
 void tandem_target_fill_allocation(tandem_allocation *allocation, const tandem_target *target);

@@ -5,26 +5,25 @@
  * bytes per rank. A plan counts by its replay, not by the limit that was asked for. So the next interval
  * begins at the value reached, and a policy that does better ends the search sooner. The best plan stays. */
 #include "allocator/policies.h"
-#include "allocator/bound/solve.h"
+#include "allocator/bound/work.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/quantity.h"
 
 /* bisection ends at this part of the value */
 static const int64_t bisection_fineness = 4096;
-static const double usual_answers = 16; /* plans that share the time limit for proofs */
+enum { USUAL_ANSWERS = 16 }; /* plans that share the work of proofs */
 
 typedef struct objective_search {
     tandem_allocation_problem problem; /* the caller's, without certificates */
     const tandem_policy *policy;
     const char *method;
     int64_t max_sensitivity;
-    int64_t replays;
+    int64_t replays, work;
     /* the last plan, and the best so far; NULL = none */
     tandem_plan *plan, *best_plan;
     tandem_allocation answer, best;
@@ -56,6 +55,7 @@ static tandem_status ask_policy(objective_search *d, int64_t target_ns, uint64_t
     const tandem_status status = tandem_allocate(&d->plan, &d->answer, d->policy, &problem, d->method, &why);
     if (status == TANDEM_OK) {
         d->replays += d->answer.replays;
+        d->work += d->answer.work;
         *found = answer_is_within(d, target_ns, limit_bytes);
     } else if (error) {
         *error = why;
@@ -154,7 +154,7 @@ static tandem_status minimize_memory(objective_search *d, tandem_error *error)
  * a step above the best f has less. Of a policy that proves nothing, each plan is expected to be the least
  * sensitive one within its target: that guides the search, and nothing is proven by it. */
 
-enum { MAX_TRAINING_TARGETS = 64, SURE_TRAINING_TARGETS = 4 }; /* the latter even after the time limit */
+enum { MAX_TRAINING_TARGETS = 64, SURE_TRAINING_TARGETS = 4 }; /* the latter even where the work is spent */
 static const double training_fineness = 1.0 / 1024, max_training_fineness = 0.01;
 
 typedef enum least_share { PROVEN, EXPECTED, N_LEAST_SHARE } least_share;
@@ -239,16 +239,21 @@ static int least_interval(const training_search *t, least_share by)
 static tandem_status minimize_training_time(objective_search *d, tandem_error *error)
 {
     training_search t = {.d = d, .best_ns = INFINITY, .fineness = training_fineness};
-    const int64_t search_end_ns = tandem_now_ns() + (int64_t)(1e9 * usual_answers * d->problem.time_limit_s);
+    const int64_t work_limit = USUAL_ANSWERS * d->problem.work_limit;
     d->problem.slowdown = 0;
     d->problem.target_ns = 0;
-    d->problem.time_limit_s *= usual_answers / MAX_TRAINING_TARGETS;
+    d->problem.work_limit = work_limit / MAX_TRAINING_TARGETS;
     d->max_sensitivity = INT64_MAX;
     tandem_status status = add_training_target(&t, -1, 0, error);
+    const tandem_allocation first = d->best;
+    /* all bounds are of plans that keep the same classes in base: the other ones stay free at longer steps */
+    d->problem.is_free = ~first.keeps_base;
+    if (status == TANDEM_OK && (double)first.base_ns * (1 + sensitivity_share(d, first.base_sensitivity)) < t.best_ns)
+        status = add_training_target(&t, 0, first.base_ns, error);
     while (status == TANDEM_OK && t.n < MAX_TRAINING_TARGETS) {
         const int k = least_interval(&t, EXPECTED);
         if (interval_bound_ns(&t, k, EXPECTED) >= t.best_ns * (1 - t.fineness)) break;
-        if (t.n >= SURE_TRAINING_TARGETS && tandem_now_ns() > search_end_ns) break;
+        if (t.n >= SURE_TRAINING_TARGETS && d->work > work_limit) break;
         const int is_last = k + 1 == t.n;
         const int64_t begin_ns = t.at[k].target_ns,
                       end_ns =
@@ -258,6 +263,8 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
         status = add_training_target(&t, k, next_ns, error);
     }
     d->best.training_ns = t.best_ns;
+    d->best.training_from_ns = first.step_ns;
+    d->best.training_keeps_base = first.keeps_base;
     d->best.training_bound_ns =
         status == TANDEM_OK ? fmin(interval_bound_ns(&t, least_interval(&t, PROVEN), PROVEN), t.best_ns)
                             : NAN;
@@ -345,6 +352,8 @@ static void describe_taken(objective_search *d, const tandem_allocation_problem 
     if (isfinite(reference->training_ns)) {
         a->training_ns = (double)a->step_ns * (1 + sensitivity_share(d, a->sensitivity));
         a->training_bound_ns = reference->training_bound_ns;
+        a->training_from_ns = reference->training_from_ns;
+        a->training_keeps_base = reference->training_keeps_base;
     }
     tandem_allocation_fill_plan(d->best_plan, problem, a);
 }
@@ -371,6 +380,85 @@ static tandem_status take_faster(objective_search *d, const tandem_allocation_pr
     return status;
 }
 
+/* --- Plans of one precision ------------------------------------------------------------------------------
+ *
+ * They are listed beside every answer. One that is better by the goal is the answer. */
+
+/* What the goal minimizes; INFINITY: the plan exceeds a limit. */
+static double goal_value(const objective_search *d, const tandem_goal *goal, int64_t step_ns,
+                         int64_t sensitivity, uint64_t peak_bytes)
+{
+    const int64_t target_ns = d->best.target_ns;
+    switch (goal->objective) {
+    case TANDEM_MINIMIZE_STEP: return sensitivity <= goal->max_sensitivity ? (double)step_ns : INFINITY;
+    case TANDEM_MINIMIZE_TRAINING_TIME: return (double)step_ns * (1 + sensitivity_share(d, sensitivity));
+    case TANDEM_MINIMIZE_MEMORY:
+        return step_ns <= target_ns && sensitivity <= goal->max_sensitivity ? (double)peak_bytes : INFINITY;
+    case TANDEM_MINIMIZE_SENSITIVITY: break;
+    }
+    return step_ns <= target_ns ? (double)sensitivity : INFINITY;
+}
+
+static double baseline_value(const objective_search *d, const tandem_goal *goal, const tandem_baseline *b)
+{
+    const int n_class = tandem_replayer_cluster(d->problem.replayer)->n_class;
+    return b->fits ? goal_value(d, goal, b->step_ns, b->sensitivity, tandem_max_peak_bytes(b->peak_bytes, n_class))
+                   : INFINITY;
+}
+
+/* Makes it the best plan, with the target and the bounds of the plan that it replaces where its classes allow
+ * them. */
+static tandem_status take_baseline(objective_search *d, const tandem_baseline *b,
+                                   const tandem_allocation_problem *problem, tandem_error *error)
+{
+    tandem_plan *const plan = d->best_plan;
+    tandem_allocation *a = &d->best;
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
+        status = tandem_plan_uniform(plan, problem->graph, c,
+                                     b->lowered >> c & 1 ? b->precision : problem->base_precision, error);
+    if (status != TANDEM_OK) return status;
+    const unsigned kept = a->keeps_base & ~b->lowered;
+    a->step_ns = b->step_ns;
+    a->sensitivity = b->sensitivity;
+    memcpy(a->peak_bytes, b->peak_bytes, sizeof a->peak_bytes);
+    if (a->step_ns > a->target_ns) a->target_ns = a->step_ns;
+    if (kept != a->keeps_base || a->certificate.lower_bound > a->sensitivity)
+        a->certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
+    else if (a->certificate.lower_bound >= 0 && a->sensitivity > 0)
+        a->certificate.gap = (double)(a->sensitivity - a->certificate.lower_bound) / (double)a->sensitivity;
+    if (a->sensitivity == 0) a->certificate = (tandem_certificate){.proof = "zero"};
+    a->keeps_base = kept;
+    if (isfinite(a->training_ns)) {
+        a->training_ns = (double)a->step_ns * (1 + sensitivity_share(d, a->sensitivity));
+        a->training_bound_ns = fmin(a->training_bound_ns, a->training_ns);
+    }
+    tandem_allocation_fill_plan(plan, problem, a);
+    return TANDEM_OK;
+}
+
+static tandem_status take_better_baseline(objective_search *d, const tandem_goal *goal,
+                                          const tandem_allocation_problem *problem, tandem_error *error)
+{
+    tandem_baseline baseline[TANDEM_N_PRECISION];
+    int n = 0, best = -1;
+    if (d->policy->ignores_target) return TANDEM_OK; /* its one plan was asked for */
+    const tandem_status status = tandem_baselines_find(baseline, &n, problem, d->best_plan, error);
+    if (status != TANDEM_OK) return status;
+    d->replays += n;
+    double least =
+        goal_value(d, goal, d->best.step_ns, d->best.sensitivity, search_peak_bytes(d, &d->best));
+    int64_t least_step_ns = d->best.step_ns;
+    for (int k = 0; k < n; k++) {
+        const double value = baseline_value(d, goal, &baseline[k]);
+        if (value > least || (value == least && baseline[k].step_ns >= least_step_ns)) continue;
+        least = value;
+        least_step_ns = baseline[k].step_ns;
+        best = k;
+    }
+    return best >= 0 ? take_baseline(d, &baseline[best], problem, error) : TANDEM_OK;
+}
+
 /* --- Public --------------------------------------------------------------------------------------------- */
 
 /* Certifies the final plan only. For the least memory a bound on sensitivity says nothing. Leaves the plan in
@@ -381,12 +469,14 @@ static tandem_status certify_answer(objective_search *d, const tandem_goal *goal
     tandem_certificate *certificate = &d->best.certificate;
     tandem_status status = TANDEM_OK;
     tandem_replayer_load(problem->replayer, &d->best_plan->assignment);
-    if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY && !d->best.indistinguishable_ns) return TANDEM_OK;
+    if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY && !d->best.indistinguishable_ns &&
+        certificate->lower_bound >= 0)
+        return TANDEM_OK;
     if (goal->objective == TANDEM_MINIMIZE_MEMORY)
         *certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
     else if (certificate->lower_bound < 0 && !problem->without_certificate)
         status = tandem_certify(certificate, problem, d->best.target_ns, d->best.keeps_base,
-                                d->best.sensitivity, problem->time_limit_s, error);
+                                d->best.sensitivity, error);
     d->best_plan->lower_bound = tandem_sensitivity_value(problem, certificate->lower_bound);
     d->best_plan->gap = certificate->gap;
     (void)snprintf(d->best_plan->proof, sizeof d->best_plan->proof, "%s", certificate->proof);
@@ -452,9 +542,10 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
     objective_search d = {
         .problem = *problem, .policy = policy, .method = method, .max_sensitivity = goal->max_sensitivity};
     d.problem.without_certificate = 1;
-    d.problem.time_limit_s = tandem_time_limit_or_default(problem->time_limit_s) / usual_answers;
+    d.problem.work_limit = tandem_proof_work_limit(problem->work_limit) / USUAL_ANSWERS;
     tandem_status status = check_goal(problem, policy, goal, method, error);
     if (status == TANDEM_OK) status = minimize(&d, goal->objective, problem, error);
+    if (status == TANDEM_OK) status = take_better_baseline(&d, goal, problem, error);
     if (status == TANDEM_OK && (is_training || goal->objective == TANDEM_MINIMIZE_SENSITIVITY))
         status = take_faster(&d, problem, is_training, error);
     if (status == TANDEM_OK) status = certify_answer(&d, goal, problem, error);
@@ -462,6 +553,7 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
         *plan = d.best_plan;
         *allocation = d.best;
         allocation->replays = d.replays;
+        allocation->work = d.work;
         d.best_plan = NULL;
     }
     tandem_plan_close(d.best_plan);

@@ -72,7 +72,7 @@ def measure(make):
             tandem.sensitivity(module, [torch.randn_like(x) for _ in range(8)], store=store)
         dist.barrier()
         if not plans:
-            plan = tandem.allocate(profile.graph, profile.cluster, store=store, time_limit=1)
+            plan = tandem.allocate(profile.graph, profile.cluster, store=store, proof_work=100_000_000)
             plans = {**{precision: precision for precision in PRECISIONS}, "planned": plan}
         if turn < rounds:
             options = {"graph": profile.graph, "steps": steps, "rounds": 1, "store": store}

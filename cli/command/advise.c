@@ -298,10 +298,6 @@ static int print_advise_text(const advise_context *v, const char *verdict)
                           no_plan_reason(p));
     }
     const int code = cli_table_finish(&table);
-    for (int k = 0; k < v->n; k++)
-        if (v->candidate[k].samples_per_s > 0 && v->candidate[k].has_f16 && v->candidate[k].loss_scale == 0)
-            cli_note(v->options, "%s: gradients are f16 and need a loss scale; %s --loss-scale dynamic",
-                     v->candidate[k].name, CLI_UNMEASURED_LOSS_SCALE);
     if (!code) {
         printf("\n%s\n", verdict);
         plan_price_print(&v->candidate[v->best].price);

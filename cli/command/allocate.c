@@ -30,24 +30,12 @@ static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *err
 static tandem_status allocate_once(allocate_context *a, tandem_error *error)
 {
     const int64_t begin = tandem_now_ns();
-    cli_progress(a->options, -1, "allocating with policy %s; a proof takes at most 10 s", a->policy->name);
+    cli_progress(a->options, -1, "allocating with policy %s; a proof takes some 10 s at most", a->policy->name);
     const tandem_status status = tandem_allocate_for(&a->plan, &a->result, &a->goal, a->policy, a->problem,
                                                      tandem_planner_method(a->planner), error);
     a->seconds += (double)(tandem_now_ns() - begin) * 1e-9;
     cli_progress_end();
-    if (status != TANDEM_OK) return status;
-    a->plan->loss_scale = a->loss_scale;
-    a->plan->made = *cli_made();
-    return status;
-}
-
-static tandem_status allocate_with_scale(void *context, double loss_scale, int *has_f16, tandem_error *error)
-{
-    allocate_context *a = context;
-    tandem_status status = TANDEM_OK;
-    if (a->plan || loss_scale != a->loss_scale) status = allocate_reopen(a, loss_scale, error);
-    if (status == TANDEM_OK) status = allocate_once(a, error);
-    if (status == TANDEM_OK) *has_f16 = cli_count_f16_gradients(a->plan, a->problem->graph, NULL, 0) > 0;
+    if (status == TANDEM_OK) a->plan->made = *cli_made();
     return status;
 }
 
@@ -69,7 +57,7 @@ static tandem_status price_plans(allocate_context *a, tandem_error *error)
 static tandem_status allocate_and_write(allocate_context *a, tandem_error *error)
 {
     tandem_replay replay;
-    tandem_status status = cli_plan_scaled(allocate_with_scale, a, a->options, &a->workload.cluster, error);
+    tandem_status status = allocate_once(a, error);
     if (status == TANDEM_OK)
         status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, a->plan, error);
     if (status == TANDEM_OK) status = price_plans(a, error);
@@ -101,7 +89,7 @@ static int allocate_and_print(allocate_context *a)
     if (status == TANDEM_OK) status = allocate_and_write(a, &error);
     if (status == TANDEM_INFEASIBLE) return allocate_explain_infeasible(a, &error);
     if (status != TANDEM_OK) return cli_fail(&error);
-    cli_note_loss_scale(options, a->plan, a->problem->graph, a->loss_scale, CLI_UNMEASURED_LOSS_SCALE);
+    allocate_note_left_out(a);
     if (options->output && strcmp(options->output, "-") == 0) return 0; /* standard output holds the plan */
     const int code = options->json ? cli_print_json(allocate_result_json(a)) : allocate_print_text(a);
     if (code == 0 && options->output) cli_note(options, "plan written to %s", options->output);

@@ -19,7 +19,6 @@ typedef struct allocate_context {
     tandem_allocation result;
     tandem_plan *plan;
     double seconds;
-    double loss_scale; /* included in the step; 0 = none */
     tandem_baseline baselines[TANDEM_N_PRECISION];
     int n_baseline;
     /* the best cluster without one class; samples_per_s = 0: none is better */
@@ -33,10 +32,10 @@ typedef struct allocate_context {
 
 /* allocate_options.c: checks the options. TANDEM_USAGE names two that contradict each other. */
 tandem_status allocate_read_options(allocate_context *a, const cli_options *options, tandem_error *error);
-/* Opens a planner with the limits of the options, with the loss scale of the first search. */
+/* Opens a planner with the limits of the options. */
 tandem_status allocate_open(allocate_context *a, tandem_error *error);
-/* Opens it again with another loss scale. */
-tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_error *error);
+/* A note where plans are left out because the time of the norm that they need is not known. */
+void allocate_note_left_out(const allocate_context *a);
 void allocate_close(allocate_context *a);
 /* Units in the unit of the method; NaN where they are unknown. */
 double allocate_value(const allocate_context *a, int64_t sensitivity);
@@ -47,9 +46,9 @@ tandem_quantity allocate_sum(const allocate_context *a, const plan_price *price,
  * of them, which the caller owns. */
 int allocate_print_text(allocate_context *a);
 json_t *allocate_result_json(const allocate_context *a);
-/* " that keeps cpu:sse41 in fp32": the plans that a bound covers; "" if it covers all plans. Returns text. */
-const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *plan,
-                                  const tandem_certificate *certificate);
+/* " with cpu:sse41 in fp32": the plans that a bound covers; "" if no class keeps the base precision. Returns
+ * text. */
+const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *plan, unsigned keeps_base);
 /* One line about the loss scale in the step and the gradients that need it; nothing without a loss scale. */
 void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const tandem_graph *graph);
 /* Adjustable operators of one precision on one class. */

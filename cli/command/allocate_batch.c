@@ -24,7 +24,6 @@ typedef struct split_context {
     const char *method;
     tandem_batch_choice choice;
     cli_workload workload;
-    double loss_scale; /* included in the steps; 0 = none */
     plan_price price[N_BATCH_PLAN];
     int is_priced;
 } split_context;
@@ -72,8 +71,8 @@ static int print_split_text(const split_context *s)
         putchar('\n');
         plan_price_print(&s->price[N_BATCH_PLAN - 1]);
     }
-    if (s->loss_scale != 0) putchar('\n');
-    allocate_print_loss_scale(s->loss_scale, s->choice.both.plan, s->workload.graph[0]);
+    if (s->choice.both.plan->loss_scale != 0) putchar('\n');
+    allocate_print_loss_scale(s->choice.both.plan->loss_scale, s->choice.both.plan, s->workload.graph[0]);
     return code;
 }
 
@@ -100,7 +99,7 @@ static int print_split_json(const split_context *s)
     json_object_set_new(result, "global_batch", json_integer(s->options->global_batch));
     json_object_set_new(result, "micro_steps",
                         json_integer(s->options->step.n_micro > 1 ? s->options->step.n_micro : 1));
-    json_object_set_new(result, "loss_scale", cli_loss_scale_json(s->loss_scale));
+    json_object_set_new(result, "loss_scale", cli_loss_scale_json(s->choice.both.plan->loss_scale));
     json_object_set_new(result, "splits", json_integer(s->choice.n_split));
     json_object_set_new(result, "splits_not_measured", json_integer(s->choice.n_missing));
     for (int k = 0; k < N_BATCH_PLAN; k++)
@@ -144,23 +143,16 @@ static void append_micro_step_hint(tandem_error *error, int n_micro)
                          n_micro);
 }
 
-static tandem_status split_with_scale(void *context, double loss_scale, int *has_f16, tandem_error *error)
+static tandem_status choose_split(split_context *s, tandem_error *error)
 {
-    split_context *s = context;
-    cli_batch_context problem_of = {
-        .options = s->options, .cluster = &s->workload.cluster, .with_norm = loss_scale != 0};
+    cli_batch_context problem_of = {.options = s->options, .cluster = &s->workload.cluster};
     const tandem_batch_source problems = cli_batch_source(&problem_of);
     const int n_micro = s->options->step.n_micro > 1 ? s->options->step.n_micro : 1;
-    tandem_batch_choice_free(&s->choice);
     const tandem_status status =
         tandem_batch_choose(&s->choice, &s->workload.cluster, s->options->global_batch / n_micro, &problems,
                             s->policy, s->method, s->options->max_step_ns, s->options->slowdown, error);
-    s->loss_scale = loss_scale;
     append_micro_step_hint(error, n_micro);
-    if (status != TANDEM_OK) return status;
-    s->choice.both.plan->loss_scale = loss_scale;
-    *has_f16 = cli_count_f16_gradients(s->choice.both.plan, s->workload.graph[0], NULL, 0) > 0;
-    return TANDEM_OK;
+    return status;
 }
 
 int allocate_batch(allocate_context *a)
@@ -175,16 +167,13 @@ int allocate_batch(allocate_context *a)
     if (status == TANDEM_OK) status = cli_workload_open(&s.workload, a->options, &error);
     s.method = method->name;
     if (status == TANDEM_OK)
-        status = cli_plan_scaled(split_with_scale, &s, a->options, &s.workload.cluster, &error);
+        status = choose_split(&s, &error);
     if (status == TANDEM_OK) status = price_splits(&s, &error);
     if (status == TANDEM_OK) status = write_split_plan(&s, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else if (!is_plan_on_stdout)
         code = a->options->json ? print_split_json(&s) : print_split_text(&s);
-    if (code == 0)
-        cli_note_loss_scale(a->options, s.choice.both.plan, s.workload.graph[0], s.loss_scale,
-                            CLI_UNMEASURED_LOSS_SCALE);
     if (code == 0 && a->options->output && !is_plan_on_stdout)
         cli_note(a->options, "plan written to %s", a->options->output);
     tandem_batch_choice_free(&s.choice);

@@ -54,6 +54,16 @@ static const char *objective_name(const allocate_context *a)
     return "sensitivity";
 }
 
+/* Devices that keep the base precision in the plans that training_bound_ns is of. */
+static json_t *kept_classes_json(const allocate_context *a)
+{
+    json_t *kept = json_array();
+    for (int c = 0; c < a->plan->cluster.n_class && isfinite(a->result.training_ns); c++)
+        if (a->result.training_keeps_base >> c & 1)
+            json_array_append_new(kept, json_string(a->plan->cluster.classes[c].device.name));
+    return kept;
+}
+
 json_t *allocate_result_json(const allocate_context *a)
 {
     char recompute[TANDEM_RECOMPUTE_TEXT];
@@ -74,7 +84,7 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "wire", json_string(tandem_dtype_name(a->plan->cluster.wire)));
     json_object_set_new(result, "recompute",
                         json_string(tandem_recompute_print(recompute, a->plan->step.n_recompute_segment)));
-    json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->loss_scale));
+    json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->plan->loss_scale));
     json_object_set_new(result, "step_ns", json_integer(a->result.step_ns));
     json_object_set_new(result, "profile_interval",
                         cli_json_number(cli_profile_interval(a->options, &a->workload.cluster)));
@@ -82,6 +92,10 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));
     json_object_set_new(result, "training_ns", cli_json_number(a->result.training_ns));
     json_object_set_new(result, "training_bound_ns", cli_json_number(a->result.training_bound_ns));
+    json_object_set_new(result, "training_from_ns",
+                        isfinite(a->result.training_ns) ? json_integer(a->result.training_from_ns)
+                                                        : json_null());
+    json_object_set_new(result, "training_keeps_base", kept_classes_json(a));
     json_object_set_new(result, "indistinguishable_ns",
                         a->result.indistinguishable_ns ? json_integer(a->result.indistinguishable_ns)
                                                        : json_null());

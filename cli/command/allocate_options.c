@@ -70,6 +70,7 @@ static tandem_status check_policy_options(const allocate_context *a, tandem_erro
 {
     const cli_options *o = a->options;
     const char *limit = o->max_step_ns > 0        ? "--max-step"
+                        : o->slowdown >= 0        ? "--slowdown"
                         : o->max_sensitivity >= 0 ? "--max-sensitivity"
                         : o->minimize             ? "--minimize"
                         : o->pareto > 0           ? "--pareto"
@@ -121,17 +122,6 @@ tandem_status allocate_read_options(allocate_context *a, const cli_options *opti
     return status;
 }
 
-tandem_status allocate_open(allocate_context *a, tandem_error *error)
-{
-    cli_options workload_options = *a->options;
-    workload_options.uniform = NULL; /* it belongs to the policy, not to all classes */
-    tandem_status status = cli_workload_open(&a->workload, &workload_options, error);
-    if (status == TANDEM_OK) status = price_source_open(&a->source, a->options, a->workload.graph[0], error);
-    return status == TANDEM_OK
-               ? allocate_reopen(a, cli_loss_scale_first(a->options, &a->workload.cluster), error)
-               : status;
-}
-
 /* Without a limit or an aim, it is the planner's. --slowdown 0% is a limit. */
 static tandem_goal goal_of_options(const allocate_context *a)
 {
@@ -145,15 +135,21 @@ static tandem_goal goal_of_options(const allocate_context *a)
     return tandem_planner_goal(a->planner, a->policy->name);
 }
 
-tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_error *error)
+/* A plan has a loss scale where it needs one, unless the options give one to all. */
+static tandem_status open_allocate_planner(allocate_context *a, tandem_error *error)
 {
-    tandem_plan_close(a->plan);
-    tandem_planner_close(a->planner);
-    a->plan = NULL;
-    a->planner = NULL;
-    a->loss_scale = loss_scale;
-    a->workload.plan->step.with_norm = loss_scale != 0;
-    const tandem_status status = cli_planner_open(&a->planner, a->options, &a->workload, 0, error);
+    tandem_request request = cli_planner_request(a->options);
+    return tandem_planner_open_for(&a->planner, &request, &a->workload.cluster,
+                                   (const tandem_graph *const *)a->workload.graph, error);
+}
+
+tandem_status allocate_open(allocate_context *a, tandem_error *error)
+{
+    cli_options workload_options = *a->options;
+    workload_options.uniform = NULL; /* it belongs to the policy, not to all classes */
+    tandem_status status = cli_workload_open(&a->workload, &workload_options, error);
+    if (status == TANDEM_OK) status = price_source_open(&a->source, a->options, a->workload.graph[0], error);
+    if (status == TANDEM_OK) status = open_allocate_planner(a, error);
     if (status != TANDEM_OK) return status;
     a->problem = tandem_planner_problem(a->planner);
     a->problem->uniform = a->uniform;
@@ -161,6 +157,16 @@ tandem_status allocate_reopen(allocate_context *a, double loss_scale, tandem_err
     a->problem->target_ns = a->options->max_step_ns;
     a->goal = goal_of_options(a);
     return TANDEM_OK;
+}
+
+void allocate_note_left_out(const allocate_context *a)
+{
+    tandem_error why = {0};
+    if (tandem_replayer_check_norm(a->problem->replayer, &why) != TANDEM_OK)
+        cli_note(a->options,
+                 "plans whose gradients are f16 are left out: the time of the norm that they need is not known. "
+                 "%s",
+                 why.text);
 }
 
 tandem_quantity allocate_sum(const allocate_context *a, const plan_price *price, int64_t sensitivity)

@@ -59,6 +59,17 @@ static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, 
     return cli_table_finish(&table);
 }
 
+/* How many of the plans found have a loss scale. */
+static void print_pareto_loss_scales(const tandem_pareto_front *pareto)
+{
+    int n = 0;
+    for (int k = 0; k < pareto->n_point; k++) n += pareto->point[k].plan->loss_scale != 0;
+    if (n > 0)
+        printf("%d of %d allocated plans have a loss scale, since their gradients are f16; it is in their "
+               "steps\n",
+               n, pareto->n_point);
+}
+
 static int print_pareto_text(const allocate_context *a, const priced_front *priced)
 {
     const tandem_pareto_front *pareto = priced->front;
@@ -80,12 +91,9 @@ static int print_pareto_text(const allocate_context *a, const priced_front *pric
                          u->sensitivity, pareto_peak_bytes(u->peak_bytes), &priced->baseline_price[k]};
     }
     qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
-    char scale[TANDEM_LOSS_SCALE_TEXT];
     printf("%s by policy %s: %lld replays; --max-step selects one of these plans\n", a->problem->graph->model,
            a->policy->name, (long long)pareto->replays);
-    if (a->loss_scale != 0)
-        printf("every step includes a loss scale (--loss-scale %s), which gradients in f16 need\n",
-               tandem_loss_scale_print(scale, a->loss_scale));
+    print_pareto_loss_scales(pareto);
     if (pareto->n_point > 0 && !priced->price[0].is_known) plan_price_print(&priced->price[0]);
     putchar('\n');
     const int code = print_pareto_rows(a, rows, n);
@@ -113,6 +121,7 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
             "{s:I,s:I,s:o,s:o,s:o}", "target_ns", (json_int_t)p->target_ns, "step_ns", (json_int_t)p->step_ns,
             "sensitivity_bound", cli_json_number(allocate_value(a, p->sensitivity)), "lower_bound",
             cli_json_number(allocate_value(a, p->lower_bound)), "peak_bytes", cli_peak_json(p->peak_bytes));
+        json_object_set_new(point, "loss_scale", cli_loss_scale_json(p->plan->loss_scale));
         plan_price_add_json(point, &priced->price[k]);
         add_difference_json(point, priced, k);
         json_array_append_new(points, point);
@@ -130,22 +139,16 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
     json_object_set_new(result, "model", json_string(a->problem->graph->model));
     json_object_set_new(result, "policy", json_string(a->policy->name));
     json_object_set_new(result, "method", json_string(tandem_planner_method(a->planner)));
-    json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->loss_scale));
+    json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->options->loss_scale));
     json_object_set_new(result, "replays", json_integer(pareto->replays));
     json_object_set_new(result, "pareto", points);
     json_object_set_new(result, "baselines", uniform);
     return result;
 }
 
-static tandem_status find_front(tandem_pareto_front **front, allocate_context *a, tandem_error *error)
+static tandem_status find_front(tandem_pareto_front **front, const allocate_context *a, tandem_error *error)
 {
-    const int n = (int)a->options->pareto;
-    tandem_status status = tandem_pareto_front_open(front, a->policy, a->problem, n, error);
-    if (status == TANDEM_MISSING && a->options->loss_scale == 0 && a->loss_scale != 0) {
-        status = allocate_reopen(a, 0, error);
-        if (status == TANDEM_OK) status = tandem_pareto_front_open(front, a->policy, a->problem, n, error);
-    }
-    return status;
+    return tandem_pareto_front_open(front, a->policy, a->problem, (int)a->options->pareto, error);
 }
 
 static tandem_status compare_neighbours(priced_front *priced, const allocate_context *a, int k,

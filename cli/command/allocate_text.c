@@ -126,17 +126,12 @@ static void print_allocate_request(const allocate_context *a)
     putchar('\n');
 }
 
-/* A bound covers only plans that keep the pinned classes in the base precision; the bound 0 covers all plans.
- * */
-const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *plan,
-                                  const tandem_certificate *certificate)
+const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *plan, unsigned keeps_base)
 {
-    const int is_of_all = strcmp(certificate->proof, "zero") == 0;
     text[0] = '\0';
-    for (int c = 0; c < plan->cluster.n_class && !is_of_all; c++)
-        if (plan->keeps_base >> c & 1)
-            (void)cli_append(text, size, "%s%s", *text ? ", " : " that keeps ",
-                             plan->cluster.classes[c].device.name);
+    for (int c = 0; c < plan->cluster.n_class; c++)
+        if (keeps_base >> c & 1)
+            (void)cli_append(text, size, "%s%s", *text ? ", " : " with ", plan->cluster.classes[c].device.name);
     if (*text) (void)cli_append(text, size, " in %s", tandem_precision_get(plan->base_precision)->name);
     return text;
 }
@@ -167,27 +162,43 @@ static void print_indistinguishable(const allocate_context *a)
         found->difference_low <= 0 ? "which cannot be told from none" : "and has no measurable loss");
 }
 
-static void print_allocation_bound(const allocate_context *a)
+/* Which plans a bound leaves out for want of a time. */
+static const char *left_out(const allocate_context *a)
+{
+    return tandem_replayer_check_norm(a->problem->replayer, NULL) == TANDEM_OK ? "" : ", none with f16 gradients";
+}
+
+static void print_training_bound(const allocate_context *a)
+{
+    char pinned[256];
+    const tandem_allocation *found = &a->result;
+    if (!(found->training_bound_ns > 0)) return;
+    printf("lower bound  %s of step x (1 + sum), of plans%s that take %s or longer%s: within %s of the best\n",
+           tandem_quantity_ns((int64_t)found->training_bound_ns).text,
+           allocate_print_pinned(pinned, sizeof pinned, a->plan, found->training_keeps_base),
+           tandem_quantity_ns(found->training_from_ns).text, left_out(a),
+           tandem_quantity_ratio(1 - found->training_bound_ns / found->training_ns).text);
+}
+
+static void print_sum_bound(const allocate_context *a)
 {
     char pinned[256];
     const tandem_certificate *certificate = &a->result.certificate;
-    if (isfinite(a->result.training_bound_ns))
-        printf(
-            "no plan that is no faster than the fastest found%s has a step x (1 + sensitivity) below %s: the "
-            "gap is at most %s\n",
-            allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate),
-            tandem_quantity_ns((int64_t)a->result.training_bound_ns).text,
-            tandem_quantity_ratio(1 - a->result.training_bound_ns / a->result.training_ns).text);
-    if (certificate->lower_bound < 0) return;
-    if (certificate->lower_bound == a->result.sensitivity) {
-        printf("no plan within that step and memory%s is better (proof: %s)\n",
-               allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate), certificate->proof);
+    if (strcmp(certificate->proof, "zero") == 0) {
+        puts("lower bound  0: no sum is smaller than this plan's");
         return;
     }
-    printf("no plan within that step%s has a sensitivity below %s%s: the gap is at most %s (proof: %s)\n",
-           allocate_print_pinned(pinned, sizeof pinned, a->plan, certificate),
-           allocate_sum(a, &a->price, certificate->lower_bound).text, cli_method_unit(a->plan->method),
-           tandem_quantity_ratio(certificate->gap).text, certificate->proof);
+    if (certificate->lower_bound <= 0) return;
+    allocate_print_pinned(pinned, sizeof pinned, a->plan, a->result.keeps_base);
+    if (certificate->lower_bound == a->result.sensitivity)
+        printf("lower bound  this plan's sum: no plan%s within that step and memory%s has a smaller one (proof: "
+               "%s)\n",
+               pinned, left_out(a), certificate->proof);
+    else
+        printf("lower bound  %s%s of the sum, of plans%s within that step and memory%s: within %s of the best "
+               "(proof: %s)\n",
+               tandem_quantity_plain(allocate_value(a, certificate->lower_bound), 4).text,
+               cli_method_unit(a->plan->method), pinned, left_out(a), tandem_quantity_ratio(certificate->gap).text, certificate->proof);
 }
 
 static void print_smaller_cluster(const allocate_context *a)
@@ -211,9 +222,10 @@ int allocate_print_text(allocate_context *a)
 {
     print_allocate_request(a);
     print_indistinguishable(a);
-    print_allocation_bound(a);
+    print_training_bound(a);
+    print_sum_bound(a);
     plan_price_print(&a->price);
-    allocate_print_loss_scale(a->loss_scale, a->plan, a->problem->graph);
+    allocate_print_loss_scale(a->plan->loss_scale, a->plan, a->problem->graph);
     putchar('\n');
     const double interval = cli_profile_interval(a->options, &a->workload.cluster);
     int code = print_compared_plans(a, cli_profile_interval_digits(interval));

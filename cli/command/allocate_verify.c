@@ -19,6 +19,21 @@ typedef struct verify_context {
     plan_price price;
 } verify_context;
 
+/* The bound was proven among plans with the loss scales that the file tells of. */
+static tandem_status open_verify_planner(verify_context *v, tandem_error *error)
+{
+    const tandem_plan *plan = v->workload.plan;
+    tandem_request request = cli_planner_request(&v->options);
+    request.step = plan->step;
+    request.step.with_norm = 0;
+    request.loss_scale = plan->scale_rule == TANDEM_SCALE_OF_ALL ||
+                                 !tandem_plan_needs_loss_scale(plan, v->workload.graph[0])
+                             ? v->workload.loss_scale
+                             : 0;
+    return tandem_planner_open_for(&v->planner, &request, &v->workload.cluster,
+                                   (const tandem_graph *const *)v->workload.graph, error);
+}
+
 static tandem_status verify_plan_file(verify_context *v, tandem_error *error)
 {
     tandem_status status = cli_workload_open(&v->workload, &v->options, error);
@@ -28,7 +43,7 @@ static tandem_status verify_plan_file(verify_context *v, tandem_error *error)
     v->options.base_precision = tandem_precision_get(plan->base_precision)->name;
     if (!v->options.bucket_bytes) v->options.bucket_bytes = plan->bucket_bytes;
     if (!v->options.method && plan->method[0]) v->options.method = plan->method;
-    status = cli_planner_open(&v->planner, &v->options, &v->workload, 0, error);
+    status = open_verify_planner(v, error);
     if (status == TANDEM_OK)
         status = plan_price_load(&v->price, &v->options, plan, v->workload.graph[0], NULL, error);
     return status == TANDEM_OK
@@ -53,9 +68,13 @@ static void print_verify_text(const verify_context *v, const char *path)
     printf("\nsensitivity  %s (%s)",
            plan_price_sum(&v->price, method, verified_value(v, v->found.sensitivity)).text,
            cli_method_text(method));
-    if (v->found.certificate.lower_bound >= 0)
-        printf("; no plan%s has less than %s (proof: %s)",
-               allocate_print_pinned(pinned, sizeof pinned, plan, &v->found.certificate),
+    if (plan->has_unproven_bound)
+        fputs("; the bound in the file counts as unproven: it is from before plans were priced by the loss scale "
+              "that they need",
+              stdout);
+    else if (v->found.certificate.lower_bound > 0)
+        printf("; no plan%s within that step and memory has less than %s (proof: %s)",
+               allocate_print_pinned(pinned, sizeof pinned, plan, plan->keeps_base),
                plan_price_sum(&v->price, method, verified_value(v, v->found.certificate.lower_bound)).text,
                v->found.certificate.proof);
     putchar('\n');
@@ -76,6 +95,7 @@ static json_t *verify_json(const verify_context *v, const tandem_error *error)
     if (error->status == TANDEM_OK) {
         for (int c = 0; c < v->workload.cluster.n_class; c++)
             json_array_append_new(peaks, cli_peak_json(v->found.peak_bytes[c]));
+        json_object_set_new(result, "unproven_bound", json_boolean(v->workload.plan->has_unproven_bound));
         json_object_set_new(result, "step_ns", json_integer(v->found.step_ns));
         json_object_set_new(result, "sensitivity_bound",
                             cli_json_number(verified_value(v, v->found.sensitivity)));

@@ -1,4 +1,5 @@
 /* replay.c: `tandem replay`: simulates one training step with costs from the store. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@ typedef struct replay_context {
     tandem_planner *planner;
     tandem_replayer *replayer; /* of the planner */
     plan_price price;
+    int has_sum; /* the planner has sensitivities */
+    double sum;  /* of the operators' sensitivities: what the allocator bounds; NaN = not known */
     tandem_replay result;
     tandem_zero zero;         /* with --zero: source of the result */
     tandem_monte_carlo noise; /* with --simulations */
@@ -207,6 +210,25 @@ static json_t *allreduce_json(const replay_context *r)
                      buckets_json(r));
 }
 
+/* step × (1 + sum), which `tandem allocate` bounds; NaN: the method has another unit than percent. */
+static double replay_training_ns(const replay_context *r)
+{
+    const int is_percent = r->has_sum && cli_method_is_percent(tandem_planner_method(r->planner));
+    return is_percent || r->sum == 0 ? (double)r->result.step_ns * (1 + r->sum / 100) : NAN;
+}
+
+static void print_replay_sum(const replay_context *r)
+{
+    const double training_ns = replay_training_ns(r);
+    if (!(r->sum > 0)) return;
+    const char *method = tandem_planner_method(r->planner);
+    printf("sum          %s (%s) over all operators", plan_price_sum(&r->price, method, r->sum).text,
+           cli_method_text(method));
+    if (isfinite(training_ns))
+        printf("; step x (1 + sum) %s", tandem_quantity_ns((int64_t)training_ns).text);
+    putchar('\n');
+}
+
 static int print_replay_json(const replay_context *r)
 {
     char cluster[1024];
@@ -218,6 +240,8 @@ static int print_replay_json(const replay_context *r)
     json_object_set_new(result, "step_ns", json_integer(r->result.step_ns));
     json_object_set_new(result, "samples_per_s", cli_json_number(r->price.samples_per_s));
     plan_price_add_json(result, &r->price);
+    json_object_set_new(result, "sensitivity_bound", cli_json_number(r->sum));
+    json_object_set_new(result, "training_ns", cli_json_number(replay_training_ns(r)));
     json_object_set_new(result, "profile_interval",
                         cli_json_number(cli_profile_interval(r->options, &r->workload->cluster)));
     json_object_set_new(result, "slowest", json_string(workload_class(r, r->result.slowest)->device.name));
@@ -303,6 +327,7 @@ static int print_replay_text(const replay_context *r)
     if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
     if (r->options->simulations) replay_monte_carlo_print(&r->noise, r->options->seed);
     plan_price_print(&r->price);
+    print_replay_sum(r);
     cli_provenance_print(r->replayer);
     cli_profile_interval_print(interval);
     if (code == 0 && r->options->verbose) code = print_replay_memory(r);
@@ -357,14 +382,27 @@ static tandem_status explain_memory(replay_context *r, tandem_error *error)
 
 static int needs_events(const cli_options *options) { return options->trace || options->per_operator; }
 
+/* With sensitivities where the store has them: by the method of the plan, whose sum its bound is of. */
+static tandem_status open_replay_planner(replay_context *r, tandem_error *error)
+{
+    cli_options options = *r->options;
+    const char *method = r->workload->plan->method;
+    if (!options.method && method[0]) options.method = method;
+    r->has_sum = cli_planner_open(&r->planner, &options, r->workload, 0, NULL) == TANDEM_OK;
+    return r->has_sum ? TANDEM_OK : cli_planner_open(&r->planner, &options, r->workload, 1, error);
+}
+
 static tandem_status replay_plan(replay_context *r, tandem_error *error)
 {
     const cli_options *options = r->options;
-    tandem_status status = cli_planner_open(&r->planner, options, r->workload, 1, error);
+    tandem_status status = open_replay_planner(r, error);
     if (status != TANDEM_OK) return status;
+    const tandem_allocation_problem *problem = tandem_planner_problem(r->planner);
+    r->sum = r->has_sum ? tandem_sensitivity_value(problem, tandem_allocation_sensitivity(problem)) : NAN;
     r->replayer = tandem_planner_problem(r->planner)->replayer;
     status =
         plan_price_load(&r->price, options, r->workload->plan, r->workload->graph[0], r->replayer, error);
+    if (r->price.is_fp32 && !r->has_sum) r->sum = 0;
     if (status == TANDEM_OK)
         status = tandem_replayer_run(
             r->replayer, &r->result,
@@ -417,8 +455,9 @@ static int run_replay(const cli_options *options)
         !(options->uniform && strstr(options->uniform, "random")))
         return cli_fail_with(TANDEM_USAGE, "--seed needs --simulations N or --uniform random");
     tandem_status status = cli_workload_open(&workload, options, &error);
-    if (status == TANDEM_OK)
-        cli_note_loss_scale(options, workload.plan, workload.graph[0], workload.loss_scale, "add");
+    if (status == TANDEM_OK && options->zero && tandem_plan_needs_loss_scale(workload.plan, workload.graph[0]))
+        cli_note(options, "the plan has gradients in f16, which need a loss scale. Its norm is not in this step: "
+                          "the simulation of ZeRO has none");
     if (status == TANDEM_OK) status = replay_plan(&r, &error);
     int code;
     if (status != TANDEM_OK)

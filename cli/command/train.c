@@ -718,8 +718,7 @@ static int run_train(const cli_options *given)
         cli_workload_close(&workload);
         return code;
     }
-    if (self.rank == 0)
-        cli_note_loss_scale(&options, workload.plan, workload.graph[0], workload.loss_scale, "add");
+    if (self.rank == 0) cli_note_unproven_bound(&options, workload.plan);
     train_context t = {
         .options = &options, .workload = &workload, .log = {.file = -1}, .watch.probe.file = -1};
     if (train_as_rank(&t, &self, &error) != TANDEM_OK)

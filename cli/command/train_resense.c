@@ -114,16 +114,14 @@ static tandem_status allocate_again(tandem_assignment *chosen, resense_decision 
                                    ? tandem_sensitivity_units(problem, 100 * options->max_sensitivity)
                                    : INT64_MAX};
         problem->without_certificate = 1;
+        /* a run that began without a loss scale goes on without one */
+        problem->without_f16_gradients = resense->workload->loss_scale == 0;
         status = tandem_allocate_for(&plan, &result, &goal, policy, problem, "sampled", error);
         if (status == TANDEM_OK) {
             decision->sensitivity = tandem_sensitivity_value(problem, result.sensitivity);
             decision->step_ns = result.step_ns;
         }
     }
-    if (status == TANDEM_OK && resense->workload->loss_scale == 0 &&
-        cli_count_f16_gradients(plan, resense->workload->graph[0], NULL, 0) > 0)
-        status = tandem_error_set(error, TANDEM_INFEASIBLE,
-                                  "the new plan has gradients in f16; begin with --loss-scale dynamic");
     if (status == TANDEM_OK) tandem_assignment_copy(chosen, &plan->assignment);
     tandem_plan_close(plan);
     tandem_planner_close(planner);

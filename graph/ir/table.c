@@ -48,6 +48,14 @@ tandem_dtype tandem_precision_product_dtype(tandem_precision precision, tandem_d
     return product_dtype == TANDEM_SAME ? operand : product_dtype;
 }
 
+int tandem_precision_has_f16_gradient(tandem_precision precision, tandem_dtype amp_dtype)
+{
+    const tandem_precision_row *row = tandem_precision_get(precision);
+    const tandem_dtype dgrad = row->dgrad == TANDEM_AMP ? amp_dtype : row->dgrad,
+                       wgrad = row->wgrad == TANDEM_AMP ? amp_dtype : row->wgrad;
+    return dgrad == TANDEM_F16 || wgrad == TANDEM_F16;
+}
+
 tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error)
 {
     tandem_hint hint;

@@ -138,6 +138,8 @@ uint64_t tandem_cluster_memory_limit(const tandem_cluster *cluster, int c);
 /* The canonical text of a cluster, which parses to the same cluster; cut to fit. */
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster);
 int tandem_cluster_n_rank(const tandem_cluster *cluster);
+/* Whether a device has a precision whose backward products read f16, so that plans may need a loss scale. */
+int tandem_cluster_may_need_loss_scale(const tandem_cluster *cluster);
 /* The class of a global rank; −1 if there is no such rank. Ranks are numbered class by class. */
 int tandem_cluster_class_of(const tandem_cluster *cluster, int rank);
 /* Whether its ranks exchange gradients in shared memory: several ranks with kernels, all on one node, not

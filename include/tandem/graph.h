@@ -36,6 +36,9 @@ typedef struct tandem_precision_row {
 const tandem_precision_row *tandem_precision_get(tandem_precision precision);
 /* In which a product of `precision` multiplies operands of dtype `operand`: the same, or TANDEM_TF32. */
 tandem_dtype tandem_precision_product_dtype(tandem_precision precision, tandem_dtype operand);
+/* Whether its backward products read gradients in f16 on a device with this AMP dtype. Small gradients vanish
+ * there, so that a plan with such a product needs a loss scale. */
+int tandem_precision_has_f16_gradient(tandem_precision precision, tandem_dtype amp_dtype);
 /* By name. TANDEM_UNKNOWN_NAME: names the nearest one. */
 tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error);
 

@@ -31,6 +31,13 @@ typedef struct tandem_made {
     char seed[24];                     /* digits */
 } tandem_made;
 
+/* Whose bound a plan has: which plans its problem gave a loss scale to. */
+typedef enum tandem_scale_rule {
+    TANDEM_SCALE_UNKNOWN,   /* no bound, or one from before this was told apart */
+    TANDEM_SCALE_AS_NEEDED, /* those that need one; every other plan has none */
+    TANDEM_SCALE_OF_ALL     /* all */
+} tandem_scale_rule;
+
 typedef struct tandem_plan {
     char name[48]; /* "allocated", "uniform int8", … */
     char policy[24];
@@ -51,6 +58,10 @@ typedef struct tandem_plan {
     double sensitivity;
     double lower_bound, gap;  /* NaN until a bound is computed */
     char proof[24];           /* the method that proved the bound; "" = none */
+    tandem_scale_rule scale_rule;
+    /* 1: the file has a bound without a scale_rule. Such bounds were false where gradients are f16: this one
+     * is not read, and counts as unproven */
+    int has_unproven_bound;
     tandem_step_options step; /* micro-steps, recomputation, the norm of a loss scale */
     /* of the training that the plan is for; 0 = none, < 0 = dynamic; with a loss scale the step has a norm */
     double loss_scale;
@@ -62,6 +73,11 @@ typedef struct tandem_plan {
 tandem_status tandem_loss_scale_parse(double *loss_scale, const char *word, tandem_error *error);
 enum { TANDEM_LOSS_SCALE_TEXT = 32 };
 char *tandem_loss_scale_print(char text[TANDEM_LOSS_SCALE_TEXT], double loss_scale); /* returns text */
+
+/* Operators of class c whose backward products read gradients in f16. A plan has a loss scale where any class
+ * has such an operator: tandem_plan_needs_loss_scale. `graph` is the plan's. */
+int tandem_plan_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, int c);
+int tandem_plan_needs_loss_scale(const tandem_plan *plan, const tandem_graph *graph);
 
 /* tandem_plan_open: a plan in fp32. Every class of `cluster` has its batch. The caller closes it.
  * TANDEM_USAGE, TANDEM_NO_MEMORY: *plan unchanged. */

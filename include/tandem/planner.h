@@ -31,6 +31,10 @@ typedef struct tandem_request {
     int over_network;  /* 1: ranks of one machine, too, all-reduce over the network (cluster.h) */
     tandem_dtype wire; /* what gradients travel in: TANDEM_F32 or TANDEM_BF16 */
     tandem_step_options step;  /* of the plans that are replayed, and of those that are made */
+    /* 0: a plan has a dynamic loss scale where a backward product of it reads f16, and none elsewhere. Else
+     * every plan has this one; < 0 = dynamic. A step with a loss scale has the norm of all gradients */
+    double loss_scale;
+    int norm_is_given; /* 1: step.with_norm says whether steps have a norm, whatever a plan needs */
     tandem_kernel_set kernels; /* PyTorch's: with predict, on described GPUs */
     int without_update;        /* 1, with PyTorch's kernels: the step ends with the gradients */
 } tandem_request;
@@ -47,7 +51,13 @@ typedef struct tandem_allocation_problem {
     tandem_precision uniform;    /* policy "uniform": the precision of the class that it lowers */
     double slowdown;             /* 0.03 = a step up to 3 % longer than the fastest; ignored with target_ns */
     int64_t target_ns;           /* the longest step allowed; 0 = fastest × (1 + slowdown) */
-    double time_limit_s;         /* for proofs; 0 = 10 s. The last 1 % of a gap gets 3 % of it, or 0.3 s */
+    int64_t work_limit; /* steps of proofs; 0 = 10^9, some 10 s. The last 1 % of a gap gets 3 % of them */
+    /* 1: only plans none of whose backward products reads f16 */
+    int without_f16_gradients;
+    /* Bit c: class c need not be able to keep the base precision as a whole: its operators may have any; see
+     * tandem_allocation.keeps_base */
+    unsigned is_free;
+    double loss_scale; /* of every plan; 0 = what each plan needs (tandem_request) */
     int without_certificate;     /* 1: plans of policies that prove nothing are not certified */
     uint64_t memory_limit_bytes; /* per rank of any class, beside the class's own limit; 0 = none */
     /* from which the sensitivities are, where the method has intervals; NULL = it has none. Proofs then end
@@ -73,12 +83,15 @@ typedef struct tandem_allocation {
     int64_t fastest_ns;                                         /* the fastest plan found */
     int64_t sensitivity, base_sensitivity, fastest_sensitivity; /* in units; −1 = unknown */
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
-    int64_t replays;
-    unsigned keeps_base; /* bit c: class c keeps the base precision */
+    int64_t replays, work; /* of the search; of its proofs, in steps */
+    unsigned keeps_base;   /* bit c: class c keeps the base precision */
     tandem_certificate certificate;
-    /* step × (1 + sensitivity) where that was minimized; else NaN. No plan that is as slow as the fastest
-     * found or slower, with the same classes in base, has less than the bound; NaN: not computed */
+    /* step × (1 + sensitivity) where that was minimized; else NaN. No plan whose step is training_from_ns, the
+     * fastest found, or longer, and which has the classes of training_keeps_base in base, has less than the
+     * bound; NaN: not computed */
     double training_ns, training_bound_ns;
+    int64_t training_from_ns;
+    unsigned training_keeps_base;
     /* where a faster plan was taken, because nothing tells its sensitivity from that of the least sensitive
      * plan, or because it lies below the floor: the step of that plan, and what this one needs more, in
      * percent of samples, with its 95 % interval. 0, NaN: nothing was traded */

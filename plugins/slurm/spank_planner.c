@@ -155,7 +155,7 @@ static tandem_status open_step_planner(tandem_planner **planner, const step_laun
     if (status == TANDEM_OK) status = tandem_planner_open(planner, &request, error);
     if (status != TANDEM_OK) return status;
     tandem_allocation_problem *problem = tandem_planner_problem(*planner);
-    problem->time_limit_s = 0.05; /* the job waits for it */
+    problem->work_limit = 5000000; /* some 50 ms: the job waits for it */
     return l->given[TANDEM_SPANK_SLOWDOWN]
                ? tandem_quantity_parse_ratio(&problem->slowdown, l->given[TANDEM_SPANK_SLOWDOWN], error)
                : TANDEM_OK;

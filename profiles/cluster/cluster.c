@@ -447,6 +447,16 @@ uint64_t tandem_cluster_memory_limit(const tandem_cluster *cluster, int c)
 }
 
 /* --- Ranks ---------------------------------------------------------------------------------------------- */
+int tandem_cluster_may_need_loss_scale(const tandem_cluster *cluster)
+{
+    for (int c = 0; c < cluster->n_class; c++)
+        for (int p = 0; p < TANDEM_N_PRECISION; p++)
+            if (cluster->classes[c].device.precisions >> p & 1 &&
+                tandem_precision_has_f16_gradient((tandem_precision)p, cluster->classes[c].device.amp_dtype))
+                return 1;
+    return 0;
+}
+
 int tandem_cluster_n_rank(const tandem_cluster *cluster)
 {
     int n = 0;

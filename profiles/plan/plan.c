@@ -163,6 +163,23 @@ tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *gra
 
 /* --- The loss scale --- */
 
+int tandem_plan_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, int c)
+{
+    const tandem_dtype amp_dtype = plan->cluster.classes[c].device.amp_dtype;
+    int n = 0;
+    for (int op = 0; op < plan->assignment.n_op; op++)
+        n += graph->op[op].needs_gradient &&
+             tandem_precision_has_f16_gradient(plan->assignment.precision[c][op], amp_dtype);
+    return n;
+}
+
+int tandem_plan_needs_loss_scale(const tandem_plan *plan, const tandem_graph *graph)
+{
+    for (int c = 0; c < plan->cluster.n_class; c++)
+        if (tandem_plan_count_f16_gradients(plan, graph, c) > 0) return 1;
+    return 0;
+}
+
 tandem_status tandem_loss_scale_parse(double *loss_scale, const char *word, tandem_error *error)
 {
     char *end = NULL;

@@ -139,6 +139,8 @@ static void write_made(json_writer *w, const tandem_made *made)
     (void)fputc('}', w->stream);
 }
 
+static const char *const scale_rules[] = {NULL, "plans that need one", "all plans"};
+
 static void write_plan_object(json_writer *w, const tandem_plan *plan, const tandem_graph *graph)
 {
     char hash[17];
@@ -175,6 +177,8 @@ static void write_plan_object(json_writer *w, const tandem_plan *plan, const tan
     write_real_member(w, "lower_bound", plan->lower_bound);
     write_real_member(w, "gap", plan->gap);
     write_text_member(w, "proof", plan->proof);
+    if (plan->scale_rule != TANDEM_SCALE_UNKNOWN)
+        write_text_member(w, "loss_scale_of", scale_rules[plan->scale_rule]);
     if (plan->cluster.node.bytes_per_s > 0) write_link_member(w, "node", plan->cluster.node);
     write_link_member(w, "net", (tandem_link){plan->cluster.link_bytes_per_s, plan->cluster.link_latency_ns});
     begin_member(w, "classes");
@@ -344,6 +348,25 @@ static tandem_status read_step_options(tandem_plan *plan, const tandem_json_loca
     return TANDEM_OK;
 }
 
+/* A bound that does not say whose it is counts as unproven. */
+static tandem_status read_scale_rule(tandem_plan *plan, const tandem_json_location *location,
+                                     const json_t *root)
+{
+    const char *rule = NULL;
+    const tandem_status status = tandem_json_text(&rule, location, root, "loss_scale_of", 0);
+    if (status != TANDEM_OK) return status;
+    for (int k = TANDEM_SCALE_AS_NEEDED; rule && k <= TANDEM_SCALE_OF_ALL; k++)
+        if (strcmp(rule, scale_rules[k]) == 0) plan->scale_rule = (tandem_scale_rule)k;
+    if (rule && plan->scale_rule == TANDEM_SCALE_UNKNOWN)
+        return tandem_json_refuse(location, "loss_scale_of",
+                                  "must be \"plans that need one\" or \"all plans\"");
+    if (rule || isnan(plan->lower_bound) || strcmp(plan->proof, "zero") == 0) return TANDEM_OK;
+    plan->has_unproven_bound = 1;
+    plan->lower_bound = plan->gap = NAN;
+    plan->proof[0] = '\0';
+    return TANDEM_OK;
+}
+
 /* What an API wrote, and older files, do not have it. */
 static tandem_status read_made(tandem_made *made, const tandem_json_location *location, const json_t *root)
 {
@@ -386,7 +409,7 @@ static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *loc
         "schema",   "name",       "policy",     "model",   "graph_hash",  "base_precision", "bucket_bytes",
         "slowdown", "target_ns",  "fastest_ns", "step_ns", "sensitivity", "method",         "lower_bound",
         "gap",      "proof",      "node",       "net",     "classes",     "micro_steps",    "recompute",
-        "amax",     "loss_scale", "made",       "wire",    NULL};
+        "amax",     "loss_scale", "made",       "wire",    "loss_scale_of", NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, location, root, "schema", 1);
     if (status == TANDEM_OK) status = check_plan_schema(location, schema);
@@ -405,6 +428,7 @@ static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *loc
         status = read_bounded_text(plan->proof, sizeof plan->proof, location, root, "proof", 0);
     if (status == TANDEM_OK) status = read_base_precision(&plan->base_precision, location, root);
     if (status == TANDEM_OK) status = read_plan_metrics(plan, location, root);
+    if (status == TANDEM_OK) status = read_scale_rule(plan, location, root);
     if (status == TANDEM_OK) status = read_step_options(plan, location, root);
     if (status == TANDEM_OK) status = tandem_cluster_read_links(&plan->cluster, location, root);
     const json_t *const classes = json_object_get(root, "classes");

@@ -606,14 +606,14 @@ class Planning:
         slowdown: Optional[float] = None,
         target: Optional[float] = None,
         policy: Optional[str] = None,
-        time_limit: Optional[float] = None,
+        proof_work: Optional[int] = None,
         max_sensitivity: Optional[float] = None,
         minimize: Optional[str] = None,
     ) -> Plan:
         problem = self.problem()
         problem.slowdown = slowdown or 0
         problem.target_ns = int(target * 1e9) if target else 0
-        problem.time_limit_s = time_limit or 0
+        problem.work_limit = proof_work or 0
         goal = self.goal(max_sensitivity, minimize, policy)
         made, found = _CPlan(), Allocation()
         _library.call(
@@ -728,7 +728,7 @@ def allocate(
     data: Optional[str] = None,
     base_precision: Optional[str] = None,
     bucket_bytes: int = 0,
-    time_limit: Optional[float] = None,
+    proof_work: Optional[int] = None,
     max_sensitivity: Optional[float] = None,
     minimize: Optional[str] = None,
 ) -> Plan:
@@ -742,6 +742,8 @@ def allocate(
         max_sensitivity  0.01: the fastest step that needs at most 1 % more samples; by method "sampled"
         minimize  "training-time": the least step x (1 + sensitivity), by method "sampled"; its default, where
                   no limit is given. "sensitivity": the least, at the fastest step or within slowdown or target
+
+        proof_work  steps that proofs may take, some 10 ns each [10 s]; the same steps give the same plan
 
     The model's sensitivities must be in the store (`sensitivity`), and its costs, unless `predict`.
     """
@@ -757,7 +759,7 @@ def allocate(
         base_precision=base_precision,
         bucket_bytes=bucket_bytes,
     )
-    return planning.allocate(slowdown, target, policy, time_limit, max_sensitivity, minimize)
+    return planning.allocate(slowdown, target, policy, proof_work, max_sensitivity, minimize)
 
 
 @dataclass

@@ -123,7 +123,7 @@ static void the_least_training_time(void **state)
         const tandem_goal goal = {TANDEM_MINIMIZE_TRAINING_TIME, 0};
         tandem_allocation_problem problem = priced_problem(&p, 0.3); /* is not looked at */
         problem.sensitivity_unit = (double)(10 + 10 * (seed % 9)) / (double)budget_of(&all, N_BUDGET - 1);
-        problem.time_limit_s = 64;
+        problem.work_limit = INT64_C(6400000000);
         tandem_plan *plan = NULL;
         tandem_allocation a;
         tandem_error error = {0};
@@ -262,7 +262,7 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
             check_reached(&p, plan, &published, seed);
             tandem_plan_close(plan);
             problem.target_ns = published.target_ns;
-            problem.time_limit_s = 0.02; /* need not be proven to be no worse */
+            problem.work_limit = 2000000; /* need not be proven to be no worse */
             require_ok_seed(tandem_allocate(&plan, &exact, policy_of("exact"), &problem, NULL, &error),
                             &error, seed);
             tandem_plan_close(plan);
@@ -297,7 +297,7 @@ static void check_front(const priced_cluster *p, const char *policy, uint64_t se
     tandem_allocation fastest;
     tandem_plan *plan = NULL;
     tandem_allocation_problem problem = priced_problem(p, 0);
-    problem.time_limit_s = 0.2;
+    problem.work_limit = 20000000;
     require_ok_seed(tandem_allocate(&plan, &fastest, policy_of(policy), &problem, NULL, &error), &error,
                     seed);
     tandem_plan_close(plan);

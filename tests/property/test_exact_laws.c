@@ -141,7 +141,7 @@ static void open_problem_exact(drawn_problem *d, uint64_t seed)
         require_ok_seed(priced_cluster_limit(&d->p, limit_bytes, &error), &error, seed);
     }
     d->problem = priced_problem(&d->p, between(0, 0.3, pow(drawn_exact(seed, 40), 2)));
-    d->problem.time_limit_s = 60;
+    d->problem.work_limit = INT64_C(6000000000);
     d->problem.without_certificate = 0;
     if (d->both) {
         const every_plan all = try_every_plan_exact(&d->p, 0, 0);
@@ -197,7 +197,7 @@ static void compare_exact(drawn_problem *d, uint64_t seed, tally *sum)
     sum->n_segmented += step->n_recompute_segment > 1;
     sum->n_buckets += step->n_bucket > 1;
     tandem_allocation verified;
-    d->problem.time_limit_s = 60;
+    d->problem.work_limit = INT64_C(6000000000);
     require_ok_seed(tandem_plan_verify(&verified, plan, &d->problem, &error), &error, seed);
     assert_true(verified.step_ns == a.step_ns && verified.sensitivity == a.sensitivity);
     d->problem.target_ns = a.target_ns;

@@ -434,7 +434,7 @@ class Zoo(Case):
         graph = tandem.capture(Net(), X)
         tandem.sensitivity(Net(), BATCHES, F.cross_entropy, store=self.store)
         advice = tandem.advise(
-            graph, "2*t4@2 net=100Gbit/s,5us", "2*v100@2", store=self.store, predict=True, time_limit=0.1
+            graph, "2*t4@2 net=100Gbit/s,5us", "2*v100@2", store=self.store, predict=True, proof_work=10_000_000
         )
         self.assertEqual(
             [len(plan.classes) for plan in (advice.current, advice.added, advice.combined)], [1, 1, 2]

@@ -211,6 +211,7 @@ static tandem_plan *full_plan(const tandem_graph *graph)
     plan->target_ns = INT64_C(9007199254740995);
     plan->fastest_ns = INT64_C(9007199254740001);
     (void)snprintf(plan->proof, sizeof plan->proof, "labels");
+    plan->scale_rule = TANDEM_SCALE_AS_NEEDED;
     return plan;
 }
 
@@ -269,6 +270,8 @@ static void a_plan_comes_back(void **state)
     assert_int_equal(read->keeps_base, 1);
     assert_int_equal(read->bucket_bytes, 1 << 20);
     assert_string_equal(read->proof, "labels");
+    assert_int_equal(read->scale_rule, TANDEM_SCALE_AS_NEEDED);
+    assert_int_equal(read->has_unproven_bound, 0);
     assert_int_equal(read->peak_bytes[0], plan->peak_bytes[0]);
     assert_int_equal(read->peak_bytes[1], 0);
     char before[256], after[256];
@@ -339,7 +342,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         const char *says;
     } cases[] = {
         {"{", "", TANDEM_MALFORMED, "line 2"},
-        {"\"ranks\": 2,", "\"ranks\": 2", TANDEM_MALFORMED, "line 23"},
+        {"\"ranks\": 2,", "\"ranks\": 2", TANDEM_MALFORMED, "line 24"},
         {"tandem.plan/1", "tandem.plan/2", TANDEM_MALFORMED,
          "reads \"tandem.plan/1\": use the tandem that "
          "wrote it"},
@@ -395,6 +398,8 @@ static void what_is_wrong_in_a_file_is_said(void **state)
          "recomputed"},
         {"\"policy\"", "\"recompute\": 4, \"policy\"", TANDEM_MALFORMED, "recompute: must be a text"},
         {"\"classes\": [", "\"classes\": [[],", TANDEM_MALFORMED, "classes[0]: must be an object"},
+        {"plans that need one", "some plans", TANDEM_MALFORMED,
+         "loss_scale_of: must be \"plans that need one\" or \"all plans\""},
         {"\"policy\"", "\"made\": 5, \"policy\"", TANDEM_MALFORMED, "made: must be an object"},
         {"\"policy\"", "\"made\": {\"command\": 5}, \"policy\"", TANDEM_MALFORMED, "command: must be a text"},
         {"\"policy\"", "\"made\": {\"command\": \"c\", \"time\": 1}, \"policy\"", TANDEM_MALFORMED,
@@ -420,6 +425,28 @@ static void what_is_wrong_in_a_file_is_said(void **state)
     tandem_graph_close(graph);
 }
 
+/* A bound that does not say which plans have a loss scale was proven for others than it says. */
+static void a_bound_without_its_plans_is_unproven(void **state)
+{
+    tandem_graph *const graph = open_graph("mlp", 8), *opened = NULL;
+    tandem_plan *const plan = full_plan(graph), *read = NULL;
+    tandem_error error = {0};
+    for (int is_zero = 0; is_zero < 2; is_zero++) {
+        plan->scale_rule = TANDEM_SCALE_UNKNOWN;
+        (void)snprintf(plan->proof, sizeof plan->proof, "%s", is_zero ? "zero" : "labels");
+        char *const text = text_of(plan, graph);
+        require_ok(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error), &error);
+        assert_int_equal(read->has_unproven_bound, !is_zero);
+        assert_int_equal(isnan(read->lower_bound), !is_zero);
+        assert_string_equal(read->proof, is_zero ? "zero" : "");
+        free(text);
+        tandem_plan_close(read);
+        tandem_graph_close(opened);
+    }
+    tandem_plan_close(plan);
+    tandem_graph_close(graph);
+}
+
 /* So does a loss scale, which brings a norm into the step. */
 static void the_loss_scale_comes_back(void **state)
 {
@@ -437,7 +464,7 @@ static void the_loss_scale_comes_back(void **state)
         plan->loss_scale = cases[i].scale;
         char *const text = text_of(plan, graph);
         if (cases[i].text) assert_non_null(strstr(text, cases[i].text));
-        assert_int_equal(strstr(text, "loss_scale") != NULL, cases[i].text != NULL);
+        assert_int_equal(strstr(text, "\"loss_scale\"") != NULL, cases[i].text != NULL);
         assert_int_equal(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", NULL), TANDEM_OK);
         assert_true(read->loss_scale == cases[i].scale);
         assert_int_equal(read->step.with_norm, cases[i].scale != 0);
@@ -711,6 +738,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_in_a_file_is_said),
         cmocka_unit_test(the_way_of_a_step_comes_back),
         cmocka_unit_test(what_gradients_travel_in_comes_back),
+        cmocka_unit_test(a_bound_without_its_plans_is_unproven),
         cmocka_unit_test(the_loss_scale_comes_back),
         cmocka_unit_test(an_older_file_is_read),
         cmocka_unit_test(an_operator_without_it_is_said),

@@ -798,9 +798,59 @@ static void the_upper_part_of_a_curve_is_fitted(void **state)
     assert_true(line.ns_per_byte >= 0 && line.latency_ns >= 500);
 }
 
+/* --- Plans with and without a loss scale --------------------------------------------------------------- */
+
+static tandem_replayer *described_replayer(bench *b, int with_norm, int as_needed)
+{
+    tandem_replayer *made = NULL;
+    const tandem_replayer_options options = {
+        .predict = 1, .step.with_norm = with_norm, .norm_as_needed = as_needed};
+    require_ok(tandem_replayer_open_with(&made, &b->cluster, b->graphs, NULL, &options, &b->error), &b->error);
+    return made;
+}
+
+static int64_t described_step_ns(tandem_replayer *replayer, bench *b)
+{
+    tandem_replay replay;
+    require_ok(tandem_replayer_run(replayer, &replay, TANDEM_REPLAY_MEMORY, &b->error), &b->error);
+    return replay.step_ns;
+}
+
+/* Of all precisions of one operator on either card: the norm is in the step where a backward product reads f16,
+ * and nowhere else. On a t4 that is fp16 and int8, on an l4 fp16 alone: its AMP dtype is bf16. */
+static void each_plan_has_the_norm_that_it_needs(void **state)
+{
+    bench b;
+    set_up_replayer(&b);
+    require_ok(tandem_cluster_parse(&b.cluster, "t4@1 batch=4 + l4@1 batch=4 net=1GB/s,0s", &b.error), &b.error);
+    tandem_replayer *const with = described_replayer(&b, 1, 0), *const without = described_replayer(&b, 0, 0),
+                          *const needed = described_replayer(&b, 0, 1), *const all[] = {with, without, needed};
+    int op = -1, n_needed = 0;
+    assert_int_equal(tandem_graph_find(&op, b.graph, "fc1", NULL), TANDEM_OK);
+    for (int c = 0; c < 2; c++)
+        for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+            if (!(b.cluster.classes[c].device.precisions >> p & 1)) continue;
+            const int needs = p == TANDEM_PRECISION_FP16 || (c == 0 && p == TANDEM_PRECISION_INT8);
+            for (int r = 0; r < 3; r++) tandem_replayer_set(all[r], c, op, (tandem_precision)p);
+            const int64_t with_ns = described_step_ns(with, &b), without_ns = described_step_ns(without, &b);
+            assert_true(with_ns > without_ns);
+            assert_int_equal(tandem_replayer_needs_loss_scale(needed), needs);
+            assert_int_equal(described_step_ns(needed, &b), needs ? with_ns : without_ns);
+            assert_int_equal(tandem_replayer_step(needed, c)->options.with_norm, needs);
+            assert_int_equal(tandem_replayer_get(needed, c, op), p);
+            for (int r = 0; r < 3; r++) tandem_replayer_set(all[r], c, op, TANDEM_PRECISION_FP32);
+            n_needed += needs;
+        }
+    assert_int_equal(n_needed, 3);
+    assert_null(tandem_replayer_of_norm(with, 1));
+    for (int r = 0; r < 3; r++) tandem_replayer_close(all[r]);
+    tear_down_replayer(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_plan_has_the_norm_that_it_needs),
         cmocka_unit_test(a_rank_alone_takes_the_sum_of_its_tasks),
         cmocka_unit_test(a_straggler_is_waited_for),
         cmocka_unit_test(zero_shares_out_a_bucket),

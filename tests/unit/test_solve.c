@@ -32,7 +32,7 @@ static tandem_solution exact_solve(const tandem_plan_dag *plan_dag, tandem_limit
 {
     tandem_solution solution = {.choice = choice};
     tandem_error error = {0};
-    require_ok(tandem_solve_exact(&solution, plan_dag, &limits, INFINITY, 0, 10, &error), &error);
+    require_ok(tandem_solve_exact(&solution, plan_dag, &limits, INFINITY, 0, INT64_MAX, &error), &error);
     return solution;
 }
 
@@ -177,11 +177,11 @@ static void a_cutoff_and_a_tolerance_end_the_search(void **state)
 {
     const tandem_limits limits = within(28, UINT64_MAX);
     tandem_solution s = {0};
-    assert_int_equal(tandem_solve_exact(&s, &chain, &limits, 2.5, 0, 10, NULL), TANDEM_OK);
+    assert_int_equal(tandem_solve_exact(&s, &chain, &limits, 2.5, 0, INT64_MAX, NULL), TANDEM_OK);
     assert_true(s.proven && s.lower_bound >= 2.5 && s.lower_bound <= 3);
-    assert_int_equal(tandem_solve_exact(&s, &chain, &limits, 3.5, 0, 10, NULL), TANDEM_OK);
+    assert_int_equal(tandem_solve_exact(&s, &chain, &limits, 3.5, 0, INT64_MAX, NULL), TANDEM_OK);
     assert_true(s.proven && s.sensitivity == 3 && s.lower_bound == 3);
-    assert_int_equal(tandem_solve_exact(&s, &chain, &limits, INFINITY, 0.55, 10, NULL), TANDEM_OK);
+    assert_int_equal(tandem_solve_exact(&s, &chain, &limits, INFINITY, 0.55, INT64_MAX, NULL), TANDEM_OK);
     /* 1.5 is near enough to 3, nothing else is tried */
     assert_true(s.proven && s.sensitivity == 3 && s.lower_bound < 1.51);
 }
@@ -244,7 +244,7 @@ static void sums_that_doubles_cannot_hold_are_refused(void **state)
     const tandem_limits limits = {.time_ns = long_ns, .time_limit_ns = 20, .byte_limit = UINT64_MAX};
     tandem_solution s = {.labels = -7};
     tandem_error error = {0};
-    assert_int_equal(tandem_solve_exact(&s, &chain, &limits, INFINITY, 0, 1, &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_solve_exact(&s, &chain, &limits, INFINITY, 0, INT64_MAX, &error), TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "2^53"));
     assert_int_equal(s.labels, -7);
     assert_int_equal(tandem_solve_lagrange(&s, NULL, &chain, &limits, &error), TANDEM_MALFORMED);

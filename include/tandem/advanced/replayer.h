@@ -53,6 +53,9 @@ typedef struct tandem_replayer_options {
     int predict;           /* 1: predict times that were not measured, where possible (predictor.h) */
     tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
     tandem_step_options step;               /* of every class: micro-steps, recomputation */
+    /* 1: the step of a plan that needs a loss scale has the norm of all gradients, that of any other plan has
+     * none: each is priced by what it needs. Without effect where step.with_norm says that all have one. */
+    int norm_as_needed;
     /* Of PyTorch: needs `predict` and described devices; nothing measured of this model counts, but what was
      * measured on the device calibrates it. TANDEM_USAGE otherwise. */
     tandem_kernel_set kernels;
@@ -71,6 +74,19 @@ void tandem_replayer_load(tandem_replayer *replayer, const tandem_assignment *as
 void tandem_replayer_load_class(tandem_replayer *replayer, int c, const tandem_precision *precision);
 /* Writes the current precisions into an assignment of the replayer's n_class and n_op. */
 void tandem_replayer_store(const tandem_replayer *replayer, tandem_assignment *assignment);
+
+/* --- Plans with and without a loss scale ------------------------------------------------------------------
+ * With norm_as_needed a replayer has two programs: steps with a norm and steps without. It replays the current
+ * precisions by the one that they need, and all that it tells is of that one. */
+/* Whether a backward product of the current precisions reads gradients in f16. */
+int tandem_replayer_needs_loss_scale(const tandem_replayer *replayer);
+/* The replayer of all plans whose steps have a norm (1), or have none (0), whatever they need; NULL: there is
+ * one program only. It has the same current precisions, and belongs to `replayer`. Bounds run it and look at
+ * its tasks and times; only `replayer` itself may be given precisions. */
+tandem_replayer *tandem_replayer_of_norm(const tandem_replayer *replayer, int with_norm);
+/* TANDEM_MISSING: plans that need a loss scale cannot be replayed, since some class has no time for the norm;
+ * names it and the command that measures it. */
+tandem_status tandem_replayer_check_norm(const tandem_replayer *replayer, tandem_error *error);
 
 enum { TANDEM_REPLAY_MEMORY = 1, TANDEM_REPLAY_EVENTS = 2 };
 /* tandem_replayer_run: simulates one step.
