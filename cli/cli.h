@@ -155,6 +155,7 @@ typedef struct cli_workload {
     /* of the options, else of the plan's file, else a dynamic one where the plan needs one; 0 = none, < 0 =
      * dynamic. A step of --zero has none: its simulation has no norm */
     double loss_scale;
+    int scale_is_by_need; /* 1: neither options nor the plan's file ask for more than what the plan needs */
 } cli_workload;
 /* Whether TANDEM_ALLREDUCE makes ranks of one machine exchange gradients over the network. TANDEM_USAGE:
  * unknown value. */

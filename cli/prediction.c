@@ -26,7 +26,7 @@ tandem_status cli_planner_open(tandem_planner **planner, const cli_options *opti
     tandem_request request = cli_planner_request(options);
     request.times_only = times_only;
     request.step = workload->plan->step;
-    request.norm_is_given = 1;
+    request.norm_is_given = !workload->scale_is_by_need;
     const tandem_status status = tandem_planner_open_for(planner, &request, &workload->cluster,
                                                          (const tandem_graph *const *)workload->graph, error);
     if (status == TANDEM_OK)

@@ -164,6 +164,8 @@ tandem_status cli_workload_open(cli_workload *workload, const cli_options *optio
     if (made.loss_scale == 0 && !options->zero && tandem_plan_needs_loss_scale(made.plan, made.graph[0]))
         made.loss_scale = -1;
     made.plan->step.with_norm = options->clip > 0 || made.loss_scale != 0;
+    made.scale_is_by_need = options->loss_scale == 0 && options->clip == 0 && !options->zero &&
+                            made.plan->step.with_norm == tandem_plan_needs_loss_scale(made.plan, made.graph[0]);
     *workload = made;
     return TANDEM_OK;
 }

@@ -391,11 +391,8 @@ tandem_status tandem_replayer_check_norm(const tandem_replayer *replayer, tandem
     return TANDEM_OK;
 }
 
-void tandem_replayer_set_variant_ns(tandem_replayer *replayer, int c, int task, int variant, int contended,
-                                    int64_t ns)
+static void set_program_ns(tandem_replayer *replayer, int c, int task, int variant, int contended, int64_t ns)
 {
-    assert(!replayer->program[0] && c >= 0 && c < replayer->n_class);
-    assert(variant >= 0 && variant < TANDEM_MAX_VARIANT && ns >= -1);
     tandem_sim_class *class = &replayer->classes[c];
     const tandem_task *changed = &class->step->task[task];
     if (changed->kind == TANDEM_TASK_REDUCE) {
@@ -407,6 +404,25 @@ void tandem_replayer_set_variant_ns(tandem_replayer *replayer, int c, int task, 
     tandem_variant_cost_of(&class->costs, task, variant)->ns[contended ? TANDEM_CONTENDED : TANDEM_ALONE] =
         ns;
     tandem_cost_sums_set_task(class, task);
+}
+
+/* The same task in the other program, which has one task more or less: the norm; −1 = it is the norm. */
+static int task_of_other(const tandem_step *step, const tandem_step *other, int task)
+{
+    if (step->norm_task >= 0) return task == step->norm_task ? -1 : task - (task > step->norm_task);
+    return task + (task >= other->norm_task);
+}
+
+void tandem_replayer_set_variant_ns(tandem_replayer *given, int c, int task, int variant, int contended,
+                                    int64_t ns)
+{
+    tandem_replayer *const replayer = tandem_replayer_program(given);
+    tandem_replayer *const other = given->program[0] ? given->program[replayer == given->program[0]] : NULL;
+    assert(c >= 0 && c < replayer->n_class && variant >= 0 && variant < TANDEM_MAX_VARIANT && ns >= -1);
+    set_program_ns(replayer, c, task, variant, contended, ns);
+    if (!other) return;
+    const int there = task_of_other(replayer->classes[c].step, other->classes[c].step, task);
+    if (there >= 0) set_program_ns(other, c, there, variant, contended, ns);
 }
 
 /* --- Running -------------------------------------------------------------------------------------------- */

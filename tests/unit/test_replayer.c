@@ -842,6 +842,18 @@ static void each_plan_has_the_norm_that_it_needs(void **state)
             n_needed += needs;
         }
     assert_int_equal(n_needed, 3);
+    /* a time that is set holds for plans of either kind, also for tasks that follow the norm */
+    const tandem_step *step = tandem_replayer_step(needed, 0);
+    const int update = step->bucket[0].update_task;
+    const int64_t update_ns = tandem_replayer_task_ns(needed, 0, update, 0),
+                  before_ns[] = {described_step_ns(without, &b), described_step_ns(with, &b)};
+    tandem_replayer_set_variant_ns(needed, 0, update, 0, 0, update_ns + 1000000);
+    tandem_replayer_set_variant_ns(needed, 1, update, 0, 0, update_ns + 1000000);
+    assert_true(described_step_ns(needed, &b) > before_ns[0] + 900000);
+    tandem_replayer_set(needed, 0, op, TANDEM_PRECISION_FP16);
+    tandem_replayer_set(with, 0, op, TANDEM_PRECISION_FP16);
+    assert_int_equal(tandem_replayer_task_ns(needed, 0, update + 1, 0), update_ns + 1000000);
+    assert_true(described_step_ns(needed, &b) > described_step_ns(with, &b) + 900000);
     assert_null(tandem_replayer_of_norm(with, 1));
     for (int r = 0; r < 3; r++) tandem_replayer_close(all[r]);
     tear_down_replayer(&b);

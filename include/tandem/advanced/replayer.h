@@ -155,7 +155,8 @@ int64_t tandem_replayer_variant_ns(const tandem_replayer *replayer, int c, int t
  * task of class c. Setting the old time undoes it.
  *   contended  as above; of an all-reduce (variant 0, in every class): while some class computes
  *   ns         ≥ 0, or −1 = missing; an all-reduce must have a time
- * Cost: O(1); of an all-reduce O(buckets + classes). Memory is not planned again.
+ * Cost: O(1); of an all-reduce O(buckets + classes). Memory is not planned again. With two programs the task
+ * is one of the program that the current precisions need, and the other program takes the time, too.
  * Example: tandem_replayer_set_variant_ns(replayer, 1, t, step->task[t].variant, 0, ns / 2): twice as fast.
  * */
 void tandem_replayer_set_variant_ns(tandem_replayer *replayer, int c, int task, int variant, int contended,
