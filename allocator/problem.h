@@ -11,6 +11,21 @@ _Static_assert(TANDEM_MAX_CLASS <= 8 * sizeof(unsigned), "a bit for each class")
  * samples, and the policy has more than one plan. Else TANDEM_MINIMIZE_SENSITIVITY. */
 tandem_goal tandem_goal_without_limit(const tandem_policy *policy, const char *method);
 
+/* Plans that need a loss scale have a norm in their step. One operator less in f16 does not save it, all of them
+ * together do: so a search looks at each kind apart, with the step that the kind has. Where no plan has a norm of
+ * its own, all plans are of the second kind. */
+typedef enum tandem_plan_kind { TANDEM_PLANS_WITHOUT_F16, TANDEM_PLANS_WITH_NORM, TANDEM_N_PLAN_KIND } tandem_plan_kind;
+
+/* The fastest plans of each kind, which many allocations of one problem begin with: they do not depend on the
+ * target. One that is all zero may be closed. */
+typedef struct tandem_known_fastest {
+    int is_known;
+    unsigned pinned; /* bit c: class c was kept in base */
+    uint64_t memory_limit_bytes;
+    tandem_assignment of_kind[TANDEM_N_PLAN_KIND]; /* n_op 0: there are none */
+} tandem_known_fastest;
+void tandem_known_fastest_close(tandem_known_fastest *known);
+
 /* Copies an error that was kept apart; returns its status. */
 static inline tandem_status tandem_error_forward(tandem_status status, const tandem_error *why,
                                                  tandem_error *error)

@@ -323,24 +323,24 @@ void tandem_replayer_close(tandem_replayer *replayer)
 
 static void set_class_precision(tandem_sim_class *class, int op, tandem_precision precision)
 {
+    if (class->step->precision[op] == precision) return;
     tandem_step_set(class->step, op, precision);
     class->is_dirty = 1;
 }
 
-/* Both programs have the same precisions at all times. */
+/* The program without a norm has what the replayer was given; the other one may be ahead of it (replayer.h). */
 void tandem_replayer_set(tandem_replayer *replayer, int c, int op, tandem_precision precision)
 {
     assert(c >= 0 && c < replayer->n_class);
-    const tandem_precision before = tandem_replayer_get(replayer, c, op);
-    const tandem_dtype amp_dtype = replayer->cluster.classes[c].device.amp_dtype;
-    if (before == precision) return;
-    if (tandem_replayer_step(replayer, c)->graph->op[op].needs_gradient)
-        replayer->n_f16_gradient += tandem_precision_has_f16_gradient(precision, amp_dtype) -
-                                    tandem_precision_has_f16_gradient(before, amp_dtype);
     if (!replayer->program[0]) {
         set_class_precision(&replayer->classes[c], op, precision);
         return;
     }
+    const tandem_step *step = replayer->program[0]->classes[c].step;
+    const tandem_dtype amp_dtype = replayer->cluster.classes[c].device.amp_dtype;
+    if (step->graph->op[op].needs_gradient)
+        replayer->n_f16_gradient += tandem_precision_has_f16_gradient(precision, amp_dtype) -
+                                    tandem_precision_has_f16_gradient(step->precision[op], amp_dtype);
     for (int with_norm = 0; with_norm < 2; with_norm++)
         set_class_precision(&replayer->program[with_norm]->classes[c], op, precision);
 }
@@ -363,17 +363,22 @@ void tandem_replayer_load(tandem_replayer *replayer, const tandem_assignment *as
 
 void tandem_replayer_store(const tandem_replayer *replayer, tandem_assignment *assignment)
 {
+    const tandem_replayer *const given = replayer->program[0] ? replayer->program[0] : replayer;
     for (int c = 0; c < replayer->n_class; c++)
-        memcpy(assignment->precision[c], tandem_replayer_step(replayer, c)->precision,
+        memcpy(assignment->precision[c], given->classes[c].step->precision,
                (size_t)assignment->n_op * sizeof **assignment->precision);
 }
 
 tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int op)
 {
-    return tandem_replayer_step(replayer, c)->precision[op];
+    const tandem_replayer *const given = replayer->program[0] ? replayer->program[0] : replayer;
+    return given->classes[c].step->precision[op];
 }
 
-int tandem_replayer_needs_loss_scale(const tandem_replayer *replayer) { return replayer->n_f16_gradient > 0; }
+int tandem_replayer_needs_loss_scale(const tandem_replayer *replayer)
+{
+    return replayer->n_f16_gradient > 0;
+}
 
 tandem_replayer *tandem_replayer_of_norm(const tandem_replayer *replayer, int with_norm)
 {

@@ -23,59 +23,45 @@ typedef struct exact_search {
     const tandem_allocation_problem *problem;
     tandem_target target;
     tandem_bounds bounds;
-    tandem_proof_work work;         /* of all proofs */
-    tandem_assignment *best;  /* the best plan found */
-    int64_t best_sensitivity; /* INT64_MAX: none was found */
-    int64_t best_step_ns;
+    tandem_proof_work work; /* of all proofs */
+    tandem_best_plan best;
     int n_class;
 } exact_search;
 
-/* Of equally sensitive plans the faster one. */
-static tandem_status save_if_better(exact_search *e, tandem_error *error)
+static tandem_status save_if_better(exact_search *e, const tandem_replayer *searched, tandem_error *error)
 {
-    const int64_t sensitivity = tandem_allocation_sensitivity(e->problem);
-    tandem_replay replay;
-    if (sensitivity > e->best_sensitivity) return TANDEM_OK;
-    const tandem_status status = tandem_replayer_run(e->problem->replayer, &replay, 0, error);
-    if (status != TANDEM_OK || (sensitivity == e->best_sensitivity && replay.step_ns >= e->best_step_ns))
-        return status;
-    e->best_sensitivity = sensitivity;
-    e->best_step_ns = replay.step_ns;
-    tandem_replayer_store(e->problem->replayer, e->best);
-    return TANDEM_OK;
+    return tandem_best_plan_offer(&e->best, e->problem, searched, e->target.target_ns, error);
 }
 
-/* Class after class, the others as they are, from the plan that reached the bound among others. The replayer
- * has a plan within the target before and after. */
-static tandem_status improve_from_bound(exact_search *e, const tandem_allocation_problem *problem,
+/* Class after class, the others as they are, from the plan that reached its bound among others. The replayer has
+ * a plan within the target before and after. */
+static tandem_status improve_from_bound(exact_search *e, const tandem_allocation_problem *of_kind,
                                         const tandem_bound *bound, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < e->n_class && status == TANDEM_OK; k++) {
         const int c = e->target.order[k];
         if (e->target.keeps_base & 1u << c) continue;
-        status = tandem_greedy_improve_class(problem, c, tandem_bound_plan(bound, c), e->target.target_ns,
+        status = tandem_greedy_improve_class(of_kind, c, tandem_bound_plan(bound, c), e->target.target_ns,
                                              &e->target.replays, error);
     }
     return status;
 }
 
-/* The best plan of each kind. The replayer has the fastest plans of all. */
+/* Plans of each kind, unless its bound says that none is better than what was found. */
 static tandem_status improve_from_bounds(exact_search *e, tandem_error *error)
 {
-    tandem_allocation_problem without = *e->problem;
     tandem_status status = TANDEM_OK;
-    without.without_f16_gradients = 1;
     for (int k = e->bounds.n - 1; k >= 0 && status == TANDEM_OK; k--) {
         const tandem_bound *bound = &e->bounds.of[k];
-        const int is_apart = bound->kind == TANDEM_BOUND_WITHOUT_NORM && e->bounds.n > 1;
-        int is_within = 1;
-        if (bound->lower_bound > e->best_sensitivity) continue;
-        if (is_apart && e->best_sensitivity < INT64_MAX)
-            status = tandem_target_without_f16(&is_within, &e->target, e->problem, error);
-        if (status == TANDEM_OK && is_within)
-            status = improve_from_bound(e, is_apart ? &without : e->problem, bound, error);
-        if (status == TANDEM_OK && is_within) status = save_if_better(e, error);
+        const tandem_plan_kind kind = bound->kind == TANDEM_BOUND_WITHOUT_NORM ? TANDEM_PLANS_WITHOUT_F16
+                                                                               : TANDEM_PLANS_WITH_NORM;
+        tandem_allocation_problem of_kind;
+        int is_within = 0;
+        if (bound->lower_bound > e->best.sensitivity) continue;
+        status = tandem_target_begin(&is_within, &of_kind, kind, &e->target, e->problem, error);
+        if (status == TANDEM_OK && is_within) status = improve_from_bound(e, &of_kind, bound, error);
+        if (status == TANDEM_OK && is_within) status = save_if_better(e, of_kind.replayer, error);
     }
     return status;
 }
@@ -85,7 +71,7 @@ static tandem_status save_qsync_plan(exact_search *e, tandem_error *error)
     int found = 0;
     const tandem_status status = tandem_qsync_find_plan(e->problem, e->target.target_ns, e->target.keeps_base,
                                                         &found, &e->target.replays, error);
-    return status == TANDEM_OK && found ? save_if_better(e, error) : status;
+    return status == TANDEM_OK && found ? save_if_better(e, e->problem->replayer, error) : status;
 }
 
 /* --- The policy ----------------------------------------------------------------------------------------- */
@@ -114,8 +100,8 @@ static tandem_status find_exact_target(exact_search *e, int *is_within, tandem_e
 /* The last hundredth is worth a little of the work allowed, not all of it. */
 static int64_t enumeration_work(const exact_search *e)
 {
-    const int64_t gap = e->best_sensitivity - tandem_bounds_lower(&e->bounds);
-    const int is_close = (double)gap <= close_gap * (double)e->best_sensitivity;
+    const int64_t gap = e->best.sensitivity - tandem_bounds_lower(&e->bounds);
+    const int is_close = (double)gap <= close_gap * (double)e->best.sensitivity;
     const double share = close_share * (double)tandem_proof_work_limit(e->problem->work_limit);
     return is_close ? (int64_t)fmax((double)close_work, share) : e->work.left;
 }
@@ -125,13 +111,13 @@ static tandem_status prove_by_enumeration(exact_search *e, int *found, tandem_er
 {
     int is_small = 0;
     tandem_proof_work part = tandem_proof_work_lend(&e->work, enumeration_work(e));
-    if (e->best_sensitivity < INT64_MAX) {
-        tandem_replayer_load(e->problem->replayer, e->best);
+    if (e->best.sensitivity < INT64_MAX) {
+        tandem_replayer_load(e->problem->replayer, e->best.assignment);
         const tandem_status status = tandem_allocation_is_gap_small(
-            &is_small, e->problem, e->best_sensitivity - tandem_bounds_lower(&e->bounds), error);
+            &is_small, e->problem, e->best.sensitivity - tandem_bounds_lower(&e->bounds), error);
         if (status != TANDEM_OK || is_small) return status;
     }
-    const tandem_status status = tandem_bounds_enumerate(&e->bounds, e->best_sensitivity, &part, found,
+    const tandem_status status = tandem_bounds_enumerate(&e->bounds, e->best.sensitivity, &part, found,
                                                          &e->target.replays, error);
     tandem_proof_work_take_back(&e->work, &part);
     return status;
@@ -153,14 +139,15 @@ static tandem_status run_exact(exact_search *e, tandem_certificate *certificate,
     tandem_error refusal = {0};
     tandem_status status = find_exact_target(e, &is_within, &refusal);
     if (status != TANDEM_OK) return tandem_error_forward(refusal.status, &refusal, error);
-    status = bound_all_plans(e, error);
+    if (is_within) status = save_if_better(e, e->problem->replayer, error);
+    if (status == TANDEM_OK) status = bound_all_plans(e, error);
     if (status == TANDEM_OK && is_within) status = improve_from_bounds(e, error);
     if (status == TANDEM_OK && is_within) status = save_qsync_plan(e, error);
     if (status == TANDEM_OK) status = prove_by_enumeration(e, &found, error);
     if (status != TANDEM_OK) return status;
     if (!is_within && !found) return tandem_error_forward(refusal.status, &refusal, error);
-    if (found) status = save_if_better(e, error);
-    if (status == TANDEM_OK) tandem_bounds_certify(certificate, &e->bounds, e->best_sensitivity);
+    if (found) status = save_if_better(e, e->problem->replayer, error);
+    if (status == TANDEM_OK) tandem_bounds_certify(certificate, &e->bounds, e->best.sensitivity);
     return status;
 }
 
@@ -168,10 +155,9 @@ static tandem_status allocate_exact(const tandem_allocation_problem *problem, ta
                                     tandem_allocation *allocation, tandem_error *error)
 {
     exact_search e = {.problem = problem,
-                      .best = assignment,
+                      .best = {assignment, INT64_MAX, INT64_MAX},
                       .n_class = tandem_replayer_cluster(problem->replayer)->n_class,
-                      .work = {.left = tandem_proof_work_limit(problem->work_limit)},
-                      .best_sensitivity = INT64_MAX};
+                      .work = {.left = tandem_proof_work_limit(problem->work_limit)}};
     tandem_certificate certificate = {.lower_bound = -1, .gap = NAN};
     const tandem_status status = run_exact(&e, &certificate, error);
     if (status == TANDEM_OK) {
@@ -179,6 +165,7 @@ static tandem_status allocate_exact(const tandem_allocation_problem *problem, ta
         allocation->certificate = certificate;
         allocation->work = e.work.done;
     }
+    tandem_target_close(&e.target);
     tandem_bounds_close(&e.bounds);
     return status;
 }

@@ -362,44 +362,39 @@ static tandem_status improve_all_classes(const tandem_allocation_problem *proble
     return status;
 }
 
-/* The same among the plans that need no loss scale; takes the plan where it is better than the one in the
- * replayer. */
-static tandem_status try_without_f16(const tandem_allocation_problem *problem, tandem_target *target,
-                                     const tandem_plan *base, tandem_error *error)
+/* Improves the plans of each kind, and takes the better one. */
+static tandem_status improve_both_kinds(tandem_best_plan *best, const tandem_allocation_problem *problem,
+                                        tandem_target *target, tandem_error *error)
 {
-    tandem_allocation_problem without = *problem;
-    tandem_assignment own;
-    int is_within = 0;
-    const int64_t sensitivity = tandem_allocation_sensitivity(problem);
-    if (!tandem_replayer_needs_loss_scale(problem->replayer)) return TANDEM_OK;
-    tandem_status status =
-        tandem_assignment_open(&own, base->cluster.n_class, problem->graph->n_op, error);
-    if (status != TANDEM_OK) return status;
-    without.without_f16_gradients = 1;
-    tandem_replayer_store(problem->replayer, &own);
-    status = tandem_target_without_f16(&is_within, target, problem, error);
-    if (status == TANDEM_OK && is_within) status = improve_all_classes(&without, target, base, error);
-    if (status != TANDEM_OK || !is_within || tandem_allocation_sensitivity(problem) > sensitivity)
-        tandem_replayer_load(problem->replayer, &own);
-    tandem_assignment_close(&own);
+    tandem_plan *base = NULL;
+    tandem_status status = tandem_allocation_open_base_plan(&base, problem, error);
+    for (int kind = TANDEM_N_PLAN_KIND - 1; kind >= 0 && status == TANDEM_OK; kind--) {
+        tandem_allocation_problem of_kind;
+        int is_within = 0;
+        status = tandem_target_begin(&is_within, &of_kind, (tandem_plan_kind)kind, target, problem, error);
+        if (status == TANDEM_OK && is_within) status = improve_all_classes(&of_kind, target, base, error);
+        if (status == TANDEM_OK && is_within)
+            status = tandem_best_plan_offer(best, problem, of_kind.replayer, target->target_ns, error);
+    }
+    tandem_plan_close(base);
+    if (status == TANDEM_OK) tandem_replayer_load(problem->replayer, best->assignment);
     return status;
 }
 
 static tandem_status allocate_greedy(const tandem_allocation_problem *problem, tandem_assignment *assignment,
                                      tandem_allocation *allocation, tandem_error *error)
 {
-    tandem_target target;
-    tandem_plan *base = NULL;
+    tandem_target target = {.base_ns = 0};
+    tandem_best_plan best = {assignment, INT64_MAX, INT64_MAX};
     tandem_status status = tandem_target_find(&target, problem, error);
-    if (status == TANDEM_OK) status = tandem_allocation_open_base_plan(&base, problem, error);
-    if (status == TANDEM_OK) status = improve_all_classes(problem, &target, base, error);
-    if (status == TANDEM_OK) status = try_without_f16(problem, &target, base, error);
+    if (status == TANDEM_OK)
+        status = tandem_best_plan_offer(&best, problem, problem->replayer, target.target_ns, error);
+    if (status == TANDEM_OK) status = improve_both_kinds(&best, problem, &target, error);
     if (status == TANDEM_OK) status = try_qsync_plan(problem, &target, error);
-    if (status == TANDEM_OK) {
-        tandem_target_fill_allocation(allocation, &target);
-        tandem_replayer_store(problem->replayer, assignment);
-    }
-    tandem_plan_close(base);
+    if (status == TANDEM_OK)
+        status = tandem_best_plan_offer(&best, problem, problem->replayer, target.target_ns, error);
+    if (status == TANDEM_OK) tandem_target_fill_allocation(allocation, &target);
+    tandem_target_close(&target);
     return status;
 }
 

@@ -74,6 +74,15 @@ static tandem_status try_starting_plan(tandem_starting_plans *starts, int s, tan
     return status == TANDEM_MISSING ? TANDEM_OK : status;
 }
 
+/* Where the problem excludes an operator's precision, it keeps the base precision. */
+static void replace_excluded(const tandem_search *search, tandem_precision *precision)
+{
+    for (int i = 0; i < search->n_op; i++)
+        if (tandem_op_is_adjustable(&search->problem->graph->op[i]) &&
+            !(tandem_op_precisions(search->problem, search->c, i) >> precision[i] & 1))
+            precision[i] = search->problem->base_precision;
+}
+
 static tandem_status find_uniform_starts(tandem_starting_plans *starts, tandem_search *search,
                                          tandem_plan *plan, tandem_error *error)
 {
@@ -84,7 +93,8 @@ static tandem_status find_uniform_starts(tandem_starting_plans *starts, tandem_s
         if (!(precisions & 1u << p)) continue;
         status = tandem_plan_uniform(plan, search->problem->graph, search->c, (tandem_precision)p, error);
         if (status != TANDEM_OK) break;
-        const tandem_precision *uniform = plan->assignment.precision[search->c];
+        tandem_precision *uniform = plan->assignment.precision[search->c];
+        replace_excluded(search, uniform);
         if (!tandem_allocation_allows(search->problem, search->c, uniform) ||
             memcmp(uniform, starts->plan[TANDEM_START_CURRENT], bytes) == 0)
             continue;
@@ -108,37 +118,58 @@ tandem_status tandem_starting_plans_find(tandem_starting_plans *starts, tandem_s
 
 /* --- The fastest plan of a class ------------------------------------------------------------------------ */
 
-/* Leaves the fastest plan in the search. TANDEM_INFEASIBLE: none fits. */
+/* The fastest start that was not tried; −1 = none is left. */
+static int next_start(const tandem_starting_plans *starts, const int *tried)
+{
+    int best = -1;
+    for (int s = 0; s < TANDEM_N_START; s++)
+        if (starts->plan[s] && !tried[s] &&
+            (best < 0 || is_faster_plan(&starts->metrics[s], &starts->metrics[best])))
+            best = s;
+    return best;
+}
+
+/* Descends from one start; where the plan fits, *starts keeps the fastest so far as its offered one. */
+static tandem_status descend_from_start(tandem_starting_plans *starts, int s, tandem_search *search,
+                                        tandem_error *error)
+{
+    tandem_status status = tandem_search_set_plan(search, starts->plan[s], error);
+    search->should_plan_memory = !tandem_search_has_ample_memory(search);
+    if (status == TANDEM_OK) status = descend_to_fastest(search, error);
+    if (status == TANDEM_OK && !search->should_plan_memory)
+        status = tandem_search_enable_memory(search, error);
+    if (status != TANDEM_OK || search->metrics.excess_bytes > 0) return status;
+    if (starts->plan[TANDEM_START_OFFERED] &&
+        !is_faster_plan(&search->metrics, &starts->metrics[TANDEM_START_OFFERED]))
+        return TANDEM_OK;
+    return save_starting_plan(starts, TANDEM_START_OFFERED, search, error);
+}
+
+/* Leaves the fastest plan in the search. One start alone often ends beside the fastest. TANDEM_INFEASIBLE: none
+ * fits. */
 static tandem_status find_fastest_from_starts(tandem_starting_plans *starts, tandem_search *search,
                                               tandem_error *error)
 {
-    int tried[TANDEM_N_START] = {0};
-    for (int attempt = 0; attempt < TANDEM_N_START; attempt++) {
-        int best = -1;
-        for (int s = 0; s < TANDEM_N_START; s++)
-            if (starts->plan[s] && !tried[s] &&
-                (best < 0 || is_faster_plan(&starts->metrics[s], &starts->metrics[best])))
-                best = s;
-        if (best < 0) break;
-        tried[best] = 1;
-        tandem_status status = tandem_search_set_plan(search, starts->plan[best], error);
-        search->should_plan_memory = !tandem_search_has_ample_memory(search);
-        if (status == TANDEM_OK) status = descend_to_fastest(search, error);
-        if (status == TANDEM_OK && !search->should_plan_memory)
-            status = tandem_search_enable_memory(search, error);
-        if (status != TANDEM_OK || search->metrics.excess_bytes == 0) return status;
+    enum { N_DESCENT = 2 };
+    int tried[TANDEM_N_START] = {[TANDEM_START_OFFERED] = 1}, n_done = 0;
+    tandem_status status = TANDEM_OK;
+    for (int s; n_done < N_DESCENT && status == TANDEM_OK && (s = next_start(starts, tried)) >= 0; tried[s] = 1) {
+        status = descend_from_start(starts, s, search, error);
+        n_done += search->metrics.excess_bytes == 0;
         search->should_plan_memory = search->limit_bytes > 0;
     }
-    return tandem_allocation_infeasible(search->problem, search->c, search->min_peak_bytes, error);
+    if (status != TANDEM_OK) return status;
+    return starts->plan[TANDEM_START_OFFERED]
+               ? tandem_search_set_plan(search, starts->plan[TANDEM_START_OFFERED], error)
+               : tandem_allocation_infeasible(search->problem, search->c, search->min_peak_bytes, error);
 }
 
 /* --- All classes ---------------------------------------------------------------------------------------- */
 
 typedef struct target_finder {
     const tandem_allocation_problem *problem;
-    tandem_plan *base_plan;    /* every class in base */
-    tandem_assignment fastest; /* the classes of `lowered` at their fastest */
-    unsigned lowered;
+    tandem_plan *base_plan; /* every class in base */
+    unsigned lowered;       /* bit c: class c is at its fastest */
     tandem_target target;
 } target_finder;
 
@@ -183,83 +214,156 @@ static tandem_status report_target_missed(const target_finder *f, int64_t fastes
                             tandem_quantity_ns(fastest_ns).text, fastest_ns);
 }
 
-/* Leaves all classes but the pinned ones at their fastest, replayed into *fastest. */
-static tandem_status lower_classes(target_finder *f, int n_class, unsigned pinned, tandem_replay *fastest,
-                                   tandem_error *error)
+/* The problem of one kind; 0: there are no plans of it. */
+static int open_kind(tandem_allocation_problem *of_kind, tandem_plan_kind kind,
+                     const tandem_allocation_problem *problem)
+{
+    const int is_split = tandem_replayer_of_norm(problem->replayer, 1) != NULL;
+    *of_kind = *problem;
+    if (kind == TANDEM_PLANS_WITHOUT_F16) of_kind->without_f16_gradients = 1;
+    if (kind == TANDEM_PLANS_WITHOUT_F16 || !is_split) return is_split || kind == TANDEM_PLANS_WITH_NORM;
+    of_kind->replayer = tandem_replayer_of_norm(problem->replayer, 1);
+    return !problem->without_f16_gradients && tandem_replayer_check_norm(problem->replayer, NULL) == TANDEM_OK;
+}
+
+/* Leaves all classes but the pinned ones at their fastest. */
+static tandem_status lower_classes(target_finder *f, int n_class, unsigned pinned, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < n_class && status == TANDEM_OK; k++) {
         const int c = f->target.order[k];
         if (!((pinned | f->lowered) & 1u << c)) status = find_fastest_of_class(f, c, error);
     }
-    return status == TANDEM_OK ? tandem_replayer_run(f->problem->replayer, fastest, 0, error) : status;
+    return status;
 }
 
-/* The same from base, without plans that need a loss scale. *is_there = 0: a class has no such plan, or none
- * that fits; the replayer then has any precisions. */
-static tandem_status lower_without_f16(target_finder *f, int n_class, unsigned pinned, int *is_there,
-                                       tandem_replay *fastest, tandem_error *error)
+/* The fastest plans of one kind, from base. fastest[kind] stays without them where there are none; *why: where
+ * memory is too small for them. */
+static tandem_status find_fastest_of_kind(target_finder *f, tandem_plan_kind kind, unsigned pinned,
+                                          tandem_error *why, tandem_error *error)
 {
-    tandem_allocation_problem without = *f->problem;
-    tandem_error why = {0};
-    target_finder finder = *f;
-    finder.problem = &without;
-    finder.lowered = 0;
-    without.without_f16_gradients = 1;
-    *is_there = 0;
-    if (!tandem_replayer_of_norm(f->problem->replayer, 0)) return TANDEM_OK;
+    const int n_class = f->base_plan->cluster.n_class;
+    tandem_allocation_problem of_kind;
+    target_finder finder = {.problem = &of_kind, .base_plan = f->base_plan, .target = f->target};
+    tandem_error refusal = {0};
+    tandem_assignment *fastest = &f->target.fastest[kind];
+    if (!open_kind(&of_kind, kind, f->problem)) return TANDEM_OK;
     for (int c = 0; c < n_class; c++)
-        if (!tandem_allocation_allows(&without, c, f->base_plan->assignment.precision[c])) return TANDEM_OK;
-    tandem_replayer_load(f->problem->replayer, &f->base_plan->assignment);
-    const tandem_status status = lower_classes(&finder, n_class, pinned, fastest, &why);
+        if (!tandem_allocation_allows(&of_kind, c, f->base_plan->assignment.precision[c])) return TANDEM_OK;
+    tandem_replayer_load(of_kind.replayer, &f->base_plan->assignment);
+    tandem_status status = lower_classes(&finder, n_class, pinned, &refusal);
     f->target.replays = finder.target.replays;
-    *is_there = status == TANDEM_OK;
-    return status == TANDEM_OK || status == TANDEM_INFEASIBLE ? TANDEM_OK
-                                                              : tandem_error_forward(status, &why, error);
+    if (status == TANDEM_INFEASIBLE) {
+        *why = refusal;
+        return TANDEM_OK;
+    }
+    if (status != TANDEM_OK) return tandem_error_forward(status, &refusal, error);
+    if (fastest->n_op == 0) status = tandem_assignment_open(fastest, n_class, f->problem->graph->n_op, error);
+    if (status == TANDEM_OK) tandem_replayer_store(of_kind.replayer, fastest);
+    return status;
 }
 
-/* The fastest of the plans that any class may have, and of those that need no loss scale: a norm that only
- * slows the step is found by neither way alone. f->fastest and the replayer have them. */
-static tandem_status find_fastest_of_all(target_finder *f, int n_class, unsigned pinned,
-                                         tandem_replay *fastest, tandem_error *error)
+static tandem_status replay_plan_of_kind(tandem_replay *replay, target_finder *f, tandem_plan_kind kind,
+                                         tandem_error *error)
 {
-    tandem_replay without;
-    int is_there = 0;
-    tandem_status status = lower_classes(f, n_class, pinned, fastest, error);
-    if (status != TANDEM_OK) return status;
-    tandem_replayer_store(f->problem->replayer, &f->fastest);
-    if (!tandem_replayer_needs_loss_scale(f->problem->replayer)) return TANDEM_OK;
-    status = lower_without_f16(f, n_class, pinned, &is_there, &without, error);
-    if (status != TANDEM_OK) return status;
-    if (is_there && without.step_ns <= fastest->step_ns) {
-        *fastest = without;
-        tandem_replayer_store(f->problem->replayer, &f->fastest);
+    tandem_replayer_load(f->problem->replayer, &f->target.fastest[kind]);
+    f->target.replays++;
+    return tandem_replayer_run(f->problem->replayer, replay, 0, error);
+}
+
+void tandem_known_fastest_close(tandem_known_fastest *known)
+{
+    for (int kind = 0; kind < TANDEM_N_PLAN_KIND; kind++) tandem_assignment_close(&known->of_kind[kind]);
+    *known = (tandem_known_fastest){0};
+}
+
+static tandem_status copy_assignments(tandem_assignment *to, const tandem_assignment *from, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int kind = 0; kind < TANDEM_N_PLAN_KIND && status == TANDEM_OK; kind++) {
+        tandem_assignment_close(&to[kind]);
+        if (!from[kind].n_op) continue;
+        status = tandem_assignment_open(&to[kind], from[kind].n_class, from[kind].n_op, error);
+        if (status == TANDEM_OK) tandem_assignment_copy(&to[kind], &from[kind]);
     }
-    tandem_replayer_load(f->problem->replayer, &f->fastest);
-    return tandem_replayer_run(f->problem->replayer, fastest, 0, error);
+    return status;
+}
+
+/* f->target.fastest, from an earlier allocation of the problem where there was one. */
+static tandem_status find_fastest_of_kinds(target_finder *f, unsigned pinned, tandem_error *why,
+                                           tandem_error *error)
+{
+    tandem_known_fastest *known = f->problem->known_fastest;
+    const uint64_t limit_bytes = f->problem->memory_limit_bytes;
+    tandem_status status = TANDEM_OK;
+    if (known && known->is_known && known->pinned == pinned && known->memory_limit_bytes == limit_bytes)
+        return copy_assignments(f->target.fastest, known->of_kind, error);
+    for (int kind = TANDEM_N_PLAN_KIND - 1; kind >= 0 && status == TANDEM_OK; kind--)
+        status = find_fastest_of_kind(f, (tandem_plan_kind)kind, pinned, why, error);
+    if (status != TANDEM_OK || !known || why->status) return status;
+    known->is_known = 0;
+    status = copy_assignments(known->of_kind, f->target.fastest, error);
+    known->is_known = status == TANDEM_OK;
+    known->pinned = pinned;
+    known->memory_limit_bytes = limit_bytes;
+    return status;
+}
+
+/* The fastest plans of both kinds, each priced by its need. Leaves the faster one, replayed into *fastest. A plan
+ * of the second kind that needs no norm after all stands for the first kind, too, where it is faster. */
+static tandem_status find_fastest_of_all(target_finder *f, unsigned pinned, tandem_replay *fastest,
+                                         tandem_error *error)
+{
+    tandem_assignment *const with = &f->target.fastest[TANDEM_PLANS_WITH_NORM],
+                             *const without = &f->target.fastest[TANDEM_PLANS_WITHOUT_F16];
+    tandem_replay replay[TANDEM_N_PLAN_KIND];
+    tandem_error why = {0};
+    tandem_status status = find_fastest_of_kinds(f, pinned, &why, error);
+    for (int kind = 0; kind < TANDEM_N_PLAN_KIND && status == TANDEM_OK; kind++)
+        if (f->target.fastest[kind].n_op)
+            status = replay_plan_of_kind(&replay[kind], f, (tandem_plan_kind)kind, error);
+    if (status != TANDEM_OK) return status;
+    if (!with->n_op && !without->n_op)
+        return why.status ? tandem_error_forward(why.status, &why, error)
+                          : tandem_replayer_check_norm(f->problem->replayer, error);
+    int best = with->n_op ? TANDEM_PLANS_WITH_NORM : TANDEM_PLANS_WITHOUT_F16;
+    if (with->n_op && without->n_op) {
+        best = replay[TANDEM_PLANS_WITHOUT_F16].step_ns <= replay[TANDEM_PLANS_WITH_NORM].step_ns
+                   ? TANDEM_PLANS_WITHOUT_F16
+                   : TANDEM_PLANS_WITH_NORM;
+        tandem_replayer_load(f->problem->replayer, with);
+        if (best == TANDEM_PLANS_WITH_NORM && !tandem_replayer_needs_loss_scale(f->problem->replayer))
+            tandem_assignment_copy(without, with);
+    }
+    return replay_plan_of_kind(fastest, f, (tandem_plan_kind)best, error);
 }
 
 /* Returns classes to base while the step stays within the target. The replayer has every lowered class at its
  * fastest. */
-static tandem_status pin_classes_to_base(target_finder *f, int n_class, tandem_error *error)
+static tandem_status pin_classes_to_base(target_finder *f, int n_class, unsigned pinned, tandem_error *error)
 {
     tandem_target *target = &f->target;
     tandem_replay replay;
+    tandem_status status = TANDEM_OK;
+    const size_t n_op = (size_t)f->problem->graph->n_op;
+    tandem_precision *own = malloc((n_op + 1) * sizeof *own);
+    if (!own) return tandem_no_memory(error, "to allocate %d operators", f->problem->graph->n_op);
     for (int k = n_class - 1; k >= 0; k--) {
         const int c = target->order[k];
+        memcpy(own, tandem_replayer_step(f->problem->replayer, c)->precision, n_op * sizeof *own);
         tandem_replayer_load_class(f->problem->replayer, c, f->base_plan->assignment.precision[c]);
-        const tandem_status status =
-            tandem_replayer_run(f->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
-        if (status != TANDEM_OK) return status;
+        status = tandem_replayer_run(f->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+        if (status != TANDEM_OK) break;
         target->replays++;
         if (!(f->problem->is_free >> c & 1) &&
-            (!(f->lowered & 1u << c) ||
+            (pinned >> c & 1 ||
              (replay.step_ns <= target->target_ns && !exceeds_memory_limit(f, &replay, c))))
             target->keeps_base |= 1u << c;
         else
-            tandem_replayer_load_class(f->problem->replayer, c, f->fastest.precision[c]);
+            tandem_replayer_load_class(f->problem->replayer, c, own);
     }
-    return TANDEM_OK;
+    free(own);
+    return status;
 }
 
 static tandem_status find_target(target_finder *f, tandem_error *error)
@@ -271,20 +375,21 @@ static tandem_status find_target(target_finder *f, tandem_error *error)
     sort_classes_by_busy_time(target, &base);
     const int first = target->order[base.n_class - 1];
     const int is_pinned = base.n_class > 1 && !exceeds_memory_limit(f, &base, first);
-    const unsigned pinned = is_pinned && !(f->problem->is_free >> first & 1) ? 1u << first : 0;
+    unsigned pinned = is_pinned && !(f->problem->is_free >> first & 1) ? 1u << first : 0;
     target->base_ns = base.step_ns;
     target->base_sensitivity = tandem_allocation_sensitivity(f->problem);
-    status = tandem_assignment_open(&f->fastest, base.n_class, f->problem->graph->n_op, error);
-    if (status == TANDEM_OK) status = find_fastest_of_all(f, base.n_class, pinned, &fastest, error);
-    if (status == TANDEM_OK && pinned && f->problem->target_ns && fastest.step_ns > f->problem->target_ns)
-        status = find_fastest_of_all(f, base.n_class, 0, &fastest, error);
+    status = find_fastest_of_all(f, pinned, &fastest, error);
+    if (status == TANDEM_OK && pinned && f->problem->target_ns && fastest.step_ns > f->problem->target_ns) {
+        pinned = 0;
+        status = find_fastest_of_all(f, pinned, &fastest, error);
+    }
     if (status != TANDEM_OK) return status;
     target->replays += 3;
     target->fastest_ns = fastest.step_ns;
     target->fastest_sensitivity = tandem_allocation_sensitivity(f->problem);
     target->target_ns = tandem_allocation_target_ns(f->problem, fastest.step_ns);
     if (fastest.step_ns > target->target_ns) return report_target_missed(f, fastest.step_ns, error);
-    return pin_classes_to_base(f, base.n_class, error);
+    return pin_classes_to_base(f, base.n_class, pinned, error);
 }
 
 tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_problem *problem,
@@ -292,29 +397,63 @@ tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_
 {
     target_finder f = {.problem = problem};
     const tandem_status status = find_target(&f, error);
-    tandem_assignment_close(&f.fastest);
     tandem_plan_close(f.base_plan);
-    if (status == TANDEM_OK) *target = f.target;
+    if (status == TANDEM_OK)
+        *target = f.target;
+    else
+        tandem_target_close(&f.target);
     return status;
 }
 
-tandem_status tandem_target_without_f16(int *is_within, tandem_target *target,
-                                        const tandem_allocation_problem *problem, tandem_error *error)
+void tandem_target_close(tandem_target *target)
 {
-    target_finder f = {.problem = problem, .target = *target};
+    for (int kind = 0; kind < TANDEM_N_PLAN_KIND; kind++) tandem_assignment_close(&target->fastest[kind]);
+}
+
+/* --- Plans of one kind ---------------------------------------------------------------------------------- */
+
+tandem_status tandem_target_begin(int *is_within, tandem_allocation_problem *of_kind, tandem_plan_kind kind,
+                                  const tandem_target *target, const tandem_allocation_problem *problem,
+                                  tandem_error *error)
+{
+    tandem_plan *base = NULL;
     tandem_replay replay;
-    const int n_class = tandem_replayer_cluster(problem->replayer)->n_class;
     *is_within = 0;
-    tandem_status status = tandem_allocation_open_base_plan(&f.base_plan, problem, error);
-    if (status == TANDEM_OK)
-        status = lower_without_f16(&f, n_class, target->keeps_base, is_within, &replay, error);
-    target->replays = f.target.replays;
-    tandem_plan_close(f.base_plan);
-    if (status != TANDEM_OK || !*is_within) return status;
-    *is_within = replay.step_ns <= target->target_ns;
+    if (!open_kind(of_kind, kind, problem) || !target->fastest[kind].n_op) return TANDEM_OK;
+    tandem_status status = tandem_allocation_open_base_plan(&base, problem, error);
+    if (status != TANDEM_OK) return status;
+    tandem_replayer_load(of_kind->replayer, &target->fastest[kind]);
+    for (int c = 0; c < base->cluster.n_class; c++)
+        if (target->keeps_base >> c & 1)
+            tandem_replayer_load_class(of_kind->replayer, c, base->assignment.precision[c]);
+    status = tandem_replayer_run(of_kind->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+    *is_within = status == TANDEM_OK && replay.step_ns <= target->target_ns &&
+                 tandem_allocation_check_memory(problem, &replay, NULL) == TANDEM_OK;
+    tandem_plan_close(base);
+    return status;
+}
+
+tandem_status tandem_best_plan_offer(tandem_best_plan *best, const tandem_allocation_problem *problem,
+                                     const tandem_replayer *searched, int64_t target_ns, tandem_error *error)
+{
+    tandem_assignment offered;
+    tandem_replay replay;
+    tandem_status status = tandem_assignment_open(&offered, tandem_replayer_cluster(searched)->n_class,
+                                                  problem->graph->n_op, error);
+    if (status != TANDEM_OK) return status;
+    tandem_replayer_store(searched, &offered);
+    tandem_replayer_load(problem->replayer, &offered);
     status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
-    if (status == TANDEM_OK && tandem_allocation_check_memory(problem, &replay, NULL) != TANDEM_OK)
-        *is_within = 0;
+    const int64_t sensitivity = tandem_allocation_sensitivity(problem);
+    const int is_better = sensitivity < best->sensitivity ||
+                          (sensitivity == best->sensitivity && replay.step_ns < best->step_ns);
+    if (status == TANDEM_OK && is_better && replay.step_ns <= target_ns &&
+        tandem_allocation_check_memory(problem, &replay, NULL) == TANDEM_OK) {
+        best->sensitivity = sensitivity;
+        best->step_ns = replay.step_ns;
+        tandem_assignment_copy(best->assignment, &offered);
+    }
+    tandem_assignment_close(&offered);
     return status;
 }
 

@@ -6,6 +6,7 @@
  * begins at the value reached, and a policy that does better ends the search sooner. The best plan stays. */
 #include "allocator/policies.h"
 #include "allocator/bound/work.h"
+#include "allocator/problem.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -528,8 +529,10 @@ static tandem_status minimize(objective_search *d, tandem_objective objective,
     case TANDEM_MINIMIZE_TRAINING_TIME: return minimize_training_time(d, error);
     case TANDEM_MINIMIZE_SENSITIVITY: break;
     }
+    tandem_allocation_problem asked = *problem;
+    asked.known_fastest = d->problem.known_fastest;
     const tandem_status status =
-        tandem_allocate(&d->best_plan, &d->best, d->policy, problem, d->method, error);
+        tandem_allocate(&d->best_plan, &d->best, d->policy, &asked, d->method, error);
     if (status == TANDEM_OK) d->replays = d->best.replays;
     return status;
 }
@@ -541,7 +544,9 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
     const int is_training = goal->objective == TANDEM_MINIMIZE_TRAINING_TIME;
     objective_search d = {
         .problem = *problem, .policy = policy, .method = method, .max_sensitivity = goal->max_sensitivity};
+    tandem_known_fastest known = {.is_known = 0};
     d.problem.without_certificate = 1;
+    d.problem.known_fastest = &known;
     d.problem.work_limit = tandem_proof_work_limit(problem->work_limit) / USUAL_ANSWERS;
     tandem_status status = check_goal(problem, policy, goal, method, error);
     if (status == TANDEM_OK) status = minimize(&d, goal->objective, problem, error);
@@ -556,6 +561,7 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
         allocation->work = d.work;
         d.best_plan = NULL;
     }
+    tandem_known_fastest_close(&known);
     tandem_plan_close(d.best_plan);
     tandem_plan_close(d.plan);
     return status;

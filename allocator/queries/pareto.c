@@ -4,6 +4,7 @@
  * fastest + (base − fastest)·(k / (n − 1))². */
 #include "allocator/policies.h"
 #include "allocator/bound/work.h"
+#include "allocator/problem.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -93,7 +94,11 @@ tandem_status tandem_pareto_front_open(tandem_pareto_front **out, const tandem_p
     tandem_status status = TANDEM_OK;
     if (front) front->point = calloc((size_t)n_target + 1, sizeof *front->point);
     if (!front || !front->point) status = tandem_no_memory(error, "for a Pareto front of %d plans", n_target);
-    if (status == TANDEM_OK) status = find_pareto_points(front, policy, problem, n_target, error);
+    tandem_known_fastest known = {.is_known = 0};
+    tandem_allocation_problem asked = *problem;
+    asked.known_fastest = &known;
+    if (status == TANDEM_OK) status = find_pareto_points(front, policy, &asked, n_target, error);
+    tandem_known_fastest_close(&known);
     if (status == TANDEM_OK)
         *out = front;
     else

@@ -58,6 +58,7 @@ typedef struct tandem_allocation_problem {
      * tandem_allocation.keeps_base */
     unsigned is_free;
     double loss_scale; /* of every plan; 0 = what each plan needs (tandem_request) */
+    struct tandem_known_fastest *known_fastest; /* the allocator's own; NULL */
     int without_certificate;     /* 1: plans of policies that prove nothing are not certified */
     uint64_t memory_limit_bytes; /* per rank of any class, beside the class's own limit; 0 = none */
     /* from which the sensitivities are, where the method has intervals; NULL = it has none. Proofs then end

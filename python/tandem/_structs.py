@@ -129,6 +129,7 @@ class Problem(Structure):
         ("without_f16_gradients", c_int),
         ("is_free", c_uint32),
         ("loss_scale", c_double),
+        ("known_fastest", c_void_p),
         ("without_certificate", c_int),
         ("memory_limit_bytes", c_uint64),
         ("sensing", c_void_p),

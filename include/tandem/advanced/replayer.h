@@ -82,7 +82,8 @@ void tandem_replayer_store(const tandem_replayer *replayer, tandem_assignment *a
 int tandem_replayer_needs_loss_scale(const tandem_replayer *replayer);
 /* The replayer of all plans whose steps have a norm (1), or have none (0), whatever they need; NULL: there is
  * one program only. It has the same current precisions, and belongs to `replayer`. Bounds run it and look at
- * its tasks and times; only `replayer` itself may be given precisions. */
+ * its tasks and times. A search may give the one with a norm precisions of its own: tandem_replayer_load with
+ * `replayer` makes both equal again. */
 tandem_replayer *tandem_replayer_of_norm(const tandem_replayer *replayer, int with_norm);
 /* TANDEM_MISSING: plans that need a loss scale cannot be replayed, since some class has no time for the norm;
  * names it and the command that measures it. */
