@@ -52,6 +52,9 @@ static inline int64_t tandem_op_sensitivity(const tandem_allocation_problem *pro
 tandem_status tandem_allocation_is_gap_small(int *is_small, const tandem_allocation_problem *problem,
                                              int64_t gap, tandem_error *error);
 
+/* The certificate, or none where its bound is 0 and the plan's sensitivity is not: such a bound says nothing. */
+tandem_certificate tandem_certificate_without_empty(const tandem_certificate *certificate, int64_t sensitivity);
+
 /* The largest of peak_bytes[n_class]. */
 uint64_t tandem_max_peak_bytes(const uint64_t *peak_bytes, int n_class);
 

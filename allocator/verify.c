@@ -20,6 +20,14 @@ static void fill_loss_scale(tandem_plan *plan, const tandem_allocation_problem *
     if (by_need) plan->step.with_norm = plan->loss_scale != 0;
 }
 
+tandem_certificate tandem_certificate_without_empty(const tandem_certificate *certificate,
+                                                    int64_t sensitivity)
+{
+    return certificate->lower_bound > 0 || sensitivity == 0
+               ? *certificate
+               : (tandem_certificate){.lower_bound = -1, .gap = NAN};
+}
+
 void tandem_allocation_fill_plan(tandem_plan *plan, const tandem_allocation_problem *problem,
                                  const tandem_allocation *allocation)
 {
@@ -27,15 +35,20 @@ void tandem_allocation_fill_plan(tandem_plan *plan, const tandem_allocation_prob
     plan->base_precision = problem->base_precision;
     plan->keeps_base = allocation->keeps_base;
     plan->bucket_bytes = tandem_replayer_step(problem->replayer, 0)->bucket_bytes;
-    plan->slowdown = problem->target_ns ? NAN : problem->slowdown;
+    const int is_of_slowdown =
+        !problem->target_ns &&
+        allocation->target_ns == tandem_allocation_target_ns(problem, allocation->fastest_ns);
+    plan->slowdown = is_of_slowdown ? problem->slowdown : NAN;
     plan->target_ns = allocation->target_ns;
     plan->fastest_ns = allocation->fastest_ns;
     plan->step_ns = allocation->step_ns;
     plan->sensitivity = tandem_sensitivity_value(problem, allocation->sensitivity);
     for (int c = 0; c < plan->cluster.n_class; c++) plan->peak_bytes[c] = allocation->peak_bytes[c];
-    plan->lower_bound = tandem_sensitivity_value(problem, allocation->certificate.lower_bound);
-    plan->gap = allocation->certificate.gap;
-    (void)snprintf(plan->proof, sizeof plan->proof, "%s", allocation->certificate.proof);
+    const tandem_certificate certificate =
+        tandem_certificate_without_empty(&allocation->certificate, allocation->sensitivity);
+    plan->lower_bound = tandem_sensitivity_value(problem, certificate.lower_bound);
+    plan->gap = certificate.gap;
+    (void)snprintf(plan->proof, sizeof plan->proof, "%s", certificate.proof);
     plan->scale_rule = problem->loss_scale != 0 ? TANDEM_SCALE_OF_ALL : TANDEM_SCALE_AS_NEEDED;
 }
 

@@ -471,13 +471,14 @@ static tandem_status certify_answer(objective_search *d, const tandem_goal *goal
     tandem_status status = TANDEM_OK;
     tandem_replayer_load(problem->replayer, &d->best_plan->assignment);
     if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY && !d->best.indistinguishable_ns &&
-        certificate->lower_bound >= 0)
+        certificate->lower_bound > 0)
         return TANDEM_OK;
     if (goal->objective == TANDEM_MINIMIZE_MEMORY)
         *certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
     else if (certificate->lower_bound < 0 && !problem->without_certificate)
         status = tandem_certify(certificate, problem, d->best.target_ns, d->best.keeps_base,
                                 d->best.sensitivity, error);
+    *certificate = tandem_certificate_without_empty(certificate, d->best.sensitivity);
     d->best_plan->lower_bound = tandem_sensitivity_value(problem, certificate->lower_bound);
     d->best_plan->gap = certificate->gap;
     (void)snprintf(d->best_plan->proof, sizeof d->best_plan->proof, "%s", certificate->proof);

@@ -49,6 +49,8 @@ json_t *allocate_result_json(const allocate_context *a);
 /* " with cpu:sse41 in fp32": the plans that a bound covers; "" if no class keeps the base precision. Returns
  * text. */
 const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *plan, unsigned keeps_base);
+/* The devices of these classes: those that keep the base precision. */
+json_t *allocate_kept_json(const tandem_plan *plan, unsigned keeps_base);
 /* One line about the loss scale in the step and the gradients that need it; nothing without a loss scale. */
 void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const tandem_graph *graph);
 /* Adjustable operators of one precision on one class. */

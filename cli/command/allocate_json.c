@@ -54,13 +54,12 @@ static const char *objective_name(const allocate_context *a)
     return "sensitivity";
 }
 
-/* Devices that keep the base precision in the plans that training_bound_ns is of. */
-static json_t *kept_classes_json(const allocate_context *a)
+json_t *allocate_kept_json(const tandem_plan *plan, unsigned keeps_base)
 {
     json_t *kept = json_array();
-    for (int c = 0; c < a->plan->cluster.n_class && isfinite(a->result.training_ns); c++)
-        if (a->result.training_keeps_base >> c & 1)
-            json_array_append_new(kept, json_string(a->plan->cluster.classes[c].device.name));
+    for (int c = 0; c < plan->cluster.n_class; c++)
+        if (keeps_base >> c & 1)
+            json_array_append_new(kept, json_string(plan->cluster.classes[c].device.name));
     return kept;
 }
 
@@ -95,7 +94,8 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "training_from_ns",
                         isfinite(a->result.training_ns) ? json_integer(a->result.training_from_ns)
                                                         : json_null());
-    json_object_set_new(result, "training_keeps_base", kept_classes_json(a));
+    json_object_set_new(result, "training_keeps_base", allocate_kept_json(a->plan, isfinite(a->result.training_ns) ? a->result.training_keeps_base
+                                                                            : 0));
     json_object_set_new(result, "indistinguishable_ns",
                         a->result.indistinguishable_ns ? json_integer(a->result.indistinguishable_ns)
                                                        : json_null());

@@ -120,8 +120,9 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
         json_t *point = json_pack(
             "{s:I,s:I,s:o,s:o,s:o}", "target_ns", (json_int_t)p->target_ns, "step_ns", (json_int_t)p->step_ns,
             "sensitivity_bound", cli_json_number(allocate_value(a, p->sensitivity)), "lower_bound",
-            cli_json_number(allocate_value(a, p->lower_bound)), "peak_bytes", cli_peak_json(p->peak_bytes));
+            cli_json_number(p->plan->lower_bound), "peak_bytes", cli_peak_json(p->peak_bytes));
         json_object_set_new(point, "loss_scale", cli_loss_scale_json(p->plan->loss_scale));
+        json_object_set_new(point, "keeps_base", allocate_kept_json(p->plan, p->plan->keeps_base));
         plan_price_add_json(point, &priced->price[k]);
         add_difference_json(point, priced, k);
         json_array_append_new(points, point);

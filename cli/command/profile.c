@@ -207,7 +207,10 @@ static int run_profile(const cli_options *options)
     if (joined < 0) return cli_fail(&error);
     if (cli_workload_open(&workload, options, &error) != TANDEM_OK) return cli_fail(&error);
     /* of plans that will need a loss scale, the norm is a part of the step */
-    if (tandem_cluster_may_need_loss_scale(&workload.cluster)) workload.plan->step.with_norm = 1;
+    if (workload.loss_scale == 0 && tandem_cluster_may_need_loss_scale(&workload.cluster)) {
+        workload.loss_scale = -1;
+        workload.plan->step.with_norm = 1;
+    }
     int code;
     tandem_status status = check_profile_ranks(options, &workload, joined ? &self : NULL, &error);
     if (status == TANDEM_OK && !joined) status = check_profile(options, &workload, &error);

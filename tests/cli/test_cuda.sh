@@ -166,13 +166,13 @@ run 0 train "${graphs[@]}" && array loss out >replayed && ! grep -q graph err &&
     [ "$(grep -c 'no graph can be made of them: .*cuda:0' err)" = 1 ]
 report "steps as graphs, launched one by one, and where no graph can be made, which one line says: \
 the same losses" $?
-noted() { [ "$(grep -c 'small gradients of 3 operators vanish in f16 on cuda:0.* --loss-scale dynamic$' \
-    err)" = "$1" ]; }
-run 0 train "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 2 && noted 1 &&
-    run 0 compare "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 12 && noted 1 &&
-    run 0 train "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 2 --loss-scale dynamic && noted 0 &&
-    run 0 train "${model[@]}" --cluster cuda:0 --uniform bf16 --steps 2 && noted 0
-report "gradients in fp16 without a scale of the loss: one line says so" $?
+scaled() { grep -c '"loss_scale":65536' log.jsonl; rm -f log.jsonl; }
+run 0 train "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 2 --log log.jsonl && [ "$(scaled)" = 2 ] &&
+    run 0 compare "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 12 &&
+    run 0 train "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 2 --loss-scale 4 --log log.jsonl &&
+        [ "$(scaled)" = 0 ] &&
+    run 0 train "${model[@]}" --cluster cuda:0 --uniform bf16 --steps 2 --log log.jsonl && [ "$(scaled)" = 0 ]
+report "gradients in fp16 have a dynamic loss scale, unless another one is asked for; others have none" $?
 run 0 train "${model[@]}" --cluster cuda:0 --steps 6 --accumulate 2 --trace trace.json --data data --eval 8 &&
     [ "$(grep -c '"cat":"update"' trace.json)" -ge 1 ] && ! grep -q '"ts":-' trace.json
 report "a trace of micro-steps on a card" $?
@@ -185,12 +185,8 @@ run 0 sensitivity "${model[@]}" --batch 16 --steps 10 --data data --json &&
     run 0 allocate "${model[@]}" --cluster cuda:0 -o plan.json && run 0 train --plan plan.json --steps 2
 report "what a CPU senses makes a plan for a card, and a training by it" $?
 half=("${model[@]}" --cluster cuda:0 --policy uniform --uniform fp16 --json)
-run 0 allocate "${half[@]}" && [ "$(field loss_scale out)" = null ] &&
-    grep -q 'its cost was not measured (tandem profile --loss-scale dynamic)' err &&
-    run 4 allocate "${half[@]}" --loss-scale dynamic && grep -q 'norm of the buckets' err &&
-    run 0 profile "${model[@]}" --cluster cuda:0 --loss-scale dynamic && run 0 allocate "${half[@]}" &&
-        [ "$(field loss_scale out)" = '"dynamic"' ]
-report "a loss scale is in the step of a plan once its cost is measured; until then, one line says so" $?
+run 0 allocate "${half[@]}" && [ "$(field loss_scale out)" = '"dynamic"' ]
+report "a card's profile has the norm that its plans in fp16 need" $?
 
 if [ -z "$weakest" ]; then
     skip "a card and a CPU" "this machine is none of the devices"
