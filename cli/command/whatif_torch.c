@@ -43,9 +43,10 @@ static int64_t ns_per_step(const tandem_torch_summary *torch, int64_t sum_ns)
     return n > 0 ? sum_ns / n : 0;
 }
 
+/* Within whole steps: what lies beside them must not count as a part of them. */
 static int64_t torch_cost_ns(const tandem_torch_summary *torch, const tandem_torch_cost *cost)
 {
-    return torch->rank[0].is_device ? cost->device_ns : cost->self_ns;
+    return torch->is_device ? cost->step_device_ns : cost->step_self_ns;
 }
 
 static int64_t count_negative_durations(const tandem_torch_summary *torch)
@@ -113,21 +114,25 @@ static int print_torch_ranks(const tandem_torch_summary *torch)
 static int print_torch_operators(const tandem_torch_summary *torch, int max_rows)
 {
     const int64_t step_ns = mean_step_ns(torch);
+    int n = 0; /* the others have no part in a whole step, and come last */
+    while (n < torch->n_operator &&
+           (torch->operators[n].cost.step_calls || torch_cost_ns(torch, &torch->operators[n].cost)))
+        n++;
     cli_table table = {0};
-    if (torch->n_operator == 0) return 0;
+    if (n == 0) return 0;
     cli_table_row(&table, "operator\tpass\t>%s per step\t>of the step\t>calls per step\tsignature",
-                  torch->rank[0].is_device ? "on the device" : "itself");
-    for (int k = 0; k < torch->n_operator && k < max_rows; k++) {
+                  torch->is_device ? "on the device" : "itself");
+    for (int k = 0; k < n && k < max_rows; k++) {
         const tandem_torch_operator *const op = &torch->operators[k];
         const int64_t cost_ns = ns_per_step(torch, torch_cost_ns(torch, &op->cost));
         cli_table_row(&table, "%.60s%s\t%s\t%s\t%.2f%%\t%.1f\t%.80s", op->name, op->is_cast ? " (cast)" : "",
                       tandem_torch_pass_name(op->pass), tandem_quantity_ns(cost_ns).text,
                       100 * time_share(cost_ns, step_ns),
-                      (double)op->cost.calls / (double)count_rank_steps(torch), op->signature);
+                      (double)op->cost.step_calls / (double)count_rank_steps(torch), op->signature);
     }
     putchar('\n');
     const int code = cli_table_finish(&table);
-    if (torch->n_operator > max_rows) printf("… and %d more (-v)\n", torch->n_operator - max_rows);
+    if (n > max_rows) printf("… and %d more (-v)\n", n - max_rows);
     return code;
 }
 
@@ -148,37 +153,100 @@ static int print_torch_collectives(const tandem_torch_summary *torch, int max_ro
     return code;
 }
 
-/* Notes what the analysis left out. */
-static void print_torch_notes(const tandem_torch_summary *torch, const cli_options *options)
+/* --- What was left out: always said --------------------------------------------------------------------- */
+
+static void print_left_out(const tandem_torch_rank *rank, int64_t n, const char *what, int64_t ns)
+{
+    if (n == 0) return;
+    printf("rank %d: %lld %s", rank->rank, (long long)n, what);
+    if (ns >= 0) printf(", %s in all", tandem_quantity_ns(ns).text);
+    putchar('\n');
+}
+
+/* Every kernel belongs to an operator or is counted here. */
+static void print_torch_kernels(const tandem_torch_rank *rank)
+{
+    const tandem_torch_left_out *const out = &rank->left_out;
+    if (rank->n_kernel == 0) return;
+    printf("rank %d: kernels and copies: %lld on %d device%s, %d stream%s, of which %lld belong to operators",
+           rank->rank, (long long)rank->n_kernel, rank->n_device, rank->n_device == 1 ? "" : "s",
+           rank->n_stream, rank->n_stream == 1 ? "" : "s",
+           (long long)(rank->n_kernel - out->n_without_operator));
+    if (out->n_by_id) printf(" (%lld by External id, without a launch)", (long long)out->n_by_id);
+    if (out->n_without_operator)
+        printf("; without an operator: %lld, %s in all", (long long)out->n_without_operator,
+               tandem_quantity_ns(out->without_operator_ns).text);
+    putchar('\n');
+    print_left_out(rank, out->n_without_launch,
+                   "kernels without a recorded launch: their step is the one in which they begin", -1);
+}
+
+static void print_torch_fragments(const tandem_torch_rank *rank)
+{
+    for (int k = 0; k < rank->n_fragment; k++)
+        printf("rank %d: step %lld is a fragment (%s, %lld kernels) and does not count\n", rank->rank,
+               (long long)rank->fragment[k].number, tandem_quantity_ns(rank->fragment[k].duration_ns).text,
+               (long long)rank->fragment[k].n_kernel);
+}
+
+static void print_torch_rest(const tandem_torch_rank *rank, int n_rank)
+{
+    const tandem_torch_left_out *const out = &rank->left_out;
+    print_left_out(rank, out->n_outside, "kernels were launched in no step and do not count",
+                   out->outside_ns);
+    print_left_out(rank, out->n_in_fragment, "kernels were launched in fragments and do not count",
+                   out->in_fragment_ns);
+    print_left_out(rank, out->n_call_outside, "calls of operators began in no whole step and do not count",
+                   out->call_outside_ns);
+    if (n_rank > 1)
+        print_left_out(rank, out->n_collective_outside, "collectives lie in no whole step and are not joined",
+                       -1);
+    if (n_rank > 1)
+        print_left_out(rank, rank->n_unjoined, "collectives lack partners in the other files", -1);
+    if (out->n_unknown)
+        printf("rank %d: %lld slices of unknown categories, %s in all, do not count: %s\n", rank->rank,
+               (long long)out->n_unknown, tandem_quantity_ns(out->unknown_ns).text, out->unknown);
+    print_left_out(rank, out->n_pair, "begin and end events (ph B and E) are not read", -1);
+    print_left_out(rank, rank->n_incomplete, "slices without name, ts or dur were skipped", -1);
+    print_left_out(rank, rank->n_overlapping, "slices end after the slice in which they begin", -1);
+    print_left_out(rank, out->n_beyond,
+                   "slices beyond the first 2097152 kernels, launches or operators do not "
+                   "count",
+                   out->beyond_ns);
+    if (rank->mean.early_ns)
+        printf("rank %d: %s per step run beside the end of the step before\n", rank->rank,
+               tandem_quantity_ns(rank->mean.early_ns).text);
+    if (rank->joined_ns)
+        printf("rank %d: busy times are too long by up to %s in total\n", rank->rank,
+               tandem_quantity_ns(rank->joined_ns).text);
+}
+
+static void print_torch_left_out(const tandem_torch_summary *torch)
 {
     for (int k = 0; k < torch->n_rank; k++) {
         const tandem_torch_rank *const rank = &torch->rank[k];
         if (rank->step[0].number < 0)
-            cli_note(options, "%s: no ProfilerStep#: the whole trace counts as one step", rank->path);
-        if (rank->n_incomplete)
-            cli_note(options, "%s: %lld slices without name, ts or dur were skipped", rank->path,
-                     (long long)rank->n_incomplete);
-        if (rank->n_overlapping)
-            cli_note(options, "%s: %lld slices end after the slice in which they begin", rank->path,
-                     (long long)rank->n_overlapping);
-        if (rank->n_unjoined && torch->n_rank > 1)
-            cli_note(options, "%s: %lld collectives lack partners in the other files", rank->path,
-                     (long long)rank->n_unjoined);
-        if (rank->joined_ns)
-            cli_note(options, "%s: busy times are too long by up to %s in total", rank->path,
-                     tandem_quantity_ns(rank->joined_ns).text);
+            printf("rank %d: no ProfilerStep#: the whole trace counts as one step\n", rank->rank);
+        if (torch->is_device && !rank->is_device)
+            printf("rank %d: no kernels: it computes where its host does\n", rank->rank);
+        print_torch_kernels(rank);
+        print_torch_fragments(rank);
+        print_torch_rest(rank, torch->n_rank);
     }
+    if (torch->n_by_order)
+        printf("%lld of %lld collectives have no sequence numbers: they are joined by their order within the "
+               "step\n",
+               (long long)torch->n_by_order, (long long)torch->n_joined);
 }
 
 static int print_torch_text(const tandem_torch_summary *torch, const cli_options *options)
 {
     const int max_rows = options->verbose ? torch->n_operator : ROWS;
-    print_torch_notes(torch, options);
     printf("%d rank%s of the PyTorch profiler, %s; step %s, of which casts %s\n", torch->n_rank,
-           torch->n_rank > 1 ? "s" : "",
-           torch->rank[0].is_device ? "kernels of a device" : "operators on the host",
+           torch->n_rank > 1 ? "s" : "", torch->is_device ? "kernels of a device" : "operators on the host",
            tandem_quantity_ns(mean_step_ns(torch)).text, tandem_quantity_ns(cast_ns_per_step(torch)).text);
     whatif_print_negative(count_negative_durations(torch));
+    print_torch_left_out(torch);
     print_torch_cause(torch);
     int code = print_torch_ranks(torch);
     if (!code) code = print_torch_collectives(torch, options->verbose ? torch->n_collective : ROWS);
@@ -190,10 +258,41 @@ static int print_torch_text(const tandem_torch_summary *torch, const cli_options
 
 static json_t *torch_step_json(const tandem_torch_step *step)
 {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I}", "step", (json_int_t)step->number, "step_ns",
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "step", (json_int_t)step->number, "step_ns",
                      (json_int_t)step->duration_ns, "compute_ns", (json_int_t)step->compute_ns, "comm_ns",
                      (json_int_t)step->comm_ns, "exposed_comm_ns", (json_int_t)step->exposed_ns, "idle_ns",
-                     (json_int_t)step->idle_ns);
+                     (json_int_t)step->idle_ns, "early_ns", (json_int_t)step->early_ns, "kernels",
+                     (json_int_t)step->n_kernel);
+}
+
+/* Numbers and times of what the results do not hold. */
+static json_t *torch_left_out_json(const tandem_torch_rank *rank)
+{
+    const tandem_torch_left_out *const out = &rank->left_out;
+    const struct {
+        const char *name;
+        int64_t value;
+    } members[] = {{"kernels_without_operator", out->n_without_operator},
+                   {"kernels_without_operator_ns", out->without_operator_ns},
+                   {"kernels_without_launch", out->n_without_launch},
+                   {"kernels_by_external_id", out->n_by_id},
+                   {"kernels_in_no_step", out->n_outside},
+                   {"kernels_in_no_step_ns", out->outside_ns},
+                   {"kernels_in_fragments", out->n_in_fragment},
+                   {"kernels_in_fragments_ns", out->in_fragment_ns},
+                   {"calls_in_no_step", out->n_call_outside},
+                   {"calls_in_no_step_ns", out->call_outside_ns},
+                   {"collectives_in_no_step", out->n_collective_outside},
+                   {"unknown_slices", out->n_unknown},
+                   {"unknown_slices_ns", out->unknown_ns},
+                   {"begin_end_events", out->n_pair},
+                   {"beyond_limits", out->n_beyond},
+                   {"beyond_limits_ns", out->beyond_ns}};
+    json_t *const object = json_object();
+    for (size_t k = 0; k < sizeof members / sizeof *members; k++)
+        json_object_set_new(object, members[k].name, json_integer(members[k].value));
+    json_object_set_new(object, "unknown_categories", json_string(out->unknown));
+    return object;
 }
 
 static json_t *torch_rank_json(const tandem_torch_rank *rank)
@@ -201,6 +300,13 @@ static json_t *torch_rank_json(const tandem_torch_rank *rank)
     json_t *const steps = json_array(), *const object = torch_step_json(&rank->mean);
     for (int k = 0; k < rank->n_step; k++) json_array_append_new(steps, torch_step_json(&rank->step[k]));
     json_object_del(object, "step");
+    json_t *const fragments = json_array();
+    for (int k = 0; k < rank->n_fragment; k++)
+        json_array_append_new(fragments, torch_step_json(&rank->fragment[k]));
+    json_object_set_new(object, "kernels", json_integer(rank->n_kernel));
+    json_object_set_new(object, "kernels_ns", json_integer(rank->kernel_ns));
+    json_object_set_new(object, "devices", json_integer(rank->n_device));
+    json_object_set_new(object, "streams", json_integer(rank->n_stream));
     json_object_set_new(object, "rank", json_integer(rank->rank));
     json_object_set_new(object, "file", json_string(rank->path));
     json_object_set_new(object, "wait_ns", json_integer(rank->wait_ns));
@@ -212,15 +318,18 @@ static json_t *torch_rank_json(const tandem_torch_rank *rank)
     json_object_set_new(object, "overlapping", json_integer(rank->n_overlapping));
     json_object_set_new(object, "unjoined", json_integer(rank->n_unjoined));
     json_object_set_new(object, "busy_error_ns", json_integer(rank->joined_ns));
+    json_object_set_new(object, "left_out", torch_left_out_json(rank));
+    json_object_set_new(object, "fragments", fragments);
     json_object_set_new(object, "steps", steps);
     return object;
 }
 
 static json_t *torch_cost_json(const tandem_torch_cost *cost)
 {
-    return json_pack("{s:I,s:I,s:I,s:I}", "calls", (json_int_t)cost->calls, "total_ns",
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "calls", (json_int_t)cost->calls, "total_ns",
                      (json_int_t)cost->total_ns, "self_ns", (json_int_t)cost->self_ns, "device_ns",
-                     (json_int_t)cost->device_ns);
+                     (json_int_t)cost->device_ns, "step_calls", (json_int_t)cost->step_calls, "step_self_ns",
+                     (json_int_t)cost->step_self_ns, "step_device_ns", (json_int_t)cost->step_device_ns);
 }
 
 static json_t *torch_operator_json(const tandem_torch_summary *torch, const tandem_torch_operator *op)
@@ -252,7 +361,7 @@ static int print_torch_json(const tandem_torch_summary *torch)
                                         (json_int_t)one->transfer_ns, "wait_ns", (json_int_t)one->wait_ns));
     }
     json_object_set_new(object, "recording", json_string("torch"));
-    json_object_set_new(object, "device", json_boolean(torch->rank[0].is_device));
+    json_object_set_new(object, "device", json_boolean(torch->is_device));
     json_object_set_new(object, "slowdown",
                         cli_json_number(ideal_ns > 0 ? (double)step_ns / (double)ideal_ns : 1));
     json_object_set_new(object, "step_ns", json_integer(step_ns));
@@ -260,6 +369,7 @@ static int print_torch_json(const tandem_torch_summary *torch)
     json_object_set_new(object, "casts_ns", json_integer(cast_ns_per_step(torch)));
     json_object_set_new(object, "slowest_rank", json_integer(slowest->rank));
     json_object_set_new(object, "joined", json_integer(torch->n_joined));
+    json_object_set_new(object, "joined_by_order", json_integer(torch->n_by_order));
     json_object_set_new(object, "negative_durations", json_integer(count_negative_durations(torch)));
     if (torch->excess >= 0)
         json_object_set_new(object, "excess",

@@ -442,7 +442,25 @@ class QuantiseCall(Structure):
 class TorchStep(Structure):
     _fields_ = [
         (name, c_int64)
-        for name in ("number", "duration_ns", "compute_ns", "comm_ns", "exposed_ns", "idle_ns")
+        for name in (
+            *("number", "duration_ns", "compute_ns", "comm_ns", "exposed_ns", "idle_ns", "early_ns"),
+            "n_kernel",
+        )
+    ]
+
+
+class TorchLeftOut(Structure):
+    _fields_ = [
+        *(
+            (name, c_int64)
+            for name in (
+                *("n_without_operator", "without_operator_ns", "n_without_launch", "n_by_id"),
+                *("n_outside", "outside_ns", "n_in_fragment", "in_fragment_ns"),
+                *("n_call_outside", "call_outside_ns", "n_unknown", "unknown_ns"),
+            )
+        ),
+        ("unknown", c_char * 120),
+        *((name, c_int64) for name in ("n_pair", "n_collective_outside", "n_beyond", "beyond_ns")),
     ]
 
 
@@ -459,6 +477,10 @@ class TorchRank(Structure):
             for name in ("wait_ns", "late_ns", "n_last", "n_event", "n_incomplete", "n_negative")
         ),
         *((name, c_int64) for name in ("n_overlapping", "n_unjoined", "joined_ns")),
+        *((name, c_int64) for name in ("n_kernel", "kernel_ns")),
+        *((name, c_int) for name in ("n_device", "n_stream", "n_fragment")),
+        ("fragment", TorchStep * 2),
+        ("left_out", TorchLeftOut),
     ]
 
 

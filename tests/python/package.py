@@ -159,6 +159,7 @@ class Package(Case):
             "Conv2dS8": "tandem_conv2d_s8", "Conv3x3": "tandem_conv3x3",
             "DequantiseCall": "tandem_dequantise_call", "TorchStep": "tandem_torch_step",
             "TorchRank": "tandem_torch_rank", "TorchSummary": "tandem_torch_summary",
+            "TorchLeftOut": "tandem_torch_left_out",
             "GraphHead": "tandem_graph", "CudaQuantiseCall": "tandem_cuda_quantise_call",
             "CudaDequantiseCall": "tandem_cuda_dequantise_call", "CudaProductCall": "tandem_cuda_product_call",
         }  # fmt: skip

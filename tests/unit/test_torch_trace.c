@@ -287,7 +287,7 @@ static void old_traces_are_read(void **state)
     assert_int_equal(t->rank[0].is_device, 1);
     assert_int_equal(t->rank[0].step[0].duration_ns, 9000);
     assert_int_equal(t->rank[0].step[0].compute_ns, 7000);
-    expect_cost(t, "aten::add", TANDEM_TORCH_FORWARD, 1, 4000, 4000); /* tid 1 and "1" are two threads */
+    expect_cost(t, "aten::add", TANDEM_TORCH_FORWARD, 1, 4000, 2000); /* tid 1 and "1" are one thread */
     tandem_torch_close(t);
 }
 
@@ -404,7 +404,7 @@ static void errors_say_where(void **state)
         {"{\"traceEvents\": [{\"ph\": 7}]}", "expected a string, the phase", "byte 24"},
         {"{\"traceEvents\": [{\"ph\": \"X\" \"ts\": 7}]}", "expected ',' or '}'", "byte 28"},
         {"{\"traceEvents\": [{\"ts\": NaN}]}", "expected a number, the ts", "'N'"},
-        {"{\"traceEvents\": [{\"ts\": \"7\"}]}", "expected a number, the ts", "byte 24"},
+        {"{\"traceEvents\": [{\"ts\": \"7x\"}]}", "expected a number, the ts", "7x"},
         {"{\"traceEvents\": [{\"dur\": 1e5x}]}", "expected a number, the dur", "1e5x"},
         {"{\"traceEvents\": [{\"dur\": 1e300}]}", "within 73 years", "1e300"},
         {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": "

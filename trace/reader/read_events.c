@@ -121,18 +121,27 @@ static int64_t integer_or(tandem_json_stream_slice raw, int64_t otherwise)
     return is_negative ? -value : value;
 }
 
+/* Some writers put numbers in quotes. */
+static tandem_json_stream_slice without_quotes(tandem_json_stream_slice raw)
+{
+    const int is_quoted = raw.n >= 2 && raw.text[0] == '"' && raw.text[raw.n - 1] == '"';
+    return is_quoted ? (tandem_json_stream_slice){raw.text + 1, raw.n - 2} : raw;
+}
+
 static tandem_status read_integer_or(tandem_json_stream *json, int64_t *value, int64_t otherwise)
 {
     tandem_json_stream_slice raw;
     const tandem_status status = tandem_json_stream_raw(json, &raw);
-    if (status == TANDEM_OK) *value = integer_or(raw, otherwise);
+    if (status == TANDEM_OK) *value = integer_or(without_quotes(raw), otherwise);
     return status;
 }
 
 static tandem_status read_event_time(tandem_json_stream *json, const char *what, int64_t *ns, int *has)
 {
     tandem_json_stream_slice number;
-    const tandem_status status = tandem_json_stream_number(json, what, &number);
+    const tandem_status status = tandem_json_stream_peek(json) == '"'
+                                     ? tandem_json_stream_text(json, what, &number)
+                                     : tandem_json_stream_number(json, what, &number);
     if (status != TANDEM_OK) return status;
     const int code = tandem_input_parse_us(ns, number.text, number.n);
     if (code == -1) return tandem_json_stream_wrong(json, number, what);
@@ -177,10 +186,20 @@ static tandem_status read_event_argument(tandem_json_stream *json, tandem_json_s
                                          tandem_event *event)
 {
     switch (name.n) {
+    case 3:
+        if (slice_is(name, "Seq") || slice_is(name, "seq"))
+            return read_integer_or(json, &event->sequence, -1);
+        break;
     case 4:
         if (slice_is(name, "name")) return read_event_text(json, &event->label);
         if (slice_is(name, "kind")) return read_event_text(json, &event->kind);
         if (slice_is(name, "task")) return read_integer_or(json, &event->task, INT64_MIN);
+        break;
+    case 5:
+        if (slice_is(name, "dtype")) return read_event_text(json, &event->dtype);
+        break;
+    case 6:
+        if (slice_is(name, "device")) return read_integer_or(json, &event->device, -1);
         break;
     case 9:
         if (slice_is(name, "precision")) return read_event_text(json, &event->precision);
@@ -192,6 +211,7 @@ static tandem_status read_event_argument(tandem_json_stream *json, tandem_json_s
     case 11:
         if (slice_is(name, "External id") || slice_is(name, "external id"))
             return read_integer_or(json, &event->external, -1);
+        if (slice_is(name, "correlation")) return read_integer_or(json, &event->correlation, -1);
         if (slice_is(name, "Input Types") || slice_is(name, "Input types"))
             return read_raw_text(json, &event->types);
         break;
@@ -212,12 +232,21 @@ static tandem_status read_event_argument(tandem_json_stream *json, tandem_json_s
     return tandem_json_stream_skip(json);
 }
 
+int tandem_event_is_collective(const tandem_event *event)
+{
+    static const char *const libraries[] = {"nccl", "rccl", "msccl"};
+    const char *const text = event->name.text, *const name = text + 5 * (strncmp(text, "void ", 5) == 0);
+    for (size_t k = 0; k < sizeof libraries / sizeof *libraries; k++)
+        if (strncmp(name, libraries[k], strlen(libraries[k])) == 0) return 1;
+    return 0;
+}
+
 /* Whether all needed arguments are known. Arguments of kernels are most of a trace. */
 static int has_all_arguments(const tandem_event *event)
 {
     if (event->external < 0) return 0;
     if (strcmp(event->category.text, "kernel") == 0)
-        return strncmp(event->name.text, "nccl", 4) != 0 && strncmp(event->name.text, "rccl", 4) != 0;
+        return event->correlation >= 0 && event->device >= 0 && !tandem_event_is_collective(event);
     return event->dims.n && event->types.n;
 }
 
@@ -243,10 +272,11 @@ static tandem_status read_pid_or_tid(tandem_json_stream *json, tandem_event *eve
     tandem_json_stream_slice raw;
     const tandem_status status = tandem_json_stream_raw(json, &raw);
     if (status != TANDEM_OK) return status;
-    event->thread = hash_bytes(raw.text, raw.n, event->thread + (is_process ? 1 : 2));
+    const tandem_json_stream_slice id = without_quotes(raw);
+    event->thread += hash_bytes(id.text, id.n, is_process ? 1 : 2); /* in either order */
     if (is_process) {
-        event->pid = integer_or(raw, -1);
-        set_raw_text(&event->process, raw);
+        event->pid = integer_or(id, -1);
+        set_event_text(&event->process, id);
     }
     return TANDEM_OK;
 }
@@ -298,13 +328,15 @@ static void clear_event(tandem_event *event)
     clear_event_text(&event->dims);
     clear_event_text(&event->types);
     clear_event_text(&event->members);
+    clear_event_text(&event->dtype);
     clear_event_text(&event->label);
     clear_event_text(&event->kind);
     clear_event_text(&event->precision);
     event->phase = 0;
     event->has_start = event->has_duration = event->has_name = 0;
     event->thread = 0;
-    event->pid = event->external = event->elements = -1;
+    event->pid = event->external = event->correlation = event->device = -1;
+    event->sequence = event->elements = -1;
     event->task = INT64_MIN;
     event->start_ns = event->duration_ns = 0;
 }
@@ -387,6 +419,43 @@ static tandem_status read_header_object(tandem_events *events, read_header_membe
     return status;
 }
 
+/* Keeps the name of a member, and what else tells what an object without events is. */
+static tandem_status note_member(tandem_events *events, tandem_json_stream_slice name)
+{
+    tandem_json_stream *const json = &events->json;
+    const size_t n = strlen(events->members);
+    if (n + name.n + 5 < sizeof events->members) {
+        (void)strcpy(events->members + n, n ? ", '" : "'");
+        const size_t at = strlen(events->members);
+        (void)copy_printable(events->members + at, sizeof events->members - at - 1, name);
+        (void)strcat(events->members, "'");
+    }
+    events->has_nodes |= slice_is(name, "nodes");
+    if (slice_is(name, "schema")) return read_made_text(json, events->schema, sizeof events->schema);
+    return tandem_json_stream_skip(json);
+}
+
+/* The object was whole: it is not said to be cut off. */
+static tandem_status refuse_other_object(tandem_events *events)
+{
+    char kind[160] = "a JSON object of another kind";
+    if (strncmp(events->schema, "tandem.", 7) == 0)
+        (void)snprintf(kind, sizeof kind, "a file of tandem, %s", events->schema);
+    else if (events->has_nodes && events->schema[0])
+        (void)snprintf(kind, sizeof kind,
+                       "an execution trace of PyTorch, %s, whose nodes have no times. Record with "
+                       "torch.profiler",
+                       events->schema);
+    else if (!events->members[0])
+        (void)snprintf(kind, sizeof kind, "an empty JSON object");
+    return tandem_error_set(
+        events->json.error, TANDEM_MALFORMED,
+        "'%.200s', byte %llu: expected a member \"traceEvents\" in the trace; the file is whole, but it is "
+        "%s%s%s",
+        events->input->source, (unsigned long long)(events->input->offset + events->input->at), kind,
+        events->members[0] ? "; its members: " : "", events->members);
+}
+
 /* Skips members of the outer object up to the events or to its end. */
 static tandem_status find_trace_events(tandem_events *events)
 {
@@ -397,17 +466,18 @@ static tandem_status find_trace_events(tandem_events *events)
         if (status != TANDEM_OK) return status;
         if (!name.text) {
             events->state = PAST_EVENTS;
-            return tandem_json_stream_finish(json);
+            return events->has_events ? tandem_json_stream_finish(json) : refuse_other_object(events);
         }
         if (slice_is(name, "traceEvents")) {
             events->state = IN_OBJECT;
+            events->has_events = 1;
             return tandem_json_stream_enter(json, '[');
         }
         if (slice_is(name, "distributedInfo"))
             status = read_header_object(events, read_distributed_info);
         else
             status = slice_is(name, "otherData") ? read_header_object(events, read_other_data)
-                                                 : tandem_json_stream_skip(json);
+                                                 : note_member(events, name);
         if (status != TANDEM_OK) return status;
     }
 }
@@ -422,11 +492,7 @@ static tandem_status begin_events(tandem_events *events)
     }
     if (c != '{') return tandem_json_stream_expected(json, "'{' or '[', a trace");
     const tandem_status status = tandem_json_stream_enter(json, '{');
-    if (status != TANDEM_OK) return status;
-    const tandem_status found = find_trace_events(events);
-    if (found == TANDEM_OK && events->state == PAST_EVENTS)
-        return tandem_json_stream_expected(json, "a member \"traceEvents\" in the trace");
-    return found;
+    return status == TANDEM_OK ? find_trace_events(events) : status;
 }
 
 tandem_status tandem_events_next(tandem_events *events, tandem_event *event, int *is_there)

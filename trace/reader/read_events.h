@@ -27,12 +27,16 @@ typedef struct tandem_event {
     /* "Input Dims", "Input type" (also "Input Types") as written, without blanks */
     tandem_event_text dims, types;
     tandem_event_text members; /* hash of "Process Group Ranks" and "Process Group Name" */
+    tandem_event_text dtype;   /* "dtype" of a collective */
     tandem_event_text label;   /* "name" of metadata events; "Collective name" of kernels */
     tandem_event_text kind;    /* "kind", written by tandem */
     tandem_event_text precision;
-    int64_t external; /* "External id" (older: "external id"); −1 = none */
-    int64_t elements; /* "In msg nelems"; −1 = none */
-    int64_t task;     /* "task", written by tandem; INT64_MIN = none */
+    int64_t external;    /* "External id" (older: "external id"); −1 = none */
+    int64_t correlation; /* of a launch and of what it launched; −1 = none */
+    int64_t device;      /* number of a kernel's device; −1 = none */
+    int64_t sequence;    /* "Seq" of a collective within its group; −1 = none */
+    int64_t elements;    /* "In msg nelems"; −1 = none */
+    int64_t task;        /* "task", written by tandem; INT64_MIN = none */
 } tandem_event;
 
 /* Members beside the events, as far as read. */
@@ -48,16 +52,23 @@ typedef struct tandem_events {
     tandem_json_stream json;
     tandem_events_header header;
     int state;
+    int has_events, has_nodes; /* whether there was a member "traceEvents", or "nodes" */
     int64_t n_event;
+    /* of an object without events, to say what it is: its "schema", and the names of its first members */
+    char schema[48], members[160];
 } tandem_events;
 
 /* Reads from an open input, which must outlive it. */
 void tandem_events_open(tandem_events *events, tandem_input *input, tandem_error *error);
 
 /* tandem_events_next: the next event; *is_there = 0 after the last one, when the whole text has been
- * checked. TANDEM_MALFORMED with the byte and what was expected: no JSON, no list of events, a time that is
- * no number or out of range. Errors of tandem_input_refill. */
+ * checked. TANDEM_MALFORMED with the byte and what was expected: no JSON, a JSON object without a list of
+ * events (the error says what it is), a time that is no number or out of range. Errors of
+ * tandem_input_refill. */
 tandem_status tandem_events_next(tandem_events *events, tandem_event *event, int *is_there);
+
+/* Whether the name is that of a kernel of NCCL, RCCL or MSCCL. */
+int tandem_event_is_collective(const tandem_event *event);
 
 /* Copies into to[size]; cuts between characters. */
 void tandem_event_copy(char *to, size_t size, const tandem_event_text *text);

@@ -26,65 +26,23 @@ static tandem_status torch_no_memory(const torch_join *j)
 
 /* --- Steps ---------------------------------------------------------------------------------------------- */
 
-/* Compute: kernels if there are any, else host operators. Communication: the first source that occurs. */
-static const tandem_interval_set *compute_intervals(const torch_rank *rank)
-{
-    return rank->device.n ? &rank->device : &rank->host;
-}
-
-static int comm_source(const torch_rank *rank)
-{
-    for (int source = 0; source < N_TORCH_SOURCE; source++)
-        if (rank->comm[source].n) return source;
-    return 0;
-}
-
-static void measure_torch_step(tandem_torch_step *step, const torch_rank *rank, torch_step_window window)
-{
-    const tandem_interval_set *const compute = compute_intervals(rank), *const comm =
-                                                                            &rank->comm[comm_source(rank)];
-    const int64_t from_ns = window.begin_ns, to_ns = window.end_ns;
-    const int64_t common_ns = tandem_interval_set_common_ns(compute, comm, from_ns, to_ns);
-    *step = (tandem_torch_step){.number = window.number,
-                                .duration_ns = to_ns - from_ns,
-                                .compute_ns = tandem_interval_set_covered_ns(compute, from_ns, to_ns),
-                                .comm_ns = tandem_interval_set_covered_ns(comm, from_ns, to_ns)};
-    step->exposed_ns = step->comm_ns - common_ns;
-    step->idle_ns = step->duration_ns - step->compute_ns - step->exposed_ns;
-}
-
-static void find_mean(tandem_torch_rank *of)
-{
-    tandem_torch_step *const mean = &of->mean;
-    *mean = (tandem_torch_step){.number = -1};
-    const int n = of->n_step;
-    for (int k = 0; k < n; k++) { /* each is below 2^63 / 2^16 (the maximum of steps) */
-        mean->duration_ns += of->step[k].duration_ns / n;
-        mean->compute_ns += of->step[k].compute_ns / n;
-        mean->comm_ns += of->step[k].comm_ns / n;
-        mean->exposed_ns += of->step[k].exposed_ns / n;
-        mean->idle_ns += of->step[k].idle_ns / n;
-    }
-}
-
 static tandem_status measure_torch_steps(const torch_join *j, int k)
 {
     torch_rank *const rank = &j->rank[k];
     tandem_torch_rank *const of = &j->result->rank[k];
-    const torch_step_window whole = {-1, rank->first_ns, rank->last_ns};
-    of->n_step = rank->n_window ? rank->n_window : 1;
-    of->step = malloc((size_t)of->n_step * sizeof *of->step);
-    if (!of->step) return torch_no_memory(j);
-    for (int s = 0; s < of->n_step; s++)
-        measure_torch_step(&of->step[s], rank, rank->n_window ? rank->window[s] : whole);
-    find_mean(of);
-    of->is_device = rank->device.n > 0;
+    const tandem_status status = torch_rank_measure_steps(rank, of, j->error);
+    of->is_device = rank->n_kernel > 0;
     of->n_event = rank->n_event;
     of->n_incomplete = rank->n_incomplete;
     of->n_negative = rank->n_negative;
     of->n_overlapping = rank->n_overlapping;
-    of->joined_ns = compute_intervals(rank)->filled_gap_ns + rank->comm[comm_source(rank)].filled_gap_ns;
-    return TANDEM_OK;
+    of->n_kernel = rank->n_kernel;
+    for (int i = 0; i < rank->n_kernel; i++)
+        torch_add_ns(&of->kernel_ns, rank->kernel[i].end_ns - rank->kernel[i].start_ns);
+    of->n_device = rank->n_device;
+    of->n_stream = rank->n_stream;
+    of->left_out = rank->left_out;
+    return status;
 }
 
 /* --- Operators ------------------------------------------------------------------------------------------ */
@@ -120,17 +78,20 @@ static size_t gather_rank_rows(const torch_join *j, rank_row *row)
 }
 
 /* On the device if there is one. */
-static int64_t operator_cost_ns(const tandem_torch_summary *torch, const tandem_torch_cost *cost)
+static int64_t operator_step_cost_ns(const tandem_torch_summary *torch, const tandem_torch_cost *cost)
 {
-    return torch->rank[0].is_device ? cost->device_ns : cost->self_ns;
+    return torch->is_device ? cost->step_device_ns : cost->step_self_ns;
 }
 
 static void add_cost(tandem_torch_cost *sum, const tandem_torch_cost *one)
 {
     sum->calls += one->calls;
-    sum->total_ns += one->total_ns;
-    sum->self_ns += one->self_ns;
-    sum->device_ns += one->device_ns;
+    sum->step_calls += one->step_calls;
+    torch_add_ns(&sum->total_ns, one->total_ns);
+    torch_add_ns(&sum->self_ns, one->self_ns);
+    torch_add_ns(&sum->device_ns, one->device_ns);
+    torch_add_ns(&sum->step_self_ns, one->step_self_ns);
+    torch_add_ns(&sum->step_device_ns, one->step_device_ns);
 }
 
 static tandem_status open_operator(const torch_join *j, tandem_torch_operator *op, const rank_row *first)
@@ -148,7 +109,10 @@ static tandem_status open_operator(const torch_join *j, tandem_torch_operator *o
 static int most_expensive_first(const void *left, const void *right)
 {
     const tandem_torch_operator *const a = left, *const b = right;
-    int order = TANDEM_ORDER(b->cost.device_ns, a->cost.device_ns);
+    int order = TANDEM_ORDER(b->cost.step_device_ns, a->cost.step_device_ns);
+    if (!order) order = TANDEM_ORDER(b->cost.step_self_ns, a->cost.step_self_ns);
+    if (!order) order = TANDEM_ORDER(b->cost.step_calls, a->cost.step_calls);
+    if (!order) order = TANDEM_ORDER(b->cost.device_ns, a->cost.device_ns);
     if (!order) order = TANDEM_ORDER(b->cost.self_ns, a->cost.self_ns);
     if (!order) order = strcmp(a->name, b->name);
     if (!order) order = strcmp(a->signature, b->signature);
@@ -191,33 +155,27 @@ static int by_key_and_start(const void *left, const void *right)
     return order ? order : (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
 }
 
-/* The step in which a collective begins; NULL = none. Steps are sorted by number, and thus by time unless
- * numbers repeat. */
-static const torch_step_window *find_step_window(const torch_rank *rank, int64_t start_ns)
+/* Whether a collective counts: of the source that counts, in a whole step. */
+static int is_counted_collective(torch_rank *rank, const torch_collective *one, int source)
 {
-    int low = 0, high = rank->n_window;
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-        if (rank->window[middle].end_ns > start_ns)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low < rank->n_window && rank->window[low].begin_ns <= start_ns ? &rank->window[low] : NULL;
+    if (one->source != source) return 0;
+    if (rank->n_window == 0 || (one->window >= 0 && !rank->window[one->window].is_fragment)) return 1;
+    rank->left_out.n_collective_outside++;
+    return 0;
 }
 
-/* Keeps collectives of the source that counts. Their key becomes operation, size, members, step and index
- * among equals. */
+/* Keeps collectives that count. Sequence numbers tell those of a group apart; without them, step and index
+ * among equals do, which ends up in the key. */
 static void number_collectives(torch_rank *rank)
 {
-    const int source = comm_source(rank);
+    const int source = torch_rank_comm_source(rank);
     int n = 0;
     for (int k = 0; k < rank->n_collective; k++) {
         torch_collective one = rank->collective[k];
-        if (one.source != source) continue;
-        const torch_step_window *const window = find_step_window(rank, one.start_ns);
-        if (rank->n_window && !window) continue;
-        one.key = (one.key ^ (uint64_t)(window ? window->number : -1)) * UINT64_C(0x9e3779b97f4a7c15);
+        if (!is_counted_collective(rank, &one, source)) continue;
+        const uint64_t number = rank->n_window ? (uint64_t)rank->window[one.window].number : UINT64_MAX;
+        one.key =
+            (one.key ^ (one.sequence >= 0 ? ~(uint64_t)one.sequence : number)) * UINT64_C(0x9e3779b97f4a7c15);
         rank->collective[n++] = one;
     }
     rank->n_collective = n;
@@ -234,6 +192,7 @@ typedef struct collective_part {
     uint64_t key;
     int64_t duration_ns;
     int32_t rank, signature;
+    int has_sequence;
 } collective_part;
 
 static int by_collective_key(const void *left, const void *right)
@@ -273,13 +232,14 @@ static joined_collective join_collective(const torch_join *j, const collective_p
         }
     }
     for (int k = 0; k < n; k++) {
-        j->result->rank[of[k].rank].wait_ns += of[k].duration_ns - shortest_ns;
-        wait_ns += of[k].duration_ns - shortest_ns;
+        torch_add_ns(&j->result->rank[of[k].rank].wait_ns, of[k].duration_ns - shortest_ns);
+        torch_add_ns(&wait_ns, of[k].duration_ns - shortest_ns);
     }
     tandem_torch_rank *const late = &j->result->rank[of[last].rank];
-    late->late_ns += second_ns - shortest_ns;
+    torch_add_ns(&late->late_ns, second_ns - shortest_ns);
     late->n_last += second_ns > shortest_ns;
     j->result->n_joined++;
+    j->result->n_by_order += !of->has_sequence;
     return (joined_collective){.hash = j->rank[of->rank].signature[of->signature].hash,
                                .transfer_ns = shortest_ns,
                                .wait_ns = wait_ns,
@@ -309,7 +269,7 @@ static tandem_status gather_collectives(const torch_join *j, joined_collective *
         tandem_torch_collective *const row = &result->collective[result->n_collective++];
         const torch_signature *const signature = &j->rank[one[first].rank].signature[one[first].signature];
         for (end = first; end < n && one[end].hash == one[first].hash; end++)
-            row->wait_ns += one[end].wait_ns;
+            torch_add_ns(&row->wait_ns, one[end].wait_ns);
         row->n = (int64_t)(end - first);
         row->transfer_ns = one[first + (end - first - 1) / 2].transfer_ns;
         row->name = strdup(signature->name);
@@ -326,7 +286,8 @@ static size_t gather_collective_parts(const torch_join *j, collective_part *to)
     for (int k = 0; k < j->result->n_rank; k++)
         for (int c = 0; c < j->rank[k].n_collective; c++, n++) {
             const torch_collective *const one = &j->rank[k].collective[c];
-            if (to) to[n] = (collective_part){one->key, one->duration_ns, k, one->signature};
+            if (to)
+                to[n] = (collective_part){one->key, one->duration_ns, k, one->signature, one->sequence >= 0};
         }
     return n;
 }
@@ -389,10 +350,10 @@ static tandem_status find_excess(const torch_join *j)
         int n = 0;
         for (int rank = 0; rank < result->n_rank; rank++)
             if (rank != result->slowest)
-                other_ns[n++] = operator_cost_ns(result, &op->rank[rank]) / result->rank[rank].n_step;
+                other_ns[n++] = operator_step_cost_ns(result, &op->rank[rank]) / result->rank[rank].n_step;
         tandem_sort_int64(other_ns, (size_t)n_other);
         const int64_t slowest_ns =
-            operator_cost_ns(result, &op->rank[result->slowest]) / result->rank[result->slowest].n_step;
+            operator_step_cost_ns(result, &op->rank[result->slowest]) / result->rank[result->slowest].n_step;
         const int64_t excess_ns = slowest_ns - other_ns[(n_other - 1) / 2];
         if (excess_ns <= result->excess_ns) continue;
         result->excess = k;
@@ -434,11 +395,17 @@ static tandem_status sort_ranks(const torch_join *j)
 static tandem_status join_torch_ranks(const torch_join *j)
 {
     tandem_status status = sort_ranks(j);
-    for (int k = 0; k < j->result->n_rank && status == TANDEM_OK; k++) status = measure_torch_steps(j, k);
+    for (int k = 0; k < j->result->n_rank && status == TANDEM_OK; k++) {
+        status = measure_torch_steps(j, k);
+        j->result->is_device |= j->result->rank[k].is_device;
+    }
     if (status == TANDEM_OK) status = join_operators(j);
     if (status == TANDEM_OK) status = join_collectives(j);
     if (status != TANDEM_OK) return status;
-    for (int k = 0; k < j->result->n_rank; k++) j->result->rank[k].n_unjoined += j->rank[k].n_dropped;
+    for (int k = 0; k < j->result->n_rank; k++) {
+        j->result->rank[k].n_unjoined += j->rank[k].n_dropped;
+        j->result->rank[k].left_out.n_collective_outside = j->rank[k].left_out.n_collective_outside;
+    }
     find_slowest(j->result);
     return find_excess(j);
 }

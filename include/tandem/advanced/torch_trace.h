@@ -2,8 +2,8 @@
  * operators cost, and which rank the others wait for.
  *
  * Files are Chrome trace JSON (an object with "traceEvents", or a bare list), plain or gzip, read as a
- * stream. Memory depends on the number of different operators, steps and collectives, not on how often they
- * run, and is bounded (tandem_torch_rank.joined_ns). Times of different ranks are compared as durations
+ * stream. Memory is bounded: 2,097,152 kernels, launches and calls of operators each are kept, 64 bytes and
+ * less; beyond that they are counted as left out. Times of different ranks are compared as durations
  * only: their clocks need not agree.
  *
  *   compute        kernels and copies of a device; without any, host operators
@@ -12,9 +12,16 @@
  *   idle           neither
  *   self time      of an operator, without the operators it calls; casts and copies are separate rows
  *
- * A collective that every rank of its group recorded is joined: the k-th with the same operation, size and
- * members in the same step. Its transfer is the shortest of the ranks' times. The rest of a rank's time is
- * waiting; the rank with the shortest time arrived last. */
+ * A kernel belongs to the launch with its correlation: to the innermost operator at that time on that thread,
+ * and to the step in whose window on the host it was launched. The step of a device ends with the last kernel
+ * that it launched or with its window, whichever is later, and begins where the one before ends. A first or
+ * last step that the recording cut off is a fragment and does not count. Whatever is left out is counted
+ * (tandem_torch_left_out).
+ *
+ * A collective that every rank of its group recorded is joined: by operation, type, group and sequence number;
+ * without sequence numbers, the k-th with the same operation and group in the same step. Its transfer is the
+ * shortest of the ranks' times. The rest of a rank's time is waiting; the rank with the shortest time arrived
+ * last. */
 #ifndef TANDEM_TORCH_TRACE_H
 #define TANDEM_TORCH_TRACE_H
 
@@ -37,15 +44,36 @@ const char *tandem_torch_pass_name(tandem_torch_pass pass);
 
 typedef struct tandem_torch_step {
     int64_t number; /* ProfilerStep#N; −1 = the trace has no steps and counts as one */
-    int64_t duration_ns, compute_ns, comm_ns, exposed_ns, idle_ns;
+    /* early_ns: of compute_ns and exposed_ns, what ran beside the end of the step before.
+     * compute_ns + exposed_ns + idle_ns = duration_ns + early_ns */
+    int64_t duration_ns, compute_ns, comm_ns, exposed_ns, idle_ns, early_ns;
+    int64_t n_kernel; /* that it launched */
 } tandem_torch_step;
+
+enum { TANDEM_TORCH_UNKNOWN_NAMES = 120 };
+
+/* What the results do not hold, or hold with less certainty: numbers of slices and their summed times. */
+typedef struct tandem_torch_left_out {
+    /* kernels without an operator: their launch is missing, or is within no operator */
+    int64_t n_without_operator, without_operator_ns;
+    int64_t n_without_launch; /* of all kernels; they belong to the step in which they begin */
+    int64_t n_by_id;          /* whose operator was found by External id, because their launch is missing */
+    int64_t n_outside, outside_ns;            /* kernels that were launched in no step */
+    int64_t n_in_fragment, in_fragment_ns;    /* kernels that were launched in a fragment of a step */
+    int64_t n_call_outside, call_outside_ns;  /* operators that began in no whole step: their own times */
+    int64_t n_unknown, unknown_ns;            /* slices of categories or devices that are not known */
+    char unknown[TANDEM_TORCH_UNKNOWN_NAMES]; /* the first of their names: 'a', 'b' */
+    int64_t n_pair;                           /* begin and end events, which are not read */
+    int64_t n_collective_outside;             /* collectives in no whole step, which are not joined */
+    int64_t n_beyond, beyond_ns; /* kernels, launches and operators beyond the limits of a file */
+} tandem_torch_left_out;
 
 typedef struct tandem_torch_rank {
     char *path;
     int rank;      /* given by the file, otherwise its index among the files */
     int is_device; /* whether kernels were recorded */
     int n_step;
-    tandem_torch_step *step; /* [n_step] by number */
+    tandem_torch_step *step; /* [n_step] whole steps, by time */
     tandem_torch_step mean;
     /* per step, over all joined collectives */
     int64_t wait_ns; /* waiting for other ranks */
@@ -60,11 +88,18 @@ typedef struct tandem_torch_rank {
     int64_t n_unjoined; /* collectives that lack parts */
     /* gaps between kernels that were closed to bound memory: busy times may be too long by this much */
     int64_t joined_ns;
+    int64_t n_kernel, kernel_ns; /* all that a device did: kernels, copies, sets */
+    int n_device, n_stream;      /* on which it did that: at most 16 and 256 are told apart */
+    /* the first or the last step, if the recording began or ended within it; they do not count */
+    int n_fragment;
+    tandem_torch_step fragment[2];
+    tandem_torch_left_out left_out;
 } tandem_torch_rank;
 
 typedef struct tandem_torch_cost {
     /* over all calls in the trace; device: of the kernels it launched */
     int64_t calls, total_ns, self_ns, device_ns;
+    int64_t step_calls, step_self_ns, step_device_ns; /* of these, within the whole steps */
 } tandem_torch_cost;
 
 typedef struct tandem_torch_operator {
@@ -87,7 +122,7 @@ typedef struct tandem_torch_summary {
     int n_rank;
     tandem_torch_rank *rank; /* [n_rank] by rank */
     int n_operator;
-    /* most expensive first: by device time if there is any, otherwise by self time */
+    /* most expensive first: by device time within whole steps if there is any, otherwise by self time */
     tandem_torch_operator *operators;
     int n_collective;
     tandem_torch_collective *collective; /* longest waiting first */
@@ -95,6 +130,9 @@ typedef struct tandem_torch_summary {
      * */
     int slowest;
     int64_t n_joined; /* collectives */
+    /* of them, those without sequence numbers: joined by their order within the step */
+    int64_t n_by_order;
+    int is_device; /* whether any rank recorded kernels: costs are those on the device */
     /* index of the operator on which the slowest rank exceeds the median of the others most; −1 = none */
     int excess;
     int64_t excess_ns; /* per step */
