@@ -39,7 +39,7 @@ typedef struct stack_frame {
     int64_t start_ns, end_ns, inner_ns;
     int32_t signature, call; /* call: index among the calls; −1 = none */
     tandem_torch_pass pass;
-    int in_operator, in_call; /* whether it or an outer slice is one */
+    int in_call; /* whether it or an outer slice is one */
 } stack_frame;
 
 typedef struct host_thread {

@@ -149,13 +149,11 @@ static tandem_status find_cast_signature(torch_reader *r, const stack_frame *out
     return TANDEM_OK;
 }
 
-/* Adds the times of a slice to the busy times of the host, unless an outer one has them. */
-static tandem_status add_busy_time(torch_reader *r, const host_slice *s, const stack_frame *outer)
+/* Adds an outermost collective of the host, and the times of one within it. */
+static tandem_status add_call_times(torch_reader *r, const host_slice *s, int is_outermost)
 {
-    const int is_operator = s->role == TORCH_OPERATOR || s->role == TORCH_BACKWARD_SCOPE;
-    if (is_operator && !(outer && outer->in_operator))
-        return tandem_interval_set_add(&r->rank->host, s->start_ns, s->end_ns, r->error);
-    if (s->role != TORCH_CALL_SCOPE || (outer && outer->in_call)) return TANDEM_OK;
+    if (!is_outermost)
+        return tandem_interval_set_add(&r->rank->comm[TORCH_CALL], s->start_ns, s->end_ns, r->error);
     const torch_signature *const own = &r->rank->signature[s->signature];
     int32_t index;
     const torch_collective one = {.start_ns = s->start_ns,
@@ -165,6 +163,24 @@ static tandem_status add_busy_time(torch_reader *r, const host_slice *s, const s
                                   .window = -1,
                                   .source = TORCH_CALL};
     return torch_add_collective(r, &one, torch_collective_operation(own->name), own->detail, &index);
+}
+
+/* Whether a collective of the host calls it. A slice that ends far behind one that began before follows it: the
+ * two overlap where a writer lacks digits. */
+static int is_in_call(const torch_reader *r, const host_thread *t, const host_slice *s)
+{
+    int k = t->n - 1;
+    while (k >= 0 && t->frame[k].end_ns + rounding_ns(r) < s->end_ns) k--;
+    return k >= 0 && t->frame[k].in_call;
+}
+
+/* Adds the times of a slice to the busy times of the host. Inner operators may end behind the outer one, by
+ * rounding. What a collective calls is a part of it. */
+static tandem_status add_busy_time(torch_reader *r, const host_slice *s, int is_inner)
+{
+    if (s->role == TORCH_CALL_SCOPE) return add_call_times(r, s, !is_inner);
+    if (is_inner || (s->role != TORCH_OPERATOR && s->role != TORCH_BACKWARD_SCOPE)) return TANDEM_OK;
+    return tandem_interval_set_add(&r->rank->host, s->start_ns, s->end_ns, r->error);
 }
 
 /* A slice that kernels may belong to. */
@@ -198,7 +214,7 @@ static tandem_status push_slice(torch_reader *r, const host_slice *s)
     host_thread *const t = &r->thread[thread];
     while (t->n && t->frame[t->n - 1].end_ns <= s->start_ns) pop_frame(r, t);
     stack_frame *const outer = t->n ? &t->frame[t->n - 1] : NULL;
-    const int is_operator = s->role != TORCH_PLAIN && s->role != TORCH_OPTIMIZER_SCOPE;
+    const int is_inner = is_in_call(r, t, s);
     int32_t signature = s->signature;
     tandem_status status = find_cast_signature(r, outer, &signature);
     if (status != TANDEM_OK) return status;
@@ -207,8 +223,7 @@ static tandem_status push_slice(torch_reader *r, const host_slice *s)
                         .signature = signature,
                         .call = -1,
                         .pass = pass_of_slice(r, t, outer, s),
-                        .in_operator = is_operator || (outer && outer->in_operator),
-                        .in_call = s->role == TORCH_CALL_SCOPE || (outer && outer->in_call)};
+                        .in_call = s->role == TORCH_CALL_SCOPE || is_inner};
     status = add_slice_call(r, s, &made, thread);
     if (status != TANDEM_OK || s->role == TORCH_BESIDE) return status;
     if (outer) {
@@ -216,7 +231,7 @@ static tandem_status push_slice(torch_reader *r, const host_slice *s)
         if (s->end_ns > outer->end_ns + rounding_ns(r)) r->rank->n_overlapping++;
         if (s->signature >= 0) outer->inner_ns += inner_end_ns - s->start_ns;
     }
-    status = add_busy_time(r, s, outer);
+    status = add_busy_time(r, s, is_inner);
     return status == TANDEM_OK ? push_frame(r, t, &made) : status;
 }
 
