@@ -113,6 +113,12 @@ static void print_whatif_steps(const tandem_whatif *whatif)
            tandem_quantity_ns(whatif->step_ns).text, tandem_quantity_ns(whatif->ideal_ns).text,
            time_ratio(whatif->step_ns, whatif->ideal_ns));
     whatif_print_negative(whatif->n_negative);
+    if (whatif->n_missing_control)
+        printf("%lld control dependencies name nodes that are missing, and do not count\n",
+               (long long)whatif->n_missing_control);
+    if (whatif->n_dropped_control)
+        printf("%lld control dependencies contradict others on a cycle, and do not count: data dependencies decide\n",
+               (long long)whatif->n_dropped_control);
     if (whatif->n_step > 1)
         printf("longest: step %lld, %s, slowdown %.4f\n", (long long)worst->number,
                tandem_quantity_ns(worst->step_ns).text, time_ratio(worst->step_ns, worst->ideal_ns));
@@ -215,7 +221,11 @@ static int print_whatif_json(const tandem_whatif *whatif)
     json_object_set_new(object, "by_dp_rank", whatif_parts_json(&whatif->by_dp_rank, whatif));
     json_object_set_new(object, "by_worker", whatif_parts_json(&whatif->by_worker, whatif));
     if (whatif->n_rank) json_object_set_new(object, "ranks", whatif_ranks_json(whatif));
-    if (whatif->n_critical) json_object_set_new(object, "critical_path", critical_path_json(whatif));
+    if (whatif->n_critical) {
+        json_object_set_new(object, "missing_control", json_integer(whatif->n_missing_control));
+        json_object_set_new(object, "dropped_control", json_integer(whatif->n_dropped_control));
+        json_object_set_new(object, "critical_path", critical_path_json(whatif));
+    }
     json_object_set_new(object, "steps", whatif_steps_json(whatif));
     return cli_print_json(object);
 }

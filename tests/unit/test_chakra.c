@@ -51,23 +51,33 @@ typedef struct drawn {
     uint64_t id;
     int type;
     uint64_t us;
-    int dep[4];
+    int dep[5];
     pair attribute[4];
     const char *name;
 } drawn;
+
+/* Among the dependencies of a node: one on the call that called it. */
+enum { CALLED_BY = 1000 };
 
 static void put_node(file *to, const drawn *from)
 {
     Chakra__Node node = CHAKRA__NODE__INIT;
     Chakra__Attribute one[4], *pointer[4];
-    uint64_t dep[4];
+    uint64_t dep[5];
     node.id = from->id;
     node.type = from->type;
     node.name = (char *)(uintptr_t)(from->name ? from->name : "x");
     node.duration_us = from->us;
     node.data = dep;
     node.attribute = pointer;
-    for (int k = 0; k < 4 && from->dep[k] >= 0; k++) dep[node.n_data++] = (uint64_t)from->dep[k];
+    uint64_t control[5];
+    node.control = control;
+    for (int k = 0; k < 5 && from->dep[k] >= 0; k++) {
+        if (from->dep[k] >= CALLED_BY)
+            control[node.n_control++] = (uint64_t)from->dep[k] - CALLED_BY;
+        else
+            dep[node.n_data++] = (uint64_t)from->dep[k];
+    }
     for (size_t k = 0; k < 4 && from->attribute[k].name; k++) {
         pointer[k] = &one[k];
         one[k] = (Chakra__Attribute)CHAKRA__ATTRIBUTE__INIT;
@@ -202,6 +212,226 @@ static void what_nodes_say_counts(void **state)
     tandem_whatif *const w = accept(make_chakra(one, 2), make_chakra(other, 1));
     assert_int_equal(w->step_ns, 4321);
     assert_string_equal(w->by_operator.part[1].name, "all-gather");
+    tandem_whatif_close(w);
+}
+
+/* --- Call parents and messages -------------------------------------------------------------------------- */
+
+/* A converted trace lacks the parents of some calls. */
+static void missing_call_parents_are_counted(void **state)
+{
+    static const drawn some[] = {
+        {2, COMP, 5, AFTER(CALLED_BY + 1), {{0}}, "child"},
+        {3, COMP, 7, AFTER(2, CALLED_BY + 2, CALLED_BY + 99, CALLED_BY + 98), {{0}}, "next"}};
+    tandem_whatif *const w = accept(make_chakra(some, 2), NULL);
+    assert_int_equal(w->step_ns, 12000);
+    assert_int_equal(w->n_missing_control, 3);
+    assert_int_equal(w->n_dropped_control, 0);
+    tandem_whatif_close(w);
+}
+
+/* item() calls a kernel and a copy, and waits for the copy: 2, 3, 4 by calls, 3, 4, 2 by data. Node 1, which is
+ * on no cycle, waits for 2. */
+static void data_decides_against_call_parents(void **state)
+{
+    static const drawn some[] = {{2, COMP, 1, AFTER(4), {{0}}, "item"},
+                                 {3, COMP, 20, AFTER(CALLED_BY + 2), {{0}}, "dense"},
+                                 {4, COMP, 300, AFTER(3, CALLED_BY + 3), {{0}}, "copy"},
+                                 {1, COMP, 4000, AFTER(CALLED_BY + 2), {{0}}, "later"}};
+    tandem_whatif *const w = accept(make_chakra(some, 4), NULL);
+    assert_int_equal(w->step_ns, 4321000);
+    assert_int_equal(w->n_dropped_control, 1);
+    assert_int_equal(w->n_missing_control, 0);
+    tandem_whatif_close(w);
+}
+
+/* Calls alone form a cycle: the node with the lowest number comes first. Itself as a parent is a cycle, too. */
+static void cycles_of_calls_are_cut_once(void **state)
+{
+    static const drawn some[] = {{5, COMP, 1, AFTER(CALLED_BY + 7), {{0}}, "a"},
+                                 {6, COMP, 20, AFTER(CALLED_BY + 5, CALLED_BY + 6), {{0}}, "b"},
+                                 {7, COMP, 300, AFTER(CALLED_BY + 6), {{0}}, "c"}};
+    tandem_whatif *const w = accept(make_chakra(some, 3), NULL);
+    assert_int_equal(w->step_ns, 321000);
+    assert_int_equal(w->n_dropped_control, 2);
+    tandem_whatif_close(w);
+}
+
+/* Data dependencies in a cycle are wrong, with calls beside them, too. */
+static void cycles_of_data_are_refused_beside_calls(void **state)
+{
+    static const drawn some[] = {{5, COMP, 1, AFTER(6, CALLED_BY + 6), {{0}}, "a"},
+                                 {6, COMP, 20, AFTER(5), {{0}}, "b"}};
+    refuse(make_chakra(some, 2), NULL, "cycle", "(a)");
+}
+
+/* Both ranks send and then receive: a send is buffered, and does not wait. */
+static void a_ring_of_sends_is_no_cycle(void **state)
+{
+    static const drawn zero[] = {{0, COMP, 10, NONE, {{0}}, "work"},
+                                 {1, SEND, 5, AFTER(0), {{"comm_dst", 1, NULL}}, "send"},
+                                 {2, RECV, 40, AFTER(1), {{"comm_src", 1, NULL}}, "receive"},
+                                 {3, COMP, 100, AFTER(2), {{0}}, "more"}};
+    static const drawn one[] = {{0, COMP, 30, NONE, {{0}}, "work"},
+                                {1, SEND, 5, AFTER(0), {{"comm_dst", 0, NULL}}, "send"},
+                                {2, RECV, 5, AFTER(1), {{"comm_src", 0, NULL}}, "receive"},
+                                {3, COMP, 100, AFTER(2), {{0}}, "more"}};
+    tandem_whatif *const w = accept(make_chakra(zero, 4), make_chakra(one, 4));
+    /* rank 0 waits until rank 1 sends, at 30: 30 + 5 + 100; rank 1: 30 + 5, 5, 100 */
+    assert_int_equal(w->step_ns, 140000);
+    assert_int_equal(w->n_dropped_control, 0);
+    tandem_whatif_close(w);
+}
+
+/* Both receive before they send: that is a deadlock. */
+static void a_ring_of_receives_is_a_cycle(void **state)
+{
+    static const drawn zero[] = {{1, RECV, 5, NONE, {{"comm_src", 1, NULL}}, "receive"},
+                                 {2, SEND, 5, AFTER(1), {{"comm_dst", 1, NULL}}, "send"}};
+    static const drawn one[] = {{1, RECV, 5, NONE, {{"comm_src", 0, NULL}}, "receive"},
+                                {2, SEND, 5, AFTER(1), {{"comm_dst", 0, NULL}}, "send"}};
+    refuse(make_chakra(zero, 2), make_chakra(one, 2), "cycle", "(receive)");
+}
+
+/* A send holds the rank that receives, not the one that sends. */
+static void a_send_does_not_wait(void **state)
+{
+    static const drawn from[] = {{1, SEND, 5, NONE, {{"comm_dst", 1, NULL}}, "send"},
+                                 {2, COMP, 100, AFTER(1), {{0}}, "work"}};
+    static const drawn to[] = {{0, COMP, 60, NONE, {{0}}, "busy"},
+                               {1, RECV, 5, AFTER(0), {{"comm_src", 0, NULL}}, "receive"}};
+    tandem_whatif *const w = accept(make_chakra(from, 2), make_chakra(to, 2));
+    assert_int_equal(w->step_ns, 105000);
+    tandem_whatif_close(w);
+}
+
+/* A send that was called by another node, and one that waits for its own receive. */
+static void callers_of_a_send_hold_its_receive(void **state)
+{
+    static const drawn from[] = {{0, COMP, 70, NONE, {{0}}, "work"},
+                                 {1, SEND, 5, AFTER(CALLED_BY + 0), {{"comm_dst", 1, NULL}}, "send"}};
+    static const drawn to[] = {{1, RECV, 5, NONE, {{"comm_src", 0, NULL}}, "receive"}};
+    static const drawn both[] = {{0, COMP, 70, NONE, {{0}}, "work"},
+                                 {1, SEND, 5, AFTER(2), {{"comm_dst", 0, NULL}}, "send"},
+                                 {2, RECV, 5, NONE, {{"comm_src", 0, NULL}}, "receive"}};
+    tandem_whatif *const w = accept(make_chakra(from, 2), make_chakra(to, 1));
+    assert_int_equal(w->step_ns, 75000);
+    assert_int_equal(w->critical_path[1].start_ns, 70000);
+    static const drawn after[] = {{1, RECV, 5, NONE, {{"comm_src", 0, NULL}}, "receive"},
+                                  {2, COMP, 9, AFTER(1), {{0}}, "more"}};
+    tandem_whatif *const more = accept(make_chakra(from, 2), make_chakra(after, 2));
+    assert_int_equal(more->step_ns, 84000);
+    tandem_whatif_close(more);
+    tandem_whatif_close(w);
+    refuse(make_chakra(both, 3), NULL, "cycle", "(receive)");
+}
+
+/* --- Drawn graphs, against the rules written out ---------------------------------------------------------- */
+
+enum { MAX_DRAWN = 8 };
+typedef struct rules {
+    int n;
+    int data[MAX_DRAWN][MAX_DRAWN], control[MAX_DRAWN][MAX_DRAWN]; /* [before][after] */
+    int reaches[MAX_DRAWN][MAX_DRAWN];
+    int64_t end_us[MAX_DRAWN];
+    int is_done[MAX_DRAWN];
+} rules;
+
+static void close_reaches(rules *o)
+{
+    for (int i = 0; i < o->n; i++)
+        for (int k = 0; k < o->n; k++) o->reaches[i][k] = o->data[i][k] || o->control[i][k];
+    for (int m = 0; m < o->n; m++)
+        for (int i = 0; i < o->n; i++)
+            for (int k = 0; k < o->n; k++) o->reaches[i][k] |= o->reaches[i][m] && o->reaches[m][k];
+}
+
+/* Whether a node may come next; if not `all`, control dependencies within its cycle do not count. */
+static int may_come(const rules *o, int at, int all)
+{
+    for (int b = 0; b < o->n; b++) {
+        const int is_soft = !o->data[b][at] && (b == at || (o->reaches[b][at] && o->reaches[at][b]));
+        if (o->is_done[b] || (!o->data[b][at] && !o->control[b][at])) continue;
+        if (all || !is_soft) return 0;
+    }
+    return !o->is_done[at];
+}
+
+/* Returns the step; *dropped: control dependencies that contradict the order. */
+static int64_t order_by_rules(rules *o, const drawn *node, int64_t *dropped)
+{
+    int64_t step_us = 0;
+    *dropped = 0;
+    close_reaches(o);
+    for (int n_done = 0; n_done < o->n; n_done++) {
+        int at = -1;
+        for (int all = 1; all >= 0 && at < 0; all--)
+            for (int k = o->n - 1; k >= 0; k--)
+                if (may_come(o, k, all)) at = k;
+        assert_true(at >= 0);
+        for (int b = 0; b < o->n; b++) {
+            if (o->control[b][at] && !o->is_done[b]) (*dropped)++;
+            if ((o->data[b][at] || o->control[b][at]) && o->is_done[b] && o->end_us[b] > o->end_us[at])
+                o->end_us[at] = o->end_us[b];
+        }
+        o->is_done[at] = 1;
+        o->end_us[at] += (int64_t)node[at].us;
+        if (o->end_us[at] > step_us) step_us = o->end_us[at];
+    }
+    return step_us;
+}
+
+static void draw_graph(rules *o, drawn *node, unsigned *seed)
+{
+    *o = (rules){.n = 2 + rand_r(seed) % (MAX_DRAWN - 1)};
+    int order[MAX_DRAWN];
+    for (int k = 0; k < o->n; k++) {
+        const int at = rand_r(seed) % (k + 1);
+        order[k] = order[at];
+        order[at] = k;
+    }
+    for (int k = 0; k < o->n; k++) {
+        const int n_dep = rand_r(seed) % 4;
+        node[k] = (drawn){(uint64_t)k, COMP, 1 + (uint64_t)(rand_r(seed) % 1000), NONE, {{0}}, "x"};
+        for (int d = 0; d < n_dep; d++) {
+            const int before = rand_r(seed) % o->n;
+            const int is_data = order[before] < order[k] && rand_r(seed) % 2;
+            int *const edge = is_data ? &o->data[before][k] : &o->control[before][k];
+            node[k].dep[d] = *edge ? CALLED_BY + 99 : is_data ? before : CALLED_BY + before;
+            node[k].dep[d + 1] = -1;
+            *edge = 1;
+        }
+    }
+}
+
+static void drawn_graphs_are_ordered_by_the_rules(void **state)
+{
+    unsigned seed = 20;
+    int64_t n_dropped = 0;
+    for (int k = 0; k < 3000; k++) {
+        rules o;
+        drawn node[MAX_DRAWN];
+        int64_t dropped = 0;
+        draw_graph(&o, node, &seed);
+        const int64_t step_us = order_by_rules(&o, node, &dropped);
+        tandem_whatif *const w = accept(make_chakra(node, (size_t)o.n), NULL);
+        if (w->step_ns != 1000 * step_us || w->n_dropped_control != dropped)
+            fail_msg("graph %d: %lld ns, %lld dropped; by the rules %lld us, %lld", k, (long long)w->step_ns,
+                     (long long)w->n_dropped_control, (long long)step_us, (long long)dropped);
+        n_dropped += dropped;
+        tandem_whatif_close(w);
+    }
+    assert_true(n_dropped > 3000);
+}
+
+/* Calls of both ranks around an all-reduce that both wait for. */
+static void calls_around_a_collective_are_cut(void **state)
+{
+    static const drawn one[] = {{1, COLL, 8, AFTER(2), {{"comm_type", 0, NULL}}, "reduce"},
+                                {2, COMP, 10, AFTER(CALLED_BY + 1), {{0}}, "grad"}};
+    tandem_whatif *const w = accept(make_chakra(one, 2), make_chakra(one, 2));
+    assert_int_equal(w->step_ns, 18000);
+    assert_int_equal(w->n_dropped_control, 2);
     tandem_whatif_close(w);
 }
 
@@ -540,6 +770,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_collective_is_joined),
         cmocka_unit_test(a_message_is_joined),
+        cmocka_unit_test(missing_call_parents_are_counted),
+        cmocka_unit_test(data_decides_against_call_parents),
+        cmocka_unit_test(cycles_of_calls_are_cut_once),
+        cmocka_unit_test(cycles_of_data_are_refused_beside_calls),
+        cmocka_unit_test(a_ring_of_sends_is_no_cycle),
+        cmocka_unit_test(a_ring_of_receives_is_a_cycle),
+        cmocka_unit_test(a_send_does_not_wait),
+        cmocka_unit_test(calls_around_a_collective_are_cut),
+        cmocka_unit_test(callers_of_a_send_hold_its_receive),
+        cmocka_unit_test(drawn_graphs_are_ordered_by_the_rules),
         cmocka_unit_test(what_nodes_say_counts),
         cmocka_unit_test(bad_graphs_are_refused),
         cmocka_unit_test(lacking_partners_are_refused),

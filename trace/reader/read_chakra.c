@@ -13,7 +13,7 @@
 
 enum { MAX_NODES = 1 << 27 };
 
-static tandem_status append_item(const chakra_trace *r, chakra_array *to, const void *one, size_t size)
+tandem_status chakra_append(const chakra_trace *r, chakra_array *to, const void *one, size_t size)
 {
     void *const more = tandem_grow(to->of, &to->capacity, to->n, size, MAX_NODES);
     if (!more) return chakra_no_memory(r);
@@ -37,7 +37,7 @@ static tandem_status find_or_add_name(chakra_trace *r, const char *text, int32_t
     const char *const name = tandem_arena_text(&r->arena, text);
     if (!name || !tandem_hash_index_add(&r->table, hash, r->names.n)) return chakra_no_memory(r);
     *index = r->names.n;
-    return append_item(r, &r->names, &name, sizeof name);
+    return chakra_append(r, &r->names, &name, sizeof name);
 }
 
 /* Names reach errors and files: control characters become question marks. */
@@ -271,7 +271,7 @@ static tandem_status append_dependencies(chakra_trace *r, const uint64_t *id, si
 {
     tandem_status status = TANDEM_OK;
     for (size_t k = 0; k < n && status == TANDEM_OK; k++)
-        status = append_item(r, &r->deps, &id[k], sizeof *id);
+        status = chakra_append(r, &r->deps, &id[k], sizeof *id);
     return status;
 }
 
@@ -291,9 +291,10 @@ static tandem_status add_chakra_node(chakra_trace *r, const Chakra__Node *from)
     if (status != TANDEM_OK) return status;
     made.kind = find_or_add_kind(r, w.kind && *w.kind ? w.kind : default_kind_name(from->type, w.comm_type));
     made.n_dep = r->deps.n - made.first_dep;
+    made.n_data = made.n_dep - (int32_t)from->n_control;
     /* Before the array doubles: a file that repeats itself takes no memory. */
     if (r->nodes.n == r->nodes.capacity) status = sort_chakra_nodes(r);
-    return status == TANDEM_OK ? append_item(r, &r->nodes, &made, sizeof made) : status;
+    return status == TANDEM_OK ? chakra_append(r, &r->nodes, &made, sizeof made) : status;
 }
 
 static tandem_status read_chakra_metadata(chakra_trace *r, tandem_input *input, ProtobufCAllocator *allocator)
@@ -354,7 +355,26 @@ static int find_chakra_node(const chakra_trace *r, const chakra_rank *of, uint64
     return low < of->end && chakra_node_at(r, low)->id == id ? low : -1;
 }
 
-/* Turns the file's dependencies into edges. */
+/* Turns a dependency into an edge. Converted traces lack parents of calls: control dependencies on them do not
+ * count. */
+static tandem_status link_dependency(chakra_trace *r, int i, int k)
+{
+    const chakra_rank *const of = &r->rank[r->at];
+    const chakra_node *const one = chakra_node_at(r, i);
+    const uint64_t id = ((const uint64_t *)r->deps.of)[one->first_dep + k];
+    const tandem_dag_edge edge = {find_chakra_node(r, of, id), i};
+    const int is_control = k >= one->n_data;
+    if (edge.before < 0 && !is_control)
+        return tandem_error_set(
+            r->error, TANDEM_MALFORMED, "'%.200s': node %llu (%.80s) depends on node %llu, which is missing",
+            of->path, (unsigned long long)one->id, chakra_node_name(r, i), (unsigned long long)id);
+    if (edge.before < 0) {
+        r->n_missing_control++;
+        return TANDEM_OK;
+    }
+    return chakra_append(r, is_control ? &r->control : &r->edges, &edge, sizeof edge);
+}
+
 static tandem_status link_chakra_rank(chakra_trace *r)
 {
     chakra_rank *const of = &r->rank[r->at];
@@ -366,16 +386,7 @@ static tandem_status link_chakra_rank(chakra_trace *r)
         const chakra_node *const one = chakra_node_at(r, i);
         if (!one->group && __builtin_add_overflow(of->busy_ns, one->duration_ns, &of->busy_ns))
             of->busy_ns = INT64_MAX;
-        for (int k = 0; k < one->n_dep && status == TANDEM_OK; k++) {
-            const uint64_t id = ((const uint64_t *)r->deps.of)[one->first_dep + k];
-            const tandem_dag_edge edge = {find_chakra_node(r, of, id), i};
-            if (edge.before < 0)
-                return tandem_error_set(r->error, TANDEM_MALFORMED,
-                                        "'%.200s': node %llu (%.80s) depends on node %llu, which is missing",
-                                        of->path, (unsigned long long)one->id, chakra_node_name(r, i),
-                                        (unsigned long long)id);
-            status = append_item(r, &r->edges, &edge, sizeof edge);
-        }
+        for (int k = 0; k < one->n_dep && status == TANDEM_OK; k++) status = link_dependency(r, i, k);
     }
     r->deps.n = 0;
     return status;
@@ -434,6 +445,9 @@ void chakra_trace_close(chakra_trace *r)
     free(r->group);
     tandem_hash_index_free(&r->table);
     free(r->names.of);
+    free(r->messages.of);
+    free(r->all.of);
+    free(r->control.of);
     free(r->edges.of);
     free(r->deps.of);
     free(r->nodes.of);

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trace/reader/chakra_trace.h"
+#include "profiles/format/chakra.h"
+#include "trace/whatif/chakra_order.h"
 
 enum { MAX_RANKS = 4096, N_TRACK = 2 };
 static const char *const track_name[N_TRACK] = {"compute", "communication"};
@@ -79,13 +80,17 @@ static tandem_status join_parts(chakra_trace *r, const chakra_part *of, int n, i
             return refuse_partner(r, &of[k], n, "the same comm_size in all of them");
         if (one->duration_ns < transfer_ns) transfer_ns = one->duration_ns;
     }
+    const int is_message = chakra_node_at(r, of->node)->partner >= 0;
     for (int k = 0; k < n; k++) {
         /* any excess was waiting */
         chakra_node_at(r, of[k].node)->duration_ns = transfer_ns;
-        r->group[of[k].node] = r->n_group;
+        if (!is_message) r->group[of[k].node] = r->n_group;
     }
-    r->n_group++;
-    return TANDEM_OK;
+    r->n_group += !is_message;
+    if (!is_message || n < 2) return TANDEM_OK;
+    const int is_send_first = of->type == TANDEM_CHAKRA_SEND;
+    const tandem_dag_edge message = {of[!is_send_first].node, of[is_send_first].node};
+    return chakra_append(r, &r->messages, &message, sizeof message);
 }
 
 /* Numbers the parts of each rank with one key; returns how many ranks have any. */
@@ -157,22 +162,36 @@ static void chakra_node_text(char *text, size_t size, const void *context, int i
                    (unsigned long long)chakra_node_at(r, i)->id, chakra_node_name(r, i));
 }
 
-static tandem_status open_chakra_simulator(const chakra_trace *r, whatif_model *model)
+static tandem_status open_ordered_simulator(const chakra_trace *r, whatif_model *model, tandem_error *error)
 {
     int *const stream = malloc((size_t)r->nodes.n * sizeof *stream);
     if (!stream) return chakra_no_memory(r);
     for (int i = 0; i < r->nodes.n; i++) stream[i] = -1;
     const tandem_dag graph = {.n_op = r->nodes.n,
                               .n_group = r->n_group,
-                              .n_edge = r->edges.n,
+                              .n_edge = r->all.n,
                               .stream = stream,
                               .group = r->group,
-                              .edge = r->edges.of,
+                              .edge = r->all.of,
                               .name = chakra_node_text,
                               .context = r};
-    const tandem_status status = tandem_dag_simulator_open(model->simulator, &graph, r->error);
+    const tandem_status status = tandem_dag_simulator_open(model->simulator, &graph, error);
     free(stream);
     return status;
+}
+
+/* Where control dependencies form a cycle, data dependencies decide. */
+static tandem_status open_chakra_simulator(chakra_trace *r, whatif_model *model)
+{
+    tandem_error cycle = {0};
+    tandem_status status = chakra_order_nodes(r);
+    if (status != TANDEM_OK) return status;
+    if (r->control.n == 0) return open_ordered_simulator(r, model, r->error);
+    status = open_ordered_simulator(r, model, &cycle);
+    if (status == TANDEM_OK) return TANDEM_OK;
+    if (status == TANDEM_NO_MEMORY) return chakra_no_memory(r);
+    status = chakra_drop_control_cycles(r);
+    return status == TANDEM_OK ? open_ordered_simulator(r, model, r->error) : status;
 }
 
 /* For the k-th node of a name on each rank, the ideal is the time on the least busy rank that has it. */
@@ -246,7 +265,7 @@ static int64_t longest_recorded_ns(const chakra_trace *r)
     return any_ns ? longest_ns : 0;
 }
 
-static tandem_status open_chakra_model(const chakra_trace *r, whatif_model *model)
+static tandem_status open_chakra_model(chakra_trace *r, whatif_model *model)
 {
     int64_t any_ns = 0;
     tandem_status status = whatif_model_allocate(model, r->nodes.n, 1, r->n_rank, r->error);
@@ -277,9 +296,9 @@ typedef struct critical_walk {
 static void index_edges(const critical_walk *w)
 {
     const chakra_trace *const r = w->r;
-    const tandem_dag_edge *const edge = r->edges.of;
+    const tandem_dag_edge *const edge = r->all.of;
     for (int i = 0, e = 0; i <= r->nodes.n; i++) {
-        while (e < r->edges.n && edge[e].after < i) e++;
+        while (e < r->all.n && edge[e].after < i) e++;
         w->first_edge[i] = e;
     }
     for (int g = 0; g < r->n_group; g++) w->last_part[g] = -1;
@@ -293,7 +312,7 @@ static void index_edges(const critical_walk *w)
 /* The predecessor that a node waited for longest; −1 = none. */
 static int critical_predecessor(const critical_walk *w, int i)
 {
-    const tandem_dag_edge *const edge = w->r->edges.of;
+    const tandem_dag_edge *const edge = w->r->all.of;
     const int part = w->r->group[i] >= 0 ? w->last_part[w->r->group[i]] : i;
     for (int e = w->first_edge[part]; e < w->first_edge[part + 1]; e++)
         if (w->end_ns[edge[e].before] == w->ready_ns[part]) return edge[e].before;
@@ -373,6 +392,10 @@ static tandem_status analyse_chakra(tandem_whatif **whatif, const char *const *p
     if (status == TANDEM_OK) status = open_chakra_model(r, &model);
     if (status == TANDEM_OK) status = whatif_analyse(&made, &model, trace_path, error);
     if (status == TANDEM_OK) status = find_critical_path(r, &model, made);
+    if (status == TANDEM_OK) {
+        made->n_missing_control = r->n_missing_control;
+        made->n_dropped_control = r->n_dropped_control;
+    }
     if (status == TANDEM_OK)
         *whatif = made;
     else
