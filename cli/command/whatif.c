@@ -114,10 +114,10 @@ static void print_whatif_steps(const tandem_whatif *whatif)
            time_ratio(whatif->step_ns, whatif->ideal_ns));
     whatif_print_negative(whatif->n_negative);
     if (whatif->n_missing_control)
-        printf("%lld control dependencies name nodes that are missing, and do not count\n",
+        printf("control dependencies on missing nodes, which do not count: %lld\n",
                (long long)whatif->n_missing_control);
     if (whatif->n_dropped_control)
-        printf("%lld control dependencies contradict others on a cycle, and do not count: data dependencies decide\n",
+        printf("control dependencies that contradict others, which decide: %lld\n",
                (long long)whatif->n_dropped_control);
     if (whatif->n_step > 1)
         printf("longest: step %lld, %s, slowdown %.4f\n", (long long)worst->number,

@@ -155,10 +155,11 @@ static int print_torch_collectives(const tandem_torch_summary *torch, int max_ro
 
 /* --- What was left out: always said --------------------------------------------------------------------- */
 
-static void print_left_out(const tandem_torch_rank *rank, int64_t n, const char *what, int64_t ns)
+/* ns < 0: it has no time. */
+static void print_left_out(const tandem_torch_rank *rank, const char *what, int64_t n, int64_t ns)
 {
     if (n == 0) return;
-    printf("rank %d: %lld %s", rank->rank, (long long)n, what);
+    printf("rank %d: %s: %lld", rank->rank, what, (long long)n);
     if (ns >= 0) printf(", %s in all", tandem_quantity_ns(ns).text);
     putchar('\n');
 }
@@ -177,8 +178,8 @@ static void print_torch_kernels(const tandem_torch_rank *rank)
         printf("; without an operator: %lld, %s in all", (long long)out->n_without_operator,
                tandem_quantity_ns(out->without_operator_ns).text);
     putchar('\n');
-    print_left_out(rank, out->n_without_launch,
-                   "kernels without a recorded launch: their step is the one in which they begin", -1);
+    print_left_out(rank, "kernels without a recorded launch, which count where they begin",
+                   out->n_without_launch, -1);
 }
 
 static void print_torch_fragments(const tandem_torch_rank *rank)
@@ -192,27 +193,24 @@ static void print_torch_fragments(const tandem_torch_rank *rank)
 static void print_torch_rest(const tandem_torch_rank *rank, int n_rank)
 {
     const tandem_torch_left_out *const out = &rank->left_out;
-    print_left_out(rank, out->n_outside, "kernels were launched in no step and do not count",
-                   out->outside_ns);
-    print_left_out(rank, out->n_in_fragment, "kernels were launched in fragments and do not count",
+    print_left_out(rank, "kernels launched in no step, which do not count", out->n_outside, out->outside_ns);
+    print_left_out(rank, "kernels launched in fragments, which do not count", out->n_in_fragment,
                    out->in_fragment_ns);
-    print_left_out(rank, out->n_call_outside, "calls of operators began in no whole step and do not count",
+    print_left_out(rank, "calls of operators in no whole step, which do not count", out->n_call_outside,
                    out->call_outside_ns);
-    if (n_rank > 1)
-        print_left_out(rank, out->n_collective_outside, "collectives lie in no whole step and are not joined",
+    if (n_rank > 1) {
+        print_left_out(rank, "collectives in no whole step, which are not joined", out->n_collective_outside,
                        -1);
-    if (n_rank > 1)
-        print_left_out(rank, rank->n_unjoined, "collectives lack partners in the other files", -1);
+        print_left_out(rank, "collectives without partners in the other files", rank->n_unjoined, -1);
+    }
     if (out->n_unknown)
-        printf("rank %d: %lld slices of unknown categories, %s in all, do not count: %s\n", rank->rank,
+        printf("rank %d: slices of unknown categories, which do not count: %lld, %s in all: %s\n", rank->rank,
                (long long)out->n_unknown, tandem_quantity_ns(out->unknown_ns).text, out->unknown);
-    print_left_out(rank, out->n_pair, "begin and end events (ph B and E) are not read", -1);
-    print_left_out(rank, rank->n_incomplete, "slices without name, ts or dur were skipped", -1);
-    print_left_out(rank, rank->n_overlapping, "slices end after the slice in which they begin", -1);
-    print_left_out(rank, out->n_beyond,
-                   "slices beyond the first 2097152 kernels, launches or operators do not "
-                   "count",
-                   out->beyond_ns);
+    print_left_out(rank, "begin and end events (ph B and E), which are not read", out->n_pair, -1);
+    print_left_out(rank, "slices without name, ts or dur, which are skipped", rank->n_incomplete, -1);
+    print_left_out(rank, "slices that end after the slice in which they begin", rank->n_overlapping, -1);
+    print_left_out(rank, "slices beyond the first 2097152 kernels, launches or operators, which do not count",
+                   out->n_beyond, out->beyond_ns);
     if (rank->mean.early_ns)
         printf("rank %d: %s per step run beside the end of the step before\n", rank->rank,
                tandem_quantity_ns(rank->mean.early_ns).text);
@@ -234,8 +232,7 @@ static void print_torch_left_out(const tandem_torch_summary *torch)
         print_torch_rest(rank, torch->n_rank);
     }
     if (torch->n_by_order)
-        printf("%lld of %lld collectives have no sequence numbers: they are joined by their order within the "
-               "step\n",
+        printf("collectives without sequence numbers, joined by their order within the step: %lld of %lld\n",
                (long long)torch->n_by_order, (long long)torch->n_joined);
 }
 

@@ -73,13 +73,32 @@ static tandem_status analyse_torch(tandem_error *error)
         SLICE("user_annotation", "ProfilerStep#1", 0, 100, "") ","
         SLICE("cpu_op", "aten::mm", 1, 5, "\"External id\":3") ","
         SLICE("cpu_op", "aten::add", 8, 5, "\"External id\":1027") ","
+        SLICE("cuda_runtime", "cudaLaunchKernel", 9, 1, "\"correlation\":7") ","
         SLICE("kernel", "gemm", 10, 40, "\"External id\":3") ","
+        SLICE("kernel", "add", 50, 4, "\"External id\":7,\"correlation\":7") ","
         SLICE("kernel", "ncclDevKernel_AllReduce", 55, 35, "") "]}";
     /* clang-format on */
     tandem_torch_summary *torch = NULL;
     const tandem_status status = tandem_torch_parse(&torch, json, sizeof json - 1, "torch.json", error);
     assert_int_equal(status == TANDEM_OK, torch != NULL);
     tandem_torch_close(torch);
+    return status;
+}
+
+/* Call parents on a cycle with data. */
+static tandem_status analyse_calls(tandem_error *error)
+{
+    static const char bytes[] = "\7\n\0050.0.4"
+                                "\14\10\2\22\1a\30\4\52\1\3\70\5"  /* 2 waits for 3 */
+                                "\14\10\3\22\1b\30\4\42\1\2\70\5"; /* 3 was called by 2 */
+    const char *const source[] = {"calls.0.et"};
+    const void *const of[] = {bytes};
+    const size_t n[] = {sizeof bytes - 1};
+    tandem_whatif *whatif = NULL;
+    const tandem_status status = tandem_whatif_parse_chakra(&whatif, source, of, n, 1, error);
+    assert_int_equal(status == TANDEM_OK, whatif != NULL);
+    if (whatif) assert_int_equal(whatif->n_dropped_control, 1);
+    tandem_whatif_close(whatif);
     return status;
 }
 
@@ -102,14 +121,15 @@ static void a_step_survives(void **state) { survive_whatif_memory(analyse_step, 
 
 static void a_torch_trace_survives(void **state) { survive_whatif_memory(analyse_torch, 20); }
 
+static void calls_survive(void **state) { survive_whatif_memory(analyse_calls, 20); }
+
 static void an_engine_survives(void **state) { survive_whatif_memory(open_engine, 3); }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_survives),
-        cmocka_unit_test(a_step_survives),
-        cmocka_unit_test(a_torch_trace_survives),
+        cmocka_unit_test(a_job_survives),         cmocka_unit_test(a_step_survives),
+        cmocka_unit_test(a_torch_trace_survives), cmocka_unit_test(calls_survive),
         cmocka_unit_test(an_engine_survives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -273,6 +273,62 @@ static void recordings_are_told_apart(void **state)
     }
 }
 
+/* PyTorch's execution traces are JSON, and some are named like Chakra's. A Chakra trace may begin as JSON does:
+ * with the length of its metadata, here 123 bytes. */
+static void json_named_like_chakra_is_json(void **state)
+{
+    static const struct {
+        const char *text;
+        tandem_trace_format recording;
+        tandem_status status;
+    } cases[] = {
+        {"{\n \"schema\": \"1.0.2-chakra.0.0.4\", \"nodes\": []}", TANDEM_TRACE_FORMAT_PIPELINE_CSV,
+         TANDEM_MALFORMED},
+        {"{\"traceEvents\":[]}", TANDEM_TRACE_FORMAT_TORCH, TANDEM_OK},
+        {"{\n\x05"
+         "0.0.4 and more",
+         TANDEM_TRACE_FORMAT_CHAKRA, TANDEM_OK},
+        {"\x07\n\x05"
+         "0.0.4",
+         TANDEM_TRACE_FORMAT_CHAKRA, TANDEM_OK},
+        {"", TANDEM_TRACE_FORMAT_CHAKRA, TANDEM_OK},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char path[] = "/tmp/tandem_kind_XXXXXX.0.et";
+        const int file = mkstemps(path, 5);
+        const size_t n = strlen(cases[i].text);
+        tandem_trace_format recording = TANDEM_TRACE_FORMAT_PIPELINE_CSV;
+        tandem_error error = {0};
+        assert_true(file >= 0 && write(file, cases[i].text, n) == (ssize_t)n && close(file) == 0);
+        const tandem_status status = tandem_trace_format_detect(&recording, path, &error);
+        (void)unlink(path);
+        assert_int_equal(status, cases[i].status);
+        assert_int_equal(recording, cases[i].recording);
+        if (status != TANDEM_OK) assert_non_null(strstr(error.text, "an execution trace of PyTorch"));
+    }
+}
+
+/* Longer than the window, and named like a Chakra trace. */
+static void long_json_named_like_chakra_is_json(void **state)
+{
+    enum { N = 3 << 20 };
+    char path[] = "/tmp/tandem_kind_XXXXXX.0.et";
+    const int file = mkstemps(path, 5);
+    char *const blank = malloc(N);
+    tandem_trace_format recording = TANDEM_TRACE_FORMAT_CHAKRA;
+    tandem_error error = {0};
+    assert_non_null(blank);
+    memset(blank, ' ', N);
+    memcpy(blank, "{\"a\":1,", 7);
+    memcpy(blank + N - 18, "\"traceEvents\": []}", 18);
+    assert_true(file >= 0 && write(file, blank, N) == N && close(file) == 0);
+    const tandem_status status = tandem_trace_format_detect(&recording, path, &error);
+    (void)unlink(path);
+    free(blank);
+    require_ok(status, &error);
+    assert_int_equal(recording, TANDEM_TRACE_FORMAT_TORCH);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +339,8 @@ int main(void)
         cmocka_unit_test(what_the_writer_writes_is_read),
         cmocka_unit_test(steps_that_make_no_sense_are_refused),
         cmocka_unit_test(recordings_are_told_apart),
+        cmocka_unit_test(json_named_like_chakra_is_json),
+        cmocka_unit_test(long_json_named_like_chakra_is_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,10 +21,22 @@ static int has_suffix(const char *path, const char *ending)
     return n > n_ending && strcmp(path + n - n_ending, ending) == 0;
 }
 
+/* Whether a file named like a Chakra trace is JSON, as PyTorch's own execution traces are. A Chakra trace may
+ * begin with '{', too: the length of its first message. */
+static int is_json_object(const tandem_input *input)
+{
+    size_t k = input->at;
+    if (k == input->end || input->bytes[k] != '{') return 0;
+    for (k++; k < input->end && strchr(" \t\r\n", input->bytes[k]) && input->bytes[k]; k++)
+        ;
+    return k < input->end && (input->bytes[k] == '"' || input->bytes[k] == '}');
+}
+
 static tandem_status detect_text_format(tandem_trace_format *format, tandem_input *input, tandem_error *error)
 {
     int is_there = 1;
-    const tandem_status more = tandem_input_refill(input, &is_there, error);
+    const tandem_status more =
+        input->at == input->end ? tandem_input_refill(input, &is_there, error) : TANDEM_OK;
     if (more != TANDEM_OK) return more;
     *format = TANDEM_TRACE_FORMAT_CHAKRA;
     if (is_binary(input)) return TANDEM_OK;
@@ -51,12 +63,14 @@ tandem_status tandem_trace_format_detect(tandem_trace_format *format, const char
 {
     tandem_input input = {0};
     tandem_trace_format found = TANDEM_TRACE_FORMAT_PIPELINE_CSV;
-    if (has_suffix(path, ".et") || has_suffix(path, ".et.gz")) {
-        *format = TANDEM_TRACE_FORMAT_CHAKRA;
-        return TANDEM_OK;
-    }
+    const int is_named_chakra = has_suffix(path, ".et") || has_suffix(path, ".et.gz");
+    int is_there = 0;
     tandem_status status = tandem_input_open(&input, path, error);
-    if (status == TANDEM_OK) status = detect_text_format(&found, &input, error);
+    if (status == TANDEM_OK && is_named_chakra) status = tandem_input_refill(&input, &is_there, error);
+    if (status == TANDEM_OK && is_named_chakra && !is_json_object(&input))
+        found = TANDEM_TRACE_FORMAT_CHAKRA;
+    else if (status == TANDEM_OK)
+        status = detect_text_format(&found, &input, error);
     if (status == TANDEM_OK) *format = found;
     tandem_input_close(&input);
     return status;

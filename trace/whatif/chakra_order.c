@@ -244,7 +244,7 @@ tandem_status chakra_drop_control_cycles(chakra_trace *r)
     if (status == TANDEM_OK) find_node_order(&order, &w);
     for (int e = 0; e < r->control.n && status == TANDEM_OK; e++) {
         const int before = walk_node(r, control[e].before), after = walk_node(r, control[e].after);
-        if (w.component[before] != w.component[after] || order.position[before] < order.position[after])
+        if (order.position[before] < order.position[after])
             control[n++] = control[e];
         else
             r->n_dropped_control++;

@@ -36,8 +36,8 @@ typedef enum tandem_trace_format {
     TANDEM_TRACE_FORMAT_CHAKRA        /* MLCommons Chakra execution trace: tandem_whatif_chakra */
 } tandem_trace_format;
 
-/* tandem_trace_format_detect: names that end in .et or .et.gz are Chakra's. Otherwise the first bytes
- * decide: JSON begins with a bracket, and tandem's events name their task; binary is Chakra's; the rest is
+/* tandem_trace_format_detect: names that end in .et or .et.gz are Chakra's, unless they are JSON. Otherwise the
+ * first bytes decide: JSON begins with a bracket, and tandem's events name their task; binary is Chakra's; the rest is
  * CSV. TANDEM_MALFORMED, TANDEM_IO, TANDEM_NO_MEMORY. Cost: up to the first slice. */
 tandem_status tandem_trace_format_detect(tandem_trace_format *format, const char *path, tandem_error *error);
 

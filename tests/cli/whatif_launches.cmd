@@ -1,0 +1,1 @@
+"$TANDEM" whatif "$FIXTURES/launches.json" -q

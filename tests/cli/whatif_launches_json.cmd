@@ -1,0 +1,1 @@
+cp $FIXTURES/launches.json . && $TANDEM whatif launches.json --json

@@ -1,0 +1,1 @@
+cp $FIXTURES/plan.json . && $TANDEM whatif plan.json
