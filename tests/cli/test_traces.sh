@@ -1,7 +1,7 @@
 #!/bin/bash
-# Traces of the PyTorch profiler, drawn at random in the ways of its many versions, are read as by a reader that
-# shares no code with tandem: kernels, operators, steps, compute and communication (bench/traces.sh). Speaks TAP.
-# TANDEM_BUILD = the build folder.
+# Traces of the PyTorch profiler, drawn at random in the ways of its many versions, are read as by a reader
+# that shares no code with tandem: kernels, operators, steps, compute and communication (bench/traces.sh).
+# Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 code=0
 # shellcheck source=tests/cli/tap.sh

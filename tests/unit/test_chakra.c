@@ -230,8 +230,8 @@ static void missing_call_parents_are_counted(void **state)
     tandem_whatif_close(w);
 }
 
-/* item() calls a kernel and a copy, and waits for the copy: 2, 3, 4 by calls, 3, 4, 2 by data. Node 1, which is
- * on no cycle, waits for 2. */
+/* item() calls a kernel and a copy, and waits for the copy: 2, 3, 4 by calls, 3, 4, 2 by data. Node 1,
+ * which is on no cycle, waits for 2. */
 static void data_decides_against_call_parents(void **state)
 {
     static const drawn some[] = {{2, COMP, 1, AFTER(4), {{0}}, "item"},
@@ -245,7 +245,8 @@ static void data_decides_against_call_parents(void **state)
     tandem_whatif_close(w);
 }
 
-/* Calls alone form a cycle: the node with the lowest number comes first. Itself as a parent is a cycle, too. */
+/* Calls alone form a cycle: the node with the lowest number comes first. Itself as a parent is a cycle,
+ * too. */
 static void cycles_of_calls_are_cut_once(void **state)
 {
     static const drawn some[] = {{5, COMP, 1, AFTER(CALLED_BY + 7), {{0}}, "a"},
@@ -326,7 +327,7 @@ static void callers_of_a_send_hold_its_receive(void **state)
     refuse(make_chakra(both, 3), NULL, "cycle", "(receive)");
 }
 
-/* --- Drawn graphs, against the rules written out ---------------------------------------------------------- */
+/* --- Drawn graphs, against the rules written out -------------------------------------------------------- */
 
 enum { MAX_DRAWN = 8 };
 typedef struct rules {

@@ -528,6 +528,23 @@ static void what_is_not_read_is_counted(void **state)
     tandem_torch_close(t);
 }
 
+/* Beyond the limit kernels are counted, and memory does not follow. */
+static void kernels_beyond_the_limit_are_counted(void **state)
+{
+    enum { LIMIT = 1 << 21, BEYOND = 5 };
+    static const char one[] = ",{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"k\",\"ts\":1,\"dur\":1}";
+    kineto k;
+    kineto_open(&k, "");
+    kineto_kernel(&k, "k", 7, 0, 1, 1);
+    for (int i = 1; i < LIMIT + BEYOND; i++)
+        assert_int_equal(fwrite(one, 1, sizeof one - 1, k.file), sizeof one - 1);
+    tandem_torch_summary *const t = kineto_read(&k);
+    assert_int_equal(t->rank[0].n_kernel, LIMIT);
+    assert_int_equal(t->rank[0].left_out.n_beyond, BEYOND);
+    assert_int_equal(t->rank[0].left_out.beyond_ns, 1000 * BEYOND);
+    tandem_torch_close(t);
+}
+
 /* Some versions write a step both as an operator and as an annotation. */
 static void a_step_that_is_written_twice_is_one(void **state)
 {
@@ -724,6 +741,7 @@ int main(void)
         cmocka_unit_test(numbers_in_quotes_are_read),
         cmocka_unit_test(what_is_not_read_is_counted),
         cmocka_unit_test(a_step_that_is_written_twice_is_one),
+        cmocka_unit_test(kernels_beyond_the_limit_are_counted),
         cmocka_unit_test(sizes_do_not_tell_an_all_to_all_apart),
         cmocka_unit_test(sequence_numbers_join_collectives),
         cmocka_unit_test(recordings_that_begin_apart_are_joined),

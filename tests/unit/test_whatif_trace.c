@@ -273,8 +273,8 @@ static void recordings_are_told_apart(void **state)
     }
 }
 
-/* PyTorch's execution traces are JSON, and some are named like Chakra's. A Chakra trace may begin as JSON does:
- * with the length of its metadata, here 123 bytes. */
+/* PyTorch's execution traces are JSON, and some are named like Chakra's. A Chakra trace may begin as JSON
+ * does: with the length of its metadata, here 123 bytes. */
 static void json_named_like_chakra_is_json(void **state)
 {
     static const struct {

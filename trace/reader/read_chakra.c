@@ -355,8 +355,8 @@ static int find_chakra_node(const chakra_trace *r, const chakra_rank *of, uint64
     return low < of->end && chakra_node_at(r, low)->id == id ? low : -1;
 }
 
-/* Turns a dependency into an edge. Converted traces lack parents of calls: control dependencies on them do not
- * count. */
+/* Turns a dependency into an edge. Converted traces lack parents of calls: control dependencies on them do
+ * not count. */
 static tandem_status link_dependency(chakra_trace *r, int i, int k)
 {
     const chakra_rank *const of = &r->rank[r->at];

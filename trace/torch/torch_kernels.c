@@ -34,7 +34,8 @@ static int by_launch_correlation(const void *left, const void *right)
 
 /* --- Launches and operators ----------------------------------------------------------------------------- */
 
-/* Goes through the calls of all threads in order of time. The stack holds the calls that may not have ended. */
+/* Goes through the calls of all threads in order of time. The stack holds the calls that may not have
+ * ended. */
 typedef struct call_walk {
     const torch_rank *rank;
     int *stack; /* [n_call] */

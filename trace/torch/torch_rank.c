@@ -9,14 +9,9 @@
 #include "base/grow.h"
 #include "trace/torch/torch_reader.h"
 
-tandem_status torch_reader_no_memory(const torch_reader *r)
-{
-    return tandem_no_memory(r->error, "to read '%.200s'", r->events.input->source);
-}
-
 static int starts_with(const char *text, const char *word) { return strncmp(text, word, strlen(word)) == 0; }
 
-static int ends_with(const char *text, const char *word)
+static int category_ends_with(const char *text, const char *word)
 {
     const size_t n = strlen(text), n_word = strlen(word);
     return n >= n_word && strcmp(text + n - n_word, word) == 0;
@@ -62,7 +57,7 @@ static int event_category(const tandem_event *event)
     for (size_t k = 0; k < sizeof categories / sizeof *categories; k++)
         if (*name == *categories[k].name && strcmp(name, categories[k].name) == 0)
             return categories[k].category;
-    return ends_with(name, "untime") || ends_with(name, "_driver") ? LAUNCH : UNKNOWN;
+    return category_ends_with(name, "untime") || category_ends_with(name, "_driver") ? LAUNCH : UNKNOWN;
 }
 
 /* Names that do not fit are counted alone. */
@@ -148,7 +143,7 @@ static int is_copy_event(const tandem_event *event)
     return starts_with(event->name.text, "Memcpy") || starts_with(event->name.text, "Memset");
 }
 
-static tandem_status add_kernel(torch_reader *r, int64_t end_ns)
+static tandem_status add_device_slice(torch_reader *r, int64_t end_ns)
 {
     torch_rank *const rank = r->rank;
     torch_kernel made = {.start_ns = r->event.start_ns,
@@ -243,7 +238,7 @@ static tandem_status add_torch_event(torch_reader *r)
     const int64_t end_ns = event->start_ns + event->duration_ns;
     r->is_exact |= event->start_ns % 1000 != 0 || event->duration_ns % 1000 != 0;
     if (category == LAUNCH) return add_launch(r, end_ns);
-    return category == DEVICE ? add_kernel(r, end_ns) : add_host_event(r, end_ns, category == NOTE);
+    return category == DEVICE ? add_device_slice(r, end_ns) : add_host_event(r, end_ns, category == NOTE);
 }
 
 /* --- Files ---------------------------------------------------------------------------------------------- */
@@ -289,8 +284,8 @@ static tandem_status refuse_other_trace(const torch_reader *r)
     const tandem_torch_left_out *const out = &r->rank->left_out;
     return tandem_error_set(
         r->error, TANDEM_MALFORMED,
-        "'%.200s': %lld events, none of which is an operator, a kernel or a step%s%s; expected a trace of the "
-        "PyTorch profiler or of tandem train --trace",
+        "'%.200s': %lld events, none of which is an operator, a kernel or a step%s%s; expected a trace of "
+        "the PyTorch profiler or of tandem train --trace",
         r->events.input->source, (long long)r->rank->n_event,
         out->n_unknown ? ": it is a trace of another program, with the categories or processes " : "",
         out->n_unknown ? out->unknown : "");

@@ -71,6 +71,7 @@ typedef struct torch_reader {
     int is_exact; /* whether any time has a fraction of a µs */
 } torch_reader;
 
+/* torch_signatures.c: TANDEM_NO_MEMORY, with the file's name. */
 tandem_status torch_reader_no_memory(const torch_reader *r);
 
 /* torch_signatures.c: the row of the current event, and of a collective that it is. add_collective gives

@@ -7,6 +7,11 @@
 
 #include "base/grow.h"
 
+tandem_status torch_reader_no_memory(const torch_reader *r)
+{
+    return tandem_no_memory(r->error, "to read '%.200s'", r->events.input->source);
+}
+
 /* --- Names ---------------------------------------------------------------------------------------------- */
 
 /* The letters of a name in lower case, so that ncclDevKernel_AllReduce_Sum, nccl:all_reduce and

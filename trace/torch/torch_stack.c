@@ -165,8 +165,8 @@ static tandem_status add_call_times(torch_reader *r, const host_slice *s, int is
     return torch_add_collective(r, &one, torch_collective_operation(own->name), own->detail, &index);
 }
 
-/* Whether a collective of the host calls it. A slice that ends far behind one that began before follows it: the
- * two overlap where a writer lacks digits. */
+/* Whether a collective of the host calls it. A slice that ends far behind one that began before follows
+ * it: the two overlap where a writer lacks digits. */
 static int is_in_call(const torch_reader *r, const host_thread *t, const host_slice *s)
 {
     int k = t->n - 1;

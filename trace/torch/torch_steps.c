@@ -112,8 +112,9 @@ static void place_kernel(torch_rank *rank, torch_kernel *kernel, int64_t at_ns)
     torch_add_ns(&rank->left_out.outside_ns, kernel->end_ns - kernel->start_ns);
 }
 
-/* A recording that begins or ends within a step leaves a fragment of it: less than three quarters of the work
- * of every other step. Of two steps only one that also takes less than half as long, or has no work at all. */
+/* A recording that begins or ends within a step leaves a fragment of it: less than three quarters of the
+ * work of every other step. Of two steps only one that also takes less than half as long, or has no work
+ * at all. */
 static int is_fragment(const torch_rank *rank, int at)
 {
     const torch_step_window *const one = &rank->window[at];
@@ -299,7 +300,7 @@ static int64_t find_step_begin(const torch_step_window *w, int64_t before_ns, in
     return begin_ns > w->begin_ns ? begin_ns : w->begin_ns;
 }
 
-static int64_t later_ns(int64_t a_ns, int64_t b_ns) { return a_ns > b_ns ? a_ns : b_ns; }
+static int64_t later_time_ns(int64_t a_ns, int64_t b_ns) { return a_ns > b_ns ? a_ns : b_ns; }
 
 static tandem_status measure_windows(step_meter *m, tandem_torch_rank *of)
 {
@@ -308,14 +309,14 @@ static tandem_status measure_windows(step_meter *m, tandem_torch_rank *of)
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < rank->n_window && status == TANDEM_OK; k++) {
         const torch_step_window *const w = &rank->window[k];
-        before_ns = later_ns(before_ns, w->behind_ns);
+        before_ns = later_time_ns(before_ns, w->behind_ns);
         const int64_t begin_ns = w->is_fragment ? w->begin_ns : find_step_begin(w, before_ns, !of->n_step);
-        const int64_t own_end_ns = later_ns(w->end_ns, w->last_kernel_ns);
-        const int64_t end_ns = later_ns(own_end_ns, begin_ns);
+        const int64_t own_end_ns = later_time_ns(w->end_ns, w->last_kernel_ns);
+        const int64_t end_ns = later_time_ns(own_end_ns, begin_ns);
         status = gather_step_kernels(m, k);
         measure_step(m, w, begin_ns, end_ns,
                      w->is_fragment ? &of->fragment[of->n_fragment++] : &of->step[of->n_step++]);
-        before_ns = later_ns(before_ns, w->is_fragment ? w->last_kernel_ns : end_ns);
+        before_ns = later_time_ns(before_ns, w->is_fragment ? w->last_kernel_ns : end_ns);
     }
     return status;
 }

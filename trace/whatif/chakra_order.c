@@ -1,8 +1,9 @@
-/* chakra_order.c: which nodes of Chakra traces wait for which. Data dependencies hold. Control dependencies of
- * converted traces are the calls of the recorded program: a parent may itself wait for what it called, so that
- * both cannot hold. Cycles are found as strongly connected components (Tarjan, 1972). Within one, nodes are
- * ordered as in Kahn's sort (1962); where it is stuck, the node with the lowest index that waits for control
- * dependencies of its component alone comes next, and these are dropped. */
+/* chakra_order.c: which nodes of Chakra traces wait for which. Data dependencies hold. Control
+ * dependencies of converted traces are the calls of the recorded program: a parent may itself wait for
+ * what it called, so that both cannot hold. Cycles are found as strongly connected components (Tarjan,
+ * 1972). Within one, nodes are ordered as in Kahn's sort (1962); where it is stuck, the node with the
+ * lowest index that waits for control dependencies of its component alone comes next, and these are
+ * dropped. */
 #include "trace/whatif/chakra_order.h"
 
 #include <limits.h>
@@ -160,7 +161,7 @@ static tandem_status find_components(component_walk *w)
 /* The order in which nodes of one component come. Uses the arrays of the walk again. */
 typedef struct node_order {
     component_walk *w;
-    int *held, *soft;  /* [n] predecessors that are not yet in order: those that hold, those that may not */
+    int *unmet, *soft; /* [n] predecessors that are not yet in order: those that hold, those that may not */
     int *heap, *queue; /* [n] nodes that wait for soft ones alone, the lowest on top; nodes that are ready */
     int *position;     /* [n] INT_MAX = not yet */
     int n_heap, n_queue;
@@ -190,7 +191,7 @@ static int pop_heap(node_order *o)
 /* A node that waits for nothing that holds is ready, or waits for soft ones in the heap. */
 static void release_node(node_order *o, int node)
 {
-    if (o->held[node]) return;
+    if (o->unmet[node]) return;
     if (o->soft[node] == 0)
         o->queue[o->n_queue++] = node;
     else
@@ -204,8 +205,8 @@ static void release_successors(node_order *o, int node)
     for (int e = w->first[node]; e < w->first[node + 1]; e++) {
         const int to = w->to[e] / 2, is_soft = w->to[e] % 2;
         if (o->position[to] != INT_MAX) continue; /* it came first: the dependency is dropped */
-        if (is_soft && --o->soft[to] == 0 && o->held[to] == 0) o->queue[o->n_queue++] = to;
-        if (!is_soft && --o->held[to] == 0) release_node(o, to);
+        if (is_soft && --o->soft[to] == 0 && o->unmet[to] == 0) o->queue[o->n_queue++] = to;
+        if (!is_soft && --o->unmet[to] == 0) release_node(o, to);
     }
 }
 
@@ -226,11 +227,11 @@ static void order_nodes(node_order *o)
 static void find_node_order(node_order *o, component_walk *w)
 {
     *o = (node_order){
-        .w = w, .held = w->found, .soft = w->low, .heap = w->stack, .queue = w->path, .position = w->next};
+        .w = w, .unmet = w->found, .soft = w->low, .heap = w->stack, .queue = w->path, .position = w->next};
     index_successors(w);
-    memset(o->held, 0, (size_t)w->n * sizeof *o->held);
+    memset(o->unmet, 0, (size_t)w->n * sizeof *o->unmet);
     memset(o->soft, 0, (size_t)w->n * sizeof *o->soft);
-    for (int e = 0; e < w->first[w->n]; e++) (w->to[e] % 2 ? o->soft : o->held)[w->to[e] / 2]++;
+    for (int e = 0; e < w->first[w->n]; e++) (w->to[e] % 2 ? o->soft : o->unmet)[w->to[e] / 2]++;
     order_nodes(o);
 }
 

@@ -8,7 +8,8 @@
 tandem_status chakra_order_nodes(chakra_trace *r);
 
 /* Drops control dependencies that cannot hold, because they lie on cycles, and counts them; r->all is made
- * again. Cycles of data dependencies stay. O(dependencies + nodes · log nodes); 28 bytes per node, 4 per dependency. TANDEM_NO_MEMORY. */
+ * again. Cycles of data dependencies stay. O(dependencies + nodes · log nodes); 28 bytes per node, 4 per
+ * dependency. TANDEM_NO_MEMORY. */
 tandem_status chakra_drop_control_cycles(chakra_trace *r);
 
 /* Makes r->all of data and control dependencies. TANDEM_NO_MEMORY. */

@@ -2,8 +2,8 @@
  * operators cost, and which rank the others wait for.
  *
  * Files are Chrome trace JSON (an object with "traceEvents", or a bare list), plain or gzip, read as a
- * stream. Memory is bounded: 2,097,152 kernels, launches and calls of operators each are kept, 64 bytes and
- * less; beyond that they are counted as left out. Times of different ranks are compared as durations
+ * stream. Memory is bounded: 2,097,152 kernels, launches and calls of operators each are kept, 64 bytes
+ * and less; beyond that they are counted as left out. Times of different ranks are compared as durations
  * only: their clocks need not agree.
  *
  *   compute        kernels and copies of a device; without any, host operators
@@ -12,16 +12,16 @@
  *   idle           neither
  *   self time      of an operator, without the operators it calls; casts and copies are separate rows
  *
- * A kernel belongs to the launch with its correlation: to the innermost operator at that time on that thread,
- * and to the step in whose window on the host it was launched. The step of a device ends with the last kernel
- * that it launched or with its window, whichever is later, and begins where the one before ends. A first or
- * last step that the recording cut off is a fragment and does not count. Whatever is left out is counted
- * (tandem_torch_left_out).
+ * A kernel belongs to the launch with its correlation: to the innermost operator at that time on that
+ * thread, and to the step in whose window on the host it was launched. The step of a device ends with the
+ * last kernel that it launched or with its window, whichever is later, and begins where the one before
+ * ends. A first or last step that the recording cut off is a fragment and does not count. All that is left
+ * out is counted (tandem_torch_left_out).
  *
- * A collective that every rank of its group recorded is joined: by operation, type, group and sequence number;
- * without sequence numbers, the k-th with the same operation and group in the same step. Its transfer is the
- * shortest of the ranks' times. The rest of a rank's time is waiting; the rank with the shortest time arrived
- * last. */
+ * A collective that every rank of its group recorded is joined: by operation, type, group and sequence
+ * number; without sequence numbers, the k-th with the same operation and group in the same step. Its
+ * transfer is the shortest of the ranks' times. The rest of a rank's time is waiting; the rank with the
+ * shortest time arrived last. */
 #ifndef TANDEM_TORCH_TRACE_H
 #define TANDEM_TORCH_TRACE_H
 

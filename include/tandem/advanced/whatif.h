@@ -36,9 +36,10 @@ typedef enum tandem_trace_format {
     TANDEM_TRACE_FORMAT_CHAKRA        /* MLCommons Chakra execution trace: tandem_whatif_chakra */
 } tandem_trace_format;
 
-/* tandem_trace_format_detect: names that end in .et or .et.gz are Chakra's, unless they are JSON. Otherwise the
- * first bytes decide: JSON begins with a bracket, and tandem's events name their task; binary is Chakra's; the rest is
- * CSV. TANDEM_MALFORMED, TANDEM_IO, TANDEM_NO_MEMORY. Cost: up to the first slice. */
+/* tandem_trace_format_detect: names that end in .et or .et.gz are Chakra's, unless they are JSON.
+ * Otherwise the first bytes decide: JSON begins with a bracket, and tandem's events name their task;
+ * binary is Chakra's; the rest is CSV. TANDEM_MALFORMED, TANDEM_IO, TANDEM_NO_MEMORY. Cost: up to the
+ * first slice. */
 tandem_status tandem_trace_format_detect(tandem_trace_format *format, const char *path, tandem_error *error);
 
 /* --- A recorded job -------------------------------------------------------------------------------------
@@ -207,23 +208,23 @@ tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *byte
  * (profiles/format/chakra.proto), one file per rank, plain or gzip, as streams. x.3.et is rank 3; unless
  * every name gives a rank, files are numbered in order.
  *
- * A node waits for its data_deps and ctrl_deps only. Control dependencies of converted traces are the calls of
- * a program: those on missing nodes, and those that lie on a cycle, do not count and are counted. It takes tandem_duration_ns, or duration_micros. The
- * k-th COMM_COLL_NODE of a comm_type and pg_name in each file form one collective: of all ranks if there is
- * no group name, otherwise of the ranks that have the name. The k-th COMM_SEND_NODE from one rank to
- * another with one comm_tag and the k-th COMM_RECV_NODE form one message; a single end if no file has the
- * other rank. A send is buffered: it does not wait for its receive, which starts no earlier than it. Both
- * take the time of their shortest part; the rest is waiting. Ideal: a node takes as long
- * as the k-th node of its name on the least busy rank that has one; communication as recorded. by_operator:
- * attribute `kind`, otherwise the type of node or collective; by_worker: ranks. recorded_ns: of the rank
- * that took longest; 0 if no node has a start.
+ * A node waits for its data_deps and ctrl_deps only. Control dependencies of converted traces are the
+ * calls of a program: those on missing nodes, and those that contradict others on a cycle, are left out and
+ * counted.
+ * It takes tandem_duration_ns, or duration_micros. The k-th COMM_COLL_NODE of a comm_type and pg_name in
+ * each file form one collective: of all ranks if there is no group name, otherwise of the ranks that have
+ * the name. The k-th COMM_SEND_NODE from one rank to another with one comm_tag and the k-th COMM_RECV_NODE
+ * form one message; a single end if no file has the other rank. A send is buffered: it does not wait for
+ * its receive, which starts no earlier than it. Both take the time of their shortest part; the rest is
+ * waiting. Ideal: a node takes as long as the k-th node of its name on the least busy rank that has one;
+ * communication as recorded. by_operator: attribute `kind`, otherwise the type of node or collective;
+ * by_worker: ranks. recorded_ns: of the rank that took longest; 0 if no node has a start.
  *
  * TANDEM_MALFORMED with file, node and what was expected: no metadata first, a damaged message or one over
- * 1 MiB, a repeated id, a missing or cyclic data dependency, a time below 0 or over 104 days, all durations 0, a
- * collective or message that lacks a part, all-reduces of different sizes, two files of one rank.
- * TANDEM_USAGE beyond 4096 files. Cost: O((nodes + dependencies) log nodes); about 100 bytes per node, 8
- * per dependency, and each name once.
- * tandem_whatif_parse_chakra: the same from memory. */
+ * 1 MiB, a repeated id, a missing or cyclic data dependency, a time below 0 or over 104 days, all
+ * durations 0, a collective or message that lacks a part, all-reduces of different sizes, two files of one
+ * rank. TANDEM_USAGE beyond 4096 files. Cost: O((nodes + dependencies) log nodes); about 100 bytes per
+ * node, 8 per dependency, and each name once. tandem_whatif_parse_chakra: the same from memory. */
 tandem_status tandem_whatif_chakra(tandem_whatif **whatif, const char *const *path, int n,
                                    const char *trace_path, tandem_error *error);
 tandem_status tandem_whatif_parse_chakra(tandem_whatif **whatif, const char *const *source,
