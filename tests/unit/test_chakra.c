@@ -51,7 +51,7 @@ typedef struct drawn {
     uint64_t id;
     int type;
     uint64_t us;
-    int dep[5];
+    int dep[6];
     pair attribute[4];
     const char *name;
 } drawn;

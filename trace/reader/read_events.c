@@ -424,11 +424,10 @@ static tandem_status note_member(tandem_events *events, tandem_json_stream_slice
 {
     tandem_json_stream *const json = &events->json;
     const size_t n = strlen(events->members);
-    if (n + name.n + 5 < sizeof events->members) {
-        (void)strcpy(events->members + n, n ? ", '" : "'");
-        const size_t at = strlen(events->members);
-        (void)copy_printable(events->members + at, sizeof events->members - at - 1, name);
-        (void)strcat(events->members, "'");
+    char shown[80];
+    if (name.n < sizeof shown && n + name.n + 5 < sizeof events->members) {
+        (void)copy_printable(shown, sizeof shown, name);
+        (void)snprintf(events->members + n, sizeof events->members - n, "%s'%s'", n ? ", " : "", shown);
     }
     events->has_nodes |= slice_is(name, "nodes");
     if (slice_is(name, "schema")) return read_made_text(json, events->schema, sizeof events->schema);

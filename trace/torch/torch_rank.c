@@ -63,11 +63,9 @@ static int event_category(const tandem_event *event)
 /* Names that do not fit are counted alone. */
 static void add_unknown_name(tandem_torch_left_out *out, const tandem_event *event)
 {
-    char name[48];
-    const tandem_event_text *const text = event->category.n ? &event->category : &event->process;
-    name[0] = '\'';
-    tandem_event_copy(name + 1, sizeof name - 2, text);
-    (void)strcat(name, "'");
+    char text[44], name[48];
+    tandem_event_copy(text, sizeof text, event->category.n ? &event->category : &event->process);
+    (void)snprintf(name, sizeof name, "'%s'", text);
     if (strstr(out->unknown, name)) return;
     const size_t n = strlen(out->unknown);
     if (n + strlen(name) + 3 < sizeof out->unknown)
