@@ -27,6 +27,8 @@ CALLS = ("c10d::", "_c10d_functional::", "record_param_comms")
 def nanoseconds(value):
     """A time in us, a number or a string, in whole ns; halves are rounded away from 0."""
     scaled = decimal.Decimal(str(value)) * 1000
+    if not scaled.is_finite() or abs(scaled) > 2**61:
+        raise ValueError("a time beyond 73 years")
     return int(scaled.to_integral_value(decimal.ROUND_HALF_UP))
 
 
@@ -46,10 +48,13 @@ class Slice:
     def __init__(self, event):
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
-        self.name = event["name"]
+        self.name = str(event["name"])
         self.thread = (str(event.get("pid")), str(event.get("tid")))
         self.begin = nanoseconds(event["ts"])
-        self.end = self.begin + max(0, nanoseconds(event["dur"]))
+        took = nanoseconds(event["dur"])
+        if not -(10**7) <= took <= 2**53:
+            raise ValueError("a duration below -10 ms or above 104 days")
+        self.end = self.begin + max(0, took)
         self.correlation = number(args.get("correlation"))
         self.external = number(args.get("External id", args.get("external id")))
         self.launch = None  # when it was launched
@@ -97,7 +102,8 @@ class Trace:
             elif kind == "device":
                 self.kernels.append(one)
             elif one.name.startswith("ProfilerStep#"):
-                self.windows.append([one.begin, one.end, number(one.name[13:], 0)])
+                digits = re.match(r"\s*[-+]?[0-9]+", one.name[13:])
+                self.windows.append([one.begin, one.end, int(digits.group()) if digits else 0])
             elif one.name.startswith(SLICES):
                 self.host["slice"].append((one.begin, one.end))
                 if kind == "operator":
@@ -113,7 +119,7 @@ class Trace:
 
     @staticmethod
     def kind(event):
-        category = event.get("cat") or ""
+        category = str(event.get("cat", ""))
         if not category:
             process = str(event.get("pid"))
             return "device" if process.startswith("CUDA") else "operator" if process.startswith("CPU") else None
@@ -358,7 +364,10 @@ def check(tandem, path):
         events = read_events(path)
     except (ValueError, EOFError, OSError):
         return check_other_kind(name, code, error, False)
-    trace = Trace(events or [])
+    try:
+        trace = Trace(events or [])
+    except (ValueError, ArithmeticError):  # a time that is none
+        return check_other_kind(name, code, error, True)
     if trace.is_empty():
         return check_other_kind(name, code, error, True)
     if code != 0:

@@ -510,6 +510,7 @@ static void what_is_not_read_is_counted(void **state)
                 "{\"ph\": \"E\", \"cat\": \"cpu_op\", \"name\": \"k\", \"pid\": 1, \"tid\": 1, \"ts\": 2}");
     kineto_text(&k,
                 "{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"k\", \"pid\": 1, \"tid\": 1, \"ts\": 2}");
+    kineto_text(&k, "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"k\", \"ts\": null, \"dur\": null}");
     for (int i = 0; i < 3; i++)
         kineto_slice(&k, (const char *[]){"python_function", "cuda_sync", "gpu_user_annotation"}[i],
                      "ProfilerStep#1", 1, 0, 100, "");
@@ -519,7 +520,7 @@ static void what_is_not_read_is_counted(void **state)
     assert_int_equal(out->unknown_ns, 55000);
     assert_string_equal(out->unknown, "'hpu_op', 'mtia_ccp_events', 'XLA functions'");
     assert_int_equal(out->n_pair, 2);
-    assert_int_equal(t->rank[0].n_incomplete, 1);
+    assert_int_equal(t->rank[0].n_incomplete, 2);
     assert_int_equal(out->n_call_outside, 1);
     assert_int_equal(out->call_outside_ns, 20000);
     assert_int_equal(t->rank[0].n_step, 1); /* the annotation of the device is no second step */

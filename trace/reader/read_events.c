@@ -136,13 +136,15 @@ static tandem_status read_integer_or(tandem_json_stream *json, int64_t *value, i
     return status;
 }
 
+/* A number, also in quotes; null is no time. */
 static tandem_status read_event_time(tandem_json_stream *json, const char *what, int64_t *ns, int *has)
 {
     tandem_json_stream_slice number;
-    const tandem_status status = tandem_json_stream_peek(json) == '"'
-                                     ? tandem_json_stream_text(json, what, &number)
-                                     : tandem_json_stream_number(json, what, &number);
-    if (status != TANDEM_OK) return status;
+    const char first = tandem_json_stream_peek(json);
+    const tandem_status status = first == '"'   ? tandem_json_stream_text(json, what, &number)
+                                 : first == 'n' ? tandem_json_stream_raw(json, &number)
+                                                : tandem_json_stream_number(json, what, &number);
+    if (status != TANDEM_OK || slice_is(number, "null")) return status;
     const int code = tandem_input_parse_us(ns, number.text, number.n);
     if (code == -1) return tandem_json_stream_wrong(json, number, what);
     if (code == -2) return tandem_json_stream_wrong(json, number, "a time within 73 years of its origin");
