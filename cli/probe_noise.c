@@ -17,6 +17,9 @@ static float scale_of(tandem_format format, float amax)
     return exp2f(fminf(16, floorf(log2f((float)tandem_format_largest(row) / amax))));
 }
 
+/* a of x + a·(Q(x) − x), where errors are magnified. */
+static double error_scale_of(const probe_run *run) { return run->age->emulation->error_scale; }
+
 /* The squares of errors, or their variances, into run->room; of nearest rounding the errors themselves. */
 static int round_kept(probe_run *run, const float *x, int64_t n, tandem_format format, float range,
                       float scale)
@@ -29,9 +32,11 @@ static int round_kept(probe_run *run, const float *x, int64_t n, tandem_format f
                                      .rows = 1,
                                      .columns = n,
                                      .range = range,
-                                     .error_scale = 1};
+                                     .error_scale = error_scale_of(run)};
     run->status = is_drawn ? tandem_format_variance(room, NULL, &cast, &run->error)
                            : tandem_format_round(room, NULL, &cast, &run->error);
+    const float magnified = (float)(cast.error_scale * cast.error_scale); /* variances are those of a = 1 */
+    for (int64_t i = 0; is_drawn && magnified != 1 && i < n; i++) room[i] *= magnified;
     if (!is_drawn) probe_subtract(room, 1 / scale, x, n); /* scales are powers of two */
     return is_drawn;
 }
@@ -61,7 +66,7 @@ static void add_result_error(float *sum, probe_run *run, const probe_operator *o
                                      .rows = 1,
                                      .columns = y->n,
                                      .range = y->amax[PROBE_OWN_RANGE],
-                                     .error_scale = 1};
+                                     .error_scale = error_scale_of(run)};
     if (run->status == TANDEM_OK) run->status = tandem_format_round(error, NULL, &cast, &run->error);
     probe_add_difference(sum, error, y->x, y->n);
     free(error);

@@ -5,12 +5,10 @@
 #include "cli/study/add.h"
 #include "tandem/advanced/predictor.h"
 
-static const double max_off = 0.2;
-
 add_summary add_summary_of(double *ratio, int n)
 {
     add_summary summary = {.n = n};
-    for (int i = 0; i < n; i++) summary.close += (fabs(ratio[i] - 1) <= max_off) / (double)n;
+    for (int i = 0; i < n; i++) summary.close += (fabs(ratio[i] - 1) <= study_margin.add_max_off) / (double)n;
     if (n > 0) summary.median = tandem_median(ratio, (size_t)n);
     return summary;
 }

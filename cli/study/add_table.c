@@ -3,8 +3,6 @@
 
 #include "cli/study/add.h"
 
-static const double max_median_off = 0.05, least_close = 0.95;
-
 /* How many plans lie above their sum beyond the interval, and the largest ratio. */
 static void print_ceiling(const add_study *s)
 {
@@ -80,11 +78,12 @@ static void print_summary(FILE *text, const char *name, const add_summary *of, i
 static void print_add_bars(add_study *s, const add_summary *all, const add_summary *shared)
 {
     (void)fputs("\n| bar | value | met |\n|---|---|---|\n", s->report->text);
-    add_add_bar(s, "median within 5 % of 1", all->median, fabs(all->median - 1) <= max_median_off);
-    add_add_bar(s, "95 % of plans within 20 %", all->close, all->close >= least_close);
+    add_add_bar(s, "median within 5 % of 1", all->median,
+                fabs(all->median - 1) <= study_margin.add_max_median_off);
+    add_add_bar(s, "95 % of plans within 20 %", all->close, all->close >= study_margin.add_least_close);
     if (shared->n > 0)
         add_add_bar(s, "median with a shared cast within 5 % of 1", shared->median,
-                    fabs(shared->median - 1) <= max_median_off);
+                    fabs(shared->median - 1) <= study_margin.add_max_median_off);
 }
 
 tandem_status add_table_print(add_study *s, tandem_error *error)

@@ -32,7 +32,6 @@ typedef struct drift_plan {
     int64_t sensed_batch;
 } drift_plan;
 extern const drift_plan drift_plan_full, drift_plan_quick;
-extern const double drift_level; /* of intervals */
 
 /* A hash of what decides the values of its records. */
 uint64_t drift_plan_hash(const drift_plan *plan);

@@ -1,10 +1,8 @@
-/* drift_plan.c: the cells, seeds and margins of `tandem study drift`. They are fixed before a run: records
+/* drift_plan.c: the cells and seeds of `tandem study drift`. They are fixed before a run: records
  * name this plan, and another plan does not take them. */
 #include "cli/study/drift.h"
 
 #include "base/hash.h"
-
-const double drift_level = 0.95;
 
 #define DRIFT_TASK(MODEL, RATE, BATCH, STEPS, N_TEST, N_DOUBLING)                                            \
     {                                                                                                        \

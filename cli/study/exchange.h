@@ -47,14 +47,8 @@ extern const exchange_plan crossed_plan_full, crossed_plan_quick;
 /* A hash of what decides the values of its records. */
 uint64_t exchange_plan_hash(const exchange_plan *plan);
 
-/* The margins, of both. */
-extern const struct exchange_margins {
-    double max_half_width;          /* of a measured noise, as a share of it */
-    double least_noise, most_noise; /* predicted, of the cells that the bars were set for */
-    double max_ratio, least_share;  /* of predicted and measured; the share of cells within it */
-    double mean_low, mean_high;     /* of the geometric mean of predicted over measured */
-    double exponent, exponent_room; /* of the measured noise over the error scale */
-} exchange_margins;
+/* The margins of margins.def, how many seeds there are to be, what is judged, and on which tasks. */
+study_margins exchange_margins_of(const exchange_plan *plan);
 
 exchange_casts exchange_cell_casts(int cell);
 /* How these casts are rounded to s8, with errors times error_scale, and no others. */

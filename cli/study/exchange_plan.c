@@ -1,20 +1,8 @@
-/* exchange_plan.c: the cells, seeds and margins of `tandem study exchange` and `tandem study crossed`. They
+/* exchange_plan.c: the cells and seeds of `tandem study exchange` and `tandem study crossed`. They
  * are fixed before a run: records name this plan, and another plan does not take them. */
 #include "cli/study/exchange.h"
 
 #include "base/hash.h"
-
-const struct exchange_margins exchange_margins = {
-    .max_half_width = 0.3,
-    .least_noise = 0.05,
-    .most_noise = 1,
-    .max_ratio = 2,
-    .least_share = 0.8,
-    .mean_low = 0.8,
-    .mean_high = 1.25,
-    .exponent = 2,
-    .exponent_room = 0.2,
-};
 
 static const exchange_task full_tasks[] = {
     {"mlp:width=32,image=14x14x1", TANDEM_SGD, 1, 0.01, 16, 800, 1000, 8, 1, {9, 20}},
@@ -93,4 +81,15 @@ uint64_t exchange_plan_hash(const exchange_plan *plan)
         for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = study_hash_number(hash, number[i]);
     }
     return hash;
+}
+
+study_margins exchange_margins_of(const exchange_plan *plan)
+{
+    static const char *const is_fitted[] = {"is_fitted_1", "is_fitted_2", "is_fitted_3", "is_fitted_4"};
+    study_margins margins = study_margins_of(plan->part);
+    study_margins_add(&margins, "seeds", plan->n_seed);
+    study_margins_add(&margins, "draws", plan->n_bootstrap);
+    study_margins_add(&margins, "with_first_order", plan->is_with_first_order);
+    for (int t = 0; t < plan->n_task; t++) study_margins_add(&margins, is_fitted[t], plan->task[t].is_fitted);
+    return margins;
 }

@@ -14,7 +14,7 @@
 enum { MAX_WORKERS = 64 };
 
 tandem_status study_jobs_open(study_jobs *jobs, const cli_options *options, const char *part, uint64_t plan,
-                              tandem_error *error)
+                              study_margins *margins, tandem_error *error)
 {
     *jobs = (study_jobs){.options = options, .part = part, .n_worker = 1};
     char name[STUDY_PLAN_NAME];
@@ -22,7 +22,8 @@ tandem_status study_jobs_open(study_jobs *jobs, const cli_options *options, cons
     if (options->recorded && access(options->checkpoint, R_OK) != 0)
         return tandem_error_set(error, TANDEM_IO, "cannot read '%s': %s", options->checkpoint,
                                 strerror(errno));
-    const tandem_status status = study_records_open(&jobs->records, options->checkpoint, name, error);
+    const tandem_status status =
+        study_records_open(&jobs->records, options->checkpoint, name, margins, error);
     return status == TANDEM_OK ? study_lab_open(&jobs->lab, options, error) : status;
 }
 

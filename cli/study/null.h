@@ -24,12 +24,6 @@ extern const null_plan null_plan_full, null_plan_quick;
 enum { NULL_PRECISIONS = 6 };
 extern const null_precision null_precisions[NULL_PRECISIONS];
 
-extern const struct null_margins {
-    double loss;   /* in percent of fp32's test loss: the bar */
-    double points; /* of accuracy */
-    double alpha, power;
-} null_margins;
-
 /* A hash of what decides the values of its records. */
 uint64_t null_plan_hash(const null_plan *plan);
 

@@ -1,10 +1,8 @@
-/* null_plan.c: the cells, seeds and margins of `tandem study null`. They are fixed before a run: records name
+/* null_plan.c: the cells and seeds of `tandem study null`. They are fixed before a run: records name
  * this plan, and another plan does not take them. */
 #include "cli/study/null.h"
 
 #include "base/hash.h"
-
-const struct null_margins null_margins = {.loss = 1, .points = 0.3, .alpha = 0.05, .power = 0.8};
 
 const null_precision null_precisions[NULL_PRECISIONS] = {
     {"fp32", NULL, 0, TANDEM_N_FORMAT, 0},

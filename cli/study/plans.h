@@ -33,13 +33,6 @@ typedef struct plans_plan {
 } plans_plan;
 extern const plans_plan plans_plan_full, plans_plan_quick;
 
-extern const struct plans_margins {
-    double least_points, best_points; /* won over uniform low; the best cell's */
-    double least_share;               /* of what uniform low loses */
-    int least_regimes, least_tasks;
-    double level; /* of intervals */
-} plans_margins;
-
 /* A hash of what decides the values of its records. */
 uint64_t plans_plan_hash(const plans_plan *plan);
 

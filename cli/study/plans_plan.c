@@ -1,15 +1,8 @@
-/* plans_plan.c: the cells, seeds and margins of `tandem study plans`. They are fixed before a run: records
+/* plans_plan.c: the cells and seeds of `tandem study plans`. They are fixed before a run: records
  * name this plan, and another plan does not take them. */
 #include "cli/study/plans.h"
 
 #include "base/hash.h"
-
-const struct plans_margins plans_margins = {.least_points = 0.27,
-                                            .best_points = 1.03,
-                                            .least_share = 0.5,
-                                            .least_regimes = 3,
-                                            .least_tasks = 3,
-                                            .level = 0.95};
 
 /* In a pilot of one or two pairs, with seeds from 1000 on, s4 lost 1.3 to 4.6 points and e2m1 up to 2.4.
  * int8_full, fp8, fp16 without a loss scale, and fp8 with gradients in s4 lost no more than pairs spread. So

@@ -33,9 +33,9 @@ typedef struct price_plan {
 } price_plan;
 extern const price_plan price_plan_full, price_plan_quick;
 
-extern const struct price_margins {
-    double least_ratio, least_share; /* of predicted over measured; the share of cells that have it */
-} price_margins;
+/* How a price is predicted: as `tandem sensitivity` does it without options, which is judged; and by many
+ * samples, which stands beside it. */
+typedef enum price_sensed { PRICE_BY_DEFAULT, PRICE_BY_SAMPLES, PRICE_N_SENSED } price_sensed;
 
 /* A hash of what decides the values of its records. */
 uint64_t price_plan_hash(const price_plan *plan);

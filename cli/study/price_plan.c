@@ -1,10 +1,8 @@
-/* price_plan.c: the cells, seeds and margins of `tandem study price`. They are fixed before a run: records
+/* price_plan.c: the cells and seeds of `tandem study price`. They are fixed before a run: records
  * name this plan, and another plan does not take them. */
 #include "cli/study/price.h"
 
 #include "base/hash.h"
-
-const struct price_margins price_margins = {.least_ratio = 0.5, .least_share = 0.9};
 
 const double price_rates[PRICE_RATES] = {0.5, 1, 2};
 

@@ -7,7 +7,6 @@
 #include "cli/study/rank.h"
 
 const double rank_magnified = 4;
-static const double least_share = 0.3; /* of pairs */
 
 const char rank_job_statistics[] = "by statistics and probe", rank_job_probe[] = "sensed by a probe",
            rank_job_sampled[] = "sampled";
@@ -98,7 +97,7 @@ void rank_count_told(rank_result *result, int n_op)
 
 int rank_is_told_too_little(const rank_result *result)
 {
-    return result->n_told < least_share * result->n_pair;
+    return result->n_told < study_margin.rank_least_told * result->n_pair;
 }
 
 static tandem_status run_oracle_job(rank_study *s, int p, double error_scale, tandem_error *error)

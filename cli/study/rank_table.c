@@ -3,8 +3,6 @@
 
 #include "cli/study/rank.h"
 
-static const double least_tau = 0.9;
-
 static void print_method(rank_study *s, int m, json_t *methods)
 {
     const rank_method *method = rank_methods[m];
@@ -92,7 +90,7 @@ void rank_bars_print(rank_study *s)
         const study_interval none = rank_interval_of(s, t, random, -1),
                              above = rank_interval_of(s, t, best, qsync);
         add_rank_bar(s, t, "τ of the best method is 0.9 or more", s->tau[t][best],
-                     rank_interval_of(s, t, best, -1), s->tau[t][best] >= least_tau);
+                     rank_interval_of(s, t, best, -1), s->tau[t][best] >= study_margin.rank_least_tau);
         add_rank_bar(s, t, "it is above that of qsync: the difference", s->tau[t][best] - s->tau[t][qsync],
                      above, above.low > 0);
         add_rank_bar(s, t, "the interval of random holds 0", s->tau[t][random], none,

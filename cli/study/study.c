@@ -116,6 +116,31 @@ static void say_emulated(const study_report *report)
     (void)fputs("\nAll number formats but f32 are emulated.\n", report->text);
 }
 
+/* Which margins judge the cells, and whether they were fixed before the run. */
+static void say_margins(const study_report *report)
+{
+    const study_margins *of = &report->margins;
+    char hash[STUDY_MARGINS_HASH];
+    study_margins_hash(hash, of);
+    json_object_set_new(report->json, "margins", study_margins_json(of));
+    json_object_set_new(report->json, "margins_hash", json_string(hash));
+    json_object_set_new(report->json, "margins_late", of->late[0] ? json_string(of->late) : json_null());
+    if (!of->late[0])
+        (void)fprintf(report->text, "\nJudged by margins fixed before the run, %s:", hash);
+    else
+        (void)fprintf(report->text,
+                      "\n**Judged by margins entered after the run**, as far as its records say: %s.\n"
+                      "Those of now, %s:",
+                      of->late, hash);
+    for (int i = 0; i < of->n; i++)
+        (void)fprintf(report->text, "%s%s %.6g",
+                      i % 6 ? ", "
+                      : i   ? ",\n"
+                            : "\n",
+                      of->row[i].name, of->row[i].value);
+    (void)fputs(".\n", report->text);
+}
+
 static int run_part(const cli_options *options, const struct study_row *part)
 {
     tandem_error error = {0};
@@ -125,12 +150,14 @@ static int run_part(const cli_options *options, const struct study_row *part)
     json_object_set_new(report.json, "part", json_string(part->name));
     json_object_set_new(report.json, "quick", json_boolean(options->quick));
     json_object_set_new(report.json, "cells", report.cells);
+    report.margins = study_margins_of(part->name);
     report.text = open_memstream(&text, &size);
     tandem_status status =
         report.text && report.cells ? TANDEM_OK : tandem_no_memory(&error, "for the study's tables");
     if (status == TANDEM_OK) status = part->run(&report, &error);
     if (status == TANDEM_OK && report.figure.is_lost)
         status = tandem_no_memory(&error, "for the study's figure");
+    if (status == TANDEM_OK) say_margins(&report);
     if (status == TANDEM_OK) say_emulated(&report);
     json_object_set_new(report.json, "failed", json_integer(report.n_failed));
     if (report.text && fclose(report.text) != 0 && status == TANDEM_OK)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/study/study_margins.h"
 #include "tandem/advanced/sensing.h"
 
 #define STUDY_DATA "fashion-mnist"
@@ -29,6 +30,7 @@ typedef struct study_report {
     json_t *cells;        /* borrowed from json */
     int n_cell, n_failed; /* cells that have a bar, and those that miss it */
     study_figure figure;
+    study_margins margins; /* with `late`, as soon as the records are open */
 } study_report;
 
 /* Each part fills in a report. TANDEM_OK also where the bar is missed: report->n_failed says so. */

@@ -123,7 +123,8 @@ tandem_status study_add(study_report *report, tandem_error *error)
         "the noise of plans grows between two scales of all errors: 1 where slopes jump, else 2. A and B of\n"
         "a part are the jumping and the smooth share of its noise, A·a + B·a².\n",
         s.scope->n_plan, s.scope->n_control_plan);
-    tandem_status status = study_records_open(&s.records, report->options->checkpoint, name, error);
+    tandem_status status =
+        study_records_open(&s.records, report->options->checkpoint, name, &report->margins, error);
     if (status == TANDEM_OK && !report->options->quiet) {
         status = visit_add_tasks(&s, note_add_task, error);
         if (status == TANDEM_OK) work_left_note_all(report->options, s.left_s);

@@ -117,7 +117,7 @@ typedef struct drift_mean {
 static drift_mean mean_of_room(const drift_study *s)
 {
     const paired_difference of = paired_difference_of(s->room, s->n_seed);
-    const paired_interval interval = paired_interval_of(&of, drift_level);
+    const paired_interval interval = paired_interval_of(&of, study_margin.drift_level);
     return (drift_mean){of.mean, interval.low, interval.high};
 }
 
@@ -260,7 +260,7 @@ static tandem_status print_drift_study(drift_study *s, tandem_error *error)
         "| nearer than kept | nearer than random | points over kept | sensed | changed | sensitivity "
         "| diverged | met |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         tandem_precision_get(plan->precision)->name, plan->formats, 100 * plan->every, 100 * plan->first,
-        100 * plan->apart, plan->n_place, 100 * drift_level, s->n_seed, plan->n_seed);
+        100 * plan->apart, plan->n_place, 100 * study_margin.drift_level, s->n_seed, plan->n_seed);
     study_figure_begin(s->report, "Drift: by how much a plan that follows ends nearer to fp32",
                        "nats of test loss", NAN);
     for (int t = 0; t < plan->n_task; t++) {
@@ -281,7 +281,8 @@ static tandem_status open_drift_study(drift_study *s, const cli_options *options
     for (int t = 0; t < s->plan->n_task && is_allocated; t++)
         is_allocated = (s->seed[t] = calloc((size_t)s->n_seed, sizeof *s->seed[t])) != NULL;
     if (!is_allocated) return tandem_no_memory(error, "for the study's trainings");
-    return study_jobs_open(&s->jobs, options, "drift", drift_plan_hash(s->plan), error);
+    study_margins_add(&s->report->margins, "seeds", s->plan->n_seed);
+    return study_jobs_open(&s->jobs, options, "drift", drift_plan_hash(s->plan), &s->report->margins, error);
 }
 
 tandem_status study_drift(study_report *report, tandem_error *error)

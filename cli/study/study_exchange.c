@@ -244,12 +244,12 @@ static tandem_status measure_task(exchange_study *s, int t, tandem_error *error)
 /* NaN is not. */
 static int is_within_factor(double ratio)
 {
-    return ratio <= exchange_margins.max_ratio && ratio >= 1 / exchange_margins.max_ratio;
+    return ratio <= study_margin.exchange_max_ratio && ratio >= 1 / study_margin.exchange_max_ratio;
 }
 
 static int is_narrow_interval(study_interval interval, double measured)
 {
-    return interval.high - interval.low <= 2 * exchange_margins.max_half_width * measured;
+    return interval.high - interval.low <= 2 * study_margin.exchange_max_half_width * measured;
 }
 
 typedef struct exchange_ratios {
@@ -359,13 +359,14 @@ static void print_bars(exchange_study *s, const exchange_ratios ratios[2])
                       all.n_off);
     (void)fputs("\n| all cells | value | met |\n|---|---|---|\n", s->report->text);
     add_bar(s, "geometric mean of predicted over measured", mean, none,
-            mean >= exchange_margins.mean_low && mean <= exchange_margins.mean_high && all.n_off == 0);
-    add_bar(s, "share of cells within the factor", close, none, close >= exchange_margins.least_share);
+            mean >= study_margin.exchange_mean_low && mean <= study_margin.exchange_mean_high &&
+                all.n_off == 0);
+    add_bar(s, "share of cells within the factor", close, none, close >= study_margin.exchange_least_share);
     add_bar(s, "share of cells whose interval is narrow", narrow, none, narrow >= 1);
     add_bar(s, "exponent of the error scale", exponent, exponent_interval(s, &pairs),
-            fabs(exponent - exchange_margins.exponent) <= exchange_margins.exponent_room);
+            fabs(exponent - study_margin.exchange_exponent) <= study_margin.exchange_exponent_room);
     add_bar(s, "the mean on half of the tasks, over that on the others", judged, none,
-            judged >= exchange_margins.mean_low && judged <= exchange_margins.mean_high);
+            judged >= study_margin.exchange_mean_low && judged <= study_margin.exchange_mean_high);
 }
 
 /* Of some kinds of plans, the cells whose prediction lies between two shares. */
@@ -390,14 +391,15 @@ static exchange_ratios ratios_of_selection(exchange_study *s, const exchange_sel
     return ratios;
 }
 
-static void print_selection(exchange_study *s, const char *name, const exchange_selection *of)
+static void print_selection(exchange_study *s, const char *name, const char *note,
+                            const exchange_selection *of)
 {
     const exchange_ratios ratios = ratios_of_selection(s, of);
     json_t *const object =
         json_pack("{s:i,s:o,s:i,s:i}", "cells", ratios.n, "mean_ratio", cli_json_number(mean_ratio(&ratios)),
                   "close", ratios.n_close, "narrow", ratios.n_narrow);
-    (void)fprintf(s->report->text, "| %s | %d | %.2f | %d | %d |", name, ratios.n, mean_ratio(&ratios),
-                  ratios.n_close, ratios.n_narrow);
+    (void)fprintf(s->report->text, "| %s%s | %d | %.2f | %d | %d |", name, note, ratios.n,
+                  mean_ratio(&ratios), ratios.n_close, ratios.n_narrow);
     if (of->most == INFINITY) { /* else pairs of cells may be torn */
         const study_interval interval = exponent_interval(s, &of->pairs);
         const double exponent = mean_exponent(s, &of->pairs, -1);
@@ -418,7 +420,7 @@ static void print_first_order(exchange_study *s)
         s->report->text,
         "\n| task, with the first order | predicted / measured | within %.3g × | whole / measured | "
         "within | whole, by curvature / measured | within |\n|---|---|---|---|---|---|---|\n",
-        exchange_margins.max_ratio);
+        study_margin.exchange_max_ratio);
     for (int t = 0; t < s->plan->n_task; t++) {
         const exchange_result *result = &s->result[t];
         exchange_ratios ratios[EXCHANGE_N_SENSED] = {{0}};
@@ -450,17 +452,20 @@ static void print_first_order(exchange_study *s)
 static void print_kinds(exchange_study *s)
 {
     const int n_task = s->plan->n_task;
-    const exchange_selection in_range = {
-        {0, n_task, 0, EXCHANGE_N_CASTS}, exchange_margins.least_noise, exchange_margins.most_noise};
+    const exchange_selection in_range = {{0, n_task, 0, EXCHANGE_N_CASTS},
+                                         study_margin.exchange_selected_least,
+                                         study_margin.exchange_selected_most};
     char name[64];
     (void)fprintf(s->report->text,
                   "\n| plans | cells | geometric mean | within %.3g × | narrow | exponent |\n"
                   "|---|---|---|---|---|---|\n",
-                  exchange_margins.max_ratio);
+                  study_margin.exchange_max_ratio);
     for (int k = 0; k < EXCHANGE_N_CASTS; k++)
-        print_selection(s, casts_name(2 * k), &(exchange_selection){{0, n_task, k, 1}, -INFINITY, INFINITY});
+        print_selection(s, casts_name(2 * k), "",
+                        &(exchange_selection){{0, n_task, k, 1}, -INFINITY, INFINITY});
+    /* A cell is in it by the number that is judged: it stands beside all cells, and never in their place. */
     (void)snprintf(name, sizeof name, "predicted %.3g to %.3g %%", 100 * in_range.least, 100 * in_range.most);
-    print_selection(s, name, &in_range);
+    print_selection(s, name, s->report->margins.late[0] ? ": a range entered after the run" : "", &in_range);
 }
 
 static void print_curves(exchange_study *s)
@@ -503,7 +508,8 @@ static void print_exchange_study(exchange_study *s)
         "+ 2β in percent, predicted, no part of ρ.\n\n"
         "| task | plan | predicted | late | whole | measured | predicted / measured | bias | met | "
         "first order |\n|---|---|---|---|---|---|---|---|---|---|\n",
-        s->n_seed, s->plan->n_seed, exchange_margins.max_ratio, 100 * exchange_margins.max_half_width);
+        s->n_seed, s->plan->n_seed, study_margin.exchange_max_ratio,
+        100 * study_margin.exchange_max_half_width);
     study_figure_begin(s->report, "The exchange rate: added noise of gradients", "percent", NAN);
     for (int t = 0; t < s->plan->n_task; t++)
         for (int c = 0; c < EXCHANGE_CELLS; c++) add_exchange_cell(s, t, c, ratios);
@@ -523,7 +529,9 @@ static tandem_status open_exchange_study(exchange_study *s, const cli_options *o
     for (int t = 0; t < s->plan->n_task && is_allocated; t++)
         is_allocated = (s->result[t].loss = calloc((size_t)s->n_seed, sizeof *s->result[t].loss)) != NULL;
     if (!is_allocated) return tandem_no_memory(error, "for the study's losses");
-    return study_jobs_open(&s->jobs, options, s->plan->part, exchange_plan_hash(s->plan), error);
+    s->report->margins = exchange_margins_of(s->plan);
+    return study_jobs_open(&s->jobs, options, s->plan->part, exchange_plan_hash(s->plan), &s->report->margins,
+                           error);
 }
 
 static void close_exchange_study(exchange_study *s)

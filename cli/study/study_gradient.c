@@ -20,7 +20,6 @@
 #include "tandem/advanced/predictor.h"
 
 enum { MAX_AGES = 4, MAX_BATCHES = 16, MAX_CELLS = 4096, FIRST_BATCH = 1000 };
-static const double max_ratio = 1.5;
 
 /* Cells without a relu behind what is rounded, and with one. */
 typedef enum cell_group { GROUP_DRAWN, GROUP_NEAREST, GROUP_BEFORE_RELU, N_GROUP } cell_group;
@@ -199,7 +198,8 @@ static void add_gradient_cell(gradient_study *s, const gradient_cell *cell, int6
     const double measured = mean_of_batches(cell->measured, n).mean / s->variance,
                  predicted = mean_of_batches(cell->predicted, n).mean / s->variance;
     const int is_inside = of.ratio <= of.factor && of.ratio >= 1 / of.factor,
-              is_close = of.ratio <= max_ratio && of.ratio >= 1 / max_ratio;
+              is_close = of.ratio <= study_margin.gradient_max_ratio &&
+                         of.ratio >= 1 / study_margin.gradient_max_ratio;
     const int has_relu = cell->part != PART_GRADIENT && is_before_relu(s, cell->k);
     const int is_drawn =
         tandem_format_get(studied[cell->studied].format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
@@ -335,9 +335,11 @@ static void print_gradient_summary(gradient_study *s)
     static const char *const member[N_GROUP] = {"drawn", "nearest", "before_relu"};
     json_t *object = json_object();
     (void)fprintf(s->report->text,
-                  "\n| `%s` | cells | median (0.95 to 1.05) | within 1.5 × (90 %%) | 1 inside (90 to "
-                  "98 %%) |\n|---|---|---|---|---|\n",
-                  s->scope.model);
+                  "\n| `%s` | cells | median (%.3g to %.3g) | within %.3g × (%.3g %%) | 1 inside (%.3g to "
+                  "%.3g %%) |\n|---|---|---|---|---|\n",
+                  s->scope.model, study_margin.gradient_median_low, study_margin.gradient_median_high,
+                  study_margin.gradient_max_ratio, 100 * study_margin.gradient_least_close,
+                  100 * study_margin.gradient_inside_low, 100 * study_margin.gradient_inside_high);
     for (int g = 0; g < N_GROUP; g++) {
         const int n = s->group[g].n;
         if (n == 0) continue;
@@ -470,7 +472,8 @@ tandem_status study_gradient(study_report *report, tandem_error *error)
         "One cast is rounded, all else is fp32. *measured*, *predicted*: mean square of the gradient's\n"
         "error, in percent of the variance of gradients of this batch, in SGD's metric. *bias* is in\n"
         "percent of the gradient. Intervals are of 95 %%, ± half of one. ulp is magnified 4096 times. met:\n"
-        "yes, within a factor of 1.5, and 1 inside the interval; close: the first; inside: the second.\n");
+        "yes, within a factor of %.3g, and 1 inside the interval; close: the first; inside: the second.\n",
+        study_margin.gradient_max_ratio);
     tandem_status status = TANDEM_OK;
     double left_s = 0;
     for (int m = 0; m < 2 && !report->options->quiet && status == TANDEM_OK; m++)

@@ -139,10 +139,10 @@ static null_measure measure_null(null_study *s, int t, int p, null_loss *loss, d
     null_measure m;
     const int n = s->n_wanted[t][p] < s->n_pair ? s->n_wanted[t][p] : s->n_pair;
     m.pilot_deviation = difference_of(s, s->pilot[t], s->plan->n_pilot, p, loss).deviation;
-    m.n_needed = paired_equivalence_pairs(m.pilot_deviation, margin, null_margins.alpha, null_margins.power,
-                                          MAX_PAIRS);
+    m.n_needed = paired_equivalence_pairs(m.pilot_deviation, margin, study_margin.null_alpha,
+                                          study_margin.null_power, MAX_PAIRS);
     m.of = difference_of(s, s->pair[t], n, p, loss);
-    m.interval = paired_interval_of(&m.of, 1 - 2 * null_margins.alpha);
+    m.interval = paired_interval_of(&m.of, 1 - 2 * study_margin.null_alpha);
     m.p = paired_equivalence_p(&m.of, margin);
     return m;
 }
@@ -155,8 +155,8 @@ static void want_pairs(null_study *s)
         for (int p = 1; p < NULL_PRECISIONS; p++) {
             const double deviation =
                 difference_of(s, s->pilot[t], s->plan->n_pilot, p, percent_of_loss).deviation;
-            const int n = paired_equivalence_pairs(deviation, null_margins.loss, null_margins.alpha,
-                                                   null_margins.power, s->plan->n_pair);
+            const int n = paired_equivalence_pairs(deviation, study_margin.null_loss, study_margin.null_alpha,
+                                                   study_margin.null_power, s->plan->n_pair);
             s->n_wanted[t][p] = n > s->plan->n_pair    ? s->plan->n_pair
                                 : n < s->plan->n_least ? s->plan->n_least
                                                        : n;
@@ -173,7 +173,7 @@ static void want_pairs(null_study *s)
 static const char *null_result(const null_measure *m)
 {
     const int is_worse = m->interval.low > 0, is_better = m->interval.high < 0;
-    if (m->p < null_margins.alpha)
+    if (m->p < study_margin.null_alpha)
         return is_worse ? "shown, a little worse" : is_better ? "shown, a little better" : "shown";
     return is_worse ? "worse" : is_better ? "better" : "open";
 }
@@ -201,8 +201,8 @@ static void add_null_cell(null_study *s, int t, int p)
     const study_training *task = &s->plan->task[t];
     const null_precision *precision = &null_precisions[p];
     const char *optimizer = tandem_optimizer_name(task->optimizer);
-    const null_measure loss = measure_null(s, t, p, percent_of_loss, null_margins.loss),
-                       points = measure_null(s, t, p, points_lost, null_margins.points);
+    const null_measure loss = measure_null(s, t, p, percent_of_loss, study_margin.null_loss),
+                       points = measure_null(s, t, p, points_lost, study_margin.null_points);
     double fp32_loss = 0, n_skipped = 0;
     int n_diverged = 0;
     for (int k = 0; k < loss.of.n; k++) {
@@ -220,7 +220,7 @@ static void add_null_cell(null_study *s, int t, int p)
     if (precision->is_control)
         json_array_append_new(s->report->cells, object);
     else
-        study_add_cell(s->report, object, loss.p < null_margins.alpha);
+        study_add_cell(s->report, object, loss.p < study_margin.null_alpha);
     (void)fprintf(s->report->text, "| `%s` %s | %s%s | %d |", task->model, optimizer, precision->name,
                   precision->is_control ? " (control)" : "", loss.of.n);
     print_null_measure(s->report->text, &loss);
@@ -247,10 +247,11 @@ static void print_null_study(null_study *s)
         "| task | precision | pairs | needed | spread, %% | more loss, %% | p | no measurable loss "
         "| needed | spread, points | points lost | p | no points lost | diverged | skipped |\n"
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-        100 * (1 - 2 * null_margins.alpha), null_margins.loss, null_margins.points, null_margins.alpha,
-        100 * null_margins.power, s->plan->n_pilot, s->plan->n_least, s->n_pair, s->plan->n_pair);
+        100 * (1 - 2 * study_margin.null_alpha), study_margin.null_loss, study_margin.null_points,
+        study_margin.null_alpha, 100 * study_margin.null_power, s->plan->n_pilot, s->plan->n_least, s->n_pair,
+        s->plan->n_pair);
     study_figure_begin(s->report, "No measurable loss: more test loss than fp32",
-                       "percent; dashed: the margin", null_margins.loss);
+                       "percent; dashed: the margin", study_margin.null_loss);
     for (int t = 0; t < s->plan->n_task; t++)
         for (int p = 1; p < NULL_PRECISIONS; p++) add_null_cell(s, t, p);
     (void)fprintf(s->report->text, "\n%d of %d cells are shown.\n", s->report->n_cell - s->report->n_failed,
@@ -269,7 +270,10 @@ static tandem_status open_null_study(null_study *s, const cli_options *options, 
                        (s->pair[t] = calloc((size_t)s->n_pair, sizeof *s->pair[t]));
         for (int p = 0; p < NULL_PRECISIONS; p++) s->n_wanted[t][p] = s->plan->n_pair;
     }
-    return is_allocated ? study_jobs_open(&s->jobs, options, "null", null_plan_hash(s->plan), error)
+    study_margins_add(&s->report->margins, "least_pairs", s->plan->n_least);
+    study_margins_add(&s->report->margins, "most_pairs", s->plan->n_pair);
+    return is_allocated ? study_jobs_open(&s->jobs, options, "null", null_plan_hash(s->plan),
+                                          &s->report->margins, error)
                         : tandem_no_memory(error, "for the study's pairs");
 }
 

@@ -221,7 +221,7 @@ static plans_gain gain_of(plans_study *s, int t, int setting, int over)
     for (int k = 0; k < s->n_seed; k++)
         s->room[k] = points_of(&s->seed[t][k][setting]) - points_of(&s->seed[t][k][over]);
     const paired_difference of = paired_difference_of(s->room, s->n_seed);
-    const paired_interval interval = paired_interval_of(&of, plans_margins.level);
+    const paired_interval interval = paired_interval_of(&of, study_margin.plans_level);
     return (plans_gain){of.mean, interval.low, interval.high};
 }
 
@@ -297,8 +297,8 @@ static json_t *plans_cell_json(const plans_study *s, int t, int r, const plans_m
 static int count_plans_cell(plans_study *s, int t, int r, const plans_measured *of)
 {
     const plans_gain *gain = &of->over_uniform;
-    const int is_won = gain->points >= plans_margins.least_points && gain->low > 0 &&
-                       gain->points >= plans_margins.least_share * of->lost.points;
+    const int is_won = gain->points >= study_margin.plans_least_points && gain->low > 0 &&
+                       gain->points >= study_margin.plans_least_won * of->lost.points;
     s->n_lost++;
     s->n_won += is_won;
     if (is_won) {
@@ -339,14 +339,14 @@ static void add_plans_cell(plans_study *s, int t, int r)
 static void print_plans_bars(plans_study *s)
 {
     const int n_regime = __builtin_popcount(s->won_regimes), n_task = __builtin_popcount(s->won_tasks);
-    const int is_met = n_regime >= plans_margins.least_regimes && n_task >= plans_margins.least_tasks &&
-                       s->best >= plans_margins.best_points;
+    const int is_met = n_regime >= study_margin.plans_least_regimes &&
+                       n_task >= study_margin.plans_least_tasks && s->best >= study_margin.plans_best_points;
     (void)fprintf(
         s->report->text,
-        "\nUniform low loses in %d cells. The allocated plan wins it back in %d, of %d regimes (%d) "
-        "and\n%d tasks (%d), at best %.2f points (%.2f): %s.\n",
-        s->n_lost, s->n_won, n_regime, plans_margins.least_regimes, n_task, plans_margins.least_tasks,
-        s->best, plans_margins.best_points, is_met ? "yes" : "NO");
+        "\nUniform low loses in %d cells. The allocated plan wins it back in %d, of %d regimes (%.0f) "
+        "and\n%d tasks (%.0f), at best %.2f points (%.2f): %s.\n",
+        s->n_lost, s->n_won, n_regime, study_margin.plans_least_regimes, n_task,
+        study_margin.plans_least_tasks, s->best, study_margin.plans_best_points, is_met ? "yes" : "NO");
     json_object_set_new(s->report->json, "bar",
                         json_pack("{s:i,s:i,s:i,s:i,s:f,s:b}", "lost", s->n_lost, "won", s->n_won, "regimes",
                                   n_regime, "tasks", n_task, "best_points", s->best, "met", is_met));
@@ -389,9 +389,9 @@ static void print_plans_study(plans_study *s)
         "more. *diverged*: trainings; they count as 10 %% right.\n\n"
         "| task | regime | sensitivity of uniform | of allocated | low | lost | allocated over uniform "
         "| over random | over split | diverged | result |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
-        100 * plans_margins.level, s->n_seed, s->plan->n_seed, plans_margins.least_points);
+        100 * study_margin.plans_level, s->n_seed, s->plan->n_seed, study_margin.plans_least_points);
     study_figure_begin(s->report, "Plans of one step: what allocation wins over uniform low precision",
-                       "points of test accuracy", plans_margins.least_points);
+                       "points of test accuracy", study_margin.plans_least_points);
     for (int t = 0; t < s->plan->n_task; t++)
         for (int r = 0; r < PLANS_REGIMES && !s->is_left_out[t]; r++) add_plans_cell(s, t, r);
     print_plans_tasks(s);
@@ -405,7 +405,9 @@ static void print_plans_study(plans_study *s)
 
 static tandem_status open_plans_study(plans_study *s, const cli_options *options, tandem_error *error)
 {
-    tandem_status status = study_jobs_open(&s->jobs, options, "plans", plans_plan_hash(s->plan), error);
+    study_margins_add(&s->report->margins, "seeds", s->plan->n_seed);
+    tandem_status status =
+        study_jobs_open(&s->jobs, options, "plans", plans_plan_hash(s->plan), &s->report->margins, error);
     int is_allocated = (s->room = calloc((size_t)s->n_seed, sizeof *s->room)) != NULL;
     for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) {
         is_allocated = is_allocated && (s->seed[t] = calloc((size_t)s->n_seed, sizeof *s->seed[t]));

@@ -26,7 +26,7 @@ typedef struct price_prediction {
 
 typedef struct price_result {
     price_seed *loss; /* [n_seed] */
-    price_prediction predicted[PRICE_CELLS];
+    price_prediction predicted[PRICE_N_SENSED][PRICE_CELLS];
     int is_left_out; /* records of it are missing */
 } price_result;
 
@@ -94,14 +94,15 @@ static tandem_status note_price_plan(price_study *s, tandem_error *error)
 
 /* All operators rounded, the sum over them: as plans are priced. */
 static tandem_status sense_price(price_prediction *of, price_study *s, const price_task *task, int cell,
-                                 tandem_error *error)
+                                 price_sensed how, tandem_error *error)
 {
     const study_training *in_fp32 = task->training;
     const tandem_precision precision = exchange_precision(price_cells[cell].casts);
     const study_rounding_plan rounding = {.precision = precision,
                                           .emulation = price_emulation(task, cell, 0),
                                           .n_age = s->plan->n_age,
-                                          .n_replicate = s->plan->n_replicate};
+                                          .n_replicate = s->plan->n_replicate,
+                                          .is_default = how == PRICE_BY_DEFAULT};
     const tandem_sensed_step step = {.global_batch = in_fp32->batch, .n_micro = 1};
     tandem_sensitivity_estimate estimate = {0};
     tandem_sensing sensing = {0};
@@ -115,22 +116,24 @@ static tandem_status sense_price(price_prediction *of, price_study *s, const pri
     return status;
 }
 
-static tandem_status predict_price(price_study *s, int t, int cell, tandem_error *error)
+static tandem_status predict_price(price_study *s, int t, int cell, price_sensed how, tandem_error *error)
 {
+    static const char *const sensed_name[] = {
+        [PRICE_BY_DEFAULT] = "sensed by default", [PRICE_BY_SAMPLES] = "sensed"};
     const price_task *task = &s->plan->task[t];
-    price_prediction *of = &s->result[t].predicted[cell];
+    price_prediction *of = &s->result[t].predicted[how][cell];
     char name[STUDY_RECORD_NAME], setting[64];
     double value[PRICE_VALUES];
     int is_own = 0;
     name_price_setting(setting, task, PRICE_LENGTHS + cell);
-    (void)snprintf(name, sizeof name, "%s %s: %s: sensed", task->training->model,
-                   tandem_optimizer_name(task->training->optimizer), setting);
+    (void)snprintf(name, sizeof name, "%s %s: %s: %s", task->training->model,
+                   tandem_optimizer_name(task->training->optimizer), setting, sensed_name[how]);
     if (study_jobs_find(value, PRICE_VALUES, &is_own, &s->jobs, name)) {
         *of = (price_prediction){value[0], value[1], value[2], value[3], value[4]};
         return TANDEM_OK;
     }
     if (!is_own) return TANDEM_OK;
-    const tandem_status status = sense_price(of, s, task, cell, error);
+    const tandem_status status = sense_price(of, s, task, cell, how, error);
     if (status != TANDEM_OK) return status;
     return study_records_add(&s->jobs.records, name,
                              (const double[PRICE_VALUES]){of->value, of->low, of->high, of->noise, of->bias},
@@ -158,7 +161,8 @@ static tandem_status run_price_jobs(void *study, tandem_error *error)
     tandem_status status = TANDEM_OK;
     for (int t = 0; t < s->plan->n_task; t++) {
         const int n_missing = s->jobs.n_missing;
-        for (int c = 0; c < PRICE_CELLS && status == TANDEM_OK; c++) status = predict_price(s, t, c, error);
+        for (int c = 0; c < PRICE_CELLS * PRICE_N_SENSED && status == TANDEM_OK; c++)
+            status = predict_price(s, t, c / PRICE_N_SENSED, (price_sensed)(c % PRICE_N_SENSED), error);
         for (int k = 0; k < s->n_seed && status == TANDEM_OK; k++) status = train_price(s, t, k, error);
         s->result[t].is_left_out = s->jobs.n_missing > n_missing;
     }
@@ -255,10 +259,12 @@ static double rate_of(const price_study *s, int t, int setting)
 static void add_price_cell(price_study *s, int t, int c, const price_measured *measured)
 {
     const price_task *task = &s->plan->task[t];
-    const price_prediction *predicted = &s->result[t].predicted[c];
+    const price_prediction *predicted = &s->result[t].predicted[PRICE_BY_DEFAULT][c],
+                           *sampled = &s->result[t].predicted[PRICE_BY_SAMPLES][c];
     const char *optimizer = tandem_optimizer_name(task->training->optimizer);
-    const double ratio = measured->value > 0 ? predicted->value / measured->value : NAN;
-    const int is_met = measured->value <= 0 || ratio >= price_margins.least_ratio;
+    const double ratio = measured->value > 0 ? predicted->value / measured->value : NAN,
+                 sampled_ratio = measured->value > 0 ? sampled->value / measured->value : NAN;
+    const int is_met = measured->value <= 0 || ratio >= study_margin.price_least_ratio;
     char of[64];
     name_price_setting(of, task, PRICE_LENGTHS + c);
     json_t *object =
@@ -266,21 +272,24 @@ static void add_price_cell(price_study *s, int t, int c, const price_measured *m
     json_object_set_new(object, "predicted", cli_json_number(100 * predicted->value));
     json_object_set_new(object, "predicted_low", cli_json_number(100 * predicted->low));
     json_object_set_new(object, "predicted_high", cli_json_number(100 * predicted->high));
-    json_object_set_new(object, "noise", cli_json_number(100 * predicted->noise));
-    json_object_set_new(object, "bias", cli_json_number(100 * predicted->bias));
+    json_object_set_new(object, "by_samples", cli_json_number(100 * sampled->value));
+    json_object_set_new(object, "noise", cli_json_number(100 * sampled->noise));
+    json_object_set_new(object, "bias", cli_json_number(100 * sampled->bias));
     json_object_set_new(object, "measured", cli_json_number(100 * measured->value));
     json_object_set_new(object, "measured_low", cli_json_number(100 * measured->interval.low));
     json_object_set_new(object, "measured_high", cli_json_number(100 * measured->interval.high));
     json_object_set_new(object, "ratio", cli_json_number(ratio));
+    json_object_set_new(object, "ratio_by_samples", cli_json_number(sampled_ratio));
     json_object_set_new(object, "rate", cli_json_number(rate_of(s, t, PRICE_LENGTHS + c)));
     study_add_cell(s->report, object, is_met);
     s->n_far += !is_met;
     (void)fprintf(s->report->text,
-                  "| `%s` %s | %s | %.3g (%.3g to %.3g) | %.2g + %.2g | %.3g (%.3g to %.3g) | %.2f | %g | "
-                  "%s |\n",
+                  "| `%s` %s | %s | %.3g (%.3g to %.3g) | %.3g (%.3g to %.3g) | %.2g + %.2g | "
+                  "%.3g (%.3g to %.3g) | %.2f | %.2f | %g | %s |\n",
                   task->training->model, optimizer, of, 100 * predicted->value, 100 * predicted->low,
-                  100 * predicted->high, 100 * predicted->noise, 100 * fmax(predicted->bias, 0),
-                  100 * measured->value, 100 * measured->interval.low, 100 * measured->interval.high, ratio,
+                  100 * predicted->high, 100 * sampled->value, 100 * sampled->low, 100 * sampled->high,
+                  100 * sampled->noise, 100 * fmax(sampled->bias, 0), 100 * measured->value,
+                  100 * measured->interval.low, 100 * measured->interval.high, ratio, sampled_ratio,
                   rate_of(s, t, PRICE_LENGTHS + c), is_met ? "yes" : "NO");
     study_figure_add(s->report, 100 * measured->interval.low, 100 * measured->value,
                      100 * measured->interval.high, 100 * predicted->value, "%s %s: %s",
@@ -320,15 +329,17 @@ static tandem_status print_price_study(price_study *s, tandem_error *error)
     (void)fprintf(
         s->report->text,
         "# The price of a plan: more samples to the same loss\n\n"
-        "*predicted*: the sensitivity, in percent of samples, with its 95 %% interval, the mean over %d\n"
-        "ages: *noise + bias*. *measured*: x, where fp32 with 1/(1 + x) of the samples ends at the plan's\n"
-        "test loss, in percent, with the 95 %% interval over %d seeds, of %d planned. Both sides have the\n"
-        "best of three rates (*rate*: the plan's). Below 0: the plan ends lower than fp32. inf: above\n"
-        "fp32's loss with a fourth of the samples. met: predicted is at least %g times measured; too high\n"
-        "is the safe side.\n\n"
-        "| task | plan | predicted | noise + bias | measured | predicted / measured | rate | met |\n"
-        "|---|---|---|---|---|---|---|---|\n",
-        s->plan->n_age, s->n_seed, s->plan->n_seed, price_margins.least_ratio);
+        "*predicted*: the sensitivity, in percent of samples, with its 95 %% interval, as `tandem\n"
+        "sensitivity` senses it without options: by a probe, without bias. *by samples*: the same by %d\n"
+        "replicates at %d ages, which is not the default: *noise + bias*. *measured*: x, where\n"
+        "fp32 with 1/(1 + x) of the samples ends at the plan's test loss, in percent, with the 95 %%\n"
+        "interval over %d seeds, of %d planned. Both sides have the best of three rates (*rate*: the\n"
+        "plan's). Below 0: the plan ends lower than fp32. inf: above fp32's loss with a fourth of the\n"
+        "samples. met: predicted is at least %g times measured; too high is the safe side.\n\n"
+        "| task | plan | predicted | by samples | noise + bias | measured | predicted / measured | "
+        "by samples / measured | rate | met |\n"
+        "|---|---|---|---|---|---|---|---|---|---|\n",
+        s->plan->n_replicate, s->plan->n_age, s->n_seed, s->plan->n_seed, study_margin.price_least_ratio);
     study_figure_begin(s->report, "The price of a plan: more samples to the same loss", "percent", NAN);
     for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) {
         if (s->result[t].is_left_out) continue;
@@ -342,10 +353,10 @@ static tandem_status print_price_study(price_study *s, tandem_error *error)
         if (s->result[t].is_left_out) study_leave_out(s->report, s->plan->task[t].training);
     if (s->report->n_cell == 0) return study_jobs_require_all(&s->jobs, error);
     const double share = 1 - (double)s->n_far / s->report->n_cell;
-    const int is_met = share >= price_margins.least_share;
+    const int is_met = share >= study_margin.price_least_share;
     (void)fprintf(s->report->text, "\n%d of %d cells are met, %.0f %%: %s (%.0f %%).\n",
                   s->report->n_cell - s->n_far, s->report->n_cell, 100 * share, is_met ? "yes" : "NO",
-                  100 * price_margins.least_share);
+                  100 * study_margin.price_least_share);
     json_object_set_new(s->report->json, "share_met", cli_json_number(share));
     s->report->n_failed = !is_met; /* the bar is of all cells together */
     return TANDEM_OK;
@@ -361,7 +372,10 @@ static tandem_status open_price_study(price_study *s, const cli_options *options
     for (int t = 0; t < s->plan->n_task && is_allocated; t++)
         is_allocated = (s->result[t].loss = calloc((size_t)s->n_seed, sizeof *s->result[t].loss)) != NULL;
     if (!is_allocated) return tandem_no_memory(error, "for the study's losses");
-    return study_jobs_open(&s->jobs, options, "price", price_plan_hash(s->plan), error);
+    study_margins_add(&s->report->margins, "seeds", s->plan->n_seed);
+    study_margins_add(&s->report->margins, "draws", s->plan->n_bootstrap);
+    study_margins_add(&s->report->margins, "judged_by_default_sensing", 1);
+    return study_jobs_open(&s->jobs, options, "price", price_plan_hash(s->plan), &s->report->margins, error);
 }
 
 tandem_status study_price(study_report *report, tandem_error *error)

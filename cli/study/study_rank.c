@@ -88,9 +88,10 @@ static tandem_status open_rank_records(rank_study *s, tandem_error *error)
     const rank_plan *plan = s->plan;
     const double number[] = {plan->n_sampled, plan->n_oracle, plan->n_batch};
     char name[STUDY_PLAN_NAME];
+    study_margins_add(&s->report->margins, "draws", plan->n_bootstrap);
     noise_plan_name(name, plan->tasks, "rank", number, sizeof number / sizeof *number,
                     s->report->options->seed);
-    return study_records_open(&s->records, s->report->options->checkpoint, name, error);
+    return study_records_open(&s->records, s->report->options->checkpoint, name, &s->report->margins, error);
 }
 
 tandem_status study_rank(study_report *report, tandem_error *error)

@@ -1,6 +1,6 @@
 /* study_records.c: what a part of the study has finished, in a file, one JSON object a line: {"name": "…",
- * "value": […]}. The first line names the plan. A line is written at once, so that a killed study loses the
- * work that it was in. */
+ * "value": […]}. The first line names the plan, and the margins by which its results are judged. A line is
+ * written at once, so that a killed study loses the work that it was in. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -31,6 +31,8 @@ static tandem_status read_record(study_records *records, const char *line, size_
         status = tandem_error_set(error, TANDEM_MALFORMED,
                                   "line %d of '%s' is no record of this study. Remove the line", number,
                                   records->path);
+    else if (number == 1 && records->margins)
+        study_margins_compare(records->margins, object);
     else if (number > 1 && json_object_set(records->value, name, value) != 0)
         status = tandem_no_memory(error, "for the study's records");
     json_decref(object);
@@ -75,11 +77,23 @@ static tandem_status write_line(FILE *file, json_t *object, tandem_error *error)
                                          strerror(errno));
 }
 
+/* The first line of a new file. */
+static tandem_status write_head(const study_records *records, tandem_error *error)
+{
+    char hash[STUDY_MARGINS_HASH];
+    json_t *margins = study_margins_json(records->margins), *head = NULL;
+    study_margins_hash(hash, records->margins);
+    if (margins)
+        head = json_pack("{s:s,s:s,s:o}", "plan", records->plan, "margins_hash", hash, "margins", margins);
+    return head ? write_line(records->file, head, error)
+                : tandem_no_memory(error, "for the head of the study's records");
+}
+
 tandem_status study_records_open(study_records *records, const char *path, const char *plan,
-                                 tandem_error *error)
+                                 study_margins *margins, tandem_error *error)
 {
     size_t whole = 0;
-    *records = (study_records){.value = json_object(), .path = path};
+    *records = (study_records){.value = json_object(), .path = path, .margins = margins};
     if (!records->value) return tandem_no_memory(error, "for the study's records");
     if (!path) return TANDEM_OK;
     (void)snprintf(records->plan, sizeof records->plan, "%s", plan);
@@ -91,8 +105,7 @@ tandem_status study_records_open(study_records *records, const char *path, const
     if (status == TANDEM_OK) status = read_records(records, &whole, error);
     if (status == TANDEM_OK && ftruncate(fileno(records->file), (off_t)whole) != 0)
         status = fail_records(path, "write", error);
-    if (status == TANDEM_OK && whole == 0)
-        status = write_line(records->file, json_pack("{s:s}", "plan", records->plan), error);
+    if (status == TANDEM_OK && whole == 0) status = write_head(records, error);
     if (status != TANDEM_OK) study_records_close(records);
     return status;
 }

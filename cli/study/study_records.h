@@ -4,6 +4,7 @@
 #define TANDEM_CLI_STUDY_RECORDS_H
 
 #include "cli/cli.h"
+#include "cli/study/study_margins.h"
 
 enum { STUDY_PLAN_NAME = 64, STUDY_RECORD_NAME = 256 };
 
@@ -11,13 +12,15 @@ typedef struct study_records {
     FILE *file; /* to which processes that were forked may add, too. NULL: nowhere */
     json_t *value;
     const char *path;           /* borrowed */
+    study_margins *margins;     /* borrowed */
     char plan[STUDY_PLAN_NAME]; /* the first line's */
 } study_records;
 /* Reads `path` if it exists, and locks it. NULL: records live in memory. A last line that is not whole is cut
- * off. plan: names what decides the values. TANDEM_USAGE: records of another plan, or another study writes
- * there. TANDEM_MALFORMED. TANDEM_IO. */
+ * off. plan: names what decides the values. margins: judge them; the first line of a new file names them,
+ * and margins->late says whether that of an old one does, too. TANDEM_USAGE: records of another plan, or
+ * another study writes there. TANDEM_MALFORMED. TANDEM_IO. */
 tandem_status study_records_open(study_records *records, const char *path, const char *plan,
-                                 tandem_error *error);
+                                 study_margins *margins, tandem_error *error);
 void study_records_close(study_records *records);
 /* Reads what other processes have added. */
 tandem_status study_records_read(study_records *records, tandem_error *error);

@@ -13,8 +13,6 @@
 #include "tandem/advanced/format.h"
 #include "tandem/kernels.h"
 
-static const double max_error = 0.02, normal_95 = 1.96;
-
 typedef struct rounding_cell {
     const char *model;
     const study_tensor *tensor;
@@ -117,7 +115,7 @@ static tandem_status measure_rounding(rounding_cell *cell, rounding_work *work, 
     }
     cell->measured = sum / draws;
     const double variance = draws > 1 ? (squares - sum * sum / draws) / (draws - 1) : 0;
-    cell->half_width = normal_95 * sqrt(fmax(0, variance) / draws);
+    cell->half_width = study_margin.rounding_normal * sqrt(fmax(0, variance) / draws);
     return TANDEM_OK;
 }
 
@@ -140,7 +138,7 @@ static double variance_by_rule(const study_tensor *tensor, const tandem_format_r
 static int is_rounding_met(const rounding_cell *cell, double predicted)
 {
     const double off = fabs(predicted - cell->measured);
-    return off <= max_error * cell->measured || off <= cell->half_width;
+    return off <= study_margin.rounding_max_error * cell->measured || off <= cell->half_width;
 }
 
 /* --- The table ------------------------------------------------------------------------------------------

@@ -33,6 +33,11 @@ typedef struct sampled_tally {
     int n, n_close, n_inside, n_lost; /* n_lost: the measured interval holds 0 */
 } sampled_tally;
 
+/* Rows of margins.def: those of `sampled`, or of `batch`. */
+typedef struct ratio_margins {
+    double max_ratio, median_low, median_high, least_close, inside_low, inside_high;
+} ratio_margins;
+
 typedef struct sampled_study {
     study_report *report;
     const sampled_scope *scope;
@@ -41,7 +46,7 @@ typedef struct sampled_study {
     tandem_sensing predicted[MAX_GROUPS], measured;
     double *share, *micro_batch; /* [cells]; the latter of one rank that is measured */
     sampled_tally tally[N_PARTS];
-    double max_ratio;
+    ratio_margins margins;
 } sampled_study;
 
 tandem_sensing study_sensing_of_age(const tandem_sensing *sensing, int a)
@@ -98,7 +103,7 @@ enum { VALUES_OF_RATIO = sizeof(sampled_ratio) / sizeof(double) };
 
 static int is_ratio_close(const sampled_study *s, const sampled_ratio *of)
 {
-    return of->ratio <= s->max_ratio && of->ratio >= 1 / s->max_ratio;
+    return of->ratio <= s->margins.max_ratio && of->ratio >= 1 / s->margins.max_ratio;
 }
 
 static int is_ratio_inside(const sampled_ratio *of)
@@ -264,10 +269,12 @@ static void print_sampled_summary(const sampled_study *s)
 {
     const int n_part = s->scope->n_rank > 0 ? N_PARTS : 1;
     static const char *const names[N_PARTS] = {"noise", "its part of samples", "its part of weights"};
-    (void)fprintf(s->report->text,
-                  "\n| `%s` | cells | median (0.95 to 1.05) | within %.3g × (90 %%) | 1 inside (90 to 98 %%) "
-                  "|\n|---|---|---|---|---|\n",
-                  s->scope->model, s->max_ratio);
+    (void)fprintf(
+        s->report->text,
+        "\n| `%s` | cells | median (%.3g to %.3g) | within %.3g × (%.3g %%) | 1 inside (%.3g to %.3g %%) "
+        "|\n|---|---|---|---|---|\n",
+        s->scope->model, s->margins.median_low, s->margins.median_high, s->margins.max_ratio,
+        100 * s->margins.least_close, 100 * s->margins.inside_low, 100 * s->margins.inside_high);
     for (int part = 0; part < n_part; part++) print_tally(s, names[part], &s->tally[part]);
     json_t *object = tally_json(&s->tally[PART_NOISE]);
     if (n_part > 1) {
@@ -420,9 +427,10 @@ static tandem_status note_sampled_model(double *left_s, const cli_options *given
 }
 
 static tandem_status study_sampled_model(study_report *report, const sampled_scope *scope,
-                                         study_records *records, double max_ratio, tandem_error *error)
+                                         study_records *records, const ratio_margins *margins,
+                                         tandem_error *error)
 {
-    sampled_study s = {.report = report, .scope = scope, .records = records, .max_ratio = max_ratio};
+    sampled_study s = {.report = report, .scope = scope, .records = records, .margins = *margins};
     const cli_options options = options_of_scope(report->options, scope);
     cli_workload workload = {0};
     (void)fprintf(report->text, "\n## `%s`\n\nPredicted from ", scope->model);
@@ -471,7 +479,7 @@ static uint64_t hash_scopes(const char *part, const sampled_scope *scope)
 }
 
 static tandem_status study_models(study_report *report, const char *part, const sampled_scope *scope,
-                                  double max_ratio, tandem_error *error)
+                                  const ratio_margins *margins, tandem_error *error)
 {
     const cli_options *options = report->options;
     study_records records = {0};
@@ -480,12 +488,12 @@ static tandem_status study_models(study_report *report, const char *part, const 
     int n = 0;
     while (n < MAX_MODELS && scope[n].model) n++;
     study_plan_name(name, hash_scopes(part, scope), options->seed);
-    tandem_status status = study_records_open(&records, options->checkpoint, name, error);
+    tandem_status status = study_records_open(&records, options->checkpoint, name, &report->margins, error);
     for (int m = 0; m < n && !options->quiet && status == TANDEM_OK; m++)
         status = note_sampled_model(&left_s, options, &scope[m], &records, error);
     if (status == TANDEM_OK) work_left_note_all(options, left_s);
     for (int m = 0; m < n && status == TANDEM_OK; m++)
-        status = study_sampled_model(report, &scope[m], &records, max_ratio, error);
+        status = study_sampled_model(report, &scope[m], &records, margins, error);
     study_records_close(&records);
     return status;
 }
@@ -499,15 +507,19 @@ tandem_status study_sampled(study_report *report, tandem_error *error)
                             {"mlp:depth=12,width=64", 32, 32, {40, 360}, 2, 16, 32, 0, 0, 0},
                             {"resnet20:width=8,blocks=1", 16, 16, {40, 360}, 2, 16, 24, 0, 0, 0},
                             {"vit_tiny:width=48,heads=3,depth=1", 32, 32, {20, 180}, 2, 8, 24, 0, 0, 0}};
+    const ratio_margins margins = {study_margin.sampled_max_ratio,   study_margin.sampled_median_low,
+                                   study_margin.sampled_median_high, study_margin.sampled_least_close,
+                                   study_margin.sampled_inside_low,  study_margin.sampled_inside_high};
     (void)fprintf(
         report->text,
         "# Noise from a few samples of the gradient's error\n\n"
         "One operator has a precision, all else is fp32. *measured*, *predicted*: the noise φρ, in\n"
         "percent of more samples to the same loss, by other batches and draws. *bias*, as measured:\n"
         "β, in percent. ± is half of a 95 %% interval; × is the factor by which the ratio's reaches up\n"
-        "and down. met: yes, within a factor of 1.5, and 1 inside the interval; close: the first;\n"
-        "inside: the second.\n");
-    return study_models(report, "sampled", report->options->quick ? quick : full, 1.5, error);
+        "and down. met: yes, within a factor of %.3g, and 1 inside the interval; close: the first;\n"
+        "inside: the second.\n",
+        margins.max_ratio);
+    return study_models(report, "sampled", report->options->quick ? quick : full, &margins, error);
 }
 
 tandem_status study_batch(study_report *report, tandem_error *error)
@@ -521,13 +533,17 @@ tandem_status study_batch(study_report *report, tandem_error *error)
             {"resnet20:width=4,blocks=1,image=14x14x1", 16, 64, {40, 360}, 2, 64, 64, 4, MAX_GROUPS, 64},
             {"vit_tiny:width=16,heads=2,depth=1,patch=7", 16, 64, {40, 360}, 2, 64, 64, 4, MAX_GROUPS, 64},
         };
+    const ratio_margins margins = {study_margin.batch_max_ratio,   study_margin.batch_median_low,
+                                   study_margin.batch_median_high, study_margin.batch_least_close,
+                                   study_margin.batch_inside_low,  study_margin.batch_inside_high};
     (void)fprintf(
         report->text,
         "# Noise at another batch, of other ranks\n\n"
         "As in *sampled*, but predicted for 4 ranks, each with a larger batch than was sensed. They round\n"
         "one weight alike, and all else apart. The part of samples falls with the batch, that of a weight\n"
         "does not. *of samples*, *of weights*: predicted over measured of these parts, where a precision\n"
-        "draws; ?: the measured interval holds 0. met: yes, within a factor of 1.2, and 1 inside the\n"
-        "interval; close: the first; inside: the second.\n");
-    return study_models(report, "batch", report->options->quick ? quick : full, 1.2, error);
+        "draws; ?: the measured interval holds 0. met: yes, within a factor of %.3g, and 1 inside the\n"
+        "interval; close: the first; inside: the second.\n",
+        margins.max_ratio);
+    return study_models(report, "batch", report->options->quick ? quick : full, &margins, error);
 }

@@ -16,6 +16,16 @@ static tandem_precision *make_whole_plan(const tandem_graph *graph, tandem_preci
     return plan;
 }
 
+/* What `tandem sensitivity` asks for without options (cli/command/sensitivity_sense.c), of one precision. */
+static sensing_request default_request(const cli_workload *workload, const study_training *in_fp32)
+{
+    sensing_request request = sensing_request_probe(workload);
+    request.n_age = 2;
+    request.age[0] = in_fp32->steps / 2;
+    request.age[1] = in_fp32->steps * 9 / 10;
+    return request;
+}
+
 tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const study_training *in_fp32,
                           const study_rounding_plan *rounding, tandem_error *error)
 {
@@ -23,8 +33,6 @@ tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const s
     cli_workload workload = {0};
     sensing_request request = {.n_age = rounding->n_age,
                                .n_replicate = rounding->n_replicate,
-                               .precision = tandem_precision_get(rounding->precision)->name,
-                               .emulation = rounding->emulation,
                                .is_curved = rounding->is_curved,
                                .own_products = rounding->own_products};
     for (int a = 0; a < request.n_age; a++)
@@ -34,6 +42,9 @@ tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const s
                                  ? make_whole_plan(workload.graph[0], rounding->precision)
                                  : NULL;
     if (status == TANDEM_OK && rounding->is_whole && !plan) status = tandem_no_memory(error, "for a plan");
+    if (status == TANDEM_OK && rounding->is_default) request = default_request(&workload, in_fp32);
+    request.precision = tandem_precision_get(rounding->precision)->name;
+    request.emulation = rounding->emulation;
     request.plan = plan;
     request.n_plan = plan != NULL;
     if (status == TANDEM_OK) status = sensing_run(sensing, &workload, &options, &request, error);

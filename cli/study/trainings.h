@@ -70,6 +70,8 @@ typedef struct study_rounding_plan {
     int n_replicate;
     int is_whole;         /* 1: all operators are rounded at once, as row 0; else each alone */
     int is_curved;        /* as in sensing_request */
+    int is_default;       /* 1: as `tandem sensitivity` without options: by a probe, at its ages and of its
+                             replicates, and none of the others counts but precision and emulation */
     double *own_products; /* [n_age × n_replicate], as in sensing_request; borrowed. NULL: not wanted */
 } study_rounding_plan;
 /* study_sense: the training runs in fp32 up to each age. The caller closes *sensing. Errors and cost of
@@ -110,10 +112,11 @@ typedef struct study_jobs {
     int n_missing;             /* where options->recorded: records that the last pass lacked */
     int worker, n_worker, job; /* this process runs the missing jobs number worker, worker + n_worker, … */
 } study_jobs;
-/* options->checkpoint is the file of the records; `plan` the hash of what decides their values. Errors of
- * study_records_open and study_lab_open. The caller closes *jobs, after errors too. */
+/* options->checkpoint is the file of the records; `plan` the hash of what decides their values, `margins`
+ * those that judge them, as study_records_open takes them. Errors of study_records_open and study_lab_open.
+ * The caller closes *jobs, after errors too. */
 tandem_status study_jobs_open(study_jobs *jobs, const cli_options *options, const char *part, uint64_t plan,
-                              tandem_error *error);
+                              study_margins *margins, tandem_error *error);
 void study_jobs_close(study_jobs *jobs);
 
 /* Adds the time of n trainings to jobs->left_s, by two trials of fewer steps; nothing for n = 0. */

@@ -143,7 +143,7 @@ report "study: noise with its first order is judged by both" $?
 forge_prices() {
     awk -v share="$1" 'NR == 1 { print; next }
         { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
-          if (name ~ /sensed$/) {
+          if (name ~ /sensed( by default)?$/) {
               printf "{\"name\":\"%s\",\"value\":[%.17g,0,1,0,0]}\n", name, share / 2
               next
           }
@@ -164,6 +164,21 @@ run 1 study price --quick --quiet --recorded --checkpoint forged.jsonl &&
     run 1 study price --quick --quiet --recorded --checkpoint less.jsonl &&
     grep -q '^0 of 4 cells' out && grep -q '^Left out.*7x7x1`, adamw' out
 report "study: a price below half of the measured one misses the bar; unfinished tasks are left out" $?
+
+# Margins stand in the first line of records before anything runs, and others than these are said.
+[ "$(grep -c '^Judged by margins fixed before the run, [0-9a-f]\{16\}:$' first)" = 12 ] &&
+    [ "$(head -n 1 -q all.jsonl ranks.jsonl sums.jsonl pairs.jsonl plans.jsonl drifts.jsonl |
+        grep -c '"margins_hash":"[0-9a-f]\{16\}","margins":{"')" = 6 ] &&
+    forge_prices 0.52 | sed '1s/"least_ratio":0.5/"least_ratio":0.4/' >forged.jsonl &&
+    run 0 study price --quick --quiet --recorded --checkpoint forged.jsonl --output late &&
+    grep -q '^\*\*Judged by margins entered after the run\*\*, .*: least_ratio is 0.5, and was 0.4' late.md &&
+    grep -q '"margins_late":"least_ratio is 0.5, and was 0.4"' late.json &&
+    grep -q '"margins_late":null' priced.json &&
+    forge 1 0 all.jsonl | sed '1s/,"margins.*/}/' >forged.jsonl &&
+    run 0 study exchange --quick --quiet --recorded --checkpoint forged.jsonl &&
+    grep -q '^\*\*Judged by margins entered after the run.*: they name none\.$' out &&
+    grep -q '^| predicted 5 to 100 %: a range entered after the run |' out
+report "study: margins that were entered after the run are said to be" $?
 
 # Accuracies made up, with a spread of seeds that pairs do not see.
 forge_plans() {

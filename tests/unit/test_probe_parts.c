@@ -497,6 +497,34 @@ static void weights_are_rounded_once_for_both_batches(void **state)
     close_probed(&p);
 }
 
+/* Errors of x + 3·(Q(x) − x) are three times those of Q(x): all squares are nine times theirs. */
+static void magnified_errors_have_their_square_in_the_noise(void **state)
+{
+    const tandem_format formats[] = {TANDEM_FORMAT_S8, TANDEM_FORMAT_S8_NEAREST};
+    const double noise[] = {9 * 20, 9 * 36}, square[] = {9 * 0.6875 / 8, 9 * 0.5625 / 8};
+    float w[] = {0.5F, 1.25F}, first[] = {1, 2}, second[] = {3, 4};
+    probed p;
+    (void)state;
+    open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
+    p.emulation.error_scale = 3;
+    for (int k = 0; k < 2; k++) {
+        const probe_operator *of = add_four(&p, PROBE_INPUT, formats[k], 127, 127, 0);
+        assert_close(of->noise[PROBE_OWN_RANGE][PROBE_INPUT][formats[k]][1], noise[k], "input");
+        assert_close(of->error_square[PROBE_OWN_RANGE][PROBE_INPUT][formats[k]], square[k], "errors");
+    }
+    probe_operator *of = add_probed(&p, op_of(p.graph, "fc1"));
+    *of = (probe_operator){.op = of->op, .n_weight = 6, .n_kept_weight = 2, .w = w, .amax = 127};
+    of->formats[PROBE_WEIGHT] = 1U << TANDEM_FORMAT_S8 | 1U << TANDEM_FORMAT_S8_NEAREST;
+    of->difference[0] = first;
+    of->difference[1] = second;
+    probe_add_weight_noise(&p.run, of);
+    assert_close(of->noise[PROBE_OWN_RANGE][PROBE_WEIGHT][TANDEM_FORMAT_S8][0], 9 * 3 * 1, "weight");
+    assert_close(of->noise[PROBE_OWN_RANGE][PROBE_WEIGHT][TANDEM_FORMAT_S8_NEAREST][0], 9 * 3 * 0.5,
+                 "weight, nearest");
+    assert_close(of->cross[TANDEM_FORMAT_S8], 9 * 3 * 2.25, "cross");
+    close_probed(&p);
+}
+
 /* --- What tasks show ------------------------------------------------------------------------------------ */
 
 /* A gradient of ones for the outputs, weights 1, 2, 3, … */
@@ -709,6 +737,7 @@ int main(void)
         cmocka_unit_test(gradients_in_f16_have_a_loss_scale),
         cmocka_unit_test(a_sum_rounds_rounded_numbers),
         cmocka_unit_test(weights_are_rounded_once_for_both_batches),
+        cmocka_unit_test(magnified_errors_have_their_square_in_the_noise),
         cmocka_unit_test(an_image_gets_the_gradient_of_a_linear),
         cmocka_unit_test(an_image_gets_the_gradient_of_a_convolution),
         cmocka_unit_test(a_forward_task_shows_rate_and_result),
