@@ -414,6 +414,15 @@ $(B)/libfuzzer_%: $(B)/obj/tests/fuzz/fuzz_%.o $(B)/obj/tests/fuzz/libfuzzer/mai
 fuzz fuzz-minimise: ## coverage-guided fuzzing of TARGET (docs/fuzzing.md)
 	@FUZZ_CC="$(FUZZ_CC)" scripts/fuzz.sh $(@:fuzz-minimise=minimise) "$(TARGET)"
 
+# Which breaks of the product no test notices (docs/testing.md): 200 lines that SEED draws are broken in
+# copies of the tree, one at a time. It goes on where it was stopped. MUTANTS=--survivors: those once more.
+SEED = 1
+MUTANTS =
+mutants: setup ## breaks 200 lines, and lists those that no test notices; SEED=1, ONLY, MUTANTS=OPTIONS
+	@python3 scripts/mutants --seed $(SEED) --only "$(ONLY)" --sources "$(FOLDERS) python/tandem" \
+	    --programs "$(TESTS:$(B)/tests/%=%)" --scripts "$(SCRIPTS:tests/%=%)" \
+	    --products "all $(B)/tests/libtandem_cuda.so $(B)/tests/libtandem_cuda_kernels.so.0" $(MUTANTS)
+
 # The tables of docs/study, by the commands that stand in them.
 STUDY_PARTS = rounding gradient sampled batch
 STUDY_KEPT = rank add exchange crossed null price plans drift
@@ -498,7 +507,7 @@ clean: ## removes build/
 	rm -rf build
 
 .SECONDARY:
-.PHONY: study test-report
+.PHONY: study test-report mutants
 .PHONY: help api compdb lines all no-plugins no-cuda setup test check check-all tests cuda-limits test-cuda \
     bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) -path $(B)/mutants -prune -o -name '*.d' -print 2>/dev/null)
