@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct {
     const char *name;
@@ -19,6 +20,30 @@ static tandem_status status_in_table(tandem_status status)
     return (int)status >= 0 && status < TANDEM_N_STATUS ? status : TANDEM_BUG;
 }
 
+/* A text that does not fit, with long words, such as paths, cut in their middle: an error's end says what to
+ * do. */
+static void fit_text(char *to, size_t room, const char *text)
+{
+    enum { LONG_WORD = 160, HEAD = 40, TAIL = 100 };
+    size_t used = 0;
+    while (*text && used + LONG_WORD + sizeof "… " < room) {
+        size_t n = strcspn(text, " "), kept = n > LONG_WORD ? HEAD : n;
+        while (kept < n && ((unsigned char)text[kept] & 0xc0) == 0x80) kept++; /* not within a letter */
+        memcpy(to + used, text, kept);
+        used += kept;
+        if (kept < n) {
+            size_t last = n - TAIL;
+            while (((unsigned char)text[last] & 0xc0) == 0x80) last--;
+            memcpy(to + used, "…", sizeof "…" - 1);
+            memcpy(to + used + sizeof "…" - 1, text + last, n - last);
+            used += sizeof "…" - 1 + n - last;
+        }
+        text += n;
+        if (*text) to[used++] = *text++;
+    }
+    (void)snprintf(to + used, room - used, "%s", text);
+}
+
 tandem_status tandem_error_set(tandem_error *error, tandem_status status, const char *format, ...)
 {
     if (error) {
@@ -26,8 +51,13 @@ tandem_status tandem_error_set(tandem_error *error, tandem_status status, const 
         error->rank = -1;
         va_list arguments;
         va_start(arguments, format);
-        (void)vsnprintf(error->text, sizeof error->text, format, arguments);
+        char whole[1 << 14];
+        (void)vsnprintf(whole, sizeof whole, format, arguments);
         va_end(arguments);
+        if (strlen(whole) < sizeof error->text)
+            memcpy(error->text, whole, strlen(whole) + 1);
+        else
+            fit_text(error->text, sizeof error->text, whole);
     }
     return status;
 }

@@ -63,7 +63,8 @@ typedef struct tandem_error {
     char text[TANDEM_ERROR_TEXT]; /* one or more sentences, no newline at the end */
 } tandem_error;
 
-/* tandem_error_set: writes an error (printf format, cut to fit) and returns its status:
+/* tandem_error_set: writes an error (printf format; where it does not fit, its long words are cut
+ * in the middle) and returns its status:
  * `return tandem_error_set(error, TANDEM_MALFORMED, "…");`. `error` may be NULL. */
 tandem_status tandem_error_set(tandem_error *error, tandem_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

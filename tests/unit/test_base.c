@@ -497,6 +497,7 @@ static void the_status_table_is_whole(void **state)
     tandem_error error = {0};
     char text[2 * TANDEM_ERROR_TEXT];
     memset(text, 'x', sizeof text);
+    for (size_t i = 9; i < sizeof text; i += 10) text[i] = ' ';
     text[sizeof text - 1] = '\0';
     assert_int_equal(tandem_error_set(&error, TANDEM_RANK_FAILED, "%s", text), TANDEM_RANK_FAILED);
     assert_int_equal(error.rank, -1);
@@ -577,9 +578,26 @@ static void digits_end_where_the_error_begins(void **state)
     (void)state;
 }
 
+/* A path that is longer than the text, and what to do behind it. */
+static void an_error_that_does_not_fit_keeps_its_end(void **state)
+{
+    char path[3001] = "/first/";
+    tandem_error error = {0};
+    memset(path + 7, 'x', sizeof path - 8);
+    memcpy(path + sizeof path - 13, "\xc3\xa9/last.onnx", 13);
+    tandem_error_set(&error, TANDEM_IO, "model '%s' is of '%s'. Do something else", path, path);
+    assert_true(strlen(error.text) < 400);
+    assert_non_null(strstr(error.text, "model '/first/xxx"));
+    assert_non_null(strstr(error.text, "xxx\xc3\xa9/last.onnx' is of '/first/"));
+    assert_non_null(strstr(error.text, "last.onnx'. Do something else"));
+    tandem_error_set(&error, TANDEM_IO, "it is %s", "short");
+    assert_string_equal(error.text, "it is short");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_error_that_does_not_fit_keeps_its_end),
         cmocka_unit_test(bytes_are_read),
         cmocka_unit_test(times_are_read),
         cmocka_unit_test(rates_are_read),
