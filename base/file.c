@@ -18,6 +18,22 @@ static tandem_status fail_file(tandem_error *error, const char *path, const char
                             path, verb, strerror(code));
 }
 
+int64_t tandem_file_hole_bytes(int descriptor)
+{
+    enum { MAX_PART = 4096 };
+    const off_t end = lseek(descriptor, 0, SEEK_END);
+    off_t at = 0;
+    int64_t holes = 0;
+    for (int i = 0; i < MAX_PART && at >= 0 && at < end; i++) {
+        const off_t hole = lseek(descriptor, at, SEEK_HOLE);
+        if (hole < 0 || hole >= end) break;
+        at = lseek(descriptor, hole, SEEK_DATA);
+        holes += (at < 0 || at > end ? end : at) - hole; /* no data behind it */
+    }
+    (void)lseek(descriptor, 0, SEEK_SET);
+    return holes;
+}
+
 tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t max_bytes,
                                tandem_error *error)
 {

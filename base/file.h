@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "tandem/status.h"
@@ -11,6 +12,10 @@
  * unreadable. TANDEM_MALFORMED: more than max_bytes. TANDEM_NO_MEMORY. */
 tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t max_bytes,
                                tandem_error *error);
+
+/* Bytes of an open file that were never written, its holes; 0 where the file system does not tell. A program
+ * that reads such a file needs memory for bytes that are not there. Cost: O(parts); the first 4096 count. */
+int64_t tandem_file_hole_bytes(int descriptor);
 
 /* A file being written. All whole files are written so. Until it is complete, the file lies in the folder of
  * its path without a name, or under an unpredictable name where the file system has no unnamed files. A path

@@ -9,7 +9,10 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "base/gzip_limit.h"
+
+static const int64_t MAX_HOLES = INT64_C(64) << 20; /* bytes; they take memory as others do */
 
 static tandem_status data_file_error(tandem_error *error, const char *verb, const char *path, int cause)
 {
@@ -31,6 +34,15 @@ static tandem_status open_regular_file(int *descriptor, const char *path, tandem
     if (!S_ISREG(file_stat.st_mode)) {
         close(fd);
         return tandem_error_set(error, TANDEM_MALFORMED, "%s is no regular file.", path);
+    }
+    const int64_t holes = tandem_file_hole_bytes(fd);
+    if (holes > MAX_HOLES) {
+        close(fd);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "%s has %lld bytes, of which %lld were never written; allowed are at most %lld. "
+            "Fetch the file again.",
+            path, (long long)file_stat.st_size, (long long)holes, (long long)MAX_HOLES);
     }
     *descriptor = fd;
     return TANDEM_OK;
