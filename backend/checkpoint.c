@@ -9,14 +9,16 @@
 #include <zlib.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 
+enum { CHECKPOINT_MODEL = 128 };
 typedef struct checkpoint_header {
     char magic[8];
     uint32_t version, n_array;
     int64_t step;
     uint64_t hash;
     int64_t n_weight;
-    char model[128], optimizer[16], train_config[TANDEM_CHECKPOINT_TRAIN_CONFIG];
+    char model[CHECKPOINT_MODEL], optimizer[16], train_config[TANDEM_CHECKPOINT_TRAIN_CONFIG];
     int64_t n_running, skipped;
     uint32_t n_rank, good_steps;
     float scale;
@@ -35,8 +37,6 @@ enum { VERSION_WITHOUT_AMAX = 2, MAX_RECORDS = 1 << 18 };
 /* a double, in which rates are computed, counts no further */
 static const int64_t MAX_STEPS = INT64_C(1) << 53;
 
-static_assert(sizeof((checkpoint_header){0}.model) >= TANDEM_MODEL_NAME,
-              "a longer name needs another version of the file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "numbers are written in the order of their bytes in memory");
 
@@ -52,6 +52,18 @@ static uint32_t checkpoint_header_crc(const checkpoint_header *h)
 }
 
 /* --- Writing -------------------------------------------------------------------------------------------- */
+
+/* A name that has no room, a long path, is kept as a hash of it and its end. */
+static void put_model_name(char to[CHECKPOINT_MODEL], const char *model)
+{
+    enum { TAIL = 100 };
+    const size_t n = strlen(model);
+    if (n < CHECKPOINT_MODEL)
+        memcpy(to, model, n + 1);
+    else
+        (void)snprintf(to, CHECKPOINT_MODEL, "%016llx…%s",
+                       (unsigned long long)tandem_hash_text(TANDEM_HASH_START, model), model + n - TAIL);
+}
 
 static const float *parameter_values(const tandem_training_state *state, int k, int p)
 {
@@ -91,7 +103,7 @@ static checkpoint_header make_checkpoint_header(const tandem_training_state *sta
                            .good_steps = (uint32_t)state->loss_scale.good_steps,
                            .skipped = state->loss_scale.skipped};
     memcpy(h.magic, magic, sizeof magic);
-    (void)snprintf(h.model, sizeof h.model, "%s", graph->model);
+    put_model_name(h.model, graph->model);
     (void)snprintf(h.optimizer, sizeof h.optimizer, "%s", tandem_optimizer_name(graph->optimizer.kind));
     (void)snprintf(h.train_config, sizeof h.train_config, "%s", train_config);
     memcpy(h.array_crc, crc, (size_t)state->n_array * sizeof *crc);
@@ -215,7 +227,9 @@ static tandem_status check_checkpoint_graph(const checkpoint_header *h, const ch
                                             const tandem_graph *graph, tandem_error *error)
 {
     const char *optimizer = tandem_optimizer_name(graph->optimizer.kind);
-    if (strcmp(h->model, graph->model) != 0)
+    char name[CHECKPOINT_MODEL] = "";
+    put_model_name(name, graph->model);
+    if (strcmp(h->model, name) != 0)
         return tandem_error_set(error, TANDEM_WRONG_MODEL,
                                 "checkpoint '%.200s' is of model '%s', this run trains '%s'", path, h->model,
                                 graph->model);

@@ -22,9 +22,11 @@ tandem_status price_source_open(price_source *source, const cli_options *options
         *error = why;
         return status;
     }
-    if (status == TANDEM_MISSING)
-        (void)snprintf(opened.unknown, sizeof opened.unknown,
-                       "`tandem sensitivity --model %s --data DATA` measures it", graph->model);
+    if (status == TANDEM_MISSING) { /* a text that fits */
+        tandem_error_set(&why, status, "`tandem sensitivity --model %s --data DATA` measures it",
+                         graph->model);
+        memcpy(opened.unknown, why.text, sizeof opened.unknown);
+    }
     *source = opened;
     return TANDEM_OK;
 }

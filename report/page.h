@@ -25,8 +25,8 @@ typedef struct report_log {
 /* A file: exactly one of result, plan, timeline and log is there. */
 typedef struct report_item {
     char *source;
-    char model[TANDEM_TIMELINE_TITLE]; /* canonical; "" = not told */
-    json_t *result;                    /* what a command printed with --json */
+    char model[TANDEM_MODEL_NAME]; /* canonical; "" = not told */
+    json_t *result;                /* what a command printed with --json */
     tandem_plan *plan;
     tandem_graph *graph; /* of the plan */
     tandem_step_timeline *timeline;

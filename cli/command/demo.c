@@ -132,7 +132,7 @@ static int predict_demo_case(demo *d, int k)
 /* Prints the command that trains this case. */
 static void show_train_command(const demo *d, int k)
 {
-    char what[256];
+    char what[TANDEM_MODEL_NAME + 1024];
     if (k == 2)
         (void)snprintf(what, sizeof what, "--plan %s", plan_path);
     else

@@ -191,7 +191,21 @@ typedef struct tandem_weight_source {
     void (*close)(struct tandem_weight_source *source);
 } tandem_weight_source;
 
-enum { TANDEM_MODEL_NAME = 128 };
+/* One sample of numbers, as the model has it: its dimensions behind the batch. */
+typedef enum tandem_sample_layout {
+    TANDEM_SAMPLE_CHANNELS_LAST,  /* (height, width, channels), as the input operator has them */
+    TANDEM_SAMPLE_CHANNELS_FIRST, /* (channels, height, width); the input operator has them last */
+    TANDEM_SAMPLE_NUMBERS, /* any; the input operator has them as one row, the last dimension fastest */
+    TANDEM_SAMPLE_SEVERAL  /* the same, of several inputs, one behind the other: dim[0] of all */
+} tandem_sample_layout;
+enum { TANDEM_MAX_SAMPLE_DIM = 7 };
+typedef struct tandem_sample {
+    tandem_sample_layout layout;
+    int n_dim;
+    int64_t dim[TANDEM_MAX_SAMPLE_DIM];
+} tandem_sample;
+
+enum { TANDEM_MODEL_NAME = 5120 }; /* a path, and options behind it */
 typedef struct tandem_graph {
     /* canonical: the name and, in order, the options that differ from their defaults */
     char model[TANDEM_MODEL_NAME];
@@ -206,6 +220,7 @@ typedef struct tandem_graph {
     int *view; /* [n_op] the tensor whose memory tensor t shares: itself, or the view of a reshape's input */
     int loss;  /* the cross_entropy operator: the last one */
     int input, label;        /* the two sources */
+    tandem_sample sample;    /* of the input; of tokens: their number */
     int64_t n_class, length; /* classes of the loss; labels per sample (1, or the sequence length) */
     /* Tokens per sample that are hidden and predicted; the other labels are −1 and do not count. 0: labels
      * come with the data, and all count. */
@@ -231,7 +246,8 @@ void tandem_graph_close(tandem_graph *graph); /* NULL is fine */
 
 /* Nodes of an ONNX file that no operator stands for. */
 typedef struct tandem_unsupported {
-    int n_node, n; /* nodes that the model's output needs; lines */
+    int n_node, n;  /* nodes that the model's output needs; lines */
+    int n_unjudged; /* nodes that read, directly or not, what such a node computes, and need its shape */
     struct tandem_unsupported_node {
         char node[256], why[256]; /* "node 'NAME' (TYPE, domain D, opset N)"; the reason */
     } * line;

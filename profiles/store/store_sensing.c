@@ -447,7 +447,7 @@ static tandem_status find_statistics_data(char *text, size_t size, tandem_store 
 static tandem_status refuse_unsensed(tandem_store *store, const tandem_graph *graph, const char *data,
                                      tandem_error *error)
 {
-    char of[256], command[512];
+    char of[256], command[TANDEM_MODEL_NAME + 512];
     const tandem_status status = find_statistics_data(of, sizeof of, store, graph, data, error);
     if (status != TANDEM_OK) return status;
     (void)print_sensing_command(command, sizeof command, graph, *of ? of : data ? data : "DATA");

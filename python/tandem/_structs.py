@@ -233,7 +233,7 @@ class RecordedCall(Structure):
 class GraphHead(Structure):
     """The first members of tandem_graph."""
 
-    _fields_ = [("model", c_char * 128), ("batch", c_int64), ("hash", c_uint64), ("n_op", c_int)]
+    _fields_ = [("model", c_char * 5120), ("batch", c_int64), ("hash", c_uint64), ("n_op", c_int)]
 
 
 class Recording(Structure):
