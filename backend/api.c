@@ -57,6 +57,7 @@ static const tandem_backend_api backend_api = {
     .device_describe = tandem_worker_describe_device,
     .data_open = tandem_data_open,
     .data_close = tandem_data_close,
+    .data_fit = tandem_data_fit,
     .data_set_at = tandem_data_set_at,
     .data_find = tandem_data_find,
     .worker_open = tandem_worker_open,

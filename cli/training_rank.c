@@ -4,29 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tokens are the characters of the text. A model with masked tokens needs one more. */
-static tandem_status check_vocabulary(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
-{
-    const int64_t room = graph->vocabulary - (graph->n_masked > 0);
-    if (data->n_symbol <= room) return TANDEM_OK;
-    return tandem_error_set(
-        error, TANDEM_MALFORMED,
-        "data '%s' has %d characters, but the vocabulary of model '%s' has room for %lld%s", data->name,
-        data->n_symbol, graph->model, (long long)room, graph->n_masked ? " and one masked token" : "");
-}
-
-/* The reader resizes images and copies grey ones to any number of channels. */
-static tandem_status check_image_channels(const tandem_data *data, const tandem_graph *graph,
-                                          tandem_error *error)
-{
-    const int64_t channels = graph->op[graph->input].shape.dim[3];
-    if (data->channels == 1 || data->channels == channels) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_MALFORMED,
-                            "data '%s' has images of %d channels, but model '%s' takes %lld. Use "
-                            "image=HEIGHTxWIDTHx%d",
-                            data->name, data->channels, graph->model, (long long)channels, data->channels);
-}
-
 static int count_micro_steps(const cli_workload *workload)
 {
     return workload->plan->step.n_micro > 1 ? workload->plan->step.n_micro : 1;
@@ -40,27 +17,21 @@ static int64_t count_global_batch(const cli_workload *workload)
     return batch * count_micro_steps(workload);
 }
 
-/* Whether the model can take the data's samples. */
-static tandem_status check_training_data(const tandem_data *data, const tandem_graph *graph,
-                                         tandem_error *error)
+/* Whether the model can take the data's samples; the executor shows them so. */
+static tandem_status check_training_data(const tandem_data *data, const tandem_backend_api *backend,
+                                         const tandem_graph *graph, tandem_error *error)
 {
-    const int takes_text = graph->op[graph->input].dtype == TANDEM_S32;
-    if ((data->kind == TANDEM_DATA_TEXT) != takes_text)
-        return tandem_error_set(error, TANDEM_MALFORMED, "model '%s' takes %s, but data '%s' is %s. Give %s",
-                                graph->model, takes_text ? "text" : "images", data->name,
-                                takes_text ? "images" : "text",
-                                takes_text ? "a text file, --data FILE.txt"
-                                           : "--data fashion-mnist, or a directory of such files");
-    if (takes_text && data->labels_train && graph->length != 1)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "data '%s' has one class for each sample, but model '%s' predicts %lld "
-                                "characters of it. Give a text without classes, or a model with head=class",
-                                data->name, graph->model, (long long)graph->length);
-    if (data->n_class > graph->n_class)
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "data '%s' has %d classes or characters, but model '%s' has %lld outputs",
-                                data->name, data->n_class, graph->model, (long long)graph->n_class);
-    return takes_text ? check_vocabulary(data, graph, error) : check_image_channels(data, graph, error);
+    tandem_data fitted = *data;
+    return backend->data_fit(&fitted, graph, NULL, error);
+}
+
+void training_rank_note_data(const tandem_data *data, const tandem_backend_api *backend,
+                             const tandem_graph *graph, const cli_options *options)
+{
+    tandem_data fitted = *data;
+    char said[TANDEM_DATA_SAID];
+    if (backend->data_fit(&fitted, graph, said, NULL) == TANDEM_OK && *said)
+        cli_note(options, "data '%s': %s", data->name, said);
 }
 
 tandem_status training_rank_open_samples(tandem_data *data, const tandem_backend_api *backend,
@@ -71,7 +42,7 @@ tandem_status training_rank_open_samples(tandem_data *data, const tandem_backend
     const int64_t length =
         input->dtype == TANDEM_S32 ? tandem_shape_elements(&input->shape) / graph->batch : 1;
     tandem_status status = backend->data_open(&opened, source, (int)length, error);
-    if (status == TANDEM_OK) status = check_training_data(&opened, graph, error);
+    if (status == TANDEM_OK) status = check_training_data(&opened, backend, graph, error);
     if (status == TANDEM_OK)
         *data = opened;
     else
@@ -90,7 +61,7 @@ tandem_status training_rank_open_data(tandem_data *data, const tandem_backend_ap
     if (shared && strcmp(shared->name, options->data) == 0) {
         opened = *shared;
         opened.is_shared = 1;
-        status = check_training_data(&opened, workload->graph[0], error);
+        status = check_training_data(&opened, backend, workload->graph[0], error);
     } else {
         status = training_rank_open_samples(&opened, backend, workload->graph[0], options->data, error);
     }
@@ -225,6 +196,8 @@ tandem_status training_rank_open(training_rank *rank, const cli_workload *worklo
         status = train_config_open(&rank->config, workload->graph[rank->class_index], options, error);
     if (status == TANDEM_OK && options->data)
         status = training_rank_open_data(&rank->data, rank->backend, workload, options, error);
+    if (status == TANDEM_OK && options->data && self->rank == 0)
+        training_rank_note_data(&rank->data, rank->backend, workload->graph[rank->class_index], options);
     if (status == TANDEM_OK) status = training_rank_open_step(rank, workload, options, error);
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(

@@ -55,6 +55,9 @@ tandem_status training_rank_open_data(tandem_data *data, const tandem_backend_ap
 /* The same for one class's graph, without the batch check. */
 tandem_status training_rank_open_samples(tandem_data *data, const tandem_backend_api *backend,
                                          const tandem_graph *graph, const char *source, tandem_error *error);
+/* Says what becomes of the samples, where they do not go to the model as they are. */
+void training_rank_note_data(const tandem_data *data, const tandem_backend_api *backend,
+                             const tandem_graph *graph, const cli_options *options);
 /* Opens only the step program of class rank->class_index under the workload's plan. */
 tandem_status training_rank_open_step(training_rank *rank, const cli_workload *workload,
                                       const cli_options *options, tandem_error *error);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "backend/data/data_file.h"
+#include "backend/data/fit.h"
 
 enum { TYPE_UNSIGNED_BYTE = 8 };
 
@@ -154,19 +155,22 @@ static tandem_status check_same_image_shape(const idx_part *train, const idx_par
         test->path, (long long)test->idx.size[1], (long long)test->idx.size[2], (long long)test->idx.size[3]);
 }
 
-/* The training labels give the classes, at least ten. A larger test label is an error, because no output of
- * the model stands for it. */
+/* Labels give the classes. A test label that is larger than all training labels is an error from 10 on: no
+ * output of the model learns what it stands for. */
 static tandem_status count_label_classes(int *n_class, const idx_part *train, const idx_part *test,
                                          tandem_error *error)
 {
-    int n = 10;
+    int n = 0;
     for (size_t i = 0; i < train->idx.n_value; i++)
         n = train->idx.values[i] >= n ? train->idx.values[i] + 1 : n;
-    for (size_t i = 0; i < test->idx.n_value; i++)
-        if (test->idx.values[i] >= n)
+    const int allowed = n > 10 ? n : 10;
+    for (size_t i = 0; i < test->idx.n_value; i++) {
+        if (test->idx.values[i] >= allowed)
             return tandem_error_set(error, TANDEM_MALFORMED,
                                     "%s: label %zu is %d, but the training labels end at %d.", test->path, i,
                                     test->idx.values[i], n - 1);
+        n = test->idx.values[i] >= n ? test->idx.values[i] + 1 : n;
+    }
     *n_class = n;
     return TANDEM_OK;
 }
@@ -228,18 +232,51 @@ tandem_status tandem_idx_open(tandem_data *data, const char *directory, tandem_e
     return status;
 }
 
+static const uint8_t *stored_image(const tandem_data *data, int test, int64_t sample)
+{
+    return (test ? data->pixels_test : data->pixels_train) + sample * tandem_data_stored_pixels(data);
+}
+
+static float normalise(const tandem_data *data, uint8_t pixel)
+{
+    return ((float)pixel / 255.0f - data->mean) / data->deviation;
+}
+
+/* In the order that tandem_data_fit found: bytes or, where they are NULL, normalised numbers. */
+static void read_ordered(const tandem_data *data, const uint8_t *from, uint8_t *bytes, float *x)
+{
+    const tandem_data_axis *const axis = data->axis;
+    int64_t n = 0;
+    for (int64_t i = 0; i < axis[0].n; i++)
+        for (int64_t j = 0; j < axis[1].n; j++)
+            for (int64_t k = 0; k < axis[2].n; k++, n++) {
+                const uint8_t pixel = from[i * axis[0].step + j * axis[1].step + k * axis[2].step];
+                if (bytes)
+                    bytes[n] = pixel;
+                else
+                    x[n] = normalise(data, pixel);
+            }
+}
+
 void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, float *x, int32_t *label)
 {
     const int64_t n = (int64_t)data->height * data->width * data->channels;
-    const uint8_t *const pixels = (test ? data->pixels_test : data->pixels_train) + sample * n;
-    for (int64_t i = 0; i < n; i++) x[i] = ((float)pixels[i] / 255.0f - data->mean) / data->deviation;
+    const uint8_t *const pixels = stored_image(data, test, sample);
+    if (data->is_reordered)
+        read_ordered(data, pixels, NULL, x);
+    else
+        for (int64_t i = 0; i < n; i++) x[i] = normalise(data, pixels[i]);
     *label = (test ? data->labels_test : data->labels_train)[sample];
 }
 
 void tandem_data_read_pixels(const tandem_data *data, int64_t sample, uint8_t *pixels, int32_t *label)
 {
     const size_t n = (size_t)data->height * (size_t)data->width * (size_t)data->channels;
-    memcpy(pixels, data->pixels_train + (size_t)sample * n, n);
+    const uint8_t *const stored = stored_image(data, 0, sample);
+    if (data->is_reordered)
+        read_ordered(data, stored, pixels, NULL);
+    else
+        memcpy(pixels, stored, n);
     *label = data->labels_train[sample];
 }
 
@@ -264,8 +301,7 @@ void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample,
                               int channels, float *x, int32_t *label)
 {
     const int64_t w = data->width, c = data->channels;
-    const uint8_t *const pixels =
-        (test ? data->pixels_test : data->pixels_train) + sample * data->height * w * c;
+    const uint8_t *const pixels = stored_image(data, test, sample);
     for (int64_t i = 0; i < height; i++) {
         const tandem_pixel_blend y = blend_at(i, height, data->height);
         const uint8_t *const upper = pixels + y.first * w * c, *const lower = pixels + y.next * w * c;

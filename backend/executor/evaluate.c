@@ -117,8 +117,8 @@ tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_d
             error, TANDEM_USAGE,
             "this executor was opened without `with_evaluation`: it has no kernels and no memory for an "
             "evaluation");
-    const tandem_status status = average_batchnorm_stats(evaluator, executor, error);
-    evaluator->options.data = data;
+    tandem_status status = tandem_executor_take_data(evaluator, data, error);
+    if (status == TANDEM_OK) status = average_batchnorm_stats(evaluator, executor, error);
     return status == TANDEM_OK
                ? evaluate_samples(evaluator, data && n > data->n_test ? data->n_test : n, seen, error)
                : status;

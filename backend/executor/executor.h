@@ -25,6 +25,7 @@ struct tandem_executor {
     const tandem_step *step;
     const tandem_graph *graph;
     tandem_optimizer_options optimizer;
+    tandem_data data; /* what options.data leads to: a copy that fits the model */
     uint64_t data_seed;
     tandem_emulation emulation; /* where options.emulation is given */
 
@@ -126,6 +127,10 @@ tandem_status tandem_executor_benchmark_product(const tandem_executor *executor,
                                                 int64_t *sample_ns, int n, tandem_error *error);
 const void *tandem_executor_value(tandem_executor *executor, int value, int gradient, float *scale);
 
+/* Keeps a copy of a data set that shows its samples as the model takes them (tandem_data_fit); NULL: noise.
+ * Unchanged on error. */
+tandem_status tandem_executor_take_data(tandem_executor *executor, const tandem_data *data,
+                                        tandem_error *error);
 /* Makes tables, kernels and the memory plan, but no memory; with options->with_evaluation the evaluator's
  * too. */
 tandem_status tandem_executor_prepare(tandem_executor **executor, tandem_worker *worker,

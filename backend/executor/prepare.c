@@ -145,6 +145,7 @@ static tandem_status prepare_evaluator(tandem_executor *executor, tandem_error *
     options.hold_weights = 0;
     options.lender = NULL;
     options.data_seed = &executor->data_seed;
+    options.data = NULL; /* each evaluation brings its own */
     if (status == TANDEM_OK)
         status = tandem_executor_prepare(&executor->evaluator, executor->worker, &options, 1, error);
     if (status != TANDEM_OK) return status;
@@ -165,6 +166,17 @@ static tandem_status refuse_recorded(const tandem_graph *graph, tandem_error *er
                             graph->model);
 }
 
+tandem_status tandem_executor_take_data(tandem_executor *executor, const tandem_data *data,
+                                        tandem_error *error)
+{
+    tandem_data fitted = data ? *data : (tandem_data){0};
+    const tandem_status status = data ? tandem_data_fit(&fitted, executor->graph, NULL, error) : TANDEM_OK;
+    if (status != TANDEM_OK) return status;
+    executor->data = fitted;
+    executor->options.data = data ? &executor->data : NULL;
+    return TANDEM_OK;
+}
+
 tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *worker,
                                       const tandem_executor_options *options, int forward_only,
                                       tandem_error *error)
@@ -179,7 +191,8 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     executor->loaded_micro_index = -1;
     executor->cursor = options->lender ? options->lender->cursor : &executor->own_cursor;
     tandem_grad_scaler_open(&executor->grad_scaler, options);
-    tandem_status status = tandem_kernels_open(&executor->noise_kernels, "best", error);
+    tandem_status status = tandem_executor_take_data(executor, options->data, error);
+    if (status == TANDEM_OK) status = tandem_kernels_open(&executor->noise_kernels, "best", error);
     if (status == TANDEM_OK && !forward_only) status = check_norm_task(executor, error);
     if (status == TANDEM_OK) status = set_executor_kind(executor, error);
     if (status == TANDEM_OK) status = alloc_task_tables(executor, error);

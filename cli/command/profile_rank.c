@@ -28,6 +28,9 @@ tandem_status profile_rank_open(profile_rank *rank, tandem_error *error)
     if (status == TANDEM_OK && options->data)
         status = training_rank_open_samples(&rank->data, rank->backend,
                                             rank->workload->graph[rank->class_index], options->data, error);
+    if (status == TANDEM_OK && options->data && rank->self.rank == 0)
+        training_rank_note_data(&rank->data, rank->backend, rank->workload->graph[rank->class_index],
+                                options);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = store_environment(rank, error);
     /* a rank's turn may take minutes; a dead rank is noticed at once */

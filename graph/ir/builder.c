@@ -348,6 +348,14 @@ static int64_t min_vocabulary(const tandem_graph *g)
     return vocabulary;
 }
 
+/* All that the input operator tells of it; an import may know more. */
+static void set_sample(tandem_graph *g)
+{
+    const tandem_shape *const shape = &g->op[g->input].shape;
+    g->sample = (tandem_sample){.n_dim = shape->n_dim - 1};
+    memcpy(g->sample.dim, shape->dim + 1, (size_t)g->sample.n_dim * sizeof *shape->dim);
+}
+
 tandem_status tandem_builder_finish(tandem_builder *b, const char *model,
                                     const tandem_optimizer_options *optimizer, tandem_graph **graph,
                                     tandem_error *error)
@@ -377,6 +385,7 @@ tandem_status tandem_builder_finish(tandem_builder *b, const char *model,
     g->input = b->input;
     g->label = b->label;
     g->n_class = tandem_shape_last(&g->op[g->op[g->loss].input[0]].shape);
+    set_sample(g);
     g->length = tandem_shape_elements(&g->op[g->label].shape) / g->batch;
     g->n_masked = b->masked;
     g->vocabulary = min_vocabulary(g);

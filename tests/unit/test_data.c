@@ -234,6 +234,174 @@ static void images_are_resized_between_the_centres_of_pixels(void **state)
     assert_memory_equal(plain, same, sizeof plain);
 }
 
+/* ---- what a model takes --------------------------------------------------------------------------------- */
+
+typedef struct taking_model {
+    tandem_graph graph;
+    tandem_op op[1];
+    tandem_weight_source source; /* of a model from a file */
+} taking_model;
+
+/* The input of a model: its sample as a file has it, and as it lies in memory. */
+static void take_sample(taking_model *m, tandem_sample_layout layout, int n_dim, const int64_t *dim)
+{
+    const int64_t one[3] = {1, 1, 1};
+    int64_t n = 1;
+    *m = (taking_model){.graph = {.batch = 2, .n_class = 10, .length = 1, .n_op = 1}};
+    m->graph.op = m->op;
+    m->graph.source = &m->source;
+    m->graph.sample = (tandem_sample){.layout = layout, .n_dim = n_dim};
+    for (int d = 0; d < n_dim; d++) m->graph.sample.dim[d] = dim[d], n *= dim[d];
+    const int64_t *const d = n_dim == 3 ? dim : one;
+    const int64_t last[3] = {d[0], d[1], d[2]}, first[3] = {d[1], d[2], d[0]}, row[3] = {1, 1, n};
+    const int64_t *const memory = layout == TANDEM_SAMPLE_CHANNELS_LAST    ? last
+                                  : layout == TANDEM_SAMPLE_CHANNELS_FIRST ? first
+                                                                           : row;
+    m->op[0].shape = (tandem_shape){4, {2, memory[0], memory[1], memory[2]}};
+    m->op[0].dtype = TANDEM_F32;
+}
+
+static void check_fitted_image(const tandem_data *of, tandem_sample_layout layout, int n_dim,
+                               const int64_t *dim, int n, const int *wanted, const char *said)
+{
+    taking_model m;
+    tandem_data data = *of;
+    tandem_error error = {0};
+    char text[TANDEM_DATA_SAID] = "-";
+    float x[64];
+    uint8_t pixels[64];
+    int32_t label = -1;
+    take_sample(&m, layout, n_dim, dim);
+    assert_int_equal(tandem_data_fit(&data, &m.graph, text, &error), TANDEM_OK);
+    tandem_data_read_image(&data, 0, 1, x, &label);
+    for (int i = 0; i < n; i++) assert_near_data(x[i], wanted[i], 1e-4);
+    assert_int_equal(label, 8);
+    tandem_data_read_pixels(&data, 1, pixels, &label);
+    for (int i = 0; i < n; i++) assert_int_equal(pixels[i], wanted[i]);
+    tandem_data_read_image(&data, 1, 0, x, &label);
+    for (int i = 0; i < n; i++) assert_near_data(x[i], wanted[i], 1e-4);
+    assert_int_equal(strcmp(text, said) == 0 || (*said && strstr(text, said)), 1);
+    /* what was fitted stays so, and fits no other model */
+    const tandem_data before = data;
+    assert_int_equal(tandem_data_fit(&data, &m.graph, text, &error), TANDEM_OK);
+    assert_memory_equal(&before, &data, sizeof data);
+    m.op[0].shape.dim[3]++;
+    assert_int_equal(tandem_data_fit(&data, &m.graph, text, &error), TANDEM_USAGE);
+}
+
+static void numbers_of_an_image_stand_as_the_model_has_them(void **state)
+{
+    static const tandem_sample_layout FIRST = TANDEM_SAMPLE_CHANNELS_FIRST,
+                                      LAST = TANDEM_SAMPLE_CHANNELS_LAST, ROW = TANDEM_SAMPLE_NUMBERS;
+    /* two images of 2 rows, 2 columns and 3 channels; the second is 1 … 12 */
+    uint8_t colour[24] = {0}, grey[12] = {0}, label[2] = {7, 8};
+    for (int i = 0; i < 12; i++) colour[12 + i] = (uint8_t)(i + 1);
+    for (int i = 0; i < 6; i++) grey[6 + i] = (uint8_t)(i + 1);
+    tandem_data data = one_image(colour, label, 2, 2, 3);
+    data.pixels_test = colour + 12;
+    static const int as_stored[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+                     by_channel[12] = {1, 4, 7, 10, 2, 5, 8, 11, 3, 6, 9, 12};
+    uint8_t test_label[1] = {8};
+    data.labels_test = test_label;
+    data.n_train = 2;
+    const int64_t first[3] = {3, 2, 2}, last[3] = {2, 2, 3}, flat = 12, split[2] = {3, 4}, mixed[2] = {4, 3};
+    check_fitted_image(&data, FIRST, 3, first, 12, as_stored, ""); /* memory has channels last */
+    check_fitted_image(&data, LAST, 3, last, 12, as_stored, "");
+    check_fitted_image(&data, ROW, 3, first, 12, by_channel, "taken as 3 × 2 × 2 (channels first)");
+    check_fitted_image(&data, ROW, 3, last, 12, as_stored, "taken as 2 × 2 × 3 (channels last)");
+    check_fitted_image(&data, ROW, 1, &flat, 12, by_channel, "taken as 12 (flattened, channel by channel)");
+    check_fitted_image(&data, ROW, 2, split, 12, by_channel, "taken as 3 × 4 (channels × pixels)");
+    check_fitted_image(&data, ROW, 2, mixed, 12, as_stored, "taken as 4 × 3 (pixels × channels)");
+    /* a file whose images have channels last: memory has columns, channels, rows */
+    static const int turned[12] = {1, 7, 2, 8, 3, 9, 4, 10, 5, 11, 6, 12};
+    check_fitted_image(&data, FIRST, 3, last, 12, turned, "taken as 2 × 2 × 3 (channels last)");
+    data = one_image(grey, label, 2, 3, 1);
+    data.pixels_test = grey + 6;
+    data.labels_test = test_label;
+    data.n_train = 2;
+    const int64_t rows[3] = {2, 3, 1}, six[2] = {1, 6}, three[3] = {3, 2, 3}, deep[4] = {1, 2, 1, 3};
+    static const int filled[18] = {1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6},
+                     thrice[18] = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6},
+                     columns[6] = {1, 4, 2, 5, 3, 6};
+    check_fitted_image(&data, ROW, 2, rows, 6, as_stored, "taken as 2 × 3 (row by row)");
+    check_fitted_image(&data, ROW, 2, six, 6, as_stored, "taken as 1 × 6 (flattened, row by row)");
+    check_fitted_image(&data, ROW, 4, deep, 6, as_stored, "taken as 1 × 2 × 1 × 3 (row by row)");
+    check_fitted_image(&data, FIRST, 3, rows, 6, columns, "taken as 2 × 3 × 1 (row by row)");
+    check_fitted_image(&data, FIRST, 3, three, 18, filled, "(channels first, grey in every channel)");
+    check_fitted_image(&data, ROW, 3, three, 18, thrice, "(channels first, grey in every channel)");
+}
+
+static void images_that_are_no_such_samples_are_refused_with_both_shapes(void **state)
+{
+    static const struct {
+        tandem_sample_layout layout;
+        int n_dim, channels; /* of the data's images of 8 × 8 */
+        int64_t dim[4], length, n_class;
+        const char *has, *also;
+    } cases[] = {
+        {TANDEM_SAMPLE_NUMBERS, 1, 1, {20}, 1, 10, "samples of 20,", "8 × 8 × 1"},
+        {TANDEM_SAMPLE_NUMBERS, 0, 1, {0}, 1, 10, "samples of 1,", "8 × 8 × 1"},
+        {TANDEM_SAMPLE_NUMBERS, 2, 1, {4, 16}, 1, 10, "samples of 4 × 16,", "8 × 8 × 1"},
+        {TANDEM_SAMPLE_NUMBERS, 1, 1, {192}, 1, 10, "samples of 192,", "8 × 8 × 1"},
+        {TANDEM_SAMPLE_SEVERAL, 1, 1, {64}, 1, 10, "64 numbers in several inputs", "8 × 8 × 1"},
+        {TANDEM_SAMPLE_CHANNELS_FIRST, 3, 1, {2, 8, 8}, 1, 10, "2 × 8 × 8 (channels", "8 × 8 × 1"},
+        {TANDEM_SAMPLE_CHANNELS_FIRST, 3, 3, {1, 8, 8}, 1, 10, "1 × 8 × 8 (channels", "8 × 8 × 3"},
+        {TANDEM_SAMPLE_CHANNELS_FIRST, 3, 1, {1, 1, 16}, 1, 10, "1 × 1 × 16", "8 × 8 × 1"},
+        {TANDEM_SAMPLE_CHANNELS_FIRST, 3, 1, {1, 8, 17}, 1, 10, "1 × 8 × 17", "batch × 1 × 8 × 8"},
+        {TANDEM_SAMPLE_CHANNELS_FIRST, 3, 1, {1, 8, 8}, 64, 10, "one label for each image", "predicts 64"},
+        {TANDEM_SAMPLE_CHANNELS_FIRST, 3, 1, {1, 8, 8}, 1, 9, "has 10 classes", "9 outputs"},
+    };
+    uint8_t pixels[192] = {0}, label[1] = {1};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        taking_model m;
+        tandem_error error = {0};
+        char said[TANDEM_DATA_SAID] = "unchanged";
+        tandem_data data = one_image(pixels, label, 8, 8, cases[i].channels);
+        data.n_class = 10;
+        const tandem_data before = data;
+        take_sample(&m, cases[i].layout, cases[i].n_dim, cases[i].dim);
+        m.graph.length = cases[i].length;
+        m.graph.n_class = cases[i].n_class;
+        assert_int_equal(tandem_data_fit(&data, &m.graph, said, &error), TANDEM_MALFORMED);
+        assert_non_null(strstr(error.text, cases[i].has));
+        assert_non_null(strstr(error.text, cases[i].also));
+        assert_memory_equal(&before, &data, sizeof data);
+        assert_string_equal(said, "unchanged");
+    }
+}
+
+static void a_text_fits_a_model_of_its_length_and_alphabet(void **state)
+{
+    static const struct {
+        int64_t length, n_class, vocabulary, taken;
+        const char *has; /* NULL: it fits */
+    } cases[] = {
+        {6, 4, 4, 6, NULL},
+        {1, 4, 4, 6, NULL},
+        {3, 4, 4, 6, "predicts 3 characters of a sample of 6"},
+        {6, 3, 4, 6, "has 4 classes or characters"},
+        {6, 4, 3, 6, "the vocabulary of model '' has room for 3"},
+        {6, 4, 4, 7, "takes samples of 7 characters"},
+    };
+    uint8_t text[] = "abcdabcdabcdabcd";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        taking_model m;
+        tandem_error error = {0};
+        const tandem_data opened = {
+            .kind = TANDEM_DATA_TEXT, .length = 6, .n_symbol = 4, .n_class = 4, .text = text, .n_text = 16};
+        tandem_data data = opened;
+        take_sample(&m, TANDEM_SAMPLE_CHANNELS_LAST, 1, &cases[i].taken);
+        m.op[0].shape = (tandem_shape){2, {2, cases[i].taken}};
+        m.op[0].dtype = TANDEM_S32;
+        m.graph.length = cases[i].length;
+        m.graph.n_class = cases[i].n_class;
+        m.graph.vocabulary = cases[i].vocabulary;
+        const tandem_status status = tandem_data_fit(&data, &m.graph, NULL, &error);
+        assert_int_equal(status, cases[i].has ? TANDEM_MALFORMED : TANDEM_OK);
+        if (cases[i].has) assert_non_null(strstr(error.text, cases[i].has));
+    }
+}
+
 /* ---- what must be refused ------------------------------------------------------------------------------ */
 
 static void refused_data(const char *source, int length, tandem_status expected, const char *first,
@@ -767,6 +935,9 @@ int main(void)
         WITH_FOLDER(only_regular_files_up_to_the_limit_are_read),
         WITH_FOLDER(text_windows_are_cut),
         WITH_FOLDER(any_bytes_are_a_text),
+        cmocka_unit_test(numbers_of_an_image_stand_as_the_model_has_them),
+        cmocka_unit_test(images_that_are_no_such_samples_are_refused_with_both_shapes),
+        cmocka_unit_test(a_text_fits_a_model_of_its_length_and_alphabet),
         cmocka_unit_test(the_order_is_a_permutation),
         cmocka_unit_test(every_order_is_equally_likely),
         cmocka_unit_test(ranks_together_see_what_one_sees),

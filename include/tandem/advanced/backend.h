@@ -31,7 +31,9 @@ typedef struct tandem_worker_options {
 typedef struct tandem_executor tandem_executor;
 typedef struct tandem_executor_options {
     const tandem_step *step; /* resolved; borrowed; must not change while the executor lives */
-    const tandem_data *data; /* borrowed; NULL = uniform noise as inputs, labels by Philox */
+    /* Borrowed, as it was opened; its samples are those that tandem_data_fit makes, whose errors are those of
+     * opening. NULL = uniform noise as inputs, labels by Philox */
+    const tandem_data *data;
     uint64_t seed;
     /* [step->n_flat] in the order of executor_get_weights: what it begins with; borrowed while opening.
      * NULL = drawn by the seed. */
@@ -130,6 +132,8 @@ typedef struct tandem_backend_api {
     /* The functions of data.h, for programs that do not link this library. */
     tandem_status (*data_open)(tandem_data *data, const char *source, int length, tandem_error *error);
     void (*data_close)(tandem_data *data);
+    tandem_status (*data_fit)(tandem_data *data, const tandem_graph *graph, char said[TANDEM_DATA_SAID],
+                              tandem_error *error);
     const tandem_data_set *(*data_set_at)(int i);
     tandem_status (*data_find)(char *path, size_t size, const char *name, tandem_error *error);
 

@@ -5,11 +5,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tandem/graph.h"
 #include "tandem/status.h"
 
 TANDEM_BEGIN_DECLARATIONS
 
 typedef enum tandem_data_kind { TANDEM_DATA_IMAGES, TANDEM_DATA_TEXT } tandem_data_kind;
+
+/* Numbers of a sample: n of them, whose pixels are `step` apart in the stored image; 0: the same one. */
+typedef struct tandem_data_axis {
+    int64_t n, step;
+} tandem_data_axis;
+enum { TANDEM_DATA_AXES = 3 };
 
 /* A data set, whole in memory, read-only after opening; threads may share it. */
 typedef struct tandem_data {
@@ -18,7 +25,7 @@ typedef struct tandem_data {
     int64_t n_train, n_test;     /* images; text: windows of `length` + 1 characters, `length` apart */
     int height, width, channels; /* images: float pixels, channels last, normalised by mean and deviation of
                                     the training set */
-    int n_class; /* labels 0 … n_class−1: of images, at least 10; of a text that has classes; else n_symbol */
+    int n_class;  /* labels 0 … n_class−1: of images; of a text that has classes; else n_symbol */
     int n_symbol; /* text: size of the alphabet */
     /* private */
     uint8_t *pixels_train, *pixels_test; /* (n, height, width, channels) */
@@ -29,7 +36,12 @@ typedef struct tandem_data {
     int length;            /* text: characters per sample */
     float mean, deviation; /* of the training pixels in [0, 1]; deviation is 1 where all are equal */
     int is_shared;         /* 1: a copy of one that stays open; closing it frees nothing */
-    uint8_t symbol[256];   /* text: byte → symbol, in order of byte value; 0 for bytes that do not occur */
+    /* set by tandem_data_fit: pixels of a stored image, 0: height·width·channels; whether a sample has them in
+     * another order, and which, outermost first */
+    int64_t stored;
+    int is_reordered;
+    tandem_data_axis axis[TANDEM_DATA_AXES];
+    uint8_t symbol[256]; /* text: byte → symbol, in order of byte value; 0 for bytes that do not occur */
 } tandem_data;
 
 /* tandem_data_open: reads `source`: the name of a data set below; or a directory with the four IDX files of
@@ -81,6 +93,22 @@ tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, co
                                  tandem_error *error);
 void tandem_data_cursor_free(tandem_data_cursor *cursor);
 
+/* tandem_data_fit: makes *data what `graph` takes, or refuses it; no byte is copied. It is said what becomes of
+ * images, unless they are (height, width, channels) or, in a model from a file, (channels, height, width) as the
+ * model has them; "" where nothing is:
+ *   - the same numbers in another order: channels first or last, flattened row by row (colour: channel by
+ *     channel), without or with dimensions of size 1;
+ *   - a grey image in each of three channels; of a model of the zoo in any number;
+ *   - an image of another size, bilinear, where the model takes images. Those of a file have the data's
+ *     proportions, to a factor of 2, and more than one row and column.
+ * Labels are one per image or text with classes; one, or one per character, else. said: NULL is fine.
+ * TANDEM_MALFORMED: another kind, shape, more classes than outputs, more characters than the vocabulary, or
+ * another number of labels; both shapes are named. *data and said unchanged on error. TANDEM_USAGE: *data was fitted
+ * to a model with other samples; one that was fitted to this model stays as it is. O(1). */
+enum { TANDEM_DATA_SAID = 256 };
+tandem_status tandem_data_fit(tandem_data *data, const tandem_graph *graph, char said[TANDEM_DATA_SAID],
+                              tandem_error *error);
+
 /* Writes one sample. images: x (height·width·channels) floats, label one int. text: tokens (length) ints and
  * label (length) ints, the next tokens; sample s is the text from s·length on. test = 0: the training part;
  * 1: the test part; sample lies in 0 … n_train−1 or n_test−1. Thread-safe. */
@@ -102,7 +130,7 @@ typedef struct tandem_pixel_blend {
 void tandem_data_blends(tandem_pixel_blend *blend, int64_t n, int64_t size);
 
 /* A training image as it is kept: pixels (height·width·channels) bytes of the data set's size, which are not
- * normalised, and its label. */
+ * normalised, in the order of tandem_data_fit; and its label. */
 void tandem_data_read_pixels(const tandem_data *data, int64_t sample, uint8_t *pixels, int32_t *label);
 
 /* Batches of images in the memory of a device: two slots, each with the pixels of a micro-step's samples, as
