@@ -158,11 +158,15 @@ static int print_unsupported(const cli_options *options)
         json_object_set_new(result, "model", json_string(options->word[1]));
         json_object_set_new(result, "nodes", json_integer(list.n_node));
         json_object_set_new(result, "unsupported", nodes);
+        json_object_set_new(result, "unjudged", json_integer(list.n_unjudged));
         const int printed = cli_print_json(result);
         code = printed ? printed : code;
     } else {
         for (int i = 0; i < list.n; i++) printf("%s: %s\n", list.line[i].node, list.line[i].why);
         printf("%d of %d nodes are not supported\n", list.n, list.n_node);
+        if (list.n_unjudged > 0)
+            printf("%d more, behind them, could not be judged: the file does not say what shape they read\n",
+                   list.n_unjudged);
     }
     tandem_unsupported_close(&list);
     return code;

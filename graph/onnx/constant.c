@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 onnx_constant *onnx_constant_new(onnx_import *import, int n_dim, const int64_t *dim, bool is_float)
@@ -52,21 +53,6 @@ bool onnx_is_number(const onnx_value *value, double *number)
     if (value->kind != ONNX_CONSTANT || value->constant->n != 1) return false;
     *number = value->constant->number[0];
     return true;
-}
-
-bool onnx_weight_constant(onnx_import *import, const onnx_value *value, const onnx_constant **constant)
-{
-    const onnx_weight *const w = value->kind == ONNX_WEIGHT ? &import->weight[value->weight] : NULL;
-    *constant = value->kind == ONNX_CONSTANT ? value->constant : NULL;
-    if (!w || w->tensor < 0 || !onnx_view_is_plain(&value->view)) return true;
-    const Onnx__Tensor *const t = import->model->graph->initializer[w->tensor];
-    const int64_t n = onnx_view_elements(&value->view);
-    if (!onnx_tensor_has_data(t) || n > 1 << 22) return true;
-    int64_t dim[ONNX_MAX_DIM];
-    for (int d = 0; d < value->view.n_dim; d++) dim[d] = onnx_view_dim(&value->view, d);
-    onnx_constant *const c = onnx_constant_new(import, value->view.n_dim, dim, true);
-    *constant = c;
-    return c && onnx_tensor_read(import, t, c->number, NULL, n);
 }
 
 /* --- Broadcasting --------------------------------------------------------------------------------------- */
@@ -124,6 +110,73 @@ static bool fold_walk(onnx_import *import, const onnx_constant *x, walk *w, int 
     return onnx_set_constant(onnx_output(import, 0), c);
 }
 
+/* --- Weights as numbers --------------------------------------------------------------------------------- */
+
+bool onnx_is_known(const onnx_import *import, const onnx_value *v)
+{
+    if (v->kind == ONNX_LOOKUP) return v->constant != NULL;
+    return v->kind == ONNX_WEIGHT && import->weight[v->weight].is_known;
+}
+
+/* As they lie in memory. */
+static bool read_numbers(onnx_import *import, const onnx_value *v, double *number, int64_t n)
+{
+    const onnx_weight *const w = &import->weight[v->weight];
+    if (v->kind == ONNX_LOOKUP)
+        memcpy(number, v->constant->number, (size_t)n * sizeof *number);
+    else if (!w->is_filled)
+        return onnx_tensor_read(import, onnx_file_tensor(import, w->tensor), number, NULL, n);
+    else
+        for (int64_t i = 0; i < n; i++) number[i] = w->fill;
+    return true;
+}
+
+/* Puts the numbers of memory into ONNX's order. */
+static bool turn_numbers(onnx_import *import, const onnx_view *view, double *number, int64_t n)
+{
+    int64_t stride[ONNX_MAX_ATOM], dim[ONNX_MAX_ATOM] = {0};
+    double *const from = malloc((size_t)n * sizeof *from + 1);
+    if (!from) return onnx_no_memory(import);
+    memcpy(from, number, (size_t)n * sizeof *from);
+    find_strides(stride, view->n_atom, view->size);
+    for (int k = 0; k < view->n_atom; k++) dim[k] = view->size[view->order[k]];
+    walk w = walk_over(view->n_atom, dim);
+    for (int k = 0; k < view->n_atom; k++) w.step[0][k] = stride[view->order[k]];
+    for (int64_t i = 0; i < n; i++, walk_on(&w, 1)) number[i] = from[w.place[0]];
+    free(from);
+    return true;
+}
+
+/* Keeps the first rows of the dimension before the last one. */
+static void keep_rows(onnx_constant *c, int64_t rows)
+{
+    if (!rows || c->n_dim < 2) return;
+    const int64_t width = c->dim[c->n_dim - 1], all = c->dim[c->n_dim - 2], lead = c->n / (width * all);
+    for (int64_t i = 1; i < lead; i++)
+        memmove(c->number + i * rows * width, c->number + i * all * width,
+                (size_t)(rows * width) * sizeof *c->number);
+    c->dim[c->n_dim - 2] = rows;
+    c->n = lead * rows * width;
+}
+
+bool onnx_weight_constant(onnx_import *import, const onnx_value *value, const onnx_constant **constant)
+{
+    const bool is_known = onnx_is_known(import, value);
+    const onnx_weight *const w = value->kind == ONNX_WEIGHT ? &import->weight[value->weight] : NULL;
+    *constant = value->kind == ONNX_CONSTANT ? value->constant : NULL;
+    if (!is_known && (!w || w->tensor < 0 || !onnx_view_is_plain(&value->view))) return true;
+    const int64_t n = onnx_view_elements(&value->view);
+    if (!is_known && (!onnx_tensor_has_data(onnx_file_tensor(import, w->tensor)) || n > 1 << 22)) return true;
+    int64_t dim[ONNX_MAX_DIM];
+    for (int d = 0; d < value->view.n_dim; d++) dim[d] = onnx_view_dim(&value->view, d);
+    onnx_constant *const c = onnx_constant_new(import, value->view.n_dim, dim, true);
+    if (!c || !read_numbers(import, value, c->number, n)) return false;
+    if (!onnx_view_is_plain(&value->view) && !turn_numbers(import, &value->view, c->number, n)) return false;
+    if (is_known && value->kind == ONNX_WEIGHT) keep_rows(c, value->rows);
+    *constant = c;
+    return true;
+}
+
 static bool broadcast_dims(onnx_import *import, const onnx_constant *const *c, int n, int64_t *dim,
                            int *n_dim)
 {
@@ -167,6 +220,7 @@ FOLD(fold_sub, x - y)
 FOLD(fold_mul, x *y)
 FOLD(fold_div, y == 0 && !is_float ? 0 : whole(x / y, is_float))
 FOLD(fold_mod, modulo(x, y))
+FOLD(fold_fmod, y == 0 ? 0 : fmod(x, y))
 FOLD(fold_pow, whole(pow(x, y), is_float))
 FOLD(fold_max, fmax(x, y))
 FOLD(fold_min, fmin(x, y))
@@ -239,6 +293,8 @@ static bool fold_elementwise(onnx_import *import, const onnx_constant *const *in
     int64_t dim[ONNX_MAX_DIM];
     int n_dim;
     const int n = elementwise[row].n_input;
+    const bool takes_sign_of_x = elementwise[row].function == fold_mod && onnx_int(import, "fmod", 0);
+    fold_function *const function = takes_sign_of_x ? fold_fmod : elementwise[row].function;
     if (!broadcast_dims(import, in, n, dim, &n_dim)) return false;
     onnx_constant *const c = onnx_constant_new(import, n_dim, dim, in[n > 1]->is_float);
     if (!c) return false;
@@ -247,7 +303,7 @@ static bool fold_elementwise(onnx_import *import, const onnx_constant *const *in
     for (int64_t i = 0; i < c->n; i++, walk_on(&w, n)) {
         double x[MAX_WALKED] = {0};
         for (int k = 0; k < n; k++) x[k] = in[k]->number[w.place[k]];
-        c->number[i] = elementwise[row].function(x[0], x[1], x[2], in[0]->is_float);
+        c->number[i] = function(x[0], x[1], x[2], in[0]->is_float);
     }
     return onnx_set_constant(onnx_output(import, 0), c);
 }
@@ -273,12 +329,15 @@ static bool fold_outer_product(onnx_import *import, bool *done)
     int mul = 0;
     if (onnx_n_input(import) != 2 || (!is_matmul && strcmp(onnx_op_type(import), "Mul") != 0)) return true;
     const onnx_value *const a = onnx_input(import, 0), *const b = onnx_input(import, 1);
-    if (a->kind == ONNX_CONSTANT) in[0] = a->constant;
-    if (b->kind == ONNX_CONSTANT) in[1] = b->constant;
-    if (a->kind == ONNX_WEIGHT && in[1] && is_vector_across(a, in[1]) &&
+    const bool is_a = a->kind == ONNX_CONSTANT || onnx_is_known(import, a),
+               is_b = b->kind == ONNX_CONSTANT || onnx_is_known(import, b);
+    if ((is_a && (is_b || b->kind == ONNX_WEIGHT) && !onnx_weight_constant(import, a, &in[0])) ||
+        (is_b && (is_a || a->kind == ONNX_WEIGHT) && !onnx_weight_constant(import, b, &in[1])))
+        return false;
+    if (!in[0] && a->kind == ONNX_WEIGHT && in[1] && is_vector_across(a, in[1]) &&
         !onnx_weight_constant(import, a, &in[0]))
         return false;
-    if (b->kind == ONNX_WEIGHT && in[0] && is_vector_across(b, in[0]) &&
+    if (!in[1] && b->kind == ONNX_WEIGHT && in[0] && is_vector_across(b, in[0]) &&
         !onnx_weight_constant(import, b, &in[1]))
         return false;
     if (!in[0] || !in[1]) return true;
@@ -338,47 +397,93 @@ static bool fold_shape(onnx_import *import)
     return onnx_set_constant(onnx_output(import, 0), c);
 }
 
+/* The node makes a weight, as an initializer is one: which numbers are trained is told by their use. */
+static int add_known_weight(onnx_import *import)
+{
+    const onnx_node *const node = &import->node[import->current];
+    const bool is_named = node->message->n_output && node->output[0] >= 0;
+    const int made = onnx_add_weight(import, is_named ? import->value_name[node->output[0]] : "",
+                                     (int)import->model->graph->n_initializer + import->current);
+    if (made >= 0) import->weight[made].is_known = true;
+    return made;
+}
+
+static bool fold_tensor(onnx_import *import, const Onnx__Tensor *t)
+{
+    const bool is_float = onnx_is_float_type(t->data_type);
+    onnx_value *const out = onnx_output(import, 0);
+    int64_t n = 1;
+    int weight = -1;
+    if (!onnx_tensor_elements(import, t, &n)) return false;
+    if (t->data_type == ONNX_TEXT) return onnx_refuse(import, "texts are not supported");
+    if (t->n_dims > ONNX_MAX_DIM) return onnx_refuse(import, "it has %zu dimensions", t->n_dims);
+    if (is_float && n > 0 && (weight = add_known_weight(import)) < 0) return false;
+    const onnx_view view = onnx_view_of((int)t->n_dims, t->dims, false);
+    if (is_float && n > 1) {
+        *out = (onnx_value){.kind = ONNX_WEIGHT, .weight = weight, .view = view};
+        return onnx_tensor_check(import, t, n);
+    }
+    onnx_constant *const c = onnx_constant_new(import, (int)t->n_dims, t->dims, is_float);
+    if (!c || !onnx_tensor_read(import, t, c->number, NULL, n) || !onnx_set_constant(out, c)) return false;
+    out->weight = weight;
+    out->view = view;
+    return true;
+}
+
 static bool fold_constant(onnx_import *import)
 {
-    const Onnx__Tensor *t = onnx_tensor(import, "value");
+    const Onnx__Tensor *const t =
+        onnx_file_tensor(import, (int)import->model->graph->n_initializer + import->current);
     const Onnx__Attribute *const one_f = onnx_attribute(import, "value_float"),
                                  *const one_i = onnx_attribute(import, "value_int"),
-                                 *const fs = onnx_attribute(import, "value_floats"),
                                  *const is = onnx_attribute(import, "value_ints");
-    int64_t n = 1;
-    if (t) {
-        if (!onnx_tensor_elements(import, t, &n)) return false;
-        if (t->data_type == ONNX_TEXT) return onnx_refuse(import, "texts are not supported");
-        if (t->n_dims > ONNX_MAX_DIM) return onnx_refuse(import, "it has %zu dimensions", t->n_dims);
-        onnx_constant *const c =
-            onnx_constant_new(import, (int)t->n_dims, t->dims, onnx_is_float_type(t->data_type));
-        return c && onnx_tensor_read(import, t, c->number, NULL, n) &&
-               onnx_set_constant(onnx_output(import, 0), c);
-    }
-    if (!one_f && !one_i && !fs && !is) return onnx_refuse(import, "it has no number");
-    n = fs ? (int64_t)fs->n_floats : is ? (int64_t)is->n_ints : 1;
-    onnx_constant *const c = onnx_constant_new(import, fs || is, &n, one_f || fs);
+    if (t) return fold_tensor(import, t);
+    if (!one_f && !one_i && !is) return onnx_refuse(import, "it has no number");
+    const int64_t n = is ? (int64_t)is->n_ints : 1;
+    onnx_constant *const c = onnx_constant_new(import, is != NULL, &n, one_f != NULL);
     if (!c) return false;
     if (one_f) c->number[0] = (double)one_f->f;
     if (one_i) c->number[0] = (double)one_i->i;
-    for (int64_t i = 0; i < n && (fs || is); i++)
-        c->number[i] = fs ? (double)fs->floats[i] : (double)is->ints[i];
+    for (int64_t i = 0; i < n && is; i++) c->number[i] = (double)is->ints[i];
     return onnx_set_constant(onnx_output(import, 0), c);
 }
 
 static bool fold_constant_of_shape(onnx_import *import, const onnx_constant *const *in)
 {
-    int64_t dim[ONNX_MAX_DIM] = {0};
+    int64_t dim[ONNX_MAX_DIM] = {0}, n = 1;
     const Onnx__Tensor *const t = onnx_tensor(import, "value");
+    onnx_value *const out = onnx_output(import, 0);
     double number = 0;
+    int weight = -1;
+    const int n_dim = (int)in[0]->n;
     if (in[0]->n > ONNX_MAX_DIM) return onnx_refuse(import, "it makes more than %d dimensions", ONNX_MAX_DIM);
-    for (int64_t d = 0; d < in[0]->n; d++) dim[d] = onnx_whole(in[0]->number[d]);
+    for (int d = 0; d < n_dim; d++) {
+        dim[d] = onnx_whole(in[0]->number[d]);
+        if (dim[d] < 0 || __builtin_mul_overflow(n, dim[d], &n) || n > INT64_C(1) << 40)
+            return onnx_fail_node(
+                import, "dimension %d is %" PRId64 "; allowed are sizes from 0, and at most 2^40 elements", d,
+                dim[d]);
+    }
     if (t && !onnx_tensor_read(import, t, &number, NULL, 1)) return false;
-    onnx_constant *const c =
-        onnx_constant_new(import, (int)in[0]->n, dim, !t || onnx_is_float_type(t->data_type));
+    const bool is_float = !t || onnx_is_float_type(t->data_type);
+    if (is_float && n > 0) {
+        if ((weight = add_known_weight(import)) < 0) return false;
+        import->weight[weight].tensor = -1;
+        import->weight[weight].is_filled = true;
+        import->weight[weight].fill = number;
+    }
+    const onnx_view view = onnx_view_of(n_dim, dim, false);
+    if (is_float && n > 1) {
+        *out = (onnx_value){.kind = ONNX_WEIGHT, .weight = weight, .view = view};
+        return true;
+    }
+    onnx_constant *const c = onnx_constant_new(import, n_dim, dim, is_float);
     if (!c) return false;
     for (int64_t i = 0; i < c->n; i++) c->number[i] = number;
-    return onnx_set_constant(onnx_output(import, 0), c);
+    (void)onnx_set_constant(out, c);
+    out->weight = weight;
+    out->view = view;
+    return true;
 }
 
 static bool fold_range(onnx_import *import, const onnx_constant *const *in)
@@ -641,7 +746,7 @@ static bool fold_reduce(onnx_import *import, const onnx_constant *const *in)
                is_min = strcmp(type, "ReduceMin") == 0;
     if (!onnx_axes(import, "axes", 1, in[0]->n_dim, axis, &n)) return false;
     for (int d = 0; d < in[0]->n_dim; d++) {
-        bool gone = n < 0;
+        bool gone = n < 1 && !onnx_int(import, "noop_with_empty_axes", 0);
         for (int i = 0; i < n; i++) gone |= axis[i] == d;
         full[d] = gone ? 1 : in[0]->dim[d];
         if (!gone || onnx_int(import, "keepdims", 1)) kept[n_kept++] = full[d];
@@ -751,24 +856,77 @@ bool onnx_is_foldable(const onnx_import *import)
     return false;
 }
 
+/* Operators through which a weight stays one. */
+static bool is_view(const onnx_import *import)
+{
+    static const char *const views[] = {"Identity",  "Cast",   "Reshape", "Flatten", "Transpose", "Squeeze",
+                                        "Unsqueeze", "Expand", "Slice",   "Gather",  "Dropout"};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+        if (strcmp(views[i], onnx_op_type(import)) == 0) return true;
+    return false;
+}
+
+/* Lowers the node as if its input 0 were a weight alone. *seen: the result; not a weight: it cannot be. */
+static bool lower_weight(onnx_import *import, onnx_value *seen)
+{
+    onnx_node *const node = &import->node[import->current];
+    onnx_value *const in = &import->value[node->input[0]];
+    onnx_lowering *const lower = onnx_find_lowering(import);
+    const onnx_value kept = *in;
+    *seen = (onnx_value){.kind = ONNX_ABSENT, .weight = -1};
+    if (!lower || !node->message->n_output) return true;
+    in->kind = kept.kind == ONNX_CONSTANT ? ONNX_WEIGHT : kept.kind;
+    const bool fine = lower(import);
+    *in = kept;
+    node->refused = NULL;
+    *seen = *onnx_output(import, 0);
+    return fine;
+}
+
+static bool are_inputs_known(const onnx_import *import, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const onnx_value *const v = onnx_input(import, i);
+        if (v->kind == ONNX_CONSTANT || onnx_is_known(import, v)) continue;
+        if (v->kind != ONNX_ABSENT || i == 0 || strcmp(onnx_op_type(import), "Slice") != 0) return false;
+    }
+    return true;
+}
+
+/* Computes the node; its result stays the weight that `seen` is. */
+static bool fold_inputs(onnx_import *import, const onnx_value *seen, int n, bool *done)
+{
+    onnx_value *const out = onnx_output(import, 0);
+    const onnx_constant **const in = tandem_arena_array(&import->arena, (size_t)n, sizeof *in);
+    if (!in) return onnx_no_memory(import);
+    for (int i = 0; i < n; i++)
+        if (!onnx_weight_constant(import, onnx_input(import, i), &in[i])) return false;
+    if (!fold_known(import, in, n, done)) return false;
+    if (!*done || out->kind != ONNX_CONSTANT) return true;
+    if (seen->kind == ONNX_WEIGHT) out->weight = seen->weight, out->view = seen->view;
+    if (seen->kind == ONNX_LOOKUP) {
+        const onnx_constant *const number = out->constant;
+        *out = *seen;
+        out->constant = number;
+    }
+    return true;
+}
+
 bool onnx_fold(onnx_import *import, bool *done)
 {
     const onnx_node *const node = &import->node[import->current];
     const char *const type = onnx_op_type(import);
     const int n = onnx_n_input(import);
+    onnx_value seen = {.kind = ONNX_ABSENT, .weight = -1};
     *done = false;
     if (!onnx_is_own_domain(node->message->domain)) return true;
     if (strcmp(type, "Constant") == 0) return *done = true, fold_constant(import);
     if (strcmp(type, "Shape") == 0 || strcmp(type, "Size") == 0) return *done = true, fold_shape(import);
     if (!fold_outer_product(import, done)) return false;
-    if (*done || n == 0) return true;
-    const onnx_constant **const in = tandem_arena_array(&import->arena, (size_t)n, sizeof *in);
-    if (!in) return onnx_no_memory(import);
-    for (int i = 0; i < n; i++) {
-        const onnx_value *const v = onnx_input(import, i);
-        if (v->kind == ONNX_CONSTANT) in[i] = v->constant;
-        if (v->kind != ONNX_CONSTANT && (i == 0 || v->kind != ONNX_ABSENT)) return true;
-        if (v->kind == ONNX_ABSENT && strcmp(type, "Slice") != 0) return true;
-    }
-    return fold_known(import, in, n, done);
+    if (*done || n == 0 || !are_inputs_known(import, n)) return true;
+    const onnx_value *const first = onnx_input(import, 0);
+    const bool is_constant = first->kind == ONNX_CONSTANT;
+    if (is_view(import) && (!is_constant || first->weight >= 0) && !lower_weight(import, &seen)) return false;
+    if (seen.kind == ONNX_WEIGHT && !is_constant) return *done = true;
+    return fold_inputs(import, &seen, n, done);
 }

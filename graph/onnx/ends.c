@@ -96,17 +96,50 @@ static bool read_tokens(onnx_import *import, onnx_value *v, const char *name, in
     return true;
 }
 
+static void set_sample(onnx_import *import, tandem_sample_layout layout, int n_dim, const int64_t *dim)
+{
+    import->sample = (tandem_sample){.layout = layout, .n_dim = n_dim};
+    for (int d = 0; d < n_dim; d++) import->sample.dim[d] = dim[d];
+}
+
+/* Whether a Transpose is all that reads an image, and brings its channels from the end to the front. */
+static bool has_channels_last(const onnx_import *import, const sample_input *in)
+{
+    static const int64_t wanted[4] = {0, 3, 1, 2};
+    bool is_read = false;
+    for (int i = 0; i < import->n_sequence && in->n_dim == 4; i++) {
+        const onnx_node *const node = &import->node[import->sequence[i]];
+        const Onnx__Node *const m = node->message;
+        for (size_t slot = 0; slot < m->n_input; slot++) {
+            if (node->input[slot] != in->value) continue;
+            is_read = true;
+            if (!m->op_type || strcmp(m->op_type, "Transpose") != 0 || m->n_attribute != 1 ||
+                m->attribute[0]->n_ints != 4 || memcmp(m->attribute[0]->ints, wanted, sizeof wanted) != 0)
+                return false;
+        }
+    }
+    return is_read;
+}
+
 /* Images as (batch, height, width, channels); anything else as its elements in ONNX's order. */
 static bool read_images(onnx_import *import, const sample_input *in)
 {
     onnx_view view = input_view(import, in);
-    const bool is_image = in->n_dim == 4 && !import->options->whole_output;
+    const bool is_image = in->n_dim == 4 && !import->options->whole_output,
+               is_last = is_image && has_channels_last(import, in);
     const int64_t *const dim = in->dim;
     tandem_shape shape = {4, {import->batch, 1, 1, onnx_view_elements(&view) / import->batch}};
-    if (is_image) {
+    if (is_last) {
+        shape = (tandem_shape){4, {dim[0], dim[1], dim[2], dim[3]}};
+    } else if (is_image) {
         shape = (tandem_shape){4, {dim[0], dim[2], dim[3], dim[1]}};
         view = onnx_image_view(&view, dim[2], dim[3], dim[1]);
     }
+    set_sample(import,
+               is_last    ? TANDEM_SAMPLE_CHANNELS_LAST
+               : is_image ? TANDEM_SAMPLE_CHANNELS_FIRST
+                          : TANDEM_SAMPLE_NUMBERS,
+               in->n_dim > 0 ? in->n_dim - 1 : 0, dim + 1);
     import->samples = add_source(import, TANDEM_OP_IMAGES, "image", shape);
     return onnx_set_tensor(import, &import->value[in->value], import->samples, &view);
 }
@@ -123,6 +156,7 @@ static bool read_several(onnx_import *import, const sample_input *in, int n)
                                                                                         1,
                                                                                         1,
                                                                                         all }});
+    set_sample(import, TANDEM_SAMPLE_SEVERAL, 1, &all);
     const int flat = onnx_reshape_record(import, import->samples, 2, (const int64_t[]){import->batch, all});
     if (flat < 0) return false;
     for (int i = 0; i < n; i++) {
@@ -205,6 +239,12 @@ static bool has_weights(const onnx_import *import)
 {
     for (int v = 0; v < import->n_value; v++)
         if (import->value[v].kind == ONNX_WEIGHT && import->n_reader[v]) return true;
+    for (int i = 0; i < import->n_sequence; i++) {
+        const int node = import->sequence[i];
+        const Onnx__Tensor *const t =
+            onnx_file_tensor(import, (int)import->model->graph->n_initializer + node);
+        if (t && onnx_is_float_type(t->data_type) && t->n_dims > 0 && t->dims[0] > 1) return true;
+    }
     return false;
 }
 
@@ -257,6 +297,7 @@ bool onnx_lower_inputs(onnx_import *import)
                         : note_input(import, g->input[i], v, in, &n)))
             return false;
     }
+    if (n == 0 && import->is_listing) return true; /* a branch may read it */
     if (n == 0)
         return onnx_fail(import, TANDEM_WRONG_GRAPH,
                          "its output reads no input of samples; allowed is a model that does");

@@ -78,7 +78,7 @@ static const struct {
     {"Where", onnx_lower_where},
 };
 
-static onnx_lowering *find_lowering(const onnx_import *import)
+onnx_lowering *onnx_find_lowering(const onnx_import *import)
 {
     if (!onnx_is_own_domain(import->node[import->current].message->domain)) return NULL;
     for (size_t i = 0; i < sizeof lowerings / sizeof *lowerings; i++)
@@ -99,8 +99,12 @@ static bool is_control_flow(const onnx_import *import)
 
 static bool refuse_operator(onnx_import *import)
 {
-    return onnx_refuse(import, "%s",
-                       is_control_flow(import) ? no_control_flow : "there is no such operator here");
+    static const char *const recurrent[] = {"LSTM", "GRU", "RNN"};
+    const char *why = is_control_flow(import) ? no_control_flow : "there is no such operator here";
+    for (size_t i = 0; i < sizeof recurrent / sizeof *recurrent; i++)
+        if (strcmp(onnx_op_type(import), recurrent[i]) == 0) why = "recurrent layers are not supported";
+    import->node[import->current].is_unknown = true;
+    return onnx_refuse(import, "%s", why);
 }
 
 static bool lower_node(onnx_import *import)
@@ -108,7 +112,7 @@ static bool lower_node(onnx_import *import)
     const onnx_node *const node = &import->node[import->current];
     bool done = false;
     import->nowhere = (onnx_value){.kind = ONNX_ABSENT, .weight = -1};
-    onnx_lowering *const lower = find_lowering(import);
+    onnx_lowering *const lower = onnx_find_lowering(import);
     /* what lies inside a layernorm need not be supported */
     if (lower && strcmp(onnx_op_type(import), "Div") == 0 && !onnx_lower_written_layernorm(import, &done))
         return false;
@@ -117,6 +121,7 @@ static bool lower_node(onnx_import *import)
         const onnx_value *const v = node->input[i] >= 0 ? &import->value[node->input[i]] : NULL;
         if (!v || v->kind != ONNX_REFUSED) continue;
         const int root = v->refused;
+        import->node[import->current].is_unjudged = lower || onnx_is_foldable(import);
         if (!lower && !onnx_is_foldable(import) && !refuse_operator(import)) return false;
         onnx_blame(import, root);
         return true;
@@ -129,18 +134,34 @@ static bool lower_node(onnx_import *import)
 /* Its branches may read anything, and are not looked at. */
 static bool check_control_flow(onnx_import *import)
 {
-    for (int i = 0; i < import->n_sequence; i++) {
+    for (int i = 0; i < import->n_sequence && !import->is_listing; i++) {
         import->current = import->sequence[i];
         if (is_control_flow(import)) return onnx_fail_node(import, "%s", no_control_flow);
     }
     return true;
 }
 
+/* The same, and what it computes has a shape if it can, also where it is not supported. What fails behind a
+ * stand-in, or reads a weight that another node has, may be the stand-in's fault. */
+static bool judge_node(onnx_import *import)
+{
+    onnx_node *const node = &import->node[import->current];
+    const bool is_behind = onnx_reads_stand_in(import), fine = lower_node(import);
+    if (!fine && (!is_behind || import->error->status == TANDEM_NO_MEMORY)) return false;
+    if (!fine || (is_behind && node->refused && node->reads_taken)) {
+        *import->error = (tandem_error){0};
+        node->is_unjudged = true;
+        node->refused = NULL;
+        onnx_blame(import, import->current);
+    }
+    return onnx_stand_in(import);
+}
+
 static bool lower_nodes(onnx_import *import)
 {
     for (int i = 0; i < import->n_sequence; i++) {
         import->current = import->sequence[i];
-        if (!lower_node(import)) return false;
+        if (!(import->is_listing ? judge_node(import) : lower_node(import))) return false;
     }
     return true;
 }
@@ -167,13 +188,15 @@ tandem_status tandem_onnx_open(tandem_graph **graph, const char *model, const ch
                                const tandem_onnx_options *options, int64_t batch, tandem_error *error)
 {
     tandem_error own = {0};
-    onnx_import import = {.path = path, .options = options, .batch = batch, .error = &own, .samples = -1};
+    onnx_import import = {
+        .path = path, .options = options, .batch = batch, .file = -1, .error = &own, .samples = -1};
     tandem_builder *builder = NULL;
     tandem_graph *made = NULL;
     tandem_status status = tandem_builder_open(&builder, batch, &own);
     const bool fine = status == TANDEM_OK && onnx_read_model(&import) && lower_model(&import) &&
                       onnx_lower_loss(&import) && onnx_emit(&import, builder, model, &made) &&
                       onnx_keep_weights(&import, made);
+    if (fine && made->op[made->input].kind == TANDEM_OP_IMAGES) made->sample = import.sample;
     if (fine) status = tandem_graph_fuse(made, &own);
     if (fine && status == TANDEM_OK) {
         *graph = made;
@@ -186,33 +209,47 @@ tandem_status tandem_onnx_open(tandem_graph **graph, const char *model, const ch
     return status;
 }
 
+/* Counts what is listed, and makes room for it. */
+static bool open_list(onnx_import *import, tandem_unsupported *list)
+{
+    int first = 0;
+    list->n_node = import->n_sequence;
+    for (int i = 0; i < import->n_sequence; i++) {
+        onnx_node *const node = &import->node[import->sequence[i]];
+        if (node->is_absorbed) node->refused = NULL, node->is_unjudged = false;
+        list->n_unjudged += node->is_unjudged && !node->refused;
+    }
+    list->n = onnx_count_refused(import, &first);
+    list->line = calloc((size_t)list->n + 1, sizeof *list->line);
+    return list->line || onnx_no_memory(import);
+}
+
 tandem_status tandem_onnx_list_unsupported(tandem_unsupported *list, const char *path,
                                            const tandem_onnx_options *options, int64_t batch,
                                            tandem_error *error)
 {
-    tandem_error own = {0};
-    onnx_import import = {.path = path, .options = options, .batch = batch, .error = &own, .samples = -1};
+    tandem_error own = {0}, ignored = {0};
+    tandem_unsupported made = {0};
+    onnx_import import = {.path = path,
+                          .options = options,
+                          .batch = batch,
+                          .is_listing = true,
+                          .file = -1,
+                          .error = &own,
+                          .samples = -1};
     bool fine = onnx_read_model(&import) && lower_model(&import);
-    tandem_error ignored = {0};
     import.error = &ignored;
     if (fine) (void)onnx_lower_loss(&import); /* it may refuse more */
     import.error = &own;
-    int first = 0, n = 0;
-    if (fine) {
-        list->n_node = import.n_sequence;
-        for (int i = 0; i < import.n_sequence; i++)
-            if (import.node[import.sequence[i]].is_absorbed) import.node[import.sequence[i]].refused = NULL;
-        list->n = onnx_count_refused(&import, &first);
-        list->line = calloc((size_t)list->n + 1, sizeof *list->line);
-        fine = list->line || onnx_no_memory(&import);
-    }
-    for (int i = 0; fine && i < import.n_sequence; i++) {
+    fine = fine && open_list(&import, &made);
+    for (int i = 0, n = 0; fine && i < import.n_sequence; i++) {
         const onnx_node *const node = &import.node[import.sequence[i]];
         if (!node->refused) continue;
-        onnx_describe_node(&import, import.sequence[i], list->line[n].node, sizeof list->line[n].node);
-        (void)snprintf(list->line[n].why, sizeof list->line[n].why, "%s", node->refused);
+        onnx_describe_node(&import, import.sequence[i], made.line[n].node, sizeof made.line[n].node);
+        (void)snprintf(made.line[n].why, sizeof made.line[n].why, "%s", node->refused);
         n++;
     }
     close_import(&import);
+    if (fine) *list = made;
     return fine ? TANDEM_OK : tandem_error_set(error, own.status, "%s", own.text);
 }

@@ -75,7 +75,8 @@ typedef enum onnx_kind {
     ONNX_CONSTANT, /* numbers that are known */
     ONNX_WEIGHT,   /* an initial weight: a tensor of the file, seen through a view */
     ONNX_INDEX,    /* integers that a file without weights does not have */
-    ONNX_LOOKUP,   /* rows of a weight, in an order that the file fixes: a table of relative positions */
+    ONNX_LOOKUP,   /* rows of a weight, in an order that the file fixes: a table of relative positions; where
+                    * their numbers are known, `constant` has them as they were looked up */
     ONNX_TENSOR,   /* computed: a function of each element of an operator's result */
     ONNX_REFUSED   /* of an operator that is not supported, or after one */
 } onnx_kind;
@@ -93,19 +94,22 @@ typedef struct onnx_value {
     int64_t rows, width; /* width: of a lookup's table */
     onnx_view view;
     onnx_kind kind;
-    int weight;     /* of import->weight */
-    int expression; /* tensor */
-    int refused;    /* the node that is to blame */
-    int node;       /* lookup: the one that reads the table */
-    bool causal;    /* tensor: entries (i, j), j > i, of the last two dimensions are masked */
-    bool is_index;  /* tensor: tokens */
+    int weight;       /* of import->weight */
+    int expression;   /* tensor */
+    int refused;      /* the node that is to blame */
+    int node;         /* lookup: the one that reads the table */
+    bool causal;      /* tensor: entries (i, j), j > i, of the last two dimensions are masked */
+    bool is_index;    /* tensor: tokens */
+    bool is_stand_in; /* it is one, or depends on one (stand_in.c) */
 } onnx_value;
 
 typedef struct onnx_weight {
     const char *name;
-    int tensor; /* of the file's initializers; −1: an input of a file without weights */
-    int elem_type;
+    int tensor; /* as onnx_file_tensor counts; −1: an input of a file without weights, or is_filled */
     int n_use;
+    bool is_known;  /* of a node: its numbers may also be computed with */
+    bool is_filled; /* by ConstantOfShape: all are `fill` */
+    double fill;
 } onnx_weight;
 
 /* --- Functions of each element -------------------------------------------------------------------------- */
@@ -188,6 +192,9 @@ typedef struct onnx_node {
     int *input, *output; /* values; −1: left out */
     int place;           /* in the sequence */
     const char *refused; /* why it is not supported */
+    bool is_unknown;     /* there is no such operator: it says more than what is refused on the way to it */
+    bool is_unjudged;    /* it reads what is refused, and needs its shape */
+    bool reads_taken;    /* a weight that another node has */
     bool is_absorbed;    /* a part of a pattern; it does not count where it is refused */
     bool is_needed;
 } onnx_node;
@@ -195,13 +202,16 @@ typedef struct onnx_node {
 typedef struct onnx_import {
     const char *path; /* of the file */
     const tandem_onnx_options *options;
+    bool is_listing;           /* of nodes that are not supported: it goes on behind them */
     int64_t batch, file_batch; /* file_batch: dimension 0 of the samples in the file; 0: not fixed */
+    int file;                  /* the model's, while it is imported; −1 */
     Onnx__Model *model;
     tandem_arena arena;
     int opset;
     onnx_node *node;
     int n_node, *sequence, n_sequence; /* the needed nodes, each after what it reads */
     const char **value_name;
+    const Onnx__ValueInfo **info; /* of each value: its declared type, or NULL */
     onnx_value *value;
     int *producer, *n_reader; /* of each value: its node, or −1; how many inputs and outputs read it */
     int n_value;
@@ -219,9 +229,15 @@ typedef struct onnx_import {
     int n_record, record_capacity;
     int current;         /* the node that is being lowered */
     int samples, labels; /* records */
-    onnx_value nowhere;  /* what an output that the node leaves out gets */
+    tandem_sample sample;
+    onnx_value nowhere; /* what an output that the node leaves out gets */
     tandem_error *error;
 } onnx_import;
+
+/* Lowers the current node. */
+typedef bool onnx_lowering(onnx_import *import);
+/* NULL: there is no such operator. */
+onnx_lowering *onnx_find_lowering(const onnx_import *import);
 
 /* --- Stages --------------------------------------------------------------------------------------------- */
 
@@ -233,9 +249,20 @@ void onnx_free_model(onnx_import *import);
 /* Elements of a tensor of the file as doubles or floats; TANDEM_MALFORMED where its data do not fit. */
 bool onnx_tensor_elements(onnx_import *import, const Onnx__Tensor *tensor, int64_t *n);
 bool onnx_tensor_check(onnx_import *import, const Onnx__Tensor *tensor, int64_t n);
+/* Of the initializers, then of the nodes: the value of a Constant. NULL: it has none. */
+const Onnx__Tensor *onnx_file_tensor(const onnx_import *import, int index);
 bool onnx_tensor_has_data(const Onnx__Tensor *tensor);
+/* Numbers first … first + n − 1 of `all`, of a tensor that was checked. */
+bool onnx_tensor_read_part(onnx_import *import, const Onnx__Tensor *tensor, int64_t all, int64_t first,
+                           int64_t n, double *number, float *single);
 bool onnx_tensor_read(onnx_import *import, const Onnx__Tensor *tensor, double *number, float *single,
                       int64_t n);
+
+/* compact.c: the file's bytes without the data of large tensors; the caller frees them. */
+bool onnx_compact_file(onnx_import *import, int64_t size, unsigned char **bytes, size_t *n);
+
+/* kind.c: the error of a file that is no ONNX model; it says what it is. */
+bool onnx_fail_kind(onnx_import *import, int64_t size);
 
 /* order.c */
 bool onnx_order_nodes(onnx_import *import);
@@ -293,6 +320,8 @@ bool onnx_set_constant(onnx_value *value, const onnx_constant *constant);
 bool onnx_fold(onnx_import *import, bool *done);
 /* Whether it could be computed if its inputs were known. */
 bool onnx_is_foldable(const onnx_import *import);
+/* Whether a weight's or a lookup's numbers stand in nodes, so that they may be computed with, too. */
+bool onnx_is_known(const onnx_import *import, const onnx_value *value);
 /* Reads a small weight, so that it can be computed with. *constant NULL: too large, or without data. */
 bool onnx_weight_constant(onnx_import *import, const onnx_value *weight, const onnx_constant **constant);
 /* A number of a constant as an integer, cut to ±2^62. */
@@ -305,6 +334,9 @@ bool onnx_slice_bounds(onnx_import *import, int n_dim, const int64_t *dim, int64
                        int64_t *step);
 /* The only number of a constant. */
 bool onnx_is_number(const onnx_value *value, double *number);
+
+/* tied.c: the record of the embedding whose table the matrix is, transposed in the file; −1: none. */
+bool onnx_find_turned_table(onnx_import *import, const onnx_value *matrix, int *table);
 
 /* record.c */
 /* A new record; NULL: no memory. Its name is that of the weight's module, or else of the node. */
@@ -327,8 +359,8 @@ int onnx_arrange_plain(onnx_import *import, onnx_value *value);
  * ONNX's order where is_plain). */
 int onnx_arrange_last(onnx_import *import, onnx_value *value, int n_axis, const int *axis);
 /* Whether an operator has the weight already. */
-bool onnx_weight_is_taken(const onnx_import *import, int weight);
-bool onnx_as_weight(const onnx_import *import, onnx_value *value);
+bool onnx_weight_is_taken(onnx_import *import, int weight);
+bool onnx_as_weight(onnx_import *import, onnx_value *value);
 /* Puts the dimensions' atoms last in memory, where they are not. −2: the batch is one of them. */
 int onnx_make_last(onnx_import *import, onnx_value *value, int n_axis, const int *axis);
 int onnx_follow_memory(const onnx_view *tensor, int x, const onnx_view *weight, int w, int *order);
@@ -359,8 +391,7 @@ int onnx_combine_records(onnx_import *import, onnx_function function, int left, 
 /* Whether the expression is factor·x + shift of its base. */
 bool onnx_is_linear(const onnx_import *import, int expression, double *factor, double *shift);
 
-/* lower_….c: each lowers the current node. */
-typedef bool onnx_lowering(onnx_import *import);
+/* lower_….c */
 onnx_lowering onnx_lower_conv, onnx_lower_gemm, onnx_lower_matmul, onnx_lower_unary, onnx_lower_binary,
     onnx_lower_clip, onnx_lower_softmax, onnx_lower_batchnorm, onnx_lower_layernorm, onnx_lower_pool,
     onnx_lower_global_pool, onnx_lower_reduce_mean, onnx_lower_reshape, onnx_lower_flatten,
@@ -373,6 +404,10 @@ bool onnx_lower_written_layernorm(onnx_import *import, bool *done);
 bool onnx_lower_inputs(onnx_import *import);
 /* The loss, after the output that is trained. */
 bool onnx_lower_loss(onnx_import *import);
+
+/* stand_in.c: gives the current node's refused outputs a stand-in, where their shape is known. */
+bool onnx_stand_in(onnx_import *import);
+bool onnx_reads_stand_in(const onnx_import *import);
 
 /* emit.c: the live records, through the builder. */
 bool onnx_emit(onnx_import *import, tandem_builder *builder, const char *model, tandem_graph **graph);

@@ -101,10 +101,15 @@ int onnx_arrange_last(onnx_import *import, onnx_value *value, int n_axis, const 
 
 /* --- Weights -------------------------------------------------------------------------------------------- */
 
-bool onnx_weight_is_taken(const onnx_import *import, int weight) { return import->weight[weight].n_use > 0; }
+bool onnx_weight_is_taken(onnx_import *import, int weight)
+{
+    const bool is_taken = import->weight[weight].n_use > 0;
+    import->node[import->current].reads_taken |= is_taken;
+    return is_taken;
+}
 
 /* A number may be a weight of one element, too. */
-bool onnx_as_weight(const onnx_import *import, onnx_value *v)
+bool onnx_as_weight(onnx_import *import, onnx_value *v)
 {
     if (v->kind == ONNX_CONSTANT && v->weight >= 0) v->kind = ONNX_WEIGHT;
     return v->kind == ONNX_WEIGHT && !onnx_weight_is_taken(import, v->weight);

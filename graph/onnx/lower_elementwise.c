@@ -211,19 +211,24 @@ static bool is_mask(const onnx_constant *c)
     return true;
 }
 
-/* Adds a constant of zeros and of numbers that make a softmax 0. *done: whether it is one. */
+static bool is_square(const onnx_value *v)
+{
+    const int n = v->view.n_dim;
+    return n >= 2 && onnx_view_dim(&v->view, n - 1) == onnx_view_dim(&v->view, n - 2);
+}
+
+/* Adds a constant of zeros and of numbers that make a softmax 0. *done: whether it is one. A weight of zeros
+ * that is not square is a bias. */
 static bool add_mask(onnx_import *import, const onnx_value *x, const onnx_value *constant, bool *done)
 {
     const onnx_constant *c = NULL;
+    const bool is_weight = constant->kind == ONNX_WEIGHT;
     *done = false;
-    if (constant->kind == ONNX_WEIGHT && constant->view.n_dim < 2) return true;
-    if (constant->kind == ONNX_WEIGHT && onnx_view_dim(&constant->view, constant->view.n_dim - 1) !=
-                                             onnx_view_dim(&constant->view, constant->view.n_dim - 2))
-        return true;
+    if (is_weight && !onnx_is_known(import, constant) && !is_square(constant)) return true;
     if (!onnx_weight_constant(import, constant, &c)) return false;
     if (!c || !is_mask(c)) return true;
     const enum mask mask = classify_mask(c, is_minus);
-    if (mask == MASK_OTHER) return true;
+    if (mask == MASK_OTHER || (mask == MASK_NOTHING && is_weight && !is_square(constant))) return true;
     *done = true;
     onnx_value v = *x;
     v.causal |= mask == MASK_CAUSAL;
@@ -453,14 +458,13 @@ static bool call_by_place(onnx_import *import, const onnx_value *x, const onnx_v
  * seen. */
 static bool read_place_factors(onnx_import *import, const onnx_value *y, const float **factor)
 {
-    const bool is_weight = y->kind == ONNX_WEIGHT && import->weight[y->weight].tensor >= 0;
-    const void *const of =
-        is_weight ? (const void *)import->model->graph->initializer[import->weight[y->weight].tensor]
-                  : y->constant;
+    const void *const of = y->kind == ONNX_WEIGHT
+                               ? (const void *)onnx_file_tensor(import, import->weight[y->weight].tensor)
+                               : y->constant;
     const onnx_constant *c = NULL;
     *factor = NULL;
     if (y->kind == ONNX_WEIGHT && !onnx_view_is_plain(&y->view)) return true;
-    for (int i = 0; i < import->n_factors; i++)
+    for (int i = 0; of && i < import->n_factors; i++)
         if (import->factors[i].of == of) return *factor = import->factors[i].number, true;
     if (!onnx_weight_constant(import, y, &c)) return false;
     if (!c) return true;

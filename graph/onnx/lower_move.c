@@ -23,6 +23,9 @@ bool onnx_lower_identity(onnx_import *import)
     if (v.kind == ONNX_WEIGHT) {
         const onnx_node *const node = &import->node[import->current];
         const char *const name = node->output[0] >= 0 ? import->value_name[node->output[0]] : "";
+        if (strcmp(onnx_op_type(import), "Cast") == 0 &&
+            !onnx_is_float_type(onnx_int(import, "to", ONNX_FLOAT)))
+            return onnx_refuse(import, "a weight is cast to integers");
         if (strcmp(onnx_op_type(import), "Identity") == 0 &&
             (v.weight = onnx_copy_weight(import, name, v.weight)) < 0)
             return false;
@@ -308,7 +311,8 @@ bool onnx_lower_split(onnx_import *import)
     if (v.kind != ONNX_TENSOR) return onnx_refuse(import, "it splits a weight");
     if (!onnx_axis(import, onnx_int(import, "axis", 0), v.view.n_dim, &axis)) return false;
     const int64_t size = onnx_view_dim(&v.view, axis), each = n_out ? (size + n_out - 1) / n_out : 0;
-    if ((given && (int64_t)n != n_out) || (sizes.kind == ONNX_CONSTANT && sizes.constant->n != n_out))
+    if (onnx_int(import, "num_outputs", n_out) != n_out || (given && (int64_t)n != n_out) ||
+        (sizes.kind == ONNX_CONSTANT && sizes.constant->n != n_out))
         return onnx_fail_node(import, "unlike numbers of sizes and outputs");
     int64_t start = 0;
     for (int64_t i = 0; i < n_out; i++) {

@@ -133,6 +133,12 @@ bool onnx_lower_reduce_mean(onnx_import *import)
     if (x.kind != ONNX_TENSOR || x.is_index || x.causal)
         return onnx_refuse(import, "its input is no tensor of numbers");
     if (!onnx_axes(import, "axes", 1, x.view.n_dim, axis, &n)) return false;
-    for (int d = 0; d < x.view.n_dim && n < 0; d++) axis[d] = d;
-    return lower_mean(import, &x, n < 0 ? x.view.n_dim : n, axis, onnx_int(import, "keepdims", 1) != 0);
+    if (import->node[import->current].refused) return true;
+    const bool is_all = n < 1 && !onnx_int(import, "noop_with_empty_axes", 0); /* none, or an empty list */
+    for (int d = 0; d < x.view.n_dim && is_all; d++) axis[d] = d;
+    return lower_mean(import, &x,
+                      is_all  ? x.view.n_dim
+                      : n < 0 ? 0
+                              : n,
+                      axis, onnx_int(import, "keepdims", 1) != 0);
 }

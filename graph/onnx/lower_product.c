@@ -29,13 +29,16 @@ static int embedding_of(const onnx_import *import, int weight)
 /* x·w over x's last dimension; w's dimension k is summed over. */
 static bool lower_linear(onnx_import *import, onnx_value *x, onnx_value *w, int k)
 {
-    const int last = x->view.n_dim - 1, table = embedding_of(import, w->weight);
+    const int last = x->view.n_dim - 1;
+    int table = embedding_of(import, w->weight), turned = -1;
     const int64_t depth = onnx_view_dim(&x->view, last), n = onnx_view_dim(&w->view, 1 - k);
     char name[48];
     if (depth != onnx_view_dim(&w->view, k))
         return onnx_fail_node(import, "%" PRId64 " columns by %" PRId64 " rows; allowed are as many", depth,
                               onnx_view_dim(&w->view, k));
-    const bool is_tied = table >= 0 && onnx_view_is_plain(&w->view) == (k == 1);
+    if (table < 0 && k == 0 && !onnx_find_turned_table(import, w, &turned)) return false;
+    const bool is_tied = turned >= 0 || (table >= 0 && onnx_view_is_plain(&w->view) == (k == 1));
+    table = turned >= 0 ? turned : table;
     if (onnx_weight_is_taken(import, w->weight) && !(is_tied && import->weight[w->weight].n_use == 1))
         return onnx_refuse(
             import,
@@ -52,6 +55,7 @@ static bool lower_linear(onnx_import *import, onnx_value *x, onnx_value *w, int 
     const int64_t rows = onnx_view_elements(&x->view) / depth;
     const int flat = onnx_reshape_record(import, record, 2, (const int64_t[]){rows, depth});
     import->weight[w->weight].n_use++;
+    if (turned >= 0) import->weight[import->record[turned].parameter[0].weight].n_use++;
     onnx_module_name(import, is_tied ? "" : import->weight[w->weight].name, name);
     onnx_record *const r = flat < 0 ? NULL : onnx_add_record(import, TANDEM_OP_LINEAR, name, flat, -1);
     if (!r) return false;
@@ -193,6 +197,13 @@ bool onnx_read_window(onnx_import *import, int64_t h, int64_t w, onnx_window *wi
                          *const pad = onnx_ints(import, "pads", &n_pad),
                          *const dilation = onnx_ints(import, "dilations", &n_dilation);
     const int64_t size[2] = {h, w};
+    const Onnx__Attribute *const automatic = onnx_attribute(import, "auto_pad");
+    const bool is_valid = onnx_has_text(import, "auto_pad", "VALID");
+    if (automatic && !is_valid && !onnx_has_text(import, "auto_pad", "NOTSET") &&
+        !onnx_has_text(import, "auto_pad", "SAME_UPPER") && !onnx_has_text(import, "auto_pad", "SAME_LOWER"))
+        return onnx_fail_node(import, "auto_pad '%.*s'; allowed are NOTSET, SAME_UPPER, SAME_LOWER and VALID",
+                              (int)(automatic->s.len < 40 ? automatic->s.len : 40),
+                              automatic->s.data ? (const char *)automatic->s.data : "");
     if ((kernel && n_kernel != 2) || (stride && n_stride != 2) || (pad && n_pad != 4) ||
         (dilation && n_dilation != 2))
         return onnx_fail_node(import, "its attributes are not those of two dimensions");
@@ -200,8 +211,8 @@ bool onnx_read_window(onnx_import *import, int64_t h, int64_t w, onnx_window *wi
         if (kernel) window->kernel[d] = kernel[d];
         window->stride[d] = stride ? stride[d] : 1;
         window->dilation[d] = dilation ? dilation[d] : 1;
-        window->before[d] = pad ? pad[d] : 0;
-        window->after[d] = pad ? pad[d + 2] : 0;
+        window->before[d] = pad && !is_valid ? pad[d] : 0;
+        window->after[d] = pad && !is_valid ? pad[d + 2] : 0;
         const int64_t limit = 1 << 20;
         if (window->kernel[d] < 1 || window->kernel[d] > limit || window->stride[d] < 1 ||
             window->stride[d] > limit || window->dilation[d] < 1 || window->dilation[d] > limit ||

@@ -31,7 +31,7 @@ static bool set_error(onnx_import *import, tandem_status status, const char *whe
 {
     char text[512];
     (void)vsnprintf(text, sizeof text, format, arguments);
-    tandem_error_set(import->error, status, "model '%.200s': %s%s", import->path, where, text);
+    tandem_error_set(import->error, status, "model '%s': %s%s", import->path, where, text);
     return false;
 }
 
@@ -67,7 +67,7 @@ bool onnx_fail_node(onnx_import *import, const char *format, ...)
 
 bool onnx_no_memory(onnx_import *import)
 {
-    tandem_no_memory(import->error, "for model '%.200s'", import->path);
+    tandem_no_memory(import->error, "for model '%s'", import->path);
     return false;
 }
 
@@ -83,12 +83,19 @@ const onnx_value *onnx_input(const onnx_import *import, int slot)
 
 int onnx_n_input(const onnx_import *import) { return (int)import->node[import->current].message->n_input; }
 
+static bool makes_weight(const onnx_node *node)
+{
+    const char *const type = node->message->op_type;
+    return type && (strcmp(type, "Constant") == 0 || strcmp(type, "ConstantOfShape") == 0);
+}
+
 bool onnx_is_shared(const onnx_import *import, int slot)
 {
     int value = import->node[import->current].input[slot];
     while (value >= 0 && import->n_reader[value] == 1) {
-        const int node = import->producer[value];
-        value = node >= 0 && import->node[node].message->n_input ? import->node[node].input[0] : -1;
+        const onnx_node *const node =
+            import->producer[value] >= 0 ? &import->node[import->producer[value]] : NULL;
+        value = node && node->message->n_input && !makes_weight(node) ? node->input[0] : -1;
     }
     return value >= 0;
 }
@@ -143,7 +150,9 @@ int onnx_count_refused(const onnx_import *import, int *first)
     for (int pass = 0; pass < 2 && n == 0; pass++) /* those of patterns where there is no other */
         for (int i = import->n_sequence - 1; i >= 0; i--) {
             const onnx_node *const node = &import->node[import->sequence[i]];
-            if (node->refused && (pass == 1 || !node->is_absorbed)) *first = import->sequence[i], n++;
+            if (!node->refused || (pass == 0 && node->is_absorbed)) continue;
+            if (n == 0 || node->is_unknown || !import->node[*first].is_unknown) *first = import->sequence[i];
+            n++;
         }
     return n;
 }
@@ -175,12 +184,16 @@ int onnx_add_weight(onnx_import *import, const char *name, int tensor)
         return -1;
     }
     import->weight = more;
-    const int type = tensor >= 0 ? import->model->graph->initializer[tensor]->data_type : ONNX_FLOAT;
-    more[import->n_weight] = (onnx_weight){.name = name, .tensor = tensor, .elem_type = type};
+    more[import->n_weight] = (onnx_weight){.name = name, .tensor = tensor};
     return import->n_weight++;
 }
 
 int onnx_copy_weight(onnx_import *import, const char *name, int weight)
 {
-    return onnx_add_weight(import, name, import->weight[weight].tensor);
+    const int made = onnx_add_weight(import, name, import->weight[weight].tensor);
+    if (made < 0) return -1;
+    const onnx_weight *const from = &import->weight[weight];
+    onnx_weight *const to = &import->weight[made];
+    to->is_known = from->is_known, to->is_filled = from->is_filled, to->fill = from->fill;
+    return made;
 }

@@ -45,11 +45,12 @@ static bool alloc_values(onnx_import *import, size_t n_name, size_t n_node)
     import->value_name = tandem_arena_array(&import->arena, n_name + 1, sizeof *import->value_name);
     import->value = tandem_arena_array(&import->arena, n_name + 1, sizeof *import->value);
     import->producer = tandem_arena_array(&import->arena, n_name + 1, sizeof *import->producer);
+    import->info = tandem_arena_array(&import->arena, n_name + 1, sizeof *import->info);
     import->n_reader = tandem_arena_array(&import->arena, n_name + 1, sizeof *import->n_reader);
     import->node = tandem_arena_array(&import->arena, n_node + 1, sizeof *import->node);
     import->sequence = tandem_arena_array(&import->arena, n_node + 1, sizeof *import->sequence);
-    const bool fine = import->value_name && import->value && import->producer && import->n_reader &&
-                      import->node && import->sequence;
+    const bool fine = import->value_name && import->value && import->producer && import->info &&
+                      import->n_reader && import->node && import->sequence;
     for (size_t i = 0; fine && i <= n_name; i++) import->producer[i] = -1;
     return fine || onnx_no_memory(import);
 }
@@ -114,6 +115,11 @@ static bool name_all(naming *n)
     }
     for (size_t i = 0; i < g->n_output; i++)
         if (!name_value(n, g->output[i]->name, &v)) return false;
+    for (size_t i = 0; i < g->n_value_info && import->is_listing; i++) {
+        const char *const name = g->value_info[i]->name;
+        v = name ? tandem_hash_index_find(&n->table, hash_name(name)) : -1;
+        if (v >= 0) import->info[v] = g->value_info[i];
+    }
     return true;
 }
 

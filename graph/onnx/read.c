@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { MAX_UNPACKED = 352 << 20, READ_BLOCK = 1 << 18 };
 /* Protobuf has no messages of more. */
 static const int64_t max_file_bytes = (INT64_C(1) << 31) - 1;
 
@@ -53,31 +54,28 @@ static bool read_exactly(int file, unsigned char *bytes, size_t n, int64_t offse
     return true;
 }
 
-/* Opens a regular file; a pipe or a device would block or never end. −1: error set. */
-static int open_regular(onnx_import *import, const char *path, int64_t *bytes)
+/* Opens a regular file; a pipe or a device would block or never end. */
+static bool open_regular(onnx_import *import, int64_t *bytes)
 {
     struct stat about;
-    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0 || fstat(file, &about) != 0) {
-        onnx_fail(import, TANDEM_IO, "it cannot be read: %s", strerror(errno));
-    } else if (!S_ISREG(about.st_mode)) {
-        onnx_fail(import, TANDEM_MALFORMED, "it is no regular file; allowed is an ONNX model");
-    } else if (about.st_size > max_file_bytes) {
-        onnx_fail(import, TANDEM_MALFORMED,
-                  "it has %" PRId64 " bytes; allowed are at most %" PRId64
-                  " (keep its weights in files beside it)",
-                  (int64_t)about.st_size, max_file_bytes);
-    } else {
-        *bytes = about.st_size;
-        return file;
-    }
-    if (file >= 0) close(file);
-    return -1;
+    import->file = open(import->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (import->file < 0 || fstat(import->file, &about) != 0)
+        return onnx_fail(import, TANDEM_IO, "it cannot be read: %s", strerror(errno));
+    if (!S_ISREG(about.st_mode))
+        return onnx_fail(import, TANDEM_MALFORMED, "it is no regular file; allowed is an ONNX model");
+    if (about.st_size > max_file_bytes)
+        return onnx_fail(import, TANDEM_MALFORMED,
+                         "it has %" PRId64 " bytes; allowed are at most %" PRId64
+                         " (keep its weights in files beside it)",
+                         (int64_t)about.st_size, max_file_bytes);
+    *bytes = about.st_size;
+    return true;
 }
 
-static bool unpack_model(onnx_import *import, const unsigned char *bytes, size_t n)
+static bool unpack_model(onnx_import *import, const unsigned char *bytes, size_t n, int64_t size)
 {
-    unpacking u = {.allowed = ((size_t)16 << 20) + 8 * n};
+    const size_t most = (size_t)MAX_UNPACKED, given = ((size_t)16 << 20) + 8 * (size_t)size;
+    unpacking u = {.allowed = given < most ? given : most};
     ProtobufCAllocator allocator = {unpacking_alloc, unpacking_free, &u};
     import->model = onnx__model__unpack(&allocator, n, bytes);
     if (import->model && import->model->graph) return true;
@@ -85,11 +83,9 @@ static bool unpack_model(onnx_import *import, const unsigned char *bytes, size_t
     if (u.is_over)
         return onnx_fail(import, TANDEM_MALFORMED,
                          "its messages take more than %zu bytes of memory; allowed are 16 MiB and 8 times "
-                         "the file's %zu bytes",
-                         u.allowed, n);
-    return onnx_fail(
-        import, TANDEM_MALFORMED,
-        "its %zu bytes are no ONNX model, or not all of one; export it again (torch.onnx.export)", n);
+                         "the file's %" PRId64 " bytes, at most %d MiB",
+                         u.allowed, size, MAX_UNPACKED >> 20);
+    return onnx_fail_kind(import, size);
 }
 
 static bool check_versions(onnx_import *import)
@@ -99,28 +95,53 @@ static bool check_versions(onnx_import *import)
         return onnx_fail(import, TANDEM_WRONG_FORMAT, "its IR version is %" PRId64 "; allowed are 3 to 13",
                          m->ir_version);
     import->opset = onnx_domain_version(import, "");
-    if (import->opset >= 9 && import->opset <= 18) return true;
+    if (import->opset >= 7 && import->opset <= 18) return true;
     return onnx_fail(import, TANDEM_WRONG_FORMAT,
-                     "its opset is %d; allowed are 9 to 18: export it with opset_version=17", import->opset);
+                     "its opset is %d; allowed are 7 to 18: export it with opset_version=17", import->opset);
 }
 
-bool onnx_read_bytes(onnx_import *import, const unsigned char *bytes, size_t n)
+/* Gives Constants that hold a list of numbers a tensor of them. */
+static bool make_tensors_of_lists(onnx_import *import)
 {
-    return unpack_model(import, bytes, n) && check_versions(import);
+    const Onnx__Graph *const g = import->model->graph;
+    for (size_t i = 0; i < g->n_node; i++)
+        for (size_t k = 0; k < g->node[i]->n_attribute; k++) {
+            Onnx__Attribute *const a = g->node[i]->attribute[k];
+            if (!a->name || strcmp(a->name, "value_floats") != 0 || !a->n_floats || a->t) continue;
+            a->t = malloc(sizeof *a->t);
+            if (!a->t) return onnx_no_memory(import);
+            onnx__tensor__init(a->t);
+            if (!(a->t->dims = malloc(sizeof *a->t->dims))) return onnx_no_memory(import);
+            a->t->n_dims = 1, a->t->dims[0] = (int64_t)a->n_floats;
+            a->t->has_data_type = 1, a->t->data_type = ONNX_FLOAT;
+            a->t->n_float_data = a->n_floats, a->t->float_data = a->floats;
+            a->n_floats = 0, a->floats = NULL;
+        }
+    return true;
+}
+
+const Onnx__Tensor *onnx_file_tensor(const onnx_import *import, int index)
+{
+    const Onnx__Graph *const g = import->model->graph;
+    const size_t i = (size_t)index;
+    if (index < 0 || i >= g->n_initializer + g->n_node) return NULL;
+    if (i < g->n_initializer) return g->initializer[i];
+    const Onnx__Node *const node = g->node[i - g->n_initializer];
+    for (size_t k = 0; k < node->n_attribute; k++) {
+        const Onnx__Attribute *const a = node->attribute[k];
+        if (a->name && (strcmp(a->name, "value") == 0 || strcmp(a->name, "value_floats") == 0)) return a->t;
+    }
+    return NULL;
 }
 
 bool onnx_read_model(onnx_import *import)
 {
-    int64_t n = 0;
-    const int file = open_regular(import, import->path, &n);
-    if (file < 0) return false;
-    unsigned char *const bytes = malloc((size_t)n + 1);
-    bool fine = bytes || onnx_no_memory(import);
-    if (fine && !read_exactly(file, bytes, (size_t)n, 0))
-        fine = onnx_fail(import, TANDEM_IO, "it cannot be read to its end: it has changed, or %s",
-                         strerror(errno));
-    close(file);
-    fine = fine && onnx_read_bytes(import, bytes, (size_t)n);
+    int64_t size = 0;
+    size_t n = 0;
+    unsigned char *bytes = NULL;
+    const bool fine = open_regular(import, &size) && onnx_compact_file(import, size, &bytes, &n) &&
+                      unpack_model(import, bytes, n, size) && check_versions(import) &&
+                      make_tensors_of_lists(import);
     free(bytes);
     return fine;
 }
@@ -128,7 +149,9 @@ bool onnx_read_model(onnx_import *import)
 void onnx_free_model(onnx_import *import)
 {
     if (import->model) onnx__model__free_unpacked(import->model, NULL);
+    if (import->file >= 0) close(import->file);
     import->model = NULL;
+    import->file = -1;
 }
 
 /* --- Files beside it ------------------------------------------------------------------------------------ */
@@ -175,48 +198,48 @@ static bool external_number(const char *text, int64_t *number)
     return end != text && *end == '\0' && errno == 0 && *number >= 0;
 }
 
-/* Reads a tensor's bytes from the file that it names; only checks it where `bytes` is NULL. */
-static bool read_external(onnx_import *import, const Onnx__Tensor *tensor, unsigned char *bytes, int64_t n)
+/* Opens the file that a tensor names, in which its n bytes begin at *offset. −1: error set. */
+static int open_external(onnx_import *import, const Onnx__Tensor *tensor, int64_t n, int64_t *offset)
 {
     const char *location = "", *name = tensor->name ? tensor->name : "";
-    int64_t offset = 0, length = n;
+    int64_t length = n;
     bool fine = true;
+    *offset = 0;
     for (size_t i = 0; i < tensor->n_external_data; i++) {
         const Onnx__Entry *const e = tensor->external_data[i];
         if (!e->key || !e->value) continue;
         if (strcmp(e->key, "location") == 0) location = e->value;
-        if (strcmp(e->key, "offset") == 0) fine = fine && external_number(e->value, &offset);
+        if (strcmp(e->key, "offset") == 0) fine = fine && external_number(e->value, offset);
         if (strcmp(e->key, "length") == 0) fine = fine && external_number(e->value, &length);
     }
-    if (!fine || length != n)
-        return onnx_fail(import, TANDEM_MALFORMED,
-                         "tensor '%.80s' has %" PRId64
-                         " bytes by its shape, but offset or length of its part of "
-                         "'%.80s' say otherwise",
-                         name, n, location);
+    if (!fine || length != n) {
+        onnx_fail(import, TANDEM_MALFORMED,
+                  "tensor '%.80s' has %" PRId64 " bytes by its shape, but offset or length of its part of "
+                  "'%.80s' say otherwise",
+                  name, n, location);
+        return -1;
+    }
     const int file = open_beside(import, location);
     struct stat about;
     if (file < 0 && (errno == EXDEV || errno == ELOOP || errno == ENOTDIR))
-        return onnx_fail(
-            import, TANDEM_MALFORMED,
-            "the data of tensor '%.80s' are in '%.80s'; allowed are files in the model's folder, without "
-            "'..' and links",
-            name, location);
-    if (file < 0)
-        return onnx_fail(import, TANDEM_MALFORMED,
-                         "the data of tensor '%.80s' are in '%.80s' beside it, which cannot be read: %s",
-                         name, location, strerror(errno));
-    fine = fstat(file, &about) == 0 && S_ISREG(about.st_mode);
-    const bool holds = fine && offset <= about.st_size && n <= about.st_size - offset;
-    if (!holds)
-        fine = onnx_fail(import, TANDEM_MALFORMED,
-                         "tensor '%.80s' is %" PRId64 " bytes from byte %" PRId64
-                         " on of '%.80s', which is no file of so many",
-                         name, n, offset, location);
-    else if (bytes && !read_exactly(file, bytes, (size_t)n, offset))
-        fine = onnx_fail(import, TANDEM_IO, "'%.80s' cannot be read to its end", location);
+        onnx_fail(import, TANDEM_MALFORMED,
+                  "the data of tensor '%.80s' are in '%.80s'; allowed are files in the model's folder, "
+                  "without '..' and links",
+                  name, location);
+    else if (file < 0)
+        onnx_fail(import, TANDEM_MALFORMED,
+                  "the data of tensor '%.80s' are in '%.80s' beside it, which cannot be read: %s", name,
+                  location, strerror(errno));
+    if (file < 0) return -1;
+    if (fstat(file, &about) == 0 && S_ISREG(about.st_mode) && *offset <= about.st_size &&
+        n <= about.st_size - *offset)
+        return file;
+    onnx_fail(import, TANDEM_MALFORMED,
+              "tensor '%.80s' is %" PRId64 " bytes from byte %" PRId64
+              " on of '%.80s', which is no file of so many",
+              name, n, *offset, location);
     close(file);
-    return fine;
+    return -1;
 }
 
 /* --- Tensors -------------------------------------------------------------------------------------------- */
@@ -258,8 +281,8 @@ static bool is_external(const Onnx__Tensor *t) { return t->data_location == 1 ||
 
 bool onnx_tensor_has_data(const Onnx__Tensor *t)
 {
-    return is_external(t) || t->raw_data.len || t->n_float_data || t->n_int32_data || t->n_int64_data ||
-           t->n_double_data;
+    return is_external(t) || t->own_bytes || t->raw_data.len || t->n_float_data || t->n_int32_data ||
+           t->n_int64_data || t->n_double_data;
 }
 
 static double half_to_double(uint16_t half, bool is_bfloat)
@@ -341,6 +364,13 @@ static size_t n_typed_elements(const Onnx__Tensor *t)
     }
 }
 
+/* Data that compact.c left in the file: raw ones, or the packed numbers of floats, which lie as raw ones. */
+static bool lies_in_file(const Onnx__Tensor *t)
+{
+    const int field = t->data_type == ONNX_FLOAT ? 4 : t->data_type == ONNX_DOUBLE ? 10 : 9;
+    return t->own_bytes > 0 && (t->own_field == 9 || t->own_field == field);
+}
+
 /* Whether a tensor's data are as many as its shape says; a file beside it is opened, and not read. */
 bool onnx_tensor_check(onnx_import *import, const Onnx__Tensor *tensor, int64_t n)
 {
@@ -349,41 +379,69 @@ bool onnx_tensor_check(onnx_import *import, const Onnx__Tensor *tensor, int64_t 
     if (bytes == 0 && n > 0)
         return onnx_fail(import, TANDEM_MALFORMED, "tensor '%.80s' has element type %d; allowed are numbers",
                          name, tensor->data_type);
-    if (is_external(tensor)) return read_external(import, tensor, NULL, bytes);
-    if (tensor->raw_data.len ? (int64_t)tensor->raw_data.len == bytes
-                             : (int64_t)n_typed_elements(tensor) == n)
-        return true;
+    if (is_external(tensor)) {
+        int64_t offset;
+        const int file = open_external(import, tensor, bytes, &offset);
+        if (file >= 0) close(file);
+        return file >= 0;
+    }
+    const int64_t raw = lies_in_file(tensor) ? tensor->own_bytes : (int64_t)tensor->raw_data.len;
+    if (raw ? raw == bytes : (int64_t)n_typed_elements(tensor) == n) return true;
     return onnx_fail(import, TANDEM_MALFORMED,
-                     "tensor '%.80s' has %" PRId64
-                     " elements by its shape, and %zu bytes or %zu numbers of data",
-                     name, n, tensor->raw_data.len, n_typed_elements(tensor));
+                     "tensor '%.80s' has %" PRId64 " elements by its shape, and %" PRId64
+                     " bytes or %zu numbers of data",
+                     name, n, raw, n_typed_elements(tensor));
+}
+
+/* Numbers first … first + n − 1 of a file whose tensor begins at `offset`. */
+static bool read_blocks(onnx_import *import, int file, int64_t offset, int type, int64_t first, int64_t n,
+                        double *number, float *single)
+{
+    const int64_t size = type_bytes(type), most = READ_BLOCK / size;
+    unsigned char *const block = malloc(READ_BLOCK);
+    bool fine = block || onnx_no_memory(import);
+    for (int64_t i = 0; i < n && fine; i += most) {
+        const int64_t some = n - i < most ? n - i : most;
+        if (!read_exactly(file, block, (size_t)(some * size), offset + (first + i) * size))
+            fine = onnx_fail(import, TANDEM_IO, "the data of a tensor cannot be read to their end");
+        for (int64_t k = 0; k < some && fine; k++) {
+            const double one = raw_element(block, k, type);
+            if (number) number[i + k] = one;
+            if (single) single[i + k] = (float)one;
+        }
+    }
+    free(block);
+    return fine;
+}
+
+bool onnx_tensor_read_part(onnx_import *import, const Onnx__Tensor *tensor, int64_t all, int64_t first,
+                           int64_t n, double *number, float *single)
+{
+    const int type = tensor->data_type;
+    if (is_external(tensor)) {
+        int64_t offset;
+        const int file = open_external(import, tensor, type_bytes(type) * all, &offset);
+        const bool fine = file >= 0 && read_blocks(import, file, offset, type, first, n, number, single);
+        if (file >= 0) close(file);
+        return fine;
+    }
+    if (lies_in_file(tensor))
+        return read_blocks(import, import->file, tensor->own_offset, type, first, n, number, single);
+    for (int64_t i = 0; i < n; i++) {
+        double one = 0;
+        if (tensor->raw_data.len)
+            one = raw_element(tensor->raw_data.data, first + i, type);
+        else
+            (void)typed_element(tensor, first + i, &one);
+        if (number) number[i] = one;
+        if (single) single[i] = (float)one;
+    }
+    return true;
 }
 
 bool onnx_tensor_read(onnx_import *import, const Onnx__Tensor *tensor, double *number, float *single,
                       int64_t n)
 {
-    const int64_t bytes = type_bytes(tensor->data_type) * n;
-    if (!onnx_tensor_check(import, tensor, n)) return false;
-    unsigned char *external = NULL;
-    const unsigned char *raw = tensor->raw_data.data;
-    if (is_external(tensor)) {
-        external = malloc((size_t)bytes + 1);
-        if (!external) return onnx_no_memory(import);
-        if (!read_external(import, tensor, external, bytes)) {
-            free(external);
-            return false;
-        }
-        raw = external;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        double one = 0;
-        if (external || tensor->raw_data.len)
-            one = raw_element(raw, i, tensor->data_type);
-        else
-            (void)typed_element(tensor, i, &one);
-        if (number) number[i] = one;
-        if (single) single[i] = (float)one;
-    }
-    free(external);
-    return true;
+    return onnx_tensor_check(import, tensor, n) &&
+           onnx_tensor_read_part(import, tensor, n, 0, n, number, single);
 }

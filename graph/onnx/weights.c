@@ -9,6 +9,8 @@
 /* A parameter's atoms, outermost first: sizes, and steps in the file's tensor. */
 typedef struct weight_place {
     int tensor; /* −1: none */
+    bool is_filled;
+    float fill;
     int n_atom;
     int64_t size[ONNX_MAX_ATOM], step[ONNX_MAX_ATOM];
 } weight_place;
@@ -51,14 +53,14 @@ static void copy_atoms(float *to, const float *from, const weight_place *w)
 
 static bool read_place(onnx_import *import, const weight_place *w, float *to)
 {
-    const Onnx__Graph *const g = import->model->graph;
+    const Onnx__Tensor *const t = onnx_file_tensor(import, w->tensor);
     int64_t n = 0, wanted = 1;
     for (int a = 0; a < w->n_atom; a++) wanted *= w->size[a];
-    if ((size_t)w->tensor < g->n_initializer && !onnx_tensor_elements(import, g->initializer[w->tensor], &n))
-        return false;
+    for (int64_t i = 0; i < wanted && w->is_filled; i++) to[i] = w->fill;
+    if (w->is_filled) return true;
+    if (t && !onnx_tensor_elements(import, t, &n)) return false;
     if (n != wanted)
         return onnx_fail(import, TANDEM_MALFORMED, "it has changed since its graph was read; read it again");
-    const Onnx__Tensor *const t = g->initializer[w->tensor];
     if (!onnx_tensor_has_data(t)) return true; /* drawn at random */
     float *const all = malloc((size_t)n * sizeof *all + 1);
     if (!all) return onnx_no_memory(import);
@@ -74,10 +76,11 @@ static tandem_status read_all(const tandem_weight_source *base, const weight_pla
     const onnx_source *const s = (const onnx_source *)base;
     tandem_error own = {0};
     static const tandem_onnx_options none;
-    onnx_import import = {.path = s->path, .options = &none, .error = &own};
+    onnx_import import = {.path = s->path, .options = &none, .file = -1, .error = &own};
     bool fine = onnx_read_model(&import);
     for (int p = 0; p < s->n_parameter && fine; p++)
-        if (place[p].tensor >= 0 && to[p]) fine = read_place(&import, &place[p], to[p]);
+        if ((place[p].tensor >= 0 || place[p].is_filled) && to[p])
+            fine = read_place(&import, &place[p], to[p]);
     onnx_free_model(&import);
     tandem_arena_free(&import.arena);
     return fine ? TANDEM_OK : tandem_error_set(error, own.status, "%s", own.text);
@@ -101,7 +104,8 @@ static void keep_place(weight_place *to, const onnx_import *import, const onnx_p
     int64_t step[ONNX_MAX_ATOM], n = 1;
     to->tensor = -1;
     if (p->weight < 0) return;
-    to->tensor = import->weight[p->weight].tensor;
+    const onnx_weight *const w = &import->weight[p->weight];
+    to->tensor = w->tensor, to->is_filled = w->is_filled, to->fill = (float)w->fill;
     to->n_atom = p->view.n_atom;
     for (int a = p->view.n_atom - 1; a >= 0; a--) step[a] = n, n *= p->view.size[a];
     for (int k = 0; k < p->view.n_atom; k++) {

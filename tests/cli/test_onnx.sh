@@ -37,6 +37,57 @@ report "a table of factors that is transposed is another one: planned" $?
 kinds nets/empty.onnx && cp kinds one && kinds nets/qdq.onnx && cmp -s kinds one &&
     [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ]
 report "constants of no elements; a graph that simulates 8-bit numbers is that of its floats" $?
+first_loss() { # FILE: of its first step on the data set
+    run 0 train --model "nets/$1.onnx" --data data --device weakest --batch 4 --steps 1 --eval 0 --seed 4 &&
+        sed -n 's/.*loss \([0-9.]*\) .*/\1/p' out
+}
+wanted=$(first_loss takes_image) && [ -n "$wanted" ] && [ ! -s err ] && fine=0 || fine=1
+for name in flat rows row pixels deep turned; do
+    [ "$(first_loss "takes_$name")" = "$wanted" ] || fine=1
+done
+report "images as a net takes them: flattened, in rows, with channels last" $fine
+says() { first_loss "takes_$1" >loss && [ -s loss ] && grep -qF "$2" err; }
+says flat "data 'data': images of 28 × 28 × 1 are taken as 784 (flattened, row by row)" &&
+    says rows "are taken as 28 × 28 (row by row)" && says last "are taken as 28 × 28 × 1 (row by row)" &&
+    says colour "are taken as 3 × 28 × 28 (channels first, grey in every channel)" &&
+    says larger "images of 28 × 28 × 1 are resized to 56 × 56 × 1 (bilinear)"
+report "it is said what becomes of images" $?
+fine=0
+while IFS='|' read -r name wanted; do
+    for command in "train --steps 1 --eval 0" "sensitivity --steps 2" "profile"; do
+        # shellcheck disable=SC2086
+        run 3 $command --model "nets/takes_$name.onnx" --data data --device weakest --batch 4 --db refused.db &&
+            grep -qF "$wanted" err && grep -qE "28 × 28 × 1|one label" err || fine=1
+    done
+done <<'END'
+table|takes samples of 20, but data 'data' has images
+spectrum|takes samples of 34 × 96, but
+stack|takes samples of 4 × 14 × 14 (channels × height × width), but
+long|takes samples of 1 × 1 × 96 (channels × height × width), but
+spread|takes samples of 1 × 20 × 96 (channels × height × width), but
+colours_last|takes samples of 224 × 224 × 3 (channels × height × width), but
+many|predicts 28 for each sample
+scalar|takes samples of 1, but
+two|takes samples of 784 numbers in several inputs, but
+END
+run 3 train --model mlp:image=1x1x20 --data data --device weakest --steps 1 --eval 0 &&
+    grep -q "takes samples of 1 × 1 × 20 (height × width × channels).* Use image=28x28x1" err || fine=1
+report "refused with both shapes: samples that no image becomes" $fine
+kinds nets/as_initializers.onnx && cp kinds one && kinds nets/as_nodes.onnx && cmp -s kinds one &&
+    run 0 graph show nets/as_nodes.onnx && grep -q "^shift  *bias .* 8 " out && grep -q " 98 parameters" out &&
+    [ -n "$(first_loss_of_noise() { run 0 train --model "nets/$1.onnx" --device weakest --steps 2 --eval 0 &&
+        sed -n 's/.*\(loss .*\);.*/\1/p' out; }
+        first_loss_of_noise as_nodes >one; first_loss_of_noise as_initializers >two; cmp one two && cat one)" ]
+report "weights in nodes are trained as initializers are, and begin with the same numbers" $?
+kinds nets/zeros.onnx && grep -q " 90 parameters" out && kinds nets/zeros_added.onnx &&
+    grep -q "^c  *bias .* 8 " out
+report "a bias of zeros in a node is no mask" $?
+run 0 graph show nets/tied.onnx && grep -q " 66 parameters" out && run 0 graph show nets/untied.onnx &&
+    grep -q " 132 parameters" out && run 0 train -q --model nets/tied.onnx --device weakest --steps 2 --eval 0
+report "a table that is stored twice, once transposed, is one parameter" $?
+kinds nets/noop.onnx && [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ] &&
+    kinds nets/opset7.onnx && kinds nets/opset8.onnx
+report "no axes may mean none; opsets 7 and 8" $?
 kinds nets/bare.onnx && [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ] &&
     run 0 train -q --model nets/bare.onnx --device weakest --steps 2 --eval 0
 report "a file that lists its weights as inputs, without numbers" $?
@@ -76,6 +127,13 @@ run 1 graph show nets/unknown.onnx --unsupported &&
     grep -q "Einsum, domain ai.onnx, opset 13): there is no" out &&
     run 0 graph show nets/conv.onnx --unsupported && run 0 graph show mlp --unsupported
 report "graph show --unsupported lists all nodes" $?
+run 1 graph show nets/behind_unknown.onnx --unsupported && grep -c "no such operator" out >count &&
+    grep -q "^4 of 6 nodes are not supported" out && grep -q "^1 more, behind them, could not be" out &&
+    [ "$(cat count)" = 4 ] && run 1 graph show nets/behind_declared.onnx --unsupported &&
+    grep -q "^4 of 6 nodes are not supported" out && ! grep -q "could not be judged" out &&
+    run 1 graph show nets/recurrent.onnx --unsupported --json && grep -q '"unjudged": 2' out &&
+    run 1 graph show nets/if.onnx --unsupported && grep -q "^node '/a/If'.*control flow" out
+report "graph show --unsupported goes on behind a node, and says what could not be judged" $?
 run 3 graph show "$here/../fuzz/corpus/onnx/samples_last.onnx" --batch 3 &&
     grep -q "output 'transposed' does not count samples first" err
 report "refused: samples in the place of classes" $?
@@ -92,7 +150,10 @@ cycle|reads what it computes
 undefined|reads 'nothing', which nothing computes
 sizes|8 columns by 9 rows; allowed are as many
 types|is not supported: it multiplies others than a tensor and a weight
-opset8|its opset is 8; allowed are 9 to 18
+opset6|its opset is 6; allowed are 7 to 18
+auto_pad|auto_pad 'OTHER'; allowed are NOTSET, SAME_UPPER, SAME_LOWER and VALID
+parts|(Split, domain ai.onnx, opset 18): unlike numbers of sizes and outputs
+recurrent|(LSTM, domain ai.onnx, opset 13) is not supported: recurrent layers are not supported
 unknown|(Einsum, domain ai.onnx, opset 13) is not supported
 if|(If, domain ai.onnx, opset 13): control flow is not supported
 short|has 80 elements by its shape, and 317 bytes
@@ -134,6 +195,57 @@ report "refused: too many nodes" $?
 printf '\010\007:\200\224\353\334\003\n\0\n\0' >nets/nodes.onnx
 run 3 graph show nets/nodes.onnx && grep -q "its 12 bytes are no ONNX model, or not all of one" err
 report "refused: a graph that promises 1,000,000,000 bytes" $?
+while IFS='|' read -r bytes wanted; do
+    printf "$bytes" >nets/kind.onnx # shellcheck disable=SC2059
+    run 3 graph show nets/kind.onnx && grep -qF "it is $wanted" err
+    report "refused: $wanted" $?
+done <<'END'
+PK\003\004\024\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\020\000\000\000archive/data.pkl|a file of PyTorch (a zip archive)
+\200\002\212\012l\374|a pickle of Python, such as an old file of PyTorch
+\020\000\000\000\000\000\000\000{"w":{"dtype":"F3|a safetensors file: weights without a model
+{"schema": "1.0.2", "nodes": []}|JSON; allowed is an ONNX model. Give a captured module
+\211HDF\r\n\032\n\000\000|an HDF5 file, such as one of Keras
+\034\000\000\000TFL3\000\000|a model of TensorFlow Lite
+version https://git-lfs.github.com/spec/v1\noid sha256:1\n|a pointer of Git LFS
+<!DOCTYPE html><html>|a page of HTML or XML
+no model|text; allowed is an ONNX model
+|empty; allowed is an ONNX model
+END
+# usage: promise N: a node, and a tensor of N floats, whose data are a hole of the file
+promise() {
+    perl -e 'sub v { my ($n, $s) = (shift, ""); for (; $n > 127; $n >>= 7) { $s .= chr($n & 127 | 128) } $s . chr $n }
+        $n = shift; $t = "\x08" . v($n) . "\x10\x01\x42\x01w\x4a" . v(4 * $n); $tl = length($t) + 4 * $n;
+        $node = "\x0a\x01x\x0a\x01w\x12\x01y\x22\x03Add"; $in = "\x0a\x01x\x12\x09\x0a\x07\x08\x01\x12\x03\x0a\x01\x0a\x00";
+        $g = "\x0a" . v(length $node) . $node . "\x62\x03\x0a\x01y\x2a" . v($tl);
+        print "\x08\x07\x42\x02\x10\x0d\x3a" . v(length($g) + $tl) . $g . $t' "$1" >nets/sparse.onnx
+    truncate -s "+$((4 * $1))" nets/sparse.onnx
+}
+# in 600 MB of memory, where no sanitizer needs more
+limited() { (nm "$tandem" | grep -q __asan_init || ulimit -v 600000; run "$@"); }
+promise 500000000 && limited 3 graph show nets/sparse.onnx && grep -q "reads 'x', which nothing computes" err &&
+    truncate -s 2000000000 nets/hole.onnx && limited 3 graph show nets/hole.onnx &&
+    grep -q "are no ONNX model" err && cp -r data holes && rm holes/train-images-idx3-ubyte.gz &&
+    { idx 0; idx 0; idx 8; idx 3; idx 0; idx 16; idx 0; idx 0; count 28; count 28; } \
+        >holes/train-images-idx3-ubyte && truncate -s $((16 + (16 << 16) * 784)) holes/train-images-idx3-ubyte &&
+    limited 3 train --model mlp --data holes --device weakest --steps 1 --eval 0 &&
+    grep -q "of which .* were never written" err
+report "memory follows the bytes that a file has, not its holes" $?
+# A path as long as paths may be, here from the working directory.
+long=nets part=$(printf 'folder_of_models%.0s' {1..15})
+for _ in {1..12}; do long=$long/$part; done
+mkdir -p "$long" && cp nets/conv.onnx "$long/net.onnx" && long=$long/net.onnx &&
+    run 0 graph show "$long" && tail -n 1 out | grep -q "$long at batch 16" &&
+    run 0 profile -q --model "$long" --device weakest --batch 4 --db long.db &&
+    run 0 replay -q --model "$long" --device weakest --batch 4 --db long.db &&
+    run 0 sensitivity -q --model "$long" --data data --device weakest --batch 4 --steps 2 --db long.db &&
+    run 0 allocate -q --model "$long" --device weakest --batch 4 --db long.db -o long.json --predict &&
+    run 0 train -q --plan long.json --steps 2 --eval 0 --checkpoint long.ckpt &&
+    run 0 train -q --plan long.json --steps 3 --eval 0 --resume long.ckpt && [ ${#long} -gt 2900 ] &&
+    cp "$long" other.onnx && run 3 train -q --model other.onnx --batch 4 --device weakest --steps 3 --eval 0 \
+        --resume long.ckpt && grep -q "is of model '.*net.onnx', this run trains 'other.onnx'" err &&
+    run 3 train -q --plan long.json --data data/train-labels-idx1-ubyte --steps 1 &&
+    grep -q "nets/folder.*….*net.onnx' takes images.*Give --data" err
+report "a path of 2,900 characters through all commands, and errors that end with their advice" $?
 # A path in a job's option must not be read by slurmctld, slurmd or slurmstepd, whose plug-ins these are.
 importer() { nm "$1" | grep -i 'onnx\|recorded_open' >out; }
 if [ -e "$build/job_submit_tandem.so" ]; then

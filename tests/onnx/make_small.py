@@ -178,6 +178,123 @@ model(
         numpy_helper.from_array(numpy.array([-100], numpy.float32), "number"),
     ],
 )
+# One net on images in many shapes; its weights are inputs without numbers, so drawn by the seed.
+PARAMETERS = [helper.make_tensor_value_info("fc.weight", FLOAT, [10, 784]), helper.make_tensor_value_info("fc.bias", FLOAT, [10])]
+HEAD = node("Gemm", "f fc.weight fc.bias", "y", transB=1)
+
+
+def on_images(name, *shape, nodes=(), head=(node("Flatten", "x", "f"), HEAD), outputs=Y, weight=784):
+    inputs = [helper.make_tensor_value_info("x", FLOAT, ["batch", *shape])] + PARAMETERS
+    if weight != 784:
+        inputs[1] = helper.make_tensor_value_info("fc.weight", FLOAT, [10, weight])
+    model(f"takes_{name}", [*nodes, *head], inputs, [outputs], [])
+
+
+TURN = node("Transpose", "x", "t", perm=[0, 3, 1, 2])
+on_images("image", 1, 28, 28)
+on_images("flat", 784)
+on_images("rows", 28, 28)
+on_images("row", 1, 784)
+on_images("pixels", 784, 1, 1)
+on_images("last", 28, 28, 1)
+on_images("turned", 28, 28, 1, head=(TURN, node("Flatten", "t", "f"), HEAD))
+on_images("deep", 1, 1, 28, 28)
+on_images("larger", 1, 56, 56, weight=3136)
+on_images("colour", 3, 28, 28, weight=2352)
+on_images("table", 20, weight=20)
+on_images("spectrum", 34, 96, weight=3264)
+on_images("stack", 4, 14, 14, weight=784)
+on_images("long", 1, 1, 96, weight=96)
+on_images("spread", 1, 20, 96, weight=1920)
+on_images("colours_last", 224, 224, 3, weight=150528)
+on_images("many", 28, 28, head=(node("Transpose", "fc.weight", "w", perm=[1, 0]), node("MatMul", "x w", "y")), weight=28)
+on_images("scalar", head=(node("Unsqueeze", "x", "f", axes=[1]), HEAD), weight=1)
+model(
+    "takes_two",
+    [node("Concat", "x z", "f", axis=1), HEAD],
+    [helper.make_tensor_value_info("x", FLOAT, ["batch", 392]), helper.make_tensor_value_info("z", FLOAT, ["batch", 392])] + PARAMETERS,
+    [Y],
+    [],
+)
+# The weights of "odd" in nodes: a Constant, one that is turned and copied, a list, and one that ConstantOfShape fills.
+ODD = [node("Relu", "x", "a"), node("Add", "a shift", "b"), node("Gemm", "b fc.weight fc.bias", "y", transB=1)]
+SHIFT = numpy_helper.from_array(numpy.full(8, 0.5, numpy.float32), "shift")
+model("as_initializers", ODD, [X], [Y], W + [SHIFT])
+TURNED = numpy_helper.from_array(numpy.ascontiguousarray(numpy_helper.to_array(W[0]).T), "v")
+model(
+    "as_nodes",
+    [
+        node("Constant", "", "v", value=TURNED),
+        node("Transpose", "v", "u", perm=[1, 0]),
+        node("Identity", "u", "fc.weight"),
+        node("Constant", "", "fc.bias", value_floats=numpy_helper.to_array(W[1]).tolist()),
+        node("ConstantOfShape", "eight", "shift", value=numpy_helper.from_array(numpy.array([0.5], numpy.float32))),
+    ]
+    + ODD,
+    [X],
+    [Y],
+    [integers("eight", 8)],
+)
+# A bias of zeros is trained, and no mask.
+model("zeros", [node("Constant", "", "fc.bias", value=numpy_helper.from_array(numpy.zeros(10, numpy.float32))), GEMM], [X], [Y], [W[0]])
+model(
+    "zeros_added",
+    [node("Constant", "", "c", value=numpy_helper.from_array(numpy.zeros(8, numpy.float32))), node("Add", "x c", "a"), node("Gemm", "a fc.weight fc.bias", "y", transB=1)],
+    [X],
+    [Y],
+    W,
+)
+# What an attribute of a norm decides; what no axes mean.
+LN = [numpy_helper.from_array(numpy.full(8, v, numpy.float32), n) for n, v in (("norm.weight", 1), ("norm.bias", 0))]
+model("epsilon", [node("LayerNormalization", "x norm.weight norm.bias", "y", epsilon=0.5)], [X], [helper.make_tensor_value_info("y", FLOAT, ["batch", 8])], LN, opset=17)
+SCALARS = [numpy_helper.from_array(numpy.array(v, numpy.float32), n) for n, v in (("two", 2), ("half", 0.5))]
+model(
+    "epsilon_steps",
+    [
+        node("ReduceMean", "x", "m", axes=[-1]),
+        node("Sub", "x m", "n"),
+        node("Pow", "n two", "o"),
+        node("ReduceMean", "o", "p", axes=[-1]),
+        node("Add", "p half", "q"),
+        node("Sqrt", "q", "r"),
+        node("Div", "n r", "s"),
+        node("Mul", "s norm.weight", "t"),
+        node("Add", "t norm.bias", "y"),
+    ],
+    [X],
+    [helper.make_tensor_value_info("y", FLOAT, ["batch", 8])],
+    LN + SCALARS,
+)
+CUBE = helper.make_tensor_value_info("x", FLOAT, ["batch", 4, 2])
+model("noop", [node("ReduceMean", "x", "a", noop_with_empty_axes=1), node("Flatten", "a", "b"), node("Gemm", "b fc.weight fc.bias", "y", transB=1)], [CUBE], [Y], W, opset=18)
+model("auto_pad", [node("Conv", "x conv.weight", "a", auto_pad="OTHER"), node("GlobalAveragePool", "a", "b"), node("Flatten", "b", "y")], [IMAGE], [Y], [tensor("conv.weight", 10, 3, 3, 3)])
+model("parts", [node("Split", "x", "a b", axis=1, num_outputs=3), node("Gemm", "a fc.weight fc.bias", "y", transB=1)], [X], [Y], [tensor("fc.weight", 10, 4), W[1]], opset=18)
+# A table whose transpose an exporter stored; and one that only looks so.
+IDS, SEQ = helper.make_tensor_value_info("ids", INT, ["batch", 5]), helper.make_tensor_value_info("y", FLOAT, ["batch", 5, 11])
+TIED = [node("Gather", "table ids", "a"), node("MatMul", "a head", "y")]
+TABLE = tensor("table", 11, 6)
+HEAD_OF_TABLE = numpy_helper.from_array(numpy.ascontiguousarray(numpy_helper.to_array(TABLE).T), "head")
+model("tied", TIED, [IDS], [SEQ], [TABLE, HEAD_OF_TABLE])
+OTHER = numpy_helper.to_array(HEAD_OF_TABLE).copy()
+OTHER[5, 10] += 1
+model("untied", TIED, [IDS], [SEQ], [TABLE, numpy_helper.from_array(OTHER, "head")])
+# Nodes behind those that are not supported: with declared shapes, by definition, and unknown.
+SOFT = [node("Mish", "x", "a"), node("Gemm", "a fc.weight fc.bias", "b", transB=1), node("Mish", "b", "c"), node("CumMax", "c", "d"), node("Relu", "d", "e"), node("Mish", "e", "y")]
+model("behind_unknown", SOFT, [X], [Y], W)
+
+
+def declare(made):
+    made.graph.value_info.append(helper.make_tensor_value_info("d", FLOAT, ["batch", 10]))
+
+
+model("behind_declared", SOFT, [X], [Y], W, change=declare)
+model(
+    "recurrent",
+    [node("Expand", "state shape", "h"), node("LSTM", "x w r w h h", "a", hidden_size=4), node("Flatten", "a", "b"), node("Gemm", "b fc.weight fc.bias", "y", transB=1)],
+    [helper.make_tensor_value_info("x", FLOAT, ["batch", 4, 2])],
+    [Y],
+    W + [tensor("state", 1, 1, 4), tensor("w", 1, 16, 2), tensor("r", 1, 16, 4), integers("shape", 1, 7, 4)],
+)
 model(
     "bare",
     [GEMM],
@@ -309,6 +426,8 @@ model("undefined", [node("Gemm", "nothing fc.weight fc.bias", "y", transB=1)], [
 model("sizes", [GEMM], [X], [Y], [tensor("fc.weight", 10, 9), W[1]])
 model("types", [GEMM], [X], [Y], [numpy_helper.from_array(numpy.ones((10, 8), numpy.int64), "fc.weight"), W[1]])
 model("opset8", [GEMM], [X], [Y], W, opset=8)
+model("opset7", [GEMM], [X], [Y], W, opset=7)
+model("opset6", [GEMM], [X], [Y], W, opset=6)
 model("unknown", [node("Relu", "x", "a"), node("Einsum", "a a", "b", equation="ij,ij->ij"), node("Gemm", "b fc.weight fc.bias", "y", transB=1)], [X], [Y], W)
 branch = helper.make_graph([node("Relu", "x", "o")], "b", [], [helper.make_tensor_value_info("o", FLOAT, None)])
 model(

@@ -136,6 +136,60 @@ static void a_step_replaces_as_much_of_the_statistics_as_the_file_says(void **st
     tandem_graph_close(graph);
 }
 
+/* Of row i of the samples that fill_samples makes, (x − mean) / √(variance + ε); then the cross entropy with
+ * the label: the model is that norm alone, with a scale of 1 and a shift of 0. */
+static double loss_of_norm(int n, int row, int label, double epsilon)
+{
+    double x[16], mean = 0, variance = 0, sum = 0;
+    for (int k = 0; k < n; k++) {
+        const int i = row * n + k;
+        x[k] = (i % 7) * 0.5 - i % 11;
+        mean += x[k] / n;
+    }
+    for (int k = 0; k < n; k++) variance += (x[k] - mean) * (x[k] - mean) / n;
+    for (int k = 0; k < n; k++) x[k] = (x[k] - mean) / sqrt(variance + epsilon);
+    for (int k = 0; k < n; k++) sum += exp(x[k]);
+    return log(sum) - x[label];
+}
+
+static void check_epsilon(const char *path)
+{
+    enum { N = 8, BATCH = 2 };
+    const tandem_backend_api *const backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    static const tandem_onnx_options none;
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    tandem_worker *worker = NULL;
+    tandem_executor *executor = NULL;
+    tandem_error error = {0};
+    double loss = 0, wanted = 0, without = 0;
+    assert_int_equal(tandem_onnx_open(&graph, path, path, &none, BATCH, &error), TANDEM_OK);
+    assert_int_equal(tandem_step_open(&step, graph, TANDEM_F32, 0, &error), TANDEM_OK);
+    const tandem_worker_options rank = {
+        .device = "cpu:sse41", .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(20000000000)};
+    assert_int_equal(backend->worker_open(&worker, &rank, &error), TANDEM_OK);
+    const tandem_executor_options options = {.step = step, .global_batch = BATCH};
+    assert_int_equal(backend->executor_open(&executor, worker, &options, &error), TANDEM_OK);
+    backend->executor_observe(executor, fill_samples, step);
+    assert_int_equal(backend->executor_step(executor, 0, &loss, &error), TANDEM_OK);
+    for (int row = 0; row < BATCH; row++) {
+        wanted += loss_of_norm(N, row, executor->label[row], 0.5) / BATCH;
+        without += loss_of_norm(N, row, executor->label[row], 1e-5) / BATCH;
+    }
+    assert_true(fabs(loss - wanted) < 1e-5);
+    assert_true(fabs(loss - without) > 1e-3);
+    backend->executor_close(executor);
+    backend->worker_close(worker);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+}
+
+static void a_norms_epsilon_is_the_files(void **state)
+{
+    check_epsilon("tests/data/onnx/epsilon.onnx");
+    check_epsilon("tests/data/onnx/epsilon_steps.onnx");
+}
+
 /* What DDP's buckets hold, in order. */
 static void assert_order(const char *path, int n, const char *const *wanted)
 {
@@ -170,6 +224,7 @@ int main(void)
         cmocka_unit_test(an_executor_begins_with_the_statistics_of_the_file),
         cmocka_unit_test(a_convolutions_weight_is_in_ddps_buckets_before_its_bias),
         cmocka_unit_test(a_step_replaces_as_much_of_the_statistics_as_the_file_says),
+        cmocka_unit_test(a_norms_epsilon_is_the_files),
         cmocka_unit_test(gradients_are_handed_on_in_reverse_order_of_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
