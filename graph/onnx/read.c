@@ -148,7 +148,8 @@ bool onnx_read_model(onnx_import *import)
 
 void onnx_free_model(onnx_import *import)
 {
-    if (import->model) onnx__model__free_unpacked(import->model, NULL);
+    ProtobufCAllocator allocator = {unpacking_alloc, unpacking_free, NULL};
+    if (import->model) onnx__model__free_unpacked(import->model, &allocator);
     if (import->file >= 0) close(import->file);
     import->model = NULL;
     import->file = -1;

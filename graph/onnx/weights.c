@@ -122,7 +122,9 @@ bool onnx_keep_weights(onnx_import *import, tandem_graph *graph)
     graph->source = &s->base;
     s->base = (tandem_weight_source){read_weights, read_statistics, close_source};
     s->n_parameter = graph->n_parameter;
-    s->path = strdup(import->path);
+    const size_t length = strlen(import->path) + 1;
+    s->path = malloc(length);
+    if (s->path) memcpy(s->path, import->path, length);
     s->weight = calloc(n, sizeof *s->weight);
     s->statistics = calloc(n, sizeof *s->statistics);
     if (!s->path || !s->weight || !s->statistics) return onnx_no_memory(import);

@@ -3,6 +3,7 @@
 /* Every allocation on the way to a graph fails once: NO_MEMORY is said, nothing leaks, nothing is half done.
  */
 #include "graph/ir/build.h"
+#include "graph/onnx/onnx.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/tandem_test.h"
 
@@ -11,12 +12,15 @@ static tandem_graph *const untouched = (tandem_graph *)(uintptr_t)0x10;
 /* Opens `model` with allocation 1, 2, 3, … failing until it succeeds; the number of those that failed. */
 static long open_failing(const char *model)
 {
+    static const tandem_onnx_options none;
     for (long k = 0;; k++) {
         const long alive = tandem_allocations_alive();
         tandem_graph *graph = untouched;
         tandem_error error = {0};
         tandem_fail_allocation_after(k);
-        const tandem_status status = tandem_graph_open(&graph, model, 4, &error);
+        const tandem_status status = strstr(model, ".onnx")
+                                         ? tandem_onnx_open(&graph, model, model, &none, 4, &error)
+                                         : tandem_graph_open(&graph, model, 4, &error);
         const int failed = tandem_allocation_failed();
         tandem_fail_allocation_after(-1);
         assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
@@ -47,6 +51,16 @@ static void a_large_model_survives(void **state)
 {
     const long small = open_failing("mlp"), large = open_failing("vit_tiny:depth=64");
     assert_true(large > small);
+}
+
+static void every_import_survives(void **state)
+{
+    static const char *const files[] = {"as_nodes", "tied", "conv", "takes_turned", "rotated", "places"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[128];
+        (void)snprintf(path, sizeof path, "tests/data/onnx/%s.onnx", files[i]);
+        assert_true(open_failing(path) > 20);
+    }
 }
 
 /* An error ends what the builder takes on, and what it had is still given back. */
@@ -92,6 +106,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_survives),
         cmocka_unit_test(a_large_model_survives),
+        cmocka_unit_test(every_import_survives),
         cmocka_unit_test(a_builder_stays_closed_after_failure),
         cmocka_unit_test(a_search_does_without_its_suggestion),
     };

@@ -25,6 +25,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         demand(graph->n_op > 1 && graph->op[graph->loss].kind == TANDEM_OP_CROSS_ENTROPY,
                "it ends with the loss");
     tandem_graph_close(graph);
+    tandem_unsupported list = {0};
+    const tandem_status listed = tandem_onnx_list_unsupported(&list, path, &options, 3, &error);
+    demand((listed == TANDEM_OK) == (list.line != NULL), "a list is made, or untouched");
+    demand(listed != TANDEM_BUG, "no input is our bug");
+    if (listed == TANDEM_OK)
+        demand(list.n >= 0 && list.n_unjudged >= 0 && list.n + list.n_unjudged <= list.n_node,
+               "each node is judged once");
+    tandem_unsupported_close(&list);
     close(file);
     return 0;
 }

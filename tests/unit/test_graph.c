@@ -1280,12 +1280,12 @@ static void the_end_is_checked(void **state)
     tandem_error error = {0};
     char name[TANDEM_MODEL_NAME + 1];
     memset(name, 'n', sizeof name - 1);
-    name[127] = '\0';
+    name[TANDEM_MODEL_NAME - 1] = '\0';
     assert_int_equal(ended(0, 1, 1, name, 0.1f, &error), TANDEM_OK);
-    name[127] = 'n';
-    name[128] = '\0';
+    name[TANDEM_MODEL_NAME - 1] = 'n';
+    name[TANDEM_MODEL_NAME] = '\0';
     assert_int_equal(ended(0, 1, 1, name, 0.1f, &error), TANDEM_WRONG_GRAPH);
-    assert_string_equal(error.text, "the model's name has 128 characters; allowed 1 … 127");
+    assert_string_equal(error.text, "the model's name has 5120 characters; allowed 1 … 5119");
     assert_int_equal(ended(0, 1, 1, "", 0.1f, &error), TANDEM_WRONG_GRAPH);
     assert_int_equal(ended(0, 1, 1, NULL, 0.1f, &error), TANDEM_WRONG_GRAPH);
     assert_int_equal(ended(0, 1, 1, "test", NAN, &error), TANDEM_WRONG_GRAPH);
