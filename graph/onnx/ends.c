@@ -96,7 +96,7 @@ static bool read_tokens(onnx_import *import, onnx_value *v, const char *name, in
     return true;
 }
 
-static void set_sample(onnx_import *import, tandem_sample_layout layout, int n_dim, const int64_t *dim)
+static void note_sample(onnx_import *import, tandem_sample_layout layout, int n_dim, const int64_t *dim)
 {
     import->sample = (tandem_sample){.layout = layout, .n_dim = n_dim};
     for (int d = 0; d < n_dim; d++) import->sample.dim[d] = dim[d];
@@ -135,7 +135,7 @@ static bool read_images(onnx_import *import, const sample_input *in)
         shape = (tandem_shape){4, {dim[0], dim[2], dim[3], dim[1]}};
         view = onnx_image_view(&view, dim[2], dim[3], dim[1]);
     }
-    set_sample(import,
+    note_sample(import,
                is_last    ? TANDEM_SAMPLE_CHANNELS_LAST
                : is_image ? TANDEM_SAMPLE_CHANNELS_FIRST
                           : TANDEM_SAMPLE_NUMBERS,
@@ -156,7 +156,7 @@ static bool read_several(onnx_import *import, const sample_input *in, int n)
                                                                                         1,
                                                                                         1,
                                                                                         all }});
-    set_sample(import, TANDEM_SAMPLE_SEVERAL, 1, &all);
+    note_sample(import, TANDEM_SAMPLE_SEVERAL, 1, &all);
     const int flat = onnx_reshape_record(import, import->samples, 2, (const int64_t[]){import->batch, all});
     if (flat < 0) return false;
     for (int i = 0; i < n; i++) {

@@ -35,7 +35,7 @@ static bool find_declared(const onnx_import *import, int value, known_shape *s)
 
 /* --- Shapes by definition ------------------------------------------------------------------------------- */
 
-static bool shape_of(const onnx_value *v, known_shape *s)
+static bool value_shape(const onnx_value *v, known_shape *s)
 {
     const bool is_constant = v->kind == ONNX_CONSTANT;
     if (!is_constant && v->kind != ONNX_TENSOR && v->kind != ONNX_WEIGHT && v->kind != ONNX_LOOKUP)
@@ -61,7 +61,7 @@ static bool broadcast(const onnx_import *import, known_shape *s)
     *s = (known_shape){.n_dim = 0};
     for (int i = 0; i < n; i++) {
         known_shape one;
-        if (!shape_of(onnx_input(import, i), &one)) return false;
+        if (!value_shape(onnx_input(import, i), &one)) return false;
         if (one.n_dim > s->n_dim) {
             memmove(s->dim + one.n_dim - s->n_dim, s->dim, (size_t)s->n_dim * sizeof *s->dim);
             for (int d = 0; d < one.n_dim - s->n_dim; d++) s->dim[d] = 1;
@@ -81,7 +81,7 @@ static bool slide_window(onnx_import *import, known_shape *s)
     known_shape weight;
     onnx_window window = {.kernel = {1, 1}};
     const bool is_conv = strcmp(onnx_op_type(import), "Conv") == 0;
-    if (s->n_dim != 4 || (is_conv && (!shape_of(onnx_input(import, 1), &weight) || weight.n_dim != 4)))
+    if (s->n_dim != 4 || (is_conv && (!value_shape(onnx_input(import, 1), &weight) || weight.n_dim != 4)))
         return false;
     if (is_conv) window.kernel[0] = weight.dim[2], window.kernel[1] = weight.dim[3];
     if (!onnx_read_window(import, s->dim[2], s->dim[3], &window)) return false;
@@ -143,7 +143,7 @@ static bool reduce_shape(onnx_import *import, known_shape *s)
 static bool multiply(const onnx_import *import, known_shape *s)
 {
     known_shape w;
-    if (!shape_of(onnx_input(import, 1), &w) || w.n_dim != 2 || s->n_dim < 1) return false;
+    if (!value_shape(onnx_input(import, 1), &w) || w.n_dim != 2 || s->n_dim < 1) return false;
     s->dim[s->n_dim - 1] = w.dim[onnx_int(import, "transB", 0) ? 0 : 1];
     return true;
 }
@@ -151,7 +151,7 @@ static bool multiply(const onnx_import *import, known_shape *s)
 static bool find_defined(onnx_import *import, known_shape *s)
 {
     if (is_one_of(import, "Add Sub Mul Div Pow Max Min Where Mod Sum Mean")) return broadcast(import, s);
-    if (!shape_of(onnx_input(import, 0), s)) return false;
+    if (!value_shape(onnx_input(import, 0), s)) return false;
     if (is_one_of(import, "Conv AveragePool MaxPool LpPool")) return slide_window(import, s);
     if (is_one_of(import, "Resize Upsample")) return resize(import, s);
     if (is_one_of(import, "Pad")) return pad_shape(import, s);

@@ -234,7 +234,7 @@ static void images_are_resized_between_the_centres_of_pixels(void **state)
     assert_memory_equal(plain, same, sizeof plain);
 }
 
-/* ---- what a model takes --------------------------------------------------------------------------------- */
+/* ---- what a model takes -------------------------------------------------------------------------------- */
 
 typedef struct taking_model {
     tandem_graph graph;
