@@ -88,6 +88,22 @@ static int folder_bytes(const char *path)
     return slash ? (int)(slash - path) + 1 : 0;
 }
 
+/* Whose files may be followed in a folder. */
+static bool is_trusted_owner(uid_t owner, const struct stat *folder)
+{
+    const uid_t user = geteuid();
+    if (owner == user || owner == 0) return true;
+    return user != 0 && !(folder->st_mode & S_IWOTH) && owner == folder->st_uid;
+}
+
+bool tandem_file_may_be_planted(const char *path, uid_t owner)
+{
+    struct stat seen;
+    char folder[PATH_MAX];
+    const int n = snprintf(folder, sizeof folder, "%.*s.", folder_bytes(path), path);
+    return n >= (int)sizeof folder || stat(folder, &seen) != 0 || !is_trusted_owner(owner, &seen);
+}
+
 /* The path after following links, existing or not. NULL: errno says why. */
 static char *resolve_links(const char *path)
 {

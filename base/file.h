@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "tandem/status.h"
 
@@ -16,6 +17,10 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
 /* Bytes of an open file that were never written, its holes; 0 where the file system does not tell. A program
  * that reads such a file needs memory for bytes that are not there. Cost: O(parts); the first 4096 count. */
 int64_t tandem_file_hole_bytes(int descriptor);
+
+/* May `owner` have put the file or link at the path there for others to find? Not where it belongs to the user or
+ * to root, nor where the owner of a folder that not all may write to put it there; root trusts root alone. */
+bool tandem_file_may_be_planted(const char *path, uid_t owner);
 
 /* A file being written. All whole files are written so. Until it is complete, the file lies in the folder of
  * its path without a name, or under an unpredictable name where the file system has no unnamed files. A path

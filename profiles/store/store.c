@@ -1,5 +1,5 @@
 /* store.c: opens, checks and migrates a store. */
-#include "profiles/store/store_handle.h"
+#include "profiles/store/store_trust.h"
 #include "schema_sql.h"
 
 #include <errno.h>
@@ -25,20 +25,23 @@ enum { APPLICATION_ID = 0x746e646d }; /* "tndm" */
 static const char not_a_database[] = "it is not a database, or its first bytes are overwritten";
 
 /* --- What a file is, before SQLite works on it ---------------------------------------------------------- */
-static uint32_t big_endian(const unsigned char *at)
+uint32_t tandem_store_big_endian(const unsigned char *at)
 {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-static bool file_has_content(const char *path, const char *suffix)
+/* 0: the file is empty, or not there. */
+static int64_t file_bytes(const char *path, const char *suffix)
 {
     char *sibling = NULL;
     struct stat seen;
-    if (asprintf(&sibling, "%s%s", path, suffix) < 0) return true; /* assume the worst */
-    const bool found = stat(sibling, &seen) == 0 && seen.st_size > 0;
+    if (asprintf(&sibling, "%s%s", path, suffix) < 0) return 1; /* assume the worst */
+    const bool found = stat(sibling, &seen) == 0;
     free(sibling);
-    return found;
+    return found ? seen.st_size : 0;
 }
+
+static bool file_has_content(const char *path, const char *suffix) { return file_bytes(path, suffix) > 0; }
 
 static tandem_status refuse_missing_store(const char *path, tandem_error *error)
 {
@@ -79,16 +82,19 @@ static tandem_status inspect_header(tandem_store *store, tandem_error *error)
         return tandem_store_fail_code(store->path, code, "reading the header", sqlite3_errstr(code), error);
     if (size < (int)sizeof header || memcmp(header, "SQLite format 3", 16) != 0)
         return tandem_store_refuse_file(store->path, "header", not_a_database, error);
-    if (big_endian(header + 68) != APPLICATION_ID)
+    if (tandem_store_big_endian(header + 68) != APPLICATION_ID)
         return tandem_error_set(error, TANDEM_WRONG_FORMAT,
                                 "'%.200s' is the database of another program, not a profile store",
                                 store->path);
-    if (big_endian(header + 60) > VERSION)
-        return refuse_store_version(store->path, big_endian(header + 60), error);
+    if (tandem_store_big_endian(header + 60) > VERSION)
+        return refuse_store_version(store->path, tandem_store_big_endian(header + 60), error);
+    if (tandem_store_big_endian(header + 56) > 1)
+        return tandem_store_refuse_file(store->path, "header", "its texts are not in UTF-8", error);
     const uint32_t page = (uint32_t)header[16] << 8 | header[17];
     const int64_t page_bytes = page == 1 ? 65536 : page;
-    if (big_endian(header + 24) == big_endian(header + 92) && !file_has_content(store->path, "-wal") &&
-        !file_has_content(store->path, "-journal") && size < page_bytes * (int64_t)big_endian(header + 28))
+    if (tandem_store_big_endian(header + 24) == tandem_store_big_endian(header + 92) &&
+        !file_has_content(store->path, "-wal") && !file_has_content(store->path, "-journal") &&
+        size < page_bytes * (int64_t)tandem_store_big_endian(header + 28))
         return tandem_store_refuse_file(store->path, "size", "it is cut short", error);
     return TANDEM_OK;
 }
@@ -144,19 +150,31 @@ static tandem_status open_database(tandem_store *store, bool immutable, tandem_e
     return TANDEM_OK;
 }
 
-/* Settings of a connection. They do not touch the file. */
+/* Settings of a connection, before its first statement. They do not touch the file. */
 static tandem_status configure_connection(tandem_store *store, tandem_error *error)
 {
-    /* Closing would copy the log into a file that may yet be refused. */
+    /* Closing would copy the log into a file that may yet be refused, or that is only read. */
     if (file_has_content(store->path, "-wal"))
         (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    if (sqlite3_exec(store->db,
-                     "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
-                     "PRAGMA synchronous = NORMAL;",
-                     NULL, NULL, NULL) != SQLITE_OK)
+    return tandem_store_distrust(store, error);
+}
+
+/* In one transaction: a writer may migrate the store meanwhile. *version: of the file's schema. */
+static tandem_status judge_content(tandem_store *store, int64_t *version, tandem_error *error)
+{
+    if (sqlite3_exec(store->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
         return tandem_store_fail(store, "opening", error);
-    return TANDEM_OK;
+    tandem_status status = tandem_store_number(version, store, "PRAGMA user_version", 0, error);
+    const bool is_missing = store->mode == TANDEM_STORE_READ && *version == 0,
+               is_too_old = store->mode == TANDEM_STORE_READ && *version < READABLE;
+    if (status == TANDEM_OK && is_missing) status = refuse_missing_store(store->path, error);
+    if (status == TANDEM_OK && (is_too_old || *version < 0 || *version > VERSION))
+        status = refuse_store_version(store->path, *version, error);
+    if (status == TANDEM_OK) status = tandem_store_check_schema(store, *version, error);
+    if (status == TANDEM_OK) status = tandem_store_check_pages(store, file_bytes(store->path, ""), error);
+    if (status == TANDEM_OK && sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
+        status = tandem_store_fail(store, "opening", error);
+    return status; /* a refused connection is closed, which ends its transaction */
 }
 
 /* In a transaction, so that only one of several processes migrates. */
@@ -174,6 +192,8 @@ static tandem_status migrate_locked(tandem_store *store, tandem_error *error)
                                 "'%.200s' is the database of another program, not a profile store",
                                 store->path);
     if (version > VERSION) return refuse_store_version(store->path, version, error);
+    status = tandem_store_check_schema(store, version, error); /* another one may have migrated */
+    if (status != TANDEM_OK) return status;
     for (; version < VERSION; version++)
         if (sqlite3_exec(store->db, migration[version], NULL, NULL, NULL) != SQLITE_OK)
             return tandem_store_fail(store, "migrating", error);
@@ -211,21 +231,23 @@ static tandem_status start_write_ahead_log(tandem_store *store, tandem_error *er
     return tandem_store_fail(store, "opening", error);
 }
 
-static tandem_status check_schema_version(tandem_store *store, tandem_error *error)
+static tandem_status accept_content(tandem_store *store, tandem_error *error)
 {
     int64_t version = 0;
     tandem_status status = configure_connection(store, error);
-    if (status == TANDEM_OK) status = tandem_store_number(&version, store, "PRAGMA user_version", 0, error);
+    if (status == TANDEM_OK) status = judge_content(store, &version, error);
+    if (status == TANDEM_OK)
+        status =
+            tandem_store_trust(store, file_bytes(store->path, "") + file_bytes(store->path, "-wal"), error);
     if (status != TANDEM_OK) return status;
-    if (version > VERSION) return refuse_store_version(store->path, version, error);
     if (store->mode == TANDEM_STORE_READ) {
-        if (version == 0) return refuse_missing_store(store->path, error);
-        if (version < READABLE) return refuse_store_version(store->path, version, error);
-        if (sqlite3_exec(store->db, "PRAGMA query_only = ON", NULL, NULL, NULL) != SQLITE_OK)
-            return tandem_store_fail(store, "opening", error);
         store->version = version;
-        return TANDEM_OK;
+        return sqlite3_exec(store->db, "PRAGMA query_only = ON", NULL, NULL, NULL) == SQLITE_OK
+                   ? TANDEM_OK
+                   : tandem_store_fail(store, "opening", error);
     }
+    if (sqlite3_exec(store->db, "PRAGMA synchronous = NORMAL", NULL, NULL, NULL) != SQLITE_OK)
+        return tandem_store_fail(store, "opening", error);
     if (version < VERSION) status = migrate_store(store, error);
     if (status == TANDEM_OK) store->version = VERSION;
     return status == TANDEM_OK ? start_write_ahead_log(store, error) : status;
@@ -254,17 +276,24 @@ static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
                                 store->path);
     } else if (seen.st_size == 1) { /* SQLite takes it for an empty file and would overwrite it */
         return tandem_store_refuse_file(store->path, "header", not_a_database, error);
+    } else if (seen.st_size > TANDEM_STORE_MAX_BYTES) {
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "'%.200s' has %lld bytes; a profile store has at most %d. Is it the one you "
+                                "mean?",
+                                store->path, (long long)seen.st_size, (int)TANDEM_STORE_MAX_BYTES);
     }
-    tandem_status status = open_database(store, false, error);
+    tandem_status status = tandem_store_check_companions(store->path, error);
+    if (status == TANDEM_OK) status = open_database(store, false, error);
     if (status == TANDEM_OK) status = inspect_header(store, error);
     if (status != TANDEM_OK) return status;
-    status = check_schema_version(store, error);
+    status = accept_content(store, error);
     if (status == TANDEM_IO && is_on_read_only_medium(store)) {
         close_database(store);
         status = open_database(store, true, error);
-        if (status == TANDEM_OK) status = check_schema_version(store, error);
+        if (status == TANDEM_OK) status = accept_content(store, error);
     }
-    if (status == TANDEM_OK) (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
+    if (status == TANDEM_OK && store->mode == TANDEM_STORE_WRITE)
+        (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
     return status;
 }
 

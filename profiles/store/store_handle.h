@@ -15,14 +15,21 @@ struct tandem_store {
     int in_transaction; /* between tandem_store_begin and commit or rollback */
     char *libraries;    /* of the measurements to come */
     int n_thread;
-    int64_t version; /* of the file's schema */
-    int64_t host;    /* row id of the host; 0 = not added yet, or rolled back */
-    int n_statement; /* prepared statements, found by the address of their SQL literal */
+    int64_t version;                    /* of the file's schema */
+    int64_t host;                       /* row id of the host; 0 = not added yet, or rolled back */
+    int64_t work_units, max_work_units; /* left to all statements, and at most (store_trust.c) */
+    int64_t rows_left;                  /* of the statement that runs */
+    int n_statement;                    /* prepared statements, found by the address of their SQL literal */
     struct tandem_store_statement {
         const char *sql;
         sqlite3_stmt *statement;
     } prepared[TANDEM_STORE_MAX_STATEMENT];
 };
+
+/* A statement yields at most so many rows. */
+enum { TANDEM_STORE_MAX_ROWS = 1 << 20 };
+/* Before each statement of the product. */
+void tandem_store_allow_work(tandem_store *store);
 
 enum { TANDEM_STORE_BUSY_MS = 30000 }; /* how long a statement waits for other writers */
 

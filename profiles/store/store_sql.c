@@ -12,7 +12,9 @@ static tandem_status status_of_sqlite(int code)
     case SQLITE_NOMEM: return TANDEM_NO_MEMORY;
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-    case SQLITE_ERROR: /* the schema does not match its version; the product's SQL is tested */
+    case SQLITE_TOOBIG:    /* longer than any text that tandem writes */
+    case SQLITE_INTERRUPT: /* by tandem_store_allow_work alone */
+    case SQLITE_ERROR:     /* the schema does not match its version; the product's SQL is tested */
         return TANDEM_MALFORMED;
     case SQLITE_FULL:
     case SQLITE_IOERR:
@@ -23,8 +25,7 @@ static tandem_status status_of_sqlite(int code)
     case SQLITE_PROTOCOL:
     case SQLITE_PERM:
     case SQLITE_AUTH:
-    case SQLITE_NOLFS:
-    case SQLITE_TOOBIG: return TANDEM_IO;
+    case SQLITE_NOLFS: return TANDEM_IO;
     default: return TANDEM_BUG;
     }
 }
@@ -38,10 +39,20 @@ tandem_status tandem_store_refuse_file(const char *path, const char *what, const
                             path, what, why);
 }
 
+static tandem_status refuse_work(const char *path, const char *what, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "the profile store '%.200s' is damaged, or made to keep its readers busy: %s it "
+                            "takes more work, or yields more rows, than a store can need. Move it away and "
+                            "profile again.",
+                            path, what);
+}
+
 tandem_status tandem_store_fail_code(const char *path, int code, const char *what, const char *why,
                                      tandem_error *error)
 {
     const tandem_status status = status_of_sqlite(code);
+    if ((code & 0xff) == SQLITE_INTERRUPT) return refuse_work(path, what, error);
     if (status == TANDEM_MALFORMED) return tandem_store_refuse_file(path, what, why, error);
     if ((code & 0xff) == SQLITE_BUSY)
         return tandem_error_set(error, status,
@@ -107,6 +118,7 @@ static tandem_status bind_query(sqlite3_stmt **statement, tandem_store *store, t
     sqlite3_stmt *found = NULL;
     const tandem_status status = prepare_statement(&found, store, sql, error);
     if (status != TANDEM_OK) return status;
+    tandem_store_allow_work(store);
     (void)sqlite3_reset(found); /* returns the error of the last run again */
     if (bind_parameters(found, types, arguments) != SQLITE_OK)
         return tandem_store_fail(store,
@@ -134,7 +146,7 @@ tandem_status tandem_store_next_row(int *more, tandem_store *store, sqlite3_stmt
     if (code != SQLITE_ROW && code != SQLITE_DONE)
         return tandem_store_fail(store, sqlite3_stmt_readonly(statement) ? "reading" : "writing", error);
     *more = code == SQLITE_ROW;
-    return TANDEM_OK;
+    return *more && --store->rows_left < 0 ? refuse_work(store->path, "reading", error) : TANDEM_OK;
 }
 
 tandem_status tandem_store_column_text(const char **text, const tandem_store *store, sqlite3_stmt *statement,

@@ -232,7 +232,7 @@ static void other_programs_keep_their_databases(void **state)
         {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_WRONG_FORMAT},
         /* ours by its mark, but the tables are missing */
         {"PRAGMA application_id = 1953391725; PRAGMA user_version = 3; CREATE TABLE theirs (x)",
-         TANDEM_MALFORMED},
+         TANDEM_WRONG_FORMAT},
     };
     for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {
         tandem_error error = {0};
