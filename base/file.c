@@ -81,60 +81,15 @@ out:
 
 /* --- Writing -------------------------------------------------------------------------------------------- */
 
-/* The bytes of a path up to and with its last slash. */
-static int folder_bytes(const char *path)
-{
-    const char *const slash = strrchr(path, '/');
-    return slash ? (int)(slash - path) + 1 : 0;
-}
-
-/* Whose files may be followed in a folder. */
-static bool is_trusted_owner(uid_t owner, const struct stat *folder)
-{
-    const uid_t user = geteuid();
-    if (owner == user || owner == 0) return true;
-    return user != 0 && !(folder->st_mode & S_IWOTH) && owner == folder->st_uid;
-}
-
-bool tandem_file_may_be_planted(const char *path, uid_t owner)
-{
-    struct stat seen;
-    char folder[PATH_MAX];
-    const int n = snprintf(folder, sizeof folder, "%.*s.", folder_bytes(path), path);
-    return n >= (int)sizeof folder || stat(folder, &seen) != 0 || !is_trusted_owner(owner, &seen);
-}
-
-/* The path after following links, existing or not. NULL: errno says why. */
-static char *resolve_links(const char *path)
-{
-    enum { MAX_LINKS = 40 }; /* as many as the kernel follows */
-    if (!*path) {
-        errno = ENOENT;
-        return NULL;
-    }
-    char *at = strdup(path);
-    for (int k = 0; at && k <= MAX_LINKS; k++) {
-        char to[PATH_MAX] = "", *next = NULL;
-        if (readlink(at, to, sizeof to - 1) < 0) return at; /* no link, or not there */
-        if (asprintf(&next, "%.*s%s", to[0] == '/' ? 0 : folder_bytes(at), at, to) < 0) next = NULL;
-        free(at);
-        at = next;
-    }
-    errno = at ? ELOOP : ENOMEM;
-    free(at);
-    return NULL;
-}
-
-/* An unpredictable name in the folder of the path. Names with this prefix belong to tandem. */
-static char *make_partial_name(const char *path)
+/* An unpredictable name beside a file. Names with this prefix belong to tandem. */
+static char *make_partial_name(const char *beside)
 {
     char *name = NULL;
     uint64_t number = 0;
-    const int folder = folder_bytes(path);
     if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number)
         /* early at boot; O_EXCL still detects a used name */
         number = (uint64_t)getpid() << 32 ^ (uint64_t)clock();
-    const int n = asprintf(&name, "%.*s.tandem-%.100s-%016" PRIx64, folder, path, path + folder, number);
+    const int n = asprintf(&name, ".tandem-%.100s-%016" PRIx64, beside, number);
     return n < 0 ? NULL : name;
 }
 
@@ -150,30 +105,54 @@ static int copy_owner_and_mode(int file, const struct stat *old)
     return (made.st_mode & 0777) == mode || fchmod(file, mode) == 0 ? 0 : errno;
 }
 
-/* Opens the new content of file->path, without a name where the file system can: then nothing is left of it
- * however this process ends. `old`: the file that it will replace, or NULL. −1: errno says why. */
-static int create_partial(tandem_file *file, const struct stat *old)
+/* Opens the new content of a file, without a name where the file system can: then nothing is left of it however
+ * this process ends. −1: errno says why. */
+static int create_partial(tandem_file *file)
 {
+    const struct stat *const old = file->at.exists ? &file->at.seen : NULL;
     const mode_t mode = old ? old->st_mode & 0666 : 0666; /* never more open than the old one */
-    char folder[PATH_MAX];
-    const int n = snprintf(folder, sizeof folder, "%.*s.", folder_bytes(file->path), file->path);
-    int made = n < (int)sizeof folder ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
+    int made = openat(file->at.folder, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
     file->is_unnamed = made >= 0;
-    if (made < 0) made = open(file->partial, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (made < 0)
+        made =
+            openat(file->at.folder, file->partial, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     const int code = made >= 0 && old ? copy_owner_and_mode(made, old) : 0;
     if (code == 0) return made;
     (void)close(made);
-    if (!file->is_unnamed) (void)unlink(file->partial);
+    if (!file->is_unnamed) (void)unlinkat(file->at.folder, file->partial, 0);
     errno = code;
     return -1;
 }
 
-/* Special files are written directly, and so are files without a name: /dev/stdout may be a link to either. A
- * path that another writer has replaced meanwhile can be replaced again. */
-static bool can_be_replaced(const struct stat *seen, const char *path)
+/* Special files are written directly, and so are files without a name, to which /dev/stdout may lead. */
+static bool can_be_replaced(const tandem_path *at)
 {
-    struct stat there;
-    return S_ISREG(seen->st_mode) && stat(path, &there) == 0;
+    return !at->exists || (!at->is_proc && S_ISREG(at->seen.st_mode));
+}
+
+static void forget_file(tandem_file *file)
+{
+    tandem_path_close(&file->at);
+    free(file->partial);
+    free(file->path);
+    *file = (tandem_file){0};
+}
+
+static tandem_status open_stream(tandem_file *file, tandem_error *error)
+{
+    int opened = -1;
+    tandem_status status = tandem_path_check_target(&file->at, file->path, false, error);
+    if (status != TANDEM_OK) return status;
+    const bool is_replaced = can_be_replaced(&file->at);
+    errno = ENOMEM;
+    if (is_replaced && (file->partial = make_partial_name(file->at.name))) opened = create_partial(file);
+    if (!is_replaced) opened = tandem_path_open_at(&file->at, O_TRUNC);
+    if (opened >= 0) file->stream = fdopen(opened, "wb");
+    if (file->stream) return TANDEM_OK;
+    status = fail_file(error, file->path, "written", errno);
+    if (opened >= 0) (void)close(opened);
+    if (opened >= 0 && file->partial && !file->is_unnamed) (void)unlinkat(file->at.folder, file->partial, 0);
+    return status;
 }
 
 tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error *error)
@@ -182,30 +161,14 @@ tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error
         *file = (tandem_file){.stream = stdout};
         return TANDEM_OK;
     }
-    struct stat seen;
-    tandem_file made = {.path = resolve_links(path)};
-    if (!made.path) return fail_file(error, path, "written", errno);
-    const bool exists = stat(path, &seen) == 0, direct = exists && !can_be_replaced(&seen, made.path);
-    if (!direct) made.partial = make_partial_name(made.path);
-    errno = ENOMEM;
-    int opened = -1;
-    if (direct)
-        opened = open(path, O_WRONLY | O_TRUNC | O_NOCTTY | O_CLOEXEC);
-    else if (made.partial)
-        opened = create_partial(&made, exists ? &seen : NULL);
-    if (opened >= 0) made.stream = fdopen(opened, "wb");
-    if (made.stream) {
+    tandem_file made = {.path = strdup(path)};
+    if (!made.path) return fail_file(error, path, "written", ENOMEM);
+    tandem_status status = tandem_path_follow(&made.at, path, error);
+    if (status == TANDEM_OK) status = open_stream(&made, error);
+    if (status == TANDEM_OK)
         *file = made;
-        return TANDEM_OK;
-    }
-    const tandem_status status = fail_file(error, path, "written", errno);
-    if (opened >= 0) {
-        (void)close(opened);
-        tandem_file_discard(&made); /* removes the new file */
-    } else {
-        free(made.partial);
-        free(made.path);
-    }
+    else
+        forget_file(&made);
     return status;
 }
 
@@ -214,7 +177,7 @@ static int link_partial(tandem_file *file)
 {
     char opened[32];
     (void)snprintf(opened, sizeof opened, "/proc/self/fd/%d", fileno(file->stream));
-    if (linkat(AT_FDCWD, opened, AT_FDCWD, file->partial, AT_SYMLINK_FOLLOW) != 0) return errno;
+    if (linkat(AT_FDCWD, opened, file->at.folder, file->partial, AT_SYMLINK_FOLLOW) != 0) return errno;
     file->is_unnamed = false;
     return 0;
 }
@@ -224,13 +187,11 @@ static int link_partial(tandem_file *file)
  * errno. */
 static int move_into_place(const tandem_file *file)
 {
-    char *folder = NULL;
-    if (asprintf(&folder, "%.*s.", folder_bytes(file->path), file->path) < 0) return ENOMEM;
-    int code = rename(file->partial, file->path) != 0 ? errno : 0;
-    const int directory = code ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int folder = file->at.folder;
+    int code = renameat(folder, file->partial, folder, file->at.name) != 0 ? errno : 0;
+    const int directory = code ? -1 : openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory >= 0 && fsync(directory) != 0 && errno != EINVAL) code = errno;
     if (directory >= 0) (void)close(directory);
-    free(folder);
     return code;
 }
 
@@ -267,8 +228,6 @@ tandem_status tandem_file_finish(tandem_file *file, tandem_error *error)
 void tandem_file_discard(tandem_file *file)
 {
     if (file->stream && file->stream != stdout) (void)fclose(file->stream);
-    if (file->partial && !file->is_unnamed) (void)unlink(file->partial);
-    free(file->partial);
-    free(file->path);
-    *file = (tandem_file){0};
+    if (file->partial && !file->is_unnamed) (void)unlinkat(file->at.folder, file->partial, 0);
+    forget_file(file);
 }

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/types.h>
 
+#include "base/path.h"
 #include "tandem/status.h"
 
 /* tandem_file_read: all of a file, in *bytes[0 … *n−1]; the caller frees it. TANDEM_IO: missing or
@@ -18,19 +18,18 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
  * that reads such a file needs memory for bytes that are not there. Cost: O(parts); the first 4096 count. */
 int64_t tandem_file_hole_bytes(int descriptor);
 
-/* May `owner` have put the file or link at the path there for others to find? Not where it belongs to the user or
- * to root, nor where the owner of a folder that not all may write to put it there; root trusts root alone. */
-bool tandem_file_may_be_planted(const char *path, uid_t owner);
-
 /* A file being written. All whole files are written so. Until it is complete, the file lies in the folder of
  * its path without a name, or under an unpredictable name where the file system has no unnamed files. A path
  * that is a link stays one, and its target is replaced. The old file's mode is kept, and its owner and group
  * where that is allowed. A new file's mode is 0666 less the umask. Pipes, /dev/null and other special files
- * are written directly, since renaming would replace them. "-" is the standard output. */
+ * are written directly, since renaming would replace them. "-" is the standard output. What other users may
+ * have put there is neither followed nor replaced (path.h). */
 typedef struct tandem_file {
-    FILE *stream;         /* to write to; tandem_file_finish checks it for errors */
-    char *path, *partial; /* partial NULL: the path is written directly */
-    bool is_unnamed;      /* `partial` does not exist yet */
+    FILE *stream;    /* to write to; tandem_file_finish checks it for errors */
+    char *path;      /* as it was given, for errors */
+    tandem_path at;  /* where the file will lie */
+    char *partial;   /* its name there until it is complete; NULL: the path is written directly */
+    bool is_unnamed; /* `partial` does not exist yet */
 } tandem_file;
 
 /* TANDEM_IO, TANDEM_NO_MEMORY. *file unchanged on error. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/path.h"
 #include "cli/command/profile.h"
 #include "cli/command/profile_machine.h"
 #include "tandem/advanced/predictor.h"
@@ -235,7 +236,7 @@ static void mark_rank_done(const profile_rank *rank)
 {
     char path[4096];
     done_file_path(rank, rank->self.rank, path, sizeof path);
-    const int file = open(path, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
+    const int file = tandem_path_open(path, O_CREAT, NULL);
     if (file >= 0) (void)close(file);
 }
 

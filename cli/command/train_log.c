@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/path.h"
+
 static tandem_status fail_log_write(const train_log *log, int code, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_IO, "cannot write the log '%.200s': %s", log->path, strerror(code));
@@ -16,8 +18,10 @@ tandem_status train_log_open(train_log *log, const char *path, int resumed, tand
 {
     *log = (train_log){.path = path, .file = -1};
     if (!path) return TANDEM_OK;
-    log->file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
-    return log->file >= 0 ? TANDEM_OK : fail_log_write(log, errno, error);
+    tandem_error why = {0};
+    log->file = tandem_path_open(path, O_CREAT | O_APPEND | (resumed ? 0 : O_TRUNC), &why);
+    return log->file >= 0 ? TANDEM_OK
+                          : tandem_error_set(error, why.status, "cannot write the log: %s", why.text);
 }
 
 void train_log_close(train_log *log)

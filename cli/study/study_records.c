@@ -2,6 +2,7 @@
  * "value": […]}. The first line names the plan, and the margins by which its results are judged. A line is
  * written at once, so that a killed study loses the work that it was in. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +99,11 @@ tandem_status study_records_open(study_records *records, const char *path, const
     if (!path) return TANDEM_OK;
     (void)snprintf(records->plan, sizeof records->plan, "%s", plan);
     tandem_status status = TANDEM_OK;
-    if (!(records->file = fopen(path, "ae"))) status = fail_records(path, "open", error);
+    tandem_error why = {.status = TANDEM_IO};
+    const int opened = tandem_path_open(path, O_CREAT | O_APPEND, &why);
+    if (opened < 0) status = tandem_error_set(error, why.status, "%s", why.text);
+    if (opened >= 0 && !(records->file = fdopen(opened, "a"))) status = fail_records(path, "open", error);
+    if (opened >= 0 && !records->file) (void)close(opened);
     if (status == TANDEM_OK && flock(fileno(records->file), LOCK_EX | LOCK_NB) != 0)
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "another study writes to '%s'. Wait for it, or give another file", path);

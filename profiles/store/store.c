@@ -282,7 +282,9 @@ static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
                                 "mean?",
                                 store->path, (long long)seen.st_size, (int)TANDEM_STORE_MAX_BYTES);
     }
-    tandem_status status = tandem_store_check_companions(store->path, error);
+    tandem_status status =
+        store->mode == TANDEM_STORE_WRITE ? tandem_store_check_target(store->path, error) : TANDEM_OK;
+    if (status == TANDEM_OK) status = tandem_store_check_companions(store->path, error);
     if (status == TANDEM_OK) status = open_database(store, false, error);
     if (status == TANDEM_OK) status = inspect_header(store, error);
     if (status != TANDEM_OK) return status;

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/path.h"
 
 /* --- A connection that does no more than it is asked ---------------------------------------------------- */
 
@@ -135,6 +135,16 @@ static const char *judge_journal(const char *path, int64_t store_bytes)
     return NULL;
 }
 
+/* May another user have put the file there? */
+static bool may_be_planted(const char *path, uid_t owner)
+{
+    tandem_path at = {0};
+    const bool is_followed = tandem_path_follow(&at, path, NULL) == TANDEM_OK;
+    const bool is_trusted = is_followed && tandem_path_trusts(owner, &at.of_folder);
+    tandem_path_close(&at);
+    return !is_trusted;
+}
+
 static tandem_status check_companion(const char *path, const struct stat *store, const char *suffix,
                                      tandem_error *error)
 {
@@ -145,7 +155,7 @@ static tandem_status check_companion(const char *path, const struct stat *store,
     if (lstat(name, &seen) == 0) {
         if (!S_ISREG(seen.st_mode))
             why = "is not a regular file";
-        else if (seen.st_uid != store->st_uid && tandem_file_may_be_planted(name, seen.st_uid))
+        else if (seen.st_uid != store->st_uid && may_be_planted(name, seen.st_uid))
             why = "belongs to another user, in a folder that all may write to";
         else if (seen.st_size > TANDEM_STORE_MAX_BYTES)
             why = "is larger than a store may be";
@@ -154,6 +164,17 @@ static tandem_status check_companion(const char *path, const struct stat *store,
     }
     free(name);
     return why ? refuse_companion(path, suffix, why, error) : TANDEM_OK;
+}
+
+/* Several users may share a store; a link or a second name that one of them made may lead to another file. */
+tandem_status tandem_store_check_target(const char *path, tandem_error *error)
+{
+    tandem_path at = {0};
+    tandem_status status = tandem_path_follow(&at, path, error);
+    if (status == TANDEM_OK && at.exists && tandem_path_trusts(at.seen.st_uid, &at.of_folder))
+        status = tandem_path_check_target(&at, path, true, error);
+    tandem_path_close(&at);
+    return status;
 }
 
 tandem_status tandem_store_check_companions(const char *path, tandem_error *error)

@@ -16,6 +16,9 @@ uint32_t tandem_store_big_endian(const unsigned char *at);
  * it is a journal that tandem cannot have left. */
 tandem_status tandem_store_check_companions(const char *path, tandem_error *error);
 
+/* tandem_store_check_target: TANDEM_IO where writing to the path would follow a link of another user (path.h). */
+tandem_status tandem_store_check_target(const char *path, tandem_error *error);
+
 /* tandem_store_distrust: before the first statement: SQLite runs no view, trigger or unsafe function of the
  * file, and loads no more of a schema than ours has. tandem_store_trust: the limits of the product's own
  * statements, once the schema and the pages have been checked. */

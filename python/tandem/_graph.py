@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 from ctypes import byref, c_int, c_int64
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
@@ -259,10 +260,11 @@ def fingerprint_of(parameters: Iterable[Tuple[str, Any]]) -> str:
 
 
 def write_whole(path: "str | os.PathLike[str]", text: str) -> None:
-    """Writes a file whole or not at all."""
-    temporary = f"{os.fspath(path)}.tmp"
+    """Writes a file whole or not at all. A link that lies at the path is replaced, not followed."""
+    temporary = os.path.join(os.path.dirname(os.fspath(path)), f".tandem-{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
+        with open(os.open(temporary, flags, 0o666), "w", encoding="utf-8") as file:
             file.write(text + "\n")
         os.replace(temporary, path)
     except BaseException:

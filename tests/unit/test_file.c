@@ -1,4 +1,4 @@
-/* link: --wrap=open --wrap=malloc --wrap=calloc --wrap=realloc */
+/* link: --wrap=openat --wrap=__openat_2 --wrap=getrandom --wrap=malloc --wrap=calloc --wrap=realloc */
 /* folder: base */
 /* Files written whole: old or new, never half, and nobody else's. Each test has a folder of its own and is
  * run twice: where files can be without a name until they are complete, and where they cannot. */
@@ -15,22 +15,61 @@
 #include "tests/support/fail_allocation.h"
 #include "tests/support/tandem_test.h"
 
-int __real_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...);
+int __real_openat(int folder, const char *path, int flags, ...);
+int __wrap_openat(int folder, const char *path, int flags, ...);
+
+int __wrap___openat_2(int folder, const char *path, int flags); /* openat, where flags are no constant */
+ssize_t __real_getrandom(void *bytes, size_t n, unsigned flags);
+ssize_t __wrap_getrandom(void *bytes, size_t n, unsigned flags);
 
 static bool without_nameless; /* as on a file system that has no such files */
+static bool is_foreseen;      /* the random number is 7 */
+static int n_careless;        /* opened for writing, but new ones not alone, or through a link */
+static const char *swapped;   /* before this name is opened, a link to `victim` takes its place */
 
-int __wrap_open(const char *path, int flags, ...)
+ssize_t __wrap_getrandom(void *bytes, size_t n, unsigned flags)
+{
+    if (!is_foreseen) return __real_getrandom(bytes, n, flags);
+    memset(bytes, 0, n);
+    *(char *)bytes = 7;
+    return (ssize_t)n;
+}
+
+static bool is_nameless(int flags)
+{
+    return (flags & __O_TMPFILE) == __O_TMPFILE;
+} /* folders have a bit of it */
+
+static bool is_careless(int flags)
+{
+    if ((flags & O_ACCMODE) == O_RDONLY || is_nameless(flags)) return false;
+    return !(flags & O_NOFOLLOW) || (flags & O_CREAT && !(flags & O_EXCL));
+}
+
+int __wrap_openat(int folder_of, const char *path, int flags, ...)
 {
     va_list rest;
     va_start(rest, flags);
-    const mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+    const mode_t mode = flags & O_CREAT || is_nameless(flags) ? va_arg(rest, mode_t) : 0;
     va_end(rest);
-    if (without_nameless && (flags & __O_TMPFILE)) {
+    if (without_nameless && is_nameless(flags)) {
         errno = EOPNOTSUPP;
         return -1;
     }
-    return __real_open(path, flags, mode);
+    n_careless += is_careless(flags);
+    if (swapped && strcmp(path, swapped) == 0) {
+        char aside[64];
+        (void)snprintf(aside, sizeof aside, "%s.aside", path);
+        (void)rename(path, aside);
+        (void)!symlink("victim", path);
+        swapped = NULL;
+    }
+    return __real_openat(folder_of, path, flags, mode);
+}
+
+int __wrap___openat_2(int folder_of, const char *path, int flags)
+{
+    return __wrap_openat(folder_of, path, flags);
 }
 
 static char folder[] = "/tmp/tandem-file-XXXXXX";
@@ -50,7 +89,9 @@ static int enter_without_nameless(void **state)
 static int leave_file(void **state)
 {
     char command[64];
-    without_nameless = false;
+    without_nameless = is_foreseen = false;
+    n_careless = 0;
+    swapped = NULL;
     (void)snprintf(command, sizeof command, "rm -rf %s", folder);
     return chdir("/") == 0 && system(command) == 0 ? 0 : 1;
 }
@@ -289,6 +330,228 @@ static void without_memory_the_old_file_stays(void **state)
     assert_int_equal(entries(), 1);
 }
 
+/* --- Other users ---------------------------------------------------------------------------------------- */
+
+enum { NOBODY = 65534, DAEMON = 1 };
+
+static void skip_unless_root(void)
+{
+    if (geteuid() == 0) return;
+    (void)puts("SKIP: files of another user: this needs root");
+    skip();
+}
+
+static void put_link(const char *to, const char *path, uid_t owner)
+{
+    assert_int_equal(symlink(to, path), 0);
+    assert_int_equal(lchown(path, owner, owner), 0);
+}
+
+/* Writes nothing, leaves nothing, and names the file. */
+static void assert_not_written(const char *path, const char *says)
+{
+    tandem_file file = {0};
+    tandem_error error = {0};
+    const int n = entries();
+    const tandem_status status = tandem_file_open(&file, path, &error);
+    if (status != TANDEM_IO || !strstr(error.text, says))
+        fail_msg("%s: '%s' has no '%s'", path, error.text, says);
+    assert_null(file.stream);
+    if (tandem_path_open(path, O_TRUNC | O_CREAT, &error) >= 0) fail_msg("%s is opened in place", path);
+    assert_non_null(strstr(error.text, says));
+    assert_int_equal(entries(), n);
+}
+
+/* Root follows links of root alone: in a folder that all may write to, and in a folder of theirs. */
+static void root_follows_no_link_of_others(void **state)
+{
+    skip_unless_root();
+    put_file("victim", "secret");
+    assert_int_equal(chmod("victim", 0600), 0);
+    assert_int_equal(mkdir("inside", 0700), 0);
+    assert_int_equal(mkdir("theirs", 0755), 0);
+    assert_int_equal(chown("theirs", NOBODY, NOBODY), 0);
+    put_link("../victim", "theirs/out.json", NOBODY);
+    put_link("victim", "out.json", NOBODY);
+    put_link("not_yet", "dangling", NOBODY);
+    put_link("inside", "parent", NOBODY);
+    put_link("out.json", "own", 0);
+    for (mode_t mode = 0755; mode <= 01777; mode += 01777 - 0755) {
+        assert_int_equal(chmod(".", mode), 0);
+        assert_not_written("out.json", "another user");
+        assert_not_written("theirs/out.json", "another user");
+        assert_not_written("dangling", "another user");
+        assert_not_written("parent/new", "another user");
+        assert_not_written("own", "another user"); /* the second link is theirs */
+    }
+    assert_holds("victim", "secret");
+    assert_int_equal(access("not_yet", F_OK), -1);
+    assert_int_equal(access("inside/new", F_OK), -1);
+    assert_int_equal(symlink("victim", "mine"), 0);
+    write_whole("mine", "meant");
+    assert_holds("victim", "meant");
+}
+
+/* As another user, in a process of its own. */
+static void as_nobody(void (*check)(void))
+{
+    int how = 0;
+    (void)fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0) _exit(99);
+        check();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+
+static void expect_in_child(bool holds, const char *what)
+{
+    if (holds) return;
+    (void)fprintf(stderr, "as nobody: %s\n", what);
+    _exit(1);
+}
+
+static tandem_status write_one(const char *path)
+{
+    tandem_file file = {0};
+    const tandem_status status = tandem_file_open(&file, path, NULL);
+    return status == TANDEM_OK ? tandem_file_finish(&file, NULL) : status;
+}
+
+static void write_as_nobody(void)
+{
+    expect_in_child(write_one("of_daemon") == TANDEM_IO, "a link of a third user is not followed");
+    expect_in_child(write_one("of_root") == TANDEM_OK, "one of root is");
+    expect_in_child(write_one("own") == TANDEM_OK, "and one's own");
+    expect_in_child(write_one("shared/of_owner") == TANDEM_OK,
+                    "and one of the folder's owner, where he alone writes");
+    expect_in_child(write_one("shared/of_other") == TANDEM_IO, "but not one of a third user");
+    expect_in_child(write_one("file_of_daemon") == TANDEM_IO, "a file of a third user stays");
+}
+
+static void users_follow_their_own_links_and_those_of_root(void **state)
+{
+    skip_unless_root();
+    assert_int_equal(chmod(".", 01777), 0);
+    assert_int_equal(mkdir("mine", 0700), 0);
+    assert_int_equal(chown("mine", NOBODY, NOBODY), 0);
+    assert_int_equal(mkdir("shared", 0755), 0);
+    put_link("mine/a", "of_daemon", DAEMON);
+    put_link("mine/b", "of_root", 0);
+    put_link("mine/c", "own", NOBODY);
+    put_link("../mine/d", "shared/of_owner", DAEMON);
+    put_link("../mine/e", "shared/of_other", 2);
+    assert_int_equal(chown("shared", DAEMON, DAEMON), 0);
+    put_file("file_of_daemon", "theirs");
+    assert_int_equal(chown("file_of_daemon", DAEMON, DAEMON), 0);
+    as_nobody(write_as_nobody);
+    assert_int_equal(access("mine/a", F_OK), -1);
+    assert_int_equal(access("mine/b", F_OK), 0);
+    assert_int_equal(access("mine/c", F_OK), 0);
+    assert_int_equal(access("mine/d", F_OK), 0);
+    assert_int_equal(access("mine/e", F_OK), -1);
+    assert_holds("file_of_daemon", "theirs");
+}
+
+/* In a folder that all may write to, what another user put there is not written to: a file that keeps its owner
+ * and mode, a pipe that waits for what is secret, a second name of one's own file. */
+static void what_others_put_there_stays(void **state)
+{
+    tandem_error error = {0};
+    skip_unless_root();
+    assert_int_equal(chmod(".", 01777), 0);
+    put_file("planted", "bait");
+    assert_int_equal(chown("planted", NOBODY, NOBODY), 0);
+    assert_int_equal(mkfifo("pipe", 0666), 0);
+    assert_int_equal(chown("pipe", NOBODY, NOBODY), 0);
+    assert_not_written("planted", "another user");
+    assert_not_written("pipe", "another user");
+    assert_holds("planted", "bait");
+    put_file("victim", "secret");
+    assert_int_equal(link("victim", "second"), 0);
+    assert_int_equal(tandem_path_open("second", O_TRUNC, &error), -1);
+    assert_non_null(strstr(error.text, "another name"));
+    write_whole("second", "new"); /* replaced, so that the other name keeps its content */
+    assert_holds("victim", "secret");
+    assert_holds("second", "new");
+    assert_int_equal(chmod(".", 0755), 0); /* one's own folder: what lies there is meant */
+    write_whole("planted", "written");
+}
+
+static void what_is_opened_is_what_was_seen(void **state)
+{
+    tandem_error error = {0};
+    put_file("victim", "secret");
+    put_file("log", "old");
+    swapped = "log";
+    assert_int_equal(tandem_path_open("log", O_TRUNC, &error), -1);
+    assert_null(swapped);
+    assert_holds("victim", "secret");
+    assert_int_equal(remove("victim") | mkdir("victim", 0700) | mkdir("parent", 0700), 0);
+    swapped = "parent";
+    tandem_file file = {0};
+    assert_int_equal(tandem_file_open(&file, "parent/new", &error), TANDEM_IO);
+    assert_null(swapped);
+    assert_int_equal(access("victim/new", F_OK), -1);
+    swapped = "made";
+    assert_int_equal(tandem_path_open("made", O_CREAT, &error), -1);
+    assert_null(swapped);
+    assert_int_equal(n_careless, 0);
+}
+
+/* The name of the file in the making was foreseen, and lies there: as a link, a file, a second name. */
+static void a_foreseen_name_is_not_taken(void **state)
+{
+    static const char partial[] = ".tandem-t.json-0000000000000007";
+    tandem_file file = {0};
+    tandem_error error = {0};
+    is_foreseen = true;
+    put_file("victim", "secret");
+    for (int kind = 0; kind < 3; kind++) {
+        assert_int_equal(kind == 0   ? symlink("victim", partial)
+                         : kind == 1 ? link("victim", partial)
+                                     : mkfifo(partial, 0666),
+                         0);
+        tandem_status status = tandem_file_open(&file, "t.json", &error);
+        if (status == TANDEM_OK) { /* a file without a name takes it at its end */
+            (void)fputs("new", file.stream);
+            status = tandem_file_finish(&file, &error);
+        }
+        assert_int_equal(status, TANDEM_IO);
+        assert_holds("victim", "secret");
+        assert_int_equal(access("t.json", F_OK), -1);
+        (void)unlink(partial);
+    }
+    write_whole("t.json", "new");
+    assert_holds("t.json", "new");
+    assert_int_equal(n_careless, 0);
+}
+
+static void a_file_is_written_in_place(void **state)
+{
+    tandem_error error = {0};
+    struct stat seen;
+    int file = tandem_path_open("log", O_CREAT | O_APPEND, &error);
+    assert_true(file >= 0 && write(file, "one", 3) == 3 && close(file) == 0);
+    file = tandem_path_open("log", O_CREAT | O_APPEND, &error);
+    assert_true(file >= 0 && write(file, "two", 3) == 3 && close(file) == 0);
+    assert_holds("log", "onetwo");
+    assert_int_equal(symlink("log", "way"), 0);
+    file = tandem_path_open("way", O_CREAT | O_APPEND | O_TRUNC, &error);
+    assert_true(file >= 0 && write(file, "new", 3) == 3 && close(file) == 0);
+    assert_holds("log", "new");
+    assert_int_equal(fstatat(AT_FDCWD, "log", &seen, 0), 0);
+    assert_int_equal(seen.st_mode & 0777 & ~0644U, 0);
+    assert_int_equal(tandem_path_open("none", 0, &error), -1);
+    assert_int_equal(tandem_path_open("new/", O_CREAT, &error), -1);
+    file = tandem_path_open("/dev/null", O_TRUNC, &error);
+    assert_true(file >= 0 && close(file) == 0);
+}
+
 enum { WRITES = 400, LENGTH = 40000 };
 
 static void write_often(char letter)
@@ -383,6 +646,12 @@ int main(void)
         EITHER_WAY(a_full_disk_leaves_the_old_file_and_nothing_else),
         EITHER_WAY(without_memory_the_old_file_stays),
         EITHER_WAY(of_two_writers_one_has_the_last_word),
+        EITHER_WAY(root_follows_no_link_of_others),
+        EITHER_WAY(users_follow_their_own_links_and_those_of_root),
+        EITHER_WAY(what_others_put_there_stays),
+        EITHER_WAY(what_is_opened_is_what_was_seen),
+        EITHER_WAY(a_foreseen_name_is_not_taken),
+        EITHER_WAY(a_file_is_written_in_place),
         cmocka_unit_test_setup_teardown(a_writer_that_is_killed_leaves_nothing, enter_file, leave_file),
     };
     return cmocka_run_group_tests_name("files written whole", tests, NULL, NULL);
