@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import warnings
 from ctypes import byref, c_char_p, c_int
-from typing import Any, Container, Dict, List, Mapping, Optional, Set, Union
+from typing import Any, Container, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 import torch
+import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
 
 from tandem import _cuda, _library
 from tandem._blas import warn_of_slow_blas
 from tandem._capture import unwrap
+from tandem._checkpoint import follow_checkpoints, here, next_step
+from tandem._gradients import edge_of, is_plain
 from tandem._graph import Graph, fingerprint_of
 from tandem._kernels import Conv2d, Convolution, Kernels, Linear, Matmul, Rounds, channels_last
 from tandem._memory import use_huge_pages
 from tandem._mode import DirectMode
 from tandem._plan import Plan
 from tandem._structs import PRECISIONS
-from tandem._trace import (
-    PRODUCTS,
-    Follower,
-    Names,
-    Product,
-    follow_modules,
-    route_attention,
-    route_products,
-)
+from tandem._trace import PRODUCTS, Follower, Names, Product, name_kinds, route_attention, route_products
 
 HAS = ("fp32", "bf16", "int8", "int8_full")  # that apply can run on a CPU; on cards: _cuda.HAS
 
@@ -57,32 +54,38 @@ _CONTAINERS = {
 _ACTIVATIONS = {None, F.relu, F.gelu}  # of containers; another function may call products
 
 
+def _has_own_forward(module: torch.nn.Module) -> bool:
+    return "forward" in module.__dict__
+
+
+def _has_hooks(module: torch.nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
 def _is_silent(module: torch.nn.Module) -> bool:
-    return type(module).__module__ in _SILENT and not module._modules
+    return type(module).__module__ in _SILENT and not module._modules and not _has_own_forward(module)
 
 
 def _is_container(module: torch.nn.Module) -> bool:
     activation = module.__dict__.get("activation")  # a submodule is not among these
-    return type(module) in _CONTAINERS and activation in _ACTIVATIONS
+    return type(module) in _CONTAINERS and activation in _ACTIVATIONS and not _has_own_forward(module)
 
 
 def _is_direct(module: torch.nn.Module) -> bool:
     """Whether its products can be converted without a mode. Hooks of its own, or a forward, may have others."""
-    is_own = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
+    is_own = _has_hooks(module) or _has_own_forward(module)
     return type(module) in (torch.nn.Linear, torch.nn.MultiheadAttention) and not is_own
 
 
-class _Places(Names):
-    """Names of a converted module's calls. The mode that sees these pauses where it need not see any."""
-
-    mode: Optional["_Converter"] = None  # while the module runs
+class _Places:
+    """Which submodules a mode need not see: it pauses there."""
 
     def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__()
+        self.kinds = name_kinds(module)
         self.silent: Set[str] = set()
         self.containers: Set[str] = set()  # silent in training
         self.direct: Set[str] = set()
-        self.passed: Set[str] = set()  # silent ones of containers: they need no hooks
+        self.passed: Set[str] = set()  # silent ones of containers: nothing follows them
         for name, child in module.named_modules():
             if child is not module and _is_direct(child):
                 self.direct.add(name)
@@ -92,25 +95,9 @@ class _Places(Names):
                 self.containers.add(name)
                 inside = (f"{name}.{one}" if name else one for one, of in child._modules.items() if _is_silent(of))
                 self.passed.update(inside)
-        self.paused: List[bool] = []  # for each module that runs
 
-    def begin(self) -> None:
-        super().begin()
-        self.paused = [False]
 
-    def enter(self, name: str, module: torch.nn.Module, inputs: Any) -> None:
-        self.path.append(name)
-        is_paused = name in self.silent or name in self.containers and module.training
-        self.paused.append(is_paused)
-        if self.mode is not None:
-            self.mode.pause() if is_paused else self.mode.resume()
-
-    def leave(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        if len(self.path) > 1:
-            self.path.pop()
-            self.paused.pop()
-        if self.mode is not None:
-            self.mode.pause() if self.paused[-1] else self.mode.resume()
+_lock = threading.Lock()
 
 
 class _Conversion:
@@ -130,10 +117,35 @@ class _Conversion:
         self.by_name = {call.name: call for call in graph.calls} if graph else {}
         self.uncalled = set() if graph else set(precision)  # names by hand that no call had so far
         self.kernels = Kernels()
-        self.names = _Places(module)
-        self.rounds: Dict[str, Rounds] = {}
+        self.places = _Places(module)
+        self.has_draws = any(one.startswith("int8") for one in (uniform or "", *precision.values()))
+        self.indexes: Dict[str, int] = {}
         self.step = 0
         self.warned: List[str] = []
+        self.is_removed = False
+        self.n_held = 0  # while it is more than 0, the module runs as it was before
+        self.changed_part: Optional[str] = None  # converted on its own, or removed, since
+        self.idle: List[_Converter] = []
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "idle": [], "n_held": 0}
+
+    def is_off(self) -> bool:
+        return self.is_removed or self.n_held > 0
+
+    def count_step(self) -> int:
+        with _lock:
+            self.step += 1
+            return self.step
+
+    def begin(self, step: int) -> "_Converter":
+        """A run, which the caller ends. Threads have runs of their own."""
+        try:
+            run = self.idle.pop()
+        except IndexError:
+            run = _Converter(self)
+        run.begin(step)
+        return run
 
     def precision_of(self, name: str) -> str:
         if self.uniform is not None:
@@ -162,17 +174,30 @@ class _Conversion:
         )
 
     def rounds_of(self, name: str) -> Rounds:
-        rounds = self.rounds.get(name)
-        if rounds is None:
-            rounds = self.rounds[name] = Rounds(len(self.rounds), self.rank, self.seed)
-        rounds.step = self.step
-        return rounds
+        """A call's random numbers; the caller says in which step."""
+        index = self.indexes.get(name)
+        if index is None:
+            with _lock:
+                index = self.indexes.setdefault(name, len(self.indexes))
+        return Rounds(index, self.rank, self.seed, 0, name)
+
+    def warn_of_way(self, name: str, way: str) -> None:
+        """Warns once of each way of PyTorch's to run a module that kernels cannot follow."""
+        if way in self.warned:
+            return
+        self.warned.append(way)
+        warnings.warn(
+            f"tandem: layer '{name}' runs unconverted, in fp32, {way}: PyTorch cannot see into kernels there",
+            stacklevel=5,
+        )
 
 
 def _refuse_operands(name: str, product: Product) -> None:
-    for what, tensor in (("input", product.x), ("weight", product.w)):
+    for what, tensor in (("input", product.x), ("weight", product.w), ("bias", product.bias)):
+        if tensor is None:
+            continue
         if tensor.device.type not in ("cpu", "cuda") or tensor.device != product.x.device:
-            beside = f", its input on {product.x.device}" if what == "weight" else ""
+            beside = f", its input on {product.x.device}" if what != "input" else ""
             raise _library.error(
                 "NO_KERNEL",
                 f"layer '{name}': its {what} is on {tensor.device}{beside}; tandem's "
@@ -189,10 +214,17 @@ def _refuse_operands(name: str, product: Product) -> None:
 
 def _check_product(conversion: _Conversion, name: str, product: Product) -> None:
     """Refuses operands that the kernels do not take, and shapes that the plan was not made for."""
-    x, w = product.x, product.w
+    x, w, bias = product.x, product.w, product.bias
     is_here = x.is_cpu and w.is_cpu or x.is_cuda and x.device == w.device
-    if not (is_here and x.dtype == w.dtype == torch.float32):
+    is_float = x.dtype == w.dtype == torch.float32
+    if not (is_here and is_float and (bias is None or bias.device == x.device)):
         _refuse_operands(name, product)
+    if _is_autocast(x):
+        raise _library.error(
+            "NO_KERNEL",
+            f"layer '{name}' runs under autocast, which would round what a plan has in float32. Leave "
+            "autocast away where a module is converted, or plan the layer in fp32",
+        )
     call = conversion.by_name.get(name)
     if call is None:
         return
@@ -216,19 +248,113 @@ def _check_product(conversion: _Conversion, name: str, product: Product) -> None
         )
 
 
+def _is_autocast(x: torch.Tensor) -> bool:
+    """Whether autocast is on for x's device."""
+    try:
+        return torch.is_autocast_enabled(x.device.type)  # since PyTorch 2.4
+    except TypeError:
+        return torch.is_autocast_cpu_enabled() if x.is_cpu else torch.is_autocast_enabled()
+
+
+_n_dispatch_modes = torch._C._len_torch_dispatch_stack
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", None)  # PyTorch 1.13
+if _transforms is None:
+    _innermost_transform = torch._C._functorch.peek_interpreter_stack
+
+    def _transforms() -> bool:
+        return _innermost_transform() is not None
+
+
+# Modes of PyTorch's own that keep results, and run what makes them as it is.
+_KEEPING_MODES = ("_CachingTorchDispatchMode", "_CachedTorchDispatchMode")
+
+
+def _way_without_kernels(product: Product) -> Optional[str]:
+    """How PyTorch runs a product now that a kernel cannot; None where it can."""
+    operands = [one for one in (product.x, product.w, product.bias, product.addend) if one is not None]
+    if torch._C._get_tracing_state() is not None:
+        return "while torch.jit traces"
+    if _transforms():
+        return "inside torch.func's transforms"
+    if _n_dispatch_modes():
+        modes = {type(mode).__name__ for mode in _dispatch_modes()}
+        if not modes.issubset(_KEEPING_MODES):
+            return f"under {', '.join(sorted(modes))}, a TorchDispatchMode"
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(one).tangent is not None for one in operands):
+        return "in forward-mode differentiation"
+    if not all(map(is_plain, operands)):
+        return "with operands that have no plain memory of their own (vmap, fake tensors, subclasses)"
+    return None
+
+
+def _dispatch_modes() -> Iterator[Any]:
+    return (torch._C._get_dispatch_stack_at(index) for index in range(_n_dispatch_modes()))
+
+
+class _Snapshot:
+    """Where a run stands, to go on from there in the second run of a checkpoint."""
+
+    def __init__(self, run: "_Converter") -> None:
+        self.conversion, self.step = run.conversion, run.step
+        self.path, self.taken, self.paused = list(run.names.path), dict(run.names.taken), list(run.paused)
+
+    def resume(self) -> "_Converter":
+        if self.conversion.is_off():
+            raise _library.error(
+                "WRONG_MODEL",
+                f"layer '{self.path[-1]}': its module was converted in the forward pass of a checkpoint and is "
+                "not in the backward pass. Call remove behind the backward pass",
+            )
+        run = self.conversion.begin(self.step)
+        run.names.path[:], run.names.taken, run.paused[:] = self.path, dict(self.taken), self.paused
+        if run.paused[-1]:
+            run.pause()
+        return run
+
+
 _SEEN = {*PRODUCTS, "view"}
 
 
 class _Converter(DirectMode, Follower):
-    """Runs products in the precisions of a plan, and everything else as it is."""
+    """One run of a converted module or of a part of it: products in the precisions of a plan, and everything
+    else as it is. Used again for later runs."""
 
-    def __init__(self, module: torch.nn.Module, conversion: _Conversion) -> None:
-        super().__init__(module, conversion.names)
-        self.conversion = conversion
+    def __init__(self, conversion: _Conversion) -> None:
+        super().__init__(conversion.places.kinds, Names())
+        self.conversion, self.places = conversion, conversion.places
+        self.step = 0
+        self.paused: List[bool] = []  # for each module that runs
         self.n_products = 0
         self.n_inside: Dict[Any, int] = {}  # products in a composite function
         self.routed: Dict[Any, Any] = {}
         self.attention = route_attention(self.route_composite)
+
+    def begin(self, step: int) -> None:
+        self.names.begin()
+        self.paused, self.step = [False], step
+        here.runs.append(self)
+        self.__enter__()
+
+    def end(self) -> None:
+        self.__exit__(None, None, None)
+        here.runs.remove(self)
+        self.conversion.idle.append(self)
+
+    def snapshot(self) -> _Snapshot:
+        return _Snapshot(self)
+
+    def enter(self, name: str, module: torch.nn.Module) -> None:
+        """A submodule begins."""
+        self.names.path.append(name)
+        places = self.places
+        is_paused = name in places.silent or name in places.containers and module.training
+        self.paused.append(is_paused)
+        self.pause() if is_paused else self.resume()
+
+    def leave(self) -> None:
+        self.names.path.pop()
+        self.paused.pop()
+        self.pause() if self.paused[-1] else self.resume()
 
     def see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if getattr(func, "__name__", "") in _SEEN:
@@ -275,10 +401,20 @@ class _Converter(DirectMode, Follower):
                 _check_shape_only(conversion, name, product)
             return func(*args, **kwargs)
         _check_product(conversion, name, product)
+        way = _way_without_kernels(product)
+        if way is not None:
+            conversion.warn_of_way(name, way)
+            return func(*args, **kwargs)
+        rounds = conversion.rounds_of(name)
+        rounds.step = self.step
         try:
-            return run_product(product, precision, conversion.kernels, conversion.rounds_of(name))
+            return run_product(product, precision, conversion.kernels, rounds)
         except _library.TandemError as refused:
             raise _library.error(refused.status, f"layer '{name}': {refused}") from None
+
+    def empty(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        self.conversion.precision_of(name)
+        return func(*args, **kwargs)
 
     def other(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Results of convolutions are in channels_last, which not every view of theirs allows."""
@@ -304,67 +440,143 @@ def run_product(product: Product, precision: str, kernels: Kernels, rounds: Roun
         return _cuda.run_product(product, precision, rounds)
     if precision not in HAS:
         raise _library.error("NO_KERNEL", f"CPU tensors run in {', '.join(HAS)}; {precision} needs CUDA tensors")
+    w = product.w.t() if product.turned else product.w
+    if torch.is_grad_enabled():
+        rounds.edges = edge_of(product.x), edge_of(w)
     if product.kind == "conv2d":
         of = Convolution(product.kernel, product.stride, product.pad)
         return Conv2d.apply(product.x, product.w, product.bias, of, precision, kernels, rounds)
     if product.kind == "linear":
-        w = product.w.t() if product.turned else product.w
         return Linear.apply(product.x, w, product.bias, precision, kernels, rounds)
     y = Matmul.apply(product.x, product.w, precision, kernels, rounds)
     return y if product.addend is None else y + product.addend
 
 
-class _Direct:
-    """Stands as the forward of a Linear or MultiheadAttention, whose products it gives to the converter. That
-    takes less than a mode and hooks do, of which these then have none."""
-
-    def __init__(self, name: str, module: torch.nn.Module, names: _Places) -> None:
-        self.name, self.module, self.names = name, module, names
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        module, names = self.module, self.names
-        if names.mode is None:
-            return type(module).forward(module, *args, **kwargs)
-        names.enter(self.name, module, args)
-        result = names.mode.forward_of(module)(module, *args, **kwargs)
-        names.leave(module, args, result)
-        return result
-
-
 class _Forward:
-    """Stands as `module.forward`, so that the module's own code runs with its products converted."""
+    """Stands as the forward of a converted module or of a submodule, whatever that was before: the class's, or
+    one that was set on the instance. A submodule that is called alone runs converted, too."""
 
-    def __init__(self, module: torch.nn.Module, conversion: _Conversion) -> None:
-        self.module, self.conversion = module, conversion
-        self.converter: Optional[_Converter] = None
+    def __init__(self, name: str, module: torch.nn.Module, conversion: _Conversion) -> None:
+        self.name, self.module, self.conversion = name, module, conversion
+        self.own = module.__dict__.get("forward")
+        self.is_direct = name in conversion.places.direct
+        self.has_hooks = _has_hooks(module) and name != ""
+        self.is_silent = name in conversion.places.silent and not self.is_direct
+
+    def before(self, module: Optional[torch.nn.Module] = None) -> Any:
+        """The forward that it stands for."""
+        if self.own is not None:
+            return self.own
+        module = module or self.module
+        return type(module).forward.__get__(module)
+
+    def __getattr__(self, name: str) -> Any:
+        """What tools ask a forward for: its signature, its source, what TorchScript compiles."""
+        if name == "__wrapped__":
+            return self.before()
+        if "conversion" not in self.__dict__ or name.startswith("__") and name not in _OF_FUNCTIONS:
+            raise AttributeError(name)
+        return getattr(self.before(), name)
+
+    def _called(self) -> torch.nn.Module:
+        """The module that is called. A shallow copy, as DataParallel's replicas are, has this forward, too."""
+        module = sys._getframe(2).f_locals.get("self")
+        is_copy = isinstance(module, torch.nn.Module) and module.__dict__.get("forward") is self
+        return module if is_copy else self.module
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.converter is None:
-            self.converter = _Converter(self.module, self.conversion)
-        names = self.conversion.names
-        names.begin()
-        self.conversion.step += 1
-        outer, names.mode = names.mode, self.converter
+        conversion, module = self.conversion, self._called()
+        if here.runs and here.runs[-1].conversion is conversion:
+            return self._run_inside(here.runs[-1], module, args, kwargs)
+        if conversion.is_off() or self.is_silent:
+            return self.before(module)(*args, **kwargs)
+        title = self.name or type(module).__name__
+        if torch._C._get_tracing_state() is not None:
+            conversion.warn_of_way(title, "while torch.jit traces")
+            return self.before(module)(*args, **kwargs)
+        if conversion.changed_part is not None:
+            raise _library.error(
+                "WRONG_MODEL",
+                f"layer '{conversion.changed_part}' was converted or removed on its own since its module was "
+                "converted. Call tandem.apply for the whole module again",
+            )
+        run = conversion.begin(next_step(conversion, title))
         try:
-            with self.converter:
-                result = type(self.module).forward(self.module, *args, **kwargs)
+            result = self._run_inside(run, module, args, kwargs)
         finally:
-            names.mode = outer
-        self.conversion.end_pass()
+            run.end()
+        if not self.name:
+            conversion.end_pass()
         return result
 
-    def __getstate__(self) -> Dict[str, Any]:
-        return {"module": self.module, "conversion": self.conversion, "converter": None}
+    def _run_inside(self, run: _Converter, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        if not self.name:  # the whole module, which may call itself
+            if len(run.paused) == 1:
+                return self.before(module)(*args, **kwargs)
+            name = run.names.path[-1]
+            run.names.path.append(name), run.paused.append(False)
+            run.resume()
+        elif not self.has_hooks or run.names.path[-1] != self.name:
+            run.enter(self.name, module)
+        elif self.has_hooks:  # which have entered it, and will leave it unless this fails
+            try:
+                return self.before(module)(*args, **kwargs)
+            except BaseException:
+                run.leave()
+                raise
+        try:
+            if self.is_direct:
+                return run.forward_of(module)(module, *args, **kwargs)
+            return self.before(module)(*args, **kwargs)
+        finally:
+            run.leave()
 
-    def __deepcopy__(self, memo: Any) -> "_Forward":
-        import copy
 
-        made = _Forward.__new__(_Forward)
-        memo[id(self)] = made
-        made.converter = None
-        made.module = copy.deepcopy(self.module, memo)
-        made.conversion = copy.deepcopy(self.conversion, memo)
-        return made
+_OF_FUNCTIONS = ("__func__", "__self__", "__name__", "__qualname__", "__code__", "__globals__", "__closure__",
+                 "__defaults__", "__kwdefaults__", "__annotations__")  # fmt: skip
+
+
+class _Enter:
+    """A pre-hook of a submodule that has hooks: what these call is the submodule's."""
+
+    def __init__(self, name: str, conversion: _Conversion) -> None:
+        self.name, self.conversion = name, conversion
+
+    def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
+        if here.runs and here.runs[-1].conversion is self.conversion:
+            here.runs[-1].enter(self.name, module)
+
+
+class _Leave(_Enter):
+    """The hook behind it."""
+
+    def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:  # type: ignore[override]
+        runs = here.runs
+        if runs and runs[-1].conversion is self.conversion and runs[-1].names.path[-1] == self.name:
+            runs[-1].leave()
+
+
+def _forwards(module: torch.nn.Module) -> Iterator[Tuple[torch.nn.Module, _Forward]]:
+    """The converted submodules of a module, and itself."""
+    for child in module.modules():
+        forward = child.__dict__.get("_tandem")
+        if forward is not None:
+            yield child, forward
+
+
+class unconverted:
+    """A context in which a module runs as it was before `apply`, whatever converts it or parts of it."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.conversions = {forward.conversion for _, forward in _forwards(module)}
+
+    def __enter__(self) -> None:
+        for conversion in self.conversions:
+            conversion.n_held += 1
+
+    def __exit__(self, *exception: Any) -> None:
+        for conversion in self.conversions:
+            conversion.n_held -= 1
 
 
 def _check_module(module: torch.nn.Module, graph: Graph) -> None:
@@ -419,11 +631,31 @@ def _read_wanted(
 
 
 def lay_out(module: torch.nn.Module, names: Optional[Container[str]] = None) -> None:
-    """Weights of convolutions [all] as converted calls read them, so that no step copies them."""
+    """Weights of convolutions [all] as converted calls read them, so that no step copies them. Memory that a
+    weight shares, with other processes or other tensors, stays where it is."""
     for name, child in module.named_modules():
-        if isinstance(child, torch.nn.Conv2d) and child.groups == 1 and (names is None or name in names):
-            child.weight.data = channels_last(child.weight.data)
-            child.__dict__["_tandem_layout"] = True
+        if not isinstance(child, torch.nn.Conv2d) or child.groups != 1 or not (names is None or name in names):
+            continue
+        weight = child._parameters.get("weight")  # None: computed in each call, from other parameters
+        if weight is None or not is_plain(weight) or not _is_alone(weight):
+            continue
+        before, weight.data = weight.data.stride(), channels_last(weight.data)
+        if weight.stride() != before:
+            child.__dict__["_tandem_layout"] = before
+
+
+def _is_alone(weight: torch.Tensor) -> bool:
+    """Whether no other tensor, and no other process, lies in its memory, as far as can be told."""
+    of = weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()
+    return not weight.is_shared() and of.nbytes() == weight.numel() * weight.element_size()
+
+
+def _put_layout_back(child: torch.nn.Module) -> None:
+    before = child.__dict__.pop("_tandem_layout", None)
+    weight = child._parameters.get("weight")
+    if before is not None and weight is not None and weight.stride() != before:
+        made = torch.empty_strided(weight.shape, before, dtype=weight.dtype, device=weight.device)
+        weight.data = made.copy_(weight.data)
 
 
 def _converted(plan: Union[Plan, Mapping[str, str]]) -> Set[str]:
@@ -468,40 +700,77 @@ def apply(
             raise _library.error("NO_KERNEL", f"'{name}' in {one}: modules run in {', '.join(has)}")
     if graph is not None:
         _check_module(inner, graph)
-    remove(inner)
+    if isinstance(inner, torch.jit.ScriptModule):
+        raise _library.error(
+            "USAGE", "a module of TorchScript cannot be converted: call apply before torch.jit.script"
+        )
+    _strip(inner)
+    follow_checkpoints()
     conversion = _Conversion(inner, precision, uniform, graph, rank, seed)
-    names = conversion.names
-    handles = follow_modules(inner, names, names.passed | names.direct)
-    for name, child in inner.named_modules():
-        if name in names.direct:
-            child.__dict__["forward"] = _Direct(name, child, names)
-    forward = _Forward(inner, conversion)
+    _wrap_forwards(inner, conversion)
     if uniform != "fp32":
         lay_out(inner, None if isinstance(wanted, str) else _converted(wanted))
-    inner.__dict__["_tandem_hooks"] = handles
-    inner.__dict__["forward"] = forward
     return module
+
+
+def _wrap_forwards(module: torch.nn.Module, conversion: _Conversion) -> None:
+    """Puts a forward on the module and on all submodules that may call products."""
+    scripted: Set[str] = set()
+    for name, child in module.named_modules():
+        if isinstance(child, torch.jit.ScriptModule):
+            scripted.add(name)
+        if name in conversion.places.passed or isinstance(child, torch.jit.ScriptModule):
+            continue
+        forward = _Forward(name, child, conversion)
+        if forward.has_hooks:
+            enter, leave = _Enter(name, conversion), _Leave(name, conversion)
+            hooks = child.register_forward_pre_hook(enter), child.register_forward_hook(leave)
+            child.__dict__["_tandem_hooks"] = hooks
+        child.__dict__["_tandem"] = child.__dict__["forward"] = forward
+    if type(module).__call__ is not torch.nn.Module.__call__ and not isinstance(module, torch.fx.GraphModule):
+        warnings.warn(
+            f"tandem: {type(module).__name__} has a __call__ of its own; products that this calls outside "
+            "forward run in fp32",
+            stacklevel=4,
+        )
+    outermost = sorted(name for name in scripted if name.rpartition(".")[0] not in scripted)
+    if outermost and conversion.uniform != "fp32":
+        warnings.warn(
+            f"tandem: layers {', '.join(repr(name) for name in outermost)} are TorchScript, whose products "
+            "run in fp32: nothing sees them. Call apply before torch.jit.script",
+            stacklevel=4,
+        )
+
+
+def _strip(module: torch.nn.Module) -> None:
+    """Takes from a module and its submodules what `apply` put there."""
+    found = list(_forwards(module))
+    whole = {forward.conversion for _, forward in found if not forward.name}
+    for child, forward in found:
+        del child.__dict__["_tandem"]
+        for hook in child.__dict__.pop("_tandem_hooks", ()):
+            hook.remove()
+        if child.__dict__.get("forward") is forward:  # else one that wraps it, and passes through it
+            del child.__dict__["forward"]
+            if forward.own is not None:
+                child.__dict__["forward"] = forward.own
+        if forward.conversion in whole:
+            forward.conversion.is_removed = True
+        elif forward.conversion.changed_part is None:
+            forward.conversion.changed_part = forward.name
+        _put_layout_back(child)
 
 
 def remove(module: torch.nn.Module) -> torch.nn.Module:
     """Undoes `apply`; a module that was not converted stays as it is."""
-    inner = unwrap(module)
-    for handle in inner.__dict__.pop("_tandem_hooks", []):
-        handle.remove()
-    if isinstance(inner.__dict__.get("forward"), _Forward):
-        del inner.__dict__["forward"]
-    for child in inner.modules():
-        if isinstance(child.__dict__.get("forward"), _Direct):
-            del child.__dict__["forward"]
-        if child.__dict__.pop("_tandem_layout", False):
-            child.weight.data = child.weight.data.contiguous()
+    _strip(unwrap(module))
     return module
 
 
 def applied(module: torch.nn.Module) -> Dict[str, str]:
     """The precisions of a converted module by name; empty where it is not converted, "*" for all calls."""
-    forward = unwrap(module).__dict__.get("forward")
-    if not isinstance(forward, _Forward):
+    forward = unwrap(module).__dict__.get("_tandem")
+    if forward is None or forward.name:
         return {}
     conversion = forward.conversion
     return {"*": conversion.uniform} if conversion.uniform else dict(conversion.precision)

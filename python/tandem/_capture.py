@@ -289,8 +289,10 @@ def capture(
     buffers = {key: value.clone() for key, value in inner.named_buffers()}
     random = torch.get_rng_state()
     handles = follow_modules(inner, names)
+    from tandem._apply import unconverted  # which imports this file
+
     try:
-        with torch.enable_grad(), recorder:
+        with torch.enable_grad(), unconverted(inner), recorder:
             output = inner(*args, **kwargs)
     finally:
         for handle in handles:

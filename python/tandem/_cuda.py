@@ -14,9 +14,9 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
-from torch.autograd.function import once_differentiable
 
 from tandem import _library
+from tandem._gradients import refuse_second
 from tandem._kernels import MAX_K, Rounds
 from tandem._structs import BF16, E4M3, E5M2, F16, F32, S8, SCALE_TENSOR
 from tandem._structs import CudaDequantiseCall, CudaProductCall, CudaQuantiseCall, Rounding
@@ -156,28 +156,36 @@ class _Multiply(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g):  # type: ignore[override]
-        (batch, m, n, k), (_, of_g, other) = ctx.sizes, ctx.types
-        x_codes, x_scale, w_codes, w_scale = ctx.saved_tensors
-        x, w = _Operand(x_codes, ctx.kinds[0], x_scale), _Operand(w_codes, ctx.kinds[1], w_scale)
-        ga = gb = None
-        with _on_gpu_of(g) as (index, stream):
-            gpu = _Gpu.of(index)
-            g = gpu.narrow(g, of_g, _rounding(ctx.rounds, ctx.step, _G), stream)
-            if ctx.needs_input_grad[0]:
-                if w.kind != other:
-                    w = gpu.narrow(w.codes, other, Rounding(), stream)
-                ga = torch.empty(ctx.shapes[0], device=g.codes.device)
-                gpu.multiply(ga, (batch, m, k, n), g, w, (False, not ctx.turned), stream)
-            if ctx.needs_input_grad[1]:
-                x = gpu.widen(x, other, stream)
-                gb = torch.empty(ctx.shapes[1], device=g.codes.device)
-                if ctx.turned:
-                    gpu.multiply(gb, (batch, n, k, m), g, x, (True, False), stream)
-                else:
-                    gpu.multiply(gb, (batch, k, n, m), x, g, (True, False), stream)
-        return ga, gb, None, None, None
+        with torch.no_grad():
+            found = _gradients(ctx, g)
+        if torch.is_grad_enabled():
+            found = refuse_second(ctx.rounds.name, found)
+        return (*found, None, None, None)
+
+
+def _gradients(ctx: Any, g: Tensor) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+    """Those that are wanted of a and b."""
+    (batch, m, n, k), (_, of_g, other) = ctx.sizes, ctx.types
+    x_codes, x_scale, w_codes, w_scale = ctx.saved_tensors
+    x, w = _Operand(x_codes, ctx.kinds[0], x_scale), _Operand(w_codes, ctx.kinds[1], w_scale)
+    ga = gb = None
+    with _on_gpu_of(g) as (index, stream):
+        gpu = _Gpu.of(index)
+        g = gpu.narrow(g, of_g, _rounding(ctx.rounds, ctx.step, _G), stream)
+        if ctx.needs_input_grad[0]:
+            if w.kind != other:
+                w = gpu.narrow(w.codes, other, Rounding(), stream)
+            ga = torch.empty(ctx.shapes[0], device=g.codes.device)
+            gpu.multiply(ga, (batch, m, k, n), g, w, (False, not ctx.turned), stream)
+        if ctx.needs_input_grad[1]:
+            x = gpu.widen(x, other, stream)
+            gb = torch.empty(ctx.shapes[1], device=g.codes.device)
+            if ctx.turned:
+                gpu.multiply(gb, (batch, n, k, m), g, x, (True, False), stream)
+            else:
+                gpu.multiply(gb, (batch, k, n, m), x, g, (True, False), stream)
+    return ga, gb
 
 
 def _convolve(product: Product, precision: str, rounds: Rounds) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import torch
 
 from tandem import _library
+from tandem._apply import unconverted
 
 
 def _random_state() -> Dict[str, Any]:
@@ -98,18 +99,16 @@ def held(module: torch.nn.Module) -> Iterator[Held]:
     made = Held(module)
     gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
     modes = [(child, child.training) for child in module.modules()]
-    applied = module.__dict__.pop("forward", None)
     for parameter, _ in gradients:
         parameter.grad = None
     if not module.training:
         module.train()
     try:
-        yield made
+        with unconverted(module):
+            yield made
     finally:
         made.put_back()
         for parameter, gradient in gradients:
             parameter.grad = gradient
         for child, mode in modes:
             child.training = mode
-        if applied is not None:
-            module.__dict__["forward"] = applied

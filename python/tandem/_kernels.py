@@ -18,6 +18,7 @@ from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Type
 import torch
 
 from tandem import _library
+from tandem._gradients import Conv2dRule, LinearRule, MatmulRule, differentiable, is_differentiated
 from tandem._structs import (
     BF16,
     F32,
@@ -639,10 +640,15 @@ def channels_last(weight: Tensor) -> Tensor:
 
 
 class Rounds:
-    """The random numbers of one operator's casts: a stream of its own in every step, on every rank."""
+    """The random numbers of one operator's casts: a stream of its own in every step, on every rank.
 
-    def __init__(self, index: int, rank: int, seed: int) -> None:
-        self.index, self.rank, self.seed, self.step = index, rank, seed, 0
+    With the operator's name, and where the gradients of its operands go, for second derivatives."""
+
+    __slots__ = ("index", "rank", "seed", "step", "name", "edges")
+
+    def __init__(self, index: int, rank: int, seed: int, step: int = 0, name: str = "") -> None:
+        self.index, self.rank, self.seed, self.step, self.name = index, rank, seed, step, name
+        self.edges: Optional[Tuple[Any, Any]] = None
 
     def stream(self, purpose: int) -> Tuple[int, int, int]:
         return (self.step, self.index, purpose | self.rank << 8)
@@ -657,6 +663,7 @@ class Rounds:
 
 
 _X, _W, _G = 1, 2, 3
+_LINEAR, _MATMUL = LinearRule(), MatmulRule()
 
 
 def _for_gradients(ctx: Any, g: Tensor, x: Tensor, w: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
@@ -695,7 +702,7 @@ class Linear(torch.autograd.Function):
             ctx.in_one_call = kernels, rounds, rounds.step, x.shape, bias is not None, scales
             ctx.save_for_backward(codes)
             return y
-        ctx.in_one_call, ctx.precision, ctx.kernels = None, precision, kernels
+        ctx.in_one_call, ctx.precision, ctx.kernels, ctx.rounds = None, precision, kernels, rounds
         ctx.shape, ctx.with_bias = x.shape, bias is not None
         k, n = x.shape[-1], w.shape[0]
         if precision == "bf16":
@@ -713,18 +720,52 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
+        saved, wants = ctx.saved_tensors, ctx.needs_input_grad
         if ctx.in_one_call:
-            codes, wants = ctx.saved_tensors[0], ctx.needs_input_grad
-            return (*_linear_backward(*ctx.in_one_call, codes, g.contiguous(), wants), None, None, None)
-        kernels = ctx.kernels
-        x, w = ctx.saved_tensors
-        gx = gw = None
-        rows = g.reshape(-1, w.shape[0]).contiguous()
-        g_in, x, w = _for_gradients(ctx, rows, x, w)
-        gx = multiply(kernels, g_in, w).view(ctx.shape) if ctx.needs_input_grad[0] else None
-        gw = multiply(kernels, g_in.t(), x) if ctx.needs_input_grad[1] else None
-        gb = kernels.column_sums(rows) if ctx.with_bias and ctx.needs_input_grad[2] else None
-        return gx, gw, gb, None, None, None
+            compute = functools.partial(_linear_backward, *ctx.in_one_call, saved[0], wants=wants)
+        else:
+            compute = functools.partial(_linear_backward_in_parts, ctx, *saved, wants)
+        if not is_differentiated(g):
+            return (*compute(g), None, None, None)
+        if ctx.in_one_call:
+            (_, rounds, _, shape, with_bias, scales), n = ctx.in_one_call, g.shape[-1]
+            x, w = _widened(saved[0], (shape, (n, shape[-1])), scales)
+        else:
+            rounds, with_bias = ctx.rounds, ctx.with_bias
+            x, w = _saved_as_float(ctx, *saved)
+            x = x.view(ctx.shape)
+        wants = (*wants[:2], wants[2] and with_bias)
+        return (*differentiable(rounds, _LINEAR, g, x, w, wants, compute), None, None, None)
+
+
+def _widened(codes: Tensor, shapes: Sequence[Sequence[int]], scales: Sequence[float]) -> Iterator[Tensor]:
+    """The numbers that narrow copies stand for, which lie one behind the other."""
+    first = 0
+    for shape, scale in zip(shapes, scales):
+        end = first + torch.Size(shape).numel()
+        wide = codes[first:end].view(shape).float()
+        yield wide if codes.dtype == torch.bfloat16 else wide.mul_(scale)
+        first = end
+
+
+def _saved_as_float(ctx: Any, x: Tensor, w: Tensor) -> Tuple[Tensor, Tensor]:
+    """What a pass in several calls saved, in f32: of `int8`, the second operand is PyTorch's own."""
+    if ctx.precision == "bf16":
+        return x.float(), w.float()
+    return x.float().mul_(ctx.scales[0]), w.detach()
+
+
+def _linear_backward_in_parts(
+    ctx: Any, x: Tensor, w: Tensor, wants: Sequence[bool], g: Tensor
+) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
+    """The gradients that are wanted of x, w and the bias, product by product."""
+    kernels = ctx.kernels
+    rows = g.reshape(-1, w.shape[0]).contiguous()
+    g_in, x, w = _for_gradients(ctx, rows, x, w)
+    gx = multiply(kernels, g_in, w).view(ctx.shape) if wants[0] else None
+    gw = multiply(kernels, g_in.t(), x) if wants[1] else None
+    gb = kernels.column_sums(rows) if ctx.with_bias and wants[2] else None
+    return gx, gw, gb
 
 
 _NARROW = {"int8": torch.int8, "int8_full": torch.int8, "bf16": torch.bfloat16}
@@ -793,7 +834,8 @@ def _linear_backward(
     g: Tensor,
     wants: Sequence[bool],
 ) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
-    """The gradients that are wanted of x of `shape`, w and the bias, from a contiguous g."""
+    """The gradients that are wanted of x of `shape`, w and the bias."""
+    g = g.contiguous()
     (sx, sw), k, n = scales, shape[-1], g.shape[-1]
     m = shape.numel() // k
     gx = torch.empty(shape) if wants[0] else None
@@ -844,21 +886,42 @@ class Conv2d(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
-        of, kernels = ctx.of, ctx.kernels
-        x, w = ctx.saved_tensors
-        gb = None
-        if ctx.precision == "int8_full":
-            gb = torch.empty(w.shape[0]) if ctx.with_bias and ctx.needs_input_grad[2] else None
-            gx, gw = _conv2d_backward(ctx, g, x, w, gb)
-        else:
-            rows = as_images(g)
-            weight = w if ctx.precision == "bf16" else as_images(w.detach()).view(w.shape[0], -1)
-            operands = _for_gradients(ctx, rows, x, weight)
-            gx, gw = convolve_back(kernels, of, *operands, ctx.needs_input_grad[:2])
-            gb = kernels.column_sums(rows) if ctx.with_bias and ctx.needs_input_grad[2] else None
-        if gw is not None and not ctx.is_last:
-            gw = gw.contiguous()
-        return gx, gw, gb, None, None, None, None
+        (x, w), wants = ctx.saved_tensors, ctx.needs_input_grad
+        compute = functools.partial(_conv2d_gradients, ctx, x, w, wants)
+        if not is_differentiated(g):
+            return (*compute(g), None, None, None, None)
+        of, (x, w) = ctx.of, _conv2d_saved(ctx, x, w)
+        wants = (*wants[:2], wants[2] and ctx.with_bias)
+        rule = Conv2dRule(of.stride, of.pad)
+        return (*differentiable(ctx.rounds, rule, g, x, w, wants, compute), None, None, None, None)
+
+
+def _conv2d_saved(ctx: Any, x: Tensor, w: Tensor) -> Tuple[Tensor, Tensor]:
+    """The saved operands of a convolution as PyTorch has them, in f32."""
+    x, c = as_tensor(x), x.shape[3]
+    if ctx.precision == "int8_full":
+        return x.float().mul_(ctx.scales[0]), ctx.of.weight(w.float().mul_(ctx.scales[1]), c)
+    x, w = _saved_as_float(ctx, x, w)
+    return x, ctx.of.weight(w, c) if ctx.precision == "bf16" else w
+
+
+def _conv2d_gradients(
+    ctx: Any, x: Tensor, w: Tensor, wants: Sequence[bool], g: Tensor
+) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
+    """The gradients that are wanted of a convolution's operands and bias, from what it saved."""
+    kernels, gb = ctx.kernels, None
+    if ctx.precision == "int8_full":
+        gb = torch.empty(w.shape[0]) if ctx.with_bias and wants[2] else None
+        gx, gw = _conv2d_backward(ctx, g, x, w, gb)
+    else:
+        rows = as_images(g)
+        weight = w if ctx.precision == "bf16" else as_images(w.detach()).view(w.shape[0], -1)
+        operands = _for_gradients(ctx, rows, x, weight)
+        gx, gw = convolve_back(kernels, ctx.of, *operands, wants[:2])
+        gb = kernels.column_sums(rows) if ctx.with_bias and wants[2] else None
+    if gw is not None and not ctx.is_last:
+        gw = gw.contiguous()
+    return gx, gw, gb
 
 
 def _conv2d_forward(
@@ -932,7 +995,7 @@ class Matmul(torch.autograd.Function):
             ctx.in_one_call = kernels, rounds, rounds.step, of_a, of_b, scales
             ctx.save_for_backward(codes)
             return c
-        ctx.in_one_call, ctx.precision, ctx.kernels = None, precision, kernels
+        ctx.in_one_call, ctx.precision, ctx.kernels, ctx.rounds = None, precision, kernels, rounds
         if precision == "bf16":
             a16, b16 = kernels.cast(a), kernels.cast(b)
             ctx.save_for_backward(a16, b16)
@@ -943,17 +1006,32 @@ class Matmul(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):  # type: ignore[override]
+        saved, wants = ctx.saved_tensors, ctx.needs_input_grad
         if ctx.in_one_call:
-            codes, wants = ctx.saved_tensors[0], ctx.needs_input_grad
-            return (*_matmul_backward(*ctx.in_one_call, codes, g, wants), None, None, None)
-        a, b = ctx.saved_tensors
-        ga = gb = None
-        g, a, b = _for_gradients(ctx, g, a, b)
-        if ctx.needs_input_grad[0]:
-            ga = multiply(ctx.kernels, g, b.transpose(-1, -2))
-        if ctx.needs_input_grad[1]:
-            gb = multiply(ctx.kernels, a.transpose(-1, -2), g)
-        return ga, gb, None, None, None
+            compute = functools.partial(_matmul_backward, *ctx.in_one_call, saved[0], wants=wants)
+        else:
+            compute = functools.partial(_matmul_backward_in_parts, ctx, *saved, wants)
+        if not is_differentiated(g):
+            return (*compute(g)[:2], None, None, None)
+        if ctx.in_one_call:
+            _, rounds, _, (shape, strides), of_b, scales = ctx.in_one_call
+            codes, n = saved[0], shape.numel()
+            a, b = codes.as_strided(shape, strides).float(), codes.as_strided(*of_b, n).float()
+            if codes.dtype == torch.int8:
+                a, b = a.mul_(scales[0]), b.mul_(scales[1])
+        else:
+            rounds, (a, b) = ctx.rounds, _saved_as_float(ctx, *saved)
+        wants = (*wants[:2], False)
+        return (*differentiable(rounds, _MATMUL, g, a, b, wants, compute)[:2], None, None, None)
+
+
+def _matmul_backward_in_parts(
+    ctx: Any, a: Tensor, b: Tensor, wants: Sequence[bool], g: Tensor
+) -> Tuple[Optional[Tensor], Optional[Tensor], None]:
+    """The gradients that are wanted of a and b, product by product."""
+    g, a, b = _for_gradients(ctx, g, a, b)
+    ga = multiply(ctx.kernels, g, b.transpose(-1, -2)) if wants[0] else None
+    return ga, multiply(ctx.kernels, a.transpose(-1, -2), g) if wants[1] else None, None
 
 
 _Layout = Tuple[torch.Size, Tuple[int, ...]]  # of a tensor: shape and strides
@@ -1026,7 +1104,7 @@ def _matmul_backward(
     codes: Tensor,
     g: Tensor,
     wants: Sequence[bool],
-) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+) -> Tuple[Optional[Tensor], Optional[Tensor], None]:
     """The gradients that are wanted of a and b."""
     (sa, sb), shape, (with_ga, with_gb) = scales, of_a[0], wants[:2]
     (m, k), n = shape[-2:], of_b[0][-1]
@@ -1035,7 +1113,7 @@ def _matmul_backward(
         qa, qb = codes.as_strided(*of_a), codes.as_strided(*of_b, elements)
         qg, sg = kernels.quantise(g, (step, rounds.index, _G | rounds.rank << 8), rounds.seed)
         ga = _batched(kernels, qg, qb.transpose(-1, -2), sg * sb) if with_ga else None
-        return ga, _batched(kernels, qa.transpose(-1, -2), qg, sg * sa) if with_gb else None
+        return ga, _batched(kernels, qa.transpose(-1, -2), qg, sg * sa) if with_gb else None, None
     g, of_g = _without_gaps(g)
     ga, gb = torch.empty(shape) if with_ga else None, torch.empty(of_b[0]) if with_gb else None
     place = codes.data_ptr()
@@ -1051,7 +1129,7 @@ def _matmul_backward(
         (0, 0, _address(ga), _address(gb), 0),
         rounds.random(step),
     )
-    return ga, gb
+    return ga, gb, None
 
 
 def _packed(q: Tensor) -> Tuple[Tensor, Tuple[int, int]]:

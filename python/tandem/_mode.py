@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, List, Tuple
 
 import torch
@@ -17,9 +16,7 @@ _count = getattr(torch._C, "_len_torch_function_stack", None)
 _is_enabled = getattr(torch._C, "_is_torch_function_mode_enabled", None)
 
 
-class _State(threading.local):
-    """Modes are a thread's own."""
-
+class _State:
     def __init__(self) -> None:
         # each time that it is entered: how many modes there are with it, and so many where PyTorch calls it
         # itself, or else 0
@@ -28,7 +25,8 @@ class _State(threading.local):
 
 
 class DirectMode(TorchFunctionMode):
-    """A mode that PyTorch 1.13, too, calls itself while no other one is entered; else in PyTorch's order."""
+    """A mode that PyTorch 1.13, too, calls itself while no other one is entered; else in PyTorch's order. One
+    thread at a time enters it."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

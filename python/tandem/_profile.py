@@ -15,7 +15,7 @@ import torch
 import torch.distributed as distributed
 
 from tandem import _library
-from tandem._apply import HAS, apply, lay_out, remove, run_product
+from tandem._apply import HAS, apply, lay_out, remove, run_product, unconverted
 from tandem._blas import warn_of_slow_blas
 from tandem._capture import _SILENT, Recorder, as_inputs, batch_of, make_graph, tensors_in, unwrap
 from tandem._graph import Graph
@@ -56,7 +56,6 @@ class _Timer(Follower):
     def __init__(self, module: torch.nn.Module, names: Names, precision: str, kernels: Kernels) -> None:
         super().__init__(module, names)
         self.precision, self.kernels = precision, kernels
-        self.rounds: Dict[int, Rounds] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -70,8 +69,7 @@ class _Timer(Follower):
         if self.precision == "fp32":
             result = func(*args, **kwargs)
         else:
-            rounds = self.rounds.setdefault(index, Rounds(index, 0, 0))
-            result = run_product(product, self.precision, self.kernels, rounds)
+            result = run_product(product, self.precision, self.kernels, Rounds(index, 0, 0, 0, name))
         self.watch(result.grad_fn, index)
         return result
 
@@ -346,16 +344,19 @@ def _cluster_of(devices: Sequence[str], batches: Sequence[int]) -> str:
 def _followed(module: torch.nn.Module, timer: _Timer) -> Iterator[None]:
     """While it lasts, `timer` sees what the module calls, but not what DDP does around it."""
 
+    before = module.__dict__.get("forward")  # set on the instance, or of a converted module
+    runs = before or type(module).forward.__get__(module)
+
     def forward(*args: Any, **kwargs: Any) -> Any:
         timer.names.begin()
         with timer:
-            return type(module).forward(module, *args, **kwargs)
+            return runs(*args, **kwargs)
 
     handles = follow_modules(module, timer.names)
-    before = module.__dict__.get("forward")  # of a converted module
     module.__dict__["forward"] = forward
     try:
-        yield
+        with unconverted(module):
+            yield
     finally:
         del module.__dict__["forward"]
         if before is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import types
 from dataclasses import dataclass
-from typing import Any, Callable, Container, Dict, List, Optional, Tuple
+from typing import Any, Callable, Container, Dict, List, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +43,14 @@ def _pair(value: Any) -> Optional[int]:
 
 
 def _read_linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Optional[Product]:
-    return Product("linear", input, weight, bias) if input.dim() >= 2 and weight.dim() == 2 else None
+    if input.dim() < 2 or weight.dim() != 2 or input.shape[-1] != weight.shape[1]:
+        return None
+    return Product("linear", input, weight, bias) if _is_bias(bias, weight) else None
+
+
+def _is_bias(bias: Optional[Tensor], weight: Tensor) -> bool:
+    """Whether it is one of this weight; PyTorch says of others what is wrong, or has their kind of sum."""
+    return bias is None or (bias.dtype == weight.dtype and bias.shape == weight.shape[:1])
 
 
 def _read_conv2d(
@@ -57,14 +64,20 @@ def _read_conv2d(
 ) -> Optional[Product]:
     stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
     kernel = weight.shape[-1]
-    if input.dim() != 4 or weight.shape[-2] != kernel or groups != 1 or dilation != 1:
+    if input.dim() != 4 or weight.dim() != 4 or weight.shape[-2] != kernel or groups != 1 or dilation != 1:
         return None
-    if stride is None or padding is None or padding >= kernel:
+    if input.shape[1] != weight.shape[1] or not _is_bias(bias, weight):
+        return None
+    if stride is None or padding is None or padding >= kernel or stride < 1 or padding < 0:
+        return None
+    if min(input.shape[2:]) + 2 * padding < kernel:
         return None
     return Product("conv2d", input, weight, bias, kernel, stride, padding)
 
 
 def _read_matmul(input: Tensor, other: Tensor) -> Optional[Product]:
+    if min(input.dim(), other.dim()) < 2 or input.shape[-1] != other.shape[-2]:
+        return None
     if other.dim() == 2 and input.dim() >= 2 and (isinstance(other, torch.nn.Parameter) or input.dim() > 2):
         return Product("linear", input, other, turned=True)
     if input.dim() == other.dim() and 2 <= input.dim() <= 4 and input.shape[:-2] == other.shape[:-2]:
@@ -72,12 +85,16 @@ def _read_matmul(input: Tensor, other: Tensor) -> Optional[Product]:
     return None
 
 
+def _read_mm(input: Tensor, mat2: Tensor) -> Optional[Product]:
+    return _read_matmul(input, mat2) if input.dim() == mat2.dim() == 2 else None
+
+
 def _read_bmm(input: Tensor, mat2: Tensor) -> Optional[Product]:
-    return _read_matmul(input, mat2)
+    return _read_matmul(input, mat2) if input.dim() == mat2.dim() == 3 else None
 
 
 def _read_baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1):
-    product = _read_matmul(batch1, batch2) if alpha == 1 and beta == 1 else None
+    product = _read_bmm(batch1, batch2) if alpha == 1 and beta == 1 and input.dtype == batch1.dtype else None
     if product:
         product.addend = input
     return product
@@ -89,7 +106,7 @@ _READERS: Dict[str, Callable[..., Optional[Product]]] = {
     "matmul": _read_matmul,
     "__matmul__": _read_matmul,
     "bmm": _read_bmm,
-    "mm": _read_bmm,
+    "mm": _read_mm,
     "baddbmm": _read_baddbmm,
 }
 
@@ -99,15 +116,14 @@ _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 def read_product(func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Product]:
     """The product that a call computes; None where it is no adjustable call."""
     reader = _READERS.get(getattr(func, "__name__", ""))
-    if reader is None or "out" in kwargs:
+    operands = args[:2] if len(args) > 1 else (*args, *kwargs.values())
+    if reader is None or "out" in kwargs or any(type(one).__module__ == "torch.fx.proxy" for one in operands):
         return None
     try:
         product = reader(*args, **kwargs)
     except (TypeError, AttributeError):  # a function of this name with other arguments
         return None
-    if product is None or product.x.dtype not in _FLOATS or product.x.numel() == 0:
-        return None
-    return product
+    return product if product is not None and product.x.dtype in _FLOATS else None
 
 
 # Functions in Python that call products inside, which are followed.
@@ -217,14 +233,26 @@ def follow_modules(module: torch.nn.Module, names: Names, but: Container[str] = 
 _MODULES_OF = {"linear": torch.nn.Linear, "conv2d": torch.nn.Conv2d}
 
 
-class Follower(TorchFunctionMode):
-    """Sees every call of PyTorch while it is entered. Subclasses say what happens at each."""
+def name_kinds(module: torch.nn.Module) -> Dict[str, str]:
+    """The kind of product that each submodule has one of, by its name."""
+    return {
+        name: kind
+        for name, child in module.named_modules()
+        for kind, of in _MODULES_OF.items()
+        if isinstance(child, of)
+    }
 
-    def __init__(self, module: torch.nn.Module, names: Names) -> None:
+
+class Follower(TorchFunctionMode):
+    """Sees every call of PyTorch while it is entered. Subclasses say what happens at each.
+
+    It keeps the names of a module's submodules, and no module."""
+
+    def __init__(self, module: Union[torch.nn.Module, Dict[str, str]], names: Names) -> None:
         super().__init__()
         self.names = names
         self.is_inside_attention = False
-        self._modules = dict(module.named_modules())
+        self._kinds = module if isinstance(module, dict) else name_kinds(module)
 
     def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
         raise NotImplementedError
@@ -238,8 +266,8 @@ class Follower(TorchFunctionMode):
             return _open_composite(func)(*args, **kwargs)
 
     def name_product(self, product: Product) -> str:
-        module = self._modules.get(self.names.path[-1] if self.names.path else "")
-        return self.names.give(product.kind, isinstance(module, _MODULES_OF.get(product.kind, ())))
+        kind = self._kinds.get(self.names.path[-1] if self.names.path else "")
+        return self.names.give(product.kind, kind == product.kind)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -256,4 +284,11 @@ class Follower(TorchFunctionMode):
         product = read_product(func, args, kwargs)
         if product is None:
             return self.other(func, args, kwargs)
-        return self.product(self.name_product(product), product, func, args, kwargs)
+        name = self.name_product(product)
+        if product.x.numel() == 0 or product.w.numel() == 0:
+            return self.empty(name, func, args, kwargs)
+        return self.product(name, product, func, args, kwargs)
+
+    def empty(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        """A product of an empty batch: it has its name, so that later calls keep theirs, and nothing to do."""
+        return self.other(func, args, kwargs)
