@@ -126,6 +126,7 @@ class _Conversion:
         self.n_held = 0  # while it is more than 0, the module runs as it was before
         self.changed_part: Optional[str] = None  # converted on its own, or removed, since
         self.idle: List[_Converter] = []
+        self.wanted: Any = None  # what apply was given
 
     def __getstate__(self) -> Dict[str, Any]:
         return {**self.__dict__, "idle": [], "n_held": 0}
@@ -404,7 +405,7 @@ class _Converter(DirectMode, Follower):
         way = _way_without_kernels(product)
         if way is not None:
             conversion.warn_of_way(name, way)
-            return func(*args, **kwargs)
+            return _run_unconverted(func, args, kwargs)
         rounds = conversion.rounds_of(name)
         rounds.step = self.step
         try:
@@ -414,7 +415,7 @@ class _Converter(DirectMode, Follower):
 
     def empty(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         self.conversion.precision_of(name)
-        return func(*args, **kwargs)
+        return _run_unconverted(func, args, kwargs)
 
     def other(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Results of convolutions are in channels_last, which not every view of theirs allows."""
@@ -423,6 +424,24 @@ class _Converter(DirectMode, Follower):
             if x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last):
                 x.data = x.detach().contiguous()
         return func(*args, **kwargs)
+
+
+def _run_unconverted(func: Any, args: Any, kwargs: Any) -> Any:
+    """A product in PyTorch, as it was before `apply`: a convolution's weight lies as it did, and so its result."""
+    if getattr(func, "__name__", "") == "conv2d":
+        args = tuple(one.contiguous() if index == 1 else one for index, one in enumerate(args))
+        kwargs = {name: one.contiguous() if name == "weight" else one for name, one in kwargs.items()}
+    return func(*args, **kwargs)
+
+
+def _as_before(result: Any) -> Any:
+    """What a converted module gives back, in the memory order that it had: callers may view it."""
+    if isinstance(result, torch.Tensor):
+        is_last = result.dim() == 4 and not result.is_contiguous()
+        return result.contiguous() if is_last and result.layout is torch.strided else result
+    if type(result) in (tuple, list):
+        return type(result)(map(_as_before, result))
+    return {name: _as_before(one) for name, one in result.items()} if type(result) is dict else result
 
 
 def _check_shape_only(conversion: _Conversion, name: str, product: Product) -> None:
@@ -456,6 +475,8 @@ class _Forward:
     """Stands as the forward of a converted module or of a submodule, whatever that was before: the class's, or
     one that was set on the instance. A submodule that is called alone runs converted, too."""
 
+    _torchdynamo_disable = True  # torch.compile leaves it to Python
+
     def __init__(self, name: str, module: torch.nn.Module, conversion: _Conversion) -> None:
         self.name, self.module, self.conversion = name, module, conversion
         self.own = module.__dict__.get("forward")
@@ -476,6 +497,12 @@ class _Forward:
             return self.before()
         if "conversion" not in self.__dict__ or name.startswith("__") and name not in _OF_FUNCTIONS:
             raise AttributeError(name)
+        if name == "__func__" and sys._getframe(1).f_code.co_name == "infer_methods_to_compile":
+            raise _library.error(
+                "NO_KERNEL",
+                f"layer '{self.name or type(self.module).__name__}' is converted, and torch.jit.script would "
+                "compile it as it was before. Script tandem.remove(copy.deepcopy(module)), or use torch.jit.trace",
+            )
         return getattr(self.before(), name)
 
     def _called(self) -> torch.nn.Module:
@@ -493,6 +520,7 @@ class _Forward:
         title = self.name or type(module).__name__
         if torch._C._get_tracing_state() is not None:
             conversion.warn_of_way(title, "while torch.jit traces")
+            _put_layouts_back(module)  # and not again: what is traced keeps these weights, and may view results
             return self.before(module)(*args, **kwargs)
         if conversion.changed_part is not None:
             raise _library.error(
@@ -501,9 +529,12 @@ class _Forward:
                 "converted. Call tandem.apply for the whole module again",
             )
         run = conversion.begin(next_step(conversion, title))
+        compiler = _set_compiler(None) if "torch._dynamo" in sys.modules else None
         try:
-            result = self._run_inside(run, module, args, kwargs)
+            result = _as_before(self._run_inside(run, module, args, kwargs))
         finally:
+            if compiler is not None:
+                _set_compiler(compiler)
             run.end()
         if not self.name:
             conversion.end_pass()
@@ -531,6 +562,12 @@ class _Forward:
         finally:
             run.leave()
 
+
+# torch.compile, since PyTorch 2, would compile what it finds below a call that it does not.
+_frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+_set_compiler = getattr(_frames, "set_eval_frame", None)
+if hasattr(_frames, "skip_code"):
+    _frames.skip_code(_Forward.__call__.__code__)
 
 _OF_FUNCTIONS = ("__func__", "__self__", "__name__", "__qualname__", "__code__", "__globals__", "__closure__",
                  "__defaults__", "__kwdefaults__", "__annotations__")  # fmt: skip
@@ -565,18 +602,26 @@ def _forwards(module: torch.nn.Module) -> Iterator[Tuple[torch.nn.Module, _Forwa
 
 
 class unconverted:
-    """A context in which a module runs as it was before `apply`, whatever converts it or parts of it."""
+    """A context in which a module runs as it was before `apply`, whatever converts it or parts of it. Weights
+    lie as they did, too, unless they keep their layout."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.conversions = {forward.conversion for _, forward in _forwards(module)}
+    def __init__(self, module: torch.nn.Module, keeps_layout: bool = False) -> None:
+        found = list(_forwards(module))
+        self.conversions = {forward.conversion for _, forward in found}
+        moved = [] if keeps_layout else found
+        self.laid_out = [child for child, _ in moved if "_tandem_layout" in child.__dict__]
 
     def __enter__(self) -> None:
         for conversion in self.conversions:
             conversion.n_held += 1
+        for child in self.laid_out:
+            _put_layout_back(child)
 
     def __exit__(self, *exception: Any) -> None:
         for conversion in self.conversions:
             conversion.n_held -= 1
+        for child in self.laid_out:
+            lay_out(child)
 
 
 def _check_module(module: torch.nn.Module, graph: Graph) -> None:
@@ -658,6 +703,17 @@ def _put_layout_back(child: torch.nn.Module) -> None:
         weight.data = made.copy_(weight.data)
 
 
+def _put_layouts_back(module: torch.nn.Module) -> None:
+    """While PyTorch traces, which does not see it."""
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        for child in module.modules():
+            _put_layout_back(child)
+    finally:
+        torch._C._set_tracing_state(state)
+
+
 def _converted(plan: Union[Plan, Mapping[str, str]]) -> Set[str]:
     """What any rank converts: DistributedDataParallel wants the same layout on all."""
     classes = [one.precision for one in plan.classes] if isinstance(plan, Plan) else [plan]
@@ -707,6 +763,7 @@ def apply(
     _strip(inner)
     follow_checkpoints()
     conversion = _Conversion(inner, precision, uniform, graph, rank, seed)
+    conversion.wanted = wanted
     _wrap_forwards(inner, conversion)
     if uniform != "fp32":
         lay_out(inner, None if isinstance(wanted, str) else _converted(wanted))
@@ -765,6 +822,25 @@ def remove(module: torch.nn.Module) -> torch.nn.Module:
     """Undoes `apply`; a module that was not converted stays as it is."""
     _strip(unwrap(module))
     return module
+
+
+class put_back:
+    """A context in which a module may be converted and unconverted; afterwards it is what it was before."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        forward = module.__dict__.get("_tandem")
+        self.conversion = None if forward is None or forward.name else forward.conversion
+
+    def __enter__(self) -> None:
+        remove(self.module)
+
+    def __exit__(self, *exception: Any) -> None:
+        remove(self.module)
+        if self.conversion is not None:
+            before = self.conversion
+            apply(self.module, before.wanted, rank=before.rank, seed=before.seed)
+            self.module.__dict__["_tandem"].conversion.step = before.step
 
 
 def applied(module: torch.nn.Module) -> Dict[str, str]:

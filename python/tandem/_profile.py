@@ -15,7 +15,7 @@ import torch
 import torch.distributed as distributed
 
 from tandem import _library
-from tandem._apply import HAS, apply, lay_out, remove, run_product, unconverted
+from tandem._apply import HAS, apply, lay_out, put_back, remove, run_product, unconverted
 from tandem._blas import warn_of_slow_blas
 from tandem._capture import _SILENT, Recorder, as_inputs, batch_of, make_graph, tensors_in, unwrap
 from tandem._graph import Graph
@@ -355,7 +355,7 @@ def _followed(module: torch.nn.Module, timer: _Timer) -> Iterator[None]:
     handles = follow_modules(module, timer.names)
     module.__dict__["forward"] = forward
     try:
-        with unconverted(module):
+        with unconverted(module, keeps_layout=True):
             yield
     finally:
         del module.__dict__["forward"]
@@ -461,8 +461,7 @@ def profile(
     job = _Job(module, inputs, loss, optimizer, bucket_bytes)
     was_training = job.inner.training
     kernels = Kernels()
-    with job.kept():
-        remove(job.inner)
+    with put_back(job.inner), job.kept():
         job.inner.train()
         try:
             job.optimizer = job.make_optimizer(list(job.inner.parameters()))

@@ -1,5 +1,6 @@
 """The examples of docs/pytorch.md, as they stand there."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -14,10 +15,21 @@ def example(name):
         return re.search(rf"```python\n(# {name}: .*?)```", file.read(), re.S).group(1)
 
 
+def missing_packages(code):
+    """The packages that an example imports and this Python lacks."""
+    lines = re.findall(r"^(?:import|from) (.*?)(?: import .*)?$", code, re.M)
+    names = {one.split(" as ")[0].strip().partition(".")[0] for line in lines for one in line.split(",")}
+    return sorted(name for name in names if name != "tandem" and importlib.util.find_spec(name) is None)
+
+
 class Examples(Case):
     def run_example(self, name):
         path = os.path.join(self.folder, name)
         code = example(name)
+        for package in missing_packages(code):
+            reason = f"this Python has no {package}; apt-get install python3-{package}"
+            print(f"\nSKIP: the Python package, {name} of docs/pytorch.md: {reason}", flush=True)
+            self.skipTest(reason)
         with open(path, "w", encoding="utf-8") as file:
             file.write(code)
         variables = {

@@ -428,6 +428,87 @@ class Apply(Case):
         self.assertEqual(torch.overrides._get_current_function_mode_stack(), [])
         self.assertTrue(torch.equal(x + 1, 1 + x))
 
+    def test_a_forward_of_its_own_is_what_is_captured_sensed_and_profiled(self):
+        """Also while the module is converted, which it is again afterwards."""
+        module, x = Small(), torch.randn(6, 3, 8, 8)
+        plain = tandem.capture(module, x)
+        inner = module.forward
+        module.forward = lambda x: inner(torch.tanh(x))
+        graph = tandem.capture(module, x)
+        self.assertEqual(len(graph.calls), len(plain.calls) + 1)
+        tandem.apply(module, "int8_full")
+        expected = module(x)
+        self.assertEqual(tandem.capture(module, x), graph)
+        seen = []
+        following = torch.tanh
+
+        def noticed(x):
+            seen.append(x)
+            return following(x)
+
+        with mock.patch("torch.tanh", noticed):
+            batches = [torch.randn(6, 3, 8, 8) for _ in range(8)]
+            tandem.sensitivity(module, batches, store=self.store)
+            self.assertTrue(seen)
+            seen.clear()
+            tandem.profile(module, x, device="torch:own", store=self.store, steps=2, precisions=["fp32", "bf16"])
+            self.assertTrue(seen)
+        self.assertEqual(tandem.applied(module), {"*": "int8_full"})
+        self.assertLess((module(x) - expected).norm() / expected.norm(), 0.05)
+        self.assertEqual(self.products_of(module, x), 2)
+
+    def test_an_empty_batch_keeps_the_names_of_calls_behind_it(self):
+        class Twice(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(8, 8)
+
+            def forward(self, x):
+                return self.fc(x[:0]), self.fc(x)
+
+        module = tandem.apply(Twice(), {"fc": "int8_full", "fc_1": "fp32"})
+        self.assertEqual(self.products_of(module, torch.randn(3, 8)), 0)
+        tandem.apply(module, {"fc": "fp32", "fc_1": "int8_full"})
+        self.assertEqual(self.products_of(module, torch.randn(3, 8)), 1)
+
+    def test_a_part_that_fails_leaves_the_names_of_others(self):
+        class Caught(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.second = torch.nn.Sequential(torch.nn.Linear(8, 8)), torch.nn.Linear(8, 8)
+
+            def forward(self, x):
+                try:
+                    self.first(x[:, :4])
+                except RuntimeError:
+                    pass
+                return self.second(x) @ torch.ones(8, 8)
+
+        for hooked in (False, True):
+            module = Caught()
+            if hooked:
+                module.first.register_forward_hook(lambda *_: None)
+            tandem.apply(module, {"second": "int8_full"})
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                self.assertEqual(self.products_of(module, torch.randn(3, 8)), 1)
+
+    def test_torchscript_inside_is_told(self):
+        module = torch.nn.Sequential(torch.jit.script(torch.nn.Linear(8, 8)), torch.nn.Linear(8, 8))
+        with self.assertWarnsRegex(UserWarning, "layers '0' are TorchScript"):
+            tandem.apply(module, "int8_full")
+        self.assertEqual(self.products_of(module, torch.randn(3, 8)), 1)
+
+    def test_weights_in_memory_that_others_share_stay_there(self):
+        module, flat = torch.nn.Conv2d(3, 4, 3), torch.zeros(200)
+        flat[:108] = module.weight.detach().reshape(-1)
+        module.weight.data = flat[:108].view(4, 3, 3, 3)
+        x = torch.randn(2, 3, 5, 5)
+        tandem.apply(module, "int8_full")
+        before = module(x)
+        flat.mul_(2)
+        self.assertLess((module(x) - 2 * before).norm() / before.norm(), 0.3)
+
     def test_a_fork_after_import(self):
         module, x = tandem.apply(torch.nn.Linear(600, 600), "int8_full"), torch.randn(300, 600)
         before = torch.get_num_threads()
