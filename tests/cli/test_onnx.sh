@@ -45,7 +45,7 @@ wanted=$(first_loss takes_image) && [ -n "$wanted" ] && [ ! -s err ] && fine=0 |
 for name in flat rows row pixels deep turned; do
     [ "$(first_loss "takes_$name")" = "$wanted" ] || fine=1
 done
-report "images as a net takes them: flattened, in rows, with channels last" $fine
+report "images as a net takes them: flattened, in rows, with channels last" "$fine"
 says() { first_loss "takes_$1" >loss && [ -s loss ] && grep -qF "$2" err; }
 says flat "data 'data': images of 28 × 28 × 1 are taken as 784 (flattened, row by row)" &&
     says rows "are taken as 28 × 28 (row by row)" && says last "are taken as 28 × 28 × 1 (row by row)" &&
@@ -72,7 +72,7 @@ two|takes samples of 784 numbers in several inputs, but
 END
 run 3 train --model mlp:image=1x1x20 --data data --device weakest --steps 1 --eval 0 &&
     grep -q "takes samples of 1 × 1 × 20 (height × width × channels).* Use image=28x28x1" err || fine=1
-report "refused with both shapes: samples that no image becomes" $fine
+report "refused with both shapes: samples that no image becomes" "$fine"
 losses() { # FILE: of two steps on noise
     run 0 train --model "nets/$1.onnx" --device weakest --steps 2 --eval 0 &&
         sed -n 's/.*\(loss .*\);.*/\1/p' out
@@ -199,7 +199,8 @@ printf '\010\007:\200\224\353\334\003\n\0\n\0' >nets/nodes.onnx
 run 3 graph show nets/nodes.onnx && grep -q "its 12 bytes are no ONNX model, or not all of one" err
 report "refused: a graph that promises 1,000,000,000 bytes" $?
 while IFS='|' read -r bytes wanted; do
-    printf "$bytes" >nets/kind.onnx # shellcheck disable=SC2059
+    # shellcheck disable=SC2059 # with escapes
+    printf "$bytes" >nets/kind.onnx
     run 3 graph show nets/kind.onnx && grep -qF "it is $wanted" err
     report "refused: $wanted" $?
 done <<'END'
