@@ -88,7 +88,7 @@ CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c
 # users' commands open.
 SLURM_PARTS = $(call objects,$(addprefix plugins/slurm/,memory_fit.c job_plan.c layout.c run_folder.c site.c \
     submission.c))
-SPANK = $(call objects,plugins/slurm/spank_tandem.c plugins/slurm/run_folder.c base/status.c)
+SPANK = $(call objects,plugins/slurm/spank_tandem.c plugins/slurm/run_folder.c base/status.c base/printable.c)
 SPANK_PLANNER = $(call objects,$(addprefix plugins/slurm/,spank_planner.c step_nodes.c))
 JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix plugins/slurm/,job_submit_tandem.c submission.c \
     memory_fit.c site.c)) \
@@ -123,7 +123,7 @@ $(B)/libtandem.so.0: libtandem.map $(CORE) $(MODEL_FILES)
 	@$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
 	    -o $@ $(CORE) $(MODEL_FILES) $(CORE_LIBS)
 
-$(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(KERNELS)
+$(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(B)/obj/base/printable.o $(KERNELS)
 	@echo "  link  $@"
 	@$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
 	    -o $@ $(filter %.o,$^) -lm

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/printable.h"
+
 static const struct {
     const char *name;
     int exit_code;
@@ -52,7 +54,7 @@ tandem_status tandem_error_set(tandem_error *error, tandem_status status, const 
         va_list arguments;
         va_start(arguments, format);
         char whole[1 << 14];
-        (void)vsnprintf(whole, sizeof whole, format, arguments);
+        (void)tandem_printable_format(whole, sizeof whole, "", format, arguments);
         va_end(arguments);
         if (strlen(whole) < sizeof error->text)
             memcpy(error->text, whole, strlen(whole) + 1);
@@ -67,7 +69,7 @@ tandem_status tandem_no_memory(tandem_error *error, const char *format, ...)
     char what[TANDEM_ERROR_TEXT];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(what, sizeof what, format, arguments);
+    (void)tandem_printable_format(what, sizeof what, "", format, arguments);
     va_end(arguments);
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory %s", what);
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "tandem/advanced/allocator.h"
 #include "tandem/advanced/backend.h"
@@ -136,6 +138,12 @@ void cli_progress(const cli_options *options, int64_t left_ns, const char *forma
 char *cli_append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Clears the progress line before text goes to stdout. */
 void cli_progress_end(void);
+/* cli_format: a text that the caller frees; NULL: no memory. Names in it cannot command the terminal
+ * (base/printable.h). cli_print: writes it to stdout; what printf is in this folder. */
+char *cli_format(const char *kept, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
+int cli_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define printf(...) cli_print(__VA_ARGS__)
 void cli_note(const cli_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* --- What made a result, a plan, a trace or a log (made.c) ---------------------------------------------- */

@@ -2,8 +2,10 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "base/printable.h"
 #include "base/quantity.h"
 #include "cli/cli.h"
 
@@ -13,6 +15,26 @@ void cli_progress_end(void)
 {
     if (line_is_open) fputs("\r\033[K", stderr);
     line_is_open = 0;
+}
+
+char *cli_format(const char *kept, const char *format, va_list arguments)
+{
+    const size_t n = tandem_printable_format(NULL, 0, kept, format, arguments);
+    char *const text = malloc(n + 1);
+    if (text) (void)tandem_printable_format(text, n + 1, kept, format, arguments);
+    return text;
+}
+
+int cli_print(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    char *const text = cli_format("\n\t\r", format, arguments);
+    va_end(arguments);
+    if (!text) (void)cli_fail_with(TANDEM_NO_MEMORY, "no memory for the result");
+    const int written = text ? fputs(text, stdout) : EOF;
+    free(text);
+    return written;
 }
 
 int cli_fail(const tandem_error *error)
@@ -33,7 +55,7 @@ int cli_fail_with(tandem_status status, const char *format, ...)
     tandem_error error = {.status = status, .rank = -1};
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(error.text, sizeof error.text, format, arguments);
+    (void)tandem_printable_format(error.text, sizeof error.text, "", format, arguments);
     va_end(arguments);
     return cli_fail(&error);
 }
@@ -52,8 +74,10 @@ json_t *cli_json_known_integer(int64_t x) { return x < 0 ? json_null() : json_in
 int cli_print_json(json_t *object)
 {
     cli_progress_end();
-    const int written = object && json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0 &&
-                        fputc('\n', stdout) != EOF && fflush(stdout) == 0;
+    const int written =
+        object &&
+        json_dumpf(object, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) == 0 &&
+        fputc('\n', stdout) != EOF && fflush(stdout) == 0;
     json_decref(object);
     if (written) return 0;
     return cli_fail_with(TANDEM_IO, "cannot write the result to standard output");
@@ -66,7 +90,7 @@ void cli_progress(const cli_options *options, int64_t left_ns, const char *forma
     tandem_quantity left = {""};
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
+    (void)tandem_printable_format(text, sizeof text, "", format, arguments);
     va_end(arguments);
     if (left_ns > 0) left = tandem_quantity_ns(left_ns);
     cli_progress_end();
@@ -81,7 +105,8 @@ void cli_note(const cli_options *options, const char *format, ...)
     cli_progress_end();
     va_list arguments;
     va_start(arguments, format);
-    (void)vfprintf(stderr, format, arguments);
+    char *const text = cli_format("\n\t\r", format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+    fprintf(stderr, "%s\n", text ? text : "no memory for a note");
+    free(text);
 }

@@ -20,9 +20,9 @@ void cli_table_row(cli_table *table, const char *format, ...)
         table->capacity = capacity;
     }
     va_start(arguments, format);
-    const int length = vasprintf(&line, format, arguments);
+    line = cli_format("\t", format, arguments);
     va_end(arguments);
-    if (length < 0)
+    if (!line)
         table->incomplete = 1;
     else
         table->line[table->n_line++] = line;
