@@ -153,6 +153,7 @@ static void open_problem_exact(drawn_problem *d, uint64_t seed)
 
 typedef struct tally {
     int n, n_refused, n_overlooked, n_positive, n_micro, n_segmented, n_buckets;
+    int n_gap;     /* of the bounds, so many are below the plan */
     double greedy; /* Σ of greedy's sensitivity over the optimum */
 } tally;
 
@@ -166,6 +167,17 @@ static void check_refusal(drawn_problem *d, uint64_t seed, tally *sum)
         fail_msg("seed %llu: no plan was found, but there is one of sensitivity %lld",
                  (unsigned long long)seed, (long long)all.least);
     sum->n_refused++;
+}
+
+/* The gap is what lies between the bound and the plan, of the plan's sensitivity: by hand. */
+static void check_gap(const tandem_allocation *a, uint64_t seed, tally *sum)
+{
+    const double bound = (double)a->certificate.lower_bound, harm = (double)a->sensitivity;
+    const double gap = harm > 0 ? 1 - bound / harm : 0;
+    if (!(fabs(a->certificate.gap - gap) <= 1e-9))
+        fail_msg("seed %llu: a gap of %g is said; %lld below %lld is %g", (unsigned long long)seed,
+                 a->certificate.gap, (long long)a->certificate.lower_bound, (long long)a->sensitivity, gap);
+    sum->n_gap += gap > 0;
 }
 
 static void compare_exact(drawn_problem *d, uint64_t seed, tally *sum)
@@ -191,6 +203,7 @@ static void compare_exact(drawn_problem *d, uint64_t seed, tally *sum)
     if (a.certificate.gap > 2e-3)
         fail_msg("seed %llu: a gap of %g is left (%s)", (unsigned long long)seed, a.certificate.gap,
                  a.certificate.proof);
+    check_gap(&a, seed, sum);
     const tandem_step *step = tandem_replayer_step(d->p.replayer, 0);
     sum->n++;
     sum->n_micro += step->options.n_micro > 1;
@@ -210,6 +223,7 @@ static void compare_exact(drawn_problem *d, uint64_t seed, tally *sum)
     }
     require_ok_seed(by_greedy, &error, seed);
     assert_int_equal(greedy.keeps_base, a.keeps_base);
+    check_gap(&greedy, seed, sum);
     if (greedy.certificate.lower_bound > all.least || greedy.sensitivity < all.least)
         fail_msg("seed %llu: greedy %lld, bound %lld, least %lld", (unsigned long long)seed,
                  (long long)greedy.sensitivity, (long long)greedy.certificate.lower_bound,
@@ -238,6 +252,7 @@ static void exact_is_the_least_of_all_plans(void **state)
     print_message("%d of them with micro-steps, %d with segments, %d with several buckets\n", sum.n_micro,
                   sum.n_segmented, sum.n_buckets);
     assert_true(sum.n_micro > 100 && sum.n_segmented > 100 && sum.n_buckets > 100);
+    assert_true(sum.n_gap >= 50);
     assert_true(sum.n >= 500 && sum.n_positive >= 250);
 }
 
