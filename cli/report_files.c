@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/grow.h"
+#include "profiles/format/json.h"
 #include "tandem/advanced/whatif.h"
 
 enum { MAX_FILE = 1 << 28, MAX_LINES = 1 << 26 };
@@ -58,7 +59,8 @@ static tandem_status add_log_line(report_item *item, int *capacity, const char *
 {
     json_error_t where;
     report_log *const log = &item->log;
-    json_t *const line = json_loadb(text, n, 0, &where);
+    const bool is_short = tandem_json_check_count(text, n, path, NULL) == TANDEM_OK;
+    json_t *const line = is_short ? json_loadb(text, n, 0, &where) : NULL;
     const json_t *const step = json_object_get(line, "step");
     tandem_status status = TANDEM_OK;
     if (!json_is_integer(step)) {
@@ -108,7 +110,9 @@ static int is_log(const char *bytes, size_t n)
 {
     const char *const end = memchr(bytes, '\n', n);
     json_error_t where;
-    json_t *const line = json_loadb(bytes, end ? (size_t)(end - bytes) : n, 0, &where);
+    const size_t length = end ? (size_t)(end - bytes) : n;
+    if (tandem_json_check_count(bytes, length, "", NULL) != TANDEM_OK) return 0;
+    json_t *const line = json_loadb(bytes, length, 0, &where);
     const int has_step = json_is_integer(json_object_get(line, "step")) && !json_object_get(line, "schema");
     json_decref(line);
     return has_step;
@@ -119,9 +123,10 @@ static tandem_status add_json(report_page *page, const char *path, const char *b
 {
     static const char prefix[] = "tandem.";
     json_error_t where;
+    tandem_status status = tandem_json_check_count(bytes, n, path, error);
+    if (status != TANDEM_OK) return status;
     json_t *const root = json_loadb(bytes, n, 0, &where);
     const char *const schema = json_string_value(json_object_get(root, "schema"));
-    tandem_status status = TANDEM_OK;
     if (!root)
         return tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', line %d, column %d: %s", path, where.line,
                                 where.column, where.text);

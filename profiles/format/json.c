@@ -2,17 +2,37 @@
 #include "profiles/format/json.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/nearest.h"
+
+/* Each value but the first of an array or object comes behind a comma. */
+tandem_status tandem_json_check_count(const char *bytes, size_t n, const char *source, tandem_error *error)
+{
+    size_t count = 1;
+    bool is_text = false;
+    for (size_t i = 0; i < n && count <= TANDEM_JSON_MAX_VALUES; i++) {
+        if (bytes[i] == '"') is_text = !is_text;
+        if (bytes[i] == '\\' && is_text) i++;
+        count += !is_text && (bytes[i] == ',' || bytes[i] == '[' || bytes[i] == '{');
+    }
+    if (count <= TANDEM_JSON_MAX_VALUES) return TANDEM_OK;
+    return tandem_error_set(
+        error, TANDEM_MALFORMED,
+        "'%.200s' has more than the %d values that such a file may have; is it the one you "
+        "mean?",
+        source, (int)TANDEM_JSON_MAX_VALUES);
+}
 
 /* Out of memory inside a word, jansson (2.14) drops a character and continues; elsewhere it fails without a
  * reason. The text is therefore parsed twice: two results that differ mean that memory is out. */
 tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, const char *source,
                                 tandem_error *error)
 {
-    tandem_status status = TANDEM_OK;
+    tandem_status status = tandem_json_check_count(bytes, n, source, error);
+    if (status != TANDEM_OK) return status;
     json_error_t why, second_why;
     json_t *parsed = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
     json_t *const second_parse = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &second_why);

@@ -1,5 +1,5 @@
 /* json.h: reads JSON that people may have written: each error names file, member, value and allowed values;
- * private to profiles/. */
+ * for profiles/ and cli/. */
 #pragma once
 
 #include <jansson.h>
@@ -14,8 +14,13 @@ typedef struct tandem_json_location {
     tandem_error *error;
 } tandem_json_location;
 
-/* tandem_json_parse: parses text into a new reference. TANDEM_MALFORMED with line and column;
- * TANDEM_NO_MEMORY. */
+/* A tree of JSON takes some hundred bytes for a value of two in the file: a file has at most so many. */
+enum { TANDEM_JSON_MAX_VALUES = 1 << 20 };
+/* tandem_json_check_count: TANDEM_MALFORMED where there are more. */
+tandem_status tandem_json_check_count(const char *bytes, size_t n, const char *source, tandem_error *error);
+
+/* tandem_json_parse: parses text into a new reference. TANDEM_MALFORMED with line and column,
+ * or with too many values; TANDEM_NO_MEMORY. */
 tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, const char *source,
                                 tandem_error *error);
 
