@@ -35,7 +35,7 @@ else
         report "$what leaves the target of another user's link alone" $?
         rm -f "$path"
     }
-    described=(--model mlp:depth=1,width=16 --cluster '1*t4 + 1*l4 net=10Gbit/s,5us' --predict)
+    described=(--model 'mlp:depth=1,width=16' --cluster '1*t4 + 1*l4 net=10Gbit/s,5us' --predict)
     planted --trace open/t.json replay "${described[@]}" --trace open/t.json
     planted 'a report' open/r.html report "$plan" -o open/r.html
     planted --log open/log train -q --model mlp:depth=1,width=16 --device cpu:sse41 --steps 1 --log open/log
@@ -44,10 +44,10 @@ else
     planted 'a store' open/db profile --import "$here/fixtures/timings.csv" --db open/db
     planted 'an output of predict' open/list.csv predict --list "$here/fixtures/timings.csv" -o open/list.csv
     mkdir inside && ln -s "$work/inside" open/way && chown -h 65534:65534 open/way
-    run 5 report "$plan" -o open/way/r.html
-    [ $? = 0 ] && grep -q 'another user' err && [ ! -e inside/r.html ]
+    run 5 report "$plan" -o open/way/r.html && grep -q 'another user' err && [ ! -e inside/r.html ]
     report "nor is a folder entered by such a link" $?
-    find open -name '.tandem-*' | grep -q . && report "nothing is left beside" 1 || report "nothing is left beside" 0
+    [ -z "$(find open -name '.tandem-*')" ]
+    report "nothing is left beside" $?
 fi
 
 echo "1..$n"

@@ -57,6 +57,8 @@ measure() {
                       what = name[k] == "update" ? "update" : "kind"
                       if (1 - p[k] / m[k] > worst[what]) worst[what] = 1 - p[k] / m[k]
                   }
+                  for (k = 1; k <= n; k++) { sum_p += p[k]; sum_m += m[k] }
+                  print "sum", (n > 4 ? sum_p / sum_m - 1 : 9)
                   print "kind", (n > 4 ? worst["kind"] + 0 : 9)
                   print "update", (n > 4 ? worst["update"] + 0 : 9) }'
     } >"round.$1"
@@ -79,6 +81,11 @@ report "a replay with the times of the run's own tasks is within 15 % of its ste
 bounded busy 0.20
 report "each rank's tasks take 80 % of the time that it does not wait, or more: \
 small steps have room for what is between tasks" $?
+# Signed: all costs too long by a factor are as wrong as all too short. What a rank waits is in neither sum.
+middle=$(cat round.? | awk '$1 == "sum" { print $2 }' | sort -g | sed -n 2p)
+echo "# sum: off by $middle, at most 0.18 either way"
+awk -v middle="${middle:-9}" 'BEGIN { exit !(middle < 0.18 && middle > -0.18) }'
+report "all kinds of tasks together are predicted within 18 % of what they took, neither longer nor shorter" $?
 bounded kind 0.40
 report "no kind of task that matters but the update is predicted 40 % too short" $?
 bounded update 0.55
