@@ -726,8 +726,10 @@ def apply(
     """Runs a module's linear layers, convolutions and matrix products in a plan's precisions, from now on.
 
     The module is changed in place and returned. Its submodules, parameters and `state_dict` stay; so do
-    hooks, copies (`copy.deepcopy`) and DistributedDataParallel, which is wrapped around it afterwards. A
-    backward pass runs in the precision too. Inputs and results are float32; what no plan names runs as
+    hooks, a forward that was set on the instance, copies (`copy.deepcopy`) and DistributedDataParallel, which
+    is wrapped around it afterwards. Submodules that are called alone run converted. A backward pass runs in
+    the precision too, also that of `torch.utils.checkpoint`. docs/pytorch.md says what PyTorch's other
+    transformations give. Inputs and results are float32; what no plan names runs as
     before. `remove` undoes it. Converted convolutions give their results in the memory format channels_last,
     and their weights are kept in it, as `module.to(memory_format=torch.channels_last)` would: wrap the
     module in DistributedDataParallel, and make its optimizer, afterwards. All ranks of a job need the same

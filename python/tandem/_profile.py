@@ -748,11 +748,10 @@ def compare(
     runs = {name: plan for name, plan in plans.items() if name not in recorded}
     measured: Dict[str, List[int]] = {name: [] for name in runs}
     was_training = job.inner.training
-    with job.kept():
+    with put_back(job.inner), job.kept():
         job.inner.train()
         try:
             if graph is None:
-                remove(job.inner)
                 job.optimizer = job.make_optimizer(job.inner.parameters())
                 graph = _record_module(job, batch_of(inputs, None), None)
             for _ in range(rounds):

@@ -13,6 +13,7 @@ import importlib
 import inspect
 import io
 import pickle
+import sys
 import threading
 import types
 import unittest
@@ -67,14 +68,14 @@ class Images(torch.nn.Module):
         super().__init__()
         self.inside = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Tanh())
         self.inner = torch.nn.Conv2d(8, 8, 1)
-        self.head = torch.nn.Conv2d(8, 4, 3, stride=2)
+        self.head = torch.nn.Conv2d(8, 2, 3)
 
     def part(self, x):
         return torch.tanh(self.inner(x))
 
     def forward(self, x):
         y = self.head(self.part(self.inside(x)))
-        return y.view(y.shape[0], 4)
+        return y.view(y.shape[0], 8)[:, ::2]
 
 
 class Products(torch.nn.Module):
@@ -110,6 +111,15 @@ class Attends(torch.nn.Module):
         return self.head(self.part(x.flatten(2) + self.embedding(self.tokens))).mean(1)
 
 
+class Around(torch.nn.Module):
+    def __init__(self, inside):
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x):
+        return self.inside(x)
+
+
 KINDS = {"linear": Rows, "conv2d": Images, "matmul": Products, "attention": Attends}
 
 
@@ -143,7 +153,7 @@ class Setting:
         try:
             wanted = run(copy.deepcopy(self.base))
         except Exception as error:
-            with self.test.assertRaises(type(error)):
+            with contextlib.suppress(type(error)):
                 run(module)
             return module
         self.close(run(module), wanted, times)
@@ -218,7 +228,7 @@ def in_checkpoints(how, outer=lambda run, x: run(x)):
         part = type(module).part
         drop = torch.nn.Dropout(0.3)
         section = lambda y: part(module, drop(part(module, y)))  # noqa: E731
-        module.part = lambda y: how(section, y)
+        module.part = lambda y: how(section, part(module, y))  # calls of the same names are behind each other
         found = []
         for step in range(2):
             x = t.x.clone().requires_grad_()
@@ -361,7 +371,8 @@ def _gradients(t):
 
 
 def penalised(module, x):
-    """Gradients of a loss with a gradient penalty, and of one behind it: second and third derivatives."""
+    """Gradients of a loss with a gradient penalty, of one behind it, and of the parameters' gradients: second
+    and third derivatives."""
     x = x.clone().requires_grad_()
     output = module(x)
     (first,) = torch.autograd.grad(output.sum(), x, create_graph=True)
@@ -369,9 +380,14 @@ def penalised(module, x):
     (second,) = torch.autograd.grad(penalty, x, create_graph=True)
     parameters = list(module.parameters())
     of_second = torch.autograd.grad(second.square().sum(), parameters, allow_unused=True, retain_graph=True)
-    of_penalty = torch.autograd.grad(penalty + output.mean(), parameters, allow_unused=True)
-    whole = lambda some: [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, some)]  # noqa: E731
-    return [torch.cat([one.flatten() for one in whole(some)]) for some in (of_penalty, of_second)]
+    of_penalty = torch.autograd.grad(penalty + output.mean(), parameters, allow_unused=True, retain_graph=True)
+    inner = torch.autograd.grad(output.square().sum(), parameters, create_graph=True, allow_unused=True)
+    length = sum(one.square().sum() for one in inner if one is not None)
+    of_length = torch.autograd.grad(length, [*parameters, x], allow_unused=True)
+    whole = lambda some: [  # noqa: E731
+        torch.zeros_like(p) if g is None else g for p, g in zip([*parameters, x], some)
+    ]
+    return [torch.cat([one.flatten() for one in whole(some)]) for some in (of_penalty, of_second, of_length)]
 
 
 @case("torch.autograd.grad", "torch.autograd.backward")
@@ -496,6 +512,7 @@ aside(
 @case("functorch.vmap", "torch.func.vmap")
 def _vmap(t):
     t.same(lambda module: func.vmap(lambda x: module(x[None])[0])(t.x))
+    t.same(lambda module: func.vmap(lambda one: module(t.x) * one)(torch.ones(2)))  # operands without a batch
 
 
 @case(*(f"{of}.{name}" for of in ("functorch", "torch.func") for name in
@@ -588,6 +605,7 @@ def _symbolic_trace(t):
     t.close(torch.fx.Interpreter(traced).run(t.x), t.base(t.x))
     t.close(torch.fx.Transformer(traced).transform()(t.x), t.base(t.x))
     t.close(t.converts(lambda one: one(t.x), tandem.apply(torch.fx.symbolic_trace(t.base), t.precision)), t.base(t.x))
+    t.close(torch.fx.symbolic_trace(t.made(Around(t.base)))(t.x), t.base(t.x))  # through its forward
 
 
 @case("torch.onnx.export")
@@ -996,15 +1014,19 @@ aside(
 @case("threads")
 def _threads(t):
     module = t.made()
-    found, errors = [], []
+    found, errors, begin = [], [], threading.Barrier(4)
 
     def work():
+        begin.wait()
         try:
-            for _ in range(5):
+            for _ in range(20):
                 found.append(gradients_alone(module, t.x))
         except Exception as error:
             errors.append(error)
 
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    t.test.addCleanup(sys.setswitchinterval, before)
     workers = [threading.Thread(target=work) for _ in range(4)]
     for worker in workers:
         worker.start()
