@@ -249,14 +249,20 @@ def _check_product(conversion: _Conversion, name: str, product: Product) -> None
         )
 
 
-def _is_autocast(x: torch.Tensor) -> bool:
-    """Whether autocast is on for x's device."""
-    try:
-        return torch.is_autocast_enabled(x.device.type)  # since PyTorch 2.4
-    except TypeError:
+try:
+    torch.is_autocast_enabled("cpu")  # since PyTorch 2.4
+
+    def _is_autocast(x: torch.Tensor) -> bool:
+        """Whether autocast is on for x's device."""
+        return torch.is_autocast_enabled("cpu" if x.is_cpu else "cuda")
+
+except TypeError:
+
+    def _is_autocast(x: torch.Tensor) -> bool:
         return torch.is_autocast_cpu_enabled() if x.is_cpu else torch.is_autocast_enabled()
 
 
+_tracing_state = torch._C._get_tracing_state
 _n_dispatch_modes = torch._C._len_torch_dispatch_stack
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", None)  # PyTorch 1.13
 if _transforms is None:
@@ -272,8 +278,7 @@ _KEEPING_MODES = ("_CachingTorchDispatchMode", "_CachedTorchDispatchMode")
 
 def _way_without_kernels(product: Product) -> Optional[str]:
     """How PyTorch runs a product now that a kernel cannot; None where it can."""
-    operands = [one for one in (product.x, product.w, product.bias, product.addend) if one is not None]
-    if torch._C._get_tracing_state() is not None:
+    if _tracing_state() is not None:
         return "while torch.jit traces"
     if _transforms():
         return "inside torch.func's transforms"
@@ -281,11 +286,20 @@ def _way_without_kernels(product: Product) -> Optional[str]:
         modes = {type(mode).__name__ for mode in _dispatch_modes()}
         if not modes.issubset(_KEEPING_MODES):
             return f"under {', '.join(sorted(modes))}, a TorchDispatchMode"
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(one).tangent is not None for one in operands):
+    bias, addend = product.bias, product.addend
+    are_plain = is_plain(product.x) and is_plain(product.w)
+    if forward_ad._current_level >= 0 and _has_tangent(product.x, product.w, bias, addend):
         return "in forward-mode differentiation"
-    if not all(map(is_plain, operands)):
+    if not (are_plain and (type(bias) in _USUAL or is_plain(bias)) and (addend is None or is_plain(addend))):
         return "with operands that have no plain memory of their own (vmap, fake tensors, subclasses)"
     return None
+
+
+_USUAL = (type(None), torch.nn.Parameter)  # of biases: of types that fill memory, if the weight does
+
+
+def _has_tangent(*operands: Optional[torch.Tensor]) -> bool:
+    return any(one is not None and forward_ad.unpack_dual(one).tangent is not None for one in operands)
 
 
 def _dispatch_modes() -> Iterator[Any]:
@@ -508,13 +522,22 @@ class _Forward:
     def _called(self) -> torch.nn.Module:
         """The module that is called. A shallow copy, as DataParallel's replicas are, has this forward, too."""
         module = sys._getframe(2).f_locals.get("self")
+        if module is self.module:
+            return module
         is_copy = isinstance(module, torch.nn.Module) and module.__dict__.get("forward") is self
         return module if is_copy else self.module
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        conversion, module = self.conversion, self._called()
-        if here.runs and here.runs[-1].conversion is conversion:
-            return self._run_inside(here.runs[-1], module, args, kwargs)
+        conversion, module, runs = self.conversion, self._called(), here.runs
+        if runs and runs[-1].conversion is conversion:
+            if not self.is_direct:
+                return self._run_inside(runs[-1], module, args, kwargs)
+            run = runs[-1]
+            run.enter(self.name, module)
+            try:
+                return run.forward_of(module)(module, *args, **kwargs)
+            finally:
+                run.leave()
         if conversion.is_off() or self.is_silent:
             return self.before(module)(*args, **kwargs)
         title = self.name or type(module).__name__

@@ -18,11 +18,13 @@ Tensor = torch.Tensor
 Maybe = Optional[Tensor]
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+_STRIDED = torch.strided
+_NOTHING = torch.empty(0)
 
 
 def is_plain(x: Tensor) -> bool:
     """Whether a kernel can read x's memory: not so inside vmap, in fake or lazily negated tensors."""
-    if type(x) not in _PLAIN or x.layout is not torch.strided or x.is_neg() or x._is_zerotensor():
+    if type(x) not in _PLAIN or x.layout is not _STRIDED or x.is_neg() or x._is_zerotensor():
         return False
     try:
         return x.data_ptr() != 0 or x.numel() == 0
@@ -41,7 +43,7 @@ class _Edge:
             return
         self.to = x.view_as(x)
         self.version = x._version
-        self.to.data = x.new_empty(0)
+        self.to.data = _NOTHING if x.is_cpu else x.new_empty(0)
 
 
 def edge_of(x: Tensor) -> Optional[_Edge]:
