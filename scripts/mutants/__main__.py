@@ -10,11 +10,12 @@ import os
 import queue
 import shutil
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from reach import Reach, counting_variables  # noqa: E402
-from records import Records, is_judged, judged_rows, read_by_hand, table_of  # noqa: E402
+from records import Records, code, is_judged, judged_rows, read_by_hand, table_of  # noqa: E402
 from run import run_test  # noqa: E402
 from tree import Tree, hash_of, tracked_files  # noqa: E402
 from trial import Bench, Usual, draw_breaks, draw_lines, read_text  # noqa: E402
@@ -117,23 +118,25 @@ def read_usual(path, key):
 def open_usual(options, trees, tests, key):
     """How each test ends where nothing is broken; what does not pass there can notice nothing."""
     path = os.path.join(options.folder, "usual.json")
-    usual = read_usual(path, key)
+    usual, is_written = read_usual(path, key), threading.Lock()
 
     def measure(worker, test):
         run = run_test(trees[worker], test, 60, options.least_seconds)
-        usual[test] = Usual(run.seconds, run.is_passed, "" if run.is_passed else "skipped" if run.is_skipped else "does not pass")
-        say(f"usual    {test}: {run.seconds:.1f} s {usual[test].why}")
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump({"key": key, "tests": dict(usual)}, file)
-        os.replace(path + ".new", path)
+        why = "" if run.is_passed else "skipped" if run.is_skipped else "does not pass"
+        say(f"usual    {test}: {run.seconds:.1f} s {why}")
+        with is_written:
+            usual[test] = Usual(run.seconds, run.is_passed, why)
+            with open(path + ".new", "w", encoding="utf-8") as file:
+                json.dump({"key": key, "tests": usual}, file)
+            os.replace(path + ".new", path)
 
     missing = [test for test in tests if test not in usual]
-    each_in_parallel(missing, 1 if options.jobs == 1 else options.jobs, measure)
+    each_in_parallel(missing, options.jobs, measure)
     return {test: usual[test] for test in tests}
 
 
 def describe(row):
-    change = f"{row['was'].strip()!r} -> {row['is'].strip()!r}"
+    change = f"{code(row['was'], 50)} -> {code(row['is'], 50) if row['is'].strip() else 'dropped'}"
     by = f" by {row['by']}" if "by" in row else f" of {row['tests']} tests" if "tests" in row else ""
     return f"{row['verdict']:<12} {row['seconds']:6.1f} s  {row['file']}:{row['line']} {row['kind']} {change}{by}"
 

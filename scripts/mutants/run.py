@@ -53,8 +53,8 @@ def end_all_of(mark):
 
 
 def limited(command, seconds):
-    """The command with limits of each process: processor time, sizes of files, memory."""
-    return ["sh", "-c", f"ulimit -c 0 && ulimit -t {int(seconds)} && ulimit -f {FILE_BLOCKS} && ulimit -d {DATA_KIB} && "
+    """The command with limits of each process: processor time, sizes of files, memory. Soft ones: tests set limits of their own."""
+    return ["sh", "-c", f"ulimit -S -c 0 && ulimit -S -t {int(seconds)} && ulimit -S -f {FILE_BLOCKS} && ulimit -S -d {DATA_KIB} && "
             'exec "$@"', "sh", *command]
 
 

@@ -48,7 +48,7 @@ sort >expected <<'END'
 9 sign '-' '+'
 END
 [ $code = 0 ] && diff expected <(sort out) >>err
-report "breaks: relational operators, constants, signs, dropped calls, swapped arguments, and nothing else" $?
+report "breaks: relational operators, constants, signs, dropped calls, swapped arguments, no others" $?
 
 cat >some.py <<'END'
 def add(a, b):  # a < b
@@ -77,7 +77,9 @@ END
 [ $code = 0 ] && diff expected <(sort out) >>err
 report "breaks: those of Python" $?
 
-(cd "$here/../.." && PYTHONPATH=$scripts/mutants PYTHONDONTWRITEBYTECODE=1 python3 - >"$work/out" 2>"$work/err" <<'END'
+(
+    export PYTHONPATH=$scripts/mutants PYTHONDONTWRITEBYTECODE=1
+    cd "$here/../.." && python3 - >"$work/out" 2>"$work/err" <<'END'
 import glob
 from breaks import KINDS, breaks_of
 from trial import draw_breaks, with_break
@@ -149,11 +151,13 @@ $(B)/tests/%: tests/%.c $(B)/obj/sums/sums.o
 	    $(B)/obj/sums/sums.o
 END
 hunt() { # OPTION…: the hunt in that tree
-    PYTHONDONTWRITEBYTECODE=1 python3 "$scripts/mutants" --root tree --folder tree/build/mutants --sources sums \
-        --programs "unit/test_sums unit/test_broken" --products all --jobs 1 --least-seconds 1 "$@" >out 2>err
+    PYTHONDONTWRITEBYTECODE=1 python3 "$scripts/mutants" --root tree --folder tree/build/mutants \
+        --sources sums --programs "unit/test_sums unit/test_broken" --products all --jobs 1 \
+        --least-seconds 1 "$@" >out 2>err
 }
 verdicts() { # of each line of sums.c: what the records say
-    sed 1d tree/build/mutants/seed-1.jsonl | sed 's/.*"line": \([0-9]*\),.*"verdict": "\([a-z ]*\)".*/\1 \2/' | sort -n
+    sed 1d tree/build/mutants/seed-1.jsonl |
+        sed 's/.*"line": \([0-9]*\),.*"verdict": "\([a-z ]*\)".*/\1 \2/' | sort -n
 }
 cp -r tree/sums whole
 hunt --number 20
@@ -167,9 +171,10 @@ cat >expected <<'END'
 10 noticed
 END
 [ $code = 1 ] && diff expected <(verdicts) >>err && diff -r whole tree/sums >>err
-report "mutants: noticed, survived, not reached, of the same code, not compiled, hanging; the tree stays whole" $?
+report "mutants: noticed, survived, not reached, the same code, not compiled, hanging; the tree is whole" $?
 
-grep -q '^Seed 1, sources [0-9a-f]*: 4 breaks, 2 noticed, 50 %; 1 of these by a test that hangs. 2 survived; no test reaches 1' out &&
+grep -q '^Seed 1, .*: 4 breaks, 2 noticed, 50 %; 1 of these by a test that hangs' out &&
+    grep -q ' 2 survived; no test reaches 1 of them' out &&
     grep -q '^Set aside: 1 that compile to the same code, 0 by hand, and 1 lines' out &&
     grep -q '^| sums/sums.c:3 | .* | `+` | `-` | 1 |$' out &&
     grep -q '^| sums/sums.c:4 | .* | none reaches it |$' out && ! grep -q '^| sums/sums.c:2 ' out &&
@@ -182,14 +187,20 @@ cp tree/build/mutants/seed-1.jsonl whole.jsonl
 hunt --number 20
 code=$?
 [ $code = 1 ] && diff expected <(verdicts) >>err &&
-    diff <(head -n 3 whole.jsonl) <(head -n 3 tree/build/mutants/seed-1.jsonl) >>err && ! grep -q '^reach' out
+    diff <(head -n 3 whole.jsonl) <(head -n 3 tree/build/mutants/seed-1.jsonl) >>err &&
+    ! grep -q '^reach' out &&
+    python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]' \
+        <tree/build/mutants/seed-1.jsonl 2>>err
 report "mutants: goes on where it was stopped" $?
 
 printf 'sums/sums.c\t%s\t+\t-\tthe caller drops it\n' 'int ignored(int a, int b) { return a + b; }' \
     >tree/scripts/mutants/set_aside.tsv
-hunt --number 3 --table
+hunt --number 20 --table
+[ $? = 1 ] && hunt --number 3 --table
 code=$?
-[ $code = 0 ] && grep -q ': 3 breaks, 2 noticed, 67 %' out && grep -q ', 1 by hand, ' out &&
+[ $code = 0 ] && hunt --number 20 --table
+code=$?
+[ $code = 1 ] && grep -q ': 3 breaks, 2 noticed, 67 %' out && grep -q ', 1 by hand, ' out &&
     grep -q '^| sums/sums.c:3 | `+` | `-` | the caller drops it |$' out
 report "mutants: what is set aside by hand does not count, and stands there with its reason" $?
 
