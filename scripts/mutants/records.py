@@ -38,6 +38,10 @@ class Records:
         self.write(row)
 
 
+def one_line(text):
+    return " ".join(text.split())
+
+
 def read_by_hand(path):
     """Breaks that are set aside by hand: {(file, line's text, was, is): reason}."""
     by_hand = {}
@@ -49,12 +53,8 @@ def read_by_hand(path):
                     if len(parts) != 5 or not parts[4].strip():
                         raise SystemExit(f"mutants: '{path}', line {number}: expected file, line, was, is and a reason, with tabs "
                                          "between them")
-                    by_hand[tuple(parts[:4])] = parts[4]
+                    by_hand[tuple(one_line(part) for part in parts[:4])] = parts[4]
     return by_hand
-
-
-def one_line(text):
-    return " ".join(text.split())
 
 
 def key_of(row):

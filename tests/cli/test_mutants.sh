@@ -153,7 +153,7 @@ END
 hunt() { # OPTION…: the hunt in that tree
     PYTHONDONTWRITEBYTECODE=1 python3 "$scripts/mutants" --root tree --folder tree/build/mutants \
         --sources sums --programs "unit/test_sums unit/test_broken" --products all --jobs 1 \
-        --least-seconds 1 "$@" >out 2>err
+        --least-seconds 10 "$@" >out 2>err
 }
 verdicts() { # of each line of sums.c: what the records say
     sed 1d tree/build/mutants/seed-1.jsonl |
@@ -193,7 +193,7 @@ code=$?
         <tree/build/mutants/seed-1.jsonl 2>>err
 report "mutants: goes on where it was stopped" $?
 
-printf 'sums/sums.c\t%s\t+\t-\tthe caller drops it\n' 'int ignored(int a, int b) { return a + b; }' \
+printf 'sums/sums.c\t%s\t +\t-\tthe caller drops it\n' 'int ignored(int a, int b)  { return a + b; }' \
     >tree/scripts/mutants/set_aside.tsv
 hunt --number 20 --table
 [ $? = 1 ] && hunt --number 3 --table
