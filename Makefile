@@ -250,11 +250,18 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
 TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c \
-    tests/support/without_avx512.c tests/onnx/train_steps.c \
+    tests/support/without_avx512.c tests/onnx/train_steps.c tests/truth/door.c \
     $(addprefix tests/cuda/,on_card.c gpu_programs.c), \
                                                     $(wildcard tests/*/*.c)))
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
+
+# The second door of `make check-truth`, on the library that others link.
+TRUTH_DOOR = $(B)/tests/truth/door
+$(TRUTH_DOOR): tests/truth/door.c $(B)/libtandem.so
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< -L$(B) -ltandem -Wl,-rpath,'$$ORIGIN/../..'
 
 # The CUDA backend as a library, on what tests put in the place of NVIDIA's:
 # TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
@@ -315,7 +322,8 @@ CHOSEN = $(if $(ONLY),$(filter $(foreach name,$(ONLY),$(B)/tests/$(name)% tests/
     $(SCRIPTS)),$(TESTS) $(SCRIPTS))
 test: setup ## builds and runs the tests; ONLY='unit fault/test_comm' those whose names begin so; CPU=avx2
 	$(eval begin := $(shell date +%s))
-	@$(MAKE) --no-print-directory -j$$(nproc) all $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests) \
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(TRUTH_DOOR) \
+	    $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests) \
 	    $(if $(filter avx2,$(CPU)),$(WITHOUT_AVX512))
 	@B=$(B) TEST_PRELOAD=$(if $(filter avx2,$(CPU)),$(abspath $(WITHOUT_AVX512))) \
 	    BUILD_SECONDS=$$(($$(date +%s) - $(begin))) scripts/run_tests.sh $(CHOSEN)
@@ -336,6 +344,12 @@ check: ## tests, lint and the tests that find most under sanitizers
 	@scripts/check.sh
 check-all: ## tests, lint, and all tests under sanitizers
 	@scripts/check.sh --all
+
+# What `tandem allocate` answers, against every plan there is (tests/truth): PROBLEM=17 judges one again, FROM=
+# and TO= a part, SEED= other ones.
+check-truth: all $(TRUTH_DOOR) ## 300 problems of allocate against every plan; PROBLEM=17, FROM=1 TO=9
+	@tests/truth/check_truth.py $(B) $(addprefix --problem ,$(PROBLEM)) $(addprefix --from ,$(FROM)) \
+	    $(addprefix --to ,$(TO)) $(addprefix --seed ,$(SEED)) $(addprefix --jobs ,$(JOBS))
 
 # The same tests with NVIDIA's libraries behind them, for a card, and bench_gpu; `make test` builds them
 # where nvcc is, so that they stay whole. They are one program, which has a name for each.
@@ -507,7 +521,7 @@ clean: ## removes build/
 	rm -rf build
 
 .SECONDARY:
-.PHONY: study test-report mutants
+.PHONY: study test-report mutants check-truth
 .PHONY: help api compdb lines all no-plugins no-cuda setup test check check-all tests cuda-limits test-cuda \
     bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -path $(B)/mutants -prune -o -name '*.d' -print 2>/dev/null)

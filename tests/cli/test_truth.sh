@@ -1,0 +1,20 @@
+#!/bin/bash
+# Twenty drawn problems of `tandem allocate`, each answer against every plan there is, through the program and
+# through planner.h (tests/truth). `make check-truth` judges 300. Speaks TAP. TANDEM_BUILD = the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+
+if ! command -v python3 >/dev/null; then
+    skip "allocations against every plan" "python3 is not here; apt-get install python3"
+    echo "1..1"
+    exit
+fi
+problems=(0 7 41 56 59 65 69 86 112 136 158 167 170 185 214 233 253 274 290)
+# A profile takes minutes with a sanitizer.
+if [ "$(basename "$build")" = build ]; then
+    problems+=(294)
+else
+    echo "SKIP: a measured problem: a profile takes minutes with a sanitizer"
+fi
+"$here/../truth/check_truth.py" "$build" --store "$work/truth" --tap "${problems[@]/#/--problem=}"
