@@ -114,9 +114,11 @@ all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B
 setup: ## compilers and libraries from Debian, once
 	@scripts/setup.sh
 
+# Standard output of our own objects is a stream of results, that of libraries is not (cli/standard_files.c).
+RESULTS = $(addprefix -Wl$(comma)--wrap=,stdout printf vprintf __printf_chk __vprintf_chk puts putchar)
 $(B)/tandem: $(CLI) $(PARTS_report) $(CORE) $(MODEL_FILES) $(KERNELS)
 	@echo "  link  $@"
-	@$(CC) -pie $(LDFLAGS) -o $@ $^ $(CORE_LIBS) -ldl
+	@$(CC) -pie $(LDFLAGS) $(RESULTS) -o $@ $^ $(CORE_LIBS) -ldl
 
 $(B)/libtandem.so.0: libtandem.map $(CORE) $(MODEL_FILES)
 	@echo "  link  $@"

@@ -144,6 +144,8 @@ char *cli_format(const char *kept, const char *format, va_list arguments)
     __attribute__((format(printf, 2, 0)));
 int cli_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define printf(...) cli_print(__VA_ARGS__)
+/* The same in a handler of signals. */
+void cli_progress_clear(void);
 void cli_note(const cli_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* --- What made a result, a plan, a trace or a log (made.c) ---------------------------------------------- */
@@ -177,10 +179,16 @@ int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, 
 /* If the plan's file has a bound that was proven for another set of plans: a note that it is none. */
 void cli_note_unproven_bound(const cli_options *options, const tandem_plan *plan);
 
-/* Registers a file of the working directory: SIGINT, SIGTERM and SIGHUP remove it. At most 16 files, names of
- * at most 39 characters; not for several threads. */
+/* Registers a file of the working directory: a signal that ends the command removes it. At most 16 files,
+ * names of at most 39 characters; not for several threads. */
 void cli_scratch_file_add(const char *path);
 void cli_scratch_file_remove(const char *path);
+/* mkstemps, and registers the file before a signal can come. */
+int cli_scratch_file_make(char *name, int n_suffix);
+/* In a handler of signals: removes those that are registered. */
+void cli_scratch_files_unlink(void);
+/* In a child: they are its parent's. */
+void cli_scratch_files_forget(void);
 
 /* An empty file of JSON in the working directory, as a scratch file; the caller removes it. Writes its name
  * to `path`. TANDEM_IO. */
@@ -204,7 +212,7 @@ tandem_status cli_device_require(const char *device, tandem_error *error);
 typedef struct cli_rank {
     int rank, n_rank;
     const char *store;
-    int cpu;
+    int local; /* its number among those of this host */
 } cli_rank;
 /* Whether this process is a rank: RANK and WORLD_SIZE are set (and TANDEM_STORE if WORLD_SIZE > 1). 1 = yes,
  * *rank is filled in; 0 = no; −1 = a wrong value, *error says which. */
@@ -212,6 +220,8 @@ int cli_rank_from_environment(cli_rank *rank, tandem_error *error);
 /* Starts this command n_rank times with the same arguments, each as a rank pinned to a core, and waits.
  * Returns 0, the exit code of the rank that failed first, or 6 if a rank was killed. Rank 0 owns stdout. */
 int cli_ranks_start(int n_rank, const cli_options *options);
+/* The core on which this process is to run `self`: its own, or −1 = any. Says whom it is shared with. */
+int cli_rank_core(const cli_rank *self, const cli_options *options);
 /* Runs `tandem argument…` (NULL-terminated) with --json, and -q as in options. Returns the object that it
  * printed; NULL and *exit_code if it failed. Its stderr is ours. */
 json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code);

@@ -6,6 +6,7 @@
 
 #include "base/nearest.h"
 #include "cli/cli.h"
+#include "cli/process.h"
 
 const cli_command *const cli_commands[] = {
     &command_demo,   &command_list,     &command_doctor,
@@ -51,19 +52,34 @@ static int find_command_index(int argc, char **argv)
     return 0;
 }
 
+/* The C library's stream, on which argp prints --help (standard_files.c). */
+extern FILE
+    *__real_stdout; /* NOLINT(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): the linker's */
+
 /* Runs at every exit, also after --help: output that cannot be written is an error. */
 static void check_output_written(int code, void *nothing)
 {
     (void)nothing;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
-        _exit(cli_fail_with(TANDEM_IO, "cannot write the result to standard output"));
+    const int failed = fflush(__real_stdout) | ferror(__real_stdout) | fflush(stdout) | ferror(stdout);
+    if (failed && code == 0) _exit(cli_fail_with(TANDEM_IO, "cannot write the result to standard output"));
+}
+
+/* What a parent may have left: closed descriptors, ignored signals, bound threads. */
+static int begin_process(int argc, char **argv)
+{
+    const int failed = cli_standard_files_open();
+    if (failed) return cli_fail_with(TANDEM_IO, "cannot open standard output: %s", strerror(failed));
+    cli_signals_begin();
+    cli_openmp_forget();
+    cli_save_arguments(argc, argv);
+    return on_exit(check_output_written, NULL) == 0 ? 0
+                                                    : cli_fail_with(TANDEM_NO_MEMORY, "no memory to begin");
 }
 
 int main(int argc, char **argv)
 {
-    if (on_exit(check_output_written, NULL) != 0)
-        return cli_fail_with(TANDEM_NO_MEMORY, "no memory to begin");
-    cli_save_arguments(argc, argv);
+    const int failed = begin_process(argc, argv);
+    if (failed) return failed;
     int index = find_command_index(argc, argv);
     if (index && strcmp(argv[index], "help") == 0) { /* `tandem help COMMAND` is `tandem COMMAND --help` */
         static char help[] = "--help";
@@ -91,5 +107,6 @@ int main(int argc, char **argv)
     argv[1] = name;
     cli_options options;
     cli_options_parse(&options, command, argc - 1, argv + 1);
+    cli_standard_output_protect();
     return command->run(&options);
 }

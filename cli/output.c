@@ -37,6 +37,11 @@ int cli_print(const char *format, ...)
     return written;
 }
 
+void cli_progress_clear(void)
+{
+    if (line_is_open) (void)!write(STDERR_FILENO, "\r\033[K", 4);
+}
+
 int cli_fail(const tandem_error *error)
 {
     cli_progress_end();

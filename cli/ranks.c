@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include <dirent.h>
 
 #include "cli/cli.h"
+#include "cli/process.h"
 
 static char **own_arguments;
 
@@ -34,17 +34,6 @@ static int read_environment_number(const char *variable, long *number)
     errno = 0;
     *number = strtol(text, &end, 10);
     return errno || end == text || *end ? -1 : 1;
-}
-
-/* The k-th core that this process may use, modulo their number. */
-static int nth_usable_core(int k)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return -1;
-    const int n = CPU_COUNT(&set);
-    for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE && n > 0; cpu++)
-        if (CPU_ISSET((size_t)cpu, &set) && seen++ == k % n) return cpu;
-    return -1;
 }
 
 int cli_rank_from_environment(cli_rank *rank, tandem_error *error)
@@ -68,9 +57,40 @@ int cli_rank_from_environment(cli_rank *rank, tandem_error *error)
         return -1;
     }
     if (read_environment_number("LOCAL_RANK", &local) != 1) local = number;
-    *rank = (cli_rank){
-        .rank = (int)number, .n_rank = (int)size, .store = store, .cpu = nth_usable_core((int)local)};
+    *rank = (cli_rank){.rank = (int)number,
+                       .n_rank = (int)size,
+                       .store = store,
+                       .local = local >= 0 ? (int)(local % CPU_SETSIZE) : 0};
     return 1;
+}
+
+/* Of a core that `n_own` ranks of this run have, too. */
+static void note_shared_core(const cli_options *options, int rank, const cli_core *core, int n_own)
+{
+    if (core->cpu < 0)
+        cli_note(options, "rank %d runs on any core: the system does not tell which it may use", rank);
+    else if (core->lock < 0)
+        cli_note(options, "rank %d runs on core %d without a lock: whether others do, too, is not known",
+                 rank, core->cpu);
+    else if (core->n_other > n_own)
+        cli_note(
+            options,
+            "warning: rank %d shares core %d with another run: all that it may use are taken; measured times "
+            "are unreliable",
+            rank, core->cpu);
+    else if (core->beside >= 0)
+        cli_note(options,
+                 "rank %d runs on core %d and another on core %d: both are threads of one physical core",
+                 rank, core->cpu, core->beside);
+}
+
+int cli_rank_core(const cli_rank *self, const cli_options *options)
+{
+    static int is_noted;
+    const cli_core *const own = cli_core_own(self->local);
+    if (!is_noted) note_shared_core(options, self->rank, own, 0);
+    is_noted = 1;
+    return own->cpu;
 }
 
 /* --- Starting ranks ------------------------------------------------------------------------------------- */
@@ -83,73 +103,39 @@ static void set_environment_number(const char *variable, int number)
 }
 
 /* In the child. Only rank 0 writes to stdout. */
-static void exec_rank(int rank, int n_rank, const char *store)
+static void exec_rank(int rank, int n_rank, const char *store, const cli_core *core)
 {
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* no rank outlives the command that started it */
     set_environment_number("RANK", rank);
     set_environment_number("WORLD_SIZE", n_rank);
     (void)setenv("TANDEM_STORE", store, 1);
     (void)setenv("OMP_NUM_THREADS", "1", 1);
-    if (rank > 0) {
-        const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        if (nowhere >= 0) (void)dup2(nowhere, STDOUT_FILENO);
-    }
+    const int out = rank == 0 ? cli_result_descriptor() : open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (out >= 0) (void)dup2(out, STDOUT_FILENO);
+    cli_core_bequeath(core);
     (void)execv("/proc/self/exe", own_arguments);
     _exit(tandem_status_exit_code(TANDEM_IO));
-}
-
-/* A signal to this process ends the ranks first, so that the run leaves nothing behind. */
-static volatile sig_atomic_t end_signal;
-static void note_end_signal(int number) { end_signal = number; }
-
-static void catch_end_signals(struct sigaction before[2])
-{
-    struct sigaction noted = {.sa_handler = note_end_signal}; /* without SA_RESTART: waitpid returns */
-    end_signal = 0;
-    (void)sigaction(SIGINT, &noted, &before[0]);
-    (void)sigaction(SIGTERM, &noted, &before[1]);
-}
-
-static void raise_end_signal(const struct sigaction before[2])
-{
-    (void)sigaction(SIGINT, &before[0], NULL);
-    (void)sigaction(SIGTERM, &before[1], NULL);
-    if (end_signal) (void)raise(end_signal);
-}
-
-static void terminate_ranks(const pid_t *pid, int n_rank)
-{
-    for (int r = 0; r < n_rank; r++)
-        if (pid[r] > 0) (void)kill(pid[r], SIGTERM);
 }
 
 static int rank_exit_code(int state, int rank)
 {
     if (WIFEXITED(state)) return WEXITSTATUS(state);
-    if (!end_signal) fprintf(stderr, "tandem: rank %d was killed by signal %d\n", rank, WTERMSIG(state));
+    if (rank == 0 && WTERMSIG(state) == SIGPIPE)
+        cli_end_by(SIGPIPE); /* its output is ours */
+    else if (!cli_is_ending())
+        fprintf(stderr, "tandem: rank %d was killed by signal %d (%s)\n", rank, WTERMSIG(state),
+                cli_signal_name(WTERMSIG(state)));
     return tandem_status_exit_code(TANDEM_RANK_FAILED);
 }
 
 /* Returns the exit code of the rank that failed first. Code 6, another rank failed, counts only if there is
  * no other. */
-static int wait_for_ranks(pid_t *pid, int n_rank)
+static int wait_for_ranks(void)
 {
     const int peer = tandem_status_exit_code(TANDEM_RANK_FAILED);
-    int result = 0, left = n_rank;
-    while (left > 0) {
-        int state = 0;
-        if (end_signal) terminate_ranks(pid, n_rank);
-        const pid_t ended = waitpid(-1, &state, 0);
-        if (ended < 0 && errno == EINTR) continue;
-        if (ended < 0) break;
-        for (int r = 0; r < n_rank; r++) {
-            if (pid[r] != ended) continue;
-            pid[r] = -1;
-            left--;
-            const int code = rank_exit_code(state, r);
-            if (code != 0 && (result == 0 || (result == peer && code != peer && WIFEXITED(state))))
-                result = code;
-        }
+    int result = 0, state = 0;
+    for (int index; (index = cli_child_wait(&state)) > 0;) {
+        const int code = rank_exit_code(state, index - 1);
+        if (code != 0 && (result == 0 || (result == peer && code != peer && WIFEXITED(state)))) result = code;
     }
     return result;
 }
@@ -165,35 +151,63 @@ static void remove_directory(const char *path)
     (void)rmdir(path);
 }
 
-int cli_ranks_start(int n_rank, const cli_options *options)
+static void take_cores(cli_core *core, int n_rank, const cli_options *options)
+{
+    cli_cores here;
+    cli_cores_read(&here);
+    if (here.n > 0 && here.n < n_rank)
+        cli_note(options, "warning: %d ranks on %d cores; measured times are unreliable", n_rank, here.n);
+    for (int r = 0; r < n_rank; r++) {
+        int n_own = 0, is_beside_own = 0;
+        cli_core_take(&core[r], &here, r);
+        for (int k = 0; k < r; k++) {
+            n_own += core[k].cpu == core[r].cpu;
+            is_beside_own = is_beside_own || core[k].cpu == core[r].beside;
+        }
+        if (is_beside_own) core[r].beside = -1;
+        note_shared_core(options, r, &core[r], n_own);
+    }
+}
+
+/* 0, or the exit code of a failure. */
+static int start_ranks(const cli_core *core, int n_rank, const char *store)
+{
+    for (int r = 0; r < n_rank && !cli_is_ending(); r++) {
+        const int child = cli_child_fork();
+        if (child == 0) exec_rank(r, n_rank, store, &core[r]);
+        if (child > 0) continue;
+        const int code = cli_fail_with(TANDEM_NO_MEMORY, "cannot start rank %d: %s", r, strerror(errno));
+        cli_children_terminate();
+        return code;
+    }
+    return 0;
+}
+
+/* Between cli_children_begin and _end: a signal leaves nothing behind. */
+static int run_ranks(cli_core *core, int n_rank, const cli_options *options)
 {
     char store[] = ".tandem-run-XXXXXX";
     if (!mkdtemp(store))
         return cli_fail_with(TANDEM_IO,
                              "cannot create a directory for the ranks in the working directory: %s",
                              strerror(errno));
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < n_rank)
-        cli_note(options, "warning: %d ranks on %d cores; measured times are unreliable", n_rank,
-                 CPU_COUNT(&set));
-    struct sigaction before[2];
-    catch_end_signals(before);
-    pid_t *pid = calloc((size_t)n_rank, sizeof *pid);
-    int code = 0, started = 0;
-    for (; pid && started < n_rank; started++) {
-        pid[started] = fork();
-        if (pid[started] == 0) exec_rank(started, n_rank, store);
-        if (pid[started] < 0) break;
-    }
-    if (!pid || started < n_rank) {
-        code = cli_fail_with(TANDEM_NO_MEMORY, "cannot start rank %d: %s", started, strerror(errno));
-        if (pid) terminate_ranks(pid, started);
-    }
-    const int result = pid ? wait_for_ranks(pid, started) : 0;
-    free(pid);
+    take_cores(core, n_rank, options);
+    const int code = start_ranks(core, n_rank, store);
+    for (int r = 0; r < n_rank; r++) cli_core_release(&core[r]); /* the ranks have them */
+    const int result = wait_for_ranks();
     remove_directory(store);
-    raise_end_signal(before);
     return code ? code : result;
+}
+
+int cli_ranks_start(int n_rank, const cli_options *options)
+{
+    cli_core *core = calloc((size_t)n_rank, sizeof *core);
+    if (!core) return cli_fail_with(TANDEM_NO_MEMORY, "no memory for %d ranks", n_rank);
+    cli_children_begin();
+    const int code = run_ranks(core, n_rank, options);
+    free(core);
+    cli_children_end();
+    return code;
 }
 
 /* --- Running a command of our own ----------------------------------------------------------------------- */
@@ -204,32 +218,53 @@ static void exec_self(const cli_options *options, const char *const *argument, i
     size_t n = 2;
     if (options->quiet) all[n++] = "-q";
     for (; *argument && n + 1 < sizeof all / sizeof *all; argument++) all[n++] = *argument;
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     (void)dup2(out, STDOUT_FILENO);
     (void)execv("/proc/self/exe", (char *const *)(uintptr_t)all);
     _exit(tandem_status_exit_code(TANDEM_IO));
 }
 
+/* All of it: a child that still writes would be ended by SIGPIPE. */
+static json_t *read_json(int from, json_error_t *where)
+{
+    char rest[4096];
+    FILE *out = fdopen(from, "r");
+    if (!out) {
+        (void)close(from);
+        return NULL;
+    }
+    json_t *object = json_loadf(out, 0, where);
+    while (fread(rest, 1, sizeof rest, out) > 0) continue;
+    (void)fclose(out);
+    return object;
+}
+
+/* The exit code of a command of ours that ended so. */
+static int self_exit_code(int state, const char *command)
+{
+    if (WIFEXITED(state)) return WEXITSTATUS(state);
+    if (!cli_is_ending())
+        fprintf(stderr, "tandem: `tandem %s` was killed by signal %d (%s)\n", command, WTERMSIG(state),
+                cli_signal_name(WTERMSIG(state)));
+    return tandem_status_exit_code(TANDEM_RANK_FAILED);
+}
+
 json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code)
 {
-    int ends[2];
+    int ends[2], state = 0;
     *exit_code = tandem_status_exit_code(TANDEM_IO);
     if (pipe2(ends, O_CLOEXEC) != 0) {
         (void)cli_fail_with(TANDEM_IO, "cannot run a command: %s", strerror(errno));
         return NULL;
     }
-    const pid_t pid = fork();
-    if (pid == 0) exec_self(options, argument, ends[1]);
+    cli_children_begin();
+    const int child = cli_child_fork();
+    if (child == 0) exec_self(options, argument, ends[1]);
+    if (child < 0) (void)cli_fail_with(TANDEM_IO, "cannot run a command: %s", strerror(errno));
     (void)close(ends[1]);
-    json_t *object = NULL;
-    FILE *out = fdopen(ends[0], "r");
     json_error_t where = {0};
-    if (out) object = json_loadf(out, 0, &where);
-    if (out) (void)fclose(out);
-    int state = 0;
-    while (pid > 0 && waitpid(pid, &state, 0) < 0 && errno == EINTR) continue;
-    *exit_code =
-        pid > 0 && WIFEXITED(state) ? WEXITSTATUS(state) : tandem_status_exit_code(TANDEM_RANK_FAILED);
+    json_t *object = read_json(ends[0], &where);
+    if (child > 0 && cli_child_wait(&state) > 0) *exit_code = self_exit_code(state, argument[0]);
+    cli_children_end();
     if (*exit_code == 0 && !object)
         *exit_code =
             cli_fail_with(TANDEM_BUG, "`tandem %s` printed no JSON object: %s", argument[0], where.text);

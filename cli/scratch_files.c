@@ -1,5 +1,5 @@
-/* scratch_files.c: temporary files of a command in the working directory, removed also if a signal ends it.
- * */
+/* scratch_files.c: temporary files of a command in the working directory; children.c removes them if a signal
+ * ends it. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,29 +12,16 @@
 enum { MAX_FILES = 16, NAME_BYTES = CLI_SCRATCH_STORE + 8 };
 static char scratch_path[MAX_FILES][NAME_BYTES]; /* "" = free */
 
-static void remove_scratch_files(int number)
+void cli_scratch_files_unlink(void)
 {
     for (int k = 0; k < MAX_FILES; k++)
         if (scratch_path[k][0]) (void)unlink(scratch_path[k]);
-    (void)signal(number, SIG_DFL);
-    (void)raise(number);
 }
 
-/* Leaves ignored signals (nohup) and signals with a handler alone; ranks.c raises its signals again. */
-static void catch_removal_signals(void)
-{
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
-        struct sigaction now;
-        if (sigaction(ends[k], NULL, &now) != 0 || now.sa_handler != SIG_DFL) continue;
-        now = (struct sigaction){.sa_handler = remove_scratch_files};
-        (void)sigaction(ends[k], &now, NULL);
-    }
-}
+void cli_scratch_files_forget(void) { memset(scratch_path, 0, sizeof scratch_path); }
 
 void cli_scratch_file_add(const char *path)
 {
-    catch_removal_signals();
     for (int k = 0; k < MAX_FILES; k++)
         if (!scratch_path[k][0]) {
             (void)snprintf(scratch_path[k], NAME_BYTES, "%s", path);
@@ -49,15 +36,25 @@ void cli_scratch_file_remove(const char *path)
         if (strcmp(scratch_path[k], path) == 0) scratch_path[k][0] = '\0';
 }
 
+int cli_scratch_file_make(char *name, int n_suffix)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int made = mkstemps(name, n_suffix);
+    if (made >= 0) cli_scratch_file_add(name);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return made;
+}
+
 tandem_status cli_scratch_json_make(char path[CLI_SCRATCH_JSON], tandem_error *error)
 {
     char name[CLI_SCRATCH_JSON] = ".tandem-scratch-XXXXXX.json";
-    const int made = mkstemps(name, (int)strlen(".json"));
+    const int made = cli_scratch_file_make(name, (int)strlen(".json"));
     if (made < 0)
         return tandem_error_set(error, TANDEM_IO, "cannot create a file in the working directory: %s",
                                 strerror(errno));
     (void)close(made);
-    cli_scratch_file_add(name);
     memcpy(path, name, sizeof name);
     return TANDEM_OK;
 }
@@ -68,12 +65,12 @@ enum { N_SUFFIX = sizeof suffix / sizeof *suffix };
 tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error)
 {
     char name[CLI_SCRATCH_STORE] = ".tandem-store-XXXXXX", file[NAME_BYTES];
-    const int made = mkstemp(name);
+    const int made = cli_scratch_file_make(name, 0);
     if (made < 0)
         return tandem_error_set(error, TANDEM_IO, "cannot create a store in the working directory: %s",
                                 strerror(errno));
     (void)close(made); /* an empty file is an empty store */
-    for (int k = 0; k < N_SUFFIX; k++) {
+    for (int k = 1; k < N_SUFFIX; k++) {
         (void)snprintf(file, sizeof file, "%s%s", name, suffix[k]);
         cli_scratch_file_add(file);
     }

@@ -845,7 +845,7 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
 tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
                           const sensing_request *request, tandem_error *error)
 {
-    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
+    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
     training_rank rank = {0};
     tandem_status status = training_rank_open(&rank, workload, options, &alone, error);
     if (status != TANDEM_OK) return status;

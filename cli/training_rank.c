@@ -206,7 +206,7 @@ tandem_status training_rank_open(training_rank *rank, const cli_workload *worklo
                                      .rank = self->rank,
                                      .n_rank = self->n_rank,
                                      .store = self->store,
-                                     .cpu = self->cpu,
+                                     .cpu = cli_rank_core(self, options),
                                      .timeout_ns = options->timeout_ns,
                                      .over_network = !tandem_cluster_shares_memory(&workload->cluster),
                                      .wire = workload->cluster.wire},

@@ -108,7 +108,7 @@ static tandem_status measure_allreduces(allreduce_bench *b, const cli_workload *
                                  .rank = self->rank,
                                  .n_rank = self->n_rank,
                                  .store = self->store,
-                                 .cpu = self->cpu,
+                                 .cpu = cli_rank_core(self, b->options),
                                  .timeout_ns = timeout_ns,
                                  .over_network = !tandem_cluster_shares_memory(&workload->cluster),
                                  .wire = workload->cluster.wire},

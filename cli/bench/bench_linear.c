@@ -74,8 +74,10 @@ tandem_status bench_linear(bench_result *result, const cli_options *given, int64
     const tandem_backend_api *backend = cli_backend(error);
     if (!backend) return error->status;
     tandem_status status = cli_workload_open(&workload, &options, error);
-    const tandem_worker_options here = {
-        .device = workload.cluster.classes[0].device.name, .n_rank = 1, .cpu = -1, .timeout_ns = timeout_ns};
+    const tandem_worker_options here = {.device = workload.cluster.classes[0].device.name,
+                                        .n_rank = 1,
+                                        .cpu = cli_rank_core(&(cli_rank){.n_rank = 1}, given),
+                                        .timeout_ns = timeout_ns};
     if (status == TANDEM_OK) status = backend->worker_open(&worker, &here, error);
     if (status == TANDEM_OK)
         status = tandem_device_open_step(&step, &workload.cluster.classes[0].device, workload.graph[0], 0,

@@ -313,7 +313,7 @@ static tandem_status open_product_bench(product_bench *all, tandem_error *error)
         return tandem_error_set(
             error, TANDEM_USAGE,
             "bench products measures one device, got %d ranks. Use e.g. --device cpu:avx2", n_rank);
-    const cli_rank alone = {.n_rank = 1, .cpu = -1};
+    const cli_rank alone = {.n_rank = 1};
     status = training_rank_open(&all->rank, &all->workload, all->options, &alone, error);
     return status == TANDEM_OK ? find_products(all, error) : status;
 }

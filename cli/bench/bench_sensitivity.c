@@ -148,7 +148,7 @@ static tandem_status measure_costs(sensing_cost cost[N_CASE], int64_t *step_ns, 
 
 int bench_sensitivity(const cli_options *given)
 {
-    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
+    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
     cli_options options = *given;
     cli_workload workload = {0};
     training_rank rank = {0};

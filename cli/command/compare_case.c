@@ -469,12 +469,11 @@ tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_workloa
     char name[COMPARE_PLAN_PATH] = ".tandem-plan-XXXXXX.json";
     tandem_plan plan = *workload->plan; /* shares the precisions of the workload's plan */
     plan.cluster = workload->cluster;
-    const int file = mkstemps(name, (int)strlen(".json"));
+    const int file = cli_scratch_file_make(name, (int)strlen(".json"));
     if (file < 0)
         return tandem_error_set(error, TANDEM_IO, "cannot write the plan to the working directory: %s",
                                 strerror(errno));
     (void)close(file);
-    cli_scratch_file_add(name);
     const tandem_status status = tandem_plan_write(&plan, workload->graph[0], name, error);
     if (status == TANDEM_OK)
         memcpy(path, name, sizeof name);

@@ -42,7 +42,7 @@ tandem_status profile_rank_open(profile_rank *rank, tandem_error *error)
                                      .rank = rank->self.rank,
                                      .n_rank = rank->self.n_rank,
                                      .store = rank->self.store,
-                                     .cpu = rank->self.cpu,
+                                     .cpu = cli_rank_core(&rank->self, options),
                                      .timeout_ns = patience_ns,
                                      .over_network = !tandem_cluster_shares_memory(&rank->workload->cluster),
                                      .wire = rank->workload->cluster.wire},

@@ -116,7 +116,7 @@ tandem_status sensitivity_put_statistics(const cli_options *given, int is_printe
     cli_workload workload = {0};
     training_rank rank = {0};
     tandem_statistics *statistics = NULL;
-    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
+    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
     tandem_status status = cli_workload_open(&workload, &options, error);
     if (status == TANDEM_OK) status = training_rank_open(&rank, &workload, &options, &alone, error);
     if (status == TANDEM_OK) status = sensitivity_check_store(options.db, error);

@@ -59,11 +59,14 @@ tandem_status train_log_add(train_log *log, const train_log_line *line, tandem_e
     if (!text) return tandem_no_memory(error, "for a line of log '%.200s'", log->path);
     const size_t n = strlen(text);
     text[n] = '\n'; /* replaces the terminator: the text is written by its length */
-    const ssize_t written = write(log->file, text, n + 1);
+    size_t done = 0;
+    ssize_t written =
+        1; /* what is left of a line that was cut is tried once more: the system then says why */
+    while (done <= n && (written = write(log->file, text + done, n + 1 - done)) > 0) done += (size_t)written;
     int code = written < 0 ? errno : ENOSPC;
     free(text);
-    log->has_lines |= written == (ssize_t)n + 1;
-    if (written == (ssize_t)n + 1) return TANDEM_OK;
-    if (written > 0 && ftruncate(log->file, lseek(log->file, 0, SEEK_END) - written) != 0) code = errno;
+    log->has_lines |= done == n + 1;
+    if (done == n + 1) return TANDEM_OK;
+    if (done > 0 && ftruncate(log->file, lseek(log->file, 0, SEEK_END) - (off_t)done) != 0) code = errno;
     return fail_log_write(log, code, error);
 }

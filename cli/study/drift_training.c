@@ -145,7 +145,7 @@ static tandem_status choose_again(drift_run *run, int64_t done, int doubled, tan
 
 static tandem_status open_drift_run(drift_run *run, const study_lab *lab, tandem_error *error)
 {
-    static const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
+    static const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
     const drift_training *training = run->training;
     const int is_emulated = training->arm != DRIFT_FP32;
     study_training in_fp32 = training->task->training;

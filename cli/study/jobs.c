@@ -1,13 +1,12 @@
 /* jobs.c: runs what a part of the study has to measure and has no record of, one process a core. */
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/process.h"
 #include "cli/study/trainings.h"
 #include "cli/study/work_left.h"
 
@@ -119,32 +118,27 @@ tandem_status study_jobs_train(double *value, int n, study_jobs *jobs, const cha
     return study_jobs_measure(value, n, jobs, name, measure_training, training, error);
 }
 
-static void run_worker(study_jobs *jobs, int worker, pid_t parent, study_pass *pass, void *study)
+static _Noreturn void run_worker(study_jobs *jobs, int worker, study_pass *pass, void *study)
 {
     tandem_error error = {0};
     jobs->worker = worker;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would go on and keep the file locked */
-    if (getppid() != parent) _exit(70);
     _exit(pass(study, &error) == TANDEM_OK ? 0 : cli_fail(&error));
 }
 
 static tandem_status run_workers(study_jobs *jobs, study_pass *pass, void *study, tandem_error *error)
 {
     const long n_core = sysconf(_SC_NPROCESSORS_ONLN);
-    const pid_t parent = getpid();
-    pid_t pid[MAX_WORKERS];
-    int n = 0, is_failed = 0;
+    int n = 0, n_done = 0, how = 0;
     jobs->n_worker = n_core < 1 ? 1 : n_core > MAX_WORKERS ? MAX_WORKERS : (int)n_core;
-    for (; n < jobs->n_worker; n++)
-        if ((pid[n] = fork()) == 0)
-            run_worker(jobs, n, parent, pass, study);
-        else if (pid[n] < 0)
-            break;
-    is_failed = n < jobs->n_worker;
-    for (int i = 0; i < n; i++) {
-        int how = 0;
-        is_failed = waitpid(pid[i], &how, 0) < 0 || !WIFEXITED(how) || WEXITSTATUS(how) != 0 || is_failed;
+    cli_children_begin();
+    for (; n < jobs->n_worker && !cli_is_ending(); n++) {
+        const int child = cli_child_fork();
+        if (child == 0) run_worker(jobs, n, pass, study);
+        if (child < 0) break;
     }
+    while (cli_child_wait(&how) > 0) n_done += WIFEXITED(how) && WEXITSTATUS(how) == 0;
+    cli_children_end();
+    const int is_failed = n_done < jobs->n_worker;
     jobs->n_worker = 1;
     return is_failed ? tandem_error_set(error, TANDEM_RANK_FAILED,
                                         "a process of the study failed. Run it again: it goes on from '%s'",

@@ -113,7 +113,7 @@ tandem_status study_tensors_collect(study_tensor tensor[STUDY_MAX_TENSORS], int 
     options.steps = age[n_age - 1] + 1;
     cli_workload workload = {0};
     training_rank rank = {0};
-    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
+    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
     tensor_collector c = {.rank = &rank, .tensor = tensor, .n_tensor = *n_tensor, .error = error};
     tandem_status status = cli_workload_open(&workload, &options, error);
     if (status == TANDEM_OK) status = training_rank_open(&rank, &workload, &options, &alone, error);
