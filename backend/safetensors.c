@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/nearest.h"
+#include "base/plain_text.h"
 
 static const char metadata[] = "__metadata__";
 static const struct {
@@ -38,7 +39,9 @@ static char *print_shape(char text[SHAPE_TEXT], const tandem_shape *shape)
 /* The same for a shape in JSON, cut to fit. */
 static char *print_json_shape(char text[SHAPE_TEXT], const json_t *shape)
 {
+    const locale_t before = tandem_plain_begin();
     char *dumped = json_dumps(shape, JSON_ENCODE_ANY | JSON_COMPACT);
+    tandem_plain_end(before);
     (void)snprintf(text, SHAPE_TEXT, "%s", dumped ? dumped : "none");
     free(dumped);
     return text;
@@ -211,7 +214,9 @@ tandem_status tandem_safetensors_parse(tandem_stored_tensor *out, const tandem_t
                                        const char *path, tandem_error *error)
 {
     json_error_t wrong;
+    const locale_t before = tandem_plain_begin();
     json_t *header = json_loadb(text, header_bytes, JSON_REJECT_DUPLICATES, &wrong);
+    tandem_plain_end(before);
     if (!header && json_error_code(&wrong) == json_error_out_of_memory)
         return safetensors_no_memory(path, error);
     if (!json_is_object(header)) {
@@ -352,7 +357,9 @@ static char *make_header_text(const tandem_tensor *tensor, int n, const char *mo
         whole = json_object_set_new(header, tensor[k].name, make_tensor_entry(&tensor[k], start)) == 0;
         start += (uint64_t)tandem_shape_elements(&tensor[k].shape) * sizeof(float);
     }
+    const locale_t before = tandem_plain_begin();
     char *dumped = whole ? json_dumps(header, JSON_COMPACT) : NULL, *text = NULL;
+    tandem_plain_end(before);
     json_decref(header);
     if (!dumped || asprintf(&text, "%s%*s", dumped, (int)(-strlen(dumped) & 7), "") < 0) text = NULL;
     free(dumped);

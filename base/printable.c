@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plain_text.h"
+
 typedef struct writer {
     char *text;
     size_t size, n; /* n: written, or needed */
@@ -176,6 +178,7 @@ size_t tandem_printable_format(char *text, size_t size, const char *kept, const 
 {
     writer w = {text, size, 0};
     remaining rest;
+    const locale_t before = tandem_plain_begin(); /* numbers in it are the same in every locale */
     va_copy(rest.arguments, arguments);
     while (*format) {
         const size_t n = strcspn(format, "%");
@@ -187,6 +190,7 @@ size_t tandem_printable_format(char *text, size_t size, const char *kept, const 
         put_printable_conversion(&w, &c, &rest, kept);
     }
     va_end(rest.arguments);
+    tandem_plain_end(before);
     if (size > 0) text[w.n < size ? w.n : size - 1] = '\0';
     return w.n;
 }

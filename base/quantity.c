@@ -1,4 +1,5 @@
 /* quantity.c: parses and prints numbers with units, independently of the locale. */
+#include "base/plain_text.h"
 #include "base/quantity.h"
 
 #include <float.h>
@@ -199,7 +200,7 @@ static char *print_digits(char *text, size_t size, double value, int n_digit, co
     const char *sign = signbit(value) && value != 0 ? "-" : "";
     const double v = fabs(value);
     if (!isfinite(v) || v >= 1e15 || (v > 0 && v < 1e-6)) { /* no point in any of them */
-        (void)snprintf(text, size, "%s%.0e%s%s", sign, v, before, after);
+        (void)tandem_plain_print(text, size, "%s%.0e%s%s", sign, v, before, after);
         return text;
     }
     long long power = 1;

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/grow.h"
+#include "base/plain_text.h"
 #include "base/sort.h"
 #include "predictor/fit_data.h"
 
@@ -286,6 +287,7 @@ tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const ch
     const tandem_status status = tandem_file_open(&file, path, error);
     if (status != TANDEM_OK) return status;
     FILE *const to = file.stream;
+    const locale_t before = tandem_plain_begin();
     fputs(
         "/* constants.def: fitted values of the form's constants. `tandem fit` writes it "
         "(docs/predicting.md);\n * meaning and units: include/tandem/advanced/form.def.\n *\n"
@@ -323,5 +325,6 @@ tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const ch
         fprintf(to, "DEVICE(%s, %.3g, %d)\n", peak == TANDEM_PEAK_COMPUTE ? "COMPUTE" : "MEMORY",
                 fit->device_spread[peak].shared, fit->device_spread[peak].n_share);
     for (int i = 0; i < N_ROW_MACRO; i++) fprintf(to, "#undef %s\n", row_macros[i]);
+    tandem_plain_end(before);
     return tandem_file_finish(&file, error);
 }

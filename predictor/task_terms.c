@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain_text.h"
 #include "predictor/form.h"
 
 /* Where bytes outgrow a level of a cache: of the first, the second, and the part of the third that one core
@@ -38,7 +39,7 @@ static size_t find_field(const char **value, const char *text, const char *name)
 static double number_of_field(const char *text, const char *name)
 {
     const char *value = NULL;
-    return find_field(&value, text, name) ? strtod(value, NULL) : 0;
+    return find_field(&value, text, name) ? tandem_plain_read(value, NULL) : 0;
 }
 
 /* Attributes that are no sizes choose another kernel. */
@@ -104,13 +105,13 @@ static double columns_of_stream(const char *signature)
     if (find_field(&value, signature, "rows") && !find_field(&value, signature, "width"))
         return number_of_field(signature, "n");
     for (size_t i = 0; i < sizeof field / sizeof *field; i++)
-        if (find_field(&value, signature, field[i])) return strtod(value, NULL);
+        if (find_field(&value, signature, field[i])) return tandem_plain_read(value, NULL);
     if (strncmp(signature, "transpose ", 10) != 0) return 0;
     const size_t n = strcspn(signature + 10, " ");
     const char *last = signature + 10;
     for (size_t i = 0; i < n; i++)
         if (signature[10 + i] == 'x') last = signature + 10 + i + 1;
-    return strtod(last, NULL);
+    return tandem_plain_read(last, NULL);
 }
 
 void tandem_task_terms_of(tandem_task_terms *of, const tandem_work *work, const tandem_cost_key *key,

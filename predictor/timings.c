@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/nearest.h"
+#include "base/plain_text.h"
 
 /* --- Columns -------------------------------------------------------------------------------------------- */
 
@@ -207,7 +207,7 @@ static tandem_status read_timing_number(double *to, const timing_reader *r, cons
 {
     char *end = NULL;
     const double max_size = 9007199254740992.0, max_ns = 1e15;
-    const double x = strtod(text, &end);
+    const double x = tandem_plain_read(text, &end);
     /* strtod also takes "inf", "nan", hexadecimal digits and leading spaces */
     if (end == text || *end || strspn(text, "0123456789.eE+-") != strlen(text))
         return refuse_field(r, column, text, "a number");
@@ -386,7 +386,8 @@ tandem_status tandem_timing_work(tandem_work *out, const tandem_timing *timing, 
 /* DeepBench states cuDNN 7.6.2 for V100 and nothing for older cards, whose tables were made before it. */
 static int is_of_old_library(const tandem_timing *timing)
 {
-    return strcmp(timing->source, "deepbench") == 0 && strncasecmp(timing->device, "v100", 4) != 0;
+    return strcmp(timing->source, "deepbench") == 0 &&
+           !(strchr("vV", timing->device[0]) && strncmp(timing->device + 1, "100", 3) == 0);
 }
 
 int tandem_timing_timed(const tandem_timing *timing)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/plain_text.h"
 #include "base/quantity.h"
 
 /* --- Text ----------------------------------------------------------------------------------------------- */
@@ -99,12 +100,14 @@ static const char *put_conversion(FILE *out, const char *format, size_t longest,
 
 static void put_formatted(FILE *out, const char *format, size_t longest, va_list *arguments)
 {
+    const locale_t before = tandem_plain_begin();
     while (*format) {
         const size_t n = strcspn(format, "%");
         (void)fwrite(format, 1, n, out);
         format += n;
         if (*format) format = put_conversion(out, format, longest, arguments);
     }
+    tandem_plain_end(before);
 }
 
 void report_put(FILE *out, const char *format, ...)
@@ -171,6 +174,6 @@ report_quantity report_time_of_day(double ns)
 report_quantity report_number(double value)
 {
     report_quantity q = gap;
-    if (isfinite(value)) (void)snprintf(q.text, sizeof q.text, "%.4g", value);
+    if (isfinite(value)) (void)tandem_plain_print(q.text, sizeof q.text, "%.4g", value);
     return q;
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/plain_text.h"
 #include "report/html.h"
 
 enum { MAX_TICKS = 16 };
@@ -109,14 +110,14 @@ static report_quantity print_tick(const report_axis *axis, double value)
     int k = 0;
     if (axis->unit == REPORT_NS) {
         while (k < 3 && fabs(axis->max) >= times[k + 1].size) k++;
-        (void)snprintf(q.text, sizeof q.text, "%g %s", value / times[k].size, times[k].name);
+        (void)tandem_plain_print(q.text, sizeof q.text, "%g %s", value / times[k].size, times[k].name);
     } else if (axis->unit == REPORT_BYTES) {
         while (k < 4 && fabs(axis->max) >= bytes[k + 1].size) k++;
-        (void)snprintf(q.text, sizeof q.text, "%g %s", value / bytes[k].size, bytes[k].name);
+        (void)tandem_plain_print(q.text, sizeof q.text, "%g %s", value / bytes[k].size, bytes[k].name);
     } else if (axis->unit == REPORT_RATIO) {
-        (void)snprintf(q.text, sizeof q.text, "%g%%", 100 * value);
+        (void)tandem_plain_print(q.text, sizeof q.text, "%g%%", 100 * value);
     } else {
-        (void)snprintf(q.text, sizeof q.text, "%g", value);
+        (void)tandem_plain_print(q.text, sizeof q.text, "%g", value);
     }
     return q;
 }

@@ -7,6 +7,8 @@
 #   paths     every file that a document or a comment names exists
 #   names     every tandem_… name that a document or a comment gives exists in the code
 #   unique    no function of the product has the name of another
+#   locale    no library folder prints or reads a number by what the host program's locale says, nor asks it
+#             what a letter is (base/plain_text.h does without)
 use strict;
 use warnings;
 use utf8;
@@ -202,6 +204,26 @@ for my $file (grep { /\.(c|cc|cu)$/ && !m{^(tests|docs|bench)/} && !m{^backend/c
         } else {
             $defined{$name} = "$file:$line";
         }
+    }
+}
+# --- locale: a file that calls tandem_plain_begin may print to a stream ---
+my $asks_locale = qr/\b(strto(?:d|f|ld)|atof|v[a-z]*n?printf|is(?:al|low|up|sp|pr|pu|gr|bl|cn|di|xd)[a-z]+
+    |to(?:upp|low)er|strn?casecmp|strcasestr|strcoll|strxfrm|strfmon|setlocale|localeconv)\s*\(/x;
+my $formats = qr/\b([a-z]*n?printf|[fs]*scanf)\s*(\((?:[^()"]++|"(?:\\.|[^"\\])*"|(?2))*\))/;
+my $float = qr/%[-+ #0-9.*]*(?:l|L)?[aefgAEFG]/;
+my $libraries = qr{^(base|graph|profiles|predictor|replayer|trace|allocator|plugins|backend|report)/};
+for my $file (grep { $_ =~ $libraries && $_ ne 'base/plain_text.h' } @code) {
+    my $code = parts($file)->{code};
+    while ($code =~ /$asks_locale/g) {
+        my $line = 1 + (substr($code, 0, $-[0]) =~ tr/\n//);
+        finding($file, $line, "$1(): the locale decides; use base/plain_text.h");
+    }
+    my $all = content($file) =~ s{(/\*.*?\*/)}{$1 =~ s/[^\n]/ /gr}gser;
+    while ($all =~ /$formats/g) {
+        my ($name, $line) = ($1, 1 + (substr($all, 0, $-[0]) =~ tr/\n//));
+        my $literals = join '|', $2 =~ /"((?:\\.|[^"\\])*)"/g;
+        next if $literals =~ s/%%//gr !~ $float || ($name eq 'fprintf' && $code =~ /\btandem_plain_begin\b/);
+        finding($file, $line, "$name() of a number: the locale decides; use tandem_plain_print");
     }
 }
 print 'text: ' . (@code + @text) . " files, $found findings\n";

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/plain_text.h"
 
 /* A connection may break just before the kernel releases the dead process's lock, and the other ranks need a
  * moment to notice a failure. The search for the failed rank takes this long. */
@@ -231,7 +232,7 @@ static tandem_status report_missing_rank(const tandem_membership *membership, co
     if (died)
         (void)snprintf(text, sizeof text, "rank %d died while the ranks joined; the other ranks stop", r);
     else
-        (void)snprintf(
+        (void)tandem_plain_print(
             text, sizeof text,
             "rank %d of %d did not join within %g s; start it with RANK=%d and the same store '%s'", r,
             membership->n_rank, (double)timeout_ns * 1e-9, r, store);

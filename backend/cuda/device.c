@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain_text.h"
 #include "backend/executor/adamw.h"
 #include "backend/cuda/operator.h"
 
@@ -36,9 +37,9 @@ static tandem_status cuda_describe_device(char *text, size_t size, const char *n
     const tandem_status status = find_cuda_gpu(&gpu, &named.index, &named, error);
     if (status != TANDEM_OK) return status;
     (void)tandem_cuda_vendor.versions(versions, sizeof versions);
-    (void)snprintf(text, size, "%s, compute capability %d.%d, %.1f GB, driver for CUDA %d.%d; %s", gpu.name,
-                   gpu.major, gpu.minor, (double)gpu.memory_bytes / 1e9, gpu.driver / 1000,
-                   gpu.driver % 1000 / 10, versions);
+    (void)tandem_plain_print(text, size, "%s, compute capability %d.%d, %.1f GB, driver for CUDA %d.%d; %s",
+                             gpu.name, gpu.major, gpu.minor, (double)gpu.memory_bytes / 1e9,
+                             gpu.driver / 1000, gpu.driver % 1000 / 10, versions);
     return TANDEM_OK;
 }
 

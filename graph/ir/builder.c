@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/plain_text.h"
 
 enum { MAX_OP = 65535, MAX_BATCH = 1 << 20 };
 static const int64_t max_elements = (INT64_C(1) << 44) - 1; /* of f32: below 2^46 bytes */
@@ -68,7 +69,7 @@ bool fail_build(tandem_builder *b, const tandem_op *op, const char *format, ...)
     char text[512];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
+    (void)tandem_plain_print_list(text, sizeof text, format, arguments);
     va_end(arguments);
     tandem_error_set(&b->error, TANDEM_WRONG_GRAPH, "operator '%s' (%s): %s", op->name,
                      tandem_op_row_get(op->kind)->name, text);

@@ -2,6 +2,7 @@
 #include "graph/ir/op.h"
 
 #include "base/hash.h"
+#include "base/plain_text.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -16,7 +17,8 @@ static void append_signature(tandem_op *op, const char *format, ...)
     const size_t used = strlen(op->signature);
     va_list arguments;
     va_start(arguments, format);
-    const int n = vsnprintf(op->signature + used, sizeof op->signature - used, format, arguments);
+    const int n =
+        tandem_plain_print_list(op->signature + used, sizeof op->signature - used, format, arguments);
     va_end(arguments);
     assert(n >= 0 && (size_t)n < sizeof op->signature - used);
     (void)n;

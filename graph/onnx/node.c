@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "base/plain_text.h"
 
 /* --- Domains of operators ------------------------------------------------------------------------------- */
 
@@ -30,7 +31,7 @@ static bool set_error(onnx_import *import, tandem_status status, const char *whe
                       va_list arguments)
 {
     char text[512];
-    (void)vsnprintf(text, sizeof text, format, arguments);
+    (void)tandem_plain_print_list(text, sizeof text, format, arguments);
     tandem_error_set(import->error, status, "model '%s': %s%s", import->path, where, text);
     return false;
 }
@@ -129,7 +130,7 @@ bool onnx_refuse(onnx_import *import, const char *format, ...)
     char text[256];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
+    (void)tandem_plain_print_list(text, sizeof text, format, arguments);
     va_end(arguments);
     if (!node->refused) node->refused = tandem_arena_text(&import->arena, text);
     if (!node->refused) return onnx_no_memory(import);

@@ -1,6 +1,7 @@
 /* zoo.c: the table of models, and how a name with options becomes a graph. */
 #include "graph/zoo/zoo.h"
 #include "base/nearest.h"
+#include "base/plain_text.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -73,7 +74,7 @@ char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_
     else if (is_head(option))
         (void)snprintf(text, TANDEM_MODEL_VALUE_TEXT, "%s", head_names[value]);
     else if (is_fraction(option))
-        (void)snprintf(text, TANDEM_MODEL_VALUE_TEXT, "%g", (double)value / TANDEM_ZOO_FRACTION);
+        (void)tandem_plain_print(text, TANDEM_MODEL_VALUE_TEXT, "%g", (double)value / TANDEM_ZOO_FRACTION);
     else
         (void)snprintf(text, TANDEM_MODEL_VALUE_TEXT, "%" PRId64, value);
     return text;

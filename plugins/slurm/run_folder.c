@@ -1,7 +1,6 @@
 /* run_folder.c: creates, checks and removes the run folder; writes and parses the run environment in it. */
 #include "plugins/slurm/run_folder.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/plain_text.h"
 
 static const char environment_file[] = "environment";
 static const char *const variable_names[TANDEM_N_RUN_VARIABLE] = {
@@ -171,7 +172,9 @@ static tandem_status refuse_variable(tandem_error *error, const char *name, int 
     char quoted[41], what[64];
     size_t used = 0;
     for (; used < n && used + 1 < sizeof quoted; used++)
-        quoted[used] = (char)(isalnum((unsigned char)got[used]) || got[used] == '_' ? got[used] : '?');
+        quoted[used] =
+            (char)(tandem_is_letter(got[used]) || tandem_is_digit(got[used]) || got[used] == '_' ? got[used]
+                                                                                                 : '?');
     quoted[used] = '\0';
     (void)snprintf(what, sizeof what, "'%s' is no name of srun's", quoted);
     return refuse_run_line(error, name, line, what);

@@ -1,7 +1,6 @@
 /* site.c: reads tandem.conf, and translates Slurm's names of resources and features to devices. */
 #include "plugins/slurm/site.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "base/nearest.h"
 #include "base/file.h"
+#include "base/plain_text.h"
 
 /* --- The file ------------------------------------------------------------------------------------------- */
 
@@ -150,7 +150,7 @@ static size_t copy_gres_field(char out[TANDEM_SITE_NAME], const char *text, size
 static int is_count(const char *text)
 {
     char *end = NULL;
-    if (!isdigit((unsigned char)*text)) return 0;
+    if (!tandem_is_digit(*text)) return 0;
     (void)strtol(text, &end, 10);
     return *end == '\0' || (strchr("kKmMgG", *end) && end[1] == '\0');
 }
@@ -224,7 +224,7 @@ int tandem_site_gres(tandem_device *device, const tandem_site *site, const tande
 
 /* --- Features ------------------------------------------------------------------------------------------- */
 
-static int is_feature_char(char c) { return isalnum((unsigned char)c) || strchr("_-.:=", c); }
+static int is_feature_char(char c) { return tandem_is_letter(c) || tandem_is_digit(c) || strchr("_-.:=", c); }
 
 int tandem_feature_next(char name[TANDEM_SITE_NAME], const char **features)
 {
@@ -232,7 +232,7 @@ int tandem_feature_next(char name[TANDEM_SITE_NAME], const char **features)
     for (;;) {
         while (*at && *at != '*' && !is_feature_char(*at)) at++;
         if (*at != '*') break;
-        for (at++; isdigit((unsigned char)*at);) at++;
+        for (at++; tandem_is_digit(*at);) at++;
     }
     size_t n = 0;
     while (at[n] && is_feature_char(at[n])) n++;

@@ -2,6 +2,7 @@
 #include "tandem/cluster.h"
 #include "base/list.h"
 #include "base/nearest.h"
+#include "base/plain_text.h"
 #include "base/quantity.h"
 #include "profiles/cluster/cluster_text.h"
 #include "profiles/cluster/link.h"
@@ -343,7 +344,7 @@ __attribute__((format(printf, 3, 4))) static void append_format(char *text, size
     const size_t used = strlen(text);
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text + used, size - used, format, arguments);
+    (void)tandem_plain_print_list(text + used, size - used, format, arguments);
     va_end(arguments);
 }
 

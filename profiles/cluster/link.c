@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plain_text.h"
 #include "base/quantity.h"
 
 /* --- Text: what is printed parses to the same numbers --------------------------------------------------- */
@@ -47,9 +48,7 @@ static void print_bit_rate(char *text, size_t size, double bytes_per_s)
         return;
     }
     char digits[40];
-    (void)snprintf(digits, sizeof digits, "%.16e", bits_per_s);
-    for (char *c = digits; *c; c++)
-        if (!strchr("0123456789e+-", *c)) *c = '.';
+    (void)tandem_plain_print(digits, sizeof digits, "%.16e", bits_per_s);
     /* The '+' of an exponent would separate two classes. */
     char *const plus = strchr(digits, '+');
     if (plus) memmove(plus, plus + 1, strlen(plus));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "base/plain_text.h"
 
 /* Each value but the first of an array or object comes behind a comma. */
 tandem_status tandem_json_check_count(const char *bytes, size_t n, const char *source, tandem_error *error)
@@ -34,8 +35,10 @@ tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, cons
     tandem_status status = tandem_json_check_count(bytes, n, source, error);
     if (status != TANDEM_OK) return status;
     json_error_t why, second_why;
+    const locale_t before = tandem_plain_begin();
     json_t *parsed = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
     json_t *const second_parse = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &second_why);
+    tandem_plain_end(before);
     if (parsed && second_parse && json_equal(parsed, second_parse)) {
         *root = parsed;
         parsed = NULL;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain_text.h"
+
 /* Bytes of the UTF-8 sequence at `text`; 0 if it is invalid. */
 static size_t utf8_length(const unsigned char *text)
 {
@@ -56,9 +58,7 @@ void tandem_json_write_real(FILE *stream, double value)
         (void)fputs("null", stream);
         return;
     }
-    do (void)snprintf(digits, sizeof digits, "%.*g", precision, value);
-    while (strtod(digits, NULL) != value && ++precision <= 17);
-    for (char *c = digits; *c; c++)
-        if (!strchr("0123456789e+-", *c)) *c = '.';
+    do (void)tandem_plain_print(digits, sizeof digits, "%.*g", precision, value);
+    while (tandem_plain_read(digits, NULL) != value && ++precision <= 17);
     (void)fputs(digits, stream);
 }

@@ -1,5 +1,6 @@
 /* plan.c: opens, fills and compares plans in memory. */
 #include "base/philox.h"
+#include "base/plain_text.h"
 #include "tandem/plan.h"
 
 #include <math.h>
@@ -187,7 +188,7 @@ tandem_status tandem_loss_scale_parse(double *loss_scale, const char *word, tand
         *loss_scale = -1;
         return TANDEM_OK;
     }
-    const double x = strtod(word, &end);
+    const double x = tandem_plain_read(word, &end);
     if (end == word || *end || !(x > 0 && x < 0x1p64))
         return tandem_error_set(
             error, TANDEM_USAGE,
@@ -198,6 +199,6 @@ tandem_status tandem_loss_scale_parse(double *loss_scale, const char *word, tand
 
 char *tandem_loss_scale_print(char text[TANDEM_LOSS_SCALE_TEXT], double loss_scale)
 {
-    (void)snprintf(text, TANDEM_LOSS_SCALE_TEXT, loss_scale < 0 ? "dynamic" : "%.17g", loss_scale);
+    (void)tandem_plain_print(text, TANDEM_LOSS_SCALE_TEXT, loss_scale < 0 ? "dynamic" : "%.17g", loss_scale);
     return text;
 }
