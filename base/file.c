@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -195,26 +196,34 @@ static int move_into_place(const tandem_file *file)
     return code;
 }
 
-/* Flushes and closes the stream. 0, or errno of the first that failed. */
-static int flush_and_close(tandem_file *file)
+/* 0, or errno. */
+static int flush_written(tandem_file *file)
 {
-    int code = 0;
     if (ferror(file->stream))
-        code = errno ? errno : EIO; /* of the failed write, if the caller came here at once */
-    else if (fflush(file->stream) != 0 || (file->partial && fsync(fileno(file->stream)) != 0))
-        code = errno;
-    else if (file->partial && file->is_unnamed)
-        code = link_partial(file);
+        return errno ? errno : EIO; /* of the failed write, if the caller came here at once */
+    return fflush(file->stream) != 0 || (file->partial && fsync(fileno(file->stream)) != 0) ? errno : 0;
+}
+
+/* Closes the stream, and gives its file the name. `code`: of what was before. 0, or errno of the first that
+ * failed. */
+static int close_and_place(tandem_file *file, int code)
+{
+    if (code == 0 && file->partial && file->is_unnamed) code = link_partial(file);
     if (file->stream != stdout && fclose(file->stream) != 0 && code == 0) code = errno;
     file->stream = NULL;
-    return code;
+    return code == 0 && file->partial ? move_into_place(file) : code;
 }
 
 tandem_status tandem_file_finish(tandem_file *file, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    int code = flush_and_close(file);
-    if (code == 0 && file->partial) code = move_into_place(file);
+    sigset_t all, before;
+    int code = flush_written(file);
+    /* from the name that is made up to the rename, a signal that ends the process would leave that name */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = close_and_place(file, code);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code != 0) {
         status = fail_file(error, file->path ? file->path : "the standard output", "written", code);
     } else {
