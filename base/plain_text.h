@@ -1,6 +1,6 @@
 /* plain_text.h: numbers as text, written and read the same in every locale. Programs that use the libraries
- * may have set one with another decimal point, or with letters of its own. `make lint` finds in library folders
- * what depends on it and does not come from here. */
+ * may have set one with another decimal point, or with letters of its own. `make lint` finds what depends on
+ * it in the folders of libraries, and does not come from here. */
 #pragma once
 
 #include <locale.h>

@@ -1,6 +1,6 @@
-/* Host programs of the libraries have locales: a decimal comma, a decimal point of two bytes, other letters. What
- * is written is the same to the byte in each as in C's, and what is read is understood the same (plain_text.h).
- * The locales are made by localedef in a folder of the test. */
+/* Host programs of the libraries have locales: a decimal comma, a decimal point of two bytes, other letters.
+ * What is written is the same to the byte in each as in C's, and what is read is understood the same
+ * (plain_text.h). The locales are made by localedef in a folder of the test. */
 #include <inttypes.h>
 #include <locale.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ static const char *const locales[][3] = {
     {"tr_TR", "ISO-8859-9", "0,5"}}; /* bytes above 127 are letters */
 static char has_locale[N_OF(locales)];
 
-/* --- What the libraries write and read ---------------------------------------------------------------------- */
+/* --- What the libraries write and read ------------------------------------------------------------------ */
 
 static void record_models(FILE *out)
 {
@@ -152,7 +152,7 @@ static char *record_all(const char *folder)
     return text;
 }
 
-/* --- In each locale ----------------------------------------------------------------------------------------- */
+/* --- In each locale ------------------------------------------------------------------------------------- */
 
 static const char *set_locale(size_t k)
 {
