@@ -13,7 +13,7 @@ cp "$build/card/gpu_programs" "$kit/build/card/"
 strip "$kit"/build/tandem "$kit"/build/*.so* "$kit/build/card/gpu_programs"
 sed -n 's/^PROGRAM(\(.*\))$/\1/p' tests/cuda/gpu_programs.def |
     while read -r name; do ln "$kit/build/card/gpu_programs" "$kit/build/card/$name"; done
-cp scripts/{on_card,test_cuda,run_tests}.sh scripts/skips.txt "$kit/scripts/"
+cp scripts/{on_card,test_cuda,run_tests}.sh scripts/{until_silent.pl,skips.txt} "$kit/scripts/"
 cp bench/cuda/*.sh "$kit/bench/cuda/"
 cp bench/torch/step.py "$kit/bench/torch/"
 tar --exclude=__pycache__ -cf - python tests/python tests/data/torch | tar -C "$kit" -xf -

@@ -2,7 +2,8 @@
 # Everything that must hold before a change lands: the tests, lint, and tests under sanitizers. A stage that
 # fails does not stop the next. Ends with a line for each stage, and a last line that adds up all tests; the
 # exit code is 0 where none failed. usage: scripts/check.sh [--all]
-#   --all     all tests under the address and undefined-behaviour sanitizers. Without it, only those that find
+#   --all     all tests under the address and undefined-behaviour sanitizers, and runs that are ended as they
+#             start ten times as often. Without it, only those that find
 #   most in little
 #             time: of parsers, failed allocations, damaged files, kernels, and one training of each kind.
 # Under the thread sanitizer, both run what has threads: the exchange between ranks, trainings, planners,
@@ -11,7 +12,8 @@ set -u
 cd "$(dirname "$0")/.." || exit 5
 address='unit fault fuzz/fuzz slurm/test cli/run conformance/test_isa conformance/test_gradients'
 address+=' property/test_training_variants'
-[ "${1:-}" != --all ] || address=''
+starts=20
+[ "${1:-}" != --all ] || address='' starts=200
 threads='fault/test_comm property/test_training property/test_delayed unit/test_planner'
 threads+=' cuda/test_cuda_training cuda/test_cuda_capture'
 
@@ -37,7 +39,7 @@ stage() {
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
 }
 
-stage tests make --no-print-directory test
+stage tests env STARTS=$starts make --no-print-directory test
 stage lint make --no-print-directory lint
 stage address make --no-print-directory SAN=address,undefined test ONLY="$address"
 stage threads make --no-print-directory SAN=thread test ONLY="$threads"

@@ -3,8 +3,8 @@
 # ten slowest, what was skipped and why, and the time of build and tests. Programs of cmocka speak TAP (one
 # line a test); others count as one each. What prints SKIP is skipped; for a reason that scripts/skips.txt
 # does not allow, it has failed. usage: scripts/run_tests.sh PROGRAM…     B = the build folder; JOBS: programs
-# at a time, as many as there are cores; TEST_TIMEOUT: seconds for one; BUILD_SECONDS: what the build took, to
-# be printed; TEST_PRELOAD: a library that is preloaded into each
+# at a time, as many as there are cores; TEST_SILENCE, TEST_PROCESSOR: when one hangs (until_silent.pl);
+# BUILD_SECONDS: what the build took, to be printed; TEST_PRELOAD: a library that is preloaded into each
 set -u
 [ $# -gt 0 ] || {
     echo "run_tests.sh: no test program was given; allowed: one and more;" \
@@ -18,8 +18,9 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-die_after_fork=0:suppressions=$PWD/tests/tsa
 export OMP_NUM_THREADS=1
 build_s=${BUILD_SECONDS:-}
 unset BUILD_SECONDS # a test of this script runs it
-jobs=${JOBS:-$(env -u OMP_NUM_THREADS nproc)} limit_s=${TEST_TIMEOUT:-300} goal_s=600
-reasons=$(dirname "$0")/skips.txt
+jobs=${JOBS:-$(env -u OMP_NUM_THREADS nproc)} goal_s=600
+here=$(cd "$(dirname "$0")" && pwd)
+reasons=$here/skips.txt
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -71,7 +72,7 @@ judge() {
             why+="skipped for a reason that $reasons does not allow: $line; "
         fi
     done <"$log.skips"
-    [ "$code" != 124 ] || why+="stopped after $limit_s s; "
+    [ "$code" != 124 ] && [ "$code" != 125 ] || why+="stopped, because it hangs; "
     printf '%-44s %3d passed %2d failed %2d skipped  %3ds\n' "$name" "$ok" "$bad" "$skip" \
         "$(((ms + 500) / 1000))"
     sed 's/^ */    /' "$log.skips"
@@ -94,8 +95,7 @@ run_all() {
             preload=${TEST_PRELOAD:-}
             # another user of Slurm may not read the library
             case ${program[next]} in *slurm/run.sh) preload= ;; esac
-            timeout "$limit_s" env ${preload:+LD_PRELOAD=$preload} "${program[next]}" \
-                >"$work/log.$next" 2>&1 </dev/null &
+            "$here/until_silent.pl" "$work/log.$next" env ${preload:+LD_PRELOAD=$preload} "${program[next]}" &
             of[$!]=$next
             next=$((next + 1)) running=$((running + 1))
         done

@@ -6,11 +6,13 @@ set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 source=$(cd "$here/../.." && pwd)
-unset SECONDS_IN_ALL DEVICE OUT TEST_TIMEOUT SANITIZER_TIMEOUT FAIL HANG LACK PYTHON STEPS ONE_LIMIT JOBS \
+unset SECONDS_IN_ALL DEVICE OUT TEST_SILENCE TEST_PROCESSOR SANITIZER_TIMEOUT FAIL HANG LACK PYTHON STEPS \
+    ONE_LIMIT JOBS \
     PARTS KEPT MEET STORE
 gpu_programs=$(sed -n 's/^PROGRAM(\(.*\))$/\1/p' "$source/tests/cuda/gpu_programs.def")
 mkdir -p kit/{build/card,scripts,bench/cuda,bench/torch,bin}
-cp "$source"/scripts/{on_card,test_cuda,run_tests}.sh "$source/scripts/skips.txt" kit/scripts/
+cp "$source"/scripts/{on_card,test_cuda,run_tests}.sh \
+    "$source"/scripts/{until_silent.pl,skips.txt} kit/scripts/
 cp "$source"/bench/cuda/*.sh kit/bench/cuda/
 cp "$source"/bench/torch/step.py kit/bench/torch/
 
@@ -161,7 +163,7 @@ ends 1 FAIL=test_cuda_gradients "${tests[@]}" && ends 1 FAIL=racecheck "${tests[
     grep -q 'racecheck .*FAILED, exit code 70' out &&
     ends 1 FAIL=test_cuda_kernels "${tests[@]}" sanitizer
 report "test_cuda.sh: 1 where a test fails, or the sanitizer finds something" $?
-ends 1 HANG=test_cuda_shared TEST_TIMEOUT=1 "${tests[@]}" tests &&
+ends 1 HANG=test_cuda_shared TEST_SILENCE=1 "${tests[@]}" tests &&
     ends 1 "HANG=memcheck --error-exitcode 9 kit/build/card/test_cuda_operators" SANITIZER_TIMEOUT=1 \
         "${tests[@]}" sanitizer && grep -q 'FAILED, not done after 1 s' out &&
         ends 1 HANG=test_cuda_kernels SANITIZER_TIMEOUT=1 "${tests[@]}" sanitizer

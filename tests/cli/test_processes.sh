@@ -41,9 +41,10 @@ nothing_left() {
     [ -z "$left" ] || { echo "# left: $left"; return 1; }
 }
 # start ARGUMENT…: runs it in the background, as the leader of a group; its id in pid. Returns once the
-# program is there: until then the shell's child would take signals.
+# program is there: until then the shell's child would take signals. None is ignored before its first
+# instruction, as it would be where these tests run in the background.
 start() {
-    "$tandem" "$@" >out 2>err </dev/null &
+    env --default-signal "$tandem" "$@" >out 2>err </dev/null &
     pid=$!
     until [ "/proc/$pid/exe" -ef "$tandem" ] || ! kill -0 $pid 2>/dev/null; do :; done
 }

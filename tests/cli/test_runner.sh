@@ -43,9 +43,23 @@ closes 1 '1 passed, 1 failed, 0 skipped' ./cut && grep -q '1 of 3 tests' out &&
     closes 1 '1 passed, 1 failed, 0 skipped' ./dies &&
     closes 1 '1 passed, 1 failed, 0 skipped' ./late
 report "fewer tests than planned, a signal, and an exit code without a failed test fail the run" $?
-program endless <<<'echo begun; sleep 60'
-TEST_TIMEOUT=1 closes 1 '0 passed, 1 failed, 0 skipped' ./endless && grep -q 'stopped after 1 s' out
-report "a program that does not end is stopped, and fails the run" $?
+program endless <<<'echo begun; sleep 1000 & wait'
+TEST_SILENCE=1 closes 1 '0 passed, 1 failed, 0 skipped' ./endless &&
+    grep -q 'stopped, because it hangs' out &&
+    grep -q 'silent for 1 s: no output, and no processor time' out &&
+    ! pgrep -f '^sleep 1000$' >/dev/null
+report "a program that is silent is stopped with its children, and fails the run" $?
+program circle <<<'echo begun; while :; do :; done'
+TEST_SILENCE=60 TEST_PROCESSOR=1 closes 1 '0 passed, 1 failed, 0 skipped' ./circle &&
+    grep -q 'no output within 1 s of processor time' out
+report "a program that goes round in a circle is stopped, and fails the run" $?
+# Each part takes longer than silence may: it prints, or a child of it computes.
+program slow <<<'for k in 1 2 3 4; do sleep 0.7; echo $k; done; mkfifo end
+    (end=$((SECONDS + 4)); while [ $SECONDS -lt $end ]; do for ((i = 0; i < 20000; i++)); do :; done; done
+        echo over >end) &
+    read -r word <end; echo "$word"'
+TEST_SILENCE=2 TEST_PROCESSOR=60 closes 0 '1 passed, 0 failed, 0 skipped' ./slow
+report "a program that takes longer than silence may, but prints or computes, goes on" $?
 
 program lacks <<<'printf "1..2\nok 1 - one\nSKIP: this machine lacks cpu:avx2\nnot ok 2 # SKIP two\n"'
 program partly <<<'printf "1..1\nSKIP bf16: no device here has it\nok 1 - one\n"'
@@ -71,7 +85,7 @@ for one in first second; do
         sleep 0.2; touch $one.over"
 done
 program tests/fault/test_comm <<<'[ -e first.over ] && [ -e second.over ]'
-JOBS=2 TEST_TIMEOUT=20 closes 0 '3 passed, 0 failed, 0 skipped' tests/fault/test_comm ./first ./second
+JOBS=2 closes 0 '3 passed, 0 failed, 0 skipped' tests/fault/test_comm ./first ./second
 report "programs run two at a time, but for those that need the machine to themselves" $?
 for k in 1 2 3 4 5 6 7 8 9 10 11 12; do program ./nap$k <<<"sleep $(((13 - k) / 4)).$((k % 4))"; done
 JOBS=12 closes 0 '12 passed, 0 failed, 0 skipped' ./nap? ./nap1? &&
