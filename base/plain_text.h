@@ -51,5 +51,6 @@ static inline double tandem_plain_read(const char *text, char **end)
     return x;
 }
 
+static inline int tandem_is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 static inline int tandem_is_digit(char c) { return c >= '0' && c <= '9'; }
 static inline int tandem_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }

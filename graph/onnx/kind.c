@@ -1,10 +1,11 @@
 /* kind.c: what a file is that is no ONNX model, by how it begins. */
 #include "graph/onnx/import.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/plain_text.h"
 
 enum { HEAD = 512 };
 
@@ -62,14 +63,14 @@ static bool is_safetensors(const unsigned char *head, size_t n)
 static bool is_text(const unsigned char *head, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!isprint(head[i]) && !isspace(head[i]) && head[i] < 0x80) return false;
+        if ((head[i] < 0x20 || head[i] == 0x7f) && !tandem_is_space((char)head[i])) return false;
     return n > 0;
 }
 
 static const char *kind_of(const unsigned char *head, size_t n, const char **advice)
 {
     size_t first = 0;
-    while (first < n && isspace(head[first])) first++;
+    while (first < n && tandem_is_space((char)head[first])) first++;
     *advice = "Export the model with torch.onnx.export";
     if (n >= 4 && memcmp(head, "PK\3\4", 4) == 0) return kind_of_zip(head, n);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
