@@ -84,9 +84,10 @@ tandem_status tandem_comm_fail(tandem_comm *comm, tandem_gloo_result result, con
         tandem_membership_find_failed(&comm->membership, what, reason, &comm->failure);
         comm->is_dead = true;
     }
+    const tandem_status status = comm->failure.status;
     if (error) *error = comm->failure;
     pthread_mutex_unlock(&comm->mutex);
-    return result == TANDEM_GLOO_NO_MEMORY ? tandem_no_memory(error, "for %s", what) : TANDEM_RANK_FAILED;
+    return result == TANDEM_GLOO_NO_MEMORY ? tandem_no_memory(error, "for %s", what) : status;
 }
 
 /* --- Collectives ---------------------------------------------------------------------------------------- */

@@ -1,20 +1,27 @@
 /* comm.c: opens and closes communicators, and allocates the memory that their ranks share. */
 #include "backend/comm/comm_state.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-#include "base/clock.h"
+#include "backend/comm/mesh.h"
+#include "base/hash.h"
 
 /* Runs on the thread of the watch. */
-static void abort_if_broken(void *context)
+static void abort_if_broken(void *context, int64_t counted_ns)
 {
     tandem_comm *comm = context;
     pthread_mutex_lock(&comm->mutex);
     const bool is_running = comm->n_running > 0;
     pthread_mutex_unlock(&comm->mutex);
+    if (is_running) tandem_gloo_count_wait(comm->gloo, counted_ns);
     if (is_running && tandem_membership_is_broken(&comm->membership)) tandem_gloo_abort(comm->gloo);
 }
 
@@ -58,11 +65,8 @@ static tandem_status choose_network_interface(const char **interface, tandem_err
 
 /* Gloo's thread inherits core and signal mask from the thread that starts it. It must handle no signal and
  * ignore SIGPIPE. */
-static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
+static tandem_status start_gloo(tandem_comm *comm, const char *interface, int cpu, tandem_error *error)
 {
-    const char *interface = NULL;
-    tandem_status status = choose_network_interface(&interface, error);
-    if (status != TANDEM_OK) return status;
     cpu_set_t before;
     if (cpu >= 0) {
         cpu_set_t one;
@@ -86,21 +90,42 @@ static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
                             interface ? interface : "lo", reason.text);
 }
 
-/* Connects the ranks, which are all there, within what is left of the timeout, but at least one second. */
-static tandem_status connect_all_ranks(tandem_comm *comm, const char *store, int64_t deadline_ns,
+/* Hands the connections of all ranks to Gloo. file[n_rank]. */
+static tandem_status connect_mesh(tandem_comm *comm, const char *interface, int64_t timeout_ns, int *file,
+                                  tandem_error *error)
+{
+    const tandem_mesh_options options = {
+        .membership = &comm->membership, .interface = interface, .timeout_ns = timeout_ns};
+    tandem_error why = {TANDEM_OK, -1, ""};
+    const tandem_status status = tandem_mesh_connect(file, &comm->n_stranger, &options, &why);
+    if (status == TANDEM_RANK_FAILED)
+        return tandem_comm_fail(comm, TANDEM_GLOO_FAILED, TANDEM_JOINING, why.text, error);
+    if (status != TANDEM_OK) {
+        if (error) *error = why;
+        return status;
+    }
+    tandem_gloo_error reason;
+    const tandem_gloo_result result =
+        tandem_gloo_connect(comm->gloo, file, comm->rank, comm->n_rank, &reason);
+    for (int r = 0; r < comm->n_rank; r++)
+        if (file[r] >= 0) (void)close(file[r]);
+    return result == TANDEM_GLOO_OK ? TANDEM_OK
+                                    : tandem_comm_fail(comm, result, TANDEM_JOINING, reason.text, error);
+}
+
+/* Connects the ranks, which are all there. Each has the whole timeout for it, so that they give up
+ * together. */
+static tandem_status connect_all_ranks(tandem_comm *comm, const char *interface, int64_t timeout_ns,
                                        tandem_error *error)
 {
-    const int64_t left_ms = (deadline_ns - tandem_now_ns()) / 1000000;
-    tandem_gloo_error reason;
     sigset_t mask;
+    int *file = calloc((size_t)comm->n_rank, sizeof *file);
+    if (!file) return tandem_comm_fail(comm, TANDEM_GLOO_NO_MEMORY, TANDEM_JOINING, "", error);
     tandem_comm_block_sigpipe(&mask);
-    /* Gloo waits once for the keys and five times as long for the connections. */
-    const tandem_gloo_result result = tandem_gloo_connect(comm->gloo, store, comm->rank, comm->n_rank,
-                                                          (left_ms > 1000 ? left_ms : 1000) / 6 + 1, &reason);
+    tandem_status status = connect_mesh(comm, interface, timeout_ns, file, error);
     tandem_comm_unblock_sigpipe(&mask);
-    if (result != TANDEM_GLOO_OK)
-        return tandem_comm_fail(comm, result, "the joining of the ranks", reason.text, error);
-    const tandem_status status = tandem_watch_open(&comm->watch, abort_if_broken, comm, error);
+    free(file);
+    if (status == TANDEM_OK) status = tandem_watch_open(&comm->watch, abort_if_broken, comm, error);
     /* No rank may leave, and be reported as failed, before all are connected. */
     return status == TANDEM_OK ? tandem_comm_barrier(comm, 0, error) : status;
 }
@@ -161,7 +186,7 @@ static tandem_status check_same_wire(tandem_comm *comm, tandem_error *error)
 {
     static const char *const name[] = {[TANDEM_F32] = "f32", [TANDEM_BF16] = "bf16"};
     int32_t own = (int32_t)comm->wire, *all = malloc((size_t)comm->n_rank * sizeof *all);
-    if (!all) return tandem_comm_fail(comm, TANDEM_GLOO_NO_MEMORY, "the joining of the ranks", "", error);
+    if (!all) return tandem_comm_fail(comm, TANDEM_GLOO_NO_MEMORY, TANDEM_JOINING, "", error);
     tandem_status status = tandem_comm_gather(comm, &own, all, sizeof own, 0, error);
     int other = 1;
     while (status == TANDEM_OK && other < comm->n_rank && all[other] == all[0]) other++;
@@ -177,13 +202,112 @@ static tandem_status check_same_wire(tandem_comm *comm, tandem_error *error)
     return status;
 }
 
+/* --- Agreement ------------------------------------------------------------------------------------------ */
+
+typedef struct agreement_size {
+    uint64_t hash, bytes;
+} agreement_size;
+
+/* The first line in which two texts differ, without its end. */
+static void find_difference(const char **mine, const char **other)
+{
+    while (**mine && **other) {
+        const size_t n = strcspn(*mine, "\n"), m = strcspn(*other, "\n");
+        if (n != m || memcmp(*mine, *other, n) != 0) break;
+        *mine += n + ((*mine)[n] == '\n');
+        *other += m + ((*other)[m] == '\n');
+    }
+}
+
+static void describe_difference(const char *mine, const char *other, int rank, tandem_error *error)
+{
+    find_difference(&mine, &other);
+    const int n = (int)strcspn(mine, "\n"), m = (int)strcspn(other, "\n");
+    (void)tandem_error_set(
+        error, TANDEM_USAGE,
+        "the ranks were not started alike: rank 0 has '%.*s', rank %d has '%.*s'. Start all "
+        "ranks with the same program, options and files",
+        n < 300 ? n : 300, mine, rank, m < 300 ? m : 300, other);
+}
+
+/* The ranks' texts differ: all ranks read them, and find the same difference. */
+static tandem_status find_unlike_rank(tandem_comm *comm, const char *own, const agreement_size *size,
+                                      tandem_error *error)
+{
+    uint64_t bytes = 0;
+    for (int r = 0; r < comm->n_rank; r++) bytes = size[r].bytes > bytes ? size[r].bytes : bytes;
+    bytes++;
+    char *mine = calloc(1, bytes), *all = calloc((size_t)comm->n_rank, bytes);
+    if (!mine || !all) {
+        free(mine);
+        free(all);
+        return tandem_comm_fail(comm, TANDEM_GLOO_NO_MEMORY, TANDEM_JOINING, "", error);
+    }
+    memcpy(mine, own, size[comm->rank].bytes);
+    tandem_status status = tandem_comm_gather(comm, mine, all, bytes, 0, error);
+    if (status == TANDEM_OK) {
+        tandem_error why;
+        int other = 1;
+        while (other < comm->n_rank - 1 && memcmp(all, all + (size_t)other * bytes, bytes) == 0) other++;
+        describe_difference(all, all + (size_t)other * bytes, other, &why);
+        status = tandem_membership_refuse_all(&comm->membership, &why);
+        (void)tandem_comm_barrier(comm, 0, NULL); /* no rank leaves before all know */
+        if (error) *error = why;
+    }
+    free(mine);
+    free(all);
+    return status;
+}
+
+/* Costs one gather of 16 bytes where all agree. */
+static tandem_status check_agreement(tandem_comm *comm, const char *text, tandem_error *error)
+{
+    const char *own = text ? text : "";
+    const agreement_size mine = {tandem_hash_text(TANDEM_HASH_START, own), strlen(own)};
+    agreement_size *all = calloc((size_t)comm->n_rank, sizeof *all);
+    if (!all) return tandem_comm_fail(comm, TANDEM_GLOO_NO_MEMORY, TANDEM_JOINING, "", error);
+    tandem_status status = tandem_comm_gather(comm, &mine, all, sizeof mine, 0, error);
+    int other = 1;
+    while (status == TANDEM_OK && other < comm->n_rank && all[other].hash == all[0].hash &&
+           all[other].bytes == all[0].bytes)
+        other++;
+    if (status == TANDEM_OK && other < comm->n_rank) status = find_unlike_rank(comm, own, all, error);
+    free(all);
+    return status;
+}
+
+/* --- Joining -------------------------------------------------------------------------------------------- */
+
+/* The descriptors that joining needs at once: a connection and a moment's second one per rank, strangers, and
+ * those of Gloo and of shared memory. Others would learn of a lack only by a time-out. */
+static tandem_status check_descriptors(int n_rank, tandem_error *error)
+{
+    enum { OTHERS = 24 };
+    const int n = 2 * n_rank + OTHERS;
+    struct rlimit limit = {0};
+    int *file = calloc((size_t)n, sizeof *file), n_open = 0;
+    if (!file) return tandem_no_memory(error, "to join %d ranks", n_rank);
+    while (n_open < n && (file[n_open] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0) n_open++;
+    const int code = errno;
+    for (int k = 0; k < n_open; k++) (void)close(file[k]);
+    free(file);
+    if (n_open == n || (code != EMFILE && code != ENFILE)) return TANDEM_OK;
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    return tandem_error_set(error, TANDEM_IO,
+                            "too few file descriptors are left to join %d ranks: %d, of the %d needed; the "
+                            "limit of this process is %llu. Raise it with `ulimit -n`, to 1024 say",
+                            n_rank, n_open, n, (unsigned long long)limit.rlim_cur);
+}
+
 static tandem_status join_run(tandem_comm *comm, const tandem_comm_options *options, tandem_error *error)
 {
-    const int64_t deadline_ns = tandem_now_ns() + options->timeout_ns;
-    tandem_status status =
-        tandem_membership_join(&comm->membership, options->store, options->timeout_ns, error);
-    if (status == TANDEM_OK) status = start_gloo(comm, options->cpu, error);
-    if (status == TANDEM_OK) status = connect_all_ranks(comm, options->store, deadline_ns, error);
+    const char *interface = NULL;
+    tandem_status status = choose_network_interface(&interface, error);
+    if (status == TANDEM_OK)
+        status = tandem_membership_join(&comm->membership, options->store, options->timeout_ns, error);
+    if (status == TANDEM_OK) status = start_gloo(comm, interface, options->cpu, error);
+    if (status == TANDEM_OK) status = connect_all_ranks(comm, interface, options->timeout_ns, error);
+    if (status == TANDEM_OK) status = check_agreement(comm, options->agreement, error);
     if (status == TANDEM_OK) status = check_same_wire(comm, error);
     if (status == TANDEM_OK) status = try_shared_memory(comm, options->over_network, error);
     return status;
@@ -216,7 +340,9 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
     comm->membership = (tandem_membership){.directory = -1, .lock = -1};
     pthread_mutex_init(&comm->mutex, NULL);
     tandem_error local = {TANDEM_OK, -1, ""};
-    if (options->n_rank > 1)
+    if (options->n_rank > 1) status = check_descriptors(options->n_rank, &local);
+    if (status != TANDEM_OK) tandem_comm_refuse(options, local.text);
+    if (status == TANDEM_OK && options->n_rank > 1)
         status =
             tandem_membership_open(&comm->membership, options->store, options->rank, options->n_rank, &local);
     if (status == TANDEM_OK && options->n_rank > 1) {
@@ -281,6 +407,8 @@ tandem_status tandem_comm_alloc_shared(tandem_comm *comm, void **memory, uint64_
     *memory = tandem_shm_region_part(&taken->sum.region, comm->rank);
     return TANDEM_OK;
 }
+
+int64_t tandem_comm_n_stranger(const tandem_comm *comm) { return comm->n_stranger; }
 
 uint64_t tandem_comm_peer_bytes(tandem_comm *comm)
 {

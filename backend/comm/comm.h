@@ -44,6 +44,7 @@ typedef struct tandem_comm_options {
     int over_network;   /* 1: this rank shares no memory, so no rank does */
     tandem_dtype wire;  /* TANDEM_F32 or TANDEM_BF16: what gradients travel in; the same on every rank */
     tandem_comm_lock locking;
+    const char *agreement; /* lines that must be the same on every rank; NULL = none */
 } tandem_comm_options;
 
 /* Connects all ranks; blocks until all are there or the timeout passes (TANDEM_RANK_FAILED, error.rank = a
@@ -84,6 +85,8 @@ tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all,
 /* Whether the ranks share memory: they run on one machine, sharing worked when the communicator was opened,
  * and no later allocation failed but for lack of memory. The same on every rank. */
 int tandem_comm_shares_memory(const tandem_comm *comm);
+/* Connections that came while the ranks joined and were none of the run's; they were closed. */
+int64_t tandem_comm_n_stranger(const tandem_comm *comm);
 /* Why they do not, although over_network is 0: "rank 1: …", the same on every rank; else "". */
 const char *tandem_comm_shared_memory_error(const tandem_comm *comm);
 /* All ranks, with the same bytes: this rank's part of new shared memory, cleared and locked. A sum of data in

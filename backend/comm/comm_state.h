@@ -24,6 +24,7 @@ struct tandem_comm {
     char shared_memory_error[TANDEM_ERROR_TEXT];
     tandem_comm_lock locking;
     int64_t timeout_ms;
+    int64_t n_stranger; /* connections that were none of the run's */
     tandem_membership membership;
     tandem_gloo *gloo;   /* NULL for one rank */
     tandem_watch *watch; /* NULL for one rank */

@@ -1,6 +1,7 @@
 /* gloo.cc: the C++ side of gloo_shim.h, and tandem's only C++ file. */
 #include "backend/comm/gloo_shim.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -15,10 +16,9 @@
 #include <stdexcept>
 
 #include <gloo/config.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/file_store.h>
-#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/pair.h>
 #include <gloo/transport/unbound_buffer.h>
 
 namespace
@@ -59,20 +59,79 @@ class StopSign : public gloo::transport::tcp::Handler
         if (--n_poster_ == 0) lowered_.notify_one();
     }
 
+    /* Keeps Gloo's thread in the handler until unpark(). */
+    void park()
+    {
+        raise_sign();
+        std::unique_lock<std::mutex> lock(mutex_);
+        is_parking_ = true;
+        changed_.wait(lock, [this] { return is_parked_; });
+    }
+
+    void unpark()
+    {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            is_parking_ = false;
+            changed_.notify_all();
+        }
+        lower_sign();
+    }
+
     /* Runs on Gloo's thread. The wait is bounded, because a posting thread that meets a broken connection
-     * waits for the loop. */
+     * waits for the loop; nobody posts while it is parked. */
     void handleEvents(int) override
     {
         std::unique_lock<std::mutex> lock(mutex_);
+        if (is_parking_) {
+            is_parked_ = true;
+            changed_.notify_all();
+            changed_.wait(lock, [this] { return !is_parking_; });
+            is_parked_ = false;
+            return;
+        }
         lowered_.wait_for(lock, milliseconds(20), [this] { return n_poster_ == 0; });
     }
 
   private:
     const int fd_;
     int n_poster_ = 0;
+    bool is_parking_ = false, is_parked_ = false;
     std::mutex mutex_;
-    std::condition_variable lowered_;
+    std::condition_variable lowered_, changed_;
 };
+
+/* A connection that mesh.c has made. Gloo's own pair listens as soon as it exists, and takes whoever connects
+ * first for the other rank. Here the connected socket takes the place of the listening one before Gloo's
+ * thread has looked at it, which is parked meanwhile. */
+class MeshPair : public gloo::transport::tcp::Pair
+{
+  public:
+    using Pair::Pair;
+
+    void adopt(int connected)
+    {
+        std::lock_guard<std::mutex> lock(m_);
+        if (dup3(connected, fd_, O_CLOEXEC) < 0) throw std::runtime_error("Gloo cannot take a socket");
+        handleConnected();
+    }
+};
+
+class MeshContext : public gloo::transport::tcp::Context
+{
+  public:
+    using Context::Context;
+
+    void adopt(int rank, int connected)
+    {
+        auto pair = std::make_unique<MeshPair>(this, device_.get(), rank, getTimeout());
+        pair->adopt(connected);
+        pairs_[static_cast<size_t>(rank)] = std::move(pair);
+    }
+};
+
+/* Time-outs are watch.h's, which Gloo's would only disturb. It must be added to the time of day. */
+constexpr auto for_ever = std::chrono::hours(24 * 365 * 10);
 
 void set_error_text(tandem_gloo_error *reason, const char *text)
 {
@@ -102,7 +161,7 @@ template <typename Body> tandem_gloo_result run_guarded(tandem_gloo_error *reaso
 struct tandem_gloo {
     StopSign sign; /* outlives the device, whose thread calls it */
     std::shared_ptr<gloo::transport::tcp::Device> device;
-    std::shared_ptr<gloo::rendezvous::Context> context;
+    std::shared_ptr<MeshContext> context;
 
     std::mutex mutex; /* guards all below, and the links of the buffers */
     bool aborted = false;
@@ -118,6 +177,8 @@ struct tandem_gloo {
 struct tandem_gloo_buffer {
     tandem_gloo *const gloo;
     const std::unique_ptr<gloo::transport::UnboundBuffer> unbound;
+    int64_t left_ns = 0; /* of a thread's wait */
+    bool is_waiting = false, has_timed_out = false;
     tandem_gloo_buffer *previous = nullptr, *next = nullptr;
 
     tandem_gloo_buffer(tandem_gloo *owner, void *data, size_t bytes)
@@ -136,10 +197,32 @@ struct tandem_gloo_buffer {
         if (next) next->previous = previous;
     }
 
-    void check_not_aborted() const
+    /* `wait` blocks until a message has moved, and returns false where it was woken by an abort. */
+    template <typename Wait> void wait_within(int64_t timeout_ms, Wait wait)
+    {
+        {
+            std::lock_guard<std::mutex> lock(gloo->mutex);
+            if (gloo->aborted) throw std::runtime_error(aborted_text);
+            left_ns = timeout_ms * 1000000;
+            is_waiting = true;
+        }
+        bool has_moved = false;
+        try {
+            has_moved = wait();
+        } catch (...) {
+            stop_waiting();
+            throw;
+        }
+        if (stop_waiting()) throw std::runtime_error("timed out");
+        if (!has_moved) throw std::runtime_error(aborted_text);
+    }
+
+    /* Returns whether the wait took too long. */
+    bool stop_waiting()
     {
         std::lock_guard<std::mutex> lock(gloo->mutex);
-        if (gloo->aborted) throw std::runtime_error(aborted_text);
+        is_waiting = false;
+        return has_timed_out;
     }
 
     static constexpr const char *aborted_text = "the connection is lost";
@@ -163,28 +246,49 @@ tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, t
     });
 }
 
-tandem_gloo_result tandem_gloo_connect(tandem_gloo *gloo, const char *store, int rank, int n_rank,
-                                       int64_t timeout_ms, tandem_gloo_error *reason)
+tandem_gloo_result tandem_gloo_connect(tandem_gloo *gloo, const int *file, int rank, int n_rank,
+                                       tandem_gloo_error *reason)
 {
     return run_guarded(reason, [&] {
-        gloo::rendezvous::FileStore files(store);
-        gloo::rendezvous::PrefixStore keys("tandem", files);
-        auto context = std::make_shared<gloo::rendezvous::Context>(rank, n_rank);
-        context->setTimeout(milliseconds(timeout_ms));
-        std::shared_ptr<gloo::transport::Device> device = gloo->device;
-        context->connectFullMesh(keys, device);
+        auto context = std::make_shared<MeshContext>(gloo->device, rank, n_rank);
+        context->setTimeout(for_ever);
+        gloo->sign.park();
+        const auto result = run_guarded(reason, [&] {
+            for (int r = 0; r < n_rank; r++)
+                if (r != rank) context->adopt(r, file[r]);
+        });
+        gloo->sign.unpark();
+        if (result == TANDEM_GLOO_NO_MEMORY) throw std::bad_alloc();
+        if (result != TANDEM_GLOO_OK) throw std::runtime_error(reason->text);
         gloo->context = std::move(context);
     });
 }
 
-void tandem_gloo_abort(tandem_gloo *gloo)
+/* With the mutex held. */
+static void abort_all_waits(tandem_gloo *gloo)
 {
-    std::lock_guard<std::mutex> lock(gloo->mutex);
     gloo->aborted = true;
     for (tandem_gloo_buffer *buffer = gloo->first; buffer; buffer = buffer->next) {
         buffer->unbound->abortWaitRecv();
         buffer->unbound->abortWaitSend();
     }
+}
+
+void tandem_gloo_count_wait(tandem_gloo *gloo, int64_t ns)
+{
+    std::lock_guard<std::mutex> lock(gloo->mutex);
+    bool has_timed_out = false;
+    for (tandem_gloo_buffer *buffer = gloo->first; buffer; buffer = buffer->next) {
+        if (!buffer->is_waiting || (buffer->left_ns -= ns) > 0) continue;
+        buffer->has_timed_out = has_timed_out = true;
+    }
+    if (has_timed_out) abort_all_waits(gloo);
+}
+
+void tandem_gloo_abort(tandem_gloo *gloo)
+{
+    std::lock_guard<std::mutex> lock(gloo->mutex);
+    abort_all_waits(gloo);
 }
 
 void tandem_gloo_break(tandem_gloo *gloo)
@@ -236,9 +340,7 @@ tandem_gloo_result tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t
                                              tandem_gloo_error *reason)
 {
     return run_guarded(reason, [&] {
-        buffer->check_not_aborted();
-        if (!buffer->unbound->waitRecv(milliseconds(timeout_ms)))
-            throw std::runtime_error(tandem_gloo_buffer::aborted_text);
+        buffer->wait_within(timeout_ms, [&] { return buffer->unbound->waitRecv(for_ever); });
     });
 }
 
@@ -246,9 +348,7 @@ tandem_gloo_result tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t tim
                                          tandem_gloo_error *reason)
 {
     return run_guarded(reason, [&] {
-        buffer->check_not_aborted();
-        if (!buffer->unbound->waitSend(milliseconds(timeout_ms)))
-            throw std::runtime_error(tandem_gloo_buffer::aborted_text);
+        buffer->wait_within(timeout_ms, [&] { return buffer->unbound->waitSend(for_ever); });
     });
 }
 

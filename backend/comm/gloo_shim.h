@@ -1,8 +1,9 @@
 /* gloo_shim.h: the part of Gloo that tandem uses, in C. Private to backend/comm.
  *
  * A mesh is one Gloo device (TCP, with a thread of Gloo's own) and one context (a connection to every other
- * rank). Data moves through buffers: recv() and send() only post messages; wait_received() and wait_sent()
- * block in the kernel. No exception leaves this file: each becomes a result and a text.
+ * rank, which mesh.c makes: Gloo takes any stranger for a rank). Data moves through buffers: recv() and
+ * send() only post messages; wait_received() and wait_sent() block in the kernel. No exception leaves this
+ * file: each becomes a result and a text.
  *
  * Why not gloo::allreduce(): Gloo's thread and the posting thread share one lock per connection, and Gloo's
  * thread does not wait for that lock but polls the kernel until it gets it. A rank pins both to one core, so
@@ -41,10 +42,14 @@ typedef struct tandem_gloo_error {
  * name; NULL = the loopback address. *gloo is unchanged on error. */
 tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, tandem_gloo_error *reason);
 
-/* Connects to all other ranks, once. Waits up to timeout_ms for each rank's key in the directory `store`, and
- * up to five times as long for a connection. */
-tandem_gloo_result tandem_gloo_connect(tandem_gloo *gloo, const char *store, int rank, int n_rank,
-                                       int64_t timeout_ms, tandem_gloo_error *reason);
+/* Takes over the connections that mesh.c has made: file[n_rank], of which the caller closes its own
+ * descriptors afterwards. Once. */
+tandem_gloo_result tandem_gloo_connect(tandem_gloo *gloo, const int *file, int rank, int n_rank,
+                                       tandem_gloo_error *reason);
+
+/* Called every 100 ms: `ns` more have passed for all threads that wait. Where that exceeds a wait's timeout,
+ * it fails, and the mesh is aborted. */
+void tandem_gloo_count_wait(tandem_gloo *gloo, int64_t ns);
 
 /* Wakes every thread that waits on this mesh; all later waits fail. When a connection breaks, Gloo wakes
  * these threads itself, except those whose message was half received: hence watch.h. */
@@ -79,7 +84,8 @@ tandem_gloo_result tandem_gloo_recv(tandem_gloo_buffer *buffer, int from, uint64
 tandem_gloo_result tandem_gloo_send(tandem_gloo_buffer *buffer, int to, uint64_t slot, size_t offset,
                                     size_t bytes, tandem_gloo_error *reason);
 
-/* Block until the next posted message of this buffer has arrived, or was passed to the kernel. */
+/* Block until the next posted message of this buffer has arrived, or was passed to the kernel. The timeout is
+ * counted by tandem_gloo_count_wait. */
 tandem_gloo_result tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
                                              tandem_gloo_error *reason);
 tandem_gloo_result tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms,

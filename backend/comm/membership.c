@@ -9,8 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "backend/comm/patience.h"
 #include "base/plain_text.h"
+#include "base/run_report.h"
+#include "tandem/status.h"
 
 /* A connection may break just before the kernel releases the dead process's lock, and the other ranks need a
  * moment to notice a failure. The search for the failed rank takes this long. */
@@ -22,11 +24,12 @@ static void sleep_briefly(void)
     (void)nanosleep(&time, NULL); /* a signal may end it early; callers look at the clock */
 }
 
-enum { NAME_BYTES = 40, REPORT_BYTES = TANDEM_ERROR_TEXT + 16 };
+enum { NAME_BYTES = 40, MEMBER_BYTES = 64 };
 
 typedef enum rank_state {
     RANK_ALIVE,  /* the lock is held */
     RANK_GONE,   /* the file exists, its lock is free */
+    RANK_ENDED,  /* the rank never joined, and its process has ended (base/run_report.h) */
     RANK_ABSENT, /* the rank never joined */
     RANK_UNKNOWN /* the query failed, so the rank is not reported as failed */
 } rank_state;
@@ -86,7 +89,9 @@ static rank_state find_rank_state(const tandem_membership *membership, int rank)
     char name[NAME_BYTES];
     rank_file_name(name, rank, "alive");
     const int file = openat(membership->directory, name, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return errno == ENOENT ? RANK_ABSENT : RANK_UNKNOWN;
+    if (file < 0 && errno == ENOENT)
+        return tandem_run_has_ended(membership->directory, rank) ? RANK_ENDED : RANK_ABSENT;
+    if (file < 0) return RANK_UNKNOWN;
     struct flock lock = whole_file_lock();
     const int failed = fcntl(file, F_OFD_GETLK, &lock);
     (void)close(file);
@@ -94,34 +99,24 @@ static rank_state find_rank_state(const tandem_membership *membership, int rank)
     return lock.l_type == F_UNLCK ? RANK_GONE : RANK_ALIVE;
 }
 
-/* The report of the failed rank as an error, if there is one. */
-static bool read_report(const tandem_membership *membership, tandem_error *error)
+/* The report as an error; TANDEM_OK: there is none. */
+static tandem_status read_report(const tandem_membership *membership, tandem_error *error)
 {
-    char text[REPORT_BYTES];
-    if (!read_run_file(membership, "failed", text, sizeof text)) return false;
-    char *words = text;
-    const long rank = strtol(text, &words, 10);
-    while (*words == ' ') words++;
-    tandem_error_set(error, TANDEM_RANK_FAILED, "%s", words);
-    if (error) error->rank = rank >= 0 && rank < membership->n_rank ? (int)rank : -1;
-    return true;
+    tandem_error report;
+    if (!tandem_run_report_read(membership->directory, membership->n_rank, &report)) return TANDEM_OK;
+    if (error) *error = report;
+    return report.status;
 }
 
 void tandem_membership_report_failed(const tandem_membership *membership, int rank, const char *text)
 {
-    /* Writes a temporary file and links it into place: other ranks see the whole report or none, and only the
-     * first report gets the name. */
-    char aside[NAME_BYTES], report[REPORT_BYTES];
-    rank_file_name(aside, membership->rank, "verdict");
-    (void)snprintf(report, sizeof report, "%d %s", rank, text);
-    const int file =
-        openat(membership->directory, aside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (file < 0) return;
-    const bool written = write_all_text(file, report);
-    (void)close(file);
-    const int linked = written ? linkat(membership->directory, aside, membership->directory, "failed", 0) : 0;
-    (void)linked; /* an earlier report stands */
-    (void)unlinkat(membership->directory, aside, 0);
+    tandem_run_report_write(membership->directory, membership->rank, TANDEM_RANK_FAILED, rank, text);
+}
+
+tandem_status tandem_membership_refuse_all(const tandem_membership *membership, const tandem_error *error)
+{
+    tandem_run_report_write(membership->directory, membership->rank, TANDEM_USAGE, -1, error->text);
+    return TANDEM_USAGE;
 }
 
 /* Reports the rank, unless an earlier report stands, and returns the report that stands. */
@@ -129,7 +124,8 @@ static tandem_status agree_on_failed_rank(const tandem_membership *membership, i
                                           tandem_error *error)
 {
     tandem_membership_report_failed(membership, rank, text);
-    if (read_report(membership, error)) return TANDEM_RANK_FAILED;
+    const tandem_status status = read_report(membership, error);
+    if (status != TANDEM_OK) return status;
     tandem_error_set(error, TANDEM_RANK_FAILED, "%s", text);
     if (error) error->rank = rank;
     return TANDEM_RANK_FAILED;
@@ -139,8 +135,9 @@ static tandem_status agree_on_failed_rank(const tandem_membership *membership, i
 static tandem_status check_store_is_fresh(const tandem_membership *membership, const char *store,
                                           tandem_error *error)
 {
-    if (!rank_file_exists(membership, membership->rank, "alive") && read_report(membership, error))
-        return TANDEM_RANK_FAILED;
+    const tandem_status status =
+        rank_file_exists(membership, membership->rank, "alive") ? TANDEM_OK : read_report(membership, error);
+    if (status != TANDEM_OK) return status;
     bool used = run_file_exists(membership, "failed");
     for (int r = 0; r < membership->n_rank && !used; r++) used = rank_file_exists(membership, r, "left");
     if (used)
@@ -154,7 +151,7 @@ static tandem_status check_store_is_fresh(const tandem_membership *membership, c
 static tandem_status claim_rank_file(const tandem_membership *membership, const char *store, int *lock,
                                      tandem_error *error)
 {
-    char name[NAME_BYTES], text[16];
+    char name[NAME_BYTES], text[MEMBER_BYTES];
     rank_file_name(name, membership->rank, "alive");
     const int file = openat(membership->directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0 && errno == EEXIST)
@@ -167,7 +164,7 @@ static tandem_status claim_rank_file(const tandem_membership *membership, const 
             store, membership->rank);
     if (file < 0)
         return tandem_error_set(error, TANDEM_IO, "cannot create '%s/%s': %s", store, name, strerror(errno));
-    (void)snprintf(text, sizeof text, "%d\n", membership->n_rank);
+    (void)snprintf(text, sizeof text, "%d\n%s\n", membership->n_rank, TANDEM_VERSION);
     struct flock whole = whole_file_lock();
     if (!write_all_text(file, text) || fcntl(file, F_OFD_SETLK, &whole) != 0) {
         tandem_error_set(error, TANDEM_IO,
@@ -212,24 +209,42 @@ void tandem_membership_refuse(const char *store, int rank, int n_rank, const cha
     (void)close(membership.directory);
 }
 
-/* Rank r, if it has written its file, must expect as many ranks as this one. */
-static tandem_status compare_rank_count(const tandem_membership *membership, int r, tandem_error *error)
+/* Rank r, if it has written its file, must be of the same version and expect as many ranks as this one. */
+static tandem_status compare_member(const tandem_membership *membership, int r, tandem_error *error)
 {
-    char name[NAME_BYTES], text[16];
+    char name[NAME_BYTES], text[MEMBER_BYTES];
+    tandem_error why;
     rank_file_name(name, r, "alive");
     if (!read_run_file(membership, name, text, sizeof text) || !strchr(text, '\n')) return TANDEM_OK;
-    const long n_rank = strtol(text, NULL, 10);
-    if (n_rank == membership->n_rank) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE,
-                            "rank %d was started for %ld ranks, rank %d for %d; give all the same WORLD_SIZE",
-                            r, n_rank, membership->rank, membership->n_rank);
+    char *version = NULL;
+    const long n_rank = strtol(text, &version, 10);
+    version += *version == '\n';
+    version[strcspn(version, "\n")] = '\0';
+    if (n_rank != membership->n_rank)
+        (void)tandem_error_set(
+            &why, TANDEM_USAGE,
+            "rank %d was started for %ld ranks, rank %d for %d; give all the same WORLD_SIZE", r, n_rank,
+            membership->rank, membership->n_rank);
+    else if (strcmp(version, TANDEM_VERSION) != 0)
+        (void)tandem_error_set(
+            &why, TANDEM_USAGE,
+            "rank %d has libtandem_backend of version %.20s, rank %d of version %s; start all ranks "
+            "with the same",
+            r, *version ? version : "0.1.0 or earlier", membership->rank, TANDEM_VERSION);
+    else
+        return TANDEM_OK;
+    if (error) *error = why;
+    return tandem_membership_refuse_all(membership, &why);
 }
 
 static tandem_status report_missing_rank(const tandem_membership *membership, const char *store, int r,
-                                         bool died, int64_t timeout_ns, tandem_error *error)
+                                         rank_state state, int64_t timeout_ns, tandem_error *error)
 {
     char text[TANDEM_ERROR_TEXT];
-    if (died)
+    if (state == RANK_ENDED)
+        (void)snprintf(text, sizeof text,
+                       "rank %d ended before it joined, as its own output may say; the other ranks stop", r);
+    else if (state == RANK_GONE)
         (void)snprintf(text, sizeof text, "rank %d died while the ranks joined; the other ranks stop", r);
     else
         (void)tandem_plain_print(
@@ -242,26 +257,56 @@ static tandem_status report_missing_rank(const tandem_membership *membership, co
 tandem_status tandem_membership_join(const tandem_membership *membership, const char *store,
                                      int64_t timeout_ns, tandem_error *error)
 {
-    const int64_t begin_ns = tandem_now_ns();
-    int64_t gone_ns = 0; /* since when rank r has a file without a lock; 0 = it has a lock or no file */
+    tandem_patience patience = tandem_patience_begin();
+    int64_t gone_ns = -1; /* after which waiting rank r was first seen to be gone; -1 = it is not */
     for (int r = 0; r < membership->n_rank;) {
         const rank_state state = r == membership->rank ? RANK_ALIVE : find_rank_state(membership, r);
-        const tandem_status status = compare_rank_count(membership, r, error);
+        tandem_status status = compare_member(membership, r, error);
         if (status != TANDEM_OK) return status;
         if (state == RANK_ALIVE) {
-            gone_ns = 0;
+            gone_ns = -1;
             r++;
             continue;
         }
-        const int64_t now_ns = tandem_now_ns();
-        gone_ns = state != RANK_GONE ? 0 : gone_ns ? gone_ns : now_ns;
-        if (read_report(membership, error)) return TANDEM_RANK_FAILED;
-        const bool died = gone_ns && now_ns - gone_ns > search_ns;
-        if (died || now_ns - begin_ns >= timeout_ns)
-            return report_missing_rank(membership, store, r, died, timeout_ns, error);
+        const bool is_late = tandem_patience_ends(&patience, timeout_ns),
+                   is_gone = state == RANK_GONE || state == RANK_ENDED;
+        gone_ns = !is_gone ? -1 : gone_ns >= 0 ? gone_ns : patience.waited_ns;
+        status = read_report(membership, error);
+        if (status != TANDEM_OK) return status;
+        const bool has_ended = is_gone && patience.waited_ns - gone_ns > search_ns;
+        if (has_ended || is_late)
+            return report_missing_rank(membership, store, r, has_ended ? state : RANK_ABSENT, timeout_ns,
+                                       error);
         sleep_briefly();
     }
     return TANDEM_OK;
+}
+
+/* --- Addresses ------------------------------------------------------------------------------------------ */
+
+tandem_status tandem_membership_write_address(const tandem_membership *membership, const char *text,
+                                              tandem_error *error)
+{
+    char name[NAME_BYTES], aside[NAME_BYTES];
+    rank_file_name(name, membership->rank, "address");
+    rank_file_name(aside, membership->rank, "address.new");
+    const int file =
+        openat(membership->directory, aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const bool is_written = file >= 0 && write_all_text(file, text);
+    if (is_written && renameat(membership->directory, aside, membership->directory, name) == 0) {
+        (void)close(file);
+        return TANDEM_OK;
+    }
+    (void)tandem_error_set(error, TANDEM_IO, "cannot write '%s' into the store: %s", name, strerror(errno));
+    if (file >= 0) (void)close(file);
+    return TANDEM_IO;
+}
+
+bool tandem_membership_read_address(const tandem_membership *membership, int rank, char *text, size_t size)
+{
+    char name[NAME_BYTES];
+    rank_file_name(name, rank, "address");
+    return read_run_file(membership, name, text, size);
 }
 
 static bool is_rank_dead(const tandem_membership *membership, int rank)
@@ -323,6 +368,9 @@ static void print_failure(char text[TANDEM_ERROR_TEXT], const tandem_membership 
             text, TANDEM_ERROR_TEXT,
             "rank %d was silent during %s (%s): it hangs, is stopped or cut off; the other ranks stop",
             silent, what, why);
+    else if (strcmp(what, TANDEM_JOINING) == 0)
+        (void)snprintf(text, TANDEM_ERROR_TEXT, "%s failed though every rank is alive (%s); all ranks stop",
+                       what, why);
     else
         (void)snprintf(
             text, TANDEM_ERROR_TEXT,
@@ -334,13 +382,14 @@ static void print_failure(char text[TANDEM_ERROR_TEXT], const tandem_membership 
 tandem_status tandem_membership_find_failed(const tandem_membership *membership, const char *what,
                                             const char *why, tandem_error *error)
 {
-    const int64_t deadline_ns = tandem_now_ns() + search_ns;
+    tandem_patience patience = tandem_patience_begin();
     int gone;
     for (;;) {
         gone = first_gone_rank(membership);
         /* Read after the search: a rank that leaves because of a failure has written the report before. */
-        if (read_report(membership, error)) return TANDEM_RANK_FAILED;
-        if (gone >= 0 || tandem_now_ns() >= deadline_ns) break;
+        const tandem_status status = read_report(membership, error);
+        if (status != TANDEM_OK) return status;
+        if (gone >= 0 || tandem_patience_ends(&patience, search_ns)) break;
         sleep_briefly();
     }
     const int silent = gone < 0 ? first_silent_rank(membership) : -1;

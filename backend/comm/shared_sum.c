@@ -8,14 +8,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backend/comm/patience.h"
 #include "backend/comm/wire.h"
-#include "base/clock.h"
 
 /* A piece of two ranks fits into a core's second-level cache; the last rank waits for one piece at most. */
 enum { PIECE = 32768, LINE_BYTES = 64 };
 
 /* How often a waiting rank checks that the others are alive, as watch.h does. */
-static const int64_t poll_ns = 100000000;
+static const int64_t poll_ns = TANDEM_PATIENCE_SLICE_NS;
 
 /* The floats of its part that a rank wants to sum. */
 typedef struct sum_request {
@@ -73,16 +73,17 @@ static tandem_shared_result wait_for_sum(const tandem_shared_sum *sum, atomic_ui
                                          const tandem_membership *membership, int64_t timeout_ns)
 {
     const atomic_uint *summed = &sum_control_of(sum)->n_summed;
-    int64_t since_ns = tandem_now_ns(), polled_ns = since_ns;
+    tandem_patience patience = tandem_patience_begin();
+    int64_t since_ns = 0, polled_ns = patience.seen_ns; /* waited at the last progress; the clock */
     for (unsigned progress = atomic_load(summed); atomic_load(word) != sum->sequence;) {
         futex_wait(word, sum->sequence - 1, poll_ns < timeout_ns ? poll_ns : timeout_ns);
         if (atomic_load(word) == sum->sequence) break;
-        const int64_t now_ns = tandem_now_ns();
-        if (atomic_load(summed) != progress) since_ns = now_ns;
+        (void)tandem_patience_look(&patience);
+        if (atomic_load(summed) != progress) since_ns = patience.waited_ns;
         progress = atomic_load(summed);
-        if (now_ns - since_ns >= timeout_ns) return TANDEM_SHARED_TIMEOUT;
-        if (now_ns - polled_ns < poll_ns) continue; /* a signal woke it */
-        polled_ns = now_ns;
+        if (patience.waited_ns - since_ns >= timeout_ns) return TANDEM_SHARED_TIMEOUT;
+        if (patience.seen_ns - polled_ns < poll_ns) continue; /* a signal woke it */
+        polled_ns = patience.seen_ns;
         if (!tandem_membership_is_broken(membership) && !tandem_membership_has_left(membership)) continue;
         if (atomic_load(word) != sum->sequence)
             return TANDEM_SHARED_BROKEN; /* otherwise the rank that left has finished the sum before */

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "backend/comm/patience.h"
 #include "backend/comm/thread.h"
 
 struct tandem_watch {
-    void (*poll)(void *context);
+    tandem_watch_poll *poll;
     void *context;
     pthread_t thread;
     pthread_mutex_t mutex; /* guards is_closing */
@@ -17,9 +18,9 @@ struct tandem_watch {
     bool is_closing;
 };
 
-static void add_100_ms(struct timespec *time)
+static void add_watch_slice(struct timespec *time)
 {
-    time->tv_nsec += 100000000;
+    time->tv_nsec += TANDEM_PATIENCE_SLICE_NS;
     if (time->tv_nsec >= 1000000000) {
         time->tv_nsec -= 1000000000;
         time->tv_sec++;
@@ -29,17 +30,18 @@ static void add_100_ms(struct timespec *time)
 static void *poll_until_closed(void *argument)
 {
     tandem_watch *watch = argument;
+    tandem_patience patience = tandem_patience_begin();
     pthread_mutex_lock(&watch->mutex);
     while (!watch->is_closing) {
         struct timespec next;
         clock_gettime(CLOCK_MONOTONIC, &next);
-        add_100_ms(&next);
+        add_watch_slice(&next);
         int rc = 0;
         while (!watch->is_closing && rc == 0)
             rc = pthread_cond_timedwait(&watch->closed, &watch->mutex, &next);
         if (watch->is_closing) break;
         pthread_mutex_unlock(&watch->mutex);
-        watch->poll(watch->context);
+        watch->poll(watch->context, tandem_patience_look(&patience));
         pthread_mutex_lock(&watch->mutex);
     }
     pthread_mutex_unlock(&watch->mutex);
@@ -53,7 +55,7 @@ static void destroy_watch(tandem_watch *watch)
     free(watch);
 }
 
-tandem_status tandem_watch_open(tandem_watch **out, void (*poll)(void *context), void *context,
+tandem_status tandem_watch_open(tandem_watch **out, tandem_watch_poll *poll, void *context,
                                 tandem_error *error)
 {
     tandem_watch *watch = calloc(1, sizeof *watch);

@@ -1,12 +1,14 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* link: --wrap=tandem_gloo_wait_received --wrap=tandem_gloo_wait_sent */
 /* link: --wrap=memfd_create --wrap=fallocate */
+/* link: --wrap=tandem_membership_write_address --wrap=tandem_membership_read_address */
 /* folder: backend */
 /* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are
  * right: over the network, and in memory that the ranks share.
  *
  * Every rank is a forked process. It reports on a board of shared memory; the parent, which never touches
  * Gloo, judges. */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +26,10 @@
 
 #include "backend/comm/comm.h"
 #include "backend/comm/gloo_shim.h"
+#include "backend/comm/membership.h"
 #include "base/clock.h"
 #include "base/philox.h"
+#include "base/run_report.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/tandem_test.h"
 
@@ -65,6 +69,7 @@ typedef int body(board *board, int rank);
 static bool tests_sharing; /* of the group of tests that runs */
 static board *b;           /* of the test that runs */
 static pid_t process[MAX_RANK];
+static unsigned given_up_s;
 
 static int set_up_comm(void **state)
 {
@@ -75,6 +80,7 @@ static int set_up_comm(void **state)
                    parent && strlen(parent) < 40 ? parent : "/tmp");
     b->timeout_ns = 10000 * (int64_t)MS;
     b->shares = tests_sharing;
+    given_up_s = GIVEN_UP_S;
     return mkdtemp(b->store) ? 0 : -1;
 }
 
@@ -100,7 +106,7 @@ static void start_ranks(int n_started, body *what)
         process[r] = fork();
         assert_true(process[r] >= 0);
         if (process[r] == 0) {
-            (void)alarm(GIVEN_UP_S); /* a rank that hangs dies of it, and its wait status says so */
+            (void)alarm(given_up_s); /* a rank that hangs dies of it, and its wait status says so */
             _exit(what(b, r) == 0 ? 0 : 1);
         }
     }
@@ -468,6 +474,262 @@ static void a_store_in_use_is_refused(void **state)
     assert_store_refused("left over from another run");
 }
 
+/* A number from the environment, for longer runs (tests/fault/neighbours.sh). */
+static int count_from_environment(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    const int n = text ? atoi(text) : 0;
+    return n > 0 ? n : otherwise;
+}
+
+static int refuse_few_descriptors(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    if (rank == 1) {
+        const int next = dup(STDERR_FILENO); /* the lowest free one */
+        const struct rlimit limit = {.rlim_cur = (rlim_t)next + 10, .rlim_max = (rlim_t)next + 10};
+        EXPECT(next >= 0 && close(next) == 0 && setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    }
+    EXPECT(open_comm(&comm, rank, error) == (rank == 1 ? TANDEM_IO : TANDEM_RANK_FAILED));
+    return 0;
+}
+
+static void a_rank_without_descriptors_is_named_with_the_remedy(void **state)
+{
+    run_ranks(3, refuse_few_descriptors);
+    for (int r = 0; r < 3; r++) {
+        assert_non_null(
+            strstr(b->rank[r].error[0].text, "too few file descriptors are left to join 3 ranks"));
+        assert_non_null(strstr(b->rank[r].error[0].text, "ulimit -n"));
+        if (r != 1) assert_int_equal(b->rank[r].error[0].rank, 1);
+    }
+}
+
+/* Rank 1 starts, and its process ends before it opens a communicator. */
+static int end_before_joining(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    EXPECT(tandem_run_start(my->store, rank) >= 0);
+    if (rank == 1) return 0;
+    EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_RANK_FAILED);
+    return 0;
+}
+
+static void a_rank_that_ends_before_it_joins_is_named_at_once(void **state)
+{
+    b->timeout_ns = 3600000 * (int64_t)MS; /* else alarm() ends the test */
+    run_ranks(3, end_before_joining);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(b->rank[r].error[0].rank, 1);
+        assert_non_null(strstr(b->rank[r].error[0].text, "rank 1 ended before it joined"));
+    }
+}
+
+static int say_why_before_joining(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    EXPECT(tandem_run_start(my->store, rank) >= 0);
+    if (rank == 1) {
+        tandem_run_report_own(my->store, 1, "'x.json' cannot be read");
+        return 0;
+    }
+    EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_RANK_FAILED);
+    return 0;
+}
+
+static void a_rank_that_fails_before_it_joins_says_why(void **state)
+{
+    b->timeout_ns = 3600000 * (int64_t)MS;
+    run_ranks(3, say_why_before_joining);
+    for (int r = 0; r < 3; r += 2) {
+        assert_int_equal(b->rank[r].error[0].rank, 1);
+        assert_string_equal(b->rank[r].error[0].text, "rank 1 could not join: 'x.json' cannot be read");
+    }
+}
+
+/* A rank that started first may not have written its version, or its number of ranks. */
+static int join_with_another_version(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    if (rank == 1) { /* as another version writes it */
+        const int directory = open(my->store, O_RDONLY | O_DIRECTORY),
+                  file = openat(directory, "rank.1.alive", O_RDWR | O_CREAT | O_EXCL, 0666);
+        struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        EXPECT(write(file, "3\n9.9.9\n", 8) == 8 && fcntl(file, F_OFD_SETLK, &whole) == 0);
+        while (!atomic_load(&my->rank[0].ready) || !atomic_load(&my->rank[2].ready)) (void)usleep(1000);
+        return 0;
+    }
+    EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_USAGE);
+    atomic_store(&my->rank[rank].ready, 1);
+    return 0;
+}
+
+static void a_rank_of_another_version_is_refused_by_all(void **state)
+{
+    run_ranks(3, join_with_another_version);
+    for (int r = 0; r < 3; r += 2) {
+        assert_non_null(strstr(b->rank[r].error[0].text, "rank 1 has libtandem_backend of version 9.9.9"));
+        assert_non_null(strstr(b->rank[r].error[0].text, "of version " TANDEM_VERSION));
+    }
+}
+
+/* --- What ranks agree about ----------------------------------------------------------------------------- */
+
+/* choice: the rank that has other lines; -1 = none. */
+static int bring_lines(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    const tandem_comm_options options = {
+        .rank = rank,
+        .n_rank = my->n_rank,
+        .store = my->store,
+        .timeout_ns = my->timeout_ns,
+        .cpu = -1,
+        .agreement = rank == my->choice ? "version: 1\nlearning rate: 0.2\nmore: b, and longer\n"
+                                        : "version: 1\nlearning rate: 0.05\nmore: a\n"};
+    const tandem_status status = tandem_comm_open(&comm, &options, error);
+    EXPECT(status == (my->choice < 0 ? TANDEM_OK : TANDEM_USAGE));
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void ranks_agree_about_every_line(void **state)
+{
+    for (b->choice = -1; b->choice < 3; b->choice++) {
+        char words[80];
+        run_ranks(3, bring_lines);
+        remove_store();
+        assert_int_equal(mkdir(b->store, 0700), 0);
+        if (b->choice < 0) continue;
+        const int other = b->choice ? b->choice : 1;
+        (void)snprintf(words, sizeof words, "rank 0 has 'learning rate: %s', rank %d has 'learning rate: %s'",
+                       b->choice ? "0.05" : "0.2", other, b->choice ? "0.2" : "0.05");
+        for (int r = 0; r < 3; r++)
+            if (!strstr(b->rank[r].error[0].text, words))
+                fail_msg("'%s' does not say '%s'", b->rank[r].error[0].text, words);
+    }
+}
+
+/* --- Strangers ------------------------------------------------------------------------------------------ */
+
+/* Which of its steps rank 2 delays until the parent lets it go on: 1: it gives its address late, so that all
+ * others only listen; 2: it reads those of others late, so that they accept. */
+static int delayed_step;
+
+/* See fail_allocation.c for what the linker makes of these names. */
+tandem_status __real_tandem_membership_write_address(const tandem_membership *membership, const char *text,
+                                                     tandem_error *error);
+tandem_status __wrap_tandem_membership_write_address(const tandem_membership *membership, const char *text,
+                                                     tandem_error *error);
+bool __real_tandem_membership_read_address(const tandem_membership *membership, int rank, char *text,
+                                           size_t size);
+bool __wrap_tandem_membership_read_address(const tandem_membership *membership, int rank, char *text,
+                                           size_t size);
+
+tandem_status __wrap_tandem_membership_write_address(const tandem_membership *membership, const char *text,
+                                                     tandem_error *error)
+{
+    while (delayed_step == 1 && !atomic_load(&b->go)) (void)usleep(1000);
+    return __real_tandem_membership_write_address(membership, text, error);
+}
+
+bool __wrap_tandem_membership_read_address(const tandem_membership *membership, int rank, char *text,
+                                           size_t size)
+{
+    while (delayed_step == 2 && !atomic_load(&b->go)) (void)usleep(1000);
+    return __real_tandem_membership_read_address(membership, rank, text, size);
+}
+
+static int join_among_strangers(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    if (rank == my->n_rank - 1) delayed_step = my->choice;
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    my->rank[rank].hash = (uint64_t)tandem_comm_n_stranger(comm);
+    float one[1000];
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < 1000; i++) one[i] = (float)i;
+        EXPECT(tandem_comm_sum_f32(comm, one, 1000, 1, error) == TANDEM_OK);
+        for (int i = 0; i < 1000; i++) EXPECT(one[i] == (float)(my->n_rank * i));
+    }
+    tandem_comm_close(comm);
+    return 0;
+}
+
+/* The socket of a stranger who has found the port of rank r. */
+static int connect_to_rank(int r)
+{
+    char path[128], text[256] = "";
+    unsigned port = 0;
+    (void)snprintf(path, sizeof path, "%s/rank.%d.address", b->store, r);
+    for (int tries = 0; !port; tries++) {
+        assert_true(tries < 10000);
+        const int file = open(path, O_RDONLY | O_CLOEXEC);
+        if (file >= 0 && read(file, text, sizeof text - 1) > 0) (void)sscanf(text, "127.0.0.1 %u ", &port);
+        if (file >= 0) (void)close(file);
+        if (!port) (void)usleep(1000);
+    }
+    const struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int file = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(file >= 0 && connect(file, (const struct sockaddr *)&to, sizeof to) == 0);
+    return file;
+}
+
+/* Says what stranger number k says, and leaves: at once, with a reset, or, returning the socket, later. */
+static int be_stranger(int k, int r)
+{
+    enum { N_KIND = 8 };
+    char bytes[4096] = "";
+    size_t n = 0;
+    const int file = connect_to_rank(r);
+    const struct linger reset = {.l_onoff = 1};
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i * 131 + (size_t)k * 17);
+    switch (k % N_KIND) {
+    case 0: n = (size_t)snprintf(bytes, sizeof bytes, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); break;
+    case 1: memcpy(bytes, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", n = 11); break; /* TLS */
+    case 2: n = sizeof bytes; break;
+    case 3: break; /* connects and holds */
+    case 4: (void)setsockopt(file, SOL_SOCKET, SO_LINGER, &reset, sizeof reset); break;
+    case 5: /* as rank 2 does it, but for the secrets */
+        memcpy(bytes, "tandem>", 8);
+        memcpy(bytes + 8, (const int32_t[]){2, r}, 2 * sizeof(int32_t));
+        n = 48;
+        break;
+    case 6: memset(bytes, 0, n = 48), bytes[0] = 48; break; /* what Gloo takes for a message */
+    case 7: memset(bytes, 0xff, n = 48); break;
+    }
+    if (n) (void)send(file, bytes, n, MSG_NOSIGNAL);
+    if (k % 2) return file;
+    (void)close(file);
+    return -1;
+}
+
+static void strangers_disturb_no_joining(void **state)
+{
+    const int n = count_from_environment("N_STRANGERS", 10);
+    int *kept = malloc((size_t)n * sizeof *kept);
+    assert_non_null(kept);
+    for (b->choice = 1; b->choice <= 2; b->choice++) {
+        b->n_rank = 3;
+        atomic_store(&b->go, 0);
+        start_ranks(3, join_among_strangers);
+        for (int k = 0; k < n; k++) kept[k] = be_stranger(k, k / 8 % 2);
+        atomic_store(&b->go, 1);
+        for (int r = 0; r < 3; r++) assert_int_equal(end_of(r), 0);
+        for (int k = 0; k < n; k++)
+            if (kept[k] >= 0) (void)close(kept[k]);
+        if (b->choice == 2)
+            assert_true(b->rank[0].hash + b->rank[1].hash == (uint64_t)n); /* each is counted */
+        remove_store();
+        assert_int_equal(mkdir(b->store, 0700), 0);
+    }
+    free(kept);
+}
+
 /* --- Failure of a rank ---------------------------------------------------------------------------------- */
 
 /* All-reduces until one fails; then everything else must fail alike, at once. */
@@ -655,6 +917,95 @@ static int leave_early(board *my, int rank)
     give_floats(comm, one);
     tandem_comm_close(comm);
     return 0;
+}
+
+static int sum_until_told(board *my, int rank)
+{
+    enum { N = 300000 };
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float *data = take_floats(comm, N), is_over = 0;
+    EXPECT(data);
+    for (int round = 0; is_over == 0; round++) {
+        for (int i = 0; i < N; i++) data[i] = (float)rank;
+        EXPECT(tandem_comm_sum_f32(comm, data, N, 1, error) == TANDEM_OK);
+        for (int i = 0; i < N; i++) EXPECT(data[i] == 3);
+        if (rank == 0) (void)usleep(2000); /* the others wait for it when they are stopped */
+        is_over = (float)(atomic_load(&my->go) != 0);
+        EXPECT(tandem_comm_broadcast(comm, &is_over, sizeof is_over, 0, 1, error) == TANDEM_OK);
+        if (round == 3) atomic_store(&my->rank[rank].ready, 1);
+    }
+    give_floats(comm, data);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void continue_ranks(int n_rank)
+{
+    for (int r = 0; r < n_rank; r++) assert_int_equal(kill(process[r], SIGCONT), 0);
+}
+
+/* All at once, as a scheduler does it; it is over when the last one has stopped. */
+static void stop_ranks(int n_rank)
+{
+    int status;
+    for (int r = 0; r < n_rank; r++) assert_int_equal(kill(process[r], SIGSTOP), 0);
+    for (int r = 0; r < n_rank; r++) {
+        assert_int_equal(waitpid(process[r], &status, WUNTRACED), process[r]);
+        assert_true(WIFSTOPPED(status));
+    }
+}
+
+/* All ranks are stopped for twice as long as a silent one is waited for. */
+static void ranks_that_are_stopped_together_go_on(void **state)
+{
+    given_up_s = GIVEN_UP_S + 5 * (unsigned)count_from_environment("N_SUSPENSIONS", 2);
+    b->timeout_ns = 1500 * (int64_t)MS;
+    b->n_rank = 3;
+    start_ranks(3, sum_until_told);
+    wait_until_ready(3);
+    for (int k = count_from_environment("N_SUSPENSIONS", 2); k > 0; k--) {
+        stop_ranks(3);
+        (void)usleep(3000000);
+        continue_ranks(3);
+        (void)usleep(20000 * (useconds_t)(k % 5)); /* they are stopped next at some other point */
+    }
+    atomic_store(&b->go, 1);
+    for (int r = 0; r < 3; r++) assert_int_equal(end_of(r), 0);
+}
+
+static void a_rank_that_is_stopped_for_less_than_the_timeout_goes_on(void **state)
+{
+    b->timeout_ns = 4000 * (int64_t)MS;
+    b->n_rank = 3;
+    start_ranks(3, sum_until_told);
+    wait_until_ready(3);
+    stop(1);
+    (void)usleep(500000);
+    assert_int_equal(kill(process[1], SIGCONT), 0);
+    atomic_store(&b->go, 1);
+    for (int r = 0; r < 3; r++) assert_int_equal(end_of(r), 0);
+}
+
+/* While ranks join, too: two wait for the third, which comes when they go on. */
+static void ranks_that_are_stopped_while_they_join_go_on(void **state)
+{
+    b->timeout_ns = 1000 * (int64_t)MS;
+    b->n_rank = 3;
+    atomic_store(&b->go, 1);
+    start_ranks(2, sum_until_told);
+    (void)usleep(100000);
+    stop_ranks(2);
+    (void)usleep(1500000);
+    (void)fflush(NULL);
+    process[2] = fork();
+    if (process[2] == 0) {
+        (void)alarm(given_up_s);
+        _exit(sum_until_told(b, 2) == 0 ? 0 : 1);
+    }
+    continue_ranks(2);
+    for (int r = 0; r < 3; r++) assert_int_equal(end_of(r), 0);
 }
 
 static void a_rank_that_left_is_not_called_dead(void **state)
@@ -1252,6 +1603,14 @@ int main(void)
         TEST(who_cannot_join_tells_the_others),
         TEST(a_missing_rank_is_named),
         TEST(ranks_of_different_worlds_do_not_join),
+        TEST(a_rank_without_descriptors_is_named_with_the_remedy),
+        TEST(a_rank_that_ends_before_it_joins_is_named_at_once),
+        TEST(a_rank_that_fails_before_it_joins_says_why),
+        TEST(a_rank_of_another_version_is_refused_by_all),
+        TEST(ranks_agree_about_every_line),
+        TEST(strangers_disturb_no_joining),
+        TEST(ranks_that_are_stopped_while_they_join_go_on),
+        TEST(a_rank_that_is_stopped_for_less_than_the_timeout_goes_on),
         TEST(a_store_is_good_for_one_run),
         TEST(a_store_in_use_is_refused),
         TEST_OF_DEATH(0),
@@ -1260,6 +1619,7 @@ int main(void)
         TEST(a_message_to_the_dead_is_given_up),
         TEST(a_late_rank_is_not_blamed_for_a_silent_one),
         TEST(a_stopped_rank_is_named_after_the_timeout),
+        TEST(ranks_that_are_stopped_together_go_on),
         TEST(a_rank_that_left_is_not_called_dead),
         TEST(ranks_that_close_together_do_not_fail),
         TEST(ranks_that_disagree_time_out),
@@ -1277,6 +1637,7 @@ int main(void)
         TEST_OF_DEATH(1),
         TEST_OF_DEATH(2),
         TEST(a_stopped_rank_is_named_after_the_timeout),
+        TEST(ranks_that_are_stopped_together_go_on),
         TEST(a_rank_that_left_is_not_called_dead),
         TEST(ranks_that_close_together_do_not_fail),
         TEST(ranks_that_disagree_time_out),
