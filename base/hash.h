@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <string.h>
 
 #define TANDEM_HASH_START UINT64_C(0xcbf29ce484222325)
 
@@ -10,6 +11,27 @@ static inline uint64_t tandem_hash_text(uint64_t hash, const char *text)
 {
     for (; *text; text++) hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
     return hash;
+}
+
+/* `hash` continued by n bytes: eight at a time, in four lanes, so that memory limits it and not the chain of
+ * products. The same on all machines with the same byte order. Some 10 GB/s. */
+static inline uint64_t tandem_hash_bytes(uint64_t hash, const void *bytes, uint64_t n)
+{
+    enum { LANES = 4 };
+    const uint64_t prime = UINT64_C(0x100000001b3);
+    const unsigned char *at = bytes;
+    uint64_t lane[LANES] = {hash, hash + 1, hash + 2, hash + 3}, left = n;
+    for (; left >= sizeof lane; left -= sizeof lane, at += sizeof lane) {
+        uint64_t word[LANES];
+        memcpy(word, at, sizeof word);
+        for (int k = 0; k < LANES; k++) {
+            lane[k] = (lane[k] ^ word[k]) * prime;
+            lane[k] ^= lane[k] >> 29; /* else a high bit would reach no low one */
+        }
+    }
+    for (; left > 0; left--, at++) lane[0] = (lane[0] ^ *at) * prime;
+    for (int k = 0; k < LANES; k++) hash = (hash ^ lane[k]) * prime, hash ^= hash >> 32;
+    return (hash ^ n) * prime;
 }
 
 /* Indices ≥ 0 by hash, which stands for the key. All zero is empty. */

@@ -87,6 +87,7 @@ typedef struct cli_options {
     const char *output, *report, *trace, *log, *checkpoint, *resume, *init, *export;
     /* which options were given: for cli_option_given and cli_option_not_allowed */
     unsigned char given[CLI_N_OPTION];
+    const char *given_text[CLI_N_OPTION]; /* the value as it was typed; "" without one; NULL: not given */
     /* positional arguments */
     const char *word[1024];
     int n_word;
@@ -97,6 +98,7 @@ typedef struct cli_command {
     /* keys of the options that it reads (tests/cli/test_options.sh), OPTION_END last; those of every command
      * are added */
     const int *option;
+    int joins_run;                          /* 1: a launcher may start it as a rank (cli_rank_begin) */
     const char *description;                /* help text after the options, with examples */
     int (*run)(const cli_options *options); /* returns the exit code */
 } cli_command;
@@ -111,6 +113,8 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv);
 /* Whether the command line gave this option. */
 int cli_option_given(const cli_options *options, int key);
+/* The option's name, "seed". */
+const char *cli_option_name(int key);
 /* The name of a given option that is not in `allowed` (OPTION_END last), or NULL. */
 const char *cli_option_not_allowed(const cli_options *options, const int *allowed);
 
@@ -214,6 +218,14 @@ typedef struct cli_rank {
     const char *store;
     int local; /* its number among those of this host */
 } cli_rank;
+
+/* Before the options are read, in a process that the environment makes a rank: the others learn when it ends
+ * before it has joined, and from cli_fail why. */
+void cli_rank_begin(const cli_rank *self);
+/* This rank has joined: from now on, it is missed by itself. */
+void cli_rank_joined(void);
+/* Tells the others why this rank does not join. Nothing after it has. */
+void cli_rank_failed(const char *why);
 /* Whether this process is a rank: RANK and WORLD_SIZE are set (and TANDEM_STORE if WORLD_SIZE > 1). 1 = yes,
  * *rank is filled in; 0 = no; −1 = a wrong value, *error says which. */
 int cli_rank_from_environment(cli_rank *rank, tandem_error *error);

@@ -106,6 +106,8 @@ int main(int argc, char **argv)
     memmove(&argv[2], &argv[1], (size_t)(index - 1) * sizeof *argv);
     argv[1] = name;
     cli_options options;
+    cli_rank self;
+    if (command->joins_run && cli_rank_from_environment(&self, NULL) == 1) cli_rank_begin(&self);
     cli_options_parse(&options, command, argc - 1, argv + 1);
     cli_standard_output_protect();
     return command->run(&options);

@@ -261,6 +261,7 @@ static error_t parse_option(int argp_key, char *text, struct argp_state *state)
     if (row->read(row, (char *)options + row->member, text ? text : row->absent, &error) != TANDEM_OK)
         exit(cli_fail(&error));
     options->given[row - option_table] = 1;
+    options->given_text[row - option_table] = text ? text : "";
     if (!is_of_output(OPTION_FIRST + (int)(row - option_table))) cli_made_add(row->name, text);
     return 0;
 }
@@ -368,6 +369,8 @@ static void check_no_words(const cli_options *options, const cli_command *comman
 }
 
 int cli_option_given(const cli_options *options, int key) { return options->given[key - OPTION_FIRST]; }
+
+const char *cli_option_name(int key) { return option_table[key - OPTION_FIRST].name; }
 
 const char *cli_option_not_allowed(const cli_options *options, const int *allowed)
 {

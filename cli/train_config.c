@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,8 +117,38 @@ float train_config_rate(const train_config *r, int64_t s)
 
 /* --- As text -------------------------------------------------------------------------------------------- */
 
-/* Appends how many operators have each precision, over all classes, and a hash of all precisions. */
-static void append_precisions(char *text, size_t size, const cli_workload *workload)
+/* Lines "key: value". A key whose value is not used has a line only where all keys are asked for. */
+typedef struct config_lines {
+    char *text;
+    size_t size;
+    int with_unused;
+} config_lines;
+
+enum { LONG_VALUE = 600 };
+
+static void add_unused(const config_lines *lines, const char *key)
+{
+    if (lines->with_unused) (void)cli_append(lines->text, lines->size, "%s: none\n", key);
+}
+
+/* A long value is cut, and ends with a hash of the whole, so that two different ones stay different. */
+__attribute__((format(printf, 3, 4))) static void add_line(const config_lines *lines, const char *key,
+                                                           const char *format, ...)
+{
+    char value[4096];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(value, sizeof value, format, arguments);
+    va_end(arguments);
+    if (strlen(value) <= LONG_VALUE)
+        (void)cli_append(lines->text, lines->size, "%s: %s\n", key, value);
+    else
+        (void)cli_append(lines->text, lines->size, "%s: %.*s… (hash %016" PRIx64 ")\n", key, LONG_VALUE / 2,
+                         value, tandem_hash_text(TANDEM_HASH_START, value));
+}
+
+/* How many operators have each precision, over all classes, and a hash of all precisions. */
+static void add_precisions(const config_lines *lines, const cli_workload *workload)
 {
     int64_t count[TANDEM_N_PRECISION] = {0};
     uint64_t hash = TANDEM_HASH_START;
@@ -128,65 +159,130 @@ static void append_precisions(char *text, size_t size, const cli_workload *workl
             count[precision]++;
             hash = tandem_hash_text(tandem_hash_text(hash, tandem_precision_get(precision)->name), ",");
         }
-    (void)cli_append(text, size, "precisions:");
+    char text[LONG_VALUE] = "";
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (count[p])
-            (void)cli_append(text, size, " %" PRId64 " %s,", count[p],
+            (void)cli_append(text, sizeof text, "%" PRId64 " %s, ", count[p],
                              tandem_precision_get((tandem_precision)p)->name);
-    (void)cli_append(text, size, " hash %016" PRIx64 "\n", hash);
+    add_line(lines, "precisions", "%shash %016" PRIx64, text, hash);
 }
 
-void train_config_print(char *text, size_t size, const train_config *r, const cli_workload *workload,
-                        const cli_options *options)
+/* What samples, initial weights and rounding are drawn from. */
+static void add_inputs(const config_lines *lines, const cli_options *options, const tandem_data *data,
+                       uint64_t data_hash)
 {
-    const tandem_optimizer_options *o = &r->optimizer;
+    add_line(lines, "seed", "%" PRIu64, options->seed);
+    /* ranks may find the same samples by different paths */
+    add_line(lines, "data", "%s", !options->data ? "noise" : lines->with_unused ? "samples" : options->data);
+    if (data)
+        add_line(lines, "samples", "%" PRId64 " to train on, %" PRId64 " to test, hash %016" PRIx64,
+                 data->n_train, data->n_test, data_hash);
+    else
+        add_unused(lines, "samples");
+    if (cli_option_given(options, OPTION_DATA_SEED))
+        add_line(lines, "seed of the data", "%" PRIu64, options->data_seed);
+    else
+        add_unused(lines, "seed of the data");
+    if (cli_option_given(options, OPTION_ROUNDING_SEED))
+        add_line(lines, "seed of rounding", "%" PRIu64, options->rounding_seed);
+    else
+        add_unused(lines, "seed of rounding");
+    if (options->emulate)
+        add_line(lines, "emulated", "%s, errors times %.9g",
+                 *options->emulate ? options->emulate : "every dtype's own format", options->error_scale);
+    else
+        add_unused(lines, "emulated");
+}
+
+static void add_plan(const config_lines *lines, const cli_workload *workload, const cli_options *options)
+{
+    const tandem_step_options *step = &workload->plan->step;
     tandem_cluster cluster = workload->cluster;
     cluster.link_bytes_per_s = cluster.node.bytes_per_s =
         0; /* the rest decides the numbers: devices, ranks, batches */
     for (int c = 0; c < cluster.n_class; c++)
         cluster.classes[c].memory_bytes = 0, cluster.classes[c].per_node = 0,
         cluster.classes[c].link.bytes_per_s = 0;
-    char ranks[1024];
+    char ranks[4096];
     tandem_cluster_print(ranks, sizeof ranks, &cluster);
-    text[0] = '\0';
-    (void)cli_append(text, size, "seed: %" PRIu64 "\ndata: %s\n", options->seed,
-                     options->data ? options->data : "noise");
-    if (cli_option_given(options, OPTION_DATA_SEED))
-        (void)cli_append(text, size, "seed of the data: %" PRIu64 "\n", options->data_seed);
-    if (cli_option_given(options, OPTION_ROUNDING_SEED))
-        (void)cli_append(text, size, "seed of rounding: %" PRIu64 "\n", options->rounding_seed);
-    if (options->emulate)
-        (void)cli_append(text, size, "emulated: %.100s, errors times %.9g\n",
-                         *options->emulate ? options->emulate : "every dtype's own format",
-                         options->error_scale);
-    (void)cli_append(text, size, "ranks: %s\n", ranks);
-    append_precisions(text, size, workload);
-    if (workload->plan->step.scaling.window > 0)
-        (void)cli_append(
-            text, size, "scaling: %s\n",
-            tandem_cast_scaling_print((char[TANDEM_CAST_SCALING_TEXT]){""}, workload->plan->step.scaling));
-    if (workload->plan->step.n_micro > 1)
-        (void)cli_append(text, size, "micro-steps: %d\n", workload->plan->step.n_micro);
-    if (cluster.wire != TANDEM_F32)
-        (void)cli_append(text, size, "gradients travel in: %s\n", tandem_dtype_name(cluster.wire));
-    if (options->bucket_bytes)
-        (void)cli_append(text, size, "buckets: %" PRIu64 " bytes\n", options->bucket_bytes);
-    (void)cli_append(text, size, "optimizer: %s, weight decay %.9g, ", tandem_optimizer_name(o->kind),
-                     (double)o->decay);
-    if (o->kind == TANDEM_SGD)
-        (void)cli_append(text, size, "momentum %.9g\n", (double)o->momentum);
+    add_line(lines, "ranks", "%s", ranks);
+    add_precisions(lines, workload);
+    if (step->scaling.window > 0)
+        add_line(lines, "scaling", "%s",
+                 tandem_cast_scaling_print((char[TANDEM_CAST_SCALING_TEXT]){""}, step->scaling));
     else
-        (void)cli_append(text, size, "betas %.9g and %.9g\n", (double)o->beta1, (double)o->beta2);
-    if (options->no_decay) (void)cli_append(text, size, "without weight decay: %.200s\n", options->no_decay);
-    if (options->clip > 0) (void)cli_append(text, size, "gradients clipped to: %.9g\n", options->clip);
-    if (options->label_smoothing > 0)
-        (void)cli_append(text, size, "label smoothing: %.9g\n", options->label_smoothing);
-    if (workload->loss_scale > 0) (void)cli_append(text, size, "loss scale: %.9g\n", workload->loss_scale);
-    if (workload->loss_scale < 0) (void)cli_append(text, size, "loss scale: dynamic\n");
-    (void)cli_append(text, size, "learning rate: %.9g, %s", (double)o->rate, schedule_name[r->schedule]);
-    if (r->schedule != SCHEDULE_CONSTANT) (void)cli_append(text, size, " over %" PRId64 " steps", r->steps);
-    (void)cli_append(text, size, ", warm-up %" PRId64 "\n", r->warmup);
+        add_unused(lines, "scaling");
+    if (step->n_micro > 1)
+        add_line(lines, "micro-steps", "%d", step->n_micro);
+    else
+        add_unused(lines, "micro-steps");
+    if (cluster.wire != TANDEM_F32)
+        add_line(lines, "gradients travel in", "%s", tandem_dtype_name(cluster.wire));
+    else if (lines->with_unused)
+        add_line(lines, "gradients travel in", "f32");
+    if (options->bucket_bytes)
+        add_line(lines, "buckets", "%" PRIu64 " bytes", options->bucket_bytes);
+    else
+        add_unused(lines, "buckets");
 }
+
+static void add_optimizer(const config_lines *lines, const train_config *r, const cli_workload *workload,
+                          const cli_options *options)
+{
+    const tandem_optimizer_options *o = &r->optimizer;
+    char over[40] = "", moments[80];
+    if (o->kind == TANDEM_SGD)
+        (void)snprintf(moments, sizeof moments, "momentum %.9g", (double)o->momentum);
+    else
+        (void)snprintf(moments, sizeof moments, "betas %.9g and %.9g", (double)o->beta1, (double)o->beta2);
+    add_line(lines, "optimizer", "%s, weight decay %.9g, %s", tandem_optimizer_name(o->kind),
+             (double)o->decay, moments);
+    if (options->no_decay)
+        add_line(lines, "without weight decay", "%s", options->no_decay);
+    else
+        add_unused(lines, "without weight decay");
+    if (options->clip > 0)
+        add_line(lines, "gradients clipped to", "%.9g", options->clip);
+    else
+        add_unused(lines, "gradients clipped to");
+    if (options->label_smoothing > 0)
+        add_line(lines, "label smoothing", "%.9g", options->label_smoothing);
+    else
+        add_unused(lines, "label smoothing");
+    if (workload->loss_scale > 0)
+        add_line(lines, "loss scale", "%.9g", workload->loss_scale);
+    else if (workload->loss_scale < 0)
+        add_line(lines, "loss scale", "dynamic");
+    else
+        add_unused(lines, "loss scale");
+    if (r->schedule != SCHEDULE_CONSTANT)
+        (void)snprintf(over, sizeof over, " over %" PRId64 " steps", r->steps);
+    add_line(lines, "learning rate", "%.9g, %s%s, warm-up %" PRId64, (double)o->rate,
+             schedule_name[r->schedule], over, r->warmup);
+}
+
+static void print_config(const config_lines *lines, const train_config *r, const cli_workload *workload,
+                         const cli_options *options, const tandem_data *data, uint64_t data_hash)
+{
+    lines->text[0] = '\0';
+    add_inputs(lines, options, data, data_hash);
+    add_plan(lines, workload, options);
+    add_optimizer(lines, r, workload, options);
+}
+
+void train_config_print(char *text, size_t size, const train_config *r, const cli_workload *workload,
+                        const cli_options *options, const tandem_data *data, uint64_t data_hash)
+{
+    print_config(&(config_lines){text, size, 0}, r, workload, options, data, data_hash);
+}
+
+void train_config_print_all(char *text, size_t size, const train_config *r, const cli_workload *workload,
+                            const cli_options *options, const tandem_data *data, uint64_t data_hash)
+{
+    print_config(&(config_lines){text, size, 1}, r, workload, options, data, data_hash);
+}
+
+/* --- Changes since a checkpoint ------------------------------------------------------------------------- */
 
 /* The line of `text` with the same key as `line`, up to the colon; NULL if there is none. */
 static const char *find_line_of_key(const char *text, const char *line)
@@ -199,15 +295,53 @@ static const char *find_line_of_key(const char *text, const char *line)
     return *text ? text : NULL;
 }
 
-void train_config_note_changes(const cli_options *options, const char *before, const char *now)
+static int has_key(const char *line, const char *key)
 {
-    for (const char *line = now; *line;) {
-        const char *old = find_line_of_key(before, line);
-        const int n = (int)strcspn(line, "\n"), n_old = old ? (int)strcspn(old, "\n") : 0;
-        if (!old || n != n_old || strncmp(line, old, (size_t)n) != 0)
-            cli_note(options, "warning: differs from the checkpoint: %.*s; it was %.*s", n, line, n_old,
-                     old ? old : "");
+    return strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ':';
+}
+
+/* Whether a text without this line says nothing of it. Checkpoints from before it was kept have no line of
+ * the samples; the last three are what a run with --resense has done so far. */
+static int is_unknown_where_absent(const char *line)
+{
+    static const char *const key[] = {"samples", "last sensed", "plan", "ranges"};
+    for (size_t k = 0; k < sizeof key / sizeof *key; k++)
+        if (has_key(line, key[k])) return 1;
+    return 0;
+}
+
+static void note_change(const cli_options *options, const char *now, const char *before)
+{
+    const int n_key = (int)strcspn(now ? now : before, ":\n");
+    const int n = now ? (int)strcspn(now, "\n") : 0, n_before = before ? (int)strcspn(before, "\n") : 0;
+    if (now && before)
+        cli_note(options, "warning: differs from the checkpoint: %.*s; it was %.*s", n, now, n_before,
+                 before);
+    else if (now)
+        cli_note(options, "warning: differs from the checkpoint: %.*s; it was %.*s: none", n, now, n_key,
+                 now);
+    else
+        cli_note(options, "warning: differs from the checkpoint: %.*s: none; it was %.*s", n_key, before,
+                 n_before, before);
+}
+
+/* is_before: `text` is the checkpoint's, `other` is of this run; else the other way round. */
+static void note_changed_lines(const cli_options *options, const char *text, const char *other, int is_before)
+{
+    for (const char *line = text; *line;) {
+        const char *found = find_line_of_key(other, line);
+        const size_t n = strcspn(line, "\n"), n_found = found ? strcspn(found, "\n") : 0;
+        if (!found && !is_unknown_where_absent(line))
+            note_change(options, is_before ? NULL : line, is_before ? line : NULL);
+        else if (found && !is_before && (n != n_found || strncmp(line, found, n) != 0))
+            note_change(options, line, found);
         line += n;
         if (*line) line++;
     }
+}
+
+void train_config_note_changes(const cli_options *options, const char *before, const char *now)
+{
+    note_changed_lines(options, now, before, 0);
+    note_changed_lines(options, before, now, 1);
 }

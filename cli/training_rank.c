@@ -1,5 +1,7 @@
 #include "cli/training_rank.h"
 
+#include "cli/run_agreement.h"
+
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,8 +171,40 @@ void training_rank_note_transport(const tandem_backend_api *backend, const tande
                                   const cli_options *options)
 {
     const char *why = backend->worker_shared_memory_error(worker);
+    const int64_t n_stranger = backend->worker_n_stranger(worker);
+    if (n_stranger > 0)
+        cli_note(options,
+                 "rank %d: %lld connections came while the ranks joined that were not of this run; they were "
+                 "closed",
+                 rank, (long long)n_stranger);
     if (*why && rank == 0)
         cli_note(options, "gradients go over the network, because ranks cannot share memory: %s", why);
+}
+
+/* Joins the other ranks, which have the same agreement. */
+static tandem_status open_training_worker(training_rank *rank, const cli_workload *workload,
+                                          const cli_options *options, tandem_error *error)
+{
+    const cli_rank *self = &rank->self;
+    char *agreement = NULL;
+    tandem_status status = TANDEM_OK;
+    if (self->n_rank > 1) status = run_agreement_make(&agreement, rank, workload, options, error);
+    if (status == TANDEM_OK)
+        status = rank->backend->worker_open(
+            &rank->worker,
+            &(tandem_worker_options){.device = workload->cluster.classes[rank->class_index].device.name,
+                                     .rank = self->rank,
+                                     .n_rank = self->n_rank,
+                                     .store = self->store,
+                                     .cpu = cli_rank_core(self, options),
+                                     .timeout_ns = options->timeout_ns,
+                                     .over_network = !tandem_cluster_shares_memory(&workload->cluster),
+                                     .wire = workload->cluster.wire,
+                                     .agreement = agreement},
+            error);
+    free(agreement);
+    if (status == TANDEM_OK) cli_rank_joined();
+    return status;
 }
 
 tandem_status training_rank_open(training_rank *rank, const cli_workload *workload,
@@ -198,19 +232,10 @@ tandem_status training_rank_open(training_rank *rank, const cli_workload *worklo
         status = training_rank_open_data(&rank->data, rank->backend, workload, options, error);
     if (status == TANDEM_OK && options->data && self->rank == 0)
         training_rank_note_data(&rank->data, rank->backend, workload->graph[rank->class_index], options);
+    if (status == TANDEM_OK && options->data && (self->n_rank > 1 || options->checkpoint || options->resume))
+        rank->data_hash = rank->backend->data_hash(&rank->data);
     if (status == TANDEM_OK) status = training_rank_open_step(rank, workload, options, error);
-    if (status == TANDEM_OK)
-        status = rank->backend->worker_open(
-            &rank->worker,
-            &(tandem_worker_options){.device = device,
-                                     .rank = self->rank,
-                                     .n_rank = self->n_rank,
-                                     .store = self->store,
-                                     .cpu = cli_rank_core(self, options),
-                                     .timeout_ns = options->timeout_ns,
-                                     .over_network = !tandem_cluster_shares_memory(&workload->cluster),
-                                     .wire = workload->cluster.wire},
-            error);
+    if (status == TANDEM_OK) status = open_training_worker(rank, workload, options, error);
     if (status == TANDEM_OK) status = load_stored_algorithms(rank, options, error);
     if (status == TANDEM_OK) status = open_training_executor(rank, workload, options, NULL, error);
     if (status == TANDEM_OK)

@@ -16,6 +16,7 @@ typedef struct training_rank {
     train_config config;
     tandem_step *step;
     tandem_data data;
+    uint64_t data_hash;   /* tandem_data_hash of it; 0 where neither another rank nor a checkpoint asks */
     int64_t global_batch; /* samples per step of all ranks */
     tandem_worker *worker;
     tandem_executor *executor;
@@ -40,7 +41,8 @@ tandem_status training_rank_change_plan(training_rank *rank, const cli_workload 
                                         const cli_options *options, const tandem_assignment *chosen,
                                         int64_t done, tandem_error *error);
 void training_rank_close(training_rank *rank);
-/* Rank 0 notes why ranks cannot share memory: the run then differs from the replayed plan. */
+/* Each rank notes how many strangers came while it joined. Rank 0 notes why ranks cannot share memory: the
+ * run then differs from the replayed plan. */
 void training_rank_note_transport(const tandem_backend_api *backend, const tandem_worker *worker, int rank,
                                   const cli_options *options);
 /* Gives the device the algorithms of the store (NULL = none). autotune: the device tries algorithms for other

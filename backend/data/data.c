@@ -11,6 +11,7 @@
 #include "backend/data/data_sets.h"
 #include "backend/data/idx.h"
 #include "backend/data/text.h"
+#include "base/hash.h"
 
 /* Finds a path as given, or below $TANDEM_DATA. */
 static tandem_status locate_source(char *path, size_t size, struct stat *about, const char *source,
@@ -60,6 +61,21 @@ tandem_status tandem_data_open(tandem_data *data, const char *source, int length
     (void)snprintf(result.name, sizeof result.name, "%s", source);
     *data = result;
     return TANDEM_OK;
+}
+
+uint64_t tandem_data_hash(const tandem_data *data)
+{
+    const int64_t shape[] = {data->kind,     data->n_train, data->n_test,   data->height, data->width,
+                             data->channels, data->n_class, data->n_symbol, data->n_text, data->length};
+    const uint64_t of_pixels = (uint64_t)data->height * (uint64_t)data->width * (uint64_t)data->channels,
+                   n_train = (uint64_t)data->n_train, n_test = (uint64_t)data->n_test;
+    uint64_t hash = tandem_hash_bytes(TANDEM_HASH_START, shape, sizeof shape);
+    if (data->pixels_train) hash = tandem_hash_bytes(hash, data->pixels_train, n_train * of_pixels);
+    if (data->pixels_test) hash = tandem_hash_bytes(hash, data->pixels_test, n_test * of_pixels);
+    if (data->labels_train) hash = tandem_hash_bytes(hash, data->labels_train, n_train);
+    if (data->labels_test) hash = tandem_hash_bytes(hash, data->labels_test, n_test);
+    if (data->text) hash = tandem_hash_bytes(hash, data->text, (uint64_t)data->n_text);
+    return tandem_hash_bytes(hash, data->symbol, sizeof data->symbol);
 }
 
 void tandem_data_close(tandem_data *data)

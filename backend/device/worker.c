@@ -74,7 +74,8 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
                                          .cpu = options->cpu,
                                          .over_network = options->over_network,
                                          .wire = options->wire,
-                                         .locking = device_locking(worker)};
+                                         .locking = device_locking(worker),
+                                         .agreement = options->agreement};
     if (status != TANDEM_OK)
         tandem_comm_refuse(&joining, failure.text);
     else if (options->n_rank > 1)
@@ -99,6 +100,11 @@ void tandem_worker_close(tandem_worker *worker)
 int tandem_worker_shares_memory(const tandem_worker *worker)
 {
     return worker->comm && tandem_comm_shares_memory(worker->comm);
+}
+
+int64_t tandem_worker_n_stranger(const tandem_worker *worker)
+{
+    return worker->comm ? tandem_comm_n_stranger(worker->comm) : 0;
 }
 
 const char *tandem_worker_shared_memory_error(const tandem_worker *worker)

@@ -26,6 +26,7 @@ tandem_status tandem_worker_open(tandem_worker **worker, const tandem_worker_opt
                                  tandem_error *error);
 void tandem_worker_close(tandem_worker *worker);
 int tandem_worker_shares_memory(const tandem_worker *worker);
+int64_t tandem_worker_n_stranger(const tandem_worker *worker);
 const char *tandem_worker_shared_memory_error(const tandem_worker *worker);
 tandem_status tandem_worker_load_algorithms(tandem_worker *worker, const tandem_algorithm *choice, int n,
                                             int autotune, tandem_error *error);

@@ -191,6 +191,7 @@ const cli_command command_bench = {
     .words = "step|replay|open|allocate|trace|kernels|products|allreduce|sensitivity",
     .summary = "Speed of a training step, the replayer, policies and trace readers",
     .option = options,
+    .joins_run = 1,
     .description =
         "Examples:\n"
         "  tandem bench step --model resnet20 --device cpu:avx2 --batch 16 --repetitions 30\n"

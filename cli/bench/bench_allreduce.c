@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/bench/bench.h"
-#include "cli/training_rank.h"
+#include "cli/run_agreement.h"
 
 enum { REPETITIONS = 20, MAX_REPETITIONS = 1000, WARM_UP = 2 };
 static const uint64_t size_bytes[] = {UINT64_C(4) << 10, UINT64_C(1) << 20, UINT64_C(12) << 20,
@@ -102,7 +102,10 @@ static tandem_status measure_allreduces(allreduce_bench *b, const cli_workload *
     b->sample_ns = calloc((size_t)b->n, sizeof *b->sample_ns);
     b->all_ns = calloc((size_t)b->n * (size_t)b->n_rank, sizeof *b->all_ns);
     if (!b->sample_ns || !b->all_ns) return tandem_no_memory(error, "for %d repetitions", b->n);
-    tandem_status status = b->backend->worker_open(
+    char *agreement = NULL;
+    tandem_status status = run_agreement_make_typed(&agreement, b->options, error);
+    if (status != TANDEM_OK) return status;
+    status = b->backend->worker_open(
         &b->worker,
         &(tandem_worker_options){.device = workload->cluster.classes[class_index].device.name,
                                  .rank = self->rank,
@@ -111,8 +114,11 @@ static tandem_status measure_allreduces(allreduce_bench *b, const cli_workload *
                                  .cpu = cli_rank_core(self, b->options),
                                  .timeout_ns = timeout_ns,
                                  .over_network = !tandem_cluster_shares_memory(&workload->cluster),
-                                 .wire = workload->cluster.wire},
+                                 .wire = workload->cluster.wire,
+                                 .agreement = agreement},
         error);
+    free(agreement);
+    if (status == TANDEM_OK) cli_rank_joined();
     for (int s = 0; s < N_SIZE && status == TANDEM_OK; s++)
         status = measure_allreduce_size(b, size_bytes[s], error);
     if (status != TANDEM_OK) return status;

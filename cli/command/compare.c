@@ -315,6 +315,9 @@ static int run_compare(const cli_options *given)
     if (joined && self.rank > 0) {
         options.per_operator = 1; /* rank 0 compares, and asks all for the times of their tasks */
         options.trace = options.report;
+        /* rank 0 trains by a command line of its own (compare_case.c): only what it does is compared */
+        memset(options.given_text, 0, sizeof options.given_text);
+        if (options.evaluate < 0) options.evaluate = 0;
         return command_train.run(&options);
     }
     tandem_status status = cli_report_check(&options, &error);
@@ -348,6 +351,7 @@ const cli_command command_compare = {
     .words = "",
     .summary = "Predicted and measured step of a plan: time, waits, memory",
     .option = options,
+    .joins_run = 1,
     .description =
         "Examples:\n"
         "  tandem compare --plan plan.json --steps 30\n"

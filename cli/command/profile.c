@@ -236,6 +236,7 @@ const cli_command command_profile = {
     .words = "",
     .summary = "Measure operators, casts, optimizer, collectives and interference into the store",
     .option = options,
+    .joins_run = 1,
     .description =
         "Examples:\n"
         "  tandem profile --model vit_tiny --batch 16 --device strongest,weakest\n"

@@ -1,10 +1,11 @@
 /* profile_rank.c: what a profile and a sweep share: a rank with its backend, store and worker, and what they
  * report of a device. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "cli/command/profile.h"
 #include "cli/machine_check.h"
-#include "cli/training_rank.h"
+#include "cli/run_agreement.h"
 
 /* Stores what measures: backend libraries; of a GPU its name, driver and libraries. */
 static tandem_status store_environment(const profile_rank *rank, tandem_error *error)
@@ -35,6 +36,9 @@ tandem_status profile_rank_open(profile_rank *rank, tandem_error *error)
     if (status == TANDEM_OK) status = store_environment(rank, error);
     /* a rank's turn may take minutes; a dead rank is noticed at once */
     const int64_t patience_ns = INT64_C(1800000000000);
+    char *agreement = NULL;
+    if (status == TANDEM_OK && rank->self.n_rank > 1)
+        status = run_agreement_make_typed(&agreement, options, error);
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(
             &rank->worker,
@@ -45,8 +49,11 @@ tandem_status profile_rank_open(profile_rank *rank, tandem_error *error)
                                      .cpu = cli_rank_core(&rank->self, options),
                                      .timeout_ns = patience_ns,
                                      .over_network = !tandem_cluster_shares_memory(&rank->workload->cluster),
-                                     .wire = rank->workload->cluster.wire},
+                                     .wire = rank->workload->cluster.wire,
+                                     .agreement = agreement},
             error);
+    free(agreement);
+    if (status == TANDEM_OK) cli_rank_joined();
     return status == TANDEM_OK ? profile_check_sharing(rank, error) : status;
 }
 

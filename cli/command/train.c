@@ -197,7 +197,9 @@ static tandem_status log_step(train_context *t, int64_t index, int64_t step_ns,
 /* The text of the plan as it is now. */
 static void print_training_config(train_context *t)
 {
-    train_config_print(t->config_text, sizeof t->config_text, &t->rank.config, t->workload, t->options);
+    const tandem_data *data = t->options->data ? &t->rank.data : NULL;
+    train_config_print(t->config_text, sizeof t->config_text, &t->rank.config, t->workload, t->options, data,
+                       t->rank.data_hash);
     train_resense_print(t->config_text, sizeof t->config_text, &t->resense);
 }
 
@@ -785,6 +787,7 @@ const cli_command command_train = {
     .words = "",
     .summary = "Train under a plan: start local ranks, or join a run",
     .option = options,
+    .joins_run = 1,
     .description =
         "Examples:\n"
         "  tandem train --model vit_tiny --cluster \"cpu:avx2 + cpu:sse41\" --data fashion-mnist --steps "

@@ -63,7 +63,7 @@ tandem_status train_resense_open(train_resense *resense, const cli_options *opti
     char text[TANDEM_CHECKPOINT_TRAIN_CONFIG];
     *resense = (train_resense){.options = options, .workload = workload, .rank = rank};
     if (!cli_option_given(options, OPTION_RESENSE)) return TANDEM_OK;
-    train_config_print(text, sizeof text, &rank->config, workload, options);
+    train_config_print(text, sizeof text, &rank->config, workload, options, &rank->data, rank->data_hash);
     const size_t kept = (size_t)n_adjustable(graph) * (size_t)(workload->cluster.n_class + 1);
     if (strlen(text) + kept + OTHER_TEXT > sizeof text)
         return tandem_error_set(

@@ -54,8 +54,25 @@ both() { # WIRE1: what the gradients of rank 1 travel in, where it is not what t
 
 of=(--model mlp:width=64 --batch 4 --cluster "$weakest + $weakest")
 IFACE0='' IFACE1=''
-both 6 train "${of[@]}" --steps 3 --timeout 2s
-report "over the loopback they do not meet: exit code 6 on both" $?
+# without their remedy they would wait for the whole time-out
+both 2 train "${of[@]}" --steps 3 --timeout 300s && grep -q 'the loopback address 127.0.0.1 of host' err &&
+    grep -q 'Set TANDEM_IFACE on every rank' err && grep -q 'Set TANDEM_IFACE on every rank' err1
+report "over the loopback they do not meet: both say so at once, and what to set, exit code 2" $?
+IFACE0=near
+both 2 train "${of[@]}" --steps 3 --timeout 300s && grep -q 'rank 1 listens on the loopback address' err &&
+    grep -q 'rank 1 listens on the loopback address' err1
+report "one has no TANDEM_IFACE: both say which, exit code 2" $?
+# the interface exists, but leads nowhere
+ip link add lone type veth peer name lost && ip address add 10.9.9.1/24 dev lone && ip link set lone up &&
+    ip link set lost up || exit 5
+IFACE0=lone IFACE1=far
+if both 6 train "${of[@]}" --steps 3 --timeout 2s; then
+    grep -qE 'rank 1 .*(cannot|did not) connect to rank 0 at 10.9.9.1' err &&
+        grep -q 'TANDEM_IFACE' err && cmp -s err err1
+    report "an interface of another network: both say who cannot reach whom" $?
+else
+    report "an interface of another network: both end" 1
+fi
 IFACE0=near IFACE1=far
 both 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out | wc -l)" = 5 ] &&
     [ "$(grep -c allocated_bytes out)" = 2 ]
@@ -121,7 +138,8 @@ both 0 train "${of[@]}" --data data --wire bf16 --steps 5 --json && array loss o
     TANDEM_ALLREDUCE='' run 0 train "${of[@]}" --data data --wire bf16 --steps 5 --json &&
     array loss out | cmp -s - narrow
 report "with gradients in bf16 they train alike over the network and in shared memory" $?
-WIRE1=bf16 both 2 train "${of[@]}" --steps 3 && grep -q 'in f32 from rank 0, and in bf16 from rank 1' err
+WIRE1=bf16 both 2 train "${of[@]}" --steps 3 &&
+    grep -q "rank 0 has 'gradients travel in: f32', rank 1 has 'gradients travel in: bf16'" err
 report "ranks whose gradients travel in different types: exit code 2 on both" $?
 run 0 sensitivity --model mlp:width=64 --data data --steps 3 --device "$weakest" &&
     run 0 allocate --model mlp:width=64 --cluster "$weakest + $weakest" --batch auto --global-batch 8 &&

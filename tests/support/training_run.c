@@ -70,7 +70,8 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
         status = backend->worker_open(
             &worker,
             &(tandem_worker_options){device_of(e, rank), rank, e->n_rank, store, -1, INT64_C(20000000000),
-                                     e->over_network, e->wires_differ && rank == 0 ? TANDEM_F32 : e->wire},
+                                     e->over_network, e->wires_differ && rank == 0 ? TANDEM_F32 : e->wire,
+                                     NULL},
             error);
     if (status == TANDEM_OK)
         status = backend->executor_open(

@@ -24,6 +24,8 @@ typedef struct tandem_worker_options {
     int64_t timeout_ns; /* a rank that is silent for longer counts as failed */
     int over_network;  /* 1: gradients go over the network even where all ranks share a machine (cluster.h) */
     tandem_dtype wire; /* what gradients travel in between ranks (cluster.h); the same on every rank */
+    /* Lines "key: value" that must be the same on every rank; borrowed while opening; NULL = none. */
+    const char *agreement;
 } tandem_worker_options;
 
 /* --- An executor: a step program with its memory, weights and kernels -----------------------------------
@@ -131,6 +133,7 @@ typedef struct tandem_backend_api {
 
     /* The functions of data.h, for programs that do not link this library. */
     tandem_status (*data_open)(tandem_data *data, const char *source, int length, tandem_error *error);
+    uint64_t (*data_hash)(const tandem_data *data);
     void (*data_close)(tandem_data *data);
     tandem_status (*data_fit)(tandem_data *data, const tandem_graph *graph, char said[TANDEM_DATA_SAID],
                               tandem_error *error);
@@ -139,7 +142,8 @@ typedef struct tandem_backend_api {
 
     /* All ranks. TANDEM_NO_DEVICE, TANDEM_UNKNOWN_NAME, TANDEM_USAGE, TANDEM_IO, TANDEM_NO_MEMORY,
      * TANDEM_RANK_FAILED (a rank did not join within the timeout).
-     * TANDEM_USAGE, too, on every rank: their `wire` differs. */
+     * TANDEM_USAGE, too, on every rank: their `wire`, `agreement` or version differs; the error names the
+     * first difference, with both values. */
     tandem_status (*worker_open)(tandem_worker **worker, const tandem_worker_options *options,
                                  tandem_error *error);
     void (*worker_close)(tandem_worker *worker);
@@ -147,6 +151,8 @@ typedef struct tandem_backend_api {
      * sharing has not failed so far. Opening an executor or measuring may find that it fails. The same on
      * every rank. */
     int (*worker_shares_memory)(const tandem_worker *worker);
+    /* How many connections came while the ranks joined that were none of the run's; they were closed. */
+    int64_t (*worker_n_stranger)(const tandem_worker *worker);
     /* Why they share no memory although over_network is 0: a clause, the same on every rank; else "". */
     const char *(*worker_shared_memory_error)(const tandem_worker *worker);
     /* Which algorithms the device's libraries use: load_algorithms and tuned_algorithms of device_backend.h.
