@@ -1,4 +1,5 @@
 /* folder: backend */
+/* link: --wrap=open --wrap=fsync --wrap=rename --wrap=malloc --wrap=calloc --wrap=realloc */
 /* Checkpoint files that are damaged, foreign, cut short, that find no space, or whose writer is killed: the
  * file is old or new and whole, or refused by name. */
 #include <dirent.h>
@@ -6,6 +7,7 @@
 #include <fcntl.h>
 #include <float.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -369,6 +371,91 @@ static void what_cannot_be_opened_is_said(void **state)
     assert_non_null(strstr(error.text, "Is a directory"));
 }
 
+/* --- A crash of the machine ----------------------------------------------------------------------------- */
+
+/* What a writer asks of the system, in order: 'f' flushes a file, 'd' a folder, 'r' renames. */
+static char events[16];
+static int64_t flushed_bytes;  /* of the file when it was last flushed */
+static bool has_failing_flush; /* of files, as a broken disk */
+static bool without_nameless;  /* as on a file system that has no such files */
+
+static void note_event(char event)
+{
+    const size_t n = strlen(events);
+    if (n + 1 < sizeof events) events[n] = event;
+}
+
+/* See fail_allocation.c for what the linker makes of these names. */
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __real_fsync(int file);
+int __wrap_fsync(int file);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    const bool is_nameless = (flags & O_TMPFILE) == O_TMPFILE; /* it contains O_DIRECTORY */
+    const mode_t mode = is_nameless || (flags & O_CREAT) ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (without_nameless && is_nameless) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return __real_open(path, flags, mode);
+}
+
+int __wrap_fsync(int file)
+{
+    struct stat is;
+    assert_int_equal(fstat(file, &is), 0);
+    note_event(S_ISDIR(is.st_mode) ? 'd' : 'f');
+    if (!S_ISREG(is.st_mode)) return __real_fsync(file);
+    flushed_bytes = is.st_size;
+    if (!has_failing_flush) return __real_fsync(file);
+    errno = EIO;
+    return -1;
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    note_event('r');
+    return __real_rename(from, to);
+}
+
+/* Without the first flush, a crash may leave the new name with no data; without the second, the old name. */
+static void data_are_flushed_before_the_name_and_the_folder_behind_it(void **state)
+{
+    fixture *f = *state;
+    struct stat is;
+    for (int k = 0; k < 4; k++) { /* a new file and an old one, with and without a name meanwhile */
+        without_nameless = k >= 2;
+        memset(events, 0, sizeof events);
+        assert_int_equal(save_checkpoint(f, f->path, 3 + k, NULL), TANDEM_OK);
+        assert_string_equal(events, "frd");
+        assert_int_equal(stat(f->path, &is), 0);
+        assert_int_equal(flushed_bytes, is.st_size); /* all of it was there */
+        if (k == 1) assert_int_equal(unlink(f->path), 0);
+    }
+    without_nameless = false;
+}
+
+static void data_that_cannot_be_flushed_replace_nothing(void **state)
+{
+    fixture *f = *state;
+    tandem_error error = {0};
+    assert_int_equal(save_checkpoint(f, f->path, 3, NULL), TANDEM_OK);
+    memset(events, 0, sizeof events);
+    has_failing_flush = true;
+    assert_int_equal(save_checkpoint(f, f->path, 4, &error), TANDEM_IO);
+    has_failing_flush = false;
+    assert_string_equal(events, "f");
+    assert_non_null(strstr(error.text, strerror(EIO)));
+    assert_int_equal(load_checkpoint(f, f->path, NULL), 3);
+}
+
 /* --- No space ------------------------------------------------------------------------------------------- */
 
 static void a_full_device_is_said(void **state)
@@ -492,6 +579,8 @@ int main(void)
         TEST(what_is_foreign_is_refused_by_name),
         TEST(what_no_training_has_is_refused),
         TEST(scale_and_counts_come_back),
+        TEST(data_are_flushed_before_the_name_and_the_folder_behind_it),
+        TEST(data_that_cannot_be_flushed_replace_nothing),
         TEST(what_cannot_be_opened_is_said),
         TEST(a_full_device_is_said),
         TEST(a_file_that_cannot_grow_leaves_the_old_one),
