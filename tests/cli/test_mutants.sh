@@ -117,7 +117,7 @@ int same_code(int a) { return (int)sizeof(a + a); }
 int no_other(int *a, int b) { return b ? no_other(a, b) : *a; }
 int counts(int n)
 {
-    volatile unsigned k = (unsigned)n;
+    volatile unsigned long k = (unsigned long)n;
     while (k) k = k - 1;
     return (int)k;
 }
