@@ -106,8 +106,8 @@ static int copy_owner_and_mode(int file, const struct stat *old)
     return (made.st_mode & 0777) == mode || fchmod(file, mode) == 0 ? 0 : errno;
 }
 
-/* Opens the new content of a file, without a name where the file system can: then nothing is left of it however
- * this process ends. −1: errno says why. */
+/* Opens the new content of a file, without a name where the file system can: then nothing is left of it
+ * however this process ends. −1: errno says why. */
 static int create_partial(tandem_file *file)
 {
     const struct stat *const old = file->at.exists ? &file->at.seen : NULL;

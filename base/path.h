@@ -33,8 +33,8 @@ tandem_status tandem_path_follow(tandem_path *made, const char *path, tandem_err
 tandem_status tandem_path_check_target(const tandem_path *at, const char *path, bool in_place,
                                        tandem_error *error);
 
-/* tandem_path_open: opens what is there for writing, in place. `flags`: O_APPEND, O_TRUNC, O_CREAT; a new file
- * has mode 0666 less the umask. −1: *error says why. tandem_path_open_at: the same of a path that was
+/* tandem_path_open: opens what is there for writing, in place. `flags`: O_APPEND, O_TRUNC, O_CREAT; a new
+ * file has mode 0666 less the umask. −1: *error says why. tandem_path_open_at: the same of a path that was
  * followed. −1: errno says why. */
 int tandem_path_open(const char *path, int flags, tandem_error *error);
 int tandem_path_open_at(const tandem_path *at, int flags);

@@ -25,11 +25,6 @@ enum { APPLICATION_ID = 0x746e646d }; /* "tndm" */
 static const char not_a_database[] = "it is not a database, or its first bytes are overwritten";
 
 /* --- What a file is, before SQLite works on it ---------------------------------------------------------- */
-uint32_t tandem_store_big_endian(const unsigned char *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
 /* 0: the file is empty, or not there. */
 static int64_t file_bytes(const char *path, const char *suffix)
 {

@@ -28,8 +28,6 @@ struct tandem_store {
 
 /* A statement yields at most so many rows. */
 enum { TANDEM_STORE_MAX_ROWS = 1 << 20 };
-/* Before each statement of the product. */
-void tandem_store_allow_work(tandem_store *store);
 
 enum { TANDEM_STORE_BUSY_MS = 30000 }; /* how long a statement waits for other writers */
 

@@ -13,7 +13,7 @@ static tandem_status status_of_sqlite(int code)
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
     case SQLITE_TOOBIG:    /* longer than any text that tandem writes */
-    case SQLITE_INTERRUPT: /* by tandem_store_allow_work alone */
+    case SQLITE_INTERRUPT: /* where a budget of work is spent */
     case SQLITE_ERROR:     /* the schema does not match its version; the product's SQL is tested */
         return TANDEM_MALFORMED;
     case SQLITE_FULL:
@@ -74,6 +74,17 @@ tandem_status tandem_store_refuse_damaged(const tandem_store *store, const char 
     return tandem_store_refuse_file(store->path, what, "a value that was never written there", error);
 }
 
+/* --- Work ----------------------------------------------------------------------------------------------- */
+
+/* Spent by what store_trust.c has SQLite call. */
+static void allow_work(tandem_store *store)
+{
+    enum { UNITS_PER_STATEMENT = 250 };
+    store->rows_left = TANDEM_STORE_MAX_ROWS;
+    store->work_units += UNITS_PER_STATEMENT;
+    if (store->work_units > store->max_work_units) store->work_units = store->max_work_units;
+}
+
 /* --- Statements ----------------------------------------------------------------------------------------- */
 static tandem_status prepare_statement(sqlite3_stmt **statement, tandem_store *store, const char *sql,
                                        tandem_error *error)
@@ -118,7 +129,7 @@ static tandem_status bind_query(sqlite3_stmt **statement, tandem_store *store, t
     sqlite3_stmt *found = NULL;
     const tandem_status status = prepare_statement(&found, store, sql, error);
     if (status != TANDEM_OK) return status;
-    tandem_store_allow_work(store);
+    allow_work(store);
     (void)sqlite3_reset(found); /* returns the error of the last run again */
     if (bind_parameters(found, types, arguments) != SQLITE_OK)
         return tandem_store_fail(store,

@@ -21,8 +21,8 @@
 /* Reading the schema takes a dozen instructions per object, and ours has about 40 objects. */
 enum { WORK_UNIT = 1000, MAX_SCHEMA_UNITS = 4, MAX_SCHEMA_SQL = 4096 };
 /* What all statements of a handle may take together, in instructions of SQLite; each statement gives some
- * back, so that many small ones are never too many. 100 million take about two seconds. */
-enum { MAX_WORK_UNITS = 100000, UNITS_PER_STATEMENT = 250 };
+ * back (store_sql.c), so that many small ones are never too many. 100 million take about two seconds. */
+enum { MAX_WORK_UNITS = 100000 };
 /* Honest work grows with the rows: instructions per byte of the file. */
 enum { WORK_PER_BYTE = 16 };
 
@@ -30,13 +30,6 @@ static int spend_work(void *context)
 {
     tandem_store *const store = context;
     return --store->work_units < 0;
-}
-
-void tandem_store_allow_work(tandem_store *store)
-{
-    store->rows_left = TANDEM_STORE_MAX_ROWS;
-    store->work_units += UNITS_PER_STATEMENT;
-    if (store->work_units > store->max_work_units) store->work_units = store->max_work_units;
 }
 
 static void set_work(tandem_store *store, int64_t units)

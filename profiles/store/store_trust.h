@@ -9,14 +9,18 @@
 /* A store, or its log, may be so large; a text or a row in it may be so long. */
 enum { TANDEM_STORE_MAX_BYTES = 1 << 30, TANDEM_STORE_MAX_TEXT = 64 << 20 };
 
-uint32_t tandem_store_big_endian(const unsigned char *at);
+static inline uint32_t tandem_store_big_endian(const unsigned char *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
 
 /* tandem_store_check_companions: before SQLite opens the path: the log and the journal beside it, which it
  * would copy into the file. TANDEM_MALFORMED: one is no regular file, another user may have put it there, or
  * it is a journal that tandem cannot have left. */
 tandem_status tandem_store_check_companions(const char *path, tandem_error *error);
 
-/* tandem_store_check_target: TANDEM_IO where writing to the path would follow a link of another user (path.h). */
+/* tandem_store_check_target: TANDEM_IO where writing to the path would follow a link of another user
+ * (path.h). */
 tandem_status tandem_store_check_target(const char *path, tandem_error *error);
 
 /* tandem_store_distrust: before the first statement: SQLite runs no view, trigger or unsafe function of the

@@ -39,8 +39,10 @@ else
     planted --trace open/t.json replay "${described[@]}" --trace open/t.json
     planted 'a report' open/r.html report "$plan" -o open/r.html
     planted --log open/log train -q --model mlp:depth=1,width=16 --device cpu:sse41 --steps 1 --log open/log
-    planted --checkpoint open/c train -q --model mlp:depth=1,width=16 --device cpu:sse41 --steps 1 --checkpoint open/c
-    planted --export open/w.st train -q --model mlp:depth=1,width=16 --device cpu:sse41 --steps 1 --export open/w.st
+    planted --checkpoint open/c train -q --model mlp:depth=1,width=16 --device cpu:sse41 --steps 1 \
+        --checkpoint open/c
+    planted --export open/w.st train -q --model mlp:depth=1,width=16 --device cpu:sse41 --steps 1 \
+        --export open/w.st
     planted 'a store' open/db profile --import "$here/fixtures/timings.csv" --db open/db
     planted 'an output of predict' open/list.csv predict --list "$here/fixtures/timings.csv" -o open/list.csv
     mkdir inside && ln -s "$work/inside" open/way && chown -h 65534:65534 open/way

@@ -85,7 +85,7 @@ small steps have room for what is between tasks" $?
 middle=$(cat round.? | awk '$1 == "sum" { print $2 }' | sort -g | sed -n 2p)
 echo "# sum: off by $middle, at most 0.18 either way"
 awk -v middle="${middle:-9}" 'BEGIN { exit !(middle < 0.18 && middle > -0.18) }'
-report "all kinds of tasks together are predicted within 18 % of what they took, neither longer nor shorter" $?
+report "all kinds together are predicted within 18 % of what they took, neither longer nor shorter" $?
 bounded kind 0.40
 report "no kind of task that matters but the update is predicted 40 % too short" $?
 bounded update 0.55

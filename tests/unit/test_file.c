@@ -457,8 +457,8 @@ static void users_follow_their_own_links_and_those_of_root(void **state)
     assert_holds("file_of_daemon", "theirs");
 }
 
-/* In a folder that all may write to, what another user put there is not written to: a file that keeps its owner
- * and mode, a pipe that waits for what is secret, a second name of one's own file. */
+/* In a folder that all may write to, what another user put there is not written to: a file that keeps its
+ * owner and mode, a pipe that waits for what is secret, a second name of one's own file. */
 static void what_others_put_there_stays(void **state)
 {
     tandem_error error = {0};
