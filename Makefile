@@ -350,8 +350,8 @@ check: ## tests, lint and the tests that find most under sanitizers
 check-all: ## tests, lint, and all tests under sanitizers
 	@scripts/check.sh --all
 
-# What `tandem allocate` answers, against every plan there is (tests/truth): PROBLEM=17 judges one again, FROM=
-# and TO= a part, SEED= other ones.
+# What `tandem allocate` answers, against every plan there is (tests/truth): PROBLEM=17 judges one again,
+# FROM= and TO= a part, SEED= other ones.
 check-truth: all $(TRUTH_DOOR) ## 300 problems of allocate against every plan; PROBLEM=17, FROM=1 TO=9
 	@tests/truth/check_truth.py $(B) $(addprefix --problem ,$(PROBLEM)) $(addprefix --from ,$(FROM)) \
 	    $(addprefix --to ,$(TO)) $(addprefix --seed ,$(SEED)) $(addprefix --jobs ,$(JOBS))

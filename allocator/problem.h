@@ -11,10 +11,14 @@ _Static_assert(TANDEM_MAX_CLASS <= 8 * sizeof(unsigned), "a bit for each class")
  * samples, and the policy has more than one plan. Else TANDEM_MINIMIZE_SENSITIVITY. */
 tandem_goal tandem_goal_without_limit(const tandem_policy *policy, const char *method);
 
-/* Plans that need a loss scale have a norm in their step. One operator less in f16 does not save it, all of them
- * together do: so a search looks at each kind apart, with the step that the kind has. Where no plan has a norm of
- * its own, all plans are of the second kind. */
-typedef enum tandem_plan_kind { TANDEM_PLANS_WITHOUT_F16, TANDEM_PLANS_WITH_NORM, TANDEM_N_PLAN_KIND } tandem_plan_kind;
+/* Plans that need a loss scale have a norm in their step. One operator less in f16 does not save it, all of
+ * them together do: so a search looks at each kind apart, with the step that the kind has. Where no plan has
+ * a norm of its own, all plans are of the second kind. */
+typedef enum tandem_plan_kind {
+    TANDEM_PLANS_WITHOUT_F16,
+    TANDEM_PLANS_WITH_NORM,
+    TANDEM_N_PLAN_KIND
+} tandem_plan_kind;
 
 /* The fastest plans of each kind, which many allocations of one problem begin with: they do not depend on the
  * target. One that is all zero may be closed. */
@@ -52,8 +56,10 @@ static inline int64_t tandem_op_sensitivity(const tandem_allocation_problem *pro
 tandem_status tandem_allocation_is_gap_small(int *is_small, const tandem_allocation_problem *problem,
                                              int64_t gap, tandem_error *error);
 
-/* The certificate, or none where its bound is 0 and the plan's sensitivity is not: such a bound says nothing. */
-tandem_certificate tandem_certificate_without_empty(const tandem_certificate *certificate, int64_t sensitivity);
+/* The certificate, or none where its bound is 0 and the plan's sensitivity is not: such a bound says nothing.
+ */
+tandem_certificate tandem_certificate_without_empty(const tandem_certificate *certificate,
+                                                    int64_t sensitivity);
 
 /* The largest of peak_bytes[n_class]. */
 uint64_t tandem_max_peak_bytes(const uint64_t *peak_bytes, int n_class);

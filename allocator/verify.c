@@ -159,10 +159,9 @@ static tandem_status check_plan_bound(tandem_certificate *certificate, const tan
     if (isnan(plan->lower_bound) || !plan->target_ns) return TANDEM_OK;
     tandem_allocation_problem asked = *problem;
     asked.base_precision = plan->base_precision;
-    const tandem_status status =
-        tandem_certify_claim(certificate, &asked, plan->target_ns, plan->keeps_base, sensitivity,
-                             tandem_sensitivity_units(problem, plan->lower_bound / (1 + bound_tolerance)),
-                             error);
+    const tandem_status status = tandem_certify_claim(
+        certificate, &asked, plan->target_ns, plan->keeps_base, sensitivity,
+        tandem_sensitivity_units(problem, plan->lower_bound / (1 + bound_tolerance)), error);
     const double proven = tandem_sensitivity_value(problem, certificate->lower_bound);
     if (status != TANDEM_OK || plan->lower_bound <= proven * (1 + bound_tolerance)) return status;
     return report_wrong_real("lower_bound", plan->lower_bound, proven, "as proven here", error);

@@ -65,8 +65,7 @@ static tandem_status open_batch_problem(void *context, const int64_t batch[TANDE
     cli_batch_context *batches = context;
     tandem_cluster cluster = *batches->cluster;
     for (int c = 0; c < cluster.n_class; c++) cluster.classes[c].batch = batch[c];
-    const tandem_status status =
-        open_candidate_planner(&batches->planner, batches->options, &cluster, error);
+    const tandem_status status = open_candidate_planner(&batches->planner, batches->options, &cluster, error);
     if (status != TANDEM_OK) return status;
     *problem = tandem_planner_problem(batches->planner);
     (*problem)->target_ns = batches->options->max_step_ns;

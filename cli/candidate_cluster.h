@@ -17,7 +17,7 @@ typedef struct candidate_cluster {
     uint64_t peak_bytes;               /* the largest of all ranks */
     int64_t busy_ns[TANDEM_MAX_CLASS]; /* of a rank in a step */
     tandem_allocation allocation;
-    double loss_scale; /* of the plan, included in the step; 0 = none */
+    double loss_scale;        /* of the plan, included in the step; 0 = none */
     cli_cost_sources sources; /* of the step's times */
     plan_price price;
     double sensitivity; /* the allocator's sum, in the unit of the method */
@@ -45,7 +45,7 @@ typedef struct cli_batch_context {
     const cli_options *options;
     const tandem_cluster *cluster;
     int without_certificate;
-    tandem_planner *planner;            /* the open one, or NULL */
+    tandem_planner *planner; /* the open one, or NULL */
 } cli_batch_context;
 tandem_batch_source cli_batch_source(cli_batch_context *batches);
 /* "16 + 8": batches of n classes. Returns text. */

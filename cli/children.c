@@ -56,7 +56,7 @@ static void say_what_ends(int number)
     write_text("tandem: ended by ");
     write_text(name ? "SIG" : "signal ");
     write_text(name ? name : digits);
-    write_text(number == SIGPIPE ? ": what read its output has ended\n" : "\n");
+    write_text("\n");
 }
 
 static _Noreturn void end_now(int number)
@@ -64,7 +64,8 @@ static _Noreturn void end_now(int number)
     struct sigaction plain = {.sa_handler = SIG_DFL};
     sigset_t one;
     cli_scratch_files_unlink();
-    if (!is_silent) say_what_ends(number);
+    /* a reader that has seen enough, as head has, is no news */
+    if (!is_silent && number != SIGPIPE) say_what_ends(number);
     (void)sigaction(number, &plain, NULL);
     (void)raise(number);
     (void)sigemptyset(&one);

@@ -164,8 +164,9 @@ tandem_status cli_workload_open(cli_workload *workload, const cli_options *optio
     if (made.loss_scale == 0 && !options->zero && tandem_plan_needs_loss_scale(made.plan, made.graph[0]))
         made.loss_scale = -1;
     made.plan->step.with_norm = options->clip > 0 || made.loss_scale != 0;
-    made.scale_is_by_need = options->loss_scale == 0 && options->clip == 0 && !options->zero &&
-                            made.plan->step.with_norm == tandem_plan_needs_loss_scale(made.plan, made.graph[0]);
+    made.scale_is_by_need =
+        options->loss_scale == 0 && options->clip == 0 && !options->zero &&
+        made.plan->step.with_norm == tandem_plan_needs_loss_scale(made.plan, made.graph[0]);
     *workload = made;
     return TANDEM_OK;
 }
@@ -176,7 +177,8 @@ int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, 
     where[0] = '\0';
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const int n = tandem_plan_count_f16_gradients(plan, graph, c);
-        if (n > 0) (void)cli_append(where, size, "%s%s", *where ? ", " : "", plan->cluster.classes[c].device.name);
+        if (n > 0)
+            (void)cli_append(where, size, "%s%s", *where ? ", " : "", plan->cluster.classes[c].device.name);
         if (n > max) max = n;
     }
     return max;
@@ -185,10 +187,11 @@ int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, 
 void cli_note_unproven_bound(const cli_options *options, const tandem_plan *plan)
 {
     if (plan->has_unproven_bound)
-        cli_note(options,
-                 "the bound in '%s' counts as unproven: it is from before plans were priced by the loss scale "
-                 "that they need. `tandem allocate` proves a new one",
-                 options->plan);
+        cli_note(
+            options,
+            "the bound in '%s' counts as unproven: it is from before plans were priced by the loss scale "
+            "that they need. `tandem allocate` proves a new one",
+            options->plan);
 }
 
 void cli_workload_close(cli_workload *workload)

@@ -188,7 +188,7 @@ struct tandem_replayer {
     /* Of steps without and with a norm; NULL where there is one program. Then only `cluster`, n_class and
      * n_f16_gradient are used here. */
     tandem_replayer *program[2];
-    int n_f16_gradient; /* operators of all classes whose backward products read f16 */
+    int n_f16_gradient;        /* operators of all classes whose backward products read f16 */
     tandem_sim_class *classes; /* [n_class] */
     int n_class, n_bucket;
     /* Times of all-reduces are multiples of 1/1024 ns, so that their sums are exact. */

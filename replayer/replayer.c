@@ -328,7 +328,8 @@ static void set_class_precision(tandem_sim_class *class, int op, tandem_precisio
     class->is_dirty = 1;
 }
 
-/* The program without a norm has what the replayer was given; the other one may be ahead of it (replayer.h). */
+/* The program without a norm has what the replayer was given; the other one may be ahead of it (replayer.h).
+ */
 void tandem_replayer_set(tandem_replayer *replayer, int c, int op, tandem_precision precision)
 {
     assert(c >= 0 && c < replayer->n_class);
@@ -375,10 +376,7 @@ tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int
     return given->classes[c].step->precision[op];
 }
 
-int tandem_replayer_needs_loss_scale(const tandem_replayer *replayer)
-{
-    return replayer->n_f16_gradient > 0;
-}
+int tandem_replayer_needs_loss_scale(const tandem_replayer *replayer) { return replayer->n_f16_gradient > 0; }
 
 tandem_replayer *tandem_replayer_of_norm(const tandem_replayer *replayer, int with_norm)
 {
@@ -522,8 +520,8 @@ int64_t tandem_replayer_variant_ns(const tandem_replayer *replayer, int c, int t
 
 int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int contended)
 {
-    return tandem_replayer_variant_ns(
-        replayer, c, task, tandem_replayer_step(replayer, c)->task[task].variant, contended);
+    return tandem_replayer_variant_ns(replayer, c, task,
+                                      tandem_replayer_step(replayer, c)->task[task].variant, contended);
 }
 
 void tandem_replayer_contention(const tandem_replayer *replayer, int c, tandem_contention *contention)

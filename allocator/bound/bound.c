@@ -20,7 +20,7 @@ static int64_t current_sensitivity(const tandem_bound *bound, int c)
     int64_t sum = 0;
     for (int i = 0; i < bound->problem.graph->n_op; i++)
         sum += bound->problem.sensitivity[c][i * TANDEM_N_PRECISION +
-                                              (int)tandem_replayer_get(bound_replayer(bound), c, i)];
+                                             (int)tandem_replayer_get(bound_replayer(bound), c, i)];
     return sum;
 }
 
@@ -30,8 +30,7 @@ static tandem_status open_relaxation(tandem_bound *bound, int c, unsigned *allow
 {
     const tandem_graph *graph = bound->problem.graph;
     for (int i = 0; i < graph->n_op; i++)
-        allowed[i] =
-            tandem_op_is_adjustable(&graph->op[i]) ? tandem_op_precisions(&bound->problem, c, i) : 0;
+        allowed[i] = tandem_op_is_adjustable(&graph->op[i]) ? tandem_op_precisions(&bound->problem, c, i) : 0;
     tandem_status status = tandem_relaxation_open(&bound->relaxation[c], &bound->problem, c, allowed, error);
     if (status != TANDEM_OK) return status;
     bound->has_relaxation[c] = 1;
@@ -128,7 +127,7 @@ static int64_t whole_bound(double bound)
     return bound < 0x1p62 ? (int64_t)ceil(fmax(bound, 0)) : INT64_MAX;
 }
 
-static tandem_status bound_class(tandem_bound *bound, int c, tandem_proof_work *work, tandem_error *error)
+static tandem_status bound_class(tandem_bound *bound, int c, tandem_effort *work, tandem_error *error)
 {
     tandem_relaxation *relaxation = &bound->relaxation[c];
     const tandem_plan_dag *plan_dag = relaxation->plan_dag;
@@ -136,9 +135,9 @@ static tandem_status bound_class(tandem_bound *bound, int c, tandem_proof_work *
     if (!choice)
         return tandem_no_memory(error, "to bound the plans of model %s", bound->problem.graph->model);
     tandem_solution solution = {.choice = choice, .sensitivity = INFINITY};
-    const tandem_status status = tandem_relaxation_bound(&solution, relaxation, bound->target_ns,
-                                                         tandem_relaxation_arena_limit(relaxation),
-                                                         bound_tolerance, work, error);
+    const tandem_status status =
+        tandem_relaxation_bound(&solution, relaxation, bound->target_ns,
+                                tandem_relaxation_arena_limit(relaxation), bound_tolerance, work, error);
     if (status == TANDEM_OK) {
         bound->class_bound[c] = whole_bound(solution.lower_bound);
         bound->has_plan[c] = solution.sensitivity < INFINITY;
@@ -150,17 +149,17 @@ static tandem_status bound_class(tandem_bound *bound, int c, tandem_proof_work *
     return status;
 }
 
-tandem_status tandem_bound_compute(tandem_bound *bound, tandem_proof_work *work, tandem_error *error)
+tandem_status tandem_bound_compute(tandem_bound *bound, tandem_effort *work, tandem_error *error)
 {
     int n_left = 0;
     for (int c = 0; c < bound->n_class; c++) n_left += bound->has_relaxation[c];
     bound->method = "labels";
     for (int c = 0; c < bound->n_class; c++) {
         if (!bound->has_relaxation[c]) continue;
-        tandem_proof_work part = tandem_proof_work_lend(work, work->left / n_left--);
+        tandem_effort part = tandem_effort_lend(work, work->left / n_left--);
         const tandem_status status = bound_class(bound, c, &part, error);
         if (status != TANDEM_OK) return status;
-        tandem_proof_work_take_back(work, &part);
+        tandem_effort_take_back(work, &part);
     }
     sum_class_bounds(bound);
     return TANDEM_OK;
@@ -201,7 +200,7 @@ typedef struct best_first {
     combination *heap;
     int n_heap;
     size_t heap_capacity;
-    tandem_proof_work *work;
+    tandem_effort *work;
 } best_first;
 
 enum { MAX_CALL_LABELS = 400000, MAX_HEAP = 1 << 20 };
@@ -213,7 +212,7 @@ static tandem_status enumeration_no_memory(tandem_error *error)
 
 /* Extends the ranking to position k where the class has so many plans. *exists = 0: it has not
  * (is_exhausted), or the next plan takes more than MAX_CALL_LABELS to find. */
-static tandem_status reach_position(plan_ranking *r, int k, int *exists, tandem_proof_work *work,
+static tandem_status reach_position(plan_ranking *r, int k, int *exists, tandem_effort *work,
                                     tandem_error *error)
 {
     *exists = k < r->n;
@@ -229,7 +228,7 @@ static tandem_status reach_position(plan_ranking *r, int k, int *exists, tandem_
         tandem_enumeration_next(r->enumeration, &sensitivity, r->choice + (size_t)r->n * (size_t)r->n_layer,
                                 &r->next_bound, MAX_CALL_LABELS, error);
     if (status != TANDEM_OK) return status;
-    tandem_proof_work_spend(work, (tandem_enumeration_labels(r->enumeration) - before) * TANDEM_WORK_PARTIAL);
+    tandem_effort_spend(work, (tandem_enumeration_labels(r->enumeration) - before) * TANDEM_EFFORT_PARTIAL);
     *exists = sensitivity < INFINITY;
     r->is_exhausted = isinf(sensitivity);
     if (*exists) r->sensitivity[r->n++] = (int64_t)sensitivity;
@@ -287,7 +286,7 @@ static tandem_status try_combination(const best_first *s, const combination *one
         return TANDEM_OK;
     const tandem_status status = tandem_replayer_run(replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (status != TANDEM_OK) return status;
-    tandem_proof_work_spend(s->work, TANDEM_WORK_REPLAY);
+    tandem_effort_spend(s->work, TANDEM_EFFORT_REPLAY);
     *fits = replay.step_ns <= s->bound->target_ns;
     for (int c = 0; c < s->bound->n_class; c++)
         if (tandem_allocation_excess_bytes(s->bound->asked, c, replay.classes[c].peak_bytes)) *fits = 0;
@@ -314,7 +313,7 @@ static tandem_status enumerate_combinations(best_first *s, int64_t sensitivity, 
         if (is_proven) break;
         one = pop_combination(s->heap, &s->n_heap, s);
         raise_lower_bound(bound, one.sensitivity < best.sensitivity ? one.sensitivity : best.sensitivity);
-        tandem_proof_work_spend(s->work, TANDEM_WORK_PARTIAL);
+        tandem_effort_spend(s->work, TANDEM_EFFORT_PARTIAL);
         status = try_combination(s, &one, &fits, error);
         (*replays)++;
         if (status == TANDEM_OK && fits && one.sensitivity < best.sensitivity) {
@@ -369,8 +368,8 @@ static tandem_status open_rankings(best_first *s, tandem_error *error)
     return TANDEM_OK;
 }
 
-tandem_status tandem_bound_enumerate(tandem_bound *bound, int64_t sensitivity, tandem_proof_work *work, int *found,
-                                     int64_t *replays, tandem_error *error)
+tandem_status tandem_bound_enumerate(tandem_bound *bound, int64_t sensitivity, tandem_effort *work,
+                                     int *found, int64_t *replays, tandem_error *error)
 {
     best_first s = {.bound = bound, .work = work};
     *found = 0;

@@ -14,7 +14,8 @@ typedef enum tandem_bound_kind {
 /* Of the plans of one kind. */
 typedef struct tandem_bound {
     tandem_bound_kind kind;
-    /* the caller's, which sets and replays plans; the same with the program of this kind, which limits them */
+    /* the caller's, which sets and replays plans; the same with the program of this kind, which limits them
+     */
     const tandem_allocation_problem *asked;
     tandem_allocation_problem problem;
     int64_t target_ns;
@@ -31,8 +32,8 @@ typedef struct tandem_bound {
 
 /* tandem_bound_open: relaxations of the classes that do not keep the base precision. The others must have it
  * in the replayer, whose program of this kind is replayed once with memory. It stays where it is: its
- * relaxations point into it. A zeroed bound may be closed, and so may one after an error. TANDEM_MISSING names
- * a cost; TANDEM_NO_MEMORY. */
+ * relaxations point into it. A zeroed bound may be closed, and so may one after an error. TANDEM_MISSING
+ * names a cost; TANDEM_NO_MEMORY. */
 tandem_status tandem_bound_open(tandem_bound *bound, tandem_bound_kind kind,
                                 const tandem_allocation_problem *problem, int64_t target_ns,
                                 unsigned keeps_base, tandem_error *error);
@@ -40,7 +41,7 @@ void tandem_bound_close(tandem_bound *bound);
 
 /* tandem_bound_compute: bounds every class's sensitivity; spends at most `work`. lower_bound INT64_MAX: no
  * plan within the target fits. */
-tandem_status tandem_bound_compute(tandem_bound *bound, tandem_proof_work *work, tandem_error *error);
+tandem_status tandem_bound_compute(tandem_bound *bound, tandem_effort *work, tandem_error *error);
 
 /* The plan that reached class c's bound, [n_op], or NULL; the bound owns it. */
 const tandem_precision *tandem_bound_plan(const tandem_bound *bound, int c);
@@ -49,10 +50,10 @@ const tandem_precision *tandem_bound_plan(const tandem_bound *bound, int c);
  * which is the optimum and stays in the replayer (*found); where no plan of less than `sensitivity` is left;
  * or where the work or the memory for the enumeration runs out. Raises lower_bound to what is proven. Adds to
  * *replays. */
-tandem_status tandem_bound_enumerate(tandem_bound *bound, int64_t sensitivity, tandem_proof_work *work, int *found,
-                                     int64_t *replays, tandem_error *error);
+tandem_status tandem_bound_enumerate(tandem_bound *bound, int64_t sensitivity, tandem_effort *work,
+                                     int *found, int64_t *replays, tandem_error *error);
 
-/* --- Of all plans, whatever they need (kinds.c) --------------------------------------------------------- */
+/* --- Of plans of both kinds (kinds.c)         --------------------------------------------------------- */
 
 enum { TANDEM_N_BOUND_KIND = 2 };
 typedef struct tandem_bounds {
@@ -65,8 +66,8 @@ typedef struct tandem_bounds {
 tandem_status tandem_bounds_open(tandem_bounds *bounds, const tandem_allocation_problem *problem,
                                  int64_t target_ns, unsigned keeps_base, tandem_error *error);
 void tandem_bounds_close(tandem_bounds *bounds);
-tandem_status tandem_bounds_compute(tandem_bounds *bounds, tandem_proof_work *work, tandem_error *error);
-tandem_status tandem_bounds_enumerate(tandem_bounds *bounds, int64_t sensitivity, tandem_proof_work *work,
+tandem_status tandem_bounds_compute(tandem_bounds *bounds, tandem_effort *work, tandem_error *error);
+tandem_status tandem_bounds_enumerate(tandem_bounds *bounds, int64_t sensitivity, tandem_effort *work,
                                       int *found, int64_t *replays, tandem_error *error);
 /* The least of all kinds; INT64_MAX: no plan fits. */
 int64_t tandem_bounds_lower(const tandem_bounds *bounds);

@@ -24,16 +24,16 @@ static tandem_status pin_base_classes(const tandem_allocation_problem *problem, 
 static tandem_status bound_within_work(tandem_bounds *bounds, int64_t sensitivity, int64_t claimed_bound,
                                        int64_t work_limit, tandem_error *error)
 {
-    tandem_proof_work work = {.left = tandem_proof_work_limit(work_limit)};
-    tandem_proof_work part = tandem_proof_work_lend(&work, work.left / 10 * 7);
+    tandem_effort work = {.left = tandem_effort_limit(work_limit)};
+    tandem_effort part = tandem_effort_lend(&work, work.left / 10 * 7);
     int found = 0;
     int64_t replays = 0;
     tandem_status status = tandem_bounds_compute(bounds, &part, error);
     const int64_t lower = tandem_bounds_lower(bounds);
     if (status != TANDEM_OK || (double)(sensitivity - lower) <= tolerable_gap * (double)sensitivity)
         return status;
-    tandem_proof_work_take_back(&work, &part);
-    part = tandem_proof_work_lend(&work, lower < claimed_bound ? work.left : enumeration_work);
+    tandem_effort_take_back(&work, &part);
+    part = tandem_effort_lend(&work, lower < claimed_bound ? work.left : enumeration_work);
     return tandem_bounds_enumerate(bounds, sensitivity, &part, &found, &replays, error);
 }
 
@@ -59,8 +59,7 @@ tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem
 }
 
 tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,
-                             int64_t target_ns, unsigned keeps_base, int64_t sensitivity,
-                             tandem_error *error)
+                             int64_t target_ns, unsigned keeps_base, int64_t sensitivity, tandem_error *error)
 {
     return tandem_certify_claim(certificate, problem, target_ns, keeps_base, sensitivity, 0, error);
 }

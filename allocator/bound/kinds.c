@@ -70,19 +70,19 @@ void tandem_bounds_close(tandem_bounds *bounds)
     bounds->n = 0;
 }
 
-tandem_status tandem_bounds_compute(tandem_bounds *bounds, tandem_proof_work *work, tandem_error *error)
+tandem_status tandem_bounds_compute(tandem_bounds *bounds, tandem_effort *work, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < bounds->n && status == TANDEM_OK; k++) {
-        tandem_proof_work part = tandem_proof_work_lend(work, work->left / (bounds->n - k));
+        tandem_effort part = tandem_effort_lend(work, work->left / (bounds->n - k));
         status = tandem_bound_compute(&bounds->of[k], &part, error);
-        tandem_proof_work_take_back(work, &part);
+        tandem_effort_take_back(work, &part);
     }
     return status;
 }
 
 /* A plan that one kind finds is what the next one has to be better than. */
-tandem_status tandem_bounds_enumerate(tandem_bounds *bounds, int64_t sensitivity, tandem_proof_work *work,
+tandem_status tandem_bounds_enumerate(tandem_bounds *bounds, int64_t sensitivity, tandem_effort *work,
                                       int *found, int64_t *replays, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -91,10 +91,10 @@ tandem_status tandem_bounds_enumerate(tandem_bounds *bounds, int64_t sensitivity
     for (int k = 0; k < bounds->n && status == TANDEM_OK; k++) {
         tandem_bound *const bound = &bounds->of[k];
         const tandem_allocation_problem *const problem = bound->asked;
-        tandem_proof_work part = tandem_proof_work_lend(work, work->left / (bounds->n - k));
+        tandem_effort part = tandem_effort_lend(work, work->left / (bounds->n - k));
         int is_better = 0;
         status = tandem_bound_enumerate(bound, sensitivity, &part, &is_better, replays, error);
-        tandem_proof_work_take_back(work, &part);
+        tandem_effort_take_back(work, &part);
         if (status != TANDEM_OK || !is_better) continue;
         *found = 1;
         sensitivity = tandem_allocation_sensitivity(problem);

@@ -19,7 +19,7 @@
 enum {
     COSTS = TANDEM_N_PATH_COST,
     FIRST_WIDTH = 256,
-    MAX_WIDTH = 1 << 18,  /* labels in a layer */
+    MAX_WIDTH = 1 << 18, /* labels in a layer */
     MAX_TRACES = 1 << 23 /* labels in all layers; only their arcs are kept */
 };
 
@@ -46,12 +46,12 @@ typedef struct label_search {
     double lower_bound;         /* proven */
     int64_t n_made, max_labels; /* labels made, and allowed */
     int is_spent;               /* no more are allowed */
-    unsigned char *drop; /* [n_arc] */
-    int *from;           /* [n_arc] the state an arc leaves */
-    int *incoming_arc;   /* [n_arc] arcs by target state */
-    int *incoming_start; /* [n_state + 1] */
-    int *path;           /* [n_layer] */
-    size_t *label_start; /* [n_state + 1] labels of each state in `now` */
+    unsigned char *drop;        /* [n_arc] */
+    int *from;                  /* [n_arc] the state an arc leaves */
+    int *incoming_arc;          /* [n_arc] arcs by target state */
+    int *incoming_start;        /* [n_state + 1] */
+    int *path;                  /* [n_layer] */
+    size_t *label_start;        /* [n_state + 1] labels of each state in `now` */
     /* of a layer, of the next layer, of a state; scratch of merging */
     label_list now, next, arrived, spare;
     size_t *run, n_run, run_capacity; /* starts of the sorted runs in `arrived` */

@@ -272,7 +272,7 @@ typedef struct bound_search {
     int64_t target_ns;
     uint64_t byte_limit; /* UINT64_MAX where memory cannot bind */
     double tolerance;
-    tandem_proof_work *work;
+    tandem_effort *work;
     int *choice;                       /* [n_layer] scratch */
     row_weights first_row, second_row; /* rows or weighted sums of rows */
     tandem_constraint_lp constraints;  /* all rows */
@@ -288,7 +288,7 @@ static int n_relaxation_row(const bound_search *b) { return class_step(b->r)->n_
 static void spend_passes(const bound_search *b, int64_t n_pass)
 {
     const tandem_plan_dag *plan_dag = b->r->plan_dag;
-    tandem_proof_work_spend(b->work, n_pass * plan_dag->arc_start[plan_dag->state_start[plan_dag->n_layer]]);
+    tandem_effort_spend(b->work, n_pass * plan_dag->arc_start[plan_dag->state_start[plan_dag->n_layer]]);
 }
 
 /* Puts the row's weights into r->after_ns. 0: it does not bind in this interval. */
@@ -440,7 +440,8 @@ static tandem_status bound_by_all_rows(bound_search *b, switch_interval *i, tand
                                                       &b->constraints, b->r->plan_dag, error);
     if (status != TANDEM_OK) return status;
     spend_passes(b, n_column);
-    tandem_proof_work_spend(b->work, n_column * (TANDEM_WORK_COLUMN + b->constraints.n_row * (int64_t)n_task_set));
+    tandem_effort_spend(b->work,
+                        n_column * (TANDEM_EFFORT_COLUMN + b->constraints.n_row * (int64_t)n_task_set));
     raise_interval_bound(i, bound);
     out->sensitivity = within;
     const int middle = split_rows(b);
@@ -450,9 +451,9 @@ static tandem_status bound_by_all_rows(bound_search *b, switch_interval *i, tand
         tandem_solution solution = {.choice = b->choice, .sensitivity = INFINITY};
         const tandem_limits limits = make_limits(b, &b->first_row, &b->second_row);
         status = tandem_solve_exact(&solution, b->r->plan_dag, &limits, INFINITY, b->tolerance,
-                                    b->work->left / TANDEM_WORK_LABEL, error);
+                                    b->work->left / TANDEM_EFFORT_LABEL, error);
         if (status != TANDEM_OK) break;
-        tandem_proof_work_spend(b->work, solution.labels * TANDEM_WORK_LABEL);
+        tandem_effort_spend(b->work, solution.labels * TANDEM_EFFORT_LABEL);
         raise_interval_bound(i, solution.lower_bound);
         i->is_exact = 1;
         out->proven = solution.proven;
@@ -531,7 +532,7 @@ static int can_memory_bind(const tandem_plan_dag *plan_dag, uint64_t byte_limit)
 }
 
 tandem_status tandem_relaxation_bound(tandem_solution *out, tandem_relaxation *r, int64_t target_ns,
-                                      uint64_t byte_limit, double tolerance, tandem_proof_work *work,
+                                      uint64_t byte_limit, double tolerance, tandem_effort *work,
                                       tandem_error *error)
 {
     bound_search b = {.r = r,

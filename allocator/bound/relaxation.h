@@ -35,7 +35,7 @@
 #pragma once
 
 #include "allocator/bound/solve.h"
-#include "allocator/bound/work.h"
+#include "allocator/bound/effort.h"
 #include "tandem/advanced/allocator.h"
 
 typedef struct tandem_relaxation {
@@ -69,11 +69,12 @@ tandem_status tandem_relaxation_contended_ns(int64_t *ns, const tandem_relaxatio
 
 /* tandem_relaxation_bound: solution->lower_bound: no plan of the class within target_ns has less sensitivity;
  * the bound is tight to the relative `tolerance`. solution->choice: a plan within the limits of the interval
- * with the smallest bound, where one was found; a replay may still find it too slow. Spends `work`; where none
- * is left, it ends with what is proven by then. Cost: some tens of tandem_solve_lagrange, some of tandem_solve_exact. */
+ * with the smallest bound, where one was found; a replay may still find it too slow. Spends `work`; where
+ * none is left, it ends with what is proven by then. Cost: some tens of tandem_solve_lagrange, some of
+ * tandem_solve_exact. */
 tandem_status tandem_relaxation_bound(tandem_solution *solution, tandem_relaxation *relaxation,
                                       int64_t target_ns, uint64_t byte_limit, double tolerance,
-                                      tandem_proof_work *work, tandem_error *error);
+                                      tandem_effort *work, tandem_error *error);
 
 /* tandem_relaxation_limits: the limits of all tasks as one interval, for enumeration. They point into the
  * relaxation and are valid until its next use. */

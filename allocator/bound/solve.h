@@ -50,12 +50,12 @@ tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier
 
 /* tandem_solve_exact: the minimum sensitivity within the limits, by label setting with dominance, pruned by
  * completion bounds. It ignores paths that cannot be below `cutoff` (INFINITY = none), or below the best
- * found by more than the relative `tolerance` (0 = prove the optimum).
- * proven: the search is complete: no path has less than min(cutoff, (1 − tolerance) · sensitivity), and
- * lower_bound is no less. So sensitivity INFINITY with proven says that no path within the limits is below
- * cutoff; lower_bound INFINITY, that there is none at all. Otherwise `max_labels` were made, or the memory for
- * labels (some 200 MB) ran out, and lower_bound is what is proven. Cost: labels × log. TANDEM_NO_MEMORY.
- * Source: labels and completion bounds: Dumitrescu, Boland, Networks 42 (2003). */
+ * found by more than the relative `tolerance` (0 = prove the optimum). proven: the search is complete: no
+ * path has less than min(cutoff, (1 − tolerance) · sensitivity), and lower_bound is no less. So sensitivity
+ * INFINITY with proven says that no path within the limits is below cutoff; lower_bound INFINITY, that there
+ * is none at all. Otherwise `max_labels` were made, or the memory for labels (some 200 MB) ran out, and
+ * lower_bound is what is proven. Cost: labels × log. TANDEM_NO_MEMORY. Source: labels and completion bounds:
+ * Dumitrescu, Boland, Networks 42 (2003). */
 tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_plan_dag *plan_dag,
                                  const tandem_limits *limits, double cutoff, double tolerance,
                                  int64_t max_labels, tandem_error *error);

@@ -23,7 +23,7 @@ typedef struct exact_search {
     const tandem_allocation_problem *problem;
     tandem_target target;
     tandem_bounds bounds;
-    tandem_proof_work work; /* of all proofs */
+    tandem_effort work; /* of all proofs */
     tandem_best_plan best;
     int n_class;
 } exact_search;
@@ -33,8 +33,8 @@ static tandem_status save_if_better(exact_search *e, const tandem_replayer *sear
     return tandem_best_plan_offer(&e->best, e->problem, searched, e->target.target_ns, error);
 }
 
-/* Class after class, the others as they are, from the plan that reached its bound among others. The replayer has
- * a plan within the target before and after. */
+/* Class after class, the others as they are, from the plan that reached its bound among others. The replayer
+ * has a plan within the target before and after. */
 static tandem_status improve_from_bound(exact_search *e, const tandem_allocation_problem *of_kind,
                                         const tandem_bound *bound, tandem_error *error)
 {
@@ -54,8 +54,8 @@ static tandem_status improve_from_bounds(exact_search *e, tandem_error *error)
     tandem_status status = TANDEM_OK;
     for (int k = e->bounds.n - 1; k >= 0 && status == TANDEM_OK; k--) {
         const tandem_bound *bound = &e->bounds.of[k];
-        const tandem_plan_kind kind = bound->kind == TANDEM_BOUND_WITHOUT_NORM ? TANDEM_PLANS_WITHOUT_F16
-                                                                               : TANDEM_PLANS_WITH_NORM;
+        const tandem_plan_kind kind =
+            bound->kind == TANDEM_BOUND_WITHOUT_NORM ? TANDEM_PLANS_WITHOUT_F16 : TANDEM_PLANS_WITH_NORM;
         tandem_allocation_problem of_kind;
         int is_within = 0;
         if (bound->lower_bound > e->best.sensitivity) continue;
@@ -102,7 +102,7 @@ static int64_t enumeration_work(const exact_search *e)
 {
     const int64_t gap = e->best.sensitivity - tandem_bounds_lower(&e->bounds);
     const int is_close = (double)gap <= close_gap * (double)e->best.sensitivity;
-    const double share = close_share * (double)tandem_proof_work_limit(e->problem->work_limit);
+    const double share = close_share * (double)tandem_effort_limit(e->problem->work_limit);
     return is_close ? (int64_t)fmax((double)close_work, share) : e->work.left;
 }
 
@@ -110,26 +110,26 @@ static int64_t enumeration_work(const exact_search *e)
 static tandem_status prove_by_enumeration(exact_search *e, int *found, tandem_error *error)
 {
     int is_small = 0;
-    tandem_proof_work part = tandem_proof_work_lend(&e->work, enumeration_work(e));
+    tandem_effort part = tandem_effort_lend(&e->work, enumeration_work(e));
     if (e->best.sensitivity < INT64_MAX) {
         tandem_replayer_load(e->problem->replayer, e->best.assignment);
         const tandem_status status = tandem_allocation_is_gap_small(
             &is_small, e->problem, e->best.sensitivity - tandem_bounds_lower(&e->bounds), error);
         if (status != TANDEM_OK || is_small) return status;
     }
-    const tandem_status status = tandem_bounds_enumerate(&e->bounds, e->best.sensitivity, &part, found,
-                                                         &e->target.replays, error);
-    tandem_proof_work_take_back(&e->work, &part);
+    const tandem_status status =
+        tandem_bounds_enumerate(&e->bounds, e->best.sensitivity, &part, found, &e->target.replays, error);
+    tandem_effort_take_back(&e->work, &part);
     return status;
 }
 
 static tandem_status bound_all_plans(exact_search *e, tandem_error *error)
 {
-    tandem_proof_work half = tandem_proof_work_lend(&e->work, e->work.left / 2);
+    tandem_effort half = tandem_effort_lend(&e->work, e->work.left / 2);
     tandem_status status =
         tandem_bounds_open(&e->bounds, e->problem, e->target.target_ns, e->target.keeps_base, error);
     if (status == TANDEM_OK) status = tandem_bounds_compute(&e->bounds, &half, error);
-    tandem_proof_work_take_back(&e->work, &half);
+    tandem_effort_take_back(&e->work, &half);
     return status;
 }
 
@@ -157,7 +157,7 @@ static tandem_status allocate_exact(const tandem_allocation_problem *problem, ta
     exact_search e = {.problem = problem,
                       .best = {assignment, INT64_MAX, INT64_MAX},
                       .n_class = tandem_replayer_cluster(problem->replayer)->n_class,
-                      .work = {.left = tandem_proof_work_limit(problem->work_limit)}};
+                      .work = {.left = tandem_effort_limit(problem->work_limit)}};
     tandem_certificate certificate = {.lower_bound = -1, .gap = NAN};
     const tandem_status status = run_exact(&e, &certificate, error);
     if (status == TANDEM_OK) {

@@ -145,15 +145,16 @@ static tandem_status descend_from_start(tandem_starting_plans *starts, int s, ta
     return save_starting_plan(starts, TANDEM_START_OFFERED, search, error);
 }
 
-/* Leaves the fastest plan in the search. One start alone often ends beside the fastest. TANDEM_INFEASIBLE: none
- * fits. */
+/* Leaves the fastest plan in the search. One start alone often ends beside the fastest. TANDEM_INFEASIBLE:
+ * none fits. */
 static tandem_status find_fastest_from_starts(tandem_starting_plans *starts, tandem_search *search,
                                               tandem_error *error)
 {
     enum { N_DESCENT = 2 };
     int tried[TANDEM_N_START] = {[TANDEM_START_OFFERED] = 1}, n_done = 0;
     tandem_status status = TANDEM_OK;
-    for (int s; n_done < N_DESCENT && status == TANDEM_OK && (s = next_start(starts, tried)) >= 0; tried[s] = 1) {
+    for (int s; n_done < N_DESCENT && status == TANDEM_OK && (s = next_start(starts, tried)) >= 0;
+         tried[s] = 1) {
         status = descend_from_start(starts, s, search, error);
         n_done += search->metrics.excess_bytes == 0;
         search->should_plan_memory = search->limit_bytes > 0;
@@ -223,7 +224,8 @@ static int open_kind(tandem_allocation_problem *of_kind, tandem_plan_kind kind,
     if (kind == TANDEM_PLANS_WITHOUT_F16) of_kind->without_f16_gradients = 1;
     if (kind == TANDEM_PLANS_WITHOUT_F16 || !is_split) return is_split || kind == TANDEM_PLANS_WITH_NORM;
     of_kind->replayer = tandem_replayer_of_norm(problem->replayer, 1);
-    return !problem->without_f16_gradients && tandem_replayer_check_norm(problem->replayer, NULL) == TANDEM_OK;
+    return !problem->without_f16_gradients &&
+           tandem_replayer_check_norm(problem->replayer, NULL) == TANDEM_OK;
 }
 
 /* Leaves all classes but the pinned ones at their fastest. */
@@ -237,8 +239,8 @@ static tandem_status lower_classes(target_finder *f, int n_class, unsigned pinne
     return status;
 }
 
-/* The fastest plans of one kind, from base. fastest[kind] stays without them where there are none; *why: where
- * memory is too small for them. */
+/* The fastest plans of one kind, from base. fastest[kind] stays without them where there are none; *why:
+ * where memory is too small for them. */
 static tandem_status find_fastest_of_kind(target_finder *f, tandem_plan_kind kind, unsigned pinned,
                                           tandem_error *why, tandem_error *error)
 {
@@ -277,7 +279,8 @@ void tandem_known_fastest_close(tandem_known_fastest *known)
     *known = (tandem_known_fastest){0};
 }
 
-static tandem_status copy_assignments(tandem_assignment *to, const tandem_assignment *from, tandem_error *error)
+static tandem_status copy_assignments(tandem_assignment *to, const tandem_assignment *from,
+                                      tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int kind = 0; kind < TANDEM_N_PLAN_KIND && status == TANDEM_OK; kind++) {
@@ -309,8 +312,8 @@ static tandem_status find_fastest_of_kinds(target_finder *f, unsigned pinned, ta
     return status;
 }
 
-/* The fastest plans of both kinds, each priced by its need. Leaves the faster one, replayed into *fastest. A plan
- * of the second kind that needs no norm after all stands for the first kind, too, where it is faster. */
+/* The fastest plans of both kinds, each priced by its need. Leaves the faster one, replayed into *fastest. A
+ * plan of the second kind that needs no norm after all stands for the first kind, too, where it is faster. */
 static tandem_status find_fastest_of_all(target_finder *f, unsigned pinned, tandem_replay *fastest,
                                          tandem_error *error)
 {
@@ -355,9 +358,8 @@ static tandem_status pin_classes_to_base(target_finder *f, int n_class, unsigned
         status = tandem_replayer_run(f->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
         if (status != TANDEM_OK) break;
         target->replays++;
-        if (!(f->problem->is_free >> c & 1) &&
-            (pinned >> c & 1 ||
-             (replay.step_ns <= target->target_ns && !exceeds_memory_limit(f, &replay, c))))
+        if (!(f->problem->is_free >> c & 1) && (pinned >> c & 1 || (replay.step_ns <= target->target_ns &&
+                                                                    !exceeds_memory_limit(f, &replay, c))))
             target->keeps_base |= 1u << c;
         else
             tandem_replayer_load_class(f->problem->replayer, c, own);

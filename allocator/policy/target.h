@@ -26,8 +26,8 @@ typedef struct tandem_target {
     unsigned keeps_base;                           /* bit c: class c keeps the base precision */
     int order[TANDEM_MAX_CLASS]; /* classes; the one that computes longest in base comes first */
     int64_t replays;
-    /* the fastest plans found that need no loss scale, and of all, with a norm in the step where some need one;
-     * n_op 0: there are none. Close them after errors, too */
+    /* the fastest plans found that need no loss scale, and of all, with a norm in the step where some need
+     * one; n_op 0: there are none. Close them after errors, too */
     tandem_assignment fastest[TANDEM_N_PLAN_KIND];
 } tandem_target;
 
@@ -38,9 +38,9 @@ tandem_status tandem_target_find(tandem_target *target, const tandem_allocation_
                                  tandem_error *error);
 void tandem_target_close(tandem_target *target); /* all zero is fine */
 
-/* tandem_target_begin: the problem of one kind, with the step of the kind for every plan, and in its replayer the
- * classes of keeps_base in base and the others at the fastest plans of the kind. *is_within: they are within the
- * target and the memory; 0 also where there are none. Errors of tandem_replayer_run. */
+/* tandem_target_begin: the problem of one kind, with the step of the kind for every plan, and in its replayer
+ * the classes of keeps_base in base and the others at the fastest plans of the kind. *is_within: they are
+ * within the target and the memory; 0 also where there are none. Errors of tandem_replayer_run. */
 tandem_status tandem_target_begin(int *is_within, tandem_allocation_problem *of_kind, tandem_plan_kind kind,
                                   const tandem_target *target, const tandem_allocation_problem *problem,
                                   tandem_error *error);
@@ -50,8 +50,9 @@ typedef struct tandem_best_plan {
     tandem_assignment *assignment; /* the caller's */
     int64_t sensitivity, step_ns;  /* INT64_MAX: there is none yet */
 } tandem_best_plan;
-/* tandem_best_plan_offer: keeps the plan in `searched`, a replayer of the problem or of one of its kinds, where it
- * is within target_ns and memory as it is priced by its own need, and better. Leaves it in the problem's replayer. */
+/* tandem_best_plan_offer: keeps the plan in `searched`, a replayer of the problem or of one of its kinds,
+ * where it is within target_ns and memory as it is priced by its own need, and better. Leaves it in the
+ * problem's replayer. */
 tandem_status tandem_best_plan_offer(tandem_best_plan *best, const tandem_allocation_problem *problem,
                                      const tandem_replayer *searched, int64_t target_ns, tandem_error *error);
 

@@ -5,7 +5,7 @@
  * bytes per rank. A plan counts by its replay, not by the limit that was asked for. So the next interval
  * begins at the value reached, and a policy that does better ends the search sooner. The best plan stays. */
 #include "allocator/policies.h"
-#include "allocator/bound/work.h"
+#include "allocator/bound/effort.h"
 #include "allocator/problem.h"
 
 #include <inttypes.h>
@@ -249,7 +249,8 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
     const tandem_allocation first = d->best;
     /* all bounds are of plans that keep the same classes in base: the other ones stay free at longer steps */
     d->problem.is_free = ~first.keeps_base;
-    if (status == TANDEM_OK && (double)first.base_ns * (1 + sensitivity_share(d, first.base_sensitivity)) < t.best_ns)
+    if (status == TANDEM_OK &&
+        (double)first.base_ns * (1 + sensitivity_share(d, first.base_sensitivity)) < t.best_ns)
         status = add_training_target(&t, 0, first.base_ns, error);
     while (status == TANDEM_OK && t.n < MAX_TRAINING_TARGETS) {
         const int k = least_interval(&t, EXPECTED);
@@ -403,7 +404,8 @@ static double goal_value(const objective_search *d, const tandem_goal *goal, int
 static double baseline_value(const objective_search *d, const tandem_goal *goal, const tandem_baseline *b)
 {
     const int n_class = tandem_replayer_cluster(d->problem.replayer)->n_class;
-    return b->fits ? goal_value(d, goal, b->step_ns, b->sensitivity, tandem_max_peak_bytes(b->peak_bytes, n_class))
+    return b->fits ? goal_value(d, goal, b->step_ns, b->sensitivity,
+                                tandem_max_peak_bytes(b->peak_bytes, n_class))
                    : INFINITY;
 }
 
@@ -447,8 +449,7 @@ static tandem_status take_better_baseline(objective_search *d, const tandem_goal
     const tandem_status status = tandem_baselines_find(baseline, &n, problem, d->best_plan, error);
     if (status != TANDEM_OK) return status;
     d->replays += n;
-    double least =
-        goal_value(d, goal, d->best.step_ns, d->best.sensitivity, search_peak_bytes(d, &d->best));
+    double least = goal_value(d, goal, d->best.step_ns, d->best.sensitivity, search_peak_bytes(d, &d->best));
     int64_t least_step_ns = d->best.step_ns;
     for (int k = 0; k < n; k++) {
         const double value = baseline_value(d, goal, &baseline[k]);
@@ -548,7 +549,7 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
     tandem_known_fastest known = {.is_known = 0};
     d.problem.without_certificate = 1;
     d.problem.known_fastest = &known;
-    d.problem.work_limit = tandem_proof_work_limit(problem->work_limit) / USUAL_ANSWERS;
+    d.problem.work_limit = tandem_effort_limit(problem->work_limit) / USUAL_ANSWERS;
     tandem_status status = check_goal(problem, policy, goal, method, error);
     if (status == TANDEM_OK) status = minimize(&d, goal->objective, problem, error);
     if (status == TANDEM_OK) status = take_better_baseline(&d, goal, problem, error);

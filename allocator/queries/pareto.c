@@ -3,7 +3,7 @@
  * Targets are closer at the fast end, where sensitivity falls steeply: target k of n is
  * fastest + (base − fastest)·(k / (n − 1))². */
 #include "allocator/policies.h"
-#include "allocator/bound/work.h"
+#include "allocator/bound/effort.h"
 #include "allocator/problem.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static tandem_status add_plan_point(tandem_pareto_front *front, const tandem_pol
     tandem_plan *made = NULL;
     asked.target_ns = target_ns;
     asked.slowdown = 0;
-    asked.work_limit = tandem_proof_work_limit(problem->work_limit) / n_target;
+    asked.work_limit = tandem_effort_limit(problem->work_limit) / n_target;
     const tandem_status status = tandem_allocate(&made, &a, policy, &asked, NULL, error);
     if (status != TANDEM_OK) return status;
     *base_ns = a.base_ns;

@@ -149,7 +149,7 @@ static int apply_best_change(mckp_greedy *g)
 
 static tandem_status solve_mckp_exact(tandem_solution *solution, mckp_dag *c, tandem_error *error)
 {
-    return tandem_solve_exact(solution, &c->plan_dag, &c->limits, INFINITY, 0, 10, error);
+    return tandem_solve_exact(solution, &c->plan_dag, &c->limits, INFINITY, 0, INT64_MAX, error);
 }
 
 static tandem_status solve_mckp_bound(tandem_solution *solution, mckp_dag *c, tandem_error *error)

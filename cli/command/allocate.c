@@ -30,7 +30,8 @@ static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *err
 static tandem_status allocate_once(allocate_context *a, tandem_error *error)
 {
     const int64_t begin = tandem_now_ns();
-    cli_progress(a->options, -1, "allocating with policy %s; a proof takes some 10 s at most", a->policy->name);
+    cli_progress(a->options, -1, "allocating with policy %s; a proof takes some 10 s at most",
+                 a->policy->name);
     const tandem_status status = tandem_allocate_for(&a->plan, &a->result, &a->goal, a->policy, a->problem,
                                                      tandem_planner_method(a->planner), error);
     a->seconds += (double)(tandem_now_ns() - begin) * 1e-9;

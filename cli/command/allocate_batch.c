@@ -166,8 +166,7 @@ int allocate_batch(allocate_context *a)
     if (a->options->method) status = tandem_sensitivity_find(&method, a->options->method, &error);
     if (status == TANDEM_OK) status = cli_workload_open(&s.workload, a->options, &error);
     s.method = method->name;
-    if (status == TANDEM_OK)
-        status = choose_split(&s, &error);
+    if (status == TANDEM_OK) status = choose_split(&s, &error);
     if (status == TANDEM_OK) status = price_splits(&s, &error);
     if (status == TANDEM_OK) status = write_split_plan(&s, &error);
     if (status != TANDEM_OK)

@@ -94,8 +94,9 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "training_from_ns",
                         isfinite(a->result.training_ns) ? json_integer(a->result.training_from_ns)
                                                         : json_null());
-    json_object_set_new(result, "training_keeps_base", allocate_kept_json(a->plan, isfinite(a->result.training_ns) ? a->result.training_keeps_base
-                                                                            : 0));
+    json_object_set_new(
+        result, "training_keeps_base",
+        allocate_kept_json(a->plan, isfinite(a->result.training_ns) ? a->result.training_keeps_base : 0));
     json_object_set_new(result, "indistinguishable_ns",
                         a->result.indistinguishable_ns ? json_integer(a->result.indistinguishable_ns)
                                                        : json_null());

@@ -163,10 +163,11 @@ void allocate_note_left_out(const allocate_context *a)
 {
     tandem_error why = {0};
     if (tandem_replayer_check_norm(a->problem->replayer, &why) != TANDEM_OK)
-        cli_note(a->options,
-                 "plans whose gradients are f16 are left out: the time of the norm that they need is not known. "
-                 "%s",
-                 why.text);
+        cli_note(
+            a->options,
+            "plans whose gradients are f16 are left out: the time of the norm that they need is not known. "
+            "%s",
+            why.text);
 }
 
 tandem_quantity allocate_sum(const allocate_context *a, const plan_price *price, int64_t sensitivity)

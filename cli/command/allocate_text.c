@@ -131,7 +131,8 @@ const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *pl
     text[0] = '\0';
     for (int c = 0; c < plan->cluster.n_class; c++)
         if (keeps_base >> c & 1)
-            (void)cli_append(text, size, "%s%s", *text ? ", " : " with ", plan->cluster.classes[c].device.name);
+            (void)cli_append(text, size, "%s%s", *text ? ", " : " with ",
+                             plan->cluster.classes[c].device.name);
     if (*text) (void)cli_append(text, size, " in %s", tandem_precision_get(plan->base_precision)->name);
     return text;
 }
@@ -165,7 +166,8 @@ static void print_indistinguishable(const allocate_context *a)
 /* Which plans a bound leaves out for want of a time. */
 static const char *left_out(const allocate_context *a)
 {
-    return tandem_replayer_check_norm(a->problem->replayer, NULL) == TANDEM_OK ? "" : ", none with f16 gradients";
+    return tandem_replayer_check_norm(a->problem->replayer, NULL) == TANDEM_OK ? ""
+                                                                               : ", none with f16 gradients";
 }
 
 static void print_training_bound(const allocate_context *a)
@@ -173,11 +175,12 @@ static void print_training_bound(const allocate_context *a)
     char pinned[256];
     const tandem_allocation *found = &a->result;
     if (!(found->training_bound_ns > 0)) return;
-    printf("lower bound  %s of step x (1 + sum), of plans%s that take %s or longer%s: within %s of the best\n",
-           tandem_quantity_ns((int64_t)found->training_bound_ns).text,
-           allocate_print_pinned(pinned, sizeof pinned, a->plan, found->training_keeps_base),
-           tandem_quantity_ns(found->training_from_ns).text, left_out(a),
-           tandem_quantity_ratio(1 - found->training_bound_ns / found->training_ns).text);
+    printf(
+        "lower bound  %s of step x (1 + sum), of plans%s that take %s or longer%s: within %s of the best\n",
+        tandem_quantity_ns((int64_t)found->training_bound_ns).text,
+        allocate_print_pinned(pinned, sizeof pinned, a->plan, found->training_keeps_base),
+        tandem_quantity_ns(found->training_from_ns).text, left_out(a),
+        tandem_quantity_ratio(1 - found->training_bound_ns / found->training_ns).text);
 }
 
 static void print_sum_bound(const allocate_context *a)
@@ -191,14 +194,17 @@ static void print_sum_bound(const allocate_context *a)
     if (certificate->lower_bound <= 0) return;
     allocate_print_pinned(pinned, sizeof pinned, a->plan, a->result.keeps_base);
     if (certificate->lower_bound == a->result.sensitivity)
-        printf("lower bound  this plan's sum: no plan%s within that step and memory%s has a smaller one (proof: "
-               "%s)\n",
-               pinned, left_out(a), certificate->proof);
+        printf(
+            "lower bound  this plan's sum: no plan%s within that step and memory%s has a smaller one (proof: "
+            "%s)\n",
+            pinned, left_out(a), certificate->proof);
     else
-        printf("lower bound  %s%s of the sum, of plans%s within that step and memory%s: within %s of the best "
-               "(proof: %s)\n",
-               tandem_quantity_plain(allocate_value(a, certificate->lower_bound), 4).text,
-               cli_method_unit(a->plan->method), pinned, left_out(a), tandem_quantity_ratio(certificate->gap).text, certificate->proof);
+        printf(
+            "lower bound  %s%s of the sum, of plans%s within that step and memory%s: within %s of the best "
+            "(proof: %s)\n",
+            tandem_quantity_plain(allocate_value(a, certificate->lower_bound), 4).text,
+            cli_method_unit(a->plan->method), pinned, left_out(a),
+            tandem_quantity_ratio(certificate->gap).text, certificate->proof);
 }
 
 static void print_smaller_cluster(const allocate_context *a)

@@ -26,10 +26,10 @@ static tandem_status open_verify_planner(verify_context *v, tandem_error *error)
     tandem_request request = cli_planner_request(&v->options);
     request.step = plan->step;
     request.step.with_norm = 0;
-    request.loss_scale = plan->scale_rule == TANDEM_SCALE_OF_ALL ||
-                                 !tandem_plan_needs_loss_scale(plan, v->workload.graph[0])
-                             ? v->workload.loss_scale
-                             : 0;
+    request.loss_scale =
+        plan->scale_rule == TANDEM_SCALE_OF_ALL || !tandem_plan_needs_loss_scale(plan, v->workload.graph[0])
+            ? v->workload.loss_scale
+            : 0;
     return tandem_planner_open_for(&v->planner, &request, &v->workload.cluster,
                                    (const tandem_graph *const *)v->workload.graph, error);
 }
@@ -69,9 +69,10 @@ static void print_verify_text(const verify_context *v, const char *path)
            plan_price_sum(&v->price, method, verified_value(v, v->found.sensitivity)).text,
            cli_method_text(method));
     if (plan->has_unproven_bound)
-        fputs("; the bound in the file counts as unproven: it is from before plans were priced by the loss scale "
-              "that they need",
-              stdout);
+        fputs(
+            "; the bound in the file counts as unproven: it is older than prices by the loss scale "
+            "that each plan needs",
+            stdout);
     else if (v->found.certificate.lower_bound > 0)
         printf("; no plan%s within that step and memory has less than %s (proof: %s)",
                allocate_print_pinned(pinned, sizeof pinned, plan, plan->keeps_base),

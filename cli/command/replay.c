@@ -224,8 +224,7 @@ static void print_replay_sum(const replay_context *r)
     const char *method = tandem_planner_method(r->planner);
     printf("sum          %s (%s) over all operators", plan_price_sum(&r->price, method, r->sum).text,
            cli_method_text(method));
-    if (isfinite(training_ns))
-        printf("; step x (1 + sum) %s", tandem_quantity_ns((int64_t)training_ns).text);
+    if (isfinite(training_ns)) printf("; step x (1 + sum) %s", tandem_quantity_ns((int64_t)training_ns).text);
     putchar('\n');
 }
 
@@ -455,9 +454,11 @@ static int run_replay(const cli_options *options)
         !(options->uniform && strstr(options->uniform, "random")))
         return cli_fail_with(TANDEM_USAGE, "--seed needs --simulations N or --uniform random");
     tandem_status status = cli_workload_open(&workload, options, &error);
-    if (status == TANDEM_OK && options->zero && tandem_plan_needs_loss_scale(workload.plan, workload.graph[0]))
-        cli_note(options, "the plan has gradients in f16, which need a loss scale. Its norm is not in this step: "
-                          "the simulation of ZeRO has none");
+    if (status == TANDEM_OK && options->zero &&
+        tandem_plan_needs_loss_scale(workload.plan, workload.graph[0]))
+        cli_note(options,
+                 "the plan has gradients in f16, which need a loss scale. Its norm is not in this step: "
+                 "the simulation of ZeRO has none");
     if (status == TANDEM_OK) status = replay_plan(&r, &error);
     int code;
     if (status != TANDEM_OK)

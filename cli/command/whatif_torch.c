@@ -243,7 +243,7 @@ static int print_torch_text(const tandem_torch_summary *torch, const cli_options
            torch->n_rank > 1 ? "s" : "", torch->is_device ? "kernels of a device" : "operators on the host",
            tandem_quantity_ns(mean_step_ns(torch)).text, tandem_quantity_ns(cast_ns_per_step(torch)).text);
     whatif_print_negative(count_negative_durations(torch));
-    print_torch_left_out(torch);
+    if (!options->quiet) print_torch_left_out(torch); /* JSON has it always */
     print_torch_cause(torch);
     int code = print_torch_ranks(torch);
     if (!code) code = print_torch_collectives(torch, options->verbose ? torch->n_collective : ROWS);

@@ -56,8 +56,8 @@ typedef struct tandem_plan {
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     char method[24]; /* of the sensitivity */
     double sensitivity;
-    double lower_bound, gap;  /* NaN until a bound is computed */
-    char proof[24];           /* the method that proved the bound; "" = none */
+    double lower_bound, gap; /* NaN until a bound is computed */
+    char proof[24];          /* the method that proved the bound; "" = none */
     tandem_scale_rule scale_rule;
     /* 1: the file has a bound without a scale_rule. Such bounds were false where gradients are f16: this one
      * is not read, and counts as unproven */

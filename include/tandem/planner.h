@@ -30,11 +30,11 @@ typedef struct tandem_request {
     int times_only;    /* 1: no sensitivities are loaded: enough to replay plans, too little to allocate */
     int over_network;  /* 1: ranks of one machine, too, all-reduce over the network (cluster.h) */
     tandem_dtype wire; /* what gradients travel in: TANDEM_F32 or TANDEM_BF16 */
-    tandem_step_options step;  /* of the plans that are replayed, and of those that are made */
+    tandem_step_options step; /* of the plans that are replayed, and of those that are made */
     /* 0: a plan has a dynamic loss scale where a backward product of it reads f16, and none elsewhere. Else
      * every plan has this one; < 0 = dynamic. A step with a loss scale has the norm of all gradients */
     double loss_scale;
-    int norm_is_given; /* 1: step.with_norm says whether steps have a norm, whatever a plan needs */
+    int norm_is_given;         /* 1: step.with_norm says whether the steps of all plans have a norm */
     tandem_kernel_set kernels; /* PyTorch's: with predict, on described GPUs */
     int without_update;        /* 1, with PyTorch's kernels: the step ends with the gradients */
 } tandem_request;
@@ -48,16 +48,16 @@ typedef struct tandem_allocation_problem {
     const int64_t *sensitivity[TANDEM_MAX_CLASS];
     double sensitivity_unit; /* of the method's own unit; 0 = 1 */
     tandem_precision base_precision;
-    tandem_precision uniform;    /* policy "uniform": the precision of the class that it lowers */
-    double slowdown;             /* 0.03 = a step up to 3 % longer than the fastest; ignored with target_ns */
-    int64_t target_ns;           /* the longest step allowed; 0 = fastest × (1 + slowdown) */
+    tandem_precision uniform; /* policy "uniform": the precision of the class that it lowers */
+    double slowdown;          /* 0.03 = a step up to 3 % longer than the fastest; ignored with target_ns */
+    int64_t target_ns;        /* the longest step allowed; 0 = fastest × (1 + slowdown) */
     int64_t work_limit; /* steps of proofs; 0 = 10^9, some 10 s. The last 1 % of a gap gets 3 % of them */
     /* 1: only plans none of whose backward products reads f16 */
     int without_f16_gradients;
     /* Bit c: class c need not be able to keep the base precision as a whole: its operators may have any; see
      * tandem_allocation.keeps_base */
     unsigned is_free;
-    double loss_scale; /* of every plan; 0 = what each plan needs (tandem_request) */
+    double loss_scale;                          /* of every plan; 0 = what each plan needs (tandem_request) */
     struct tandem_known_fastest *known_fastest; /* the allocator's own; NULL */
     int without_certificate;     /* 1: plans of policies that prove nothing are not certified */
     uint64_t memory_limit_bytes; /* per rank of any class, beside the class's own limit; 0 = none */
@@ -87,9 +87,9 @@ typedef struct tandem_allocation {
     int64_t replays, work; /* of the search; of its proofs, in steps */
     unsigned keeps_base;   /* bit c: class c keeps the base precision */
     tandem_certificate certificate;
-    /* step × (1 + sensitivity) where that was minimized; else NaN. No plan whose step is training_from_ns, the
-     * fastest found, or longer, and which has the classes of training_keeps_base in base, has less than the
-     * bound; NaN: not computed */
+    /* step × (1 + sensitivity) where that was minimized; else NaN. No plan whose step is training_from_ns,
+     * the fastest found, or longer, and which has the classes of training_keeps_base in base, has less than
+     * the bound; NaN: not computed */
     double training_ns, training_bound_ns;
     int64_t training_from_ns;
     unsigned training_keeps_base;

@@ -406,10 +406,11 @@ static tandem_status check_plan_schema(const tandem_json_location *location, con
 static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *location, const json_t *root)
 {
     static const char *const allowed[] = {
-        "schema",   "name",       "policy",     "model",   "graph_hash",  "base_precision", "bucket_bytes",
-        "slowdown", "target_ns",  "fastest_ns", "step_ns", "sensitivity", "method",         "lower_bound",
-        "gap",      "proof",      "node",       "net",     "classes",     "micro_steps",    "recompute",
-        "amax",     "loss_scale", "made",       "wire",    "loss_scale_of", NULL};
+        "schema",       "name",          "policy",    "model",      "graph_hash", "base_precision",
+        "bucket_bytes", "slowdown",      "target_ns", "fastest_ns", "step_ns",    "sensitivity",
+        "method",       "lower_bound",   "gap",       "proof",      "node",       "net",
+        "classes",      "micro_steps",   "recompute", "amax",       "loss_scale", "made",
+        "wire",         "loss_scale_of", NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, location, root, "schema", 1);
     if (status == TANDEM_OK) status = check_plan_schema(location, schema);

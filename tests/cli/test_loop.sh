@@ -360,7 +360,8 @@ run 0 allocate "${held[@]}" --cluster "v100@1 + t4@1 net=10Gbit/s,5us" -o held.j
     grep -qE "$proven with (v100|t4) in fp32 within that step and memory" out &&
     run 0 allocate --verify held.json --predict &&
         grep -qE '; no plan with (v100|t4) in fp32 within that step and memory has less than' out &&
-    run 0 allocate "${held[@]}" --cluster t4 -o held.json && grep -qE "$proven (within that step|that take)" out &&
+    run 0 allocate "${held[@]}" --cluster t4 -o held.json &&
+        grep -qE "$proven (within that step|that take)" out &&
     run 0 allocate --verify held.json --predict && ! grep -q ' in fp32 within' out
 report "a proof names the classes that are held, where there are some" $?
 

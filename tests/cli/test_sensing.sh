@@ -331,7 +331,7 @@ time = lambda p: p["step_ns"] * (1 + p["sensitivity_bound"] / 100)
 assert plan["objective"] == "training-time" and abs(plan["training_ns"] / time(plan) - 1) < 1e-6, plan
 assert plan["training_bound_ns"] <= plan["training_ns"] <= plan["training_bound_ns"] * 1.01, plan
 assert all(plan["training_ns"] <= time(b) * (1 + 1e-3) for b in plan["baselines"] + front), plan' &&
-    within --minimize training-time && grep -q 'has a step x (1 + sensitivity) below' out
+    within --minimize training-time && grep -q '^lower bound  .* of step x (1 + sum), of plans' out
 report "sensing: the least step x (1 + sensitivity)" $?
 
 advise() {

@@ -6,6 +6,8 @@ set -u
 code=0
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
+TANDEM_BUILD=$(dirname "$tandem")
+export TANDEM_BUILD
 
 mkdir drawn other
 python3 "$here/draw_traces.py" drawn 60 1 && "$here/../../bench/traces.sh" drawn >out 2>&1 &&

@@ -1,1 +1,1 @@
-"$TANDEM" whatif "$FIXTURES/launches.json" -q
+"$TANDEM" whatif "$FIXTURES/launches.json"

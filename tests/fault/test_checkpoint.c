@@ -1,5 +1,5 @@
 /* folder: backend */
-/* link: --wrap=open --wrap=fsync --wrap=rename --wrap=malloc --wrap=calloc --wrap=realloc */
+/* link: --wrap=openat --wrap=fsync --wrap=renameat --wrap=malloc --wrap=calloc --wrap=realloc */
 /* Checkpoint files that are damaged, foreign, cut short, that find no space, or whose writer is killed: the
  * file is old or new and whole, or refused by name. */
 #include <dirent.h>
@@ -386,14 +386,14 @@ static void note_event(char event)
 }
 
 /* See fail_allocation.c for what the linker makes of these names. */
-int __real_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...);
+int __real_openat(int folder, const char *path, int flags, ...);
+int __wrap_openat(int folder, const char *path, int flags, ...);
 int __real_fsync(int file);
 int __wrap_fsync(int file);
-int __real_rename(const char *from, const char *to);
-int __wrap_rename(const char *from, const char *to);
+int __real_renameat(int from_folder, const char *from, int to_folder, const char *to);
+int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to);
 
-int __wrap_open(const char *path, int flags, ...)
+int __wrap_openat(int folder, const char *path, int flags, ...)
 {
     va_list rest;
     va_start(rest, flags);
@@ -404,7 +404,7 @@ int __wrap_open(const char *path, int flags, ...)
         errno = EOPNOTSUPP;
         return -1;
     }
-    return __real_open(path, flags, mode);
+    return __real_openat(folder, path, flags, mode);
 }
 
 int __wrap_fsync(int file)
@@ -419,10 +419,10 @@ int __wrap_fsync(int file)
     return -1;
 }
 
-int __wrap_rename(const char *from, const char *to)
+int __wrap_renameat(int from_folder, const char *from, int to_folder, const char *to)
 {
     note_event('r');
-    return __real_rename(from, to);
+    return __real_renameat(from_folder, from, to_folder, to);
 }
 
 /* Without the first flush, a crash may leave the new name with no data; without the second, the old name. */

@@ -38,8 +38,9 @@ static tandem_status exact_solve_memory(tandem_error *error)
 {
     int choice[DRAWN_CHAIN_LAYERS] = {-7};
     tandem_solution solution = {.lower_bound = -7, .sensitivity = -7, .labels = -7, .choice = choice};
-    return check_solution(tandem_solve_exact(&solution, &hard.plan_dag, &hard.limits, INFINITY, 0, INT64_MAX, error),
-                          &solution);
+    return check_solution(
+        tandem_solve_exact(&solution, &hard.plan_dag, &hard.limits, INFINITY, 0, INT64_MAX, error),
+        &solution);
 }
 
 /* With bytes of their own, which need a staircase. */
@@ -53,8 +54,8 @@ static tandem_status exact_within_two_limits(tandem_error *error)
         bytes[b] = (uint64_t)(hard.time_ns[b] * 7919 % 50);
     limits.bytes = bytes;
     limits.byte_limit = DRAWN_CHAIN_LAYERS * 20;
-    return check_solution(tandem_solve_exact(&solution, &hard.plan_dag, &limits, INFINITY, 0.001, INT64_MAX, error),
-                          &solution);
+    return check_solution(
+        tandem_solve_exact(&solution, &hard.plan_dag, &limits, INFINITY, 0.001, INT64_MAX, error), &solution);
 }
 
 /* An error in the middle leaves the enumeration where it was: what comes then is what comes without it. */

@@ -301,7 +301,8 @@ static void long_chains_are_solved_as_dynamic_programming_solves_them(void **sta
         tandem_error error = {0};
         drawn_chain_make(&c, seed);
         const double best = best_of_chain(&c);
-        assert_int_equal(tandem_solve_exact(&s, &c.plan_dag, &c.limits, INFINITY, 0, INT64_MAX, &error), TANDEM_OK);
+        assert_int_equal(tandem_solve_exact(&s, &c.plan_dag, &c.limits, INFINITY, 0, INT64_MAX, &error),
+                         TANDEM_OK);
         if (!s.proven || s.sensitivity != best || s.lower_bound != best)
             fail_msg("seed %llu: %.17g, %.17g proven; the best is %.17g", (unsigned long long)seed,
                      s.sensitivity, s.lower_bound, best);

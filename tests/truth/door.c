@@ -1,10 +1,10 @@
-/* door.c: asks for a plan through planner.h, as a job scheduler does, and prints the answer as JSON: the second
- * door of `make check-truth`. It includes no other header of tandem.
+/* door.c: asks for a plan through planner.h, as a job scheduler does, and prints the answer as JSON: that is
+ * the other door of `make check-truth`. It includes no other header of tandem.
  *
  * usage: door --store FILE --model MODEL --cluster CLUSTER [--NAME VALUE…]
  *   --describe 1   prints the graph's name and hash only
- *   --price 1      replays plans: reads the precisions of each, class by class, from one line of standard input,
- *                  and prints its step and its peaks; --norm 1: its updates wait for the norm of all gradients */
+ *   --price 1      replays plans: reads the precisions of each, class by class, from a line of the input,
+ *                  and prints its step and its peaks; --norm 1: updates wait for the norm of all gradients */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ typedef struct door_options {
     int describes, prices;
 } door_options;
 
-/* --- Options --------------------------------------------------------------------------------------------- */
+/* --- Options ------------------------------------------------------------------------------------------- */
 
 static tandem_status read_named(door_options *o, const char *name, const char *value, tandem_error *error)
 {
@@ -70,7 +70,7 @@ static tandem_status read_options(door_options *o, int argc, char **argv, tandem
     return status;
 }
 
-/* --- Asking ---------------------------------------------------------------------------------------------- */
+/* --- Asking -------------------------------------------------------------------------------------------- */
 
 static tandem_status goal_of_options(tandem_goal *goal, const door_options *o, tandem_planner *planner,
                                      tandem_error *error)
@@ -94,7 +94,7 @@ static tandem_status set_problem(tandem_planner *planner, const door_options *o,
     return o->uniform ? tandem_precision_find(&problem->uniform, o->uniform, error) : TANDEM_OK;
 }
 
-/* --- Answering ------------------------------------------------------------------------------------------- */
+/* --- Answering ----------------------------------------------------------------------------------------- */
 
 static void print_real(const char *name, double value)
 {
@@ -145,7 +145,7 @@ static tandem_status describe(const tandem_planner *planner)
     return TANDEM_OK;
 }
 
-/* --- Replaying plans -------------------------------------------------------------------------------------- */
+/* --- Replaying plans ----------------------------------------------------------------------------------- */
 
 /* The precisions of a line, for the operators that are adjustable. */
 static tandem_status read_plan(tandem_plan *plan, const tandem_planner *planner, char *line,
@@ -193,7 +193,7 @@ static tandem_status price_plans(tandem_planner *planner, const door_options *o,
     return status;
 }
 
-/* --- The command ------------------------------------------------------------------------------------------ */
+/* --- The command --------------------------------------------------------------------------------------- */
 
 static tandem_status ask(tandem_planner *planner, const door_options *o, tandem_error *error)
 {

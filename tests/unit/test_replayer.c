@@ -805,7 +805,8 @@ static tandem_replayer *described_replayer(bench *b, int with_norm, int as_neede
     tandem_replayer *made = NULL;
     const tandem_replayer_options options = {
         .predict = 1, .step.with_norm = with_norm, .norm_as_needed = as_needed};
-    require_ok(tandem_replayer_open_with(&made, &b->cluster, b->graphs, NULL, &options, &b->error), &b->error);
+    require_ok(tandem_replayer_open_with(&made, &b->cluster, b->graphs, NULL, &options, &b->error),
+               &b->error);
     return made;
 }
 
@@ -816,15 +817,17 @@ static int64_t described_step_ns(tandem_replayer *replayer, bench *b)
     return replay.step_ns;
 }
 
-/* Of all precisions of one operator on either card: the norm is in the step where a backward product reads f16,
- * and nowhere else. On a t4 that is fp16 and int8, on an l4 fp16 alone: its AMP dtype is bf16. */
+/* Of all precisions of one operator on either card: the norm is in the step where a backward product reads
+ * f16, and nowhere else. On a t4 that is fp16 and int8, on an l4 fp16 alone: its AMP dtype is bf16. */
 static void each_plan_has_the_norm_that_it_needs(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    require_ok(tandem_cluster_parse(&b.cluster, "t4@1 batch=4 + l4@1 batch=4 net=1GB/s,0s", &b.error), &b.error);
+    require_ok(tandem_cluster_parse(&b.cluster, "t4@1 batch=4 + l4@1 batch=4 net=1GB/s,0s", &b.error),
+               &b.error);
     tandem_replayer *const with = described_replayer(&b, 1, 0), *const without = described_replayer(&b, 0, 0),
-                          *const needed = described_replayer(&b, 0, 1), *const all[] = {with, without, needed};
+                           *const needed = described_replayer(&b, 0, 1),
+                           *const all[] = {with, without, needed};
     int op = -1, n_needed = 0;
     assert_int_equal(tandem_graph_find(&op, b.graph, "fc1", NULL), TANDEM_OK);
     for (int c = 0; c < 2; c++)

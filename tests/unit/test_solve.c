@@ -244,7 +244,8 @@ static void sums_that_doubles_cannot_hold_are_refused(void **state)
     const tandem_limits limits = {.time_ns = long_ns, .time_limit_ns = 20, .byte_limit = UINT64_MAX};
     tandem_solution s = {.labels = -7};
     tandem_error error = {0};
-    assert_int_equal(tandem_solve_exact(&s, &chain, &limits, INFINITY, 0, INT64_MAX, &error), TANDEM_MALFORMED);
+    assert_int_equal(tandem_solve_exact(&s, &chain, &limits, INFINITY, 0, INT64_MAX, &error),
+                     TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "2^53"));
     assert_int_equal(s.labels, -7);
     assert_int_equal(tandem_solve_lagrange(&s, NULL, &chain, &limits, &error), TANDEM_MALFORMED);

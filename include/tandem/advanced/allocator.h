@@ -47,8 +47,8 @@ tandem_status tandem_allocate(tandem_plan **plan, tandem_allocation *allocation,
 
 /* tandem_certify: a lower bound on the sensitivity of every plan within target_ns and memory that keeps the
  * classes of keeps_base in base; compares `sensitivity` with it. Uses nothing but the problem's costs. Takes
- * at most the work of problem->work_limit. Leaves the replayer's precisions as they were. *certificate unchanged on
- * error. */
+ * at most the work of problem->work_limit. Leaves the replayer's precisions as they were. *certificate
+ * unchanged on error. */
 tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,
                              int64_t target_ns, unsigned keeps_base, int64_t sensitivity,
                              tandem_error *error);

@@ -76,11 +76,11 @@ void tandem_replayer_load_class(tandem_replayer *replayer, int c, const tandem_p
 void tandem_replayer_store(const tandem_replayer *replayer, tandem_assignment *assignment);
 
 /* --- Plans with and without a loss scale ------------------------------------------------------------------
- * With norm_as_needed a replayer has two programs: steps with a norm and steps without. It replays the current
- * precisions by the one that they need, and all that it tells is of that one. */
+ * With norm_as_needed a replayer has two programs: steps with a norm and steps without. It replays the
+ * current precisions by the one that they need, and all that it tells is of that one. */
 /* Whether a backward product of the current precisions reads gradients in f16. */
 int tandem_replayer_needs_loss_scale(const tandem_replayer *replayer);
-/* The replayer of all plans whose steps have a norm (1), or have none (0), whatever they need; NULL: there is
+/* The replayer of all plans whose steps have a norm (1), or have none (0), by need or not; NULL: there is
  * one program only. It has the same current precisions, and belongs to `replayer`. Bounds run it and look at
  * its tasks and times. A search may give the one with a norm precisions of its own: tandem_replayer_load with
  * `replayer` makes both equal again. */

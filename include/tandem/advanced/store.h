@@ -18,7 +18,7 @@ typedef enum tandem_store_mode { TANDEM_STORE_READ, TANDEM_STORE_WRITE } tandem_
 /* tandem_store_open: WRITE creates a missing file and migrates an older one. READ refuses a missing file:
  * TANDEM_MISSING, which names `tandem profile`. TANDEM_WRONG_FORMAT: another program's database, a newer
  * schema, or one older than version 3 opened for reading (names both versions). TANDEM_MALFORMED: damaged,
- * or made to harm. TANDEM_IO. A refused file is unchanged, and READ changes none. A store has at most 1 GiB,
+ * or an attack. TANDEM_IO. A refused file is unchanged, and READ changes none. A store has at most 1 GiB,
  * and a schema that is tandem's own, text for text: TANDEM_WRONG_FORMAT names what differs. Cost: 1 ms, and
  * the reading of the file. */
 tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_store_mode mode,
