@@ -33,7 +33,8 @@ now_ms() { local us=${EPOCHREALTIME/[.,]/}; echo $((us / 1000)); }
 is_alone() {
     case $1 in
     *cli/test_prediction.sh | *cli/test_loop.sh | *cli/test_demo.sh | *cli/test_hosts.sh | \
-        *cli/test_study.sh | *cli/test_install.sh | *cli/test_joining.sh | *slurm/run.sh | *fault/test_comm)
+        *cli/test_study.sh | *cli/test_install.sh | *cli/test_joining.sh | *cli/test_processes.sh | \
+        *slurm/run.sh | *fault/test_comm)
         return 0 ;;
     *) return 1 ;;
     esac
