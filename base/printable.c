@@ -115,7 +115,8 @@ static const char *parse_conversion(conversion *c, const char *at, remaining *re
     return *at ? at + 1 : at;
 }
 
-/* NOLINTBEGIN(clang-diagnostic-format-nonliteral): the compiler has checked the format of each spec */
+/* NOLINTBEGIN(clang-diagnostic-format-nonliteral, bugprone-branch-clone): the compiler has checked the format
+ * of each spec; branches differ by the type that they take */
 static int print_integer(char *text, size_t size, const conversion *c, remaining *rest)
 {
     if (strcmp(c->length, "ll") == 0)
@@ -136,7 +137,7 @@ static int print_number(char *text, size_t size, const conversion *c, remaining 
     if (c->length[0] == 'L') return snprintf(text, size, c->spec, va_arg(rest->arguments, long double));
     return snprintf(text, size, c->spec, va_arg(rest->arguments, double));
 }
-/* NOLINTEND(clang-diagnostic-format-nonliteral) */
+/* NOLINTEND(clang-diagnostic-format-nonliteral, bugprone-branch-clone) */
 
 static void put_blanks(writer *w, int n)
 {

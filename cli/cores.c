@@ -168,7 +168,7 @@ static int is_chosen;
 static int inherit_core(void)
 {
     const char *const text = getenv(core_variable);
-    struct sockaddr_un name, is;
+    struct sockaddr_un name, is = {.sun_family = AF_UNSPEC};
     socklen_t bytes = sizeof is;
     int cpu = -1, lock = -1;
     if (!text || sscanf(text, "%d %d", &cpu, &lock) != 2 || cpu < 0 || cpu >= CPU_SETSIZE) return 0;

@@ -312,6 +312,19 @@ static tandem_status find_fastest_of_kinds(target_finder *f, unsigned pinned, ta
     return status;
 }
 
+/* why: what keeps the plans of a kind from the memory; TANDEM_OK: no kind has plans at all. */
+static tandem_status refuse_all_kinds(const tandem_allocation_problem *problem, const tandem_error *why,
+                                      tandem_error *error)
+{
+    if (why->status != TANDEM_OK) return tandem_error_forward(why->status, why, error);
+    const tandem_status status = tandem_replayer_check_norm(problem->replayer, error);
+    return status != TANDEM_OK ? status
+                               : tandem_error_set(error, TANDEM_INFEASIBLE,
+                                                  "no plan without gradients in f16 begins at the base "
+                                                  "precision %s, which has such gradients",
+                                                  tandem_precision_get(problem->base_precision)->name);
+}
+
 /* The fastest plans of both kinds, each priced by its need. Leaves the faster one, replayed into *fastest. A
  * plan of the second kind that needs no norm after all stands for the first kind, too, where it is faster. */
 static tandem_status find_fastest_of_all(target_finder *f, unsigned pinned, tandem_replay *fastest,
@@ -326,9 +339,7 @@ static tandem_status find_fastest_of_all(target_finder *f, unsigned pinned, tand
         if (f->target.fastest[kind].n_op)
             status = replay_plan_of_kind(&replay[kind], f, (tandem_plan_kind)kind, error);
     if (status != TANDEM_OK) return status;
-    if (!with->n_op && !without->n_op)
-        return why.status ? tandem_error_forward(why.status, &why, error)
-                          : tandem_replayer_check_norm(f->problem->replayer, error);
+    if (!with->n_op && !without->n_op) return refuse_all_kinds(f->problem, &why, error);
     int best = with->n_op ? TANDEM_PLANS_WITH_NORM : TANDEM_PLANS_WITHOUT_F16;
     if (with->n_op && without->n_op) {
         best = replay[TANDEM_PLANS_WITHOUT_F16].step_ns <= replay[TANDEM_PLANS_WITH_NORM].step_ns

@@ -1,6 +1,7 @@
 /* idx.c: reads images and labels of the MNIST family. */
 #include "backend/data/idx.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -247,6 +248,7 @@ static void read_ordered(const tandem_data *data, const uint8_t *from, uint8_t *
 {
     const tandem_data_axis *const axis = data->axis;
     int64_t n = 0;
+    assert(bytes || x);
     for (int64_t i = 0; i < axis[0].n; i++)
         for (int64_t j = 0; j < axis[1].n; j++)
             for (int64_t k = 0; k < axis[2].n; k++, n++) {

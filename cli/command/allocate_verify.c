@@ -69,10 +69,9 @@ static void print_verify_text(const verify_context *v, const char *path)
            plan_price_sum(&v->price, method, verified_value(v, v->found.sensitivity)).text,
            cli_method_text(method));
     if (plan->has_unproven_bound)
-        fputs(
-            "; the bound in the file counts as unproven: it is older than prices by the loss scale "
-            "that each plan needs",
-            stdout);
+        fputs("; the bound in the file counts as unproven: it is older than prices by the loss scale "
+              "that each plan needs",
+              stdout);
     else if (v->found.certificate.lower_bound > 0)
         printf("; no plan%s within that step and memory has less than %s (proof: %s)",
                allocate_print_pinned(pinned, sizeof pinned, plan, plan->keeps_base),
@@ -91,12 +90,14 @@ static void print_verify_text(const verify_context *v, const char *path)
 static json_t *verify_json(const verify_context *v, const tandem_error *error)
 {
     json_t *result = cli_json_new("allocate"), *peaks = json_array();
+    const tandem_plan *plan = v->workload.plan;
     json_object_set_new(result, "verified", json_boolean(error->status == TANDEM_OK));
     json_object_set_new(result, "why", error->status == TANDEM_OK ? json_null() : json_string(error->text));
     if (error->status == TANDEM_OK) {
         for (int c = 0; c < v->workload.cluster.n_class; c++)
             json_array_append_new(peaks, cli_peak_json(v->found.peak_bytes[c]));
-        json_object_set_new(result, "unproven_bound", json_boolean(v->workload.plan->has_unproven_bound));
+        assert(plan);
+        json_object_set_new(result, "unproven_bound", json_boolean(plan->has_unproven_bound));
         json_object_set_new(result, "step_ns", json_integer(v->found.step_ns));
         json_object_set_new(result, "sensitivity_bound",
                             cli_json_number(verified_value(v, v->found.sensitivity)));

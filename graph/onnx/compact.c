@@ -3,6 +3,7 @@
  * nor the holes of a file that promises them. Wire format: protobuf.dev, "Encoding". */
 #include "graph/onnx/import.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ enum message { IS_MODEL, IS_GRAPH, IS_NODE, IS_ATTRIBUTE, IS_TENSOR, IS_VALUE, I
  * what is not kept of them. */
 static const struct {
     enum message of;
-    uint64_t field;
+    uint32_t field;
     enum message is;
 } kept[] = {
     {IS_MODEL, 1, IS_VALUE},      {IS_MODEL, 7, IS_GRAPH},     {IS_MODEL, 8, IS_VALUE},
@@ -69,6 +70,7 @@ static bool next_byte(compactor *c, int64_t end, unsigned char *byte)
 {
     if (c->at >= end) return c->is_broken = true, false;
     if ((c->at < c->block_at || c->at >= c->block_at + c->n_block) && !load_block(c)) return false;
+    assert(c->block);
     *byte = c->block[c->at++ - c->block_at];
     return true;
 }
@@ -106,6 +108,7 @@ static bool reserve(compactor *c, uint64_t n)
 static bool put_varint(compactor *c, uint64_t value)
 {
     if (!reserve(c, 10)) return false;
+    assert(c->out);
     for (; value >= 0x80; value >>= 7) c->out[c->n++] = (unsigned char)(value | 0x80);
     c->out[c->n++] = (unsigned char)value;
     return true;

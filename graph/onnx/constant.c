@@ -871,7 +871,7 @@ static bool lower_weight(onnx_import *import, onnx_value *seen)
 {
     onnx_node *const node = &import->node[import->current];
     onnx_value *const in = &import->value[node->input[0]];
-    onnx_lowering *const lower = onnx_find_lowering(import);
+    onnx_lowering *const lower = import->find_lowering(import);
     const onnx_value kept = *in;
     *seen = (onnx_value){.kind = ONNX_ABSENT, .weight = -1};
     if (!lower || !node->message->n_output) return true;

@@ -78,7 +78,7 @@ static const struct {
     {"Where", onnx_lower_where},
 };
 
-onnx_lowering *onnx_find_lowering(const onnx_import *import)
+static onnx_lowering *find_lowering(const onnx_import *import)
 {
     if (!onnx_is_own_domain(import->node[import->current].message->domain)) return NULL;
     for (size_t i = 0; i < sizeof lowerings / sizeof *lowerings; i++)
@@ -112,7 +112,7 @@ static bool lower_node(onnx_import *import)
     const onnx_node *const node = &import->node[import->current];
     bool done = false;
     import->nowhere = (onnx_value){.kind = ONNX_ABSENT, .weight = -1};
-    onnx_lowering *const lower = onnx_find_lowering(import);
+    onnx_lowering *const lower = find_lowering(import);
     /* what lies inside a layernorm need not be supported */
     if (lower && strcmp(onnx_op_type(import), "Div") == 0 && !onnx_lower_written_layernorm(import, &done))
         return false;
@@ -188,8 +188,13 @@ tandem_status tandem_onnx_open(tandem_graph **graph, const char *model, const ch
                                const tandem_onnx_options *options, int64_t batch, tandem_error *error)
 {
     tandem_error own = {0};
-    onnx_import import = {
-        .path = path, .options = options, .batch = batch, .file = -1, .error = &own, .samples = -1};
+    onnx_import import = {.find_lowering = find_lowering,
+                          .path = path,
+                          .options = options,
+                          .batch = batch,
+                          .file = -1,
+                          .error = &own,
+                          .samples = -1};
     tandem_builder *builder = NULL;
     tandem_graph *made = NULL;
     tandem_status status = tandem_builder_open(&builder, batch, &own);
@@ -230,7 +235,8 @@ tandem_status tandem_onnx_list_unsupported(tandem_unsupported *list, const char 
 {
     tandem_error own = {0}, ignored = {0};
     tandem_unsupported made = {0};
-    onnx_import import = {.path = path,
+    onnx_import import = {.find_lowering = find_lowering,
+                          .path = path,
                           .options = options,
                           .batch = batch,
                           .is_listing = true,

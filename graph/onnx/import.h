@@ -199,6 +199,10 @@ typedef struct onnx_node {
     bool is_needed;
 } onnx_node;
 
+/* Lowers the current node. */
+struct onnx_import;
+typedef bool onnx_lowering(struct onnx_import *import);
+
 typedef struct onnx_import {
     const char *path; /* of the file */
     const tandem_onnx_options *options;
@@ -231,13 +235,10 @@ typedef struct onnx_import {
     int samples, labels; /* records */
     tandem_sample sample;
     onnx_value nowhere; /* what an output that the node leaves out gets */
+    /* of the current node; NULL: there is no such operator (import.c has the table of all) */
+    onnx_lowering *(*find_lowering)(const struct onnx_import *import);
     tandem_error *error;
 } onnx_import;
-
-/* Lowers the current node. */
-typedef bool onnx_lowering(onnx_import *import);
-/* NULL: there is no such operator. */
-onnx_lowering *onnx_find_lowering(const onnx_import *import);
 
 /* --- Stages --------------------------------------------------------------------------------------------- */
 

@@ -189,6 +189,19 @@ bool onnx_lower_matmul(onnx_import *import)
 
 /* --- Convolutions --------------------------------------------------------------------------------------- */
 
+static bool check_auto_pad(onnx_import *import)
+{
+    static const char *const allowed[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"};
+    const Onnx__Attribute *const given = onnx_attribute(import, "auto_pad");
+    bool is_known = !given;
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
+        is_known |= onnx_has_text(import, "auto_pad", allowed[i]);
+    if (is_known) return true;
+    return onnx_fail_node(import, "auto_pad '%.*s'; allowed are NOTSET, SAME_UPPER, SAME_LOWER and VALID",
+                          (int)(given->s.len < 40 ? given->s.len : 40),
+                          given->s.data ? (const char *)given->s.data : "");
+}
+
 bool onnx_read_window(onnx_import *import, int64_t h, int64_t w, onnx_window *window)
 {
     size_t n_kernel, n_stride, n_pad, n_dilation;
@@ -197,13 +210,8 @@ bool onnx_read_window(onnx_import *import, int64_t h, int64_t w, onnx_window *wi
                          *const pad = onnx_ints(import, "pads", &n_pad),
                          *const dilation = onnx_ints(import, "dilations", &n_dilation);
     const int64_t size[2] = {h, w};
-    const Onnx__Attribute *const automatic = onnx_attribute(import, "auto_pad");
     const bool is_valid = onnx_has_text(import, "auto_pad", "VALID");
-    if (automatic && !is_valid && !onnx_has_text(import, "auto_pad", "NOTSET") &&
-        !onnx_has_text(import, "auto_pad", "SAME_UPPER") && !onnx_has_text(import, "auto_pad", "SAME_LOWER"))
-        return onnx_fail_node(import, "auto_pad '%.*s'; allowed are NOTSET, SAME_UPPER, SAME_LOWER and VALID",
-                              (int)(automatic->s.len < 40 ? automatic->s.len : 40),
-                              automatic->s.data ? (const char *)automatic->s.data : "");
+    if (!check_auto_pad(import)) return false;
     if ((kernel && n_kernel != 2) || (stride && n_stride != 2) || (pad && n_pad != 4) ||
         (dilation && n_dilation != 2))
         return onnx_fail_node(import, "its attributes are not those of two dimensions");

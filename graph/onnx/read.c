@@ -1,6 +1,7 @@
 /* read.c: reads the file, and the elements of its tensors: inline, or in files beside it. */
 #include "graph/onnx/import.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -314,6 +315,7 @@ static double raw_element(const unsigned char *bytes, int64_t i, int type)
         double f64;
     } one = {0};
     const int64_t size = type_bytes(type);
+    assert(bytes);
     memcpy(&one, bytes + i * size, (size_t)size);
     switch (type) {
     case ONNX_BOOL:
@@ -398,7 +400,9 @@ bool onnx_tensor_check(onnx_import *import, const Onnx__Tensor *tensor, int64_t 
 static bool read_blocks(onnx_import *import, int file, int64_t offset, int type, int64_t first, int64_t n,
                         double *number, float *single)
 {
-    const int64_t size = type_bytes(type), most = READ_BLOCK / size;
+    const int64_t size = type_bytes(type);
+    assert(size > 0);
+    const int64_t most = READ_BLOCK / size;
     unsigned char *const block = malloc(READ_BLOCK);
     bool fine = block || onnx_no_memory(import);
     for (int64_t i = 0; i < n && fine; i += most) {

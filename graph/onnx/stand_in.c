@@ -2,6 +2,7 @@
  * shape that the file declares, or that the operator's definition gives. For the list of such nodes alone. */
 #include "graph/onnx/import.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -177,12 +178,14 @@ static bool find_defined(onnx_import *import, known_shape *s)
 static bool set_stand_in(onnx_import *import, onnx_value *value, const known_shape *s)
 {
     int64_t n = 1;
+    const int64_t first = s->n_dim > 0 ? s->dim[0] : 1;
     for (int d = 0; d < s->n_dim; d++)
         if (s->dim[d] < 1 || __builtin_mul_overflow(n, s->dim[d], &n) || n > INT64_C(1) << 44) return true;
     onnx_record *const r = onnx_add_record(import, TANDEM_OP_CALL, "stand_in", -1, -1);
     if (!r) return false;
-    r->shape = (tandem_shape){2, {s->dim[0], n / s->dim[0]}};
-    const onnx_view view = onnx_view_of(s->n_dim, s->dim, s->dim[0] == import->batch);
+    assert(first > 0);
+    r->shape = (tandem_shape){2, {first, n / first}};
+    const onnx_view view = onnx_view_of(s->n_dim, s->dim, first == import->batch);
     return onnx_set_tensor(import, value, import->n_record - 1, &view);
 }
 

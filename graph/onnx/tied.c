@@ -2,6 +2,7 @@
  * a head shares, and store both. */
 #include "graph/onnx/import.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum { BLOCK_NUMBERS = 1 << 21, N_LOOK = 64 };
@@ -34,6 +35,7 @@ static bool compare_rows(const turned_table *t, int64_t first, int64_t n, float 
                          bool *is_equal, bool *is_flat)
 {
     const int64_t all = t->rows * t->width;
+    assert(rows && column);
     if (!onnx_tensor_read_part(t->import, t->table, all, first * t->width, n * t->width, NULL, rows))
         return false;
     for (int64_t c = 0; c < t->width && *is_equal; c++) {

@@ -11,7 +11,9 @@ set -u
 told() {
     "$tandem" "$@" >/dev/full 2>err
     code=$?
-    [ $code = 5 ] && [ "$(grep -v '^warning: rank' err)" = "tandem: cannot write the result to standard output" ] && run 0 "$@"
+    [ $code = 5 ] &&
+        [ "$(grep -v '^warning: rank' err)" = "tandem: cannot write the result to standard output" ] &&
+        run 0 "$@"
 }
 told --help && told --version && told help list && told list devices && told list --usage &&
     told graph show mlp

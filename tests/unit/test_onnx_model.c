@@ -140,7 +140,7 @@ static void a_step_replaces_as_much_of_the_statistics_as_the_file_says(void **st
  * the label: the model is that norm alone, with a scale of 1 and a shift of 0. */
 static double loss_of_norm(int n, int row, int label, double epsilon)
 {
-    double x[16], mean = 0, variance = 0, sum = 0;
+    double x[16] = {0}, mean = 0, variance = 0, sum = 0;
     for (int k = 0; k < n; k++) {
         const int i = row * n + k;
         x[k] = (i % 7) * 0.5 - i % 11;
@@ -149,7 +149,8 @@ static double loss_of_norm(int n, int row, int label, double epsilon)
     for (int k = 0; k < n; k++) variance += (x[k] - mean) * (x[k] - mean) / n;
     for (int k = 0; k < n; k++) x[k] = (x[k] - mean) / sqrt(variance + epsilon);
     for (int k = 0; k < n; k++) sum += exp(x[k]);
-    return log(sum) - x[label];
+    assert_true(sum > 0);
+    return log(sum > 0 ? sum : 1) - x[label];
 }
 
 static void check_epsilon(const char *path)
