@@ -14,7 +14,7 @@ static inline uint64_t tandem_hash_text(uint64_t hash, const char *text)
 }
 
 /* `hash` continued by n bytes: eight at a time, in four lanes, so that memory limits it and not the chain of
- * products. The same on all machines with the same byte order. Some 10 GB/s. */
+ * products. The same on all machines with the same byte order. */
 static inline uint64_t tandem_hash_bytes(uint64_t hash, const void *bytes, uint64_t n)
 {
     enum { LANES = 4 };

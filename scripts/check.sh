@@ -41,6 +41,7 @@ stage() {
 
 stage tests env STARTS=$starts make --no-print-directory test
 stage lint make --no-print-directory lint
+[ "${1:-}" != --all ] || stage neighbours tests/fault/neighbours.sh
 stage address make --no-print-directory SAN=address,undefined test ONLY="$address"
 stage threads make --no-print-directory SAN=thread test ONLY="$threads"
 echo "---"

@@ -55,7 +55,7 @@ typedef struct tandem_data {
  * Cost: reading and decompressing; fashion-mnist takes some tenths of a second and 55 MB. */
 tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error);
 /* A hash of all samples, labels and their shape: two data sets with the same hash are the same, under any
- * name. Cost: reading them once, 10 ms for fashion-mnist. */
+ * name. Cost: reading them once. */
 uint64_t tandem_data_hash(const tandem_data *data);
 void tandem_data_close(tandem_data *data); /* an all-zero one is fine, and is what it leaves */
 
