@@ -1,7 +1,7 @@
 #!/bin/bash
 # Everything that must hold before a change lands: the tests, lint, and tests under sanitizers. A stage that
-# fails does not stop the next. Ends with a line for each stage, and a last line that adds up all tests; the
-# exit code is 0 where none failed. usage: scripts/check.sh [--all]
+# fails does not stop the next. Ends with what failed, a line for each stage, and a last line that adds up all
+# tests; the exit code is 0 where none failed. usage: scripts/check.sh [--all]
 #   --all     all tests under the address and undefined-behaviour sanitizers, and runs that are ended as they
 #             start ten times as often. Without it, only those that find
 #   most in little
@@ -17,8 +17,8 @@ starts=20
 threads='fault/test_comm property/test_training property/test_delayed unit/test_planner'
 threads+=' cuda/test_cuda_training cuda/test_cuda_capture'
 
-log=$(mktemp) stages=$(mktemp)
-trap 'rm -f "$log" "$stages"' EXIT
+log=$(mktemp) stages=$(mktemp) failures=$(mktemp)
+trap 'rm -f "$log" "$stages" "$failures"' EXIT
 passed=0 failed=0 skipped=0
 
 # stage NAME COMMAND…: runs it, shows what it prints, and adds up its closing line; one without such a line is
@@ -36,6 +36,10 @@ stage() {
     [ "$code" = 0 ] || [ "$bad" != 0 ] || bad=1
     printf '%-10s %4d passed %2d failed %2d skipped %5d s\n' "$name" "$ok" "$bad" "$skip" \
         $((SECONDS - begin)) >>"$stages"
+    [ "$bad" = 0 ] || {
+        echo "$name:"
+        sed -n '/^failed:$/,/^[a-z].*tests/p' "$log" | grep '^ ' || tail -n 20 "$log"
+    } >>"$failures"
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
 }
 
@@ -45,6 +49,6 @@ stage lint make --no-print-directory lint
 stage address make --no-print-directory SAN=address,undefined test ONLY="$address"
 stage threads make --no-print-directory SAN=thread test ONLY="$threads"
 echo "---"
-cat "$stages"
+cat "$failures" "$stages"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

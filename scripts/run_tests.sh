@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs test programs and ends with one line: how many tests passed, failed and were skipped. Before it: the
-# ten slowest, what was skipped and why, and the time of build and tests. Programs of cmocka speak TAP (one
+# ten slowest, what was skipped and why, what failed, and the time of build and tests. Programs of cmocka speak TAP (one
 # line a test); others count as one each. What prints SKIP is skipped; for a reason that scripts/skips.txt
 # does not allow, it has failed. usage: scripts/run_tests.sh PROGRAM…     B = the build folder; JOBS: programs
 # at a time, as many as there are cores; TEST_SILENCE, TEST_PROCESSOR: when one hangs (until_silent.pl);
@@ -81,6 +81,10 @@ judge() {
     if [ "$bad" != 0 ]; then
         echo "    ${why}exit code $code; what it printed:"
         tail -n 40 "$log" | sed 's/^/    /'
+        {
+            echo "$name: ${why}exit code $code"
+            grep -E '^not ok|^FAIL' "$log" | sed 's/^/  /'
+        } >>"$work/failures"
     fi
     echo "$ms $name" >>"$work/times"
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
@@ -126,6 +130,10 @@ sort -rn "$work/times" | head -n 10 | awk '{ printf "%6.1f s  %s\n", $1 / 1000, 
 if [ -s "$work/skipped" ]; then
     echo "skipped:"
     sed 's/^/    /' "$work/skipped"
+fi
+if [ -s "$work/failures" ]; then
+    echo "failed:"
+    sed 's/^/    /' "$work/failures"
 fi
 echo "${build_s:+build $build_s s, }tests $tests_s s, ${jobs} at a time (the goal is under $goal_s s)"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -4,7 +4,7 @@
  *    it, unless a given target is shorter or the class exceeds its memory.
  * 2. Every other class goes to its fastest plan that fits. The search starts from its fastest uniform plan
  *    and makes every move (search.h) that reduces the excess memory, the step or, at the same step, the busy
- *    time.
+ *    time. Where faster moves exceed the memory, it makes one of them together with a second move.
  * 3. The step of these plans, times 1 + slowdown, is the target unless one is given.
  * 4. With the others at their fastest, each class returns to base if the step stays within the target. Those
  *    that compute least come first. */
@@ -17,7 +17,10 @@
 #include "allocator/problem.h"
 #include "base/quantity.h"
 
-enum { MAX_DESCENT_ROUNDS = 4 }; /* of descent, each over all moves */
+enum {
+    MAX_DESCENT_ROUNDS = 4, /* of descent, each over all moves */
+    MAX_PAIRS = 1024        /* replays of two moves at once, for each start */
+};
 
 /* --- Descent -------------------------------------------------------------------------------------------- */
 
@@ -41,6 +44,70 @@ static tandem_status descend_to_fastest(tandem_search *search, tandem_error *err
                 tandem_search_apply(search, move);
         }
         if (status != TANDEM_OK) break;
+    }
+    return status;
+}
+
+/* The fastest move that exceeds the memory, of those behind `last` in the order of steps; NULL: none is left.
+ * Every move was evaluated at the current plan. */
+static const tandem_move *next_oversized_move(const tandem_search *search, const tandem_move *last)
+{
+    const tandem_move *next = NULL;
+    for (const tandem_move *move = search->move; move < search->move + search->n_move; move++) {
+        if (!move->is_possible || move->after.step_ns >= search->metrics.step_ns || !move->after.excess_bytes)
+            continue;
+        if (last && (move->after.step_ns < last->after.step_ns ||
+                     (move->after.step_ns == last->after.step_ns && move <= last)))
+            continue;
+        if (!next || move->after.step_ns < next->after.step_ns) next = move;
+    }
+    return next;
+}
+
+/* Makes a second move that ends at a plan faster than `before`; *is_made: there was one. */
+static tandem_status make_second_move(int *is_made, tandem_search *search, const tandem_plan_metrics *before,
+                                      int64_t last_replay, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int m = 0; m < search->n_move && search->replays < last_replay; m++) {
+        tandem_move *move = &search->move[m];
+        status = tandem_search_evaluate(search, move, error);
+        *is_made = status == TANDEM_OK && move->is_possible && is_faster_plan(&move->after, before);
+        if (*is_made) tandem_search_apply(search, move);
+        if (*is_made || status != TANDEM_OK) break;
+    }
+    return status;
+}
+
+/* Makes two moves that are faster only together: the first exceeds the memory, the second makes room for it.
+ * *is_made: there were such. */
+static tandem_status make_pair_of_moves(int *is_made, tandem_search *search, int64_t last_replay,
+                                        tandem_error *error)
+{
+    const tandem_move *first = NULL;
+    *is_made = 0;
+    tandem_status status = tandem_search_evaluate_all(search, error);
+    if (status != TANDEM_OK) return status;
+    const tandem_plan_metrics before = search->metrics;
+    tandem_search_snapshot(search);
+    while (status == TANDEM_OK && search->replays < last_replay &&
+           (first = next_oversized_move(search, first)) != NULL) {
+        tandem_search_apply(search, first);
+        status = make_second_move(is_made, search, &before, last_replay, error);
+        if (*is_made) break;
+        tandem_search_rollback(search);
+    }
+    return status;
+}
+
+static tandem_status descend_within_memory(tandem_search *search, tandem_error *error)
+{
+    tandem_status status = descend_to_fastest(search, error);
+    const int64_t last_replay = search->replays + MAX_PAIRS;
+    for (int is_made = 1; is_made && status == TANDEM_OK && search->should_plan_memory &&
+                          search->metrics.excess_bytes == 0 && search->replays < last_replay;) {
+        status = make_pair_of_moves(&is_made, search, last_replay, error);
+        if (status == TANDEM_OK && is_made) status = descend_to_fastest(search, error);
     }
     return status;
 }
@@ -135,7 +202,7 @@ static tandem_status descend_from_start(tandem_starting_plans *starts, int s, ta
 {
     tandem_status status = tandem_search_set_plan(search, starts->plan[s], error);
     search->should_plan_memory = !tandem_search_has_ample_memory(search);
-    if (status == TANDEM_OK) status = descend_to_fastest(search, error);
+    if (status == TANDEM_OK) status = descend_within_memory(search, error);
     if (status == TANDEM_OK && !search->should_plan_memory)
         status = tandem_search_enable_memory(search, error);
     if (status != TANDEM_OK || search->metrics.excess_bytes > 0) return status;

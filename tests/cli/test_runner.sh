@@ -23,13 +23,16 @@ program two <<<'printf "1..2\nok 1 - one\nok 2 - two\n"'
 program bad <<<'printf "1..2\nok 1 - one\nnot ok 2 - two\n# why\n"; exit 1'
 program plain <<<'echo done'
 program broken <<<'echo oh; exit 3'
-closes 0 '3 passed, 0 failed, 0 skipped' ./two ./plain && grep -q '^tests 0 s' out &&
+closes 0 '3 passed, 0 failed, 0 skipped' ./two ./plain && grep -q '^tests [0-9]* s' out &&
     BUILD_SECONDS=7 closes 0 '1 passed, 0 failed, 0 skipped' ./plain &&
     grep -q '^build 7 s, tests' out
 report "lines of TAP are counted, other programs are one test each; build and tests are timed apart" $?
 closes 1 '2 passed, 2 failed, 0 skipped' ./bad ./plain ./broken && grep -q '^    # why' out &&
     grep -q '^    exit code 3; what it printed:' out
 report "a test that fails, and a program that does, fail the run, which shows what they printed" $?
+sed -n '/^failed:/,/^tests/p' out | tr '\n' '|' | grep -qF \
+    'failed:|    ./bad: exit code 1|      not ok 2 - two|    ./broken: exit code 3|tests'
+report "what failed is listed once more at the end" $?
 
 "$runner" >out 2>err
 code=$?

@@ -334,6 +334,17 @@ assert all(plan["training_ns"] <= time(b) * (1 + 1e-3) for b in plan["baselines"
     within --minimize training-time && grep -q '^lower bound  .* of step x (1 + sum), of plans' out
 report "sensing: the least step x (1 + sensitivity)" $?
 
+# A loss scale that is asked for is in every step, of plans that would need none, too.
+step_of() { # COMMAND…
+    run 0 "$@" --model $model --cluster "h100 batch=16" --predict --db one.db --quiet --json &&
+        sed -n 's/^  "step_ns": \([0-9]*\),$/\1/p' out >value && [ -s value ]
+}
+step_of allocate --sensitivity sampled --policy uniform --uniform fp32 && mv value plain &&
+    step_of allocate --sensitivity sampled --policy uniform --uniform fp32 --loss-scale 8 && mv value allocated &&
+    step_of replay --uniform fp32 --loss-scale 8 && [ "$(<value)" = "$(<allocated)" ] &&
+    [ "$(<plain)" -lt "$(<value)" ]
+report "sensing: a loss scale that is asked for is in the planned step, as in the replayed one" $?
+
 advise() {
     run 0 advise --model $model --cluster "h100 batch=16 net=10Gbit/s,5us" --add "t4 batch=16" --predict \
         --sensitivity sampled --db one.db --quiet "$@"

@@ -237,6 +237,71 @@ static void the_least_memory_within_both(void **state)
     assert_true(n > 40 && n_less > 20);
 }
 
+/* --- Plans that need a loss scale ----------------------------------------------------------------------- */
+
+/* The norm of all gradients takes as long as an operator, so that fp16 saves less than it costs in some
+ * plans. */
+static void the_fastest_plan_may_do_without_f16(void **state)
+{
+    static every_plan all;
+    static const tandem_replayer_options options = {.norm_as_needed = 1};
+    static const char *const policies[] = {"greedy", "exact"};
+    int n_without = 0, n_with = 0;
+    for (uint64_t seed = 1; seed <= 24; seed++) {
+        priced_cluster p;
+        tandem_error error = {0};
+        require_ok_seed(priced_cluster_open_with(&p, "mlp:depth=3,width=64", "v100", 16, &options, seed, NULL,
+                                                 &error),
+                        &error, seed);
+        try_every_plan_answers(&all, &p);
+        const int64_t min_ns = min_step(&all, INT64_MAX);
+        for (int k = 0; k < 2; k++) {
+            const tandem_allocation_problem problem = priced_problem(&p, 0);
+            tandem_plan *plan = NULL;
+            tandem_allocation a;
+            require_ok_seed(
+                tandem_allocate(&plan, &a, policy_of(policies[k]), &problem, NULL, &error), &error, seed);
+            if (a.fastest_ns > min_ns + min_ns / 100)
+                fail_msg("seed %llu: the fastest plan of %s takes %lld ns, one takes %lld ns",
+                         (unsigned long long)seed, policies[k], (long long)a.fastest_ns, (long long)min_ns);
+            if (k == 0) *(plan->loss_scale != 0 ? &n_with : &n_without) += 1;
+            tandem_plan_close(plan);
+        }
+        priced_cluster_close(&p);
+    }
+    print_message("%d of the fastest plans have a loss scale, %d have none\n", n_with, n_without);
+    assert_true(n_with >= 3 && n_without >= 3);
+}
+
+/* Plans whose norm was not measured are left out: the fastest of the others is found. */
+static int is_no_norm(const tandem_cost_key *key) { return !strstr(key->signature, "norm"); }
+
+static void plans_without_f16_are_left_where_the_norm_is_not_measured(void **state)
+{
+    static const tandem_replayer_options options = {.norm_as_needed = 1};
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        priced_cluster p;
+        tandem_error error = {0};
+        tandem_plan *plan = NULL;
+        tandem_allocation a;
+        tandem_replay replay;
+        require_ok_seed(priced_cluster_open_with(&p, "mlp:depth=3,width=64", "v100", 16, &options, seed,
+                                                 is_no_norm, &error),
+                        &error, seed);
+        const tandem_allocation_problem problem = priced_problem(&p, 0);
+        assert_int_equal(tandem_replayer_check_norm(p.replayer, &error), TANDEM_MISSING);
+        require_ok_seed(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error,
+                        seed);
+        assert_true(a.step_ns < a.base_ns && plan->loss_scale == 0);
+        for (int i = 0; i < p.graph[0]->n_op; i++)
+            if (tandem_op_is_adjustable(&p.graph[0]->op[i]))
+                tandem_replayer_set(p.replayer, 0, i, TANDEM_PRECISION_FP16);
+        assert_int_equal(tandem_replayer_run(p.replayer, &replay, 0, &error), TANDEM_MISSING);
+        tandem_plan_close(plan);
+        priced_cluster_close(&p);
+    }
+}
+
 /* --- Plans of all policies ------------------------------------------------------------------------------ */
 
 /* The published procedure's plan, and ours within the same step. */
@@ -562,6 +627,8 @@ int main(void)
         cmocka_unit_test(the_fastest_step_within_a_budget),
         cmocka_unit_test(the_least_training_time),
         cmocka_unit_test(the_least_memory_within_both),
+        cmocka_unit_test(the_fastest_plan_may_do_without_f16),
+        cmocka_unit_test(plans_without_f16_are_left_where_the_norm_is_not_measured),
         cmocka_unit_test(no_plan_is_worse_than_the_published_procedures),
         cmocka_unit_test(a_front_has_no_point_that_is_no_better),
         cmocka_unit_test(the_best_split_of_all_is_found),

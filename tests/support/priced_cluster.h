@@ -76,8 +76,10 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
 {
     const tandem_device *device = &p->cluster.classes[c].device;
     tandem_step *step = NULL;
+    tandem_step_options options = p->options.step;
+    options.with_norm |= p->options.norm_as_needed;
     tandem_status status =
-        tandem_device_open_step(&step, device, p->graph[c], p->options.bucket_bytes, &p->options.step, error);
+        tandem_device_open_step(&step, device, p->graph[c], p->options.bucket_bytes, &options, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
         for (int variant = 0; variant < TANDEM_MAX_VARIANT && status == TANDEM_OK; variant++) {
             tandem_cost_key key;
