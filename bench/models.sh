@@ -1,6 +1,6 @@
 #!/bin/bash
-# Predicted against measured, on the strongest device here and on an unlike one beside it. Profiles first, into
-# a store that is thrown away. Prints a table. Needs `make` and a quiet machine; takes some minutes.
+# Predicted against measured, on the strongest device here and on an unlike one beside it. Profiles first,
+# into a store that is thrown away. Prints a table. Needs `make` and a quiet machine; takes some minutes.
 #   bench/models.sh [STRONG WEAK]         the small models of the zoo, under four plans each
 #   bench/models.sh unseen [ROWS]         24 cases that no constant was tuned for, three times each, one round
 #                                         over all cases after the other. Exit code 1 where an error exceeds
@@ -48,7 +48,7 @@ mlp 256 fashion-mnist
 END
 }
 
-# --- Cases that nobody tuned for. The list is fixed: its hash is printed with the errors. ---
+# --- Cases that nothing was tuned for. The list is fixed: its hash is printed with the errors. ---
 unseen_models="
 bert_base:layers=2,width=320,heads=5,seq=48,vocabulary=3000 6
 resnet18:width=24,image=72,classes=37 5

@@ -63,7 +63,7 @@ int64_t kept_steps_task_ns(const kept_steps *kept, int t)
         tandem_cost_from_samples(&cost, undisturbed, n_undisturbed, 0);
     else
         tandem_cost_from_samples(&cost, own, n, 0);
-    return cost.median_ns;
+    return n > 0 ? tandem_cost_mean_ns(&cost) : 0; /* like predicted times: means add, medians do not */
 }
 
 static void add_run_delay(run_steadiness *out, int step, int task, int64_t ns)

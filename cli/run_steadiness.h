@@ -42,8 +42,8 @@ void kept_steps_add(kept_steps *kept, const step_watch *watch, const tandem_step
                     int64_t step_ns);
 /* What it keeps; run_ns: the time of the whole run. */
 void kept_steps_read(const kept_steps *kept, const step_watch *watch, int64_t run_ns, run_steadiness *out);
-/* Of task t: the median of the undisturbed times, or of all, less their delays; 0 if it did not
- * run. */
+/* Of task t: the mean of the undisturbed times, or of all, less their delays, without those over three
+ * times the median; 0 if it did not run. */
 int64_t kept_steps_task_ns(const kept_steps *kept, int t);
 
 /* All ranks: takes a pulse where one is due, in the same steps on every rank, since each would wait for the

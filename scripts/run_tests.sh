@@ -1,10 +1,11 @@
 #!/bin/bash
 # Runs test programs and ends with one line: how many tests passed, failed and were skipped. Before it: the
-# ten slowest, what was skipped and why, what failed, and the time of build and tests. Programs of cmocka speak TAP (one
-# line a test); others count as one each. What prints SKIP is skipped; for a reason that scripts/skips.txt
-# does not allow, it has failed. usage: scripts/run_tests.sh PROGRAM…     B = the build folder; JOBS: programs
-# at a time, as many as there are cores; TEST_SILENCE, TEST_PROCESSOR: when one hangs (until_silent.pl);
-# BUILD_SECONDS: what the build took, to be printed; TEST_PRELOAD: a library that is preloaded into each
+# ten slowest, what was skipped and why, what failed, and the time of build and tests. Programs of cmocka
+# speak TAP (one line a test); others count as one each. What prints SKIP is skipped; for a reason that
+# scripts/skips.txt does not allow, it has failed. usage: scripts/run_tests.sh PROGRAM…     B = the build
+# folder; JOBS: programs at a time, as many as there are cores; TEST_SILENCE, TEST_PROCESSOR: when one hangs
+# (until_silent.pl); BUILD_SECONDS: what the build took, to be printed; TEST_PRELOAD: a library that is
+# preloaded into each
 set -u
 [ $# -gt 0 ] || {
     echo "run_tests.sh: no test program was given; allowed: one and more;" \

@@ -1,4 +1,5 @@
-/* product.c: matrix products by oneDNN's matmul, or by tandem's own int8 kernel where oneDNN saturates. */
+/* product.c: matrix products by oneDNN's matmul, or by tandem's own int8 kernel where oneDNN saturates or is
+ * slower. */
 #include "backend/cpu/product.h"
 
 #include <stdlib.h>
@@ -71,7 +72,7 @@ tandem_status cpu_product_open(cpu_product *out, const tandem_kernel *kernel, co
     if (spec->from == TANDEM_S8 && spec->k > max_exact_k)
         return cpu_kernel_refuse(kernel, "an int8 sum of more than 131072 products can overflow", error);
     uint64_t end = 0;
-    if (spec->from == TANDEM_S8 && !isa->has_int8_dot) {
+    if (spec->from == TANDEM_S8 && !isa->uses_onednn_int8) {
         cpu_workspace_reserve(&end, isa->gemm_s8_workspace(spec->m, spec->n, spec->k));
     } else {
         product.is_narrowed = spec->to == TANDEM_BF16 && spec->from != TANDEM_BF16;

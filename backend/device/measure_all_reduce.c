@@ -1,5 +1,10 @@
 /* measure_all_reduce.c: times an all-reduce between the ranks of a run, and the slowdown of computation on
- * the same core meanwhile. */
+ * the same core meanwhile.
+ *
+ * On idle cores it goes as in a step. Each rank has written its gradients, and other tasks have followed. All
+ * ranks but one have waited for some time: their threads sleep, and have to be woken. The last one hands its
+ * bucket to the reducer's thread and waits for it. A loop without all this is too short: its data are in the
+ * caches, and every rank is awake to share the sum. */
 #include "backend/device/worker.h"
 
 #include <pthread.h>
@@ -11,7 +16,13 @@
 #include "base/sort.h"
 #include "base/clock.h"
 
-enum { TAG_MEASURE = 2, WARM_UP = 2, WORK_FLOATS = 16384 };
+enum {
+    TAG_MEASURE = 2,
+    WARM_UP = 2,
+    WORK_FLOATS = 16384,
+    OTHER_FLOATS = 1 << 23 /* what tasks touch after the gradients: more than a core's own caches hold */
+};
+static const int64_t late_ns = 5000000; /* the last rank is later than the others */
 
 /* A unit of work in the first-level cache, like the inner loop of a product. */
 static void compute_work_unit(float *x)
@@ -59,6 +70,42 @@ static void *repeat_all_reduce(void *context)
     return NULL;
 }
 
+/* What a backward pass leaves: gradients that were just written, and caches full of other data. */
+static void leave_as_backward(all_reduce_job *x, float *other)
+{
+    for (size_t k = 0; k < x->elements; k++) x->data[k] = 1;
+    for (size_t k = 0; k < OTHER_FLOATS; k++) other[k] = other[k] * 0.999f + 0.001f;
+}
+
+static void compute_for(float *work, int64_t ns)
+{
+    for (const int64_t begin_ns = tandem_now_ns(); tandem_now_ns() - begin_ns < ns;) compute_work_unit(work);
+}
+
+/* As in a step; the ranks are the last one in turns. */
+static void repeat_as_in_step(all_reduce_job *x, float *work)
+{
+    const tandem_bucket_view view = {x->data, x->elements};
+    const tandem_worker *worker = x->worker;
+    tandem_reducer *reducer = NULL;
+    float *other = calloc(OTHER_FLOATS, sizeof *other);
+    x->status = other ? tandem_reducer_open(&reducer, worker->comm, &view, 1, worker->cpu, &x->error)
+                      : tandem_no_memory(&x->error, "to fill the caches");
+    for (int i = -WARM_UP; i < x->n && x->status == TANDEM_OK; i++) {
+        leave_as_backward(x, other);
+        x->status = tandem_comm_barrier(worker->comm, TAG_MEASURE, &x->error);
+        if (x->status != TANDEM_OK) break;
+        if ((i + WARM_UP) % worker->n_rank == worker->rank) compute_for(work, late_ns);
+        const int64_t begin_ns = tandem_now_ns();
+        tandem_reducer_ready(reducer, 0);
+        x->status = tandem_reducer_wait(reducer, 0, NULL, NULL, &x->error);
+        if (i >= 0) x->sample_ns[i] = tandem_now_ns() - begin_ns;
+        if (x->status == TANDEM_OK) tandem_reducer_next_step(reducer);
+    }
+    tandem_reducer_close(reducer);
+    free(other);
+}
+
 /* The median time of a unit in ns, which interruptions of a few units do not change. */
 static double measure_unit_alone(float *work)
 {
@@ -93,8 +140,8 @@ static double measure_unit_contended(all_reduce_job *x, float *work, double *alo
     return contended_ns;
 }
 
-/* Ranks leave a barrier at slightly different moments. The last one to begin times the all-reduce alone, so
- * each repetition's time is the minimum over the ranks. */
+/* The last rank to begin times the all-reduce alone, so each repetition's time is the minimum over the ranks.
+ */
 static tandem_status min_over_ranks(tandem_worker *worker, int64_t *sample_ns, int n, tandem_error *error)
 {
     int64_t *all = malloc(((size_t)n * (size_t)worker->n_rank + 1) * sizeof *all);
@@ -130,6 +177,8 @@ tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, i
     x.status = work ? alloc_all_reduce_data(&x) : tandem_no_memory(&x.error, "for a loop to compute");
     if (x.status == TANDEM_OK && loaded)
         contended_ns = measure_unit_contended(&x, work, &alone_ns);
+    else if (x.status == TANDEM_OK && !x.gradients)
+        repeat_as_in_step(&x, work);
     else if (x.status == TANDEM_OK)
         (void)repeat_all_reduce(&x);
     if (x.status == TANDEM_OK) x.status = min_over_ranks(worker, sample_ns, n, &x.error);

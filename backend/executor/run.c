@@ -144,14 +144,26 @@ static tandem_status update_bucket(tandem_executor *executor, int b, int64_t ind
     return TANDEM_OK;
 }
 
-/* Runs active task number k. */
+/* A task of the CPU begins where the one before has ended: what lies between them is time of the step, too.
+ * *begin_ns moves to its end. */
+static tandem_status run_timed_task(tandem_executor *executor, int t, int64_t micro_index, int64_t origin,
+                                    int64_t *begin_ns, tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    const int64_t at = micro_index % step->options.n_micro * step->n_task + t;
+    const tandem_status status = tandem_executor_run_task(executor, t, micro_index, error);
+    executor->times.all_start_ns[at] = *begin_ns;
+    executor->times.all_end_ns[at] = *begin_ns = tandem_now_ns() - origin;
+    return status;
+}
+
+/* Runs active task number k. *begin_ns: when the task before has ended, where it is known. */
 static tandem_status run_active_task(tandem_executor *executor, int k, int64_t micro_index, int64_t origin,
-                                     tandem_error *error)
+                                     int64_t *begin_ns, tandem_error *error)
 {
     const tandem_step *step = executor->step;
     const int t = executor->active[k], has_device_memory = tandem_worker_has_device_memory(executor->worker);
     const tandem_task *task = &step->task[t];
-    const int64_t micro = micro_index % step->options.n_micro;
     if (task->kind == TANDEM_TASK_NORM) return unscale_and_clip(executor, t, origin, error);
     if (task->kind == TANDEM_TASK_UPDATE)
         return update_bucket(executor, task->bucket, micro_index / step->options.n_micro, origin, error);
@@ -164,10 +176,7 @@ static tandem_status run_active_task(tandem_executor *executor, int k, int64_t m
         const tandem_status status = tandem_executor_run_task(executor, t, micro_index, error);
         return status == TANDEM_OK ? tandem_transfer_end_task(executor, k, error) : status;
     }
-    executor->times.all_start_ns[micro * step->n_task + t] = tandem_now_ns() - origin;
-    const tandem_status status = tandem_executor_run_task(executor, t, micro_index, error);
-    executor->times.all_end_ns[micro * step->n_task + t] = tandem_now_ns() - origin;
-    return status;
+    return run_timed_task(executor, t, micro_index, origin, begin_ns, error);
 }
 
 /* Runs n active tasks, from number k on, as one. */
@@ -194,12 +203,16 @@ static tandem_status run_joined_tasks(tandem_executor *executor, int k, int n, i
 tandem_status tandem_executor_run_tasks(tandem_executor *executor, int first, int end, int64_t micro_index,
                                         int64_t origin, tandem_error *error)
 {
+    int64_t begin_ns = tandem_now_ns() - origin;
     for (int k = first, n; k < end; k += n) {
+        const int64_t before_ns = begin_ns;
         n = tandem_executor_joined(executor, k);
-        const tandem_status status = n > 1 ? run_joined_tasks(executor, k, n, micro_index, error)
-                                           : run_active_task(executor, k, micro_index, origin, error);
+        const tandem_status status =
+            n > 1 ? run_joined_tasks(executor, k, n, micro_index, error)
+                  : run_active_task(executor, k, micro_index, origin, &begin_ns, error);
         if (status != TANDEM_OK) return status;
         if (executor->observer) executor->observer(executor->observer_context, executor, executor->active[k]);
+        if (executor->observer || begin_ns == before_ns) begin_ns = tandem_now_ns() - origin;
     }
     return TANDEM_OK;
 }

@@ -56,6 +56,8 @@ static tandem_status profile_stages(profile_rank *rank, stage_counts *counts, ta
     if (is_alone || status != TANDEM_OK) return status;
     if (measures_costs) status = profile_costs(rank, co_runner_of(rank), &counts->contended, error);
     if (status == TANDEM_OK) status = rank->backend->worker_barrier(rank->worker, error);
+    if (status == TANDEM_OK && measures_costs)
+        status = profile_updates(rank, co_runner_of(rank), &counts->contended, error);
     if (status == TANDEM_OK) status = profile_allreduce(rank, &counts->allreduce, error);
     return status;
 }

@@ -53,6 +53,11 @@ int profile_sweep(const cli_options *options);
 tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_count *count,
                             tandem_error *error);
 
+/* profile_updates: measures the updates, and the norm of all gradients, after real all-reduces, in some steps
+ * of all ranks together. All ranks call it. */
+tandem_status profile_updates(profile_rank *rank, const char *co_runner, profile_count *count,
+                              tandem_error *error);
+
 /* TANDEM_USAGE if ranks share memory by the cluster's text but cannot. */
 tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *error);
 

@@ -30,9 +30,14 @@ enum {
 static const double narrow_interval = 0.01, more_time = 0.5;
 static const int64_t moment_ns = INT64_C(4000000000), patience_ns = INT64_C(60000000000);
 
+/* Updates wait for all-reduces: their gradients come out of other cores' caches. They are timed in steps of
+ * all ranks together, all other tasks in steps of this rank alone. */
+typedef enum timed_tasks { ALL_TASKS, TASKS_BUT_UPDATES, UPDATES } timed_tasks;
+
 typedef struct cost_profile {
     profile_rank *rank;
     const char *co_runner;
+    timed_tasks timed;
     tandem_step *step;
     tandem_cost_table *known; /* in the store before this stage; NULL with --remeasure */
     key_samples *key;
@@ -131,6 +136,13 @@ static int is_known(const cost_profile *profile, const key_samples *key)
     return profile->known && tandem_cost_table_find(profile->known, &key->key) != NULL;
 }
 
+static int is_timed(const cost_profile *profile, const tandem_task *task)
+{
+    const int is_update = task->kind == TANDEM_TASK_NORM || task->kind == TANDEM_TASK_UPDATE;
+    if (!task->active || task->kind == TANDEM_TASK_REDUCE) return 0;
+    return profile->timed == ALL_TASKS || is_update == (profile->timed == UPDATES);
+}
+
 /* Finds the key of each task of the current plan. */
 static tandem_status map_tasks_to_keys(cost_profile *profile, tandem_error *error)
 {
@@ -140,7 +152,7 @@ static tandem_status map_tasks_to_keys(cost_profile *profile, tandem_error *erro
         profile->key_of[t] = -1;
         const tandem_task *task = &step->task[t];
         tandem_cost_key key;
-        if (!task->active || task->kind == TANDEM_TASK_REDUCE) continue;
+        if (!is_timed(profile, task)) continue;
         if (!tandem_step_cost_key(step, t, task->variant, &key))
             return tandem_error_set(error, TANDEM_BUG, "task %d (%s of '%s') has no cost key in variant %d",
                                     t, tandem_task_kind_name(task->kind),
@@ -263,7 +275,7 @@ static tandem_status open_profile_executor(cost_profile *profile, tandem_executo
                                                  profile->step->graph->batch * profile->step->options.n_micro,
                                              .clip = rank->options->clip,
                                              .loss_scale = (float)rank->workload->loss_scale,
-                                             .without_all_reduce = 1,
+                                             .without_all_reduce = profile->timed != UPDATES,
                                              .with_task_times = with_task_times,
                                              .lacks_kernel = profile->lacks_kernel};
     return rank->backend->executor_open(executor, rank->worker, &options, error);
@@ -505,7 +517,7 @@ static tandem_status open_cost_profile(cost_profile *profile, tandem_error *erro
 {
     profile_rank *rank = profile->rank;
     const tandem_device *device = &rank->workload->cluster.classes[rank->class_index].device;
-    profile->n_plan = count_profile_plans(rank);
+    profile->n_plan = profile->timed == UPDATES ? 1 : count_profile_plans(rank);
     tandem_status status =
         tandem_device_open_step(&profile->step, device, rank->workload->graph[rank->class_index],
                                 rank->options->bucket_bytes, &rank->workload->plan->step, error);
@@ -553,11 +565,19 @@ static tandem_status store_profile_steadiness(cost_profile *profile, tandem_erro
     return tandem_store_put_steadiness(rank->store, rank->device, profile->co_runner, &steadiness, error);
 }
 
+static void count_profile_keys(const cost_profile *profile, profile_count *count)
+{
+    for (int k = 0; k < profile->n_key; k++) *(profile->key[k].n > 0 ? &count->measured : &count->known) += 1;
+}
+
 tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_count *count,
                             tandem_error *error)
 {
-    cost_profile profile = {
-        .rank = rank, .co_runner = co_runner, .begin_ns = tandem_now_ns(), .watch.probe.file = -1};
+    cost_profile profile = {.rank = rank,
+                            .co_runner = co_runner,
+                            .timed = co_runner[0] ? TASKS_BUT_UPDATES : ALL_TASKS,
+                            .begin_ns = tandem_now_ns(),
+                            .watch.probe.file = -1};
     tandem_status status = open_cost_profile(&profile, error);
     if (status == TANDEM_OK) status = run_profile_rounds(&profile, error);
     if (status == TANDEM_OK) status = store_profile_steadiness(&profile, error);
@@ -565,7 +585,75 @@ tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_c
         mark_rank_done(rank);
         if (status == TANDEM_OK) status = keep_computing(&profile, error);
     }
-    for (int k = 0; k < profile.n_key; k++) *(profile.key[k].n > 0 ? &count->measured : &count->known) += 1;
+    count_profile_keys(&profile, count);
+    release_cost_profile(&profile);
+    return status;
+}
+
+/* --- Updates, in steps of all ranks --------------------------------------------------------------------- */
+
+/* Whether a rank lacks costs of updates; the same on all ranks. */
+static tandem_status ask_for_updates(int *is_wanted, const cost_profile *profile, tandem_error *error)
+{
+    enum { MAX_RANKS = 64 };
+    const profile_rank *rank = profile->rank;
+    int32_t mine = 0, all[MAX_RANKS] = {0};
+    for (int k = 0; k < profile->n_key; k++)
+        mine |= profile->key[k].touched && !is_known(profile, &profile->key[k]);
+    *is_wanted = 0;
+    const tandem_status status = rank->backend->worker_gather(rank->worker, &mine, all, sizeof mine, error);
+    for (int r = 0; r < rank->self.n_rank; r++) *is_wanted |= all[r];
+    return status;
+}
+
+/* As many steps as take a second; the same on all ranks. */
+static tandem_status choose_update_steps(int *n, const cost_profile *profile, int64_t step_ns,
+                                         tandem_error *error)
+{
+    enum { LEAST = 6, MOST = 64 };
+    const int64_t some_ns = 1000000000;
+    int64_t steps = step_ns > 0 ? some_ns / step_ns : MOST;
+    steps = steps < LEAST ? LEAST : steps > MOST ? MOST : steps;
+    const tandem_status status =
+        profile->rank->backend->worker_broadcast(profile->rank->worker, &steps, sizeof steps, 0, error);
+    *n = (int)steps;
+    return status;
+}
+
+static tandem_status run_update_steps(cost_profile *profile, tandem_error *error)
+{
+    const tandem_backend_api *backend = profile->rank->backend;
+    tandem_executor *executor = NULL;
+    int n = 0;
+    tandem_status status = open_profile_executor(profile, &executor, 1, error);
+    if (status == TANDEM_OK) step_watch_tasks(&profile->watch, backend, executor, 1);
+    for (int i = 0; i < WARM_UP && status == TANDEM_OK; i++)
+        status = run_profile_step(profile, executor, i, 0, error);
+    if (status == TANDEM_OK)
+        status = choose_update_steps(&n, profile, backend->executor_times(executor)->step_ns, error);
+    for (int i = 0; i < n && status == TANDEM_OK; i++) {
+        profile->round = i * MIN_ROUNDS / n;
+        status = run_profile_step(profile, executor, i + WARM_UP, 1, error);
+    }
+    if (executor) backend->executor_close(executor);
+    return status == TANDEM_OK ? store_profile_costs(profile, error) : status;
+}
+
+tandem_status profile_updates(profile_rank *rank, const char *co_runner, profile_count *count,
+                              tandem_error *error)
+{
+    cost_profile profile = {.rank = rank,
+                            .co_runner = co_runner,
+                            .timed = UPDATES,
+                            .begin_ns = tandem_now_ns(),
+                            .watch.probe.file = -1};
+    int is_wanted = 0;
+    tandem_status status = open_cost_profile(&profile, error);
+    if (status == TANDEM_OK) status = set_profile_plan(&profile, 0, error);
+    if (status == TANDEM_OK) status = map_tasks_to_keys(&profile, error);
+    if (status == TANDEM_OK) status = ask_for_updates(&is_wanted, &profile, error);
+    if (status == TANDEM_OK && is_wanted) status = run_update_steps(&profile, error);
+    count_profile_keys(&profile, count);
     release_cost_profile(&profile);
     return status;
 }

@@ -291,24 +291,24 @@ static tandem_status run_training_steps(train_context *t, tandem_error *error)
 {
     const tandem_backend_api *backend = t->rank.backend;
     const int64_t begin_ns = tandem_now_ns();
-    int64_t before = begin_ns;
     for (int64_t index = 0; index < t->steps; index++) {
         const int64_t step = t->begin + index;
-        step_watch_begin(&t->watch);
         resense_trigger_before(&t->resense.trigger, step + 1);
         backend->executor_set_rate(t->rank.executor, train_config_rate(&t->rank.config, step));
+        step_watch_begin(&t->watch);
+        /* work between steps counts for none of them */
+        const int64_t before = tandem_now_ns();
         tandem_status status = run_training_step(t, index, error);
         if (status != TANDEM_OK) return status;
+        const int64_t step_ns = tandem_now_ns() - before;
         step_watch_end(&t->watch);
         record_step_times(t, index);
-        const int64_t step_ns = tandem_now_ns() - before;
         watch_tasks_if_cheap(t, index, step_ns);
         if (index >= WARM_UP_STEPS) record_step_period(t, index - WARM_UP_STEPS, step_ns);
         status = finish_known_step(t, index, step_ns, error);
         if (status == TANDEM_OK) status = kept_steps_pulse(&t->kept, &t->watch, &t->rank, error);
         if (status != TANDEM_OK) return status;
         show_train_progress(t, index - backend->executor_is_pending(t->rank.executor), begin_ns);
-        before = tandem_now_ns(); /* work between steps counts for none of them */
     }
     t->run_ns = tandem_now_ns() - begin_ns;
     return TANDEM_OK;

@@ -153,8 +153,8 @@ slow=$!
 /usr/bin/python3 -c 'import sqlite3, sys
 store = sqlite3.connect(sys.argv[1])
 store.executescript("PRAGMA user_version = 7; CREATE TABLE kept (n); INSERT INTO kept VALUES (5);")' store.db
-HANG=compare STORE=$work/store.db SECONDS_IN_ALL=$((7 + call_s)) "${card[@]}" 3 "$work/stopped" >stopped.out 2>&1 \
-    </dev/null &
+HANG=compare STORE=$work/store.db SECONDS_IN_ALL=$((7 + call_s)) "${card[@]}" 3 "$work/stopped" \
+    >stopped.out 2>&1 </dev/null &
 stopped=$!
 HANG=test_cuda_gradients JOBS=4 "${card[@]}" 1 "$work/ended" >ended.out 2>&1 </dev/null &
 ended=$!

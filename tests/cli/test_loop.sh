@@ -30,6 +30,18 @@ run 0 profile "${words[@]}" --device strongest,weakest &&
     grep -q "^$strongest  *2 " out &&
     ! { cat words.db out && grep -v '^  "made": ' words.json; } | grep -aqE 'strongest|weakest'
 report "strongest and weakest are the last and the first device here, by name" $?
+# Updates are timed in steps of both ranks together: as many samples on one as on the other.
+python3 - <<'END'
+import sqlite3
+rows = sqlite3.connect("words.db").execute("""SELECT device, operator, n + n_outlier + n_disturbed
+    FROM op_cost WHERE pass = 'update' AND co_runner <> ''""").fetchall()
+samples = {}
+for device, operator, n in rows:
+    samples.setdefault(operator, {})[device] = n
+assert rows and all(len(set(of.values())) == 1 for of in samples.values()), rows
+assert min(n for _, _, n in rows) >= 6, rows
+END
+report "profile times updates in steps of both ranks together" $?
 
 # --- The loop ---
 run 0 profile "${what[@]}" --json && positive "$(field measured out | head -1)" && [ -s tandem.db ]
@@ -124,6 +136,16 @@ run 0 compare --plan plan.json --steps 12 --report compare.html -q &&
     grep -q 'compute <b>predicted' compare.html &&
     grep -q 'compute <b>measured' compare.html && ! left_over
 report "compare --report: prediction and run on one axis" $?
+# What lies between two tasks counts, too: a task begins where the one before has ended.
+run 0 train --plan plan.json --steps 5 --trace run.json -q && python3 - <<'END'
+import json
+events = [e for e in json.load(open("run.json"))["traceEvents"] if e.get("ph") == "X" and e["tid"] == 0]
+for rank in 0, 1:
+    tasks = sorted((e for e in events if e["pid"] == rank), key=lambda e: e["ts"])
+    gaps = [b["ts"] - a["ts"] - a["dur"] for a, b in zip(tasks, tasks[1:])]
+    assert len(gaps) > 20 and sum(abs(gap) < 0.002 for gap in gaps) > len(gaps) * 0.8, gaps
+END
+report "the tasks of a measured trace lie end to end" $?
 run 0 train --plan plan.json --steps 5 --trace run.json --report train.html -q &&
     grep -q '<h2>Training</h2>' train.html && grep -q 'compute <b>measured' train.html
 report "train --report: its losses and its last step" $?

@@ -339,8 +339,9 @@ step_of() { # COMMAND…
     run 0 "$@" --model $model --cluster "h100 batch=16" --predict --db one.db --quiet --json &&
         sed -n 's/^  "step_ns": \([0-9]*\),$/\1/p' out >value && [ -s value ]
 }
-step_of allocate --sensitivity sampled --policy uniform --uniform fp32 && mv value plain &&
-    step_of allocate --sensitivity sampled --policy uniform --uniform fp32 --loss-scale 8 && mv value allocated &&
+in_fp32=(allocate --sensitivity sampled --policy uniform --uniform fp32)
+step_of "${in_fp32[@]}" && mv value plain &&
+    step_of "${in_fp32[@]}" --loss-scale 8 && mv value allocated &&
     step_of replay --uniform fp32 --loss-scale 8 && [ "$(<value)" = "$(<allocated)" ] &&
     [ "$(<plain)" -lt "$(<value)" ]
 report "sensing: a loss scale that is asked for is in the planned step, as in the replayed one" $?

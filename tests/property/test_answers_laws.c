@@ -250,17 +250,17 @@ static void the_fastest_plan_may_do_without_f16(void **state)
     for (uint64_t seed = 1; seed <= 24; seed++) {
         priced_cluster p;
         tandem_error error = {0};
-        require_ok_seed(priced_cluster_open_with(&p, "mlp:depth=3,width=64", "v100", 16, &options, seed, NULL,
-                                                 &error),
-                        &error, seed);
+        require_ok_seed(
+            priced_cluster_open_with(&p, "mlp:depth=3,width=64", "v100", 16, &options, seed, NULL, &error),
+            &error, seed);
         try_every_plan_answers(&all, &p);
         const int64_t min_ns = min_step(&all, INT64_MAX);
         for (int k = 0; k < 2; k++) {
             const tandem_allocation_problem problem = priced_problem(&p, 0);
             tandem_plan *plan = NULL;
             tandem_allocation a;
-            require_ok_seed(
-                tandem_allocate(&plan, &a, policy_of(policies[k]), &problem, NULL, &error), &error, seed);
+            require_ok_seed(tandem_allocate(&plan, &a, policy_of(policies[k]), &problem, NULL, &error),
+                            &error, seed);
             if (a.fastest_ns > min_ns + min_ns / 100)
                 fail_msg("seed %llu: the fastest plan of %s takes %lld ns, one takes %lld ns",
                          (unsigned long long)seed, policies[k], (long long)a.fastest_ns, (long long)min_ns);

@@ -3,10 +3,10 @@
  * its bits would differ from the other tables'. The row avx512_amx has int8 products of its own. */
 #include "backend/cpu/isa/gemm_s8.h"
 
-#if defined __AVX512VNNI__ || defined __AVXVNNI__
-#define HAS_INT8_DOT 1
+#if defined __AVX512VNNI__
+#define USES_ONEDNN_INT8 1
 #else
-#define HAS_INT8_DOT 0
+#define USES_ONEDNN_INT8 0
 #endif
 #define NAME_OF(isa) #isa
 #define NAME(isa) NAME_OF(isa)
@@ -23,7 +23,7 @@
 const tandem_isa_kernels ISA(kernels)[] = {
     {
         .isa = NAME(TANDEM_ISA),
-        .has_int8_dot = HAS_INT8_DOT,
+        .uses_onednn_int8 = USES_ONEDNN_INT8,
 #define ISA_KERNEL MEMBER
 #define ISA_KERNEL_AVX512 MEMBER_AVX512
 #include "backend/cpu/isa/kernels.def"
@@ -31,14 +31,14 @@ const tandem_isa_kernels ISA(kernels)[] = {
 #if defined __AVX512VNNI__
     {
         .isa = "avx512_bf16",
-        .has_int8_dot = HAS_INT8_DOT,
+        .uses_onednn_int8 = USES_ONEDNN_INT8,
 #define ISA_KERNEL MEMBER
 #define ISA_KERNEL_AVX512 MEMBER_AVX512
 #include "backend/cpu/isa/kernels.def"
     },
     {
         .isa = "avx512_amx",
-        .has_int8_dot = HAS_INT8_DOT,
+        .uses_onednn_int8 = USES_ONEDNN_INT8,
 #define ISA_KERNEL MEMBER
 #define ISA_PRODUCT MEMBER_AMX
 #define ISA_KERNEL_AVX512 MEMBER_AVX512

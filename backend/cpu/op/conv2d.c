@@ -134,11 +134,6 @@ static int uses_plain_weights(const tandem_kernel *kernel)
            op->stride > 1 && tandem_shape_last(cpu_input_shape(kernel, 0)) < 8;
 }
 
-static int device_has_avx512(const tandem_kernel *kernel)
-{
-    return strncmp(kernel->device->isa->isa, "avx512", 6) == 0;
-}
-
 /* The kernel's operands: the pass's inputs, then its result. */
 static void plain_layouts(dnnl_memory_desc_t plain[N_OPERAND], const tandem_kernel *kernel, tandem_dtype to)
 {
@@ -282,8 +277,7 @@ static void cpu_conv2d_prepare_winograd(tandem_kernel *kernel)
 static tandem_status cpu_conv2d_open_int8(cpu_conv_state *state, const tandem_kernel *kernel, uint64_t *end,
                                           tandem_error *error)
 {
-    const tandem_isa_kernels *isa = kernel->device->isa;
-    if (!isa->has_int8_dot || !device_has_avx512(kernel)) return TANDEM_OK;
+    if (!kernel->device->isa->uses_onednn_int8) return TANDEM_OK;
     const dnnl_memory_desc_t x = cpu_image_descriptor(TANDEM_S8, cpu_input_shape(kernel, 0));
     const dnnl_memory_desc_t w = conv_weight_layout(kernel, TANDEM_S8, dnnl_format_tag_any);
     const dnnl_memory_desc_t y = cpu_image_descriptor(TANDEM_F32, &kernel->op->shape);
