@@ -12,37 +12,54 @@ unset LOCAL_RANK ARGP_HELP_FMT
 [ -x "$TANDEM" ] || { echo "Bail out! there is no $TANDEM: run make first"; exit 4; }
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 
-# Prints the difference of a file to what is expected; an absent one is empty.
-differs() {
+# slurp NAME FILE: the bytes of a file into a variable, without a process; of an absent one none. Fails where
+# they hold a NUL, behind which they are lost.
+slurp() {
+    printf -v "$1" ''
+    [ ! -s "$2" ] || ! IFS= read -r -d '' "$1" <"$2"
+}
+# Whether a file is what is expected, of which an absent one is empty; prints the difference.
+is_expected() {
+    local right got
+    slurp right "$1" && slurp got "$2" && [ "$right" = "$got" ] && return 0
     [ -e "$1" ] || set -- /dev/null "$2" "$3"
     ! diff -u --label "expected $3" --label "got $3" "$1" "$2" | sed 's/^/# /' | grep .
 }
+update() { # NAME: what was printed is what is expected from now on
+    local part
+    for part in out err; do
+        if [ -s "$work/$part" ]; then cp "$work/$part" "$here/$1.$part"; else rm -f "$here/$1.$part"; fi
+    done
+    if [ "$code" = 0 ]; then rm -f "$here/$1.code"; else cp "$work/code" "$here/$1.code"; fi
+}
 
-n=0 failed=0
+names=()
 for command in "$here"/*.cmd; do
-    name=$(basename "$command" .cmd)
+    name=${command##*/} name=${name%.cmd}
     [ $# = 0 ] || [ "$1" = "$name" ] || continue
+    names+=("$name")
+done
+mkdir "$work/in" "${names[@]/#/$work/in/}" || exit 5
+echo 0 >"$work/zero"
+n=0 failed=0 printed=
+for name in ${names[@]+"${names[@]}"}; do
     n=$((n + 1))
-    mkdir "$work/$name" && cd "$work/$name" || exit 5
-    timeout 120 bash -o pipefail -c "$(cat "$command")" >"$work/out" 2>"$work/err" </dev/null
-    echo $? >"$work/code"
-    sed -i '/^  "made": {$/,/^  },$/d' "$work/out" # this machine, this version
-    if [ -n "${UPDATE:-}" ]; then
-        for part in out err; do
-            if [ -s "$work/$part" ]; then cp "$work/$part" "$here/$name.$part"; else rm -f \
-                "$here/$name.$part"; fi
-        done
-        if [ "$(cat "$work/code")" = 0 ]; then rm -f "$here/$name.code"; else cp "$work/code" \
-            "$here/$name.code"; fi
+    cd "$work/in/$name" && slurp command "$here/$name.cmd" || exit 5
+    timeout 120 bash -o pipefail -c "$command" >"$work/out" 2>"$work/err" </dev/null
+    code=$?
+    echo $code >"$work/code"
+    # this machine, this version
+    if ! slurp printed "$work/out" || [[ $printed = *'  "made": {'* ]]; then
+        sed -i '/^  "made": {$/,/^  },$/d' "$work/out"
     fi
+    [ -z "${UPDATE:-}" ] || update "$name"
     expected=$here/$name.code
-    [ -e "$expected" ] || { echo 0 >"$work/zero"; expected=$work/zero; }
+    [ -e "$expected" ] || expected=$work/zero
     ok=1
-    differs "$here/$name.out" "$work/out" output || ok=0
-    differs "$here/$name.err" "$work/err" errors || ok=0
-    differs "$expected" "$work/code" "exit code" || ok=0
+    is_expected "$here/$name.out" "$work/out" output || ok=0
+    is_expected "$here/$name.err" "$work/err" errors || ok=0
+    is_expected "$expected" "$work/code" "exit code" || ok=0
     if [ $ok = 1 ]; then echo "ok $n - $name"; else echo "not ok $n - $name"; failed=$((failed + 1)); fi
-    cd / && rm -rf "${work:?}/$name"
 done
 echo "1..$n"
 [ "$n" != 0 ] && [ $failed = 0 ]
