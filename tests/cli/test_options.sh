@@ -25,15 +25,19 @@ while read -r command; do
         grep -vxE -- '--(usage|help)' | sort >"own.$command"
 done <commands
 sort -u own.* >all
+# More than a thousand programs are started: whatever the shell does itself is no process more.
 while read -r command; do
-    comm -23 all "own.$command" | while read -r option; do
-        grep -q "^$option" "own.$command" && continue # the beginning of one of its own, which will do
+    own=$'\n'$(<"own.$command")
+    while read -r option; do
+        [[ $own != *$'\n'"$option"* ]] || continue # its own, or the beginning of one of those, which will do
         "$tandem" "$command" "$option" >out 2>err </dev/null
         got=$?
-        { [ $got = 2 ] &&
-            grep -qE "^tandem: .tandem $command. has no option $option; these commands have it: " err; } ||
-                echo "$command $option: exit code $got: $(head -1 err)"
-    done
+        mapfile -t lines <err
+        printf -v says '%s\n' "${lines[@]}"
+        refusal="tandem: \`tandem $command\` has no option $option; these commands have it: "
+        [ $got = 2 ] && [[ $'\n'$says == *$'\n'"$refusal"* ]] ||
+            echo "$command $option: exit code $got: ${lines[0]:-}"
+    done <all
 done <commands >taken
 [ "$(wc -l <commands)" -ge 13 ] && [ "$(wc -l <all)" -ge 60 ] && [ ! -s taken ]
 report "every command refuses every option of the others, and says whose it is" $?
