@@ -7,7 +7,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 suites="kernels cuda modules planning sensing package examples transformations.every transformations.said
 transformations.linear transformations.conv2d transformations.matmul transformations.attention"
 export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 TANDEM_BUILD=${TANDEM_BUILD:-build}
-n=0 failed=0
 why=
 case $TANDEM_BUILD in
 *address* | *thread*) why="a sanitizer is not in the Python that loads the libraries" ;;
@@ -15,23 +14,14 @@ esac
 # shellcheck source=tests/torch/find_python.sh
 . "$here/../torch/find_python.sh"
 [ -n "$python" ] || why=$no_python
+if [ -z "$why" ]; then
+    # shellcheck disable=SC2086 # words
+    cd "$here" && exec "$python" suites.py $suites
+fi
+n=0
 for suite in $suites; do
     n=$((n + 1))
-    if [ -n "$why" ]; then
-        echo "SKIP: the Python package, $suite: $why"
-        echo "ok $n - $suite # SKIP $why"
-        continue
-    fi
-    only=()
-    [ "$suite" = "${suite%.*}" ] || only=(-k "${suite#*.}")
-    if log=$(cd "$here" && timeout 200 "$python" "${suite%.*}.py" "${only[@]}" 2>&1); then
-        echo "ok $n - $suite"
-        grep '^SKIP: ' <<<"$log"
-    else
-        failed=1
-        echo "not ok $n - $suite"
-        printf '%s\n' "$log" | sed 's/^/# /'
-    fi
+    echo "SKIP: the Python package, $suite: $why"
+    echo "ok $n - $suite # SKIP $why"
 done
 echo "1..$n"
-exit $failed
