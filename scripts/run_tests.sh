@@ -29,17 +29,26 @@ grep -vE '^(#|$)' "$reasons" >"$work/reasons" || exit 5
 
 now_ms() { local us=${EPOCHREALTIME/[.,]/}; echo $((us / 1000)); }
 
-# Bounds of measured times, processes on every core, limits of time that a neighbour would use up: these have
-# the machine to themselves.
+# Bounds of measured times: these have the machine to themselves.
 is_alone() {
     case $1 in
-    *cli/test_prediction.sh | *cli/test_loop.sh | *cli/test_demo.sh | *cli/test_hosts.sh | \
-        *cli/test_study.sh | *cli/test_install.sh | *cli/test_joining.sh | *cli/test_processes.sh | \
-        *slurm/run.sh | *fault/test_comm)
+    *cli/test_prediction.sh | *cli/test_loop.sh) return 0 ;;
+    *) return 1 ;;
+    esac
+}
+# Ranks and daemons that wait for each other, with limits of time that a neighbour would use up which
+# computes. They hardly compute, so two of them run at a time.
+waits() {
+    case $1 in
+    *cli/test_hosts.sh | *cli/test_joining.sh | *cli/test_processes.sh | *slurm/run.sh | *fault/test_comm)
         return 0 ;;
     *) return 1 ;;
     esac
 }
+# What takes longest begins first, so that at the end none runs beside nothing.
+longest="python/test_python.sh cuda/test_cuda_graphs cli/run.sh cli/test_card_scripts.sh cli/test_cuda.sh
+cli/test_study.sh conformance/test_operators cli/test_sensing.sh cli/test_options.sh cli/test_hostile.sh
+torch/test_truth.sh cli/test_documents.sh fault/test_store_damage cli/test_truth.sh slurm/run.sh"
 
 passed=0 failed=0 skipped=0
 # count LOG: "PASSED FAILED SKIPPED PLANNED": lines of TAP; PLANNED is empty where there is no plan.
@@ -91,38 +100,54 @@ judge() {
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
 }
 
+# begins_in_order PROGRAM…: their numbers from 0, those of `longest` first.
+begins_in_order() {
+    printf '%s\n' "$@" | awk -v longest="$longest" '
+        BEGIN { n = split(longest, name); for (k = 1; k <= n; k++) place[name[k]] = k }
+        { sub(/.*tests\//, ""); print ($0 in place ? place[$0] : n + 1), NR - 1 }' | sort -n -k 1,1 -k 2,2 |
+        cut -d ' ' -f 2
+}
 # run_all AT_A_TIME PROGRAM…: runs them; judges each, in this order, as soon as those before it have been.
 run_all() {
     local at_a_time=$1 next=0 done=0 running=0 pid code i preload
-    local -a program=("${@:2}") begin=() took=() ended=()
+    local -a program=("${@:2}") order=() begin=() took=() ended=()
     local -A of=()
+    [ ${#program[@]} = 0 ] || mapfile -t order < <(begins_in_order "${program[@]}")
     while [ $done -lt ${#program[@]} ]; do
         while [ $next -lt ${#program[@]} ] && [ $running -lt "$at_a_time" ]; do
-            begin[next]=$(now_ms)
+            i=${order[next]}
+            begin[i]=$(now_ms)
             preload=${TEST_PRELOAD:-}
             # another user of Slurm may not read the library
-            case ${program[next]} in *slurm/run.sh) preload= ;; esac
-            "$here/until_silent.pl" "$work/log.$next" env ${preload:+LD_PRELOAD=$preload} "${program[next]}" &
-            of[$!]=$next
+            case ${program[i]} in *slurm/run.sh) preload= ;; esac
+            "$here/until_silent.pl" "$work/log.$i" env ${preload:+LD_PRELOAD=$preload} "${program[i]}" &
+            of[$!]=$i
             next=$((next + 1)) running=$((running + 1))
         done
         wait -n -p pid 2>/dev/null # no second word of a signal
         code=$?
         i=${of[$pid]}
         ended[i]=$code took[i]=$(($(now_ms) - begin[i])) running=$((running - 1))
-        for (( ; done < next; done++)); do
+        for (( ; done < ${#program[@]}; done++)); do
             [ -n "${ended[done]:-}" ] || break
             judge "${program[done]}" "$work/log.$done" "${ended[done]}" "${took[done]}"
         done
     done
 }
 
-alone=() beside=()
+alone=() waiting=() beside=()
 for program; do
-    if is_alone "$program"; then alone+=("$program"); else beside+=("$program"); fi
+    if is_alone "$program"; then
+        alone+=("$program")
+    elif waits "$program"; then
+        waiting+=("$program")
+    else
+        beside+=("$program")
+    fi
 done
 start=$(now_ms)
 run_all "$jobs" ${beside[@]+"${beside[@]}"}
+run_all $((jobs < 2 ? jobs : 2)) ${waiting[@]+"${waiting[@]}"}
 run_all 1 ${alone[@]+"${alone[@]}"}
 tests_s=$((($(now_ms) - start + 500) / 1000))
 

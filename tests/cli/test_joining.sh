@@ -3,6 +3,8 @@
 # stopped for a while, and what a resumed run says and keeps. Speaks TAP. TANDEM_BUILD = the build folder.
 # N_SUSPENSIONS: how often a run is stopped, 2 by default.
 set -u
+# shellcheck source=tests/cli/apart.sh
+. "$(dirname "$0")/apart.sh"
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 

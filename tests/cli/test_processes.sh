@@ -3,6 +3,8 @@
 # ignored signals, variables of OpenMP), libraries that print, cores that others have taken. Speaks TAP.
 # TANDEM_BUILD = the build folder; STARTS: how many runs are ended within their first 100 ms.
 set -um
+# shellcheck source=tests/cli/apart.sh
+. "$(dirname "$0")/apart.sh"
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 starts=${STARTS:-20}

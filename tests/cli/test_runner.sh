@@ -81,15 +81,22 @@ closes 1 '0 passed, 1 failed, 0 skipped' ./idle &&
 report "a skip for a reason that is not on the list, or for none, fails the run" $?
 
 # Each of the first two ends only when the other runs; the third, which is to be alone, only when neither
-# does.
-mkdir -p tests/fault
+# does; the fourth, which waits and hardly computes, when both are over and the third has not begun.
+mkdir -p tests/cli tests/fault tests/python
 for one in first second; do
     program $one <<<"touch runs.$one; until [ -e runs.first ] && [ -e runs.second ]; do sleep 0.1; done
         sleep 0.2; touch $one.over"
 done
-program tests/fault/test_comm <<<'[ -e first.over ] && [ -e second.over ]'
-JOBS=2 closes 0 '3 passed, 0 failed, 0 skipped' tests/fault/test_comm ./first ./second
+program tests/cli/test_prediction.sh <<<'touch alone; [ -e first.over ] && [ -e second.over ] && [ -e waited ]'
+program tests/fault/test_comm <<<'[ -e first.over ] && [ -e second.over ] && [ ! -e alone ] && touch waited'
+JOBS=2 closes 0 '4 passed, 0 failed, 0 skipped' tests/cli/test_prediction.sh tests/fault/test_comm ./first \
+    ./second
 report "programs run two at a time, but for those that need the machine to themselves" $?
+program early <<<'[ -e long ]'
+program tests/python/test_python.sh <<<'touch long'
+JOBS=1 closes 0 '2 passed, 0 failed, 0 skipped' ./early tests/python/test_python.sh &&
+    [ "$(sed -n '1s/ .*//p' out)" = ./early ]
+report "what takes longest begins first, and is listed where it was given" $?
 for k in 1 2 3 4 5 6 7 8 9 10 11 12; do program ./nap$k <<<"sleep $(((13 - k) / 4)).$((k % 4))"; done
 JOBS=12 closes 0 '12 passed, 0 failed, 0 skipped' ./nap? ./nap1? &&
     [ "$(sed -n 's/^\.\/nap\([0-9]*\) .*/\1/p' out | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 9 10 11 12 " ] &&
