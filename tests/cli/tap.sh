@@ -76,7 +76,11 @@ left_over() {
 }
 
 # --- A data set of our own: 64 + 16 images in the format of the MNIST family ---
-idx() { printf "\\x$(printf %02x "$1")"; }
+idx() {
+    local hex
+    printf -v hex %02x "$1"
+    printf "\\x$hex"
+}
 count() { idx 0; idx 0; idx 0; idx "$1"; }
 mkdir data
 pixels() { yes 'unlike devices train one model together, each in the precision that suits it' |
