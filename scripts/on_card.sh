@@ -109,8 +109,17 @@ give_up() {                       # what runs ends, and what it has printed is k
     done
     rm -rf "$work"
 }
+# Where a signal interrupts a redirected command, bash keeps a copy of the output: with it open, the log would
+# never end.
+close_outputs() {
+    local file
+    exec >&- 2>&-
+    for file in /proc/$$/fd/*; do
+        [ "${file##*/}" -lt 10 ] || [ "${file##*/}" = 255 ] || eval "exec ${file##*/}>&-"
+    done
+}
 trap 'exit 143' TERM INT HUP
-trap 'give_up; exec >&- 2>&-; wait "$log"' EXIT # after the wait the log is whole
+trap 'give_up; close_outputs; wait "$log"' EXIT # after the wait the log is whole
 # What a part leaves of its limit is the next one's: when they have to end, all limits so far added up.
 may_end=0
 lack_text=
