@@ -606,7 +606,7 @@ static tandem_status ask_for_updates(int *is_wanted, const cost_profile *profile
     return status;
 }
 
-/* As many steps as take a second; the same on all ranks. */
+/* As many steps as take a second, or --repetitions; the same on all ranks. */
 static tandem_status choose_update_steps(int *n, const cost_profile *profile, int64_t step_ns,
                                          tandem_error *error)
 {
@@ -614,6 +614,7 @@ static tandem_status choose_update_steps(int *n, const cost_profile *profile, in
     const int64_t some_ns = 1000000000;
     int64_t steps = step_ns > 0 ? some_ns / step_ns : MOST;
     steps = steps < LEAST ? LEAST : steps > MOST ? MOST : steps;
+    if (profile->rank->options->repetitions > 0) steps = profile->rank->options->repetitions;
     const tandem_status status =
         profile->rank->backend->worker_broadcast(profile->rank->worker, &steps, sizeof steps, 0, error);
     *n = (int)steps;
