@@ -43,17 +43,31 @@ typedef struct all_reduce_job {
     tandem_error error;
 } all_reduce_job;
 
+/* Between the device's own memory and x->data, where it has its own. */
+static tandem_status copy_gradients(all_reduce_job *x, int is_to_host)
+{
+    const uint64_t bytes = (uint64_t)x->elements * sizeof(float);
+    void *const to = is_to_host ? (void *)x->data : x->gradients, *const from = is_to_host ? x->gradients
+                                                                                           : (void *)x->data;
+    if (!x->gradients) return TANDEM_OK;
+    return x->worker->backend->copy(x->worker->device, to, from, bytes, &x->error);
+}
+
 static tandem_status run_all_reduce(all_reduce_job *x)
 {
-    tandem_worker *worker = x->worker;
-    const uint64_t bytes = (uint64_t)x->elements * sizeof(float);
-    tandem_status status = TANDEM_OK;
-    if (x->gradients) status = worker->backend->copy(worker->device, x->data, x->gradients, bytes, &x->error);
+    tandem_status status = copy_gradients(x, 1);
     if (status == TANDEM_OK)
-        status = tandem_comm_sum_gradients(worker->comm, x->data, x->elements, TAG_MEASURE, &x->error);
-    if (status == TANDEM_OK && x->gradients)
-        status = worker->backend->copy(worker->device, x->gradients, x->data, bytes, &x->error);
-    return status;
+        status = tandem_comm_sum_gradients(x->worker->comm, x->data, x->elements, TAG_MEASURE, &x->error);
+    return status == TANDEM_OK ? copy_gradients(x, 0) : status;
+}
+
+static tandem_status run_reducer(all_reduce_job *x, tandem_reducer *reducer)
+{
+    tandem_status status = copy_gradients(x, 1);
+    if (status != TANDEM_OK) return status;
+    tandem_reducer_ready(reducer, 0);
+    status = tandem_reducer_wait(reducer, 0, NULL, NULL, &x->error);
+    return status == TANDEM_OK ? copy_gradients(x, 0) : status;
 }
 
 static void *repeat_all_reduce(void *context)
@@ -97,8 +111,7 @@ static void repeat_as_in_step(all_reduce_job *x, float *work)
         if (x->status != TANDEM_OK) break;
         if ((i + WARM_UP) % worker->n_rank == worker->rank) compute_for(work, late_ns);
         const int64_t begin_ns = tandem_now_ns();
-        tandem_reducer_ready(reducer, 0);
-        x->status = tandem_reducer_wait(reducer, 0, NULL, NULL, &x->error);
+        x->status = run_reducer(x, reducer);
         if (i >= 0) x->sample_ns[i] = tandem_now_ns() - begin_ns;
         if (x->status == TANDEM_OK) tandem_reducer_next_step(reducer);
     }
@@ -177,10 +190,8 @@ tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, i
     x.status = work ? alloc_all_reduce_data(&x) : tandem_no_memory(&x.error, "for a loop to compute");
     if (x.status == TANDEM_OK && loaded)
         contended_ns = measure_unit_contended(&x, work, &alone_ns);
-    else if (x.status == TANDEM_OK && !x.gradients)
-        repeat_as_in_step(&x, work);
     else if (x.status == TANDEM_OK)
-        (void)repeat_all_reduce(&x);
+        repeat_as_in_step(&x, work);
     if (x.status == TANDEM_OK) x.status = min_over_ranks(worker, sample_ns, n, &x.error);
     if (x.status == TANDEM_OK && slowdown)
         *slowdown = contended_ns > alone_ns ? contended_ns / alone_ns : 1.0;
