@@ -87,7 +87,8 @@ for one in first second; do
     program $one <<<"touch runs.$one; until [ -e runs.first ] && [ -e runs.second ]; do sleep 0.1; done
         sleep 0.2; touch $one.over"
 done
-program tests/cli/test_prediction.sh <<<'touch alone; [ -e first.over ] && [ -e second.over ] && [ -e waited ]'
+program tests/cli/test_prediction.sh <<<'touch alone
+    [ -e first.over ] && [ -e second.over ] && [ -e waited ]'
 program tests/fault/test_comm <<<'[ -e first.over ] && [ -e second.over ] && [ ! -e alone ] && touch waited'
 JOBS=2 closes 0 '4 passed, 0 failed, 0 skipped' tests/cli/test_prediction.sh tests/fault/test_comm ./first \
     ./second
