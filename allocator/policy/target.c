@@ -48,7 +48,7 @@ static tandem_status descend_to_fastest(tandem_search *search, tandem_error *err
     return status;
 }
 
-/* The fastest move that exceeds the memory, of those behind `last` in the order of steps; NULL: none is left.
+/* The fastest move that exceeds the memory, of those after `last` in the order of steps; NULL: none is left.
  * Every move was evaluated at the current plan. */
 static const tandem_move *next_oversized_move(const tandem_search *search, const tandem_move *last)
 {

@@ -66,9 +66,8 @@ typedef struct tandem_weight_gradient {
 
 typedef struct tandem_isa_kernels {
     const char *isa;
-    /* whether int8 products are oneDNN's. With VNNI they are exact. With AVX-512 they are as fast as our own,
-     * too; with 256-bit VNNI alone they take 1.5 to 2.2 times as long, and at times 4 times (bench/README.md)
-     */
+    /* whether int8 products are oneDNN's: with VNNI these are exact, with AVX-512 as fast as our own, too
+     * (bench/README.md) */
     int uses_onednn_int8;
 #define ISA_KERNEL(result, name, ...) result (*name)(__VA_ARGS__);
 #include "backend/cpu/isa/kernels.def"

@@ -1,10 +1,10 @@
 /* product.h: matrix products in every type, for linear, matmul and convolutions over columns.
  *
- * f32, bf16, and s8 on instruction sets with int8 dot products run oneDNN's matmul. Other s8 products run
- * tandem's own kernel (isa_kernels.h), because oneDNN's saturates in 16 bits there. s8 products are exact in
- * s32 and scaled in their epilogue. Where oneDNN cannot write the result type (f32 or s8 operands, bf16
- * result), the workspace holds an f32 result that is then narrowed. An accumulated result is added in f32 and
- * rounded once. */
+ * f32, bf16, and s8 with AVX-512 VNNI run oneDNN's matmul. Other s8 products run tandem's own kernel
+ * (isa_kernels.h): without VNNI oneDNN's saturates in 16 bits, and with 256-bit VNNI it is slower. s8
+ * products are exact in s32 and scaled in their epilogue. Where oneDNN cannot write the result type (f32 or
+ * s8 operands, bf16 result), the workspace holds an f32 result that is then narrowed. An accumulated result
+ * is added in f32 and rounded once. */
 #pragma once
 
 #include "backend/cpu/dnnl_primitive.h"

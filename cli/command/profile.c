@@ -9,8 +9,6 @@
 #include "base/quantity.h"
 #include "cli/training_rank.h"
 
-enum { MAX_RANKS = 64 };
-
 /* What a rank reports. */
 typedef struct stage_counts {
     profile_count alone, contended, allreduce;
@@ -138,7 +136,7 @@ static int run_profile_rank(const cli_options *options, const cli_workload *work
                          .self = *self,
                          .steadiness = {0, 0, NAN, NAN, NAN, NAN, NAN},
                          .event_ns = -1};
-    stage_counts mine = {0}, all[MAX_RANKS];
+    stage_counts mine = {0}, all[PROFILE_MAX_RANKS];
     const int64_t begin = tandem_now_ns();
     tandem_status status = profile_rank_open(&rank, &error);
     if (status == TANDEM_OK) status = profile_stages(&rank, &mine, &error);
@@ -161,9 +159,9 @@ static tandem_status check_profile_ranks(const cli_options *options, const cli_w
                                          const cli_rank *self, tandem_error *error)
 {
     const int n_rank = tandem_cluster_n_rank(&workload->cluster);
-    if (n_rank > MAX_RANKS)
-        return tandem_error_set(error, TANDEM_USAGE, "a profile has at most %d ranks, got %d", (int)MAX_RANKS,
-                                n_rank);
+    if (n_rank > PROFILE_MAX_RANKS)
+        return tandem_error_set(error, TANDEM_USAGE, "a profile has at most %d ranks, got %d",
+                                (int)PROFILE_MAX_RANKS, n_rank);
     if (n_rank == 1 && options->allreduce_only)
         return tandem_error_set(error, TANDEM_USAGE, "--allreduce-only needs two ranks, got one");
     if (self && self->n_rank != n_rank)

@@ -3,6 +3,8 @@
 
 #include "cli/cli.h"
 
+enum { PROFILE_MAX_RANKS = 64 };
+
 /* Smallest and largest clock rates seen; 0 = unknown. */
 typedef struct profile_clocks {
     tandem_clocks min, max;

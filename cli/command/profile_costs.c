@@ -595,9 +595,8 @@ tandem_status profile_costs(profile_rank *rank, const char *co_runner, profile_c
 /* Whether a rank lacks costs of updates; the same on all ranks. */
 static tandem_status ask_for_updates(int *is_wanted, const cost_profile *profile, tandem_error *error)
 {
-    enum { MAX_RANKS = 64 };
     const profile_rank *rank = profile->rank;
-    int32_t mine = 0, all[MAX_RANKS] = {0};
+    int32_t mine = 0, all[PROFILE_MAX_RANKS] = {0};
     for (int k = 0; k < profile->n_key; k++)
         mine |= profile->key[k].touched && !is_known(profile, &profile->key[k]);
     *is_wanted = 0;

@@ -527,6 +527,24 @@ static void slow_compute(bench *b, uint64_t bytes, double factor)
 
 /* Buckets of two sizes, each of which slows compute by a factor of its own: as one factor would that costs as
  * much time. */
+/* A curve under load that lies below the other one counts as that. */
+static void computation_makes_no_all_reduce_faster(void **state)
+{
+    bench b;
+    pricing p = {.times = 1};
+    double idle_ns = 0, loaded_ns = 0;
+    set_up_replayer(&b);
+    replay_store_fill(&b.profile, b.graph, TANDEM_F32, ONE_BUCKET, "cpu:avx2", "", price_replayer, &p);
+    add_class(&b, "cpu:avx2", 2, 1);
+    replay_store_put_curve(&b.profile, "2*cpu:avx2", 0, 1 << 20, 5000);
+    replay_store_put_curve(&b.profile, "2*cpu:avx2", 1, 1 << 20, 4000);
+    slow_compute(&b, 1 << 20, 1);
+    (void)open_and_run(&b, ONE_BUCKET);
+    tandem_replayer_bucket_ns(b.replayer, 0, &idle_ns, &loaded_ns);
+    assert_true(idle_ns > 0 && loaded_ns == idle_ns);
+    tear_down_replayer(&b);
+}
+
 static void each_size_slows_compute_by_its_own(void **state)
 {
     enum { TWO_SIZES = 200, SMALL = 4, LARGE = 2 };
@@ -880,6 +898,7 @@ int main(void)
         cmocka_unit_test(a_fast_wire_leaves_the_updates),
         cmocka_unit_test(a_slight_gain_adds_up_to_a_wait),
         cmocka_unit_test(compute_and_wire_slow_each_other),
+        cmocka_unit_test(computation_makes_no_all_reduce_faster),
         cmocka_unit_test(each_size_slows_compute_by_its_own),
         cmocka_unit_test(co_runners_slow_each_other_while_both_compute),
         cmocka_unit_test(ranks_of_a_class_are_their_own_co_runners),
