@@ -1,3 +1,4 @@
+#include "base/append.h"
 #include "cli/candidate_cluster.h"
 
 #include <math.h>
@@ -82,7 +83,7 @@ const char *cli_batch_list_print(char *text, size_t size, const int64_t *batch, 
 {
     text[0] = '\0';
     for (int c = 0; c < n_class; c++)
-        (void)cli_append(text, size, "%s%lld", c ? " + " : "", (long long)batch[c]);
+        (void)tandem_append(text, size, "%s%lld", c ? " + " : "", (long long)batch[c]);
     return text;
 }
 

@@ -8,6 +8,7 @@
 
 #include "tandem/advanced/allocator.h"
 #include "tandem/advanced/backend.h"
+#include "tandem/workload.h"
 
 /* The keys of all options (options.def). */
 enum option_key {
@@ -33,6 +34,7 @@ typedef struct cli_options {
     const char *model, *device, *cluster, *plan, *data;
     const char *set, *loss; /* joined to `model` when the command line is read */
     char model_text[TANDEM_MODEL_NAME];
+    char device_cluster[512]; /* `device` as a cluster; "": not given */
     int unsupported;
     int sensed_by; /* a cli_sensed_by */
     int64_t batch;
@@ -138,8 +140,6 @@ int cli_print_json(json_t *object);
  * left_ns: time left; <= 0 = unknown or none. */
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Appends printf text to the string `text` of `size` bytes, cut to fit. Returns text. */
-char *cli_append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Clears the progress line before text goes to stdout. */
 void cli_progress_end(void);
 /* cli_format: a text that the caller frees; NULL: no memory. Names in it cannot command the terminal
@@ -161,22 +161,12 @@ const tandem_made *cli_made(void);
 json_t *cli_made_json(void); /* NULL without memory */
 
 /* --- Inputs that several commands read ------------------------------------------------------------------ */
-/* The model at the batch of every class of its cluster, and one plan. Unused members are NULL. */
-typedef struct cli_workload {
-    tandem_cluster cluster; /* with batches and memory limits */
-    tandem_graph *graph[TANDEM_MAX_CLASS];
-    tandem_plan *plan;
-    /* of the options, else of the plan's file, else a dynamic one where the plan needs one; 0 = none, < 0 =
-     * dynamic. A step of --zero has none: its simulation has no norm */
-    double loss_scale;
-    int scale_is_by_need; /* 1: neither options nor the plan's file ask for more than what the plan needs */
-} cli_workload;
-/* Whether TANDEM_ALLREDUCE makes ranks of one machine exchange gradients over the network. TANDEM_USAGE:
- * unknown value. */
-tandem_status cli_choose_transport(int *over_network, tandem_error *error);
-/* Opens a workload from --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
-tandem_status cli_workload_open(cli_workload *workload, const cli_options *options, tandem_error *error);
-void cli_workload_close(cli_workload *workload);
+/* The request of the options: --plan, or --model, --cluster (or --device), --batch, --memory and --uniform. It
+ * borrows their texts. TANDEM_USAGE: options contradict each other. */
+tandem_status cli_workload_request(tandem_workload_request *request, const cli_options *options,
+                                   tandem_error *error);
+/* Opens the workload of the options. */
+tandem_status cli_workload_open(tandem_workload *workload, const cli_options *options, tandem_error *error);
 /* The largest number of operators of a class whose backward products read f16; `where` lists the devices of
  * such classes. */
 int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "base/sort.h"
@@ -80,10 +81,10 @@ static void append_share(char *text, size_t size, const char *what, double share
 {
     char number[TANDEM_QUANTITY_TEXT];
     if (isnan(share))
-        (void)cli_append(text, size, "; %s: not told here", what);
+        (void)tandem_append(text, size, "; %s: not told here", what);
     else
-        (void)cli_append(text, size, "; %s %s", what,
-                         tandem_quantity_print_ratio(number, sizeof number, share));
+        (void)tandem_append(text, size, "; %s %s", what,
+                            tandem_quantity_print_ratio(number, sizeof number, share));
 }
 
 const char *machine_check_print(char *text, size_t size, const tandem_steadiness *found,
@@ -95,9 +96,9 @@ const char *machine_check_print(char *text, size_t size, const tandem_steadiness
                    tandem_quantity_print_ratio(memory, sizeof memory, found->memory_spread));
     append_share(text, size, "other processes take of the core", found->delay_share);
     append_share(text, size, "other virtual machines", found->steal_share);
-    if (counts->throttled_ns > 0) (void)cli_append(text, size, "; a quota withholds time");
-    if (counts->mhz > 0) (void)cli_append(text, size, "; %d MHz", counts->mhz);
-    if (is_saving_power(counts)) (void)cli_append(text, size, "; governor %s", counts->governor);
+    if (counts->throttled_ns > 0) (void)tandem_append(text, size, "; a quota withholds time");
+    if (counts->mhz > 0) (void)tandem_append(text, size, "; %d MHz", counts->mhz);
+    if (is_saving_power(counts)) (void)tandem_append(text, size, "; governor %s", counts->governor);
     return text;
 }
 

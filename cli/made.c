@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/host.h"
 #include "cli/cli.h"
 
@@ -57,14 +58,14 @@ static void append_word(const char *name, const char *word)
     if (is_full) return;
     if (n + length + sizeof " …" > sizeof made.command) {
         is_full = 1;
-        (void)cli_append(made.command, sizeof made.command, " …");
+        (void)tandem_append(made.command, sizeof made.command, " …");
         return;
     }
     if (is_plain_word(word)) {
-        (void)cli_append(made.command, sizeof made.command, " %s%s", name, word);
+        (void)tandem_append(made.command, sizeof made.command, " %s%s", name, word);
         return;
     }
-    (void)cli_append(made.command, sizeof made.command, " %s%s", name, is_simple ? "'" : "$'");
+    (void)tandem_append(made.command, sizeof made.command, " %s%s", name, is_simple ? "'" : "$'");
     n = strlen(made.command);
     for (const char *at = word; *at; at++)
         if (is_simple)

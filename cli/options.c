@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/nearest.h"
 #include "base/quantity.h"
 #include "cli/cli.h"
@@ -274,7 +275,8 @@ static const char *print_option_owners(char *text, size_t size, int key)
     text[0] = '\0';
     for (int k = 0; cli_commands[k]; k++)
         for (const int *own = cli_commands[k]->option; *own != OPTION_END; own++)
-            if (*own == key) (void)cli_append(text, size, "%s%s", *text ? ", " : ": ", cli_commands[k]->name);
+            if (*own == key)
+                (void)tandem_append(text, size, "%s%s", *text ? ", " : ": ", cli_commands[k]->name);
     return text;
 }
 
@@ -401,7 +403,7 @@ static void take_batch(cli_options *options, char *rest, size_t size)
             options->batch = batch;
             options->given[OPTION_BATCH - OPTION_FIRST] = 1;
         } else {
-            (void)cli_append(rest, size, "%s%.*s", *rest ? "," : "", (int)n, at);
+            (void)tandem_append(rest, size, "%s%.*s", *rest ? "," : "", (int)n, at);
         }
         at += n;
     }
@@ -443,6 +445,14 @@ static void join_model(cli_options *options, const cli_command *command)
     *model = options->model_text;
 }
 
+/* "a,b" of --device is the cluster "a + b". */
+static void join_devices(cli_options *options)
+{
+    for (const char *c = options->device; c && *c; c++)
+        (void)tandem_append(options->device_cluster, sizeof options->device_cluster, *c == ',' ? " + " : "%c",
+                            *c);
+}
+
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv)
 {
     struct argp_option option[CLI_N_OPTION + 1];
@@ -479,6 +489,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     (void)argp_parse(&argp, argc, argv, 0, NULL, options);
     check_no_words(options, command);
     join_model(options, command);
+    join_devices(options);
     take_captured_batch(options, command);
     cli_made_finish(options, command);
     int may_be_auto = 0;

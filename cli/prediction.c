@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/quantity.h"
 
 tandem_request cli_planner_request(const cli_options *options)
@@ -21,7 +22,7 @@ tandem_request cli_planner_request(const cli_options *options)
 }
 
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
-                               const cli_workload *workload, int times_only, tandem_error *error)
+                               const tandem_workload *workload, int times_only, tandem_error *error)
 {
     tandem_request request = cli_planner_request(options);
     request.times_only = times_only;
@@ -170,22 +171,22 @@ json_t *cli_provenance_json(const tandem_replayer *replayer, int c)
 static void append_fit_source(char *line, size_t size, const tandem_provenance *provenance)
 {
     if (!provenance->n_fitted)
-        (void)cli_append(line, size, ", from the description alone");
+        (void)tandem_append(line, size, ", from the description alone");
     else if (isnan(provenance->spread))
-        (void)cli_append(line, size, ", from the description and %lld measured costs",
-                         (long long)provenance->n_fitted);
+        (void)tandem_append(line, size, ", from the description and %lld measured costs",
+                            (long long)provenance->n_fitted);
     else
-        (void)cli_append(line, size, ", fitted to %lld measured costs, which differ from the fit by %s",
-                         (long long)provenance->n_fitted, tandem_quantity_ratio(provenance->spread).text);
+        (void)tandem_append(line, size, ", fitted to %lld measured costs, which differ from the fit by %s",
+                            (long long)provenance->n_fitted, tandem_quantity_ratio(provenance->spread).text);
     if (provenance->n_contradicting)
-        (void)cli_append(line, size,
-                         ", %lld of which contradict its datasheet by more than 3 x and are left out",
-                         (long long)provenance->n_contradicting);
+        (void)tandem_append(line, size,
+                            ", %lld of which contradict its datasheet by more than 3 x and are left out",
+                            (long long)provenance->n_contradicting);
     if (provenance->kernels != TANDEM_KERNELS_TANDEM)
-        (void)cli_append(line, size, ", of %s's kernels%s", tandem_kernel_set_name(provenance->kernels),
-                         provenance->without_update ? " without the update" : "");
+        (void)tandem_append(line, size, ", of %s's kernels%s", tandem_kernel_set_name(provenance->kernels),
+                            provenance->without_update ? " without the update" : "");
     if (!isnan(provenance->form_interval))
-        (void)cli_append(line, size, ", within %.0f%% in 80%% of cases", 100 * provenance->form_interval);
+        (void)tandem_append(line, size, ", within %.0f%% in 80%% of cases", 100 * provenance->form_interval);
 }
 
 /* Prints the algorithms or the measured curve of all-reduces, and the quality of its fit. */
@@ -218,9 +219,9 @@ static void write_sources(char *line, size_t size, const tandem_provenance *prov
     *line = '\0';
     for (int k = 0; k < TANDEM_N_ORIGIN; k++)
         if (provenance->n_task[k])
-            (void)cli_append(line, size, "%s%s %s (%d tasks)", *line ? ", " : "",
-                             tandem_quantity_ratio(origin_share(provenance, k)).text,
-                             tandem_origin_name((tandem_origin)k), provenance->n_task[k]);
+            (void)tandem_append(line, size, "%s%s %s (%d tasks)", *line ? ", " : "",
+                                tandem_quantity_ratio(origin_share(provenance, k)).text,
+                                tandem_origin_name((tandem_origin)k), provenance->n_task[k]);
     if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_fit_source(line, size, provenance);
 }
 

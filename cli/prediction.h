@@ -11,7 +11,7 @@ tandem_request cli_planner_request(const cli_options *options);
 /* Opens a planner for the workload, its replayer with the workload's plan. times_only: without sensitivities.
  * Close it before the workload, whose graphs it borrows. */
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
-                               const cli_workload *workload, int times_only, tandem_error *error);
+                               const tandem_workload *workload, int times_only, tandem_error *error);
 
 /* Whether a method counts more samples in percent: then its sensitivities are prices. */
 int cli_method_is_percent(const char *method);

@@ -59,7 +59,7 @@ static void put_file(FILE *to, const char *key, const char *path, uint64_t max)
 }
 
 /* What decides which collectives the ranks make, and when. */
-static void put_course(FILE *to, const cli_workload *workload, const cli_options *options)
+static void put_course(FILE *to, const tandem_workload *workload, const cli_options *options)
 {
     /* a checkpoint begins with checksums of all that follows */
     enum { CHECKPOINT_BEGIN = 1 << 20 };
@@ -105,7 +105,7 @@ static tandem_status finish_text(char **text, FILE *stream, char **written, tand
     return TANDEM_OK;
 }
 
-tandem_status run_agreement_make(char **text, const training_rank *rank, const cli_workload *workload,
+tandem_status run_agreement_make(char **text, const training_rank *rank, const tandem_workload *workload,
                                  const cli_options *options, tandem_error *error)
 {
     enum { CONFIG_TEXT = 16384 };

@@ -14,7 +14,7 @@ agreement_rule run_agreement_rule(int key);
 
 /* Sets *text to lines "key: value"; free() releases it. The rank has its config, and its data where the
  * options name some. TANDEM_NO_MEMORY: *text is unchanged. */
-tandem_status run_agreement_make(char **text, const training_rank *rank, const cli_workload *workload,
+tandem_status run_agreement_make(char **text, const training_rank *rank, const tandem_workload *workload,
                                  const cli_options *options, tandem_error *error);
 
 /* The same for a run that trains nothing: the version, and the options as they were typed, but for those in

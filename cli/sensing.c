@@ -16,7 +16,7 @@ enum { MAX_HALVINGS = 40 };             /* of a dynamic loss scale, until a step
 static const double least_share = 1e-4; /* of the mean of v̂: below it, v̂ counts as that */
 
 typedef struct sense_run {
-    const cli_workload *workload;
+    const tandem_workload *workload;
     tandem_graph *sensed; /* its model at the batch that is sensed */
     const cli_options *options;
     const sensing_request *request;
@@ -447,7 +447,7 @@ static tandem_status sense_cell_in_turn(sense_run *run, int op, tandem_precision
 }
 
 /* Whether some device of the workload runs the precision with the AMP dtype. */
-static int is_run_by_devices(const cli_workload *workload, int precision, tandem_dtype amp_dtype)
+static int is_run_by_devices(const tandem_workload *workload, int precision, tandem_dtype amp_dtype)
 {
     for (int c = 0; c < workload->cluster.n_class; c++) {
         const tandem_device *device = &workload->cluster.classes[c].device;
@@ -764,7 +764,7 @@ static tandem_status choose_precisions(sense_run *run, tandem_error *error)
     return status;
 }
 
-int sensing_count_gradients(const cli_workload *workload, const sensing_request *request)
+int sensing_count_gradients(const tandem_workload *workload, const sensing_request *request)
 {
     sense_run run = {
         .workload = workload, .request = request, .precisions = ~0u, .emulation = tandem_emulation_make(0)};
@@ -777,7 +777,7 @@ int sensing_count_gradients(const cli_workload *workload, const sensing_request 
 
 /* What a gradient of a probe costs, in steps of the training: as many gradients of its batch, and as many
  * FLOPs a weight. `tandem bench sensitivity` prints what it comes to. */
-static double cost_of_probe(const cli_workload *workload, int64_t batch)
+static double cost_of_probe(const tandem_workload *workload, int64_t batch)
 {
     static const double gradients = 1.3, weight_flops = 60;
     const tandem_graph *graph = workload->graph[0];
@@ -785,7 +785,7 @@ static double cost_of_probe(const cli_workload *workload, int64_t batch)
            weight_flops * (double)tandem_graph_n_weight(graph) / tandem_graph_flops(graph);
 }
 
-sensing_request sensing_request_probe(const cli_workload *workload)
+sensing_request sensing_request_probe(const tandem_workload *workload)
 {
     enum { MIN_REPLICATES = 4, MAX_STEPS = 15, FEWER_SAMPLES = 2, MIN_SENSED_BATCH = 4 };
     const int64_t fewer = workload->graph[0]->batch / FEWER_SAMPLES,
@@ -797,7 +797,7 @@ sensing_request sensing_request_probe(const cli_workload *workload)
                              .has_wide_ranges = 1};
 }
 
-sensing_request sensing_request_in_run(const cli_workload *workload, int64_t step)
+sensing_request sensing_request_in_run(const tandem_workload *workload, int64_t step)
 {
     sensing_request request = sensing_request_probe(workload);
     request.age[0] = step;
@@ -808,14 +808,14 @@ sensing_request sensing_request_in_run(const cli_workload *workload, int64_t ste
     return request;
 }
 
-int64_t sensing_interval_in_run(const cli_workload *workload)
+int64_t sensing_interval_in_run(const tandem_workload *workload)
 {
     const sensing_request request = sensing_request_in_run(workload, 1);
     return (int64_t)ceil(100 * sensing_count_gradients(workload, &request) *
                          cost_of_probe(workload, request.batch));
 }
 
-tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const cli_workload *workload,
+tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const tandem_workload *workload,
                               const cli_options *options, const sensing_request *request, tandem_error *error)
 {
     tandem_sensing made = {0};
@@ -842,8 +842,8 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
     return status;
 }
 
-tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
-                          const sensing_request *request, tandem_error *error)
+tandem_status sensing_run(tandem_sensing *sensing, const tandem_workload *workload,
+                          const cli_options *options, const sensing_request *request, tandem_error *error)
 {
     const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
     training_rank rank = {0};

@@ -43,28 +43,28 @@ typedef struct sensing_request {
  * precisions of the request at each age, with weights held still. CPU devices only. The caller closes
  * *sensing. Memory: beside the training, 3 · n_replicate + 8 times the weights, and
  * an executor. Cost: sampled.c has it. */
-tandem_status sensing_run(tandem_sensing *sensing, const cli_workload *workload, const cli_options *options,
-                          const sensing_request *request, tandem_error *error);
+tandem_status sensing_run(tandem_sensing *sensing, const tandem_workload *workload,
+                          const cli_options *options, const sensing_request *request, tandem_error *error);
 
 /* sensing_of_rank: the same with the executor of a rank. All ranks of a run call it together; they take
  * operators and precisions in turn, and all get the same sensing, of one age. Its batches are those of
  * options->seed and of the rank's data. TANDEM_RANK_FAILED: another rank has died. */
-tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const cli_workload *workload,
+tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const tandem_workload *workload,
                               const cli_options *options, const sensing_request *request,
                               tandem_error *error);
 
 /* The gradients of an age. By a probe: four a replicate. Else two a replicate, for fp32 and for each cell:
  * operators × their precisions × AMP dtypes; where a cell is sensed with wide ranges too, three more a
  * replicate, and two. */
-int sensing_count_gradients(const cli_workload *workload, const sensing_request *request);
+int sensing_count_gradients(const tandem_workload *workload, const sensing_request *request);
 /* What `tandem sensitivity` takes: of half of the batch, but of 4 samples or more, as many
  * replicates as take some 15 steps' time, but 4 or more. Ages are still to be given. */
-sensing_request sensing_request_probe(const cli_workload *workload);
+sensing_request sensing_request_probe(const tandem_workload *workload);
 /* What a run senses of itself after `step` steps: the same, of what its devices run. */
-sensing_request sensing_request_in_run(const cli_workload *workload, int64_t step);
+sensing_request sensing_request_in_run(const tandem_workload *workload, int64_t step);
 /* The steps between two of these that take about a hundredth of a run: by counts alone, so that every run of
  * the workload has the same. */
-int64_t sensing_interval_in_run(const cli_workload *workload);
+int64_t sensing_interval_in_run(const tandem_workload *workload);
 
 /* sensed_result.c: the object that `tandem sensitivity --json` prints, for a device; the caller releases
  * it. TANDEM_USAGE: replicates whose gradients are all 0. TANDEM_NO_MEMORY: *result unchanged. */

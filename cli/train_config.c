@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/hash.h"
 #include "base/nearest.h"
 
@@ -128,7 +129,7 @@ enum { LONG_VALUE = 600 };
 
 static void add_unused(const config_lines *lines, const char *key)
 {
-    if (lines->with_unused) (void)cli_append(lines->text, lines->size, "%s: none\n", key);
+    if (lines->with_unused) (void)tandem_append(lines->text, lines->size, "%s: none\n", key);
 }
 
 /* A long value is cut, and ends with a hash of the whole, so that two different ones stay different. */
@@ -141,14 +142,14 @@ __attribute__((format(printf, 3, 4))) static void add_line(const config_lines *l
     (void)vsnprintf(value, sizeof value, format, arguments);
     va_end(arguments);
     if (strlen(value) <= LONG_VALUE)
-        (void)cli_append(lines->text, lines->size, "%s: %s\n", key, value);
+        (void)tandem_append(lines->text, lines->size, "%s: %s\n", key, value);
     else
-        (void)cli_append(lines->text, lines->size, "%s: %.*s… (hash %016" PRIx64 ")\n", key, LONG_VALUE / 2,
-                         value, tandem_hash_text(TANDEM_HASH_START, value));
+        (void)tandem_append(lines->text, lines->size, "%s: %.*s… (hash %016" PRIx64 ")\n", key,
+                            LONG_VALUE / 2, value, tandem_hash_text(TANDEM_HASH_START, value));
 }
 
 /* How many operators have each precision, over all classes, and a hash of all precisions. */
-static void add_precisions(const config_lines *lines, const cli_workload *workload)
+static void add_precisions(const config_lines *lines, const tandem_workload *workload)
 {
     int64_t count[TANDEM_N_PRECISION] = {0};
     uint64_t hash = TANDEM_HASH_START;
@@ -162,8 +163,8 @@ static void add_precisions(const config_lines *lines, const cli_workload *worklo
     char text[LONG_VALUE] = "";
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (count[p])
-            (void)cli_append(text, sizeof text, "%" PRId64 " %s, ", count[p],
-                             tandem_precision_get((tandem_precision)p)->name);
+            (void)tandem_append(text, sizeof text, "%" PRId64 " %s, ", count[p],
+                                tandem_precision_get((tandem_precision)p)->name);
     add_line(lines, "precisions", "%shash %016" PRIx64, text, hash);
 }
 
@@ -194,7 +195,7 @@ static void add_inputs(const config_lines *lines, const cli_options *options, co
         add_unused(lines, "emulated");
 }
 
-static void add_plan(const config_lines *lines, const cli_workload *workload, const cli_options *options)
+static void add_plan(const config_lines *lines, const tandem_workload *workload, const cli_options *options)
 {
     const tandem_step_options *step = &workload->plan->step;
     tandem_cluster cluster = workload->cluster;
@@ -226,7 +227,7 @@ static void add_plan(const config_lines *lines, const cli_workload *workload, co
         add_unused(lines, "buckets");
 }
 
-static void add_optimizer(const config_lines *lines, const train_config *r, const cli_workload *workload,
+static void add_optimizer(const config_lines *lines, const train_config *r, const tandem_workload *workload,
                           const cli_options *options)
 {
     const tandem_optimizer_options *o = &r->optimizer;
@@ -261,7 +262,7 @@ static void add_optimizer(const config_lines *lines, const train_config *r, cons
              schedule_name[r->schedule], over, r->warmup);
 }
 
-static void print_config(const config_lines *lines, const train_config *r, const cli_workload *workload,
+static void print_config(const config_lines *lines, const train_config *r, const tandem_workload *workload,
                          const cli_options *options, const tandem_data *data, uint64_t data_hash)
 {
     lines->text[0] = '\0';
@@ -270,13 +271,13 @@ static void print_config(const config_lines *lines, const train_config *r, const
     add_optimizer(lines, r, workload, options);
 }
 
-void train_config_print(char *text, size_t size, const train_config *r, const cli_workload *workload,
+void train_config_print(char *text, size_t size, const train_config *r, const tandem_workload *workload,
                         const cli_options *options, const tandem_data *data, uint64_t data_hash)
 {
     print_config(&(config_lines){text, size, 0}, r, workload, options, data, data_hash);
 }
 
-void train_config_print_all(char *text, size_t size, const train_config *r, const cli_workload *workload,
+void train_config_print_all(char *text, size_t size, const train_config *r, const tandem_workload *workload,
                             const cli_options *options, const tandem_data *data, uint64_t data_hash)
 {
     print_config(&(config_lines){text, size, 1}, r, workload, options, data, data_hash);

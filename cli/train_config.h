@@ -33,10 +33,10 @@ float train_config_rate(const train_config *r, int64_t s);
 
 /* Everything that decides what a run learns, one line each ("seed: 0"), for checkpoints. Runs with equal
  * texts are the same run. data: of the samples (NULL = noise), and their tandem_data_hash. */
-void train_config_print(char *text, size_t size, const train_config *r, const cli_workload *workload,
+void train_config_print(char *text, size_t size, const train_config *r, const tandem_workload *workload,
                         const cli_options *options, const tandem_data *data, uint64_t data_hash);
 /* The same with a line for what is not used, too: "label smoothing: none". */
-void train_config_print_all(char *text, size_t size, const train_config *r, const cli_workload *workload,
+void train_config_print_all(char *text, size_t size, const train_config *r, const tandem_workload *workload,
                             const cli_options *options, const tandem_data *data, uint64_t data_hash);
 /* Notes every line in which `before`, a checkpoint's text, and `now` differ: those of `now` first, then those
  * that only `before` has. */

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int count_micro_steps(const cli_workload *workload)
+static int count_micro_steps(const tandem_workload *workload)
 {
     return workload->plan->step.n_micro > 1 ? workload->plan->step.n_micro : 1;
 }
 
-static int64_t count_global_batch(const cli_workload *workload)
+static int64_t count_global_batch(const tandem_workload *workload)
 {
     int64_t batch = 0;
     for (int c = 0; c < workload->cluster.n_class; c++)
@@ -53,7 +53,7 @@ tandem_status training_rank_open_samples(tandem_data *data, const tandem_backend
 }
 
 tandem_status training_rank_open_data(tandem_data *data, const tandem_backend_api *backend,
-                                      const cli_workload *workload, const cli_options *options,
+                                      const tandem_workload *workload, const cli_options *options,
                                       tandem_error *error)
 {
     tandem_data opened = {0};
@@ -81,7 +81,7 @@ tandem_status training_rank_open_data(tandem_data *data, const tandem_backend_ap
     return TANDEM_OK;
 }
 
-tandem_status training_rank_open_step(training_rank *rank, const cli_workload *workload,
+tandem_status training_rank_open_step(training_rank *rank, const tandem_workload *workload,
                                       const cli_options *options, tandem_error *error)
 {
     const tandem_cluster_class *class = &workload->cluster.classes[rank->class_index];
@@ -94,7 +94,7 @@ tandem_status training_rank_open_step(training_rank *rank, const cli_workload *w
 }
 
 /* The first sample of the rank in the global batch: ranks follow each other, class by class. */
-static int64_t first_sample_of(const cli_workload *workload, int rank)
+static int64_t first_sample_of(const tandem_workload *workload, int rank)
 {
     int64_t self = 0;
     for (int r = 0; r < rank; r++)
@@ -111,7 +111,7 @@ static tandem_status make_emulation(tandem_emulation *emulation, const cli_optio
     return options->emulate ? tandem_emulation_replace(emulation, options->emulate, error) : TANDEM_OK;
 }
 
-static tandem_status open_training_executor(training_rank *rank, const cli_workload *workload,
+static tandem_status open_training_executor(training_rank *rank, const tandem_workload *workload,
                                             const cli_options *options, const float *weight,
                                             tandem_error *error)
 {
@@ -182,7 +182,7 @@ void training_rank_note_transport(const tandem_backend_api *backend, const tande
 }
 
 /* Joins the other ranks, which have the same agreement. */
-static tandem_status open_training_worker(training_rank *rank, const cli_workload *workload,
+static tandem_status open_training_worker(training_rank *rank, const tandem_workload *workload,
                                           const cli_options *options, tandem_error *error)
 {
     const cli_rank *self = &rank->self;
@@ -207,7 +207,7 @@ static tandem_status open_training_worker(training_rank *rank, const cli_workloa
     return status;
 }
 
-tandem_status training_rank_open(training_rank *rank, const cli_workload *workload,
+tandem_status training_rank_open(training_rank *rank, const tandem_workload *workload,
                                  const cli_options *options, const cli_rank *self, tandem_error *error)
 {
     *rank = (training_rank){.self = *self};
@@ -273,7 +273,7 @@ tandem_status training_rank_suspend(training_rank *rank, char path[CLI_SCRATCH_J
     return status;
 }
 
-tandem_status training_rank_resume(training_rank *rank, const cli_workload *workload,
+tandem_status training_rank_resume(training_rank *rank, const tandem_workload *workload,
                                    const cli_options *options, const char *path, const float *weight,
                                    tandem_error *error)
 {
@@ -285,7 +285,7 @@ tandem_status training_rank_resume(training_rank *rank, const cli_workload *work
     return status == TANDEM_OK ? rank->backend->executor_restore(rank->executor, path, &info, error) : status;
 }
 
-tandem_status training_rank_change_plan(training_rank *rank, const cli_workload *workload,
+tandem_status training_rank_change_plan(training_rank *rank, const tandem_workload *workload,
                                         const cli_options *options, const tandem_assignment *chosen,
                                         int64_t done, tandem_error *error)
 {

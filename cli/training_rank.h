@@ -23,7 +23,7 @@ typedef struct training_rank {
 } training_rank;
 
 /* Opens everything that a rank needs to run its part of the workload's plan. options->data NULL = noise. */
-tandem_status training_rank_open(training_rank *rank, const cli_workload *workload,
+tandem_status training_rank_open(training_rank *rank, const tandem_workload *workload,
                                  const cli_options *options, const cli_rank *self, tandem_error *error);
 /* All ranks, between two steps, `done` of them done: saves the executor to a new temporary file, whose name
  * rank 0 writes to path, and closes it. The caller removes the file (cli_scratch_file_remove), after errors
@@ -32,12 +32,12 @@ tandem_status training_rank_open(training_rank *rank, const cli_workload *worklo
  * that the file then replaces; NULL: drawn. */
 tandem_status training_rank_suspend(training_rank *rank, char path[CLI_SCRATCH_JSON], int64_t done,
                                     tandem_error *error);
-tandem_status training_rank_resume(training_rank *rank, const cli_workload *workload,
+tandem_status training_rank_resume(training_rank *rank, const tandem_workload *workload,
                                    const cli_options *options, const char *path, const float *weight,
                                    tandem_error *error);
 /* All ranks, between two steps, `done` of them done: the run goes on under another plan, as one that was
  * stopped here and resumed. Errors and state of the two. */
-tandem_status training_rank_change_plan(training_rank *rank, const cli_workload *workload,
+tandem_status training_rank_change_plan(training_rank *rank, const tandem_workload *workload,
                                         const cli_options *options, const tandem_assignment *chosen,
                                         int64_t done, tandem_error *error);
 void training_rank_close(training_rank *rank);
@@ -52,7 +52,7 @@ tandem_status training_rank_load_algorithms(const tandem_backend_api *backend, t
 /* Opens options->data and checks it against the workload: sample shapes, and at least one batch of all ranks.
  * */
 tandem_status training_rank_open_data(tandem_data *data, const tandem_backend_api *backend,
-                                      const cli_workload *workload, const cli_options *options,
+                                      const tandem_workload *workload, const cli_options *options,
                                       tandem_error *error);
 /* The same for one class's graph, without the batch check. */
 tandem_status training_rank_open_samples(tandem_data *data, const tandem_backend_api *backend,
@@ -61,7 +61,7 @@ tandem_status training_rank_open_samples(tandem_data *data, const tandem_backend
 void training_rank_note_data(const tandem_data *data, const tandem_backend_api *backend,
                              const tandem_graph *graph, const cli_options *options);
 /* Opens only the step program of class rank->class_index under the workload's plan. */
-tandem_status training_rank_open_step(training_rank *rank, const cli_workload *workload,
+tandem_status training_rank_open_step(training_rank *rank, const tandem_workload *workload,
                                       const cli_options *options, tandem_error *error);
 
 /* Measured steps; times in ns. */

@@ -33,7 +33,7 @@ void bench_add_case(bench_result *result, const char *name, int64_t *sample_ns, 
         cli_progress(result->options, -1, "bench: %d measured, the last %s", result->n_case, name);
 }
 
-void bench_set_name(bench_result *result, const cli_workload *workload)
+void bench_set_name(bench_result *result, const tandem_workload *workload)
 {
     (void)snprintf(result->model, sizeof result->model, "%s", workload->graph[0]->model);
     tandem_cluster_print(result->cluster, sizeof result->cluster, &workload->cluster);

@@ -47,7 +47,7 @@ int64_t bench_median(int64_t *sample_ns, int64_t n);
 void bench_add_case(bench_result *result, const char *name, int64_t *sample_ns, int64_t n);
 
 /* Copies model and cluster of the workload into the result. */
-void bench_set_name(bench_result *result, const cli_workload *workload);
+void bench_set_name(bench_result *result, const tandem_workload *workload);
 
 /* Default options: resnet20 on two different devices of this machine. `pair` keeps their text. */
 enum { BENCH_PAIR = 2 * TANDEM_DEVICE_NAME + 8 };

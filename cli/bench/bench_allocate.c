@@ -35,7 +35,7 @@ int bench_allocate(bench_result *result, const cli_options *given)
     char pair[BENCH_PAIR];
     cli_options options = *given;
     tandem_error error = {0};
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     tandem_planner *planner = NULL;
     const int64_t n = options.repetitions > 0 ? options.repetitions : REPETITIONS;
     bench_default_pair(&options, pair);
@@ -49,6 +49,6 @@ int bench_allocate(bench_result *result, const cli_options *given)
     if (status == TANDEM_OK) status = measure_policy(result, planner, "greedy", 1, n, &error);
     if (status == TANDEM_OK) status = measure_policy(result, planner, "exact", 1, n, &error);
     tandem_planner_close(planner);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }

@@ -91,7 +91,7 @@ static tandem_status measure_allreduce_size(allreduce_bench *b, uint64_t bytes, 
     return status;
 }
 
-static tandem_status measure_allreduces(allreduce_bench *b, const cli_workload *workload,
+static tandem_status measure_allreduces(allreduce_bench *b, const tandem_workload *workload,
                                         const cli_rank *self, tandem_error *error)
 {
     const int class_index = tandem_cluster_class_of(&workload->cluster, self->rank);
@@ -127,7 +127,8 @@ static tandem_status measure_allreduces(allreduce_bench *b, const cli_workload *
     return TANDEM_OK;
 }
 
-static int run_allreduce_rank(const cli_options *options, const cli_workload *workload, const cli_rank *self)
+static int run_allreduce_rank(const cli_options *options, const tandem_workload *workload,
+                              const cli_rank *self)
 {
     bench_result result = {.options = self->rank == 0 ? options : NULL};
     allreduce_bench b = {.options = options, .result = &result, .n = REPETITIONS};
@@ -152,7 +153,7 @@ int bench_allreduce(const cli_options *given)
     cli_options options = *given;
     tandem_error error = {0};
     cli_rank self;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     options.model = "mlp"; /* any model: a workload needs one */
     if (!options.device && !options.cluster) options.cluster = "2*strongest";
     const int joined = cli_rank_from_environment(&self, &error);
@@ -164,6 +165,6 @@ int bench_allreduce(const cli_options *given)
                              options.cluster ? options.cluster : options.device);
     else
         code = joined ? run_allreduce_rank(&options, &workload, &self) : cli_ranks_start(n_rank, &options);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return code;
 }

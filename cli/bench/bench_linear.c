@@ -65,7 +65,7 @@ tandem_status bench_linear(bench_result *result, const cli_options *given, int64
 {
     char model[64];
     cli_options options = *given;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     tandem_step *step = NULL;
     tandem_worker *worker = NULL;
     (void)snprintf(model, sizeof model, "mlp:width=%d,depth=2", BENCH_LINEAR_WIDTH);
@@ -91,6 +91,6 @@ tandem_status bench_linear(bench_result *result, const cli_options *given, int64
     }
     tandem_step_close(step);
     if (worker) backend->worker_close(worker);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status;
 }

@@ -33,7 +33,7 @@ static tandem_status run_replay_process(char *const *argument, tandem_error *err
 }
 
 static tandem_status measure_replay_processes(bench_result *result, const cli_options *options,
-                                              const cli_workload *workload, const char *name,
+                                              const tandem_workload *workload, const char *name,
                                               tandem_error *error)
 {
     char cluster[4096], batch[24], bucket[32];
@@ -69,7 +69,7 @@ static tandem_status measure_replay_processes(bench_result *result, const cli_op
 }
 
 static tandem_status measure_store_open(bench_result *result, const cli_options *given,
-                                        const cli_workload *workload, int64_t n_more, tandem_error *error)
+                                        const tandem_workload *workload, int64_t n_more, tandem_error *error)
 {
     char path[CLI_SCRATCH_STORE], name[96];
     const int64_t n = given->repetitions > 0 ? given->repetitions : REPETITIONS;
@@ -101,7 +101,7 @@ static tandem_status measure_store_open(bench_result *result, const cli_options 
 
 /* Without a store, if all devices have descriptions. */
 static tandem_status measure_predicted_replay(bench_result *result, const cli_options *given,
-                                              const cli_workload *workload, tandem_error *error)
+                                              const tandem_workload *workload, tandem_error *error)
 {
     cli_options options = *given;
     for (int c = 0; c < workload->cluster.n_class; c++)
@@ -116,13 +116,13 @@ int bench_open(bench_result *result, const cli_options *given)
     char pair[BENCH_PAIR];
     cli_options options = *given;
     tandem_error error = {0};
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     bench_default_pair(&options, pair);
     tandem_status status = cli_workload_open(&workload, &options, &error);
     if (status == TANDEM_OK) status = measure_store_open(result, &options, &workload, 0, &error);
     if (status == TANDEM_OK) status = measure_store_open(result, &options, &workload, MANY_ROWS, &error);
     if (status == TANDEM_OK) status = measure_predicted_replay(result, &options, &workload, &error);
     if (status == TANDEM_OK) bench_set_name(result, &workload);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }

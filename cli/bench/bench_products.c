@@ -27,7 +27,7 @@ typedef struct bench_product {
 
 typedef struct product_bench {
     const cli_options *options;
-    cli_workload workload;
+    tandem_workload workload;
     training_rank rank;
     bench_product *one;
     int n, *product_of;                                 /* [n_task], −1: not a product */
@@ -329,7 +329,7 @@ static void close_product_bench(product_bench *all)
     free(all->task_ns);
     free(all->step_ns);
     training_rank_close(&all->rank);
-    cli_workload_close(&all->workload);
+    tandem_workload_close(&all->workload);
 }
 
 int bench_products(const cli_options *given)

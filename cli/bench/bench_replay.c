@@ -193,7 +193,7 @@ static tandem_status open_replays_synthetic(replay_bench *r, const tandem_graph 
 
 /* Uses the store if it has all costs, else synthetic costs. */
 static tandem_status open_replays(bench_result *result, replay_bench *r, const cli_options *options,
-                                  const cli_workload *workload, tandem_error *error)
+                                  const tandem_workload *workload, tandem_error *error)
 {
     const replay_bench closed = {.graph = workload->graph[0], .cluster = &workload->cluster};
     const tandem_graph *const *graph = (const tandem_graph *const *)workload->graph;
@@ -222,7 +222,7 @@ static tandem_status measure_model_replays(bench_result *result, const cli_optio
                                         {"replay memory", change_one_operator, TANDEM_REPLAY_MEMORY},
                                         {"replay flipped", flip_operator, 0},
                                         {"replay cost", change_one_cost, TANDEM_REPLAY_MEMORY}};
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     replay_bench r = {.replayer = NULL};
     tandem_status status = cli_workload_open(&workload, options, error);
     if (status == TANDEM_OK) status = open_replays(result, &r, options, &workload, error);
@@ -230,7 +230,7 @@ static tandem_status measure_model_replays(bench_result *result, const cli_optio
         status = measure_replay_cases(result, &r, "", cases, sizeof cases / sizeof *cases, batches, error);
     if (status == TANDEM_OK) bench_set_name(result, &workload);
     close_replays(&r);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status;
 }
 

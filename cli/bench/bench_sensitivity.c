@@ -51,7 +51,7 @@ static tandem_status measure_steps(int64_t *step_ns, training_rank *rank, int64_
 }
 
 /* The median of sensings, after a first one, in which kernels are made for its batch: as of steps. */
-static tandem_status measure_sensing(sensing_cost *cost, training_rank *rank, const cli_workload *workload,
+static tandem_status measure_sensing(sensing_cost *cost, training_rank *rank, const tandem_workload *workload,
                                      const cli_options *options, tandem_error *error)
 {
     int64_t sample_ns[SENSINGS];
@@ -75,7 +75,8 @@ typedef struct resense_cost {
     double share;                     /* of the run, at that interval */
 } resense_cost;
 
-static resense_cost resense_cost_of(const sensing_cost *cost, int64_t step_ns, const cli_workload *workload)
+static resense_cost resense_cost_of(const sensing_cost *cost, int64_t step_ns,
+                                    const tandem_workload *workload)
 {
     const double steps = (double)cost->ns / (double)step_ns;
     const int64_t interval = sensing_interval_in_run(workload);
@@ -130,7 +131,7 @@ static int print_sensing_text(const sensing_cost *cost, const training_rank *ran
 
 /* The smaller sensing first: the process remembers its largest memory only. */
 static tandem_status measure_costs(sensing_cost cost[N_CASE], int64_t *step_ns, int64_t *training_bytes,
-                                   training_rank *rank, const cli_workload *workload,
+                                   training_rank *rank, const tandem_workload *workload,
                                    const cli_options *options, tandem_error *error)
 {
     const int64_t n = options->repetitions;
@@ -150,7 +151,7 @@ int bench_sensitivity(const cli_options *given)
 {
     const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
     cli_options options = *given;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     training_rank rank = {0};
     tandem_error error = {0};
     sensing_cost cost[N_CASE];
@@ -172,6 +173,6 @@ int bench_sensitivity(const cli_options *given)
                             : print_sensing_text(cost, &rank, step_ns, training_bytes, &resense);
     }
     training_rank_close(&rank);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return code;
 }

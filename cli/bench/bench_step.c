@@ -7,7 +7,7 @@
 enum { STEPS = 30, WARM_UP = 2, MAX_ARGUMENTS = 24, NUMBER_TEXT = 32 };
 
 /* Runs `tandem train` once and adds its case. Returns the exit code. */
-static int bench_train_run(bench_result *result, const cli_options *options, const cli_workload *workload,
+static int bench_train_run(bench_result *result, const cli_options *options, const tandem_workload *workload,
                            const char *uniform)
 {
     char steps[NUMBER_TEXT], batch[NUMBER_TEXT], bucket[NUMBER_TEXT], scaling[TANDEM_CAST_SCALING_TEXT],
@@ -64,7 +64,7 @@ int bench_step(bench_result *result, const cli_options *given)
     if (!options.model) options.model = "resnet20";
     if (!options.device && !options.cluster) options.device = "strongest";
     tandem_error error = {0};
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     if (cli_workload_open(&workload, &options, &error) != TANDEM_OK) return cli_fail(&error);
     (void)snprintf(result->model, sizeof result->model, "%s", workload.graph[0]->model);
     tandem_cluster_print(result->cluster, sizeof result->cluster, &workload.cluster);
@@ -74,6 +74,6 @@ int bench_step(bench_result *result, const cli_options *given)
         if (common_precisions(&workload.cluster) >> p & 1)
             code =
                 bench_train_run(result, &options, &workload, tandem_precision_get((tandem_precision)p)->name);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return code;
 }

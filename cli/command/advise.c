@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "cli/prediction.h"
@@ -45,7 +46,7 @@ static tandem_status read_advise_clusters(tandem_cluster *a, tandem_cluster *b, 
             "--batch auto and --global-batch need each other: the samples per step are split "
             "among the ranks");
     int over_network = 0;
-    tandem_status status = cli_choose_transport(&over_network, error);
+    tandem_status status = tandem_workload_transport(&over_network, error);
     if (status == TANDEM_OK) status = tandem_cluster_parse(a, options->cluster, error);
     if (status == TANDEM_OK) status = tandem_cluster_parse(b, options->add, error);
     if (status == TANDEM_OK) status = tandem_cluster_fill_defaults(a, options->batch, NULL, error);
@@ -191,10 +192,10 @@ static void append_comparison(char *text, size_t size, const advise_context *v, 
     const candidate_cluster *p = &v->candidate[other];
     const int decimals = case_digits(v, v->best) == 3 && case_digits(v, other) == 3;
     if (p->rate > 0)
-        (void)cli_append(text, size, ", %.*f%% more than %s (%s)", decimals, best_gain_percent(v, other),
-                         p->name, case_rate(v, other).text);
+        (void)tandem_append(text, size, ", %.*f%% more than %s (%s)", decimals, best_gain_percent(v, other),
+                            p->name, case_rate(v, other).text);
     else
-        (void)cli_append(text, size, "; %s has no plan", p->name);
+        (void)tandem_append(text, size, "; %s has no plan", p->name);
 }
 
 /* Whether no time was measured: then the answer is a prediction, not advice. */
@@ -235,12 +236,12 @@ static void print_advice(char *text, size_t size, const advise_context *v)
                    v->is_worth ? " in fp32's worth" : "");
     if (v->best != CASE_CURRENT) append_comparison(text, size, v, CASE_CURRENT);
     if (v->best != CASE_COMBINED) append_comparison(text, size, v, CASE_COMBINED);
-    (void)cli_append(text, size, ". Its plan has a sensitivity of %s (%s).%s",
-                     plan_price_sum(&best->price, advise_method(v), best->sensitivity).text,
-                     cli_method_text(advise_method(v)),
-                     v->best != CASE_COMBINED && !v->options->batch_auto
-                         ? " --batch auto --global-batch N splits a batch so that ranks finish together."
-                         : "");
+    (void)tandem_append(text, size, ". Its plan has a sensitivity of %s (%s).%s",
+                        plan_price_sum(&best->price, advise_method(v), best->sensitivity).text,
+                        cli_method_text(advise_method(v)),
+                        v->best != CASE_COMBINED && !v->options->batch_auto
+                            ? " --batch auto --global-batch N splits a batch so that ranks finish together."
+                            : "");
     advise_interval_print(text, size, &v->interval, v->candidate);
 }
 

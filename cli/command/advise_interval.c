@@ -1,4 +1,5 @@
 /* advise_interval.c: the cases of `tandem advise` with predicted times anywhere in their intervals. */
+#include "base/append.h"
 #include "cli/command/advise_interval.h"
 
 #include <math.h>
@@ -86,24 +87,24 @@ void advise_interval_print(char *text, size_t size, const advise_interval *v,
 {
     if (v->n == 0) return;
     if (v->holds) {
-        (void)cli_append(text, size, " It holds across the 80%% intervals of");
+        (void)tandem_append(text, size, " It holds across the 80%% intervals of");
         for (int k = 0; k < v->n; k++)
-            (void)cli_append(text, size, "%s %s (%.0f%%)",
-                             k == 0         ? ""
-                             : k + 1 < v->n ? ","
-                                            : " and",
-                             v->shift[k].device, 100 * v->shift[k].half);
-        (void)cli_append(text, size, ".");
+            (void)tandem_append(text, size, "%s %s (%.0f%%)",
+                                k == 0         ? ""
+                                : k + 1 < v->n ? ","
+                                               : " and",
+                                v->shift[k].device, 100 * v->shift[k].half);
+        (void)tandem_append(text, size, ".");
         return;
     }
-    (void)cli_append(text, size, " It does not hold across the 80%% intervals: with");
+    (void)tandem_append(text, size, " It does not hold across the 80%% intervals: with");
     for (int k = 0, n = 0; k < v->n; k++) {
         const double factor = v->shift[k].factor;
         if (fabs(factor - 1) < 1e-9) continue;
-        (void)cli_append(text, size, "%s the times of %s %.0f%% %s", n++ ? " and" : "", v->shift[k].device,
-                         100 * fabs(factor - 1), factor > 1 ? "longer" : "shorter");
+        (void)tandem_append(text, size, "%s the times of %s %.0f%% %s", n++ ? " and" : "", v->shift[k].device,
+                            100 * fabs(factor - 1), factor > 1 ? "longer" : "shorter");
     }
-    (void)cli_append(text, size, ", %s makes more.", candidate[v->best].name);
+    (void)tandem_append(text, size, ", %s makes more.", candidate[v->best].name);
 }
 
 json_t *advise_interval_json(const advise_interval *v)

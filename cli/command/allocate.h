@@ -13,7 +13,7 @@ typedef struct allocate_context {
     const tandem_policy *policy;
     tandem_precision uniform;
     tandem_goal goal;
-    cli_workload workload;
+    tandem_workload workload;
     tandem_planner *planner;
     tandem_allocation_problem *problem; /* of the planner */
     tandem_allocation result;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/quantity.h"
 #include "cli/command/allocate.h"
 #include "cli/table.h"
@@ -23,7 +24,7 @@ typedef struct split_context {
     const tandem_policy *policy;
     const char *method;
     tandem_batch_choice choice;
-    cli_workload workload;
+    tandem_workload workload;
     plan_price price[N_BATCH_PLAN];
     int is_priced;
 } split_context;
@@ -138,9 +139,9 @@ static tandem_status price_splits(split_context *s, tandem_error *error)
 static void append_micro_step_hint(tandem_error *error, int n_micro)
 {
     if (error->status == TANDEM_USAGE && n_micro > 1)
-        (void)cli_append(error->text, sizeof error->text,
-                         ". --accumulate %d splits --global-batch into %d micro-steps first", n_micro,
-                         n_micro);
+        (void)tandem_append(error->text, sizeof error->text,
+                            ". --accumulate %d splits --global-batch into %d micro-steps first", n_micro,
+                            n_micro);
 }
 
 static tandem_status choose_split(split_context *s, tandem_error *error)
@@ -176,6 +177,6 @@ int allocate_batch(allocate_context *a)
     if (code == 0 && a->options->output && !is_plan_on_stdout)
         cli_note(a->options, "plan written to %s", a->options->output);
     tandem_batch_choice_free(&s.choice);
-    cli_workload_close(&s.workload);
+    tandem_workload_close(&s.workload);
     return code;
 }

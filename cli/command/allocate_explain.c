@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/quantity.h"
 #include "cli/command/allocate.h"
 #include "cli/table.h"
@@ -41,12 +42,12 @@ static void print_choice_verdict(char *text, size_t size, const allocate_context
         return;
     }
     if (choice->excess_ns > 0)
-        (void)cli_append(text, size, "%s over the target", tandem_quantity_ns(choice->excess_ns).text);
+        (void)tandem_append(text, size, "%s over the target", tandem_quantity_ns(choice->excess_ns).text);
     if (choice->excess_bytes > 0)
-        (void)cli_append(text, size, "%s%llu B over the memory limit", *text ? ", " : "",
-                         (unsigned long long)choice->excess_bytes);
+        (void)tandem_append(text, size, "%s%llu B over the memory limit", *text ? ", " : "",
+                            (unsigned long long)choice->excess_bytes);
     if (choice->sensitivity > chosen->sensitivity)
-        (void)cli_append(
+        (void)tandem_append(
             text, size, "%s%s%s more sensitivity", *text ? ", " : "",
             tandem_quantity_known_to(allocate_value(a, choice->sensitivity - chosen->sensitivity), half).text,
             cli_method_unit(a->plan->method));

@@ -185,5 +185,5 @@ void allocate_close(allocate_context *a)
     price_source_close(&a->source);
     tandem_plan_close(a->plan);
     tandem_planner_close(a->planner);
-    cli_workload_close(&a->workload);
+    tandem_workload_close(&a->workload);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/quantity.h"
 #include "cli/command/allocate.h"
 #include "cli/table.h"
@@ -131,9 +132,9 @@ const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *pl
     text[0] = '\0';
     for (int c = 0; c < plan->cluster.n_class; c++)
         if (keeps_base >> c & 1)
-            (void)cli_append(text, size, "%s%s", *text ? ", " : " with ",
-                             plan->cluster.classes[c].device.name);
-    if (*text) (void)cli_append(text, size, " in %s", tandem_precision_get(plan->base_precision)->name);
+            (void)tandem_append(text, size, "%s%s", *text ? ", " : " with ",
+                                plan->cluster.classes[c].device.name);
+    if (*text) (void)tandem_append(text, size, " in %s", tandem_precision_get(plan->base_precision)->name);
     return text;
 }
 

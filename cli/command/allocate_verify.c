@@ -13,7 +13,7 @@ static const int allowed[] = {OPTION_VERIFY,  OPTION_MEMORY,         OPTION_BUCK
 
 typedef struct verify_context {
     cli_options options; /* with the plan's own values */
-    cli_workload workload;
+    tandem_workload workload;
     tandem_planner *planner;
     tandem_allocation found;
     plan_price price;
@@ -130,6 +130,6 @@ int allocate_verify(const cli_options *options)
         print_verify_text(&v, options->verify);
     if (status != TANDEM_OK) code = cli_fail(&error);
     tandem_planner_close(v.planner);
-    cli_workload_close(&v.workload);
+    tandem_workload_close(&v.workload);
     return code;
 }

@@ -121,7 +121,7 @@ static int print_compared_operators(const compare_case *compared, const tandem_g
 /* --- Result ----------------------------------------------------------------------------------- */
 
 static json_t *compare_result_json(const compare_case *compared, const cli_options *options,
-                                   const cli_workload *workload)
+                                   const tandem_workload *workload)
 {
     char cluster[1024];
     tandem_cluster_print(cluster, sizeof cluster, &workload->cluster);
@@ -216,7 +216,7 @@ static void print_error_parts(const compare_case *compared)
 }
 
 static int print_compare_text(const compare_case *compared, const cli_options *options,
-                              const cli_workload *workload)
+                              const tandem_workload *workload)
 {
     char cluster[1024], predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT],
         low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
@@ -237,7 +237,7 @@ static int print_compare_text(const compare_case *compared, const cli_options *o
 /* --- The command ------------------------------------------------------------------------------ */
 
 /* Checks what can be wrong before anything is replayed or run. */
-static tandem_status check_compare(const cli_options *options, const cli_workload *workload, int joined,
+static tandem_status check_compare(const cli_options *options, const tandem_workload *workload, int joined,
                                    tandem_error *error)
 {
     if (options->steps < COMPARE_MIN_STEPS)
@@ -257,7 +257,7 @@ static tandem_status check_compare(const cli_options *options, const cli_workloa
 }
 
 /* 0, or the exit code of a failure, which is on stderr. */
-static int measure_plan(compare_case *compared, const cli_options *options, const cli_workload *workload)
+static int measure_plan(compare_case *compared, const cli_options *options, const tandem_workload *workload)
 {
     tandem_error error = {0};
     char path[COMPARE_PLAN_PATH];
@@ -287,7 +287,7 @@ static int check_error_limit(const compare_case *compared, const cli_options *op
 }
 
 static int write_compare_page(const compare_case *compared, const cli_options *options,
-                              const cli_workload *workload)
+                              const tandem_workload *workload)
 {
     tandem_error error = {0};
     report_page page = {0};
@@ -308,7 +308,7 @@ static int run_compare(const cli_options *given)
     if (options.steps < 0) options.steps = STEPS;
     tandem_error error = {0};
     cli_rank self;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     compare_case compared = {0};
     const int joined = cli_rank_from_environment(&self, &error);
     if (joined < 0) return cli_fail(&error);
@@ -336,7 +336,7 @@ static int run_compare(const cli_options *given)
     if (options.trace) cli_scratch_file_remove(options.trace);
     if (code == 0) code = check_error_limit(&compared, &options);
     compare_case_free(&compared);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return code;
 }
 

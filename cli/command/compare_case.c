@@ -35,7 +35,7 @@ static tandem_status predict_task_times(compare_case *out, const tandem_replayer
 }
 
 tandem_status compare_case_predict(compare_case *out, const cli_options *options,
-                                   const cli_workload *workload, tandem_error *error)
+                                   const tandem_workload *workload, tandem_error *error)
 {
     compare_case made = {.n_class = workload->cluster.n_class,
                          .error = NAN,
@@ -257,7 +257,7 @@ static void set_measured_time(tandem_replayer *replayer, const compare_case *out
 }
 
 tandem_status compare_case_resimulate(compare_case *out, const cli_options *options,
-                                      const cli_workload *workload, tandem_error *error)
+                                      const tandem_workload *workload, tandem_error *error)
 {
     tandem_planner *planner = NULL;
     tandem_replay replay;
@@ -280,7 +280,7 @@ tandem_status compare_case_resimulate(compare_case *out, const cli_options *opti
 /* --- Measuring costs again ---------------------------------------------------------------------- */
 
 static tandem_status predict_remeasured(compare_case *out, const cli_options *options,
-                                        const cli_workload *workload, tandem_error *error)
+                                        const tandem_workload *workload, tandem_error *error)
 {
     tandem_planner *planner = NULL;
     tandem_replay replay;
@@ -292,7 +292,7 @@ static tandem_status predict_remeasured(compare_case *out, const cli_options *op
     return status;
 }
 
-int compare_case_remeasure(compare_case *out, const cli_options *given, const cli_workload *workload,
+int compare_case_remeasure(compare_case *out, const cli_options *given, const tandem_workload *workload,
                            const char *plan_path)
 {
     tandem_error error = {0};
@@ -339,7 +339,7 @@ static tandem_status store_task_events(const compare_case *out, tandem_store *st
 }
 
 tandem_status compare_case_store(const compare_case *out, const cli_options *options,
-                                 const cli_workload *workload, tandem_error *error)
+                                 const tandem_workload *workload, tandem_error *error)
 {
     char cluster[1024];
     int64_t run_id = 0;
@@ -463,7 +463,7 @@ void compare_case_free(compare_case *out)
 
 /* --- The plan's file -------------------------------------------------------------------------- */
 
-tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_workload *workload,
+tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const tandem_workload *workload,
                                  tandem_error *error)
 {
     char name[COMPARE_PLAN_PATH] = ".tandem-plan-XXXXXX.json";

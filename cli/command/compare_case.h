@@ -60,7 +60,7 @@ typedef struct compare_case {
 /* compare_case_predict: replays the workload's plan with costs from options->db. Overwrites *out; release it
  * with compare_case_free. Errors of the store and the replayer leave it unchanged. */
 tandem_status compare_case_predict(compare_case *out, const cli_options *options,
-                                   const cli_workload *workload, tandem_error *error);
+                                   const tandem_workload *workload, tandem_error *error);
 
 /* compare_case_measure: trains the plan in `plan_path` for options->steps steps (≥ COMPARE_MIN_STEPS) on
  * options->data (NULL = noise), with options->seed and options->evaluate, and sets the measured members.
@@ -69,24 +69,24 @@ int compare_case_measure(compare_case *out, const cli_options *options, const ch
 
 /* compare_case_judge: sets out->steady: predicts each kept step of the run at the pulse that was beside it
  * and with what others took in it. Errors of the store and the replayer. Cost: a replay per kept step. */
-tandem_status compare_case_judge(compare_case *out, const cli_options *options, const cli_workload *workload,
-                                 tandem_error *error);
+tandem_status compare_case_judge(compare_case *out, const cli_options *options,
+                                 const tandem_workload *workload, tandem_error *error);
 
 /* compare_case_resimulate: replays the plan with the median task times of the run and sets resimulated_ns.
  * Its difference from measured_ns is the error of the simulation without that of the costs. Does nothing
  * without task times. Errors of the replayer. */
 tandem_status compare_case_resimulate(compare_case *out, const cli_options *options,
-                                      const cli_workload *workload, tandem_error *error);
+                                      const tandem_workload *workload, tandem_error *error);
 
 /* compare_case_remeasure: measures the costs of the plan in `plan_path` again, into a store of its own, and
  * sets remeasured_ns. Its difference from predicted_ns is the drift of the machine; that from measured_ns is
  * the remaining error. Returns the exit code; if it is not 0, the error is on stderr. */
-int compare_case_remeasure(compare_case *out, const cli_options *options, const cli_workload *workload,
+int compare_case_remeasure(compare_case *out, const cli_options *options, const tandem_workload *workload,
                            const char *plan_path);
 
 /* compare_case_store: writes plan, run and task times to the store. */
 tandem_status compare_case_store(const compare_case *out, const cli_options *options,
-                                 const cli_workload *workload, tandem_error *error);
+                                 const tandem_workload *workload, tandem_error *error);
 
 /* Drift of the machine since it was profiled, relative to the predicted step; NaN if not measured. */
 double compare_case_drift(const compare_case *out);
@@ -104,5 +104,5 @@ void compare_case_free(compare_case *out);
 /* compare_plan_write: writes the workload's plan with its memory limits to a new scratch file (cli.h) and the
  * name to `path`. The caller removes it. TANDEM_IO. */
 enum { COMPARE_PLAN_PATH = 32 };
-tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_workload *workload,
+tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const tandem_workload *workload,
                                  tandem_error *error);

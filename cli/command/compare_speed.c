@@ -77,7 +77,7 @@ static tandem_status open_class_times(speed_class *class, const tandem_replayer 
 }
 
 static tandem_status open_run_speed(run_speed *speed, const cli_options *options,
-                                    const cli_workload *workload, tandem_error *error)
+                                    const tandem_workload *workload, tandem_error *error)
 {
     tandem_store *store = NULL;
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, error);
@@ -373,8 +373,8 @@ static tandem_status judge_steps(compare_case *out, const cli_options *options, 
     return status;
 }
 
-tandem_status compare_case_judge(compare_case *out, const cli_options *options, const cli_workload *workload,
-                                 tandem_error *error)
+tandem_status compare_case_judge(compare_case *out, const cli_options *options,
+                                 const tandem_workload *workload, tandem_error *error)
 {
     tandem_planner *planner = NULL;
     tandem_replay replay;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/append.h"
 #include "base/quantity.h"
 #include "cli/cli.h"
 
@@ -76,17 +77,17 @@ const char *compare_verdict_print(char *text, size_t size, const compare_steadin
     (void)snprintf(text, size, "%s", compare_verdict_name(s->verdict));
     switch (s->verdict) {
     case VERDICT_MOVED:
-        return cli_append(text, size, ": a step takes %s more than at the profile's speed",
-                          tandem_quantity_print_ratio(number, sizeof number, s->moved_by));
+        return tandem_append(text, size, ": a step takes %s more than at the profile's speed",
+                             tandem_quantity_print_ratio(number, sizeof number, s->moved_by));
     case VERDICT_OFF:
         return s->kind[0]
-                   ? cli_append(text, size, ": the time of %s tasks on %s by %s", s->kind, s->kind_device,
-                                tandem_quantity_print_ratio(number, sizeof number, s->kind_error))
+                   ? tandem_append(text, size, ": the time of %s tasks on %s by %s", s->kind, s->kind_device,
+                                   tandem_quantity_print_ratio(number, sizeof number, s->kind_error))
                    : text;
     case VERDICT_UNKNOWN:
         return s->steps_needed > 0
-                   ? cli_append(text, size, "; about %lld steps would tell", (long long)s->steps_needed)
-                   : cli_append(text, size, "; measure the profile again when the machine is steadier");
+                   ? tandem_append(text, size, "; about %lld steps would tell", (long long)s->steps_needed)
+                   : tandem_append(text, size, "; measure the profile again when the machine is steadier");
     default: return text;
     }
 }

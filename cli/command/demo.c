@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "cli/command/compare_case.h"
@@ -36,7 +37,7 @@ static json_t *run_demo_stage(const demo *d, const char *const *argument, int *c
     char line[1024] = "tandem";
     for (int k = 0; argument[k]; k++) {
         const int has_space = strchr(argument[k], ' ') != NULL;
-        (void)cli_append(line, sizeof line, has_space ? " \"%s\"" : " %s", argument[k]);
+        (void)tandem_append(line, sizeof line, has_space ? " \"%s\"" : " %s", argument[k]);
     }
     cli_note(&d->options, "$ %s", line);
     return cli_run_self(&d->options, argument, code);
@@ -105,7 +106,7 @@ static int choose_demo_steps(demo *d)
 }
 
 /* Opens a case: a plan's file, or one precision per class. */
-static tandem_status open_demo_case(cli_workload *workload, const demo *d, int k, tandem_error *error)
+static tandem_status open_demo_case(tandem_workload *workload, const demo *d, int k, tandem_error *error)
 {
     static const char *const name[N_CASE] = {"all fp32", "uniform", "allocated"};
     cli_options options = d->options;
@@ -122,10 +123,10 @@ static tandem_status open_demo_case(cli_workload *workload, const demo *d, int k
 static int predict_demo_case(demo *d, int k)
 {
     tandem_error error = {0};
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     tandem_status status = open_demo_case(&workload, d, k, &error);
     if (status == TANDEM_OK) status = compare_case_predict(&d->result[k], &d->options, &workload, &error);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }
 
@@ -145,7 +146,7 @@ static void show_train_command(const demo *d, int k)
 static int measure_demo_case(demo *d, int k)
 {
     tandem_error error = {0};
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     char path[COMPARE_PLAN_PATH];
     int code = 0;
     tandem_status status = open_demo_case(&workload, d, k, &error);
@@ -160,7 +161,7 @@ static int measure_demo_case(demo *d, int k)
         if (!code && status == TANDEM_OK)
             status = compare_case_store(&d->result[k], &d->options, &workload, &error);
     }
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status == TANDEM_OK ? code : cli_fail(&error);
 }
 
@@ -262,7 +263,7 @@ static int write_demo_page(demo *d)
     static const char *const name[] = {"profile", "sensitivity", "allocate"};
     tandem_error error = {0};
     report_page page = {0};
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     tandem_status status = cli_report_add_result(&page, demo_result_json(d), "demo", &error);
     for (int k = 0; k < 3 && status == TANDEM_OK; k++)
         status = cli_report_add_result(&page, json_incref(d->stage[k]), name[k], &error);
@@ -271,7 +272,7 @@ static int write_demo_page(demo *d)
         status = cli_report_add_plan(&page, &d->options, workload.plan, &workload.cluster, workload.graph[0],
                                      1, &error);
     if (status == TANDEM_OK) status = cli_report_add_trace(&page, d->trace_path, "the measured step", &error);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return cli_report_finish(&page, &d->options, status, &error);
 }
 

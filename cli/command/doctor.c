@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "cli/machine_check.h"
 #include "cli/cli.h"
 #include "cli/table.h"
@@ -138,7 +139,7 @@ static void check_steadiness(doctor_report *all)
     if (machine_is_unsteady(&found, &counts)) one->state = CHECK_DEGRADED;
     (void)machine_check_print(one->found, sizeof one->found, &found, &counts);
     if (isnan(found.delay_share))
-        (void)cli_append(
+        (void)tandem_append(
             one->found, sizeof one->found,
             "; without /proc/thread-self/schedstat, what others disturb counts as the tasks' time");
     (void)machine_check_remedy(one->fix, sizeof one->fix, &found, &counts);

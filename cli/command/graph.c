@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/nearest.h"
 #include "base/quantity.h"
 #include "cli/command/graph_work.h"
@@ -87,7 +88,7 @@ static const char *print_op_shape(char *text, size_t size, const tandem_shape *s
 {
     (void)snprintf(text, size, "%s", shape->n_dim ? "" : "scalar");
     for (int d = 0; d < shape->n_dim; d++)
-        (void)cli_append(text, size, "%s%lld", d > 0 ? "×" : "", (long long)shape->dim[d]);
+        (void)tandem_append(text, size, "%s%lld", d > 0 ? "×" : "", (long long)shape->dim[d]);
     return text;
 }
 

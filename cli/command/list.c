@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/append.h"
 #include "base/nearest.h"
 #include "cli/cli.h"
 #include "cli/table.h"
@@ -25,8 +26,8 @@ static const char *print_precision_names(char *text, size_t size, unsigned preci
     text[0] = '\0';
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (precisions >> p & 1)
-            (void)cli_append(text, size, "%s%s", *text ? ", " : "",
-                             tandem_precision_get((tandem_precision)p)->name);
+            (void)tandem_append(text, size, "%s%s", *text ? ", " : "",
+                                tandem_precision_get((tandem_precision)p)->name);
     return text[0] ? text : "-";
 }
 

@@ -128,7 +128,7 @@ static int print_profile_report(const profile_rank *rank, const stage_counts *al
     return 0;
 }
 
-static int run_profile_rank(const cli_options *options, const cli_workload *workload, const cli_rank *self)
+static int run_profile_rank(const cli_options *options, const tandem_workload *workload, const cli_rank *self)
 {
     tandem_error error = {0};
     profile_rank rank = {.options = options,
@@ -155,7 +155,7 @@ static int run_profile_rank(const cli_options *options, const cli_workload *work
 }
 
 /* self: NULL if this process starts the ranks. */
-static tandem_status check_profile_ranks(const cli_options *options, const cli_workload *workload,
+static tandem_status check_profile_ranks(const cli_options *options, const tandem_workload *workload,
                                          const cli_rank *self, tandem_error *error)
 {
     const int n_rank = tandem_cluster_n_rank(&workload->cluster);
@@ -171,7 +171,7 @@ static tandem_status check_profile_ranks(const cli_options *options, const cli_w
 }
 
 /* Creates the store before ranks open it together, and checks it. */
-static tandem_status check_profile(const cli_options *options, const cli_workload *workload,
+static tandem_status check_profile(const cli_options *options, const tandem_workload *workload,
                                    tandem_error *error)
 {
     for (int c = 0; c < workload->cluster.n_class; c++) {
@@ -202,7 +202,7 @@ static int run_profile(const cli_options *options)
     if (options->sweep_ns) return profile_sweep(options);
     tandem_error error = {0};
     cli_rank self;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     const int joined = cli_rank_from_environment(&self, &error);
     if (joined < 0) return cli_fail(&error);
     if (cli_workload_open(&workload, options, &error) != TANDEM_OK) return cli_fail(&error);
@@ -221,7 +221,7 @@ static int run_profile(const cli_options *options)
         code = run_profile_rank(options, &workload, &self);
     else
         code = cli_ranks_start(tandem_cluster_n_rank(&workload.cluster), options);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return code;
 }
 

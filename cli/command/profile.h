@@ -12,7 +12,7 @@ typedef struct profile_clocks {
 
 typedef struct profile_rank {
     const cli_options *options;
-    const cli_workload *workload;
+    const tandem_workload *workload;
     const tandem_backend_api *backend;
     cli_rank self;
     int class_index; /* class of this rank */

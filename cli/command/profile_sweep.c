@@ -51,7 +51,7 @@ static int fail_several(const cli_options *options)
 }
 
 /* Points the workload to network `index`, in fp32, at the network's batch. */
-static tandem_status open_network(cli_workload *workload, int index, tandem_error *error)
+static tandem_status open_network(tandem_workload *workload, int index, tandem_error *error)
 {
     tandem_graph_close(workload->graph[0]);
     tandem_plan_close(workload->plan);
@@ -64,7 +64,7 @@ static tandem_status open_network(cli_workload *workload, int index, tandem_erro
 }
 
 /* Until the time is over; a network whose costs are all known costs next to nothing. */
-static tandem_status measure_networks(profile_rank *rank, cli_workload *workload, sweep_result *result,
+static tandem_status measure_networks(profile_rank *rank, tandem_workload *workload, sweep_result *result,
                                       tandem_error *error)
 {
     int n = 0;
@@ -103,7 +103,7 @@ static int print_sweep(const profile_rank *rank, const sweep_result *result)
     return 0;
 }
 
-static int run_sweep_rank(const cli_options *options, cli_workload *workload, const cli_rank *self)
+static int run_sweep_rank(const cli_options *options, tandem_workload *workload, const cli_rank *self)
 {
     tandem_error error = {0};
     const int64_t begin = tandem_now_ns();
@@ -144,7 +144,7 @@ int profile_sweep(const cli_options *options)
 {
     tandem_error error = {0};
     cli_rank self;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     const int code = check_sweep_options(options);
     if (code) return code;
     const int joined = cli_rank_from_environment(&self, &error);
@@ -158,6 +158,6 @@ int profile_sweep(const cli_options *options)
         return status == TANDEM_OK ? cli_ranks_start(1, options) : cli_fail(&error);
     }
     const int result = run_sweep_rank(options, &workload, &self);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return result;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/quantity.h"
 #include "cli/plan_price.h"
 #include "cli/prediction.h"
@@ -18,7 +19,7 @@ typedef struct remedy_list {
 
 typedef struct replay_context {
     const cli_options *options;
-    const cli_workload *workload;
+    const tandem_workload *workload;
     tandem_planner *planner;
     tandem_replayer *replayer; /* of the planner */
     plan_price price;
@@ -123,7 +124,7 @@ static int print_replay_operators(const replay_context *r)
     char line[1024] = "operator\tkind";
     cli_table table = {0};
     for (int c = 0; c < r->result.n_class; c++)
-        (void)cli_append(line, sizeof line, "\t\t>%s", workload_class(r, c)->device.name);
+        (void)tandem_append(line, sizeof line, "\t\t>%s", workload_class(r, c)->device.name);
     cli_table_row(&table, "%s", line);
     for (int row = 0; row < r->workload->graph[0]->n_op + N_REST; row++) {
         const char *kind = NULL, *name = operator_row_name(r, row, &kind);
@@ -131,9 +132,9 @@ static int print_replay_operators(const replay_context *r)
         (void)snprintf(line, sizeof line, "%s\t%s", name, kind);
         for (int c = 0; c < r->result.n_class; c++) {
             const char *precision = operator_row_precision(r, c, row);
-            (void)cli_append(line, sizeof line, "\t%s", precision ? precision : "");
-            (void)cli_append(line, sizeof line, "\t%s",
-                             tandem_quantity_ns(r->operator_ns[row * r->result.n_class + c]).text);
+            (void)tandem_append(line, sizeof line, "\t%s", precision ? precision : "");
+            (void)tandem_append(line, sizeof line, "\t%s",
+                                tandem_quantity_ns(r->operator_ns[row * r->result.n_class + c]).text);
         }
         cli_table_row(&table, "%s", line);
     }
@@ -278,7 +279,7 @@ static void add_memory_row(cli_table *table, const replay_context *r, const char
         const char *memory = (const char *)class_memory(r, c);
         uint64_t value;
         memcpy(&value, memory + offset, sizeof value);
-        (void)cli_append(line, sizeof line, "\t%s", tandem_quantity_bytes(value).text);
+        (void)tandem_append(line, sizeof line, "\t%s", tandem_quantity_bytes(value).text);
     }
     cli_table_row(table, "%s", line);
 }
@@ -288,7 +289,7 @@ static int print_replay_memory(const replay_context *r)
     char line[1024] = "memory of a rank";
     cli_table table = {0};
     for (int c = 0; c < r->result.n_class; c++)
-        (void)cli_append(line, sizeof line, "\t>%s", workload_class(r, c)->device.name);
+        (void)tandem_append(line, sizeof line, "\t>%s", workload_class(r, c)->device.name);
     cli_table_row(&table, "%s", line);
     add_memory_row(&table, r, "weights", offsetof(tandem_memory, weights));
     add_memory_row(&table, r, "gradients", offsetof(tandem_memory, gradients));
@@ -306,9 +307,9 @@ static int print_replay_memory(const replay_context *r)
     (void)snprintf(line, sizeof line, "peak at");
     for (int c = 0; c < r->result.n_class; c++) {
         char task[REPLAY_TASK_TEXT];
-        (void)cli_append(line, sizeof line, "\t%s",
-                         replay_task_print(task, tandem_replayer_step(r->replayer, c),
-                                           tandem_replayer_memory(r->replayer, c)->peak_task));
+        (void)tandem_append(line, sizeof line, "\t%s",
+                            replay_task_print(task, tandem_replayer_step(r->replayer, c),
+                                              tandem_replayer_memory(r->replayer, c)->peak_task));
     }
     cli_table_row(&table, "%s", line);
     putchar('\n');
@@ -437,7 +438,7 @@ static int check_memory_limits(const replay_context *r)
 static int run_replay(const cli_options *options)
 {
     tandem_error error = {0};
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     replay_context r = {.options = options, .workload = &workload};
     if (options->all_ranks && !options->trace)
         return cli_fail_with(TANDEM_USAGE, "--all-ranks needs --trace FILE");
@@ -471,7 +472,7 @@ static int run_replay(const cli_options *options)
     free(r.operator_ns);
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) replay_timeline_close(&r.timeline[c]);
     tandem_planner_close(r.planner);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return code;
 }
 

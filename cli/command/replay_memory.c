@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/append.h"
 #include "base/quantity.h"
 #include "cli/table.h"
 
@@ -81,7 +82,7 @@ static void add_timeline_row(cli_table *table, const replay_timeline *timeline, 
     (void)snprintf(line, sizeof line, "%d\t%s", t, replay_task_print(name, timeline->step, t));
     for (int k = TANDEM_MEMORY_WEIGHT_COPIES; k < TANDEM_N_MEMORY_CATEGORY; k++) {
         if (!used[k]) continue;
-        (void)cli_append(line, sizeof line, "\t%s", tandem_quantity_bytes(timeline->row[t].bytes[k]).text);
+        (void)tandem_append(line, sizeof line, "\t%s", tandem_quantity_bytes(timeline->row[t].bytes[k]).text);
     }
     cli_table_row(table, "%s%s", line, t == timeline->memory->peak_task ? "\tpeak" : "\t");
 }
@@ -95,7 +96,8 @@ int replay_timeline_print(const replay_timeline *timeline, const char *device)
     for (int k = 0; k < TANDEM_N_MEMORY_CATEGORY; k++) used[k] = is_category_used(timeline, k);
     for (int k = TANDEM_MEMORY_WEIGHT_COPIES; k < TANDEM_N_MEMORY_CATEGORY; k++) {
         if (!used[k]) continue;
-        (void)cli_append(line, sizeof line, "\t>%s", tandem_memory_category_name((tandem_memory_category)k));
+        (void)tandem_append(line, sizeof line, "\t>%s",
+                            tandem_memory_category_name((tandem_memory_category)k));
     }
     cli_table_row(&table, "%s\t", line);
     for (int t = 0; t < timeline->step->n_task; t++)

@@ -32,7 +32,7 @@ enum { REPLAY_MAX_REMEDIES = 12 };
 /* Finds changes that save memory for class c, which needs peak_bytes: the fastest fitting recomputation,
  * micro-steps, both, lower precisions, smaller buckets, and the largest fitting batch. */
 tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MAX_REMEDIES], int *n,
-                                   const cli_options *options, const cli_workload *workload, int c,
+                                   const cli_options *options, const tandem_workload *workload, int c,
                                    uint64_t peak_bytes, tandem_error *error);
 json_t *replay_remedies_json(const replay_remedy *remedy, int n, uint64_t peak_bytes);
 int replay_remedies_print(const replay_remedy *remedy, int n, uint64_t peak_bytes, uint64_t limit_bytes,

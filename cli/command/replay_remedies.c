@@ -17,7 +17,7 @@ typedef struct variation {
 
 typedef struct remedy_search {
     const cli_options *options;
-    const cli_workload *workload;
+    const tandem_workload *workload;
     int c;
     uint64_t peak_bytes, limit_bytes;
     replay_remedy *remedy;
@@ -36,7 +36,7 @@ static variation current_variation(const remedy_search *s)
     return v;
 }
 
-static tandem_status open_variation(cli_workload *made, const remedy_search *s, const variation *v,
+static tandem_status open_variation(tandem_workload *made, const remedy_search *s, const variation *v,
                                     tandem_error *error)
 {
     const tandem_plan *plan = s->workload->plan;
@@ -79,7 +79,7 @@ static tandem_status evaluate_variation(tandem_memory *memory, int64_t *step_ns,
 static tandem_status measure_variation(replay_remedy *out, const remedy_search *s, const variation *v,
                                        tandem_error *error)
 {
-    cli_workload made = {0};
+    tandem_workload made = {0};
     cli_options options = *s->options;
     tandem_planner *planner = NULL;
     tandem_memory memory = {0};
@@ -93,7 +93,7 @@ static tandem_status measure_variation(replay_remedy *out, const remedy_search *
     out->peak_bytes = memory.peak;
     out->fits = memory.peak <= s->limit_bytes;
     tandem_planner_close(planner);
-    cli_workload_close(&made);
+    tandem_workload_close(&made);
     return status;
 }
 
@@ -208,7 +208,7 @@ static tandem_status try_smaller_batch(remedy_search *s, tandem_error *error)
 }
 
 tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MAX_REMEDIES], int *n,
-                                   const cli_options *options, const cli_workload *workload, int c,
+                                   const cli_options *options, const tandem_workload *workload, int c,
                                    uint64_t peak_bytes, tandem_error *error)
 {
     remedy_search s = {.options = options,

@@ -34,7 +34,7 @@ static tandem_status read_sensing_request(sensing_request *request, const cli_op
 }
 
 /* Precisions that a device lacks are emulated. */
-static tandem_status check_sensing_device(const cli_workload *workload, tandem_error *error)
+static tandem_status check_sensing_device(const tandem_workload *workload, tandem_error *error)
 {
     const char *const device = workload->cluster.classes[0].device.name;
     if (strncmp(device, "cpu:", strlen("cpu:")) == 0) return TANDEM_OK;
@@ -107,7 +107,7 @@ static tandem_status put_sensing(const tandem_sensing *sensing, const cli_option
     return status;
 }
 
-static tandem_status sense_and_put(tandem_sensing *sensing, const cli_workload *workload,
+static tandem_status sense_and_put(tandem_sensing *sensing, const tandem_workload *workload,
                                    const cli_options *options, const sensing_request *request,
                                    tandem_error *error)
 {
@@ -122,7 +122,7 @@ int sensitivity_sense(const cli_options *given)
 {
     cli_options options = *given;
     tandem_error error = {0};
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     tandem_sensing sensing = {0};
     sensing_request request = {.n_replicate = REPLICATES, .has_wide_ranges = 1};
     if (options.steps < 0) options.steps = STEPS;
@@ -136,6 +136,6 @@ int sensitivity_sense(const cli_options *given)
                                                                &workload.cluster.classes[0].device)
                                          : cli_fail(&error);
     tandem_sensing_close(&sensing);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return code;
 }

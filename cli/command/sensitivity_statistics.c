@@ -113,7 +113,7 @@ tandem_status sensitivity_put_statistics(const cli_options *given, int is_printe
 {
     cli_options options = *given;
     options.step.separate_partial_grads = 1;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     training_rank rank = {0};
     tandem_statistics *statistics = NULL;
     const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
@@ -133,6 +133,6 @@ tandem_status sensitivity_put_statistics(const cli_options *given, int is_printe
                                         &workload.cluster.classes[0].device);
     free(statistics);
     training_rank_close(&rank);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status;
 }

@@ -23,7 +23,7 @@ typedef struct train_context {
     training_rank rank;
     tandem_arena arena; /* of the arrays below */
     const cli_options *options;
-    const cli_workload *workload;
+    const tandem_workload *workload;
     int64_t begin; /* steps of the run that this one resumes */
     int64_t steps; /* of this run */
     double *loss;  /* [steps] */
@@ -592,7 +592,7 @@ static tandem_status check_checkpoint_step(const tandem_checkpoint_info *info, c
 }
 
 /* Checks the files to read and to write. */
-static tandem_status check_training_files(const cli_workload *workload, const tandem_backend_api *backend,
+static tandem_status check_training_files(const tandem_workload *workload, const tandem_backend_api *backend,
                                           const cli_options *options, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -619,7 +619,7 @@ static tandem_status check_training_files(const cli_workload *workload, const ta
 }
 
 /* Checks what can be wrong before ranks start. */
-static tandem_status check_training(const cli_workload *workload, const cli_options *options,
+static tandem_status check_training(const tandem_workload *workload, const cli_options *options,
                                     tandem_error *error)
 {
     for (int c = 0; c < workload->cluster.n_class; c++) {
@@ -685,7 +685,7 @@ static int write_train_page(const train_context *t)
     tandem_error error = {0};
     report_page page = {0};
     const cli_options *const options = t->options;
-    const cli_workload *const workload = t->workload;
+    const tandem_workload *const workload = t->workload;
     tandem_status status = cli_report_add_result(&page, train_result_json(t), "train", &error);
     if (status == TANDEM_OK)
         status = cli_report_add_plan(&page, options, workload->plan, &workload->cluster, workload->graph[0],
@@ -707,7 +707,7 @@ static int run_train(const cli_options *given)
     if (!options.plan && !options.model && planned && *planned) options.plan = planned;
     tandem_error error = {0};
     cli_rank self;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     const int joined = cli_rank_from_environment(&self, &error);
     if (joined < 0 || check_training_options(&options, &error) != TANDEM_OK) return cli_fail(&error);
     if (cli_workload_open(&workload, &options, &error) != TANDEM_OK) return cli_fail(&error);
@@ -717,7 +717,7 @@ static int run_train(const cli_options *given)
             code = cli_fail(&error);
         else
             code = cli_ranks_start(tandem_cluster_n_rank(&workload.cluster), &options);
-        cli_workload_close(&workload);
+        tandem_workload_close(&workload);
         return code;
     }
     if (self.rank == 0) cli_note_unproven_bound(&options, workload.plan);
@@ -729,7 +729,7 @@ static int run_train(const cli_options *given)
         code = options.json ? cli_print_json(train_result_json(&t)) : print_train_text(&t);
     if (code == 0 && self.rank == 0 && options.report) code = write_train_page(&t);
     release_training(&t);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return code;
 }
 

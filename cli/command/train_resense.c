@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "cli/prediction.h"
 
@@ -21,7 +22,7 @@ typedef struct resense_decision {
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
-tandem_status train_resense_check(const cli_options *options, const cli_workload *workload,
+tandem_status train_resense_check(const cli_options *options, const tandem_workload *workload,
                                   tandem_error *error)
 {
     if (!cli_option_given(options, OPTION_RESENSE)) {
@@ -56,7 +57,7 @@ static int n_adjustable(const tandem_graph *graph)
 }
 
 tandem_status train_resense_open(train_resense *resense, const cli_options *options,
-                                 const cli_workload *workload, training_rank *rank, tandem_error *error)
+                                 const tandem_workload *workload, training_rank *rank, tandem_error *error)
 {
     enum { OTHER_TEXT = 256 };
     const tandem_graph *graph = workload->graph[0];
@@ -196,7 +197,7 @@ static void note_sensing(train_resense *resense, const resense_decision *decisio
 static tandem_status sense_again(train_resense *resense, int64_t done, int doubled, int *is_replanned,
                                  tandem_error *error)
 {
-    const cli_workload *const workload = resense->workload;
+    const tandem_workload *const workload = resense->workload;
     const int64_t begin = tandem_now_ns();
     const sensing_request request = sensing_request_in_run(workload, done);
     tandem_assignment chosen = {0};
@@ -241,21 +242,22 @@ void train_resense_print(char *text, size_t size, const train_resense *resense)
     const tandem_graph *const graph = resense->workload->graph[0];
     const tandem_assignment *const plan = &resense->workload->plan->assignment;
     if (resense->trigger.every == 0) return;
-    (void)cli_append(text, size, "sensed again: every %lld steps", (long long)resense->trigger.every);
+    (void)tandem_append(text, size, "sensed again: every %lld steps", (long long)resense->trigger.every);
     if (resense->options->max_sensitivity >= 0)
-        (void)cli_append(text, size, ", at most %.9g %% more samples",
-                         100 * resense->options->max_sensitivity);
-    (void)cli_append(text, size, "\nlast sensed: %lld, times: %d\nplan: ", (long long)resense->trigger.last,
-                     resense->trigger.n_sensed);
+        (void)tandem_append(text, size, ", at most %.9g %% more samples",
+                            100 * resense->options->max_sensitivity);
+    (void)tandem_append(text, size,
+                        "\nlast sensed: %lld, times: %d\nplan: ", (long long)resense->trigger.last,
+                        resense->trigger.n_sensed);
     for (int c = 0; c < plan->n_class; c++)
         for (int i = 0; i < graph->n_op; i++)
             if (tandem_op_is_adjustable(&graph->op[i]))
-                (void)cli_append(text, size, "%c", FIRST_CHARACTER + (int)plan->precision[c][i]);
-    (void)cli_append(text, size, "\nranges: ");
+                (void)tandem_append(text, size, "%c", FIRST_CHARACTER + (int)plan->precision[c][i]);
+    (void)tandem_append(text, size, "\nranges: ");
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_is_adjustable(&graph->op[i]))
-            (void)cli_append(text, size, "%c", FIRST_CHARACTER + resense->trigger.range[i]);
-    (void)cli_append(text, size, "\n");
+            (void)tandem_append(text, size, "%c", FIRST_CHARACTER + resense->trigger.range[i]);
+    (void)tandem_append(text, size, "\n");
 }
 
 /* The text after "key: " up to the line's end, of *length; NULL: there is none. */
@@ -274,7 +276,7 @@ static const char *find_kept_line(const char *config, const char *key, size_t *l
 }
 
 /* 0: the text is no plan of this workload. */
-static int read_plan_line(tandem_assignment *plan, const char *line, const cli_workload *workload)
+static int read_plan_line(tandem_assignment *plan, const char *line, const tandem_workload *workload)
 {
     for (int c = 0; c < plan->n_class; c++)
         for (int i = 0; i < plan->n_op; i++) {

@@ -6,7 +6,7 @@
 
 typedef struct train_resense {
     const cli_options *options;
-    const cli_workload *workload; /* whose plan is changed */
+    const tandem_workload *workload; /* whose plan is changed */
     training_rank *rank;
     resense_trigger trigger;
     int64_t begin_ns; /* of the run, */
@@ -16,11 +16,11 @@ typedef struct train_resense {
 
 /* train_resense_check: whether the workload can be sensed and allocated again, before ranks start.
  * TANDEM_USAGE, TANDEM_MISSING (costs, or data). */
-tandem_status train_resense_check(const cli_options *options, const cli_workload *workload,
+tandem_status train_resense_check(const cli_options *options, const tandem_workload *workload,
                                   tandem_error *error);
 /* The rank must be open. TANDEM_USAGE: the state has no room in a checkpoint. The caller closes it. */
 tandem_status train_resense_open(train_resense *resense, const cli_options *options,
-                                 const cli_workload *workload, training_rank *rank, tandem_error *error);
+                                 const tandem_workload *workload, training_rank *rank, tandem_error *error);
 void train_resense_close(train_resense *resense); /* all zero is fine */
 
 /* All ranks, after step `done`: senses where it is due, and changes the plan. *is_replanned: the rank has

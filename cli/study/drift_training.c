@@ -12,7 +12,7 @@
 typedef struct drift_run {
     const drift_training *training;
     cli_options options;
-    cli_workload workload;
+    tandem_workload workload;
     training_rank rank;
     plans_pair pair;
     resense_trigger trigger;
@@ -181,7 +181,7 @@ static void close_drift_run(drift_run *run)
     resense_trigger_close(&run->trigger);
     training_rank_close(&run->rank);
     plans_pair_close(&run->pair);
-    cli_workload_close(&run->workload);
+    tandem_workload_close(&run->workload);
 }
 
 static tandem_status run_drift_step(drift_run *run, int64_t index, tandem_error *error)

@@ -32,7 +32,7 @@ tandem_status held_model_open(held_model *model, const cli_options *given, const
 void held_model_close(held_model *model)
 {
     training_rank_close(&model->rank);
-    cli_workload_close(&model->workload);
+    tandem_workload_close(&model->workload);
 }
 
 int held_model_is_linear(const held_model *model, int k)
@@ -76,7 +76,7 @@ static tandem_status copy_held_weights(held_weights *to, const training_rank *ra
 tandem_status held_weights_train(held_weights *at, const int64_t *age, int n_age, const cli_options *options,
                                  tandem_error *error)
 {
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     training_rank rank = {0};
     const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
     tandem_status status = cli_workload_open(&workload, options, error);
@@ -90,7 +90,7 @@ tandem_status held_weights_train(held_weights *at, const int64_t *age, int n_age
         if (status == TANDEM_OK) status = copy_held_weights(&at[a], &rank, age[a], error);
     }
     training_rank_close(&rank);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status;
 }
 

@@ -62,7 +62,7 @@ tandem_status noise_lab_open(noise_lab *lab, const noise_task *task, const cli_o
 
 void noise_lab_close(noise_lab *lab)
 {
-    cli_workload_close(&lab->workload);
+    tandem_workload_close(&lab->workload);
     free(lab->op);
     *lab = (noise_lab){0};
 }

@@ -28,7 +28,7 @@ extern const tandem_precision noise_precisions[NOISE_N_PRECISION];
 typedef struct noise_lab {
     const noise_task *task;
     cli_options options; /* of a training of the task in fp32 */
-    cli_workload workload;
+    tandem_workload workload;
     int n_op, *op; /* adjustable operators with all of noise_precisions */
 } noise_lab;
 /* TANDEM_MISSING and TANDEM_UNKNOWN_NAME: the task's data set is not installed. */

@@ -7,6 +7,7 @@
 
 #include <gsl/gsl_sort.h>
 
+#include "base/append.h"
 #include "base/file.h"
 #include "base/nearest.h"
 #include "cli/study/study_figure.h"
@@ -179,8 +180,8 @@ static const char *list_study_parts(void)
 {
     static char text[256];
     text[0] = '\0';
-    for (int p = 0; p < N_PART; p++) (void)cli_append(text, sizeof text, "%s, ", parts[p].name);
-    return cli_append(text, sizeof text, "or all");
+    for (int p = 0; p < N_PART; p++) (void)tandem_append(text, sizeof text, "%s, ", parts[p].name);
+    return tandem_append(text, sizeof text, "or all");
 }
 
 /* One part, or all for part < 0. The data set is read once. */

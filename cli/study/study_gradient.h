@@ -19,7 +19,7 @@ enum { STUDY_MAX_OPERATORS = 64 };
 
 /* One rank with held weights, and the gradient of the last step. */
 typedef struct held_model {
-    cli_workload workload;
+    tandem_workload workload;
     training_rank rank;
     int n_op, op[STUDY_MAX_OPERATORS]; /* the first adjustable ones */
     int64_t n_weight;

@@ -235,7 +235,7 @@ static sensing_request request_of_group(const sampled_scope *scope, int k)
     return request;
 }
 
-static tandem_status sense_both(sampled_study *s, const cli_workload *workload, const cli_options *options,
+static tandem_status sense_both(sampled_study *s, const tandem_workload *workload, const cli_options *options,
                                 tandem_error *error)
 {
     const int n_group = count_groups(s->scope);
@@ -333,7 +333,7 @@ static tandem_status compare_sampled_cells(sampled_ratio *ratio, sampled_study *
 }
 
 /* By sensing, or from the record of the model. */
-static tandem_status find_ratios(sampled_ratio *ratio, sampled_study *s, const cli_workload *workload,
+static tandem_status find_ratios(sampled_ratio *ratio, sampled_study *s, const tandem_workload *workload,
                                  const cli_options *options, const sampled_cell *cells, int n,
                                  tandem_error *error)
 {
@@ -351,7 +351,7 @@ static tandem_status find_ratios(sampled_ratio *ratio, sampled_study *s, const c
     return status;
 }
 
-static tandem_status study_sampled_cells(sampled_study *s, const cli_workload *workload,
+static tandem_status study_sampled_cells(sampled_study *s, const tandem_workload *workload,
                                          const cli_options *options, tandem_error *error)
 {
     int n = 0;
@@ -386,7 +386,7 @@ static cli_options options_of_scope(const cli_options *given, const sampled_scop
 
 /* Seconds of the sensings of a model, each of which trains up to the last age. */
 static tandem_status estimate_sensings(double *seconds, const cli_options *given, const sampled_scope *scope,
-                                       const cli_workload *workload, tandem_error *error)
+                                       const tandem_workload *workload, tandem_error *error)
 {
     const int n_group = count_groups(scope);
     const cli_options options = options_of_scope(given, scope);
@@ -411,7 +411,7 @@ static tandem_status note_sampled_model(double *left_s, const cli_options *given
 {
     const int n = count_groups(scope) + 1;
     const cli_options options = options_of_scope(given, scope);
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     double seconds = 0;
     int n_cell = 0, is_left = 0;
     tandem_status status = cli_workload_open(&workload, &options, error);
@@ -420,7 +420,7 @@ static tandem_status note_sampled_model(double *left_s, const cli_options *given
         is_left = !study_records_has(records, scope->model, n_cell * N_PARTS * VALUES_OF_RATIO);
         if (is_left) status = estimate_sensings(&seconds, given, scope, &workload, error);
     }
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     if (status == TANDEM_OK) work_left_note(given, scope->model, is_left ? n : 0, n, "sensings", seconds);
     *left_s += seconds;
     return status;
@@ -432,7 +432,7 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
 {
     sampled_study s = {.report = report, .scope = scope, .records = records, .margins = *margins};
     const cli_options options = options_of_scope(report->options, scope);
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     (void)fprintf(report->text, "\n## `%s`\n\nPredicted from ", scope->model);
     if (scope->n_group > 0)
         (void)fprintf(report->text, "the same samples, by the mean of %d sensings of\n", scope->n_group);
@@ -454,7 +454,7 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
     for (int part = 0; part < N_PARTS; part++) free(s.tally[part].ratio);
     for (int k = 0; k < MAX_GROUPS; k++) tandem_sensing_close(&s.predicted[k]);
     tandem_sensing_close(&s.measured);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status;
 }
 

@@ -17,7 +17,7 @@ static tandem_precision *make_whole_plan(const tandem_graph *graph, tandem_preci
 }
 
 /* What `tandem sensitivity` asks for without options (cli/command/sensitivity_sense.c), of one precision. */
-static sensing_request default_request(const cli_workload *workload, const study_training *in_fp32)
+static sensing_request default_request(const tandem_workload *workload, const study_training *in_fp32)
 {
     sensing_request request = sensing_request_probe(workload);
     request.n_age = 2;
@@ -30,7 +30,7 @@ tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const s
                           const study_rounding_plan *rounding, tandem_error *error)
 {
     cli_options options;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     sensing_request request = {.n_age = rounding->n_age,
                                .n_replicate = rounding->n_replicate,
                                .is_curved = rounding->is_curved,
@@ -49,7 +49,7 @@ tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const s
     request.n_plan = plan != NULL;
     if (status == TANDEM_OK) status = sensing_run(sensing, &workload, &options, &request, error);
     free(plan);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status;
 }
 

@@ -111,7 +111,7 @@ tandem_status study_tensors_collect(study_tensor tensor[STUDY_MAX_TENSORS], int 
     options.batch = batch;
     options.data = STUDY_DATA;
     options.steps = age[n_age - 1] + 1;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     training_rank rank = {0};
     const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
     tensor_collector c = {.rank = &rank, .tensor = tensor, .n_tensor = *n_tensor, .error = error};
@@ -120,6 +120,6 @@ tandem_status study_tensors_collect(study_tensor tensor[STUDY_MAX_TENSORS], int 
     if (status == TANDEM_OK) status = train_and_collect(&c, given, age, n_age, error);
     *n_tensor = c.n_tensor;
     training_rank_close(&rank);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status;
 }

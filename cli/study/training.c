@@ -26,7 +26,7 @@ tandem_status study_lab_open(study_lab *lab, const cli_options *options, tandem_
 void study_lab_close(study_lab *lab)
 {
     if (lab->worker) lab->backend->worker_close(lab->worker);
-    cli_workload_close(&lab->workload);
+    tandem_workload_close(&lab->workload);
     *lab = (study_lab){0};
 }
 
@@ -85,7 +85,7 @@ static tandem_optimizer_options optimizer_of(const study_training *training)
         .kind = TANDEM_ADAMW, .rate = rate, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f};
 }
 
-tandem_status study_workload_open(cli_workload *workload, cli_options *options, const study_lab *lab,
+tandem_status study_workload_open(tandem_workload *workload, cli_options *options, const study_lab *lab,
                                   const study_training *training, tandem_error *error)
 {
     const int is_emulated = training->precision || training->op_precision;
@@ -110,7 +110,7 @@ tandem_status study_workload_open(cli_workload *workload, cli_options *options, 
 }
 
 static tandem_status open_training(tandem_executor **executor, tandem_step **step, const study_lab *lab,
-                                   const cli_workload *workload, const study_training *training,
+                                   const tandem_workload *workload, const study_training *training,
                                    tandem_error *error)
 {
     const tandem_graph *graph = workload->graph[0];
@@ -172,12 +172,12 @@ tandem_status study_train(study_trained *trained, const study_lab *lab, const st
     tandem_executor *executor = NULL;
     tandem_step *step = NULL;
     cli_options options;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     tandem_status status = study_workload_open(&workload, &options, lab, training, error);
     if (status == TANDEM_OK) status = open_training(&executor, &step, lab, &workload, training, error);
     if (status == TANDEM_OK) status = run_steps(trained, executor, lab, training, steps, error);
     if (executor) lab->backend->executor_close(executor);
     tandem_step_close(step);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     return status;
 }

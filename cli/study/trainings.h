@@ -15,7 +15,7 @@
 typedef struct study_lab {
     const cli_options *options; /* with opened_data */
     const tandem_backend_api *backend;
-    cli_workload workload; /* of no training: it names the device */
+    tandem_workload workload; /* of no training: it names the device */
     tandem_worker *worker;
 } study_lab;
 tandem_status study_lab_open(study_lab *lab, const cli_options *options, tandem_error *error);
@@ -45,7 +45,7 @@ typedef struct study_training {
     }
 
 /* The training's model with its optimizer, in lab->options' place. The caller closes *workload. */
-tandem_status study_workload_open(cli_workload *workload, cli_options *options, const study_lab *lab,
+tandem_status study_workload_open(tandem_workload *workload, cli_options *options, const study_lab *lab,
                                   const study_training *training, tandem_error *error);
 
 typedef struct study_trained {

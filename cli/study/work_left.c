@@ -48,7 +48,7 @@ tandem_status work_cost_of_training(work_cost *cost, const cli_options *options,
 }
 
 typedef struct sensing_work {
-    const cli_workload *workload;
+    const tandem_workload *workload;
     const cli_options *options;
     const sensing_request *request;
 } sensing_work;
@@ -66,8 +66,9 @@ static tandem_status try_sensing(const void *work, int64_t n, tandem_error *erro
     return status;
 }
 
-tandem_status work_cost_of_sensing(work_cost *cost, const cli_workload *workload, const cli_options *options,
-                                   const sensing_request *request, tandem_error *error)
+tandem_status work_cost_of_sensing(work_cost *cost, const tandem_workload *workload,
+                                   const cli_options *options, const sensing_request *request,
+                                   tandem_error *error)
 {
     return work_cost_measure(cost, try_sensing, &(sensing_work){workload, options, request}, 3, 6, error);
 }

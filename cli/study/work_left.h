@@ -23,8 +23,9 @@ tandem_status work_cost_of_training(work_cost *cost, const cli_options *options,
                                     tandem_error *error);
 /* Of a replicate of the request at one age, at weights that are not trained. Two trials, of 3 and 6
  * replicates. Errors of sensing_run. */
-tandem_status work_cost_of_sensing(work_cost *cost, const cli_workload *workload, const cli_options *options,
-                                   const sensing_request *request, tandem_error *error);
+tandem_status work_cost_of_sensing(work_cost *cost, const tandem_workload *workload,
+                                   const cli_options *options, const sensing_request *request,
+                                   tandem_error *error);
 
 /* "TASK: n_left of n UNITS left, some S s of a core" */
 void work_left_note(const cli_options *options, const char *task, int n_left, int n, const char *units,

@@ -6,11 +6,9 @@
 #ifndef TANDEM_PLANNER_H
 #define TANDEM_PLANNER_H
 
-#include "tandem/plan.h"
+#include "tandem/workload.h"
 
 TANDEM_BEGIN_DECLARATIONS
-
-enum { TANDEM_DEFAULT_BATCH = 16 };
 
 /* What to plan. Zero-initialise it, then fill in what differs. Strings are borrowed during the call only. */
 typedef struct tandem_request {

@@ -66,7 +66,7 @@ enum { N_SAMPLE = sizeof sample / sizeof *sample };
 static char *agreement_of(const char *const *word, uint64_t data_hash, char *config, size_t size)
 {
     cli_options options;
-    cli_workload workload = {0};
+    tandem_workload workload = {0};
     tandem_error error;
     char *argument[8] = {NULL}, *text = NULL;
     int n = 0;
@@ -78,12 +78,12 @@ static char *agreement_of(const char *const *word, uint64_t data_hash, char *con
     if (options.steps < 0) options.steps = 100;
     if (options.evaluate < 0) options.evaluate = 2000;
     if (!options.model) options.model = "mlp";
-    if (!options.device && !options.cluster) options.device = "cpu:avx2";
+    if (!options.device && !options.cluster) options.cluster = "cpu:avx2";
     require_ok(cli_workload_open(&workload, &options, &error), &error);
     require_ok(train_config_open(&rank.config, workload.graph[0], &options, &error), &error);
     require_ok(run_agreement_make(&text, &rank, &workload, &options, &error), &error);
     if (config) train_config_print(config, size, &rank.config, &workload, &options, NULL, 0);
-    cli_workload_close(&workload);
+    tandem_workload_close(&workload);
     for (int k = 0; k < n; k++) free(owned[k]);
     return text;
 }

@@ -1,11 +1,10 @@
-/* append.c: formatted text behind other text. */
+#include "base/append.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cli.h"
-
-char *cli_append(char *text, size_t size, const char *format, ...)
+char *tandem_append(char *text, size_t size, const char *format, ...)
 {
     const size_t used = strlen(text);
     va_list arguments;

@@ -1,0 +1,183 @@
+/* workload.c: opens a workload: a model at the batch of every class of a cluster, and a plan for it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "tandem/advanced/step.h"
+#include "tandem/workload.h"
+
+static tandem_status set_class_uniform(tandem_workload *workload, int c, const char *word, uint64_t seed,
+                                       tandem_error *error)
+{
+    tandem_precision precision;
+    if (strcmp(word, "random") == 0)
+        return tandem_plan_random(workload->plan, workload->graph[c], c,
+                                  workload->cluster.classes[c].device.precisions, seed, error);
+    const tandem_status status = tandem_precision_find(&precision, word, error);
+    return status == TANDEM_OK ? tandem_plan_uniform(workload->plan, workload->graph[c], c, precision, error)
+                               : status;
+}
+
+static tandem_status set_uniform_plan(tandem_workload *workload, const char *uniform, uint64_t seed,
+                                      tandem_error *error)
+{
+    for (int c = 0; c < workload->cluster.n_class; c++) {
+        char word[64];
+        if (!tandem_list_word(word, sizeof word, uniform, c, workload->cluster.n_class))
+            return tandem_error_set(
+                error, TANDEM_USAGE,
+                "--uniform '%s' does not match %d classes. Give one precision, or one per class", uniform,
+                workload->cluster.n_class);
+        const tandem_status status = set_class_uniform(workload, c, word, seed, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status open_plan_workload(tandem_workload *workload, const tandem_workload_request *request,
+                                        tandem_error *error)
+{
+    tandem_graph *read = NULL;
+    const char *second = request->cluster   ? "--cluster"
+                         : request->uniform ? "--uniform"
+                         : request->batch   ? "--batch"
+                                            : NULL;
+    if (second)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--plan and %s contradict each other: a plan has its own ranks, batches and "
+                                "precisions",
+                                second);
+    tandem_status status = tandem_plan_read(&workload->plan, &read, request->plan, error);
+    tandem_graph_close(read);
+    if (status != TANDEM_OK) return status;
+    workload->cluster = workload->plan->cluster;
+    status = tandem_cluster_fill_defaults(&workload->cluster, 0, request->memory, error);
+    const char *model = request->model ? request->model : workload->plan->model;
+    if (status == TANDEM_OK)
+        status = tandem_cluster_open_graphs(workload->graph, &workload->cluster, model, error);
+    return status == TANDEM_OK ? tandem_plan_check(workload->plan, workload->graph[0], error) : status;
+}
+
+static tandem_status open_workload_cluster(tandem_workload *workload, const tandem_workload_request *request,
+                                           tandem_error *error)
+{
+    if (!request->model)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "no model given. Use e.g. --model vit_tiny (tandem list models), or "
+                                "--plan FILE, where the command has it");
+    if (!request->cluster)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "no devices given. Use e.g. --cluster \"cpu:avx2 + cpu:sse41\" (tandem list devices)");
+    const int64_t batch = request->batch ? request->batch : TANDEM_DEFAULT_BATCH;
+    tandem_status status = tandem_cluster_parse(&workload->cluster, request->cluster, error);
+    if (status == TANDEM_OK)
+        status = tandem_cluster_fill_defaults(&workload->cluster, batch, request->memory, error);
+    for (int c = 0; c < workload->cluster.n_class && request->emulate; c++)
+        workload->cluster.classes[c].device.precisions = (1u << TANDEM_N_PRECISION) - 1;
+    return status;
+}
+
+static tandem_status open_model_workload(tandem_workload *workload, const tandem_workload_request *request,
+                                         tandem_error *error)
+{
+    tandem_status status = open_workload_cluster(workload, request, error);
+    if (status == TANDEM_OK)
+        status = tandem_cluster_open_graphs(workload->graph, &workload->cluster, request->model, error);
+    if (status == TANDEM_OK && workload->graph[0]->is_recorded && request->memory)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--memory is for models that tandem runs: what PyTorch allocates for '%s' is "
+                                "not known",
+                                request->model);
+    char name[sizeof workload->plan->name];
+    (void)snprintf(name, sizeof name, "uniform %s", request->uniform ? request->uniform : "fp32");
+    if (status == TANDEM_OK)
+        status = tandem_plan_open(&workload->plan, workload->graph[0], &workload->cluster, name, error);
+    if (status == TANDEM_OK && request->uniform)
+        status = set_uniform_plan(workload, request->uniform, request->seed, error);
+    return status;
+}
+
+tandem_status tandem_workload_transport(int *over_network, tandem_error *error)
+{
+    const char *exchange = getenv("TANDEM_ALLREDUCE");
+    const int is_network = exchange && strcmp(exchange, "network") == 0;
+    if (exchange && *exchange && !is_network)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "invalid TANDEM_ALLREDUCE '%s'. Unset it to exchange gradients in shared memory, or "
+            "set it to 'network'",
+            exchange);
+    *over_network = is_network;
+    return TANDEM_OK;
+}
+
+/* A plan's file may ask for more segments; they are cut to the possible number. */
+static tandem_status check_recompute_segments(int n_recompute_segment, const tandem_graph *graph,
+                                              tandem_error *error)
+{
+    tandem_step *step = NULL;
+    tandem_status status =
+        n_recompute_segment > 1 ? tandem_step_open(&step, graph, TANDEM_F32, 0, error) : TANDEM_OK;
+    const int max = step ? tandem_step_max_segments(step) : n_recompute_segment;
+    if (n_recompute_segment > max)
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "--recompute %d: model %s has at most %d segments. Use 1 to %d, or sqrt",
+                                  n_recompute_segment, graph->model, max, max);
+    tandem_step_close(step);
+    return status;
+}
+
+/* What the request asks of the plan's steps. */
+static void set_plan_step(tandem_plan *plan, const tandem_workload_request *request)
+{
+    const tandem_step_options *asked = &request->step;
+    if (asked->n_micro) plan->step.n_micro = asked->n_micro;
+    if (asked->n_recompute_segment) plan->step.n_recompute_segment = asked->n_recompute_segment;
+    if (asked->scaling.window) plan->step.scaling = asked->scaling;
+    plan->step.emulated = request->emulate != NULL;
+    plan->step.separate_partial_grads = asked->separate_partial_grads;
+}
+
+static void set_loss_scale(tandem_workload *workload, const tandem_workload_request *request)
+{
+    tandem_plan *plan = workload->plan;
+    const int is_needed = tandem_plan_needs_loss_scale(plan, workload->graph[0]);
+    workload->loss_scale = request->loss_scale != 0 ? request->loss_scale : plan->loss_scale;
+    if (workload->loss_scale == 0 && !request->without_norm && is_needed) workload->loss_scale = -1;
+    plan->step.with_norm = request->clip > 0 || workload->loss_scale != 0;
+    workload->scale_is_by_need = request->loss_scale == 0 && request->clip == 0 && !request->without_norm &&
+                                 plan->step.with_norm == is_needed;
+}
+
+tandem_status tandem_workload_open(tandem_workload *workload, const tandem_workload_request *request,
+                                   tandem_error *error)
+{
+    tandem_workload opened = {0};
+    int over_network = 0;
+    tandem_status status = tandem_workload_transport(&over_network, error);
+    if (status == TANDEM_OK)
+        status = request->plan ? open_plan_workload(&opened, request, error)
+                               : open_model_workload(&opened, request, error);
+    if (status == TANDEM_OK)
+        status = check_recompute_segments(request->step.n_recompute_segment, opened.graph[0], error);
+    if (status != TANDEM_OK) {
+        tandem_workload_close(&opened);
+        return status;
+    }
+    opened.cluster.over_network = over_network;
+    if (request->wire_is_given) opened.plan->cluster.wire = request->wire;
+    opened.cluster.wire = opened.plan->cluster.wire;
+    set_plan_step(opened.plan, request);
+    set_loss_scale(&opened, request);
+    *workload = opened;
+    return TANDEM_OK;
+}
+
+void tandem_workload_close(tandem_workload *workload)
+{
+    tandem_plan_close(workload->plan);
+    for (int c = TANDEM_MAX_CLASS - 1; c >= 0; c--) tandem_graph_close(workload->graph[c]);
+    *workload = (tandem_workload){0};
+}
