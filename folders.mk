@@ -1,5 +1,5 @@
-# Which folder may use which. `make lint` holds includes and symbols to it (scripts/lint_structure.pl), and a test
-# that names its folder links no more than that folder and what it may use.
+# Which folder may use which. `make lint` holds includes and symbols to it (scripts/lint_structure.pl), and a
+# test that names its folder links no more than that folder and what it may use.
 FOLDERS = base graph profiles predictor trace replayer allocator plugins backend report cli
 USES_base =
 USES_graph = base

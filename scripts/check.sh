@@ -10,6 +10,7 @@
 # cards.
 set -u
 cd "$(dirname "$0")/.." || exit 5
+export WERROR=-Werror
 address='unit fault fuzz/fuzz slurm/test cli/run conformance/test_isa conformance/test_gradients'
 address+=' property/test_training_variants'
 starts=20

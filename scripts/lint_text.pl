@@ -23,7 +23,7 @@ for my $file (@tracked) {
     push @files, $file unless grep { $file =~ $_ } @recorded;
 }
 my @code = grep { /\.(c|h|cc|cu|def)$/ } @files;
-my @text = grep { /\.(md|1)$/ || /^(Makefile|\.ci\/run)$/ || /\.(sh|pl|sql)$/ } @files;
+my @text = grep { /\.(md|1)$/ || /^(Makefile|\.ci\/run)$/ || /\.(mk|sh|pl|sql)$/ } @files;
 my $found = 0;
 my %content;
 sub content
@@ -147,7 +147,7 @@ for my $file (@code) {
     my $string = parts($file)->{string}; # environment variables, members of JSON
     $known{$1} = 1 while $string =~ /\b((?:tandem|TANDEM)_\w+)/g;
 }
-for my $file (grep { /\.(sql|map|proto|in|pl|sh|py)$/ || $_ eq 'Makefile' } @tracked) {
+for my $file (grep { /\.(sql|map|proto|in|pl|sh|py|mk)$/ || $_ eq 'Makefile' } @tracked) {
     my $all = content($file);
     $known{$1} = 1 while $all =~ /\b(\w+)/g;
 }

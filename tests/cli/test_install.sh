@@ -31,8 +31,10 @@ skip() {
     echo "SKIP: $1: $2"
     echo "ok $n - $1 # SKIP $2"
 }
+# With the compilers and options of the make that runs this, so that nothing is built anew.
 make_in_source() { make --no-print-directory -C "$source" SAN="$sanitizers" DESTDIR="$root" \
-    PREFIX="$prefix" "$@" >out 2>err; }
+    PREFIX="$prefix" ${CC:+CC="$CC"} ${CXX:+CXX="$CXX"} ${OPT:+OPT="$OPT"} ${NVCC+NVCC="$NVCC"} \
+    "$@" >out 2>err; }
 
 # --- Installing ---
 make_in_source install && [ -x "$at/bin/tandem" ] && [ -e "$at/lib/libtandem_backend.so" ] &&
@@ -88,6 +90,9 @@ report "libtandem_kernels.so.0 needs libc and libm" $?
 
 ! nm -D --undefined-only "$at/lib/libtandem_backend.so" | grep ' tandem_' >out
 report "libtandem_backend.so takes nothing from the program that opens it" $?
+
+readelf -d "$at/lib/libtandem_backend.so" | grep -q 'SONAME.*\[libtandem_backend\.so\]'
+report "libtandem_backend.so has the name that it is opened by" $?
 
 # --- Slurm's plug-ins ---
 plugins="what slurmd and slurmstepd open links libc alone, and the planner lies beside it"
@@ -262,6 +267,14 @@ g++ -std=c++17 -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} versi
     -Wl,-rpath,"$at/lib" -o version >out 2>err &&
     ./version >out 2>err && grep -q 'USAGE: the request names no model' out
 report "a C++ program links the library" $?
+
+# --- Another folder for libraries ---
+root=$root/other make_in_source install LIBDIR=$prefix/lib/multi &&
+    [ -e "$root/other$prefix/lib/multi/libtandem_backend.so" ] &&
+    [ ! -e "$root/other$prefix/lib/libtandem.so" ] &&
+    grep -qx "libdir=\${prefix}/lib/multi" "$root/other$prefix/lib/multi/pkgconfig/tandem.pc" &&
+    root=$root/other make_in_source uninstall LIBDIR=$prefix/lib/multi
+report "make install LIBDIR=… puts libraries there, and pkg-config finds them" $?
 
 # --- Uninstalling ---
 make_in_source uninstall && [ -z "$(find "$root" ! -type d)" ] && [ ! -e "$at/include/tandem" ]
