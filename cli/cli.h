@@ -8,7 +8,9 @@
 
 #include "tandem/advanced/allocator.h"
 #include "tandem/advanced/backend.h"
-#include "tandem/workload.h"
+#include "tandem/runtime.h"
+#include "runtime/process/process.h"
+#include "runtime/process/ranks.h"
 
 /* The keys of all options (options.def). */
 enum option_key {
@@ -40,8 +42,6 @@ typedef struct cli_options {
     int64_t batch;
     uint64_t seed, data_seed, rounding_seed; /* the last two only where they are given */
     int recorded;                            /* study: runs nothing */
-    int hold_weights;                        /* of executors; no option sets it */
-    const tandem_data *opened_data;          /* is not read again where `data` names it; no option sets it */
     const char *emulate; /* number formats in the place of their dtypes; NULL: nothing is emulated */
     double error_scale;
     /* allocation */
@@ -67,7 +67,6 @@ typedef struct cli_options {
     double loss_scale;            /* 0 = none, < 0 = dynamic */
     int64_t warmup;
     int allow_nan;
-    int late_results; /* no option: the command takes a step's loss while the next one runs */
     /* runs */
     const char *at; /* sensitivity: ages; NULL = 50 % and 90 % of the steps */
     int64_t steps, evaluate, repetitions;
@@ -100,7 +99,7 @@ typedef struct cli_command {
     /* keys of the options that it reads (tests/cli/test_options.sh), OPTION_END last; those of every command
      * are added */
     const int *option;
-    int joins_run;                          /* 1: a launcher may start it as a rank (cli_rank_begin) */
+    int joins_run;                          /* 1: a launcher may start it as a rank (rank_start_begin) */
     const char *description;                /* help text after the options, with examples */
     int (*run)(const cli_options *options); /* returns the exit code */
 } cli_command;
@@ -165,6 +164,11 @@ json_t *cli_made_json(void); /* NULL without memory */
  * borrows their texts. TANDEM_USAGE: options contradict each other. */
 tandem_status cli_workload_request(tandem_workload_request *request, const cli_options *options,
                                    tandem_error *error);
+/* Of a training; the same. */
+tandem_status cli_train_request(tandem_train_request *request, const cli_options *options,
+                                tandem_error *error);
+/* Shows progress and notes as the options say; it borrows them. */
+tandem_listener cli_listener(const cli_options *options);
 /* Opens the workload of the options. */
 tandem_status cli_workload_open(tandem_workload *workload, const cli_options *options, tandem_error *error);
 /* The largest number of operators of a class whose backward products read f16; `where` lists the devices of
@@ -173,57 +177,7 @@ int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, 
 /* If the plan's file has a bound that was proven for another set of plans: a note that it is none. */
 void cli_note_unproven_bound(const cli_options *options, const tandem_plan *plan);
 
-/* Registers a file of the working directory: a signal that ends the command removes it. At most 16 files,
- * names of at most 39 characters; not for several threads. */
-void cli_scratch_file_add(const char *path);
-void cli_scratch_file_remove(const char *path);
-/* mkstemps, and registers the file before a signal can come. */
-int cli_scratch_file_make(char *name, int n_suffix);
-/* In a handler of signals: removes those that are registered. */
-void cli_scratch_files_unlink(void);
-/* In a child: they are its parent's. */
-void cli_scratch_files_forget(void);
-
-/* An empty file of JSON in the working directory, as a scratch file; the caller removes it. Writes its name
- * to `path`. TANDEM_IO. */
-enum { CLI_SCRATCH_JSON = 32 };
-tandem_status cli_scratch_json_make(char path[CLI_SCRATCH_JSON], tandem_error *error);
-
-/* An empty store in the working directory, as a scratch file; the caller removes it. Writes its name to
- * `path`. TANDEM_IO. */
-enum { CLI_SCRATCH_STORE = 32 };
-tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error);
-void cli_scratch_store_remove(const char *path);
-
-/* --- The backend library -------------------------------------------------------------------------------- */
-/* Opens libtandem_backend.so once: $TANDEM_BACKEND, beside the program, ../lib, the system's path. NULL and
- * TANDEM_MISSING if there is none or its version differs. */
-const tandem_backend_api *cli_backend(tandem_error *error);
-/* tandem_device_require (cluster.h); a GPU must open, too. */
-tandem_status cli_device_require(const char *device, tandem_error *error);
-
-/* --- Ranks ---------------------------------------------------------------------------------------------- */
-typedef struct cli_rank {
-    int rank, n_rank;
-    const char *store;
-    int local; /* its number among those of this host */
-} cli_rank;
-
-/* Before the options are read, in a process that the environment makes a rank: the others learn when it ends
- * before it has joined, and from cli_fail why. */
-void cli_rank_begin(const cli_rank *self);
-/* This rank has joined: from now on, it is missed by itself. */
-void cli_rank_joined(void);
-/* Tells the others why this rank does not join. Nothing after it has. */
-void cli_rank_failed(const char *why);
-/* Whether this process is a rank: RANK and WORLD_SIZE are set (and TANDEM_STORE if WORLD_SIZE > 1). 1 = yes,
- * *rank is filled in; 0 = no; −1 = a wrong value, *error says which. */
-int cli_rank_from_environment(cli_rank *rank, tandem_error *error);
-/* Starts this command n_rank times with the same arguments, each as a rank pinned to a core, and waits.
- * Returns 0, the exit code of the rank that failed first, or 6 if a rank was killed. Rank 0 owns stdout. */
-int cli_ranks_start(int n_rank, const cli_options *options);
-/* The core on which this process is to run `self`: its own, or −1 = any. Says whom it is shared with. */
-int cli_rank_core(const cli_rank *self, const cli_options *options);
+/* --- Running a command of our own ----------------------------------------------------------------------- */
 /* Runs `tandem argument…` (NULL-terminated) with --json, and -q as in options. Returns the object that it
  * printed; NULL and *exit_code if it failed. Its stderr is ours. */
 json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code);

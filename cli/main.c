@@ -6,7 +6,7 @@
 
 #include "base/nearest.h"
 #include "cli/cli.h"
-#include "cli/process.h"
+#include "runtime/process/process.h"
 
 const cli_command *const cli_commands[] = {
     &command_demo,   &command_list,     &command_doctor,
@@ -69,8 +69,8 @@ static int begin_process(int argc, char **argv)
 {
     const int failed = cli_standard_files_open();
     if (failed) return cli_fail_with(TANDEM_IO, "cannot open standard output: %s", strerror(failed));
-    cli_signals_begin();
-    cli_openmp_forget();
+    signals_begin();
+    openmp_forget();
     cli_save_arguments(argc, argv);
     return on_exit(check_output_written, NULL) == 0 ? 0
                                                     : cli_fail_with(TANDEM_NO_MEMORY, "no memory to begin");
@@ -106,8 +106,8 @@ int main(int argc, char **argv)
     memmove(&argv[2], &argv[1], (size_t)(index - 1) * sizeof *argv);
     argv[1] = name;
     cli_options options;
-    cli_rank self;
-    if (command->joins_run && cli_rank_from_environment(&self, NULL) == 1) cli_rank_begin(&self);
+    tandem_rank_place self;
+    if (command->joins_run && rank_place_from_environment(&self, NULL) == 1) rank_start_begin(&self);
     cli_options_parse(&options, command, argc - 1, argv + 1);
     cli_standard_output_protect();
     return command->run(&options);

@@ -45,7 +45,7 @@ void cli_progress_clear(void)
 int cli_fail(const tandem_error *error)
 {
     const char *text = error->text[0] ? error->text : tandem_status_meaning(error->status);
-    cli_rank_failed(text);
+    rank_start_failed(text);
     cli_progress_end();
     fprintf(stderr, "tandem: %s\n", text);
     return tandem_status_exit_code(error->status);

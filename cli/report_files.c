@@ -239,12 +239,12 @@ tandem_status cli_report_check(const cli_options *options, tandem_error *error)
 static tandem_status add_replay(report_page *page, const cli_options *options, const char *plan_path,
                                 tandem_error *error)
 {
-    char trace_path[CLI_SCRATCH_JSON];
+    char trace_path[SCRATCH_JSON];
     const char *argument[20] = {"replay",  "--db",        options->db,         "--plan",
                                 plan_path, "--operators", "--memory-timeline", "--trace",
                                 trace_path};
     int n = 9, code = 0;
-    tandem_status status = cli_scratch_json_make(trace_path, error);
+    tandem_status status = scratch_json_make(trace_path, error);
     if (status != TANDEM_OK) return status;
     if (options->predict) argument[n++] = "--predict";
     if (options->kernels != TANDEM_KERNELS_TANDEM) {
@@ -259,7 +259,7 @@ static tandem_status add_replay(report_page *page, const cli_options *options, c
     status = cli_report_add_result(page, cli_run_self(options, argument, &code), "replay", error);
     if (status == TANDEM_OK && code == 0)
         status = cli_report_add_trace(page, trace_path, "replay --trace", error);
-    cli_scratch_file_remove(trace_path);
+    scratch_file_remove(trace_path);
     return status;
 }
 
@@ -267,15 +267,15 @@ tandem_status cli_report_add_plan(report_page *page, const cli_options *options,
                                   const tandem_cluster *cluster, const tandem_graph *graph, int replays,
                                   tandem_error *error)
 {
-    char path[CLI_SCRATCH_JSON];
+    char path[SCRATCH_JSON];
     tandem_plan on_cluster = *plan; /* shares the precisions of the plan */
     on_cluster.cluster = *cluster;
-    tandem_status status = cli_scratch_json_make(path, error);
+    tandem_status status = scratch_json_make(path, error);
     if (status != TANDEM_OK) return status;
     status = tandem_plan_write(&on_cluster, graph, path, error);
     if (status == TANDEM_OK) status = add_plan_file(page, path, "plan", error);
     if (status == TANDEM_OK && replays) status = add_replay(page, options, path, error);
-    cli_scratch_file_remove(path);
+    scratch_file_remove(path);
     return status;
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/report_files.h"
-#include "cli/sensing.h"
+#include "runtime/sense/sensing.h"
 #include "profiles/store/store_overview.h"
 
 int cli_report_is_store(const char *path, const char *begin, size_t n)

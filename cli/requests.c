@@ -1,4 +1,6 @@
 /* requests.c: what the options ask of the libraries. */
+#include <unistd.h>
+
 #include "base/append.h"
 #include "cli/cli.h"
 
@@ -36,6 +38,64 @@ tandem_status cli_workload_open(tandem_workload *workload, const cli_options *op
     tandem_workload_request request;
     const tandem_status status = cli_workload_request(&request, options, error);
     return status == TANDEM_OK ? tandem_workload_open(workload, &request, error) : status;
+}
+
+static void show_progress(void *context, int64_t left_ns, const char *text)
+{
+    cli_progress(context, left_ns, "%s", text);
+}
+
+static void show_note(void *context, const char *text) { cli_note(context, "%s", text); }
+
+tandem_listener cli_listener(const cli_options *options)
+{
+    const int has_progress = !options->quiet && isatty(STDERR_FILENO);
+    return (tandem_listener){.context = (void *)(uintptr_t)options,
+                             .progress = has_progress ? show_progress : NULL,
+                             .note = options->quiet ? NULL : show_note};
+}
+
+tandem_status cli_train_request(tandem_train_request *request, const cli_options *options,
+                                tandem_error *error)
+{
+    *request = tandem_train_request_default();
+    const int64_t evaluate = options->evaluate < 0 ? request->evaluate : options->evaluate;
+    const int64_t steps = options->steps < 0 ? request->steps : options->steps;
+    *request = (tandem_train_request){.listener = cli_listener(options),
+                                      .store = options->db,
+                                      .data = options->data,
+                                      .steps = steps,
+                                      .evaluate = evaluate,
+                                      .evaluate_every = options->evaluate_every,
+                                      .checkpoint_every = options->checkpoint_every,
+                                      .timeout_ns = options->timeout_ns,
+                                      .bucket_bytes = options->bucket_bytes,
+                                      .has_data_seed = cli_option_given(options, OPTION_DATA_SEED),
+                                      .has_rounding_seed = cli_option_given(options, OPTION_ROUNDING_SEED),
+                                      .data_seed = options->data_seed,
+                                      .rounding_seed = options->rounding_seed,
+                                      .error_scale = options->error_scale,
+                                      .rate = options->rate,
+                                      .decay = options->decay,
+                                      .momentum = options->momentum,
+                                      .betas = options->betas,
+                                      .no_decay = options->no_decay,
+                                      .schedule = options->schedule,
+                                      .warmup = options->warmup,
+                                      .label_smoothing = options->label_smoothing,
+                                      .allow_nan = options->allow_nan,
+                                      .resense = cli_option_given(options, OPTION_RESENSE),
+                                      .resense_every = options->resense,
+                                      .max_sensitivity = options->max_sensitivity,
+                                      .per_task = options->per_operator,
+                                      .trace = options->trace,
+                                      .log = options->log,
+                                      .checkpoint = options->checkpoint,
+                                      .exported = options->export,
+                                      .resume = options->resume,
+                                      .init = options->init,
+                                      .made = cli_made()};
+    return cli_workload_request(&request->workload, options, error);
 }
 
 int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size)

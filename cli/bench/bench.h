@@ -57,6 +57,6 @@ void bench_default_pair(cli_options *options, char pair[BENCH_PAIR]);
  * cost for every key of graph[c] on class c, and about n_more other rows on the same devices. Without a
  * network link in the cluster, it also has contended costs. */
 #define BENCH_STORE_COSTS "synthetic, 5 to 20 us per task"
-tandem_status bench_store_make(char path[CLI_SCRATCH_STORE], const tandem_cluster *cluster,
+tandem_status bench_store_make(char path[SCRATCH_STORE], const tandem_cluster *cluster,
                                const tandem_graph *const *graph, uint64_t bucket_bytes, int64_t n_more,
                                tandem_error *error);

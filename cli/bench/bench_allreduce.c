@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/bench/bench.h"
-#include "cli/run_agreement.h"
+#include "runtime/train/run_agreement.h"
 
 enum { REPETITIONS = 20, MAX_REPETITIONS = 1000, WARM_UP = 2 };
 static const uint64_t size_bytes[] = {UINT64_C(4) << 10, UINT64_C(1) << 20, UINT64_C(12) << 20,
@@ -92,7 +92,7 @@ static tandem_status measure_allreduce_size(allreduce_bench *b, uint64_t bytes, 
 }
 
 static tandem_status measure_allreduces(allreduce_bench *b, const tandem_workload *workload,
-                                        const cli_rank *self, tandem_error *error)
+                                        const tandem_rank_place *self, tandem_error *error)
 {
     const int class_index = tandem_cluster_class_of(&workload->cluster, self->rank);
     if (self->n_rank != tandem_cluster_n_rank(&workload->cluster))
@@ -111,14 +111,14 @@ static tandem_status measure_allreduces(allreduce_bench *b, const tandem_workloa
                                  .rank = self->rank,
                                  .n_rank = self->n_rank,
                                  .store = self->store,
-                                 .cpu = cli_rank_core(self, b->options),
+                                 .cpu = rank_core(self, b->options),
                                  .timeout_ns = timeout_ns,
                                  .over_network = !tandem_cluster_shares_memory(&workload->cluster),
                                  .wire = workload->cluster.wire,
                                  .agreement = agreement},
         error);
     free(agreement);
-    if (status == TANDEM_OK) cli_rank_joined();
+    if (status == TANDEM_OK) rank_start_joined();
     for (int s = 0; s < N_SIZE && status == TANDEM_OK; s++)
         status = measure_allreduce_size(b, size_bytes[s], error);
     if (status != TANDEM_OK) return status;
@@ -128,14 +128,14 @@ static tandem_status measure_allreduces(allreduce_bench *b, const tandem_workloa
 }
 
 static int run_allreduce_rank(const cli_options *options, const tandem_workload *workload,
-                              const cli_rank *self)
+                              const tandem_rank_place *self)
 {
     bench_result result = {.options = self->rank == 0 ? options : NULL};
     allreduce_bench b = {.options = options, .result = &result, .n = REPETITIONS};
     tandem_error error = {0};
     if (options->repetitions > 0)
         b.n = options->repetitions < MAX_REPETITIONS ? (int)options->repetitions : MAX_REPETITIONS;
-    b.backend = cli_backend(&error);
+    b.backend = runtime_backend(&error);
     const tandem_status status = b.backend ? measure_allreduces(&b, workload, self, &error) : error.status;
     if (b.worker) b.backend->worker_close(b.worker);
     free(b.all_ns);
@@ -152,11 +152,11 @@ int bench_allreduce(const cli_options *given)
 {
     cli_options options = *given;
     tandem_error error = {0};
-    cli_rank self;
+    tandem_rank_place self;
     tandem_workload workload = {0};
     options.model = "mlp"; /* any model: a workload needs one */
     if (!options.device && !options.cluster) options.cluster = "2*strongest";
-    const int joined = cli_rank_from_environment(&self, &error);
+    const int joined = rank_place_from_environment(&self, &error);
     if (joined < 0 || cli_workload_open(&workload, &options, &error) != TANDEM_OK) return cli_fail(&error);
     const int n_rank = tandem_cluster_n_rank(&workload.cluster);
     int code;

@@ -71,12 +71,12 @@ tandem_status bench_linear(bench_result *result, const cli_options *given, int64
     (void)snprintf(model, sizeof model, "mlp:width=%d,depth=2", BENCH_LINEAR_WIDTH);
     options.model = model;
     options.batch = BENCH_LINEAR_ROWS;
-    const tandem_backend_api *backend = cli_backend(error);
+    const tandem_backend_api *backend = runtime_backend(error);
     if (!backend) return error->status;
     tandem_status status = cli_workload_open(&workload, &options, error);
     const tandem_worker_options here = {.device = workload.cluster.classes[0].device.name,
                                         .n_rank = 1,
-                                        .cpu = cli_rank_core(&(cli_rank){.n_rank = 1}, given),
+                                        .cpu = rank_core(&(tandem_rank_place){.n_rank = 1}, given),
                                         .timeout_ns = timeout_ns};
     if (status == TANDEM_OK) status = backend->worker_open(&worker, &here, error);
     if (status == TANDEM_OK)

@@ -71,7 +71,7 @@ static tandem_status measure_replay_processes(bench_result *result, const cli_op
 static tandem_status measure_store_open(bench_result *result, const cli_options *given,
                                         const tandem_workload *workload, int64_t n_more, tandem_error *error)
 {
-    char path[CLI_SCRATCH_STORE], name[96];
+    char path[SCRATCH_STORE], name[96];
     const int64_t n = given->repetitions > 0 ? given->repetitions : REPETITIONS;
     cli_options options = *given;
     options.db = path;
@@ -94,7 +94,7 @@ static tandem_status measure_store_open(bench_result *result, const cli_options 
         (void)snprintf(name, sizeof name, n_more ? "process among %lld rows" : "process", (long long)n_more);
         status = measure_replay_processes(result, &options, workload, name, error);
     }
-    if (is_made) cli_scratch_store_remove(path);
+    if (is_made) scratch_store_remove(path);
     free(sample_ns);
     return status;
 }

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "cli/bench/bench.h"
-#include "cli/training_rank.h"
+#include "runtime/train/training_rank.h"
 #include "cli/table.h"
 
 enum { ROUNDS = 5, RUNS = 3, MAX_ROWS = 20 };
@@ -313,7 +313,7 @@ static tandem_status open_product_bench(product_bench *all, tandem_error *error)
         return tandem_error_set(
             error, TANDEM_USAGE,
             "bench products measures one device, got %d ranks. Use e.g. --device cpu:avx2", n_rank);
-    const cli_rank alone = {.n_rank = 1};
+    const tandem_rank_place alone = {.n_rank = 1};
     status = training_rank_open(&all->rank, &all->workload, all->options, &alone, error);
     return status == TANDEM_OK ? find_products(all, error) : status;
 }

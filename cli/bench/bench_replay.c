@@ -183,11 +183,11 @@ static tandem_status open_replays_from_store(replay_bench *r, const char *path,
 static tandem_status open_replays_synthetic(replay_bench *r, const tandem_graph *const *graph,
                                             uint64_t bucket_bytes, tandem_error *error)
 {
-    char path[CLI_SCRATCH_STORE];
+    char path[SCRATCH_STORE];
     tandem_status status = bench_store_make(path, r->cluster, graph, bucket_bytes, 0, error);
     if (status != TANDEM_OK) return status;
     status = open_replays_from_store(r, path, graph, bucket_bytes, error);
-    cli_scratch_store_remove(path);
+    scratch_store_remove(path);
     return status;
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/quantity.h"
 #include "cli/bench/bench.h"
-#include "cli/sensing.h"
+#include "runtime/sense/sensing.h"
 #include "cli/table.h"
 
 enum { STEPS = 20, WARM_UP = 4, SENSINGS = 5, N_CASE = 2 };
@@ -149,7 +149,7 @@ static tandem_status measure_costs(sensing_cost cost[N_CASE], int64_t *step_ns, 
 
 int bench_sensitivity(const cli_options *given)
 {
-    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
+    const tandem_rank_place alone = {.rank = 0, .n_rank = 1, .store = NULL};
     cli_options options = *given;
     tandem_workload workload = {0};
     training_rank rank = {0};

@@ -101,11 +101,11 @@ static tandem_status fill_unrelated_costs(const store_filler *m, int64_t n_more,
     return status;
 }
 
-tandem_status bench_store_make(char path[CLI_SCRATCH_STORE], const tandem_cluster *cluster,
+tandem_status bench_store_make(char path[SCRATCH_STORE], const tandem_cluster *cluster,
                                const tandem_graph *const *graph, uint64_t bucket_bytes, int64_t n_more,
                                tandem_error *error)
 {
-    tandem_status status = cli_scratch_store_make(path, error);
+    tandem_status status = scratch_store_make(path, error);
     if (status != TANDEM_OK) return status;
     store_filler m = {.cluster = cluster, .graph = graph, .bucket_bytes = bucket_bytes};
     status = tandem_store_open(&m.store, path, TANDEM_STORE_WRITE, error);
@@ -115,6 +115,6 @@ tandem_status bench_store_make(char path[CLI_SCRATCH_STORE], const tandem_cluste
     if (status == TANDEM_OK) status = fill_unrelated_costs(&m, n_more, error);
     if (status == TANDEM_OK) status = tandem_store_commit(m.store, error);
     tandem_store_close(m.store);
-    if (status != TANDEM_OK) cli_scratch_store_remove(path);
+    if (status != TANDEM_OK) scratch_store_remove(path);
     return status;
 }

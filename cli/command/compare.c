@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/quantity.h"
-#include "cli/command/compare_case.h"
+#include "runtime/compare/compare_case.h"
 #include "cli/report_files.h"
 #include "cli/table.h"
 
@@ -250,10 +250,10 @@ static tandem_status check_compare(const cli_options *options, const tandem_work
             "with another --db");
     /* in a joined run each rank checks its own device */
     for (int c = 0; c < workload->cluster.n_class && !joined; c++) {
-        const tandem_status status = cli_device_require(workload->cluster.classes[c].device.name, error);
+        const tandem_status status = runtime_device_require(workload->cluster.classes[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
-    return cli_backend(error) ? TANDEM_OK : error->status;
+    return runtime_backend(error) ? TANDEM_OK : error->status;
 }
 
 /* 0, or the exit code of a failure, which is on stderr. */
@@ -264,7 +264,7 @@ static int measure_plan(compare_case *compared, const cli_options *options, cons
     if (compare_plan_write(path, workload, &error) != TANDEM_OK) return cli_fail(&error);
     int code = compare_case_measure(compared, options, path);
     if (code == 0 && options->remeasure) code = compare_case_remeasure(compared, options, workload, path);
-    cli_scratch_file_remove(path);
+    scratch_file_remove(path);
     if (code != 0) return code;
     tandem_status status = compare_case_judge(compared, options, workload, &error);
     if (status == TANDEM_OK) status = compare_case_resimulate(compared, options, workload, &error);
@@ -303,14 +303,14 @@ static int write_compare_page(const compare_case *compared, const cli_options *o
 
 static int run_compare(const cli_options *given)
 {
-    char trace_path[CLI_SCRATCH_JSON];
+    char trace_path[SCRATCH_JSON];
     cli_options options = *given;
     if (options.steps < 0) options.steps = STEPS;
     tandem_error error = {0};
-    cli_rank self;
+    tandem_rank_place self;
     tandem_workload workload = {0};
     compare_case compared = {0};
-    const int joined = cli_rank_from_environment(&self, &error);
+    const int joined = rank_place_from_environment(&self, &error);
     if (joined < 0) return cli_fail(&error);
     if (joined && self.rank > 0) {
         options.per_operator = 1; /* rank 0 compares, and asks all for the times of their tasks */
@@ -322,7 +322,7 @@ static int run_compare(const cli_options *given)
     }
     tandem_status status = cli_report_check(&options, &error);
     if (status == TANDEM_OK && options.report) {
-        status = cli_scratch_json_make(trace_path, &error);
+        status = scratch_json_make(trace_path, &error);
         if (status == TANDEM_OK) options.trace = trace_path;
     }
     if (status == TANDEM_OK) status = cli_workload_open(&workload, &options, &error);
@@ -333,7 +333,7 @@ static int run_compare(const cli_options *given)
         code = options.json ? cli_print_json(compare_result_json(&compared, &options, &workload))
                             : print_compare_text(&compared, &options, &workload);
     if (code == 0 && options.report) code = write_compare_page(&compared, &options, &workload);
-    if (options.trace) cli_scratch_file_remove(options.trace);
+    if (options.trace) scratch_file_remove(options.trace);
     if (code == 0) code = check_error_limit(&compared, &options);
     compare_case_free(&compared);
     tandem_workload_close(&workload);

@@ -8,7 +8,7 @@
 #include "base/append.h"
 #include "base/clock.h"
 #include "base/quantity.h"
-#include "cli/command/compare_case.h"
+#include "runtime/compare/compare_case.h"
 #include "cli/prediction.h"
 #include "cli/report_files.h"
 
@@ -26,7 +26,7 @@ typedef struct demo {
     char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], uniform_plan[64];
     compare_case result[N_CASE]; /* all fp32, uniform, allocated */
     json_t *stage[3];            /* what profile, sensitivity and allocate printed */
-    char trace_path[CLI_SCRATCH_JSON];
+    char trace_path[SCRATCH_JSON];
 } demo;
 
 /* --- Stages --------------------------------------------------------------------------------------------- */
@@ -156,7 +156,7 @@ static int measure_demo_case(demo *d, int k)
         if (k == 2 && options.report) options.trace = d->trace_path;
         show_train_command(d, k);
         code = compare_case_measure(&d->result[k], &options, path);
-        cli_scratch_file_remove(path);
+        scratch_file_remove(path);
         if (!code) status = compare_case_judge(&d->result[k], &d->options, &workload, &error);
         if (!code && status == TANDEM_OK)
             status = compare_case_store(&d->result[k], &d->options, &workload, &error);
@@ -282,15 +282,15 @@ static void release_demo(demo *d)
 {
     for (int k = 0; k < N_CASE; k++) compare_case_free(&d->result[k]);
     for (int k = 0; k < 3; k++) json_decref(d->stage[k]);
-    if (d->trace_path[0]) cli_scratch_file_remove(d->trace_path);
+    if (d->trace_path[0]) scratch_file_remove(d->trace_path);
 }
 
 static int run_demo(const cli_options *given)
 {
     demo d = {.options = *given};
     tandem_error error = {0};
-    if (!cli_backend(&error) || cli_report_check(given, &error) != TANDEM_OK) return cli_fail(&error);
-    if (given->report && cli_scratch_json_make(d.trace_path, &error) != TANDEM_OK) return cli_fail(&error);
+    if (!runtime_backend(&error) || cli_report_check(given, &error) != TANDEM_OK) return cli_fail(&error);
+    if (given->report && scratch_json_make(d.trace_path, &error) != TANDEM_OK) return cli_fail(&error);
     tandem_device_demo_pair(&d.strong, &d.weak);
     (void)snprintf(d.devices, sizeof d.devices, "%s,%s", d.strong->name, d.weak->name);
     (void)snprintf(d.cluster, sizeof d.cluster, "%s + %s", d.strong->name, d.weak->name);

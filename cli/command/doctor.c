@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/append.h"
-#include "cli/machine_check.h"
+#include "runtime/machine_check.h"
 #include "cli/cli.h"
 #include "cli/table.h"
 
@@ -151,7 +151,7 @@ static const tandem_backend_api *check_backend(doctor_report *all)
 {
     char libraries[128];
     tandem_error error = {0};
-    const tandem_backend_api *backend = cli_backend(&error);
+    const tandem_backend_api *backend = runtime_backend(&error);
     doctor_check *one = add_check(all, "backend", backend ? CHECK_OK : CHECK_MISSING);
     set_finding(one, "%s", backend ? backend->libraries(libraries, sizeof libraries) : error.text);
     if (!backend) set_fix(one, "make setup all");

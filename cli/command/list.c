@@ -76,7 +76,7 @@ static void list_gpus(json_t *rows, cli_table *table)
     tandem_error why;
     char text[256];
     if (tandem_device_find(&gpu, "cuda:0", &why) != TANDEM_OK) return;
-    const tandem_backend_api *backend = cli_backend(&why);
+    const tandem_backend_api *backend = runtime_backend(&why);
     const int present = backend && backend->device_describe(text, sizeof text, gpu.name, &why) == TANDEM_OK;
     list_device(rows, table, &gpu, present,
                 "NVIDIA GPUs by number: cuda:0, cuda:1, …; `tandem doctor` shows those here");
@@ -233,7 +233,7 @@ static tandem_status list_policies(json_t *rows, cli_table *table, tandem_error 
 
 static tandem_status list_datasets(json_t *rows, cli_table *table, tandem_error *error)
 {
-    const tandem_backend_api *backend = cli_backend(error);
+    const tandem_backend_api *backend = runtime_backend(error);
     if (!backend) return error->status;
     cli_table_row(table, "data\tpackage\twhat it is\twhere");
     for (int i = 0; backend->data_set_at(i); i++) {

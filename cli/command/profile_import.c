@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "cli/calibration_text.h"
-#include "cli/command/profile.h"
+#include "cli/command/profile_import.h"
 #include "tandem/advanced/timings.h"
 
 static tandem_status import_file(tandem_import *import, const char *path, tandem_error *error)

@@ -1,37 +1,95 @@
 /* sensitivity.c: `tandem sensitivity`: what low precision costs a model, from its real batches. */
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "cli/command/sensitivity.h"
+#include "base/quantity.h"
+#include "cli/sensitivity_json.h"
+#include "cli/table.h"
+#include "tandem/advanced/predictor.h"
 
-static tandem_status check_sensitivity_options(const cli_options *options, tandem_error *error)
+/* --- Text ----------------------------------------------------------------------------------------------- */
+
+/* In percent; the bias as "unknown" where it is. */
+static int print_sensitivities(const tandem_sensitivity_result *result, const tandem_graph *graph)
 {
-    if (!options->data)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "no data given. Use e.g. --data fashion-mnist (tandem list datasets)");
-    if (strchr(options->device, ','))
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "sensitivities hold for all devices. Give one device, got --device %s",
-                                options->device);
-    if (options->sensed_by == CLI_BY_STATISTICS &&
-        (options->at || cli_option_given(options, OPTION_REPETITIONS)))
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--by statistics and %s contradict each other: statistics are means over the "
-                                "first --steps batches",
-                                options->at ? "--at" : "--repetitions");
-    return TANDEM_OK;
+    cli_table table = {0};
+    cli_table_row(&table,
+                  "operator\tprecision\t>more samples %%\t>95 %% interval\t>noise\t>bias\t>at the last age");
+    for (int k = 0; k < result->n_row; k++) {
+        const tandem_operator_sensitivity *row = &result->row[k];
+        const double half = 100 * fmax(row->high - row->value, row->value - row->low);
+#define SENSED(share) tandem_quantity_known_to(100 * (share), half).text
+        cli_table_row(&table, "%s\t%s\t%s\t%s to %s\t%s\t%s\t%s", graph->op[row->op].name,
+                      tandem_precision_get(row->precision)->name, SENSED(row->value), SENSED(row->low),
+                      SENSED(row->high), SENSED(row->noise), isfinite(row->bias) ? SENSED(row->bias) : "unknown",
+                      SENSED(row->at_point[result->n_point - 1]));
+#undef SENSED
+    }
+    const int code = cli_table_finish(&table);
+    printf("\nsensed with batches of %lld; a plan converts to its own samples per step\n",
+           (long long)result->batch);
+    return code;
+}
+
+static int print_statistics(const tandem_sensitivity_result *result, const tandem_graph *graph)
+{
+    printf("%-28s %-10s %14s %14s\n", "operator", "precision", "fisher (nats)", "qsync");
+    for (int k = 0; k < result->n_row; k++) {
+        const tandem_operator_sensitivity *row = &result->row[k];
+        printf("%-28s %-10s", graph->op[row->op].name, tandem_precision_get(row->precision)->name);
+        for (int m = 0; m < result->n_method; m++)
+            printf(" %14s", tandem_quantity_known_to(row->method[m], NAN).text);
+        putchar('\n');
+    }
+    return 0;
+}
+
+/* --- The command ---------------------------------------------------------------------------------------- */
+
+static int print_sensitivity(const tandem_sensitivity_result *result, const cli_options *options)
+{
+    tandem_error error = {0};
+    tandem_graph *graph = NULL;
+    if (tandem_graph_open(&graph, result->model, result->batch, &error) != TANDEM_OK) return cli_fail(&error);
+    cli_progress_end();
+    const int code = options->json        ? cli_print_json(cli_sensitivity_json(result, graph))
+                     : result->n_method ? print_statistics(result, graph)
+                                          : print_sensitivities(result, graph);
+    tandem_graph_close(graph);
+    return code;
+}
+
+static tandem_status make_sensitivity_request(tandem_sensitivity_request *request, const cli_options *options,
+                                              tandem_error *error)
+{
+    const int64_t n = cli_option_given(options, OPTION_REPETITIONS) ? options->repetitions : 0;
+    *request = (tandem_sensitivity_request){.listener = cli_listener(options),
+                                            .store = options->db,
+                                            .data = options->data,
+                                            .way = (tandem_sensitivity_way)options->sensed_by,
+                                            .steps = options->steps < 0 ? 0 : options->steps,
+                                            .at = options->at,
+                                            .n_replicate = (int)(n > TANDEM_MAX_REPLICATE ? TANDEM_MAX_REPLICATE + 1 : n),
+                                            .init = options->init};
+    return cli_workload_request(&request->workload, options, error);
 }
 
 static int run_sensitivity(const cli_options *given)
 {
     cli_options options = *given;
     tandem_error error = {0};
-    int code = 0;
-    if (!options.device) options.device = "strongest";
-    tandem_status status = check_sensitivity_options(&options, &error);
-    if (status == TANDEM_OK && options.sensed_by != CLI_BY_STATISTICS) return sensitivity_sense(&options);
-    if (options.steps < 0) options.steps = SENSITIVITY_BATCHES;
-    if (status == TANDEM_OK) status = sensitivity_put_statistics(&options, 1, &code, &error);
-    return status == TANDEM_OK ? code : cli_fail(&error);
+    tandem_sensitivity_request request;
+    tandem_sensitivity_result result = {.n_row = 0};
+    if (!options.device) {
+        options.device = "strongest";
+        (void)snprintf(options.device_cluster, sizeof options.device_cluster, "strongest");
+    }
+    tandem_status status = make_sensitivity_request(&request, &options, &error);
+    if (status == TANDEM_OK) status = tandem_sensitivity_measure(&result, &request, &error);
+    const int code = status == TANDEM_OK ? print_sensitivity(&result, &options) : cli_fail(&error);
+    tandem_sensitivity_result_free(&result);
+    return code;
 }
 
 static const int options[] = {OPTION_MODEL,       OPTION_SET,   OPTION_LOSS, OPTION_DATA,  OPTION_DEVICE,

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/resense_trigger.h"
-#include "cli/sensing.h"
+#include "runtime/train/resense_trigger.h"
+#include "runtime/sense/sensing.h"
 #include "cli/study/drift.h"
 
 typedef struct drift_run {
@@ -145,7 +145,7 @@ static tandem_status choose_again(drift_run *run, int64_t done, int doubled, tan
 
 static tandem_status open_drift_run(drift_run *run, const study_lab *lab, tandem_error *error)
 {
-    static const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
+    static const tandem_rank_place alone = {.rank = 0, .n_rank = 1, .store = NULL};
     const drift_training *training = run->training;
     const int is_emulated = training->arm != DRIFT_FP32;
     study_training in_fp32 = training->task->training;

@@ -2,14 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/sensing.h"
+#include "runtime/sense/sensing.h"
 #include "cli/study/study_gradient.h"
 
 tandem_status held_model_open(held_model *model, const cli_options *given, const char *precision,
                               tandem_error *error)
 {
     cli_options options = *given;
-    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
+    const tandem_rank_place alone = {.rank = 0, .n_rank = 1, .store = NULL};
     options.hold_weights = 1;
     options.uniform = precision;
     options.emulate = strcmp(precision, "fp32") == 0 ? NULL : "";
@@ -78,7 +78,7 @@ tandem_status held_weights_train(held_weights *at, const int64_t *age, int n_age
 {
     tandem_workload workload = {0};
     training_rank rank = {0};
-    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
+    const tandem_rank_place alone = {.rank = 0, .n_rank = 1, .store = NULL};
     tandem_status status = cli_workload_open(&workload, options, error);
     if (status == TANDEM_OK) status = training_rank_open(&rank, &workload, options, &alone, error);
     int64_t step = 0;

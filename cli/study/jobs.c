@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/process.h"
+#include "runtime/process/process.h"
 #include "cli/study/trainings.h"
 #include "cli/study/work_left.h"
 
@@ -130,14 +130,14 @@ static tandem_status run_workers(study_jobs *jobs, study_pass *pass, void *study
     const long n_core = sysconf(_SC_NPROCESSORS_ONLN);
     int n = 0, n_done = 0, how = 0;
     jobs->n_worker = n_core < 1 ? 1 : n_core > MAX_WORKERS ? MAX_WORKERS : (int)n_core;
-    cli_children_begin();
-    for (; n < jobs->n_worker && !cli_is_ending(); n++) {
-        const int child = cli_child_fork();
+    children_begin();
+    for (; n < jobs->n_worker && !children_are_ending(); n++) {
+        const int child = child_fork();
         if (child == 0) run_worker(jobs, n, pass, study);
         if (child < 0) break;
     }
-    while (cli_child_wait(&how) > 0) n_done += WIFEXITED(how) && WEXITSTATUS(how) == 0;
-    cli_children_end();
+    while (child_wait(&how) > 0) n_done += WIFEXITED(how) && WEXITSTATUS(how) == 0;
+    children_end();
     const int is_failed = n_done < jobs->n_worker;
     jobs->n_worker = 1;
     return is_failed ? tandem_error_set(error, TANDEM_RANK_FAILED,

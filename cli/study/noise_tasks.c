@@ -41,7 +41,7 @@ tandem_status noise_lab_open(noise_lab *lab, const noise_task *task, const cli_o
                              tandem_error *error)
 {
     char path[4096];
-    const tandem_backend_api *backend = cli_backend(error);
+    const tandem_backend_api *backend = runtime_backend(error);
     if (!backend) return TANDEM_MISSING;
     tandem_status status = backend->data_find(path, sizeof path, task->data, error);
     if (status != TANDEM_OK) return status;

@@ -3,7 +3,7 @@
 #ifndef TANDEM_CLI_STUDY_NOISE_TASKS_H
 #define TANDEM_CLI_STUDY_NOISE_TASKS_H
 
-#include "cli/sensing.h"
+#include "runtime/sense/sensing.h"
 #include "cli/study/study.h"
 #include "cli/study/study_records.h"
 

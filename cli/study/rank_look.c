@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cli/batch_statistics.h"
+#include "runtime/sense/batch_statistics.h"
 #include "cli/study/rank.h"
 #include "cli/study/study_gradient.h"
 

@@ -102,7 +102,7 @@ static int print_study(const study_report *report, const char *text)
 static tandem_status open_study_data(tandem_data *data, const char *part, tandem_error *error)
 {
     tandem_error why = {0};
-    const tandem_backend_api *backend = cli_backend(error);
+    const tandem_backend_api *backend = runtime_backend(error);
     if (!backend) return TANDEM_MISSING;
     const tandem_status status = backend->data_open(data, STUDY_DATA, 1, &why);
     if (status == TANDEM_OK) return status;
@@ -200,7 +200,7 @@ static int run_parts(const cli_options *given, int part)
         const int part_code = run_part(&options, &parts[p]);
         code = part_code ? part_code : code;
     }
-    cli_backend(NULL)->data_close(&data);
+    runtime_backend(NULL)->data_close(&data);
     return code;
 }
 

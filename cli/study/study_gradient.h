@@ -3,7 +3,7 @@
 #ifndef TANDEM_CLI_STUDY_GRADIENT_H
 #define TANDEM_CLI_STUDY_GRADIENT_H
 
-#include "cli/training_rank.h"
+#include "runtime/train/training_rank.h"
 #include "tandem/advanced/format.h"
 
 /* What of an operator is rounded: its input, its weight or second input, the gradient of its output. */

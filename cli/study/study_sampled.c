@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/sensing.h"
+#include "runtime/sense/sensing.h"
 #include "base/hash.h"
 #include "cli/study/trainings.h"
 #include "cli/study/work_left.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cli/sensing.h"
+#include "runtime/sense/sensing.h"
 #include "cli/study/trainings.h"
 
 /* The plan with all operators in a precision that they have. NULL: no memory. */

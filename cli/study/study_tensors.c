@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/training_rank.h"
+#include "runtime/train/training_rank.h"
 
 typedef struct tensor_collector {
     const training_rank *rank;
@@ -113,7 +113,7 @@ tandem_status study_tensors_collect(study_tensor tensor[STUDY_MAX_TENSORS], int 
     options.steps = age[n_age - 1] + 1;
     tandem_workload workload = {0};
     training_rank rank = {0};
-    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL};
+    const tandem_rank_place alone = {.rank = 0, .n_rank = 1, .store = NULL};
     tensor_collector c = {.rank = &rank, .tensor = tensor, .n_tensor = *n_tensor, .error = error};
     tandem_status status = cli_workload_open(&workload, &options, error);
     if (status == TANDEM_OK) status = training_rank_open(&rank, &workload, &options, &alone, error);

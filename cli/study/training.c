@@ -10,7 +10,7 @@ tandem_status study_lab_open(study_lab *lab, const cli_options *options, tandem_
     cli_options smallest = *options;
     smallest.model = "mlp:width=1";
     smallest.batch = 1;
-    *lab = (study_lab){.options = options, .backend = cli_backend(error)};
+    *lab = (study_lab){.options = options, .backend = runtime_backend(error)};
     if (!lab->backend) return TANDEM_MISSING;
     tandem_status status = cli_workload_open(&lab->workload, &smallest, error);
     if (status == TANDEM_OK)

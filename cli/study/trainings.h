@@ -5,7 +5,7 @@
 
 #include "cli/study/study.h"
 #include "cli/study/study_records.h"
-#include "cli/train_config.h"
+#include "runtime/train/train_config.h"
 #include "tandem/advanced/sensing.h"
 
 /* --- One training (training.c) ---------------------------------------------------------------------------

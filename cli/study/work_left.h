@@ -3,7 +3,7 @@
 #ifndef TANDEM_CLI_STUDY_WORK_LEFT_H
 #define TANDEM_CLI_STUDY_WORK_LEFT_H
 
-#include "cli/sensing.h"
+#include "runtime/sense/sensing.h"
 
 /* Seconds of a core: what does not grow with the units, and each unit. */
 typedef struct work_cost {

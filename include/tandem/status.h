@@ -40,6 +40,7 @@ TANDEM_BEGIN_DECLARATIONS
     ROW(NO_MEMORY, 5, "out of memory")                                                                       \
     ROW(IO, 5, "a file could not be read or written")                                                        \
     ROW(RANK_FAILED, 6, "another rank failed")                                                               \
+    ROW(CANCELLED, 6, "the request was cancelled")                                                           \
     ROW(BUG, 70, "internal error; please report it")
 
 #pragma push_macro("ROW") /* an including program may have one of its own */

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/process.h"
+#include "runtime/process/process.h"
 #include "tests/support/tandem_test.h"
 
 const cli_command *const cli_commands[] = {NULL}; /* of this program */
@@ -22,19 +22,19 @@ static void require_own_names(void)
 }
 
 /* Cores 0 to n − 1, of which core c is a thread of the same physical core as c % n_physical. */
-static void describe(cli_cores *cores, int n, int n_physical)
+static void describe(usable_cores *cores, int n, int n_physical)
 {
     cpu_set_t usable;
     CPU_ZERO(&usable);
     for (int c = 0; c < CPU_SETSIZE; c++) cores->sibling[c] = c < n ? c % n_physical : c;
     for (int c = 0; c < n; c++) CPU_SET((size_t)c, &usable);
-    cli_cores_order(cores, &usable);
+    cores_order(cores, &usable);
 }
 
 static void takes_one_thread_of_each_core_first(void **state)
 {
     static const int pairs[] = {0, 2, 4, 1, 3, 5};
-    cli_cores cores;
+    usable_cores cores;
     cpu_set_t usable;
     describe(&cores, 4, 2);
     assert_int_equal(cores.n, 4);
@@ -43,11 +43,11 @@ static void takes_one_thread_of_each_core_first(void **state)
     for (int c = 0; c < CPU_SETSIZE; c++) cores.sibling[c] = c / 2 * 2;
     CPU_ZERO(&usable);
     for (size_t c = 0; c < N_OF(pairs); c++) CPU_SET(c, &usable);
-    cli_cores_order(&cores, &usable);
+    cores_order(&cores, &usable);
     assert_int_equal(cores.n, N_OF(pairs));
     for (size_t k = 0; k < N_OF(pairs); k++) assert_int_equal(cores.order[k], pairs[k]);
     CPU_CLR(0, &usable); /* a set without core 0 */
-    cli_cores_order(&cores, &usable);
+    cores_order(&cores, &usable);
     assert_int_equal(cores.n, 5);
     assert_int_equal(cores.order[0], 1);
     assert_int_equal(cores.order[3], 3);
@@ -57,74 +57,74 @@ static void shares_only_where_all_are_taken(void **state)
 {
     require_own_names();
     enum { N = 3 };
-    cli_cores cores;
-    cli_core core[2 * N], again;
+    usable_cores cores;
+    taken_core core[2 * N], again;
     describe(&cores, N, N);
     for (int k = 0; k < 2 * N; k++) {
-        cli_core_take(&core[k], &cores, 0);
+        core_take(&core[k], &cores, 0);
         assert_int_equal(core[k].cpu, k % N);
         assert_int_equal(core[k].n_other, k / N);
         assert_int_equal(core[k].beside, -1);
         assert_true(core[k].lock >= 0);
     }
     /* the first who had core 1 ends: the second is still there, and is counted */
-    cli_core_release(&core[1]);
-    cli_core_take(&again, &cores, 0);
+    core_release(&core[1]);
+    core_take(&again, &cores, 0);
     assert_int_equal(again.cpu, 1);
     assert_int_equal(again.n_other, 1);
-    cli_core_release(&again);
-    cli_core_release(&core[1 + N]);
-    cli_core_take(&again, &cores, 2);
+    core_release(&again);
+    core_release(&core[1 + N]);
+    core_take(&again, &cores, 2);
     assert_int_equal(again.cpu, 1);
     assert_int_equal(again.n_other, 0);
-    cli_core_release(&again);
-    for (int k = 0; k < 2 * N; k++) cli_core_release(&core[k]);
+    core_release(&again);
+    for (int k = 0; k < 2 * N; k++) core_release(&core[k]);
 }
 
 static void begins_with_the_one_that_is_wished(void **state)
 {
     require_own_names();
-    cli_cores cores;
-    cli_core core[3];
+    usable_cores cores;
+    taken_core core[3];
     describe(&cores, 4, 4);
-    cli_core_take(&core[0], &cores, 2);
+    core_take(&core[0], &cores, 2);
     assert_int_equal(core[0].cpu, 2);
-    cli_core_take(&core[1], &cores, 2);
+    core_take(&core[1], &cores, 2);
     assert_int_equal(core[1].cpu, 3);
-    cli_core_take(&core[2], &cores, 3 + 4);
+    core_take(&core[2], &cores, 3 + 4);
     assert_int_equal(core[2].cpu, 0);
-    for (int k = 0; k < 3; k++) cli_core_release(&core[k]);
+    for (int k = 0; k < 3; k++) core_release(&core[k]);
 }
 
 /* Cores 0 to 3, of which 0 and 2, and 1 and 3, are threads of one physical core. */
 static void takes_a_free_physical_core_before_a_neighbour(void **state)
 {
     require_own_names();
-    cli_cores cores, few;
-    cli_core core[4];
+    usable_cores cores, few;
+    taken_core core[4];
     cpu_set_t usable;
     describe(&cores, 4, 2);
-    cli_core_take(&core[0], &cores, 2);
+    core_take(&core[0], &cores, 2);
     assert_int_equal(core[0].cpu, 2);
-    cli_core_take(&core[1], &cores, 0); /* core 0 is free, but core 2 beside it is not */
+    core_take(&core[1], &cores, 0); /* core 0 is free, but core 2 beside it is not */
     assert_int_equal(core[1].cpu, 1);
     assert_int_equal(core[1].beside, -1);
-    cli_core_take(&core[2], &cores, 0);
+    core_take(&core[2], &cores, 0);
     assert_int_equal(core[2].cpu, 0);
     assert_int_equal(core[2].n_other, 0);
     assert_int_equal(core[2].beside, 2);
     few = cores; /* a neighbour outside of what is usable counts, too */
     CPU_ZERO(&usable);
     CPU_SET(3, &usable);
-    cli_cores_order(&few, &usable);
-    cli_core_take(&core[3], &few, 0);
+    cores_order(&few, &usable);
+    core_take(&core[3], &few, 0);
     assert_int_equal(core[3].cpu, 3);
     assert_int_equal(core[3].beside, 1);
-    for (int k = 0; k < 4; k++) cli_core_release(&core[k]);
+    for (int k = 0; k < 4; k++) core_release(&core[k]);
 }
 
 /* A child that takes a core, says so, and waits. */
-static pid_t start_holder(const cli_cores *cores)
+static pid_t start_holder(const usable_cores *cores)
 {
     int ends[2];
     char one = 0;
@@ -132,8 +132,8 @@ static pid_t start_holder(const cli_cores *cores)
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        cli_core core;
-        cli_core_take(&core, cores, 0);
+        taken_core core;
+        core_take(&core, cores, 0);
         one = (char)core.cpu;
         (void)write(ends[1], &one, 1);
         for (;;) pause();
@@ -148,18 +148,18 @@ static pid_t start_holder(const cli_cores *cores)
 static void is_free_when_its_holder_is_killed(void **state)
 {
     require_own_names();
-    cli_cores cores;
-    cli_core core;
+    usable_cores cores;
+    taken_core core;
     describe(&cores, 2, 2);
     const pid_t pid = start_holder(&cores);
-    cli_core_take(&core, &cores, 0);
+    core_take(&core, &cores, 0);
     assert_int_equal(core.cpu, 1);
-    cli_core_release(&core);
+    core_release(&core);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    cli_core_take(&core, &cores, 0);
+    core_take(&core, &cores, 0);
     assert_int_equal(core.cpu, 0);
-    cli_core_release(&core);
+    core_release(&core);
 }
 
 /* Many at once: no core is taken by two while another is free. */
@@ -167,7 +167,7 @@ static void many_at_once_take_one_each(void **state)
 {
     require_own_names();
     enum { N = 24 };
-    cli_cores cores;
+    usable_cores cores;
     int ends[2], taken[N] = {0};
     pid_t pid[N];
     char cpu[N];
@@ -175,8 +175,8 @@ static void many_at_once_take_one_each(void **state)
     assert_int_equal(pipe(ends), 0);
     for (int k = 0; k < N; k++)
         if ((pid[k] = fork()) == 0) {
-            cli_core core;
-            cli_core_take(&core, &cores, 0);
+            taken_core core;
+            core_take(&core, &cores, 0);
             const char own = (char)core.cpu;
             (void)write(ends[1], &own, 1);
             for (;;) pause();
@@ -200,19 +200,19 @@ static void goes_on_without_a_lock(void **state)
 {
     require_own_names();
     enum { MANY = 16 };
-    cli_cores cores;
-    cli_core core, many[MANY];
+    usable_cores cores;
+    taken_core core, many[MANY];
     describe(&cores, 0, 1);
-    cli_core_take(&core, &cores, 3);
+    core_take(&core, &cores, 3);
     assert_int_equal(core.cpu, -1);
     assert_int_equal(core.lock, -1);
     describe(&cores, 1, 1);
-    for (int k = 0; k < MANY; k++) cli_core_take(&many[k], &cores, 0);
+    for (int k = 0; k < MANY; k++) core_take(&many[k], &cores, 0);
     assert_int_equal(many[MANY - 1].n_other, MANY - 1);
-    cli_core_take(&core, &cores, 0);
+    core_take(&core, &cores, 0);
     assert_int_equal(core.cpu, 0);
     assert_int_equal(core.lock, -1);
-    for (int k = 0; k < MANY; k++) cli_core_release(&many[k]);
+    for (int k = 0; k < MANY; k++) core_release(&many[k]);
 }
 
 int main(void)

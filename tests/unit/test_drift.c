@@ -1,8 +1,8 @@
 /* folder: cli */
 /* Outliers that grow in channels change no bit of what a model computes in fp32, and the range of what is
  * cast; a probe rounds to the formats that stand for the dtypes; when ranges begin a sensing. */
-#include "cli/resense_trigger.h"
-#include "cli/sensing_probe.h"
+#include "runtime/train/resense_trigger.h"
+#include "runtime/sense/sensing_probe.h"
 #include "cli/study/drift.h"
 #include "graph/ir/build.h"
 #include "tests/support/held_run.h"

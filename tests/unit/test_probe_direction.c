@@ -5,8 +5,8 @@
 #include <math.h>
 
 #include "cli/cli.h"
-#include "cli/probe_direction.h"
-#include "cli/probe_loops.h"
+#include "runtime/sense/probe_direction.h"
+#include "runtime/sense/probe_loops.h"
 #include "tandem/advanced/backend.h"
 #include "tests/support/tandem_test.h"
 

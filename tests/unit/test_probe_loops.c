@@ -1,7 +1,7 @@
 /* folder: cli */
 /* The loops of a probe, of all lengths around their lanes, on whole numbers, whose sums are exact. */
 #include "cli/cli.h"
-#include "cli/probe_loops.h"
+#include "runtime/sense/probe_loops.h"
 #include "tests/support/tandem_test.h"
 
 enum { MAX_NUMBERS = 50 };

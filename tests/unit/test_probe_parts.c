@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "cli/cli.h"
-#include "cli/probe_run.h"
+#include "runtime/sense/probe_run.h"
 #include "graph/ir/build.h"
 #include "tests/support/test_graph.h"
 

@@ -3,7 +3,7 @@
  * and what is kept; on a backend that has the numbers which a test gives it. */
 #include <math.h>
 
-#include "cli/resense_trigger.h"
+#include "runtime/train/resense_trigger.h"
 #include "tests/support/test_graph.h"
 
 enum { BATCH = 2, MAX_NUMBERS = 256, MAX_OPERATORS = 64 };

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-#include "cli/run_agreement.h"
+#include "runtime/train/run_agreement.h"
 #include "tests/support/tandem_test.h"
 
 const cli_command *const cli_commands[] = {NULL}; /* of this program */

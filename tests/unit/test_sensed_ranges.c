@@ -3,7 +3,7 @@
  * whose ranges are of so many batches. */
 #include <math.h>
 
-#include "cli/sensing_probe.h"
+#include "runtime/sense/sensing_probe.h"
 #include "tests/support/held_run.h"
 
 enum { BATCH = 4, REPLICATES = 5 };

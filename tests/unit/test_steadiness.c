@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/command/compare_verdict.h"
-#include "cli/command/profile_machine.h"
+#include "runtime/compare/compare_verdict.h"
+#include "runtime/profile/profile_machine.h"
 #include "tests/support/tandem_test.h"
 
 /* --- A profile's repetitions ---------------------------------------------------------------------------- */

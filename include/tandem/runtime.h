@@ -1,0 +1,226 @@
+/* runtime.h: what runs on devices: profile, sensitivity, train, compare. Each verb has a request and a result.
+ * Nothing here prints, exits or handles a signal. docs/examples/loop.c uses all four.
+ *
+ * Zero-initialise a request with its function, then fill in what differs. Strings are borrowed during the call
+ * only. Results own their memory; each has a function that releases it. */
+#ifndef TANDEM_RUNTIME_H
+#define TANDEM_RUNTIME_H
+
+#include "tandem/workload.h"
+
+TANDEM_BEGIN_DECLARATIONS
+
+/* Who is told what happens. Each member may be NULL. Calls come from the thread that made the request. */
+typedef struct tandem_listener {
+    void *context; /* the first argument of each call */
+    /* What is under way, in a line; left_ns: time left, ≤ 0 = not known. Texts live during the call. */
+    void (*progress)(void *context, int64_t left_ns, const char *text);
+    void (*note)(void *context, const char *text); /* what a user should know; one or more lines */
+    /* A descriptor that becomes readable when the request is to end: TANDEM_CANCELLED then. 0 = none. Only
+     * requests that start their ranks look at it. */
+    int cancel;
+} tandem_listener;
+
+/* The place of one process among the ranks of a run. All zero: the request starts all ranks on this host. */
+typedef struct tandem_rank_place {
+    int rank, n_rank;
+    int local;          /* its number among those of this host */
+    const char *folder; /* an empty folder that all ranks share; NULL where n_rank is 1 */
+} tandem_rank_place;
+
+/* --- Train ---------------------------------------------------------------------------------------------- */
+
+/* All ranks of a run must agree in what decides its numbers; the first difference is TANDEM_USAGE. */
+typedef struct tandem_train_request {
+    tandem_workload_request workload; /* its seed draws weights, sample order and rounding, too */
+    tandem_rank_place place;
+    tandem_listener listener;
+    const char *store;     /* profile store with the devices' algorithms; need not exist */
+    const char *data;      /* data set, or a path; NULL = noise, good only for timing */
+    int64_t steps;         /* of the whole run, those of a resumed checkpoint included [100] */
+    int64_t evaluate;      /* test samples of an evaluation; 0 = none [2000] */
+    int64_t evaluate_every;   /* steps; 0 = only after the last one */
+    int64_t checkpoint_every; /* steps; 0 = only after the last one */
+    int64_t timeout_ns;    /* for another rank [120 s] */
+    uint64_t bucket_bytes; /* of gradients that are reduced together; 0 = 25 MiB */
+    int has_data_seed, has_rounding_seed; /* 1: the next two stand in the place of workload.seed */
+    uint64_t data_seed, rounding_seed;
+    double error_scale; /* emulated errors are multiplied by it [1] */
+    /* of the optimizer; < 0 or NULL = as the model's has it */
+    double rate, decay, momentum;
+    const char *betas;      /* "0.9,0.999" */
+    const char *no_decay;   /* names of parameters without weight decay, "*.bias,pos*" */
+    const char *schedule;   /* "constant", "cosine", "linear", "step"; NULL = constant */
+    int64_t warmup;         /* steps */
+    double label_smoothing; /* 0 = none */
+    int allow_nan;          /* 1: a loss that is not finite ends nothing */
+    /* 1: sensitivities are estimated again every resense_every steps (0 = as few as keep that under 1 % of
+     * the run), and the plan follows: it needs at most max_sensitivity more samples, a share; < 0 = the
+     * least time to the same loss */
+    int resense;
+    int64_t resense_every;
+    double max_sensitivity;
+    int per_task; /* 1: the result has the times of tasks */
+    /* files to write, NULL = none: the trace of the last step, a line of JSON per step, a checkpoint, weights */
+    const char *trace, *log, *checkpoint, *export;
+    const char *resume, *init;    /* files to read: a checkpoint to go on from, weights to begin with */
+    const struct tandem_made *made; /* what a written trace and log say of their origin; NULL = nothing */
+} tandem_train_request;
+/* A request with the defaults that stand in brackets above; without a workload. */
+tandem_train_request tandem_train_request_default(void);
+
+/* One rank. Medians over the steps after the first two; −1 = not known. */
+typedef struct tandem_rank_report {
+    char device[TANDEM_DEVICE_NAME];
+    int64_t batch;
+    int64_t period_ns, p10_ns, p90_ns; /* from the start of a step to the start of the next */
+    int64_t wait_ns;                   /* the rank waits for gradients */
+    int64_t undisturbed_ns, busy_ns;   /* a step without what other processes took; the same less waits */
+    /* of memory; evaluation: the part of both that only evaluation needs */
+    uint64_t allocated_bytes, planned_bytes, evaluation_bytes;
+    int64_t resident_bytes; /* as the system counts it */
+} tandem_rank_report;
+
+typedef struct tandem_train_evaluation {
+    int64_t step; /* after which; from 1 */
+    double accuracy, loss, loss_error; /* share; nats per sample, with its standard error */
+} tandem_train_evaluation;
+
+/* A task of rank 0's step program. */
+typedef struct tandem_train_task {
+    int32_t op, kind;  /* its operator, −1 = none; a tandem_task_kind (advanced/step.h) */
+    int32_t is_active; /* 0: the plan does not run it */
+    int64_t start_ns;  /* in the last step */
+} tandem_train_task;
+
+typedef struct tandem_train_result {
+    char model[TANDEM_MODEL_NAME]; /* canonical */
+    char plan[48];                 /* its name */
+    int64_t steps, resumed_at; /* steps of this run; of the checkpoint before it */
+    int64_t n_timed;           /* steps after the warm-up; 0 = there are no times */
+    double *loss;              /* [steps] */
+    double accuracy;           /* of the last evaluation; NaN = none */
+    double samples_per_s;      /* NaN = not known */
+    int n_evaluation;
+    tandem_train_evaluation *evaluation; /* [n_evaluation] */
+    int n_rank;
+    tandem_rank_report *rank;           /* [n_rank] */
+    struct run_steadiness *steadiness;  /* [n_rank] for compare: kept steps of every rank */
+    int n_task;                         /* 0 without per_task */
+    int64_t *task_ns;                   /* [n_rank][n_task] medians; 0 = did not run */
+    tandem_train_task *task;            /* [n_task] */
+    char *sensed; /* with resense: a JSON array of what was sensed and decided; else NULL */
+} tandem_train_result;
+
+/* tandem_train: trains a workload under its plan. Where the request has no place, it starts a process for
+ * each rank, each on a core of its own, and waits. Rank 0 has the result; the others' stays as it was.
+ * TANDEM_USAGE: the request contradicts itself or another rank's; TANDEM_MISSING: a device or library;
+ * TANDEM_RANK_FAILED: another rank has failed; TANDEM_NOT_FINITE … of a step. *result unchanged on error. */
+tandem_status tandem_train(tandem_train_result *result, const tandem_train_request *request,
+                           tandem_error *error);
+void tandem_train_result_free(tandem_train_result *result); /* all zero is fine */
+
+/* --- Profile -------------------------------------------------------------------------------------------- */
+
+typedef struct tandem_profile_request {
+    tandem_workload_request workload; /* with a plan, or a uniform precision, only its costs are measured */
+    tandem_rank_place place;
+    tandem_listener listener;
+    const char *store;     /* profile store, into which costs go; those that it has are not measured again */
+    const char *data;      /* data set, or a path; NULL = noise */
+    uint64_t bucket_bytes; /* 0 = 25 MiB */
+    int64_t repetitions;   /* of each plan's step; 0 = as many as its costs need */
+    int remeasure;         /* 1: also what the store has */
+    int allreduce_only;    /* 1: nothing but all-reduces; two ranks or more */
+    /* > 0: no model, but networks of drawn sizes on the one device of workload.cluster, for so long; at most
+     * 120 s. Costs of other models are predicted from them. store, remeasure and this count alone */
+    int64_t sweep_ns;
+} tandem_profile_request;
+
+typedef struct tandem_profile_count {
+    int64_t measured, known; /* costs measured now; costs that the store had */
+} tandem_profile_count;
+
+/* Smallest and largest clock rates seen; 0 = unknown. */
+typedef struct tandem_clock_range {
+    tandem_clocks min, max;
+} tandem_clock_range;
+
+typedef struct tandem_profile_report {
+    char device[TANDEM_DEVICE_NAME];
+    tandem_profile_count alone, contended; /* beside a busy co-runner */
+    tandem_clock_range clocks;
+    int64_t event_ns; /* what timing a task adds to it, which costs are without; −1 = none, or not measured */
+    /* shares; NaN = not known: (p90 − p10) / median of the machine's speed samples; of the time, what other
+     * processes and other virtual machines took; half the interval of a plan's step */
+    double compute_spread, memory_spread, delay_share, steal_share, interval_share;
+} tandem_profile_report;
+
+typedef struct tandem_profile_result {
+    char model[TANDEM_MODEL_NAME]; /* "" of a sweep */
+    int n_rank, n_network;         /* n_network: of a sweep */
+    tandem_profile_report *rank;   /* [n_rank] */
+    tandem_profile_count allreduce; /* sizes */
+    int64_t ns;                    /* the time that it took */
+} tandem_profile_result;
+
+/* tandem_profile: measures the costs of a workload's operators, casts, updates and all-reduces on its
+ * devices: each alone, then beside the others. Where the request has no place, it starts a process for each
+ * rank. Rank 0 has the result. TANDEM_USAGE, TANDEM_MISSING, TANDEM_RANK_FAILED, errors of the store.
+ * *result unchanged on error; what was measured before stays in the store. */
+tandem_status tandem_profile(tandem_profile_result *result, const tandem_profile_request *request,
+                             tandem_error *error);
+void tandem_profile_result_free(tandem_profile_result *result); /* all zero is fine */
+
+/* --- Sensitivity ---------------------------------------------------------------------------------------- */
+
+typedef enum tandem_sensitivity_way {
+    TANDEM_BY_PROBE,     /* two batches a replicate for all operators; senses noise, and no bias */
+    TANDEM_BY_SAMPLES,   /* two gradients for each operator and precision: bias, too; takes a hundred times as
+                            long */
+    TANDEM_BY_STATISTICS /* only what the methods fisher and qsync need; any device */
+} tandem_sensitivity_way;
+
+typedef struct tandem_sensitivity_request {
+    tandem_workload_request workload; /* one rank; its precisions do not count */
+    tandem_listener listener;
+    const char *store; /* profile store, to which the result is written */
+    const char *data;  /* data set, or a path */
+    tandem_sensitivity_way way;
+    int64_t steps;   /* of the fp32 training; by statistics, batches; 0 = 100, or 10 */
+    const char *at;  /* training points, "0,10%,200"; NULL = 50 % and 90 % of the steps */
+    int n_replicate; /* 0 = as many as the way needs */
+    const char *init; /* weights to begin with; NULL = drawn by the seed */
+} tandem_sensitivity_request;
+
+enum { TANDEM_MAX_POINT = 8, TANDEM_MAX_METHOD = 8 };
+
+/* What one precision of one operator costs: more samples to the same loss, as a share. */
+typedef struct tandem_operator_sensitivity {
+    int32_t op; /* of the model's graph */
+    tandem_precision precision;
+    double value, low, high, noise, bias; /* low to high: 95 % interval; NaN = not known */
+    double at_point[TANDEM_MAX_POINT];    /* value at each training point */
+    double method[TANDEM_MAX_METHOD];     /* by statistics: of each method that needs no more */
+} tandem_operator_sensitivity;
+
+typedef struct tandem_sensitivity_result {
+    char model[TANDEM_MODEL_NAME], device[TANDEM_DEVICE_NAME];
+    int64_t batch, steps;
+    int n_point, n_replicate;
+    int64_t point[TANDEM_MAX_POINT]; /* steps */
+    int n_method;                    /* by statistics */
+    int n_row;
+    tandem_operator_sensitivity *row; /* [n_row] operators in graph order, each with its precisions */
+} tandem_sensitivity_result;
+
+/* tandem_sensitivity_measure: trains the model in fp32 in a process of its own and measures what lower
+ * precisions change of its gradients (docs/sensitivity.md). Statistics of the first 10 batches are stored,
+ * too. TANDEM_USAGE: no data, several devices, a device that is no CPU (but by statistics), points that are
+ * none; TANDEM_MISSING; errors of a training and of the store. *result unchanged on error. */
+tandem_status tandem_sensitivity_measure(tandem_sensitivity_result *result,
+                                         const tandem_sensitivity_request *request, tandem_error *error);
+void tandem_sensitivity_result_free(tandem_sensitivity_result *result); /* all zero is fine */
+
+TANDEM_END_DECLARATIONS
+#endif

@@ -1,0 +1,407 @@
+/* ranks.c: starts the ranks of a run and waits for them. Each is a process of the helper program tandem-rank:
+ * a device sets up its libraries once per process, and a program that calls this library keeps its own. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/append.h"
+#include "runtime/listener.h"
+#include "runtime/process/process.h"
+#include "runtime/process/ranks.h"
+
+/* One rank, as its parent sees it. */
+typedef struct started_rank {
+    pid_t pid;         /* 0 = it has ended */
+    int from;          /* the pipe that it writes messages to; −1 = closed */
+    int state;         /* how it ended (waitpid) */
+    int has_answered;  /* its verb is done */
+    tandem_error error; /* that it told; status TANDEM_OK: none */
+    taken_core core;
+} started_rank;
+
+typedef struct rank_run {
+    const tandem_listener *listener;
+    int n_rank;
+    started_rank *rank;
+    int request;     /* a file of memory with the request */
+    char helper[PATH_MAX];
+    char folder[24]; /* "" = there is none */
+    packet *answer;  /* of rank 0 */
+    int is_cancelled;
+} rank_run;
+
+/* --- The helper program --------------------------------------------------------------------------------- */
+
+static const char helper_name[] = "tandem-rank";
+
+/* The folder of the library or program that has this code. */
+static void find_own_folder(char *folder, size_t size)
+{
+    Dl_info self;
+    char program[PATH_MAX] = "";
+    const int is_found = dladdr((void *)(uintptr_t)helper_name, &self) && strstr(self.dli_fname, ".so");
+    if (is_found) {
+        (void)snprintf(program, sizeof program, "%s", self.dli_fname);
+    } else {
+        const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+        program[n > 0 ? n : 0] = '\0';
+    }
+    char *slash = strrchr(program, '/');
+    if (slash) *slash = '\0';
+    (void)snprintf(folder, size, "%s", slash ? program : ".");
+}
+
+static tandem_status find_helper(char path[PATH_MAX], tandem_error *error)
+{
+    static const char *const beside[] = {"", "/../libexec/tandem", "/../../libexec/tandem"};
+    const char *given = getenv("TANDEM_RANK_PROGRAM");
+    char folder[PATH_MAX];
+    if (given && *given) {
+        (void)snprintf(path, PATH_MAX, "%s", given);
+        return TANDEM_OK;
+    }
+    find_own_folder(folder, sizeof folder);
+    for (size_t k = 0; k < sizeof beside / sizeof *beside; k++) {
+        const int n = snprintf(path, PATH_MAX, "%s%s/%s", folder, beside[k], helper_name);
+        if (n > 0 && n < PATH_MAX && access(path, X_OK) == 0) return TANDEM_OK;
+    }
+    return tandem_error_set(error, TANDEM_MISSING,
+                            "cannot find %s, which runs a rank. Install it beside '%s' or in ../libexec/tandem, "
+                            "or set TANDEM_RANK_PROGRAM to its path",
+                            helper_name, folder);
+}
+
+/* --- Cores and folder ----------------------------------------------------------------------------------- */
+
+static void remove_directory(const char *path)
+{
+    DIR *directory = opendir(path);
+    if (!directory) return;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            (void)unlinkat(dirfd(directory), entry->d_name, 0);
+    (void)closedir(directory);
+    (void)rmdir(path);
+}
+
+static void take_cores(rank_run *run)
+{
+    usable_cores here;
+    const tandem_listener *listener = run->listener;
+    cores_read(&here);
+    if (here.n > 0 && here.n < run->n_rank)
+        runtime_note(listener, "warning: %d ranks on %d cores; measured times are unreliable", run->n_rank,
+                     here.n);
+    for (int r = 0; r < run->n_rank; r++) {
+        taken_core *core = &run->rank[r].core;
+        int n_own = 0, is_beside_own = 0;
+        core_take(core, &here, r);
+        for (int k = 0; k < r; k++) {
+            n_own += run->rank[k].core.cpu == core->cpu;
+            is_beside_own = is_beside_own || run->rank[k].core.cpu == core->beside;
+        }
+        if (is_beside_own) core->beside = -1;
+        rank_note_shared_core(listener, r, core, n_own);
+    }
+}
+
+
+/* --- Starting ------------------------------------------------------------------------------------------- */
+
+enum { N_VARIABLE = 8 };
+/* The environment of a rank: ours, but for these. */
+typedef struct rank_environment {
+    char text[N_VARIABLE][PATH_MAX + 32];
+    char **all; /* ends with NULL */
+} rank_environment;
+
+static int is_replaced(const rank_environment *of, const char *variable)
+{
+    for (int k = 0; k < N_VARIABLE; k++) {
+        const size_t n = strcspn(of->text[k], "=") + 1;
+        if (n > 1 && strncmp(of->text[k], variable, n) == 0) return 1;
+    }
+    return 0;
+}
+
+extern char **environ;
+
+/* 0: no memory. */
+static int make_environment(rank_environment *of, const rank_run *run, int r, int to)
+{
+    const taken_core *core = &run->rank[r].core;
+    size_t n = 0, n_all = 0;
+    memset(of, 0, sizeof *of);
+    (void)snprintf(of->text[0], sizeof of->text[0], "RANK=%d", r);
+    (void)snprintf(of->text[1], sizeof of->text[1], "WORLD_SIZE=%d", run->n_rank);
+    (void)snprintf(of->text[2], sizeof of->text[2], "TANDEM_STORE=%s", run->folder);
+    (void)snprintf(of->text[3], sizeof of->text[3], "OMP_NUM_THREADS=1");
+    (void)snprintf(of->text[4], sizeof of->text[4], "TANDEM_RANK_FILES=%d %d", run->request, to);
+    (void)snprintf(of->text[5], sizeof of->text[5], "TANDEM_PARENT=%d", (int)getpid());
+    (void)snprintf(of->text[6], sizeof of->text[6], "LOCAL_RANK=%d", r);
+    core_name(core, of->text[7], sizeof of->text[7]);
+    while (environ && environ[n]) n++;
+    of->all = malloc((n + N_VARIABLE + 1) * sizeof *of->all);
+    if (!of->all) return 0;
+    for (size_t k = 0; k < n; k++)
+        if (!is_replaced(of, environ[k])) of->all[n_all++] = environ[k];
+    for (int k = 0; k < N_VARIABLE; k++)
+        if (of->text[k][0]) of->all[n_all++] = of->text[k];
+    of->all[n_all] = NULL;
+    return 1;
+}
+
+/* The descriptors that a rank keeps: others are closed by its exec. */
+static int keep_descriptors(posix_spawn_file_actions_t *actions, const rank_run *run, int r, int to)
+{
+    const int kept[] = {run->request, to, run->rank[r].core.lock};
+    int failed = posix_spawn_file_actions_adddup2(actions, STDERR_FILENO, STDOUT_FILENO);
+    for (int k = 0; k < 3 && !failed; k++)
+        if (kept[k] >= 0) failed = posix_spawn_file_actions_adddup2(actions, kept[k], kept[k]);
+    return failed;
+}
+
+/* Signals wait until the child is known. 0, or errno. */
+static int spawn_helper(rank_run *run, int r, int to, const char *verb, char **environment)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t all, before;
+    char *const argument[] = {run->helper, (char *)(uintptr_t)verb, NULL};
+    (void)sigfillset(&all);
+    int failed = posix_spawn_file_actions_init(&actions);
+    if (failed) return failed;
+    failed = posix_spawnattr_init(&attributes);
+    if (!failed) {
+        (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+        failed = posix_spawnattr_setsigmask(&attributes, &before);
+        if (!failed) failed = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+        if (!failed) failed = keep_descriptors(&actions, run, r, to);
+        if (!failed)
+            failed = posix_spawn(&run->rank[r].pid, run->helper, &actions, &attributes, argument, environment);
+        if (failed)
+            run->rank[r].pid = 0;
+        else
+            child_add(run->rank[r].pid);
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        (void)posix_spawnattr_destroy(&attributes);
+    }
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return failed;
+}
+
+static tandem_status start_rank(rank_run *run, int r, const char *verb, tandem_error *error)
+{
+    int ends[2] = {-1, -1};
+    rank_environment *environment = malloc(sizeof *environment);
+    int failed = environment ? 0 : ENOMEM;
+    if (!failed && pipe2(ends, O_CLOEXEC) != 0) failed = errno;
+    if (!failed && !make_environment(environment, run, r, ends[1])) failed = ENOMEM;
+    if (!failed) failed = spawn_helper(run, r, ends[1], verb, environment->all);
+    if (environment) free(environment->all);
+    free(environment);
+    if (ends[1] >= 0) (void)close(ends[1]);
+    if (!failed) {
+        run->rank[r].from = ends[0];
+        return TANDEM_OK;
+    }
+    if (ends[0] >= 0) (void)close(ends[0]);
+    return tandem_error_set(error, failed == ENOENT ? TANDEM_MISSING : TANDEM_NO_MEMORY,
+                            "cannot start rank %d as '%s': %s", r, run->helper, strerror(failed));
+}
+
+static void terminate_ranks(rank_run *run)
+{
+    for (int r = 0; r < run->n_rank; r++)
+        if (run->rank[r].pid > 0) {
+            (void)kill(run->rank[r].pid, SIGTERM);
+            (void)kill(run->rank[r].pid, SIGCONT);
+        }
+}
+
+static tandem_status start_ranks(rank_run *run, const char *verb, tandem_error *error)
+{
+    for (int r = 0; r < run->n_rank && !children_are_ending(); r++) {
+        const tandem_status status = start_rank(run, r, verb, error);
+        if (status != TANDEM_OK) {
+            terminate_ranks(run);
+            return status;
+        }
+    }
+    return TANDEM_OK;
+}
+
+/* --- Waiting -------------------------------------------------------------------------------------------- */
+
+static void take_message(rank_run *run, int r, const message *head, void *bytes)
+{
+    started_rank *rank = &run->rank[r];
+    const tandem_listener *listener = run->listener;
+    if (head->kind == MESSAGE_PROGRESS && listener->progress)
+        listener->progress(listener->context, head->left_ns, bytes);
+    if (head->kind == MESSAGE_NOTE && listener->note) listener->note(listener->context, bytes);
+    if (head->kind == MESSAGE_ERROR) {
+        rank->error = (tandem_error){.status = head->status, .rank = head->rank};
+        (void)snprintf(rank->error.text, sizeof rank->error.text, "%s", (const char *)bytes);
+    }
+    if (head->kind == MESSAGE_ANSWER) rank->has_answered = 1;
+    if (head->kind == MESSAGE_ANSWER && r == 0) {
+        *run->answer = (packet){.bytes = bytes, .n = (size_t)head->bytes, .is_reading = 1};
+        return;
+    }
+    free(bytes);
+}
+
+/* A rank that closes its pipe has ended, or is about to. */
+static void reap_rank(started_rank *rank)
+{
+    (void)close(rank->from);
+    rank->from = -1;
+    while (waitpid(rank->pid, &rank->state, 0) < 0)
+        if (errno != EINTR) { /* a program that ignores SIGCHLD is told nothing of how children end */
+            rank->state = 0;
+            break;
+        }
+    child_remove(rank->pid);
+    rank->pid = 0;
+}
+
+static void read_rank(rank_run *run, int r)
+{
+    message head;
+    void *bytes = NULL;
+    if (message_read(run->rank[r].from, &head, &bytes) > 0)
+        take_message(run, r, &head, bytes);
+    else
+        reap_rank(&run->rank[r]);
+}
+
+static void wait_for_ranks(rank_run *run, struct pollfd *ready)
+{
+    for (;;) {
+        int n_open = 0;
+        for (int r = 0; r < run->n_rank; r++) {
+            ready[r] = (struct pollfd){.fd = run->rank[r].from, .events = POLLIN};
+            n_open += run->rank[r].from >= 0;
+        }
+        if (n_open == 0) return;
+        const int can_cancel = run->listener->cancel > 0 && !run->is_cancelled;
+        ready[run->n_rank] = (struct pollfd){.fd = can_cancel ? run->listener->cancel : -1, .events = POLLIN};
+        if (poll(ready, (nfds_t)run->n_rank + 1, -1) < 0) continue;
+        if (can_cancel && ready[run->n_rank].revents) {
+            run->is_cancelled = 1;
+            terminate_ranks(run);
+        }
+        for (int r = 0; r < run->n_rank; r++)
+            if (ready[r].revents) read_rank(run, r);
+    }
+}
+
+/* --- What came of it ------------------------------------------------------------------------------------ */
+
+/* Of a rank that has failed; it may have been killed before it could tell. */
+static tandem_status error_of_rank(const started_rank *rank, int r, tandem_error *error)
+{
+    if (rank->error.status != TANDEM_OK) {
+        if (error) *error = rank->error;
+        return rank->error.status;
+    }
+    if (WIFSIGNALED(rank->state))
+        return tandem_error_set(error, TANDEM_RANK_FAILED, "rank %d was killed by signal %d (%s)", r,
+                                WTERMSIG(rank->state), signal_name(WTERMSIG(rank->state)));
+    return tandem_error_set(error, TANDEM_RANK_FAILED, "rank %d ended with exit code %d and no answer", r,
+                            WEXITSTATUS(rank->state));
+}
+
+/* How much an error says of why the run has ended: that another rank has failed is known only where nothing
+ * else is. */
+static int weight_of(const started_rank *rank)
+{
+    if (rank->has_answered) return 0;
+    if (rank->error.status == TANDEM_OK) return 2; /* killed */
+    return rank->error.status == TANDEM_RANK_FAILED ? 1 : 3;
+}
+
+static tandem_status judge_ranks(const rank_run *run, tandem_error *error)
+{
+    int worst = 0;
+    if (run->is_cancelled) return tandem_error_set(error, TANDEM_CANCELLED, "the request was cancelled");
+    for (int r = 1; r < run->n_rank; r++)
+        if (weight_of(&run->rank[r]) > weight_of(&run->rank[worst])) worst = r;
+    return weight_of(&run->rank[worst]) > 0 ? error_of_rank(&run->rank[worst], worst, error) : TANDEM_OK;
+}
+
+/* --- Whole ---------------------------------------------------------------------------------------------- */
+
+static tandem_status put_request(rank_run *run, const rank_verb *verb, void *request, tandem_error *error)
+{
+    packet p = {0};
+    int has_progress = run->listener->progress != NULL;
+    packet_value(&p, &has_progress, sizeof has_progress);
+    verb->pack_request(&p, request);
+    run->request = p.has_failed ? -1 : memfd_create("tandem-request", MFD_CLOEXEC);
+    const int is_written = run->request >= 0 && write(run->request, p.bytes, p.n) == (ssize_t)p.n;
+    packet_free(&p);
+    return is_written ? TANDEM_OK : tandem_no_memory(error, "for the request of the ranks");
+}
+
+static tandem_status open_rank_run(rank_run *run, const rank_verb *verb, void *request, tandem_error *error)
+{
+    char folder[] = ".tandem-run-XXXXXX";
+    for (int r = 0; r < run->n_rank; r++)
+        run->rank[r] = (started_rank){.from = -1, .core = {.cpu = -1, .lock = -1, .beside = -1}};
+    tandem_status status = find_helper(run->helper, error);
+    if (status == TANDEM_OK) status = put_request(run, verb, request, error);
+    if (status != TANDEM_OK) return status;
+    if (!mkdtemp(folder))
+        return tandem_error_set(error, TANDEM_IO,
+                                "cannot create a directory for the ranks in the working directory: %s",
+                                strerror(errno));
+    (void)snprintf(run->folder, sizeof run->folder, "%s", folder);
+    take_cores(run);
+    return TANDEM_OK;
+}
+
+static void close_rank_run(rank_run *run)
+{
+    for (int r = 0; r < run->n_rank; r++) core_release(&run->rank[r].core);
+    if (run->request >= 0) (void)close(run->request);
+    if (run->folder[0]) remove_directory(run->folder);
+    free(run->rank);
+}
+
+tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, int n_rank,
+                        const tandem_listener *listener, tandem_error *error)
+{
+    rank_run run = {.listener = listener, .n_rank = n_rank, .request = -1, .answer = answer};
+    struct pollfd *ready = calloc((size_t)n_rank + 1, sizeof *ready);
+    run.rank = calloc((size_t)n_rank, sizeof *run.rank);
+    *answer = (packet){0};
+    children_begin();
+    tandem_status status =
+        ready && run.rank ? open_rank_run(&run, verb, request, error)
+                          : tandem_no_memory(error, "for %d ranks", n_rank);
+    if (status == TANDEM_OK) {
+        status = start_ranks(&run, verb->name, error);
+        for (int r = 0; r < n_rank; r++) core_release(&run.rank[r].core); /* the ranks have them */
+        wait_for_ranks(&run, ready);
+        if (status == TANDEM_OK) status = judge_ranks(&run, error);
+    }
+    if (run.rank) close_rank_run(&run);
+    free(ready);
+    if (status != TANDEM_OK) packet_free(answer);
+    children_end();
+    return status;
+}

@@ -1,0 +1,62 @@
+/* ranks.h: a run has one process per rank. The process that makes a request starts them, tells its listener
+ * what they tell, and takes the answer of rank 0. */
+#pragma once
+
+#include "runtime/process/packet.h"
+#include "runtime/process/process.h"
+#include "tandem/runtime.h"
+
+/* What tandem-rank knows to do. Each verb has a row in ranks_verbs. */
+typedef struct rank_verb {
+    const char *name;
+    size_t request_bytes;
+    void (*pack_request)(packet *p, void *request); /* all but place and listener */
+    /* Of one rank. `answer` is what rank 0 has to say; others leave it empty. */
+    tandem_status (*run)(packet *answer, void *request, const tandem_rank_place *place,
+                         const tandem_listener *listener, tandem_error *error);
+} rank_verb;
+extern const rank_verb train_verb, sensitivity_verb, profile_verb;
+/* The texts of a workload, whose other members are packed with the request that has it. */
+void workload_request_pack(packet *p, tandem_workload_request *request);
+
+/* ranks_run: starts n_rank processes of tandem-rank, each on a core of its own, and waits for them. The
+ * caller releases the answer, which is empty on error. TANDEM_MISSING: there is no tandem-rank. TANDEM_IO: the
+ * working directory takes no folder for the run. TANDEM_NO_MEMORY, TANDEM_CANCELLED, and the error of the rank
+ * that failed first; that another rank has failed counts only if there is no other error. */
+tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, int n_rank,
+                        const tandem_listener *listener, tandem_error *error);
+
+/* What tandem-rank does: reads its request from the descriptor that its parent gave, runs the verb of that
+ * name, and answers. Returns the exit code. */
+int rank_process_run(const char *verb);
+
+/* --- Messages of a rank (messages.c) -------------------------------------------------------------------- */
+typedef enum message_kind { MESSAGE_PROGRESS, MESSAGE_NOTE, MESSAGE_ERROR, MESSAGE_ANSWER } message_kind;
+typedef struct message {
+    message_kind kind;
+    tandem_status status; /* of an error, */
+    int rank;             /* and whose it is (status.h) */
+    int64_t left_ns;      /* of progress */
+    uint64_t bytes;       /* that follow: a text with its end, or an answer */
+} message;
+/* Writes a message and its bytes. 0, or −1: errno says why. */
+int message_write(int to, const message *head, const void *bytes);
+/* Reads one; *bytes belongs to the caller. 0: the other side has ended; −1: no memory, or a message that is
+ * none. */
+int message_read(int from, message *head, void **bytes);
+
+/* The place of this process where the environment makes it a rank: RANK and WORLD_SIZE are set, and
+ * TANDEM_STORE if WORLD_SIZE > 1. 1 = yes, *place is filled in; 0 = no; −1 = a wrong value, *error says
+ * which. */
+int rank_place_from_environment(tandem_rank_place *place, tandem_error *error);
+/* The core on which this process is to run its rank: its own, or −1 = any. Says whom it is shared with. */
+int rank_core(const tandem_rank_place *place, const tandem_listener *listener);
+
+/* Before a request is read, in a process that is a rank: the others learn when it ends before it has joined,
+ * and why (rank_start.c). */
+void rank_start_begin(const tandem_rank_place *place);
+void rank_start_joined(void);                /* from now on, it is missed by itself */
+void rank_start_failed(const char *why);     /* tells the others; nothing once it has joined */
+
+/* Says whom a core is shared with, of which `n_own` ranks of this run have it, too. */
+void rank_note_shared_core(const tandem_listener *listener, int rank, const taken_core *core, int n_own);

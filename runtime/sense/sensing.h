@@ -1,0 +1,82 @@
+/* sensing.h: measures what precisions change of real gradients (advanced/sensing.h). */
+#pragma once
+
+#include "runtime/train/training_rank.h"
+
+/* Steps of an age: a number, or a share of `steps`. "0,10%,50%,90%" → ascending, each once. TANDEM_USAGE:
+ * names the wrong one. */
+tandem_status sensing_ages_parse(int64_t age[TANDEM_MAX_AGE], int *n_age, const char *text, int64_t steps,
+                                 tandem_error *error);
+
+typedef struct sensing_request {
+    int64_t age[TANDEM_MAX_AGE]; /* ascending */
+    int n_age, n_replicate;
+    int first_replicate; /* other replicates have other batches and draws */
+    int by_probe;        /* 1: by sensing_probe.c: no bias, and no plans. 0: two gradients a cell */
+    int64_t batch;       /* that is sensed; 0: that of a micro-step of the training */
+    int n_rank; /* ≥ 2: gradients are means over that many ranks with `batch` samples each, which round the
+                   same weights alike and all else apart. 0: one. Not by a probe. */
+    const char *precision; /* NULL: every one, in its own formats. Else this one alone, emulated so: */
+    tandem_emulation emulation;
+    int is_for_devices; /* 1: only what some device of the workload runs, in its AMP dtype */
+    /* Of sensing_of_rank; 1: at the weights of the rank's executor, which are those of age[0]. Else it trains
+     * up to each age. */
+    int is_at_hand;
+    /* 1: also with the ranges of TANDEM_WIDE_RANGE times the samples, for steps with other batches. With
+     * delayed scaling, ranges are not those of a batch: then nothing more is sensed. */
+    int has_wide_ranges;
+    int64_t batches_from; /* index of the first batch; 0: after the last step of the training */
+    /* [n_plan × n_op], with `precision`: whole plans in the place of single operators. Row i of the sensing
+     * is plan i, as if it were an operator in that precision. No plan may have gradients in f16. NULL: none.
+     */
+    const tandem_precision *plan;
+    int n_plan;
+    /* [n_age × n_replicate] the sum over all that is sensed of ½(⟨g₁, d₁⟩ + ⟨g₂, d₂⟩), of a replicate's own
+     * batches; the caller's. NULL: not wanted. One rank, not by a probe. */
+    double *own_products;
+    /* 1: the metric is multiplied with an estimate of the curvature, the mean square of a batch's gradients
+     * (Fisher's, up to a factor). Not by a probe. */
+    int is_curved;
+} sensing_request;
+
+/* sensing_run: trains the workload's model in fp32 on training->data, and senses every operator in the
+ * precisions of the request at each age, with weights held still. CPU devices only. The caller closes
+ * *sensing. Memory: beside the training, 3 · n_replicate + 8 times the weights, and
+ * an executor. Cost: sampled.c has it. */
+tandem_status sensing_run(tandem_sensing *sensing, const tandem_workload *workload,
+                          const tandem_train_request *training, const sensing_request *request, tandem_error *error);
+
+/* sensing_of_rank: the same with the executor of a rank. All ranks of a run call it together; they take
+ * operators and precisions in turn, and all get the same sensing, of one age. Its batches are those of
+ * training->workload.seed and of the rank's data. TANDEM_RANK_FAILED: another rank has died. */
+tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const tandem_workload *workload,
+                              const tandem_train_request *training, const sensing_request *request,
+                              tandem_error *error);
+
+/* The gradients of an age. By a probe: four a replicate. Else two a replicate, for fp32 and for each cell:
+ * operators × their precisions × AMP dtypes; where a cell is sensed with wide ranges too, three more a
+ * replicate, and two. */
+int sensing_count_gradients(const tandem_workload *workload, const sensing_request *request);
+/* What `tandem sensitivity` takes: of half of the batch, but of 4 samples or more, as many
+ * replicates as take some 15 steps' time, but 4 or more. Ages are still to be given. */
+sensing_request sensing_request_probe(const tandem_workload *workload);
+/* What a run senses of itself after `step` steps: the same, of what its devices run. */
+sensing_request sensing_request_in_run(const tandem_workload *workload, int64_t step);
+/* The steps between two of these that take about a hundredth of a run: by counts alone, so that every run of
+ * the workload has the same. */
+int64_t sensing_interval_in_run(const tandem_workload *workload);
+
+/* sensitivity.c: what a sensing says for a device; the caller releases it. TANDEM_USAGE: replicates whose
+ * gradients are all 0. TANDEM_NO_MEMORY: *result unchanged. */
+tandem_status sensitivity_result_of(tandem_sensitivity_result *result, const tandem_graph *graph,
+                                    const tandem_sensing *sensing, const tandem_device *device,
+                                    tandem_error *error);
+
+/* Copies the gradient of an executor's last step, parameter after parameter, [n_weight]. */
+tandem_status sensing_copy_gradient(float *gradient, const tandem_backend_api *backend,
+                                    const tandem_executor *executor, const tandem_graph *graph,
+                                    tandem_error *error);
+/* The metric in which AdamW steps after `age` ≥ 1 steps, 1/√v̂, [n_weight]. room: [n_flat]. TANDEM_USAGE: it
+ * is SGD. */
+tandem_status sensing_copy_metric(float *metric, float *room, const training_rank *rank, int64_t age,
+                                  tandem_error *error);
