@@ -1,6 +1,6 @@
 # Which folder may use which. `make lint` holds includes and symbols to it (scripts/lint_structure.pl), and a
 # test that names its folder links no more than that folder and what it may use.
-FOLDERS = base graph profiles predictor trace replayer allocator plugins backend report cli
+FOLDERS = base graph profiles predictor trace replayer allocator plugins backend report runtime cli
 USES_base =
 USES_graph = base
 USES_profiles = base graph
@@ -10,8 +10,9 @@ USES_replayer = base graph profiles predictor trace
 USES_allocator = base graph profiles predictor replayer
 USES_plugins = base graph profiles predictor replayer allocator
 USES_backend = base graph
+USES_runtime = base graph profiles predictor trace replayer allocator backend
 USES_report = base graph profiles predictor trace
-USES_cli = base graph profiles predictor trace replayer allocator backend report
+USES_cli = base graph profiles predictor trace replayer allocator backend runtime report
 
 # Internal headers that other folders include, each a contract between two folders:
 #   build.h       how a graph is put together; zoo.h: its limits of models

@@ -10,6 +10,7 @@
 #include "tandem/advanced/backend.h"
 #include "tandem/runtime.h"
 #include "runtime/process/process.h"
+#include "runtime/backend_library.h"
 #include "runtime/process/ranks.h"
 
 /* The keys of all options (options.def). */
@@ -181,4 +182,3 @@ void cli_note_unproven_bound(const cli_options *options, const tandem_plan *plan
 /* Runs `tandem argument…` (NULL-terminated) with --json, and -q as in options. Returns the object that it
  * printed; NULL and *exit_code if it failed. Its stderr is ours. */
 json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code);
-void cli_save_arguments(int argc, char **argv);

@@ -14,7 +14,7 @@ const cli_command *const cli_commands[] = {
     &command_replay, &command_allocate, &command_advise,
     &command_train,  &command_compare,  &command_report,
     &command_whatif, &command_predict,  &command_fit,
-    &command_bench,  &command_study,    NULL,
+    NULL,
 };
 
 static void print_help(FILE *out)
@@ -65,20 +65,19 @@ static void check_output_written(int code, void *nothing)
 }
 
 /* What a parent may have left: closed descriptors, ignored signals, bound threads. */
-static int begin_process(int argc, char **argv)
+static int begin_process(void)
 {
     const int failed = cli_standard_files_open();
     if (failed) return cli_fail_with(TANDEM_IO, "cannot open standard output: %s", strerror(failed));
-    signals_begin();
+    signals_begin(cli_progress_clear);
     openmp_forget();
-    cli_save_arguments(argc, argv);
     return on_exit(check_output_written, NULL) == 0 ? 0
                                                     : cli_fail_with(TANDEM_NO_MEMORY, "no memory to begin");
 }
 
 int main(int argc, char **argv)
 {
-    const int failed = begin_process(argc, argv);
+    const int failed = begin_process();
     if (failed) return failed;
     int index = find_command_index(argc, argv);
     if (index && strcmp(argv[index], "help") == 0) { /* `tandem help COMMAND` is `tandem COMMAND --help` */

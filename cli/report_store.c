@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/report_files.h"
+#include "cli/sensitivity_json.h"
 #include "runtime/sense/sensing.h"
 #include "profiles/store/store_overview.h"
 
@@ -103,6 +104,7 @@ static tandem_status add_store_sensing(const store_part *s, const json_t *model,
     tandem_graph *graph = NULL;
     tandem_sensing sensing = {0};
     tandem_error own = {0};
+    tandem_sensitivity_result rows = {.n_row = 0};
     json_t *result = NULL;
     if (!overview_text(model, "sensed")[0] || strchr(name, '/') || strstr(name, ".onnx") ||
         strstr(name, ".json"))
@@ -110,8 +112,10 @@ static tandem_status add_store_sensing(const store_part *s, const json_t *model,
     tandem_status status = tandem_graph_open(&graph, name, 1, &own);
     if (status == TANDEM_OK)
         status = tandem_store_load_sensing(&sensing, s->store, graph, overview_text(model, "sensed"), &own);
-    if (status == TANDEM_OK) status = sensing_result_json(&result, graph, &sensing, &s->device, &own);
-    json_object_del(result, "made"); /* this command did not sense it */
+    if (status == TANDEM_OK) status = sensitivity_result_of(&rows, graph, &sensing, &s->device, &own);
+    if (status == TANDEM_OK) result = cli_sensitivity_json(&rows, graph);
+    json_object_del(result, "made"); /* this command did not measure it */
+    tandem_sensitivity_result_free(&rows);
     tandem_sensing_close(&sensing);
     tandem_graph_close(graph);
     if (status == TANDEM_OK) return add_store_result(s->page, result, s->source, error);

@@ -19,7 +19,9 @@ PARTS_plugins = $(SLURM_PARTS)
 PARTS_backend = $(BACKEND) $(CUDA_HOST) $(CUDA_PUBLIC) $(CUDA_AS_COROUTINES)
 FOUNDATION = $(PARTS_base) $(PARTS_graph)
 CORE = $(FOUNDATION) $(foreach folder,profiles predictor trace replayer allocator,$(PARTS_$(folder)))
-CLI = $(call objects,$(call sources,cli cli/command cli/bench cli/study cli/study/method))
+PARTS_runtime = $(call objects,$(filter-out runtime/rank_main.c,$(call sources,runtime $(addprefix \
+    runtime/,process train sense profile compare))))
+CLI = $(call objects,$(call sources,cli cli/command))
 PARTS_cli = $(filter-out $(B)/obj/cli/main.o,$(CLI))
 ISAS = sse41 avx avx2 avx2_vnni avx512 avx512_vnni
 ISA_SOURCES = $(wildcard backend/cpu/isa/*.c)

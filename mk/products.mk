@@ -2,9 +2,14 @@
 
 # Standard output of our own objects is a stream of results, that of libraries is not (cli/standard_files.c).
 RESULTS = $(addprefix -Wl$(comma)--wrap=,stdout printf vprintf __printf_chk __vprintf_chk puts putchar)
-$(B)/tandem: $(CLI) $(PARTS_report) $(CORE) $(MODEL_FILES) $(KERNELS)
+$(B)/tandem: $(CLI) $(PARTS_runtime) $(PARTS_report) $(CORE) $(MODEL_FILES) $(KERNELS)
 	@echo "  link  $@"
 	@$(CC) -pie $(LINK_FLAGS) $(RESULTS) -o $@ $^ $(CORE_LIBS) -ldl
+
+# One rank of a run; the runtime's library starts it.
+$(B)/tandem-rank: $(B)/obj/runtime/rank_main.o $(PARTS_runtime) $(CORE) $(MODEL_FILES)
+	@echo "  link  $@"
+	@$(CC) -pie $(LINK_FLAGS) -o $@ $^ $(CORE_LIBS) -ldl
 
 # For others to link: a soname with the number of the interface, and nothing undefined.
 FOR_OTHERS = $(call LIBRARY_FLAGS,$<) -Wl,-Bsymbolic-functions -Wl,-z,defs

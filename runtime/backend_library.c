@@ -6,8 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/listener.h"
-#include "tandem/runtime.h"
+#include "runtime/backend_library.h"
+
+#include "tandem/cluster.h"
 
 static const char library_name[] = "libtandem_backend.so";
 

@@ -9,7 +9,7 @@
 int main(int argc, char **argv)
 {
     child_follow_parent();
-    signals_begin();
+    signals_begin(NULL);
     openmp_forget();
     const int code = argc == 2 ? rank_process_run(argv[1]) : -1;
     if (code >= 0) return code;

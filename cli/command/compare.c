@@ -3,14 +3,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/quantity.h"
-#include "runtime/compare/compare_case.h"
+#include "cli/compare_json.h"
+#include "cli/prediction.h"
 #include "cli/report_files.h"
 #include "cli/table.h"
 
-enum { STEPS = 30 };
+typedef struct comparison {
+    const cli_options *options;
+    tandem_workload workload; /* what was compared, for its names */
+    tandem_compare_result result;
+    plan_price price;
+} comparison;
 
 /* --- Operators: sums over their tasks, of a rank of the first class --------------------------- */
 
@@ -26,14 +31,15 @@ enum { N_REST = sizeof rest / sizeof *rest };
 
 /* Of operator `op`, or of a row after the last one. All-reduces are left out: a rank cannot tell when it
  * began to wait for others. */
-static operator_times times_of_operator(const compare_case *compared, const tandem_graph *graph, int op)
+static operator_times times_of_operator(const tandem_compare_result *compared, const tandem_graph *graph,
+                                        int op)
 {
     operator_times times = op < graph->n_op
                                ? (operator_times){.name = graph->op[op].name,
                                                   .kind = tandem_op_row_get(graph->op[op].kind)->name}
                                : rest[op - graph->n_op];
     for (int t = 0; t < compared->n_task; t++) {
-        const compare_task *task = &compared->task[t];
+        const tandem_compare_task *task = &compared->task[t];
         const int is_its =
             op < graph->n_op ? task->op == op : task->op < 0 && strcmp(task->kind, times.kind) == 0;
         if (!is_its) continue;
@@ -51,11 +57,11 @@ static double times_error(operator_times times)
 }
 
 /* Of one kind of task on the devices of a class. */
-static operator_times times_of_kind(const compare_case *compared, int c, tandem_task_kind kind)
+static operator_times times_of_kind(const tandem_compare_result *compared, int c, tandem_task_kind kind)
 {
     operator_times times = {.name = compared->classes[c].device, .kind = tandem_task_kind_name(kind)};
     for (int t = 0; t < compared->n_task; t++) {
-        const compare_task *task = &compared->task[t];
+        const tandem_compare_task *task = &compared->task[t];
         if (strcmp(task->kind, times.kind) != 0 || kind == TANDEM_TASK_REDUCE) continue;
         times.predicted_ns += task->class_predicted_ns[c];
         times.measured_ns += task->class_measured_ns[c];
@@ -72,7 +78,7 @@ static void add_times_json(json_t *rows, const char *what, operator_times times)
                                           cli_json_number(times_error(times))));
 }
 
-static json_t *task_kinds_json(const compare_case *compared)
+static json_t *task_kinds_json(const tandem_compare_result *compared)
 {
     json_t *rows = json_array();
     for (int c = 0; c < compared->n_class; c++)
@@ -81,7 +87,7 @@ static json_t *task_kinds_json(const compare_case *compared)
     return rows;
 }
 
-static json_t *compared_operators_json(const compare_case *compared, const tandem_graph *graph)
+static json_t *compared_operators_json(const tandem_compare_result *compared, const tandem_graph *graph)
 {
     json_t *rows = json_array();
     for (int op = 0; op < graph->n_op + N_REST; op++)
@@ -99,7 +105,7 @@ static void add_times_row(cli_table *table, operator_times times)
                   tandem_quantity_print_ratio(error, sizeof error, times_error(times)));
 }
 
-static int print_compared_operators(const compare_case *compared, const tandem_graph *graph)
+static int print_compared_operators(const tandem_compare_result *compared, const tandem_graph *graph)
 {
     cli_table operators = {0}, kinds = {0};
     cli_table_row(&operators, "operator on %s\tkind\t>predicted\t>measured\t>error",
@@ -120,20 +126,21 @@ static int print_compared_operators(const compare_case *compared, const tandem_g
 
 /* --- Result ----------------------------------------------------------------------------------- */
 
-static json_t *compare_result_json(const compare_case *compared, const cli_options *options,
-                                   const tandem_workload *workload)
+static json_t *compare_result_json(const comparison *c)
 {
+    const tandem_compare_result *compared = &c->result;
+    const tandem_workload *workload = &c->workload;
     char cluster[1024];
     tandem_cluster_print(cluster, sizeof cluster, &workload->cluster);
     json_t *result = cli_json_new("compare"), *cases = json_array();
-    json_array_append_new(cases, compare_case_json(compared));
+    json_array_append_new(cases, cli_compare_json(compared, &c->price));
     json_object_set_new(result, "model", json_string(workload->graph[0]->model));
     json_object_set_new(result, "cluster", json_string(cluster));
     json_object_set_new(result, "steps", json_integer(compared->steps));
     json_object_set_new(result, "cases", cases);
     json_object_set_new(result, "mean_abs_error", cli_json_number(fabs(compared->error)));
     json_object_set_new(result, "max_abs_error", cli_json_number(fabs(compared->error)));
-    if (options->per_operator) {
+    if (c->options->per_operator) {
         json_object_set_new(result, "operators", compared_operators_json(compared, workload->graph[0]));
         json_object_set_new(result, "kinds", task_kinds_json(compared));
     }
@@ -144,11 +151,11 @@ typedef struct resident_text {
     char peak[TANDEM_QUANTITY_TEXT], unplanned[TANDEM_QUANTITY_TEXT + 1];
 } resident_text;
 
-static resident_text print_resident(const compare_class *class)
+static resident_text print_resident(const tandem_compare_class *class)
 {
     resident_text text = {"-", "-"};
     if (class->resident_peak_bytes < 0) return text;
-    const int64_t more = compare_unplanned_bytes(class);
+    const int64_t more = cli_unplanned_bytes(class);
     (void)tandem_quantity_print_bytes(text.peak, sizeof text.peak, (uint64_t) class->resident_peak_bytes);
     text.unplanned[0] = more < 0 ? '-' : '+';
     (void)tandem_quantity_print_bytes(text.unplanned + 1, sizeof text.unplanned - 1,
@@ -156,14 +163,14 @@ static resident_text print_resident(const compare_class *class)
     return text;
 }
 
-static int print_compared_devices(const compare_case *compared)
+static int print_compared_devices(const tandem_compare_result *compared)
 {
     char bytes[2][TANDEM_QUANTITY_TEXT], wait[2][TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     cli_table_row(&table, "device\t>memory predicted\t>allocated\t>resident\t>unplanned\t>idle "
                           "predicted\t>idle measured");
     for (int c = 0; c < compared->n_class; c++) {
-        const compare_class *class = &compared->classes[c];
+        const tandem_compare_class *class = &compared->classes[c];
         const resident_text resident = print_resident(class);
         cli_table_row(&table, "%s\t%s%s\t%s\t%s\t%s\t%s\t%s", class->device,
                       tandem_quantity_print_bytes(bytes[0], sizeof bytes[0], class->predicted_peak_bytes),
@@ -176,7 +183,7 @@ static int print_compared_devices(const compare_case *compared)
     return cli_table_finish(&table);
 }
 
-static void print_run_speed(const compare_steadiness *s)
+static void print_run_speed(const tandem_compare_speed *s)
 {
     char error[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], verdict[256],
         noise[TANDEM_QUANTITY_TEXT], share[TANDEM_QUANTITY_TEXT];
@@ -193,31 +200,33 @@ static void print_run_speed(const compare_steadiness *s)
     if (isfinite(s->profile_noise))
         printf("; two profiles differ by %s",
                tandem_quantity_print_ratio(noise, sizeof noise, s->profile_noise));
-    printf("\nverdict: %s\n", compare_verdict_print(verdict, sizeof verdict, s));
+    printf("\nverdict: %s\n", tandem_compare_verdict_print(verdict, sizeof verdict, s));
 }
 
-static void print_error_parts(const compare_case *compared)
+static void print_error_parts(const comparison *c)
 {
+    const tandem_compare_result *compared = &c->result;
     char remeasured[TANDEM_QUANTITY_TEXT], drift[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
     const double measured = (double)compared->measured_ns;
     if (compared->remeasured_ns)
         printf("predicted from costs measured after the run: %s; drift of the machine %s, error %s\n",
                tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->remeasured_ns),
-               tandem_quantity_print_ratio(drift, sizeof drift, compare_case_drift(compared)),
+               tandem_quantity_print_ratio(drift, sizeof drift, tandem_compare_drift(compared)),
                tandem_quantity_print_ratio(error, sizeof error,
                                            ((double)compared->remeasured_ns - measured) / measured));
     if (compared->resimulated_ns)
         printf("replayed with the task times of this run: %s; error of the simulation %s\n",
                tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->resimulated_ns),
-               tandem_quantity_print_ratio(error, sizeof error, compare_case_simulation_error(compared)));
+               tandem_quantity_print_ratio(error, sizeof error, tandem_compare_simulation_error(compared)));
     print_run_speed(&compared->steady);
-    plan_price_print(&compared->price);
+    plan_price_print(&c->price);
     putchar('\n');
 }
 
-static int print_compare_text(const compare_case *compared, const cli_options *options,
-                              const tandem_workload *workload)
+static int print_compare_text(const comparison *c)
 {
+    const tandem_compare_result *compared = &c->result;
+    const tandem_workload *workload = &c->workload;
     char cluster[1024], predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT],
         low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
     tandem_cluster_print(cluster, sizeof cluster, &workload->cluster);
@@ -229,52 +238,17 @@ static int print_compare_text(const compare_case *compared, const cli_options *o
            tandem_quantity_print_ns(low, sizeof low, compared->measured_p10_ns),
            tandem_quantity_print_ns(high, sizeof high, compared->measured_p90_ns), (long long)compared->steps,
            tandem_quantity_print_ratio(error, sizeof error, compared->error));
-    print_error_parts(compared);
+    print_error_parts(c);
     const int code = print_compared_devices(compared);
-    return code == 0 && options->per_operator ? print_compared_operators(compared, workload->graph[0]) : code;
+    return code == 0 && c->options->per_operator ? print_compared_operators(compared, workload->graph[0])
+                                                 : code;
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* Checks what can be wrong before anything is replayed or run. */
-static tandem_status check_compare(const cli_options *options, const tandem_workload *workload, int joined,
-                                   tandem_error *error)
-{
-    if (options->steps < COMPARE_MIN_STEPS)
-        return tandem_error_set(error, TANDEM_USAGE, "--steps %lld: all are warm-up steps. Use %d or more",
-                                (long long)options->steps, COMPARE_MIN_STEPS);
-    if (joined && options->remeasure)
-        return tandem_error_set(
-            error, TANDEM_USAGE,
-            "--remeasure starts its own ranks and cannot join a run. Use `tandem profile --plan` "
-            "with another --db");
-    /* in a joined run each rank checks its own device */
-    for (int c = 0; c < workload->cluster.n_class && !joined; c++) {
-        const tandem_status status = runtime_device_require(workload->cluster.classes[c].device.name, error);
-        if (status != TANDEM_OK) return status;
-    }
-    return runtime_backend(error) ? TANDEM_OK : error->status;
-}
-
-/* 0, or the exit code of a failure, which is on stderr. */
-static int measure_plan(compare_case *compared, const cli_options *options, const tandem_workload *workload)
-{
-    tandem_error error = {0};
-    char path[COMPARE_PLAN_PATH];
-    if (compare_plan_write(path, workload, &error) != TANDEM_OK) return cli_fail(&error);
-    int code = compare_case_measure(compared, options, path);
-    if (code == 0 && options->remeasure) code = compare_case_remeasure(compared, options, workload, path);
-    scratch_file_remove(path);
-    if (code != 0) return code;
-    tandem_status status = compare_case_judge(compared, options, workload, &error);
-    if (status == TANDEM_OK) status = compare_case_resimulate(compared, options, workload, &error);
-    if (status == TANDEM_OK) status = compare_case_store(compared, options, workload, &error);
-    return status == TANDEM_OK ? 0 : cli_fail(&error);
-}
-
 /* Of the error at the speed of the run, where it is known: a machine that has moved is no fault of a
  * prediction. */
-static int check_error_limit(const compare_case *compared, const cli_options *options)
+static int check_error_limit(const tandem_compare_result *compared, const cli_options *options)
 {
     char text[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     const int is_known = isfinite(compared->steady.error_at_run_speed);
@@ -286,57 +260,86 @@ static int check_error_limit(const compare_case *compared, const cli_options *op
                          tandem_quantity_print_ratio(limit, sizeof limit, options->limit));
 }
 
-static int write_compare_page(const compare_case *compared, const cli_options *options,
-                              const tandem_workload *workload)
+static int write_compare_page(const comparison *c)
 {
     tandem_error error = {0};
     report_page page = {0};
-    tandem_status status =
-        cli_report_add_result(&page, compare_result_json(compared, options, workload), "compare", &error);
+    tandem_status status = cli_report_add_result(&page, compare_result_json(c), "compare", &error);
     if (status == TANDEM_OK)
-        status = cli_report_add_plan(&page, options, workload->plan, &workload->cluster, workload->graph[0],
-                                     1, &error);
+        status = cli_report_add_plan(&page, c->options, c->workload.plan, &c->workload.cluster,
+                                     c->workload.graph[0], 1, &error);
     if (status == TANDEM_OK)
-        status = cli_report_add_trace(&page, options->trace, "the measured step", &error);
-    return cli_report_finish(&page, options, status, &error);
+        status = cli_report_add_trace(&page, c->options->trace, "the measured step", &error);
+    return cli_report_finish(&page, c->options, status, &error);
+}
+
+tandem_status cli_compare_price(plan_price *price, const cli_options *options,
+                                const tandem_workload *workload, double samples_per_s, tandem_error *error)
+{
+    tandem_planner *planner = NULL;
+    tandem_status status = cli_planner_open(&planner, options, workload, 1, error);
+    if (status == TANDEM_OK)
+        status = plan_price_load(price, options, workload->plan, workload->graph[0],
+                                 tandem_planner_problem(planner)->replayer, error);
+    tandem_planner_close(planner);
+    price->samples_per_s = samples_per_s;
+    return status;
+}
+
+static tandem_status make_compare_request(tandem_compare_request *request, const cli_options *options,
+                                          tandem_error *error)
+{
+    *request = tandem_compare_request_default();
+    const tandem_compare_request absent = *request;
+    tandem_status status = cli_train_request(&request->train, options, error);
+    if (options->steps < 0) request->train.steps = absent.train.steps;
+    if (options->evaluate < 0) request->train.evaluate = absent.train.evaluate;
+    request->train.log = request->train.checkpoint = NULL;
+    request->remeasure = options->remeasure;
+    request->per_task = options->per_operator;
+    if (options->limit >= 0) request->tolerance = options->limit;
+    if (status == TANDEM_OK && rank_place_from_environment(&request->train.place, error) < 0)
+        status = error->status;
+    return status;
+}
+
+static int print_comparison(const comparison *c)
+{
+    const int code = c->options->json ? cli_print_json(compare_result_json(c)) : print_compare_text(c);
+    return code == 0 && c->options->report ? write_compare_page(c) : code;
+}
+
+static int compare_and_print(const cli_options *options, const tandem_compare_request *request)
+{
+    tandem_error error = {0};
+    comparison c = {.options = options};
+    const int rank = request->train.place.rank;
+    tandem_status status = tandem_workload_open(&c.workload, &request->train.workload, &error);
+    if (status == TANDEM_OK) status = tandem_compare(&c.result, request, &error);
+    if (status == TANDEM_OK && rank == 0)
+        status = cli_compare_price(&c.price, options, &c.workload, c.result.samples_per_s, &error);
+    int code = status == TANDEM_OK ? 0 : cli_fail_on_rank(rank, &error);
+    if (code == 0 && rank == 0) code = print_comparison(&c);
+    if (code == 0 && rank == 0) code = check_error_limit(&c.result, options);
+    tandem_compare_result_free(&c.result);
+    tandem_workload_close(&c.workload);
+    return code;
 }
 
 static int run_compare(const cli_options *given)
 {
     char trace_path[SCRATCH_JSON];
     cli_options options = *given;
-    if (options.steps < 0) options.steps = STEPS;
     tandem_error error = {0};
-    tandem_rank_place self;
-    tandem_workload workload = {0};
-    compare_case compared = {0};
-    const int joined = rank_place_from_environment(&self, &error);
-    if (joined < 0) return cli_fail(&error);
-    if (joined && self.rank > 0) {
-        options.per_operator = 1; /* rank 0 compares, and asks all for the times of their tasks */
-        options.trace = options.report;
-        /* rank 0 trains by a command line of its own (compare_case.c): only what it does is compared */
-        memset(options.given_text, 0, sizeof options.given_text);
-        if (options.evaluate < 0) options.evaluate = 0;
-        return command_train.run(&options);
-    }
+    tandem_compare_request request;
     tandem_status status = cli_report_check(&options, &error);
     if (status == TANDEM_OK && options.report) {
         status = scratch_json_make(trace_path, &error);
         if (status == TANDEM_OK) options.trace = trace_path;
     }
-    if (status == TANDEM_OK) status = cli_workload_open(&workload, &options, &error);
-    if (status == TANDEM_OK) status = check_compare(&options, &workload, joined, &error);
-    if (status == TANDEM_OK) status = compare_case_predict(&compared, &options, &workload, &error);
-    int code = status == TANDEM_OK ? measure_plan(&compared, &options, &workload) : cli_fail(&error);
-    if (code == 0)
-        code = options.json ? cli_print_json(compare_result_json(&compared, &options, &workload))
-                            : print_compare_text(&compared, &options, &workload);
-    if (code == 0 && options.report) code = write_compare_page(&compared, &options, &workload);
+    if (status == TANDEM_OK) status = make_compare_request(&request, &options, &error);
+    const int code = status == TANDEM_OK ? compare_and_print(&options, &request) : cli_fail(&error);
     if (options.trace) scratch_file_remove(options.trace);
-    if (code == 0) code = check_error_limit(&compared, &options);
-    compare_case_free(&compared);
-    tandem_workload_close(&workload);
     return code;
 }
 

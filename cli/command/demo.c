@@ -8,7 +8,9 @@
 #include "base/append.h"
 #include "base/clock.h"
 #include "base/quantity.h"
-#include "runtime/compare/compare_case.h"
+#include "cli/compare_json.h"
+#include "cli/profile_json.h"
+#include "cli/sensitivity_json.h"
 #include "cli/prediction.h"
 #include "cli/report_files.h"
 
@@ -24,8 +26,9 @@ typedef struct demo {
     int64_t begin_ns;
     double delay_share; /* of the time, others had a core during the profile */
     char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], uniform_plan[64];
-    compare_case result[N_CASE]; /* all fp32, uniform, allocated */
-    json_t *stage[3];            /* what profile, sensitivity and allocate printed */
+    tandem_compare_result result[N_CASE]; /* all fp32, uniform, allocated */
+    plan_price price[N_CASE];
+    json_t *stage[3]; /* what profile, sensitivity and allocate printed */
     char trace_path[SCRATCH_JSON];
 } demo;
 
@@ -43,32 +46,47 @@ static json_t *run_demo_stage(const demo *d, const char *const *argument, int *c
     return cli_run_self(&d->options, argument, code);
 }
 
+/* What all stages ask of the model and its batch. */
+static tandem_workload_request demo_workload(const demo *d, const char *cluster)
+{
+    return (tandem_workload_request){
+        .model = d->options.model, .cluster = cluster, .batch = d->options.batch, .seed = d->options.seed};
+}
+
 static int demo_profile(demo *d)
 {
-    int code = 0;
-    const char *const argument[] = {"profile",        "--db",    d->options.db,   "--model",
-                                    d->options.model, "--batch", demo_batch,      "--device",
-                                    d->devices,       "--data",  d->options.data, NULL};
-    json_t *profile = run_demo_stage(d, argument, &code), *device;
-    size_t k;
-    json_array_foreach(json_object_get(profile, "devices"), k, device)
-    {
-        const double share =
-            json_number_value(json_object_get(json_object_get(device, "steadiness"), "delay_share"));
-        if (share > d->delay_share) d->delay_share = share;
-    }
-    d->stage[0] = profile;
-    return code;
+    tandem_error error = {0};
+    tandem_profile_result result = {.n_rank = 0};
+    const tandem_profile_request request = {.workload = demo_workload(d, d->cluster),
+                                            .listener = cli_listener(&d->options),
+                                            .store = d->options.db,
+                                            .data = d->options.data};
+    cli_note(&d->options, "$ tandem profile --db %s --model %s --batch %s --device %s --data %s",
+             d->options.db, d->options.model, demo_batch, d->devices, d->options.data);
+    if (tandem_profile(&result, &request, &error) != TANDEM_OK) return cli_fail(&error);
+    for (int r = 0; r < result.n_rank; r++) d->delay_share = fmax(d->delay_share, result.rank[r].delay_share);
+    d->stage[0] = cli_profile_json(&result, d->options.db);
+    tandem_profile_result_free(&result);
+    return 0;
 }
 
 static int demo_sensitivity(demo *d)
 {
-    int code = 0;
-    const char *const argument[] = {"sensitivity",    "--db",    d->options.db, "--model",
-                                    d->options.model, "--batch", demo_batch,    "--data",
-                                    d->options.data,  NULL};
-    d->stage[1] = run_demo_stage(d, argument, &code);
-    return code;
+    tandem_error error = {0};
+    tandem_sensitivity_result result = {.n_row = 0};
+    tandem_graph *graph = NULL;
+    const tandem_sensitivity_request request = {.workload = demo_workload(d, "strongest"),
+                                                .listener = cli_listener(&d->options),
+                                                .store = d->options.db,
+                                                .data = d->options.data};
+    cli_note(&d->options, "$ tandem sensitivity --db %s --model %s --batch %s --data %s", d->options.db,
+             d->options.model, demo_batch, d->options.data);
+    tandem_status status = tandem_sensitivity_measure(&result, &request, &error);
+    if (status == TANDEM_OK) status = tandem_graph_open(&graph, result.model, result.batch, &error);
+    if (status == TANDEM_OK) d->stage[1] = cli_sensitivity_json(&result, graph);
+    tandem_graph_close(graph);
+    tandem_sensitivity_result_free(&result);
+    return status == TANDEM_OK ? 0 : cli_fail(&error);
 }
 
 static int demo_allocate(demo *d)
@@ -105,29 +123,29 @@ static int choose_demo_steps(demo *d)
     return 0;
 }
 
-/* Opens a case: a plan's file, or one precision per class. */
-static tandem_status open_demo_case(tandem_workload *workload, const demo *d, int k, tandem_error *error)
+/* A case: a plan's file, or one precision per class. */
+static tandem_compare_request demo_case(const demo *d, int k)
 {
-    static const char *const name[N_CASE] = {"all fp32", "uniform", "allocated"};
-    cli_options options = d->options;
-    if (k == 2) { /* a plan names its cluster */
-        options.plan = plan_path;
-        options.cluster = NULL;
-    }
-    options.uniform = k == 1 ? d->uniform_plan : NULL;
-    const tandem_status status = cli_workload_open(workload, &options, error);
-    if (status == TANDEM_OK) (void)snprintf(workload->plan->name, sizeof workload->plan->name, "%s", name[k]);
-    return status;
+    tandem_compare_request request = tandem_compare_request_default();
+    tandem_workload_request workload = demo_workload(d, d->cluster);
+    if (k == 2) /* a plan names its model and cluster */
+        workload = (tandem_workload_request){.plan = plan_path, .seed = d->options.seed};
+    if (k == 1) workload.uniform = d->uniform_plan;
+    request.train.workload = workload;
+    request.train.listener = cli_listener(&d->options);
+    request.train.store = d->options.db;
+    request.train.data = d->options.data;
+    request.train.steps = d->options.steps;
+    request.train.trace = k == 2 && d->options.report ? d->trace_path : NULL;
+    request.train.made = cli_made();
+    return request;
 }
 
 static int predict_demo_case(demo *d, int k)
 {
     tandem_error error = {0};
-    tandem_workload workload = {0};
-    tandem_status status = open_demo_case(&workload, d, k, &error);
-    if (status == TANDEM_OK) status = compare_case_predict(&d->result[k], &d->options, &workload, &error);
-    tandem_workload_close(&workload);
-    return status == TANDEM_OK ? 0 : cli_fail(&error);
+    const tandem_compare_request request = demo_case(d, k);
+    return tandem_compare_predict(&d->result[k], &request, &error) == TANDEM_OK ? 0 : cli_fail(&error);
 }
 
 /* Prints the command that trains this case. */
@@ -145,24 +163,23 @@ static void show_train_command(const demo *d, int k)
 
 static int measure_demo_case(demo *d, int k)
 {
+    static const char *const name[N_CASE] = {"all fp32", "uniform", "allocated"};
     tandem_error error = {0};
     tandem_workload workload = {0};
-    char path[COMPARE_PLAN_PATH];
-    int code = 0;
-    tandem_status status = open_demo_case(&workload, d, k, &error);
-    if (status == TANDEM_OK) status = compare_plan_write(path, &workload, &error);
+    const tandem_compare_request request = demo_case(d, k);
+    tandem_compare_result result = {.n_class = 0};
+    show_train_command(d, k);
+    tandem_status status = tandem_compare(&result, &request, &error);
     if (status == TANDEM_OK) {
-        cli_options options = d->options;
-        if (k == 2 && options.report) options.trace = d->trace_path;
-        show_train_command(d, k);
-        code = compare_case_measure(&d->result[k], &options, path);
-        scratch_file_remove(path);
-        if (!code) status = compare_case_judge(&d->result[k], &d->options, &workload, &error);
-        if (!code && status == TANDEM_OK)
-            status = compare_case_store(&d->result[k], &d->options, &workload, &error);
+        tandem_compare_result_free(&d->result[k]);
+        d->result[k] = result;
+        (void)snprintf(d->result[k].plan, sizeof d->result[k].plan, "%s", name[k]);
+        status = tandem_workload_open(&workload, &request.train.workload, &error);
     }
+    if (status == TANDEM_OK)
+        status = cli_compare_price(&d->price[k], &d->options, &workload, result.samples_per_s, &error);
     tandem_workload_close(&workload);
-    return status == TANDEM_OK ? code : cli_fail(&error);
+    return status == TANDEM_OK ? 0 : cli_fail(&error);
 }
 
 static int run_demo_cases(demo *d)
@@ -183,13 +200,13 @@ static void print_demo_times(const demo *d)
            "error", "at its speed", "measured p10 .. p90", "samples/s", "fast rank idle",
            cli_method_text(method));
     for (int k = 0; k < N_CASE; k++) {
-        const compare_case *c = &d->result[k];
+        const tandem_compare_result *c = &d->result[k];
         printf("%-10s %11s %11s %+6.1f%% %+11.1f%%  %8s .. %8s %11.1f %14s   %s\n", c->plan,
                tandem_quantity_ns(c->predicted_ns).text, tandem_quantity_ns(c->measured_ns).text,
                100 * c->error, 100 * c->steady.error_at_run_speed,
                tandem_quantity_ns(c->measured_p10_ns).text, tandem_quantity_ns(c->measured_p90_ns).text,
                c->samples_per_s, tandem_quantity_ns(c->classes[0].measured_wait_ns).text,
-               plan_price_sum(&c->price, method, c->sensitivity).text);
+               plan_price_sum(&d->price[k], method, c->sensitivity).text);
     }
 }
 
@@ -199,10 +216,10 @@ static void print_demo_verdicts(const demo *d)
     putchar('\n');
     for (int k = 0; k < N_CASE; k++)
         printf("%-10s verdict: %s\n", d->result[k].plan,
-               compare_verdict_print(verdict, sizeof verdict, &d->result[k].steady));
+               tandem_compare_verdict_print(verdict, sizeof verdict, &d->result[k].steady));
 }
 
-static void print_class_memory(const compare_class *class)
+static void print_class_memory(const tandem_compare_class *class)
 {
     tandem_quantity resident = {"-"};
     if (class->resident_peak_bytes >= 0)
@@ -220,7 +237,7 @@ static void print_demo_memory_and_loss(const demo *d)
     for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", "bytes predicted = allocated  resident");
     putchar('\n');
     for (int k = 0; k < N_CASE; k++) {
-        const compare_case *c = &d->result[k];
+        const tandem_compare_result *c = &d->result[k];
         printf("%-10s", c->plan);
         for (int m = 0; m < c->n_class; m++) print_class_memory(&c->classes[m]);
         printf(" %8.4f %8.4f\n", c->first_loss, c->final_loss);
@@ -248,7 +265,7 @@ static json_t *demo_result_json(const demo *d)
     json_t *cases = json_array();
     double sum = 0, max = 0;
     for (int k = 0; k < N_CASE; k++) {
-        json_array_append_new(cases, compare_case_json(&d->result[k]));
+        json_array_append_new(cases, cli_compare_json(&d->result[k], &d->price[k]));
         sum += fabs(d->result[k].error);
         max = fmax(max, fabs(d->result[k].error));
     }
@@ -267,7 +284,8 @@ static int write_demo_page(demo *d)
     tandem_status status = cli_report_add_result(&page, demo_result_json(d), "demo", &error);
     for (int k = 0; k < 3 && status == TANDEM_OK; k++)
         status = cli_report_add_result(&page, json_incref(d->stage[k]), name[k], &error);
-    if (status == TANDEM_OK) status = open_demo_case(&workload, d, 2, &error);
+    const tandem_workload_request allocated = demo_case(d, 2).train.workload;
+    if (status == TANDEM_OK) status = tandem_workload_open(&workload, &allocated, &error);
     if (status == TANDEM_OK)
         status = cli_report_add_plan(&page, &d->options, workload.plan, &workload.cluster, workload.graph[0],
                                      1, &error);
@@ -280,7 +298,7 @@ static int write_demo_page(demo *d)
 
 static void release_demo(demo *d)
 {
-    for (int k = 0; k < N_CASE; k++) compare_case_free(&d->result[k]);
+    for (int k = 0; k < N_CASE; k++) tandem_compare_result_free(&d->result[k]);
     for (int k = 0; k < 3; k++) json_decref(d->stage[k]);
     if (d->trace_path[0]) scratch_file_remove(d->trace_path);
 }

@@ -5,61 +5,7 @@
 
 #include "base/quantity.h"
 #include "cli/command/profile_import.h"
-
-/* --- JSON ----------------------------------------------------------------------------------------------- */
-
-static json_t *count_json(const tandem_profile_count *count)
-{
-    return json_pack("{s:I,s:I}", "measured", (json_int_t)count->measured, "known", (json_int_t)count->known);
-}
-
-/* null if unknown. */
-static json_t *clocks_json(const tandem_clock_range *clocks)
-{
-    if (clocks->max.compute_mhz == 0) return json_null();
-    return json_pack("{s:[i,i],s:[i,i]}", "compute_mhz", clocks->min.compute_mhz, clocks->max.compute_mhz,
-                     "memory_mhz", clocks->min.memory_mhz, clocks->max.memory_mhz);
-}
-
-static json_t *steadiness_json(const tandem_profile_report *of)
-{
-    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "compute_spread", cli_json_number(of->compute_spread),
-                     "memory_spread", cli_json_number(of->memory_spread), "delay_share",
-                     cli_json_number(of->delay_share), "steal_share", cli_json_number(of->steal_share),
-                     "interval", cli_json_number(of->interval_share));
-}
-
-static json_t *device_json(const tandem_profile_report *of)
-{
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "name", of->device, "alone", count_json(&of->alone),
-                     "contended", count_json(&of->contended), "clocks", clocks_json(&of->clocks), "steadiness",
-                     steadiness_json(of), "event_ns", cli_json_known_integer(of->event_ns));
-}
-
-static json_t *profile_json(const tandem_profile_result *result, const char *store)
-{
-    json_t *object = cli_json_new("profile"), *devices = json_array();
-    for (int r = 0; r < result->n_rank; r++) json_array_append_new(devices, device_json(&result->rank[r]));
-    json_object_set_new(object, "model", json_string(result->model));
-    json_object_set_new(object, "store", json_string(store));
-    json_object_set_new(object, "devices", devices);
-    json_object_set_new(object, "allreduce", count_json(&result->allreduce));
-    json_object_set_new(object, "seconds", json_real((double)result->ns * 1e-9));
-    return object;
-}
-
-static json_t *sweep_json(const tandem_profile_result *result, const char *store)
-{
-    const tandem_profile_report *of = &result->rank[0];
-    json_t *object = cli_json_new("profile");
-    json_t *sweep = json_pack("{s:s,s:i,s:I,s:o,s:o}", "device", of->device, "networks", result->n_network,
-                              "measured", (json_int_t)of->alone.measured, "clocks", clocks_json(&of->clocks),
-                              "steadiness", steadiness_json(of));
-    json_object_set_new(object, "store", json_string(store));
-    json_object_set_new(object, "sweep", sweep);
-    json_object_set_new(object, "seconds", json_real((double)result->ns * 1e-9));
-    return object;
-}
+#include "cli/profile_json.h"
 
 /* --- Text ----------------------------------------------------------------------------------------------- */
 
@@ -110,8 +56,8 @@ static int print_sweep(const tandem_profile_result *result, const cli_options *o
 {
     char time[TANDEM_QUANTITY_TEXT];
     printf("a sweep of %s into %s in %s: %lld costs of %d networks\n", result->rank[0].device, options->db,
-           tandem_quantity_print_ns(time, sizeof time, result->ns),
-           (long long)result->rank[0].alone.measured, result->n_network);
+           tandem_quantity_print_ns(time, sizeof time, result->ns), (long long)result->rank[0].alone.measured,
+           result->n_network);
     print_clocks(&result->rank[0].clocks);
     return 0;
 }
@@ -120,7 +66,8 @@ static int print_profile_result(const tandem_profile_result *result, const cli_o
 {
     const int is_sweep = options->sweep_ns != 0;
     if (options->json)
-        return cli_print_json(is_sweep ? sweep_json(result, options->db) : profile_json(result, options->db));
+        return cli_print_json(is_sweep ? cli_sweep_json(result, options->db)
+                                       : cli_profile_json(result, options->db));
     cli_progress_end();
     return is_sweep ? print_sweep(result, options) : print_profile(result, options);
 }
@@ -161,7 +108,8 @@ static tandem_status make_profile_request(tandem_profile_request *request, const
                                         .sweep_ns = options->sweep_ns};
     tandem_status status = check_sweep_options(options, error);
     if (status == TANDEM_OK) status = cli_workload_request(&request->workload, options, error);
-    if (status == TANDEM_OK && rank_place_from_environment(&request->place, error) < 0) status = error->status;
+    if (status == TANDEM_OK && rank_place_from_environment(&request->place, error) < 0)
+        status = error->status;
     return status;
 }
 

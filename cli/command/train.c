@@ -10,6 +10,26 @@
 
 /* --- JSON ----------------------------------------------------------------------------------------------- */
 
+static json_t *steadiness_json(const run_steadiness *run)
+{
+    json_t *steps = json_array(), *compute = json_array(), *memory = json_array(), *delays = json_array();
+    for (int k = 0; k < run->n_step; k++) {
+        json_array_append_new(steps, json_integer(run->step_ns[k]));
+        json_array_append_new(compute, json_integer(run->pulse[k].compute_ns));
+        json_array_append_new(memory, json_integer(run->pulse[k].memory_ns));
+    }
+    for (int k = 0; k < run->n_delay; k++)
+        json_array_append_new(delays, json_pack("[i,i,I]", (int)run->delay[k].step, (int)run->delay[k].task,
+                                                (json_int_t)run->delay[k].ns));
+    if (!run->is_delay_known) {
+        json_decref(delays);
+        delays = json_null();
+    }
+    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "steps_ns", steps, "compute_pulse_ns", compute,
+                     "memory_pulse_ns", memory, "delays", delays, "pulse_share",
+                     cli_json_number(run->pulse_share));
+}
+
 static json_t *train_rank_json(const tandem_train_result *result, int r)
 {
     const tandem_rank_report *rank = &result->rank[r];
@@ -20,7 +40,7 @@ static json_t *train_rank_json(const tandem_train_result *result, int r)
         cli_json_known_integer(rank->busy_ns), "planned_bytes", (json_int_t)rank->planned_bytes,
         "allocated_bytes", (json_int_t)rank->allocated_bytes, "evaluation_bytes",
         (json_int_t)rank->evaluation_bytes, "resident_bytes", cli_json_known_integer(rank->resident_bytes));
-    json_object_set_new(row, "steadiness", run_steadiness_json(&result->steadiness[r]));
+    json_object_set_new(row, "steadiness", steadiness_json(&result->steadiness[r]));
     json_t *tasks = result->n_task ? json_array() : NULL;
     for (int k = 0; k < result->n_task; k++)
         json_array_append_new(tasks, json_integer(result->task_ns[r * result->n_task + k]));
@@ -34,12 +54,11 @@ static json_t *train_operators_json(const tandem_train_result *result, const tan
     for (int k = 0; k < result->n_task; k++) {
         const tandem_train_task *task = &result->task[k];
         if (!task->is_active || task->kind == TANDEM_TASK_REDUCE || !result->n_timed) continue;
-        json_array_append_new(operators,
-                              json_pack("{s:i,s:s,s:s,s:I,s:I}", "task", k, "operator",
-                                        task->op >= 0 ? graph->op[task->op].name : "", "kind",
-                                        tandem_task_kind_name((tandem_task_kind)task->kind), "start_ns",
-                                        (json_int_t)task->start_ns, "measured_ns",
-                                        (json_int_t)result->task_ns[k]));
+        json_array_append_new(operators, json_pack("{s:i,s:s,s:s,s:I,s:I}", "task", k, "operator",
+                                                   task->op >= 0 ? graph->op[task->op].name : "", "kind",
+                                                   tandem_task_kind_name((tandem_task_kind)task->kind),
+                                                   "start_ns", (json_int_t)task->start_ns, "measured_ns",
+                                                   (json_int_t)result->task_ns[k]));
     }
     return operators;
 }
@@ -177,7 +196,7 @@ static int run_train(const cli_options *given)
     if (status == TANDEM_OK && !options.emulate && cli_option_given(&options, OPTION_ERROR_SCALE))
         status = tandem_error_set(&error, TANDEM_USAGE,
                                   "--error-scale scales emulated errors: give --emulate, too");
-    if (status == TANDEM_OK && options.report) status = cli_report_check(options.report, &error);
+    if (status == TANDEM_OK) status = cli_report_check(&options, &error);
     return status == TANDEM_OK ? train_and_print(&options, &request) : cli_fail(&error);
 }
 

@@ -35,14 +35,14 @@ typedef struct tandem_train_request {
     tandem_workload_request workload; /* its seed draws weights, sample order and rounding, too */
     tandem_rank_place place;
     tandem_listener listener;
-    const char *store;     /* profile store with the devices' algorithms; need not exist */
-    const char *data;      /* data set, or a path; NULL = noise, good only for timing */
-    int64_t steps;         /* of the whole run, those of a resumed checkpoint included [100] */
-    int64_t evaluate;      /* test samples of an evaluation; 0 = none [2000] */
-    int64_t evaluate_every;   /* steps; 0 = only after the last one */
-    int64_t checkpoint_every; /* steps; 0 = only after the last one */
-    int64_t timeout_ns;    /* for another rank [120 s] */
-    uint64_t bucket_bytes; /* of gradients that are reduced together; 0 = 25 MiB */
+    const char *store;                    /* profile store with the devices' algorithms; need not exist */
+    const char *data;                     /* data set, or a path; NULL = noise, good only for timing */
+    int64_t steps;                        /* of the whole run, those of a resumed checkpoint included [100] */
+    int64_t evaluate;                     /* test samples of an evaluation; 0 = none [2000] */
+    int64_t evaluate_every;               /* steps; 0 = only after the last one */
+    int64_t checkpoint_every;             /* steps; 0 = only after the last one */
+    int64_t timeout_ns;                   /* for another rank [120 s] */
+    uint64_t bucket_bytes;                /* of gradients that are reduced together; 0 = 25 MiB */
     int has_data_seed, has_rounding_seed; /* 1: the next two stand in the place of workload.seed */
     uint64_t data_seed, rounding_seed;
     double error_scale; /* emulated errors are multiplied by it [1] */
@@ -62,8 +62,8 @@ typedef struct tandem_train_request {
     double max_sensitivity;
     int per_task; /* 1: the result has the times of tasks */
     /* files to write, NULL = none: the trace of the last step, a line of JSON per step, a checkpoint, weights */
-    const char *trace, *log, *checkpoint, *export;
-    const char *resume, *init;    /* files to read: a checkpoint to go on from, weights to begin with */
+    const char *trace, *log, *checkpoint, *exported;
+    const char *resume, *init;      /* files to read: a checkpoint to go on from, weights to begin with */
     const struct tandem_made *made; /* what a written trace and log say of their origin; NULL = nothing */
 } tandem_train_request;
 /* A request with the defaults that stand in brackets above; without a workload. */
@@ -82,7 +82,7 @@ typedef struct tandem_rank_report {
 } tandem_rank_report;
 
 typedef struct tandem_train_evaluation {
-    int64_t step; /* after which; from 1 */
+    int64_t step;                      /* after which; from 1 */
     double accuracy, loss, loss_error; /* share; nats per sample, with its standard error */
 } tandem_train_evaluation;
 
@@ -96,19 +96,19 @@ typedef struct tandem_train_task {
 typedef struct tandem_train_result {
     char model[TANDEM_MODEL_NAME]; /* canonical */
     char plan[48];                 /* its name */
-    int64_t steps, resumed_at; /* steps of this run; of the checkpoint before it */
-    int64_t n_timed;           /* steps after the warm-up; 0 = there are no times */
-    double *loss;              /* [steps] */
-    double accuracy;           /* of the last evaluation; NaN = none */
-    double samples_per_s;      /* NaN = not known */
+    int64_t steps, resumed_at;     /* steps of this run; of the checkpoint before it */
+    int64_t n_timed;               /* steps after the warm-up; 0 = there are no times */
+    double *loss;                  /* [steps] */
+    double accuracy;               /* of the last evaluation; NaN = none */
+    double samples_per_s;          /* NaN = not known */
     int n_evaluation;
     tandem_train_evaluation *evaluation; /* [n_evaluation] */
     int n_rank;
-    tandem_rank_report *rank;           /* [n_rank] */
-    struct run_steadiness *steadiness;  /* [n_rank] for compare: kept steps of every rank */
-    int n_task;                         /* 0 without per_task */
-    int64_t *task_ns;                   /* [n_rank][n_task] medians; 0 = did not run */
-    tandem_train_task *task;            /* [n_task] */
+    tandem_rank_report *rank;          /* [n_rank] */
+    struct run_steadiness *steadiness; /* [n_rank] for compare: kept steps of every rank */
+    int n_task;                        /* 0 without per_task */
+    int64_t *task_ns;                  /* [n_rank][n_task] medians; 0 = did not run */
+    tandem_train_task *task;           /* [n_task] */
     char *sensed; /* with resense: a JSON array of what was sensed and decided; else NULL */
 } tandem_train_result;
 
@@ -157,11 +157,11 @@ typedef struct tandem_profile_report {
 } tandem_profile_report;
 
 typedef struct tandem_profile_result {
-    char model[TANDEM_MODEL_NAME]; /* "" of a sweep */
-    int n_rank, n_network;         /* n_network: of a sweep */
-    tandem_profile_report *rank;   /* [n_rank] */
+    char model[TANDEM_MODEL_NAME];  /* "" of a sweep */
+    int n_rank, n_network;          /* n_network: of a sweep */
+    tandem_profile_report *rank;    /* [n_rank] */
     tandem_profile_count allreduce; /* sizes */
-    int64_t ns;                    /* the time that it took */
+    int64_t ns;                     /* the time that it took */
 } tandem_profile_result;
 
 /* tandem_profile: measures the costs of a workload's operators, casts, updates and all-reduces on its
@@ -187,9 +187,9 @@ typedef struct tandem_sensitivity_request {
     const char *store; /* profile store, to which the result is written */
     const char *data;  /* data set, or a path */
     tandem_sensitivity_way way;
-    int64_t steps;   /* of the fp32 training; by statistics, batches; 0 = 100, or 10 */
-    const char *at;  /* training points, "0,10%,200"; NULL = 50 % and 90 % of the steps */
-    int n_replicate; /* 0 = as many as the way needs */
+    int64_t steps;    /* of the fp32 training; by statistics, batches; 0 = 100, or 10 */
+    const char *at;   /* training points, "0,10%,200"; NULL = 50 % and 90 % of the steps */
+    int n_replicate;  /* 0 = as many as the way needs */
     const char *init; /* weights to begin with; NULL = drawn by the seed */
 } tandem_sensitivity_request;
 
@@ -221,6 +221,113 @@ typedef struct tandem_sensitivity_result {
 tandem_status tandem_sensitivity_measure(tandem_sensitivity_result *result,
                                          const tandem_sensitivity_request *request, tandem_error *error);
 void tandem_sensitivity_result_free(tandem_sensitivity_result *result); /* all zero is fine */
+
+/* --- Compare -------------------------------------------------------------------------------------------- */
+
+typedef struct tandem_compare_request {
+    /* The run that is measured: of 3 steps or more [30], with no evaluation unless it is asked for. It may have
+     * a place; rank 0 then compares, and the others train with it. No resume, no resense */
+    tandem_train_request train;
+    /* 1: the costs of the plan are measured again after the run, into a store of its own. Not with a place */
+    int remeasure;
+    int per_task;     /* 1: the step is replayed with the task times of the run, and these are stored */
+    double tolerance; /* an error that is none [0.05] */
+} tandem_compare_request;
+tandem_compare_request tandem_compare_request_default(void);
+
+/* The ranks of one class. Bytes are per rank. */
+typedef struct tandem_compare_class {
+    char device[TANDEM_DEVICE_NAME];
+    int n_rank;
+    uint64_t predicted_peak_bytes, allocated_peak_bytes; /* allocated: the largest of the class */
+    uint64_t evaluation_bytes;                           /* allocated in addition for an evaluation */
+    /* increase of the system's resident memory; the largest of the class; −1 = unknown */
+    int64_t resident_peak_bytes;
+    /* per step, without waits and other processes: replayed with the run's task times, and the mean of the
+     * run; −1 = unknown */
+    int64_t resimulated_busy_ns, measured_busy_ns;
+    int64_t predicted_wait_ns, measured_wait_ns; /* per step, waiting for buckets; measured: mean */
+} tandem_compare_class;
+
+/* One task. Times are per rank; 0 = not in the plan, or not in the run. */
+typedef struct tandem_compare_task {
+    int op;                                 /* −1 = none */
+    const char *kind, *stream;              /* static */
+    int64_t measured_ns, measured_start_ns; /* of rank 0, from the start of the step */
+    int64_t class_predicted_ns[TANDEM_MAX_CLASS],
+        class_measured_ns[TANDEM_MAX_CLASS]; /* mean of the ranks' medians */
+} tandem_compare_task;
+
+typedef enum tandem_compare_verdict {
+    TANDEM_VERDICT_UNKNOWN, /* "cannot be told apart": too uncertain */
+    TANDEM_VERDICT_HOLDS,   /* "prediction holds": both errors are small */
+    TANDEM_VERDICT_MOVED,   /* "machine moved": the prediction is right at the run's speed */
+    TANDEM_VERDICT_OFF,     /* "prediction off" */
+    TANDEM_N_VERDICT
+} tandem_compare_verdict;
+
+/* Errors are (predicted − measured) / measured; NaN = unknown. */
+typedef struct tandem_compare_speed {
+    /* each kept step's own error: predicted at the pulse beside it, and measured less what the delays in it
+     * add to the simulated step; their median, and an interval that holds it in 95 of 100 cases */
+    double error_at_run_speed, low, high;
+    int n_step, n_undisturbed; /* kept steps; those in which others took 1 % or less. Where these are 8 or
+                                * more, the others do not count */
+    double delay_share; /* of the kept steps' time, others took from the rank that they took most from */
+    double pulse_share; /* of the run's time, pulses took */
+    /* median pulse of the run over the profile's; of the slowest device */
+    double compute_slowdown, memory_slowdown;
+    double profile_noise; /* how far two profiles differ: √2 times the profile's interval */
+    double moved_by; /* how much longer a step took than at the profile's speed without delays, of its time */
+    tandem_compare_verdict verdict;
+    int64_t steps_needed; /* for a verdict; 0 = no number of steps would do, or it is there */
+    /* the kind of task that is off by most, of those that matter; "" = none is */
+    char kind_device[TANDEM_DEVICE_NAME];
+    const char *kind; /* static */
+    double kind_error;
+} tandem_compare_speed;
+
+typedef struct tandem_compare_result {
+    char plan[48];
+    int64_t predicted_ns;
+    /* of the run: period of a step */
+    int64_t steps, measured_ns, measured_p10_ns, measured_p90_ns;
+    double error; /* (predicted − measured) / measured */
+    /* replayed with the task times of this run; 0 = unknown */
+    int64_t resimulated_ns;
+    /* the step less the time of other processes on a rank's core, of the rank with the least; −1 = unknown */
+    int64_t undisturbed_ns;
+    /* predicted from costs measured after the run; 0 = not measured */
+    int64_t remeasured_ns;
+    int n_class;
+    tandem_compare_class classes[TANDEM_MAX_CLASS];
+    double sensitivity;                                     /* the allocator's sum; NaN without statistics */
+    double samples_per_s, first_loss, final_loss, accuracy; /* NaN = unknown */
+    int n_task;
+    tandem_compare_task *task; /* [n_task] by task id */
+    int n_rank;
+    struct run_steadiness *steadiness; /* [n_rank] what each rank saw of the machine */
+    tandem_compare_speed steady;
+} tandem_compare_result;
+
+/* tandem_compare_predict: the part before the run: what the profile store says of the plan. TANDEM_MISSING: a
+ * cost was not measured; errors of the workload and the store. The caller releases *result, which is unchanged
+ * on error. */
+tandem_status tandem_compare_predict(tandem_compare_result *result, const tandem_compare_request *request,
+                                     tandem_error *error);
+/* tandem_compare: predicts a step of the plan, trains under it, and says how far apart both are and why; the
+ * run goes into the store. Errors of tandem_compare_predict and tandem_train. */
+tandem_status tandem_compare(tandem_compare_result *result, const tandem_compare_request *request,
+                             tandem_error *error);
+void tandem_compare_result_free(tandem_compare_result *result); /* all zero is fine */
+
+/* The name of a verdict, and what moved, what is off, or what would tell, in words. Returns text. */
+const char *tandem_compare_verdict_name(tandem_compare_verdict verdict);
+const char *tandem_compare_verdict_print(char *text, size_t size, const tandem_compare_speed *speed);
+/* Drift of the machine since it was profiled, relative to the predicted step; NaN if not measured. */
+double tandem_compare_drift(const tandem_compare_result *result);
+/* Error of the simulation: (resimulated − measured) / measured; NaN if unknown. */
+double tandem_compare_simulation_error(const tandem_compare_result *result);
 
 TANDEM_END_DECLARATIONS
 #endif

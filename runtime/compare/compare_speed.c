@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/sort.h"
-#include "cli/command/compare_case.h"
-#include "cli/prediction.h"
+#include "runtime/compare/compare_case.h"
+#include "runtime/workload_planner.h"
 
 enum { UNDISTURBED_SHARE = 100, ENOUGH_UNDISTURBED = 8 };
 
@@ -20,7 +20,7 @@ typedef struct speed_class {
 } speed_class;
 
 typedef struct run_speed {
-    const compare_case *run;
+    const tandem_compare_result *run;
     tandem_replayer *replayer;
     int n_class;
     speed_class classes[TANDEM_MAX_CLASS];
@@ -76,11 +76,11 @@ static tandem_status open_class_times(speed_class *class, const tandem_replayer 
     return TANDEM_OK;
 }
 
-static tandem_status open_run_speed(run_speed *speed, const cli_options *options,
+static tandem_status open_run_speed(run_speed *speed, const tandem_compare_request *request,
                                     const tandem_workload *workload, tandem_error *error)
 {
     tandem_store *store = NULL;
-    tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, error);
+    tandem_status status = tandem_store_open(&store, request->train.store, TANDEM_STORE_READ, error);
     int rank = 0;
     for (int c = 0; c < speed->n_class && status == TANDEM_OK; c++) {
         speed_class *class = &speed->classes[c];
@@ -210,7 +210,7 @@ static int compare_double(const void *a, const void *b)
 }
 
 /* The median and the sign test's interval of the steps that count. */
-static void summarise_errors(compare_steadiness *out, const run_speed *speed, int n_step)
+static void summarise_errors(tandem_compare_speed *out, const run_speed *speed, int n_step)
 {
     double sorted[KEPT_STEPS];
     int n = 0;
@@ -236,7 +236,7 @@ static double slowdown_of_run(const run_steadiness *rank, const tandem_pulse *st
     return (double)tandem_sorted_median(ns, (size_t)rank->n_step) / (double)steady_ns;
 }
 
-static void summarise_machine(compare_steadiness *out, const run_speed *speed, int n_rank)
+static void summarise_machine(tandem_compare_speed *out, const run_speed *speed, int n_rank)
 {
     double interval = NAN;
     for (int c = 0; c < speed->n_class; c++) {
@@ -258,7 +258,7 @@ static void summarise_machine(compare_steadiness *out, const run_speed *speed, i
 }
 
 /* Steps without delays count alone, where there are enough. */
-static void choose_steps(compare_steadiness *out, run_speed *speed, int n_step)
+static void choose_steps(tandem_compare_speed *out, run_speed *speed, int n_step)
 {
     out->n_step = n_step;
     out->n_undisturbed = 0;
@@ -353,8 +353,8 @@ static void drop_unreliable_walks(run_steadiness *rank)
     for (int k = 0; k < n; k++) rank->pulse[k].memory_ns = 0;
 }
 
-static tandem_status judge_steps(compare_case *out, const cli_options *options, run_speed *speed,
-                                 tandem_error *error)
+static tandem_status judge_steps(tandem_compare_result *out, const tandem_compare_request *request,
+                                 run_speed *speed, tandem_error *error)
 {
     compare_kind kind[MAX_KINDS];
     int n_kind = 0;
@@ -368,36 +368,35 @@ static tandem_status judge_steps(compare_case *out, const cli_options *options, 
     summarise_machine(&out->steady, speed, out->n_rank);
     status = compare_kinds(kind, &n_kind, speed, error);
     if (status == TANDEM_OK)
-        compare_verdict_decide(&out->steady, out->error,
-                               options->limit >= 0 ? options->limit : COMPARE_TOLERANCE, kind, n_kind);
+        compare_verdict_decide(&out->steady, out->error, request->tolerance, kind, n_kind);
     return status;
 }
 
-tandem_status compare_case_judge(compare_case *out, const cli_options *options,
-                                 const tandem_workload *workload, tandem_error *error)
+tandem_status compare_judge(tandem_compare_result *out, const tandem_compare_request *request,
+                            const tandem_workload *workload, tandem_error *error)
 {
     tandem_planner *planner = NULL;
     tandem_replay replay;
-    out->steady = (compare_steadiness){.error_at_run_speed = NAN,
-                                       .low = NAN,
-                                       .high = NAN,
-                                       .delay_share = NAN,
-                                       .pulse_share = NAN,
-                                       .compute_slowdown = NAN,
-                                       .memory_slowdown = NAN,
-                                       .profile_noise = NAN,
-                                       .moved_by = NAN,
-                                       .kind = "",
-                                       .kind_error = NAN};
+    out->steady = (tandem_compare_speed){.error_at_run_speed = NAN,
+                                         .low = NAN,
+                                         .high = NAN,
+                                         .delay_share = NAN,
+                                         .pulse_share = NAN,
+                                         .compute_slowdown = NAN,
+                                         .memory_slowdown = NAN,
+                                         .profile_noise = NAN,
+                                         .moved_by = NAN,
+                                         .kind = "",
+                                         .kind_error = NAN};
     if (!out->steadiness || out->steadiness[0].n_step == 0) return TANDEM_OK;
-    tandem_status status = cli_planner_open(&planner, options, workload, 1, error);
+    tandem_status status = workload_planner_open(&planner, workload, &request->train, 1, error);
     if (status != TANDEM_OK) return status;
     run_speed speed = {
         .run = out, .replayer = tandem_planner_problem(planner)->replayer, .n_class = out->n_class};
     /* finds which variant of each task the plan has */
     status = tandem_replayer_run(speed.replayer, &replay, 0, error);
-    if (status == TANDEM_OK) status = open_run_speed(&speed, options, workload, error);
-    if (status == TANDEM_OK) status = judge_steps(out, options, &speed, error);
+    if (status == TANDEM_OK) status = open_run_speed(&speed, request, workload, error);
+    if (status == TANDEM_OK) status = judge_steps(out, request, &speed, error);
     close_run_speed(&speed);
     tandem_planner_close(planner);
     return status;

@@ -1,12 +1,11 @@
 /* compare_verdict.c: decides, from the errors of a prediction and how surely each is known. */
-#include "cli/command/compare_verdict.h"
+#include "runtime/compare/compare_verdict.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "base/append.h"
 #include "base/quantity.h"
-#include "cli/cli.h"
 
 /* A kind of task matters where its error moves the step by 1.5 %. What a simulated run does not know (the
  * order of neighbours, the caches after a wait) moves a kind by less than 12 %. */
@@ -15,10 +14,10 @@ static const double kind_effect = 0.015, kind_tolerance = 0.12;
  * of what is left. */
 static const double delay_uncertainty = 0.05;
 
-const char *compare_verdict_name(compare_verdict verdict)
+const char *tandem_compare_verdict_name(tandem_compare_verdict verdict)
 {
-    static const char *const name[N_VERDICT] = {"cannot be told apart", "prediction holds", "machine moved",
-                                                "prediction off"};
+    static const char *const name[TANDEM_N_VERDICT] = {"cannot be told apart", "prediction holds",
+                                                       "machine moved", "prediction off"};
     return name[verdict];
 }
 
@@ -28,7 +27,7 @@ static double kind_error_of(const compare_kind *kind)
 }
 
 /* The kind with the largest error beyond the tolerance and what is uncertain. */
-static void find_kind_off(compare_steadiness *s, double uncertainty, const compare_kind *kind, int n_kind)
+static void find_kind_off(tandem_compare_speed *s, double uncertainty, const compare_kind *kind, int n_kind)
 {
     s->kind = "";
     s->kind_device[0] = '\0';
@@ -47,44 +46,44 @@ static void find_kind_off(compare_steadiness *s, double uncertainty, const compa
 
 static double or_zero(double x) { return isfinite(x) ? x : 0; }
 
-void compare_verdict_decide(compare_steadiness *s, double error, double tolerance, const compare_kind *kind,
+void compare_verdict_decide(tandem_compare_speed *s, double error, double tolerance, const compare_kind *kind,
                             int n_kind)
 {
     const double off = fabs(s->error_at_run_speed), run = (s->high - s->low) / 2,
                  profile = or_zero(s->profile_noise) / sqrt(2), share = or_zero(s->delay_share),
                  delays = s->n_undisturbed >= 8 ? 0 : delay_uncertainty * share / fmax(1 - share, 0.01),
                  rest = sqrt(profile * profile + delays * delays), all = sqrt(run * run + rest * rest);
-    s->verdict = VERDICT_UNKNOWN;
+    s->verdict = TANDEM_VERDICT_UNKNOWN;
     s->steps_needed = 0;
     s->moved_by = (1 + s->error_at_run_speed) / (1 + error) - 1;
     find_kind_off(s, rest, kind, n_kind);
     if (!isfinite(off) || !isfinite(error) || !isfinite(run)) return;
     if (s->kind[0] || (off > tolerance && off > all))
-        s->verdict = VERDICT_OFF;
+        s->verdict = TANDEM_VERDICT_OFF;
     else if (off <= tolerance && fabs(error) > tolerance + (all > tolerance ? all : 0))
-        s->verdict = VERDICT_MOVED;
+        s->verdict = TANDEM_VERDICT_MOVED;
     else if (off <= tolerance && all <= tolerance)
-        s->verdict = VERDICT_HOLDS;
+        s->verdict = TANDEM_VERDICT_HOLDS;
     /* the run's interval narrows with the root of the steps; the rest does not */
     const double left = tolerance * tolerance - rest * rest;
-    if (s->verdict == VERDICT_UNKNOWN && left > 0)
+    if (s->verdict == TANDEM_VERDICT_UNKNOWN && left > 0)
         s->steps_needed = (int64_t)ceil((double)s->n_step * fmax(run * run / left, 1)) + 1;
 }
 
-const char *compare_verdict_print(char *text, size_t size, const compare_steadiness *s)
+const char *tandem_compare_verdict_print(char *text, size_t size, const tandem_compare_speed *s)
 {
     char number[TANDEM_QUANTITY_TEXT];
-    (void)snprintf(text, size, "%s", compare_verdict_name(s->verdict));
+    (void)snprintf(text, size, "%s", tandem_compare_verdict_name(s->verdict));
     switch (s->verdict) {
-    case VERDICT_MOVED:
+    case TANDEM_VERDICT_MOVED:
         return tandem_append(text, size, ": a step takes %s more than at the profile's speed",
                              tandem_quantity_print_ratio(number, sizeof number, s->moved_by));
-    case VERDICT_OFF:
+    case TANDEM_VERDICT_OFF:
         return s->kind[0]
                    ? tandem_append(text, size, ": the time of %s tasks on %s by %s", s->kind, s->kind_device,
                                    tandem_quantity_print_ratio(number, sizeof number, s->kind_error))
                    : text;
-    case VERDICT_UNKNOWN:
+    case TANDEM_VERDICT_UNKNOWN:
         return s->steps_needed > 0
                    ? tandem_append(text, size, "; about %lld steps would tell", (long long)s->steps_needed)
                    : tandem_append(text, size, "; measure the profile again when the machine is steadier");

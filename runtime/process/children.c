@@ -19,6 +19,7 @@ static const char parent_variable[] = "TANDEM_PARENT";
 static volatile pid_t child[MAX_CHILDREN]; /* 0 = it has ended */
 static volatile sig_atomic_t n_child, has_children;
 static volatile sig_atomic_t end_signal; /* that was noted; 0 = none */
+static void (*before_words)(void);       /* clears the line on which this process says what ends it */
 static int is_silent;                    /* a tandem started this one, and says what there is to say */
 
 /* --- Names ---------------------------------------------------------------------------------------------- */
@@ -53,7 +54,7 @@ static void say_what_ends(int number)
 {
     const char *const name = sigabbrev_np(number);
     char digits[3] = {(char)('0' + number / 10 % 10), (char)('0' + number % 10), '\0'};
-    cli_progress_clear();
+    if (before_words) before_words();
     write_text("tandem: ended by ");
     write_text(name ? "SIG" : "signal ");
     write_text(name ? name : digits);
@@ -115,11 +116,12 @@ static void catch_signal(int number, int even_if_ignored)
     (void)sigaction(number, &now, NULL);
 }
 
-void signals_begin(void)
+void signals_begin(void (*clear_line)(void))
 {
     struct sigaction plain = {.sa_handler = SIG_DFL};
     sigset_t none;
     const char *const parent = getenv(parent_variable);
+    before_words = clear_line;
     is_silent = parent && strtol(parent, NULL, 10) == getppid();
     (void)unsetenv(parent_variable);
     (void)sigaction(SIGCHLD, &plain, NULL); /* else nothing is told of children */

@@ -6,7 +6,6 @@
 
 #include "tandem/status.h"
 
-
 /* --- Standard files (standard_files.c) ------------------------------------------------------------------ */
 /* Opens those of descriptors 0 to 2 that the parent closed, so that no other file gets their numbers, and a
  * descriptor of its own for results. Before anything else is opened. 0, or errno. */
@@ -19,8 +18,9 @@ int cli_result_descriptor(void);
 /* --- Signals and children (children.c) ------------------------------------------------------------------ */
 /* A signal that ends this command first removes its scratch files, ends its children and says so. SIGINT,
  * SIGQUIT and SIGTERM do so even where the parent ignores them, as a shell does for background jobs. The
- * others that it ignores stay ignored, as nohup wants of SIGHUP. At the start of the program. */
-void signals_begin(void);
+ * others that it ignores stay ignored, as nohup wants of SIGHUP. At the start of the program.
+ * clear_line: runs in the handler before it says what ends the command; NULL: nothing. */
+void signals_begin(void (*clear_line)(void));
 /* Until children_end, this process has children. A signal that would end it ends them, and is noted. */
 void children_begin(void);
 /* Whether such a signal came: what is under way is to end. */

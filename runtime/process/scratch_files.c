@@ -7,8 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/listener.h"
-#include "tandem/runtime.h"
+#include "runtime/process/process.h"
 
 enum { MAX_FILES = 16, NAME_BYTES = SCRATCH_STORE + 8 };
 static char scratch_path[MAX_FILES][NAME_BYTES]; /* "" = free */

@@ -5,6 +5,7 @@
 #include "runtime/listener.h"
 #include "runtime/process/ranks.h"
 #include "tandem/advanced/backend.h"
+#include "tandem/advanced/store.h"
 #include "tandem/runtime.h"
 
 enum { PROFILE_MAX_RANKS = 64 };

@@ -241,7 +241,7 @@ static tandem_status store_profile_costs(cost_profile *profile, tandem_error *er
 
 static void done_file_path(const profile_rank *rank, int r, char *path, size_t size)
 {
-    (void)snprintf(path, size, "%s/profiled.%d", rank->self.store, r);
+    (void)snprintf(path, size, "%s/profiled.%d", rank->self.folder, r);
 }
 
 static void mark_rank_done(const profile_rank *rank)
@@ -287,8 +287,9 @@ static void show_profile_progress(const cost_profile *profile)
     const profile_rank *rank = profile->rank;
     if (profile->co_runner[0] && rank->self.rank != 0) return;
     if (rank->sweep_end_ns) {
-        runtime_progress(&rank->request->listener, rank->sweep_end_ns - tandem_now_ns(), "sweep %s: %s, plan %d of %d",
-                     rank->device, profile->step->graph->model, profile->plan + 1, profile->n_plan);
+        runtime_progress(&rank->request->listener, rank->sweep_end_ns - tandem_now_ns(),
+                         "sweep %s: %s, plan %d of %d", rank->device, profile->step->graph->model,
+                         profile->plan + 1, profile->n_plan);
         return;
     }
     const double done = profile->round * profile->n_plan + profile->plan + 1,
@@ -297,10 +298,10 @@ static void show_profile_progress(const cost_profile *profile)
     const int64_t spent = tandem_now_ns() - profile->begin_ns,
                   left = (int64_t)((double)spent / done * (all - done));
     runtime_progress(&rank->request->listener,
-                 rank->request->repetitions > 0 || left > moment_ns - spent ? left : moment_ns - spent,
-                 "profile %s %s%s: round %d, plan %d of %d", rank->device,
-                 profile->co_runner[0] ? "beside a busy " : "alone", profile->co_runner, profile->round + 1,
-                 profile->plan + 1, profile->n_plan);
+                     rank->request->repetitions > 0 || left > moment_ns - spent ? left : moment_ns - spent,
+                     "profile %s %s%s: round %d, plan %d of %d", rank->device,
+                     profile->co_runner[0] ? "beside a busy " : "alone", profile->co_runner,
+                     profile->round + 1, profile->plan + 1, profile->n_plan);
 }
 
 /* Stores clock rates while the device is warm. */
@@ -441,10 +442,10 @@ static int leave_out_missing_kernels(cost_profile *profile)
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (of_precision[p])
             runtime_note(&profile->rank->request->listener,
-                     "%s lacks kernels for %d operator%s in %s ('%s'%s), which %s not measured",
-                     profile->rank->device, of_precision[p], of_precision[p] == 1 ? "" : "s",
-                     tandem_precision_get((tandem_precision)p)->name, step->graph->op[first[p]].name,
-                     of_precision[p] == 1 ? "" : ", …", of_precision[p] == 1 ? "is" : "are");
+                         "%s lacks kernels for %d operator%s in %s ('%s'%s), which %s not measured",
+                         profile->rank->device, of_precision[p], of_precision[p] == 1 ? "" : "s",
+                         tandem_precision_get((tandem_precision)p)->name, step->graph->op[first[p]].name,
+                         of_precision[p] == 1 ? "" : ", …", of_precision[p] == 1 ? "is" : "are");
     return n_out;
 }
 

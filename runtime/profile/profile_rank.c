@@ -28,7 +28,8 @@ static tandem_status make_profile_agreement(char **agreement, const profile_rank
     const tandem_step_options *step = &rank->workload->plan->step;
     char *lines = NULL, ranks[1024], scaling[TANDEM_CAST_SCALING_TEXT];
     tandem_cluster_print(ranks, sizeof ranks, &rank->workload->cluster);
-    char *plan = profile_of_plan(request) ? tandem_plan_text(rank->workload->plan, rank->workload->graph[0]) : NULL;
+    char *plan =
+        profile_of_plan(request) ? tandem_plan_text(rank->workload->plan, rank->workload->graph[0]) : NULL;
     const int n = asprintf(
         &lines,
         "model: %s, operators %016" PRIx64 "\nranks: %s\nplan: %016" PRIx64 "\nsamples: %s\n"
@@ -37,9 +38,8 @@ static tandem_status make_profile_agreement(char **agreement, const profile_rank
         rank->workload->graph[0]->model, rank->workload->graph[0]->hash, ranks,
         plan ? tandem_hash_text(TANDEM_HASH_START, plan) : 0, request->data ? "of a data set" : "noise",
         request->bucket_bytes, request->repetitions, request->allreduce_only ? "all-reduces" : "all costs",
-        request->remeasure ? ", again" : "", step->n_micro,
-        tandem_cast_scaling_print(scaling, step->scaling), step->with_norm, request->workload.clip,
-        request->workload.seed);
+        request->remeasure ? ", again" : "", step->n_micro, tandem_cast_scaling_print(scaling, step->scaling),
+        step->with_norm, request->workload.clip, request->workload.seed);
     free(plan);
     if (n < 0) return tandem_no_memory(error, "for what the ranks compare");
     const tandem_status status = run_agreement_make_of(agreement, lines, error);
@@ -61,7 +61,8 @@ tandem_status profile_rank_open(profile_rank *rank, tandem_error *error)
     if (status == TANDEM_OK && request->data && rank->self.rank == 0)
         training_rank_note_data(&rank->data, rank->backend, rank->workload->graph[rank->class_index],
                                 &request->listener);
-    if (status == TANDEM_OK) status = tandem_store_open(&rank->store, request->store, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_open(&rank->store, request->store, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = store_environment(rank, error);
     /* a rank's turn may take minutes; a dead rank is noticed at once */
     const int64_t patience_ns = INT64_C(1800000000000);
@@ -75,7 +76,7 @@ tandem_status profile_rank_open(profile_rank *rank, tandem_error *error)
                                      .rank = rank->self.rank,
                                      .n_rank = rank->self.n_rank,
                                      .store = rank->self.folder,
-                                     .cpu = rank_core(&rank->self, options),
+                                     .cpu = rank_core(&rank->self, &request->listener),
                                      .timeout_ns = patience_ns,
                                      .over_network = !tandem_cluster_shares_memory(&rank->workload->cluster),
                                      .wire = rank->workload->cluster.wire,
@@ -102,7 +103,8 @@ tandem_status profile_warn_of_unsteady_machine(const tandem_profile_request *req
     if (!request->listener.note) return TANDEM_OK;
     const tandem_status status = machine_check(&found, &counts, moment_ns, error);
     if (status == TANDEM_OK && machine_is_unsteady(&found, &counts))
-        runtime_note(&request->listener, "this machine is not steady: %s; `tandem doctor` says what can be done",
-                 machine_check_print(text, sizeof text, &found, &counts));
+        runtime_note(&request->listener,
+                     "this machine is not steady: %s; `tandem doctor` says what can be done",
+                     machine_check_print(text, sizeof text, &found, &counts));
     return status;
 }

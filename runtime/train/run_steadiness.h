@@ -1,8 +1,6 @@
 /* run_steadiness.h: the last steps of a rank's run, the machine's pulse beside each, and what others took. */
-#ifndef TANDEM_CLI_RUN_STEADINESS_H
-#define TANDEM_CLI_RUN_STEADINESS_H
-
-#include <jansson.h>
+#ifndef TANDEM_RUNTIME_RUN_STEADINESS_H
+#define TANDEM_RUNTIME_RUN_STEADINESS_H
 
 #include "runtime/train/step_watch.h"
 #include "runtime/train/training_rank.h"
@@ -49,9 +47,5 @@ int64_t kept_steps_task_ns(const kept_steps *kept, int t);
 /* All ranks: takes a pulse where one is due, in the same steps on every rank, since each would wait for the
  * others' pulses. Rank 0 counts the steps of 20 ms. Errors of worker_broadcast. */
 tandem_status kept_steps_pulse(kept_steps *kept, step_watch *watch, training_rank *rank, tandem_error *error);
-
-json_t *run_steadiness_json(const run_steadiness *run);
-/* 0 where the object is none of a run. */
-int run_steadiness_from_json(run_steadiness *run, const json_t *object);
 
 #endif

@@ -13,6 +13,7 @@
 #include "runtime/train/run_steadiness.h"
 #include "runtime/train/train_log.h"
 #include "runtime/train/train_resense.h"
+#include "tandem/advanced/trace.h"
 
 /* What all ranks saw of the test samples after a number of steps. */
 typedef struct evaluation {
@@ -33,7 +34,7 @@ typedef struct train_context {
     kept_steps kept;
     int64_t run_ns;             /* of all steps, with what is between them */
     run_steadiness *steadiness; /* [n_rank] on rank 0 after the end */
-    tandem_rank_report *report;        /* the same */
+    tandem_rank_report *report; /* the same */
     int64_t *task_ns;           /* [n_rank][n_task] there: medians; with per_task */
     evaluation *evaluation;     /* [n_evaluation] */
     int n_evaluation;
@@ -92,7 +93,8 @@ static void record_step_times(train_context *t, int64_t index)
     const size_t n_time = (size_t)step->n_task * training_micro_steps(t);
     memcpy(t->times.start_ns, times->all_start_ns, n_time * sizeof *t->times.start_ns);
     memcpy(t->times.end_ns, times->all_end_ns, n_time * sizeof *t->times.end_ns);
-    if (index >= WARM_UP_STEPS && !t->request->workload.emulate) t->times.wait_ns[t->times.n_counted++] = wait;
+    if (index >= WARM_UP_STEPS && !t->request->workload.emulate)
+        t->times.wait_ns[t->times.n_counted++] = wait;
 }
 
 /* Of the step that the watch has seen. */
@@ -126,8 +128,8 @@ static void show_train_progress(const train_context *t, int64_t index, int64_t b
     shown_ns = now;
     const double rate = (double)(done * t->rank.global_batch) * 1e9 / (double)(now - begin_ns);
     runtime_progress(&t->request->listener, (now - begin_ns) / done * (t->steps - done),
-                 "%s: step %lld of %lld, loss %.4f, %.1f samples/s", t->workload->plan->name,
-                 (long long)(t->begin + done), (long long)(t->begin + t->steps), t->loss[index], rate);
+                     "%s: step %lld of %lld, loss %.4f, %.1f samples/s", t->workload->plan->name,
+                     (long long)(t->begin + done), (long long)(t->begin + t->steps), t->loss[index], rate);
 }
 
 /* --- Between steps: accuracy, log, checkpoint ----------------------------------------------------------- */
@@ -228,13 +230,14 @@ static tandem_status finish_training_step(train_context *t, int64_t index, int64
     if (*note && !t->is_noted) runtime_note(&request->listener, "%s", note);
     t->is_noted = t->is_noted || *note;
     if (report.skipped && is_0)
-        runtime_note(&request->listener, "step %lld: gradients overflow at loss scale %g; the update is skipped",
-                 (long long)done, (double)report.loss_scale);
+        runtime_note(&request->listener,
+                     "step %lld: gradients overflow at loss scale %g; the update is skipped", (long long)done,
+                     (double)report.loss_scale);
     if (request->data && request->evaluate > 0 && (is_step_due(request->evaluate_every, done) || is_last)) {
         status = evaluate_on_ranks(t, done, error);
         if (status == TANDEM_OK && is_0 && request->evaluate_every)
-            runtime_note(&request->listener, "step %lld: loss %.4f, accuracy %.1f%%", (long long)done, t->loss[index],
-                     100 * evaluation_accuracy(last_evaluation(t)));
+            runtime_note(&request->listener, "step %lld: loss %.4f, accuracy %.1f%%", (long long)done,
+                         t->loss[index], 100 * evaluation_accuracy(last_evaluation(t)));
     }
     json_t *sensed = NULL;
     if (status == TANDEM_OK) status = sense_after_step(t, done, is_last, &sensed, error);
@@ -348,10 +351,10 @@ static tandem_status gather_rank_reports(train_context *t, tandem_error *error)
     const tandem_memory *memory = backend->executor_memory(t->rank.executor);
     const tandem_cluster_class *class = &t->workload->cluster.classes[t->rank.class_index];
     tandem_rank_report mine = {.batch = class->batch,
-                        .allocated_bytes = backend->executor_allocated_bytes(t->rank.executor),
-                        .planned_bytes = memory->peak,
-                        .evaluation_bytes = memory->evaluation,
-                        .resident_bytes = backend->executor_resident_bytes(t->rank.executor)};
+                               .allocated_bytes = backend->executor_allocated_bytes(t->rank.executor),
+                               .planned_bytes = memory->peak,
+                               .evaluation_bytes = memory->evaluation,
+                               .resident_bytes = backend->executor_resident_bytes(t->rank.executor)};
     (void)snprintf(mine.device, sizeof mine.device, "%s", class->device.name);
     if (times->n_counted > 0) {
         mine.period_ns = median_of_samples(times->period_ns, times->n_counted, &mine.p10_ns, &mine.p90_ns);
@@ -456,8 +459,8 @@ static tandem_status check_train_request(const tandem_train_request *request, ta
     return TANDEM_OK;
 }
 
-static tandem_status check_checkpoint_step(const tandem_checkpoint_info *info, const tandem_train_request *request,
-                                           tandem_error *error)
+static tandem_status check_checkpoint_step(const tandem_checkpoint_info *info,
+                                           const tandem_train_request *request, tandem_error *error)
 {
     if (info->step < request->steps) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
@@ -486,7 +489,7 @@ static tandem_status check_training_files(const tandem_workload *workload, const
     }
     if (status == TANDEM_OK && request->log) {
         train_log log;
-        status = train_log_open(&log, request->log, 1, error); /* keeps existing lines for now */
+        status = train_log_open(&log, request->log, 1, NULL, error); /* keeps existing lines for now */
         train_log_close(&log);
     }
     return status;
@@ -531,7 +534,8 @@ static tandem_status begin_training(train_context *t, tandem_error *error)
     t->begin = info.step;
     t->steps -= info.step;
     if (t->rank.self.rank != 0) return TANDEM_OK;
-    runtime_note(&request->listener, "resumes after step %lld from '%s'", (long long)info.step, request->resume);
+    runtime_note(&request->listener, "resumes after step %lld from '%s'", (long long)info.step,
+                 request->resume);
     train_config_note_changes(&request->listener, info.train_config, t->config_text);
     return TANDEM_OK;
 }
@@ -547,7 +551,7 @@ static tandem_status train_as_rank(train_context *t, const tandem_rank_place *se
     if (status == TANDEM_OK) status = begin_training(t, error);
     if (status == TANDEM_OK) status = allocate_step_records(t, error);
     if (status == TANDEM_OK && self->rank == 0)
-        status = train_log_open(&t->log, t->request->log, t->begin > 0, error);
+        status = train_log_open(&t->log, t->request->log, t->begin > 0, t->request->made, error);
     if (status == TANDEM_OK) status = run_training_steps(t, error);
     if (status == TANDEM_OK) status = gather_rank_reports(t, error);
     if (status == TANDEM_OK && t->request->trace) status = write_train_trace(t, error);
@@ -589,17 +593,18 @@ static int put_task_times(tandem_train_result *out, const train_context *t)
     return out->task_ns && out->task;
 }
 
-static tandem_status make_train_result(tandem_train_result *result, const train_context *t, tandem_error *error)
+static tandem_status make_train_result(tandem_train_result *result, const train_context *t,
+                                       tandem_error *error)
 {
     const int n_rank = t->rank.self.n_rank;
     const int64_t period_ns = t->report[0].period_ns;
-    tandem_train_result out = {.steps = t->steps,
-                               .resumed_at = t->begin,
-                               .n_timed = t->times.n_counted,
-                               .samples_per_s =
-                                   period_ns > 0 ? (double)t->rank.global_batch * 1e9 / (double)period_ns : NAN,
-                               .n_evaluation = t->n_evaluation,
-                               .n_rank = n_rank};
+    tandem_train_result out = {
+        .steps = t->steps,
+        .resumed_at = t->begin,
+        .n_timed = t->times.n_counted,
+        .samples_per_s = period_ns > 0 ? (double)t->rank.global_batch * 1e9 / (double)period_ns : NAN,
+        .n_evaluation = t->n_evaluation,
+        .n_rank = n_rank};
     (void)snprintf(out.model, sizeof out.model, "%s", t->workload->graph[0]->model);
     (void)snprintf(out.plan, sizeof out.plan, "%s", t->workload->plan->name);
     out.loss = copy_of(t->loss, (size_t)t->steps, sizeof *t->loss);
@@ -633,7 +638,7 @@ void tandem_train_result_free(tandem_train_result *result)
 
 void workload_request_pack(packet *p, tandem_workload_request *request)
 {
-    const char **const text[] = {&request->plan,   &request->model,  &request->cluster,
+    const char **const text[] = {&request->plan,    &request->model,  &request->cluster,
                                  &request->uniform, &request->memory, &request->emulate};
     for (size_t k = 0; k < sizeof text / sizeof *text; k++) packet_text(p, text[k]);
 }
@@ -642,9 +647,9 @@ static void pack_train_request(packet *p, void *of)
 {
     tandem_train_request *request = of;
     packet_value(p, request, sizeof *request);
-    const char **const text[] = {&request->store,      &request->data,    &request->betas,  &request->no_decay,
-                                 &request->schedule,   &request->trace,   &request->log,    &request->checkpoint,
-                                 &request->exported,   &request->resume,  &request->init};
+    const char **const text[] = {&request->store,    &request->data,   &request->betas, &request->no_decay,
+                                 &request->schedule, &request->trace,  &request->log,   &request->checkpoint,
+                                 &request->exported, &request->resume, &request->init};
     workload_request_pack(p, &request->workload);
     for (size_t k = 0; k < sizeof text / sizeof *text; k++) packet_text(p, text[k]);
     packet_borrowed(p, (const void **)&request->made, sizeof *request->made);
@@ -680,8 +685,7 @@ tandem_train_request tandem_train_request_default(void)
 static tandem_status train_one_rank(tandem_train_result *result, const tandem_workload *workload,
                                     const tandem_train_request *request, tandem_error *error)
 {
-    train_context t = {
-        .request = request, .workload = workload, .log = {.file = -1}, .watch.probe.file = -1};
+    train_context t = {.request = request, .workload = workload, .log = {.file = -1}, .watch.probe.file = -1};
     /* sensing looks between tasks, and may change the plan after any step */
     t.rank.extra.late_results = !request->resense;
     tandem_status status = train_as_rank(&t, &request->place, error);

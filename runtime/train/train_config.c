@@ -9,6 +9,7 @@
 
 #include "base/append.h"
 #include "base/hash.h"
+#include "runtime/listener.h"
 #include "base/nearest.h"
 
 static const char *const schedule_name[N_SCHEDULE] = {"constant", "cosine", "linear", "step"};
@@ -83,8 +84,8 @@ static tandem_status check_no_decay(const tandem_graph *graph, const char *patte
     return TANDEM_OK;
 }
 
-tandem_status train_config_open(train_config *out, const tandem_graph *graph, const tandem_train_request *request,
-                                tandem_error *error)
+tandem_status train_config_open(train_config *out, const tandem_graph *graph,
+                                const tandem_train_request *request, tandem_error *error)
 {
     train_config r = {.optimizer = graph->optimizer, .warmup = request->warmup, .steps = request->steps};
     tandem_status status = set_optimizer_options(&r.optimizer, graph, request, error);
@@ -169,8 +170,8 @@ static void add_precisions(const config_lines *lines, const tandem_workload *wor
 }
 
 /* What samples, initial weights and rounding are drawn from. */
-static void add_inputs(const config_lines *lines, const tandem_train_request *request, const tandem_data *data,
-                       uint64_t data_hash)
+static void add_inputs(const config_lines *lines, const tandem_train_request *request,
+                       const tandem_data *data, uint64_t data_hash)
 {
     add_line(lines, "seed", "%" PRIu64, request->workload.seed);
     /* ranks may find the same samples by different paths */
@@ -190,12 +191,14 @@ static void add_inputs(const config_lines *lines, const tandem_train_request *re
         add_unused(lines, "seed of rounding");
     if (request->workload.emulate)
         add_line(lines, "emulated", "%s, errors times %.9g",
-                 *request->workload.emulate ? request->workload.emulate : "every dtype's own format", request->error_scale);
+                 *request->workload.emulate ? request->workload.emulate : "every dtype's own format",
+                 request->error_scale);
     else
         add_unused(lines, "emulated");
 }
 
-static void add_plan(const config_lines *lines, const tandem_workload *workload, const tandem_train_request *request)
+static void add_plan(const config_lines *lines, const tandem_workload *workload,
+                     const tandem_train_request *request)
 {
     const tandem_step_options *step = &workload->plan->step;
     tandem_cluster cluster = workload->cluster;
@@ -317,17 +320,18 @@ static void note_change(const tandem_listener *listener, const char *now, const 
     const int n = now ? (int)strcspn(now, "\n") : 0, n_before = before ? (int)strcspn(before, "\n") : 0;
     if (now && before)
         runtime_note(listener, "warning: differs from the checkpoint: %.*s; it was %.*s", n, now, n_before,
-                 before);
+                     before);
     else if (now)
         runtime_note(listener, "warning: differs from the checkpoint: %.*s; it was %.*s: none", n, now, n_key,
-                 now);
+                     now);
     else
         runtime_note(listener, "warning: differs from the checkpoint: %.*s: none; it was %.*s", n_key, before,
-                 n_before, before);
+                     n_before, before);
 }
 
 /* is_before: `text` is the checkpoint's, `other` is of this run; else the other way round. */
-static void note_changed_lines(const tandem_listener *listener, const char *text, const char *other, int is_before)
+static void note_changed_lines(const tandem_listener *listener, const char *text, const char *other,
+                               int is_before)
 {
     for (const char *line = text; *line;) {
         const char *found = find_line_of_key(other, line);

@@ -1,7 +1,7 @@
 /* train_config.h: the optimizer of a run and its learning rate at every step. */
 #pragma once
 
-#include "runtime/listener.h"
+#include "tandem/advanced/backend.h"
 #include "tandem/runtime.h"
 
 typedef enum rate_schedule {
@@ -20,8 +20,8 @@ typedef struct train_config {
 
 /* The model's own values, overridden by options. TANDEM_USAGE: an option of another optimizer, or a warm-up
  * longer than the run. TANDEM_UNKNOWN_NAME: unknown schedule. */
-tandem_status train_config_open(train_config *out, const tandem_graph *graph, const tandem_train_request *request,
-                                tandem_error *error);
+tandem_status train_config_open(train_config *out, const tandem_graph *graph,
+                                const tandem_train_request *request, tandem_error *error);
 
 /* train_config_rate: the learning rate of step s = 0, 1, …, of N steps with W of warm-up, at highest r:
  *   s < W     r · (s + 1) / W

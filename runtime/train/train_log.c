@@ -14,9 +14,10 @@ static tandem_status fail_log_write(const train_log *log, int code, tandem_error
     return tandem_error_set(error, TANDEM_IO, "cannot write the log '%.200s': %s", log->path, strerror(code));
 }
 
-tandem_status train_log_open(train_log *log, const char *path, int resumed, tandem_error *error)
+tandem_status train_log_open(train_log *log, const char *path, int resumed, const tandem_made *made,
+                             tandem_error *error)
 {
-    *log = (train_log){.path = path, .file = -1};
+    *log = (train_log){.path = path, .file = -1, .made = made};
     if (!path) return TANDEM_OK;
     tandem_error why = {0};
     log->file = tandem_path_open(path, O_CREAT | O_APPEND | (resumed ? 0 : O_TRUNC), &why);
@@ -30,23 +31,34 @@ void train_log_close(train_log *log)
     log->file = -1;
 }
 
-static char *log_line_text(const train_log_line *line, int is_first)
+static json_t *made_json(const tandem_made *made)
 {
-    json_t *object = json_pack("{s:I,s:o,s:o,s:o,s:o,s:i}", "step", (json_int_t)line->step, "loss",
-                               cli_json_number(line->loss), "lr", cli_json_number(line->rate), "step_ns",
-                               line->is_emulated ? json_null() : json_integer(line->step_ns), "samples_per_s",
-                               cli_json_number(line->is_emulated ? NAN : line->samples_per_s), "rank", 0);
+    json_t *const object =
+        json_pack("{s:s,s:s,s:s}", "command", made->command, "version", made->version, "host", made->host);
+    if (object && made->seed[0])
+        json_object_set_new(object, "seed", json_integer((json_int_t)strtoll(made->seed, NULL, 10)));
+    return object;
+}
+
+/* made: NULL but in the first line. */
+static char *log_line_text(const train_log_line *line, const tandem_made *made)
+{
+    json_t *object =
+        json_pack("{s:I,s:o,s:o,s:o,s:o,s:i}", "step", (json_int_t)line->step, "loss",
+                  json_number_or_null(line->loss), "lr", json_number_or_null(line->rate), "step_ns",
+                  line->is_emulated ? json_null() : json_integer(line->step_ns), "samples_per_s",
+                  json_number_or_null(line->is_emulated ? NAN : line->samples_per_s), "rank", 0);
     if (object && line->is_emulated) json_object_set_new(object, "emulated", json_true());
     const tandem_step_report *report = &line->report;
     if (object && report->gradient_norm >= 0) /* NaN is written as null */
-        json_object_set_new(object, "gradient_norm", cli_json_number(report->gradient_norm));
+        json_object_set_new(object, "gradient_norm", json_number_or_null(report->gradient_norm));
     if (object && report->loss_scale != 1)
-        json_object_set_new(object, "loss_scale", cli_json_number((double)report->loss_scale));
+        json_object_set_new(object, "loss_scale", json_number_or_null((double)report->loss_scale));
     if (object && report->skipped) json_object_set_new(object, "skipped", json_true());
     if (object && line->is_evaluated)
-        json_object_set_new(object, "accuracy", cli_json_number(line->accuracy));
+        json_object_set_new(object, "accuracy", json_number_or_null(line->accuracy));
     if (object && line->sensed) json_object_set(object, "sensed", line->sensed);
-    if (object && is_first) json_object_set_new(object, "made", cli_made_json());
+    if (object && made) json_object_set_new(object, "made", made_json(made));
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);
     return text;
@@ -55,7 +67,7 @@ static char *log_line_text(const train_log_line *line, int is_first)
 tandem_status train_log_add(train_log *log, const train_log_line *line, tandem_error *error)
 {
     if (log->file < 0) return TANDEM_OK;
-    char *text = log_line_text(line, !log->has_lines);
+    char *text = log_line_text(line, log->has_lines ? NULL : log->made);
     if (!text) return tandem_no_memory(error, "for a line of log '%.200s'", log->path);
     const size_t n = strlen(text);
     text[n] = '\n'; /* replaces the terminator: the text is written by its length */

@@ -10,7 +10,8 @@
 
 #include "base/append.h"
 #include "base/clock.h"
-#include "cli/prediction.h"
+#include "runtime/train/train_log.h"
+#include "runtime/workload_planner.h"
 
 /* What rank 0 tells the others. */
 typedef struct resense_decision {
@@ -44,7 +45,7 @@ tandem_status train_resense_check(const tandem_train_request *request, const tan
                                     "--resense emulates precisions, which CPU devices do; '%s' is none",
                                     workload->cluster.classes[c].device.name);
     tandem_planner *planner = NULL;
-    const tandem_status status = cli_planner_open(&planner, request, workload, 1, error);
+    const tandem_status status = workload_planner_open(&planner, workload, request, 1, error);
     tandem_planner_close(planner);
     return status;
 }
@@ -104,7 +105,7 @@ static tandem_status allocate_again(tandem_assignment *chosen, resense_decision 
     tandem_allocation result;
     const tandem_policy *policy = NULL;
     memset(sensing->is_sensed, 1, n_cell); /* what no device runs is in no plan */
-    tandem_status status = cli_planner_open(&planner, request, resense->workload, 1, error);
+    tandem_status status = workload_planner_open(&planner, resense->workload, request, 1, error);
     if (status == TANDEM_OK) status = tandem_planner_set_sensing(planner, sensing, error);
     if (status == TANDEM_OK) status = tandem_policy_find(&policy, "greedy", error);
     if (status == TANDEM_OK) {
@@ -175,23 +176,25 @@ static void note_sensing(train_resense *resense, const resense_decision *decisio
     json_object_set_new(event, "reason", json_string(doubled < 0 ? "interval" : "range"));
     if (doubled >= 0) json_object_set_new(event, "operator", json_string(graph->op[doubled].name));
     json_object_set_new(event, "changed", json_integer(is_kept ? 0 : decision->n_changed));
-    json_object_set_new(event, "sensitivity_bound", cli_json_number(is_kept ? NAN : decision->sensitivity));
+    json_object_set_new(event, "sensitivity_bound",
+                        json_number_or_null(is_kept ? NAN : decision->sensitivity));
     json_object_set_new(event, "predicted_step_ns",
                         is_kept ? json_null() : json_integer((json_int_t)decision->step_ns));
     if (is_kept) json_object_set_new(event, "kept_because", json_string(decision->error.text));
     json_object_set_new(event, "taken_ns", json_integer((json_int_t)taken_ns));
-    json_object_set_new(event, "share", cli_json_number((double)resense->taken_ns / run_ns));
+    json_object_set_new(event, "share", json_number_or_null((double)resense->taken_ns / run_ns));
     json_array_append_new(resense->event, event);
     if (is_kept)
-        runtime_note(&resense->request->listener, "step %lld: sensed again; the plan stays: %s", (long long)done,
-                 decision->error.text);
+        runtime_note(&resense->request->listener, "step %lld: sensed again; the plan stays: %s",
+                     (long long)done, decision->error.text);
     else
-        runtime_note(&resense->request->listener,
-                 "step %lld: sensed again%s%s; %d precisions change; sensitivity %.2g %%; sensing has taken "
-                 "%.2g %% of the run",
-                 (long long)done, doubled < 0 ? "" : ", for the range has doubled of ",
-                 doubled < 0 ? "" : graph->op[doubled].name, decision->n_changed, decision->sensitivity,
-                 100 * (double)resense->taken_ns / run_ns);
+        runtime_note(
+            &resense->request->listener,
+            "step %lld: sensed again%s%s; %d precisions change; sensitivity %.2g %%; sensing has taken "
+            "%.2g %% of the run",
+            (long long)done, doubled < 0 ? "" : ", for the range has doubled of ",
+            doubled < 0 ? "" : graph->op[doubled].name, decision->n_changed, decision->sensitivity,
+            100 * (double)resense->taken_ns / run_ns);
 }
 
 static tandem_status sense_again(train_resense *resense, int64_t done, int doubled, int *is_replanned,

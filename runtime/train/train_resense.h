@@ -1,6 +1,8 @@
 /* train_resense.h: a run that senses its own gradients, allocates again and goes on under the new plan. */
 #pragma once
 
+#include <jansson.h>
+
 #include "runtime/train/resense_trigger.h"
 #include "runtime/sense/sensing.h"
 

@@ -1,7 +1,11 @@
 /* training_rank.h: what a rank of `train` holds open, and what it reports to rank 0. */
 #pragma once
 
+#include "runtime/backend_library.h"
+#include "runtime/listener.h"
+#include "runtime/process/ranks.h"
 #include "runtime/train/train_config.h"
+#include "tandem/advanced/store.h"
 
 enum {
     WARM_UP_STEPS = 2, /* first steps run with cold caches; medians leave them out */
@@ -19,7 +23,7 @@ typedef struct training_extras {
 typedef struct training_rank {
     const tandem_backend_api *backend;
     tandem_rank_place self;
-    int class_index;       /* class of this rank */
+    int class_index; /* class of this rank */
     training_extras extra;
     train_config config;
     tandem_step *step;
@@ -32,7 +36,8 @@ typedef struct training_rank {
 
 /* Opens everything that a rank needs to run its part of the workload's plan. request->data NULL = noise; rank->extra is kept. */
 tandem_status training_rank_open(training_rank *rank, const tandem_workload *workload,
-                                 const tandem_train_request *request, const tandem_rank_place *self, tandem_error *error);
+                                 const tandem_train_request *request, const tandem_rank_place *self,
+                                 tandem_error *error);
 /* All ranks, between two steps, `done` of them done: saves the executor to a new temporary file, whose name
  * rank 0 writes to path, and closes it. The caller removes the file (scratch_file_remove), after errors
  * too. Then resume opens it again, for the plan that the workload has now; on error there is no executor, and

@@ -186,15 +186,15 @@ static void unknown_delays_are_null(void **state)
 
 /* --- Verdicts ------------------------------------------------------------------------------------------- */
 
-static compare_steadiness errors(double at_run_speed, double half, double noise)
+static tandem_compare_speed errors(double at_run_speed, double half, double noise)
 {
-    return (compare_steadiness){.error_at_run_speed = at_run_speed,
-                                .low = at_run_speed - half,
-                                .high = at_run_speed + half,
-                                .n_step = 100,
-                                .n_undisturbed = 100,
-                                .delay_share = 0,
-                                .profile_noise = noise};
+    return (tandem_compare_speed){.error_at_run_speed = at_run_speed,
+                                  .low = at_run_speed - half,
+                                  .high = at_run_speed + half,
+                                  .n_step = 100,
+                                  .n_undisturbed = 100,
+                                  .delay_share = 0,
+                                  .profile_noise = noise};
 }
 
 static void a_verdict_follows_from_errors_and_how_sure_they_are(void **state)
@@ -202,21 +202,22 @@ static void a_verdict_follows_from_errors_and_how_sure_they_are(void **state)
     (void)state;
     static const struct {
         double plain, at_run_speed, half, noise;
-        compare_verdict verdict;
+        tandem_compare_verdict verdict;
     } cases[] = {
-        {0.01, 0.01, 0.005, 0.01, VERDICT_HOLDS},  {-0.5, 0.01, 0.005, 0.01, VERDICT_MOVED},
-        {0.2, 0.2, 0.005, 0.01, VERDICT_OFF},      {-0.5, -0.2, 0.005, 0.01, VERDICT_OFF},
-        {0.01, 0.01, 0.08, 0.01, VERDICT_UNKNOWN}, {0.2, 0.06, 0.005, 0.2, VERDICT_UNKNOWN},
-        {NAN, 0.01, 0.005, 0.01, VERDICT_UNKNOWN}, {0.01, NAN, 0.005, 0.01, VERDICT_UNKNOWN},
-        {0.01, 0.01, 0.005, NAN, VERDICT_HOLDS},   {-0.5, 0.01, 0.005, 0.2, VERDICT_MOVED},
-        {-0.1, 0.01, 0.005, 0.2, VERDICT_UNKNOWN},
+        {0.01, 0.01, 0.005, 0.01, TANDEM_VERDICT_HOLDS},  {-0.5, 0.01, 0.005, 0.01, TANDEM_VERDICT_MOVED},
+        {0.2, 0.2, 0.005, 0.01, TANDEM_VERDICT_OFF},      {-0.5, -0.2, 0.005, 0.01, TANDEM_VERDICT_OFF},
+        {0.01, 0.01, 0.08, 0.01, TANDEM_VERDICT_UNKNOWN}, {0.2, 0.06, 0.005, 0.2, TANDEM_VERDICT_UNKNOWN},
+        {NAN, 0.01, 0.005, 0.01, TANDEM_VERDICT_UNKNOWN}, {0.01, NAN, 0.005, 0.01, TANDEM_VERDICT_UNKNOWN},
+        {0.01, 0.01, 0.005, NAN, TANDEM_VERDICT_HOLDS},   {-0.5, 0.01, 0.005, 0.2, TANDEM_VERDICT_MOVED},
+        {-0.1, 0.01, 0.005, 0.2, TANDEM_VERDICT_UNKNOWN},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
-        compare_steadiness s = errors(cases[i].at_run_speed, cases[i].half, cases[i].noise);
+        tandem_compare_speed s = errors(cases[i].at_run_speed, cases[i].half, cases[i].noise);
         compare_verdict_decide(&s, cases[i].plain, 0.05, NULL, 0);
-        if (s.verdict != cases[i].verdict) fail_msg("case %zu: %s", i, compare_verdict_name(s.verdict));
+        if (s.verdict != cases[i].verdict)
+            fail_msg("case %zu: %s", i, tandem_compare_verdict_name(s.verdict));
     }
-    compare_steadiness moved = errors(0, 0.005, 0.01);
+    tandem_compare_speed moved = errors(0, 0.005, 0.01);
     compare_verdict_decide(&moved, -0.5, 0.05, NULL, 0);
     assert_float_equal(moved.moved_by, 1, 1e-6f);
 }
@@ -224,7 +225,7 @@ static void a_verdict_follows_from_errors_and_how_sure_they_are(void **state)
 static void a_verdict_that_needs_steps_says_how_many(void **state)
 {
     (void)state;
-    compare_steadiness s = errors(0.01, 0.1, 0);
+    tandem_compare_speed s = errors(0.01, 0.1, 0);
     compare_verdict_decide(&s, 0.01, 0.05, NULL, 0);
     assert_in_range(s.steps_needed, 400, 402); /* half the interval: four times the steps */
     s = errors(0.01, 0.1, 0.2);
@@ -239,15 +240,15 @@ static void a_kind_that_is_off_is_found_in_a_step_that_is_not(void **state)
                                   {"cpu:avx2", "wgrad", 4800, 5000, 0.03},
                                   {"cpu:sse41", "dgrad", 3000, 5000, 0}}; /* it waits anyway */
     char text[256];
-    compare_steadiness s = errors(0.01, 0.005, 0.01);
+    tandem_compare_speed s = errors(0.01, 0.005, 0.01);
     compare_verdict_decide(&s, 0.01, 0.05, kinds, 3);
-    assert_int_equal(s.verdict, VERDICT_OFF);
+    assert_int_equal(s.verdict, TANDEM_VERDICT_OFF);
     assert_string_equal(s.kind, "forward");
     assert_float_equal(s.kind_error, 0.2, 1e-6f);
-    assert_non_null(strstr(compare_verdict_print(text, sizeof text, &s), "forward tasks on cpu:avx2"));
+    assert_non_null(strstr(tandem_compare_verdict_print(text, sizeof text, &s), "forward tasks on cpu:avx2"));
     s = errors(0.01, 0.005, 0.2); /* a profile as wide as that proves nothing */
     compare_verdict_decide(&s, 0.01, 0.05, kinds, 3);
-    assert_int_equal(s.verdict, VERDICT_UNKNOWN);
+    assert_int_equal(s.verdict, TANDEM_VERDICT_UNKNOWN);
 }
 
 int main(void)
