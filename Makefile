@@ -10,8 +10,8 @@ B := build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
 include folders.mk
 include mk/flags.mk mk/parts.mk mk/compile.mk mk/cuda.mk mk/products.mk
 
-all: $(CUDA_LIBRARY) $(B)/tandem $(B)/tandem-rank $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so \
-    $(PLUGINS) ## the program and the libraries
+all: $(CUDA_LIBRARY) $(addprefix $(B)/,tandem tandem-rank libtandem.so libtandem_runtime.so \
+    libtandem_backend.so libtandem_kernels.so) $(PLUGINS) ## the program and the libraries
 
 setup: ## compilers and libraries from Debian, once
 	@scripts/setup.sh

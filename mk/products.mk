@@ -17,6 +17,11 @@ $(B)/libtandem.so.0: libtandem.map $(CORE) $(MODEL_FILES)
 	@echo "  link  $@"
 	@$(CC) $(FOR_OTHERS) -o $@ $(filter %.o,$^) $(CORE_LIBS)
 
+# All of libtandem, and what runs: a program links the one or the other.
+$(B)/libtandem_runtime.so.0: libtandem.map $(PARTS_runtime) $(CORE) $(MODEL_FILES)
+	@echo "  link  $@"
+	@$(CC) $(FOR_OTHERS) -o $@ $(filter %.o,$^) $(CORE_LIBS) -ldl
+
 $(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(B)/obj/base/printable.o $(KERNELS)
 	@echo "  link  $@"
 	@$(CC) $(FOR_OTHERS) -o $@ $(filter %.o,$^) -lm
@@ -25,7 +30,7 @@ $(B)/libtandem_cuda_kernels.so.0: backend/cuda/libtandem_cuda_kernels.map $(CUDA
 	@echo "  link  $@"
 	@$(CXX) $(FOR_OTHERS) -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lm
 
-$(B)/libtandem.so $(B)/libtandem_kernels.so $(B)/libtandem_cuda_kernels.so: %.so: %.so.0
+$(B)/libtandem.so $(B)/libtandem_runtime.so $(B)/libtandem_kernels.so $(B)/libtandem_cuda_kernels.so: %.so: %.so.0
 	@ln -sf $(<F) $@
 
 # Opened by this name, and not linked.

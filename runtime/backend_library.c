@@ -7,34 +7,35 @@
 #include <unistd.h>
 
 #include "runtime/backend_library.h"
+#include "runtime/own_folder.h"
 
 #include "tandem/cluster.h"
 
 static const char library_name[] = "libtandem_backend.so";
 
-/* The library's path: the folder of this program, `suffix`, the library's name. */
-static void path_by_program(char *path, size_t size, const char *suffix)
+static char opened_path[PATH_MAX + 64]; /* that ranks are to open, too */
+
+static void *open_at(const char *path)
 {
-    char program[PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(program, '/');
-    if (slash) *slash = '\0';
-    (void)snprintf(path, size, "%s%s/%s", program, suffix, library_name);
+    (void)snprintf(opened_path, sizeof opened_path, "%s", path);
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
 static void *open_backend_library(void)
 {
+    static const char *const beside[] = {"", "/../lib", "/../../lib"};
     const char *given = getenv("TANDEM_BACKEND");
-    if (given && *given) return dlopen(given, RTLD_NOW | RTLD_LOCAL);
-    char path[PATH_MAX + 64];
-    static const char *const suffix[] = {"", "/../lib", NULL};
-    for (int k = 0; suffix[k]; k++) {
-        path_by_program(path, sizeof path, suffix[k]);
-        if (access(path, F_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    char folder[PATH_MAX], path[PATH_MAX + 64];
+    if (given && *given) return open_at(given);
+    own_folder(folder, sizeof folder);
+    for (size_t k = 0; k < sizeof beside / sizeof *beside; k++) {
+        (void)snprintf(path, sizeof path, "%s%s/%s", folder, beside[k], library_name);
+        if (access(path, F_OK) == 0) return open_at(path);
     }
-    return dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+    return open_at(library_name);
 }
+
+const char *runtime_backend_path(void) { return opened_path; }
 
 const tandem_backend_api *runtime_backend(tandem_error *error)
 {

@@ -39,9 +39,9 @@ int rank_place_from_environment(tandem_rank_place *place, tandem_error *error)
     }
     if (read_environment_number("LOCAL_RANK", &local) != 1) local = number;
     *place = (tandem_rank_place){.rank = (int)number,
-                       .n_rank = (int)size,
-                       .folder = store,
-                       .local = local >= 0 ? (int)(local % CPU_SETSIZE) : 0};
+                                 .n_rank = (int)size,
+                                 .folder = store,
+                                 .local = local >= 0 ? (int)(local % CPU_SETSIZE) : 0};
     return 1;
 }
 
@@ -52,16 +52,17 @@ void rank_note_shared_core(const tandem_listener *listener, int rank, const take
         runtime_note(listener, "rank %d runs on any core: the system does not tell which it may use", rank);
     else if (core->lock < 0)
         runtime_note(listener, "rank %d runs on core %d without a lock: whether others do, too, is not known",
-                 rank, core->cpu);
+                     rank, core->cpu);
     else if (core->n_other > n_own)
-        runtime_note(listener,
+        runtime_note(
+            listener,
             "warning: rank %d shares core %d with another run: all that it may use are taken; measured times "
             "are unreliable",
             rank, core->cpu);
     else if (core->beside >= 0)
         runtime_note(listener,
-                 "rank %d runs on core %d and another on core %d: both are threads of one physical core",
-                 rank, core->cpu, core->beside);
+                     "rank %d runs on core %d and another on core %d: both are threads of one physical core",
+                     rank, core->cpu, core->beside);
 }
 
 int rank_core(const tandem_rank_place *place, const tandem_listener *listener)

@@ -56,8 +56,8 @@ static tandem_status read_request(packet *p, int from, tandem_error *error)
     return tandem_error_set(error, TANDEM_BUG, "a rank got no request. Only tandem's libraries start it");
 }
 
-static tandem_status run_verb(packet *answer, const rank_verb *verb, packet *p, const tandem_rank_place *place,
-                              int *to, tandem_error *error)
+static tandem_status run_verb(packet *answer, const rank_verb *verb, packet *p,
+                              const tandem_rank_place *place, int *to, tandem_error *error)
 {
     int has_progress = 0;
     packet_value(p, &has_progress, sizeof has_progress);
@@ -67,8 +67,9 @@ static tandem_status run_verb(packet *answer, const rank_verb *verb, packet *p, 
     const tandem_listener listener = {
         .context = to, .progress = has_progress ? send_progress : NULL, .note = send_note};
     const tandem_status status =
-        p->has_failed ? tandem_error_set(error, TANDEM_BUG, "the request of rank %d is not whole", place->rank)
-                      : verb->run(answer, request, place, &listener, error);
+        p->has_failed
+            ? tandem_error_set(error, TANDEM_BUG, "the request of rank %d is not whole", place->rank)
+            : verb->run(answer, request, place, &listener, error);
     free(request);
     return status == TANDEM_OK && answer->has_failed ? tandem_no_memory(error, "for the result") : status;
 }
@@ -84,8 +85,9 @@ int rank_process_run(const char *name)
     if (!verb || !files || sscanf(files, "%d %d", &from, &to) != 2) return -1;
     (void)fcntl(from, F_SETFD, FD_CLOEXEC);
     (void)fcntl(to, F_SETFD, FD_CLOEXEC);
-    tandem_status status =
-        rank_place_from_environment(&place, &error) == 1 ? TANDEM_OK : error.status ? error.status : TANDEM_BUG;
+    tandem_status status = rank_place_from_environment(&place, &error) == 1 ? TANDEM_OK
+                           : error.status                                   ? error.status
+                                                                            : TANDEM_BUG;
     if (status == TANDEM_OK) rank_start_begin(&place);
     if (status == TANDEM_OK) status = read_request(&request, from, &error);
     if (status == TANDEM_OK) status = run_verb(&answer, verb, &request, &place, &to, &error);

@@ -1,7 +1,6 @@
 /* ranks.c: starts the ranks of a run and waits for them. Each is a process of the helper program tandem-rank:
  * a device sets up its libraries once per process, and a program that calls this library keeps its own. */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,16 +16,18 @@
 #include <unistd.h>
 
 #include "base/append.h"
+#include "runtime/backend_library.h"
 #include "runtime/listener.h"
+#include "runtime/own_folder.h"
 #include "runtime/process/process.h"
 #include "runtime/process/ranks.h"
 
 /* One rank, as its parent sees it. */
 typedef struct started_rank {
-    pid_t pid;         /* 0 = it has ended */
-    int from;          /* the pipe that it writes messages to; −1 = closed */
-    int state;         /* how it ended (waitpid) */
-    int has_answered;  /* its verb is done */
+    pid_t pid;          /* 0 = it has ended */
+    int from;           /* the pipe that it writes messages to; −1 = closed */
+    int state;          /* how it ended (waitpid) */
+    int has_answered;   /* its verb is done */
     tandem_error error; /* that it told; status TANDEM_OK: none */
     taken_core core;
 } started_rank;
@@ -35,7 +36,7 @@ typedef struct rank_run {
     const tandem_listener *listener;
     int n_rank;
     started_rank *rank;
-    int request;     /* a file of memory with the request */
+    int request; /* a file of memory with the request */
     char helper[PATH_MAX];
     char folder[24]; /* "" = there is none */
     packet *answer;  /* of rank 0 */
@@ -46,23 +47,6 @@ typedef struct rank_run {
 
 static const char helper_name[] = "tandem-rank";
 
-/* The folder of the library or program that has this code. */
-static void find_own_folder(char *folder, size_t size)
-{
-    Dl_info self;
-    char program[PATH_MAX] = "";
-    const int is_found = dladdr((void *)(uintptr_t)helper_name, &self) && strstr(self.dli_fname, ".so");
-    if (is_found) {
-        (void)snprintf(program, sizeof program, "%s", self.dli_fname);
-    } else {
-        const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-        program[n > 0 ? n : 0] = '\0';
-    }
-    char *slash = strrchr(program, '/');
-    if (slash) *slash = '\0';
-    (void)snprintf(folder, size, "%s", slash ? program : ".");
-}
-
 static tandem_status find_helper(char path[PATH_MAX], tandem_error *error)
 {
     static const char *const beside[] = {"", "/../libexec/tandem", "/../../libexec/tandem"};
@@ -72,15 +56,16 @@ static tandem_status find_helper(char path[PATH_MAX], tandem_error *error)
         (void)snprintf(path, PATH_MAX, "%s", given);
         return TANDEM_OK;
     }
-    find_own_folder(folder, sizeof folder);
+    own_folder(folder, sizeof folder);
     for (size_t k = 0; k < sizeof beside / sizeof *beside; k++) {
         const int n = snprintf(path, PATH_MAX, "%s%s/%s", folder, beside[k], helper_name);
         if (n > 0 && n < PATH_MAX && access(path, X_OK) == 0) return TANDEM_OK;
     }
-    return tandem_error_set(error, TANDEM_MISSING,
-                            "cannot find %s, which runs a rank. Install it beside '%s' or in ../libexec/tandem, "
-                            "or set TANDEM_RANK_PROGRAM to its path",
-                            helper_name, folder);
+    return tandem_error_set(
+        error, TANDEM_MISSING,
+        "cannot find %s, which runs a rank. Install it beside '%s' or in ../libexec/tandem, "
+        "or set TANDEM_RANK_PROGRAM to its path",
+        helper_name, folder);
 }
 
 /* --- Cores and folder ----------------------------------------------------------------------------------- */
@@ -117,13 +102,12 @@ static void take_cores(rank_run *run)
     }
 }
 
-
 /* --- Starting ------------------------------------------------------------------------------------------- */
 
-enum { N_VARIABLE = 8 };
+enum { N_VARIABLE = 9 };
 /* The environment of a rank: ours, but for these. */
 typedef struct rank_environment {
-    char text[N_VARIABLE][PATH_MAX + 32];
+    char text[N_VARIABLE][PATH_MAX + 128];
     char **all; /* ends with NULL */
 } rank_environment;
 
@@ -152,6 +136,8 @@ static int make_environment(rank_environment *of, const rank_run *run, int r, in
     (void)snprintf(of->text[5], sizeof of->text[5], "TANDEM_PARENT=%d", (int)getpid());
     (void)snprintf(of->text[6], sizeof of->text[6], "LOCAL_RANK=%d", r);
     core_name(core, of->text[7], sizeof of->text[7]);
+    if (*runtime_backend_path())
+        (void)snprintf(of->text[8], sizeof of->text[8], "TANDEM_BACKEND=%s", runtime_backend_path());
     while (environ && environ[n]) n++;
     of->all = malloc((n + N_VARIABLE + 1) * sizeof *of->all);
     if (!of->all) return 0;
@@ -190,7 +176,8 @@ static int spawn_helper(rank_run *run, int r, int to, const char *verb, char **e
         if (!failed) failed = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
         if (!failed) failed = keep_descriptors(&actions, run, r, to);
         if (!failed)
-            failed = posix_spawn(&run->rank[r].pid, run->helper, &actions, &attributes, argument, environment);
+            failed =
+                posix_spawn(&run->rank[r].pid, run->helper, &actions, &attributes, argument, environment);
         if (failed)
             run->rank[r].pid = 0;
         else
@@ -390,9 +377,8 @@ tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, in
     run.rank = calloc((size_t)n_rank, sizeof *run.rank);
     *answer = (packet){0};
     children_begin();
-    tandem_status status =
-        ready && run.rank ? open_rank_run(&run, verb, request, error)
-                          : tandem_no_memory(error, "for %d ranks", n_rank);
+    tandem_status status = ready && run.rank ? open_rank_run(&run, verb, request, error)
+                                             : tandem_no_memory(error, "for %d ranks", n_rank);
     if (status == TANDEM_OK) {
         status = start_ranks(&run, verb->name, error);
         for (int r = 0; r < n_rank; r++) core_release(&run.rank[r].core); /* the ranks have them */

@@ -1,4 +1,4 @@
-/* folder: cli */
+/* folder: runtime */
 /* Which core a process takes (cli/process.h), on machines that the tests describe, beside others who have
  * taken some. The locks are real; a network namespace keeps those of the machine's other runs apart. */
 #include <sched.h>
@@ -6,11 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
 #include "runtime/process/process.h"
 #include "tests/support/tandem_test.h"
 
-const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
 static int has_own_names;
 

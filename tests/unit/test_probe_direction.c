@@ -1,10 +1,9 @@
-/* folder: cli */
+/* folder: runtime */
 /* Random directions over parameters: their mean square along a fixed vector, also of parameters of which they
  * have a part only; weights come back to the bit. An executor in lent memory computes what one of its own
  * memory does, and leaves the lender's training as it was. */
 #include <math.h>
 
-#include "cli/cli.h"
 #include "runtime/sense/probe_direction.h"
 #include "runtime/sense/probe_loops.h"
 #include "tandem/advanced/backend.h"
@@ -14,7 +13,6 @@ enum { BATCH = 8 };
 /* 196 × 97 numbers: every second block, and the last one alone, with 4 of 32 numbers */
 static const char model[] = "mlp:width=97,depth=2,image=14x14x1";
 
-const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
 typedef struct opened_step {
     tandem_graph *graph;

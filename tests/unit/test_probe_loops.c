@@ -1,12 +1,10 @@
-/* folder: cli */
+/* folder: runtime */
 /* The loops of a probe, of all lengths around their lanes, on whole numbers, whose sums are exact. */
-#include "cli/cli.h"
 #include "runtime/sense/probe_loops.h"
 #include "tests/support/tandem_test.h"
 
 enum { MAX_NUMBERS = 50 };
 
-const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
 /* Different at every place, of both signs; `of` tells arrays apart. */
 static float number_of(int64_t i, int of) { return (float)((i * 7 + of * 5) % 23 - 11); }

@@ -1,17 +1,15 @@
-/* folder: cli */
+/* folder: runtime */
 /* The parts of a probe by themselves (probe_run.h), with numbers worked out by hand: what is kept, what
  * rounding it adds to a gradient, the formats of cells, and the error of a cell from the noises of both
  * steps. */
 #include <math.h>
 
-#include "cli/cli.h"
 #include "runtime/sense/probe_run.h"
 #include "graph/ir/build.h"
 #include "tests/support/test_graph.h"
 
 enum { BATCH = 8, REPLICATES = 3, MAX_PROBED = 4, ROOM = 4096 };
 
-const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
 /* A run with the operators that a test puts there. */
 typedef struct probed {

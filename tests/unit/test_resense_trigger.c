@@ -1,4 +1,4 @@
-/* folder: cli */
+/* folder: runtime */
 /* When a run senses its gradients again (resense_trigger.h): what is a gradient's range, which growth counts,
  * and what is kept; on a backend that has the numbers which a test gives it. */
 #include <math.h>
@@ -8,7 +8,6 @@
 
 enum { BATCH = 2, MAX_NUMBERS = 256, MAX_OPERATORS = 64 };
 
-const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
 /* What the backend has: gradients, and the ranges of two ranks. */
 static float gradient[MAX_NUMBERS];

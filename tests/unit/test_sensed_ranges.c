@@ -1,4 +1,4 @@
-/* folder: cli */
+/* folder: runtime */
 /* A probe's wide ranges are those of four times the batches: what it sums with them is what a probe sums
  * whose ranges are of so many batches. */
 #include <math.h>
@@ -8,7 +8,6 @@
 
 enum { BATCH = 4, REPLICATES = 5 };
 
-const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
 static void probe_all(tandem_sensing *sensing, const held_run *p, int n_range_batch, int has_wide_ranges)
 {

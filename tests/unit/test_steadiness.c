@@ -1,4 +1,4 @@
-/* folder: cli */
+/* folder: runtime */
 /* Which repetitions of a profile count, at which speed and how surely; which steps of a run are kept; what a
  * comparison concludes from two errors and how surely each is known. */
 #include <math.h>
@@ -6,6 +6,7 @@
 
 #include "runtime/compare/compare_verdict.h"
 #include "runtime/profile/profile_machine.h"
+#include "runtime/train/run_steadiness.h"
 #include "tests/support/tandem_test.h"
 
 /* --- A profile's repetitions ---------------------------------------------------------------------------- */
@@ -140,7 +141,7 @@ static void kept_steps_cover_the_whole_run(void **state)
 {
     (void)state;
     static int64_t task_ns[KEPT_STEPS * RUN_TASKS], task_delay_ns[KEPT_STEPS * RUN_TASKS];
-    static run_steadiness out, again;
+    static run_steadiness out;
     int64_t start_ns[RUN_TASKS] = {0, -1}, end_ns[RUN_TASKS] = {0, -1}, delay_ns[RUN_TASKS] = {0, -1};
     const tandem_step_times times = {.start_ns = start_ns, .end_ns = end_ns};
     step_watch watch = {.n_task = RUN_TASKS, .delay_ns = delay_ns, .pulse = steady};
@@ -165,23 +166,6 @@ static void kept_steps_cover_the_whole_run(void **state)
     assert_int_equal(in_task_ns % 50000, 0);
     assert_true(in_task_ns > 0);
     assert_int_equal(elsewhere_ns, 7 * out.n_step);
-    json_t *text = run_steadiness_json(&out);
-    assert_true(run_steadiness_from_json(&again, text));
-    assert_memory_equal(&again, &out, sizeof out);
-    json_decref(text);
-}
-
-static void unknown_delays_are_null(void **state)
-{
-    (void)state;
-    static run_steadiness out = {.n_step = 1, .step_ns = {5}}, again;
-    json_t *text = run_steadiness_json(&out), *none = json_pack("{s:n}", "steps_ns");
-    assert_true(json_is_null(json_object_get(text, "delays")));
-    assert_true(run_steadiness_from_json(&again, text) && !again.is_delay_known && again.n_step == 1);
-    assert_false(run_steadiness_from_json(&again, none));
-    assert_int_equal(again.n_step, 0);
-    json_decref(text);
-    json_decref(none);
 }
 
 /* --- Verdicts ------------------------------------------------------------------------------------------- */
@@ -261,7 +245,6 @@ int main(void)
         cmocka_unit_test(a_steady_pulse_is_kept_unless_the_machine_is_another),
         cmocka_unit_test(the_steady_pulse_is_a_median),
         cmocka_unit_test(kept_steps_cover_the_whole_run),
-        cmocka_unit_test(unknown_delays_are_null),
         cmocka_unit_test(a_verdict_follows_from_errors_and_how_sure_they_are),
         cmocka_unit_test(a_verdict_that_needs_steps_says_how_many),
         cmocka_unit_test(a_kind_that_is_off_is_found_in_a_step_that_is_not),
