@@ -48,7 +48,7 @@ done <<'LIST'
 --steps 6|steps: 5|steps: 6
 --checkpoint w.ckpt|checkpoints: none|checkpoints: every 0 steps
 --eval 3 --data data|data: noise|data: samples
---allow-nan|--allow-nan: not given|--allow-nan: given
+--allow-nan|losses that are not finite: end the run|losses that are not finite: end nothing
 LIST
 cp "$tandem" other && cp "$build"/lib*.so* . && sed -i 's/0\.1\.0\x00/0.1.9\x00/g' other
 if [ "$(./other --version)" = "tandem 0.1.9" ]; then
