@@ -8,7 +8,7 @@ B := build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
 .DEFAULT_GOAL := all
 
 include folders.mk
-include mk/flags.mk mk/parts.mk mk/compile.mk mk/cuda.mk mk/products.mk
+include mk/flags.mk mk/parts.mk mk/compile.mk mk/cuda.mk mk/products.mk mk/programs.mk
 
 all: $(CUDA_LIBRARY) $(addprefix $(B)/,tandem tandem-rank libtandem.so libtandem_runtime.so \
     libtandem_backend.so libtandem_kernels.so) $(PLUGINS) ## the program and the libraries
@@ -26,26 +26,14 @@ demo: missing ## the whole loop on this machine, in minutes
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(B)/tandem demo
 
-# The tables of docs/study, by the commands that stand in them.
-STUDY_PARTS = rounding gradient sampled batch
-STUDY_KEPT = rank add exchange crossed null price plans drift
-study: all ## the study of low precision: tables in docs/study
-	@for part in $(STUDY_PARTS); do \
-	    $(B)/tandem study $$part --output docs/study/$$part || [ $$? = 1 ] || exit; \
-	done
-	@for part in $(STUDY_KEPT); do \
-	    $(B)/tandem study $$part --checkpoint docs/study/$$part.jsonl --output docs/study/$$part || \
-	        [ $$? = 1 ] || exit; \
-	done
-
 # --- Care ---
 help: ## this list
 	@echo "usage: make [TARGET] [SAN=address,undefined|thread]"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile mk/*.mk | sort | expand -t 22
-	@printf '  %-20s%s\n' "test-FOLDER" "tests of one folder: $(FOLDERS)"
+	@printf '  %-20s%s\n' "test-FOLDER" "tests of one folder: $(FOLDERS) $(PROGRAMS)"
 
 compdb: ## compile_commands.json, for clangd and other tools
-	@$(MAKE) -nB --no-print-directory NVCC= all tests | perl scripts/compdb.pl >compile_commands.json
+	@$(MAKE) -nB --no-print-directory NVCC= all programs tests | perl scripts/compdb.pl >compile_commands.json
 
 api: ## the API reference from the headers, build/api.md
 	@mkdir -p $(B)
@@ -58,5 +46,5 @@ clean: ## removes build/
 	rm -rf build
 
 .SECONDARY:
-.PHONY: all setup missing demo study help compdb api lines clean
+.PHONY: all setup missing demo help compdb api lines clean
 -include $(shell find $(B) -path $(B)/mutants -prune -o -name '*.d' -print 2>/dev/null)

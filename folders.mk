@@ -14,6 +14,13 @@ USES_runtime = base graph profiles predictor trace replayer allocator backend
 USES_report = base graph profiles predictor trace
 USES_cli = base graph profiles predictor trace replayer allocator backend runtime report
 
+# Programs that are not installed (mk/programs.mk). They may use all, private headers too, and nothing uses
+# them.
+PROGRAMS = research bench tools
+USES_research = $(FOLDERS)
+USES_bench = $(FOLDERS)
+USES_tools = $(FOLDERS)
+
 # Internal headers that other folders include, each a contract between two folders:
 #   build.h       how a graph is put together; zoo.h: its limits of models
 #   chakra.h, chakra.pb-c.h, chrome.h, plan_json.h: the formats of files, for those that read and write them

@@ -7,8 +7,8 @@ set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
-"$tandem" bench replay --json --model resnet20 --repetitions 20 >replay.json
-"$tandem" bench open --json --model resnet50 --batch 32 --cluster "16*t4@8 + 16*v100@8 net=100Gbit/s,5us" \
+"$tandem"-bench replay --json --model resnet20 --repetitions 20 >replay.json
+"$tandem"-bench open --json --model resnet50 --batch 32 --cluster "16*t4@8 + 16*v100@8 net=100Gbit/s,5us" \
     >open.json
 
 # FILE CASE: its median, in the largest unit below it.

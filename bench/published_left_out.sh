@@ -1,5 +1,5 @@
 #!/bin/bash
-# Published steps of V100 and A100, predicted without a single row of these cards: `tandem fit` gets the
+# Published steps of V100 and A100, predicted without a single row of these cards: `tandem-fit` gets the
 # timing tables without them, a copy of the tree is built with the constants that come out, and
 # bench/published.sh runs on it: with the kernels that each row says, and with one kernel set for all rows.
 # usage: bench/published_left_out.sh TABLE.csv…     the tables of docs/predicting.md, "The fit"
@@ -7,7 +7,7 @@ set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 build=${TANDEM_BUILD:-$here/build}
 [ $# -gt 0 ] || {
-    echo "published_left_out.sh: no table was given; give those that \`tandem fit\` takes" >&2
+    echo "published_left_out.sh: no table was given; give those that \`tandem-fit\` takes" >&2
     exit 2
 }
 work=$(mktemp -d)
@@ -27,7 +27,7 @@ for table; do without "$table" >"$work/tables/$(basename "$table")"; done
 
 git -C "$here" ls-files -z | tar -C "$here" -c --null --ignore-failed-read -T - | tar -C "$work/tree" -x
 cp -a "$build/obj" "$build/generated" "$work/tree/build/"
-"$build/tandem" fit --quiet --leave-one-out -o "$work/tree/predictor/constants.def" "$work"/tables/*.csv |
+"$build/tandem-fit" --quiet --leave-one-out -o "$work/tree/predictor/constants.def" "$work"/tables/*.csv |
     head -n 1
 make -C "$work/tree" --no-print-directory -j"$(nproc)" NVCC= build/tandem >"$work/log" 2>&1 || {
     tail -n 20 "$work/log" >&2

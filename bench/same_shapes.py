@@ -6,7 +6,7 @@
 The first table: each row is another card's own time of that shape and pass in f32, times the ratio of both
 peaks. No form can know more of a card that was left out. The second: gradients of the input in f16 on V100,
 as the same card's own times in another pass or type, times the ratio of both peaks. Tables are those of
-docs/predicting.md; what NeuSight's host took longer for each row is taken off, as `tandem fit` does. Rows
+docs/predicting.md; what NeuSight's host took longer for each row is taken off, as `tandem-fit` does. Rows
 above 0.2 ms.
 """
 import csv

@@ -66,7 +66,7 @@ ours() { # CASE MODEL BATCH PRECISION
 case, command = sys.argv[1], sys.argv[2:]
 step = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["cases"][0]["median_ns"]
 print(case, step, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, 0, sep="\t")' \
-        "$1" "$tandem" bench step -q --json --repetitions 3 "${of[@]}"
+        "$1" "$tandem"-bench step -q --json --repetitions 3 "${of[@]}"
 }
 their_two() { # CASE PRECISION
     "$python" "$here/torch/step.py" resnet50 "$2" --ranks 2 --channels-last --steps 10 |
@@ -117,7 +117,7 @@ converted_module() { # SET MODEL PRECISIONS
 executor_calls() { # DEVICE MODEL PRECISION
     local of=(--model "resnet18:image=96x96x3,classes=10" --batch 8)
     [ "$2" = resnet18 ] || of=(--model encoder.onnx --batch 8)
-    taskset -c "$core" "$tandem" bench products -q --json "${of[@]}" --device "$1" --uniform "$3" \
+    taskset -c "$core" "$tandem"-bench products -q --json "${of[@]}" --device "$1" --uniform "$3" \
         --repetitions 8 | jq -r --arg case "executor	$2	$3" '[$case,
             ([.products[] | .count * .step_ns] | add | round), .casts_ns, .biases_ns] | join("\t")'
 }

@@ -24,6 +24,8 @@ enum option_key {
     OPTION_AFTER_LAST
 };
 enum { CLI_N_OPTION = OPTION_AFTER_LAST - OPTION_FIRST };
+/* A program's own options (program.h) have the keys from OPTION_AFTER_LAST on. */
+enum { CLI_MAX_OWN_OPTION = 4 };
 
 /* What `tandem sensitivity` senses by. Each keeps statistics, too. */
 typedef enum cli_sensed_by { CLI_BY_PROBE, CLI_BY_SAMPLES, CLI_BY_STATISTICS } cli_sensed_by;
@@ -77,10 +79,8 @@ typedef struct cli_options {
     int64_t simulations; /* 0 = none */
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
-    int quick;           /* study: small */
-    int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, leave_one_out, without_update;
+    int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, without_update;
     const char *precision, *pass, *list, *calibrate; /* predict */
-    const char *without;                             /* fit: constants; "each" */
     const char *import;                              /* profile: tables, instead of measuring */
     int64_t sweep_ns;                                /* profile: of networks instead of a model; 0 = none */
     int force;
@@ -88,8 +88,10 @@ typedef struct cli_options {
     /* output files */
     const char *output, *report, *trace, *log, *checkpoint, *resume, *init, *export;
     /* which options were given: for cli_option_given and cli_option_not_allowed */
-    unsigned char given[CLI_N_OPTION];
-    const char *given_text[CLI_N_OPTION]; /* the value as it was typed; "" without one; NULL: not given */
+    unsigned char given[CLI_N_OPTION + CLI_MAX_OWN_OPTION];
+    const char
+        *given_text[CLI_N_OPTION +
+                    CLI_MAX_OWN_OPTION]; /* the value as it was typed; "" without one; NULL: not given */
     /* positional arguments */
     const char *word[1024];
     int n_word;
@@ -108,8 +110,7 @@ typedef struct cli_command {
 /* Each is defined in its own file. */
 extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile,
     command_sensitivity, command_replay, command_allocate, command_advise, command_train, command_compare,
-    command_whatif, command_predict, command_fit, command_report, command_bench, command_study;
-extern const cli_command *const cli_commands[]; /* NULL-terminated */
+    command_whatif, command_predict, command_report;
 
 /* Parses argv after the command's name. Prints help, version or a usage error and exits if there is one. */
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv);
@@ -121,7 +122,7 @@ const char *cli_option_name(int key);
 const char *cli_option_not_allowed(const cli_options *options, const int *allowed);
 
 /* --- Output --------------------------------------------------------------------------------------------- */
-/* Prints "tandem: text" on stderr. Returns the exit code of the error. */
+/* Prints "PROGRAM: text" on stderr. Returns the exit code of the error. */
 int cli_fail(const tandem_error *error);
 /* The same for a rank: an error that all ranks share is printed by one of them. */
 int cli_fail_on_rank(int rank, const tandem_error *error);
@@ -153,6 +154,8 @@ void cli_progress_clear(void);
 void cli_note(const cli_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* --- What made a result, a plan, a trace or a log (made.c) ---------------------------------------------- */
+/* What a user types for the command: "tandem train". */
+void cli_made_begin(const char *call);
 /* Adds a word of the command line: an option (without "--") with its value, or NULL for either. */
 void cli_made_add(const char *option, const char *value);
 /* After the last word. A command that this one starts then says this one's line. */
@@ -168,6 +171,8 @@ tandem_status cli_workload_request(tandem_workload_request *request, const cli_o
 /* Of a training; the same. */
 tandem_status cli_train_request(tandem_train_request *request, const cli_options *options,
                                 tandem_error *error);
+/* The same of options that were checked: their workload is open. */
+tandem_train_request cli_training(const cli_options *options);
 /* Shows progress and notes as the options say; it borrows them. */
 tandem_listener cli_listener(const cli_options *options);
 /* Opens the workload of the options. */

@@ -12,7 +12,7 @@
 #include "cli/cli.h"
 
 static const char variable[] = "TANDEM_COMMAND";
-static tandem_made made = {.command = "tandem"};
+static tandem_made made;
 static int is_full; /* whether a word had no room */
 
 /* --- The line ------------------------------------------------------------------------------------------- */
@@ -75,6 +75,8 @@ static void append_word(const char *name, const char *word)
     made.command[n++] = '\'';
     made.command[n] = '\0';
 }
+
+void cli_made_begin(const char *call) { (void)snprintf(made.command, sizeof made.command, "%s", call); }
 
 void cli_made_add(const char *option, const char *value)
 {

@@ -10,7 +10,7 @@
 #include "base/append.h"
 #include "base/nearest.h"
 #include "base/quantity.h"
-#include "cli/cli.h"
+#include "cli/program.h"
 #include "tandem/advanced/allocator.h"
 #include "tandem/record.h"
 
@@ -22,6 +22,7 @@ struct option_row {
     const char *name, *value, *help;
     int letter, group;
     size_t member; /* offset in cli_options */
+    void *own;     /* of one program alone: where its value goes; NULL = to the member */
     option_reader *read;
     int64_t min, max;
     double below;
@@ -203,7 +204,8 @@ static tandem_status read_signed_value(const option_row *row, void *to, const ch
 #define TIME(m) READ(m, int64_t, read_time)
 #define OPTIONAL_TIME(m, if_absent) TIME(m), .absent = (if_absent)
 
-static const option_row option_table[CLI_N_OPTION] = {
+/* Behind those of options.def: the program's own, as far as they have a name. */
+static option_row option_table[CLI_N_OPTION + CLI_MAX_OWN_OPTION] = {
 #define OPTION(key, by_letter, by_name, kind, of, in_group, text)                                            \
     [OPTION_##key - OPTION_FIRST] = {                                                                        \
         .name = by_name, .value = of, .help = text, .letter = by_letter, .group = in_group, kind},
@@ -214,6 +216,25 @@ static const option_row option_table[CLI_N_OPTION] = {
 
 static const int of_every_command[] = {OPTION_JSON, OPTION_END};
 
+static size_t n_option(void)
+{
+    size_t n = CLI_N_OPTION;
+    while (n < sizeof option_table / sizeof *option_table && option_table[n].name) n++;
+    return n;
+}
+
+static void add_own_options(const cli_own_option *own)
+{
+    for (int k = 0; own && k < CLI_MAX_OWN_OPTION && own[k].name; k++)
+        option_table[CLI_N_OPTION + k] =
+            (option_row){.name = own[k].name,
+                         .value = own[k].value,
+                         .help = own[k].help,
+                         .group = own[k].group,
+                         .own = own[k].flag ? (void *)own[k].flag : (void *)(uintptr_t)own[k].text,
+                         .read = own[k].flag ? read_flag_value : read_text_value};
+}
+
 /* argp knows an option by its letter or its key. */
 static int argp_key_of(const option_row *row)
 {
@@ -222,7 +243,7 @@ static int argp_key_of(const option_row *row)
 
 static const option_row *find_option_row(int argp_key)
 {
-    for (const option_row *row = option_table; row < option_table + CLI_N_OPTION; row++)
+    for (const option_row *row = option_table; row < option_table + n_option(); row++)
         if (argp_key_of(row) == argp_key) return row;
     return NULL;
 }
@@ -259,8 +280,8 @@ static error_t parse_option(int argp_key, char *text, struct argp_state *state)
     }
     const option_row *const row = find_option_row(argp_key);
     if (!row) return ARGP_ERR_UNKNOWN;
-    if (row->read(row, (char *)options + row->member, text ? text : row->absent, &error) != TANDEM_OK)
-        exit(cli_fail(&error));
+    void *const to = row->own ? row->own : (char *)options + row->member;
+    if (row->read(row, to, text ? text : row->absent, &error) != TANDEM_OK) exit(cli_fail(&error));
     options->given[row - option_table] = 1;
     options->given_text[row - option_table] = text ? text : "";
     if (!is_of_output(OPTION_FIRST + (int)(row - option_table))) cli_made_add(row->name, text);
@@ -273,10 +294,9 @@ static error_t parse_option(int argp_key, char *text, struct argp_state *state)
 static const char *print_option_owners(char *text, size_t size, int key)
 {
     text[0] = '\0';
-    for (int k = 0; cli_commands[k]; k++)
-        for (const int *own = cli_commands[k]->option; *own != OPTION_END; own++)
-            if (*own == key)
-                (void)tandem_append(text, size, "%s%s", *text ? ", " : ": ", cli_commands[k]->name);
+    for (const cli_command *const *command = cli_program_running()->command; *command; command++)
+        for (const int *own = (*command)->option; *own != OPTION_END; own++)
+            if (*own == key) (void)tandem_append(text, size, "%s%s", *text ? ", " : ": ", (*command)->name);
     return text;
 }
 
@@ -284,23 +304,22 @@ static const char *print_option_owners(char *text, size_t size, int key)
 static int fail_unknown_option(const cli_command *command, const struct argp_option *option, const char *name,
                                int length)
 {
-    const char *names[CLI_N_OPTION + 1];
+    const char *names[CLI_N_OPTION + CLI_MAX_OWN_OPTION + 1];
     char word[64], owners[256];
+    const cli_call call = cli_call_of(command);
     size_t n = 0;
     (void)snprintf(word, sizeof word, "%.*s", length, name);
     for (; option[n].name; n++) names[n] = option[n].name;
-    for (int k = 0; k < CLI_N_OPTION; k++)
-        if (strcmp(option_table[k].name, word) == 0)
-            return cli_fail_with(
-                TANDEM_USAGE,
-                "`tandem %s` has no option --%s; these commands have it%s. `tandem %s --help` lists "
-                "its options.",
-                command->name, word, print_option_owners(owners, sizeof owners, OPTION_FIRST + k),
-                command->name);
+    for (size_t k = 0; k < n_option(); k++)
+        if (strcmp(option_table[k].name, word) == 0 &&
+            *print_option_owners(owners, sizeof owners, OPTION_FIRST + (int)k))
+            return cli_fail_with(TANDEM_USAGE,
+                                 "`%s` has no option --%s; these commands have it%s. `%s --help` lists "
+                                 "its options.",
+                                 call.text, word, owners, call.text);
     const char *near = tandem_nearest(word, names, n);
-    return cli_fail_with(TANDEM_USAGE, "`tandem %s` has no option --%s.%s%s%s `tandem %s --help` lists them.",
-                         command->name, word, near ? " Did you mean --" : "", near ? near : "",
-                         near ? "?" : "", command->name);
+    return cli_fail_with(TANDEM_USAGE, "`%s` has no option --%s.%s%s%s `%s --help` lists them.", call.text,
+                         word, near ? " Did you mean --" : "", near ? near : "", near ? "?" : "", call.text);
 }
 
 /* The first letter of a group that belongs to another command's option, or NULL. */
@@ -365,9 +384,9 @@ static void check_no_words(const cli_options *options, const cli_command *comman
 {
     if (command->words[0] || options->n_word == 0) return;
     exit(cli_fail_with(TANDEM_USAGE,
-                       "`tandem %s` takes only options, got '%s'. Quote values with blanks, e.g. --cluster "
+                       "`%s` takes only options, got '%s'. Quote values with blanks, e.g. --cluster "
                        "\"cpu:avx2 + cpu:sse41\", and use = for optional values, e.g. --pareto=8",
-                       command->name, options->word[0]));
+                       cli_call_of(command).text, options->word[0]));
 }
 
 int cli_option_given(const cli_options *options, int key) { return options->given[key - OPTION_FIRST]; }
@@ -376,9 +395,9 @@ const char *cli_option_name(int key) { return option_table[key - OPTION_FIRST].n
 
 const char *cli_option_not_allowed(const cli_options *options, const int *allowed)
 {
-    for (int k = 0; k < CLI_N_OPTION; k++) {
+    for (size_t k = 0; k < n_option(); k++) {
         const int *key = allowed;
-        while (*key != OPTION_END && *key != OPTION_FIRST + k) key++;
+        while (*key != OPTION_END && *key != OPTION_FIRST + (int)k) key++;
         if (options->given[k] && *key == OPTION_END) return option_table[k].name;
     }
     return NULL;
@@ -455,15 +474,16 @@ static void join_devices(cli_options *options)
 
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv)
 {
-    struct argp_option option[CLI_N_OPTION + 1];
+    struct argp_option option[CLI_N_OPTION + CLI_MAX_OWN_OPTION + 1];
+    cli_call call = cli_call_of(command);
     size_t n = 0;
+    add_own_options(cli_program_running()->own);
     for (const int *key = command->option; *key != OPTION_END; key++) option[n++] = argp_option_of(*key);
     for (const int *key = of_every_command; *key != OPTION_END; key++) option[n++] = argp_option_of(*key);
     option[n] = (struct argp_option){0};
 
-    char documentation[4096], name[64];
+    char documentation[4096];
     (void)snprintf(documentation, sizeof documentation, "%s\v%s", command->summary, command->description);
-    (void)snprintf(name, sizeof name, "tandem %s", command->name);
     const struct argp argp = {
         .options = option, .parser = parse_option, .args_doc = command->words, .doc = documentation};
     const char *db = getenv("TANDEM_DB");
@@ -483,8 +503,8 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
                              .momentum = -1};
     (void)setenv("ARGP_HELP_FMT", "rmargin=120,no-dup-args-note", 0); /* examples stay on one line */
     argp_err_exit_status = tandem_status_exit_code(TANDEM_USAGE);
-    argv[0] = name;
-    cli_made_add(NULL, command->name);
+    argv[0] = call.text;
+    cli_made_begin(call.text);
     check_command_options(command, option, argc, argv);
     (void)argp_parse(&argp, argc, argv, 0, NULL, options);
     check_no_words(options, command);
@@ -497,7 +517,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
         may_be_auto |= *key == OPTION_GLOBAL_BATCH;
     if (options->batch_auto && !may_be_auto)
         exit(cli_fail_with(TANDEM_USAGE,
-                           "--batch auto: `tandem %s` needs a number. Only `tandem allocate` and `tandem "
+                           "--batch auto: `%s` needs a number. Only `tandem allocate` and `tandem "
                            "advise` choose batches, with --batch auto --global-batch N",
-                           command->name));
+                           call.text));
 }

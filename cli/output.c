@@ -7,7 +7,7 @@
 
 #include "base/printable.h"
 #include "base/quantity.h"
-#include "cli/cli.h"
+#include "cli/program.h"
 
 static int line_is_open; /* a progress line waits to be overwritten */
 
@@ -47,7 +47,7 @@ int cli_fail(const tandem_error *error)
     const char *text = error->text[0] ? error->text : tandem_status_meaning(error->status);
     rank_start_failed(text);
     cli_progress_end();
-    fprintf(stderr, "tandem: %s\n", text);
+    fprintf(stderr, "%s: %s\n", cli_program_running()->name, text);
     return tandem_status_exit_code(error->status);
 }
 

@@ -98,6 +98,13 @@ tandem_status cli_train_request(tandem_train_request *request, const cli_options
     return cli_workload_request(&request->workload, options, error);
 }
 
+tandem_train_request cli_training(const cli_options *options)
+{
+    tandem_train_request request;
+    (void)cli_train_request(&request, options, NULL);
+    return request;
+}
+
 int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size)
 {
     int max = 0;

@@ -6,16 +6,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/program.h"
 
 static void exec_self(const cli_options *options, const char *const *argument, int out)
 {
     const char *all[64] = {"tandem", "--json"};
+    char path[CLI_PATH];
     size_t n = 2;
+    cli_tandem_path(path);
     if (options->quiet) all[n++] = "-q";
     for (; *argument && n + 1 < sizeof all / sizeof *all; argument++) all[n++] = *argument;
     (void)dup2(out, STDOUT_FILENO);
-    (void)execv("/proc/self/exe", (char *const *)(uintptr_t)all);
+    (void)execv(path, (char *const *)(uintptr_t)all);
     _exit(tandem_status_exit_code(TANDEM_IO));
 }
 

@@ -6,7 +6,7 @@ check: ## tests, lint and the tests that find most under sanitizers
 check-all: ## tests, lint, and all tests under sanitizers
 	@scripts/check.sh --all
 
-lint: all $(TEXT_HEADERS) $(MESSAGES)
+lint: all programs $(TEXT_HEADERS) $(MESSAGES)
 lint: ## clang-tidy, cppcheck, words, structure
 	scripts/lint.sh
 
@@ -27,6 +27,6 @@ MUTANTS =
 mutants: missing ## breaks 200 lines, and lists those that no test notices; SEED=1, ONLY, MUTANTS=OPTIONS
 	@python3 scripts/mutants --seed $(SEED) --only "$(ONLY)" --sources "$(FOLDERS) python/tandem" \
 	    --programs "$(TESTS:$(B)/tests/%=%)" --scripts "$(SCRIPTS:tests/%=%)" \
-	    --products "all $(B)/tests/libtandem_cuda.so $(B)/tests/libtandem_cuda_kernels.so.0" $(MUTANTS)
+	    --products "all programs $(B)/tests/libtandem_cuda.so $(B)/tests/libtandem_cuda_kernels.so.0" $(MUTANTS)
 
 .PHONY: check check-all lint format check-truth mutants

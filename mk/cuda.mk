@@ -72,11 +72,11 @@ else
 test-cuda: $(CARD_PROGRAMS)
 	@scripts/test_cuda.sh $(B)/card
 
-bench-cuda: all $(B)/card/bench_gpu
+bench-cuda: all programs $(B)/card/bench_gpu
 	@bench/cuda/clocks.sh $(B)/card/bench_gpu
 	@bench/cuda/clocks.sh bench/cuda/steps.sh $(B)/tandem
 
-card-kit: all $(CARD_PROGRAMS)
+card-kit: all programs $(CARD_PROGRAMS)
 	@scripts/card_kit.sh $(B)
 endif
 

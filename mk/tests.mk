@@ -20,11 +20,11 @@ wraps = $(addprefix -Wl$(comma),$(call marks,$(1),link))
 folder_of = $(or $(call marks,$(1),folder),all)
 
 # What a test may need, as a thin archive: a program takes what it names, and links in a tenth of a second.
-TEST_PARTS = $(patsubst %,$(B)/tests/parts-%.a,$(FOLDERS) all)
+TEST_PARTS = $(patsubst %,$(B)/tests/parts-%.a,$(FOLDERS) $(PROGRAMS) all)
 define parts_rule
 $(B)/tests/parts-$(1).a: $(foreach folder,$(1) $(USES_$(1)),$(PARTS_$(folder))) $(MODEL_FILES) $(TEST_SUPPORT)
 endef
-$(foreach folder,$(FOLDERS),$(eval $(call parts_rule,$(folder))))
+$(foreach folder,$(FOLDERS) $(PROGRAMS),$(eval $(call parts_rule,$(folder))))
 $(B)/tests/parts-all.a: $(CORE) $(MODEL_FILES) $(PARTS_backend) $(SLURM_PARTS) $(MCKP) $(CARD_BENCH) \
     $(TEST_SUPPORT)
 $(TEST_PARTS):
@@ -95,7 +95,7 @@ CHOSEN = $(if $(ONLY),$(filter $(foreach name,$(ONLY),$(B)/tests/$(name)% tests/
     $(SCRIPTS)),$(TESTS) $(SCRIPTS))
 test: missing ## builds and runs the tests; ONLY='unit fault/test_comm' those whose names begin so; CPU=avx2
 	$(eval begin := $(shell date +%s))
-	@$(MAKE) --no-print-directory -j$$(nproc) all $(TRUTH_DOOR) \
+	@$(MAKE) --no-print-directory -j$$(nproc) all programs $(TRUTH_DOOR) \
 	    $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests) \
 	    $(if $(filter avx2,$(CPU)),$(WITHOUT_AVX512))
 	@B=$(B) TEST_PRELOAD=$(if $(filter avx2,$(CPU)),$(abspath $(WITHOUT_AVX512))) \

@@ -36,7 +36,7 @@ enum {
         }
 };
 #define COMPLETE                                                                                             \
-    "constants.def has one row of each key: give a new one FITTED(KEY, start, 0, 0), run `tandem fit`"
+    "constants.def has one row of each key: give a new one FITTED(KEY, start, 0, 0), run `tandem-fit`"
 _Static_assert((int)N_FITTED == (int)TANDEM_N_CONSTANT, COMPLETE);
 _Static_assert((int)N_SPREAD == (int)TANDEM_N_SPREAD_GROUP, COMPLETE);
 _Static_assert((int)N_DEVICE == (int)TANDEM_N_PEAK, COMPLETE);

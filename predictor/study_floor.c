@@ -1,4 +1,4 @@
-/* study_floor.c: what `tandem study exchange` can see on the models that it has trained.
+/* study_floor.c: what `tandem-study exchange` can see on the models that it has trained.
  *
  * It measures the noise that a plan adds, in percent of the gradients', by trainings. A noise below half
  * of the measurement's interval has an interval that holds 0: nobody can tell it from none. Half of the

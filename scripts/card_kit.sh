@@ -7,10 +7,10 @@ set -eu
 build=$1 kit=${2:-$1}/card-kit
 rm -rf "$kit" "$kit.tar.gz"
 mkdir -p "$kit"/{build/card,lib,gcc,scripts,bench/cuda,bench/torch}
-cp "$build"/tandem "$build"/libtandem_{backend,cuda}.so \
+cp "$build"/tandem{,-bench} "$build"/libtandem_{backend,cuda}.so \
     "$build"/libtandem{,_kernels,_cuda_kernels}.so.0 "$kit/build/"
 cp "$build/card/gpu_programs" "$kit/build/card/"
-strip "$kit"/build/tandem "$kit"/build/*.so* "$kit/build/card/gpu_programs"
+strip "$kit"/build/tandem{,-bench} "$kit"/build/*.so* "$kit/build/card/gpu_programs"
 sed -n 's/^PROGRAM(\(.*\))$/\1/p' tests/cuda/gpu_programs.def |
     while read -r name; do ln "$kit/build/card/gpu_programs" "$kit/build/card/$name"; done
 cp scripts/{on_card,test_cuda,run_tests}.sh scripts/{until_silent.pl,skips.txt} "$kit/scripts/"
@@ -18,7 +18,8 @@ cp bench/cuda/*.sh "$kit/bench/cuda/"
 cp bench/torch/step.py "$kit/bench/torch/"
 tar --exclude=__pycache__ -cf - python tests/python tests/data/torch | tar -C "$kit" -xf -
 
-ldd "$kit"/build/tandem "$kit"/build/*.so* "$kit"/build/card/* | awk '$3 ~ "^/" { print $1, $3 }' | sort -u |
+ldd "$kit"/build/tandem{,-bench} "$kit"/build/*.so* "$kit"/build/card/* |
+    awk '$3 ~ "^/" { print $1, $3 }' | sort -u |
     while read -r name file; do
         case $name in
         libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | ld-linux*) ;; # of the machine
@@ -27,7 +28,8 @@ ldd "$kit"/build/tandem "$kit"/build/*.so* "$kit"/build/card/* | awk '$3 ~ "^/" 
         *) cp -L "$file" "$kit/lib/$name" ;;
         esac
     done
-glibc=$(objdump -T "$kit"/build/tandem "$kit"/build/*.so* "$kit"/build/card/* "$kit"/lib/* "$kit"/gcc/* |
+glibc=$(objdump -T "$kit"/build/tandem{,-bench} "$kit"/build/*.so* "$kit"/build/card/* "$kit"/lib/* \
+    "$kit"/gcc/* |
     grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -uV | tail -n 1)
 echo "glibc $glibc" >"$kit/needs"
 

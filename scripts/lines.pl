@@ -17,9 +17,10 @@ for my $file (grep { /\.(c|h|cc|cu|cuh|def)$/ } @files) {
     my $n = grep { /\S/ } split /\n/, $text;
     my ($folder) = $file =~ m{^([^/]+)};
     $lines{$folder} += $n;
-    my $part = $folder =~ /^tests$/ ? 'tests' : $folder =~ /^(docs|bench|scripts)$/ ? 'other' : 'product';
+    my $is_other = $folder =~ /^(docs|bench|research|tools|scripts)$/;
+    my $part = $folder eq 'tests' ? 'tests' : $is_other ? 'other' : 'product';
     $total{$part} += $n;
 }
 printf "%8d  %s\n", $lines{$_}, $_ for sort keys %lines;
-printf "%8d  %s\n", $total{$_}, $_ eq 'product' ? 'product: all but tests, bench, docs and scripts' : $_
+printf "%8d  %s\n", $total{$_}, $_ eq 'product' ? 'product: all but tests and other' : $_
     for qw(product tests other);

@@ -31,7 +31,8 @@ flags_of() {
     backend/cpu/isa/*) printf '%s\n' -DTANDEM_ISA=avx2 -mavx2 -mfma -mf16c ;;
     base/status.c | backend/cpu/kernel.c | cli/output.c) ;; # they define what the model is of
     backend/cpu/*) printf '%s\n' -DTANDEM_LINT_CPU -include scripts/lint_model.h ;;
-    cli/*) printf '%s\n' -DTANDEM_LINT_CLI -include scripts/lint_model.h ;;
+    cli/* | research/* | tools/* | bench/program/*)
+        printf '%s\n' -DTANDEM_LINT_CLI -include scripts/lint_model.h ;;
     *) printf '%s\n' -include scripts/lint_model.h ;;
     esac
 }

@@ -3,7 +3,8 @@
 # there is one.
 #
 #   up       a file includes, or an object calls, what its folder may not use (folders.mk)
-#   private  a file includes a header of another folder that is not public; base/ and tests are free
+#   private  a file includes a header of another folder that is not public; base/ and tests are free, and
+#            programs that are not installed may include what they like
 #   circle   files of a folder call each other in a circle; tables that list their folder's files are excepted
 #            by name
 #   alone    a header does not compile by itself
@@ -14,15 +15,18 @@ use warnings;
 
 my $build = shift // $ENV{B} // 'build';
 # Tables: they point down to what they list, which points up to the table for a helper or a neighbouring row.
-my %table = map { $_ => 1 } qw(cli/bench/bench cli/main cli/options cli/study/study);
+my %table = map { $_ => 1 } qw(bench/program/bench cli/main cli/options research/study);
 my $found = 0;
 sub finding { print "$_[0]: $_[1]\n"; $found++; }
 
-my (%uses, %shared);
+my (%uses, %shared, %is_program);
 open my $mk, '<', 'folders.mk' or die "folders.mk: $!\n";
 my $rules = do { local $/; <$mk> } =~ s/\\\n/ /gr;
 $uses{$1} = { map { $_ => 1 } $1, split ' ', $2 } while $rules =~ /^USES_(\w+) =(.*)/gm;
 %shared = map { $_ => 1 } split ' ', $1 if $rules =~ /^SHARED =(.*)/m;
+%is_program = map { $_ => 1 } split ' ', $1 if $rules =~ /^PROGRAMS =(.*)/m;
+my ($folders) = $rules =~ /^FOLDERS =(.*)/m;
+$uses{$_} = { map { $_ => 1 } $_, split ' ', $folders } for keys %is_program;
 
 my @files = grep { -f } split /\n/, `git ls-files '*.c' '*.h' '*.cc' '*.cu'`;
 sub top { return $_[0] =~ m{^(\w+)/} ? $1 : ''; }
@@ -82,7 +86,7 @@ for my $file (@files) {
         next unless $to && $uses{$to} && $to ne $from;
         if (!$uses{$from}{$to}) {
             finding("$file:$.", "includes $header: $from/ may not use $to/");
-        } elsif ($header !~ m{^(tandem|base)/} && !$shared{$header}) {
+        } elsif (!$is_program{$from} && $header !~ m{^(tandem|base)/} && !$shared{$header}) {
             finding("$file:$.", "includes $header, which is private to $to/");
         }
     }

@@ -75,8 +75,10 @@ if [ -f "$root/needs" ]; then
     done
 fi
 beside_python=$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/build/tandem "$@"\n' "$path" "$root" >"$work/tandem"
-chmod +x "$work/tandem"
+for program in tandem tandem-bench; do
+    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/build/%s "$@"\n' "$path" "$root" $program >"$work/$program"
+done
+chmod +x "$tandem" "$tandem-bench"
 
 # --- Parts ---
 # A part is a session of its own, of which nothing is left behind: limits within it make groups that its own
@@ -259,7 +261,7 @@ print(torch.version.cuda, torch.__config__.show())'
             $((1 << 26)) 2
         for one in "resnet50 128" "bert_base:seq=128 64" "gpt2_small:seq=1024 16"; do
             read -r name limit <<<"$one"
-            part "first steps of $name" 10 1-speeds.txt "$tandem" bench step -q --device "$device" --uniform \
+            part "first steps of $name" 10 1-speeds.txt "$tandem"-bench step -q --device "$device" --uniform \
                 bf16 --repetitions 5 --model "$name" --batch "$limit"
         done
     else
@@ -348,7 +350,7 @@ does_it_predict() {
     if [ -n "$ncu" ]; then
         beside "names of kernels in a step of bert_base" 28 3-ncu.txt env TANDEM_GRAPHS=0 "$ncu" \
             --clock-control none -k 'regex:xmma|nvjet|cutlass|gemm|conv|attention' -c 60 \
-            --metrics gpu__time_duration.sum "$tandem" bench step -q --device "$device" --uniform bf16 \
+            --metrics gpu__time_duration.sum "$tandem"-bench step -q --device "$device" --uniform bf16 \
             --repetitions 1 --model bert_base:seq=128 --batch 64
     else
         printf '\n=== ncu: SKIP: not installed; it comes with CUDA Toolkit 13\n'
@@ -361,7 +363,7 @@ does_it_predict() {
         --cluster "$cluster" --uniform bf16,fp32 --steps 20
     # In the profile of the cluster the card has the same batch.
     for precision in bf16 fp8 int8_full fp32; do predict 4 resnet20 256 $precision; done
-    part "all-reduces on $cluster" 8 3-hybrid.txt "$tandem" bench allreduce --cluster "$cluster" \
+    part "all-reduces on $cluster" 8 3-hybrid.txt "$tandem"-bench allreduce --cluster "$cluster" \
         --repetitions 5
     echo
     sed -n 's/^step predicted .*: error -*\([0-9.]*\)%$/\1/p' "$out"/3-{compare,hybrid}.txt |

@@ -37,7 +37,7 @@ code=0
 heed() { [ "$1" -le 1 ] || code=1; } # EXIT_CODE
 # why EXIT_CODE LIMIT
 why() {
-    if [ "$1" = 124 ]; then echo "stopped after $2 s"; else tail -n 1 "$log" | sed 's,^tandem: ,,'; fi
+    if [ "$1" = 124 ]; then echo "stopped after $2 s"; else tail -n 1 "$log" | sed 's,^tandem[a-z-]*: ,,'; fi
 }
 number() { sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$log" | head -n 1; } # the first of that name in $log
 ms() { if [ -n "$1" ]; then awk -v ns="$1" 'BEGIN { printf "%.1f ms", ns / 1e6 }'; else echo -; fi; }
@@ -48,7 +48,7 @@ said=''
 note() { said="$said${said:+; }$1"; }
 ours() { # MODEL BATCH GRAPHS: the time of a step in $time
     time=''
-    TANDEM_GRAPHS=$3 timeout "$limit" "$tandem" bench step -q --json --model "$1" --batch "$2" --device \
+    TANDEM_GRAPHS=$3 timeout "$limit" "$tandem"-bench step -q --json --model "$1" --batch "$2" --device \
         "$device" --uniform bf16 --repetitions "$steps" >"$log" 2>&1
     local ended=$?
     heed "$ended"

@@ -70,7 +70,7 @@ static tandem_status find_helper(char path[PATH_MAX], tandem_error *error)
 
 /* --- Cores and folder ----------------------------------------------------------------------------------- */
 
-static void remove_directory(const char *path)
+void ranks_remove_folder(const char *path)
 {
     DIR *directory = opendir(path);
     if (!directory) return;
@@ -365,7 +365,7 @@ static void close_rank_run(rank_run *run)
 {
     for (int r = 0; r < run->n_rank; r++) core_release(&run->rank[r].core);
     if (run->request >= 0) (void)close(run->request);
-    if (run->folder[0]) remove_directory(run->folder);
+    if (run->folder[0]) ranks_remove_folder(run->folder);
     free(run->rank);
 }
 

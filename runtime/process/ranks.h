@@ -26,6 +26,9 @@ void workload_request_pack(packet *p, tandem_workload_request *request);
 tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, int n_rank,
                         const tandem_listener *listener, tandem_error *error);
 
+/* Removes the folder of a run, with the files in it. */
+void ranks_remove_folder(const char *path);
+
 /* What tandem-rank does: reads its request from the descriptor that its parent gave, runs the verb of that
  * name, and answers. Returns the exit code. */
 int rank_process_run(const char *verb);
@@ -55,8 +58,8 @@ int rank_core(const tandem_rank_place *place, const tandem_listener *listener);
 /* Before a request is read, in a process that is a rank: the others learn when it ends before it has joined,
  * and why (rank_start.c). */
 void rank_start_begin(const tandem_rank_place *place);
-void rank_start_joined(void);                /* from now on, it is missed by itself */
-void rank_start_failed(const char *why);     /* tells the others; nothing once it has joined */
+void rank_start_joined(void);            /* from now on, it is missed by itself */
+void rank_start_failed(const char *why); /* tells the others; nothing once it has joined */
 
 /* Says whom a core is shared with, of which `n_own` ranks of this run have it, too. */
 void rank_note_shared_core(const tandem_listener *listener, int rank, const taken_core *core, int n_own);

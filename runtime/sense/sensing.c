@@ -776,7 +776,7 @@ int sensing_count_gradients(const tandem_workload *workload, const sensing_reque
 }
 
 /* What a gradient of a probe costs, in steps of the training: as many gradients of its batch, and as many
- * FLOPs a weight. `tandem bench sensitivity` prints what it comes to. */
+ * FLOPs a weight. `tandem-bench sensitivity` prints what it comes to. */
 static double cost_of_probe(const tandem_workload *workload, int64_t batch)
 {
     static const double gradients = 1.3, weight_flops = 60;

@@ -42,7 +42,7 @@
  * N₂·(αq + 1 − α). Their mean counts. q is the median over operators, parts and formats of the replicate,
  * and at least 1: noise at the smaller step cannot be less. What all operators of a batch have in common
  * cancels in it. Against `sampled` with 40 replicates this put operators of four models with relus into a
- * better order, by a tau of 0.04 to 0.12 in the mean of six draws; `tandem study rank` judges none of them.
+ * better order, by a tau of 0.04 to 0.12 in the mean of six draws; `tandem-study rank` judges none of them.
  *
  * Sums run over the first samples of a batch, and over every so many numbers of a weight: a few thousand
  * each, which bounds memory and time. The kept numbers of the pass above, w + εz, wait for the one below, in

@@ -1,1 +1,1 @@
-$TANDEM bench
+$TANDEM-bench

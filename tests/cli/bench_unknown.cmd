@@ -1,1 +1,1 @@
-$TANDEM bench replays
+$TANDEM-bench replays

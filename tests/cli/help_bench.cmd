@@ -1,1 +1,1 @@
-$TANDEM bench --help
+$TANDEM-bench --help

@@ -1,1 +1,1 @@
-$TANDEM study --help
+$TANDEM-study --help

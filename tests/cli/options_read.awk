@@ -1,4 +1,4 @@
-# options_read.awk: of options.def and the sources of cli/, one line "COMMAND OPTION_KEY MEMBERS" for each option that a command takes and none of the
+# options_read.awk: of options.def and the sources of cli/ and the programs, one line "COMMAND OPTION_KEY MEMBERS" for each option that a command takes and none of the
 # functions that it may call reads. A function is what stands at the left edge up to its closing brace, and calls what it
 # names: its own file's first, else that of another. A table counts as a function, for those that it names.
 
@@ -33,6 +33,7 @@ function end_item(   name) {
         body[file, name] = item
         if (item !~ /^static /) owner[name] = file
         if (item ~ /^static const int of_every_command/) of_every = item
+        if (name ~ /_own_option$/) learn_own(item)
     }
     item = ""
     depth = 0
@@ -62,13 +63,23 @@ function learn(text,   parts, n, k, key) {
     }
 }
 
+# The same of the options that one program alone has.
+function learn_own(text,   key) {
+    while (match(text, /OPTION_[A-Z_]+ - OPTION_AFTER_LAST/)) {
+        key = substr(text, RSTART, RLENGTH - length(" - OPTION_AFTER_LAST"))
+        text = substr(text, RSTART + RLENGTH)
+        match(text, /_own\.[a-z_]+/)
+        members[key] = " " substr(text, RSTART + 5, RLENGTH - 5)
+    }
+}
+
 function look(text,   word, rest, at) {
     rest = text
-    while (match(rest, /(options|given|[^A-Za-z0-9_]o)(->|\.)[a-z_]+(\.[a-z_]+)?/)) {
+    while (match(rest, /(options|given|_own|[^A-Za-z0-9_]o)(->|\.)[a-z_]+(\.[a-z_]+)?/)) {
         word = substr(rest, RSTART, RLENGTH)
         rest = substr(rest, RSTART + RLENGTH)
         if (rest ~ /^ = /) continue # written, not read
-        sub(/.*(options|o|given)(->|\.)/, "", word)
+        sub(/.*(options|o|given|_own)(->|\.)/, "", word)
         read_member[word] = 1
         sub(/\..*/, "", word)
         read_whole[word] = 1

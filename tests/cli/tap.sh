@@ -35,6 +35,12 @@ run() {
     note_left "$*"
     [ $code = "$expected" ]
 }
+# The same of a program beside it: run_other bench EXPECTED_CODE ARGUMENT… runs tandem-bench.
+run_other() {
+    local tandem=$tandem-$1
+    shift
+    run "$@"
+}
 # The same without the command that ends it in time: for an empty PATH.
 run_bare() {
     local expected=$1

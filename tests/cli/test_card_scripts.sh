@@ -39,12 +39,13 @@ test_*) printf '1..1\nok 1 - %s\n' "$0"
 "tandem train"*) printf '"loss": [\n1,\n],\n'
     while [ $# -gt 0 ]; do [ "$1" != --export ] || echo weights >"$2"; shift; done ;;
 "tandem profile"*) [ -z "${STORE:-}" ] || cp "$STORE" "$TANDEM_DB" ;;
-"tandem bench step"*) echo '"median_ns": 5' ;;
+"tandem-bench step"*) echo '"median_ns": 5' ;;
 esac
 END
 chmod +x kit/bin/obey
 for name in $gpu_programs; do ln -s ../../bin/obey "kit/build/card/$name"; done
 ln -s ../bin/obey kit/build/tandem
+ln -s ../bin/obey kit/build/tandem-bench
 ln -s obey kit/bin/compute-sanitizer
 cat >kit/bin/ncu <<'END'
 #!/bin/bash
@@ -215,11 +216,11 @@ report "steps.sh: each column of PyTorch has its turn; the claim is against the 
 ends 0 SAID="$work/said" kit/bench/cuda/steps.sh kit/build/tandem cuda:0 resnet50 gpt2_small &&
     [ "$(sed 's/ -q//; s/ --json//; s/ --repetitions.*//' said | cut -d ' ' -f 2-)" = \
         "profile --model gpt2_small:seq=1024 --batch 16 --device cuda:0 --uniform bf16
-bench step --model gpt2_small:seq=1024 --batch 16 --device cuda:0 --uniform bf16
-bench step --model gpt2_small:seq=1024 --batch 16 --device cuda:0 --uniform bf16
+step --model gpt2_small:seq=1024 --batch 16 --device cuda:0 --uniform bf16
+step --model gpt2_small:seq=1024 --batch 16 --device cuda:0 --uniform bf16
 profile --model resnet50 --batch 128 --device cuda:0 --uniform bf16
-bench step --model resnet50 --batch 128 --device cuda:0 --uniform bf16
-bench step --model resnet50 --batch 128 --device cuda:0 --uniform bf16" ]
+step --model resnet50 --batch 128 --device cuda:0 --uniform bf16
+step --model resnet50 --batch 128 --device cuda:0 --uniform bf16" ]
 report "steps.sh: each model is profiled at its batch before its steps" $?
 ends 0 SLOW='*compile' ONE_LIMIT=1 kit/bench/cuda/steps.sh kit/build/tandem cuda:0 bert_base &&
     grep -q 'PyTorch, labelled+sdpa+compile: stopped after 3 s' out && grep -q ' - *4000000.00 x$' out &&

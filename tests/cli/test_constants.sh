@@ -1,5 +1,5 @@
 #!/bin/bash
-# predictor/constants.def: a key that is missing, unknown or there twice ends the build; `tandem fit --json`
+# predictor/constants.def: a key that is missing, unknown or there twice ends the build; `tandem-fit --json`
 # says what docs/json.md says. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
@@ -38,7 +38,7 @@ awk 'BEGIN {
         printf "a100,loop,add,fp32,,,,%d,4096,%g\n", 4096 + 64 * i, (4096 + 64 * i) * 0.027
     }
 }' >rows.csv
-run 0 fit rows.csv --leave-one-out --without launch,Prologue --json
+run_other fit 0 rows.csv --leave-one-out --without launch,Prologue --json
 report "constants: a fit of a small table, as JSON" $?
 # every member of the document, and no other
 grep '^| `fit` |' "$root/docs/json.md" | grep -o '`[a-z0-9_]*`' | tr -d '`' | sort -u >documented
@@ -51,15 +51,15 @@ grep -q '"constants": *"launch,Prologue"' out
 report "constants: fit --without says what was dropped" $?
 # every second row of a card takes 1.5 times as long: a row that calibrates judges nothing
 awk -F, -v OFS=, '$1 == "a100" && $3 == "add" && n++ % 2 { $NF *= 1.5 } 1' rows.csv >uneven.csv
-run 0 fit uneven.csv --leave-one-out --json && python3 -c '
+run_other fit 0 uneven.csv --leave-one-out --json && python3 -c '
 import json
 [cell] = [c for c in json.load(open("out"))["left_out"] if (c["device"], c["class"]) == ("a100", "stream")]
 assert abs(cell["all_rows"] - 1 / 3) < 0.05, cell' 2>err
 report "constants: rows that calibrate a card are not those that judge it" $?
-run 2 fit rows.csv --without launch,lunch
+run_other fit 2 rows.csv --without launch,lunch
 grep -q "unknown constant 'lunch'" err
 report "constants: fit --without an unknown constant is refused" $?
-run 2 fit rows.csv --without ,
+run_other fit 2 rows.csv --without ,
 report "constants: fit --without no constant is refused" $?
 echo "1..$n"
 exit $((failed > 0))

@@ -48,10 +48,10 @@ run 0 train --model mlp:width=32 --device cpu:sse41 --batch 16 --steps 12 --eval
 report "emulate: the text and the log say so" $?
 
 (
-    for command in profile "bench step" compare replay allocate; do
-        # shellcheck disable=SC2086
+    for command in profile compare replay allocate; do
         run 2 $command --model mlp --emulate && grep -q -- "--emulate" err || exit 1
     done
+    run_other bench 2 step --model mlp --emulate && grep -q -- "--emulate" err
 )
 report "emulate: commands that measure or plan refuse it" $?
 

@@ -180,12 +180,12 @@ run 1 compare --plan plan.json --steps 12 --limit 0% --json &&
     positive "$(field measured_ns out | head -1)" && grep -q 'exceeds the limit' err
 report "compare over its limit: the result, and exit code 1" $?
 
-run 0 bench replay "${what[@]}" --repetitions 3 --json && [ "$(field name out | wc -l)" -ge 3 ] &&
+run_other bench 0 replay "${what[@]}" --repetitions 3 --json && [ "$(field name out | wc -l)" -ge 3 ] &&
     positive "$(field median_ns out | head -1)" &&
     ! left_over
 report "bench replay" $?
 
-run 0 bench step --model "$model" --device "$weakest" --uniform fp32 --repetitions 5 --json &&
+run_other bench 0 step --model "$model" --device "$weakest" --uniform fp32 --repetitions 5 --json &&
     positive "$(field median_ns out)" &&
     [ "$(field bytes_per_s out)" = null ]
 report "bench step" $?
@@ -515,7 +515,8 @@ end_when_there() {
     done
     [ $k -lt 600 ] && [ $code = 143 ]
 }
-end_when_there '.tandem-store-*' bench open --model "$model" --device "$weakest,$weakest" --repetitions 100000
+tandem=$tandem-bench end_when_there '.tandem-store-*' open --model "$model" --device "$weakest,$weakest" \
+    --repetitions 100000
 report "a benchmark that is asked to end takes its store along" $?
 end_when_there '.tandem-plan-*' compare --plan plan.json --steps 1000000
 report "a comparison that is asked to end takes its files along" $?

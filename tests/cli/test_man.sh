@@ -48,7 +48,7 @@ cards=(--model resnet20 --cluster "4*t4@2 + 2*v100@2 memory=8MiB net=10Gbit/s,5u
     "$tandem" graph show mlp --json
     "$tandem" replay "${cards[@]}" --json --operators --memory-timeline --simulations 3
     "$tandem" replay "${cards[@]}" --json --zero 2
-    "$tandem" bench trace --repetitions 1 --json
+    "$tandem"-bench trace --repetitions 1 --json
 } 2>err >json
 grep -oE '^ *"[a-z0-9_]+":' json | tr -d ' ":' | sort -u >named
 # of types, categories and choices there are names of their own

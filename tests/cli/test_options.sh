@@ -7,7 +7,7 @@ set -u
 
 code=0
 awk -f "$here/options_read.awk" "$here"/../../cli/options.def \
-    "$here"/../../cli/{,command/,bench/,study/}*.c >out 2>err
+    "$here"/../../{cli/{,command/},bench/program/,research/,tools/}*.c >out 2>err
 [ ! -s err ] && [ "$(sed -n 's/^checked //p' out)" -ge 200 ] && ! grep -v '^checked' out
 report "every option that a command declares is read by what it runs" $?
 
@@ -15,7 +15,7 @@ report "every option that a command declares is read by what it runs" $?
 unread='static const int options[] = {OPTION_SEED, OPTION_END};'
 cp -r "$here/../../cli" edited &&
     sed -i "s/static const int options\[\] = {OPTION_END};/$unread/" edited/command/list.c &&
-    awk -f "$here/options_read.awk" edited/options.def edited/{,command/,bench/,study/}*.c >out 2>err &&
+    awk -f "$here/options_read.awk" edited/options.def edited/{,command/}*.c >out 2>err &&
         [ "$(grep -v '^checked' out)" = "list OPTION_SEED  seed" ]
 report "an option that is declared and not read is found" $?
 
@@ -49,15 +49,29 @@ for words in "list -v" "graph show mlp -q" "whatif -d x trace.csv"; do
     report "a letter of another command: tandem $words" $?
 done
 
+# A program of one command has the options of no other.
+run_other study 2 rounding --model mlp &&
+    grep -q '^tandem-study: `tandem-study` has no option --model\. ' err &&
+    run_other fit 2 rows.csv --quick && grep -q '^tandem-fit: `tandem-fit` has no option --quick\.' err &&
+    run_other bench 2 step --recorded && run 2 train --quick && run_other study 0 --version &&
+    [ "$(<out)" = "tandem-study $("$tandem" --version | cut -d ' ' -f 2)" ]
+report "programs of one command: what they have and what not" $?
+while read -r words; do
+    # shellcheck disable=SC2086
+    run_other bench 2 $words && grep -q "^tandem-bench: \`tandem-bench ${words%% *}\` has no option" err
+    report "refused, as nothing reads it: tandem-bench $words" $?
+done <<'LIST'
+trace --model mlp
+kernels --cluster cpu:sse41
+allreduce --db other.db
+LIST
+
 # Questions that read less than their command.
 while read -r words; do
     # shellcheck disable=SC2086
     run 2 $words
     report "refused, as nothing reads it: tandem $words" $?
 done <<'LIST'
-bench trace --model mlp
-bench kernels --cluster cpu:sse41
-bench allreduce --db other.db
 allocate --verify plan.json --accumulate 2
 allocate --verify plan.json --report x.html
 allocate --verify plan.json --quiet

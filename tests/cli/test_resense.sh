@@ -85,7 +85,7 @@ done
 rm -f .tandem-scratch-* # of the killed rank
 
 # Four gradients in each of 4 replicates, for all operators and precisions.
-run 0 bench sensitivity --model mlp:width=16 --batch 4 --device "$weakest" --repetitions 3 --json &&
+run_other bench 0 sensitivity --model mlp:width=16 --batch 4 --device "$weakest" --repetitions 3 --json &&
     python3 -c '
 import json
 result = json.load(open("out"))

@@ -4,6 +4,7 @@
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
+study() { run_other study "$@"; } # EXPECTED_CODE ARGUMENT…
 
 if ! "$tandem" list datasets | grep -q '^fashion-mnist .* /'; then
     echo "1..0 # SKIP fashion-mnist is not installed: dataset-fashion-mnist"
@@ -12,24 +13,24 @@ fi
 
 # All at once, beside the parts that keep what they run: the same bytes, from one process as from several.
 # What the parts leave in files is used below.
-"$tandem" study all --quick >first 2>first_err </dev/null &
+"$tandem"-study all --quick >first 2>first_err </dev/null &
 all=$!
 # section TITLE: a part of `first`, whose heading has these words
 section() {
     awk -v title="$1" '/^# / { is_in = index($0, title) > 0 } is_in' first
 }
 
-run 0 study rounding --quick --quiet && grep -q 'cells are met' out && cp out rounding
+study 0 rounding --quick --quiet && grep -q 'cells are met' out && cp out rounding
 report "study: the variance of rounding meets its bar" $?
 
-run 1 study rank --quick --quiet --checkpoint ranks.jsonl && cp out ranks
-run 1 study add --quick --quiet --checkpoint sums.jsonl && cp out sums
-run 1 study exchange --quick --quiet --checkpoint all.jsonl && cp out whole
-run 1 study crossed --quick --quiet --checkpoint crossings.jsonl && cp out crossings
-run 1 study null --quick --quiet --checkpoint pairs.jsonl && cp out pairs
-run 0 study price --quick --quiet --checkpoint prices.jsonl || [ $code = 1 ] && cp out prices
-run 1 study plans --quick --quiet --checkpoint plans.jsonl && cp out plans
-run 0 study drift --quick --quiet --checkpoint drifts.jsonl || [ $code = 1 ] && cp out drifts
+study 1 rank --quick --quiet --checkpoint ranks.jsonl && cp out ranks
+study 1 add --quick --quiet --checkpoint sums.jsonl && cp out sums
+study 1 exchange --quick --quiet --checkpoint all.jsonl && cp out whole
+study 1 crossed --quick --quiet --checkpoint crossings.jsonl && cp out crossings
+study 1 null --quick --quiet --checkpoint pairs.jsonl && cp out pairs
+study 0 price --quick --quiet --checkpoint prices.jsonl || [ $code = 1 ] && cp out prices
+study 1 plans --quick --quiet --checkpoint plans.jsonl && cp out plans
+study 0 drift --quick --quiet --checkpoint drifts.jsonl || [ $code = 1 ] && cp out drifts
 wait $all
 [ $? = 1 ] && cmp -s rounding <(section 'Variance of rounding') && cmp -s ranks <(section 'order of op') &&
     cmp -s sums <(section 'Noise of a plan') && cmp -s whole <(section 'exchange rate') &&
@@ -69,38 +70,38 @@ awk -F'|' '$2 == " its part of samples " { n++; if ($4 < 0.7 || $4 > 1.4) bad = 
     END { exit bad || n != 4 }' first
 report "study: the parts of samples and weights at another batch, of four ranks" $?
 
-"$tandem" study rounding --quick --quiet --output tables >out 2>err && [ ! -s out ] &&
+"$tandem"-study rounding --quick --quiet --output tables >out 2>err && [ ! -s out ] &&
     cmp -s tables.md rounding &&
     grep -q '"failed":0' tables.json && [ "$(grep -o '"rule_met":false' tables.json | wc -l)" -gt 100 ]
 report "study: tables as Markdown and JSON" $?
 
-run 5 study rounding --quick --quiet --output missing/tables && grep -q 'missing/tables.md' err
+study 5 rounding --quick --quiet --output missing/tables && grep -q 'missing/tables.md' err
 report "study: an output folder that is not there" $?
 
 # Whatever a run left is not run again, and gives the same bytes as a run at once.
 cp all.jsonl kept.jsonl && [ "$(wc -l <kept.jsonl)" = 109 ] &&
-    run 1 study exchange --quick --quiet --recorded --checkpoint kept.jsonl && cmp -s out whole &&
-    run 1 study exchange --quick --quiet --checkpoint kept.jsonl && cmp -s out whole &&
+    study 1 exchange --quick --quiet --recorded --checkpoint kept.jsonl && cmp -s out whole &&
+    study 1 exchange --quick --quiet --checkpoint kept.jsonl && cmp -s out whole &&
     cmp -s kept.jsonl all.jsonl
 report "study: trainings are kept in a file, and are not run twice" $?
 
 head -n 60 all.jsonl >kept.jsonl
-"$tandem" study exchange --quick --quiet --checkpoint kept.jsonl >out 2>err </dev/null &
+"$tandem"-study exchange --quick --quiet --checkpoint kept.jsonl >out 2>err </dev/null &
 killed=$!
 until [ "$(wc -l <kept.jsonl)" -gt 64 ] || ! kill -0 $killed; do :; done 2>/dev/null
 kill -9 $killed
 wait $killed 2>/dev/null
 flock kept.jsonl true # its processes end with it
 printf '{"name":"half a li' >>kept.jsonl
-[ "$(wc -l <kept.jsonl)" -lt 109 ] && run 1 study exchange --quick --quiet --checkpoint kept.jsonl &&
+[ "$(wc -l <kept.jsonl)" -lt 109 ] && study 1 exchange --quick --quiet --checkpoint kept.jsonl &&
     cmp -s out whole && cmp -s <(sort kept.jsonl) <(sort all.jsonl)
 report "study: goes on after kill -9 and half a line" $?
 
 head -n 108 all.jsonl >kept.jsonl && cp kept.jsonl before &&
-    run 4 study exchange --quick --quiet --recorded --checkpoint kept.jsonl && grep -q 'lacks 1 rec' err &&
-    cmp -s kept.jsonl before && run 5 study exchange --quick --recorded --checkpoint none.jsonl &&
-    [ ! -e none.jsonl ] && run 2 study exchange --quick --recorded &&
-    run 2 study rank --quick --recorded --checkpoint ranks.jsonl
+    study 4 exchange --quick --quiet --recorded --checkpoint kept.jsonl && grep -q 'lacks 1 rec' err &&
+    cmp -s kept.jsonl before && study 5 exchange --quick --recorded --checkpoint none.jsonl &&
+    [ ! -e none.jsonl ] && study 2 exchange --quick --recorded &&
+    study 2 rank --quick --recorded --checkpoint ranks.jsonl
 report "study: what is only to be read runs nothing" $?
 
 # A scale of 2 in gradients alone is 4 times the noise; the same from what a run kept.
@@ -122,20 +123,20 @@ forge() {
           else printf "{\"name\":\"%s\",\"value\":[%.17g]}\n", name, loss(x) + seed / 64 }' "$3"
 }
 forge 1 0 all.jsonl >forged.jsonl
-run 0 study exchange --quick --quiet --checkpoint forged.jsonl && ! grep -q NO out &&
+study 0 exchange --quick --quiet --checkpoint forged.jsonl && ! grep -q NO out &&
     [ "$(grep -c '| 10 (10 to 10) | 1.00 |\|| 40 (40 to 40) | 1.00 |' out)" = 4 ] &&
     [ "$(grep -c '| 20 (20 to 20) | 1.00 |\|| 80 (80 to 80) | 1.00 |' out)" = 4 ] &&
     grep -q '| exponent of the error scale | 2 ' out
 report "study: plans on a known curve have their known noise, and meet every bar" $?
 forge 1.5 0 all.jsonl >forged.jsonl
-run 1 study exchange --quick --quiet --checkpoint forged.jsonl &&
+study 1 exchange --quick --quiet --checkpoint forged.jsonl &&
     grep -q '| geometric mean of predicted over measured | 1.5 | NO |' out
 report "study: a prediction that is half too large misses its bar" $?
 
 forge 1.5 -0.5 crossings.jsonl >forged.jsonl
-run 0 study crossed --quick --quiet --recorded --checkpoint forged.jsonl && ! grep -q NO out &&
+study 0 crossed --quick --quiet --recorded --checkpoint forged.jsonl && ! grep -q NO out &&
     [ "$(grep -c '| [1248]0 ([1248]0 to [1248]0) | 1.00 |' out)" = 8 ] &&
-    run 2 study exchange --quick --recorded --checkpoint forged.jsonl && grep -q "another plan" err
+    study 2 exchange --quick --recorded --checkpoint forged.jsonl && grep -q "another plan" err
 report "study: noise with its first order is judged by both" $?
 
 # Losses made up: 1 + 0.2 ln(1 + x) with 1/(1 + x) of the samples, least at the task's rate. Plans at half as
@@ -152,16 +153,16 @@ forge_prices() {
           printf "{\"name\":\"%s\",\"value\":[%.17g]}\n", name, loss + seed / 64 }' prices.jsonl
 }
 forge_prices 0.52 >forged.jsonl
-run 0 study price --quick --quiet --recorded --checkpoint forged.jsonl --output priced && [ ! -s out ] &&
+study 0 price --quick --quiet --recorded --checkpoint forged.jsonl --output priced && [ ! -s out ] &&
     [ "$(grep -c '| 26 (0 to 100) .* | 50 (50 to 50) | 0.52 | .* yes |' priced.md)" = 8 ] &&
     grep -q '| 1.0156 at 0.05 | 1.0732 at 0.05 | 1.1543 at 0.05 | 1.2929 at 0.05 |' priced.md &&
     grep -q '"emulated":true' priced.json && [ "$(grep -c '<circle' priced.svg)" = 8 ] &&
     [ "$(grep -c '<path' priced.svg)" = 8 ] && grep -q emulated priced.svg
 report "study: plans on a known curve have their known price, in tables and a figure" $?
 forge_prices 0.48 >forged.jsonl
-run 1 study price --quick --quiet --recorded --checkpoint forged.jsonl &&
+study 1 price --quick --quiet --recorded --checkpoint forged.jsonl &&
     grep -q '^0 of 8 cells are met, 0 %: NO' out && grep -v 'adamw.*sensed' forged.jsonl >less.jsonl &&
-    run 1 study price --quick --quiet --recorded --checkpoint less.jsonl &&
+    study 1 price --quick --quiet --recorded --checkpoint less.jsonl &&
     grep -q '^0 of 4 cells' out && grep -q '^Left out.*7x7x1`, adamw' out
 report "study: a price below half of the measured one misses the bar; unfinished tasks are left out" $?
 
@@ -170,12 +171,12 @@ report "study: a price below half of the measured one misses the bar; unfinished
     [ "$(head -n 1 -q all.jsonl ranks.jsonl sums.jsonl pairs.jsonl plans.jsonl drifts.jsonl |
         grep -c '"margins_hash":"[0-9a-f]\{16\}","margins":{"')" = 6 ] &&
     forge_prices 0.52 | sed '1s/"least_ratio":0.5/"least_ratio":0.4/' >forged.jsonl &&
-    run 0 study price --quick --quiet --recorded --checkpoint forged.jsonl --output late &&
+    study 0 price --quick --quiet --recorded --checkpoint forged.jsonl --output late &&
     grep -q '^\*\*Judged by margins entered after the run\*\*, .*: least_ratio is 0.5, and was 0.4' late.md &&
     grep -q '"margins_late":"least_ratio is 0.5, and was 0.4"' late.json &&
     grep -q '"margins_late":null' priced.json &&
     forge 1 0 all.jsonl | sed '1s/,"margins.*/}/' >forged.jsonl &&
-    run 0 study exchange --quick --quiet --recorded --checkpoint forged.jsonl &&
+    study 0 exchange --quick --quiet --recorded --checkpoint forged.jsonl &&
     grep -q '^\*\*Judged by margins entered after the run.*: they name none\.$' out &&
     grep -q '^| predicted 5 to 100 %: a range entered after the run |' out
 report "study: margins that were entered after the run are said to be" $?
@@ -190,20 +191,20 @@ forge_plans() {
           printf "{\"name\":\"%s\",\"value\":[1,%.17g,0]}\n", name, right + jitter }' plans.jsonl
 }
 forge_plans 0.9 0.88 0.892 >forged.jsonl
-run 1 study plans --quick --quiet --recorded --checkpoint forged.jsonl &&
+study 1 plans --quick --quiet --recorded --checkpoint forged.jsonl &&
     [ "$(grep -c '| 2.00 (2.00 to 2.00) | 1.20 (1.20 to 1.20) | 29.20 .* | won back |' out)" = 10 ] &&
     grep -q 'loses in 10 cells. .* back in 10, of 5 regimes' out && grep -q 'at best 1.20 points' out
 report "study: a plan that wins back what uniform low precision loses" $?
 forge_plans 0.9 0.88 0.889 >forged.jsonl
-run 1 study plans --quick --quiet --recorded --checkpoint forged.jsonl &&
+study 1 plans --quick --quiet --recorded --checkpoint forged.jsonl &&
     [ "$(grep -c '| 2.00 (2.00 to 2.00) | 0.90 (0.90 to 0.90) | .* | NO |' out)" = 10 ] &&
     forge_plans 0.88 0.88 0.889 >forged.jsonl &&
-    run 1 study plans --quick --quiet --recorded --checkpoint forged.jsonl &&
+    study 1 plans --quick --quiet --recorded --checkpoint forged.jsonl &&
     [ "$(grep -c '| nothing measurable is lost |' out)" = 10 ] && grep -q 'loses in 0 cells' out
 report "study: less than half of the loss is not enough, and nothing is lost where nothing is" $?
 
 # The V100 ends the step: the T4 takes no longer under the allocated plan, and longer in fp32.
-run 1 study plans --quick --quiet --recorded --checkpoint plans.jsonl --output planned &&
+study 1 plans --quick --quiet --recorded --checkpoint plans.jsonl --output planned &&
     [ "$(grep -o '"slow_card_of_step":0\.' planned.json | wc -l)" = 10 ] &&
     grep -q '"in_fp32":\["' planned.json && grep -q '| 1.94 |' planned.md
 report "study: plans of one step" $?
@@ -212,7 +213,7 @@ report "study: plans of one step" $?
 awk -F'|' '$3 ~ /as they are|grown/ { n++; split($11, sensed, ","); split($13, priced, ",")
         if (sensed[1] < 3 || sensed[2] + 0 > sensed[1] || $12 + 0 < 1) bad = 1
         if (priced[2] + 0 > priced[1] + 0) bad = 1 }
-    END { exit bad || n != 2 }' drifts && run 2 study drift --quick --checkpoint plans.jsonl &&
+    END { exit bad || n != 2 }' drifts && study 2 drift --quick --checkpoint plans.jsonl &&
     grep -q "another plan" err
 report "study: a training that senses itself makes other plans, of less sensitivity than step 0's" $?
 
@@ -226,18 +227,18 @@ forge_drift() {
           printf text, name, 1 + seed / 64 + over, 0.9 - over }' drifts.jsonl
 }
 forge_drift 0.05 >forged.jsonl
-run 0 study drift --quick --quiet --recorded --checkpoint forged.jsonl --output drifted && [ ! -s out ] &&
+study 0 drift --quick --quiet --recorded --checkpoint forged.jsonl --output drifted && [ ! -s out ] &&
     grep -q 'grown, × 8 .* 0.1490 (0.1465 to 0.1515) | 0.2490 .* | 14.90 ' drifted.md &&
     grep -q 'grown, × 8 .* | 4.0, 1.0 | 5.0 | 40, 10 | 0 | yes |' drifted.md &&
     grep -q '"met":true' drifted.json && [ "$(grep -c '<circle' drifted.svg)" = 2 ]
 report "study: a training that ends nearer to fp32 than with step 0's plan" $?
 forge_drift -0.3 >forged.jsonl
-run 1 study drift --quick --quiet --recorded --checkpoint forged.jsonl &&
+study 1 drift --quick --quiet --recorded --checkpoint forged.jsonl &&
     grep -q 'grown, × 8 .* -0.2990 (-0.3015 to -0.2965) .* -0.0990 (-0.1015 to -0.0965) .* | NO |' out &&
     sed 's/replanned: 1","value":\[[^,]*,[^,]*/replanned: 1","value":[null,null/' forged.jsonl >lost.jsonl &&
-    run 1 study drift --quick --quiet --recorded --checkpoint lost.jsonl &&
+    study 1 drift --quick --quiet --recorded --checkpoint lost.jsonl &&
     [ "$(grep -c '| 40, 10 | 1 |' out)" = 2 ] && grep -v 'grown, random: 2' forged.jsonl >less.jsonl &&
-    run 4 study drift --quick --recorded --checkpoint less.jsonl && grep -q 'lacks 1 rec' err
+    study 4 drift --quick --recorded --checkpoint less.jsonl && grep -q 'lacks 1 rec' err
 report "study: below fp32 is as far as above; trainings that diverged; records that are missing" $?
 
 # In the small vision transformer; the other task has three operators.
@@ -257,24 +258,24 @@ report "study: noise grows with less than the square of an error where slopes ju
 for part in rank:ranks:2 add:sums:1; do
     IFS=: read -r name file lines <<<"$part"
     cp "$file.jsonl" all_jobs && head -n -"$lines" all_jobs >"$file.jsonl" && printf '{"na' >>"$file.jsonl" &&
-        run 1 study "$name" --quick --checkpoint "$file.jsonl" && cmp -s out "$file" &&
+        study 1 "$name" --quick --checkpoint "$file.jsonl" && cmp -s out "$file" &&
         cmp -s "$file.jsonl" all_jobs && grep '[1-9] of . jobs left' err >"$name.left" &&
-        run 1 study "$name" --quick --checkpoint "$file.jsonl" && cmp -s out "$file" &&
+        study 1 "$name" --quick --checkpoint "$file.jsonl" && cmp -s out "$file" &&
         ! grep -q '[1-9] of . jobs left' err && grep -q '^in all some 0 s of a core' err || break
 done
 [ "$name" = add ] && cmp -s out sums && [ "$(cat rank.left add.left | wc -l)" = 2 ] &&
     grep -q ': 2 of 8 ' rank.left && grep -q ': 1 of 2 ' add.left &&
-    run 2 study add --quick --checkpoint ranks.jsonl && grep -q "another plan" err &&
-    run 2 study all --quick --checkpoint ranks.jsonl && run 2 study rank --quick --repetitions 2
+    study 2 add --quick --checkpoint ranks.jsonl && grep -q "another plan" err &&
+    study 2 all --quick --checkpoint ranks.jsonl && study 2 rank --quick --repetitions 2
 report "study: jobs of rank and add are kept, and go on" $?
 
 # Models that are done are kept, and are not sensed again.
-run 0 study batch --quick --quiet --checkpoint batches.jsonl || [ $code = 1 ] && cp out batches &&
+study 0 batch --quick --quiet --checkpoint batches.jsonl || [ $code = 1 ] && cp out batches &&
     cmp -s batches <(section 'Noise at another batch') && cp batches.jsonl all_batches &&
     head -n 2 all_batches >batches.jsonl && printf '{"na' >>batches.jsonl &&
-    { run 0 study batch --quick --checkpoint batches.jsonl || [ $code = 1 ]; } && cmp -s out batches &&
+    { study 0 batch --quick --checkpoint batches.jsonl || [ $code = 1 ]; } && cmp -s out batches &&
     cmp -s batches.jsonl all_batches && grep -q '^vit_tiny.*: 0 of 2 sensings left' err &&
-    grep -q '^mlp.*: 5 of 5 sensings left' err && run 2 study sampled --quick --checkpoint batches.jsonl &&
+    grep -q '^mlp.*: 5 of 5 sensings left' err && study 2 sampled --quick --checkpoint batches.jsonl &&
     grep -q "another plan" err
 report "study: models of batch are kept, and it goes on" $?
 
@@ -287,7 +288,7 @@ awk -F'[][]' 'NR == 1 { print; next }
           v = /oracle/ && i >= n_op ? 0 : m == 4 ? -k : m == 6 ? int(k / 2) : k + 1
           printf "%s%d", i ? "," : "", v }
       print "]}" }' ranks.jsonl >forged.jsonl
-run 1 study rank --quick --quiet --checkpoint forged.jsonl &&
+study 1 rank --quick --quiet --checkpoint forged.jsonl &&
     [ "$(grep -c '^| \(probe\|sensed_probe\|sampled\) .* | 1.00 (1.00 to 1.00) |' out)" = 6 ] &&
     [ "$(grep -c '^| local .* | -1.00 (-1.00 to -1.00) |' out)" = 2 ] &&
     grep -q '^| qsync .* | 0.82 (' out && grep -q '^| qsync .* | 0.94 (' out &&
@@ -307,25 +308,25 @@ forge_sums() {
           print "]}" }' sums.jsonl >forged.jsonl
 }
 forge_sums 1.04
-run 0 study add --quick --quiet --checkpoint forged.jsonl && ! grep -q NO out &&
+study 0 add --quick --quiet --checkpoint forged.jsonl && ! grep -q NO out &&
     grep -A 1 'worst pair: `fc1` and' out | grep -q '^`head` have 2.00 times' && forge_sums 1.06 &&
-    run 1 study add --quick --quiet --checkpoint forged.jsonl &&
+    study 1 add --quick --quiet --checkpoint forged.jsonl &&
     grep -q '| median within 5 % of 1 | 1.060 | NO |' out &&
     grep -q '| 95 % of plans within 20 % | 1.000 | yes |' out
 report "study: plans that are off their sums miss the bar, and the worst pair has a name" $?
 
-run 2 study exchange --quick --quiet --seed 1 --checkpoint all.jsonl && grep -q "another plan" err &&
-    run 2 study batch --quick --checkpoint all.jsonl &&
-    run 5 study exchange --quick --checkpoint missing/kept &&
-    (flock 9 && run 2 study exchange --quick --checkpoint all.jsonl) 9<all.jsonl &&
+study 2 exchange --quick --quiet --seed 1 --checkpoint all.jsonl && grep -q "another plan" err &&
+    study 2 batch --quick --checkpoint all.jsonl &&
+    study 5 exchange --quick --checkpoint missing/kept &&
+    (flock 9 && study 2 exchange --quick --checkpoint all.jsonl) 9<all.jsonl &&
     sed '5s/value/values/' all.jsonl >bad.jsonl && cp bad.jsonl before &&
-    run 3 study exchange --quick --checkpoint bad.jsonl && grep -q "line 5" err && cmp -s bad.jsonl before
+    study 3 exchange --quick --checkpoint bad.jsonl && grep -q "line 5" err && cmp -s bad.jsonl before
 report "study: records of another plan, in use, damaged, of another part" $?
 
 # Pairs whose losses are made up: of the pilot 1 % apart from each other, so that 11 are needed. The pairs
 # have some more percent of loss, and are 0.01 % apart.
 cp pairs.jsonl all_pairs && [ "$(wc -l <pairs.jsonl)" -gt 72 ] &&
-    run 1 study null --quick --quiet --checkpoint pairs.jsonl && cmp -s out pairs &&
+    study 1 null --quick --quiet --checkpoint pairs.jsonl && cmp -s out pairs &&
     cmp -s pairs.jsonl all_pairs && grep -q 'is emulated' out
 report "study: pairs of trainings are kept in a file, and are not run twice" $?
 forge_pairs() {
@@ -342,18 +343,18 @@ forge_pairs() {
     done
 }
 forge_pairs 0 0 0.5 >forged.jsonl
-run 0 study null --quick --quiet --checkpoint forged.jsonl && grep -q '^8 of 8 cells are shown' out &&
+study 0 null --quick --quiet --checkpoint forged.jsonl && grep -q '^8 of 8 cells are shown' out &&
     [ "$(grep -c '| bf16 | 5 | 11 | 1 | .* | shown | 11 | 0.3 | .* | shown |' out)" = 2 ] &&
     [ "$(grep -c '| int8 | 5 | 11 | 1 | 0.5 (0.48 to 0.52) | .* | shown, a little worse |' out)" = 2 ]
 report "study: differences within the margin are shown to be" $?
 forge_pairs -0.5 -2 2 >forged.jsonl
-run 1 study null --quick --quiet --checkpoint forged.jsonl && grep -q '^4 of 8 cells are shown' out &&
+study 1 null --quick --quiet --checkpoint forged.jsonl && grep -q '^4 of 8 cells are shown' out &&
     [ "$(grep -c '| bf16 | 5 | 11 | .* | shown, a little better |' out)" = 2 ] &&
     [ "$(grep -c 'loss scale | 5 | 11 | 1 | -2 (-2 to -2) | 1 | better |' out)" = 2 ] &&
     [ "$(grep -c '| int8 | 5 | 11 | 1 | 2 (2 to 2) | 1 | worse | 11 | 0.3 | 0.6 (0.6 to 0.6) |' out)" = 2 ]
 report "study: low precision that loses, or is better than fp32, misses the bar" $?
 
-run 2 study roundin && grep -q "'rounding'" err && run 2 study && run 2 study all --output tables
+study 2 roundin && grep -q "'rounding'" err && study 2 && study 2 all --output tables
 report "study: parts that do not exist, and tables of all" $?
 
 echo "1..$n"

@@ -285,14 +285,15 @@ fi
 # --------------------------------------------------------------------------------- mlp of three layers:
 # forward and wgrad of each, dgrad of all but the first.
 counts() { field count out | awk '{ n[NR] = $1; s += $1 } END { exit !(NR > 1 && n[NR] == 8 && s == 16) }'; }
-run 0 bench products --model mlp:width=16 --batch 4 --device "$weakest" --repetitions 2 --json -q && counts &&
+run_other bench 0 products --model mlp:width=16 --batch 4 --device "$weakest" --repetitions 2 --json -q &&
+    counts &&
     [ "$(field of_alone out | wc -l)" = "$(field count out | wc -l)" ] && ! field of_alone out |
         grep -v '^[0-9.e+-]*$' &&
     ! field of_library out | grep -v '^[0-9.e+-]*$' && field of_alone out | awk '$1 <= 0 { exit 1 }' &&
     [ "$(field casts_ns out)" = 0 ] && [ "$(field biases_ns out)" -gt 0 ] &&
     ! grep -qv '^warning: rank .* with another run' err
 report "bench products: every product of the graph is counted, ratios are numbers" $?
-run 2 bench products --model mlp:width=16 --device "$weakest,$weakest" &&
+run_other bench 2 products --model mlp:width=16 --device "$weakest,$weakest" &&
     grep -q "measures one device, got 2" err
 report "bench products on two devices: exit code 2" $?
 

@@ -1,10 +1,10 @@
-/* folder: cli */
+/* folder: research */
 /* The noise of a plan from those of its parts: known shares, and a relu whose sign changes are counted. */
 #include <math.h>
 
 #include <gsl/gsl_randist.h>
 
-#include "cli/study/add_law.h"
+#include "research/add_law.h"
 #include "tests/support/tandem_test.h"
 
 static void assert_near(double got, double expected, double room)

@@ -1,10 +1,10 @@
-/* folder: cli */
+/* folder: research */
 /* The interval of a ratio of squares holds the true ratio as often as it says, by simulation. */
 #include <math.h>
 
 #include <gsl/gsl_randist.h>
 
-#include "cli/study/batch_ratio.h"
+#include "research/batch_ratio.h"
 #include "tests/support/tandem_test.h"
 
 enum { N_BATCH = 16, N_TRIAL = 4000 };

@@ -9,7 +9,6 @@
 #include "runtime/process/process.h"
 #include "tests/support/tandem_test.h"
 
-
 static int has_own_names;
 
 static void require_own_names(void)

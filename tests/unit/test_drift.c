@@ -1,15 +1,13 @@
-/* folder: cli */
+/* folder: research */
 /* Outliers that grow in channels change no bit of what a model computes in fp32, and the range of what is
  * cast; a probe rounds to the formats that stand for the dtypes; when ranges begin a sensing. */
 #include "runtime/train/resense_trigger.h"
 #include "runtime/sense/sensing_probe.h"
-#include "cli/study/drift.h"
+#include "research/drift.h"
 #include "graph/ir/build.h"
 #include "tests/support/held_run.h"
 
 enum { BATCH = 4 };
-
-const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
 static double loss_of_step(const held_run *r)
 {

@@ -1,10 +1,10 @@
-/* folder: cli */
+/* folder: research */
 /* The first order of a gradient's error, of errors whose first order is known. */
 #include <math.h>
 
 #include <gsl/gsl_randist.h>
 
-#include "cli/study/exchange.h"
+#include "research/exchange.h"
 #include "tests/support/tandem_test.h"
 
 enum { REPLICATES = 64, WEIGHTS = 400, MAX_CELLS = TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE };

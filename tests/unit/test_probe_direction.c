@@ -13,7 +13,6 @@ enum { BATCH = 8 };
 /* 196 × 97 numbers: every second block, and the last one alone, with 4 of 32 numbers */
 static const char model[] = "mlp:width=97,depth=2,image=14x14x1";
 
-
 typedef struct opened_step {
     tandem_graph *graph;
     tandem_step *step;

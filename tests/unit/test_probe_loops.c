@@ -5,7 +5,6 @@
 
 enum { MAX_NUMBERS = 50 };
 
-
 /* Different at every place, of both signs; `of` tells arrays apart. */
 static float number_of(int64_t i, int of) { return (float)((i * 7 + of * 5) % 23 - 11); }
 

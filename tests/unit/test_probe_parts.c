@@ -10,7 +10,6 @@
 
 enum { BATCH = 8, REPLICATES = 3, MAX_PROBED = 4, ROOM = 4096 };
 
-
 /* A run with the operators that a test puts there. */
 typedef struct probed {
     tandem_graph *graph;

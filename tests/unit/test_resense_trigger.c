@@ -8,7 +8,6 @@
 
 enum { BATCH = 2, MAX_NUMBERS = 256, MAX_OPERATORS = 64 };
 
-
 /* What the backend has: gradients, and the ranges of two ranks. */
 static float gradient[MAX_NUMBERS];
 static float gathered[2][MAX_OPERATORS];

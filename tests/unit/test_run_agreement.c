@@ -9,8 +9,6 @@
 #include "runtime/train/run_agreement.h"
 #include "tests/support/tandem_test.h"
 
-const cli_command *const cli_commands[] = {NULL}; /* of this program */
-
 /* A value of each option that is not its default. An option without a row here fails the test. */
 static const struct {
     int key;

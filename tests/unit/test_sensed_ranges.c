@@ -8,7 +8,6 @@
 
 enum { BATCH = 4, REPLICATES = 5 };
 
-
 static void probe_all(tandem_sensing *sensing, const held_run *p, int n_range_batch, int has_wide_ranges)
 {
     static float sketch[2 * REPLICATES * PROBE_SKETCH];

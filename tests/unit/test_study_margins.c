@@ -1,18 +1,16 @@
-/* folder: cli */
+/* folder: research */
 /* The margins of the study: each value as it was agreed, in the first line of records, before they are. */
 #include <math.h>
 #include <string.h>
 
-#include "cli/study/drift.h"
-#include "cli/study/exchange.h"
-#include "cli/study/null.h"
-#include "cli/study/plans.h"
-#include "cli/study/price.h"
-#include "cli/study/study_records.h"
+#include "research/drift.h"
+#include "research/exchange.h"
+#include "research/null.h"
+#include "research/plans.h"
+#include "research/price.h"
+#include "research/study_records.h"
 #include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
-
-const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
 typedef struct agreed_margin {
     const char *name;

@@ -1,15 +1,13 @@
-/* folder: cli */
-/* What `tandem study rank` and `add` count: Kendall's tau over the pairs that are told apart, and how near
+/* folder: research */
+/* What `tandem-study rank` and `add` count: Kendall's tau over the pairs that are told apart, and how near
  * to 1 the ratios of plans are. */
 #include <math.h>
 
-#include "cli/study/add.h"
-#include "cli/study/rank.h"
+#include "research/add.h"
+#include "research/rank.h"
 #include "tests/support/tandem_test.h"
 
 enum { N_OP = 3, N_PAIR = 3 };
-
-const cli_command *const cli_commands[] = {NULL}; /* of this program */
 
 /* Measured 3, 2, 1; by half the intervals of the pairs' differences. */
 typedef struct ranked {

@@ -195,7 +195,7 @@ typedef struct tandem_constant_row {
     int as;         /* −1 = of none */
 } tandem_constant_row;
 const tandem_constant_row *tandem_constant_get(int constant);
-/* What `tandem fit` found, with which --predict works: predictor/constants.def. */
+/* What `tandem-fit` found, with which --predict works: predictor/constants.def. */
 const tandem_constants *tandem_constants_fitted(void);
 void tandem_constants_start(tandem_constants *constants);
 
