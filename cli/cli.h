@@ -114,6 +114,8 @@ extern const cli_command command_demo, command_list, command_doctor, command_gra
 
 /* Parses argv after the command's name. Prints help, version or a usage error and exits if there is one. */
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv);
+/* Names the devices as --device does, "a,b", which is the cluster "a + b". NULL: none. */
+void cli_set_device(cli_options *options, const char *device);
 /* Whether the command line gave this option. */
 int cli_option_given(const cli_options *options, int key);
 /* The option's name, "seed". */

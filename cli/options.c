@@ -464,9 +464,10 @@ static void join_model(cli_options *options, const cli_command *command)
     *model = options->model_text;
 }
 
-/* "a,b" of --device is the cluster "a + b". */
-static void join_devices(cli_options *options)
+void cli_set_device(cli_options *options, const char *device)
 {
+    options->device = device;
+    options->device_cluster[0] = '\0';
     for (const char *c = options->device; c && *c; c++)
         (void)tandem_append(options->device_cluster, sizeof options->device_cluster, *c == ',' ? " + " : "%c",
                             *c);
@@ -509,7 +510,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     (void)argp_parse(&argp, argc, argv, 0, NULL, options);
     check_no_words(options, command);
     join_model(options, command);
-    join_devices(options);
+    cli_set_device(options, options->device);
     take_captured_batch(options, command);
     cli_made_finish(options, command);
     int may_be_auto = 0;

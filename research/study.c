@@ -195,7 +195,7 @@ static int run_parts(const cli_options *given, int part)
     if (open_study_data(&data, part < 0 ? "all" : parts[part].name, &error) != TANDEM_OK)
         return cli_fail(&error);
     study_data_set(&data);
-    if (!options.device) options.device = "strongest";
+    if (!options.device) cli_set_device(&options, "strongest");
     for (int p = 0; p < N_PART && code <= 1; p++) {
         if (part >= 0 && p != part) continue;
         const int part_code = run_part(&options, &parts[p]);

@@ -250,7 +250,7 @@ int bench_kernels(bench_result *result, const cli_options *given)
     tandem_status status =
         tandem_device_resolve(&device, options.device ? options.device : "strongest", &error);
     const char *isa = strchr(device.name, ':');
-    options.device = device.name;
+    cli_set_device(&options, device.name);
     if (status == TANDEM_OK) status = tandem_kernels_open(&kernels, isa ? isa + 1 : "best", &error);
     (void)snprintf(result->model, sizeof result->model, "kernels, one thread");
     (void)snprintf(result->cluster, sizeof result->cluster, "%s", device.name);

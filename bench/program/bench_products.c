@@ -340,7 +340,7 @@ int bench_products(const cli_options *given)
                          .rounds = options.repetitions > 0 ? options.repetitions : ROUNDS};
     tandem_error error = {0};
     if (!options.model) options.model = "resnet20";
-    if (!options.device && !options.cluster) options.device = "strongest";
+    if (!options.device && !options.cluster) cli_set_device(&options, "strongest");
     options.steps = WARM_UP_STEPS + all.rounds;
     options.allow_nan = 1; /* noise teaches nothing, so a loss that is not finite is fine */
     tandem_status status = open_product_bench(&all, &error);

@@ -158,7 +158,7 @@ int bench_sensitivity(const cli_options *given)
     sensing_cost cost[N_CASE];
     int64_t step_ns = 0, training_bytes = 0;
     if (!options.model) options.model = "resnet20";
-    if (!options.device) options.device = "strongest";
+    if (!options.device) cli_set_device(&options, "strongest");
     if (options.repetitions <= 0) options.repetitions = STEPS;
     options.steps = options.repetitions + WARM_UP;
     tandem_status status = cli_workload_open(&workload, &options, &error);

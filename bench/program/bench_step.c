@@ -62,7 +62,7 @@ int bench_step(bench_result *result, const cli_options *given)
 {
     cli_options options = *given;
     if (!options.model) options.model = "resnet20";
-    if (!options.device && !options.cluster) options.device = "strongest";
+    if (!options.device && !options.cluster) cli_set_device(&options, "strongest");
     tandem_error error = {0};
     tandem_workload workload = {0};
     if (cli_workload_open(&workload, &options, &error) != TANDEM_OK) return cli_fail(&error);

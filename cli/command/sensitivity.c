@@ -81,10 +81,7 @@ static int run_sensitivity(const cli_options *given)
     tandem_error error = {0};
     tandem_sensitivity_request request;
     tandem_sensitivity_result result = {.n_row = 0};
-    if (!options.device) {
-        options.device = "strongest";
-        (void)snprintf(options.device_cluster, sizeof options.device_cluster, "strongest");
-    }
+    if (!options.device) cli_set_device(&options, "strongest");
     tandem_status status = make_sensitivity_request(&request, &options, &error);
     if (status == TANDEM_OK) status = tandem_sensitivity_measure(&result, &request, &error);
     const int code = status == TANDEM_OK ? print_sensitivity(&result, &options) : cli_fail(&error);
