@@ -1,6 +1,6 @@
 """The noise that rounding puts into gradients, of all calls and precisions at once, by PyTorch's gradients.
 
-The method is that of cli/sensing_probe.c, whose beginning has the derivation. The loss is differentiated at
+The method is that of runtime/sense/sensing_probe.c, whose beginning has the derivation. The loss is differentiated at
 w + εz and at w − εz, with random signs z in the optimizer's metric. Mixed derivatives commute, so with D the
 difference of a tensor's gradient over 2ε, the noise of rounding the tensor is Σ v·D², v: the variance of the
 rounding of each number. Of a gradient that is rounded, D is the difference of the call's result.
