@@ -26,6 +26,10 @@ USES_tools = $(FOLDERS)
 #   chakra.h, chakra.pb-c.h, chrome.h, plan_json.h: the formats of files, for those that read and write them
 #   step_timeline.h: a recorded step, for its drawing; page.h: what a page is drawn from; store_overview.h:
 #   what a store holds, for a page
+#   of runtime/: backend_library.h, process.h and rank_place.h are what a program does with its own process;
+#   machine_check.h, sensitivity.h and run_steadiness.h are read for printing
 SHARED = graph/ir/build.h graph/zoo/zoo.h profiles/plan/plan_json.h profiles/store/store_overview.h \
          profiles/format/chakra.h profiles/format/chakra.pb-c.h profiles/format/chrome.h \
-         trace/reader/step_timeline.h report/page.h
+         trace/reader/step_timeline.h report/page.h runtime/backend_library.h runtime/machine_check.h \
+         runtime/process/process.h runtime/process/rank_place.h runtime/sense/sensitivity.h \
+         runtime/train/run_steadiness.h

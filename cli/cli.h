@@ -11,7 +11,7 @@
 #include "tandem/runtime.h"
 #include "runtime/process/process.h"
 #include "runtime/backend_library.h"
-#include "runtime/process/ranks.h"
+#include "runtime/process/rank_place.h"
 
 /* The keys of all options (options.def). */
 enum option_key {

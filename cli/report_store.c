@@ -5,7 +5,7 @@
 
 #include "cli/report_files.h"
 #include "cli/sensitivity_json.h"
-#include "runtime/sense/sensing.h"
+#include "runtime/sense/sensitivity.h"
 #include "profiles/store/store_overview.h"
 
 int cli_report_is_store(const char *path, const char *begin, size_t n)

@@ -3,9 +3,9 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "runtime/process/rank_place.h"
+
 #include "runtime/listener.h"
-#include "runtime/process/process.h"
-#include "runtime/process/ranks.h"
 
 static int read_environment_number(const char *variable, long *number)
 {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/run_report.h"
-#include "runtime/process/ranks.h"
+#include "runtime/process/rank_place.h"
 
 static struct {
     tandem_rank_place self;

@@ -66,12 +66,6 @@ sensing_request sensing_request_in_run(const tandem_workload *workload, int64_t 
  * the workload has the same. */
 int64_t sensing_interval_in_run(const tandem_workload *workload);
 
-/* sensitivity.c: what a sensing says for a device; the caller releases it. TANDEM_USAGE: replicates whose
- * gradients are all 0. TANDEM_NO_MEMORY: *result unchanged. */
-tandem_status sensitivity_result_of(tandem_sensitivity_result *result, const tandem_graph *graph,
-                                    const tandem_sensing *sensing, const tandem_device *device,
-                                    tandem_error *error);
-
 /* Copies the gradient of an executor's last step, parameter after parameter, [n_weight]. */
 tandem_status sensing_copy_gradient(float *gradient, const tandem_backend_api *backend,
                                     const tandem_executor *executor, const tandem_graph *graph,

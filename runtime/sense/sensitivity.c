@@ -7,6 +7,7 @@
 #include "runtime/process/ranks.h"
 #include "runtime/sense/batch_statistics.h"
 #include "runtime/sense/sensing.h"
+#include "runtime/sense/sensitivity.h"
 
 _Static_assert((int)TANDEM_MAX_POINT == (int)TANDEM_MAX_AGE, "a result has room for every training point");
 
