@@ -57,12 +57,17 @@ declared() {
 exported() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' | sort; }
 mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h advanced/*.h)
 mapfile -t of_core < <(printf '%s\n' "${headers[@]}" |
-    grep -vxE 'cuda_kernels.h|kernels.h|advanced/(backend|data|device_backend).h')
+    grep -vxE 'cuda_kernels.h|kernels.h|runtime.h|advanced/(backend|data|device_backend).h')
 
 declared "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
 exported "$at/lib/libtandem.so" >out
 [ "$(wc -l <expected)" -gt 50 ] && diff expected out >err
 report "libtandem.so exports what its headers declare, versioned, and nothing else" $?
+
+declared runtime.h "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
+exported "$at/lib/libtandem_runtime.so" >out
+[ "$(wc -l <expected)" -gt 60 ] && grep -q '^tandem_train@@' expected && diff expected out >err
+report "libtandem_runtime.so exports that and what runtime.h declares, versioned, and nothing else" $?
 
 declared kernels.h | sed 's/$/@@TANDEM_0.1/' >expected 2>err
 exported "$at/lib/libtandem_kernels.so" >out
@@ -117,6 +122,24 @@ fi
 gcc -std=c11 -I"$at/include" -M "$at"/share/doc/tandem/examples/{plan,tradeoff}.c >out 2>err &&
     grep -q 'tandem/planner\.h' out && ! grep 'tandem/advanced' out >err
 report "the examples that plan include no header of advanced/" $?
+
+# --- Running, from a program of 60 lines ---
+whole="docs/examples/loop.c profiles, measures sensitivities, allocates, trains and compares on two ranks"
+example=$at/share/doc/tandem/examples/loop.c
+devices=$(TANDEM_DB=none "$at/bin/tandem" list devices --json 2>err | grep -c '"present": true')
+if [ "${devices:-0}" -lt 2 ] || [ ! -e /usr/share/datasets/fashion-mnist ]; then
+    skip "$whole" "this machine is fewer than two of the devices, or lacks the data set"
+else
+    # shellcheck disable=SC2046 # flags are words
+    PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root gcc -std=c11 -Wall -Wextra -Werror \
+        ${sanitizers:+-fsanitize=$sanitizers} "$example" \
+        $(PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root pkg-config --cflags --libs tandem_runtime) \
+        -Wl,-rpath,"$at/lib" -o loop >out 2>err && [ "$(wc -l <"$example")" -le 60 ] &&
+        ./loop mlp:width=32 fashion-mnist "strongest + weakest" loop.db loop.json >out 2>err </dev/null &&
+        grep -qE '^step predicted [0-9.]+ ms, measured [0-9.]+ ms: .*; loss [0-9.]+ after 30 steps$' out &&
+        [ -s loop.db ] && [ -s loop.json ]
+    report "$whole" $?
+fi
 
 # --- Headers, one by one ---
 code=0
