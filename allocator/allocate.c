@@ -85,6 +85,7 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
     (void)snprintf(plan->policy, sizeof plan->policy, "%s", policy->name);
     (void)snprintf(plan->method, sizeof plan->method, "%s", method ? method : "");
     tandem_allocation_fill_plan(plan, problem, &result);
+    plan->objective = TANDEM_MINIMIZE_SENSITIVITY;
     if (policy->ignores_target) plan->slowdown = 0; /* its step is its own target */
     *allocation = result;
     *out = plan;

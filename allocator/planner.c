@@ -1,6 +1,9 @@
 /* planner.c: opens what an allocation needs: the cluster, its graphs, costs and sensitivities. */
+#include "allocator/opening.h"
 #include "allocator/problem.h"
+#include "base/append.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,31 +223,78 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     return status;
 }
 
+/* --- Graphs of a request -------------------------------------------------------------------------------- */
+
+static tandem_status refuse_batch(const tandem_request *request, const tandem_cluster_class *class,
+                                  tandem_error *error)
+{
+    char batches[128] = "";
+    for (int k = 0; k < request->n_graph; k++)
+        (void)tandem_append(batches, sizeof batches, "%s%lld", k ? ", " : "",
+                            (long long)request->graph[k]->batch);
+    return tandem_error_set(
+        error, TANDEM_WRONG_MODEL,
+        "'%s' has batch %lld, and the model was captured with batch %s: give batch=, or a "
+        "list with a capture of every batch",
+        class->device.name, (long long)class->batch, batches);
+}
+
+/* The caller's graph of each class's batch. */
+static tandem_status choose_graphs(const tandem_graph **graph, const tandem_request *request,
+                                   const tandem_cluster *cluster, tandem_error *error)
+{
+    for (int c = 0; c < cluster->n_class; c++) {
+        graph[c] = NULL;
+        for (int k = 0; k < request->n_graph; k++)
+            if (request->graph[k]->batch == cluster->classes[c].batch) graph[c] = request->graph[k];
+        if (!graph[c]) return refuse_batch(request, &cluster->classes[c], error);
+    }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_planner_open_at(tandem_planner **planner, const tandem_request *request,
+                                     const tandem_cluster *cluster, tandem_error *error)
+{
+    const tandem_graph *chosen[TANDEM_MAX_CLASS] = {0};
+    tandem_graph *opened[TANDEM_MAX_CLASS] = {0};
+    tandem_planner *made = NULL;
+    assert(cluster->n_class > 0);
+    tandem_status status = request->n_graph
+                               ? choose_graphs(chosen, request, cluster, error)
+                               : tandem_cluster_open_graphs(opened, cluster, request->model, error);
+    for (int c = 0; c < cluster->n_class && !request->n_graph; c++) chosen[c] = opened[c];
+    if (status == TANDEM_OK)
+        status = tandem_check_model(chosen[0], request->memory, request->step.n_recompute_segment, error);
+    if (status == TANDEM_OK) status = tandem_planner_open_for(&made, request, cluster, chosen, error);
+    if (status != TANDEM_OK) {
+        for (int c = 0; c < cluster->n_class; c++) tandem_graph_close(opened[c]);
+        return status;
+    }
+    memcpy(made->graph, opened, sizeof opened);
+    *planner = made;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_request_cluster(tandem_cluster *out, const tandem_request *request, tandem_error *error)
+{
+    tandem_cluster cluster;
+    const char *model = request->n_graph ? request->graph[0]->model : request->model;
+    const int64_t batch = request->batch || !request->n_graph ? request->batch : request->graph[0]->batch;
+    const tandem_status status =
+        tandem_open_cluster(&cluster, model, request->cluster, batch, request->memory, error);
+    if (status != TANDEM_OK) return status;
+    cluster.over_network |= request->over_network;
+    cluster.wire = request->wire;
+    *out = cluster;
+    return TANDEM_OK;
+}
+
 tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request *request,
                                   tandem_error *error)
 {
     tandem_cluster cluster;
-    tandem_graph *graph[TANDEM_MAX_CLASS] = {0};
-    if (!request->model || !request->cluster)
-        return tandem_error_set(error, TANDEM_USAGE, "the request names no %s",
-                                request->model ? "cluster" : "model");
-    tandem_status status = tandem_cluster_parse(&cluster, request->cluster, error);
-    if (status == TANDEM_OK)
-        status = tandem_cluster_fill_defaults(
-            &cluster, request->batch ? request->batch : TANDEM_DEFAULT_BATCH, request->memory, error);
-    if (status == TANDEM_OK) status = tandem_cluster_open_graphs(graph, &cluster, request->model, error);
-    if (status != TANDEM_OK) return status;
-    cluster.over_network = request->over_network;
-    cluster.wire = request->wire;
-    tandem_planner *made = NULL;
-    status = tandem_planner_open_for(&made, request, &cluster, (const tandem_graph *const *)graph, error);
-    if (status == TANDEM_OK) {
-        memcpy(made->graph, graph, sizeof graph);
-        *planner = made;
-    } else {
-        for (int c = 0; c < cluster.n_class; c++) tandem_graph_close(graph[c]);
-    }
-    return status;
+    const tandem_status status = tandem_request_cluster(&cluster, request, error);
+    return status == TANDEM_OK ? tandem_planner_open_at(planner, request, &cluster, error) : status;
 }
 
 void tandem_planner_close(tandem_planner *planner)

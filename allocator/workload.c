@@ -1,8 +1,10 @@
 /* workload.c: opens a workload: a model at the batch of every class of a cluster, and a plan for it. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/opening.h"
 #include "base/list.h"
 #include "tandem/advanced/step.h"
 #include "tandem/workload.h"
@@ -48,10 +50,13 @@ static tandem_status open_plan_workload(tandem_workload *workload, const tandem_
                                 "--plan and %s contradict each other: a plan has its own ranks, batches and "
                                 "precisions",
                                 second);
-    tandem_status status = tandem_plan_read(&workload->plan, &read, request->plan, error);
+    int over_network = 0;
+    tandem_status status = tandem_workload_transport(&over_network, error);
+    if (status == TANDEM_OK) status = tandem_plan_read(&workload->plan, &read, request->plan, error);
     tandem_graph_close(read);
     if (status != TANDEM_OK) return status;
     workload->cluster = workload->plan->cluster;
+    workload->cluster.over_network = over_network;
     status = tandem_cluster_fill_defaults(&workload->cluster, 0, request->memory, error);
     const char *model = request->model ? request->model : workload->plan->model;
     if (status == TANDEM_OK)
@@ -59,37 +64,38 @@ static tandem_status open_plan_workload(tandem_workload *workload, const tandem_
     return status == TANDEM_OK ? tandem_plan_check(workload->plan, workload->graph[0], error) : status;
 }
 
-static tandem_status open_workload_cluster(tandem_workload *workload, const tandem_workload_request *request,
-                                           tandem_error *error)
+tandem_status tandem_open_cluster(tandem_cluster *out, const char *model, const char *text, int64_t batch,
+                                  const char *memory, tandem_error *error)
 {
-    if (!request->model)
+    tandem_cluster cluster;
+    int over_network = 0;
+    if (!model)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "no model given. Use e.g. --model vit_tiny (tandem list models), or "
                                 "--plan FILE, where the command has it");
-    if (!request->cluster)
+    if (!text)
         return tandem_error_set(
             error, TANDEM_USAGE,
             "no devices given. Use e.g. --cluster \"cpu:avx2 + cpu:sse41\" (tandem list devices)");
-    const int64_t batch = request->batch ? request->batch : TANDEM_DEFAULT_BATCH;
-    tandem_status status = tandem_cluster_parse(&workload->cluster, request->cluster, error);
+    tandem_status status = tandem_workload_transport(&over_network, error);
+    if (status == TANDEM_OK) status = tandem_cluster_parse(&cluster, text, error);
     if (status == TANDEM_OK)
-        status = tandem_cluster_fill_defaults(&workload->cluster, batch, request->memory, error);
-    for (int c = 0; c < workload->cluster.n_class && request->emulate; c++)
-        workload->cluster.classes[c].device.precisions = (1u << TANDEM_N_PRECISION) - 1;
-    return status;
+        status = tandem_cluster_fill_defaults(&cluster, batch ? batch : TANDEM_DEFAULT_BATCH, memory, error);
+    if (status != TANDEM_OK) return status;
+    cluster.over_network = over_network;
+    *out = cluster;
+    return TANDEM_OK;
 }
 
 static tandem_status open_model_workload(tandem_workload *workload, const tandem_workload_request *request,
                                          tandem_error *error)
 {
-    tandem_status status = open_workload_cluster(workload, request, error);
+    tandem_status status = tandem_open_cluster(&workload->cluster, request->model, request->cluster,
+                                               request->batch, request->memory, error);
+    for (int c = 0; c < workload->cluster.n_class && request->emulate; c++)
+        workload->cluster.classes[c].device.precisions = (1u << TANDEM_N_PRECISION) - 1;
     if (status == TANDEM_OK)
         status = tandem_cluster_open_graphs(workload->graph, &workload->cluster, request->model, error);
-    if (status == TANDEM_OK && workload->graph[0]->is_recorded && request->memory)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--memory is for models that tandem runs: what PyTorch allocates for '%s' is "
-                                "not known",
-                                request->model);
     char name[sizeof workload->plan->name];
     (void)snprintf(name, sizeof name, "uniform %s", request->uniform ? request->uniform : "fp32");
     if (status == TANDEM_OK)
@@ -129,6 +135,18 @@ static tandem_status check_recompute_segments(int n_recompute_segment, const tan
     return status;
 }
 
+tandem_status tandem_check_model(const tandem_graph *graph, const char *memory, int n_recompute_segment,
+                                 tandem_error *error)
+{
+    assert(graph);
+    if (graph->is_recorded && memory)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--memory is for models that tandem runs: what PyTorch allocates for '%s' is "
+                                "not known",
+                                graph->model);
+    return check_recompute_segments(n_recompute_segment, graph, error);
+}
+
 /* What the request asks of the plan's steps. */
 static void set_plan_step(tandem_plan *plan, const tandem_workload_request *request)
 {
@@ -155,18 +173,15 @@ tandem_status tandem_workload_open(tandem_workload *workload, const tandem_workl
                                    tandem_error *error)
 {
     tandem_workload opened = {0};
-    int over_network = 0;
-    tandem_status status = tandem_workload_transport(&over_network, error);
+    tandem_status status = request->plan ? open_plan_workload(&opened, request, error)
+                                         : open_model_workload(&opened, request, error);
     if (status == TANDEM_OK)
-        status = request->plan ? open_plan_workload(&opened, request, error)
-                               : open_model_workload(&opened, request, error);
-    if (status == TANDEM_OK)
-        status = check_recompute_segments(request->step.n_recompute_segment, opened.graph[0], error);
+        status = tandem_check_model(opened.graph[0], request->plan ? NULL : request->memory,
+                                    request->step.n_recompute_segment, error);
     if (status != TANDEM_OK) {
         tandem_workload_close(&opened);
         return status;
     }
-    opened.cluster.over_network = over_network;
     if (request->wire_is_given) opened.plan->cluster.wire = request->wire;
     opened.cluster.wire = opened.plan->cluster.wire;
     set_plan_step(opened.plan, request);

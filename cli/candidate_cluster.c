@@ -105,7 +105,7 @@ static tandem_status describe_candidate(candidate_cluster *candidate, const cli_
         if (plan->peak_bytes[c] > candidate->peak_bytes) candidate->peak_bytes = plan->peak_bytes[c];
     for (int c = 0; c < replay.n_class; c++) candidate->busy_ns[c] = replay.classes[c].busy_ns;
     candidate->sensitivity = plan->sensitivity;
-    cli_cost_sources_collect(&candidate->sources, replayer);
+    tandem_replayer_sources(replayer, &candidate->sources);
     (void)snprintf(candidate->model, sizeof candidate->model, "%s", plan->model);
     candidate->loss_scale = plan->loss_scale;
     return TANDEM_OK;
@@ -184,7 +184,7 @@ json_t *cli_loss_scale_json(double loss_scale)
     return loss_scale == 0 ? json_null() : json_string(tandem_loss_scale_print(text, loss_scale));
 }
 
-static json_t *candidate_devices_json(const cli_cost_sources *sources)
+static json_t *candidate_devices_json(const tandem_time_sources *sources)
 {
     json_t *devices = json_array();
     for (int c = 0; c < sources->n_class; c++)

@@ -17,8 +17,8 @@ typedef struct candidate_cluster {
     uint64_t peak_bytes;               /* the largest of all ranks */
     int64_t busy_ns[TANDEM_MAX_CLASS]; /* of a rank in a step */
     tandem_allocation allocation;
-    double loss_scale;        /* of the plan, included in the step; 0 = none */
-    cli_cost_sources sources; /* of the step's times */
+    double loss_scale;           /* of the plan, included in the step; 0 = none */
+    tandem_time_sources sources; /* of the step's times */
     plan_price price;
     double sensitivity; /* the allocator's sum, in the unit of the method */
 } candidate_cluster;

@@ -57,7 +57,7 @@ typedef struct cli_options {
     tandem_collective_algorithm collective;
     tandem_dtype wire;
     tandem_kernel_set kernels;
-    int minimize; /* a tandem_objective; 0 = none */
+    tandem_objective minimize; /* 0 = none */
     int batch_auto;
     int64_t global_batch; /* 0 = not given */
     int64_t pareto;       /* number of step times; 0 = no Pareto front */

@@ -119,11 +119,9 @@ static tandem_status read_batch(const option_row *row, void *to, const char *tex
 
 static tandem_status read_minimize(const option_row *row, void *to, const char *text, tandem_error *error)
 {
-    const int is_memory = strcmp(text, "memory") == 0;
-    if (!is_memory && strcmp(text, "training-time") != 0)
-        return fail_value(row, "memory or training-time", text, error);
-    *(int *)to = is_memory ? TANDEM_MINIMIZE_MEMORY : TANDEM_MINIMIZE_TRAINING_TIME;
-    return TANDEM_OK;
+    return tandem_objective_find(to, text, NULL) == TANDEM_OK
+               ? TANDEM_OK
+               : fail_value(row, "sensitivity, step, memory or training-time", text, error);
 }
 
 static tandem_status read_sensed_by(const option_row *row, void *to, const char *text, tandem_error *error)

@@ -66,30 +66,6 @@ static double origin_share(const tandem_provenance *provenance, int origin)
     return sum > 0 ? (double)provenance->ns[origin] / (double)sum : 0;
 }
 
-/* Whether ranks of one node take the link between nodes (cluster.h: `node` not given). */
-static int is_net_within_nodes(const tandem_cluster *cluster)
-{
-    if (!(cluster->link_bytes_per_s > 0) || cluster->node.bytes_per_s > 0) return 0;
-    for (int c = 0; c < cluster->n_class; c++) {
-        const tandem_cluster_class *class = &cluster->classes[c];
-        const int is_several = class->n_rank > 1 && class->per_node != 1;
-        if (is_several && !(class->link.bytes_per_s > 0)) return 1;
-    }
-    return 0;
-}
-
-void cli_cost_sources_collect(cli_cost_sources *sources, const tandem_replayer *replayer)
-{
-    const tandem_cluster *cluster = tandem_replayer_cluster(replayer);
-    *sources = (cli_cost_sources){.n_class = cluster->n_class,
-                                  .allreduce_source = *tandem_replayer_allreduce_source(replayer),
-                                  .is_net_within_nodes = is_net_within_nodes(cluster)};
-    for (int c = 0; c < cluster->n_class; c++) {
-        (void)snprintf(sources->device[c], sizeof sources->device[c], "%s", cluster->classes[c].device.name);
-        tandem_replayer_provenance(replayer, c, &sources->of[c]);
-    }
-}
-
 static json_t *interval_cards_json(const tandem_provenance *provenance)
 {
     json_t *const cards = json_array();
@@ -98,7 +74,7 @@ static json_t *interval_cards_json(const tandem_provenance *provenance)
     return cards;
 }
 
-json_t *cli_cost_sources_json(const cli_cost_sources *sources, int c)
+json_t *cli_cost_sources_json(const tandem_time_sources *sources, int c)
 {
     const tandem_provenance *provenance = &sources->of[c];
     json_t *costs = json_object();
@@ -118,7 +94,7 @@ json_t *cli_cost_sources_json(const cli_cost_sources *sources, int c)
     return costs;
 }
 
-int cli_cost_sources_digits(const cli_cost_sources *sources)
+int cli_cost_sources_digits(const tandem_time_sources *sources)
 {
     for (int c = 0; c < sources->n_class; c++)
         if (sources->of[c].n_task[TANDEM_ORIGIN_PREDICTED]) return 2;
@@ -151,19 +127,10 @@ void cli_profile_interval_print(double interval)
                tandem_quantity_ratio(interval).text);
 }
 
-int cli_cost_sources_are_described(const cli_cost_sources *sources)
-{
-    for (int c = 0; c < sources->n_class; c++)
-        for (int k = 0; k < TANDEM_N_ORIGIN; k++)
-            if (sources->of[c].n_fitted || (k != TANDEM_ORIGIN_PREDICTED && sources->of[c].n_task[k]))
-                return 0;
-    return sources->allreduce_source.n_point == 0;
-}
-
 json_t *cli_provenance_json(const tandem_replayer *replayer, int c)
 {
-    cli_cost_sources sources;
-    cli_cost_sources_collect(&sources, replayer);
+    tandem_time_sources sources;
+    tandem_replayer_sources(replayer, &sources);
     return cli_cost_sources_json(&sources, c);
 }
 
@@ -190,9 +157,9 @@ static void append_fit_source(char *line, size_t size, const tandem_provenance *
 }
 
 /* Prints the algorithms or the measured curve of all-reduces, and the quality of its fit. */
-static void print_allreduce_sources(const cli_cost_sources *sources)
+static void print_allreduce_sources(const tandem_time_sources *sources)
 {
-    const tandem_allreduce_source *source = &sources->allreduce_source;
+    const tandem_allreduce_source *source = &sources->allreduce;
     char rate[TANDEM_QUANTITY_TEXT] = "any rate";
     int n = 0;
     for (int k = 0; k < TANDEM_N_COLLECTIVE_ALGORITHM; k++)
@@ -226,7 +193,7 @@ static void write_sources(char *line, size_t size, const tandem_provenance *prov
 }
 
 /* Which cards the intervals rest on, one line for all classes. */
-static void print_interval_sources(const cli_cost_sources *sources)
+static void print_interval_sources(const tandem_time_sources *sources)
 {
     for (int c = 0; c < sources->n_class; c++) {
         const tandem_provenance *const one = &sources->of[c];
@@ -247,7 +214,7 @@ static void print_interval_sources(const cli_cost_sources *sources)
     }
 }
 
-void cli_cost_sources_print(const cli_cost_sources *sources)
+void cli_cost_sources_print(const tandem_time_sources *sources)
 {
     char line[TANDEM_MAX_CLASS][384];
     for (int c = 0; c < sources->n_class; c++) {
@@ -263,7 +230,7 @@ void cli_cost_sources_print(const cli_cost_sources *sources)
 
 void cli_provenance_print(const tandem_replayer *replayer)
 {
-    cli_cost_sources sources;
-    cli_cost_sources_collect(&sources, replayer);
+    tandem_time_sources sources;
+    tandem_replayer_sources(replayer, &sources);
     cli_cost_sources_print(&sources);
 }

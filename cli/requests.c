@@ -2,15 +2,22 @@
 #include <unistd.h>
 
 #include "base/append.h"
-#include "cli/cli.h"
+#include "cli/prediction.h"
+
+static tandem_status check_device_option(const cli_options *options, tandem_error *error)
+{
+    return options->cluster && options->device
+               ? tandem_error_set(error, TANDEM_USAGE,
+                                  "--cluster and --device both name the ranks. Give one of them")
+               : TANDEM_OK;
+}
 
 tandem_status cli_workload_request(tandem_workload_request *request, const cli_options *options,
                                    tandem_error *error)
 {
     const int has_batch = !options->plan || cli_option_given(options, OPTION_BATCH);
-    if (options->cluster && options->device)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--cluster and --device both name the ranks. Give one of them");
+    const tandem_status status = check_device_option(options, error);
+    if (status != TANDEM_OK) return status;
     if (options->plan && options->device)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--plan and --device contradict each other: a plan has its own ranks, "
@@ -103,6 +110,29 @@ tandem_train_request cli_training(const cli_options *options)
     tandem_train_request request;
     (void)cli_train_request(&request, options, NULL);
     return request;
+}
+
+tandem_status cli_allocation_request(tandem_allocation_request *request, const cli_options *options,
+                                     tandem_error *error)
+{
+    const tandem_status status = check_device_option(options, error);
+    if (status != TANDEM_OK) return status;
+    *request = (tandem_allocation_request){.of = cli_planner_request(options),
+                                           .policy = options->policy,
+                                           .uniform = options->uniform,
+                                           .minimize = options->minimize,
+                                           .slowdown_is_given = options->slowdown >= 0,
+                                           .slowdown = options->slowdown,
+                                           .max_step_ns = options->max_step_ns,
+                                           .max_sensitivity_is_given = options->max_sensitivity >= 0,
+                                           .max_sensitivity = options->max_sensitivity,
+                                           .global_batch = options->batch_auto ? options->global_batch : 0};
+    request->of.model = options->model;
+    request->of.cluster = options->device ? options->device_cluster : options->cluster;
+    request->of.batch = options->batch;
+    request->of.memory = options->memory;
+    request->of.wire = options->wire;
+    return TANDEM_OK;
 }
 
 int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size)

@@ -396,6 +396,7 @@ static double goal_value(const objective_search *d, const tandem_goal *goal, int
     case TANDEM_MINIMIZE_TRAINING_TIME: return (double)step_ns * (1 + sensitivity_share(d, sensitivity));
     case TANDEM_MINIMIZE_MEMORY:
         return step_ns <= target_ns && sensitivity <= goal->max_sensitivity ? (double)peak_bytes : INFINITY;
+    case TANDEM_MINIMIZE_OPEN:
     case TANDEM_MINIMIZE_SENSITIVITY: break;
     }
     return step_ns <= target_ns ? (double)sensitivity : INFINITY;
@@ -503,6 +504,8 @@ static tandem_status check_goal(const tandem_allocation_problem *problem, const 
 {
     const int is_training = goal->objective == TANDEM_MINIMIZE_TRAINING_TIME;
     if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY) return TANDEM_OK;
+    if (goal->objective == TANDEM_MINIMIZE_OPEN)
+        return tandem_error_set(error, TANDEM_USAGE, "the goal says nothing of what is to be minimized");
     if (policy->ignores_target)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "policy %s has a single plan: it takes neither a target nor a largest "
@@ -529,6 +532,7 @@ static tandem_status minimize(objective_search *d, tandem_objective objective,
     case TANDEM_MINIMIZE_STEP: return minimize_step(d, error);
     case TANDEM_MINIMIZE_MEMORY: return minimize_memory(d, error);
     case TANDEM_MINIMIZE_TRAINING_TIME: return minimize_training_time(d, error);
+    case TANDEM_MINIMIZE_OPEN:
     case TANDEM_MINIMIZE_SENSITIVITY: break;
     }
     tandem_allocation_problem asked = *problem;
@@ -537,6 +541,13 @@ static tandem_status minimize(objective_search *d, tandem_objective objective,
         tandem_allocate(&d->best_plan, &d->best, d->policy, &asked, d->method, error);
     if (status == TANDEM_OK) d->replays = d->best.replays;
     return status;
+}
+
+/* Whether a largest sensitivity was given that the objective takes. */
+static int is_limited_by(const tandem_goal *goal)
+{
+    return goal->max_sensitivity < INT64_MAX &&
+           (goal->objective == TANDEM_MINIMIZE_STEP || goal->objective == TANDEM_MINIMIZE_MEMORY);
 }
 
 tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
@@ -557,6 +568,9 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
         status = take_faster(&d, problem, is_training, error);
     if (status == TANDEM_OK) status = certify_answer(&d, goal, problem, error);
     if (status == TANDEM_OK) {
+        d.best_plan->objective = goal->objective;
+        d.best_plan->max_sensitivity =
+            is_limited_by(goal) ? tandem_sensitivity_value(problem, goal->max_sensitivity) : NAN;
         *plan = d.best_plan;
         *allocation = d.best;
         allocation->replays = d.replays;

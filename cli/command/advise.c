@@ -202,7 +202,7 @@ static void append_comparison(char *text, size_t size, const advise_context *v, 
 static int is_predicted_only(const advise_context *v)
 {
     for (int k = 0; k < v->n; k++)
-        if (v->candidate[k].samples_per_s > 0 && !cli_cost_sources_are_described(&v->candidate[k].sources))
+        if (v->candidate[k].samples_per_s > 0 && !tandem_time_sources_are_described(&v->candidate[k].sources))
             return 0;
     return 1;
 }

@@ -17,7 +17,7 @@ static int find_shift(const advise_interval *v, const char *device)
 static void collect_shifts(advise_interval *v, const candidate_cluster *candidate, int n)
 {
     for (int i = 0; i < n; i++) {
-        const cli_cost_sources *const sources = &candidate[i].sources;
+        const tandem_time_sources *const sources = &candidate[i].sources;
         for (int c = 0; candidate[i].samples_per_s > 0 && c < sources->n_class; c++) {
             const double half = sources->of[c].form_interval;
             int k = find_shift(v, sources->device[c]);

@@ -10,7 +10,7 @@
 /* Finds a class without which the cluster makes more, each cluster at its best plan. The plan has a price. */
 static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *error)
 {
-    const tandem_cluster *cluster = &a->plan->cluster;
+    const tandem_cluster *cluster = &a->answer.plan->cluster;
     const tandem_policy *greedy = NULL;
     candidate_cluster best = {.samples_per_s = a->price.samples_per_s, .price = a->price};
     tandem_status status = tandem_policy_find(&greedy, "greedy", error);
@@ -27,16 +27,15 @@ static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *err
     return status;
 }
 
-static tandem_status allocate_once(allocate_context *a, tandem_error *error)
+static tandem_status ask_planner(allocate_context *a, tandem_error *error)
 {
     const int64_t begin = tandem_now_ns();
     cli_progress(a->options, -1, "allocating with policy %s; a proof takes some 10 s at most",
-                 a->policy->name);
-    const tandem_status status = tandem_allocate_for(&a->plan, &a->result, &a->goal, a->policy, a->problem,
-                                                     tandem_planner_method(a->planner), error);
-    a->seconds += (double)(tandem_now_ns() - begin) * 1e-9;
+                 a->request.policy ? a->request.policy : tandem_policy_get(0)->name);
+    const tandem_status status = tandem_planner_ask(&a->answer, a->planner, &a->request, error);
+    a->seconds = (double)(tandem_now_ns() - begin) * 1e-9;
     cli_progress_end();
-    if (status == TANDEM_OK) a->plan->made = *cli_made();
+    if (status == TANDEM_OK) a->answer.plan->made = *cli_made();
     return status;
 }
 
@@ -44,28 +43,26 @@ static tandem_status price_plans(allocate_context *a, tandem_error *error)
 {
     const tandem_graph *graph = a->problem->graph;
     tandem_status status =
-        plan_price_find(&a->price, &a->source, a->plan, graph, a->problem->replayer, error);
-    a->price.samples_per_s = allocate_samples_per_s(a);
+        plan_price_find(&a->price, &a->source, a->answer.plan, graph, a->problem->replayer, error);
+    a->price.samples_per_s = a->answer.samples_per_s;
     for (int k = 0; k < a->n_baseline && status == TANDEM_OK; k++) {
         status = plan_price_find_baseline(&a->baseline_price[k], &a->source, &a->baselines[k],
-                                          a->problem->base_precision, a->plan, graph, error);
+                                          a->problem->base_precision, a->answer.plan, graph, error);
         a->baseline_price[k].fp32_samples_per_s = a->price.fp32_samples_per_s;
     }
     return status;
 }
 
-/* Leaves a->plan in the replayer. */
+/* Leaves the plan in the replayer. */
 static tandem_status allocate_and_write(allocate_context *a, tandem_error *error)
 {
-    tandem_replay replay;
-    tandem_status status = allocate_once(a, error);
+    tandem_status status = ask_planner(a, error);
     if (status == TANDEM_OK)
-        status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, a->plan, error);
+        status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, a->answer.plan, error);
     if (status == TANDEM_OK) status = price_plans(a, error);
     if (status == TANDEM_OK) status = find_smaller_cluster(a, error);
-    if (status == TANDEM_OK) status = tandem_replayer_run(a->problem->replayer, &replay, 0, error);
     if (status == TANDEM_OK && a->options->output)
-        status = tandem_plan_write(a->plan, a->problem->graph, a->options->output, error);
+        status = tandem_plan_write(a->answer.plan, a->problem->graph, a->options->output, error);
     return status;
 }
 
@@ -77,8 +74,8 @@ static int write_allocate_page(const allocate_context *a)
     if (!a->explains_all) json_object_set_new(result, "explained_all", allocate_explain_all_json(a));
     tandem_status status = cli_report_add_result(&page, result, "allocate", &error);
     if (status == TANDEM_OK)
-        status =
-            cli_report_add_plan(&page, a->options, a->plan, &a->plan->cluster, a->problem->graph, 1, &error);
+        status = cli_report_add_plan(&page, a->options, a->answer.plan, &a->answer.plan->cluster,
+                                     a->problem->graph, 1, &error);
     return cli_report_finish(&page, a->options, status, &error);
 }
 

@@ -10,14 +10,10 @@
 /* A plan for a workload, and what is printed with it. */
 typedef struct allocate_context {
     const cli_options *options;
-    const tandem_policy *policy;
-    tandem_precision uniform;
-    tandem_goal goal;
-    tandem_workload workload;
+    tandem_allocation_request request;
     tandem_planner *planner;
     tandem_allocation_problem *problem; /* of the planner */
-    tandem_allocation result;
-    tandem_plan *plan;
+    tandem_answer answer;
     double seconds;
     tandem_baseline baselines[TANDEM_N_PRECISION];
     int n_baseline;
@@ -30,9 +26,9 @@ typedef struct allocate_context {
     plan_price price, baseline_price[TANDEM_N_PRECISION];
 } allocate_context;
 
-/* allocate_options.c: checks the options. TANDEM_USAGE names two that contradict each other. */
+/* allocate_options.c: the question of the options. TANDEM_USAGE names two that contradict each other. */
 tandem_status allocate_read_options(allocate_context *a, const cli_options *options, tandem_error *error);
-/* Opens a planner with the limits of the options. */
+/* Opens a planner for it. */
 tandem_status allocate_open(allocate_context *a, tandem_error *error);
 /* A note where plans are left out because the time of the norm that they need is not known. */
 void allocate_note_left_out(const allocate_context *a);
@@ -59,7 +55,6 @@ typedef struct precision_share {
     double flops_share; /* share of the forward FLOPs of adjustable operators */
 } precision_share;
 precision_share allocate_precision_share(const allocate_context *a, int c, tandem_precision precision);
-double allocate_samples_per_s(const allocate_context *a);
 
 /* allocate_explain.c: why operators have their precisions. */
 tandem_status allocate_find_explained(allocate_context *a, tandem_error *error);

@@ -21,10 +21,8 @@ static const tandem_batch_plan *batch_plan_at(const tandem_batch_choice *choice,
 
 typedef struct split_context {
     const cli_options *options;
-    const tandem_policy *policy;
-    const char *method;
-    tandem_batch_choice choice;
-    tandem_workload workload;
+    tandem_answer answer;
+    const tandem_graph *graph;
     plan_price price[N_BATCH_PLAN];
     int is_priced;
 } split_context;
@@ -32,15 +30,15 @@ typedef struct split_context {
 static void add_split_row(cli_table *table, const split_context *s, int k)
 {
     char batches[256], text[PLAN_PRICE_TEXT];
-    const tandem_batch_plan *one = batch_plan_at(&s->choice, k);
+    const tandem_batch_plan *one = batch_plan_at(&s->answer.split, k);
     const plan_price *price = &s->price[k];
-    cli_batch_list_print(batches, sizeof batches, one->batch, s->workload.cluster.n_class);
+    cli_batch_list_print(batches, sizeof batches, one->batch, s->answer.plan->cluster.n_class);
     if (!one->plan) {
         cli_table_row(table, "%s\t%s\tno plan there", batch_plan_name[k], batches);
         return;
     }
     const tandem_quantity step = tandem_quantity_ns(one->allocation.step_ns),
-                          sum = plan_price_sum(price, s->method, one->plan->sensitivity);
+                          sum = plan_price_sum(price, s->answer.plan->method, one->plan->sensitivity);
     if (s->is_priced)
         cli_table_row(table, "%s\t%s\t%s\t%.1f\t%s\t%s\t%s", batch_plan_name[k], batches, step.text,
                       price->samples_per_s, sum.text, plan_price_text(text, price),
@@ -55,25 +53,25 @@ static int print_split_text(const split_context *s)
     char cluster[1024];
     const int64_t samples = s->options->global_batch;
     const int n_micro = s->options->step.n_micro;
-    tandem_cluster without_batches = s->workload.cluster;
+    tandem_cluster without_batches = s->answer.plan->cluster;
     cli_table table = {0};
     for (int c = 0; c < without_batches.n_class; c++) without_batches.classes[c].batch = 0;
     tandem_cluster_print(cluster, sizeof cluster, &without_batches);
-    printf("%s on %s, %lld samples per step", s->workload.graph[0]->model, cluster, (long long)samples);
+    printf("%s on %s, %lld samples per step", s->answer.plan->model, cluster, (long long)samples);
     if (n_micro > 1) printf(" in %d micro-steps", n_micro);
-    printf("; %d splits looked at", s->choice.n_split);
-    if (s->choice.n_missing) printf(", %d of them not measured", s->choice.n_missing);
+    printf("; %d splits looked at", s->answer.split.n_split);
+    if (s->answer.split.n_missing) printf(", %d of them not measured", s->answer.split.n_missing);
     fputs("\n\n", stdout);
     cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sensitivity (%s)%s",
-                  cli_method_text(s->method), s->is_priced ? "\t>more samples %\t>worth/s" : "");
+                  cli_method_text(s->answer.plan->method), s->is_priced ? "\t>more samples %\t>worth/s" : "");
     for (int k = 0; k < N_BATCH_PLAN; k++) add_split_row(&table, s, k);
     const int code = cli_table_finish(&table);
-    if (!code && s->choice.both.plan) {
+    if (!code) {
         putchar('\n');
         plan_price_print(&s->price[N_BATCH_PLAN - 1]);
     }
-    if (s->choice.both.plan->loss_scale != 0) putchar('\n');
-    allocate_print_loss_scale(s->choice.both.plan->loss_scale, s->choice.both.plan, s->workload.graph[0]);
+    if (s->answer.plan->loss_scale != 0) putchar('\n');
+    allocate_print_loss_scale(s->answer.plan->loss_scale, s->answer.plan, s->graph);
     return code;
 }
 
@@ -95,18 +93,18 @@ static int print_split_json(const split_context *s)
 {
     static const char *const json_name[N_BATCH_PLAN] = {"precision_alone", "batch_alone", "both"};
     json_t *result = cli_json_new("allocate");
-    json_object_set_new(result, "model", json_string(s->workload.graph[0]->model));
-    json_object_set_new(result, "method", json_string(s->method));
+    json_object_set_new(result, "model", json_string(s->answer.plan->model));
+    json_object_set_new(result, "method", json_string(s->answer.plan->method));
     json_object_set_new(result, "global_batch", json_integer(s->options->global_batch));
     json_object_set_new(result, "micro_steps",
                         json_integer(s->options->step.n_micro > 1 ? s->options->step.n_micro : 1));
-    json_object_set_new(result, "loss_scale", cli_loss_scale_json(s->choice.both.plan->loss_scale));
-    json_object_set_new(result, "splits", json_integer(s->choice.n_split));
-    json_object_set_new(result, "splits_not_measured", json_integer(s->choice.n_missing));
+    json_object_set_new(result, "loss_scale", cli_loss_scale_json(s->answer.plan->loss_scale));
+    json_object_set_new(result, "splits", json_integer(s->answer.split.n_split));
+    json_object_set_new(result, "splits_not_measured", json_integer(s->answer.split.n_missing));
     for (int k = 0; k < N_BATCH_PLAN; k++)
-        json_object_set_new(
-            result, json_name[k],
-            batch_plan_json(batch_plan_at(&s->choice, k), &s->price[k], s->workload.cluster.n_class));
+        json_object_set_new(result, json_name[k],
+                            batch_plan_json(batch_plan_at(&s->answer.split, k), &s->price[k],
+                                            s->answer.plan->cluster.n_class));
     return cli_print_json(result);
 }
 
@@ -115,19 +113,19 @@ static int print_split_json(const split_context *s)
 static tandem_status write_split_plan(const split_context *s, tandem_error *error)
 {
     if (!s->options->output) return TANDEM_OK;
-    s->choice.both.plan->made = *cli_made();
-    return tandem_plan_write(s->choice.both.plan, s->workload.graph[0], s->options->output, error);
+    s->answer.plan->made = *cli_made();
+    return tandem_plan_write(s->answer.plan, s->graph, s->options->output, error);
 }
 
 static tandem_status price_splits(split_context *s, tandem_error *error)
 {
     price_source source = {.unknown = ""};
-    tandem_status status = price_source_open(&source, s->options, s->workload.graph[0], error);
+    tandem_status status = price_source_open(&source, s->options, s->graph, error);
     s->is_priced = status == TANDEM_OK && !source.unknown[0];
     for (int k = 0; k < N_BATCH_PLAN && status == TANDEM_OK; k++) {
-        const tandem_batch_plan *one = batch_plan_at(&s->choice, k);
+        const tandem_batch_plan *one = batch_plan_at(&s->answer.split, k);
         if (!one->plan) continue;
-        status = plan_price_find(&s->price[k], &source, one->plan, s->workload.graph[0], NULL, error);
+        status = plan_price_find(&s->price[k], &source, one->plan, s->graph, NULL, error);
         s->price[k].samples_per_s =
             (double)s->options->global_batch / ((double)one->allocation.step_ns * 1e-9);
     }
@@ -135,39 +133,14 @@ static tandem_status price_splits(split_context *s, tandem_error *error)
     return status;
 }
 
-/* Micro-steps divide the global batch before it is split. */
-static void append_micro_step_hint(tandem_error *error, int n_micro)
-{
-    if (error->status == TANDEM_USAGE && n_micro > 1)
-        (void)tandem_append(error->text, sizeof error->text,
-                            ". --accumulate %d splits --global-batch into %d micro-steps first", n_micro,
-                            n_micro);
-}
-
-static tandem_status choose_split(split_context *s, tandem_error *error)
-{
-    cli_batch_context problem_of = {.options = s->options, .cluster = &s->workload.cluster};
-    const tandem_batch_source problems = cli_batch_source(&problem_of);
-    const int n_micro = s->options->step.n_micro > 1 ? s->options->step.n_micro : 1;
-    const tandem_status status =
-        tandem_batch_choose(&s->choice, &s->workload.cluster, s->options->global_batch / n_micro, &problems,
-                            s->policy, s->method, s->options->max_step_ns, s->options->slowdown, error);
-    append_micro_step_hint(error, n_micro);
-    return status;
-}
-
 int allocate_batch(allocate_context *a)
 {
     tandem_error error = {0};
-    split_context s = {.options = a->options, .policy = a->policy};
-    const tandem_sensitivity_method *method = tandem_sensitivity_get(0);
+    split_context s = {.options = a->options};
     const int is_plan_on_stdout = a->options->output && strcmp(a->options->output, "-") == 0;
     int code = 0;
-    tandem_status status = TANDEM_OK;
-    if (a->options->method) status = tandem_sensitivity_find(&method, a->options->method, &error);
-    if (status == TANDEM_OK) status = cli_workload_open(&s.workload, a->options, &error);
-    s.method = method->name;
-    if (status == TANDEM_OK) status = choose_split(&s, &error);
+    tandem_status status = tandem_answer_open(&s.answer, &a->request, &error);
+    if (status == TANDEM_OK) s.graph = tandem_planner_graph(s.answer.planner, 0);
     if (status == TANDEM_OK) status = price_splits(&s, &error);
     if (status == TANDEM_OK) status = write_split_plan(&s, &error);
     if (status != TANDEM_OK)
@@ -176,7 +149,6 @@ int allocate_batch(allocate_context *a)
         code = a->options->json ? print_split_json(&s) : print_split_text(&s);
     if (code == 0 && a->options->output && !is_plan_on_stdout)
         cli_note(a->options, "plan written to %s", a->options->output);
-    tandem_batch_choice_free(&s.choice);
-    tandem_workload_close(&s.workload);
+    tandem_answer_close(&s.answer);
     return code;
 }

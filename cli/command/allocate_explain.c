@@ -25,8 +25,8 @@ tandem_status allocate_find_explained(allocate_context *a, tandem_error *error)
 static double choice_half(const allocate_context *a, const tandem_choice *choice, int c, int op)
 {
     tandem_sensitivity_estimate e = {0};
-    if (a->source.unknown[0] || !cli_method_is_percent(a->plan->method) ||
-        tandem_choice_sensitivity_estimate(&e, &a->source.sensing, a->plan, a->problem->graph, c, op,
+    if (a->source.unknown[0] || !cli_method_is_percent(a->answer.plan->method) ||
+        tandem_choice_sensitivity_estimate(&e, &a->source.sensing, a->answer.plan, a->problem->graph, c, op,
                                            choice->precision, NULL) != TANDEM_OK)
         return NAN;
     return 100 * fmax(e.high - e.value, e.value - e.low);
@@ -50,7 +50,7 @@ static void print_choice_verdict(char *text, size_t size, const allocate_context
         (void)tandem_append(
             text, size, "%s%s%s more sensitivity", *text ? ", " : "",
             tandem_quantity_known_to(allocate_value(a, choice->sensitivity - chosen->sensitivity), half).text,
-            cli_method_unit(a->plan->method));
+            cli_method_unit(a->answer.plan->method));
     if (!*text)
         (void)snprintf(text, size, "%s",
                        choice->sensitivity < chosen->sensitivity ? "feasible; not explored by this policy"
@@ -78,7 +78,7 @@ static const char *print_signed_bytes(char *text, size_t size, int64_t bytes)
 static void add_choice_rows(cli_table *table, const allocate_context *a, const tandem_choice *choice, int n,
                             int class_index, int op)
 {
-    const char *device = a->plan->cluster.classes[class_index].device.name;
+    const char *device = a->answer.plan->cluster.classes[class_index].device.name;
     const tandem_choice *chosen = find_chosen_precision(choice, n);
     const double chosen_half = choice_half(a, chosen, class_index, op);
     char bytes[TANDEM_QUANTITY_TEXT + 1], verdict[256];
@@ -104,11 +104,12 @@ static int print_explained_op(const allocate_context *a, int op)
     int code = 0;
     printf("%s: effect of each precision, if only this operator changes\n", a->problem->graph->op[op].name);
     cli_table_row(&table, "device\tprecision\t>sensitivity (%s)\t>own time\t>step\t>memory\t",
-                  cli_method_text(a->plan->method));
-    for (int c = 0; c < a->plan->cluster.n_class && !code; c++) {
+                  cli_method_text(a->answer.plan->method));
+    for (int c = 0; c < a->answer.plan->cluster.n_class && !code; c++) {
         tandem_choice choice[TANDEM_N_PRECISION];
         int n = 0;
-        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, op, &error) != TANDEM_OK)
+        if (tandem_choices_explain(choice, &n, a->problem, a->answer.allocation.target_ns, c, op, &error) !=
+            TANDEM_OK)
             code = cli_fail(&error);
         add_choice_rows(&table, a, choice, n, c, op);
     }
@@ -156,13 +157,15 @@ static json_t *explained_choices_json(const allocate_context *a, const tandem_ch
 static json_t *explained_op_json(const allocate_context *a, int op)
 {
     json_t *devices = json_array();
-    for (int c = 0; c < a->plan->cluster.n_class; c++) {
+    for (int c = 0; c < a->answer.plan->cluster.n_class; c++) {
         tandem_choice choice[TANDEM_N_PRECISION];
         int n = 0;
-        if (tandem_choices_explain(choice, &n, a->problem, a->result.target_ns, c, op, NULL) != TANDEM_OK)
+        if (tandem_choices_explain(choice, &n, a->problem, a->answer.allocation.target_ns, c, op, NULL) !=
+            TANDEM_OK)
             break; /* the same replay succeeded before: only memory can be missing */
-        json_array_append_new(devices, json_pack("{s:s,s:o}", "name", a->plan->cluster.classes[c].device.name,
-                                                 "choices", explained_choices_json(a, choice, n, c, op)));
+        json_array_append_new(devices,
+                              json_pack("{s:s,s:o}", "name", a->answer.plan->cluster.classes[c].device.name,
+                                        "choices", explained_choices_json(a, choice, n, c, op)));
     }
     return json_pack("{s:s,s:o}", "operator", a->problem->graph->op[op].name, "devices", devices);
 }

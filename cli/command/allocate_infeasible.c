@@ -11,8 +11,9 @@ static void print_infeasible_text(const allocate_context *a, const tandem_memory
         const uint64_t missing_bytes = s->peak_bytes - s->limit_bytes;
         fprintf(stderr,
                 "%s: out of memory by %s (%llu B) per rank: the smallest plan at batch %lld takes %s; ",
-                a->workload.cluster.classes[s->c].device.name, tandem_quantity_bytes(missing_bytes).text,
-                (unsigned long long)missing_bytes, (long long)a->workload.cluster.classes[s->c].batch,
+                tandem_planner_cluster(a->planner)->classes[s->c].device.name,
+                tandem_quantity_bytes(missing_bytes).text, (unsigned long long)missing_bytes,
+                (long long)tandem_planner_cluster(a->planner)->classes[s->c].batch,
                 tandem_quantity_bytes(s->peak_bytes).text);
         if (s->batch > 0)
             fprintf(stderr, "batch %lld would fit\n", (long long)s->batch);
@@ -28,12 +29,12 @@ static int print_infeasible_json(const allocate_context *a, const tandem_memory_
     for (int k = 0; k < n; k++) {
         const tandem_memory_deficit *s = &deficit[k];
         json_array_append_new(
-            rows,
-            json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "name", a->workload.cluster.classes[s->c].device.name,
-                      "min_bytes", (json_int_t)s->peak_bytes, "limit_bytes", (json_int_t)s->limit_bytes,
-                      "missing_bytes", (json_int_t)(s->peak_bytes - s->limit_bytes), "batch",
-                      (json_int_t)a->workload.cluster.classes[s->c].batch, "batch_that_fits",
-                      s->batch > 0 ? json_integer(s->batch) : json_null()));
+            rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "name",
+                            tandem_planner_cluster(a->planner)->classes[s->c].device.name, "min_bytes",
+                            (json_int_t)s->peak_bytes, "limit_bytes", (json_int_t)s->limit_bytes,
+                            "missing_bytes", (json_int_t)(s->peak_bytes - s->limit_bytes), "batch",
+                            (json_int_t)tandem_planner_cluster(a->planner)->classes[s->c].batch,
+                            "batch_that_fits", s->batch > 0 ? json_integer(s->batch) : json_null()));
     }
     json_object_set_new(result, "fits", json_false());
     json_object_set_new(result, "why", json_string(error->text));

@@ -92,7 +92,7 @@ static int print_pareto_text(const allocate_context *a, const priced_front *pric
     }
     qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
     printf("%s by policy %s: %lld replays; --max-step selects one of these plans\n", a->problem->graph->model,
-           a->policy->name, (long long)pareto->replays);
+           pareto->point[0].plan->policy, (long long)pareto->replays);
     print_pareto_loss_scales(pareto);
     if (pareto->n_point > 0 && !priced->price[0].is_known) plan_price_print(&priced->price[0]);
     putchar('\n');
@@ -138,7 +138,7 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
         json_array_append_new(uniform, one);
     }
     json_object_set_new(result, "model", json_string(a->problem->graph->model));
-    json_object_set_new(result, "policy", json_string(a->policy->name));
+    json_object_set_new(result, "policy", json_string(pareto->point[0].plan->policy));
     json_object_set_new(result, "method", json_string(tandem_planner_method(a->planner)));
     json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->options->loss_scale));
     json_object_set_new(result, "replays", json_integer(pareto->replays));
@@ -149,7 +149,12 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
 
 static tandem_status find_front(tandem_pareto_front **front, const allocate_context *a, tandem_error *error)
 {
-    return tandem_pareto_front_open(front, a->policy, a->problem, (int)a->options->pareto, error);
+    const tandem_policy *policy = tandem_policy_get(0);
+    const tandem_status status =
+        a->request.policy ? tandem_policy_find(&policy, a->request.policy, error) : TANDEM_OK;
+    return status == TANDEM_OK
+               ? tandem_pareto_front_open(front, policy, a->problem, (int)a->options->pareto, error)
+               : status;
 }
 
 static tandem_status compare_neighbours(priced_front *priced, const allocate_context *a, int k,

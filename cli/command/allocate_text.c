@@ -8,12 +8,6 @@
 #include "cli/command/allocate.h"
 #include "cli/table.h"
 
-double allocate_samples_per_s(const allocate_context *a)
-{
-    return (double)cli_cluster_samples(&a->plan->cluster) * a->plan->step.n_micro /
-           ((double)a->result.step_ns * 1e-9);
-}
-
 precision_share allocate_precision_share(const allocate_context *a, int c, tandem_precision precision)
 {
     const tandem_graph *graph = a->problem->graph;
@@ -22,7 +16,7 @@ precision_share allocate_precision_share(const allocate_context *a, int c, tande
     for (int i = 0; i < graph->n_op; i++) {
         if (!tandem_op_is_adjustable(&graph->op[i])) continue;
         all_flops += graph->op[i].flops;
-        if (a->plan->assignment.precision[c][i] != precision) continue;
+        if (a->answer.plan->assignment.precision[c][i] != precision) continue;
         part.n_op++;
         flops += graph->op[i].flops;
     }
@@ -60,8 +54,9 @@ static int print_compared_plans(const allocate_context *a, int digits)
                                   baseline->sensitivity, &a->baseline_price[k]});
     }
     insert_by_step(rows, &n,
-                   (plan_row){a->plan->name, "<", a->result.step_ns, a->result.sensitivity, &a->price});
-    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)%s", cli_method_text(a->plan->method),
+                   (plan_row){a->answer.plan->name, "<", a->answer.allocation.step_ns,
+                              a->answer.allocation.sensitivity, &a->price});
+    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)%s", cli_method_text(a->answer.plan->method),
                   is_priced ? "\t>more samples %\t>worth/s" : "");
     for (int k = 0; k < n; k++) {
         const plan_row *row = &rows[k];
@@ -83,15 +78,16 @@ static int print_allocated_devices(const allocate_context *a)
 {
     cli_table table = {0};
     cli_table_row(&table, "device\tprecision\t>operators\t>of the FLOPs\t>memory");
-    for (int c = 0; c < a->plan->cluster.n_class; c++) {
+    for (int c = 0; c < a->answer.plan->cluster.n_class; c++) {
         int first = 1;
         for (int k = 0; k < TANDEM_N_PRECISION; k++) {
             const precision_share part = allocate_precision_share(a, c, (tandem_precision)k);
             if (part.n_op == 0) continue;
-            cli_table_row(&table, "%s\t%s\t%d\t%s\t%s", first ? a->plan->cluster.classes[c].device.name : "",
+            cli_table_row(&table, "%s\t%s\t%d\t%s\t%s",
+                          first ? a->answer.plan->cluster.classes[c].device.name : "",
                           tandem_precision_get((tandem_precision)k)->name, part.n_op,
                           tandem_quantity_ratio(part.flops_share).text,
-                          first ? CLI_PEAK_TEXT(a->result.peak_bytes[c]) : "");
+                          first ? CLI_PEAK_TEXT(a->answer.allocation.peak_bytes[c]) : "");
             first = 0;
         }
     }
@@ -103,27 +99,29 @@ static int print_allocated_devices(const allocate_context *a)
 static void print_allocate_request(const allocate_context *a)
 {
     char recompute[TANDEM_RECOMPUTE_TEXT];
-    printf("%s by policy %s: %lld replays in %s; ", a->plan->model, a->plan->policy,
-           (long long)a->result.replays, tandem_quantity_ns((int64_t)(a->seconds * 1e9)).text);
-    const int is_bare =
-        a->goal.objective == TANDEM_MINIMIZE_STEP || a->goal.objective == TANDEM_MINIMIZE_TRAINING_TIME;
-    if (a->goal.objective == TANDEM_MINIMIZE_STEP)
+    printf("%s by policy %s: %lld replays in %s; ", a->answer.plan->model, a->answer.plan->policy,
+           (long long)a->answer.allocation.replays, tandem_quantity_ns((int64_t)(a->seconds * 1e9)).text);
+    const int is_bare = a->answer.goal.objective == TANDEM_MINIMIZE_STEP ||
+                        a->answer.goal.objective == TANDEM_MINIMIZE_TRAINING_TIME;
+    if (a->answer.goal.objective == TANDEM_MINIMIZE_STEP)
         printf("fastest step with a sensitivity of at most %g %%",
-               allocate_value(a, a->goal.max_sensitivity));
+               allocate_value(a, a->answer.goal.max_sensitivity));
     else if (is_bare)
         printf("least step x (1 + sensitivity)");
     else
-        printf("%sallowed step %s", a->goal.objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
-               tandem_quantity_ns(a->result.target_ns).text);
+        printf("%sallowed step %s",
+               a->answer.goal.objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
+               tandem_quantity_ns(a->answer.allocation.target_ns).text);
     if (!is_bare && !a->problem->target_ns)
         printf(" (slowdown %s)", tandem_quantity_ratio(a->problem->slowdown).text);
-    if (a->goal.objective == TANDEM_MINIMIZE_MEMORY && a->goal.max_sensitivity < INT64_MAX)
-        printf(", sensitivity up to %g %%", allocate_value(a, a->goal.max_sensitivity));
-    if (a->plan->step.n_micro > 1) printf(", %d micro-steps", a->plan->step.n_micro);
-    if (a->plan->step.n_recompute_segment != 0 && a->plan->step.n_recompute_segment != 1)
-        printf(", recomputation %s", tandem_recompute_print(recompute, a->plan->step.n_recompute_segment));
-    if (a->plan->cluster.wire != TANDEM_F32)
-        printf(", gradients in %s on the wire", tandem_dtype_name(a->plan->cluster.wire));
+    if (a->answer.goal.objective == TANDEM_MINIMIZE_MEMORY && a->answer.goal.max_sensitivity < INT64_MAX)
+        printf(", sensitivity up to %g %%", allocate_value(a, a->answer.goal.max_sensitivity));
+    if (a->answer.plan->step.n_micro > 1) printf(", %d micro-steps", a->answer.plan->step.n_micro);
+    if (a->answer.plan->step.n_recompute_segment != 0 && a->answer.plan->step.n_recompute_segment != 1)
+        printf(", recomputation %s",
+               tandem_recompute_print(recompute, a->answer.plan->step.n_recompute_segment));
+    if (a->answer.plan->cluster.wire != TANDEM_F32)
+        printf(", gradients in %s on the wire", tandem_dtype_name(a->answer.plan->cluster.wire));
     putchar('\n');
 }
 
@@ -151,7 +149,7 @@ void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const
 /* Why the plan is not the one with the least sensitivity. */
 static void print_indistinguishable(const allocate_context *a)
 {
-    const tandem_allocation *found = &a->result;
+    const tandem_allocation *found = &a->answer.allocation;
     const double half = (found->difference_high - found->difference_low) / 2;
     if (!found->indistinguishable_ns) return;
     printf(
@@ -167,19 +165,18 @@ static void print_indistinguishable(const allocate_context *a)
 /* Which plans a bound leaves out for want of a time. */
 static const char *left_out(const allocate_context *a)
 {
-    return tandem_replayer_check_norm(a->problem->replayer, NULL) == TANDEM_OK ? ""
-                                                                               : ", none with f16 gradients";
+    return a->answer.left_out[0] ? ", none with f16 gradients" : "";
 }
 
 static void print_training_bound(const allocate_context *a)
 {
     char pinned[256];
-    const tandem_allocation *found = &a->result;
+    const tandem_allocation *found = &a->answer.allocation;
     if (!(found->training_bound_ns > 0)) return;
     printf(
         "lower bound  %s of step x (1 + sum), of plans%s that take %s or longer%s: within %s of the best\n",
         tandem_quantity_ns((int64_t)found->training_bound_ns).text,
-        allocate_print_pinned(pinned, sizeof pinned, a->plan, found->training_keeps_base),
+        allocate_print_pinned(pinned, sizeof pinned, a->answer.plan, found->training_keeps_base),
         tandem_quantity_ns(found->training_from_ns).text, left_out(a),
         tandem_quantity_ratio(1 - found->training_bound_ns / found->training_ns).text);
 }
@@ -187,14 +184,14 @@ static void print_training_bound(const allocate_context *a)
 static void print_sum_bound(const allocate_context *a)
 {
     char pinned[256];
-    const tandem_certificate *certificate = &a->result.certificate;
+    const tandem_certificate *certificate = &a->answer.allocation.certificate;
     if (strcmp(certificate->proof, "zero") == 0) {
         puts("lower bound  0: no sum is smaller than this plan's");
         return;
     }
     if (certificate->lower_bound <= 0) return;
-    allocate_print_pinned(pinned, sizeof pinned, a->plan, a->result.keeps_base);
-    if (certificate->lower_bound == a->result.sensitivity)
+    allocate_print_pinned(pinned, sizeof pinned, a->answer.plan, a->answer.allocation.keeps_base);
+    if (certificate->lower_bound == a->answer.allocation.sensitivity)
         printf(
             "lower bound  this plan's sum: no plan%s within that step and memory%s has a smaller one (proof: "
             "%s)\n",
@@ -204,7 +201,7 @@ static void print_sum_bound(const allocate_context *a)
             "lower bound  %s%s of the sum, of plans%s within that step and memory%s: within %s of the best "
             "(proof: %s)\n",
             tandem_quantity_plain(allocate_value(a, certificate->lower_bound), 4).text,
-            cli_method_unit(a->plan->method), pinned, left_out(a),
+            cli_method_unit(a->answer.plan->method), pinned, left_out(a),
             tandem_quantity_ratio(certificate->gap).text, certificate->proof);
 }
 
@@ -219,10 +216,11 @@ static void print_smaller_cluster(const allocate_context *a)
                                                      : tandem_quantity_plain(a->price.samples_per_s, digits);
     printf("\nfewer devices are %sfaster: %s alone makes %s samples/s%s, sensitivity %s%s; this "
            "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
-           cli_cost_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
+           tandem_time_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
            a->smaller_cluster.name, smaller.text, a->smaller_is_worth ? " in fp32's worth" : "",
-           plan_price_sum(&a->smaller_cluster.price, a->plan->method, a->smaller_cluster.sensitivity).text,
-           cli_method_unit(a->plan->method), here.text);
+           plan_price_sum(&a->smaller_cluster.price, a->answer.plan->method, a->smaller_cluster.sensitivity)
+               .text,
+           cli_method_unit(a->answer.plan->method), here.text);
 }
 
 int allocate_print_text(allocate_context *a)
@@ -232,14 +230,14 @@ int allocate_print_text(allocate_context *a)
     print_training_bound(a);
     print_sum_bound(a);
     plan_price_print(&a->price);
-    allocate_print_loss_scale(a->plan->loss_scale, a->plan, a->problem->graph);
+    allocate_print_loss_scale(a->answer.plan->loss_scale, a->answer.plan, a->problem->graph);
     putchar('\n');
-    const double interval = cli_profile_interval(a->options, &a->workload.cluster);
+    const double interval = cli_profile_interval(a->options, tandem_planner_cluster(a->planner));
     int code = print_compared_plans(a, cli_profile_interval_digits(interval));
     if (code) return code;
     putchar('\n');
     code = a->explained >= 0 || a->explains_all ? allocate_explain_text(a) : print_allocated_devices(a);
-    cli_provenance_print(a->problem->replayer);
+    cli_cost_sources_print(&a->answer.sources);
     cli_profile_interval_print(interval);
     if (!code) print_smaller_cluster(a);
     return code;

@@ -39,23 +39,20 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: plan STORE MODEL CLUSTER FILE\n");
         return 2;
     }
-    tandem_planner *planner = NULL;
-    tandem_plan *plan = NULL;
-    tandem_allocation found;
+    tandem_answer answer = {.plan = NULL};
     tandem_error error = {0};
-    const tandem_request request = {.store = argv[1], .model = argv[2], .cluster = argv[3]};
-    tandem_status status = tandem_planner_open(&planner, &request, &error);
-    if (status == TANDEM_OK) status = tandem_planner_allocate(&plan, &found, planner, NULL, &error);
+    const tandem_allocation_request request = {
+        .of = {.store = argv[1], .model = argv[2], .cluster = argv[3]}};
+    tandem_status status = tandem_answer_open(&answer, &request, &error);
     if (status == TANDEM_OK)
-        status = tandem_plan_write(plan, tandem_planner_graph(planner, 0), argv[4], &error);
+        status = tandem_plan_write(answer.plan, tandem_planner_graph(answer.planner, 0), argv[4], &error);
     if (status == TANDEM_OK) {
-        for (int c = 0; c < plan->cluster.n_class; c++)
-            print_device(plan, tandem_planner_graph(planner, c), &found, c);
-        print_certificate(plan, &found);
+        for (int c = 0; c < answer.plan->cluster.n_class; c++)
+            print_device(answer.plan, tandem_planner_graph(answer.planner, c), &answer.allocation, c);
+        print_certificate(answer.plan, &answer.allocation);
     } else {
         fprintf(stderr, "plan: %s\n", error.text);
     }
-    tandem_plan_close(plan);
-    tandem_planner_close(planner);
+    tandem_answer_close(&answer);
     return tandem_status_exit_code(status);
 }

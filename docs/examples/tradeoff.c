@@ -10,15 +10,13 @@
 
 static tandem_status print_row(tandem_planner *planner, double slowdown, tandem_error *error)
 {
-    tandem_plan *plan = NULL;
-    tandem_allocation found;
-    const tandem_goal goal = {TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
-    tandem_planner_problem(planner)->slowdown = slowdown;
-    const tandem_status status = tandem_planner_allocate_for(&plan, &found, planner, &goal, NULL, error);
+    tandem_answer answer = {.plan = NULL};
+    const tandem_allocation_request request = {.slowdown_is_given = 1, .slowdown = slowdown};
+    const tandem_status status = tandem_planner_ask(&answer, planner, &request, error);
     if (status == TANDEM_OK)
-        printf("%7.0f%% %12.3f %12.4g %9lld\n", 100 * slowdown, (double)found.step_ns * 1e-6,
-               plan->sensitivity, (long long)found.replays);
-    tandem_plan_close(plan);
+        printf("%7.0f%% %12.3f %12.4g %9lld\n", 100 * slowdown, (double)answer.allocation.step_ns * 1e-6,
+               answer.plan->sensitivity, (long long)answer.allocation.replays);
+    tandem_answer_close(&answer);
     return status;
 }
 

@@ -31,6 +31,19 @@ typedef struct tandem_made {
     char seed[24];                     /* digits */
 } tandem_made;
 
+/* What is minimized. */
+typedef enum tandem_objective {
+    TANDEM_MINIMIZE_OPEN,         /* in a request: what its limits leave; of a plan: not known */
+    TANDEM_MINIMIZE_SENSITIVITY,  /* within a step */
+    TANDEM_MINIMIZE_STEP,         /* within a sensitivity */
+    TANDEM_MINIMIZE_MEMORY,       /* the largest peak of any rank, within a step and a sensitivity */
+    TANDEM_MINIMIZE_TRAINING_TIME /* step × (1 + sensitivity): the time to the same loss */
+} tandem_objective;
+enum { TANDEM_N_OBJECTIVE = TANDEM_MINIMIZE_TRAINING_TIME + 1 };
+const char *tandem_objective_name(tandem_objective objective); /* "training-time", …; "" of the first */
+/* The objective of a name. TANDEM_UNKNOWN_NAME: names all of them. */
+tandem_status tandem_objective_find(tandem_objective *objective, const char *name, tandem_error *error);
+
 /* Whose bound a plan has: which plans its problem gave a loss scale to. */
 typedef enum tandem_scale_rule {
     TANDEM_SCALE_UNKNOWN,   /* no bound, or one from before this was told apart */
@@ -48,6 +61,8 @@ typedef struct tandem_plan {
     tandem_precision base_precision; /* of the classes in keeps_base */
     unsigned keeps_base;             /* bit c: class c keeps the base precision, lowering it saves no time */
     uint64_t bucket_bytes;           /* for which the plan was made; 0 = unknown */
+    tandem_objective objective;      /* that was asked for */
+    double max_sensitivity; /* that was asked for, in the unit of the method; NaN = none, or unknown */
     /* what the allocator found; 0 or NaN = unknown */
     double slowdown;    /* NaN also where a target was given instead */
     int64_t target_ns;  /* the longest step allowed */

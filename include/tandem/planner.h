@@ -1,19 +1,27 @@
 /* planner.h: from a profile store and the name of a cluster to a plan, in a few calls. A job scheduler needs
  * no other header of tandem. docs/examples/plan.c and tradeoff.c use it.
  *
+ * One question has one answer: the command line, Slurm's plug-in and the Python package fill in a
+ * tandem_allocation_request and ask here.
+ *
  * Distinct threads may use distinct planners at once, also over one store file. Only one thread at a time
  * may use a planner. */
 #ifndef TANDEM_PLANNER_H
 #define TANDEM_PLANNER_H
 
+#include "tandem/provenance.h"
 #include "tandem/workload.h"
 
 TANDEM_BEGIN_DECLARATIONS
 
 /* What to plan. Zero-initialise it, then fill in what differs. Strings are borrowed during the call only. */
 typedef struct tandem_request {
-    const char *store;   /* path of the profile store */
-    const char *model;   /* "bert_base:layers=4,seq=128" */
+    const char *store; /* path of the profile store */
+    const char *model; /* "bert_base:layers=4,seq=128" */
+    /* the model as n_graph graphs of the caller, one for each batch that a class has: `model` is then not
+     * read, and classes that name no batch have that of the first. Borrowed until the planner is closed */
+    const tandem_graph *const *graph;
+    int n_graph;
     const char *cluster; /* as tandem_cluster_parse reads and tandem_cluster_print writes it */
     int64_t batch;       /* local batch of classes that name none; 0 = TANDEM_DEFAULT_BATCH */
     const char *memory;  /* limit per rank, "12GiB", or per class, "12GiB,4GiB"; NULL = the cluster's */
@@ -25,9 +33,10 @@ typedef struct tandem_request {
      * counts as an empty one. */
     int predict;
     tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
-    int times_only;    /* 1: no sensitivities are loaded: enough to replay plans, too little to allocate */
-    int over_network;  /* 1: ranks of one machine, too, all-reduce over the network (cluster.h) */
-    tandem_dtype wire; /* what gradients travel in: TANDEM_F32 or TANDEM_BF16 */
+    int times_only; /* 1: no sensitivities are loaded: enough to replay plans, too little to allocate */
+    /* 1: ranks of one machine, too, all-reduce over the network (cluster.h). 0: as TANDEM_ALLREDUCE says */
+    int over_network;
+    tandem_dtype wire;        /* what gradients travel in: TANDEM_F32 or TANDEM_BF16 */
     tandem_step_options step; /* of the plans that are replayed, and of those that are made */
     /* 0: a plan has a dynamic loss scale where a backward product of it reads f16, and none elsewhere. Else
      * every plan has this one; < 0 = dynamic. A step with a loss scale has the norm of all gradients */
@@ -98,14 +107,8 @@ typedef struct tandem_allocation {
     double difference, difference_low, difference_high;
 } tandem_allocation;
 
-typedef enum tandem_objective {
-    TANDEM_MINIMIZE_SENSITIVITY, /* within the target */
-    TANDEM_MINIMIZE_STEP,        /* within max_sensitivity; target and slowdown are ignored */
-    TANDEM_MINIMIZE_MEMORY,      /* the largest peak of any rank, within target and max_sensitivity */
-    /* step × (1 + sensitivity): the time to the same loss, in fp32's samples; target, slowdown and
-     * max_sensitivity are ignored. Needs a method in percent */
-    TANDEM_MINIMIZE_TRAINING_TIME
-} tandem_objective;
+/* The limits that an objective takes: the least sensitivity a target; the fastest step max_sensitivity, and
+ * no target or slowdown; the least memory all of them; the least training time none. */
 typedef struct tandem_goal {
     tandem_objective objective;
     int64_t max_sensitivity; /* in units; INT64_MAX = any; ignored with TANDEM_MINIMIZE_SENSITIVITY */
@@ -116,7 +119,8 @@ typedef struct tandem_planner tandem_planner;
 
 /* tandem_planner_open: parses the request, opens the graphs, loads costs and sensitivities, and closes the
  * store again. TANDEM_USAGE, TANDEM_UNKNOWN_NAME, TANDEM_MISSING (what, and the command that measures it),
- * and the errors of tandem_cluster_parse, tandem_graph_open and tandem_store_open: *planner unchanged.
+ * TANDEM_WRONG_MODEL (none of the caller's graphs has the batch of a class), and the errors of
+ * tandem_cluster_parse, tandem_graph_open and tandem_store_open: *planner unchanged.
  * Cost: a graph and a step program per class, and one look into the store for each of their costs. */
 tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request *request,
                                   tandem_error *error);
@@ -166,6 +170,82 @@ typedef struct tandem_planned_step {
  * unchanged on error. Cost: a replay and a plan of memory. */
 tandem_status tandem_planner_replay(tandem_planned_step *step, tandem_planner *planner,
                                     const tandem_plan *plan, tandem_error *error);
+
+/* --- A question and its answer ------------------------------------------------------------------------- */
+
+/* What to plan, and which of its plans is wanted: with what the store has, all that an answer depends on.
+ * Zero-initialise it, then fill in what differs: that asks for the least training time by policy "exact".
+ * Strings are borrowed during the calls that take it. */
+typedef struct tandem_allocation_request {
+    tandem_request of;
+    const char *policy;  /* NULL = the first policy, "exact" */
+    const char *uniform; /* of policy "uniform", which needs it: the precision of the class that it lowers */
+    /* 0 = what the limits leave: with max_sensitivity the step; with slowdown or max_step_ns the sensitivity;
+     * without a limit the training time where the method counts samples and the policy has more than one
+     * plan, else the sensitivity at the fastest step */
+    tandem_objective minimize;
+    int slowdown_is_given;
+    double slowdown;     /* 0.03 = a step up to 3 % longer than the fastest */
+    int64_t max_step_ns; /* the longest step; 0 = any */
+    int max_sensitivity_is_given;
+    double max_sensitivity; /* 0.01 = at most 1 % more samples */
+    /* samples of a step of all ranks and micro-steps: the best split among the classes is found together with
+     * the precisions. 0 = each class has its batch */
+    int64_t global_batch;
+    int64_t work_limit; /* steps of proofs; 0 = 10^9, some 10 s. The same steps give the same plan */
+    unsigned is_free;   /* as in tandem_allocation_problem, as the next two */
+    int without_f16_gradients;
+    int without_certificate;
+} tandem_allocation_request;
+
+/* tandem_allocation_request_check: what is wrong with a question, before a store is read. TANDEM_USAGE:
+ * limits that contradict each other, a limit in samples with a method that counts none, policy "uniform"
+ * without a precision. TANDEM_UNKNOWN_NAME: of a policy, a precision or a method. */
+tandem_status tandem_allocation_request_check(const tandem_allocation_request *request, tandem_error *error);
+
+typedef struct tandem_batch_plan {
+    int64_t batch[TANDEM_MAX_CLASS]; /* of a rank */
+    tandem_plan *plan;               /* NULL: no plan at that split */
+    tandem_allocation allocation;
+} tandem_batch_plan;
+typedef struct tandem_batch_choice {
+    tandem_batch_plan precision_alone; /* the most even split; precisions chosen */
+    tandem_batch_plan batch_alone;     /* every class in base; the fastest split found */
+    tandem_batch_plan both;
+    int n_split, n_missing; /* splits tried; of these, splits without all costs */
+} tandem_batch_choice;
+
+typedef struct tandem_answer {
+    tandem_plan *plan; /* of the answer */
+    tandem_goal goal;  /* that was asked for */
+    /* The bound is allocation.certificate's, or training_bound_ns. It is of the plans within target_ns and
+     * memory that keep the classes of keeps_base, or training_keeps_base, in base */
+    tandem_allocation allocation;
+    char left_out[TANDEM_ERROR_TEXT]; /* why no plan has gradients in f16, nor the bound; "" = some may */
+    tandem_planned_step step;
+    tandem_time_sources sources;
+    double samples_per_s; /* of all ranks and micro-steps */
+    /* with a global batch: other splits. both.plan is `plan`; else n_split is 0 */
+    tandem_batch_choice split;
+    tandem_planner *planner; /* of tandem_answer_open: at the plan's batches, with the plan in its replayer */
+} tandem_answer;
+
+/* tandem_planner_ask: the best plan for an open planner. Of the request, all but `of` is read. The planner's
+ * problem has the request's limits afterwards, its replayer the plan. Close the answer before the planner.
+ * Errors of tandem_allocation_request_check. TANDEM_INFEASIBLE: no plan fits, or none reaches the target;
+ * names limits that contradict each other. TANDEM_USAGE: a global batch, or a planner opened with times_only.
+ * *answer unchanged on error. Cost: about 15 allocations by the policy; of the training time up to 64. */
+tandem_status tandem_planner_ask(tandem_answer *answer, tandem_planner *planner,
+                                 const tandem_allocation_request *request, tandem_error *error);
+/* tandem_answer_open: checks the request, opens a planner and asks it. Errors of tandem_planner_open and
+ * tandem_planner_ask. With a global batch TANDEM_USAGE: no split gives all ranks of a class the same whole
+ * number of samples. *answer unchanged on error. Cost, with a global batch: tens to hundreds of allocations
+ * by policy greedy. */
+tandem_status tandem_answer_open(tandem_answer *answer, const tandem_allocation_request *request,
+                                 tandem_error *error);
+void tandem_answer_close(tandem_answer *answer); /* all zero is fine; all zero afterwards */
+
+/* --- One allocation of a planner ------------------------------------------------------------------------ */
 
 /* tandem_planner_goal: what is asked for where nothing is. TANDEM_MINIMIZE_TRAINING_TIME: the method counts
  * samples, the problem has neither a target nor a slowdown, and the policy (NULL = the first) more than one

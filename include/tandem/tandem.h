@@ -6,6 +6,7 @@
  *   cluster.h  devices, and clusters of them
  *   plan.h     plans and their files
  *   record.h   graphs that another framework recorded; record_costs.h: what their calls took
+ *   provenance.h  where the times of a step come from
  *   planner.h  from a profile store to a plan: begin here
  * kernels.h (libtandem_kernels.so) and cuda_kernels.h (libtandem_cuda_kernels.so) are stable, too, and stand
  * alone. Headers in advanced/ show how tandem works inside. They may change with every version. */
@@ -16,6 +17,7 @@
 #include "tandem/graph.h"
 #include "tandem/plan.h"
 #include "tandem/planner.h"
+#include "tandem/provenance.h"
 #include "tandem/record.h"
 #include "tandem/record_costs.h"
 #include "tandem/status.h"

@@ -9,6 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const objectives[TANDEM_N_OBJECTIVE] = {
+    [TANDEM_MINIMIZE_OPEN] = "",
+    [TANDEM_MINIMIZE_SENSITIVITY] = "sensitivity",
+    [TANDEM_MINIMIZE_STEP] = "step",
+    [TANDEM_MINIMIZE_MEMORY] = "memory",
+    [TANDEM_MINIMIZE_TRAINING_TIME] = "training-time",
+};
+
+const char *tandem_objective_name(tandem_objective objective) { return objectives[objective]; }
+
+tandem_status tandem_objective_find(tandem_objective *objective, const char *name, tandem_error *error)
+{
+    for (int k = TANDEM_MINIMIZE_SENSITIVITY; k < TANDEM_N_OBJECTIVE; k++)
+        if (strcmp(name, objectives[k]) == 0) {
+            *objective = (tandem_objective)k;
+            return TANDEM_OK;
+        }
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                            "'%.60s' is nothing to minimize; known: sensitivity, step, memory, training-time",
+                            name);
+}
+
 tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, const tandem_cluster *cluster,
                                const char *name, tandem_error *error)
 {
@@ -33,7 +55,8 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
     (void)snprintf(made->model, sizeof made->model, "%s", graph->model);
     made->hash = graph->hash;
     made->cluster = *cluster;
-    made->slowdown = made->sensitivity = made->lower_bound = made->gap = NAN;
+    made->max_sensitivity = made->slowdown = NAN;
+    made->sensitivity = made->lower_bound = made->gap = NAN;
     *plan = made;
     return TANDEM_OK;
 }

@@ -168,6 +168,9 @@ static void write_plan_object(json_writer *w, const tandem_plan *plan, const tan
         char scale[TANDEM_LOSS_SCALE_TEXT];
         write_text_member(w, "loss_scale", tandem_loss_scale_print(scale, plan->loss_scale));
     }
+    if (plan->objective != TANDEM_MINIMIZE_OPEN)
+        write_text_member(w, "objective", tandem_objective_name(plan->objective));
+    if (isfinite(plan->max_sensitivity)) write_real_member(w, "max_sensitivity", plan->max_sensitivity);
     write_real_member(w, "slowdown", plan->slowdown);
     write_integer_member(w, "target_ns", plan->target_ns);
     write_integer_member(w, "fastest_ns", plan->fastest_ns);
@@ -305,8 +308,10 @@ static tandem_status read_base_precision(tandem_precision *base_precision,
 static tandem_status read_plan_metrics(tandem_plan *plan, const tandem_json_location *location,
                                        const json_t *root)
 {
-    double *const real[] = {&plan->slowdown, &plan->sensitivity, &plan->lower_bound, &plan->gap};
-    static const char *const real_name[] = {"slowdown", "sensitivity", "lower_bound", "gap"};
+    double *const real[] = {&plan->max_sensitivity, &plan->slowdown, &plan->sensitivity, &plan->lower_bound,
+                            &plan->gap};
+    static const char *const real_name[] = {"max_sensitivity", "slowdown", "sensitivity", "lower_bound",
+                                            "gap"};
     int64_t bucket_bytes = 0, *const whole[] = {&plan->step_ns, &plan->target_ns, &plan->fastest_ns,
                                                 &bucket_bytes};
     static const char *const whole_name[] = {"step_ns", "target_ns", "fastest_ns", "bucket_bytes"};
@@ -317,6 +322,18 @@ static tandem_status read_plan_metrics(tandem_plan *plan, const tandem_json_loca
         status = tandem_json_real(real[i], location, root, real_name[i], 0);
     plan->bucket_bytes = (uint64_t)bucket_bytes;
     return status;
+}
+
+static tandem_status read_objective(tandem_objective *objective, const tandem_json_location *location,
+                                    const json_t *root)
+{
+    tandem_error inner = {0};
+    const char *name = NULL;
+    const tandem_status status = tandem_json_text(&name, location, root, "objective", 0);
+    if (status != TANDEM_OK || !name) return status;
+    return tandem_objective_find(objective, name, &inner) == TANDEM_OK
+               ? TANDEM_OK
+               : tandem_json_refuse(location, "objective", inner.text);
 }
 
 /* Most plans omit these: one micro-step, no recomputation, casts that measure their range, no loss scale,
@@ -405,12 +422,35 @@ static tandem_status check_plan_schema(const tandem_json_location *location, con
 /* Reads everything that does not need the graph. */
 static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *location, const json_t *root)
 {
-    static const char *const allowed[] = {
-        "schema",       "name",          "policy",    "model",      "graph_hash", "base_precision",
-        "bucket_bytes", "slowdown",      "target_ns", "fastest_ns", "step_ns",    "sensitivity",
-        "method",       "lower_bound",   "gap",       "proof",      "node",       "net",
-        "classes",      "micro_steps",   "recompute", "amax",       "loss_scale", "made",
-        "wire",         "loss_scale_of", NULL};
+    static const char *const allowed[] = {"schema",
+                                          "name",
+                                          "policy",
+                                          "model",
+                                          "graph_hash",
+                                          "base_precision",
+                                          "bucket_bytes",
+                                          "slowdown",
+                                          "target_ns",
+                                          "fastest_ns",
+                                          "step_ns",
+                                          "sensitivity",
+                                          "method",
+                                          "lower_bound",
+                                          "gap",
+                                          "proof",
+                                          "node",
+                                          "net",
+                                          "classes",
+                                          "micro_steps",
+                                          "recompute",
+                                          "amax",
+                                          "loss_scale",
+                                          "made",
+                                          "wire",
+                                          "loss_scale_of",
+                                          "objective",
+                                          "max_sensitivity",
+                                          NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, location, root, "schema", 1);
     if (status == TANDEM_OK) status = check_plan_schema(location, schema);
@@ -428,6 +468,7 @@ static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *loc
     if (status == TANDEM_OK)
         status = read_bounded_text(plan->proof, sizeof plan->proof, location, root, "proof", 0);
     if (status == TANDEM_OK) status = read_base_precision(&plan->base_precision, location, root);
+    if (status == TANDEM_OK) status = read_objective(&plan->objective, location, root);
     if (status == TANDEM_OK) status = read_plan_metrics(plan, location, root);
     if (status == TANDEM_OK) status = read_scale_rule(plan, location, root);
     if (status == TANDEM_OK) status = read_step_options(plan, location, root);
@@ -547,7 +588,8 @@ static tandem_status open_plan_graph(tandem_graph **graph, const tandem_plan *he
 tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const char *bytes, size_t n,
                                 const char *source, tandem_error *error)
 {
-    tandem_plan head = {.slowdown = NAN, .sensitivity = NAN, .lower_bound = NAN, .gap = NAN};
+    tandem_plan head = {
+        .max_sensitivity = NAN, .slowdown = NAN, .sensitivity = NAN, .lower_bound = NAN, .gap = NAN};
     tandem_json_location location = {.source = source, .error = error};
     json_t *root = NULL;
     tandem_plan *read = NULL;

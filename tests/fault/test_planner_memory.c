@@ -53,20 +53,20 @@ static void allocating_survives(void **state)
     const tandem_request request = {.store = p->path, .model = model, .cluster = two_devices, .batch = 4};
     tandem_planner *planner = NULL;
     assert_int_equal(tandem_planner_open(&planner, &request, NULL), TANDEM_OK);
-    tandem_plan *plan = NULL;
+    const tandem_allocation_request question = {0};
+    tandem_answer answer = {.samples_per_s = -7};
     long k = 0;
     for (int failed = 1; failed; k++) {
-        tandem_allocation allocation = {.replays = -7};
         tandem_error error = {0};
         tandem_fail_allocation_after(k);
-        const tandem_status status = tandem_planner_allocate(&plan, &allocation, planner, NULL, &error);
+        const tandem_status status = tandem_planner_ask(&answer, planner, &question, &error);
         failed = tandem_allocation_failed();
         tandem_fail_allocation_after(-1);
         assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
-        assert_true((plan == NULL) == failed && (allocation.replays == -7) == failed);
+        assert_true((answer.plan == NULL) == failed && (answer.samples_per_s < 0) == failed);
     }
     assert_true(k > 3);
-    tandem_plan_close(plan);
+    tandem_answer_close(&answer);
     tandem_planner_close(planner);
 }
 

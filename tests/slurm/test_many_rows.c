@@ -52,23 +52,19 @@ static void fill_many_rows(replay_store *s)
 /* The plan's text, and how long it took to make. */
 static char *plan_text(const replay_store *s)
 {
-    const tandem_request request = {.store = s->path,
-                                    .model = model,
-                                    .cluster = "cpu:avx512@1 + cpu:sse41@1 net=10Gbit/s,20us",
-                                    .batch = BATCH};
-    tandem_planner *planner = NULL;
-    tandem_plan *plan = NULL;
-    tandem_allocation allocation;
+    const tandem_allocation_request request = {
+        .of = {.store = s->path,
+               .model = model,
+               .cluster = "cpu:avx512@1 + cpu:sse41@1 net=10Gbit/s,20us",
+               .batch = BATCH}};
+    tandem_answer answer = {.plan = NULL};
     tandem_error error = {0};
     const int64_t begin_ns = tandem_now_ns();
-    if (tandem_planner_open(&planner, &request, &error) != TANDEM_OK ||
-        tandem_planner_allocate(&plan, &allocation, planner, NULL, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    if (tandem_answer_open(&answer, &request, &error) != TANDEM_OK) fail_msg("%s", error.text);
     (void)printf("# a plan in %.1f ms\n", (double)(tandem_now_ns() - begin_ns) * 1e-6);
-    char *text = tandem_plan_text(plan, tandem_planner_graph(planner, 0));
+    char *text = tandem_plan_text(answer.plan, tandem_planner_graph(answer.planner, 0));
     assert_non_null(text);
-    tandem_plan_close(plan);
-    tandem_planner_close(planner);
+    tandem_answer_close(&answer);
     return text;
 }
 

@@ -134,9 +134,8 @@ def door_command(tandem, problem, store):
     if p.max_step:
         argv += ["--max-step-ns", str(p.max_step)]
     if p.max_sensitivity is not None:
-        argv += ["--max-sensitivity", f"{p.max_sensitivity:.9g}"]
-    goal = p.minimize or ("step" if p.max_sensitivity is not None else "sensitivity" if p.slowdown is not None else None)
-    return argv + (["--goal", goal] if goal else [])
+        argv += ["--max-sensitivity", repr(float(f"{p.max_sensitivity:.9g}") / 100)]
+    return argv + (["--minimize", p.minimize] if p.minimize else [])
 
 
 # --- Limits that follow from the plans ------------------------------------------------------------------------------

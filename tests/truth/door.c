@@ -13,10 +13,7 @@
 #include "tandem/planner.h"
 
 typedef struct door_options {
-    tandem_request request;
-    const char *policy, *uniform, *goal;
-    double slowdown, max_sensitivity; /* the latter in percent; below 0: any */
-    int64_t target_ns;
+    tandem_allocation_request asked;
     int describes, prices;
 } door_options;
 
@@ -24,7 +21,8 @@ typedef struct door_options {
 
 static tandem_status read_named(door_options *o, const char *name, const char *value, tandem_error *error)
 {
-    tandem_request *r = &o->request;
+    tandem_request *r = &o->asked.of;
+    if (strcmp(name, "--minimize") == 0) return tandem_objective_find(&o->asked.minimize, value, error);
     if (strcmp(name, "--loss-scale") == 0) return tandem_loss_scale_parse(&r->loss_scale, value, error);
     if (strcmp(name, "--collective") == 0)
         return tandem_collective_algorithm_find(&r->collective, value, error);
@@ -35,15 +33,24 @@ static tandem_status read_named(door_options *o, const char *name, const char *v
     return tandem_error_set(error, TANDEM_USAGE, "door: unknown option %s", name);
 }
 
+/* A limit that may be 0. */
+static tandem_status set_limit(int *is_given, double *limit, const char *value)
+{
+    *is_given = 1;
+    *limit = strtod(value, NULL);
+    return TANDEM_OK;
+}
+
 static tandem_status read_option(door_options *o, const char *name, const char *value, tandem_error *error)
 {
-    tandem_request *r = &o->request;
+    tandem_allocation_request *a = &o->asked;
+    tandem_request *r = &a->of;
     const struct {
         const char *name, **to;
-    } texts[] = {
-        {"--store", &r->store},   {"--model", &r->model},        {"--cluster", &r->cluster},
-        {"--memory", &r->memory}, {"--sensitivity", &r->method}, {"--base-precision", &r->base_precision},
-        {"--policy", &o->policy}, {"--goal", &o->goal},          {"--uniform", &o->uniform}};
+    } texts[] = {{"--store", &r->store},        {"--model", &r->model},
+                 {"--cluster", &r->cluster},    {"--memory", &r->memory},
+                 {"--sensitivity", &r->method}, {"--base-precision", &r->base_precision},
+                 {"--policy", &a->policy},      {"--uniform", &a->uniform}};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
         if (strcmp(name, texts[k].name) == 0) return *texts[k].to = value, TANDEM_OK;
     if (strcmp(name, "--batch") == 0) return r->batch = strtoll(value, NULL, 10), TANDEM_OK;
@@ -51,9 +58,11 @@ static tandem_status read_option(door_options *o, const char *name, const char *
     if (strcmp(name, "--predict") == 0) return r->predict = 1, TANDEM_OK;
     if (strcmp(name, "--without-update") == 0) return r->without_update = 1, TANDEM_OK;
     if (strcmp(name, "--accumulate") == 0) return r->step.n_micro = (int)strtol(value, NULL, 10), TANDEM_OK;
-    if (strcmp(name, "--slowdown") == 0) return o->slowdown = strtod(value, NULL), TANDEM_OK;
-    if (strcmp(name, "--max-step-ns") == 0) return o->target_ns = strtoll(value, NULL, 10), TANDEM_OK;
-    if (strcmp(name, "--max-sensitivity") == 0) return o->max_sensitivity = strtod(value, NULL), TANDEM_OK;
+    if (strcmp(name, "--slowdown") == 0) return set_limit(&a->slowdown_is_given, &a->slowdown, value);
+    if (strcmp(name, "--max-step-ns") == 0) return a->max_step_ns = strtoll(value, NULL, 10), TANDEM_OK;
+    if (strcmp(name, "--max-sensitivity") == 0)
+        return set_limit(&a->max_sensitivity_is_given, &a->max_sensitivity, value);
+    if (strcmp(name, "--global-batch") == 0) return a->global_batch = strtoll(value, NULL, 10), TANDEM_OK;
     if (strcmp(name, "--describe") == 0) return o->describes = 1, TANDEM_OK;
     if (strcmp(name, "--price") == 0) return o->prices = 1, TANDEM_OK;
     if (strcmp(name, "--norm") == 0) return r->step.with_norm = r->norm_is_given = 1, TANDEM_OK;
@@ -63,35 +72,11 @@ static tandem_status read_option(door_options *o, const char *name, const char *
 static tandem_status read_options(door_options *o, int argc, char **argv, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    *o = (door_options){.max_sensitivity = -1};
+    *o = (door_options){.describes = 0};
     if (argc % 2 == 0) return tandem_error_set(error, TANDEM_USAGE, "door: every option has a value");
     for (int k = 1; k + 1 < argc && status == TANDEM_OK; k += 2)
         status = read_option(o, argv[k], argv[k + 1], error);
     return status;
-}
-
-/* --- Asking -------------------------------------------------------------------------------------------- */
-
-static tandem_status goal_of_options(tandem_goal *goal, const door_options *o, tandem_planner *planner,
-                                     tandem_error *error)
-{
-    static const char *const names[] = {"sensitivity", "step", "memory", "training-time"};
-    const int64_t most = o->max_sensitivity >= 0
-                             ? tandem_sensitivity_units(tandem_planner_problem(planner), o->max_sensitivity)
-                             : INT64_MAX;
-    if (!o->goal) return *goal = tandem_planner_goal(planner, o->policy), TANDEM_OK;
-    for (int k = 0; k < 4; k++)
-        if (strcmp(o->goal, names[k]) == 0)
-            return *goal = (tandem_goal){(tandem_objective)k, most}, TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE, "door: unknown goal %s", o->goal);
-}
-
-static tandem_status set_problem(tandem_planner *planner, const door_options *o, tandem_error *error)
-{
-    tandem_allocation_problem *problem = tandem_planner_problem(planner);
-    problem->slowdown = o->slowdown;
-    problem->target_ns = o->target_ns;
-    return o->uniform ? tandem_precision_find(&problem->uniform, o->uniform, error) : TANDEM_OK;
 }
 
 /* --- Answering ----------------------------------------------------------------------------------------- */
@@ -99,7 +84,7 @@ static tandem_status set_problem(tandem_planner *planner, const door_options *o,
 static void print_real(const char *name, double value)
 {
     if (isfinite(value))
-        printf("  \"%s\": %.9g,\n", name, value);
+        printf("  \"%s\": %.17g,\n", name, value);
     else
         printf("  \"%s\": null,\n", name);
 }
@@ -109,9 +94,18 @@ static void print_whole(const char *name, int64_t value)
     printf("  \"%s\": %lld,\n", name, (long long)value);
 }
 
-static void print_answer(const tandem_planner *planner, const tandem_allocation_problem *problem,
-                         const tandem_plan *plan, const tandem_allocation *found, char *plan_text)
+static void print_classes(const char *name, int n, unsigned bits)
 {
+    printf("  \"%s\": [", name);
+    for (int c = 0; c < n; c++) printf("%s%s", c ? ", " : "", bits >> c & 1 ? "true" : "false");
+    printf("],\n");
+}
+
+static void print_answer(const tandem_answer *answer, const char *plan_text)
+{
+    const tandem_allocation_problem *problem = tandem_planner_problem(answer->planner);
+    const tandem_plan *plan = answer->plan;
+    const tandem_allocation *found = &answer->allocation;
     printf("{\n");
     print_whole("step_ns", found->step_ns);
     print_whole("target_ns", found->target_ns);
@@ -124,17 +118,15 @@ static void print_answer(const tandem_planner *planner, const tandem_allocation_
     print_real("lower_bound", tandem_sensitivity_value(problem, found->certificate.lower_bound));
     print_real("gap", found->certificate.gap);
     printf("  \"proof\": \"%s\",\n  \"method\": \"%s\",\n  \"policy\": \"%s\",\n  \"peak_bytes\": [",
-           found->certificate.proof, tandem_planner_method(planner), plan->policy);
+           found->certificate.proof, plan->method, plan->policy);
     for (int c = 0; c < plan->cluster.n_class; c++)
         printf("%s%llu", c ? ", " : "", (unsigned long long)found->peak_bytes[c]);
-    printf("],\n  \"keeps_base\": [");
-    for (int c = 0; c < plan->cluster.n_class; c++)
-        printf("%s%s", c ? ", " : "", found->keeps_base >> c & 1 ? "true" : "false");
-    printf("],\n  \"training_from_ns\": %lld,\n  \"training_keeps_base\": [",
-           (long long)found->training_from_ns);
-    for (int c = 0; c < plan->cluster.n_class; c++)
-        printf("%s%s", c ? ", " : "", found->training_keeps_base >> c & 1 ? "true" : "false");
-    printf("],\n  \"plan_file\": %s}\n", plan_text);
+    printf("],\n");
+    print_classes("keeps_base", plan->cluster.n_class, found->keeps_base);
+    print_whole("training_from_ns", found->training_from_ns);
+    print_classes("training_keeps_base", plan->cluster.n_class, found->training_keeps_base);
+    print_real("samples_per_s", answer->samples_per_s);
+    printf("  \"plan_file\": %s}\n", plan_text);
 }
 
 static tandem_status describe(const tandem_planner *planner)
@@ -183,8 +175,8 @@ static tandem_status price_plans(tandem_planner *planner, const door_options *o,
     tandem_plan *plan = NULL;
     tandem_status status = tandem_plan_open(&plan, tandem_planner_graph(planner, 0),
                                             tandem_planner_cluster(planner), "priced", error);
-    if (status == TANDEM_OK) plan->step = o->request.step;
-    if (status == TANDEM_OK) plan->loss_scale = o->request.step.with_norm ? -1 : 0;
+    if (status == TANDEM_OK) plan->step = o->asked.of.step;
+    if (status == TANDEM_OK) plan->loss_scale = o->asked.of.step.with_norm ? -1 : 0;
     while (status == TANDEM_OK && fgets(line, sizeof line, stdin)) {
         status = read_plan(plan, planner, line, error);
         if (status == TANDEM_OK) status = print_price(planner, plan, error);
@@ -195,40 +187,40 @@ static tandem_status price_plans(tandem_planner *planner, const door_options *o,
 
 /* --- The command --------------------------------------------------------------------------------------- */
 
-static tandem_status ask(tandem_planner *planner, const door_options *o, tandem_error *error)
+static tandem_status ask(const door_options *o, tandem_error *error)
 {
-    tandem_plan *plan = NULL;
-    tandem_allocation found;
-    tandem_goal goal;
-    tandem_status status = set_problem(planner, o, error);
-    if (status == TANDEM_OK) status = goal_of_options(&goal, o, planner, error);
-    if (status == TANDEM_OK)
-        status = tandem_planner_allocate_for(&plan, &found, planner, &goal, o->policy, error);
+    tandem_answer answer = {.plan = NULL};
+    tandem_status status = tandem_answer_open(&answer, &o->asked, error);
     if (status != TANDEM_OK) return status;
-    char *plan_text = tandem_plan_text(plan, tandem_planner_graph(planner, 0));
+    char *plan_text = tandem_plan_text(answer.plan, tandem_planner_graph(answer.planner, 0));
     if (plan_text)
-        print_answer(planner, tandem_planner_problem(planner), plan, &found, plan_text);
+        print_answer(&answer, plan_text);
     else
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "door: no memory for the plan's text");
     free(plan_text);
-    tandem_plan_close(plan);
+    tandem_answer_close(&answer);
+    return status;
+}
+
+/* What is said without an allocation. */
+static tandem_status look(door_options *o, tandem_error *error)
+{
+    tandem_planner *planner = NULL;
+    o->asked.of.times_only = 1;
+    o->asked.of.norm_is_given |= o->prices;
+    tandem_status status = tandem_planner_open(&planner, &o->asked.of, error);
+    if (status == TANDEM_OK) status = o->describes ? describe(planner) : price_plans(planner, o, error);
+    tandem_planner_close(planner);
     return status;
 }
 
 int main(int argc, char **argv)
 {
-    tandem_planner *planner = NULL;
     tandem_error error = {0};
     door_options options;
     tandem_status status = read_options(&options, argc, argv, &error);
-    options.request.times_only = options.describes || options.prices;
-    options.request.norm_is_given |= options.prices;
-    if (status == TANDEM_OK) status = tandem_planner_open(&planner, &options.request, &error);
     if (status == TANDEM_OK)
-        status = options.describes ? describe(planner)
-                 : options.prices  ? price_plans(planner, &options, &error)
-                                   : ask(planner, &options, &error);
+        status = options.describes || options.prices ? look(&options, &error) : ask(&options, &error);
     if (status != TANDEM_OK) fprintf(stderr, "door: %s\n", error.text);
-    tandem_planner_close(planner);
     return tandem_status_exit_code(status);
 }

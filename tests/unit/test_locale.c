@@ -68,22 +68,18 @@ static void record_cluster_and_plan(FILE *out, const char *folder)
 
 static void record_planner(FILE *out, const char *folder)
 {
-    tandem_planner *planner = NULL;
-    tandem_plan *plan = NULL;
-    tandem_allocation found;
+    tandem_answer answer = {.plan = NULL};
     tandem_error error = {0};
     char store[128];
     (void)snprintf(store, sizeof store, "%s/none.db", folder);
-    const tandem_request request = {.store = store,
-                                    .model = "vit_tiny:dropout=0.1",
-                                    .cluster = "t4@1 + v100@1 net=12.5Gbit/s,10.5us",
-                                    .predict = 1};
-    tandem_status status = tandem_planner_open(&planner, &request, &error);
-    if (status == TANDEM_OK) status = tandem_planner_allocate(&plan, &found, planner, NULL, &error);
+    const tandem_allocation_request request = {.of = {.store = store,
+                                                      .model = "vit_tiny:dropout=0.1",
+                                                      .cluster = "t4@1 + v100@1 net=12.5Gbit/s,10.5us",
+                                                      .predict = 1}};
+    const tandem_status status = tandem_answer_open(&answer, &request, &error);
     fprintf(out, "%d %s\n", (int)status, status == TANDEM_OK ? "" : error.text);
-    if (status == TANDEM_OK) fprintf(out, "%" PRId64 "\n", found.step_ns);
-    tandem_plan_close(plan);
-    tandem_planner_close(planner);
+    if (status == TANDEM_OK) fprintf(out, "%" PRId64 "\n", answer.allocation.step_ns);
+    tandem_answer_close(&answer);
 }
 
 static tandem_status record_timing(void *to, const tandem_timing *timing, tandem_error *error)

@@ -204,6 +204,8 @@ static tandem_plan *full_plan(const tandem_graph *graph)
     plan->step_ns = INT64_C(9007199254740993); /* 2^53 + 1 */
     plan->sensitivity = 1.0 / 3;
     plan->lower_bound = 0;
+    plan->objective = TANDEM_MINIMIZE_MEMORY;
+    plan->max_sensitivity = 0.7;
     plan->peak_bytes[0] = INT64_C(1) << 40;
     plan->base_precision = TANDEM_PRECISION_BF16;
     plan->keeps_base = 1;
@@ -263,6 +265,7 @@ static void a_plan_comes_back(void **state)
     assert_int_equal(read->assignment.n_op, plan->assignment.n_op);
     assert_true(read->slowdown == 0.1 && read->sensitivity == 1.0 / 3 && read->lower_bound == 0 &&
                 isnan(read->gap));
+    assert_true(read->objective == TANDEM_MINIMIZE_MEMORY && read->max_sensitivity == 0.7);
     assert_int_equal(read->step_ns, plan->step_ns);
     assert_int_equal(read->target_ns, plan->target_ns);
     assert_int_equal(read->fastest_ns, plan->fastest_ns);
@@ -342,7 +345,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         const char *says;
     } cases[] = {
         {"{", "", TANDEM_MALFORMED, "line 2"},
-        {"\"ranks\": 2,", "\"ranks\": 2", TANDEM_MALFORMED, "line 24"},
+        {"\"ranks\": 2,", "\"ranks\": 2", TANDEM_MALFORMED, "line 26"},
         {"tandem.plan/1", "tandem.plan/2", TANDEM_MALFORMED,
          "reads \"tandem.plan/1\": use the tandem that "
          "wrote it"},
@@ -357,6 +360,8 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"\"mlp\"", "null", TANDEM_MALFORMED, "model: is missing"},
         {"\"graph_hash\": \"", "\"graph_hash\": \"0", TANDEM_MALFORMED, "16 hexadecimal"},
         {"\"slowdown\": 0.1", "\"slowdown\": \"0.1\"", TANDEM_MALFORMED, "slowdown: must be a number"},
+        {"\"objective\": \"memory\"", "\"objective\": \"speed\"", TANDEM_MALFORMED,
+         "objective: 'speed' is nothing to minimize"},
         {"\"step_ns\": 9", "\"step_ns\": -9", TANDEM_MALFORMED, "step_ns: must be a whole number"},
         {"\"step_ns\": 9007199254740993", "\"step_ns\": 1.5", TANDEM_MALFORMED,
          "step_ns: must be a whole "

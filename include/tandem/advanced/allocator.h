@@ -198,18 +198,6 @@ typedef struct tandem_batch_source {
     void (*close)(void *context, tandem_allocation_problem *problem);
 } tandem_batch_source;
 
-typedef struct tandem_batch_plan {
-    int64_t batch[TANDEM_MAX_CLASS];
-    tandem_plan *plan; /* NULL: no plan at that split */
-    tandem_allocation allocation;
-} tandem_batch_plan;
-typedef struct tandem_batch_choice {
-    tandem_batch_plan precision_alone; /* the most even split; precisions chosen */
-    tandem_batch_plan batch_alone;     /* every class in base; the fastest split found */
-    tandem_batch_plan both;
-    int n_split, n_missing; /* splits tried; of these, splits without all costs */
-} tandem_batch_choice;
-
 /* tandem_batch_choose: splits global_batch among the classes and chooses the precisions: the least
  * sensitivity within target_ns. 0 = (1 + slowdown) × the fastest step found over all splits. With neither,
  * slowdown < 0: the least step × (1 + sensitivity) over all splits where the method counts samples and the

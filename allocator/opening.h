@@ -1,0 +1,28 @@
+/* opening.h: what a request names, opened; shared by workload.c and planner.c, private to allocator/. */
+#pragma once
+
+#include "tandem/planner.h"
+
+/* Parses a cluster, and fills in batches, limits and how ranks exchange gradients. batch 0 =
+ * TANDEM_DEFAULT_BATCH. TANDEM_USAGE: no model, no cluster, or TANDEM_ALLREDUCE has an unknown value; errors
+ * of tandem_cluster_parse. */
+tandem_status tandem_open_cluster(tandem_cluster *cluster, const char *model, const char *text, int64_t batch,
+                                  const char *memory, tandem_error *error);
+
+/* What a model that PyTorch runs, or a model with few activations, cannot have. `graph` is the model.
+ * TANDEM_USAGE. */
+tandem_status tandem_check_model(const tandem_graph *graph, const char *memory, int n_recompute_segment,
+                                 tandem_error *error);
+
+/* The cluster of a request, with batches, limits and how gradients travel. Errors as above. */
+tandem_status tandem_request_cluster(tandem_cluster *cluster, const tandem_request *request,
+                                     tandem_error *error);
+
+/* Opens a planner for a cluster whose classes have their batches: as tandem_planner_open, which parses the
+ * request's cluster. Of the request, cluster, batch, memory, wire and over_network are not read. */
+tandem_status tandem_planner_open_at(tandem_planner **planner, const tandem_request *request,
+                                     const tandem_cluster *cluster, tandem_error *error);
+
+/* The same for an answer: as tandem_answer_open, for a checked request. */
+tandem_status tandem_answer_open_at(tandem_answer *answer, const tandem_allocation_request *request,
+                                    const tandem_cluster *cluster, tandem_error *error);
