@@ -62,7 +62,7 @@ static int begin_process(void)
 
 static int print_version(const cli_program *program)
 {
-    printf("%s " TANDEM_VERSION "\n", program->name);
+    printf("%s %s\n", program->name, TANDEM_VERSION);
     return 0;
 }
 

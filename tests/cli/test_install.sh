@@ -288,7 +288,7 @@ END
 # shellcheck disable=SC2046
 g++ -std=c++17 -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} version.cc $(cat flags) \
     -Wl,-rpath,"$at/lib" -o version >out 2>err &&
-    ./version >out 2>err && grep -q 'USAGE: the request names no model' out
+    ./version >out 2>err && grep -q 'USAGE: no model given' out
 report "a C++ program links the library" $?
 
 # --- Another folder for libraries ---
