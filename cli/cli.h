@@ -166,8 +166,8 @@ const tandem_made *cli_made(void);
 json_t *cli_made_json(void); /* NULL without memory */
 
 /* --- Inputs that several commands read ------------------------------------------------------------------ */
-/* The request of the options: --plan, or --model, --cluster (or --device), --batch, --memory and --uniform. It
- * borrows their texts. TANDEM_USAGE: options contradict each other. */
+/* The request of the options: --plan, or --model, --cluster (or --device), --batch, --memory and --uniform.
+ * It borrows their texts. TANDEM_USAGE: options contradict each other. */
 tandem_status cli_workload_request(tandem_workload_request *request, const cli_options *options,
                                    tandem_error *error);
 /* Of a training; the same. */

@@ -13,7 +13,7 @@ static json_t *clocks_json(const tandem_clock_range *clocks)
                      "memory_mhz", clocks->min.memory_mhz, clocks->max.memory_mhz);
 }
 
-static json_t *steadiness_json(const tandem_profile_report *of)
+static json_t *profile_steadiness_json(const tandem_profile_report *of)
 {
     return json_pack("{s:o,s:o,s:o,s:o,s:o}", "compute_spread", cli_json_number(of->compute_spread),
                      "memory_spread", cli_json_number(of->memory_spread), "delay_share",
@@ -25,7 +25,8 @@ static json_t *device_json(const tandem_profile_report *of)
 {
     return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "name", of->device, "alone", count_json(&of->alone),
                      "contended", count_json(&of->contended), "clocks", clocks_json(&of->clocks),
-                     "steadiness", steadiness_json(of), "event_ns", cli_json_known_integer(of->event_ns));
+                     "steadiness", profile_steadiness_json(of), "event_ns",
+                     cli_json_known_integer(of->event_ns));
 }
 
 json_t *cli_profile_json(const tandem_profile_result *result, const char *store)
@@ -46,7 +47,7 @@ json_t *cli_sweep_json(const tandem_profile_result *result, const char *store)
     json_t *object = cli_json_new("profile");
     json_t *sweep = json_pack("{s:s,s:i,s:I,s:o,s:o}", "device", of->device, "networks", result->n_network,
                               "measured", (json_int_t)of->alone.measured, "clocks", clocks_json(&of->clocks),
-                              "steadiness", steadiness_json(of));
+                              "steadiness", profile_steadiness_json(of));
     json_object_set_new(object, "store", json_string(store));
     json_object_set_new(object, "sweep", sweep);
     json_object_set_new(object, "seconds", json_real((double)result->ns * 1e-9));

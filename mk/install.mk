@@ -1,6 +1,6 @@
 # `make install`, with PREFIX, LIBDIR and DESTDIR; `make uninstall` takes away the same. The program looks for
-# libtandem_backend.so beside itself, in ../lib and where the loader looks, and for tandem-rank beside itself and
-# in ../libexec/tandem.
+# libtandem_backend.so beside itself, in ../lib and where the loader looks, and for tandem-rank beside
+# itself and in ../libexec/tandem.
 DESTDIR =
 PREFIX = /usr/local
 LIBDIR = $(PREFIX)/lib
@@ -36,8 +36,8 @@ install-slurm: $(PLUGINS) ## Slurm's plug-ins, where Slurm looks for them
 
 uninstall: ## takes away what install put there
 	rm -f $(addprefix $(INTO)/,bin/tandem share/man/man1/tandem.1) \
-	    $(addprefix $(LIB_INTO)/libtandem,.so .so.0 _runtime.so _runtime.so.0 _kernels.so _kernels.so.0 _backend.so _cuda.so \
-	        _cuda_kernels.so _cuda_kernels.so.0) \
+	    $(addprefix $(LIB_INTO)/libtandem,.so .so.0 _runtime.so _runtime.so.0 _kernels.so _kernels.so.0 \
+	        _backend.so _cuda.so _cuda_kernels.so _cuda_kernels.so.0) \
 	    $(addprefix $(LIB_INTO)/pkgconfig/tandem,.pc _runtime.pc _kernels.pc _cuda_kernels.pc)
 	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem $(INTO)/libexec/tandem
 

@@ -30,7 +30,7 @@ $(B)/libtandem_cuda_kernels.so.0: backend/cuda/libtandem_cuda_kernels.map $(CUDA
 	@echo "  link  $@"
 	@$(CXX) $(FOR_OTHERS) -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lm
 
-$(B)/libtandem.so $(B)/libtandem_runtime.so $(B)/libtandem_kernels.so $(B)/libtandem_cuda_kernels.so: %.so: %.so.0
+$(addprefix $(B)/libtandem,.so _runtime.so _kernels.so _cuda_kernels.so): %.so: %.so.0
 	@ln -sf $(<F) $@
 
 # Opened by this name, and not linked.

@@ -17,7 +17,7 @@ static tandem_precision *make_whole_plan(const tandem_graph *graph, tandem_preci
     return plan;
 }
 
-/* What `tandem sensitivity` asks for without options (cli/command/sensitivity_sense.c), of one precision. */
+/* What `tandem sensitivity` asks for without options (runtime/sense/sensitivity.c), of one precision. */
 static sensing_request default_request(const tandem_workload *workload, const study_training *in_fp32)
 {
     sensing_request request = sensing_request_probe(workload);

@@ -211,7 +211,7 @@ my $asks_locale = qr/\b(strto(?:d|f|ld)|atof|v[a-z]*n?printf|is(?:al|low|up|sp|p
     |to(?:upp|low)er|strn?casecmp|strcasestr|strcoll|strxfrm|strfmon|setlocale|localeconv)\s*\(/x;
 my $formats = qr/\b([a-z]*n?printf|[fs]*scanf)\s*(\((?:[^()"]++|"(?:\\.|[^"\\])*"|(?2))*\))/;
 my $float = qr/%[-+ #0-9.*]*(?:l|L)?[aefgAEFG]/;
-my $libraries = qr{^(base|graph|profiles|predictor|replayer|trace|allocator|plugins|backend|report)/};
+my $libraries = qr{^(base|graph|profiles|predictor|replayer|trace|allocator|plugins|backend|report|runtime)/};
 for my $file (grep { $_ =~ $libraries && $_ ne 'base/plain_text.h' } @code) {
     my $code = parts($file)->{code};
     while ($code =~ /$asks_locale/g) {

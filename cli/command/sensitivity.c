@@ -22,7 +22,8 @@ static int print_sensitivities(const tandem_sensitivity_result *result, const ta
 #define SENSED(share) tandem_quantity_known_to(100 * (share), half).text
         cli_table_row(&table, "%s\t%s\t%s\t%s to %s\t%s\t%s\t%s", graph->op[row->op].name,
                       tandem_precision_get(row->precision)->name, SENSED(row->value), SENSED(row->low),
-                      SENSED(row->high), SENSED(row->noise), isfinite(row->bias) ? SENSED(row->bias) : "unknown",
+                      SENSED(row->high), SENSED(row->noise),
+                      isfinite(row->bias) ? SENSED(row->bias) : "unknown",
                       SENSED(row->at_point[result->n_point - 1]));
 #undef SENSED
     }
@@ -53,9 +54,9 @@ static int print_sensitivity(const tandem_sensitivity_result *result, const cli_
     tandem_graph *graph = NULL;
     if (tandem_graph_open(&graph, result->model, result->batch, &error) != TANDEM_OK) return cli_fail(&error);
     cli_progress_end();
-    const int code = options->json        ? cli_print_json(cli_sensitivity_json(result, graph))
+    const int code = options->json      ? cli_print_json(cli_sensitivity_json(result, graph))
                      : result->n_method ? print_statistics(result, graph)
-                                          : print_sensitivities(result, graph);
+                                        : print_sensitivities(result, graph);
     tandem_graph_close(graph);
     return code;
 }
@@ -64,14 +65,15 @@ static tandem_status make_sensitivity_request(tandem_sensitivity_request *reques
                                               tandem_error *error)
 {
     const int64_t n = cli_option_given(options, OPTION_REPETITIONS) ? options->repetitions : 0;
-    *request = (tandem_sensitivity_request){.listener = cli_listener(options),
-                                            .store = options->db,
-                                            .data = options->data,
-                                            .way = (tandem_sensitivity_way)options->sensed_by,
-                                            .steps = options->steps < 0 ? 0 : options->steps,
-                                            .at = options->at,
-                                            .n_replicate = (int)(n > TANDEM_MAX_REPLICATE ? TANDEM_MAX_REPLICATE + 1 : n),
-                                            .init = options->init};
+    *request = (tandem_sensitivity_request){
+        .listener = cli_listener(options),
+        .store = options->db,
+        .data = options->data,
+        .way = (tandem_sensitivity_way)options->sensed_by,
+        .steps = options->steps < 0 ? 0 : options->steps,
+        .at = options->at,
+        .n_replicate = (int)(n > TANDEM_MAX_REPLICATE ? TANDEM_MAX_REPLICATE + 1 : n),
+        .init = options->init};
     return cli_workload_request(&request->workload, options, error);
 }
 

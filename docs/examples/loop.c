@@ -1,4 +1,5 @@
-/* loop.c: the whole loop on two devices of this machine's CPU: profile, sensitivity, plan, training, comparison.
+/* loop.c: the whole loop on two devices of this machine's CPU: profile, sensitivity, plan, training,
+ * comparison.
  *
  *     cc loop.c $(pkg-config --cflags --libs tandem_runtime) -o loop
  *     ./loop vit_tiny fashion-mnist "strongest + weakest" loop.db loop.json

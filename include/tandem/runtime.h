@@ -1,8 +1,8 @@
-/* runtime.h: what runs on devices: profile, sensitivity, train, compare. Each verb has a request and a result.
- * Nothing here prints, exits or handles a signal. docs/examples/loop.c uses all four.
+/* runtime.h: what runs on devices: profile, sensitivity, train, compare. Each verb has a request and a
+ * result. Nothing here prints, exits or handles a signal. docs/examples/loop.c uses all four.
  *
- * Zero-initialise a request with its function, then fill in what differs. Strings are borrowed during the call
- * only. Results own their memory; each has a function that releases it. */
+ * Zero-initialise a request with its function, then fill in what differs. Strings are borrowed during the
+ * call only. Results own their memory; each has a function that releases it. */
 #ifndef TANDEM_RUNTIME_H
 #define TANDEM_RUNTIME_H
 
@@ -61,7 +61,8 @@ typedef struct tandem_train_request {
     int64_t resense_every;
     double max_sensitivity;
     int per_task; /* 1: the result has the times of tasks */
-    /* files to write, NULL = none: the trace of the last step, a line of JSON per step, a checkpoint, weights */
+    /* files to write, NULL = none: the trace of the last step, a line of JSON per step, a checkpoint,
+     * weights */
     const char *trace, *log, *checkpoint, *exported;
     const char *resume, *init;      /* files to read: a checkpoint to go on from, weights to begin with */
     const struct tandem_made *made; /* what a written trace and log say of their origin; NULL = nothing */
@@ -115,7 +116,8 @@ typedef struct tandem_train_result {
 /* tandem_train: trains a workload under its plan. Where the request has no place, it starts a process for
  * each rank, each on a core of its own, and waits. Rank 0 has the result; the others' stays as it was.
  * TANDEM_USAGE: the request contradicts itself or another rank's; TANDEM_MISSING: a device or library;
- * TANDEM_RANK_FAILED: another rank has failed; TANDEM_NOT_FINITE … of a step. *result unchanged on error. */
+ * TANDEM_RANK_FAILED: another rank has failed; TANDEM_LIMIT_EXCEEDED: a loss or gradient is not
+ * finite. *result unchanged on error. */
 tandem_status tandem_train(tandem_train_result *result, const tandem_train_request *request,
                            tandem_error *error);
 void tandem_train_result_free(tandem_train_result *result); /* all zero is fine */
@@ -225,8 +227,8 @@ void tandem_sensitivity_result_free(tandem_sensitivity_result *result); /* all z
 /* --- Compare -------------------------------------------------------------------------------------------- */
 
 typedef struct tandem_compare_request {
-    /* The run that is measured: of 3 steps or more [30], with no evaluation unless it is asked for. It may have
-     * a place; rank 0 then compares, and the others train with it. No resume, no resense */
+    /* The run that is measured: of 3 steps or more [30], with no evaluation unless it is asked for. It may
+     * have a place; rank 0 then compares, and the others train with it. No resume, no resense */
     tandem_train_request train;
     /* 1: the costs of the plan are measured again after the run, into a store of its own. Not with a place */
     int remeasure;
@@ -310,9 +312,9 @@ typedef struct tandem_compare_result {
     tandem_compare_speed steady;
 } tandem_compare_result;
 
-/* tandem_compare_predict: the part before the run: what the profile store says of the plan. TANDEM_MISSING: a
- * cost was not measured; errors of the workload and the store. The caller releases *result, which is unchanged
- * on error. */
+/* tandem_compare_predict: the part before the run: what the profile store says of the plan. TANDEM_MISSING:
+ * a cost was not measured; errors of the workload and the store. The caller releases *result, which is
+ * unchanged on error. */
 tandem_status tandem_compare_predict(tandem_compare_result *result, const tandem_compare_request *request,
                                      tandem_error *error);
 /* tandem_compare: predicts a step of the plan, trains under it, and says how far apart both are and why; the

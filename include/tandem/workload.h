@@ -22,7 +22,7 @@ typedef struct tandem_workload_request {
     /* number formats in the place of their dtypes, "s4"; "" = each dtype has its own; every device then has
      * every precision. NULL = nothing is emulated */
     const char *emulate;
-    int wire_is_given; /* 1: gradients travel in `wire`, whatever the plan says */
+    int wire_is_given; /* 1: gradients travel in `wire`, also where the plan says otherwise */
     tandem_dtype wire;
     /* n_micro, n_recompute_segment, scaling and separate_partial_grads replace the plan's where they are not
      * 0; other members are ignored */
@@ -45,8 +45,8 @@ typedef struct tandem_workload {
 
 /* tandem_workload_open: opens model, cluster and plan of a request; *workload must be all zero. The caller
  * closes it. TANDEM_USAGE: the request contradicts itself, or TANDEM_ALLREDUCE has an unknown value; errors
- * of tandem_plan_read, tandem_cluster_parse and tandem_graph_open. *workload unchanged on error. Cost: a graph
- * per class. */
+ * of tandem_plan_read, tandem_cluster_parse and tandem_graph_open. *workload unchanged on error. Cost: a
+ * graph per class. */
 tandem_status tandem_workload_open(tandem_workload *workload, const tandem_workload_request *request,
                                    tandem_error *error);
 void tandem_workload_close(tandem_workload *workload); /* all zero is fine */

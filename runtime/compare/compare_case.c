@@ -9,7 +9,7 @@
 #include "runtime/process/process.h"
 #include "runtime/workload_planner.h"
 
-enum { STEPS = 30, LEAST_STEPS = 3 }; /* the first two are warm-up */
+enum { STEPS = 30, MIN_STEPS = 3 }; /* the first two are warm-up */
 
 /* --- Predicting ------------------------------------------------------------------------------- */
 
@@ -323,9 +323,9 @@ static tandem_status check_compare(const tandem_compare_request *request, const 
                                    tandem_error *error)
 {
     const int is_joined = request->train.place.n_rank > 0;
-    if (request->train.steps < LEAST_STEPS)
+    if (request->train.steps < MIN_STEPS)
         return tandem_error_set(error, TANDEM_USAGE, "--steps %lld: all are warm-up steps. Use %d or more",
-                                (long long)request->train.steps, LEAST_STEPS);
+                                (long long)request->train.steps, MIN_STEPS);
     if (is_joined && request->remeasure)
         return tandem_error_set(
             error, TANDEM_USAGE,

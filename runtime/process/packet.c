@@ -19,7 +19,7 @@ void packet_begin_reading(packet *p)
 }
 
 /* Room for so many bytes more. 0: no memory. */
-static int reserve(packet *p, size_t bytes)
+static int reserve_packet(packet *p, size_t bytes)
 {
     size_t capacity = p->capacity ? p->capacity : FIRST_CAPACITY;
     if (bytes > SIZE_MAX / 2 - p->n) return 0;
@@ -34,7 +34,8 @@ static int reserve(packet *p, size_t bytes)
 /* The next bytes, which are then read or written; NULL: it has failed. */
 static unsigned char *next_bytes(packet *p, size_t bytes)
 {
-    const int has_room = !p->has_failed && (p->is_reading ? bytes <= p->n - p->read : reserve(p, bytes));
+    const int has_room =
+        !p->has_failed && (p->is_reading ? bytes <= p->n - p->read : reserve_packet(p, bytes));
     size_t *const at = p->is_reading ? &p->read : &p->n;
     p->has_failed = !has_room;
     if (!has_room) return NULL;

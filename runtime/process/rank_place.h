@@ -1,4 +1,5 @@
-/* rank_place.h: which rank a process is, on which core it runs, and what it tells the others before it joins. */
+/* rank_place.h: which rank a process is, on which core it runs, and what it tells the others before it
+ * joins. */
 #pragma once
 
 #include "runtime/process/process.h"

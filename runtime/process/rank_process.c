@@ -44,7 +44,7 @@ static void send_error(int to, const tandem_error *error)
 /* --- The request ---------------------------------------------------------------------------------------- */
 
 /* Ranks share the file and its position, so that each reads at places of its own. */
-static tandem_status read_request(packet *p, int from, tandem_error *error)
+static tandem_status read_rank_request(packet *p, int from, tandem_error *error)
 {
     struct stat file;
     if (fstat(from, &file) == 0 && file.st_size > 0) p->bytes = malloc((size_t)file.st_size);
@@ -89,7 +89,7 @@ int rank_process_run(const char *name)
                            : error.status                                   ? error.status
                                                                             : TANDEM_BUG;
     if (status == TANDEM_OK) rank_start_begin(&place);
-    if (status == TANDEM_OK) status = read_request(&request, from, &error);
+    if (status == TANDEM_OK) status = read_rank_request(&request, from, &error);
     if (status == TANDEM_OK) status = run_verb(&answer, verb, &request, &place, &to, &error);
     if (status == TANDEM_OK) {
         (void)message_write(to, &(message){.kind = MESSAGE_ANSWER, .bytes = answer.n}, answer.bytes);

@@ -32,7 +32,7 @@ typedef struct started_rank {
     taken_core core;
 } started_rank;
 
-typedef struct rank_run {
+typedef struct started_run {
     const tandem_listener *listener;
     int n_rank;
     started_rank *rank;
@@ -41,7 +41,7 @@ typedef struct rank_run {
     char folder[24]; /* "" = there is none */
     packet *answer;  /* of rank 0 */
     int is_cancelled;
-} rank_run;
+} started_run;
 
 /* --- The helper program --------------------------------------------------------------------------------- */
 
@@ -81,7 +81,7 @@ void ranks_remove_folder(const char *path)
     (void)rmdir(path);
 }
 
-static void take_cores(rank_run *run)
+static void take_cores(started_run *run)
 {
     usable_cores here;
     const tandem_listener *listener = run->listener;
@@ -123,7 +123,7 @@ static int is_replaced(const rank_environment *of, const char *variable)
 extern char **environ;
 
 /* 0: no memory. */
-static int make_environment(rank_environment *of, const rank_run *run, int r, int to)
+static int make_environment(rank_environment *of, const started_run *run, int r, int to)
 {
     const taken_core *core = &run->rank[r].core;
     size_t n = 0, n_all = 0;
@@ -150,7 +150,7 @@ static int make_environment(rank_environment *of, const rank_run *run, int r, in
 }
 
 /* The descriptors that a rank keeps: others are closed by its exec. */
-static int keep_descriptors(posix_spawn_file_actions_t *actions, const rank_run *run, int r, int to)
+static int keep_descriptors(posix_spawn_file_actions_t *actions, const started_run *run, int r, int to)
 {
     const int kept[] = {run->request, to, run->rank[r].core.lock};
     int failed = posix_spawn_file_actions_adddup2(actions, STDERR_FILENO, STDOUT_FILENO);
@@ -160,7 +160,7 @@ static int keep_descriptors(posix_spawn_file_actions_t *actions, const rank_run 
 }
 
 /* Signals wait until the child is known. 0, or errno. */
-static int spawn_helper(rank_run *run, int r, int to, const char *verb, char **environment)
+static int spawn_helper(started_run *run, int r, int to, const char *verb, char **environment)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -189,7 +189,7 @@ static int spawn_helper(rank_run *run, int r, int to, const char *verb, char **e
     return failed;
 }
 
-static tandem_status start_rank(rank_run *run, int r, const char *verb, tandem_error *error)
+static tandem_status start_rank(started_run *run, int r, const char *verb, tandem_error *error)
 {
     int ends[2] = {-1, -1};
     rank_environment *environment = malloc(sizeof *environment);
@@ -209,7 +209,7 @@ static tandem_status start_rank(rank_run *run, int r, const char *verb, tandem_e
                             "cannot start rank %d as '%s': %s", r, run->helper, strerror(failed));
 }
 
-static void terminate_ranks(rank_run *run)
+static void terminate_ranks(started_run *run)
 {
     for (int r = 0; r < run->n_rank; r++)
         if (run->rank[r].pid > 0) {
@@ -218,7 +218,7 @@ static void terminate_ranks(rank_run *run)
         }
 }
 
-static tandem_status start_ranks(rank_run *run, const char *verb, tandem_error *error)
+static tandem_status start_ranks(started_run *run, const char *verb, tandem_error *error)
 {
     for (int r = 0; r < run->n_rank && !children_are_ending(); r++) {
         const tandem_status status = start_rank(run, r, verb, error);
@@ -232,7 +232,7 @@ static tandem_status start_ranks(rank_run *run, const char *verb, tandem_error *
 
 /* --- Waiting -------------------------------------------------------------------------------------------- */
 
-static void take_message(rank_run *run, int r, const message *head, void *bytes)
+static void take_message(started_run *run, int r, const message *head, void *bytes)
 {
     started_rank *rank = &run->rank[r];
     const tandem_listener *listener = run->listener;
@@ -265,7 +265,7 @@ static void reap_rank(started_rank *rank)
     rank->pid = 0;
 }
 
-static void read_rank(rank_run *run, int r)
+static void read_rank(started_run *run, int r)
 {
     message head;
     void *bytes = NULL;
@@ -275,7 +275,7 @@ static void read_rank(rank_run *run, int r)
         reap_rank(&run->rank[r]);
 }
 
-static void wait_for_ranks(rank_run *run, struct pollfd *ready)
+static void wait_for_ranks(started_run *run, struct pollfd *ready)
 {
     for (;;) {
         int n_open = 0;
@@ -321,7 +321,7 @@ static int weight_of(const started_rank *rank)
     return rank->error.status == TANDEM_RANK_FAILED ? 1 : 3;
 }
 
-static tandem_status judge_ranks(const rank_run *run, tandem_error *error)
+static tandem_status judge_ranks(const started_run *run, tandem_error *error)
 {
     int worst = 0;
     if (run->is_cancelled) return tandem_error_set(error, TANDEM_CANCELLED, "the request was cancelled");
@@ -332,7 +332,7 @@ static tandem_status judge_ranks(const rank_run *run, tandem_error *error)
 
 /* --- Whole ---------------------------------------------------------------------------------------------- */
 
-static tandem_status put_request(rank_run *run, const rank_verb *verb, void *request, tandem_error *error)
+static tandem_status put_request(started_run *run, const rank_verb *verb, void *request, tandem_error *error)
 {
     packet p = {0};
     int has_progress = run->listener->progress != NULL;
@@ -344,7 +344,8 @@ static tandem_status put_request(rank_run *run, const rank_verb *verb, void *req
     return is_written ? TANDEM_OK : tandem_no_memory(error, "for the request of the ranks");
 }
 
-static tandem_status open_rank_run(rank_run *run, const rank_verb *verb, void *request, tandem_error *error)
+static tandem_status open_started_run(started_run *run, const rank_verb *verb, void *request,
+                                      tandem_error *error)
 {
     char folder[] = ".tandem-run-XXXXXX";
     for (int r = 0; r < run->n_rank; r++)
@@ -361,7 +362,7 @@ static tandem_status open_rank_run(rank_run *run, const rank_verb *verb, void *r
     return TANDEM_OK;
 }
 
-static void close_rank_run(rank_run *run)
+static void close_started_run(started_run *run)
 {
     for (int r = 0; r < run->n_rank; r++) core_release(&run->rank[r].core);
     if (run->request >= 0) (void)close(run->request);
@@ -372,12 +373,12 @@ static void close_rank_run(rank_run *run)
 tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, int n_rank,
                         const tandem_listener *listener, tandem_error *error)
 {
-    rank_run run = {.listener = listener, .n_rank = n_rank, .request = -1, .answer = answer};
+    started_run run = {.listener = listener, .n_rank = n_rank, .request = -1, .answer = answer};
     struct pollfd *ready = calloc((size_t)n_rank + 1, sizeof *ready);
     run.rank = calloc((size_t)n_rank, sizeof *run.rank);
     *answer = (packet){0};
     children_begin();
-    tandem_status status = ready && run.rank ? open_rank_run(&run, verb, request, error)
+    tandem_status status = ready && run.rank ? open_started_run(&run, verb, request, error)
                                              : tandem_no_memory(error, "for %d ranks", n_rank);
     if (status == TANDEM_OK) {
         status = start_ranks(&run, verb->name, error);
@@ -385,7 +386,7 @@ tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, in
         wait_for_ranks(&run, ready);
         if (status == TANDEM_OK) status = judge_ranks(&run, error);
     }
-    if (run.rank) close_rank_run(&run);
+    if (run.rank) close_started_run(&run);
     free(ready);
     if (status != TANDEM_OK) packet_free(answer);
     children_end();

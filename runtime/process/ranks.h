@@ -20,9 +20,9 @@ extern const rank_verb train_verb, sensitivity_verb, profile_verb;
 void workload_request_pack(packet *p, tandem_workload_request *request);
 
 /* ranks_run: starts n_rank processes of tandem-rank, each on a core of its own, and waits for them. The
- * caller releases the answer, which is empty on error. TANDEM_MISSING: there is no tandem-rank. TANDEM_IO: the
- * working directory takes no folder for the run. TANDEM_NO_MEMORY, TANDEM_CANCELLED, and the error of the rank
- * that failed first; that another rank has failed counts only if there is no other error. */
+ * caller releases the answer, which is empty on error. TANDEM_MISSING: there is no tandem-rank. TANDEM_IO:
+ * the working directory takes no folder for the run. TANDEM_NO_MEMORY, TANDEM_CANCELLED, and the error of
+ * the rank that failed first; that another rank has failed counts only if there is no other error. */
 tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, int n_rank,
                         const tandem_listener *listener, tandem_error *error);
 

@@ -72,7 +72,8 @@ static void finish_report(tandem_profile_report *report, const profile_rank *ran
 }
 
 /* All ranks; result->rank has room for each of them. */
-static tandem_status profile_and_gather(profile_rank *rank, tandem_profile_result *result, tandem_error *error)
+static tandem_status profile_and_gather(profile_rank *rank, tandem_profile_result *result,
+                                        tandem_error *error)
 {
     tandem_profile_report own = {.event_ns = -1};
     tandem_status status = profile_stages(rank, &own, &result->allreduce, error);
@@ -105,7 +106,8 @@ static tandem_status profile_one_rank(tandem_profile_result *result, tandem_work
     tandem_status status =
         out.rank ? profile_rank_open(&rank, error) : tandem_no_memory(error, "for %d ranks", out.n_rank);
     if (status == TANDEM_OK)
-        status = sweep_end_ns ? sweep_here(&rank, workload, &out, error) : profile_and_gather(&rank, &out, error);
+        status =
+            sweep_end_ns ? sweep_here(&rank, workload, &out, error) : profile_and_gather(&rank, &out, error);
     if (!sweep_end_ns) (void)snprintf(out.model, sizeof out.model, "%s", workload->graph[0]->model);
     out.ns = tandem_now_ns() - begin;
     profile_rank_close(&rank);
@@ -134,8 +136,8 @@ static tandem_status check_profile_ranks(const tandem_profile_request *request,
 }
 
 /* Creates the store before ranks open it together, and checks it. */
-static tandem_status check_before_start(const tandem_profile_request *request, const tandem_workload *workload,
-                                        tandem_error *error)
+static tandem_status check_before_start(const tandem_profile_request *request,
+                                        const tandem_workload *workload, tandem_error *error)
 {
     for (int c = 0; c < workload->cluster.n_class; c++) {
         const tandem_status status = runtime_device_require(workload->cluster.classes[c].device.name, error);
@@ -155,10 +157,11 @@ static tandem_status open_sweep_device(tandem_workload *workload, const tandem_p
     char got[TANDEM_QUANTITY_TEXT];
     const char *device = request->workload.cluster;
     if (request->sweep_ns > longest_sweep_ns)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--sweep=%s is too long; a sweep takes at most 120s. Another one goes on where "
-                                "it ended",
-                                tandem_quantity_print_ns(got, sizeof got, request->sweep_ns));
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--sweep=%s is too long; a sweep takes at most 120s. Another one goes on where "
+            "it ended",
+            tandem_quantity_print_ns(got, sizeof got, request->sweep_ns));
     if (!device)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--sweep needs a device. Use e.g. --device strongest (tandem list devices)");
@@ -224,7 +227,8 @@ static void note_sweep(const tandem_profile_request *request, const tandem_workl
 {
     char time[TANDEM_QUANTITY_TEXT];
     if (request->sweep_ns)
-        runtime_note(&request->listener, "a sweep of %s takes %s; one that is stopped keeps what it has measured",
+        runtime_note(&request->listener,
+                     "a sweep of %s takes %s; one that is stopped keeps what it has measured",
                      workload->cluster.classes[0].device.name,
                      tandem_quantity_print_ns(time, sizeof time, request->sweep_ns));
 }

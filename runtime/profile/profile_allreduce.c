@@ -120,7 +120,7 @@ tandem_status profile_allreduce(profile_rank *rank, tandem_profile_count *count,
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
         if (rank->self.rank == 0)
             runtime_progress(&rank->request->listener, -1, "profile all-reduce of %s%s: %d sizes", group,
-                         loaded ? " under load" : "", n);
+                             loaded ? " under load" : "", n);
         status = profile_allreduce_curve(rank, group, loaded, bytes, n, count, error);
     }
     return status;

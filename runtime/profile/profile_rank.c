@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/hash.h"
+#include "base/plain_text.h"
 
 #include "runtime/profile/profile.h"
 #include "runtime/machine_check.h"
@@ -26,13 +27,13 @@ static tandem_status make_profile_agreement(char **agreement, const profile_rank
 {
     const tandem_profile_request *request = rank->request;
     const tandem_step_options *step = &rank->workload->plan->step;
-    char *lines = NULL, ranks[1024], scaling[TANDEM_CAST_SCALING_TEXT];
+    char lines[4096], ranks[1024], scaling[TANDEM_CAST_SCALING_TEXT];
     tandem_cluster_print(ranks, sizeof ranks, &rank->workload->cluster);
     char *plan =
         profile_of_plan(request) ? tandem_plan_text(rank->workload->plan, rank->workload->graph[0]) : NULL;
-    const int n = asprintf(
-        &lines,
-        "model: %s, operators %016" PRIx64 "\nranks: %s\nplan: %016" PRIx64 "\nsamples: %s\n"
+    (void)tandem_plain_print(
+        lines, sizeof lines,
+        "model: %.600s, operators %016" PRIx64 "\nranks: %s\nplan: %016" PRIx64 "\nsamples: %s\n"
         "buckets: %" PRIu64 " bytes\nrepetitions: %" PRId64 "\nmeasured: %s%s\nmicro-steps: %d\n"
         "scaling: %s\nnorm: %d\nclip: %.9g\nseed: %" PRIu64 "\n",
         rank->workload->graph[0]->model, rank->workload->graph[0]->hash, ranks,
@@ -41,10 +42,7 @@ static tandem_status make_profile_agreement(char **agreement, const profile_rank
         request->remeasure ? ", again" : "", step->n_micro, tandem_cast_scaling_print(scaling, step->scaling),
         step->with_norm, request->workload.clip, request->workload.seed);
     free(plan);
-    if (n < 0) return tandem_no_memory(error, "for what the ranks compare");
-    const tandem_status status = run_agreement_make_of(agreement, lines, error);
-    free(lines);
-    return status;
+    return run_agreement_make_of(agreement, lines, error);
 }
 
 tandem_status profile_rank_open(profile_rank *rank, tandem_error *error)

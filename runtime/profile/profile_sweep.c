@@ -41,4 +41,3 @@ tandem_status profile_sweep(profile_rank *rank, tandem_workload *workload, tande
     const tandem_algorithm *tuned = rank->backend->worker_tuned_algorithms(rank->worker, &n);
     return status == TANDEM_OK ? tandem_store_put_algorithms(rank->store, tuned, n, error) : status;
 }
-

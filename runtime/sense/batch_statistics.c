@@ -159,8 +159,8 @@ tandem_status batch_statistics_collect(tandem_statistics *statistics, const trai
             status = c.status;
         }
         runtime_progress(&training->listener, (tandem_now_ns() - begin_ns) / (i + 1) * (n_batch - 1 - i),
-                     "sensitivity: batch %lld of %lld, loss %.4f", (long long)(i + 1), (long long)n_batch,
-                     loss);
+                         "sensitivity: batch %lld of %lld, loss %.4f", (long long)(i + 1), (long long)n_batch,
+                         loss);
     }
     rank->backend->executor_observe(rank->executor, NULL, NULL);
     for (int i = 0; i < c.step->graph->n_op; i++)

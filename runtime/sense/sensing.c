@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/plain_text.h"
 #include "runtime/sense/probe_loops.h"
 #include "runtime/sense/sensing_probe.h"
 
@@ -45,7 +46,7 @@ tandem_status sensing_ages_parse(int64_t age[TANDEM_MAX_AGE], int *n_age, const 
     int n = 0;
     for (const char *at = text; *at;) {
         char *end = NULL;
-        const double number = strtod(at, &end);
+        const double number = tandem_plain_read(at, &end);
         const int is_share = *end == '%',
                   is_number = end > at && number >= 0 && number <= (is_share ? 100 : 1e9);
         const char *next = end + is_share;
@@ -178,8 +179,7 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
 {
     const tandem_train_request *training = run->training;
     const int is_emulated = precision != TANDEM_PRECISION_FP32,
-              is_scaled = has_f16_gradient(precision, amp_dtype),
-              has_data_seed = training->has_data_seed;
+              is_scaled = has_f16_gradient(precision, amp_dtype), has_data_seed = training->has_data_seed;
     tandem_device device = run->workload->cluster.classes[0].device;
     tandem_step_options step_options = run->workload->plan->step;
     if (is_emulated) device.amp_dtype = amp_dtype;
@@ -190,8 +190,8 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
     step_options.n_micro = sensed_ranks(run);
     if (run->request->by_probe) step_options.separate_partial_grads = 1;
     step_options.with_norm = is_scaled;
-    tandem_status status = tandem_device_open_step(&frozen->step, &device, run->sensed, training->bucket_bytes,
-                                                   &step_options, error);
+    tandem_status status = tandem_device_open_step(&frozen->step, &device, run->sensed,
+                                                   training->bucket_bytes, &step_options, error);
     if (status != TANDEM_OK) return status;
     const int n_op = run->workload->graph[0]->n_op;
     const tandem_precision *plan = run->request->plan ? run->request->plan + (size_t)op * (size_t)n_op : NULL;
@@ -199,20 +199,20 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
         if (plan ? plan[i] != TANDEM_PRECISION_FP32 : i == op)
             tandem_step_set(frozen->step, i, plan ? plan[i] : precision);
     tandem_step_resolve(frozen->step);
-    const tandem_executor_options executor_options = {.step = frozen->step,
-                                                      .data = training->data ? &run->rank->data : NULL,
-                                                      .seed = training->workload.seed,
-                                                      .weight = run->weight,
-                                                      .data_seed = has_data_seed ? &training->data_seed : NULL,
-                                                      .label_smoothing = (float)training->label_smoothing,
-                                                      .emulation = is_emulated ? &run->emulation : NULL,
-                                                      .hold_weights = 1,
-                                                      .lender =
-                                                          run->request->by_probe ? run->rank->executor : NULL,
-                                                      .without_all_reduce = 1,
-                                                      .global_batch = run->sensing->batch,
-                                                      .loss_scale = is_scaled ? -1 : 0,
-                                                      .allow_nan = 1};
+    const tandem_executor_options executor_options = {
+        .step = frozen->step,
+        .data = training->data ? &run->rank->data : NULL,
+        .seed = training->workload.seed,
+        .weight = run->weight,
+        .data_seed = has_data_seed ? &training->data_seed : NULL,
+        .label_smoothing = (float)training->label_smoothing,
+        .emulation = is_emulated ? &run->emulation : NULL,
+        .hold_weights = 1,
+        .lender = run->request->by_probe ? run->rank->executor : NULL,
+        .without_all_reduce = 1,
+        .global_batch = run->sensing->batch,
+        .loss_scale = is_scaled ? -1 : 0,
+        .allow_nan = 1};
     status =
         run->rank->backend->executor_open(&frozen->executor, run->rank->worker, &executor_options, error);
     if (status != TANDEM_OK) close_frozen_executor(frozen, run);
@@ -441,8 +441,9 @@ static tandem_status sense_cell_in_turn(sense_run *run, int op, tandem_precision
     if (status != TANDEM_OK) return status;
     run->sensing->is_sensed[tandem_sensing_cell(op, precision, amp_dtype)] = 1;
     const int64_t now = tandem_now_ns();
-    runtime_progress(&run->training->listener, (now - run->begin_ns) / run->n_cell_done * (run->n_cell - run->n_cell_done),
-                 "sensitivity: cell %d of %d", run->n_cell_done, run->n_cell);
+    runtime_progress(&run->training->listener,
+                     (now - run->begin_ns) / run->n_cell_done * (run->n_cell - run->n_cell_done),
+                     "sensitivity: cell %d of %d", run->n_cell_done, run->n_cell);
     return TANDEM_OK;
 }
 
@@ -676,8 +677,9 @@ static tandem_status train_and_sense(sense_run *run, tandem_error *error)
             backend->executor_set_rate(run->rank->executor, train_config_rate(&run->rank->config, step));
             status = backend->executor_step(run->rank->executor, step, &loss, error);
             if (step % 16 == 0)
-                runtime_progress(&run->training->listener, -1, "sensitivity: step %lld of %lld, loss %.4f", (long long)step,
-                             (long long)run->sensing->age[run->sensing->n_age - 1], loss);
+                runtime_progress(&run->training->listener, -1, "sensitivity: step %lld of %lld, loss %.4f",
+                                 (long long)step, (long long)run->sensing->age[run->sensing->n_age - 1],
+                                 loss);
         }
         if (status == TANDEM_OK && a == 0) run->begin_ns = tandem_now_ns();
         if (status == TANDEM_OK) status = sense_age(run, a, error);
@@ -816,7 +818,8 @@ int64_t sensing_interval_in_run(const tandem_workload *workload)
 }
 
 tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const tandem_workload *workload,
-                              const tandem_train_request *training, const sensing_request *request, tandem_error *error)
+                              const tandem_train_request *training, const sensing_request *request,
+                              tandem_error *error)
 {
     tandem_sensing made = {0};
     sense_run run = {
@@ -843,7 +846,8 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
 }
 
 tandem_status sensing_run(tandem_sensing *sensing, const tandem_workload *workload,
-                          const tandem_train_request *training, const sensing_request *request, tandem_error *error)
+                          const tandem_train_request *training, const sensing_request *request,
+                          tandem_error *error)
 {
     const tandem_rank_place alone = {.rank = 0, .n_rank = 1};
     training_rank rank = {0};

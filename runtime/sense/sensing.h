@@ -44,7 +44,8 @@ typedef struct sensing_request {
  * *sensing. Memory: beside the training, 3 · n_replicate + 8 times the weights, and
  * an executor. Cost: sampled.c has it. */
 tandem_status sensing_run(tandem_sensing *sensing, const tandem_workload *workload,
-                          const tandem_train_request *training, const sensing_request *request, tandem_error *error);
+                          const tandem_train_request *training, const sensing_request *request,
+                          tandem_error *error);
 
 /* sensing_of_rank: the same with the executor of a rank. All ranks of a run call it together; they take
  * operators and precisions in turn, and all get the same sensing, of one age. Its batches are those of

@@ -98,8 +98,9 @@ static tandem_status put_operator_methods(tandem_store *store, const tandem_grap
     for (int i = 0; i < graph->n_op; i++)
         for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
             if (tandem_op_row_get(graph->op[i].kind)->precisions & (1u << p))
-                status = tandem_store_put_sensitivity(store, graph, method->name, i, (tandem_precision)p,
-                                                      amp_dtype, sensitivity[i * TANDEM_N_PRECISION + p], error);
+                status =
+                    tandem_store_put_sensitivity(store, graph, method->name, i, (tandem_precision)p,
+                                                 amp_dtype, sensitivity[i * TANDEM_N_PRECISION + p], error);
     return status;
 }
 
@@ -246,7 +247,8 @@ static tandem_train_request training_of(const tandem_sensitivity_request *reques
     return training;
 }
 
-/* Trains in fp32 for n_batch batches, and stores their statistics. result: NULL, or what follows from them. */
+/* Trains in fp32 for n_batch batches, and stores their statistics. result: NULL, or what follows from them.
+ * */
 static tandem_status measure_statistics(tandem_sensitivity_result *result,
                                         const tandem_sensitivity_request *request, int64_t n_batch,
                                         tandem_error *error)
@@ -277,8 +279,8 @@ static tandem_status measure_statistics(tandem_sensitivity_result *result,
 }
 
 static tandem_status measure_samples(tandem_sensitivity_result *result,
-                                     const tandem_sensitivity_request *request, const tandem_workload *workload,
-                                     tandem_error *error)
+                                     const tandem_sensitivity_request *request,
+                                     const tandem_workload *workload, tandem_error *error)
 {
     const int64_t steps = steps_of(request);
     const tandem_train_request training = training_of(request, steps);
@@ -286,7 +288,8 @@ static tandem_status measure_samples(tandem_sensitivity_result *result,
     tandem_sensing sensing = {0};
     tandem_status status = choose_sensing(&sensed, request, workload, error);
     if (status == TANDEM_OK) status = check_store(request->store, error);
-    if (status == TANDEM_OK) status = measure_statistics(NULL, request, steps < BATCHES ? steps : BATCHES, error);
+    if (status == TANDEM_OK)
+        status = measure_statistics(NULL, request, steps < BATCHES ? steps : BATCHES, error);
     if (status == TANDEM_OK) status = sensing_run(&sensing, workload, &training, &sensed, error);
     if (status == TANDEM_OK) status = put_sensing(&sensing, workload->graph[0], request, error);
     if (status == TANDEM_OK)
@@ -296,8 +299,9 @@ static tandem_status measure_samples(tandem_sensitivity_result *result,
     return status;
 }
 
-static tandem_status measure_here(tandem_sensitivity_result *result, const tandem_sensitivity_request *request,
-                                  const tandem_workload *workload, tandem_error *error)
+static tandem_status measure_here(tandem_sensitivity_result *result,
+                                  const tandem_sensitivity_request *request, const tandem_workload *workload,
+                                  tandem_error *error)
 {
     if (request->way != TANDEM_BY_STATISTICS) return measure_samples(result, request, workload, error);
     tandem_sensitivity_result out = {.batch = workload->graph[0]->batch, .steps = steps_of(request)};
@@ -352,7 +356,7 @@ const rank_verb sensitivity_verb = {.name = "sensitivity",
 /* --- Public --------------------------------------------------------------------------------------------- */
 
 /* What can be wrong, before a process starts. */
-static tandem_status check_before_start(const tandem_sensitivity_request *request, tandem_error *error)
+static tandem_status check_before_measuring(const tandem_sensitivity_request *request, tandem_error *error)
 {
     tandem_workload workload = {0};
     sensing_request sensed;
@@ -360,8 +364,7 @@ static tandem_status check_before_start(const tandem_sensitivity_request *reques
     if (status == TANDEM_OK) status = check_sensitivity(request, &workload, error);
     if (status == TANDEM_OK && request->way != TANDEM_BY_STATISTICS)
         status = choose_sensing(&sensed, request, &workload, error);
-    if (status == TANDEM_OK)
-        status = runtime_device_require(workload.cluster.classes[0].device.name, error);
+    if (status == TANDEM_OK) status = runtime_device_require(workload.cluster.classes[0].device.name, error);
     if (status == TANDEM_OK) status = check_store(request->store, error);
     tandem_workload_close(&workload);
     return status;
@@ -373,7 +376,7 @@ tandem_status tandem_sensitivity_measure(tandem_sensitivity_result *result,
     packet answer = {0};
     tandem_sensitivity_request copy = *request;
     tandem_sensitivity_result read = {.n_row = 0};
-    tandem_status status = check_before_start(request, error);
+    tandem_status status = check_before_measuring(request, error);
     if (status == TANDEM_OK)
         status = ranks_run(&answer, &sensitivity_verb, &copy, 1, &request->listener, error);
     if (status == TANDEM_OK) {

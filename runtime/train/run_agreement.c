@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/plain_text.h"
 
 static void put_version(FILE *to) { fprintf(to, "version: %s\n", TANDEM_VERSION); }
 
@@ -57,6 +58,8 @@ static void put_course(FILE *to, const tandem_workload *workload, const tandem_t
 /* What else decides when a run ends, and under which plan. */
 static void put_choices(FILE *to, const tandem_train_request *request)
 {
+    char limit[32];
+    (void)tandem_plain_print(limit, sizeof limit, "%.9g", 100 * request->max_sensitivity);
     fprintf(to, "losses that are not finite: %s\n", request->allow_nan ? "end nothing" : "end the run");
     if (!request->resense)
         fputs("sensitivities: are not estimated again\n", to);
@@ -64,8 +67,8 @@ static void put_choices(FILE *to, const tandem_train_request *request)
         fprintf(to, "sensitivities: again every %" PRId64 " steps, 0 = rarely; least time to the same loss\n",
                 request->resense_every);
     else
-        fprintf(to, "sensitivities: again every %" PRId64 " steps, 0 = rarely; at most %.9g %%\n",
-                request->resense_every, 100 * request->max_sensitivity);
+        fprintf(to, "sensitivities: again every %" PRId64 " steps, 0 = rarely; at most %s %%\n",
+                request->resense_every, limit);
 }
 
 /* Variables by which the libraries that compute change fp32 itself. */

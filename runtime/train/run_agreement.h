@@ -1,7 +1,7 @@
-/* run_agreement.h: all that decides what the ranks of a run do, as text. Ranks compare their texts when they
- * join (worker_open): with other requests, files or versions they would train apart, or wait for each other.
- * What has no line, ranks may differ in: each has its own patience, store and limit of memory, and rank 0 alone
- * writes a log, a trace and a result. */
+/* run_agreement.h: all that decides what the ranks of a run do, as text. Ranks compare their texts when
+ * they join (worker_open): with other requests, files or versions they would train apart, or wait for each
+ * other. What has no line, ranks may differ in: each has its own patience, store and limit of memory, and
+ * rank 0 alone writes a log, a trace and a result. */
 #pragma once
 
 #include "runtime/train/training_rank.h"

@@ -9,6 +9,7 @@
 
 #include "base/append.h"
 #include "base/hash.h"
+#include "base/plain_text.h"
 #include "runtime/listener.h"
 #include "base/nearest.h"
 
@@ -38,10 +39,10 @@ static tandem_status fail_wrong_optimizer(const tandem_graph *graph, const char 
 static tandem_status set_betas(tandem_optimizer_options *o, const char *text, tandem_error *error)
 {
     char *end = NULL;
-    const double beta1 = strtod(text, &end);
+    const double beta1 = tandem_plain_read(text, &end);
     const int has_two = end != text && *end == ',';
     const char *second = has_two ? end + 1 : "";
-    const double beta2 = strtod(second, &end);
+    const double beta2 = tandem_plain_read(second, &end);
     if (!has_two || end == second || *end || !(beta1 >= 0 && beta1 < 1) || !(beta2 >= 0 && beta2 < 1))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--betas takes two numbers from 0 to below 1, such as 0.9,0.999, got '%s'",
@@ -140,7 +141,7 @@ __attribute__((format(printf, 3, 4))) static void add_line(const config_lines *l
     char value[4096];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(value, sizeof value, format, arguments);
+    (void)tandem_plain_print_list(value, sizeof value, format, arguments);
     va_end(arguments);
     if (strlen(value) <= LONG_VALUE)
         (void)tandem_append(lines->text, lines->size, "%s: %s\n", key, value);
@@ -236,9 +237,10 @@ static void add_optimizer(const config_lines *lines, const train_config *r, cons
     const tandem_optimizer_options *o = &r->optimizer;
     char over[40] = "", moments[80];
     if (o->kind == TANDEM_SGD)
-        (void)snprintf(moments, sizeof moments, "momentum %.9g", (double)o->momentum);
+        (void)tandem_plain_print(moments, sizeof moments, "momentum %.9g", (double)o->momentum);
     else
-        (void)snprintf(moments, sizeof moments, "betas %.9g and %.9g", (double)o->beta1, (double)o->beta2);
+        (void)tandem_plain_print(moments, sizeof moments, "betas %.9g and %.9g", (double)o->beta1,
+                                 (double)o->beta2);
     add_line(lines, "optimizer", "%s, weight decay %.9g, %s", tandem_optimizer_name(o->kind),
              (double)o->decay, moments);
     if (request->no_decay)

@@ -73,7 +73,8 @@ tandem_status train_resense_open(train_resense *resense, const tandem_train_requ
             "--resense keeps %zu characters of plan and ranges in a checkpoint, which has "
             "room for %zu; join classes of the cluster",
             kept, sizeof text - strlen(text) - OTHER_TEXT);
-    const int64_t every = request->resense_every > 0 ? request->resense_every : sensing_interval_in_run(workload);
+    const int64_t every =
+        request->resense_every > 0 ? request->resense_every : sensing_interval_in_run(workload);
     const tandem_status status = resense_trigger_open(&resense->trigger, rank, every, error);
     if (status != TANDEM_OK) return status;
     resense->trigger.is_limited = request->resense_every == 0; /* an interval of one's own is a choice */

@@ -104,10 +104,11 @@ static int64_t first_sample_of(const tandem_workload *workload, int rank)
 static tandem_status make_emulation(tandem_emulation *emulation, const tandem_train_request *request,
                                     tandem_error *error)
 {
-    *emulation = tandem_emulation_make(
-        request->has_rounding_seed ? request->rounding_seed : request->workload.seed);
+    *emulation =
+        tandem_emulation_make(request->has_rounding_seed ? request->rounding_seed : request->workload.seed);
     emulation->error_scale = request->error_scale;
-    return request->workload.emulate ? tandem_emulation_replace(emulation, request->workload.emulate, error) : TANDEM_OK;
+    return request->workload.emulate ? tandem_emulation_replace(emulation, request->workload.emulate, error)
+                                     : TANDEM_OK;
 }
 
 static tandem_status open_training_executor(training_rank *rank, const tandem_workload *workload,
@@ -172,10 +173,11 @@ void training_rank_note_transport(const tandem_backend_api *backend, const tande
     const char *why = backend->worker_shared_memory_error(worker);
     const int64_t n_stranger = backend->worker_n_stranger(worker);
     if (n_stranger > 0)
-        runtime_note(listener,
-                 "rank %d: %lld connections came while the ranks joined that were not of this run; they were "
-                 "closed",
-                 rank, (long long)n_stranger);
+        runtime_note(
+            listener,
+            "rank %d: %lld connections came while the ranks joined that were not of this run; they were "
+            "closed",
+            rank, (long long)n_stranger);
     if (*why && rank == 0)
         runtime_note(listener, "gradients go over the network, because ranks cannot share memory: %s", why);
 }
@@ -207,7 +209,8 @@ static tandem_status open_training_worker(training_rank *rank, const tandem_work
 }
 
 tandem_status training_rank_open(training_rank *rank, const tandem_workload *workload,
-                                 const tandem_train_request *request, const tandem_rank_place *self, tandem_error *error)
+                                 const tandem_train_request *request, const tandem_rank_place *self,
+                                 tandem_error *error)
 {
     *rank = (training_rank){.self = *self, .extra = rank->extra};
     const int n_rank = tandem_cluster_n_rank(&workload->cluster);

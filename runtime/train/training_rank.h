@@ -34,7 +34,8 @@ typedef struct training_rank {
     tandem_executor *executor;
 } training_rank;
 
-/* Opens everything that a rank needs to run its part of the workload's plan. request->data NULL = noise; rank->extra is kept. */
+/* Opens everything that a rank needs to run its part of the workload's plan. request->data NULL = noise;
+ * rank->extra is kept. */
 tandem_status training_rank_open(training_rank *rank, const tandem_workload *workload,
                                  const tandem_train_request *request, const tandem_rank_place *self,
                                  tandem_error *error);

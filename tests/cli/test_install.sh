@@ -131,9 +131,10 @@ if [ "${devices:-0}" -lt 2 ] || [ ! -e /usr/share/datasets/fashion-mnist ]; then
     skip "$whole" "this machine is fewer than two of the devices, or lacks the data set"
 else
     # shellcheck disable=SC2046 # flags are words
-    PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root gcc -std=c11 -Wall -Wextra -Werror \
+    export PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
+    gcc -std=c11 -Wall -Wextra -Werror \
         ${sanitizers:+-fsanitize=$sanitizers} "$example" \
-        $(PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root pkg-config --cflags --libs tandem_runtime) \
+        $(pkg-config --cflags --libs tandem_runtime) \
         -Wl,-rpath,"$at/lib" -o loop >out 2>err && [ "$(wc -l <"$example")" -le 60 ] &&
         ./loop mlp:width=32 fashion-mnist "strongest + weakest" loop.db loop.json >out 2>err </dev/null &&
         grep -qE '^step predicted [0-9.]+ ms, measured [0-9.]+ ms: .*; loss [0-9.]+ after 30 steps$' out &&

@@ -1,6 +1,7 @@
 /* folder: runtime */
-/* Which core a process takes (cli/process.h), on machines that the tests describe, beside others who have
- * taken some. The locks are real; a network namespace keeps those of the machine's other runs apart. */
+/* Which core a process takes (runtime/process/process.h), on machines that the tests describe, beside
+ * others who have taken some. The locks are real; a network namespace keeps those of the machine's other
+ * runs apart. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
