@@ -57,7 +57,7 @@ ISA_FLAGS_avx512 = $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl 
 ISA_FLAGS_avx2_vnni = $(ISA_FLAGS_avx2) -mavxvnni
 ISA_FLAGS_avx512_vnni = $(ISA_FLAGS_avx512) -mavx512vnni
 define isa_rule
-$(B)/obj/isa/$(1)/%.o: backend/cpu/isa/%.c $(B)/flags
+$(B)/obj/isa/$(1)/%.o: kernels/cpu/isa/%.c $(B)/flags
 	@mkdir -p $$(@D)
 	@echo "  cc    $$< for $(1)"
 	@$$(COMPILE_C) -O3 -fno-math-errno -Wno-unused-parameter -DTANDEM_ISA=$(1) $(ISA_FLAGS_$(1)) -MMD -MP \

@@ -27,7 +27,7 @@ $(B)/obj/%.cu.o: %.cu $(B)/flags.cuda
 	@! grep -E '[1-9][0-9]* bytes spill' $@.log
 
 # CUDA kernels for the tests: threads are coroutines on the host, whose stacks sanitizers would not know.
-$(B)/obj/simt/%.o: backend/cuda/%.cu $(B)/flags
+$(B)/obj/simt/%.o: kernels/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
 	@echo "  c++   $< as coroutines"
 	@$(COMPILE_CXX) $(if $(SAN),-fno-sanitize=all) -fsanitize=alignment \

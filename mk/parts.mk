@@ -16,7 +16,8 @@ PARTS_replayer = $(call objects,$(call sources,replayer))
 PARTS_allocator = $(call objects,$(call sources,allocator $(addprefix allocator/,policy bound queries)))
 PARTS_report = $(call objects,$(call sources,report report/section))
 PARTS_plugins = $(SLURM_PARTS)
-PARTS_backend = $(BACKEND) $(CUDA_HOST) $(CUDA_PUBLIC) $(CUDA_AS_COROUTINES)
+PARTS_kernels = $(CPU_KERNELS) $(B)/obj/kernels/cuda/cuda_kernels.o $(CUDA_AS_COROUTINES)
+PARTS_backend = $(BACKEND) $(CUDA_HOST) $(CUDA_PUBLIC)
 FOUNDATION = $(PARTS_base) $(PARTS_graph)
 CORE = $(FOUNDATION) $(foreach folder,profiles predictor trace replayer allocator,$(PARTS_$(folder)))
 PARTS_runtime = $(call objects,$(filter-out runtime/rank_main.c,$(call sources,runtime $(addprefix \
@@ -24,21 +25,21 @@ PARTS_runtime = $(call objects,$(filter-out runtime/rank_main.c,$(call sources,r
 CLI = $(call objects,$(call sources,cli cli/command))
 PARTS_cli = $(filter-out $(B)/obj/cli/main.o,$(CLI))
 ISAS = sse41 avx avx2 avx2_vnni avx512 avx512_vnni
-ISA_SOURCES = $(wildcard backend/cpu/isa/*.c)
-ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst backend/cpu/isa/%.c,$(B)/obj/isa/$(isa)/%.o,$(ISA_SOURCES)))
+ISA_SOURCES = $(wildcard kernels/cpu/isa/*.c)
+ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst kernels/cpu/isa/%.c,$(B)/obj/isa/$(isa)/%.o,$(ISA_SOURCES)))
 BACKEND = $(call objects,$(call sources,backend $(addprefix backend/,executor device cpu cpu/op comm data))) \
-          $(B)/obj/backend/comm/gloo.o $(ISA_OBJECTS)
-KERNELS = $(call objects,base/amax_history.c \
-          $(addprefix backend/cpu/,kernels.c layer_kernels.c conv3x3.c isa_kernels.c)) $(ISA_OBJECTS)
+          $(B)/obj/backend/comm/gloo.o $(CPU_KERNELS)
+CPU_KERNELS = $(call objects,$(call sources,kernels/cpu)) $(ISA_OBJECTS)
+KERNELS = $(B)/obj/base/amax_history.o $(CPU_KERNELS)
 
 # The CUDA backend's own code, but for the files that call NVIDIA's libraries; tests run it, its kernels too,
 # without a card.
 CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c clocks.c cublaslt.c cudnn.c)
-CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
-CUDA_PUBLIC = $(call objects,$(addprefix backend/cuda/,cuda_kernels.c cuda_products.c))
+CUDA_KERNELS = $(wildcard kernels/cuda/*.cu)
+CUDA_PUBLIC = $(call objects,kernels/cuda/cuda_kernels.c backend/cuda/cuda_products.c)
 CUDA_HOST = $(filter-out $(CUDA_PUBLIC),$(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call \
     sources,backend/cuda backend/cuda/op))))
-CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
+CUDA_AS_COROUTINES = $(patsubst kernels/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
 CUDA_BELOW = $(B)/obj/backend/device/kernel_name.o $(FOUNDATION)
 CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst \
     %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS))
@@ -47,7 +48,7 @@ CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst \
 CUDA_FOR_OTHERS = $(CUDA_PUBLIC) $(call objects,$(addprefix backend/cuda/,algorithm_cache.c gpu.c kernel.c \
     planned_work.c product.c) backend/device/kernel_name.c) $(FOUNDATION)
 CUDA_KERNEL_LIBRARY = $(CUDA_FOR_OTHERS) $(call objects,$(addprefix backend/cuda/,runtime.c clocks.c \
-    cublaslt.c)) $(addprefix $(B)/obj/backend/cuda/,quantise.cu.o bytes.cu.o)
+    cublaslt.c)) $(addprefix $(B)/obj/kernels/cuda/,quantise.cu.o bytes.cu.o)
 
 # Slurm's plug-ins. SLURM_PARTS need no header of Slurm's. What slurmd and slurmstepd open, as root, links
 # libc alone; the planner is a file of its own, which users' commands open.

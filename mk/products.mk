@@ -26,7 +26,7 @@ $(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(B)/obj/base/
 	@echo "  link  $@"
 	@$(CC) $(FOR_OTHERS) -o $@ $(filter %.o,$^) -lm
 
-$(B)/libtandem_cuda_kernels.so.0: backend/cuda/libtandem_cuda_kernels.map $(CUDA_KERNEL_LIBRARY)
+$(B)/libtandem_cuda_kernels.so.0: kernels/cuda/libtandem_cuda_kernels.map $(CUDA_KERNEL_LIBRARY)
 	@echo "  link  $@"
 	@$(CXX) $(FOR_OTHERS) -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lm
 

@@ -25,8 +25,8 @@ define parts_rule
 $(B)/tests/parts-$(1).a: $(foreach folder,$(1) $(USES_$(1)),$(PARTS_$(folder))) $(MODEL_FILES) $(TEST_SUPPORT)
 endef
 $(foreach folder,$(FOLDERS) $(PROGRAMS),$(eval $(call parts_rule,$(folder))))
-$(B)/tests/parts-all.a: $(CORE) $(MODEL_FILES) $(PARTS_backend) $(SLURM_PARTS) $(MCKP) $(CARD_BENCH) \
-    $(TEST_SUPPORT)
+$(B)/tests/parts-all.a: $(CORE) $(MODEL_FILES) $(PARTS_kernels) $(PARTS_backend) $(SLURM_PARTS) $(MCKP) \
+    $(CARD_BENCH) $(TEST_SUPPORT)
 $(TEST_PARTS):
 	@mkdir -p $(@D)
 	@rm -f $@
@@ -63,7 +63,7 @@ $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 # The kernels for other programs on the same, for tests/python.
 CUDA_KERNELS_STAND_IN = $(CUDA_FOR_OTHERS) $(addprefix $(B)/obj/simt/,quantise.o bytes.o) $(addprefix \
     $(B)/obj/tests/cuda/,stand_in.o stand_in_graph.o)
-$(B)/tests/libtandem_cuda_kernels.so.0: backend/cuda/libtandem_cuda_kernels.map $(CUDA_KERNELS_STAND_IN)
+$(B)/tests/libtandem_cuda_kernels.so.0: kernels/cuda/libtandem_cuda_kernels.map $(CUDA_KERNELS_STAND_IN)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
 	@$(CXX) $(call LIBRARY_FLAGS,$<) -o $@ $(CUDA_KERNELS_STAND_IN) -lpthread -lm

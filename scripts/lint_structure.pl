@@ -35,8 +35,8 @@ sub source_of # of an object's path below obj/
     my ($object) = @_;
     $object =~ s/\.o$//;
     $object =~ s/\.cu$//;
-    $object =~ s{^isa/\w+/}{backend/cpu/isa/};
-    $object =~ s{^simt/}{backend/cuda/};
+    $object =~ s{^isa/\w+/}{kernels/cpu/isa/};
+    $object =~ s{^simt/}{kernels/cuda/};
     return $object;
 }
 
@@ -132,13 +132,13 @@ for my $v (sort keys %calls) { visit($v) unless defined $index{$v}; }
 # --- Headers ---
 my @flags = ('-D_GNU_SOURCE', '-I.', '-Iinclude', "-I$build/generated", '-fsyntax-only', '-w');
 for my $header (grep { /\.h$/ && !m{^scripts/} } @files) {
-    my $cuda = $header =~ m{^(backend|tests)/cuda/};
+    my $cuda = $header =~ m{^(backend|kernels|tests)/cuda/};
     next if $cuda && !-d '/usr/local/cuda/include';
-    my @more = $header =~ m{^backend/cpu/isa/} ? ('-DTANDEM_ISA=avx2', '-mavx2', '-mfma', '-mf16c') : ();
+    my @more = $header =~ m{^kernels/cpu/isa/} ? ('-DTANDEM_ISA=avx2', '-mavx2', '-mfma', '-mf16c') : ();
     push @more, '-isystem', '/usr/local/cuda/include' if $cuda;
     my $c = join ' ', 'gcc', '-std=c11', @flags, @more, '-x c', $header;
     # What CUDA's own compiler declares.
-    push @more, '-include', 'tests/cuda/simt.h' if $header =~ m{^backend/cuda/};
+    push @more, '-include', 'tests/cuda/simt.h' if $header =~ m{^(backend|kernels)/cuda/};
     my $cc = join ' ', 'g++', '-std=c++17', @flags, @more, '-x c++', $header;
     next if system("$c 2>/dev/null") == 0
         || ($cuda || $header =~ /simt|gloo/) && system("$cc 2>/dev/null") == 0;

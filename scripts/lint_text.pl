@@ -192,7 +192,7 @@ for my $file (grep { /\.(md|1)$/ && !/CHANGELOG/ && $_ ne 'docs/glossary.md' } @
 # --- unique: definitions, whose opening brace ends the line or stands alone on the next one ---
 my %defined;
 my $begin = qr/^(?!typedef|struct\s+\w+\s*\{|enum|else|return|#)[A-Za-z_][\w\s*]*?/ms;
-for my $file (grep { /\.(c|cc|cu)$/ && !m{^(tests|docs|bench)/} && !m{^backend/cpu/isa/} } @code) {
+for my $file (grep { /\.(c|cc|cu)$/ && !m{^(tests|docs|bench)/} && !m{^kernels/cpu/isa/} } @code) {
     my $code = parts($file)->{code};
     while ($code =~ /$begin\b\**(\w+)\(([^;{}]*?)\)\s*\{/gms) {
         my $name = $1;

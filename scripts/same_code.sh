@@ -71,8 +71,8 @@ while [ $# -gt 1 ]; do
     while read -r file; do
         stem=${file%.*} suffix=${file##*.} folder=
         case $stem in
-        isa/*/*) folder=$(cut -d/ -f1,2 <<<"$stem")/ source=backend/cpu/isa/${stem#"$folder"} ;;
-        simt/*) folder=simt/ source=backend/cuda/${stem#simt/} ;;
+        isa/*/*) folder=$(cut -d/ -f1,2 <<<"$stem")/ source=kernels/cpu/isa/${stem#"$folder"} ;;
+        simt/*) folder=simt/ source=kernels/cuda/${stem#simt/} ;;
         *) source=$stem ;;
         esac
         now=${to[$source]:-$source}

@@ -9,7 +9,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-#include "backend/cpu/isa_kernels.h"
+#include "kernels/cpu/isa_kernels.h"
 #include "tandem/advanced/device_backend.h"
 
 typedef struct cpu_device {

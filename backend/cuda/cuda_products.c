@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/arguments.h"
 #include "backend/cuda/operator.h"
+#include "kernels/cuda/arguments.h"
 #include "tandem/cuda_kernels.h"
 
 enum { MAX_PLANNED = 256, N_KEY = 11, OPERAND_ALIGNMENT = 64 };

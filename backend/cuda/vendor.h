@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "backend/cuda/kernels.h"
+#include "kernels/cuda/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,7 +5,7 @@
 
 #include "backend/executor/image_input.h"
 #include "backend/executor/transfer.h"
-#include "backend/cpu/isa_kernels.h"
+#include "kernels/cpu/isa_kernels.h"
 #include "base/philox.h"
 
 /* --- A sample ------------------------------------------------------------------------------------------- */

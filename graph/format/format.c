@@ -3,7 +3,7 @@
  * A number z (x, scaled) between 2^e and 2^(e+1) has steps of 2^(e − mantissa); below the least normal
  * number, and for integers, steps of 2^least. With t = z/step, an exact double, rounding gives a whole
  * number: the nearest one with ties to even; trunc(t); or floor(t + u), u = (r + ½)/65536 uniform in (0, 1).
- * Scales are those of kernels (backend/cpu/kernels.c): x·(largest/amax), and back by amax/largest, each in
+ * Scales are those of kernels (kernels/cpu/kernels.c): x·(largest/amax), and back by amax/largest, each in
  * f32. */
 #include "tandem/advanced/format.h"
 

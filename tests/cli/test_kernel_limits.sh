@@ -32,7 +32,7 @@ else
          /: Used/ && name {
              smem = 0; for (i = 6; i < NF; i++) if (\$(i + 2) ~ /^smem/) smem = \$i
              print name, \$5, smem, local; name = \"\" }" \
-        "$build"/obj/backend/cuda/*.cu.o.log | sort >told
+        "$build"/obj/kernels/cuda/*.cu.o.log | sort >told
     sort out >seen
     [ -s told ] && diff told seen >>err
     report "registers, shared and local memory as ptxas told them" $?

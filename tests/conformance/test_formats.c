@@ -1,7 +1,7 @@
 /* folder: backend */
 /* The references of format.def against what runs: the CPU's kernels for s8 and bf16, the CUDA kernels' own
  * arithmetic for f16, e4m3, e5m2 and s8: the same bits. */
-#include "backend/cuda/arithmetic.h"
+#include "kernels/cuda/arithmetic.h"
 #include "tandem/advanced/format.h"
 #include "tandem/kernels.h"
 #include "tests/support/tandem_test.h"

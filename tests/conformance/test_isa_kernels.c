@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <float.h>
 
-#include "backend/cpu/isa_kernels.h"
 #include "base/philox.h"
+#include "kernels/cpu/isa_kernels.h"
 #include "tests/support/tandem_test.h"
 
 enum { N_TABLES = 8, N_SIZES = 11, LARGEST = 4099, GUARD = 64, GUARD_BYTE = 0xA5 };

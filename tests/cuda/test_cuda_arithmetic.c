@@ -1,8 +1,8 @@
 /* folder: base */
-/* Numbers of two bytes and of one (backend/cuda/arithmetic.h) against their definition: the nearest of all
+/* Numbers of two bytes and of one (kernels/cuda/arithmetic.h) against their definition: the nearest of all
  * values that the type has, found by looking at them all; of two that are as near the one with the even code.
  * */
-#include "backend/cuda/arithmetic.h"
+#include "kernels/cuda/arithmetic.h"
 #include "tests/support/tandem_test.h"
 
 /* A type by its definition: sign, exponent, mantissa; the value of each code in double. */

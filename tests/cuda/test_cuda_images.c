@@ -2,7 +2,8 @@
 /* Images that go to the card as bytes have the bits there that the host gives them: in the data's size and in
  * others, grey and coloured, of both slots. On a card in build/card/ (make test-cuda), as coroutines (simt.h)
  * elsewhere. */
-#include "backend/cuda/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "tandem/advanced/data.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/tandem_test.h"
 

@@ -1,7 +1,7 @@
 /* folder: backend */
 /* The products of tandem/cuda_kernels.h against sums in double, and those of int8 against tandem/kernels.h,
  * whose bits they have; on a card in build/card/ (make test-cuda), over the stand-in elsewhere. */
-#include "backend/cuda/arithmetic.h"
+#include "kernels/cuda/arithmetic.h"
 #include "tandem/cuda_kernels.h"
 #include "tandem/graph.h"
 #include "tests/cuda/gpu.h"

@@ -1,7 +1,7 @@
 /* folder: backend */
 /* tandem/cuda_kernels.h beside tandem/kernels.h: the same bits, on a card in build/card/ (make test-cuda), as
  * coroutines elsewhere. */
-#include "backend/cuda/arithmetic.h"
+#include "kernels/cuda/arithmetic.h"
 #include "tandem/cuda_kernels.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/tandem_test.h"

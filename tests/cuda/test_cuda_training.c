@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backend/cuda/kernels.h"
 #include "backend/device/worker.h"
+#include "kernels/cuda/kernels.h"
 #include "tests/cuda/stand_in_library.h"
 #include "tests/support/tandem_test.h"
 #include "tests/support/training_run.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/arithmetic.h" /* types; test_cuda_arithmetic.c checks them */
+#include "kernels/cuda/arithmetic.h" /* types; test_cuda_arithmetic.c checks them */
 #include "base/philox.h"
 #include "graph/ir/build.h"
 #include "graph/ir/op.h"

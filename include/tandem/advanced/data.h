@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tandem/advanced/image_slots.h"
 #include "tandem/graph.h"
 #include "tandem/status.h"
 
@@ -124,30 +125,12 @@ void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, in
 void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample, int height, int width,
                               int channels, float *x, int32_t *label);
 
-/* Of a resized image: where each of n rows (or columns) lies among the `size` ones of the data set's: between
- * `first` and `next`, `weight` of the way. */
-typedef struct tandem_pixel_blend {
-    int32_t first, next;
-    float weight;
-} tandem_pixel_blend;
+/* Of a resized image: where each of n rows (or columns) lies among the `size` ones of the data set's. */
 void tandem_data_blends(tandem_pixel_blend *blend, int64_t n, int64_t size);
 
 /* A training image as it is kept: pixels (height·width·channels) bytes of the data set's size, which are not
  * normalised, in the order of tandem_data_fit; and its label. */
 void tandem_data_read_pixels(const tandem_data *data, int64_t sample, uint8_t *pixels, int32_t *label);
-
-/* Batches of images in the memory of a device: two slots, each with the pixels of a micro-step's samples, as
- * tandem_data_read_pixels gives them, and from label_offset on their labels. A micro-step has the slot of the
- * parity of *micro_index + micro. The pointers lead to device memory. */
-typedef struct tandem_image_slots {
-    const uint8_t *slots;
-    uint64_t slot_bytes, label_offset;
-    const uint32_t *micro_index;
-    uint32_t micro;
-    int height, width, channels; /* of the data set */
-    float mean, deviation;
-    const tandem_pixel_blend *blend_of_row, *blend_of_column; /* of the model's images */
-} tandem_image_slots;
 
 /* A text sample with one label: its class or, in a text without classes, the character after its last one. */
 void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens,

@@ -1,0 +1,65 @@
+/* isa.h: what the files of this folder share.
+ *
+ * Every .c file here is compiled once per instruction set, with
+ * -DTANDEM_ISA=<sse41|avx|avx2|avx2_vnni|avx512|avx512_vnni> and that set's compiler flags. The code does not
+ * ask the machine what it supports. Each function's name ends in the name of its set, so all objects can be
+ * linked together: ISA(amax_f32) is tandem_isa_amax_f32_avx2.
+ *
+ * Three things give the same bits in each table: -ffp-contract=off, the same sequence of IEEE operations per
+ * element for every vector width, and sums only in an order that the header fixes. */
+#pragma once
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cpu/isa_kernels.h"
+
+#ifndef TANDEM_ISA
+#error "compile with -DTANDEM_ISA=<sse41|avx|avx2|avx2_vnni|avx512|avx512_vnni>"
+#endif
+
+#define ISA_JOIN(base, set) tandem_isa_##base##_##set
+#define ISA_EXPAND(base, set) ISA_JOIN(base, set)
+#define ISA(base) ISA_EXPAND(base, TANDEM_ISA)
+
+/* The loop below carries nothing from one element to the next; outputs may be the inputs themselves. */
+#define ISA_ELEMENTWISE _Pragma("GCC ivdep")
+
+static inline float float_of_bits(uint32_t bits)
+{
+    union {
+        uint32_t bits;
+        float value;
+    } both = {bits};
+    return both.value;
+}
+
+static inline uint32_t bits_of_float(float value)
+{
+    union {
+        float value;
+        uint32_t bits;
+    } both = {value};
+    return both.bits;
+}
+
+static inline float float_of_bf16(uint16_t half) { return float_of_bits((uint32_t)half << 16); }
+
+/* To nearest, ties to even. A NaN keeps its sign and upper payload and becomes quiet, so that the cut cannot
+ * make it an infinity. The lower half of the word is of no use. */
+static inline uint32_t bf16_in_upper(float value)
+{
+    const uint32_t bits = bits_of_float(value);
+    const uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
+    const uint32_t quiet = bits | 0x00400000u;
+    return value != value ? quiet : rounded;
+}
+
+static inline uint16_t bf16_of_float(float value) { return (uint16_t)(bf16_in_upper(value) >> 16); }
+
+#define ISA_KERNEL(result, name, ...) result ISA(name)(__VA_ARGS__);
+#include "kernels/cpu/isa/kernels.def"
+
+/* table.c: the rows that this compilation serves; one without a name ends them. */
+extern const tandem_isa_kernels ISA(kernels)[];
