@@ -5,6 +5,7 @@
 #include "backend/checkpoint.h"
 #include "backend/comm/gloo_shim.h"
 #include "backend/executor/executor.h"
+#include "backend/executor/fit_data.h"
 
 static const char *api_libraries(char *text, size_t size)
 {

@@ -41,7 +41,7 @@ CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(addprefix $(B)/card/,$(CARD_NAMES)))
 CARD_SUPPORT = $(call objects,$(addprefix tests/support/,every_case.c gradient_check.c metrics.c \
     operator_case.c reference.c) \
                               $(addprefix tests/cuda/,mirror.c on_card.c gpu_programs.c) \
-                              $(addprefix backend/data/,idx.c data_file.c))
+                              $(addprefix data/,idx.c data_file.c))
 $(B)/obj/card/%.o: $(B)/obj/tests/cuda/%.o
 	@mkdir -p $(@D)
 	@objcopy --redefine-sym main=$* $< $@

@@ -3,7 +3,7 @@
 FUZZ_CC = clang-14
 FUZZED = $(CORE) $(MODEL_FILES) $(SLURM_PARTS) $(PARTS_report) \
     $(call objects,tests/support/draw.c tests/support/page_check.c \
-        $(call sources,backend $(addprefix backend/,executor device data)))
+        $(call sources,data backend $(addprefix backend/,executor device)))
 $(B)/libfuzzed.a: $(FUZZED)
 	@rm -f $@
 	@ar rcs $@ $^

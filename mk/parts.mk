@@ -16,6 +16,7 @@ PARTS_replayer = $(call objects,$(call sources,replayer))
 PARTS_allocator = $(call objects,$(call sources,allocator $(addprefix allocator/,policy bound queries)))
 PARTS_report = $(call objects,$(call sources,report report/section))
 PARTS_plugins = $(SLURM_PARTS)
+PARTS_data = $(call objects,$(call sources,data))
 PARTS_kernels = $(CPU_KERNELS) $(B)/obj/kernels/cuda/cuda_kernels.o $(CUDA_AS_COROUTINES)
 PARTS_backend = $(BACKEND) $(CUDA_HOST) $(CUDA_PUBLIC)
 FOUNDATION = $(PARTS_base) $(PARTS_graph)
@@ -27,8 +28,8 @@ PARTS_cli = $(filter-out $(B)/obj/cli/main.o,$(CLI))
 ISAS = sse41 avx avx2 avx2_vnni avx512 avx512_vnni
 ISA_SOURCES = $(wildcard kernels/cpu/isa/*.c)
 ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst kernels/cpu/isa/%.c,$(B)/obj/isa/$(isa)/%.o,$(ISA_SOURCES)))
-BACKEND = $(call objects,$(call sources,backend $(addprefix backend/,executor device cpu cpu/op comm data))) \
-          $(B)/obj/backend/comm/gloo.o $(CPU_KERNELS)
+BACKEND = $(call objects,$(call sources,backend $(addprefix backend/,executor device cpu cpu/op comm))) \
+          $(B)/obj/backend/comm/gloo.o $(CPU_KERNELS) $(PARTS_data)
 CPU_KERNELS = $(call objects,$(call sources,kernels/cpu)) $(ISA_OBJECTS)
 KERNELS = $(B)/obj/base/amax_history.o $(CPU_KERNELS)
 

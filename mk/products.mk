@@ -2,7 +2,7 @@
 
 # Standard output of our own objects is a stream of results, that of libraries is not (cli/standard_files.c).
 RESULTS = $(addprefix -Wl$(comma)--wrap=,stdout printf vprintf __printf_chk __vprintf_chk puts putchar)
-$(B)/tandem: $(CLI) $(PARTS_runtime) $(PARTS_report) $(CORE) $(MODEL_FILES)
+$(B)/tandem: $(CLI) $(PARTS_runtime) $(PARTS_report) $(PARTS_data) $(CORE) $(MODEL_FILES)
 	@echo "  link  $@"
 	@$(CC) -pie $(LINK_FLAGS) $(RESULTS) -o $@ $^ $(CORE_LIBS) -ldl
 

@@ -4,7 +4,7 @@ PARTS_research = $(call objects,$(filter-out research/main.c,$(call sources,rese
 PARTS_bench = $(call objects,$(filter-out bench/program/main.c,$(call sources,bench/program)))
 PARTS_tools = $(call objects,$(filter-out tools/main.c,$(call sources,tools)))
 
-$(B)/programs.a: $(PARTS_cli) $(PARTS_runtime) $(PARTS_report) $(CORE) $(MODEL_FILES) $(KERNELS)
+$(B)/programs.a: $(PARTS_cli) $(PARTS_runtime) $(PARTS_report) $(PARTS_data) $(CORE) $(MODEL_FILES) $(KERNELS)
 	@rm -f $@
 	@ar rcsT $@ $^
 

@@ -2,6 +2,7 @@
  * closes an executor. */
 #include <stdlib.h>
 
+#include "backend/executor/fit_data.h"
 #include "backend/executor/image_input.h"
 
 static tandem_status alloc_task_tables(tandem_executor *executor, tandem_error *error)

@@ -233,13 +233,12 @@ static tandem_status list_policies(json_t *rows, cli_table *table, tandem_error 
 
 static tandem_status list_datasets(json_t *rows, cli_table *table, tandem_error *error)
 {
-    const tandem_backend_api *backend = runtime_backend(error);
-    if (!backend) return error->status;
+    (void)error;
     cli_table_row(table, "data\tpackage\twhat it is\twhere");
-    for (int i = 0; backend->data_set_at(i); i++) {
-        const tandem_data_set *set = backend->data_set_at(i);
+    for (int i = 0; tandem_data_set_at(i); i++) {
+        const tandem_data_set *set = tandem_data_set_at(i);
         char path[PATH_MAX];
-        const int here = backend->data_find(path, sizeof path, set->name, NULL) == TANDEM_OK;
+        const int here = tandem_data_find(path, sizeof path, set->name, NULL) == TANDEM_OK;
         json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:b,s:s?}", "name", set->name, "meaning",
                                               set->text, "package", set->package, "present", here, "path",
                                               here ? path : NULL));

@@ -1,5 +1,5 @@
 /* images.cu: images of a data set, from their bytes. CPU reference: tandem_data_read_resized
- * (backend/data/idx.c). */
+ * (data/idx.c). */
 #include "kernels/cuda/launch.h"
 
 static __device__ __forceinline__ const uint8_t *slot_of(const tandem_image_slots *s)

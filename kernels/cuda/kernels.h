@@ -195,7 +195,7 @@ int tandem_cuda_noise(float *x, size_t batch, size_t n, uint64_t seed, uint32_t 
 /* --- images.cu ------------------------------------------------------------------------------------------ */
 
 /* x (batch, height, width, channels), normalised, from the slot of the micro-step; and its labels. B: 4 a
- * number, and the slot's pixels. CPU: tandem_data_read_resized (backend/data/idx.c). */
+ * number, and the slot's pixels. CPU: tandem_data_read_resized (data/idx.c). */
 int tandem_cuda_images(float *x, size_t batch, unsigned height, unsigned width, unsigned channels,
                        const tandem_image_slots *s, tandem_cuda_stream stream);
 int tandem_cuda_image_labels(int32_t *label, size_t n, const tandem_image_slots *s,

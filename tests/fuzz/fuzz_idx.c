@@ -1,6 +1,6 @@
-/* folder: backend */
+/* folder: data */
 /* IDX files: whatever the bytes, parsing says no or gives a view that lies inside of them. */
-#include "backend/data/idx.h"
+#include "data/idx.h"
 #include "tests/fuzz/fuzz_main.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,9 +1,9 @@
-/* folder: backend */
+/* folder: data */
 /* Packed texts and files of glosses: whatever the bytes, reading says no and leaves everything as it was, or
  * gives a text whose samples lie inside of it. */
-#include "backend/data/bible.h"
-#include "backend/data/lzw.h"
-#include "backend/data/wordnet.h"
+#include "data/bible.h"
+#include "data/lzw.h"
+#include "data/wordnet.h"
 #include "tests/fuzz/fuzz_main.h"
 
 enum { ROOM = 1 << 16, LENGTH = 9 };

@@ -6,9 +6,10 @@
 
 #include <zlib.h>
 
-#include "backend/data/data_file.h"
-#include "backend/data/data_sets.h"
-#include "backend/data/idx.h"
+#include "backend/executor/fit_data.h"
+#include "data/data_file.h"
+#include "data/data_sets.h"
+#include "data/idx.h"
 #include "tandem/advanced/data.h"
 #include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"

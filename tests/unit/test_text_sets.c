@@ -1,14 +1,14 @@
-/* folder: backend */
+/* folder: data */
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
 /* Named data sets of text: the packed King James text and WordNet's glosses, small ones of our own, damaged
  * ones, and the real ones where they are installed. */
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backend/data/bible.h"
-#include "backend/data/lzw.h"
-#include "backend/data/wordnet.h"
 #include "base/philox.h"
+#include "data/bible.h"
+#include "data/lzw.h"
+#include "data/wordnet.h"
 #include "tests/support/fail_allocation.h"
 #include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"

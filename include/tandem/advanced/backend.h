@@ -33,7 +33,7 @@ typedef struct tandem_worker_options {
 typedef struct tandem_executor tandem_executor;
 typedef struct tandem_executor_options {
     const tandem_step *step; /* resolved; borrowed; must not change while the executor lives */
-    /* Borrowed, as it was opened; its samples are those that tandem_data_fit makes, whose errors are those of
+    /* Borrowed, as it was opened; its samples are those that data_fit makes, whose errors are those of
      * opening. NULL = uniform noise as inputs, labels by Philox */
     const tandem_data *data;
     uint64_t seed;
@@ -122,6 +122,7 @@ typedef struct tandem_evaluation {
 } tandem_evaluation;
 
 /* "All ranks": a collective call, which every rank of the run makes together. */
+enum { TANDEM_DATA_SAID = 256 };
 typedef struct tandem_backend_api {
     int version;
     /* Writes the libraries' names and versions, "oneDNN 2.6.3, Gloo 0.5.0", cut to fit; returns `text`. */
@@ -135,6 +136,19 @@ typedef struct tandem_backend_api {
     tandem_status (*data_open)(tandem_data *data, const char *source, int length, tandem_error *error);
     uint64_t (*data_hash)(const tandem_data *data);
     void (*data_close)(tandem_data *data);
+    /* Makes *data what `graph` takes, or refuses it; no byte is copied. It is said what becomes of images,
+     * unless the model has them as (height, width, channels) or, in a file, (channels, height, width); ""
+     * where nothing is:
+     *   - the same numbers in another order: channels first or last, flattened row by row (colour: channel by
+     *     channel), without or with dimensions of size 1;
+     *   - a grey image in each of three channels; of a model of the zoo in any number;
+     *   - an image of another size, bilinear, where the model takes images. Those of a file have the data's
+     *     proportions, to a factor of 2, and more than one row and column.
+     * Labels are one per image or text with classes; one, or one per character, else. said: NULL is fine.
+     * TANDEM_MALFORMED: another kind or shape, more classes than outputs, more characters than the
+     * vocabulary, or another number of labels; both shapes are named. TANDEM_USAGE: *data was fitted to a
+     * model with other samples; one that was fitted to this model stays as it is. *data and said unchanged on
+     * error. O(1). */
     tandem_status (*data_fit)(tandem_data *data, const tandem_graph *graph, char said[TANDEM_DATA_SAID],
                               tandem_error *error);
     const tandem_data_set *(*data_set_at)(int i);

@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include "tandem/advanced/image_slots.h"
-#include "tandem/graph.h"
 #include "tandem/status.h"
 
 TANDEM_BEGIN_DECLARATIONS
@@ -37,7 +36,7 @@ typedef struct tandem_data {
     int length;            /* text: characters per sample */
     float mean, deviation; /* of the training pixels in [0, 1]; deviation is 1 where all are equal */
     int is_shared;         /* 1: a copy of one that stays open; closing it frees nothing */
-    /* set by tandem_data_fit: pixels of a stored image, 0: height·width·channels; whether a sample has them
+    /* set by data_fit: pixels of a stored image, 0: height·width·channels; whether a sample has them
      * in another order, and which, outermost first */
     int64_t stored;
     int is_reordered;
@@ -97,22 +96,6 @@ tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, co
                                  tandem_error *error);
 void tandem_data_cursor_free(tandem_data_cursor *cursor);
 
-/* tandem_data_fit: makes *data what `graph` takes, or refuses it; no byte is copied. It is said what becomes
- * of images, unless the model has them as (height, width, channels) or, in a file, (channels, height, width);
- * "" where nothing is:
- *   - the same numbers in another order: channels first or last, flattened row by row (colour: channel by
- *     channel), without or with dimensions of size 1;
- *   - a grey image in each of three channels; of a model of the zoo in any number;
- *   - an image of another size, bilinear, where the model takes images. Those of a file have the data's
- *     proportions, to a factor of 2, and more than one row and column.
- * Labels are one per image or text with classes; one, or one per character, else. said: NULL is fine.
- * TANDEM_MALFORMED: another kind or shape, more classes than outputs, more characters than the vocabulary, or
- * another number of labels; both shapes are named. TANDEM_USAGE: *data was fitted to a model with other
- * samples; one that was fitted to this model stays as it is. *data and said unchanged on error. O(1). */
-enum { TANDEM_DATA_SAID = 256 };
-tandem_status tandem_data_fit(tandem_data *data, const tandem_graph *graph, char said[TANDEM_DATA_SAID],
-                              tandem_error *error);
-
 /* Writes one sample. images: x (height·width·channels) floats, label one int. text: tokens (length) ints and
  * label (length) ints, the next tokens; sample s is the text from s·length on. test = 0: the training part;
  * 1: the test part; sample lies in 0 … n_train−1 or n_test−1. Thread-safe. */
@@ -129,7 +112,7 @@ void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample,
 void tandem_data_blends(tandem_pixel_blend *blend, int64_t n, int64_t size);
 
 /* A training image as it is kept: pixels (height·width·channels) bytes of the data set's size, which are not
- * normalised, in the order of tandem_data_fit; and its label. */
+ * normalised, in the order of data_fit; and its label. */
 void tandem_data_read_pixels(const tandem_data *data, int64_t sample, uint8_t *pixels, int32_t *label);
 
 /* A text sample with one label: its class or, in a text without classes, the character after its last one. */

@@ -1,13 +1,13 @@
 /* wordnet.c: reads synsets, one a line: "00001740 03 n …words and pointers… | gloss". */
-#include "backend/data/wordnet.h"
+#include "data/wordnet.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/data/data_file.h"
-#include "backend/data/text.h"
+#include "data/data_file.h"
+#include "data/text.h"
 
 enum { N_LEXICOGRAPHER_FILE = 45, TEST_EVERY = 10, MAX_LENGTH = 1 << 16, AT_NUMBER = 9 };
 static const char *const part[TANDEM_WORDNET_FILES] = {"data.noun", "data.verb", "data.adj", "data.adv"};

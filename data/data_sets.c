@@ -1,5 +1,5 @@
 /* data_sets.c: the table of named data sets, and where they are installed. */
-#include "backend/data/data_sets.h"
+#include "data/data_sets.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "backend/data/bible.h"
-#include "backend/data/idx.h"
-#include "backend/data/wordnet.h"
 #include "base/nearest.h"
+#include "data/bible.h"
+#include "data/idx.h"
+#include "data/wordnet.h"
 
 typedef struct data_set_row {
     tandem_data_set set;

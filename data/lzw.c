@@ -1,5 +1,5 @@
 /* lzw.c: a stream of codes, each of which is a text seen before and one more byte. */
-#include "backend/data/lzw.h"
+#include "data/lzw.h"
 
 #include <stdlib.h>
 

@@ -1,12 +1,12 @@
 /* bible.c: a text in windows that are packed one by one. */
-#include "backend/data/bible.h"
+#include "data/bible.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/data/data_file.h"
-#include "backend/data/lzw.h"
-#include "backend/data/text.h"
+#include "data/data_file.h"
+#include "data/lzw.h"
+#include "data/text.h"
 
 enum { AT_WINDOW = 84, AT_COUNT = 88, AT_OFFSET = 92, MAX_WINDOW = 1 << 16 };
 static const char magic[] = "EC02Compressed Data File";

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "backend/data/data_sets.h"
-#include "backend/data/idx.h"
-#include "backend/data/text.h"
 #include "base/hash.h"
+#include "data/data_sets.h"
+#include "data/idx.h"
+#include "data/text.h"
 
 /* Finds a path as given, or below $TANDEM_DATA. */
 static tandem_status locate_source(char *path, size_t size, struct stat *about, const char *source,

@@ -1,7 +1,7 @@
-/* fit.c: how a data set's samples become what a model takes: as they lie, in another order of the same
+/* fit_data.c: how a data set's samples become what a model takes: as they lie, in another order of the same
  * numbers, or as images of another size. Where neither keeps their meaning, the two are refused: numbers that
  * are resized or repeated train to a plausible loss. */
-#include "backend/data/fit.h"
+#include "backend/executor/fit_data.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -155,7 +155,7 @@ static int fit_order(tandem_data *data, const tandem_graph *graph, int fill, cha
             (void)snprintf(said, TANDEM_DATA_SAID, "images of %d × %d × %d are taken as %s (%s%s)",
                            data->height, data->width, data->channels, print_sample(sample, s), order[k].said,
                            fill > 1 ? ", grey in every channel" : "");
-        data->stored = tandem_data_stored_pixels(data);
+        data->stored = (int64_t)data->height * data->width * data->channels;
         data->is_reordered = !is_as_stored(axis);
         memcpy(data->axis, axis, sizeof axis);
         data->height = (int)dim[1], data->width = (int)dim[2], data->channels = (int)dim[3];

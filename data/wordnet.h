@@ -1,7 +1,7 @@
 /* wordnet.h: the glosses of WordNet, each with the lexicographer file that it comes from. */
 #pragma once
 
-#include "backend/data/data_file.h"
+#include "data/data_file.h"
 #include "tandem/advanced/data.h"
 
 enum { TANDEM_WORDNET_FILES = 4 };

@@ -1,10 +1,10 @@
 /* text.c: reads a text as symbols, and masks tokens. */
-#include "backend/data/text.h"
+#include "data/text.h"
 
 #include <stdlib.h>
 
-#include "backend/data/data_file.h"
 #include "base/philox.h"
+#include "data/data_file.h"
 
 /* The test part is the last tenth; it begins here. */
 static int64_t test_part_start(int64_t n_text) { return n_text - n_text / 10; }

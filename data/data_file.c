@@ -1,5 +1,5 @@
 /* data_file.c: reads a file, gzipped or not, up to a limit. */
-#include "backend/data/data_file.h"
+#include "data/data_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* idx.c: reads images and labels of the MNIST family. */
-#include "backend/data/idx.h"
+#include "data/idx.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -9,8 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/data/data_file.h"
-#include "backend/data/fit.h"
+#include "data/data_file.h"
 
 enum { TYPE_UNSIGNED_BYTE = 8 };
 
@@ -233,9 +232,15 @@ tandem_status tandem_idx_open(tandem_data *data, const char *directory, tandem_e
     return status;
 }
 
+/* How many a stored image has, also where a fit shows them otherwise. */
+static int64_t stored_pixels(const tandem_data *data)
+{
+    return data->stored ? data->stored : (int64_t)data->height * data->width * data->channels;
+}
+
 static const uint8_t *stored_image(const tandem_data *data, int test, int64_t sample)
 {
-    return (test ? data->pixels_test : data->pixels_train) + sample * tandem_data_stored_pixels(data);
+    return (test ? data->pixels_test : data->pixels_train) + sample * stored_pixels(data);
 }
 
 static float normalise(const tandem_data *data, uint8_t pixel)
@@ -243,7 +248,7 @@ static float normalise(const tandem_data *data, uint8_t pixel)
     return ((float)pixel / 255.0f - data->mean) / data->deviation;
 }
 
-/* In the order that tandem_data_fit found: bytes or, where they are NULL, normalised numbers. */
+/* In the order that data_fit of backend.h found: bytes or, where they are NULL, normalised numbers. */
 static void read_ordered(const tandem_data *data, const uint8_t *from, uint8_t *bytes, float *x)
 {
     const tandem_data_axis *const axis = data->axis;
