@@ -1,21 +1,22 @@
 # Which folder may use which. `make lint` holds includes and symbols to it (scripts/lint_structure.pl), and a
 # test that names its folder links no more than that folder and what it may use.
-FOLDERS = base graph profiles predictor trace replayer allocator plugins kernels data backend report \
+FOLDERS = base graph step profiles predictor trace replayer allocator plugins kernels data backend report \
     runtime cli
 USES_base =
 USES_graph = base
-USES_profiles = base graph
-USES_predictor = base graph profiles
-USES_trace = base graph profiles predictor
-USES_replayer = base graph profiles predictor trace
-USES_allocator = base graph profiles predictor replayer
-USES_plugins = base graph profiles predictor replayer allocator
+USES_step = base graph
+USES_profiles = base graph step
+USES_predictor = base graph step profiles
+USES_trace = base graph step profiles predictor
+USES_replayer = base graph step profiles predictor trace
+USES_allocator = base graph step profiles predictor replayer
+USES_plugins = base graph step profiles predictor replayer allocator
 USES_kernels = base
 USES_data = base
-USES_backend = base graph kernels data
-USES_runtime = base graph profiles predictor trace replayer allocator data backend
-USES_report = base graph profiles predictor trace
-USES_cli = base graph profiles predictor trace replayer allocator data backend runtime report
+USES_backend = base graph step kernels data
+USES_runtime = base graph step profiles predictor trace replayer allocator data backend
+USES_report = base graph step profiles predictor trace
+USES_cli = base graph step profiles predictor trace replayer allocator data backend runtime report
 
 # Programs that are not installed (mk/programs.mk). They may use all, private headers too, and nothing uses
 # them.

@@ -1,5 +1,5 @@
 /* task_work.c: how much a task computes and moves, from the text of its cost key (graph/ir/signature.c,
- * graph/step/cost_key.c). Numbers are double, because a text from outside may hold any. */
+ * step/program/cost_key.c). Numbers are double, because a text from outside may hold any. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* folder: graph */
+/* folder: step */
 /* Laws of the step program, over the models of the zoo and random graphs under random plans: every task
  * reads what it should and what is there, lifetimes cover all accesses, nothing that lives at once
  * overlaps in the arena, and a plan's program does not depend on how one came to it. */
-#include "graph/step/step_index.h"
+#include "step/program/step_index.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/tandem_test.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/step_index.h"
+#include "step/program/step_index.h"
 #include "tests/support/metrics.h"
 
 void bench_complain(bench *b, const char *format, ...)

@@ -1,4 +1,4 @@
-/* folder: graph */
+/* folder: step */
 /* What a precision makes of the step program of a small model, counted by hand: types, casts, memory, cost
  * keys. */
 #include "tandem/advanced/step.h"
@@ -225,7 +225,7 @@ static void rows_say_what_is_multiplied(void **state)
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
         assert_int_equal(row->dgrad, row->wgrad);
-        /* only what was saved in s8 is ever restored (graph/step/dtypes.h) */
+        /* only what was saved in s8 is ever restored (step/program/dtypes.h) */
         if (row->saved != row->other_operand_dtype) assert_int_equal(row->saved, TANDEM_S8);
         assert_true(row->output == TANDEM_F32 || row->output == TANDEM_BF16 || row->output == TANDEM_F16);
     }

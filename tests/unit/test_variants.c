@@ -1,4 +1,4 @@
-/* folder: graph */
+/* folder: step */
 /* Variants of a step program by hand: micro-steps, recomputation, and the memory of both. */
 #include "tandem/advanced/step.h"
 #include "tests/support/tandem_test.h"

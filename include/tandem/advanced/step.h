@@ -309,7 +309,7 @@ int tandem_value_aux(const tandem_step *step, int op);
 enum { TANDEM_N_VALUE_ROLE = 3 + 3 * TANDEM_MAX_INPUT };
 int tandem_value_role(const tandem_step *step, int value, int *op);
 
-/* --- Memory (graph/step/memory.c) -----------------------------------------------------------------------
+/* --- Memory (step/program/memory.c) -----------------------------------------------------------------------
  * */
 typedef struct tandem_memory {
     /* over the whole run, bytes */
@@ -337,7 +337,7 @@ typedef struct tandem_memory {
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error);
 
-/* --- Memory over the step (graph/step/memory_timeline.c) ------------------------------------------------
+/* --- Memory over the step (step/program/memory_timeline.c) ------------------------------------------------
  * */
 /* What the bytes of a rank hold. Buckets are the gradients themselves: nothing is packed. */
 typedef enum tandem_memory_category {

@@ -2,8 +2,8 @@
  * device has one kernel for it, plans that give both products one 16-bit precision run it as one task
  * (tandem_step_attention): the scores never come to memory, and backward makes them anew. In all other plans
  * the operators stay separate. Ids of tasks do not depend on it. */
-#include "graph/step/dtypes.h"
-#include "graph/step/values.h"
+#include "step/program/dtypes.h"
+#include "step/program/values.h"
 
 static int is_only_reader(const tandem_graph *graph, int t, int reader)
 {

@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "graph/step/joined.h"
-#include "graph/step/values.h"
+#include "step/fusion/joined.h"
+#include "step/program/values.h"
 
 /* --- The arena: its free intervals, ascending and never touching ---------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* values.c: what a value id stands for, in both directions. */
-#include "graph/step/values.h"
+#include "step/program/values.h"
 
 int tandem_value_activation(const tandem_step *step, int tensor, tandem_dtype dtype)
 {

@@ -2,7 +2,7 @@
  * tandem_step_options.transposed_copy 0: then the device does not need them. */
 #pragma once
 
-#include "graph/step/values.h"
+#include "step/program/values.h"
 
 typedef enum product_operand { OPERAND_INPUT, OPERAND_OTHER, OPERAND_GRADIENT } product_operand;
 

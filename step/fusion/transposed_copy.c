@@ -8,9 +8,9 @@
  *
  * Whether a cast writes both orders follows from the graph alone, and so does its cost. It does where every
  * precision of every operator that reads this dtype reads the transposed copy at least once. */
-#include "graph/step/transposed_copy.h"
+#include "step/fusion/transposed_copy.h"
 
-#include "graph/step/dtypes.h"
+#include "step/program/dtypes.h"
 
 /* Rows and columns that are multiples of this need no padding, in a transpose or in a product. */
 enum { TRANSPOSE_TILE = 16 };

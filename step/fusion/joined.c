@@ -3,10 +3,10 @@
  * it write, so these hold on to its operands: the last task of such a launch has them among its reads, behind
  * its own. Which operators may be joined follows from the graph alone; whether their tasks are, from the
  * plan. */
-#include "graph/step/joined.h"
+#include "step/fusion/joined.h"
 
-#include "graph/step/dtypes.h"
-#include "graph/step/values.h"
+#include "step/program/dtypes.h"
+#include "step/program/values.h"
 
 /* Octets of a row are moved together. */
 enum { OCTET = 8 };

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/dtypes.h"
-#include "graph/step/values.h"
+#include "step/program/dtypes.h"
+#include "step/program/values.h"
 
 enum bit_kind {
     BIT_OUTPUT_DTYPE, /* one per output dtype except f32 */

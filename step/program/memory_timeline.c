@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/joined.h"
-#include "graph/step/values.h"
+#include "step/fusion/joined.h"
+#include "step/program/values.h"
 
 const char *tandem_memory_category_name(tandem_memory_category category)
 {

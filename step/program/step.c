@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/joined.h"
-#include "graph/step/transposed_copy.h"
-#include "graph/step/values.h"
+#include "step/fusion/joined.h"
+#include "step/fusion/transposed_copy.h"
+#include "step/program/values.h"
 #include "tandem/amax_history.h"
 
 enum { DEFAULT_BUCKET_BYTES = 25 << 20, FIRST_DDP_BUCKET_BYTES = 1 << 20, ALIGNMENT_ELEMENTS = 16 };

@@ -2,7 +2,7 @@
  * sets of dtypes in which each tensor and each gradient is read. Marks what that invalidates (DIRTY_…). */
 #include <limits.h>
 
-#include "graph/step/dtypes.h"
+#include "step/program/dtypes.h"
 
 /* In which a tensor's gradient is first written. */
 static tandem_dtype gradient_dtype_of(const tandem_step *step, int t)

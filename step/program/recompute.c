@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/step_index.h"
+#include "step/program/step_index.h"
 
 /* Between operator p and the next one. */
 typedef struct gap {

@@ -3,7 +3,7 @@
  * of operators before i only unless they say otherwise. */
 #pragma once
 
-#include "graph/step/step_index.h"
+#include "step/program/step_index.h"
 
 /* The dtypes in which operators write their outputs, by their index in a variant. */
 enum { N_OUTPUT_DTYPE = 3 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step/values.h"
+#include "step/program/values.h"
 #include "tandem/amax_history.h"
 
 enum { DEFAULT_WINDOW = 16 };

@@ -6,9 +6,9 @@
  *
  * state_space.c derives the same tasks operator by operator, for all plans at once. The shared rules stand in
  * dtypes.h; tests/property/test_plan_dag_laws.c compares the two. */
-#include "graph/step/dtypes.h"
-#include "graph/step/transposed_copy.h"
-#include "graph/step/values.h"
+#include "step/fusion/transposed_copy.h"
+#include "step/program/dtypes.h"
+#include "step/program/values.h"
 
 /* What the backward pass, or a recomputed operator, reads as tensor `tensor`. */
 static int saved_activation(const tandem_step *step, int tensor, tandem_dtype dtype)

@@ -1,7 +1,7 @@
 /* launches.c: how many kernels, products and memsets the backend for cards puts on a stream for a task: a
  * count from shapes and dtypes, so that a step can be counted where there is no card.
  * tests/cuda/test_cuda_operators.c holds it to what the backend does. */
-#include "graph/step/dtypes.h"
+#include "step/program/dtypes.h"
 
 /* --- Casts ---------------------------------------------------------------------------------------------- */
 

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graph/step/dtypes.h"
-#include "graph/step/values.h"
+#include "step/program/dtypes.h"
+#include "step/program/values.h"
 
 static const char *dtype_as_precision(tandem_dtype dtype)
 {

@@ -1,7 +1,7 @@
 /* joined.h: operators whose tasks are launched as one. */
 #pragma once
 
-#include "graph/step/step_index.h"
+#include "step/program/step_index.h"
 
 /* Of a step with joined_tasks: sets what the index has of them. Needs buckets. */
 void step_find_joined(tandem_step *step);

@@ -1,7 +1,7 @@
 /* values.h: the ids of values, which are arithmetic over operators, roles and dtypes. */
 #pragma once
 
-#include "graph/step/step_index.h"
+#include "step/program/step_index.h"
 
 /* The values of operator i begin at i·VALUES_PER_OP; activations and gradients have one value per dtype. */
 enum {
