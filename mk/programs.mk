@@ -19,7 +19,7 @@ $(MADE_PROGRAMS): $(B)/programs.a
 programs: $(MADE_PROGRAMS) ## tandem-study, tandem-bench and tandem-fit, which are not installed
 
 # The tables of docs/study, by the commands that stand in them.
-STUDY_PARTS = rounding gradient sampled batch
+STUDY_PARTS = rounding sampled batch
 STUDY_KEPT = rank add exchange crossed null price plans drift
 study: all $(B)/tandem-study ## the study of low precision: tables in docs/study
 	@for part in $(STUDY_PARTS); do \

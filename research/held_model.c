@@ -1,20 +1,17 @@
 /* held_model.c: a model whose weights stay while gradients are taken. */
 #include <stdlib.h>
-#include <string.h>
 
-#include "runtime/sense/sensing.h"
-#include "research/study_gradient.h"
+#include "research/held_model.h"
 #include "research/study_runs.h"
+#include "runtime/sense/sensing.h"
 
-tandem_status held_model_open(held_model *model, const cli_options *given, const char *precision,
-                              tandem_error *error)
+tandem_status held_model_open(held_model *model, const cli_options *given, tandem_error *error)
 {
     cli_options options = *given;
-    model->rank.extra.hold_weights = 1;
-    options.uniform = precision;
-    options.emulate = strcmp(precision, "fp32") == 0 ? NULL : "";
+    options.uniform = "fp32";
+    options.emulate = NULL;
     options.step.separate_partial_grads = 1;
-    *model = (held_model){0};
+    *model = (held_model){.rank.extra.hold_weights = 1};
     tandem_status status = cli_workload_open(&model->workload, &options, error);
     if (status == TANDEM_OK) status = study_rank_open(&model->rank, &model->workload, &options, error);
     if (status != TANDEM_OK) {
@@ -32,17 +29,6 @@ void held_model_close(held_model *model)
 {
     training_rank_close(&model->rank);
     tandem_workload_close(&model->workload);
-}
-
-int held_model_is_linear(const held_model *model, int k)
-{
-    return model->rank.step->graph->op[model->op[k]].kind == TANDEM_OP_LINEAR;
-}
-
-int held_model_same_input(const held_model *model, int k, int other)
-{
-    const tandem_graph *graph = model->rank.step->graph;
-    return graph->view[graph->op[model->op[k]].input[0]] == graph->view[graph->op[model->op[other]].input[0]];
 }
 
 tandem_status held_model_gradient(held_model *model, int64_t index, float *gradient, tandem_error *error)

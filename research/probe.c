@@ -22,12 +22,13 @@
  *
  * One pair of steps serves all operators, parts and formats. z·ε is small beside the weights, and large
  * beside their last bit. Cost: three gradients. */
+#include "research/probe.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/philox.h"
-#include "research/study_gradient.h"
 
 static const double epsilon = 0x1p-10; /* of the root of the mean square of all weights */
 
@@ -40,7 +41,6 @@ typedef struct probe_array {
 
 typedef struct probe_run {
     held_model *model;
-    const probe_request *request;
     float *direction; /* [n_flat] z */
     int place;
     /* at the weights: what is rounded; above and below: what D is taken of */
@@ -240,18 +240,12 @@ static double parameter_rms(const float *weight, const tandem_step *step)
 /* --- The sums --------------------------------------------------------------------------------------------
  * */
 
-/* D of a part, into [n]; of an input the sum over all operators that read it. */
+/* D of a part, into [n]. */
 static void take_difference(double *difference, const probe_run *run, int k, rounded_part part, double step)
 {
-    const int64_t n = run->array[AT_WEIGHTS][k][part].n;
-    memset(difference, 0, (size_t)n * sizeof *difference);
-    for (int other = 0; other < run->model->n_op; other++) {
-        if (other != k &&
-            (run->request->is_alone || part != PART_INPUT || !held_model_same_input(run->model, k, other)))
-            continue;
-        const float *above = run->array[ABOVE][other][part].x, *below = run->array[BELOW][other][part].x;
-        for (int64_t i = 0; i < n; i++) difference[i] += ((double)above[i] - (double)below[i]) / (2 * step);
-    }
+    const float *above = run->array[ABOVE][k][part].x, *below = run->array[BELOW][k][part].x;
+    for (int64_t i = 0; i < run->array[AT_WEIGHTS][k][part].n; i++)
+        difference[i] = ((double)above[i] - (double)below[i]) / (2 * step);
 }
 
 /* Σ v·D² where errors are drawn; (Σ e·D)² where the error e is known. room: [n]. */
@@ -292,8 +286,7 @@ static tandem_status sum_probe_part(double sum[TANDEM_N_FORMAT], const probe_run
         room && difference ? TANDEM_OK : tandem_no_memory(error, "for the sums of a probe");
     if (status == TANDEM_OK) take_difference(difference, run, k, part, step);
     for (int f = 0; f < TANDEM_N_FORMAT && status == TANDEM_OK; f++)
-        if (!run->request->formats || run->request->formats & 1u << f)
-            status = sum_probe_format(&sum[f], x, difference, (tandem_format)f, range, room, error);
+        status = sum_probe_format(&sum[f], x, difference, (tandem_format)f, range, room, error);
     free(room);
     free(difference);
     return status;
@@ -340,7 +333,6 @@ tandem_status probe_predict(probe_sums *sums, held_model *model, const probe_req
     *sums = (probe_sums){0};
     if (status == TANDEM_OK) {
         run->model = model;
-        run->request = request;
         run->direction = direction;
         draw_direction(direction, request->at->metric, program, request->seed);
         step = epsilon * parameter_rms(weight, program) / parameter_rms(direction, program);

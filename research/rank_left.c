@@ -2,8 +2,8 @@
  * trials of a training, of a probe, and of a sensing of all operators, whose precisions take turns. */
 #include <stdlib.h>
 
+#include "research/probe.h"
 #include "research/rank.h"
-#include "research/study_gradient.h"
 #include "research/work_left.h"
 
 /* Of the jobs without a record. Each trains up to the last age. */
@@ -25,7 +25,7 @@ static tandem_status try_rank_probes(const void *work, int64_t n, tandem_error *
     const probe_trial *trial = work;
     tandem_status status = TANDEM_OK;
     for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
-        const probe_request request = {trial->at, i, 1, .is_alone = 1};
+        const probe_request request = {trial->at, i, 1};
         status = probe_predict(trial->sums, trial->model, &request, error);
     }
     return status;
@@ -40,7 +40,7 @@ static tandem_status measure_probe_cost(work_cost *cost, const noise_lab *lab, t
     probe_sums *sums = malloc(sizeof *sums);
     tandem_status status = sums ? held_weights_train(&at, &age, 1, &lab->options, error)
                                 : tandem_no_memory(error, "for a probe's sums");
-    if (status == TANDEM_OK) status = held_model_open(&model, &lab->options, "fp32", error);
+    if (status == TANDEM_OK) status = held_model_open(&model, &lab->options, error);
     if (status == TANDEM_OK)
         status = work_cost_measure(cost, try_rank_probes, &(probe_trial){&model, &at, sums}, 0, 1, error);
     held_model_close(&model);

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runtime/sense/batch_statistics.h"
+#include "research/probe.h"
 #include "research/rank.h"
-#include "research/study_gradient.h"
+#include "runtime/sense/batch_statistics.h"
 
 int rank_steps_of(const rank_study *s, rank_needs needs)
 {
@@ -51,7 +51,7 @@ static tandem_status probe_all(rank_view *view, const rank_study *s, held_model 
     double square = 0; /* of the gradients */
     tandem_status status = sums ? TANDEM_OK : tandem_no_memory(error, "for a probe's sums");
     for (int b = 0; b < s->plan->n_batch && status == TANDEM_OK; b++) {
-        const probe_request request = {at, first + b, (uint64_t)b + 1, .is_alone = 1};
+        const probe_request request = {at, first + b, (uint64_t)b + 1};
         status = probe_predict(sums, model, &request, error);
         if (status != TANDEM_OK) break;
         add_probe(view, s, model, sums);
@@ -123,7 +123,7 @@ tandem_status rank_look_at_task(rank_study *s, tandem_error *error)
     held_model model = {0};
     const noise_task *task = s->lab.task;
     tandem_status status = held_weights_train(at, task->age, task->n_age, &s->lab.options, error);
-    if (status == TANDEM_OK) status = held_model_open(&model, &s->lab.options, "fp32", error);
+    if (status == TANDEM_OK) status = held_model_open(&model, &s->lab.options, error);
     for (int a = 0; a < task->n_age && status == TANDEM_OK; a++)
         status = look_at_age(s, &model, &at[a], error);
     held_model_close(&model);

@@ -7,7 +7,7 @@
 #include <gsl/gsl_rng.h>
 
 #include "research/rank.h"
-#include "research/study_gradient.h"
+#include "research/held_model.h"
 
 static const unsigned long rank_bootstrap_seed = 1;
 

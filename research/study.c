@@ -20,7 +20,6 @@ static const struct study_row {
     study_part *run;
     study_kept kept; /* in the file of --checkpoint */
 } parts[] = {{"rounding", study_rounding, STUDY_KEEPS_NOTHING},
-             {"gradient", study_gradient, STUDY_KEEPS_NOTHING},
              {"sampled", study_sampled, STUDY_KEEPS_JOBS},
              {"batch", study_batch, STUDY_KEEPS_JOBS},
              {"rank", study_rank, STUDY_KEEPS_JOBS},
@@ -238,7 +237,7 @@ static const int options[] = {OPTION_QUICK,    OPTION_DEVICE,     OPTION_SEED,
                               OPTION_RECORDED, OPTION_QUIET,      OPTION_END};
 const cli_command command_study = {
     .name = "study",
-    .words = "rounding|gradient|sampled|batch|rank|add|exchange|crossed|null|price|plans|drift|all",
+    .words = "rounding|sampled|batch|rank|add|exchange|crossed|null|price|plans|drift|all",
     .summary = "Measure what is predicted of low precision, with intervals",
     .option = options,
     .description =

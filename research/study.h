@@ -45,8 +45,8 @@ typedef struct study_report {
 
 /* Each part fills in a report. TANDEM_OK also where the bar is missed: report->n_failed says so. */
 typedef tandem_status study_part(study_report *report, tandem_error *error);
-study_part study_rounding, study_gradient, study_sampled, study_batch, study_exchange_rate, study_crossed,
-    study_rank, study_add, study_null, study_price, study_plans, study_drift;
+study_part study_rounding, study_sampled, study_batch, study_exchange_rate, study_crossed, study_rank,
+    study_add, study_null, study_price, study_plans, study_drift;
 
 /* Adds a cell that has a bar; takes over the object. */
 void study_add_cell(study_report *report, json_t *cell, int is_met);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "research/rank.h"
-#include "research/study_gradient.h"
+#include "research/held_model.h"
 #include "research/work_left.h"
 
 static const rank_plan full_plan = {&noise_tasks_full, 8, 48, 8, 2000},

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "research/study_gradient.h"
+#include "research/held_model.h"
 
 static double processor_seconds(void)
 {

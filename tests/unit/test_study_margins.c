@@ -23,13 +23,6 @@ static const struct agreed_part {
     agreed_margin margin[STUDY_MAX_MARGINS];
 } agreed[] = {
     {"rounding", {{"max_error", 0.02}, {"normal", 1.96}}},
-    {"gradient",
-     {{"max_ratio", 1.5},
-      {"median_low", 0.95},
-      {"median_high", 1.05},
-      {"least_close", 0.9},
-      {"inside_low", 0.9},
-      {"inside_high", 0.98}}},
     {"sampled",
      {{"max_ratio", 1.5},
       {"median_low", 0.95},
