@@ -129,7 +129,6 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
     if (status != TANDEM_OK || !planner->method->compute_sensed) return status;
     if (!sensing) status = tandem_store_load_sensing(&planner->sensing, store, graph, data, error);
     if (status == TANDEM_OK) planner->problem.sensing = sensing ? sensing : &planner->sensing;
-    planner->problem.sensitivity_floor = fmax(tandem_study_floor(graph->model), 0);
     return status;
 }
 

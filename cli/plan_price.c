@@ -13,7 +13,7 @@ tandem_status price_source_open(price_source *source, const cli_options *options
                                 tandem_error *error)
 {
     tandem_store *store = NULL;
-    price_source opened = {.unknown = "", .floor = tandem_study_floor(graph->model)};
+    price_source opened = {.unknown = ""};
     tandem_error why = {0};
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, &why);
     if (status == TANDEM_OK) status = tandem_store_load_sensing(&opened.sensing, store, graph, NULL, &why);
@@ -76,10 +76,7 @@ static double simulate_fp32_rate(tandem_replayer *replayer, const tandem_plan *p
 tandem_status plan_price_find(plan_price *price, const price_source *source, const tandem_plan *plan,
                               const tandem_graph *graph, tandem_replayer *replayer, tandem_error *error)
 {
-    plan_price found = {.samples_per_s = NAN,
-                        .fp32_samples_per_s = NAN,
-                        .is_known = is_all_fp32(plan),
-                        .floor = source->floor};
+    plan_price found = {.samples_per_s = NAN, .fp32_samples_per_s = NAN, .is_known = is_all_fp32(plan)};
     const double exchange = tandem_allreduce_noise(&plan->cluster);
     tandem_error why = {0};
     found.is_fp32 = found.is_known && exchange == 0;
@@ -147,11 +144,6 @@ tandem_quantity plan_price_sum(const plan_price *price, const char *method, doub
     return tandem_quantity_known_to(sum, cli_method_is_percent(method) ? plan_price_half(price) : NAN);
 }
 
-int plan_price_is_below_floor(const plan_price *price)
-{
-    return price->is_known && !price->is_fp32 && price->of.estimate.high <= price->floor;
-}
-
 double plan_price_worth(const plan_price *price)
 {
     return price->is_known ? price->samples_per_s / (1 + price->of.estimate.value) : NAN;
@@ -188,11 +180,7 @@ static void print_sensitivity_line(const plan_price *price)
 {
     const tandem_sensitivity_estimate *e = &price->of.estimate;
     int worst = 0;
-    fputs("sensitivity  ", stdout);
-    if (plan_price_is_below_floor(price))
-        printf("no measurable loss (below %s %%, the least the study can see on this model); predicted: ",
-               tandem_quantity_plain(100 * price->floor, 2).text);
-    printf("%s %% more samples to the same loss (95 %%: %s to %s %%): noise %s, ",
+    printf("sensitivity  %s %% more samples to the same loss (95 %%: %s to %s %%): noise %s, ",
            price_percent(price, e->value).text, price_percent(price, e->low).text,
            price_percent(price, e->high).text, price_percent(price, fmax(e->noise, 0)).text);
     if (isnan(e->bias))
@@ -205,15 +193,6 @@ static void print_sensitivity_line(const plan_price *price)
         printf("; at %.0f %% of training %s %%", 100 * price->of.age_share[worst],
                price_percent(price, e->at_age[worst]).text);
     putchar('\n');
-}
-
-static void print_floor_line(const plan_price *price)
-{
-    if (isnan(price->floor))
-        puts("floor        unknown: no study has trained this model");
-    else
-        printf("floor        %s %%: the least the study can see on this model\n",
-               tandem_quantity_plain(100 * price->floor, 2).text);
 }
 
 static void print_worth_line(const plan_price *price)
@@ -246,7 +225,6 @@ void plan_price_print(const plan_price *price)
                tandem_quantity_known_to(100 * one->value, half).text);
     }
     if (price->of.n_largest) putchar('\n');
-    if (!plan_price_is_below_floor(price)) print_floor_line(price);
     if (price->range_batch > 0)
         printf("ranges       as sensed, with batches of %lld; `tandem sensitivity` senses how they grow\n",
                (long long)price->range_batch);
@@ -278,7 +256,6 @@ void plan_price_add_json(json_t *object, const plan_price *price)
     json_object_set_new(object, "sensitivity_high", percent_json(price, e->high));
     json_object_set_new(object, "sensitivity_noise", percent_json(price, e->noise));
     json_object_set_new(object, "sensitivity_bias", percent_json(price, e->bias));
-    json_object_set_new(object, "sensitivity_floor", cli_json_number(100 * price->floor));
     json_object_set_new(object, "sensitivity_ages", ages);
     json_object_set_new(object, "sensitivity_largest", largest);
     json_object_set_new(object, "fp32_worth_samples_per_s", cli_json_number(plan_price_worth(price)));

@@ -9,7 +9,6 @@
 /* What the store knows of a model's sensitivity. */
 typedef struct price_source {
     tandem_sensing sensing;
-    double floor;                    /* tandem_study_floor of the model */
     char unknown[TANDEM_ERROR_TEXT]; /* why no price is known; "" = it is */
 } price_source;
 
@@ -24,7 +23,6 @@ typedef struct plan_price {
     int is_fp32; /* every operator is, and the exchange rounds nothing: the price is 0, sensed or not */
     char unknown[TANDEM_ERROR_TEXT];
     tandem_plan_sensitivity of;
-    double floor;        /* of its source */
     int64_t range_batch; /* that was sensed, where ranges do not convert to the plan's; 0: none is amiss */
     char largest[TANDEM_N_LARGEST][64]; /* names of the operators of of.largest, cut to fit */
     double samples_per_s;               /* of the plan; set by the caller */
@@ -51,8 +49,6 @@ double plan_price_half(const plan_price *price);
 /* A sum of sensitivities by a method, with the digits that the price allows where the method is in percent,
  * else with two. */
 tandem_quantity plan_price_sum(const plan_price *price, const char *method, double sum);
-/* Whether its interval lies below what the study can see on the model. */
-int plan_price_is_below_floor(const plan_price *price);
 /* Samples of a step of a plan, of all ranks and micro-steps. */
 double plan_step_samples(const tandem_plan *plan);
 /* The rate of fp32 training that brings the same progress. */
@@ -67,7 +63,6 @@ void plan_price_print(const plan_price *price);
 enum { PLAN_PRICE_TEXT = 64 };
 const char *plan_price_text(char text[PLAN_PRICE_TEXT], const plan_price *price);
 /* Adds to an object, in percent, null where unknown: sensitivity, sensitivity_low, sensitivity_high,
- * sensitivity_noise, sensitivity_bias, sensitivity_floor, sensitivity_ages, sensitivity_largest; in
- * samples/s:
+ * sensitivity_noise, sensitivity_bias, sensitivity_ages, sensitivity_largest; in samples/s:
  * fp32_worth_samples_per_s, fp32_samples_per_s. */
 void plan_price_add_json(json_t *object, const plan_price *price);

@@ -276,43 +276,24 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
 /* --- Plans that cannot be told apart ---------------------------------------------------------------------
  *
  * Of the plans whose sensitivity is not known to be above the best one's, the fastest is taken: the interval
- * of the difference, from the replicates that both have, holds 0 or lies below it. And below the floor of
- * what a study can see, no time is paid for less sensitivity. The other plan is always the best one, so that
- * small differences do not add up. A bisection of the step finds it; it may pass over a plan. */
+ * of the difference, from the replicates that both have, holds 0 or lies below it. The other plan is always
+ * the best one, so that small differences do not add up. A bisection of the step finds it; it may pass over a
+ * plan. */
 
-typedef struct faster_search {
-    objective_search *d;
-    const tandem_plan *reference; /* the best plan */
-    int by_floor_alone;           /* differences do not count: the time is weighed already */
-} faster_search;
-
-/* Whether the last answer may stand for the reference. */
-static tandem_status may_stand_for_best(const faster_search *f, tandem_sensitivity_difference *difference,
-                                        int *may, tandem_error *error)
+/* Asks at a target, 0 = the fastest; keeps the answer where it may stand for the best plan, `reference`. */
+static tandem_status try_faster(objective_search *d, const tandem_plan *reference, int64_t target_ns,
+                                int *is_taken, tandem_error *error)
 {
-    const objective_search *d = f->d;
     const tandem_allocation_problem *problem = &d->problem;
-    tandem_plan_sensitivity of;
-    tandem_status status = tandem_plan_sensitivity_compare(difference, problem->sensing, d->plan,
-                                                           f->reference, problem->graph, error);
-    *may = status == TANDEM_OK && !f->by_floor_alone && difference->low <= 0;
-    if (status != TANDEM_OK || *may || !(problem->sensitivity_floor > 0)) return status;
-    status = tandem_plan_sensitivity_estimate(&of, problem->sensing, d->plan, problem->graph, error);
-    *may = status == TANDEM_OK && of.estimate.high <= problem->sensitivity_floor;
-    return status;
-}
-
-/* Asks at a target, 0 = the fastest; keeps the answer where it may stand for the best plan. */
-static tandem_status try_faster(const faster_search *f, int64_t target_ns, int *is_taken, tandem_error *error)
-{
-    objective_search *d = f->d;
     tandem_sensitivity_difference difference;
     int found = 0;
     *is_taken = 0;
     tandem_status status = ask_policy_or_none(d, target_ns, 0, &found, error);
     if (status != TANDEM_OK || !found || d->answer.step_ns >= d->best.step_ns) return status;
-    status = may_stand_for_best(f, &difference, is_taken, error);
-    if (status != TANDEM_OK || !*is_taken) return status;
+    status = tandem_plan_sensitivity_compare(&difference, problem->sensing, d->plan, reference,
+                                             problem->graph, error);
+    *is_taken = status == TANDEM_OK && difference.low <= 0;
+    if (!*is_taken) return status;
     d->answer.difference = 100 * difference.value;
     d->answer.difference_low = 100 * difference.low;
     d->answer.difference_high = 100 * difference.high;
@@ -320,16 +301,15 @@ static tandem_status try_faster(const faster_search *f, int64_t target_ns, int *
     return TANDEM_OK;
 }
 
-static tandem_status bisect_faster(const faster_search *f, tandem_error *error)
+static tandem_status bisect_faster(objective_search *d, const tandem_plan *reference, tandem_error *error)
 {
-    objective_search *d = f->d;
     int64_t low_ns = d->best.fastest_ns;
     int is_taken;
-    tandem_status status = try_faster(f, 0, &is_taken, error);
+    tandem_status status = try_faster(d, reference, 0, &is_taken, error);
     if (is_taken) return status;
     while (status == TANDEM_OK && d->best.step_ns - low_ns > 1 + d->best.step_ns / bisection_fineness) {
         const int64_t target_ns = low_ns + (d->best.step_ns - low_ns) / 2;
-        status = try_faster(f, target_ns, &is_taken, error);
+        status = try_faster(d, reference, target_ns, &is_taken, error);
         if (!is_taken) low_ns = target_ns;
     }
     return status;
@@ -351,28 +331,21 @@ static void describe_taken(objective_search *d, const tandem_allocation_problem 
     if (certificate->lower_bound >= 0 && a->sensitivity > 0)
         certificate->gap = (double)(a->sensitivity - certificate->lower_bound) / (double)a->sensitivity;
     if (a->sensitivity == 0) *certificate = (tandem_certificate){.proof = "zero"};
-    if (isfinite(reference->training_ns)) {
-        a->training_ns = (double)a->step_ns * (1 + sensitivity_share(d, a->sensitivity));
-        a->training_bound_ns = reference->training_bound_ns;
-        a->training_from_ns = reference->training_from_ns;
-        a->training_keeps_base = reference->training_keeps_base;
-    }
     tandem_allocation_fill_plan(d->best_plan, problem, a);
 }
 
 /* problem: the caller's. d->best gives way to the fastest plan that may stand for it. */
 static tandem_status take_faster(objective_search *d, const tandem_allocation_problem *problem,
-                                 int by_floor_alone, tandem_error *error)
+                                 tandem_error *error)
 {
     const tandem_allocation reference = d->best;
     tandem_plan *reference_plan = d->best_plan;
-    const faster_search f = {d, reference_plan, by_floor_alone};
     if (!problem->sensing || reference.step_ns <= reference.fastest_ns) return TANDEM_OK;
     d->problem.slowdown = 0;
     d->problem.target_ns = 0;
     d->max_sensitivity = INT64_MAX;
     d->best_plan = NULL;
-    const tandem_status status = bisect_faster(&f, error);
+    const tandem_status status = bisect_faster(d, reference_plan, error);
     if (d->best_plan) {
         tandem_plan_close(reference_plan);
         describe_taken(d, problem, &reference);
@@ -554,7 +527,6 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
                                   const tandem_policy *policy, const tandem_allocation_problem *problem,
                                   const char *method, tandem_error *error)
 {
-    const int is_training = goal->objective == TANDEM_MINIMIZE_TRAINING_TIME;
     objective_search d = {
         .problem = *problem, .policy = policy, .method = method, .max_sensitivity = goal->max_sensitivity};
     tandem_known_fastest known = {.is_known = 0};
@@ -564,8 +536,8 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
     tandem_status status = check_goal(problem, policy, goal, method, error);
     if (status == TANDEM_OK) status = minimize(&d, goal->objective, problem, error);
     if (status == TANDEM_OK) status = take_better_baseline(&d, goal, problem, error);
-    if (status == TANDEM_OK && (is_training || goal->objective == TANDEM_MINIMIZE_SENSITIVITY))
-        status = take_faster(&d, problem, is_training, error);
+    if (status == TANDEM_OK && goal->objective == TANDEM_MINIMIZE_SENSITIVITY)
+        status = take_faster(&d, problem, error);
     if (status == TANDEM_OK) status = certify_answer(&d, goal, problem, error);
     if (status == TANDEM_OK) {
         d.best_plan->objective = goal->objective;

@@ -154,12 +154,11 @@ static void print_indistinguishable(const allocate_context *a)
     if (!found->indistinguishable_ns) return;
     printf(
         "faster than the least sensitive plan, whose step is %s: it needs %s %% more samples than that one "
-        "(95 %%: %s to %s %%), %s\n",
+        "(95 %%: %s to %s %%), which cannot be told from none\n",
         tandem_quantity_ns(found->indistinguishable_ns).text,
         tandem_quantity_known_to(found->difference, half).text,
         tandem_quantity_known_to(found->difference_low, half).text,
-        tandem_quantity_known_to(found->difference_high, half).text,
-        found->difference_low <= 0 ? "which cannot be told from none" : "and has no measurable loss");
+        tandem_quantity_known_to(found->difference_high, half).text);
 }
 
 /* Which plans a bound leaves out for want of a time. */

@@ -71,7 +71,6 @@ typedef struct tandem_allocation_problem {
     /* from which the sensitivities are, where the method has intervals; NULL = it has none. Proofs then end
      * where the gap is within the plan's own interval, at most 1 % of the samples */
     const struct tandem_sensing *sensing;
-    double sensitivity_floor; /* share of samples: less is no measurable loss; 0 = not known */
 } tandem_allocation_problem;
 
 /* How good a plan is, among the plans that keep the same classes in base. */
@@ -101,8 +100,8 @@ typedef struct tandem_allocation {
     int64_t training_from_ns;
     unsigned training_keeps_base;
     /* where a faster plan was taken, because nothing tells its sensitivity from that of the least sensitive
-     * plan, or because it lies below the floor: the step of that plan, and what this one needs more, in
-     * percent of samples, with its 95 % interval. 0, NaN: nothing was traded */
+     * plan: the step of that plan, and what this one needs more, in percent of samples, with its 95 %
+     * interval. 0, NaN: nothing was traded */
     int64_t indistinguishable_ns;
     double difference, difference_low, difference_high;
 } tandem_allocation;

@@ -133,7 +133,6 @@ class Problem(Structure):
         ("without_certificate", c_int),
         ("memory_limit_bytes", c_uint64),
         ("sensing", c_void_p),
-        ("sensitivity_floor", c_double),
     ]
 
 

@@ -260,41 +260,6 @@ assert plan["difference_low"] <= 0 <= plan["difference_high"] and plan["slowdown
     run 0 allocate --verify traded.json --predict --db one.db
 report "sensing: of plans that cannot be told apart the faster one" $?
 
-# The least that the study can see, from its own table; unknown of other models.
-python3 - "$here/../../docs/study/exchange.json" <<'EOT' >floors
-import json, sys
-least = {}
-for cell in json.load(open(sys.argv[1]))["cells"]:
-    if cell["model"] not in least or cell["measured"] < least[cell["model"]]["measured"]:
-        least[cell["model"]] = cell
-for name, cell in least.items():
-    print(name, (cell["measured_high"] - cell["measured_low"]) / 2)
-EOT
-wrong=0 checked=0
-while read -r name floor; do
-    run 0 replay --model "$name" --device h100 --batch 4 --predict --db none.db --json && python3 -c '
-import json, sys
-got = json.load(open("out"))["sensitivity_floor"]
-assert abs(got - float(sys.argv[1])) <= 0.0051, (got, sys.argv)' "$floor" &&
-        checked=$((checked + 1)) || wrong=1
-done <floors
-[ $wrong = 0 ] && [ $checked -ge 4 ] && uniform --json && grep -q '"sensitivity_floor": null' out &&
-    uniform &&
-    grep -q '^floor        unknown: no study has trained this model$' out
-report "sensing: the floor is the study's" $?
-
-small="mlp:width=32,image=14x14x1"
-studied=(--model "$small" --predict --sensitivity sampled --db studied.db --quiet)
-run 0 sensitivity --model "$small" --data fashion-mnist --batch 16 --steps 40 --quiet --at 0,50% \
-    --repetitions 16 --db studied.db &&
-    both allocate "${studied[@]}" --cluster "h100 batch=256" --policy uniform --uniform bf16 &&
-    grep -qF 'no measurable loss (below 2.7 %, the least the study can see on this model)' printed.txt &&
-    both allocate "${studied[@]}" --cluster "h100 batch=256" --minimize training-time && python3 -c '
-import json
-plan = json.load(open("printed.json"))
-assert plan["sensitivity_high"] > plan["sensitivity_floor"] or plan["step_ns"] == plan["fastest_ns"], plan'
-report "sensing: below the floor there is no measurable loss" $?
-
 front() {
     run 0 allocate --model $model --cluster "h100 batch=16" --predict --sensitivity sampled --db one.db \
         --pareto=4 --quiet "$@"

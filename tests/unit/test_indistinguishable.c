@@ -149,32 +149,6 @@ static void the_faster_of_indistinguishable_plans_is_taken(void **state)
     (void)state;
 }
 
-/* --- Below the floor ------------------------------------------------------------------------------------ */
-
-static void below_the_floor_no_time_is_paid(void **state)
-{
-    static const tandem_objective objective[] = {TANDEM_MINIMIZE_SENSITIVITY, TANDEM_MINIMIZE_TRAINING_TIME};
-    for (int k = 0; k < 2; k++)
-        for (int is_below = 0; is_below < 2; is_below++) {
-            sensed_bench b;
-            tandem_allocation found;
-            open_sensed_bench(&b, 2, 0);
-            b.problem.sensitivity_floor = is_below ? 0.9 : 1e-7;
-            tandem_plan *plan = allocate_sensed(&found, &b, objective[k]);
-            if (is_below)
-                assert_int_equal(found.step_ns, found.fastest_ns);
-            else
-                assert_true(found.step_ns > found.fastest_ns && !found.indistinguishable_ns);
-            if (k == 1)
-                assert_true(fabs(found.training_ns /
-                                     ((double)found.step_ns * (1 + 1e-8 * (double)found.sensitivity)) -
-                                 1) < 1e-9);
-            tandem_plan_close(plan);
-            close_sensed_bench(&b);
-        }
-    (void)state;
-}
-
 /* --- Proofs --------------------------------------------------------------------------------------------- */
 
 static double half_of(const sensed_bench *b, const tandem_plan *plan)
@@ -217,7 +191,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_differences_are_kept),
         cmocka_unit_test(the_faster_of_indistinguishable_plans_is_taken),
-        cmocka_unit_test(below_the_floor_no_time_is_paid),
         cmocka_unit_test(proofs_end_where_the_sensitivity_does),
     };
     return cmocka_run_group_tests_name("indistinguishable plans", tests, NULL, NULL);

@@ -111,11 +111,6 @@ tandem_status tandem_plan_sensitivity_compare(tandem_sensitivity_difference *dif
                                               const tandem_plan *less, const tandem_graph *graph,
                                               tandem_error *error);
 
-/* tandem_study_floor: the least that docs/study/exchange.md can see on a model, as a share: half of the
- * interval of the smallest noise that was measured there. Less noise than that is no measurable loss. NaN:
- * no study has trained the model. `model`: as tandem_graph.model. */
-double tandem_study_floor(const char *model);
-
 /* --- Collecting statistics (predictor/statistics.c) -----------------------------------------------------
  * */
 /* One product y = x·w with output gradient g, all in f32, row-major: x (rows, k), w (k, columns), g (rows,
