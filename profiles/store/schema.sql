@@ -1,5 +1,5 @@
--- schema.sql: the profile store, version 1. Later versions: tandem_store_schema_2 in store_steadiness.c,
--- tandem_store_schema_3 and 5 in store_sensing.c, tandem_store_schema_4 in store_timings.c.
+-- schema.sql: the profile store. A store with another schema is refused (objects.def), so a change here takes
+-- a new version in store.c.
 --
 -- Times are integers: *_ns a duration in nanoseconds, time_ns nanoseconds since 1970 (UTC). Sizes are bytes.
 -- Every measured row names the host it was measured on and when.
@@ -35,8 +35,9 @@ CREATE TABLE operator (
 ) STRICT;
 
 -- Costs are summaries of n repetitions that merge: sums add. n_outlier more were interrupted by others and
--- count in nothing else. co_runner: the device that was busy on the same memory system meanwhile; '' = none
--- was.
+-- count in nothing else; n_disturbed were dropped. low_ns to high_ns: the interval of the median; pulses: the
+-- machine's while it measured; 0 = not known. co_runner: the device that was busy on the same memory system
+-- meanwhile; '' = none was.
 CREATE TABLE op_cost (
     device INTEGER NOT NULL REFERENCES device (id),
     co_runner TEXT NOT NULL,
@@ -53,6 +54,11 @@ CREATE TABLE op_cost (
     p10_ns INTEGER NOT NULL,
     p90_ns INTEGER NOT NULL,
     workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),
+    n_disturbed INTEGER NOT NULL CHECK (n_disturbed >= 0),
+    low_ns INTEGER NOT NULL,
+    high_ns INTEGER NOT NULL,
+    compute_pulse_ns INTEGER NOT NULL,
+    memory_pulse_ns INTEGER NOT NULL,
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
     PRIMARY KEY (device, co_runner, operator, "precision", pass, operand, result)
@@ -76,6 +82,11 @@ CREATE TABLE cast_cost (
     p10_ns INTEGER NOT NULL,
     p90_ns INTEGER NOT NULL,
     workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),
+    n_disturbed INTEGER NOT NULL CHECK (n_disturbed >= 0),
+    low_ns INTEGER NOT NULL,
+    high_ns INTEGER NOT NULL,
+    compute_pulse_ns INTEGER NOT NULL,
+    memory_pulse_ns INTEGER NOT NULL,
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
     PRIMARY KEY (device, co_runner, elements, operand, result, range_source, transposed_copy)
@@ -95,6 +106,11 @@ CREATE TABLE collective_cost (
     p10_ns INTEGER NOT NULL,
     p90_ns INTEGER NOT NULL,
     workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),
+    n_disturbed INTEGER NOT NULL CHECK (n_disturbed >= 0),
+    low_ns INTEGER NOT NULL,
+    high_ns INTEGER NOT NULL,
+    compute_pulse_ns INTEGER NOT NULL,
+    memory_pulse_ns INTEGER NOT NULL,
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
     PRIMARY KEY (device_group, collective, loaded, bytes)
@@ -215,4 +231,110 @@ CREATE TABLE clock (
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
     PRIMARY KEY (device, host, time_ns)
+) STRICT, WITHOUT ROWID;
+
+-- How steady the machine was while it was measured. Shares and spreads are NULL where unknown.
+CREATE TABLE steadiness (
+    device INTEGER NOT NULL REFERENCES device (id),
+    co_runner TEXT NOT NULL,
+    compute_pulse_ns INTEGER NOT NULL CHECK (compute_pulse_ns >= 0),
+    memory_pulse_ns INTEGER NOT NULL CHECK (memory_pulse_ns >= 0),
+    compute_spread REAL,
+    memory_spread REAL,
+    delay_share REAL,
+    steal_share REAL,
+    interval_share REAL,
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    PRIMARY KEY (device, co_runner, host)
+) STRICT, WITHOUT ROWID;
+
+-- One sensing for a model, data set, batch, optimizer, scaling and seed: a later one replaces it.
+CREATE TABLE sensing (
+    id INTEGER PRIMARY KEY,
+    model INTEGER NOT NULL REFERENCES model (id),
+    data TEXT NOT NULL,
+    batch INTEGER NOT NULL CHECK (batch > 0),
+    optimizer TEXT NOT NULL,
+    scaling TEXT NOT NULL, -- of casts: "current"
+    seed INTEGER NOT NULL, -- of the training, its bits as a signed number
+    steps INTEGER NOT NULL CHECK (steps >= 0),
+    n_replicate INTEGER NOT NULL CHECK (n_replicate >= 3),
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    UNIQUE (model, data, batch, optimizer, scaling, seed)
+) STRICT;
+
+CREATE TABLE sensed_gradient (
+    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,
+    age INTEGER NOT NULL CHECK (age >= 0), -- steps before
+    replicate INTEGER NOT NULL,
+    variance REAL NOT NULL,
+    mean_square REAL NOT NULL,
+    PRIMARY KEY (sensing, age, replicate)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE sensed_error (
+    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,
+    op INTEGER NOT NULL,
+    op_name TEXT NOT NULL,
+    "precision" TEXT NOT NULL,
+    amp_dtype TEXT NOT NULL, -- f32 where the precision does not depend on it
+    age INTEGER NOT NULL,
+    replicate INTEGER NOT NULL,
+    total REAL NOT NULL,
+    shared REAL NOT NULL,
+    mean_square REAL NOT NULL,
+    against REAL NOT NULL,
+    PRIMARY KEY (sensing, op, "precision", amp_dtype, age, replicate)
+) STRICT, WITHOUT ROWID;
+
+-- The samples that have a range (tandem_sensing.range_batch). A sensing without a row here does not convert
+-- ranges.
+CREATE TABLE sensed_range (
+    sensing INTEGER PRIMARY KEY REFERENCES sensing (id) ON DELETE CASCADE,
+    batch INTEGER NOT NULL CHECK (batch > 0)
+) STRICT;
+
+-- What errors are with ranges of TANDEM_WIDE_RANGE times as many samples. Errors that do not depend on the
+-- range have no row.
+CREATE TABLE sensed_wide_error (
+    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,
+    op_name TEXT NOT NULL,
+    "precision" TEXT NOT NULL,
+    amp_dtype TEXT NOT NULL,
+    age INTEGER NOT NULL,
+    replicate INTEGER NOT NULL,
+    total REAL NOT NULL,
+    shared REAL NOT NULL,
+    mean_square REAL NOT NULL,
+    PRIMARY KEY (sensing, op_name, "precision", amp_dtype, age, replicate)
+) STRICT, WITHOUT ROWID;
+
+-- Imported times. A set has all that many rows have in common. Host and time are those of the filing.
+CREATE TABLE timing_set (
+    id INTEGER PRIMARY KEY,
+    device INTEGER NOT NULL REFERENCES device (id),
+    source TEXT NOT NULL,
+    method TEXT NOT NULL, -- how it was timed: "events", "loop"
+    operator TEXT NOT NULL,
+    "precision" TEXT NOT NULL,
+    pass TEXT NOT NULL,
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    UNIQUE (device, source, method, operator, "precision", pass)
+) STRICT;
+
+-- What a row works, what it took, and the sizes that its operator has; NULL = not stated, or no padding.
+CREATE TABLE timing (
+    timing_set INTEGER NOT NULL REFERENCES timing_set (id),
+    place INTEGER NOT NULL, -- in order of filing
+    took_ns REAL NOT NULL CHECK (took_ns > 0),
+    flops REAL NOT NULL CHECK (flops >= 0),
+    bytes REAL NOT NULL CHECK (bytes >= 0),
+    batch INTEGER, m INTEGER, k INTEGER, n INTEGER, "rows" INTEGER, "columns" INTEGER,
+    images INTEGER, channels_in INTEGER, height INTEGER, width INTEGER, channels_out INTEGER,
+    kernel_h INTEGER, kernel_w INTEGER, pad_h INTEGER, pad_w INTEGER,
+    stride_h INTEGER, stride_w INTEGER,
+    PRIMARY KEY (timing_set, place)
 ) STRICT, WITHOUT ROWID;

@@ -1,4 +1,4 @@
-/* store.c: opens, checks and migrates a store. */
+/* store.c: opens, checks and creates a store. */
 #include "profiles/store/store_trust.h"
 #include "schema_sql.h"
 
@@ -13,13 +13,8 @@
 
 _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 
-/* migration[v] takes a store from version v to v + 1. A new version is a new row; released rows never change.
- * */
-static const char *const migration[] = {schema_sql, tandem_store_schema_2, tandem_store_schema_3,
-                                        tandem_store_schema_4, tandem_store_schema_5};
-/* READABLE: the oldest version that is read as it is; later ones only add tables. */
-enum { VERSION = (int)(sizeof migration / sizeof migration[0]), READABLE = 3 };
-
+/* Of schema.sql and objects.def. A store of another version is refused; 0 is an empty one. */
+enum { VERSION = 6 };
 enum { APPLICATION_ID = 0x746e646d }; /* "tndm" */
 
 static const char not_a_database[] = "it is not a database, or its first bytes are overwritten";
@@ -50,12 +45,9 @@ static tandem_status refuse_store_version(const char *path, int64_t version, tan
 {
     return tandem_error_set(
         error, TANDEM_WRONG_FORMAT,
-        "the profile store '%.200s' has schema version %" PRId64 ", this tandem has %d%s", path, version,
-        (int)VERSION,
-        version < VERSION
-            ? ": a command that writes to it, such as `tandem profile`, "
-              "migrates it"
-            : ": made by another version of tandem; use that one, or measure into another store");
+        "the profile store '%.200s' has schema version %" PRId64
+        ", this tandem has %d: `tandem profile --db FILE` makes a new one, or use the tandem that made this",
+        path, version, (int)VERSION);
 }
 
 /* Reads the first bytes through SQLite's own file, without its locks, journals or caches. A second
@@ -81,8 +73,8 @@ static tandem_status inspect_header(tandem_store *store, tandem_error *error)
         return tandem_error_set(error, TANDEM_WRONG_FORMAT,
                                 "'%.200s' is the database of another program, not a profile store",
                                 store->path);
-    if (tandem_store_big_endian(header + 60) > VERSION)
-        return refuse_store_version(store->path, tandem_store_big_endian(header + 60), error);
+    const uint32_t version = tandem_store_big_endian(header + 60);
+    if (version != 0 && version != VERSION) return refuse_store_version(store->path, version, error);
     if (tandem_store_big_endian(header + 56) > 1)
         return tandem_store_refuse_file(store->path, "header", "its texts are not in UTF-8", error);
     const uint32_t page = (uint32_t)header[16] << 8 | header[17];
@@ -154,26 +146,25 @@ static tandem_status configure_connection(tandem_store *store, tandem_error *err
     return tandem_store_distrust(store, error);
 }
 
-/* In one transaction: a writer may migrate the store meanwhile. *version: of the file's schema. */
+/* In one transaction: a writer may create the store meanwhile. *version: of the file's schema. */
 static tandem_status judge_content(tandem_store *store, int64_t *version, tandem_error *error)
 {
     if (sqlite3_exec(store->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
         return tandem_store_fail(store, "opening", error);
     tandem_status status = tandem_store_number(version, store, "PRAGMA user_version", 0, error);
-    const bool is_missing = store->mode == TANDEM_STORE_READ && *version == 0,
-               is_too_old = store->mode == TANDEM_STORE_READ && *version < READABLE;
-    if (status == TANDEM_OK && is_missing) status = refuse_missing_store(store->path, error);
-    if (status == TANDEM_OK && (is_too_old || *version < 0 || *version > VERSION))
+    if (status == TANDEM_OK && store->mode == TANDEM_STORE_READ && *version == 0)
+        status = refuse_missing_store(store->path, error);
+    if (status == TANDEM_OK && *version != 0 && *version != VERSION)
         status = refuse_store_version(store->path, *version, error);
-    if (status == TANDEM_OK) status = tandem_store_check_schema(store, *version, error);
+    if (status == TANDEM_OK) status = tandem_store_check_schema(store, *version == 0, error);
     if (status == TANDEM_OK) status = tandem_store_check_pages(store, file_bytes(store->path, ""), error);
     if (status == TANDEM_OK && sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
         status = tandem_store_fail(store, "opening", error);
     return status; /* a refused connection is closed, which ends its transaction */
 }
 
-/* In a transaction, so that only one of several processes migrates. */
-static tandem_status migrate_locked(tandem_store *store, tandem_error *error)
+/* In a transaction, so that only one of several processes creates it. */
+static tandem_status create_locked(tandem_store *store, tandem_error *error)
 {
     int64_t version = 0, id = 0, n_table = 0;
     char pragma[64];
@@ -186,26 +177,24 @@ static tandem_status migrate_locked(tandem_store *store, tandem_error *error)
         return tandem_error_set(error, TANDEM_WRONG_FORMAT,
                                 "'%.200s' is the database of another program, not a profile store",
                                 store->path);
-    if (version > VERSION) return refuse_store_version(store->path, version, error);
-    status = tandem_store_check_schema(store, version, error); /* another one may have migrated */
-    if (status != TANDEM_OK) return status;
-    for (; version < VERSION; version++)
-        if (sqlite3_exec(store->db, migration[version], NULL, NULL, NULL) != SQLITE_OK)
-            return tandem_store_fail(store, "migrating", error);
+    if (version != 0 && version != VERSION) return refuse_store_version(store->path, version, error);
+    status = tandem_store_check_schema(store, version == 0, error);
+    if (status != TANDEM_OK || version == VERSION) return status; /* another one has created it */
     (void)snprintf(pragma, sizeof pragma, "PRAGMA application_id = %d; PRAGMA user_version = %d",
                    (int)APPLICATION_ID, (int)VERSION);
-    if (sqlite3_exec(store->db, pragma, NULL, NULL, NULL) != SQLITE_OK)
-        return tandem_store_fail(store, "migrating", error);
+    if (sqlite3_exec(store->db, schema_sql, NULL, NULL, NULL) != SQLITE_OK ||
+        sqlite3_exec(store->db, pragma, NULL, NULL, NULL) != SQLITE_OK)
+        return tandem_store_fail(store, "creating", error);
     return TANDEM_OK;
 }
 
-static tandem_status migrate_store(tandem_store *store, tandem_error *error)
+static tandem_status create_store(tandem_store *store, tandem_error *error)
 {
     tandem_status status = tandem_store_execute(store, error, "BEGIN IMMEDIATE", "");
     if (status != TANDEM_OK) return status;
-    status = migrate_locked(store, error);
+    status = create_locked(store, error);
     if (status == TANDEM_OK && sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
-        status = tandem_store_fail(store, "migrating", error);
+        status = tandem_store_fail(store, "creating", error);
     if (!sqlite3_get_autocommit(store->db)) (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     return status;
 }
@@ -235,16 +224,13 @@ static tandem_status accept_content(tandem_store *store, tandem_error *error)
         status =
             tandem_store_trust(store, file_bytes(store->path, "") + file_bytes(store->path, "-wal"), error);
     if (status != TANDEM_OK) return status;
-    if (store->mode == TANDEM_STORE_READ) {
-        store->version = version;
+    if (store->mode == TANDEM_STORE_READ)
         return sqlite3_exec(store->db, "PRAGMA query_only = ON", NULL, NULL, NULL) == SQLITE_OK
                    ? TANDEM_OK
                    : tandem_store_fail(store, "opening", error);
-    }
     if (sqlite3_exec(store->db, "PRAGMA synchronous = NORMAL", NULL, NULL, NULL) != SQLITE_OK)
         return tandem_store_fail(store, "opening", error);
-    if (version < VERSION) status = migrate_store(store, error);
-    if (status == TANDEM_OK) store->version = VERSION;
+    if (version == 0) status = create_store(store, error);
     return status == TANDEM_OK ? start_write_ahead_log(store, error) : status;
 }
 

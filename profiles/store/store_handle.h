@@ -15,7 +15,6 @@ struct tandem_store {
     int in_transaction; /* between tandem_store_begin and commit or rollback */
     char *libraries;    /* of the measurements to come */
     int n_thread;
-    int64_t version;                    /* of the file's schema */
     int64_t host;                       /* row id of the host; 0 = not added yet, or rolled back */
     int64_t work_units, max_work_units; /* left to all statements, and at most (store_trust.c) */
     int64_t rows_left;                  /* of the statement that runs */
@@ -86,12 +85,6 @@ int64_t tandem_store_now_ns(void);
     (c)->n, (c)->n_outlier, (c)->sum_ns, (c)->sum_squares_ns2, (c)->median_ns, (c)->p10_ns, (c)->p90_ns,     \
         (int64_t)(c)->workspace_bytes, (c)->n_disturbed, (c)->low_ns, (c)->high_ns, (c)->compute_pulse_ns,   \
         (c)->memory_pulse_ns
-extern const char tandem_store_schema_2[]; /* from version 1 to 2 */
-extern const char tandem_store_schema_3[]; /* from version 2 to 3 */
-extern const char tandem_store_schema_4[]; /* from version 3 to 4 */
-extern const char tandem_store_schema_5[]; /* from version 4 to 5 */
-/* The versions that first have imported times, and ranges of sensed errors. */
-enum { TANDEM_STORE_TIMINGS_SINCE = 4, TANDEM_STORE_RANGES_SINCE = 5 };
 /* TANDEM_USAGE unless it is a measurement: at least one repetition; times and sizes finite and not
  * negative. */
 tandem_status tandem_store_check_cost(const tandem_cost *cost, tandem_error *error);

@@ -6,67 +6,6 @@
 
 #include "profiles/store/store_handle.h"
 
-/* From version 2 to 3. One sensing for a model, data set, batch, optimizer, scaling and seed: a later one
- * replaces it. */
-const char tandem_store_schema_3[] =
-    "CREATE TABLE sensing ("
-    "    id INTEGER PRIMARY KEY,"
-    "    model INTEGER NOT NULL REFERENCES model (id),"
-    "    data TEXT NOT NULL,"
-    "    batch INTEGER NOT NULL CHECK (batch > 0),"
-    "    optimizer TEXT NOT NULL,"
-    "    scaling TEXT NOT NULL," /* of casts: "current" */
-    "    seed INTEGER NOT NULL," /* of the training, its bits as a signed number */
-    "    steps INTEGER NOT NULL CHECK (steps >= 0),"
-    "    n_replicate INTEGER NOT NULL CHECK (n_replicate >= 3),"
-    "    host INTEGER NOT NULL REFERENCES host (id),"
-    "    time_ns INTEGER NOT NULL,"
-    "    UNIQUE (model, data, batch, optimizer, scaling, seed)"
-    ") STRICT;"
-    "CREATE TABLE sensed_gradient ("
-    "    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,"
-    "    age INTEGER NOT NULL CHECK (age >= 0)," /* steps before */
-    "    replicate INTEGER NOT NULL,"
-    "    variance REAL NOT NULL,"
-    "    mean_square REAL NOT NULL,"
-    "    PRIMARY KEY (sensing, age, replicate)"
-    ") STRICT, WITHOUT ROWID;"
-    "CREATE TABLE sensed_error ("
-    "    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,"
-    "    op INTEGER NOT NULL,"
-    "    op_name TEXT NOT NULL,"
-    "    \"precision\" TEXT NOT NULL,"
-    "    amp_dtype TEXT NOT NULL," /* f32 where the precision does not depend on it */
-    "    age INTEGER NOT NULL,"
-    "    replicate INTEGER NOT NULL,"
-    "    total REAL NOT NULL,"
-    "    shared REAL NOT NULL,"
-    "    mean_square REAL NOT NULL,"
-    "    against REAL NOT NULL,"
-    "    PRIMARY KEY (sensing, op, \"precision\", amp_dtype, age, replicate)"
-    ") STRICT, WITHOUT ROWID;";
-
-/* From version 4 to 5: the samples that have a range (tandem_sensing.range_batch), and what errors are with
- * those of TANDEM_WIDE_RANGE times as many; a sensing without rows here does not convert ranges. Errors that
- * do not depend on the range have no row. */
-const char tandem_store_schema_5[] =
-    "CREATE TABLE sensed_range ("
-    "    sensing INTEGER PRIMARY KEY REFERENCES sensing (id) ON DELETE CASCADE,"
-    "    batch INTEGER NOT NULL CHECK (batch > 0)"
-    ") STRICT;"
-    "CREATE TABLE sensed_wide_error ("
-    "    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,"
-    "    op_name TEXT NOT NULL,"
-    "    \"precision\" TEXT NOT NULL,"
-    "    amp_dtype TEXT NOT NULL,"
-    "    age INTEGER NOT NULL,"
-    "    replicate INTEGER NOT NULL,"
-    "    total REAL NOT NULL,"
-    "    shared REAL NOT NULL,"
-    "    mean_square REAL NOT NULL,"
-    "    PRIMARY KEY (sensing, op_name, \"precision\", amp_dtype, age, replicate)"
-    ") STRICT, WITHOUT ROWID;";
-
 static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
 static const char scaling_text[] = "current";
 
@@ -400,9 +339,8 @@ static tandem_status read_sensed_errors(tandem_sensing *sensing, tandem_store *s
             "SELECT op_name, \"precision\", amp_dtype, age, replicate, total, shared, mean_square, batch "
             "FROM sensed_wide_error JOIN sensed_range USING (sensing) WHERE sensing = ?1";
     const tandem_status status = read_error_rows(sensing, store, own, read_sensed_error, id, graph, error);
-    return status == TANDEM_OK && store->version >= TANDEM_STORE_RANGES_SINCE
-               ? read_error_rows(sensing, store, wide, read_wide_error, id, graph, error)
-               : status;
+    return status == TANDEM_OK ? read_error_rows(sensing, store, wide, read_wide_error, id, graph, error)
+                               : status;
 }
 
 /* A bias that was sensed is 0 in no replicate. */

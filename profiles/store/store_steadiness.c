@@ -1,35 +1,7 @@
-/* store_steadiness.c: how steady a machine was while it was measured; and the columns of costs that tell
- * it. */
+/* store_steadiness.c: how steady a machine was while it was measured. */
 #include <math.h>
 
 #include "profiles/store/store_handle.h"
-
-#define STEADY_COST_COLUMNS(table)                                                                           \
-    "ALTER TABLE " table " ADD COLUMN n_disturbed INTEGER NOT NULL DEFAULT 0 CHECK (n_disturbed >= 0);"      \
-    "ALTER TABLE " table " ADD COLUMN low_ns INTEGER NOT NULL DEFAULT 0;"                                    \
-    "ALTER TABLE " table " ADD COLUMN high_ns INTEGER NOT NULL DEFAULT 0;"                                   \
-    "ALTER TABLE " table " ADD COLUMN compute_pulse_ns INTEGER NOT NULL DEFAULT 0;"                          \
-    "ALTER TABLE " table " ADD COLUMN memory_pulse_ns INTEGER NOT NULL DEFAULT 0;"
-
-/* From version 1 to 2. n_disturbed: repetitions that were dropped; low_ns to high_ns: the interval of the
- * median; pulses: the machine's while it measured. 0 = not known. Shares and spreads are NULL where
- * unknown. */
-const char tandem_store_schema_2[] =
-    STEADY_COST_COLUMNS("op_cost") STEADY_COST_COLUMNS("cast_cost") STEADY_COST_COLUMNS(
-        "collective_cost") "CREATE TABLE steadiness ("
-                           "    device INTEGER NOT NULL REFERENCES device (id),"
-                           "    co_runner TEXT NOT NULL,"
-                           "    compute_pulse_ns INTEGER NOT NULL CHECK (compute_pulse_ns >= 0),"
-                           "    memory_pulse_ns INTEGER NOT NULL CHECK (memory_pulse_ns >= 0),"
-                           "    compute_spread REAL,"
-                           "    memory_spread REAL,"
-                           "    delay_share REAL,"
-                           "    steal_share REAL,"
-                           "    interval_share REAL,"
-                           "    host INTEGER NOT NULL REFERENCES host (id),"
-                           "    time_ns INTEGER NOT NULL,"
-                           "    PRIMARY KEY (device, co_runner, host)"
-                           ") STRICT, WITHOUT ROWID;";
 
 static int is_share(double x) { return isnan(x) || (x >= 0 && isfinite(x)); }
 

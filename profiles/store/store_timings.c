@@ -9,35 +9,6 @@
     "batch, m, k, n, \"rows\", \"columns\", images, channels_in, height, width, channels_out, kernel_h, "    \
     "kernel_w, pad_h, pad_w, stride_h, stride_w"
 
-/* From version 3 to 4. A set has all that many rows have in common. Of a row: what it works, what it took,
- * and the sizes that its operator has; NULL = not stated, or no padding. Host and time are those of the
- * filing. */
-const char tandem_store_schema_4[] =
-    "CREATE TABLE timing_set ("
-    "    id INTEGER PRIMARY KEY,"
-    "    device INTEGER NOT NULL REFERENCES device (id),"
-    "    source TEXT NOT NULL,"
-    "    method TEXT NOT NULL," /* how it was timed: "events", "loop", … */
-    "    operator TEXT NOT NULL,"
-    "    \"precision\" TEXT NOT NULL,"
-    "    pass TEXT NOT NULL,"
-    "    host INTEGER NOT NULL REFERENCES host (id),"
-    "    time_ns INTEGER NOT NULL,"
-    "    UNIQUE (device, source, method, operator, \"precision\", pass)"
-    ") STRICT;"
-    "CREATE TABLE timing ("
-    "    timing_set INTEGER NOT NULL REFERENCES timing_set (id),"
-    "    place INTEGER NOT NULL," /* in order of filing */
-    "    took_ns REAL NOT NULL CHECK (took_ns > 0),"
-    "    flops REAL NOT NULL CHECK (flops >= 0),"
-    "    bytes REAL NOT NULL CHECK (bytes >= 0),"
-    "    batch INTEGER, m INTEGER, k INTEGER, n INTEGER, \"rows\" INTEGER, \"columns\" INTEGER,"
-    "    images INTEGER, channels_in INTEGER, height INTEGER, width INTEGER, channels_out INTEGER,"
-    "    kernel_h INTEGER, kernel_w INTEGER, pad_h INTEGER, pad_w INTEGER, stride_h INTEGER, "
-    "stride_w INTEGER,"
-    "    PRIMARY KEY (timing_set, place)"
-    ") STRICT, WITHOUT ROWID;";
-
 /* --- Filing --------------------------------------------------------------------------------------------- */
 
 /* Where the next row goes; kept from one row to the next, which mostly has the same set. */
@@ -178,7 +149,6 @@ tandem_status tandem_store_visit_timings(tandem_store *store, const char *device
         "s.device = (SELECT id FROM device WHERE name = ?1) ORDER BY s.id, t.place";
     sqlite3_stmt *row = NULL;
     int more = 0;
-    if (store->version < TANDEM_STORE_TIMINGS_SINCE) return TANDEM_OK;
     tandem_status status = tandem_store_query(&row, store, error, select, "s", device);
     while (status == TANDEM_OK) {
         tandem_timing timing = {.repeats = 1};

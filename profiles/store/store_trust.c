@@ -1,6 +1,6 @@
 /* store_trust.c: what a file must be before its rows are read. A database is a program too: its schema has
  * expressions, views and triggers, and its pages may lead to others without end. So a store is read only
- * where its schema is the one that the migrations make, text for text, and where each page is used once; and
+ * where its schema is the one that schema.sql makes, text for text, and where each page is used once; and
  * every statement has a budget of work. */
 #include "profiles/store/store_trust.h"
 
@@ -185,23 +185,14 @@ tandem_status tandem_store_check_companions(const char *path, tandem_error *erro
 
 /* --- The schema, text for text -------------------------------------------------------------------------- */
 
-enum { ONWARD = INT_MAX };
 static const struct schema_object {
-    int first_version, last_version;
     const char *column[4]; /* type, name, table, text; an index of SQLite's own has none */
 } objects[] = {
-#define OBJECT(first, last, type, name, table, sql) {first, last, {type, name, table, sql}},
+#define OBJECT(type, name, table, sql) {{type, name, table, sql}},
 #include "profiles/store/objects.def"
 #undef OBJECT
 };
 enum { N_OBJECT = sizeof objects / sizeof *objects };
-
-/* The next object of a version from place k on; N_OBJECT behind the last. */
-static int next_object(int k, int64_t version)
-{
-    while (k < N_OBJECT && (version < objects[k].first_version || version > objects[k].last_version)) k++;
-    return k;
-}
 
 static bool is_object(sqlite3_stmt *row, const struct schema_object *object)
 {
@@ -217,15 +208,13 @@ static bool is_object(sqlite3_stmt *row, const struct schema_object *object)
     return is_equal;
 }
 
-static tandem_status refuse_schema(const tandem_store *store, int64_t version, const char *what,
-                                   const char *name, tandem_error *error)
+static tandem_status refuse_schema(const tandem_store *store, const char *what, const char *name,
+                                   tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_WRONG_FORMAT,
-                            "the profile store '%.200s' was not made by tandem: its schema %.60s '%.100s' "
-                            "(version %" PRId64
-                            "), so nothing of it is run or read. Move it away and profile "
-                            "again.",
-                            store->path, what, name, version);
+                            "the profile store '%.200s' was not made by tandem: its schema %.60s '%.100s', "
+                            "so nothing of it is run or read. Move it away and profile again.",
+                            store->path, what, name);
 }
 
 static const char *text_or(sqlite3_stmt *row, int column, const char *otherwise)
@@ -235,31 +224,31 @@ static const char *text_or(sqlite3_stmt *row, int column, const char *otherwise)
 }
 
 /* Both lists have one order. */
-static tandem_status compare_objects(tandem_store *store, sqlite3_stmt *row, int64_t version,
+static tandem_status compare_objects(tandem_store *store, sqlite3_stmt *row, bool is_empty,
                                      tandem_error *error)
 {
-    int k = next_object(0, version), more = 1;
+    int k = is_empty ? N_OBJECT : 0, more = 1;
     tandem_status status = TANDEM_OK;
     while (status == TANDEM_OK) {
         status = tandem_store_next_row(&more, store, row, error);
         if (status != TANDEM_OK || !more) break;
         if (k == N_OBJECT || !is_object(row, &objects[k]))
-            status = refuse_schema(store, version, "has its own", text_or(row, 1, ""), error);
+            status = refuse_schema(store, "has its own", text_or(row, 1, ""), error);
         else
-            k = next_object(k + 1, version);
+            k++;
     }
     if (status == TANDEM_OK && k < N_OBJECT)
-        status = refuse_schema(store, version, "lacks", objects[k].column[1], error);
+        status = refuse_schema(store, "lacks", objects[k].column[1], error);
     return status;
 }
 
-tandem_status tandem_store_check_schema(tandem_store *store, int64_t version, tandem_error *error)
+tandem_status tandem_store_check_schema(tandem_store *store, bool is_empty, tandem_error *error)
 {
     static const char list[] =
         "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name, rowid";
     sqlite3_stmt *row = NULL;
     tandem_status status = tandem_store_query(&row, store, error, list, "");
-    if (status == TANDEM_OK) status = compare_objects(store, row, version, error);
+    if (status == TANDEM_OK) status = compare_objects(store, row, is_empty, error);
     if (row) (void)sqlite3_reset(row);
     return status;
 }

@@ -191,8 +191,8 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
         {68, 0, TANDEM_WRONG_FORMAT, "another program"}, /* application id */
         /* user version */
         {71, 'x', TANDEM_WRONG_FORMAT, "another program"},
-        {63, 6, TANDEM_WRONG_FORMAT, "version 6"},
-        {60, 1, TANDEM_WRONG_FORMAT, "version 16777221"},
+        {63, 7, TANDEM_WRONG_FORMAT, "version 7"},
+        {60, 1, TANDEM_WRONG_FORMAT, "version 16777222"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
         for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
@@ -231,7 +231,7 @@ static void other_programs_keep_their_databases(void **state)
         {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_WRONG_FORMAT},
         {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_WRONG_FORMAT},
         /* ours by its mark, but the tables are missing */
-        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 3; CREATE TABLE theirs (x)",
+        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 6; CREATE TABLE theirs (x)",
          TANDEM_WRONG_FORMAT},
     };
     for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {
@@ -252,8 +252,8 @@ static void other_programs_keep_their_databases(void **state)
     }
 }
 
-/* A store marked as ours whose version is 0 is one that a migration brings to the current one. */
-static void an_older_store_is_migrated(void **state)
+/* A store marked as ours whose version is 0 is empty: it is created. */
+static void an_empty_store_is_created(void **state)
 {
     const test_folder *const p = *state;
     tandem_error error = {0};
@@ -564,7 +564,7 @@ int main(void)
                                         test_folder_close),
         cmocka_unit_test_setup_teardown(other_programs_keep_their_databases, test_folder_open,
                                         test_folder_close),
-        cmocka_unit_test_setup_teardown(an_older_store_is_migrated, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(an_empty_store_is_created, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(a_page_of_garbage_is_refused, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(random_damage_never_crashes, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(a_killed_transaction_leaves_nothing, test_folder_open,

@@ -334,79 +334,29 @@ static void store_sql(const char *path, const char *sql)
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
-/* What version 2 added is taken away; the costs stay through the migration, their intervals unknown. */
-static void a_store_of_version_1_keeps_its_costs(void **state)
+/* Of another version: nothing of it is read, written or changed, and a command for a new one is named. */
+static void a_store_of_another_version_is_refused(void **state)
 {
-    static const char *const table[] = {"op_cost", "cast_cost", "collective_cost"}, *const column[] = {
-                                                                                        "n_disturbed",
-                                                                                        "low_ns", "high_ns",
-                                                                                        "compute_pulse_ns",
-                                                                                        "memory_pulse_ns"};
+    static const int versions[] = {1, 3, 5, 7};
     const test_folder *const p = *state;
-    tandem_error error = {0};
-    const tandem_cost_key key = op_key_store("a");
+    tandem_cost_key key = op_key_store("a");
     tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
     put_store(store, "cpu:avx2", "", &key, 100);
     tandem_store_close(store);
-    for (size_t t = 0; t < N_OF(table); t++)
-        for (size_t c = 0; c < N_OF(column); c++) {
-            char sql[128];
-            (void)snprintf(sql, sizeof sql, "ALTER TABLE %s DROP COLUMN %s", table[t], column[c]);
-            store_sql(p->path, sql);
+    for (size_t i = 0; i < N_OF(versions); i++)
+        for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
+            char text[64];
+            tandem_error error = {0};
+            (void)snprintf(text, sizeof text, "PRAGMA user_version = %d", versions[i]);
+            store_sql(p->path, text);
+            assert_int_equal(tandem_store_open(&store, p->path, (tandem_store_mode)mode, &error),
+                             TANDEM_WRONG_FORMAT);
+            (void)snprintf(text, sizeof text, "has schema version %d, this tandem has 6", versions[i]);
+            assert_non_null(strstr(error.text, text));
+            assert_non_null(strstr(error.text, "`tandem profile --db FILE` makes a new one"));
+            assert_int_equal(ask(p->path, "PRAGMA user_version"), versions[i]);
+            assert_int_equal(ask(p->path, "SELECT count(*) FROM op_cost"), 1);
         }
-    store_sql(
-        p->path,
-        "DROP TABLE sensed_wide_error; DROP TABLE sensed_range; DROP TABLE timing; DROP TABLE timing_set; "
-        "DROP TABLE sensed_error; "
-        "DROP TABLE sensed_gradient; DROP TABLE sensing; DROP TABLE steadiness; PRAGMA user_version = 1");
-    assert_int_equal(tandem_store_open(&store, p->path, TANDEM_STORE_READ, &error), TANDEM_WRONG_FORMAT);
-    assert_non_null(strstr(error.text, "has schema version 1, this tandem has 5"));
-    store = open_store(p->path, TANDEM_STORE_WRITE);
-    tandem_cost_table *table_of_costs = NULL;
-    assert_int_equal(tandem_store_load_costs(&table_of_costs, store, "cpu:avx2", "", NULL, &error),
-                     TANDEM_OK);
-    const tandem_cost *cost = tandem_cost_table_find(table_of_costs, &key);
-    assert_non_null(cost);
-    assert_true(cost->median_ns > 0 && cost->low_ns == 0 && cost->high_ns == 0 && cost->n_disturbed == 0);
-    tandem_cost_table_free(table_of_costs);
-    tandem_store_close(store);
-}
-
-static tandem_status count_timing(void *n, const tandem_timing *timing, tandem_error *error)
-{
-    (void)timing, (void)error;
-    ++*(int *)n;
-    return TANDEM_OK;
-}
-
-/* What later versions added is taken away: it has no imported times, and is read as it is. */
-static void a_store_of_version_3_is_read_as_it_is(void **state)
-{
-    const test_folder *const p = *state;
-    tandem_error error = {0};
-    const tandem_cost_key key = op_key_store("a");
-    const tandem_timing row = {
-        .device = "t4", .kind = "add", .precision = "fp32", .rows = 2, .columns = 3, .time_ns = 5};
-    int n = 0;
-    tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
-    put_store(store, "cpu:avx2", "", &key, 100);
-    tandem_store_close(store);
-    store_sql(p->path, "DROP TABLE sensed_wide_error; DROP TABLE sensed_range; DROP TABLE timing; "
-                       "DROP TABLE timing_set; PRAGMA user_version = 3");
-    store = open_store(p->path, TANDEM_STORE_READ);
-    tandem_cost_table *costs = NULL;
-    require_ok(tandem_store_load_costs(&costs, store, "cpu:avx2", "", NULL, &error), &error);
-    assert_non_null(tandem_cost_table_find(costs, &key));
-    tandem_cost_table_free(costs);
-    require_ok(tandem_store_visit_timings(store, "t4", count_timing, &n, &error), &error);
-    tandem_store_close(store);
-    assert_int_equal(n, 0);
-    assert_int_equal(ask(p->path, "PRAGMA user_version"), 3);
-    store = open_store(p->path, TANDEM_STORE_WRITE); /* migrates it */
-    require_ok(tandem_store_put_timings(store, &row, 1, &error), &error);
-    require_ok(tandem_store_visit_timings(store, "t4", count_timing, &n, &error), &error);
-    tandem_store_close(store);
-    assert_int_equal(n, 1);
 }
 
 /* A copy of the one file has it, also while another process has the store open. */
@@ -455,7 +405,7 @@ static void rows_know_who_and_when(void **state)
     assert_in_range(ask(p->path, "SELECT min(time_ns) FROM op_cost"), before, before + INT64_C(600000000000));
     assert_int_equal(ask(p->path, "SELECT count(*) FROM host WHERE length(name_hash) = 16"), 2);
     assert_int_equal(ask(p->path, "PRAGMA application_id"), 0x746e646d);
-    assert_int_equal(ask(p->path, "PRAGMA user_version"), 5);
+    assert_int_equal(ask(p->path, "PRAGMA user_version"), 6);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
 }
 
@@ -947,9 +897,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(thousands_of_costs_are_found, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(a_step_loads_its_own_costs, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(a_machine_s_steadiness_is_kept, test_folder_open, test_folder_close),
-        cmocka_unit_test_setup_teardown(a_store_of_version_3_is_read_as_it_is, test_folder_open,
-                                        test_folder_close),
-        cmocka_unit_test_setup_teardown(a_store_of_version_1_keeps_its_costs, test_folder_open,
+        cmocka_unit_test_setup_teardown(a_store_of_another_version_is_refused, test_folder_open,
                                         test_folder_close),
         cmocka_unit_test_setup_teardown(rows_know_who_and_when, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(algorithms_are_replaced_and_come_back, test_folder_open,
