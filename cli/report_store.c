@@ -1,4 +1,5 @@
 /* report_store.c: what a profile store holds, as results that a page draws. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,85 +54,69 @@ static tandem_status find_store_device(tandem_device *device, const json_t *over
     return status;
 }
 
-/* The row of this operator and precision is the last one, if it is there. */
-static json_t *find_result_row(json_t *rows, const json_t *row)
+/* A result as `sensitivity --json` printed it. */
+static tandem_status add_store_rows(const store_part *s, const tandem_sensitivity_result *rows,
+                                    const tandem_graph *graph, tandem_error *error)
 {
-    json_t *const last = json_array_get(rows, json_array_size(rows) - 1);
-    const char *const op_name = overview_text(row, "operator"), *const precision =
-                                                                    overview_text(row, "precision");
-    if (last && strcmp(overview_text(last, "operator"), op_name) == 0 &&
-        strcmp(overview_text(last, "precision"), precision) == 0)
-        return json_object_get(last, "sensitivity");
-    json_t *const by_method = json_object();
-    json_t *const made = json_object();
-    json_object_set_new(made, "operator", json_string_nocheck(op_name));
-    json_object_set_new(made, "precision", json_string_nocheck(precision));
-    json_object_set_new(made, "sensitivity", by_method);
-    return json_array_append_new(rows, made) == 0 ? by_method : NULL;
-}
-
-/* What `sensitivity --json` printed; no rows: nothing is added. */
-static tandem_status add_store_methods(const store_part *s, const json_t *model, tandem_error *error)
-{
-    json_t *const rows = json_array(), *row;
-    const char *const name = overview_text(model, "name"), *const dtype =
-                                                               tandem_dtype_name(s->device.amp_dtype);
-    size_t k;
-    json_array_foreach(json_object_get(s->overview, "sensitivities"), k, row)
-    {
-        if (strcmp(overview_text(row, "model"), name) == 0 &&
-            strcmp(overview_text(row, "amp_dtype"), dtype) == 0 &&
-            strcmp(overview_text(row, "precision"), "fp32") != 0)
-            json_object_set(find_result_row(rows, row), overview_text(row, "method"),
-                            json_object_get(row, "value"));
-    }
-    if (json_array_size(rows) == 0) {
-        json_decref(rows);
-        return TANDEM_OK;
-    }
-    json_t *const result = json_pack("{s:s,s:o,s:o,s:O,s:o}", "schema", "tandem.sensitivity/1", "model",
-                                     json_string_nocheck(name), "device", json_string(s->device.name),
-                                     "batches", json_object_get(model, "batches"), "operators", rows);
-    if (!result) return tandem_no_memory(error, "for the sensitivities of '%.200s'", name);
+    json_t *const result = cli_sensitivity_json(rows, graph);
+    json_object_del(result, "made"); /* this command did not measure it */
     return add_store_result(s->page, result, s->source, error);
 }
 
-/* What `sensitivity --json` printed. Intervals need the model's operators: that of a file is not opened,
- * and one that this version builds otherwise has another hash; both are left out. */
-static tandem_status add_store_sensing(const store_part *s, const json_t *model, tandem_error *error)
+static tandem_status add_store_methods(const store_part *s, const json_t *model, const tandem_graph *graph,
+                                       tandem_error *error)
 {
-    const char *const name = overview_text(model, "name");
-    tandem_graph *graph = NULL;
-    tandem_sensing sensing = {0};
-    tandem_error own = {0};
     tandem_sensitivity_result rows = {.n_row = 0};
-    json_t *result = NULL;
-    if (!overview_text(model, "sensed")[0] || strchr(name, '/') || strstr(name, ".onnx") ||
-        strstr(name, ".json"))
-        return TANDEM_OK;
-    tandem_status status = tandem_graph_open(&graph, name, 1, &own);
+    tandem_statistics *const statistics = calloc((size_t)graph->n_op, sizeof *statistics);
+    tandem_status status = statistics
+                               ? tandem_store_load_statistics(statistics, s->store, graph, NULL, error)
+                               : tandem_no_memory(error, "for the statistics of '%.200s'", graph->model);
     if (status == TANDEM_OK)
-        status = tandem_store_load_sensing(&sensing, s->store, graph, overview_text(model, "sensed"), &own);
-    if (status == TANDEM_OK) status = sensitivity_result_of(&rows, graph, &sensing, &s->device, &own);
-    if (status == TANDEM_OK) result = cli_sensitivity_json(&rows, graph);
-    json_object_del(result, "made"); /* this command did not measure it */
+        status = sensitivity_result_of_statistics(&rows, graph, statistics,
+                                                  json_integer_value(json_object_get(model, "batches")),
+                                                  &s->device, error);
+    if (status == TANDEM_OK) status = add_store_rows(s, &rows, graph, error);
     tandem_sensitivity_result_free(&rows);
-    tandem_sensing_close(&sensing);
-    tandem_graph_close(graph);
-    if (status == TANDEM_OK) return add_store_result(s->page, result, s->source, error);
-    if (status != TANDEM_NO_MEMORY && status != TANDEM_IO && status != TANDEM_MALFORMED) return TANDEM_OK;
-    if (error) *error = own;
+    free(statistics);
     return status;
 }
 
-/* Models of one name share their sensitivities: the name is all that a page tells of a model. */
-static int is_model_before(const json_t *models, size_t k)
+static tandem_status add_store_sensing(const store_part *s, const json_t *model, const tandem_graph *graph,
+                                       tandem_error *error)
 {
-    for (size_t m = 0; m < k; m++)
-        if (strcmp(overview_text(json_array_get(models, m), "name"),
-                   overview_text(json_array_get(models, k), "name")) == 0)
-            return 1;
-    return 0;
+    tandem_sensing sensing = {0};
+    tandem_sensitivity_result rows = {.n_row = 0};
+    tandem_status status =
+        tandem_store_load_sensing(&sensing, s->store, graph, overview_text(model, "sensed"), error);
+    if (status == TANDEM_OK) status = sensitivity_result_of(&rows, graph, &sensing, &s->device, error);
+    if (status == TANDEM_OK) status = add_store_rows(s, &rows, graph, error);
+    tandem_sensitivity_result_free(&rows);
+    tandem_sensing_close(&sensing);
+    return status;
+}
+
+/* Sensitivities need the model's operators: a model of a file is not opened, and one that this version builds
+ * otherwise has another hash; both are left out. */
+static tandem_status add_store_model(const store_part *s, const json_t *model, tandem_error *error)
+{
+    const char *const name = overview_text(model, "name");
+    const int has_statistics = overview_text(model, "data")[0] != '\0',
+              is_sensed = overview_text(model, "sensed")[0] != '\0';
+    tandem_graph *graph = NULL;
+    tandem_error own = {0};
+    char hash[24];
+    if (strchr(name, '/') || strstr(name, ".onnx") || strstr(name, ".json") ||
+        (!has_statistics && !is_sensed))
+        return TANDEM_OK;
+    tandem_status status = tandem_graph_open(&graph, name, 1, &own);
+    if (graph) (void)snprintf(hash, sizeof hash, "%016" PRIx64, graph->hash);
+    if (status == TANDEM_OK && strcmp(hash, overview_text(model, "hash")) != 0) status = TANDEM_MISSING;
+    if (status == TANDEM_OK && has_statistics) status = add_store_methods(s, model, graph, &own);
+    if (status == TANDEM_OK && is_sensed) status = add_store_sensing(s, model, graph, &own);
+    tandem_graph_close(graph);
+    if (status != TANDEM_NO_MEMORY && status != TANDEM_IO && status != TANDEM_MALFORMED) return TANDEM_OK;
+    if (error) *error = own;
+    return status;
 }
 
 static tandem_status add_store_models(const store_part *s, tandem_error *error)
@@ -139,21 +124,16 @@ static tandem_status add_store_models(const store_part *s, tandem_error *error)
     const json_t *const models = json_object_get(s->overview, "models"), *model;
     tandem_status status = TANDEM_OK;
     size_t k;
-    json_array_foreach(models, k, model)
-    {
-        if (status == TANDEM_OK && !is_model_before(models, k)) status = add_store_methods(s, model, error);
-        if (status == TANDEM_OK) status = add_store_sensing(s, model, error);
-    }
+    json_array_foreach(models, k, model) if (status == TANDEM_OK) status = add_store_model(s, model, error);
     return status;
 }
 
 /* --- The store ------------------------------------------------------------------------------------------ */
 
-/* Of what the store holds, one object that the page shares; the sensitivities become results of their own. */
+/* What the store holds, as one object that the page shares. */
 static tandem_status add_store_overview(const store_part *s, json_t *overview, tandem_error *error)
 {
     json_t *const shown = json_copy(overview);
-    json_object_del(shown, "sensitivities");
     if (!shown || json_object_set_new(shown, "schema", json_string("tandem.store/1")) != 0) {
         json_decref(shown);
         return tandem_no_memory(error, "for what '%.200s' holds", s->source);

@@ -160,21 +160,6 @@ CREATE TABLE statistics (
     PRIMARY KEY (model, data, op)
 ) STRICT, WITHOUT ROWID;
 
--- value: what the method predicts that the precision costs the model, where the device's mixed-precision type
--- is `amp_dtype`.
-CREATE TABLE sensitivity (
-    model INTEGER NOT NULL REFERENCES model (id),
-    method TEXT NOT NULL,
-    op INTEGER NOT NULL,
-    op_name TEXT NOT NULL,
-    "precision" TEXT NOT NULL,
-    amp_dtype TEXT NOT NULL,
-    value REAL NOT NULL,
-    host INTEGER NOT NULL REFERENCES host (id),
-    time_ns INTEGER NOT NULL,
-    PRIMARY KEY (model, method, op, "precision", amp_dtype)
-) STRICT, WITHOUT ROWID;
-
 -- json: the file, tandem.plan/1; '' where a run had none.
 CREATE TABLE plan (
     id INTEGER PRIMARY KEY,

@@ -49,11 +49,6 @@ static const struct {
      "row_number() OVER (PARTITION BY model ORDER BY time_ns DESC, data, op) AS age FROM "
      "statistics) AS s ON "
      "s.model = m.id AND s.age = 1 ORDER BY m.name, m.hash LIMIT 200"},
-    {"sensitivities",
-     "SELECT m.name AS model, s.method, s.op_name AS operator, s.\"precision\" AS \"precision\", "
-     "s.amp_dtype, "
-     "s.value FROM sensitivity AS s JOIN model AS m ON m.id = s.model ORDER BY m.name, m.hash, s.op, "
-     "s.\"precision\", s.amp_dtype, s.method LIMIT 60000"},
     {"runs", "SELECT m.name AS model, p.name AS plan, p.cluster, r.steps, r.predicted_ns, r.measured_ns, "
              "r.accuracy, "
              "r.exit_code, r.time_ns FROM run AS r JOIN plan AS p ON p.id = r.plan JOIN model AS m ON m.id "

@@ -165,27 +165,3 @@ tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem
     free(read);
     return status;
 }
-
-tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method,
-                                           int op, tandem_precision precision, tandem_dtype amp_dtype,
-                                           double sensitivity, tandem_error *error)
-{
-    static const char sql[] =
-        "INSERT OR REPLACE INTO sensitivity (model, method, op, op_name, \"precision\", amp_dtype, "
-        "value, host, time_ns)"
-        " VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    char hash[TANDEM_STORE_HASH];
-    tandem_status status = check_adjustable_op(graph, op, error);
-    if (status == TANDEM_OK && (!method || !method[0] || isnan(sensitivity)))
-        status = tandem_error_set(error, TANDEM_USAGE, "a sensitivity needs its method and a number");
-    if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
-    if (status != TANDEM_OK) return status;
-    tandem_store_print_hash(hash, graph->hash);
-    status = tandem_store_add_model(store, graph->model, graph->hash, error);
-    if (status == TANDEM_OK)
-        status = tandem_store_execute(store, error, sql, "ssisssrii", hash, method, (int64_t)op,
-                                      graph->op[op].name, tandem_precision_get(precision)->name,
-                                      tandem_dtype_name(amp_dtype), sensitivity, store->host,
-                                      tandem_store_now_ns());
-    return tandem_store_write_end(store, status, error);
-}

@@ -30,8 +30,8 @@ tandem_status tandem_store_check_target(const char *path, tandem_error *error);
 tandem_status tandem_store_distrust(tandem_store *store, tandem_error *error);
 tandem_status tandem_store_trust(tandem_store *store, int64_t file_bytes, tandem_error *error);
 
-/* tandem_store_check_schema: TANDEM_WRONG_FORMAT unless the objects of the file are ours (objects.def), text for
- * text; is_empty: unless there is none. */
+/* tandem_store_check_schema: TANDEM_WRONG_FORMAT unless the objects of the file are ours (objects.def), text
+ * for text; is_empty: unless there is none. */
 tandem_status tandem_store_check_schema(tandem_store *store, bool is_empty, tandem_error *error);
 /* TANDEM_MALFORMED: pages that are used twice, lead nowhere, or are no pages. Reads the whole file. */
 tandem_status tandem_store_check_pages(tandem_store *store, int64_t file_bytes, tandem_error *error);

@@ -90,38 +90,6 @@ static tandem_status open_result_store(tandem_store **store, const char *path, t
     return status;
 }
 
-static tandem_status put_operator_methods(tandem_store *store, const tandem_graph *graph,
-                                          const tandem_sensitivity_method *method, const double *sensitivity,
-                                          tandem_dtype amp_dtype, tandem_error *error)
-{
-    tandem_status status = TANDEM_OK;
-    for (int i = 0; i < graph->n_op; i++)
-        for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
-            if (tandem_op_row_get(graph->op[i].kind)->precisions & (1u << p))
-                status =
-                    tandem_store_put_sensitivity(store, graph, method->name, i, (tandem_precision)p,
-                                                 amp_dtype, sensitivity[i * TANDEM_N_PRECISION + p], error);
-    return status;
-}
-
-/* What the methods say that need statistics alone, in every AMP dtype. */
-static tandem_status put_methods(tandem_store *store, const tandem_graph *graph,
-                                 const tandem_statistics *statistics, tandem_error *error)
-{
-    static const tandem_dtype amp_dtype[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
-    double *sensitivity = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *sensitivity);
-    tandem_status status = sensitivity ? TANDEM_OK : tandem_no_memory(error, "for sensitivities");
-    for (int m = 0; tandem_sensitivity_get(m); m++) {
-        const tandem_sensitivity_method *method = tandem_sensitivity_get(m);
-        for (size_t k = 0; method->compute && k < 3 && status == TANDEM_OK; k++) {
-            method->compute(sensitivity, graph, statistics, amp_dtype[k]);
-            status = put_operator_methods(store, graph, method, sensitivity, amp_dtype[k], error);
-        }
-    }
-    free(sensitivity);
-    return status;
-}
-
 static tandem_status put_statistics(const tandem_statistics *statistics, const tandem_graph *graph,
                                     const tandem_sensitivity_request *request, tandem_error *error)
 {
@@ -131,7 +99,6 @@ static tandem_status put_statistics(const tandem_statistics *statistics, const t
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
         if (statistics[i].n_batch > 0)
             status = tandem_store_put_statistics(store, graph, request->data, i, &statistics[i], error);
-    if (status == TANDEM_OK) status = put_methods(store, graph, statistics, error);
     if (status == TANDEM_OK) status = tandem_store_commit(store, error);
     if (status != TANDEM_OK && store) tandem_store_rollback(store);
     tandem_store_close(store);
@@ -233,6 +200,21 @@ static tandem_status add_statistics_rows(tandem_sensitivity_result *result, cons
     return status;
 }
 
+tandem_status sensitivity_result_of_statistics(tandem_sensitivity_result *result, const tandem_graph *graph,
+                                               const tandem_statistics *statistics, int64_t n_batch,
+                                               const tandem_device *device, tandem_error *error)
+{
+    tandem_sensitivity_result out = {.batch = graph->batch, .steps = n_batch};
+    (void)snprintf(out.model, sizeof out.model, "%s", graph->model);
+    (void)snprintf(out.device, sizeof out.device, "%s", device->name);
+    const tandem_status status = add_statistics_rows(&out, graph, statistics, device->amp_dtype, error);
+    if (status == TANDEM_OK)
+        *result = out;
+    else
+        tandem_sensitivity_result_free(&out);
+    return status;
+}
+
 /* --- Measuring ------------------------------------------------------------------------------------------ */
 
 static tandem_train_request training_of(const tandem_sensitivity_request *request, int64_t steps)
@@ -270,8 +252,8 @@ static tandem_status measure_statistics(tandem_sensitivity_result *result,
         status = batch_statistics_collect(statistics, &rank, &training, 0, n_batch, error);
     if (status == TANDEM_OK) status = put_statistics(statistics, rank.step->graph, request, error);
     if (status == TANDEM_OK && result)
-        status = add_statistics_rows(result, rank.step->graph, statistics,
-                                     workload.cluster.classes[0].device.amp_dtype, error);
+        status = sensitivity_result_of_statistics(result, workload.graph[0], statistics, n_batch,
+                                                  &workload.cluster.classes[0].device, error);
     free(statistics);
     training_rank_close(&rank);
     tandem_workload_close(&workload);
@@ -304,15 +286,7 @@ static tandem_status measure_here(tandem_sensitivity_result *result,
                                   tandem_error *error)
 {
     if (request->way != TANDEM_BY_STATISTICS) return measure_samples(result, request, workload, error);
-    tandem_sensitivity_result out = {.batch = workload->graph[0]->batch, .steps = steps_of(request)};
-    (void)snprintf(out.model, sizeof out.model, "%s", workload->graph[0]->model);
-    (void)snprintf(out.device, sizeof out.device, "%s", workload->cluster.classes[0].device.name);
-    const tandem_status status = measure_statistics(&out, request, out.steps, error);
-    if (status == TANDEM_OK)
-        *result = out;
-    else
-        tandem_sensitivity_result_free(&out);
-    return status;
+    return measure_statistics(result, request, steps_of(request), error);
 }
 
 /* --- Between processes ---------------------------------------------------------------------------------- */

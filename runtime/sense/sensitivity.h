@@ -1,7 +1,8 @@
-/* sensitivity.h: what stored replicates say of each operator. */
+/* sensitivity.h: what stored replicates, or statistics, say of each operator. */
 #pragma once
 
 #include "tandem/advanced/sensing.h"
+#include "tandem/advanced/store.h"
 #include "tandem/runtime.h"
 
 /* sensitivity_result_of: the result of a sensing, for a device; the caller releases it. TANDEM_USAGE:
@@ -9,3 +10,8 @@
 tandem_status sensitivity_result_of(tandem_sensitivity_result *result, const tandem_graph *graph,
                                     const tandem_sensing *sensing, const tandem_device *device,
                                     tandem_error *error);
+/* The same of statistics, [graph->n_op] over n_batch batches: what each method says that needs no more.
+ * TANDEM_NO_MEMORY: *result unchanged. */
+tandem_status sensitivity_result_of_statistics(tandem_sensitivity_result *result, const tandem_graph *graph,
+                                               const tandem_statistics *statistics, int64_t n_batch,
+                                               const tandem_device *device, tandem_error *error);

@@ -115,8 +115,8 @@ else
         cp own.db before.db && stat -c %y own.db >when
     run 0 report --db own.db -o store.html && run 0 report own.db -o word.html && cmp store.html word.html &&
         for part in '<h2>Profile</h2>' '<h3>How steady the machine was' 'Costs by operator: '"$device" \
-            '<h2>Sensitivity</h2>' 'more samples, %' '95% interval' "Who measured the store" \
-            '20[0-9-]* [0-9:]* UTC'; do
+            '<h2>Sensitivity</h2>' 'fisher, nats' 'more samples, %' '95% interval' \
+            "Who measured the store" '20[0-9-]* [0-9:]* UTC'; do
             grep -q "$part" store.html || echo "$part" >>without
         done && [ ! -e without ]
     report "a store's page: devices, steadiness, costs, sensitivities with intervals, and who measured" $?

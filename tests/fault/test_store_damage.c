@@ -191,8 +191,8 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
         {68, 0, TANDEM_WRONG_FORMAT, "another program"}, /* application id */
         /* user version */
         {71, 'x', TANDEM_WRONG_FORMAT, "another program"},
-        {63, 7, TANDEM_WRONG_FORMAT, "version 7"},
-        {60, 1, TANDEM_WRONG_FORMAT, "version 16777222"},
+        {63, 6, TANDEM_WRONG_FORMAT, "version 6"},
+        {60, 1, TANDEM_WRONG_FORMAT, "version 16777223"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
         for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
@@ -231,7 +231,7 @@ static void other_programs_keep_their_databases(void **state)
         {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_WRONG_FORMAT},
         {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_WRONG_FORMAT},
         /* ours by its mark, but the tables are missing */
-        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 6; CREATE TABLE theirs (x)",
+        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 7; CREATE TABLE theirs (x)",
          TANDEM_WRONG_FORMAT},
     };
     for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {

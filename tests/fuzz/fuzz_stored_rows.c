@@ -19,9 +19,8 @@ static const struct {
     const char *name, *index; /* what look-ups go by */
 } tables[] = {{"op_cost", "operator"},    {"cast_cost", "elements"}, {"collective_cost", "device_group"},
               {"interference", "device"}, {"statistics", "model"},   {"algorithm", "spec"},
-              {"sensitivity", "model"},   {"operator", "signature"}, {"device", "name"},
-              {"model", "hash"},          {"steadiness", "device"},  {"timing_set", "device"},
-              {"timing", "timing_set"}};
+              {"operator", "signature"},  {"device", "name"},        {"model", "hash"},
+              {"steadiness", "device"},   {"timing_set", "device"},  {"timing", "timing_set"}};
 enum { N_TABLE = sizeof tables / sizeof *tables, MAX_COLUMNS = 32, MAX_EDITS = 24 };
 
 static struct {
@@ -93,9 +92,6 @@ static void fill_rest(void)
         if (tandem_op_is_adjustable(&set.graph->op[op])) {
             demand(tandem_store_put_statistics(set.store, set.graph, data_set, op, &s, NULL) == TANDEM_OK,
                    "statistics");
-            demand(tandem_store_put_sensitivity(set.store, set.graph, "fisher", op, TANDEM_PRECISION_BF16,
-                                                TANDEM_F32, 0.5, NULL) == TANDEM_OK,
-                   "a sensitivity");
         }
     const tandem_algorithm choice[] = {{"a card: a product", "7"}, {"a card: another", "9"}};
     demand(tandem_store_put_algorithms(set.store, choice, 2, NULL) == TANDEM_OK, "choices");

@@ -210,11 +210,6 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
  * NULL = any. */
 tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem_store *store,
                                            const tandem_graph *graph, const char *data, tandem_error *error);
-/* Stores the predicted sensitivity of (operator, precision, amp_dtype) by a method, for people and other
- * tools. */
-tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method,
-                                           int op, tandem_precision precision, tandem_dtype amp_dtype,
-                                           double sensitivity, tandem_error *error);
 
 /* tandem_store_put_sensing: stores all replicates, and replaces those of the same model, data set, batch,
  * optimizer, scaling of casts and seed. TANDEM_USAGE: a number is not finite. */
