@@ -137,6 +137,9 @@ json_t *cli_json_new(const char *command);
 json_t *cli_json_number(double x);
 /* A whole number, or null where it is below 0: not known. */
 json_t *cli_json_known_integer(int64_t x);
+/* From now on, cli_print_json puts its object there in the place of standard output; NULL: it prints again.
+ * Returns what it was before. */
+json_t **cli_capture(json_t **to);
 /* Prints the object on stdout and releases it. Exit code 0, or 5 if it could not be written. */
 int cli_print_json(json_t *object);
 /* Prints progress on stderr where that is a terminal, not with -q. The next line overwrites this one.
@@ -160,7 +163,7 @@ void cli_note(const cli_options *options, const char *format, ...) __attribute__
 void cli_made_begin(const char *call);
 /* Adds a word of the command line: an option (without "--") with its value, or NULL for either. */
 void cli_made_add(const char *option, const char *value);
-/* After the last word. A command that this one starts then says this one's line. */
+/* After the last word. A command that this one runs adds nothing. */
 void cli_made_finish(const cli_options *options, const cli_command *command);
 const tandem_made *cli_made(void);
 json_t *cli_made_json(void); /* NULL without memory */
@@ -185,7 +188,8 @@ int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, 
 /* If the plan's file has a bound that was proven for another set of plans: a note that it is none. */
 void cli_note_unproven_bound(const cli_options *options, const tandem_plan *plan);
 
-/* --- Running a command of our own ----------------------------------------------------------------------- */
-/* Runs `tandem argument…` (NULL-terminated) with --json, and -q as in options. Returns the object that it
- * printed; NULL and *exit_code if it failed. Its stderr is ours. */
-json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code);
+/* --- Running another command (run_inner.c) -------------------------------------------------------------- */
+/* Runs a command with the words argument… (NULL-terminated) and --json, and -q as in options. Returns what it
+ * would print, which the caller releases; NULL: nothing. */
+json_t *cli_run_inner(const cli_command *command, const cli_options *options, const char *const *argument,
+                      int *exit_code);

@@ -1,7 +1,7 @@
 /* made.c: what this command is, for all that it writes: its line, the version, the machine and the seed.
  *
  * No time of day, and no option that only says where output goes: the same work gives the same bytes. A
- * command that another one started says the line that the user typed. */
+ * command that another one runs says the line that the user typed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "base/host.h"
 #include "cli/cli.h"
 
-static const char variable[] = "TANDEM_COMMAND";
 static tandem_made made;
-static int is_full; /* whether a word had no room */
+static int is_full;     /* whether a word had no room */
+static int is_finished; /* a command that this one runs adds nothing */
 
 /* --- The line ------------------------------------------------------------------------------------------- */
 
@@ -81,6 +81,7 @@ void cli_made_begin(const char *call) { (void)snprintf(made.command, sizeof made
 void cli_made_add(const char *option, const char *value)
 {
     char name[64] = "";
+    if (is_finished) return;
     if (option) (void)snprintf(name, sizeof name, "--%s%s", option, value ? "=" : "");
     if (value)
         append_word(name, value);
@@ -92,8 +93,8 @@ void cli_made_add(const char *option, const char *value)
 
 void cli_made_finish(const cli_options *options, const cli_command *command)
 {
-    const char *const outer = getenv(variable);
     tandem_host host = {.n_cpu = 0};
+    if (is_finished) return;
     char cpu[TANDEM_HOST_CPU];
     tandem_host_read(&host);
     (void)snprintf(cpu, sizeof cpu, "%s", is_utf8(host.cpu) ? host.cpu : "");
@@ -102,10 +103,7 @@ void cli_made_finish(const cli_options *options, const cli_command *command)
                    host.n_cpu == 1 ? "" : "s", host.name_hash);
     for (const int *key = command->option; *key != OPTION_END; key++)
         if (*key == OPTION_SEED) (void)snprintf(made.seed, sizeof made.seed, "%" PRIu64, options->seed);
-    if (outer && *outer && is_utf8(outer) && strlen(outer) < sizeof made.command)
-        (void)snprintf(made.command, sizeof made.command, "%s", outer);
-    else
-        (void)setenv(variable, made.command, 1);
+    is_finished = 1;
 }
 
 const tandem_made *cli_made(void) { return &made; }

@@ -10,11 +10,19 @@
 #include "cli/program.h"
 
 static int line_is_open; /* a progress line waits to be overwritten */
+static json_t **capture; /* where a result goes; NULL: to standard output */
 
 void cli_progress_end(void)
 {
     if (line_is_open) fputs("\r\033[K", stderr);
     line_is_open = 0;
+}
+
+json_t **cli_capture(json_t **to)
+{
+    json_t **const before = capture;
+    capture = to;
+    return before;
 }
 
 char *cli_format(const char *kept, const char *format, va_list arguments)
@@ -80,6 +88,10 @@ json_t *cli_json_known_integer(int64_t x) { return x < 0 ? json_null() : json_in
 
 int cli_print_json(json_t *object)
 {
+    if (capture) {
+        *capture = object;
+        return object ? 0 : cli_fail_with(TANDEM_NO_MEMORY, "no memory for the result");
+    }
     cli_progress_end();
     const int written =
         object &&

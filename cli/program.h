@@ -32,7 +32,3 @@ typedef struct cli_call {
     char text[64];
 } cli_call;
 cli_call cli_call_of(const cli_command *command);
-
-/* The file of `tandem`, for a program beside it: this one, if it is tandem itself. */
-enum { CLI_PATH = 4096 };
-void cli_tandem_path(char path[CLI_PATH]);

@@ -168,9 +168,9 @@ static tandem_status add_text_file(report_page *page, const char *path, tandem_e
 static tandem_status add_recording(report_page *page, const cli_options *options, const char *path,
                                    tandem_error *error)
 {
-    const char *const argument[] = {"whatif", path, NULL};
+    const char *const argument[] = {path, NULL};
     int code = 0;
-    json_t *const result = cli_run_self(options, argument, &code);
+    json_t *const result = cli_run_inner(&command_whatif, options, argument, &code);
     if (code == 0) return cli_report_add_result(page, result, base_name(path), error);
     json_decref(result);
     return tandem_error_set(error, TANDEM_MALFORMED, "`tandem whatif %.200s` failed with exit code %d", path,
@@ -240,10 +240,9 @@ static tandem_status add_replay(report_page *page, const cli_options *options, c
                                 tandem_error *error)
 {
     char trace_path[SCRATCH_JSON];
-    const char *argument[20] = {"replay",  "--db",        options->db,         "--plan",
-                                plan_path, "--operators", "--memory-timeline", "--trace",
-                                trace_path};
-    int n = 9, code = 0;
+    const char *argument[20] = {"--db",        options->db,         "--plan",  plan_path,
+                                "--operators", "--memory-timeline", "--trace", trace_path};
+    int n = 8, code = 0;
     tandem_status status = scratch_json_make(trace_path, error);
     if (status != TANDEM_OK) return status;
     if (options->predict) argument[n++] = "--predict";
@@ -256,7 +255,8 @@ static tandem_status add_replay(report_page *page, const cli_options *options, c
         argument[n++] = "--collective";
         argument[n++] = tandem_collective_algorithm_name(options->collective);
     }
-    status = cli_report_add_result(page, cli_run_self(options, argument, &code), "replay", error);
+    status = cli_report_add_result(page, cli_run_inner(&command_replay, options, argument, &code), "replay",
+                                   error);
     if (status == TANDEM_OK && code == 0)
         status = cli_report_add_trace(page, trace_path, "replay --trace", error);
     scratch_file_remove(trace_path);

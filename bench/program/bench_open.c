@@ -2,9 +2,11 @@
  * --json` process. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,14 +16,24 @@
 
 enum { REPETITIONS = 30, MANY_ROWS = 100000 };
 
+/* The file of `tandem`, which lies beside this program. */
+static void find_tandem(char path[PATH_MAX])
+{
+    static const char name[] = "tandem";
+    const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - sizeof name);
+    path[n > 0 ? n : 0] = '\0';
+    char *const slash = strrchr(path, '/');
+    memcpy(slash ? slash + 1 : path, name, sizeof name);
+}
+
 /* Starts `tandem`, discards its result and waits for its end. */
 static tandem_status run_replay_process(char *const *argument, tandem_error *error)
 {
     posix_spawn_file_actions_t actions;
     pid_t child = 0;
     int code = -1, started = 0;
-    char path[CLI_PATH];
-    cli_tandem_path(path);
+    char path[PATH_MAX];
+    find_tandem(path);
     if (posix_spawn_file_actions_init(&actions) == 0) {
         started = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0) == 0 &&
                   posix_spawn(&child, path, &actions, NULL, argument, environ) == 0;

@@ -35,15 +35,15 @@ typedef struct demo {
 /* --- Stages --------------------------------------------------------------------------------------------- */
 
 /* Prints the command and runs it. The caller owns its JSON; NULL and *code if it failed. */
-static json_t *run_demo_stage(const demo *d, const char *const *argument, int *code)
+static json_t *run_demo_allocate(const demo *d, const char *const *argument, int *code)
 {
-    char line[1024] = "tandem";
+    char line[1024] = "tandem allocate";
     for (int k = 0; argument[k]; k++) {
         const int has_space = strchr(argument[k], ' ') != NULL;
         (void)tandem_append(line, sizeof line, has_space ? " \"%s\"" : " %s", argument[k]);
     }
     cli_note(&d->options, "$ %s", line);
-    return cli_run_self(&d->options, argument, code);
+    return cli_run_inner(&command_allocate, &d->options, argument, code);
 }
 
 /* What all stages ask of the model and its batch. */
@@ -92,11 +92,10 @@ static int demo_sensitivity(demo *d)
 static int demo_allocate(demo *d)
 {
     int code = 0;
-    const char *const argument[] = {"allocate",       "--db",     d->options.db, "--model",
-                                    d->options.model, "--batch",  demo_batch,    "--cluster",
-                                    d->cluster,       "--policy", "greedy",      "--slowdown",
-                                    demo_slowdown,    "-o",       plan_path,     NULL};
-    json_t *allocation = run_demo_stage(d, argument, &code);
+    const char *const argument[] = {"--db",       d->options.db, "--model",  d->options.model, "--batch",
+                                    demo_batch,   "--cluster",   d->cluster, "--policy",       "greedy",
+                                    "--slowdown", demo_slowdown, "-o",       plan_path,        NULL};
+    json_t *allocation = run_demo_allocate(d, argument, &code);
     const json_t *devices = json_object_get(allocation, "devices"),
                  *baselines = json_object_get(allocation, "baselines");
     const int strong_is_lowered = json_is_true(json_object_get(json_array_get(devices, 0), "lowered"));
