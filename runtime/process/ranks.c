@@ -189,12 +189,23 @@ static int spawn_helper(started_run *run, int r, int to, const char *verb, char 
     return failed;
 }
 
+/* A program may have closed its standard files: a rank gets none of ours in their place. */
+static int above_standard_files(int file)
+{
+    if (file < 0 || file > STDERR_FILENO) return file;
+    const int above = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    (void)close(file);
+    return above;
+}
+
 static tandem_status start_rank(started_run *run, int r, const char *verb, tandem_error *error)
 {
     int ends[2] = {-1, -1};
     rank_environment *environment = malloc(sizeof *environment);
     int failed = environment ? 0 : ENOMEM;
     if (!failed && pipe2(ends, O_CLOEXEC) != 0) failed = errno;
+    for (int k = 0; k < 2 && !failed; k++)
+        if ((ends[k] = above_standard_files(ends[k])) < 0) failed = errno;
     if (!failed && !make_environment(environment, run, r, ends[1])) failed = ENOMEM;
     if (!failed) failed = spawn_helper(run, r, ends[1], verb, environment->all);
     if (environment) free(environment->all);
@@ -269,10 +280,16 @@ static void read_rank(started_run *run, int r)
 {
     message head;
     void *bytes = NULL;
-    if (message_read(run->rank[r].from, &head, &bytes) > 0)
+    const int got = message_read(run->rank[r].from, &head, &bytes);
+    if (got > 0) {
         take_message(run, r, &head, bytes);
-    else
-        reap_rank(&run->rank[r]);
+        return;
+    }
+    if (got < 0) {
+        (void)tandem_no_memory(&run->rank[r].error, "for what rank %d tells", r);
+        terminate_ranks(run);
+    }
+    reap_rank(&run->rank[r]);
 }
 
 static void wait_for_ranks(started_run *run, struct pollfd *ready)
@@ -338,7 +355,7 @@ static tandem_status put_request(started_run *run, const rank_verb *verb, void *
     int has_progress = run->listener->progress != NULL;
     packet_value(&p, &has_progress, sizeof has_progress);
     verb->pack_request(&p, request);
-    run->request = p.has_failed ? -1 : memfd_create("tandem-request", MFD_CLOEXEC);
+    run->request = p.has_failed ? -1 : above_standard_files(memfd_create("tandem-request", MFD_CLOEXEC));
     const int is_written = run->request >= 0 && write(run->request, p.bytes, p.n) == (ssize_t)p.n;
     packet_free(&p);
     return is_written ? TANDEM_OK : tandem_no_memory(error, "for the request of the ranks");

@@ -17,9 +17,9 @@ typedef enum tandem_store_mode { TANDEM_STORE_READ, TANDEM_STORE_WRITE } tandem_
 
 /* tandem_store_open: WRITE creates a missing file. READ refuses one: TANDEM_MISSING, which names `tandem
  * profile`. TANDEM_WRONG_FORMAT: another program's database, or another version of the schema, with both
- * versions and the command that makes a new store. TANDEM_MALFORMED: damaged, or an attack. TANDEM_IO. A refused file is unchanged, and READ changes none. A store has at most 1 GiB,
- * and a schema that is tandem's own, text for text: TANDEM_WRONG_FORMAT names what differs. Cost: 1 ms, and
- * the reading of the file. */
+ * versions and the command that makes a new store. TANDEM_MALFORMED: damaged, or an attack. TANDEM_IO. A
+ * refused file is unchanged, and READ changes none. A store has at most 1 GiB, and a schema that is tandem's
+ * own, text for text: TANDEM_WRONG_FORMAT names what differs. Cost: 1 ms, and the reading of the file. */
 tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_store_mode mode,
                                 tandem_error *error);
 void tandem_store_close(tandem_store *store); /* NULL is fine */
