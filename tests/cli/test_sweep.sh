@@ -41,7 +41,7 @@ refused() { # CODE TEXT ARGUMENT…
 refused 2 'takes no --model' --sweep --device weakest --model mlp &&
     refused 2 'needs a device' --sweep && refused 2 'at most 120s' --sweep=5min --device weakest &&
     refused 2 "takes a time above 0, got '0s'" --sweep=0s --device weakest &&
-    refused 2 'one device at a time, got --device weakest,weakest' --sweep --device weakest,weakest &&
+    refused 2 'one device at a time, got weakest + weakest' --sweep --device weakest,weakest &&
     refused 2 'one device at a time' --sweep --device '2*cpu:sse41' &&
     refused 4 't4' --sweep --device t4 && [ ! -e c.db ]
 report "what a sweep cannot do is refused, and no store is made" $?
