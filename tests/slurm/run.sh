@@ -81,8 +81,8 @@ prepare() {
     install -d -o munge -g munge -m 755 "$work/munge"
     install -d -o nobody -m 755 "$work/jobs"
     install -d -m 755 "$work/root"
-    cp "$build"/{tandem,libtandem_backend.so,spank_tandem.so,spank_tandem_planner.so,job_submit_tandem.so} \
-        "$bin" || exit 4
+    cp "$build"/{tandem,tandem-rank,libtandem_backend.so} \
+        "$build"/{spank_tandem.so,spank_tandem_planner.so,job_submit_tandem.so} "$bin" || exit 4
     head -c 1024 /dev/urandom >"$work/munge/key"
     chown munge "$work/munge/key" && chmod 400 "$work/munge/key"
     for node in n2 n3; do mknod "$work/card.$node" c 1 3 || skip_all "no device nodes can be made here"; done
