@@ -1,5 +1,5 @@
 /* json.c: parses JSON with jansson and reads members, with errors that name file and member. */
-#include "profiles/format/json.h"
+#include "base/json.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

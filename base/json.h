@@ -1,5 +1,5 @@
-/* json.h: reads JSON that people may have written: each error names file, member, value and allowed values;
- * for profiles/ and cli/. */
+/* json.h: reads JSON that people may have written: each error names file, member, value and allowed values.
+ * It needs jansson, which not every library of ours links (mk/parts.mk). */
 #pragma once
 
 #include <jansson.h>

@@ -7,8 +7,9 @@ sources = $(wildcard $(addsuffix /*.c,$(1)))
 PARTS_base = $(call objects,$(call sources,base))
 PARTS_graph = $(call objects,$(call sources,$(addprefix graph/,format ir zoo)))
 PARTS_step = $(call objects,$(call sources,$(addprefix step/,program fusion state_space)))
-# Models in files of users: no part of what Slurm's plug-ins link.
-MODEL_FILES = $(B)/obj/graph/onnx/onnx.pb-c.o $(call objects,$(call sources,graph/onnx profiles/recording))
+# Models in files of users, and tandem_graph_open, which opens them: no part of the backend and of Slurm's
+# plug-ins.
+MODEL_FILES = $(B)/obj/graph/onnx/onnx.pb-c.o $(call objects,$(call sources,graph graph/onnx graph/recording))
 PARTS_profiles = $(B)/obj/profiles/format/chakra.pb-c.o \
                  $(call objects,$(call sources,profiles $(addprefix profiles/,store cluster plan format)))
 PARTS_predictor = $(call objects,$(call sources,predictor))
@@ -20,8 +21,10 @@ PARTS_plugins = $(SLURM_PARTS)
 PARTS_data = $(call objects,$(call sources,data))
 PARTS_kernels = $(CPU_KERNELS) $(B)/obj/kernels/cuda/cuda_kernels.o $(CUDA_AS_COROUTINES)
 PARTS_backend = $(BACKEND) $(CUDA_HOST) $(CUDA_PUBLIC)
-FOUNDATION = $(PARTS_base) $(PARTS_graph) $(PARTS_step)
-CORE = $(FOUNDATION) $(foreach folder,profiles predictor trace replayer allocator,$(PARTS_$(folder)))
+# What reads JSON needs jansson: not for slurmctld, and not for libraries of kernels.
+JSON = $(B)/obj/base/json.o
+FOUNDATION = $(filter-out $(JSON),$(PARTS_base)) $(PARTS_graph) $(PARTS_step)
+CORE = $(FOUNDATION) $(JSON) $(foreach folder,profiles predictor trace replayer allocator,$(PARTS_$(folder)))
 PARTS_runtime = $(call objects,$(filter-out runtime/rank_main.c,$(call sources,runtime $(addprefix \
     runtime/,process train sense profile compare))))
 CLI = $(call objects,$(call sources,cli cli/command))

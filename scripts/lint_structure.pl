@@ -2,7 +2,8 @@
 # scripts/lint_structure.pl [BUILD]: how the folders depend on each other. Prints FILE: finding; exits 1 where
 # there is one.
 #
-#   up       a file includes, or an object calls, what its folder may not use (folders.mk)
+#   up       a file includes, or an object calls, what its folder may not use (folders.mk); a weak symbol
+#            counts like any other
 #   private  a file includes a header of another folder that is not public; base/ and tests are free, and
 #            programs that are not installed may include what they like
 #   circle   files of a folder call each other in a circle; tables that list their folder's files are excepted
@@ -49,7 +50,7 @@ while (<$nm>) {
     my ($object, $kind, $symbol) = m{^([^:]+):[0-9a-f ]* ([A-Za-z]) (\S+)$} or next;
     my $source = source_of($object);
     next unless -f "$source.c" || -f "$source.cc" || -f "$source.cu"; # of a file that is gone, or made
-    if ($kind eq 'U') { $asks{$source}{$symbol} = 1 }
+    if ($kind =~ /[Uwv]/) { $asks{$source}{$symbol} = 1 }
     elsif ($kind =~ /[TDBRVW]/) { $defined{$symbol} = $source }
 }
 close $nm;

@@ -10,6 +10,7 @@
 #include "backend/executor/transfer.h"
 #include "base/boot_id.h"
 #include "base/quantity.h"
+#include "graph/zoo/zoo.h"
 
 /* What each rank sends to the others. */
 typedef struct memory_claim {
@@ -147,7 +148,7 @@ static uint64_t peak_bytes_at_batch(const tandem_executor *executor, int64_t bat
     tandem_step *step = NULL;
     tandem_executor *probe = NULL;
     tandem_memory memory = {0};
-    tandem_status status = tandem_graph_open(&graph, executor->graph->model, batch, NULL);
+    tandem_status status = tandem_graph_open_zoo(&graph, executor->graph->model, batch, NULL);
     if (status == TANDEM_OK && graph->hash != executor->graph->hash) status = TANDEM_WRONG_MODEL;
     if (status == TANDEM_OK)
         status = tandem_step_open_with(&step, graph, executor->step->amp_dtype, executor->step->bucket_bytes,

@@ -2,7 +2,7 @@
 #include "bench/mckp/mckp.h"
 
 #include "base/arena.h"
-#include "profiles/format/json.h"
+#include "base/json.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* attributes.c: attributes of the node that is being lowered. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <string.h>

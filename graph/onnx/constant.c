@@ -1,6 +1,6 @@
 /* constant.c: computes nodes whose inputs are known: shapes and what exporters derive from them, masks,
  * scalars. Numbers are doubles; integers are exact up to 2^53, which no size exceeds. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <math.h>

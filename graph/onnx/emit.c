@@ -1,5 +1,5 @@
 /* emit.c: builds the operators that the loss needs. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <math.h>

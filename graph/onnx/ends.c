@@ -1,5 +1,5 @@
 /* ends.c: where samples come in, and the loss. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <stdio.h>

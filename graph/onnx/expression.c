@@ -1,6 +1,6 @@
 /* expression.c: functions of each element, which are built when their values are needed. What a chain of
  * them computes is found by its values at some points, so that every way to write a gelu is one operator. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* import.c: from an ONNX file to the training graph of its model: reads it, lowers its nodes one after the
  * other, adds the loss, and builds what the loss needs. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <stdio.h>

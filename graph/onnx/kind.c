@@ -1,5 +1,5 @@
 /* kind.c: what a file is that is no ONNX model, by how it begins. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <string.h>

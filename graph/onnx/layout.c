@@ -1,5 +1,5 @@
 /* layout.c: how values lie in memory for the operators that read them. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* lower_elementwise.c: operators on each element, sums of tensors, biases and masks. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* lower_move.c: operators that only move elements. Most change the view of a value, and no memory. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* lower_norm.c: norms and softmax. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* lower_pool.c: pools and means. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/model_file.h"
 #include "graph/onnx/onnx.h"
-#include "graph/zoo/zoo.h"
 
 enum { MAX_TEXT = 128 };
 
@@ -87,26 +87,13 @@ tandem_status tandem_onnx_open_named(tandem_graph **graph, const char *model, in
     return status;
 }
 
-tandem_status tandem_graph_list_unsupported(tandem_unsupported *list, const char *model, int64_t batch,
-                                            tandem_error *error)
+tandem_status tandem_onnx_list_named(tandem_unsupported *list, const char *model, int64_t batch,
+                                     tandem_error *error)
 {
     given_options g = {0};
     char *path = NULL;
-    if (tandem_model_file_length(model, ".onnx") == 0) {
-        tandem_graph *graph = NULL;
-        const tandem_status status = tandem_graph_open(&graph, model, batch, error);
-        if (status == TANDEM_OK) *list = (tandem_unsupported){.n_node = graph->n_op};
-        tandem_graph_close(graph);
-        return status;
-    }
     tandem_status status = read_file_name(&g, &path, model, error);
     if (status == TANDEM_OK) status = tandem_onnx_list_unsupported(list, path, &g.options, batch, error);
     free(path);
     return status;
-}
-
-void tandem_unsupported_close(tandem_unsupported *list)
-{
-    free(list->line);
-    *list = (tandem_unsupported){0};
 }

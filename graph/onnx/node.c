@@ -1,5 +1,5 @@
 /* node.c: the node that is being lowered: its inputs and outputs, its errors, and what is not supported. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -29,11 +29,15 @@ typedef struct tandem_onnx_options {
 tandem_status tandem_onnx_open(tandem_graph **graph, const char *model, const char *path,
                                const tandem_onnx_options *options, int64_t batch, tandem_error *error);
 
-/* tandem_onnx_open_named (zoo.h): the same for "FILE.onnx:NAME=NUMBER,…". */
-
 /* What tandem_graph_list_unsupported does for a file. */
 tandem_status tandem_onnx_list_unsupported(tandem_unsupported *list, const char *path,
                                            const tandem_onnx_options *options, int64_t batch,
                                            tandem_error *error);
+
+/* Both for "FILE.onnx:NAME=NUMBER,…" (name.c). */
+tandem_status tandem_onnx_open_named(tandem_graph **graph, const char *model, int64_t batch,
+                                     tandem_error *error);
+tandem_status tandem_onnx_list_named(tandem_unsupported *list, const char *model, int64_t batch,
+                                     tandem_error *error);
 
 #endif

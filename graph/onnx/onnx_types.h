@@ -1,10 +1,10 @@
-/* import.h: what the stages of an import share. An import reads the file, orders its nodes, and lowers one
- * node after the other: each of its outputs becomes a value. What the loss does not need is left out.
+/* onnx_types.h: what the stages of an import share. An import reads the file, orders its nodes, and lowers
+ * one node after the other: each of its outputs becomes a value. What the loss does not need is left out.
  *
  * A value of the training graph is the result of an operator, seen through a view: the layout in memory stays
  * as it is while ONNX transposes and reshapes, until an operator needs another. */
-#ifndef TANDEM_GRAPH_ONNX_IMPORT_H
-#define TANDEM_GRAPH_ONNX_IMPORT_H
+#ifndef TANDEM_GRAPH_ONNX_TYPES_H
+#define TANDEM_GRAPH_ONNX_TYPES_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* order.c: names become values; the nodes that the trained output needs, each after what it reads. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <string.h>

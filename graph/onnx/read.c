@@ -1,5 +1,5 @@
 /* read.c: reads the file, and the elements of its tensors: inline, or in files beside it. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <assert.h>
 #include <errno.h>

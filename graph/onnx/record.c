@@ -1,6 +1,6 @@
 /* record.c: operators of the training graph as they are found, their names, and how values are laid out for
  * them. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* stand_in.c: what goes on behind a node that is not supported, so that all nodes are judged: a tensor of the
  * shape that the file declares, or that the operator's definition gives. For the list of such nodes alone. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <assert.h>
 #include <math.h>

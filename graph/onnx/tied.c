@@ -1,6 +1,6 @@
 /* tied.c: whether a matrix holds an embedding's table turned: exporters compute the transpose of a table that
  * a head shares, and store both. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <assert.h>
 #include <stdlib.h>

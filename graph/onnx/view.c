@@ -1,5 +1,5 @@
 /* view.c: how ONNX's dimensions lie in memory. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* weights.c: initial weights and running statistics from the file. An import keeps where they are; the file
  * is read again when a training begins, so that plans need no memory for weights. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/onnx_types.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* recording.c: reads what tandem.Graph.save of the Python package wrote: the calls of a module, in order. */
-#include "profiles/recording/recording.h"
+#include "graph/recording/recording.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "graph/zoo/zoo.h"
-#include "profiles/format/json.h"
+#include "base/json.h"
+#include "graph/model_file.h"
 
 enum { MAX_RECORDING_BYTES = 16 << 20 };
 static const char schema_name[] = "tandem.recording/1";

@@ -12,3 +12,6 @@
  * TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(n). */
 tandem_status tandem_recorded_parse(tandem_graph **graph, const char *bytes, size_t n, const char *model,
                                     int64_t batch, tandem_error *error);
+/* The same from the file that `model` names. */
+tandem_status tandem_recorded_open_named(tandem_graph **graph, const char *model, int64_t batch,
+                                         tandem_error *error);

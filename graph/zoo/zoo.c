@@ -250,21 +250,10 @@ static void print_canonical_model(char *text, size_t room, const tandem_model *m
     }
 }
 
-size_t tandem_model_file_length(const char *model, const char *extension)
-{
-    const size_t n = strlen(extension);
-    for (const char *end = strstr(model, extension); end; end = strstr(end + 1, extension))
-        if (end > model && (end[n] == '\0' || end[n] == ':')) return (size_t)(end - model) + n;
-    return 0;
-}
-
-tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t batch, tandem_error *error)
+tandem_status tandem_graph_open_zoo(tandem_graph **graph, const char *model, int64_t batch,
+                                    tandem_error *error)
 {
     int n_op = INT_MAX;
-    if (model && tandem_model_file_length(model, ".onnx") > 0 && tandem_onnx_open_named)
-        return tandem_onnx_open_named(graph, model, batch, error);
-    if (model && tandem_model_file_length(model, ".json") > 0 && tandem_recorded_open_named)
-        return tandem_recorded_open_named(graph, model, batch, error);
     return tandem_graph_open_limited(graph, model, batch, &n_op, error);
 }
 

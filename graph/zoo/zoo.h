@@ -24,17 +24,10 @@ enum { TANDEM_ZOO_MAX_OPTION = 9 };
  * success *n_op is the number of operators before some were joined. */
 tandem_status tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch, int *n_op,
                                         tandem_error *error);
-
-/* The characters of a model's name that name a file with this extension, ".onnx"; 0: it names none. */
-size_t tandem_model_file_length(const char *model, const char *extension);
-
-/* Open a model in a file (graph/onnx; profiles/recording). NULL where they are not linked: in Slurm's
- * plug-ins a path is no name. */
-extern tandem_status tandem_onnx_open_named(tandem_graph **graph, const char *model, int64_t batch,
-                                            tandem_error *error) __attribute__((weak, visibility("hidden")));
-extern tandem_status tandem_recorded_open_named(tandem_graph **graph, const char *model, int64_t batch,
-                                                tandem_error *error)
-    __attribute__((weak, visibility("hidden")));
+/* tandem_graph_open where a path is no name: the backend, and Slurm's planner, where it stands for
+ * tandem_graph_open (mk/products.mk). */
+tandem_status tandem_graph_open_zoo(tandem_graph **graph, const char *model, int64_t batch,
+                                    tandem_error *error);
 
 /* The option "image" packs three numbers below 2^16. A single number N means NxN with the default's
  * channels. */

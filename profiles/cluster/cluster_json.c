@@ -1,7 +1,7 @@
 /* cluster_json.c: reads a cluster from a JSON file, tandem.cluster/1. */
 #include "base/quantity.h"
 #include "profiles/cluster/cluster_text.h"
-#include "profiles/format/json.h"
+#include "base/json.h"
 #include "profiles/cluster/link.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* link.h: links and slowdowns as text and in JSON, of a cluster and of a plan; private to profiles/. */
 #pragma once
 
-#include "profiles/format/json.h"
+#include "base/json.h"
 #include "tandem/cluster.h"
 
 enum { TANDEM_CLUSTER_PPM = 1000000 /* the factor 1 */, TANDEM_CLUSTER_MAX_SLOWDOWN = 1000 /* times */ };

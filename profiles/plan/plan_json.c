@@ -4,7 +4,7 @@
 #include "base/nearest.h"
 #include "profiles/cluster/cluster_text.h"
 #include "base/file.h"
-#include "profiles/format/json.h"
+#include "base/json.h"
 #include "profiles/format/json_write.h"
 
 #include <inttypes.h>

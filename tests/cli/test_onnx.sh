@@ -260,7 +260,8 @@ report "a path of 2,900 characters through all commands, and errors that end wit
 # A path in a job's option must not be read by slurmctld, slurmd or slurmstepd, whose plug-ins these are.
 importer() { nm "$1" | grep -i 'onnx\|recorded_open' >out; }
 if [ -e "$build/job_submit_tandem.so" ]; then
-    importer "$build/libtandem.so" && nm "$build/job_submit_tandem.so" | grep -q ' tandem_graph_open$' &&
+    importer "$build/libtandem.so" &&
+        nm "$build/job_submit_tandem.so" | grep -q ' tandem_graph_open_limited$' &&
         ! importer "$build/job_submit_tandem.so" && ! importer "$build/spank_tandem.so" &&
         ! importer "$build/spank_tandem_planner.so"
     report "Slurm's plug-ins contain no importer" $?

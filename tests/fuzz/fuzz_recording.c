@@ -1,6 +1,6 @@
 /* folder: profiles */
 /* Captured modules in JSON from any bytes: an error, or a graph whose operators add up. */
-#include "profiles/recording/recording.h"
+#include "graph/recording/recording.h"
 #include "tests/fuzz/fuzz_main.h"
 
 /* A module with each kind of call. */

@@ -5,10 +5,10 @@
 #include <locale.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/plain_text.h"
 #include "base/quantity.h"
 #include "plugins/slurm/site.h"
-#include "profiles/format/json.h"
 #include "profiles/format/json_write.h"
 #include "tandem/advanced/timings.h"
 #include "tandem/planner.h"

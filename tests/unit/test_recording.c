@@ -1,6 +1,6 @@
-/* test_recording.c: captured modules in files (profiles/recording), against the same calls in memory.
+/* test_recording.c: captured modules in files (graph/recording), against the same calls in memory.
  * folder: profiles */
-#include "profiles/recording/recording.h"
+#include "graph/recording/recording.h"
 #include "tests/support/tandem_test.h"
 
 #include <unistd.h>
