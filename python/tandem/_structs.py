@@ -95,6 +95,8 @@ class Request(Structure):
     _fields_ = [
         ("store", c_char_p),
         ("model", c_char_p),
+        ("graph", c_void_p),
+        ("n_graph", c_int),
         ("cluster", c_char_p),
         ("batch", c_int64),
         ("memory", c_char_p),
@@ -170,7 +172,7 @@ class Goal(Structure):
     _fields_ = [("objective", c_int), ("max_sensitivity", c_int64)]
 
 
-MINIMIZE_SENSITIVITY, MINIMIZE_STEP, MINIMIZE_MEMORY, MINIMIZE_TRAINING_TIME = range(4)
+MINIMIZE_SENSITIVITY, MINIMIZE_STEP, MINIMIZE_MEMORY, MINIMIZE_TRAINING_TIME = range(1, 5)
 
 
 class PlannedClass(Structure):
