@@ -23,6 +23,10 @@ tandem_status tandem_request_cluster(tandem_cluster *cluster, const tandem_reque
 tandem_status tandem_planner_open_at(tandem_planner **planner, const tandem_request *request,
                                      const tandem_cluster *cluster, tandem_error *error);
 
+/* The step with all operators in fp32; −1: a time of it is missing. Simulated once; the replayer's precisions
+ * stay, its last run may not. TANDEM_NO_MEMORY. */
+tandem_status tandem_planner_fp32_step(int64_t *step_ns, tandem_planner *planner, tandem_error *error);
+
 /* The same for an answer: as tandem_answer_open, for a checked request. */
 tandem_status tandem_answer_open_at(tandem_answer *answer, const tandem_allocation_request *request,
                                     const tandem_cluster *cluster, tandem_error *error);

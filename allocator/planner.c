@@ -13,18 +13,21 @@ struct tandem_planner {
     const tandem_sensitivity_method *method;
     int64_t *sensitivity[TANDEM_MAX_CLASS]; /* that the problem points to */
     tandem_graph *graph[TANDEM_MAX_CLASS];  /* NULL where the graph is borrowed */
-    tandem_sensing sensing;                 /* that the problem points to, with a method that needs one */
+    char *store, *data;                     /* of the request; data: NULL = the one measured last */
+    /* of the model; the problem points to it, with a method that needs one. n_op 0: it was not read */
+    tandem_sensing sensing;
+    char unsensed[TANDEM_ERROR_TEXT]; /* why there is none; "" = it was not looked for, or is there */
+    int64_t fp32_ns; /* the step with all operators in fp32; 0 = not simulated, −1 = unknown */
 };
 
 /* What the sensitivities are for: the samples of all ranks and micro-steps. */
 static tandem_sensed_step sensed_step_of(const tandem_planner *planner)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
-    tandem_sensed_step step = {.n_micro = tandem_replayer_step(planner->problem.replayer, 0)->options.n_micro,
-                               .gradient_noise = tandem_allreduce_noise(cluster)};
-    for (int c = 0; c < cluster->n_class; c++)
-        step.global_batch += cluster->classes[c].batch * cluster->classes[c].n_rank * step.n_micro;
-    return step;
+    const int n_micro = tandem_replayer_step(planner->problem.replayer, 0)->options.n_micro;
+    return (tandem_sensed_step){.n_micro = n_micro,
+                                .global_batch = tandem_cluster_samples(cluster, n_micro),
+                                .gradient_noise = tandem_allreduce_noise(cluster)};
 }
 
 /* In the unit of the method, from `sensing`, or where that is NULL from the store: the same for classes with
@@ -60,9 +63,8 @@ static double weight_by_batch(double *loaded, const tandem_planner *planner)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
     const int n_op = planner->problem.graph->n_op;
-    double samples = 0, largest = 0;
-    for (int c = 0; c < cluster->n_class; c++)
-        samples += (double)cluster->classes[c].n_rank * (double)tandem_planner_graph(planner, c)->batch;
+    const double samples = (double)tandem_cluster_samples(cluster, 1);
+    double largest = 0;
     for (int c = 0; c < cluster->n_class; c++) {
         const double share =
             (double)cluster->classes[c].n_rank * (double)tandem_planner_graph(planner, c)->batch / samples;
@@ -135,6 +137,10 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
 /* Checks first what needs no store. */
 static tandem_status read_request(tandem_planner *planner, const tandem_request *request, tandem_error *error)
 {
+    planner->store = request->store ? strdup(request->store) : NULL;
+    planner->data = request->data ? strdup(request->data) : NULL;
+    if ((request->store && !planner->store) || (request->data && !planner->data))
+        return tandem_no_memory(error, "for a planner");
     planner->method = tandem_sensitivity_get(0);
     planner->problem.base_precision = TANDEM_PRECISION_FP32;
     tandem_status status = TANDEM_OK;
@@ -301,6 +307,8 @@ void tandem_planner_close(tandem_planner *planner)
     if (!planner) return;
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(planner->sensitivity[c]);
     tandem_sensing_close(&planner->sensing);
+    free(planner->store);
+    free(planner->data);
     tandem_replayer_close(planner->problem.replayer);
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) tandem_graph_close(planner->graph[c]);
     free(planner);
@@ -314,6 +322,64 @@ tandem_status tandem_planner_set_sensing(tandem_planner *planner, const tandem_s
     if (status == TANDEM_OK) status = load_sensitivities(planner, NULL, NULL, sensing, error);
     if (status != TANDEM_OK) planner->method = before;
     return status;
+}
+
+/* A text that fits, where tandem_store_load_sensing names what there is instead. */
+static void write_unsensed(tandem_planner *planner)
+{
+    tandem_error why = {0};
+    tandem_error_set(&why, TANDEM_MISSING, "`tandem sensitivity --model %s --data DATA` measures it",
+                     planner->problem.graph->model);
+    memcpy(planner->unsensed, why.text, sizeof planner->unsensed);
+}
+
+tandem_status tandem_planner_sensing(const tandem_sensing **sensing, const char **why_none,
+                                     tandem_planner *planner, tandem_error *error)
+{
+    tandem_store *store = NULL;
+    tandem_error why = {0};
+    tandem_status status = TANDEM_OK;
+    if (!planner->problem.sensing && !planner->sensing.n_op && !planner->unsensed[0]) {
+        status = tandem_store_open(&store, planner->store, TANDEM_STORE_READ, &why);
+        if (status == TANDEM_OK)
+            status = tandem_store_load_sensing(&planner->sensing, store, planner->problem.graph,
+                                               planner->data, &why);
+        tandem_store_close(store);
+        if (status == TANDEM_MISSING) write_unsensed(planner);
+        if (status != TANDEM_OK && status != TANDEM_MISSING) return tandem_error_forward(status, &why, error);
+    }
+    *sensing = planner->problem.sensing    ? planner->problem.sensing
+               : planner->sensing.n_op > 0 ? &planner->sensing
+                                           : NULL;
+    *why_none = planner->unsensed;
+    return TANDEM_OK;
+}
+
+/* Gives the replayer the precisions of `before` back. */
+static int64_t simulate_fp32(tandem_replayer *replayer, const tandem_assignment *before)
+{
+    tandem_replay replay;
+    for (int c = 0; c < before->n_class; c++)
+        for (int op = 0; op < before->n_op; op++) tandem_replayer_set(replayer, c, op, TANDEM_PRECISION_FP32);
+    const tandem_status status = tandem_replayer_run(replayer, &replay, 0, NULL);
+    tandem_replayer_load(replayer, before);
+    return status == TANDEM_OK ? replay.step_ns : -1;
+}
+
+tandem_status tandem_planner_fp32_step(int64_t *step_ns, tandem_planner *planner, tandem_error *error)
+{
+    tandem_replayer *const replayer = planner->problem.replayer;
+    tandem_assignment before = {0};
+    if (!planner->fp32_ns) {
+        const tandem_status status = tandem_assignment_open(&before, tandem_planner_cluster(planner)->n_class,
+                                                            planner->problem.graph->n_op, error);
+        if (status != TANDEM_OK) return status;
+        tandem_replayer_store(replayer, &before);
+        planner->fp32_ns = simulate_fp32(replayer, &before);
+        tandem_assignment_close(&before);
+    }
+    *step_ns = planner->fp32_ns;
+    return TANDEM_OK;
 }
 
 tandem_allocation_problem *tandem_planner_problem(tandem_planner *planner) { return &planner->problem; }

@@ -15,14 +15,6 @@ tandem_cluster cli_cluster_without(const tandem_cluster *cluster, int c)
     return rest;
 }
 
-int64_t cli_cluster_samples(const tandem_cluster *cluster)
-{
-    int64_t samples = 0;
-    for (int c = 0; c < cluster->n_class; c++)
-        samples += cluster->classes[c].n_rank * cluster->classes[c].batch;
-    return samples;
-}
-
 /* Limits and batches are equal in all rows of a table, so the name leaves them out. */
 const char *candidate_cluster_name(char *name, size_t size, const tandem_cluster *cluster)
 {
@@ -95,8 +87,7 @@ static tandem_status describe_candidate(candidate_cluster *candidate, const cli_
 {
     tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
     tandem_replay replay;
-    tandem_status status =
-        plan_price_load(&candidate->price, options, plan, tandem_planner_graph(planner, 0), replayer, error);
+    tandem_status status = tandem_planner_goodput(&candidate->goodput, planner, plan, error);
     if (status != TANDEM_OK) return status;
     tandem_replayer_load(replayer, &plan->assignment);
     status = tandem_replayer_run(replayer, &replay, 0, error);
@@ -158,15 +149,12 @@ tandem_status candidate_cluster_find(candidate_cluster *out, const cli_options *
 {
     candidate_cluster candidate = {.cluster = *cluster};
     tandem_error why = {0};
-    candidate.samples = options->batch_auto ? options->global_batch
-                                            : cli_cluster_samples(cluster) *
-                                                  (options->step.n_micro > 1 ? options->step.n_micro : 1);
+    candidate.samples =
+        options->batch_auto ? options->global_batch : tandem_cluster_samples(cluster, options->step.n_micro);
     (void)candidate_cluster_name(candidate.name, sizeof candidate.name, cluster);
     const tandem_status status = options->batch_auto ? split_and_allocate(&candidate, options, policy, &why)
                                                      : allocate_candidate(&candidate, options, policy, &why);
     if (status == TANDEM_OK) {
-        candidate.samples_per_s = (double)candidate.samples / ((double)candidate.allocation.step_ns * 1e-9);
-        candidate.price.samples_per_s = candidate.samples_per_s;
     } else if (status == TANDEM_MISSING || status == TANDEM_INFEASIBLE ||
                (status == TANDEM_USAGE && options->batch_auto))
         candidate.error = why;
@@ -195,6 +183,13 @@ static json_t *candidate_devices_json(const tandem_time_sources *sources)
 
 json_t *candidate_cluster_json(const candidate_cluster *candidate)
 {
+    static const tandem_goodput no_goodput = {.sensitivity = NAN,
+                                              .low = NAN,
+                                              .high = NAN,
+                                              .noise = NAN,
+                                              .bias = NAN,
+                                              .goodput = NAN,
+                                              .fp32_samples_per_s = NAN};
     char text[4096];
     tandem_cluster_print(text, sizeof text, &candidate->cluster);
     const int has_plan = candidate->error.status == TANDEM_OK;
@@ -202,10 +197,10 @@ json_t *candidate_cluster_json(const candidate_cluster *candidate)
         json_pack("{s:s,s:s?,s:I}", "cluster", text, "error", has_plan ? NULL : candidate->error.text,
                   "samples", (json_int_t)candidate->samples);
     json_object_set_new(result, "samples_per_s",
-                        has_plan ? json_real(candidate->samples_per_s) : json_null());
+                        has_plan ? json_real(candidate->goodput.samples_per_s) : json_null());
     json_object_set_new(result, "step_ns",
                         has_plan ? json_integer(candidate->allocation.step_ns) : json_null());
-    plan_price_add_json(result, &candidate->price);
+    goodput_add_json(result, has_plan ? &candidate->goodput : &no_goodput);
     json_object_set_new(result, "sensitivity_bound",
                         cli_json_number(has_plan ? candidate->sensitivity : NAN));
     json_object_set_new(result, "peak_bytes", cli_peak_json(has_plan ? candidate->peak_bytes : 0));

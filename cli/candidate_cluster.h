@@ -1,7 +1,7 @@
 /* candidate_cluster.h: the best plan of a model on a cluster, to compare clusters. */
 #pragma once
 
-#include "cli/plan_price.h"
+#include "cli/goodput.h"
 #include "cli/prediction.h"
 #include "tandem/planner.h"
 
@@ -12,15 +12,14 @@ typedef struct candidate_cluster {
     /* TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_INFEASIBLE, TANDEM_USAGE (the split) */
     tandem_error error;
     int64_t samples;                   /* per step of all ranks, micro-steps included */
-    double samples_per_s;              /* 0 without a plan */
     double rate;                       /* what clusters are compared by; candidate_clusters_rate sets it */
     uint64_t peak_bytes;               /* the largest of all ranks */
     int64_t busy_ns[TANDEM_MAX_CLASS]; /* of a rank in a step */
     tandem_allocation allocation;
     double loss_scale;           /* of the plan, included in the step; 0 = none */
     tandem_time_sources sources; /* of the step's times */
-    plan_price price;
-    double sensitivity; /* the allocator's sum, in the unit of the method */
+    tandem_goodput goodput;      /* all zero without a plan */
+    double sensitivity;          /* the allocator's sum, in the unit of the method */
 } candidate_cluster;
 
 /* candidate_cluster_find: the best plan by `policy` within --slowdown, or without one that with the most
@@ -53,5 +52,3 @@ const char *cli_batch_list_print(char *text, size_t size, const int64_t *batch, 
 
 /* The cluster without class c. */
 tandem_cluster cli_cluster_without(const tandem_cluster *cluster, int c);
-/* Samples of all ranks in a step without micro-steps. */
-int64_t cli_cluster_samples(const tandem_cluster *cluster);

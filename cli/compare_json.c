@@ -56,7 +56,7 @@ static void add_steadiness_json(json_t *object, const tandem_compare_speed *s)
                                               : json_null());
 }
 
-json_t *cli_compare_json(const tandem_compare_result *out, const plan_price *price)
+json_t *cli_compare_json(const tandem_compare_result *out, const tandem_goodput *goodput)
 {
     json_t *result =
         json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan", out->plan,
@@ -71,7 +71,7 @@ json_t *cli_compare_json(const tandem_compare_result *out, const plan_price *pri
                   cli_json_number(out->sensitivity), "samples_per_s", cli_json_number(out->samples_per_s),
                   "first_loss", cli_json_number(out->first_loss), "final_loss",
                   cli_json_number(out->final_loss), "accuracy", cli_json_number(out->accuracy));
-    plan_price_add_json(result, price);
+    goodput_add_json(result, goodput);
     add_steadiness_json(result, &out->steady);
     for (int c = 0; c < out->n_class; c++) add_class_json(result, out, &out->classes[c]);
     return result;

@@ -27,11 +27,8 @@ static size_t sensed_cell_count(const tandem_graph *graph)
 static tandem_status open_plan_shares(plan_shares *shares, const tandem_plan *plan, const tandem_graph *graph,
                                       tandem_error *error)
 {
-    int64_t samples = 0;
-    for (int c = 0; c < plan->cluster.n_class; c++)
-        samples += plan->cluster.classes[c].batch * plan->cluster.classes[c].n_rank;
     shares->step.n_micro = plan->step.n_micro > 1 ? plan->step.n_micro : 1;
-    shares->step.global_batch = samples * shares->step.n_micro;
+    shares->step.global_batch = tandem_cluster_samples(&plan->cluster, plan->step.n_micro);
     shares->step.gradient_noise = tandem_allreduce_noise(&plan->cluster);
     shares->share = calloc(2 * (sensed_cell_count(graph) + 1), sizeof *shares->share);
     if (!shares->share) return tandem_no_memory(error, "for a plan's shares");

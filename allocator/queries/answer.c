@@ -1,5 +1,6 @@
 /* answer.c: the answer to a question: the best plan, and what is told with it. */
 #include "allocator/opening.h"
+#include "allocator/queries/goodput.h"
 #include "allocator/queries/question.h"
 
 #include <stdio.h>
@@ -15,14 +16,12 @@ static tandem_status describe_plan(tandem_answer *answer, tandem_planner *planne
     tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
     tandem_error why = {0};
     const tandem_plan *plan = answer->plan;
-    const tandem_status status = tandem_planner_replay(&answer->step, planner, plan, error);
+    tandem_status status = tandem_planner_goodput(&answer->goodput, planner, plan, error);
+    if (status == TANDEM_OK) status = tandem_planner_replay(&answer->step, planner, plan, error);
     if (status != TANDEM_OK) return status;
     tandem_replayer_sources(replayer, &answer->sources);
     if (tandem_replayer_check_norm(replayer, &why) != TANDEM_OK)
         (void)snprintf(answer->left_out, sizeof answer->left_out, "%s", why.text);
-    int64_t samples = 0;
-    for (int c = 0; c < answer->step.n_class; c++) samples += answer->step.classes[c].sample_per_step;
-    answer->samples_per_s = (double)samples / ((double)plan->step_ns * 1e-9);
     return TANDEM_OK;
 }
 
@@ -136,6 +135,11 @@ static tandem_status split_and_ask(tandem_answer *answer, const tandem_allocatio
     tandem_status status = choose_batches(answer, &problems, error);
     if (status == TANDEM_OK)
         status = open_at_batches(&answer->planner, &problems, answer->split.both.batch, error);
+    tandem_batch_plan *const of_split[] = {&answer->split.precision_alone, &answer->split.batch_alone,
+                                           &answer->split.both};
+    for (int k = 0; k < 3 && status == TANDEM_OK; k++)
+        if (of_split[k]->plan)
+            status = tandem_goodput_find(&of_split[k]->goodput, answer->planner, of_split[k]->plan, error);
     return status == TANDEM_OK ? describe_plan(answer, answer->planner, error) : status;
 }
 

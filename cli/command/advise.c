@@ -183,7 +183,7 @@ static int case_digits(const advise_context *v, int k)
 static tandem_quantity case_rate(const advise_context *v, int k)
 {
     const int digits = case_digits(v, k);
-    return v->is_worth ? plan_price_worth_text(&v->candidate[k].price, digits)
+    return v->is_worth ? goodput_rate(&v->candidate[k].goodput, digits)
                        : tandem_quantity_plain(v->candidate[k].rate, digits);
 }
 
@@ -202,7 +202,8 @@ static void append_comparison(char *text, size_t size, const advise_context *v, 
 static int is_predicted_only(const advise_context *v)
 {
     for (int k = 0; k < v->n; k++)
-        if (v->candidate[k].samples_per_s > 0 && !tandem_time_sources_are_described(&v->candidate[k].sources))
+        if (v->candidate[k].goodput.samples_per_s > 0 &&
+            !tandem_time_sources_are_described(&v->candidate[k].sources))
             return 0;
     return 1;
 }
@@ -210,7 +211,7 @@ static int is_predicted_only(const advise_context *v)
 /* The case whose cost sources are printed: preferably the one with all classes. */
 static int case_with_sources(const advise_context *v)
 {
-    return v->candidate[CASE_COMBINED].samples_per_s > 0 ? CASE_COMBINED : v->best;
+    return v->candidate[CASE_COMBINED].goodput.samples_per_s > 0 ? CASE_COMBINED : v->best;
 }
 
 static const char *advise_method(const advise_context *v)
@@ -237,7 +238,7 @@ static void print_advice(char *text, size_t size, const advise_context *v)
     if (v->best != CASE_CURRENT) append_comparison(text, size, v, CASE_CURRENT);
     if (v->best != CASE_COMBINED) append_comparison(text, size, v, CASE_COMBINED);
     (void)tandem_append(text, size, ". Its plan has a sensitivity of %s (%s).%s",
-                        plan_price_sum(&best->price, advise_method(v), best->sensitivity).text,
+                        goodput_sum(&best->goodput, advise_method(v), best->sensitivity).text,
                         cli_method_text(advise_method(v)),
                         v->best != CASE_COMBINED && !v->options->batch_auto
                             ? " --batch auto --global-batch N splits a batch so that ranks finish together."
@@ -258,15 +259,15 @@ static void print_advise_loss_scales(const advise_context *v)
     char scale[TANDEM_LOSS_SCALE_TEXT];
     int n = 0, n_planned = 0;
     for (int k = 0; k < v->n; k++) {
-        n_planned += v->candidate[k].samples_per_s > 0;
-        if (v->candidate[k].samples_per_s > 0 && v->candidate[k].loss_scale != 0)
+        n_planned += v->candidate[k].goodput.samples_per_s > 0;
+        if (v->candidate[k].goodput.samples_per_s > 0 && v->candidate[k].loss_scale != 0)
             tandem_loss_scale_print(scale, v->candidate[k].loss_scale), n++;
     }
     if (n == 0) return;
     printf("%d of %d steps include a loss scale (--loss-scale %s), which gradients in f16 need", n, n_planned,
            scale);
     for (int k = 0; k < v->n && n < n_planned; k++)
-        if (v->candidate[k].samples_per_s > 0 && v->candidate[k].loss_scale == 0)
+        if (v->candidate[k].goodput.samples_per_s > 0 && v->candidate[k].loss_scale == 0)
             printf("; not %s", v->candidate[k].name);
     putchar('\n');
 }
@@ -274,7 +275,7 @@ static void print_advise_loss_scales(const advise_context *v)
 static int print_advise_text(const advise_context *v, const char *verdict)
 {
     static const char *const role[] = {"current", "new only", "combined"};
-    char batches[256], price[PLAN_PRICE_TEXT];
+    char batches[256], price[SENSITIVITY_TEXT];
     cli_table table = {0};
     cli_table_row(&table,
                   "\tranks\tbatch/rank\t>samples/s\t>step\t>sensitivity (%s)\t>more samples %%%s\t>memory\t",
@@ -285,12 +286,12 @@ static int print_advise_text(const advise_context *v, const char *verdict)
         int64_t batch[TANDEM_MAX_CLASS];
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.classes[c].batch;
         cli_batch_list_print(batches, sizeof batches, batch, p->cluster.n_class);
-        if (p->samples_per_s > 0)
+        if (p->goodput.samples_per_s > 0)
             cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s%s\t%s\t%s", name, p->name, batches,
-                          tandem_quantity_plain(p->samples_per_s, case_digits(v, k)).text,
+                          tandem_quantity_plain(p->goodput.samples_per_s, case_digits(v, k)).text,
                           tandem_quantity_ns_to(p->allocation.step_ns, case_digits(v, k)).text,
-                          plan_price_sum(&p->price, advise_method(v), p->sensitivity).text,
-                          plan_price_text(price, &p->price), v->is_worth ? "\t" : "",
+                          goodput_sum(&p->goodput, advise_method(v), p->sensitivity).text,
+                          goodput_sensitivity(price, &p->goodput), v->is_worth ? "\t" : "",
                           v->is_worth ? case_rate(v, k).text : "", CLI_PEAK_TEXT(p->peak_bytes),
                           k == v->best ? "<" : "");
         else
@@ -301,7 +302,7 @@ static int print_advise_text(const advise_context *v, const char *verdict)
     const int code = cli_table_finish(&table);
     if (!code) {
         printf("\n%s\n", verdict);
-        plan_price_print(&v->candidate[v->best].price);
+        goodput_print(&v->candidate[v->best].goodput);
         print_advise_loss_scales(v);
         cli_cost_sources_print(&v->candidate[case_with_sources(v)].sources);
     }

@@ -18,7 +18,7 @@ static void collect_shifts(advise_interval *v, const candidate_cluster *candidat
 {
     for (int i = 0; i < n; i++) {
         const tandem_time_sources *const sources = &candidate[i].sources;
-        for (int c = 0; candidate[i].samples_per_s > 0 && c < sources->n_class; c++) {
+        for (int c = 0; candidate[i].goodput.samples_per_s > 0 && c < sources->n_class; c++) {
             const double half = sources->of[c].form_interval;
             int k = find_shift(v, sources->device[c]);
             if (isnan(half) || (k < 0 && v->n == ADVISE_MAX_SHIFT)) continue;

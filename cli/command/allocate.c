@@ -7,12 +7,12 @@
 
 /* --- A plan ----------------------------------------------------------------------------------- */
 
-/* Finds a class without which the cluster makes more, each cluster at its best plan. The plan has a price. */
+/* Finds a class without which the cluster makes more, each cluster at its best plan. */
 static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *error)
 {
     const tandem_cluster *cluster = &a->answer.plan->cluster;
     const tandem_policy *greedy = NULL;
-    candidate_cluster best = {.samples_per_s = a->price.samples_per_s, .price = a->price};
+    candidate_cluster best = {.goodput = a->answer.goodput};
     tandem_status status = tandem_policy_find(&greedy, "greedy", error);
     for (int c = 0; c < cluster->n_class && cluster->n_class > 1 && status == TANDEM_OK; c++) {
         const tandem_cluster rest = cli_cluster_without(cluster, c);
@@ -30,26 +30,23 @@ static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *err
 static tandem_status ask_planner(allocate_context *a, tandem_error *error)
 {
     const int64_t begin = tandem_now_ns();
+    const char *why_none;
     cli_progress(a->options, -1, "allocating with policy %s; a proof takes some 10 s at most",
                  a->request.policy ? a->request.policy : tandem_policy_get(0)->name);
     const tandem_status status = tandem_planner_ask(&a->answer, a->planner, &a->request, error);
     a->seconds = (double)(tandem_now_ns() - begin) * 1e-9;
     cli_progress_end();
-    if (status == TANDEM_OK) a->answer.plan->made = *cli_made();
-    return status;
+    if (status != TANDEM_OK) return status;
+    a->answer.plan->made = *cli_made();
+    return tandem_planner_sensing(&a->sensing, &why_none, a->planner, error);
 }
 
-static tandem_status price_plans(allocate_context *a, tandem_error *error)
+static tandem_status find_baselines(allocate_context *a, tandem_error *error)
 {
-    const tandem_graph *graph = a->problem->graph;
-    tandem_status status =
-        plan_price_find(&a->price, &a->source, a->answer.plan, graph, a->problem->replayer, error);
-    a->price.samples_per_s = a->answer.samples_per_s;
-    for (int k = 0; k < a->n_baseline && status == TANDEM_OK; k++) {
-        status = plan_price_find_baseline(&a->baseline_price[k], &a->source, &a->baselines[k],
-                                          a->problem->base_precision, a->answer.plan, graph, error);
-        a->baseline_price[k].fp32_samples_per_s = a->price.fp32_samples_per_s;
-    }
+    const tandem_plan *plan = a->answer.plan;
+    tandem_status status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, plan, error);
+    for (int k = 0; k < a->n_baseline && status == TANDEM_OK; k++)
+        status = tandem_baseline_goodput(&a->baseline_goodput[k], a->planner, &a->baselines[k], plan, error);
     return status;
 }
 
@@ -57,9 +54,7 @@ static tandem_status price_plans(allocate_context *a, tandem_error *error)
 static tandem_status allocate_and_write(allocate_context *a, tandem_error *error)
 {
     tandem_status status = ask_planner(a, error);
-    if (status == TANDEM_OK)
-        status = tandem_baselines_find(a->baselines, &a->n_baseline, a->problem, a->answer.plan, error);
-    if (status == TANDEM_OK) status = price_plans(a, error);
+    if (status == TANDEM_OK) status = find_baselines(a, error);
     if (status == TANDEM_OK) status = find_smaller_cluster(a, error);
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->answer.plan, a->problem->graph, a->options->output, error);

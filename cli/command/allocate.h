@@ -4,7 +4,7 @@
 
 #include "cli/prediction.h"
 #include "cli/candidate_cluster.h"
-#include "cli/plan_price.h"
+#include "cli/goodput.h"
 #include "cli/report_files.h"
 
 /* A plan for a workload, and what is printed with it. */
@@ -22,8 +22,8 @@ typedef struct allocate_context {
     int smaller_is_worth; /* it was compared by samples/s in fp32's worth; else by samples/s */
     int explained;        /* operator; −1 = none */
     int explains_all;     /* --explain all */
-    price_source source;  /* of prices; closed with the rest */
-    plan_price price, baseline_price[TANDEM_N_PRECISION];
+    tandem_goodput baseline_goodput[TANDEM_N_PRECISION];
+    const tandem_sensing *sensing; /* of the planner; NULL = the model was not sensed */
 } allocate_context;
 
 /* allocate_options.c: the question of the options. TANDEM_USAGE names two that contradict each other. */
@@ -35,8 +35,8 @@ void allocate_note_left_out(const allocate_context *a);
 void allocate_close(allocate_context *a);
 /* Units in the unit of the method; NaN where they are unknown. */
 double allocate_value(const allocate_context *a, int64_t sensitivity);
-/* The same with the digits that the price of its plan allows. */
-tandem_quantity allocate_sum(const allocate_context *a, const plan_price *price, int64_t sensitivity);
+/* The same with the digits that the sensitivity of its plan allows. */
+tandem_quantity allocate_sum(const allocate_context *a, const tandem_goodput *goodput, int64_t sensitivity);
 
 /* allocate_text.c prints a plan and its baselines, and returns the exit code; allocate_json.c makes an object
  * of them, which the caller owns. */

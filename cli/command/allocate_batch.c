@@ -23,29 +23,28 @@ typedef struct split_context {
     const cli_options *options;
     tandem_answer answer;
     const tandem_graph *graph;
-    plan_price price[N_BATCH_PLAN];
-    int is_priced;
+    int is_sensed;
 } split_context;
 
 static void add_split_row(cli_table *table, const split_context *s, int k)
 {
-    char batches[256], text[PLAN_PRICE_TEXT];
+    char batches[256], text[SENSITIVITY_TEXT];
     const tandem_batch_plan *one = batch_plan_at(&s->answer.split, k);
-    const plan_price *price = &s->price[k];
+    const tandem_goodput *goodput = &one->goodput;
     cli_batch_list_print(batches, sizeof batches, one->batch, s->answer.plan->cluster.n_class);
     if (!one->plan) {
         cli_table_row(table, "%s\t%s\tno plan there", batch_plan_name[k], batches);
         return;
     }
     const tandem_quantity step = tandem_quantity_ns(one->allocation.step_ns),
-                          sum = plan_price_sum(price, s->answer.plan->method, one->plan->sensitivity);
-    if (s->is_priced)
+                          sum = goodput_sum(goodput, s->answer.plan->method, one->plan->sensitivity);
+    if (s->is_sensed)
         cli_table_row(table, "%s\t%s\t%s\t%.1f\t%s\t%s\t%s", batch_plan_name[k], batches, step.text,
-                      price->samples_per_s, sum.text, plan_price_text(text, price),
-                      plan_price_worth_text(price, PLAN_WORTH_DIGITS).text);
+                      goodput->samples_per_s, sum.text, goodput_sensitivity(text, goodput),
+                      goodput_rate(goodput, GOODPUT_DIGITS).text);
     else
         cli_table_row(table, "%s\t%s\t%s\t%.1f\t%s", batch_plan_name[k], batches, step.text,
-                      price->samples_per_s, sum.text);
+                      goodput->samples_per_s, sum.text);
 }
 
 static int print_split_text(const split_context *s)
@@ -63,19 +62,19 @@ static int print_split_text(const split_context *s)
     if (s->answer.split.n_missing) printf(", %d of them not measured", s->answer.split.n_missing);
     fputs("\n\n", stdout);
     cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sensitivity (%s)%s",
-                  cli_method_text(s->answer.plan->method), s->is_priced ? "\t>more samples %\t>worth/s" : "");
+                  cli_method_text(s->answer.plan->method), s->is_sensed ? "\t>more samples %\t>worth/s" : "");
     for (int k = 0; k < N_BATCH_PLAN; k++) add_split_row(&table, s, k);
     const int code = cli_table_finish(&table);
     if (!code) {
         putchar('\n');
-        plan_price_print(&s->price[N_BATCH_PLAN - 1]);
+        goodput_print(&s->answer.split.both.goodput);
     }
     if (s->answer.plan->loss_scale != 0) putchar('\n');
     allocate_print_loss_scale(s->answer.plan->loss_scale, s->answer.plan, s->graph);
     return code;
 }
 
-static json_t *batch_plan_json(const tandem_batch_plan *one, const plan_price *price, int n_class)
+static json_t *batch_plan_json(const tandem_batch_plan *one, int n_class)
 {
     json_t *batches = json_array();
     for (int c = 0; c < n_class; c++) json_array_append_new(batches, json_integer(one->batch[c]));
@@ -83,9 +82,9 @@ static json_t *batch_plan_json(const tandem_batch_plan *one, const plan_price *p
         return json_pack("{s:o,s:n,s:n,s:n}", "batch", batches, "step_ns", "samples_per_s",
                          "sensitivity_bound");
     json_t *made = json_pack("{s:o,s:I,s:f,s:o}", "batch", batches, "step_ns",
-                             (json_int_t)one->allocation.step_ns, "samples_per_s", price->samples_per_s,
+                             (json_int_t)one->allocation.step_ns, "samples_per_s", one->goodput.samples_per_s,
                              "sensitivity_bound", cli_json_number(one->plan->sensitivity));
-    plan_price_add_json(made, price);
+    goodput_add_json(made, &one->goodput);
     return made;
 }
 
@@ -102,9 +101,9 @@ static int print_split_json(const split_context *s)
     json_object_set_new(result, "splits", json_integer(s->answer.split.n_split));
     json_object_set_new(result, "splits_not_measured", json_integer(s->answer.split.n_missing));
     for (int k = 0; k < N_BATCH_PLAN; k++)
-        json_object_set_new(result, json_name[k],
-                            batch_plan_json(batch_plan_at(&s->answer.split, k), &s->price[k],
-                                            s->answer.plan->cluster.n_class));
+        json_object_set_new(
+            result, json_name[k],
+            batch_plan_json(batch_plan_at(&s->answer.split, k), s->answer.plan->cluster.n_class));
     return cli_print_json(result);
 }
 
@@ -117,19 +116,13 @@ static tandem_status write_split_plan(const split_context *s, tandem_error *erro
     return tandem_plan_write(s->answer.plan, s->graph, s->options->output, error);
 }
 
-static tandem_status price_splits(split_context *s, tandem_error *error)
+/* Whether the model was sensed: without that, no plan's sensitivity is known. */
+static tandem_status find_sensing(split_context *s, tandem_error *error)
 {
-    price_source source = {.unknown = ""};
-    tandem_status status = price_source_open(&source, s->options, s->graph, error);
-    s->is_priced = status == TANDEM_OK && !source.unknown[0];
-    for (int k = 0; k < N_BATCH_PLAN && status == TANDEM_OK; k++) {
-        const tandem_batch_plan *one = batch_plan_at(&s->answer.split, k);
-        if (!one->plan) continue;
-        status = plan_price_find(&s->price[k], &source, one->plan, s->graph, NULL, error);
-        s->price[k].samples_per_s =
-            (double)s->options->global_batch / ((double)one->allocation.step_ns * 1e-9);
-    }
-    price_source_close(&source);
+    const tandem_sensing *sensing = NULL;
+    const char *why = NULL;
+    const tandem_status status = tandem_planner_sensing(&sensing, &why, s->answer.planner, error);
+    s->is_sensed = sensing != NULL;
     return status;
 }
 
@@ -141,7 +134,7 @@ int allocate_batch(allocate_context *a)
     int code = 0;
     tandem_status status = tandem_answer_open(&s.answer, &a->request, &error);
     if (status == TANDEM_OK) s.graph = tandem_planner_graph(s.answer.planner, 0);
-    if (status == TANDEM_OK) status = price_splits(&s, &error);
+    if (status == TANDEM_OK) status = find_sensing(&s, &error);
     if (status == TANDEM_OK) status = write_split_plan(&s, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);

@@ -38,7 +38,7 @@ static json_t *baselines_json(const allocate_context *a)
                                 tandem_precision_get(n->precision)->name, "relation", relations[n->relation],
                                 "step_ns", (json_int_t)n->step_ns, "sensitivity_bound",
                                 cli_json_number(allocate_value(a, n->sensitivity)), "fits", n->fits);
-        plan_price_add_json(one, &a->baseline_price[k]);
+        goodput_add_json(one, &a->baseline_goodput[k]);
         json_array_append_new(baselines, one);
     }
     return baselines;
@@ -79,7 +79,7 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(
         result, "profile_interval",
         cli_json_number(cli_profile_interval(a->options, tandem_planner_cluster(a->planner))));
-    json_object_set_new(result, "samples_per_s", json_real(a->answer.samples_per_s));
+    json_object_set_new(result, "samples_per_s", json_real(a->answer.goodput.samples_per_s));
     json_object_set_new(result, "target_ns", json_integer(a->answer.allocation.target_ns));
     json_object_set_new(result, "training_ns", cli_json_number(a->answer.allocation.training_ns));
     json_object_set_new(result, "training_bound_ns", cli_json_number(a->answer.allocation.training_bound_ns));
@@ -99,7 +99,7 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "difference_low", cli_json_number(a->answer.allocation.difference_low));
     json_object_set_new(result, "difference_high", cli_json_number(a->answer.allocation.difference_high));
     json_object_set_new(result, "fastest_ns", json_integer(a->answer.allocation.fastest_ns));
-    plan_price_add_json(result, &a->price);
+    goodput_add_json(result, &a->answer.goodput);
     json_object_set_new(result, "sensitivity_bound",
                         cli_json_number(allocate_value(a, a->answer.allocation.sensitivity)));
     json_object_set_new(result, "fastest_sensitivity",
@@ -114,8 +114,9 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "baselines", baselines_json(a));
     json_object_set_new(result, "devices", allocated_devices_json(a));
     json_object_set_new(result, "fewer_devices",
-                        a->smaller_cluster.samples_per_s > 0 ? candidate_cluster_json(&a->smaller_cluster)
-                                                             : json_null());
+                        a->smaller_cluster.goodput.samples_per_s > 0
+                            ? candidate_cluster_json(&a->smaller_cluster)
+                            : json_null());
     if (a->explained >= 0) json_object_set_new(result, "explained", allocate_explain_json(a));
     if (a->explains_all) json_object_set_new(result, "explained_all", allocate_explain_all_json(a));
     return result;

@@ -51,10 +51,10 @@ tandem_status allocate_read_options(allocate_context *a, const cli_options *opti
 
 tandem_status allocate_open(allocate_context *a, tandem_error *error)
 {
-    tandem_status status = tandem_planner_open(&a->planner, &a->request.of, error);
+    const tandem_status status = tandem_planner_open(&a->planner, &a->request.of, error);
     if (status != TANDEM_OK) return status;
     a->problem = tandem_planner_problem(a->planner);
-    return price_source_open(&a->source, a->options, a->problem->graph, error);
+    return TANDEM_OK;
 }
 
 void allocate_note_left_out(const allocate_context *a)
@@ -67,9 +67,9 @@ void allocate_note_left_out(const allocate_context *a)
             a->answer.left_out);
 }
 
-tandem_quantity allocate_sum(const allocate_context *a, const plan_price *price, int64_t sensitivity)
+tandem_quantity allocate_sum(const allocate_context *a, const tandem_goodput *goodput, int64_t sensitivity)
 {
-    return plan_price_sum(price, tandem_planner_method(a->planner), allocate_value(a, sensitivity));
+    return goodput_sum(goodput, tandem_planner_method(a->planner), allocate_value(a, sensitivity));
 }
 
 double allocate_value(const allocate_context *a, int64_t sensitivity)
@@ -79,7 +79,6 @@ double allocate_value(const allocate_context *a, int64_t sensitivity)
 
 void allocate_close(allocate_context *a)
 {
-    price_source_close(&a->source);
     tandem_answer_close(&a->answer);
     tandem_planner_close(a->planner);
 }

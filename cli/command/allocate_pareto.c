@@ -12,20 +12,20 @@ typedef struct pareto_row {
     const char *name, *remark;
     int64_t step_ns, sensitivity;
     uint64_t peak_bytes;
-    const plan_price *price;
+    const tandem_goodput *goodput;
 } pareto_row;
 
-/* A front with the price of each of its plans. */
-typedef struct priced_front {
+/* A front with the goodput of each of its plans. */
+typedef struct known_front {
     tandem_pareto_front *front;
-    plan_price *price; /* [front->n_point] */
-    plan_price baseline_price[TANDEM_N_PRECISION];
+    tandem_goodput *goodput; /* [front->n_point] */
+    tandem_goodput baseline_goodput[TANDEM_N_PRECISION];
     /* [front->n_point] what the next faster point needs more than this one; NaN: unknown, or the fastest */
     tandem_sensitivity_difference *difference;
-} priced_front;
+} known_front;
 
 /* Whether the interval of the difference to the next faster point holds 0. */
-static int is_indistinguishable(const priced_front *priced, int k) { return priced->difference[k].low <= 0; }
+static int is_indistinguishable(const known_front *known, int k) { return known->difference[k].low <= 0; }
 
 static int compare_pareto_rows(const void *a, const void *b)
 {
@@ -48,12 +48,12 @@ static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, 
                   "plan\t>step\t>ns\t>sum of sensitivities (%s)\t>more samples %%\t>worth/s\t>memory\t",
                   cli_method_text(tandem_planner_method(a->planner)));
     for (int k = 0; k < n; k++) {
-        char text[PLAN_PRICE_TEXT];
-        const plan_price *price = rows[k].price;
+        char text[SENSITIVITY_TEXT];
+        const tandem_goodput *goodput = rows[k].goodput;
         cli_table_row(&table, "%s\t%s\t%lld\t%s\t%s\t%s\t%s\t%s", rows[k].name,
                       tandem_quantity_ns(rows[k].step_ns).text, (long long)rows[k].step_ns,
-                      allocate_sum(a, price, rows[k].sensitivity).text, plan_price_text(text, price),
-                      plan_price_worth_text(price, PLAN_WORTH_DIGITS).text, CLI_PEAK_TEXT(rows[k].peak_bytes),
+                      allocate_sum(a, goodput, rows[k].sensitivity).text, goodput_sensitivity(text, goodput),
+                      goodput_rate(goodput, GOODPUT_DIGITS).text, CLI_PEAK_TEXT(rows[k].peak_bytes),
                       rows[k].remark);
     }
     return cli_table_finish(&table);
@@ -70,50 +70,50 @@ static void print_pareto_loss_scales(const tandem_pareto_front *pareto)
                n, pareto->n_point);
 }
 
-static int print_pareto_text(const allocate_context *a, const priced_front *priced)
+static int print_pareto_text(const allocate_context *a, const known_front *known)
 {
-    const tandem_pareto_front *pareto = priced->front;
+    const tandem_pareto_front *pareto = known->front;
     const int n = pareto->n_point + pareto->n_baseline;
     pareto_row *rows = calloc((size_t)n + 1, sizeof *rows);
     if (!rows) return cli_fail_with(TANDEM_NO_MEMORY, "no memory for a table");
     for (int k = 0; k < pareto->n_point; k++)
         rows[k] =
             (pareto_row){"allocated",
-                         is_indistinguishable(priced, k) ? "indistinguishable from the next faster one" : "",
+                         is_indistinguishable(known, k) ? "indistinguishable from the next faster one" : "",
                          pareto->point[k].step_ns,
                          pareto->point[k].sensitivity,
                          pareto->point[k].peak_bytes,
-                         &priced->price[k]};
+                         &known->goodput[k]};
     for (int k = 0; k < pareto->n_baseline; k++) {
         const tandem_baseline *u = &pareto->baseline[k];
         rows[pareto->n_point + k] =
             (pareto_row){u->name,        u->fits ? "" : "out of memory",   u->step_ns,
-                         u->sensitivity, pareto_peak_bytes(u->peak_bytes), &priced->baseline_price[k]};
+                         u->sensitivity, pareto_peak_bytes(u->peak_bytes), &known->baseline_goodput[k]};
     }
     qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
     printf("%s by policy %s: %lld replays; --max-step selects one of these plans\n", a->problem->graph->model,
            pareto->point[0].plan->policy, (long long)pareto->replays);
     print_pareto_loss_scales(pareto);
-    if (pareto->n_point > 0 && !priced->price[0].is_known) plan_price_print(&priced->price[0]);
+    if (pareto->n_point > 0 && !known->goodput[0].is_known) goodput_print(&known->goodput[0]);
     putchar('\n');
     const int code = print_pareto_rows(a, rows, n);
     free(rows);
     return code;
 }
 
-static void add_difference_json(json_t *point, const priced_front *priced, int k)
+static void add_difference_json(json_t *point, const known_front *known, int k)
 {
-    const tandem_sensitivity_difference *d = &priced->difference[k];
+    const tandem_sensitivity_difference *d = &known->difference[k];
     json_object_set_new(point, "difference", cli_json_number(100 * d->value));
     json_object_set_new(point, "difference_low", cli_json_number(100 * d->low));
     json_object_set_new(point, "difference_high", cli_json_number(100 * d->high));
     json_object_set_new(point, "indistinguishable",
-                        isnan(d->value) ? json_null() : json_boolean(is_indistinguishable(priced, k)));
+                        isnan(d->value) ? json_null() : json_boolean(is_indistinguishable(known, k)));
 }
 
-static json_t *pareto_result_json(const allocate_context *a, const priced_front *priced)
+static json_t *pareto_result_json(const allocate_context *a, const known_front *known)
 {
-    const tandem_pareto_front *pareto = priced->front;
+    const tandem_pareto_front *pareto = known->front;
     json_t *result = cli_json_new("allocate"), *points = json_array(), *uniform = json_array();
     for (int k = 0; k < pareto->n_point; k++) {
         const tandem_pareto_point *p = &pareto->point[k];
@@ -123,8 +123,8 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
             cli_json_number(p->plan->lower_bound), "peak_bytes", cli_peak_json(p->peak_bytes));
         json_object_set_new(point, "loss_scale", cli_loss_scale_json(p->plan->loss_scale));
         json_object_set_new(point, "keeps_base", allocate_kept_json(p->plan, p->plan->keeps_base));
-        plan_price_add_json(point, &priced->price[k]);
-        add_difference_json(point, priced, k);
+        goodput_add_json(point, &known->goodput[k]);
+        add_difference_json(point, known, k);
         json_array_append_new(points, point);
     }
     for (int k = 0; k < pareto->n_baseline; k++) {
@@ -134,7 +134,7 @@ static json_t *pareto_result_json(const allocate_context *a, const priced_front 
                       tandem_precision_get(u->precision)->name, "step_ns", (json_int_t)u->step_ns,
                       "sensitivity_bound", cli_json_number(allocate_value(a, u->sensitivity)), "peak_bytes",
                       cli_peak_json(pareto_peak_bytes(u->peak_bytes)), "fits", u->fits);
-        plan_price_add_json(one, &priced->baseline_price[k]);
+        goodput_add_json(one, &known->baseline_goodput[k]);
         json_array_append_new(uniform, one);
     }
     json_object_set_new(result, "model", json_string(a->problem->graph->model));
@@ -157,51 +157,47 @@ static tandem_status find_front(tandem_pareto_front **front, const allocate_cont
                : status;
 }
 
-static tandem_status compare_neighbours(priced_front *priced, const allocate_context *a, int k,
+static tandem_status compare_neighbours(known_front *known, const allocate_context *a, int k,
                                         tandem_error *error)
 {
-    const tandem_pareto_point *point = priced->front->point;
-    priced->difference[k] = (tandem_sensitivity_difference){NAN, NAN, NAN};
-    if (k == 0 || !priced->price[k].is_known || !priced->price[k - 1].is_known || a->source.unknown[0])
-        return TANDEM_OK;
-    return tandem_plan_sensitivity_compare(&priced->difference[k], &a->source.sensing, point[k - 1].plan,
-                                           point[k].plan, a->problem->graph, error);
+    const tandem_pareto_point *point = known->front->point;
+    const tandem_sensing *sensing = NULL;
+    const char *why = NULL;
+    known->difference[k] = (tandem_sensitivity_difference){NAN, NAN, NAN};
+    const tandem_status status = tandem_planner_sensing(&sensing, &why, a->planner, error);
+    if (status != TANDEM_OK || k == 0 || !sensing || !known->goodput[k].is_known ||
+        !known->goodput[k - 1].is_known)
+        return status;
+    return tandem_plan_sensitivity_compare(&known->difference[k], sensing, point[k - 1].plan, point[k].plan,
+                                           a->problem->graph, error);
 }
 
-/* The step in fp32 is the same for all points: it is simulated once. */
-static tandem_status price_front(priced_front *priced, const allocate_context *a, tandem_error *error)
+static tandem_status find_goodputs(known_front *known, const allocate_context *a, tandem_error *error)
 {
-    const tandem_pareto_front *front = priced->front;
-    const tandem_graph *graph = a->problem->graph;
-    priced->price = calloc((size_t)front->n_point + 1, sizeof *priced->price);
-    priced->difference = calloc((size_t)front->n_point + 1, sizeof *priced->difference);
-    tandem_status status = priced->price && priced->difference
+    const tandem_pareto_front *front = known->front;
+    known->goodput = calloc((size_t)front->n_point + 1, sizeof *known->goodput);
+    known->difference = calloc((size_t)front->n_point + 1, sizeof *known->difference);
+    tandem_status status = known->goodput && known->difference
                                ? TANDEM_OK
-                               : tandem_no_memory(error, "for the prices of a front");
+                               : tandem_no_memory(error, "for the goodputs of a front");
     for (int k = 0; k < front->n_point && status == TANDEM_OK; k++) {
-        plan_price *price = &priced->price[k];
-        const tandem_plan *plan = front->point[k].plan;
-        status = plan_price_find(price, &a->source, plan, graph, k == 0 ? a->problem->replayer : NULL, error);
-        price->fp32_samples_per_s = priced->price[0].fp32_samples_per_s;
-        price->samples_per_s = plan_step_samples(plan) / ((double)front->point[k].step_ns * 1e-9);
-        if (status == TANDEM_OK) status = compare_neighbours(priced, a, k, error);
+        status = tandem_planner_goodput(&known->goodput[k], a->planner, front->point[k].plan, error);
+        if (status == TANDEM_OK) status = compare_neighbours(known, a, k, error);
     }
-    for (int k = 0; k < front->n_baseline && status == TANDEM_OK; k++) {
-        status = plan_price_find_baseline(&priced->baseline_price[k], &a->source, &front->baseline[k],
-                                          a->problem->base_precision, front->point[0].plan, graph, error);
-        priced->baseline_price[k].fp32_samples_per_s = priced->price[0].fp32_samples_per_s;
-    }
+    for (int k = 0; k < front->n_baseline && status == TANDEM_OK; k++)
+        status = tandem_baseline_goodput(&known->baseline_goodput[k], a->planner, &front->baseline[k],
+                                         front->point[0].plan, error);
     return status;
 }
 
 int allocate_pareto(allocate_context *a)
 {
     tandem_error error = {0};
-    priced_front pareto = {.front = NULL};
+    known_front pareto = {.front = NULL};
     int code = 0;
     cli_progress(a->options, -1, "allocating for %lld targets", (long long)a->options->pareto);
     tandem_status status = find_front(&pareto.front, a, &error);
-    if (status == TANDEM_OK) status = price_front(&pareto, a, &error);
+    if (status == TANDEM_OK) status = find_goodputs(&pareto, a, &error);
     cli_progress_end();
     if (status == TANDEM_INFEASIBLE) return allocate_explain_infeasible(a, &error);
     if (status != TANDEM_OK)
@@ -212,7 +208,7 @@ int allocate_pareto(allocate_context *a)
     if (code == 0 && a->options->report)
         code = cli_report_write_result(a->options, pareto_result_json(a, &pareto), "allocate --pareto");
     tandem_pareto_front_close(pareto.front);
-    free(pareto.price);
+    free(pareto.goodput);
     free(pareto.difference);
     return code;
 }

@@ -29,7 +29,7 @@ precision_share allocate_precision_share(const allocate_context *a, int c, tande
 typedef struct plan_row {
     const char *name, *remark;
     int64_t step_ns, sensitivity;
-    const plan_price *price;
+    const tandem_goodput *goodput;
 } plan_row;
 
 /* Inserts a row after the rows that are not slower. */
@@ -44,28 +44,27 @@ static int print_compared_plans(const allocate_context *a, int digits)
 {
     cli_table table = {0};
     plan_row rows[TANDEM_N_PRECISION + 1];
-    char text[PLAN_PRICE_TEXT];
+    char text[SENSITIVITY_TEXT];
     int n = 0;
-    const int is_priced = !a->source.unknown[0];
     for (int k = 0; k < a->n_baseline; k++) {
         const tandem_baseline *baseline = &a->baselines[k];
         insert_by_step(rows, &n,
                        (plan_row){baseline->name, baseline->fits ? "" : "out of memory", baseline->step_ns,
-                                  baseline->sensitivity, &a->baseline_price[k]});
+                                  baseline->sensitivity, &a->baseline_goodput[k]});
     }
     insert_by_step(rows, &n,
                    (plan_row){a->answer.plan->name, "<", a->answer.allocation.step_ns,
-                              a->answer.allocation.sensitivity, &a->price});
+                              a->answer.allocation.sensitivity, &a->answer.goodput});
     cli_table_row(&table, "plan\t>step\t>sensitivity (%s)%s", cli_method_text(a->answer.plan->method),
-                  is_priced ? "\t>more samples %\t>worth/s" : "");
+                  a->sensing ? "\t>more samples %\t>worth/s" : "");
     for (int k = 0; k < n; k++) {
         const plan_row *row = &rows[k];
         const tandem_quantity step = tandem_quantity_ns_to(row->step_ns, digits),
-                              sum = allocate_sum(a, row->price, row->sensitivity);
-        if (is_priced)
+                              sum = allocate_sum(a, row->goodput, row->sensitivity);
+        if (a->sensing)
             cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", row->name, step.text, sum.text,
-                          plan_price_text(text, row->price),
-                          plan_price_worth_text(row->price, PLAN_WORTH_DIGITS).text, row->remark);
+                          goodput_sensitivity(text, row->goodput),
+                          goodput_rate(row->goodput, GOODPUT_DIGITS).text, row->remark);
         else
             cli_table_row(&table, "%s\t%s\t%s\t%s", row->name, step.text, sum.text, row->remark);
     }
@@ -206,20 +205,22 @@ static void print_sum_bound(const allocate_context *a)
 
 static void print_smaller_cluster(const allocate_context *a)
 {
-    if (a->smaller_cluster.samples_per_s <= 0) return;
+    if (a->smaller_cluster.goodput.samples_per_s <= 0) return;
     const int digits = cli_cost_sources_digits(&a->smaller_cluster.sources);
-    const tandem_quantity smaller = a->smaller_is_worth
-                                        ? plan_price_worth_text(&a->smaller_cluster.price, digits)
-                                        : tandem_quantity_plain(a->smaller_cluster.samples_per_s, digits),
-                          here = a->smaller_is_worth ? plan_price_worth_text(&a->price, digits)
-                                                     : tandem_quantity_plain(a->price.samples_per_s, digits);
-    printf("\nfewer devices are %sfaster: %s alone makes %s samples/s%s, sensitivity %s%s; this "
-           "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
-           tandem_time_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
-           a->smaller_cluster.name, smaller.text, a->smaller_is_worth ? " in fp32's worth" : "",
-           plan_price_sum(&a->smaller_cluster.price, a->answer.plan->method, a->smaller_cluster.sensitivity)
-               .text,
-           cli_method_unit(a->answer.plan->method), here.text);
+    const tandem_quantity smaller =
+                              a->smaller_is_worth
+                                  ? goodput_rate(&a->smaller_cluster.goodput, digits)
+                                  : tandem_quantity_plain(a->smaller_cluster.goodput.samples_per_s, digits),
+                          here = a->smaller_is_worth
+                                     ? goodput_rate(&a->answer.goodput, digits)
+                                     : tandem_quantity_plain(a->answer.goodput.samples_per_s, digits);
+    printf(
+        "\nfewer devices are %sfaster: %s alone makes %s samples/s%s, sensitivity %s%s; this "
+        "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
+        tandem_time_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
+        a->smaller_cluster.name, smaller.text, a->smaller_is_worth ? " in fp32's worth" : "",
+        goodput_sum(&a->smaller_cluster.goodput, a->answer.plan->method, a->smaller_cluster.sensitivity).text,
+        cli_method_unit(a->answer.plan->method), here.text);
 }
 
 int allocate_print_text(allocate_context *a)
@@ -228,7 +229,7 @@ int allocate_print_text(allocate_context *a)
     print_indistinguishable(a);
     print_training_bound(a);
     print_sum_bound(a);
-    plan_price_print(&a->price);
+    goodput_print(&a->answer.goodput);
     allocate_print_loss_scale(a->answer.plan->loss_scale, a->answer.plan, a->problem->graph);
     putchar('\n');
     const double interval = cli_profile_interval(a->options, tandem_planner_cluster(a->planner));

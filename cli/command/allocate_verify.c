@@ -16,7 +16,7 @@ typedef struct verify_context {
     tandem_workload workload;
     tandem_planner *planner;
     tandem_allocation found;
-    plan_price price;
+    tandem_goodput goodput;
 } verify_context;
 
 /* The bound was proven among plans with the loss scales that the file tells of. */
@@ -44,8 +44,7 @@ static tandem_status verify_plan_file(verify_context *v, tandem_error *error)
     if (!v->options.bucket_bytes) v->options.bucket_bytes = plan->bucket_bytes;
     if (!v->options.method && plan->method[0]) v->options.method = plan->method;
     status = open_verify_planner(v, error);
-    if (status == TANDEM_OK)
-        status = plan_price_load(&v->price, &v->options, plan, v->workload.graph[0], NULL, error);
+    if (status == TANDEM_OK) status = tandem_planner_goodput(&v->goodput, v->planner, plan, error);
     return status == TANDEM_OK
                ? tandem_plan_verify(&v->found, plan, tandem_planner_problem(v->planner), error)
                : status;
@@ -66,7 +65,7 @@ static void print_verify_text(const verify_context *v, const char *path)
     if (plan->target_ns) printf(", target %s", tandem_quantity_ns(plan->target_ns).text);
     const char *method = tandem_planner_method(v->planner);
     printf("\nsensitivity  %s (%s)",
-           plan_price_sum(&v->price, method, verified_value(v, v->found.sensitivity)).text,
+           goodput_sum(&v->goodput, method, verified_value(v, v->found.sensitivity)).text,
            cli_method_text(method));
     if (plan->has_unproven_bound)
         fputs("; the bound in the file counts as unproven: it is older than prices by the loss scale "
@@ -75,7 +74,7 @@ static void print_verify_text(const verify_context *v, const char *path)
     else if (v->found.certificate.lower_bound > 0)
         printf("; no plan%s within that step and memory has less than %s (proof: %s)",
                allocate_print_pinned(pinned, sizeof pinned, plan, plan->keeps_base),
-               plan_price_sum(&v->price, method, verified_value(v, v->found.certificate.lower_bound)).text,
+               goodput_sum(&v->goodput, method, verified_value(v, v->found.certificate.lower_bound)).text,
                v->found.certificate.proof);
     putchar('\n');
     for (int c = 0; c < plan->cluster.n_class; c++) {

@@ -14,7 +14,7 @@ typedef struct comparison {
     const cli_options *options;
     tandem_workload workload; /* what was compared, for its names */
     tandem_compare_result result;
-    plan_price price;
+    tandem_goodput goodput;
 } comparison;
 
 /* --- Operators: sums over their tasks, of a rank of the first class --------------------------- */
@@ -133,7 +133,7 @@ static json_t *compare_result_json(const comparison *c)
     char cluster[1024];
     tandem_cluster_print(cluster, sizeof cluster, &workload->cluster);
     json_t *result = cli_json_new("compare"), *cases = json_array();
-    json_array_append_new(cases, cli_compare_json(compared, &c->price));
+    json_array_append_new(cases, cli_compare_json(compared, &c->goodput));
     json_object_set_new(result, "model", json_string(workload->graph[0]->model));
     json_object_set_new(result, "cluster", json_string(cluster));
     json_object_set_new(result, "steps", json_integer(compared->steps));
@@ -219,7 +219,7 @@ static void print_error_parts(const comparison *c)
                tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->resimulated_ns),
                tandem_quantity_print_ratio(error, sizeof error, tandem_compare_simulation_error(compared)));
     print_run_speed(&compared->steady);
-    plan_price_print(&c->price);
+    goodput_print(&c->goodput);
     putchar('\n');
 }
 
@@ -273,16 +273,14 @@ static int write_compare_page(const comparison *c)
     return cli_report_finish(&page, c->options, status, &error);
 }
 
-tandem_status cli_compare_price(plan_price *price, const cli_options *options,
-                                const tandem_workload *workload, double samples_per_s, tandem_error *error)
+tandem_status cli_compare_goodput(tandem_goodput *goodput, const cli_options *options,
+                                  const tandem_workload *workload, double samples_per_s, tandem_error *error)
 {
     tandem_planner *planner = NULL;
     tandem_status status = cli_planner_open(&planner, options, workload, 1, error);
-    if (status == TANDEM_OK)
-        status = plan_price_load(price, options, workload->plan, workload->graph[0],
-                                 tandem_planner_problem(planner)->replayer, error);
+    if (status == TANDEM_OK) status = tandem_planner_goodput(goodput, planner, workload->plan, error);
+    if (status == TANDEM_OK) tandem_goodput_set_rate(goodput, samples_per_s);
     tandem_planner_close(planner);
-    price->samples_per_s = samples_per_s;
     return status;
 }
 
@@ -317,7 +315,7 @@ static int compare_and_print(const cli_options *options, const tandem_compare_re
     tandem_status status = tandem_workload_open(&c.workload, &request->train.workload, &error);
     if (status == TANDEM_OK) status = tandem_compare(&c.result, request, &error);
     if (status == TANDEM_OK && rank == 0)
-        status = cli_compare_price(&c.price, options, &c.workload, c.result.samples_per_s, &error);
+        status = cli_compare_goodput(&c.goodput, options, &c.workload, c.result.samples_per_s, &error);
     int code = status == TANDEM_OK ? 0 : cli_fail_on_rank(rank, &error);
     if (code == 0 && rank == 0) code = print_comparison(&c);
     if (code == 0 && rank == 0) code = check_error_limit(&c.result, options);

@@ -27,7 +27,7 @@ typedef struct demo {
     double delay_share; /* of the time, others had a core during the profile */
     char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], uniform_plan[64];
     tandem_compare_result result[N_CASE]; /* all fp32, uniform, allocated */
-    plan_price price[N_CASE];
+    tandem_goodput goodput[N_CASE];
     json_t *stage[3]; /* what profile, sensitivity and allocate printed */
     char trace_path[SCRATCH_JSON];
 } demo;
@@ -176,7 +176,7 @@ static int measure_demo_case(demo *d, int k)
         status = tandem_workload_open(&workload, &request.train.workload, &error);
     }
     if (status == TANDEM_OK)
-        status = cli_compare_price(&d->price[k], &d->options, &workload, result.samples_per_s, &error);
+        status = cli_compare_goodput(&d->goodput[k], &d->options, &workload, result.samples_per_s, &error);
     tandem_workload_close(&workload);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }
@@ -205,7 +205,7 @@ static void print_demo_times(const demo *d)
                100 * c->error, 100 * c->steady.error_at_run_speed,
                tandem_quantity_ns(c->measured_p10_ns).text, tandem_quantity_ns(c->measured_p90_ns).text,
                c->samples_per_s, tandem_quantity_ns(c->classes[0].measured_wait_ns).text,
-               plan_price_sum(&d->price[k], method, c->sensitivity).text);
+               goodput_sum(&d->goodput[k], method, c->sensitivity).text);
     }
 }
 
@@ -264,7 +264,7 @@ static json_t *demo_result_json(const demo *d)
     json_t *cases = json_array();
     double sum = 0, max = 0;
     for (int k = 0; k < N_CASE; k++) {
-        json_array_append_new(cases, cli_compare_json(&d->result[k], &d->price[k]));
+        json_array_append_new(cases, cli_compare_json(&d->result[k], &d->goodput[k]));
         sum += fabs(d->result[k].error);
         max = fmax(max, fabs(d->result[k].error));
     }

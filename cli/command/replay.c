@@ -6,7 +6,7 @@
 
 #include "base/append.h"
 #include "base/quantity.h"
-#include "cli/plan_price.h"
+#include "cli/goodput.h"
 #include "cli/prediction.h"
 #include "cli/command/replay.h"
 #include "cli/command/replay_memory.h"
@@ -22,7 +22,7 @@ typedef struct replay_context {
     const tandem_workload *workload;
     tandem_planner *planner;
     tandem_replayer *replayer; /* of the planner */
-    plan_price price;
+    tandem_goodput goodput;
     int has_sum; /* the planner has sensitivities */
     double sum;  /* of the operators' sensitivities: what the allocator bounds; NaN = not known */
     tandem_replay result;
@@ -223,7 +223,7 @@ static void print_replay_sum(const replay_context *r)
     const double training_ns = replay_training_ns(r);
     if (!(r->sum > 0)) return;
     const char *method = tandem_planner_method(r->planner);
-    printf("sum          %s (%s) over all operators", plan_price_sum(&r->price, method, r->sum).text,
+    printf("sum          %s (%s) over all operators", goodput_sum(&r->goodput, method, r->sum).text,
            cli_method_text(method));
     if (isfinite(training_ns)) printf("; step x (1 + sum) %s", tandem_quantity_ns((int64_t)training_ns).text);
     putchar('\n');
@@ -238,8 +238,8 @@ static int print_replay_json(const replay_context *r)
     json_object_set_new(result, "model", json_string(r->workload->graph[0]->model));
     json_object_set_new(result, "cluster", json_string(cluster));
     json_object_set_new(result, "step_ns", json_integer(r->result.step_ns));
-    json_object_set_new(result, "samples_per_s", cli_json_number(r->price.samples_per_s));
-    plan_price_add_json(result, &r->price);
+    json_object_set_new(result, "samples_per_s", cli_json_number(r->goodput.samples_per_s));
+    goodput_add_json(result, &r->goodput);
     json_object_set_new(result, "sensitivity_bound", cli_json_number(r->sum));
     json_object_set_new(result, "training_ns", cli_json_number(replay_training_ns(r)));
     json_object_set_new(result, "profile_interval",
@@ -326,7 +326,7 @@ static int print_replay_text(const replay_context *r)
     int code = print_replay_devices(r);
     if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
     if (r->options->simulations) replay_monte_carlo_print(&r->noise, r->options->seed);
-    plan_price_print(&r->price);
+    goodput_print(&r->goodput);
     print_replay_sum(r);
     cli_provenance_print(r->replayer);
     cli_profile_interval_print(interval);
@@ -392,6 +392,11 @@ static tandem_status open_replay_planner(replay_context *r, tandem_error *error)
     return r->has_sum ? TANDEM_OK : cli_planner_open(&r->planner, &options, r->workload, 1, error);
 }
 
+static int64_t replay_step_samples(const replay_context *r)
+{
+    return tandem_cluster_samples(&r->workload->plan->cluster, r->workload->plan->step.n_micro);
+}
+
 static tandem_status replay_plan(replay_context *r, tandem_error *error)
 {
     const cli_options *options = r->options;
@@ -400,9 +405,8 @@ static tandem_status replay_plan(replay_context *r, tandem_error *error)
     const tandem_allocation_problem *problem = tandem_planner_problem(r->planner);
     r->sum = r->has_sum ? tandem_sensitivity_value(problem, tandem_allocation_sensitivity(problem)) : NAN;
     r->replayer = tandem_planner_problem(r->planner)->replayer;
-    status =
-        plan_price_load(&r->price, options, r->workload->plan, r->workload->graph[0], r->replayer, error);
-    if (r->price.is_fp32 && !r->has_sum) r->sum = 0;
+    status = tandem_planner_goodput(&r->goodput, r->planner, r->workload->plan, error);
+    if (r->goodput.is_fp32 && !r->has_sum) r->sum = 0;
     if (status == TANDEM_OK)
         status = tandem_replayer_run(
             r->replayer, &r->result,
@@ -412,7 +416,8 @@ static tandem_status replay_plan(replay_context *r, tandem_error *error)
         r->result = r->zero.replay;
     }
     if (status == TANDEM_OK)
-        r->price.samples_per_s = plan_step_samples(r->workload->plan) / ((double)r->result.step_ns * 1e-9);
+        tandem_goodput_set_rate(&r->goodput,
+                                (double)replay_step_samples(r) / ((double)r->result.step_ns * 1e-9));
     if (status == TANDEM_OK && options->simulations)
         status = replay_monte_carlo(&r->noise, r->replayer, options, error);
     if (status == TANDEM_OK && options->per_operator) status = sum_operator_times(r, error);

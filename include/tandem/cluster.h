@@ -124,6 +124,9 @@ typedef struct tandem_cluster {
  * stays, and may exceed the ranks that are left. TANDEM_USAGE or TANDEM_MALFORMED say where, what was read,
  * what is allowed; TANDEM_UNKNOWN_NAME for a device. *cluster unchanged on error. */
 tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, tandem_error *error);
+/* Samples of a step of all ranks: each of n_micro micro-steps has the batch of every class; n_micro < 1
+ * counts as 1. */
+int64_t tandem_cluster_samples(const tandem_cluster *cluster, int n_micro);
 /* tandem_cluster_fill_defaults: sets `batch` for classes without one, and the memory limit per rank:
  * "12GiB" for all classes, or "12GiB,4GiB" for each. 0 and NULL change nothing. TANDEM_USAGE; *cluster
  * unchanged on error. */

@@ -170,6 +170,38 @@ typedef struct tandem_planned_step {
 tandem_status tandem_planner_replay(tandem_planned_step *step, tandem_planner *planner,
                                     const tandem_plan *plan, tandem_error *error);
 
+/* What a plan makes, and what of it is progress. Sensitivities are percent of more samples to the same loss,
+ * with intervals of 95 %; NaN = not known. */
+enum { TANDEM_GOODPUT_AGES = 8, TANDEM_GOODPUT_LARGEST = 3 };
+typedef struct tandem_goodput {
+    int is_known;                    /* whether the sensitivity is */
+    char unknown[TANDEM_ERROR_TEXT]; /* why it is not */
+    int is_fp32; /* every operator is, and the exchange rounds nothing: the sensitivity is 0, sensed or not */
+    double sensitivity, low, high;
+    double noise, bias; /* its parts, which may come out negative */
+    int n_age; /* at which the model was sensed: percent of its training, and the sensitivity there */
+    double age[TANDEM_GOODPUT_AGES], sensitivity_at[TANDEM_GOODPUT_AGES];
+    int n_largest; /* operators above 0 in one precision, on all classes that run it so; descending */
+    struct tandem_goodput_operator {
+        char name[64]; /* cut to fit */
+        tandem_precision precision;
+        double sensitivity, low, high;
+    } largest[TANDEM_GOODPUT_LARGEST];
+    int64_t range_batch;  /* that was sensed, where ranges do not convert to the plan's; 0: none is amiss */
+    double samples_per_s; /* of all ranks and micro-steps */
+    double goodput;       /* samples_per_s / (1 + sensitivity): training in fp32 that makes as much */
+    double fp32_samples_per_s; /* of the same ranks, all in fp32, simulated */
+} tandem_goodput;
+/* tandem_planner_goodput: of a plan for the planner's model and batches, in a step of plan->step_ns; 0 = no
+ * rates. The first call reads the model's sensing from the request's store, and simulates the step in fp32;
+ * the replayer's precisions stay, and its last run may be another one. A model that was not sensed is no
+ * error, nor is an operator that was not sensed in its precision. TANDEM_WRONG_MODEL, TANDEM_NO_MEMORY,
+ * errors of the store: *goodput unchanged. Cost: an estimate for each operator that is lowered. */
+tandem_status tandem_planner_goodput(tandem_goodput *goodput, tandem_planner *planner,
+                                     const tandem_plan *plan, tandem_error *error);
+/* Sets the rates of another step than the plan's, as one that was measured; fp32_samples_per_s stays. */
+void tandem_goodput_set_rate(tandem_goodput *goodput, double samples_per_s);
+
 /* --- A question and its answer ------------------------------------------------------------------------- */
 
 /* What to plan, and which of its plans is wanted: with what the store has, all that an answer depends on.
@@ -206,6 +238,7 @@ typedef struct tandem_batch_plan {
     int64_t batch[TANDEM_MAX_CLASS]; /* of a rank */
     tandem_plan *plan;               /* NULL: no plan at that split */
     tandem_allocation allocation;
+    tandem_goodput goodput; /* of an answer; fp32_samples_per_s is not known */
 } tandem_batch_plan;
 typedef struct tandem_batch_choice {
     tandem_batch_plan precision_alone; /* the most even split; precisions chosen */
@@ -223,7 +256,7 @@ typedef struct tandem_answer {
     char left_out[TANDEM_ERROR_TEXT]; /* why no plan has gradients in f16, nor the bound; "" = some may */
     tandem_planned_step step;
     tandem_time_sources sources;
-    double samples_per_s; /* of all ranks and micro-steps */
+    tandem_goodput goodput;
     /* with a global batch: other splits. both.plan is `plan`; else n_split is 0 */
     tandem_batch_choice split;
     tandem_planner *planner; /* of tandem_answer_open: at the plan's batches, with the plan in its replayer */

@@ -465,6 +465,14 @@ int tandem_cluster_n_rank(const tandem_cluster *cluster)
     return n;
 }
 
+int64_t tandem_cluster_samples(const tandem_cluster *cluster, int n_micro)
+{
+    int64_t samples = 0;
+    for (int c = 0; c < cluster->n_class; c++)
+        samples += cluster->classes[c].batch * cluster->classes[c].n_rank;
+    return samples * (n_micro > 1 ? n_micro : 1);
+}
+
 int tandem_cluster_class_of(const tandem_cluster *cluster, int rank)
 {
     for (int c = 0; c < cluster->n_class && rank >= 0; c++) {

@@ -13,10 +13,7 @@ static int count_micro_steps(const tandem_workload *workload)
 
 static int64_t count_global_batch(const tandem_workload *workload)
 {
-    int64_t batch = 0;
-    for (int c = 0; c < workload->cluster.n_class; c++)
-        batch += workload->cluster.classes[c].batch * workload->cluster.classes[c].n_rank;
-    return batch * count_micro_steps(workload);
+    return tandem_cluster_samples(&workload->cluster, workload->plan->step.n_micro);
 }
 
 /* Whether the model can take the data's samples; the executor shows them so. */

@@ -89,6 +89,12 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
 tandem_status tandem_planner_set_sensing(tandem_planner *planner, const tandem_sensing *sensing,
                                          tandem_error *error);
 
+/* tandem_planner_sensing: the sensing of the planner's model that its goodputs follow from; the planner owns
+ * it. *sensing NULL: there is none, for the reason *why_none. The first call reads the store. Errors of the
+ * store: outputs unchanged. */
+tandem_status tandem_planner_sensing(const tandem_sensing **sensing, const char **why_none,
+                                     tandem_planner *planner, tandem_error *error);
+
 /* --- Baselines ------------------------------------------------------------------------------------------
  * */
 
@@ -116,6 +122,11 @@ typedef struct tandem_baseline {
 tandem_status tandem_baselines_find(tandem_baseline baseline[TANDEM_N_PRECISION], int *n_baseline,
                                     const tandem_allocation_problem *problem, const tandem_plan *plan,
                                     tandem_error *error);
+
+/* tandem_baseline_goodput: of a baseline that was found beside `plan` (tandem_planner_goodput). */
+tandem_status tandem_baseline_goodput(tandem_goodput *goodput, tandem_planner *planner,
+                                      const tandem_baseline *baseline, const tandem_plan *plan,
+                                      tandem_error *error);
 
 /* --- The Pareto front of step and sensitivity -----------------------------------------------------------
  * */

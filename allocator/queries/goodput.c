@@ -1,0 +1,147 @@
+/* goodput.c: the sensitivity of a whole plan, and the rate that it leaves. */
+#include "allocator/opening.h"
+#include "allocator/problem.h"
+#include "allocator/queries/goodput.h"
+
+#include <math.h>
+#include <stdio.h>
+
+_Static_assert((int)TANDEM_GOODPUT_AGES == (int)TANDEM_MAX_AGE &&
+                   (int)TANDEM_GOODPUT_LARGEST == (int)TANDEM_N_LARGEST,
+               "planner.h has room for what is known");
+
+static int is_all_fp32(const tandem_plan *plan)
+{
+    for (int c = 0; c < plan->cluster.n_class; c++)
+        for (int op = 0; op < plan->assignment.n_op; op++)
+            if (plan->assignment.precision[c][op] != TANDEM_PRECISION_FP32) return 0;
+    return 1;
+}
+
+/* Whether the plan scales tensors by their largest number, and the sensing does not tell how noise grows with
+ * that at another batch. */
+static int has_unconverted_ranges(const tandem_sensing *sensing, const tandem_plan *plan)
+{
+    if (sensing->range_batch > 0 || plan->step.scaling.window > 0) return 0;
+    for (int c = 0; c < plan->cluster.n_class; c++)
+        for (int op = 0; op < plan->assignment.n_op && plan->cluster.classes[c].batch != sensing->batch; op++)
+            if (tandem_dtype_bytes(tandem_precision_get(plan->assignment.precision[c][op])->saved) == 1)
+                return 1;
+    return 0;
+}
+
+/* From shares to percent. */
+static void set_sensitivity(tandem_goodput *g, const tandem_plan_sensitivity *of, const tandem_graph *graph)
+{
+    const tandem_sensitivity_estimate *e = &of->estimate;
+    g->is_known = 1;
+    g->sensitivity = 100 * e->value;
+    g->low = 100 * e->low;
+    g->high = 100 * e->high;
+    g->noise = 100 * e->noise;
+    g->bias = 100 * e->bias;
+    g->n_age = of->n_age;
+    for (int a = 0; a < of->n_age; a++) {
+        g->age[a] = 100 * of->age_share[a];
+        g->sensitivity_at[a] = 100 * e->at_age[a];
+    }
+    g->n_largest = of->n_largest;
+    for (int k = 0; k < of->n_largest; k++) {
+        const tandem_largest_sensitivity *one = &of->largest[k];
+        struct tandem_goodput_operator *to = &g->largest[k];
+        to->precision = one->precision;
+        to->sensitivity = 100 * one->value;
+        to->low = 100 * one->low;
+        to->high = 100 * one->high;
+        (void)snprintf(to->name, sizeof to->name, "%s", graph->op[one->op].name);
+    }
+}
+
+/* All in fp32, a plan has no error but that of the exchange. */
+static void set_fp32_sensitivity(tandem_goodput *g, double exchange, const tandem_graph *graph)
+{
+    const tandem_plan_sensitivity of = {
+        .estimate = {.value = exchange, .low = exchange, .high = exchange, .noise = exchange}};
+    set_sensitivity(g, &of, graph);
+    g->is_fp32 = exchange == 0;
+}
+
+static tandem_status estimate_sensitivity(tandem_goodput *g, const tandem_sensing *sensing,
+                                          const tandem_plan *plan, const tandem_graph *graph,
+                                          tandem_error *error)
+{
+    tandem_plan_sensitivity of;
+    tandem_error why = {0};
+    const tandem_status status = tandem_plan_sensitivity_estimate(&of, sensing, plan, graph, &why);
+    if (status == TANDEM_OK)
+        set_sensitivity(g, &of, graph);
+    else if (status != TANDEM_MISSING)
+        return tandem_error_forward(status, &why, error);
+    (void)snprintf(g->unknown, sizeof g->unknown, "%s", why.text);
+    return TANDEM_OK;
+}
+
+void tandem_goodput_set_rate(tandem_goodput *goodput, double samples_per_s)
+{
+    goodput->samples_per_s = samples_per_s;
+    goodput->goodput = goodput->is_known ? samples_per_s / (1 + goodput->sensitivity / 100) : NAN;
+}
+
+tandem_status tandem_goodput_find(tandem_goodput *goodput, tandem_planner *planner, const tandem_plan *plan,
+                                  tandem_error *error)
+{
+    const tandem_graph *graph = tandem_planner_graph(planner, 0);
+    tandem_goodput g = {
+        .sensitivity = NAN, .low = NAN, .high = NAN, .noise = NAN, .bias = NAN, .fp32_samples_per_s = NAN};
+    const tandem_sensing *sensing = NULL;
+    const char *why_none = "";
+    tandem_status status = tandem_planner_sensing(&sensing, &why_none, planner, error);
+    if (status != TANDEM_OK) return status;
+    (void)snprintf(g.unknown, sizeof g.unknown, "%s", why_none);
+    if (is_all_fp32(plan))
+        set_fp32_sensitivity(&g, tandem_allreduce_noise(&plan->cluster), graph);
+    else if (sensing)
+        status = estimate_sensitivity(&g, sensing, plan, graph, error);
+    if (status != TANDEM_OK) return status;
+    if (g.is_known && sensing && has_unconverted_ranges(sensing, plan)) g.range_batch = sensing->batch;
+    const double samples = (double)tandem_cluster_samples(&plan->cluster, plan->step.n_micro);
+    tandem_goodput_set_rate(&g, plan->step_ns > 0 ? samples / ((double)plan->step_ns * 1e-9) : NAN);
+    *goodput = g;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_planner_goodput(tandem_goodput *goodput, tandem_planner *planner,
+                                     const tandem_plan *plan, tandem_error *error)
+{
+    tandem_goodput g;
+    int64_t fp32_ns = -1;
+    tandem_status status = tandem_goodput_find(&g, planner, plan, error);
+    if (status == TANDEM_OK && g.is_known && !g.is_fp32)
+        status = tandem_planner_fp32_step(&fp32_ns, planner, error);
+    if (status != TANDEM_OK) return status;
+    if (fp32_ns > 0)
+        g.fp32_samples_per_s =
+            (double)tandem_cluster_samples(&plan->cluster, plan->step.n_micro) / ((double)fp32_ns * 1e-9);
+    *goodput = g;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_baseline_goodput(tandem_goodput *goodput, tandem_planner *planner,
+                                      const tandem_baseline *baseline, const tandem_plan *plan,
+                                      tandem_error *error)
+{
+    const tandem_graph *graph = tandem_planner_graph(planner, 0);
+    const tandem_precision base = tandem_planner_problem(planner)->base_precision;
+    tandem_plan *uniform = NULL;
+    tandem_status status = tandem_plan_open(&uniform, graph, &plan->cluster, baseline->name, error);
+    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
+        status = tandem_plan_uniform(uniform, graph, c,
+                                     baseline->lowered >> c & 1 ? baseline->precision : base, error);
+    if (status == TANDEM_OK) {
+        uniform->step = plan->step;
+        uniform->step_ns = baseline->step_ns;
+        status = tandem_planner_goodput(goodput, planner, uniform, error);
+    }
+    tandem_plan_close(uniform);
+    return status;
+}

@@ -1,0 +1,125 @@
+/* goodput.c: prints the sensitivity of a plan and the rate that it leaves. */
+#include "cli/goodput.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "cli/prediction.h"
+
+double goodput_half(const tandem_goodput *g)
+{
+    return g->is_known ? fmax(g->high - g->sensitivity, g->sensitivity - g->low) : NAN;
+}
+
+tandem_quantity goodput_sum(const tandem_goodput *goodput, const char *method, double sum)
+{
+    return tandem_quantity_known_to(sum, cli_method_is_percent(method) ? goodput_half(goodput) : NAN);
+}
+
+/* --- Text ------------------------------------------------------------------------------------- */
+
+/* A percentage with the digits of the sensitivity. */
+static tandem_quantity known_percent(const tandem_goodput *goodput, double percent)
+{
+    return tandem_quantity_known_to(percent, goodput_half(goodput));
+}
+
+const char *goodput_sensitivity(char text[SENSITIVITY_TEXT], const tandem_goodput *g)
+{
+    (void)snprintf(text, SENSITIVITY_TEXT, g->is_fp32 ? "0" : "-");
+    if (g->is_known && !g->is_fp32)
+        (void)snprintf(text, SENSITIVITY_TEXT, "%.20s (%.18s to %.18s)",
+                       known_percent(g, g->sensitivity).text, known_percent(g, g->low).text,
+                       known_percent(g, g->high).text);
+    return text;
+}
+
+tandem_quantity goodput_rate(const tandem_goodput *g, int digits)
+{
+    const double rate = g->goodput;
+    if (!isfinite(rate) || !(rate > 0)) return (tandem_quantity){"-"};
+    const double last_digit = pow(10, floor(log10(rate)) - (digits - 1));
+    return tandem_quantity_known_to(
+        rate, fmax(rate * goodput_half(g) / 100 / (1 + g->sensitivity / 100), last_digit));
+}
+
+static void print_sensitivity_line(const tandem_goodput *g)
+{
+    int worst = 0;
+    printf("sensitivity  %s %% more samples to the same loss (95 %%: %s to %s %%): noise %s, ",
+           known_percent(g, g->sensitivity).text, known_percent(g, g->low).text,
+           known_percent(g, g->high).text, known_percent(g, fmax(g->noise, 0)).text);
+    if (isnan(g->bias))
+        fputs("bias unknown", stdout);
+    else
+        printf("bias %s", known_percent(g, fmax(g->bias, 0)).text);
+    for (int a = 1; a < g->n_age; a++)
+        if (g->sensitivity_at[a] > g->sensitivity_at[worst]) worst = a;
+    if (g->n_age > 1 && g->sensitivity_at[worst] > 0)
+        printf("; at %.0f %% of training %s %%", g->age[worst],
+               known_percent(g, g->sensitivity_at[worst]).text);
+    putchar('\n');
+}
+
+static void print_rate_line(const tandem_goodput *g)
+{
+    if (!isfinite(g->samples_per_s)) return;
+    printf("worth        %s samples/s, %s in fp32's", tandem_quantity_plain(g->samples_per_s, 4).text,
+           goodput_rate(g, GOODPUT_DIGITS).text);
+    if (isfinite(g->fp32_samples_per_s))
+        printf("; all fp32: %s", tandem_quantity_plain(g->fp32_samples_per_s, 4).text);
+    putchar('\n');
+}
+
+void goodput_print(const tandem_goodput *g)
+{
+    if (!g->is_known) {
+        printf("sensitivity  no price is known: %s\n", g->unknown);
+        return;
+    }
+    if (g->is_fp32) {
+        puts("sensitivity  0 %: all operators are in fp32");
+        return;
+    }
+    print_sensitivity_line(g);
+    print_rate_line(g);
+    for (int k = 0; k < g->n_largest; k++) {
+        const struct tandem_goodput_operator *one = &g->largest[k];
+        const double half = fmax(one->high - one->sensitivity, one->sensitivity - one->low);
+        printf("%s%s %s %s %%", k ? ", " : "largest      ", one->name,
+               tandem_precision_get(one->precision)->name,
+               tandem_quantity_known_to(one->sensitivity, half).text);
+    }
+    if (g->n_largest) putchar('\n');
+    if (g->range_batch > 0)
+        printf("ranges       as sensed, with batches of %lld; `tandem sensitivity` senses how they grow\n",
+               (long long)g->range_batch);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+void goodput_add_json(json_t *object, const tandem_goodput *g)
+{
+    json_t *ages = json_array(), *largest = json_array();
+    for (int a = 0; a < g->n_age; a++)
+        json_array_append_new(ages, json_pack("{s:f,s:o}", "at", g->age[a], "sensitivity",
+                                              cli_json_number(g->sensitivity_at[a])));
+    for (int k = 0; k < g->n_largest; k++) {
+        const struct tandem_goodput_operator *one = &g->largest[k];
+        json_array_append_new(largest, json_pack("{s:s,s:s,s:o,s:o,s:o}", "operator", one->name, "precision",
+                                                 tandem_precision_get(one->precision)->name, "sensitivity",
+                                                 cli_json_number(one->sensitivity), "sensitivity_low",
+                                                 cli_json_number(one->low), "sensitivity_high",
+                                                 cli_json_number(one->high)));
+    }
+    json_object_set_new(object, "sensitivity", cli_json_number(g->sensitivity));
+    json_object_set_new(object, "sensitivity_low", cli_json_number(g->low));
+    json_object_set_new(object, "sensitivity_high", cli_json_number(g->high));
+    json_object_set_new(object, "sensitivity_noise", cli_json_number(g->noise));
+    json_object_set_new(object, "sensitivity_bias", cli_json_number(g->bias));
+    json_object_set_new(object, "sensitivity_ages", ages);
+    json_object_set_new(object, "sensitivity_largest", largest);
+    json_object_set_new(object, "fp32_worth_samples_per_s", cli_json_number(g->goodput));
+    json_object_set_new(object, "fp32_samples_per_s",
+                        cli_json_number(g->is_fp32 ? g->samples_per_s : g->fp32_samples_per_s));
+}
