@@ -56,13 +56,13 @@ static tandem_status evaluate_plan(tandem_allocation *result, const tandem_alloc
     if (status != TANDEM_OK) return status;
     result->replays++;
     result->step_ns = replay.step_ns;
-    result->sensitivity = tandem_allocation_sensitivity(problem);
+    result->sensitivity_bound = tandem_allocation_sensitivity(problem);
     for (int c = 0; c < replay.n_class; c++) result->peak_bytes[c] = replay.classes[c].peak_bytes;
     if (result->certificate.proof[0]) return TANDEM_OK;
     result->certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
     if (problem->without_certificate) return TANDEM_OK;
     return tandem_certify(&result->certificate, problem, result->target_ns, result->keeps_base,
-                          result->sensitivity, error);
+                          result->sensitivity_bound, error);
 }
 
 tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, const tandem_policy *policy,

@@ -42,10 +42,10 @@ void tandem_allocation_fill_plan(tandem_plan *plan, const tandem_allocation_prob
     plan->target_ns = allocation->target_ns;
     plan->fastest_ns = allocation->fastest_ns;
     plan->step_ns = allocation->step_ns;
-    plan->sensitivity = tandem_sensitivity_value(problem, allocation->sensitivity);
+    plan->sensitivity_bound = tandem_sensitivity_value(problem, allocation->sensitivity_bound);
     for (int c = 0; c < plan->cluster.n_class; c++) plan->peak_bytes[c] = allocation->peak_bytes[c];
     const tandem_certificate certificate =
-        tandem_certificate_without_empty(&allocation->certificate, allocation->sensitivity);
+        tandem_certificate_without_empty(&allocation->certificate, allocation->sensitivity_bound);
     plan->lower_bound = tandem_sensitivity_value(problem, certificate.lower_bound);
     plan->gap = certificate.gap;
     (void)snprintf(plan->proof, sizeof plan->proof, "%s", certificate.proof);
@@ -92,9 +92,9 @@ static tandem_status check_replayed_metrics(const tandem_plan *plan, const tande
             return report_wrong_integer(name, (int64_t)plan->peak_bytes[c], (int64_t)found->peak_bytes[c],
                                         replayed, error);
     }
-    if (!isnan(plan->sensitivity) && !are_nearly_equal(plan->sensitivity, sensitivity))
-        return report_wrong_real("sensitivity", plan->sensitivity, sensitivity, "by the statistics here",
-                                 error);
+    if (!isnan(plan->sensitivity_bound) && !are_nearly_equal(plan->sensitivity_bound, sensitivity))
+        return report_wrong_real("sensitivity_bound", plan->sensitivity_bound, sensitivity,
+                                 "by the statistics here", error);
     return TANDEM_OK;
 }
 
@@ -114,16 +114,17 @@ static tandem_status check_plan_consistency(const tandem_plan *plan, const tande
             return report_wrong_integer("target_ns", plan->target_ns, target_ns,
                                         "by its slowdown and fastest_ns", error);
     }
-    if (isnan(plan->gap) || isnan(plan->lower_bound) || isnan(plan->sensitivity)) return TANDEM_OK;
-    const double gap =
-        plan->sensitivity > 0 ? (plan->sensitivity - plan->lower_bound) / plan->sensitivity : 0;
-    if (plan->lower_bound > plan->sensitivity * (1 + 1e-9))
+    if (isnan(plan->gap) || isnan(plan->lower_bound) || isnan(plan->sensitivity_bound)) return TANDEM_OK;
+    const double gap = plan->sensitivity_bound > 0
+                           ? (plan->sensitivity_bound - plan->lower_bound) / plan->sensitivity_bound
+                           : 0;
+    if (plan->lower_bound > plan->sensitivity_bound * (1 + 1e-9))
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "lower_bound is %.9g in the plan, over its sensitivity of %.9g",
-                                plan->lower_bound, plan->sensitivity);
+                                "lower_bound is %.9g in the plan, over its sensitivity_bound of %.9g",
+                                plan->lower_bound, plan->sensitivity_bound);
     return fabs(plan->gap - gap) <= 1e-9
                ? TANDEM_OK
-               : report_wrong_real("gap", plan->gap, gap, "by its sensitivity and lower_bound", error);
+               : report_wrong_real("gap", plan->gap, gap, "by its sensitivity_bound and lower_bound", error);
 }
 
 /* --- Limits --------------------------------------------------------------------------------------------- */
@@ -206,15 +207,15 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
     status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (status != TANDEM_OK) return status;
     found.step_ns = replay.step_ns;
-    found.sensitivity = tandem_allocation_sensitivity(problem);
+    found.sensitivity_bound = tandem_allocation_sensitivity(problem);
     for (int c = 0; c < replay.n_class; c++) found.peak_bytes[c] = replay.classes[c].peak_bytes;
     status = check_plan_consistency(plan, problem->graph, error);
     if (status == TANDEM_OK)
-        status =
-            check_replayed_metrics(plan, &found, tandem_sensitivity_value(problem, found.sensitivity), error);
+        status = check_replayed_metrics(plan, &found,
+                                        tandem_sensitivity_value(problem, found.sensitivity_bound), error);
     if (status == TANDEM_OK) status = check_plan_limits(plan, problem, &found, error);
     if (status == TANDEM_OK)
-        status = check_plan_bound(&found.certificate, plan, problem, found.sensitivity, error);
+        status = check_plan_bound(&found.certificate, plan, problem, found.sensitivity_bound, error);
     if (status == TANDEM_OK) *allocation = found;
     return status;
 }

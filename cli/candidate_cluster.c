@@ -82,8 +82,8 @@ const char *cli_batch_list_print(char *text, size_t size, const int64_t *batch, 
 /* --- The best plan ---------------------------------------------------------------------------- */
 
 /* Sets what is printed with a plan. It stays the planner's last run. */
-static tandem_status describe_candidate(candidate_cluster *candidate, const cli_options *options,
-                                        tandem_planner *planner, const tandem_plan *plan, tandem_error *error)
+static tandem_status describe_candidate(candidate_cluster *candidate, tandem_planner *planner,
+                                        const tandem_plan *plan, tandem_error *error)
 {
     tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
     tandem_replay replay;
@@ -95,7 +95,7 @@ static tandem_status describe_candidate(candidate_cluster *candidate, const cli_
     for (int c = 0; c < candidate->cluster.n_class; c++)
         if (plan->peak_bytes[c] > candidate->peak_bytes) candidate->peak_bytes = plan->peak_bytes[c];
     for (int c = 0; c < replay.n_class; c++) candidate->busy_ns[c] = replay.classes[c].busy_ns;
-    candidate->sensitivity = plan->sensitivity;
+    candidate->sensitivity_bound = plan->sensitivity_bound;
     tandem_replayer_sources(replayer, &candidate->sources);
     (void)snprintf(candidate->model, sizeof candidate->model, "%s", plan->model);
     candidate->loss_scale = plan->loss_scale;
@@ -119,8 +119,7 @@ static tandem_status split_and_allocate(candidate_cluster *candidate, const cli_
     for (int c = 0; c < candidate->cluster.n_class; c++)
         candidate->cluster.classes[c].batch = choice.both.batch[c];
     status = open_candidate_planner(&planner, options, &candidate->cluster, error);
-    if (status == TANDEM_OK)
-        status = describe_candidate(candidate, options, planner, choice.both.plan, error);
+    if (status == TANDEM_OK) status = describe_candidate(candidate, planner, choice.both.plan, error);
     tandem_planner_close(planner);
     tandem_batch_choice_free(&choice);
     return status;
@@ -137,7 +136,7 @@ static tandem_status allocate_candidate(candidate_cluster *candidate, const cli_
     const tandem_goal goal = options->slowdown >= 0 ? (tandem_goal){TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX}
                                                     : tandem_planner_goal(planner, policy->name);
     status = tandem_planner_allocate_for(&plan, &candidate->allocation, planner, &goal, policy->name, error);
-    if (status == TANDEM_OK) status = describe_candidate(candidate, options, planner, plan, error);
+    if (status == TANDEM_OK) status = describe_candidate(candidate, planner, plan, error);
     tandem_plan_close(plan);
     tandem_planner_close(planner);
     return status;
@@ -202,7 +201,7 @@ json_t *candidate_cluster_json(const candidate_cluster *candidate)
                         has_plan ? json_integer(candidate->allocation.step_ns) : json_null());
     goodput_add_json(result, has_plan ? &candidate->goodput : &no_goodput);
     json_object_set_new(result, "sensitivity_bound",
-                        cli_json_number(has_plan ? candidate->sensitivity : NAN));
+                        cli_json_number(has_plan ? candidate->sensitivity_bound : NAN));
     json_object_set_new(result, "peak_bytes", cli_peak_json(has_plan ? candidate->peak_bytes : 0));
     json_object_set_new(result, "loss_scale",
                         has_plan ? cli_loss_scale_json(candidate->loss_scale) : json_null());

@@ -19,7 +19,7 @@ typedef struct candidate_cluster {
     double loss_scale;           /* of the plan, included in the step; 0 = none */
     tandem_time_sources sources; /* of the step's times */
     tandem_goodput goodput;      /* all zero without a plan */
-    double sensitivity;          /* the allocator's sum, in the unit of the method */
+    double sensitivity_bound;    /* the allocator's sum, in the unit of the method */
 } candidate_cluster;
 
 /* candidate_cluster_find: the best plan by `policy` within --slowdown, or without one that with the most

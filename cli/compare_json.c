@@ -68,9 +68,9 @@ json_t *cli_compare_json(const tandem_compare_result *out, const tandem_goodput 
                   "drift", cli_json_number(tandem_compare_drift(out)), "resimulated_ns",
                   out->resimulated_ns ? json_integer(out->resimulated_ns) : json_null(), "simulation_error",
                   cli_json_number(tandem_compare_simulation_error(out)), "sensitivity_bound",
-                  cli_json_number(out->sensitivity), "samples_per_s", cli_json_number(out->samples_per_s),
-                  "first_loss", cli_json_number(out->first_loss), "final_loss",
-                  cli_json_number(out->final_loss), "accuracy", cli_json_number(out->accuracy));
+                  cli_json_number(out->sensitivity_bound), "samples_per_s",
+                  cli_json_number(out->samples_per_s), "first_loss", cli_json_number(out->first_loss),
+                  "final_loss", cli_json_number(out->final_loss), "accuracy", cli_json_number(out->accuracy));
     goodput_add_json(result, goodput);
     add_steadiness_json(result, &out->steady);
     for (int c = 0; c < out->n_class; c++) add_class_json(result, out, &out->classes[c]);

@@ -10,11 +10,12 @@ double goodput_half(const tandem_goodput *goodput);
 /* A sum of sensitivities by a method, with the digits that the plan's interval allows where the method is in
  * percent, else with two. */
 tandem_quantity goodput_sum(const tandem_goodput *goodput, const char *method, double sum);
-/* The goodput with at most so many digits, or as many as the sensitivity's interval allows; "-" where it is not
- * known. */
+/* The goodput with at most so many digits, or as many as the sensitivity's interval allows; "-" where it is
+ * not known. */
 enum { GOODPUT_DIGITS = 4 }; /* where the step's time allows them */
 tandem_quantity goodput_rate(const tandem_goodput *goodput, int digits);
-/* Prints the lines "sensitivity", "worth" and "largest"; or one line that says why no sensitivity is known. */
+/* Prints the lines "sensitivity", "worth" and "largest"; or one line that says why no sensitivity is known.
+ */
 void goodput_print(const tandem_goodput *goodput);
 /* "0.9 (0.6 to 1.3)", in percent, with no more digits than the interval allows; "0" of fp32; "-" where it is
  * not known. Returns text. */

@@ -181,7 +181,7 @@ tandem_status plans_allocate(tandem_precision *plan, plans_prices *price, const 
         set_pair_times(problem->replayer, pair);
         problem->target_ns = pair->fast_ps;
         status = tandem_planner_allocate(&chosen, &result, planner, NULL, error);
-        if (status == TANDEM_OK) price->allocated = share_of_samples(problem, result.sensitivity);
+        if (status == TANDEM_OK) price->allocated = share_of_samples(problem, result.sensitivity_bound);
         price->before = price_of_slow_card(problem, plan);
         plans_uniform(plan, pair);
         price->uniform = price_of_slow_card(problem, plan);

@@ -17,8 +17,8 @@ static tandem_status allocate_base(const tandem_allocation_problem *problem, tan
                                           .target_ns = replay.step_ns,
                                           .base_ns = replay.step_ns,
                                           .fastest_ns = replay.step_ns,
-                                          .base_sensitivity = sensitivity,
-                                          .fastest_sensitivity = sensitivity,
+                                          .base_sensitivity_bound = sensitivity,
+                                          .fastest_sensitivity_bound = sensitivity,
                                           .keeps_base = tandem_all_classes(replay.n_class),
                                           .replays = 1};
     }

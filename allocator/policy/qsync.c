@@ -360,7 +360,7 @@ static tandem_status qsync_choose_plan(qsync_state *q, tandem_plan *plan, tandem
     }
     if (status != TANDEM_OK) return status;
     allocation->fastest_ns = q->last_replay.step_ns;
-    allocation->fastest_sensitivity = tandem_allocation_sensitivity(q->problem);
+    allocation->fastest_sensitivity_bound = tandem_allocation_sensitivity(q->problem);
     allocation->target_ns =
         asked_ns ? asked_ns
                  : q->last_replay.step_ns +
@@ -408,7 +408,7 @@ static tandem_status allocate_qsync(const tandem_allocation_problem *problem, ta
     tandem_status status = qsync_open(&q, &plan, problem, error);
     if (status == TANDEM_OK) {
         tandem_allocation result = {.base_ns = q.last_replay.step_ns,
-                                    .base_sensitivity = tandem_allocation_sensitivity(problem)};
+                                    .base_sensitivity_bound = tandem_allocation_sensitivity(problem)};
         q.lowered = find_classes_to_lower(&q);
         status = qsync_choose_plan(&q, plan, &result, error);
         result.replays = q.replays;

@@ -542,8 +542,8 @@ void tandem_target_fill_allocation(tandem_allocation *allocation, const tandem_t
     allocation->base_ns = target->base_ns;
     allocation->fastest_ns = target->fastest_ns;
     allocation->target_ns = target->target_ns;
-    allocation->base_sensitivity = target->base_sensitivity;
-    allocation->fastest_sensitivity = target->fastest_sensitivity;
+    allocation->base_sensitivity_bound = target->base_sensitivity;
+    allocation->fastest_sensitivity_bound = target->fastest_sensitivity;
     allocation->replays = target->replays;
     allocation->keeps_base = target->keeps_base;
 }

@@ -41,7 +41,7 @@ static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
     *found = 1;
     *out = (tandem_baseline){.precision = precision,
                              .step_ns = replay.step_ns,
-                             .sensitivity = tandem_allocation_sensitivity(problem),
+                             .sensitivity_bound = tandem_allocation_sensitivity(problem),
                              .fits = 1,
                              .lowered = lowered};
     for (int c = 0; c < replay.n_class; c++) {

@@ -109,7 +109,7 @@ static tandem_status evaluate_split(split_search *s, const int64_t *batch, split
     status = make_split_plan(&plan, &a, s, batch, criterion, NULL, NULL, &why);
     tandem_plan_close(plan);
     *value = status != TANDEM_OK          ? INFINITY
-             : criterion == SENSITIVITY   ? (double)a.sensitivity
+             : criterion == SENSITIVITY   ? (double)a.sensitivity_bound
              : criterion == TRAINING_TIME ? a.training_ns
                                           : (double)a.step_ns;
     at->value[criterion] = *value;

@@ -37,7 +37,8 @@ static uint64_t search_peak_bytes(const objective_search *d, const tandem_alloca
 
 static int answer_is_within(const objective_search *d, int64_t target_ns, uint64_t limit_bytes)
 {
-    return d->answer.sensitivity <= d->max_sensitivity && (!target_ns || d->answer.step_ns <= target_ns) &&
+    return d->answer.sensitivity_bound <= d->max_sensitivity &&
+           (!target_ns || d->answer.step_ns <= target_ns) &&
            (!limit_bytes || search_peak_bytes(d, &d->answer) <= limit_bytes);
 }
 
@@ -86,7 +87,7 @@ static tandem_status ask_policy_or_none(objective_search *d, int64_t target_ns, 
 static tandem_status report_sensitivity_missed(const objective_search *d, const char *within,
                                                tandem_error *error)
 {
-    const double value = tandem_sensitivity_value(&d->problem, d->answer.sensitivity);
+    const double value = tandem_sensitivity_value(&d->problem, d->answer.sensitivity_bound);
     return tandem_error_set(error, TANDEM_INFEASIBLE,
                             "no plan has a sensitivity of %g or less%s: the least found is %s, with a step "
                             "of %" PRId64 " ns",
@@ -205,7 +206,7 @@ static tandem_status add_training_target(training_search *t, int before, int64_t
         return status;
     }
     if (status == TANDEM_OK) {
-        const int64_t reached = d->answer.sensitivity, proven = d->answer.certificate.lower_bound;
+        const int64_t reached = d->answer.sensitivity_bound, proven = d->answer.certificate.lower_bound;
         const double ns = (double)d->answer.step_ns * (1 + sensitivity_share(d, reached));
         added.least_share[PROVEN] = sensitivity_share(d, proven);
         added.least_share[EXPECTED] = sensitivity_share(d, proven < 0 ? reached : proven);
@@ -250,7 +251,7 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
     /* all bounds are of plans that keep the same classes in base: the other ones stay free at longer steps */
     d->problem.is_free = ~first.keeps_base;
     if (status == TANDEM_OK &&
-        (double)first.base_ns * (1 + sensitivity_share(d, first.base_sensitivity)) < t.best_ns)
+        (double)first.base_ns * (1 + sensitivity_share(d, first.base_sensitivity_bound)) < t.best_ns)
         status = add_training_target(&t, 0, first.base_ns, error);
     while (status == TANDEM_OK && t.n < MAX_TRAINING_TARGETS) {
         const int k = least_interval(&t, EXPECTED);
@@ -325,12 +326,13 @@ static void describe_taken(objective_search *d, const tandem_allocation_problem 
     a->indistinguishable_ns = reference->step_ns;
     a->target_ns = reference->target_ns;
     a->fastest_ns = reference->fastest_ns;
-    a->fastest_sensitivity = reference->fastest_sensitivity;
+    a->fastest_sensitivity_bound = reference->fastest_sensitivity_bound;
     *certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
     if (a->keeps_base == reference->keeps_base) *certificate = reference->certificate;
-    if (certificate->lower_bound >= 0 && a->sensitivity > 0)
-        certificate->gap = (double)(a->sensitivity - certificate->lower_bound) / (double)a->sensitivity;
-    if (a->sensitivity == 0) *certificate = (tandem_certificate){.proof = "zero"};
+    if (certificate->lower_bound >= 0 && a->sensitivity_bound > 0)
+        certificate->gap =
+            (double)(a->sensitivity_bound - certificate->lower_bound) / (double)a->sensitivity_bound;
+    if (a->sensitivity_bound == 0) *certificate = (tandem_certificate){.proof = "zero"};
     tandem_allocation_fill_plan(d->best_plan, problem, a);
 }
 
@@ -378,7 +380,7 @@ static double goal_value(const objective_search *d, const tandem_goal *goal, int
 static double baseline_value(const objective_search *d, const tandem_goal *goal, const tandem_baseline *b)
 {
     const int n_class = tandem_replayer_cluster(d->problem.replayer)->n_class;
-    return b->fits ? goal_value(d, goal, b->step_ns, b->sensitivity,
+    return b->fits ? goal_value(d, goal, b->step_ns, b->sensitivity_bound,
                                 tandem_max_peak_bytes(b->peak_bytes, n_class))
                    : INFINITY;
 }
@@ -397,17 +399,18 @@ static tandem_status take_baseline(objective_search *d, const tandem_baseline *b
     if (status != TANDEM_OK) return status;
     const unsigned kept = a->keeps_base & ~b->lowered;
     a->step_ns = b->step_ns;
-    a->sensitivity = b->sensitivity;
+    a->sensitivity_bound = b->sensitivity_bound;
     memcpy(a->peak_bytes, b->peak_bytes, sizeof a->peak_bytes);
     if (a->step_ns > a->target_ns) a->target_ns = a->step_ns;
-    if (kept != a->keeps_base || a->certificate.lower_bound > a->sensitivity)
+    if (kept != a->keeps_base || a->certificate.lower_bound > a->sensitivity_bound)
         a->certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
-    else if (a->certificate.lower_bound >= 0 && a->sensitivity > 0)
-        a->certificate.gap = (double)(a->sensitivity - a->certificate.lower_bound) / (double)a->sensitivity;
-    if (a->sensitivity == 0) a->certificate = (tandem_certificate){.proof = "zero"};
+    else if (a->certificate.lower_bound >= 0 && a->sensitivity_bound > 0)
+        a->certificate.gap =
+            (double)(a->sensitivity_bound - a->certificate.lower_bound) / (double)a->sensitivity_bound;
+    if (a->sensitivity_bound == 0) a->certificate = (tandem_certificate){.proof = "zero"};
     a->keeps_base = kept;
     if (isfinite(a->training_ns)) {
-        a->training_ns = (double)a->step_ns * (1 + sensitivity_share(d, a->sensitivity));
+        a->training_ns = (double)a->step_ns * (1 + sensitivity_share(d, a->sensitivity_bound));
         a->training_bound_ns = fmin(a->training_bound_ns, a->training_ns);
     }
     tandem_allocation_fill_plan(plan, problem, a);
@@ -423,7 +426,8 @@ static tandem_status take_better_baseline(objective_search *d, const tandem_goal
     const tandem_status status = tandem_baselines_find(baseline, &n, problem, d->best_plan, error);
     if (status != TANDEM_OK) return status;
     d->replays += n;
-    double least = goal_value(d, goal, d->best.step_ns, d->best.sensitivity, search_peak_bytes(d, &d->best));
+    double least =
+        goal_value(d, goal, d->best.step_ns, d->best.sensitivity_bound, search_peak_bytes(d, &d->best));
     int64_t least_step_ns = d->best.step_ns;
     for (int k = 0; k < n; k++) {
         const double value = baseline_value(d, goal, &baseline[k]);
@@ -452,8 +456,8 @@ static tandem_status certify_answer(objective_search *d, const tandem_goal *goal
         *certificate = (tandem_certificate){.lower_bound = -1, .gap = NAN};
     else if (certificate->lower_bound < 0 && !problem->without_certificate)
         status = tandem_certify(certificate, problem, d->best.target_ns, d->best.keeps_base,
-                                d->best.sensitivity, error);
-    *certificate = tandem_certificate_without_empty(certificate, d->best.sensitivity);
+                                d->best.sensitivity_bound, error);
+    *certificate = tandem_certificate_without_empty(certificate, d->best.sensitivity_bound);
     d->best_plan->lower_bound = tandem_sensitivity_value(problem, certificate->lower_bound);
     d->best_plan->gap = certificate->gap;
     (void)snprintf(d->best_plan->proof, sizeof d->best_plan->proof, "%s", certificate->proof);

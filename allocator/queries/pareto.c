@@ -12,7 +12,8 @@
 
 static int is_point_no_worse(const tandem_pareto_point *a, const tandem_pareto_point *b)
 {
-    return a->step_ns <= b->step_ns && a->sensitivity <= b->sensitivity && a->peak_bytes <= b->peak_bytes;
+    return a->step_ns <= b->step_ns && a->sensitivity_bound <= b->sensitivity_bound &&
+           a->peak_bytes <= b->peak_bytes;
 }
 
 /* Inserts a point, whose plan it takes, unless it is dominated, and removes those that it dominates. */
@@ -53,7 +54,7 @@ static tandem_status add_plan_point(tandem_pareto_front *front, const tandem_pol
     front->replays += a.replays;
     const tandem_pareto_point point = {.target_ns = a.target_ns,
                                        .step_ns = a.step_ns,
-                                       .sensitivity = a.sensitivity,
+                                       .sensitivity_bound = a.sensitivity_bound,
                                        .lower_bound = a.certificate.lower_bound,
                                        .peak_bytes =
                                            tandem_max_peak_bytes(a.peak_bytes, made->cluster.n_class),

@@ -237,8 +237,8 @@ static void print_advice(char *text, size_t size, const advise_context *v)
                    v->is_worth ? " in fp32's worth" : "");
     if (v->best != CASE_CURRENT) append_comparison(text, size, v, CASE_CURRENT);
     if (v->best != CASE_COMBINED) append_comparison(text, size, v, CASE_COMBINED);
-    (void)tandem_append(text, size, ". Its plan has a sensitivity of %s (%s).%s",
-                        goodput_sum(&best->goodput, advise_method(v), best->sensitivity).text,
+    (void)tandem_append(text, size, ". The sensitivities of its plan sum to %s (%s).%s",
+                        goodput_sum(&best->goodput, advise_method(v), best->sensitivity_bound).text,
                         cli_method_text(advise_method(v)),
                         v->best != CASE_COMBINED && !v->options->batch_auto
                             ? " --batch auto --global-batch N splits a batch so that ranks finish together."
@@ -277,8 +277,7 @@ static int print_advise_text(const advise_context *v, const char *verdict)
     static const char *const role[] = {"current", "new only", "combined"};
     char batches[256], price[SENSITIVITY_TEXT];
     cli_table table = {0};
-    cli_table_row(&table,
-                  "\tranks\tbatch/rank\t>samples/s\t>step\t>sensitivity (%s)\t>more samples %%%s\t>memory\t",
+    cli_table_row(&table, "\tranks\tbatch/rank\t>samples/s\t>step\t>sum (%s)\t>more samples %%%s\t>memory\t",
                   cli_method_text(advise_method(v)), v->is_worth ? "\t>worth/s" : "");
     for (int k = 0; k < v->n; k++) {
         const candidate_cluster *p = &v->candidate[k];
@@ -290,7 +289,7 @@ static int print_advise_text(const advise_context *v, const char *verdict)
             cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s%s\t%s\t%s", name, p->name, batches,
                           tandem_quantity_plain(p->goodput.samples_per_s, case_digits(v, k)).text,
                           tandem_quantity_ns_to(p->allocation.step_ns, case_digits(v, k)).text,
-                          goodput_sum(&p->goodput, advise_method(v), p->sensitivity).text,
+                          goodput_sum(&p->goodput, advise_method(v), p->sensitivity_bound).text,
                           goodput_sensitivity(price, &p->goodput), v->is_worth ? "\t" : "",
                           v->is_worth ? case_rate(v, k).text : "", CLI_PEAK_TEXT(p->peak_bytes),
                           k == v->best ? "<" : "");

@@ -37,7 +37,7 @@ static void add_split_row(cli_table *table, const split_context *s, int k)
         return;
     }
     const tandem_quantity step = tandem_quantity_ns(one->allocation.step_ns),
-                          sum = goodput_sum(goodput, s->answer.plan->method, one->plan->sensitivity);
+                          sum = goodput_sum(goodput, s->answer.plan->method, one->plan->sensitivity_bound);
     if (s->is_sensed)
         cli_table_row(table, "%s\t%s\t%s\t%.1f\t%s\t%s\t%s", batch_plan_name[k], batches, step.text,
                       goodput->samples_per_s, sum.text, goodput_sensitivity(text, goodput),
@@ -61,7 +61,7 @@ static int print_split_text(const split_context *s)
     printf("; %d splits looked at", s->answer.split.n_split);
     if (s->answer.split.n_missing) printf(", %d of them not measured", s->answer.split.n_missing);
     fputs("\n\n", stdout);
-    cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sensitivity (%s)%s",
+    cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sum (%s)%s",
                   cli_method_text(s->answer.plan->method), s->is_sensed ? "\t>more samples %\t>worth/s" : "");
     for (int k = 0; k < N_BATCH_PLAN; k++) add_split_row(&table, s, k);
     const int code = cli_table_finish(&table);
@@ -83,7 +83,7 @@ static json_t *batch_plan_json(const tandem_batch_plan *one, int n_class)
                          "sensitivity_bound");
     json_t *made = json_pack("{s:o,s:I,s:f,s:o}", "batch", batches, "step_ns",
                              (json_int_t)one->allocation.step_ns, "samples_per_s", one->goodput.samples_per_s,
-                             "sensitivity_bound", cli_json_number(one->plan->sensitivity));
+                             "sensitivity_bound", cli_json_number(one->plan->sensitivity_bound));
     goodput_add_json(made, &one->goodput);
     return made;
 }
@@ -117,7 +117,7 @@ static tandem_status write_split_plan(const split_context *s, tandem_error *erro
 }
 
 /* Whether the model was sensed: without that, no plan's sensitivity is known. */
-static tandem_status find_sensing(split_context *s, tandem_error *error)
+static tandem_status find_split_sensing(split_context *s, tandem_error *error)
 {
     const tandem_sensing *sensing = NULL;
     const char *why = NULL;
@@ -134,7 +134,7 @@ int allocate_batch(allocate_context *a)
     int code = 0;
     tandem_status status = tandem_answer_open(&s.answer, &a->request, &error);
     if (status == TANDEM_OK) s.graph = tandem_planner_graph(s.answer.planner, 0);
-    if (status == TANDEM_OK) status = find_sensing(&s, &error);
+    if (status == TANDEM_OK) status = find_split_sensing(&s, &error);
     if (status == TANDEM_OK) status = write_split_plan(&s, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);

@@ -37,7 +37,7 @@ static json_t *baselines_json(const allocate_context *a)
         json_t *one = json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
                                 tandem_precision_get(n->precision)->name, "relation", relations[n->relation],
                                 "step_ns", (json_int_t)n->step_ns, "sensitivity_bound",
-                                cli_json_number(allocate_value(a, n->sensitivity)), "fits", n->fits);
+                                cli_json_number(allocate_value(a, n->sensitivity_bound)), "fits", n->fits);
         goodput_add_json(one, &a->baseline_goodput[k]);
         json_array_append_new(baselines, one);
     }
@@ -101,9 +101,9 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "fastest_ns", json_integer(a->answer.allocation.fastest_ns));
     goodput_add_json(result, &a->answer.goodput);
     json_object_set_new(result, "sensitivity_bound",
-                        cli_json_number(allocate_value(a, a->answer.allocation.sensitivity)));
-    json_object_set_new(result, "fastest_sensitivity",
-                        cli_json_number(allocate_value(a, a->answer.allocation.fastest_sensitivity)));
+                        cli_json_number(allocate_value(a, a->answer.allocation.sensitivity_bound)));
+    json_object_set_new(result, "fastest_sensitivity_bound",
+                        cli_json_number(allocate_value(a, a->answer.allocation.fastest_sensitivity_bound)));
     json_object_set_new(result, "lower_bound",
                         cli_json_number(allocate_value(a, a->answer.allocation.certificate.lower_bound)));
     json_object_set_new(result, "gap", cli_json_number(a->answer.allocation.certificate.gap));

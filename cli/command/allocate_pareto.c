@@ -44,8 +44,7 @@ static uint64_t pareto_peak_bytes(const uint64_t *peak_bytes)
 static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, int n)
 {
     cli_table table = {0};
-    cli_table_row(&table,
-                  "plan\t>step\t>ns\t>sum of sensitivities (%s)\t>more samples %%\t>worth/s\t>memory\t",
+    cli_table_row(&table, "plan\t>step\t>ns\t>sum (%s)\t>more samples %%\t>worth/s\t>memory\t",
                   cli_method_text(tandem_planner_method(a->planner)));
     for (int k = 0; k < n; k++) {
         char text[SENSITIVITY_TEXT];
@@ -81,14 +80,17 @@ static int print_pareto_text(const allocate_context *a, const known_front *known
             (pareto_row){"allocated",
                          is_indistinguishable(known, k) ? "indistinguishable from the next faster one" : "",
                          pareto->point[k].step_ns,
-                         pareto->point[k].sensitivity,
+                         pareto->point[k].sensitivity_bound,
                          pareto->point[k].peak_bytes,
                          &known->goodput[k]};
     for (int k = 0; k < pareto->n_baseline; k++) {
         const tandem_baseline *u = &pareto->baseline[k];
-        rows[pareto->n_point + k] =
-            (pareto_row){u->name,        u->fits ? "" : "out of memory",   u->step_ns,
-                         u->sensitivity, pareto_peak_bytes(u->peak_bytes), &known->baseline_goodput[k]};
+        rows[pareto->n_point + k] = (pareto_row){u->name,
+                                                 u->fits ? "" : "out of memory",
+                                                 u->step_ns,
+                                                 u->sensitivity_bound,
+                                                 pareto_peak_bytes(u->peak_bytes),
+                                                 &known->baseline_goodput[k]};
     }
     qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
     printf("%s by policy %s: %lld replays; --max-step selects one of these plans\n", a->problem->graph->model,
@@ -119,7 +121,7 @@ static json_t *pareto_result_json(const allocate_context *a, const known_front *
         const tandem_pareto_point *p = &pareto->point[k];
         json_t *point = json_pack(
             "{s:I,s:I,s:o,s:o,s:o}", "target_ns", (json_int_t)p->target_ns, "step_ns", (json_int_t)p->step_ns,
-            "sensitivity_bound", cli_json_number(allocate_value(a, p->sensitivity)), "lower_bound",
+            "sensitivity_bound", cli_json_number(allocate_value(a, p->sensitivity_bound)), "lower_bound",
             cli_json_number(p->plan->lower_bound), "peak_bytes", cli_peak_json(p->peak_bytes));
         json_object_set_new(point, "loss_scale", cli_loss_scale_json(p->plan->loss_scale));
         json_object_set_new(point, "keeps_base", allocate_kept_json(p->plan, p->plan->keeps_base));
@@ -132,8 +134,8 @@ static json_t *pareto_result_json(const allocate_context *a, const known_front *
         json_t *one =
             json_pack("{s:s,s:s,s:I,s:o,s:o,s:b}", "name", u->name, "precision",
                       tandem_precision_get(u->precision)->name, "step_ns", (json_int_t)u->step_ns,
-                      "sensitivity_bound", cli_json_number(allocate_value(a, u->sensitivity)), "peak_bytes",
-                      cli_peak_json(pareto_peak_bytes(u->peak_bytes)), "fits", u->fits);
+                      "sensitivity_bound", cli_json_number(allocate_value(a, u->sensitivity_bound)),
+                      "peak_bytes", cli_peak_json(pareto_peak_bytes(u->peak_bytes)), "fits", u->fits);
         goodput_add_json(one, &known->baseline_goodput[k]);
         json_array_append_new(uniform, one);
     }

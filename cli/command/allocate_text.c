@@ -50,12 +50,12 @@ static int print_compared_plans(const allocate_context *a, int digits)
         const tandem_baseline *baseline = &a->baselines[k];
         insert_by_step(rows, &n,
                        (plan_row){baseline->name, baseline->fits ? "" : "out of memory", baseline->step_ns,
-                                  baseline->sensitivity, &a->baseline_goodput[k]});
+                                  baseline->sensitivity_bound, &a->baseline_goodput[k]});
     }
     insert_by_step(rows, &n,
                    (plan_row){a->answer.plan->name, "<", a->answer.allocation.step_ns,
-                              a->answer.allocation.sensitivity, &a->answer.goodput});
-    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)%s", cli_method_text(a->answer.plan->method),
+                              a->answer.allocation.sensitivity_bound, &a->answer.goodput});
+    cli_table_row(&table, "plan\t>step\t>sum (%s)%s", cli_method_text(a->answer.plan->method),
                   a->sensing ? "\t>more samples %\t>worth/s" : "");
     for (int k = 0; k < n; k++) {
         const plan_row *row = &rows[k];
@@ -189,7 +189,7 @@ static void print_sum_bound(const allocate_context *a)
     }
     if (certificate->lower_bound <= 0) return;
     allocate_print_pinned(pinned, sizeof pinned, a->answer.plan, a->answer.allocation.keeps_base);
-    if (certificate->lower_bound == a->answer.allocation.sensitivity)
+    if (certificate->lower_bound == a->answer.allocation.sensitivity_bound)
         printf(
             "lower bound  this plan's sum: no plan%s within that step and memory%s has a smaller one (proof: "
             "%s)\n",
@@ -215,11 +215,12 @@ static void print_smaller_cluster(const allocate_context *a)
                                      ? goodput_rate(&a->answer.goodput, digits)
                                      : tandem_quantity_plain(a->answer.goodput.samples_per_s, digits);
     printf(
-        "\nfewer devices are %sfaster: %s alone makes %s samples/s%s, sensitivity %s%s; this "
+        "\nfewer devices are %sfaster: %s alone makes %s samples/s%s, sum %s%s; this "
         "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
         tandem_time_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
         a->smaller_cluster.name, smaller.text, a->smaller_is_worth ? " in fp32's worth" : "",
-        goodput_sum(&a->smaller_cluster.goodput, a->answer.plan->method, a->smaller_cluster.sensitivity).text,
+        goodput_sum(&a->smaller_cluster.goodput, a->answer.plan->method, a->smaller_cluster.sensitivity_bound)
+            .text,
         cli_method_unit(a->answer.plan->method), here.text);
 }
 

@@ -64,8 +64,8 @@ static void print_verify_text(const verify_context *v, const char *path)
     printf("step         %s", tandem_quantity_ns(v->found.step_ns).text);
     if (plan->target_ns) printf(", target %s", tandem_quantity_ns(plan->target_ns).text);
     const char *method = tandem_planner_method(v->planner);
-    printf("\nsensitivity  %s (%s)",
-           goodput_sum(&v->goodput, method, verified_value(v, v->found.sensitivity)).text,
+    printf("\nsum          %s (%s)",
+           goodput_sum(&v->goodput, method, verified_value(v, v->found.sensitivity_bound)).text,
            cli_method_text(method));
     if (plan->has_unproven_bound)
         fputs("; the bound in the file counts as unproven: it is older than prices by the loss scale "
@@ -99,7 +99,7 @@ static json_t *verify_json(const verify_context *v, const tandem_error *error)
         json_object_set_new(result, "unproven_bound", json_boolean(plan->has_unproven_bound));
         json_object_set_new(result, "step_ns", json_integer(v->found.step_ns));
         json_object_set_new(result, "sensitivity_bound",
-                            cli_json_number(verified_value(v, v->found.sensitivity)));
+                            cli_json_number(verified_value(v, v->found.sensitivity_bound)));
         json_object_set_new(result, "lower_bound",
                             cli_json_number(verified_value(v, v->found.certificate.lower_bound)));
         json_object_set_new(result, "gap", cli_json_number(v->found.certificate.gap));

@@ -195,9 +195,8 @@ static int run_demo_cases(demo *d)
 static void print_demo_times(const demo *d)
 {
     const char *method = tandem_sensitivity_get(0)->name;
-    printf("%-10s %11s %11s %7s %12s  %-21s %9s %14s   sensitivity (%s)\n", "plan", "predicted", "measured",
-           "error", "at its speed", "measured p10 .. p90", "samples/s", "fast rank idle",
-           cli_method_text(method));
+    printf("%-10s %11s %11s %7s %12s  %-21s %9s %14s   sum (%s)\n", "plan", "predicted", "measured", "error",
+           "at its speed", "measured p10 .. p90", "samples/s", "fast rank idle", cli_method_text(method));
     for (int k = 0; k < N_CASE; k++) {
         const tandem_compare_result *c = &d->result[k];
         printf("%-10s %11s %11s %+6.1f%% %+11.1f%%  %8s .. %8s %11.1f %14s   %s\n", c->plan,
@@ -205,7 +204,7 @@ static void print_demo_times(const demo *d)
                100 * c->error, 100 * c->steady.error_at_run_speed,
                tandem_quantity_ns(c->measured_p10_ns).text, tandem_quantity_ns(c->measured_p90_ns).text,
                c->samples_per_s, tandem_quantity_ns(c->classes[0].measured_wait_ns).text,
-               goodput_sum(&d->goodput[k], method, c->sensitivity).text);
+               goodput_sum(&d->goodput[k], method, c->sensitivity_bound).text);
     }
 }
 

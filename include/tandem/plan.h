@@ -69,8 +69,10 @@ typedef struct tandem_plan {
     int64_t fastest_ns; /* the fastest plan found, from which slowdown counts */
     int64_t step_ns;
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
-    char method[24]; /* of the sensitivity */
-    double sensitivity;
+    char method[24]; /* of the sensitivities */
+    /* the sum over operators and classes, which the allocator bounds, in the unit of the method: by
+     * "sampled", no less than the plan's sensitivity */
+    double sensitivity_bound;
     double lower_bound, gap; /* NaN until a bound is computed */
     char proof[24];          /* the method that proved the bound; "" = none */
     tandem_scale_rule scale_rule;

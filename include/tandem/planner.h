@@ -75,27 +75,28 @@ typedef struct tandem_allocation_problem {
 
 /* How good a plan is, among the plans that keep the same classes in base. */
 typedef struct tandem_certificate {
-    /* in units: no plan within the same target and memory has less sensitivity; −1 = not computed */
+    /* in units: no plan within the same target and memory has a smaller sum; −1 = not computed */
     int64_t lower_bound;
-    /* (sensitivity − lower_bound) / sensitivity; 0 where the sensitivity is 0; NaN = not computed */
+    /* (sensitivity_bound − lower_bound) / sensitivity_bound; 0 where the sum is 0; NaN = not computed */
     double gap;
     char proof[24]; /* the method that proved it: "enumerated", "labels", "lagrangian", "zero" */
 } tandem_certificate;
 
 typedef struct tandem_allocation {
-    char name[48];                                              /* of the plan; "" = "allocated" */
-    int64_t step_ns;                                            /* of the plan */
-    int64_t target_ns;                                          /* the longest step allowed */
-    int64_t base_ns;                                            /* every class in base */
-    int64_t fastest_ns;                                         /* the fastest plan found */
-    int64_t sensitivity, base_sensitivity, fastest_sensitivity; /* in units; −1 = unknown */
+    char name[48];      /* of the plan; "" = "allocated" */
+    int64_t step_ns;    /* of the plan */
+    int64_t target_ns;  /* the longest step allowed */
+    int64_t base_ns;    /* every class in base */
+    int64_t fastest_ns; /* the fastest plan found */
+    /* sums of sensitivities in units: of the plan, of the next two; −1 = unknown */
+    int64_t sensitivity_bound, base_sensitivity_bound, fastest_sensitivity_bound;
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     int64_t replays, work; /* of the search; of its proofs, in steps */
     unsigned keeps_base;   /* bit c: class c keeps the base precision */
     tandem_certificate certificate;
-    /* step × (1 + sensitivity) where that was minimized; else NaN. No plan whose step is training_from_ns,
-     * the fastest found, or longer, and which has the classes of training_keeps_base in base, has less than
-     * the bound; NaN: not computed */
+    /* step × (1 + sensitivity_bound) where that was minimized; else NaN. No plan whose step is
+     * training_from_ns, the fastest found, or longer, and which has the classes of training_keeps_base in
+     * base, has less than the bound; NaN: not computed */
     double training_ns, training_bound_ns;
     int64_t training_from_ns;
     unsigned training_keeps_base;

@@ -303,7 +303,7 @@ typedef struct tandem_compare_result {
     int64_t remeasured_ns;
     int n_class;
     tandem_compare_class classes[TANDEM_MAX_CLASS];
-    double sensitivity;                                     /* the allocator's sum; NaN without statistics */
+    double sensitivity_bound;                               /* the allocator's sum; NaN without statistics */
     double samples_per_s, first_loss, final_loss, accuracy; /* NaN = unknown */
     int n_task;
     tandem_compare_task *task; /* [n_task] by task id */

@@ -56,7 +56,7 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
     made->hash = graph->hash;
     made->cluster = *cluster;
     made->max_sensitivity = made->slowdown = NAN;
-    made->sensitivity = made->lower_bound = made->gap = NAN;
+    made->sensitivity_bound = made->lower_bound = made->gap = NAN;
     *plan = made;
     return TANDEM_OK;
 }

@@ -175,7 +175,7 @@ static void write_plan_object(json_writer *w, const tandem_plan *plan, const tan
     write_integer_member(w, "target_ns", plan->target_ns);
     write_integer_member(w, "fastest_ns", plan->fastest_ns);
     write_integer_member(w, "step_ns", plan->step_ns);
-    write_real_member(w, "sensitivity", plan->sensitivity);
+    write_real_member(w, "sensitivity_bound", plan->sensitivity_bound);
     write_text_member(w, "method", plan->method);
     write_real_member(w, "lower_bound", plan->lower_bound);
     write_real_member(w, "gap", plan->gap);
@@ -308,9 +308,9 @@ static tandem_status read_base_precision(tandem_precision *base_precision,
 static tandem_status read_plan_metrics(tandem_plan *plan, const tandem_json_location *location,
                                        const json_t *root)
 {
-    double *const real[] = {&plan->max_sensitivity, &plan->slowdown, &plan->sensitivity, &plan->lower_bound,
-                            &plan->gap};
-    static const char *const real_name[] = {"max_sensitivity", "slowdown", "sensitivity", "lower_bound",
+    double *const real[] = {&plan->max_sensitivity, &plan->slowdown, &plan->sensitivity_bound,
+                            &plan->lower_bound, &plan->gap};
+    static const char *const real_name[] = {"max_sensitivity", "slowdown", "sensitivity_bound", "lower_bound",
                                             "gap"};
     int64_t bucket_bytes = 0, *const whole[] = {&plan->step_ns, &plan->target_ns, &plan->fastest_ns,
                                                 &bucket_bytes};
@@ -433,7 +433,7 @@ static tandem_status read_plan_head(tandem_plan *plan, tandem_json_location *loc
                                           "target_ns",
                                           "fastest_ns",
                                           "step_ns",
-                                          "sensitivity",
+                                          "sensitivity_bound",
                                           "method",
                                           "lower_bound",
                                           "gap",
@@ -589,7 +589,7 @@ tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const 
                                 const char *source, tandem_error *error)
 {
     tandem_plan head = {
-        .max_sensitivity = NAN, .slowdown = NAN, .sensitivity = NAN, .lower_bound = NAN, .gap = NAN};
+        .max_sensitivity = NAN, .slowdown = NAN, .sensitivity_bound = NAN, .lower_bound = NAN, .gap = NAN};
     tandem_json_location location = {.source = source, .error = error};
     json_t *root = NULL;
     tandem_plan *read = NULL;

@@ -267,8 +267,6 @@ class Plan:
     @classmethod
     def _from_module_plan(cls, read: Dict[str, Any], path: str) -> "Tuple[Plan, Graph]":
         members = dict(read["plan"])
-        if "sensitivity_bound" not in members:  # of an older file, which had the sum alone
-            members["sensitivity_bound"] = members.pop("sensitivity", None)
         classes = [
             PlanClass(str(one["device"]), int(one["ranks"]), int(one["batch"]), dict(one["precision"]))
             for one in members.pop("classes")
@@ -300,7 +298,7 @@ class Plan:
             classes=classes,
             hash=read["graph_hash"],
             step=read["step_ns"] * 1e-9 if read.get("step_ns") else None,
-            sensitivity_bound=read.get("sensitivity"),
+            sensitivity_bound=read.get("sensitivity_bound"),
             lower_bound=read.get("lower_bound"),
             gap=read.get("gap"),
             proof=read.get("proof", ""),
@@ -661,7 +659,7 @@ class Planning:
             price.sensitivity,
             price.low,
             price.high,
-            members["sensitivity"],
+            members["sensitivity_bound"],
             members["lower_bound"] if is_bound else None,
             certificate.gap if is_bound else None,
             certificate.proof.decode(),

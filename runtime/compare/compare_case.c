@@ -40,7 +40,7 @@ static tandem_status predict(tandem_compare_result *out, const tandem_compare_re
 {
     tandem_compare_result made = {.n_class = workload->cluster.n_class,
                                   .error = NAN,
-                                  .sensitivity = NAN,
+                                  .sensitivity_bound = NAN,
                                   .samples_per_s = NAN,
                                   .first_loss = NAN,
                                   .final_loss = NAN,
@@ -60,7 +60,8 @@ static tandem_status predict(tandem_compare_result *out, const tandem_compare_re
         (void)snprintf(made.plan, sizeof made.plan, "%s", workload->plan->name);
         made.predicted_ns = replay.step_ns;
         if (is_scored)
-            made.sensitivity = tandem_sensitivity_value(problem, tandem_allocation_sensitivity(problem));
+            made.sensitivity_bound =
+                tandem_sensitivity_value(problem, tandem_allocation_sensitivity(problem));
         for (int c = 0; c < made.n_class; c++) {
             tandem_compare_class *class = &made.classes[c];
             (void)snprintf(class->device, sizeof class->device, "%s",
@@ -278,7 +279,7 @@ static tandem_status store_run(const tandem_compare_result *out, const tandem_co
                                    .steps = out->steps,
                                    .predicted_ns = out->predicted_ns,
                                    .measured_ns = out->measured_ns,
-                                   .sensitivity = out->sensitivity,
+                                   .sensitivity = out->sensitivity_bound,
                                    .final_loss = out->final_loss,
                                    .accuracy = out->accuracy};
     tandem_status status = tandem_store_open(&store, request->train.store, TANDEM_STORE_WRITE, error);

@@ -121,7 +121,7 @@ static tandem_status allocate_again(tandem_assignment *chosen, resense_decision 
         problem->without_f16_gradients = resense->workload->loss_scale == 0;
         status = tandem_allocate_for(&plan, &result, &goal, policy, problem, "sampled", error);
         if (status == TANDEM_OK) {
-            decision->sensitivity = tandem_sensitivity_value(problem, result.sensitivity);
+            decision->sensitivity = tandem_sensitivity_value(problem, result.sensitivity_bound);
             decision->step_ns = result.step_ns;
         }
     }

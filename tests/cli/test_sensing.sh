@@ -189,7 +189,7 @@ report "sensing: no figure has more digits than its interval allows" $?
 both allocate "${what[@]}" --cluster "h100 batch=16" --explain fc1 && python3 - <<'EOT'
 import json, re
 text = open("printed.txt").read()
-assert "sensitivity (sampled, %)" in text
+assert "sum (sampled, %)" in text
 halves = {}
 for row in json.load(open("first"))["operators"]:
     if row["operator"] == "fc1":

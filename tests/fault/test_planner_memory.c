@@ -54,7 +54,7 @@ static void allocating_survives(void **state)
     tandem_planner *planner = NULL;
     assert_int_equal(tandem_planner_open(&planner, &request, NULL), TANDEM_OK);
     const tandem_allocation_request question = {0};
-    tandem_answer answer = {.samples_per_s = -7};
+    tandem_answer answer = {.goodput = {.samples_per_s = -7}};
     long k = 0;
     for (int failed = 1; failed; k++) {
         tandem_error error = {0};
@@ -63,7 +63,7 @@ static void allocating_survives(void **state)
         failed = tandem_allocation_failed();
         tandem_fail_allocation_after(-1);
         assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
-        assert_true((answer.plan == NULL) == failed && (answer.samples_per_s < 0) == failed);
+        assert_true((answer.plan == NULL) == failed && (answer.goodput.samples_per_s < 0) == failed);
     }
     assert_true(k > 3);
     tandem_answer_close(&answer);

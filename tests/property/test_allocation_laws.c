@@ -115,15 +115,15 @@ static void compare_with_brute_force(const char *model, const char *cluster, uin
         if ((double)a.fastest_ns > 1.001 * (double)all.fastest_ns)
             fail_msg("seed %llu: a step of %lld ns is called the fastest, there is one of %lld ns",
                      (unsigned long long)seed, (long long)a.fastest_ns, (long long)all.fastest_ns);
-        if ((double)a.sensitivity < all.min_sensitivity)
+        if ((double)a.sensitivity_bound < all.min_sensitivity)
             fail_msg("seed %llu, slowdown %g: sensitivity %g, but the least of all plans is %g",
-                     (unsigned long long)seed, few[k], (double)a.sensitivity, all.min_sensitivity);
+                     (unsigned long long)seed, few[k], (double)a.sensitivity_bound, all.min_sensitivity);
         if (all.min_sensitivity > 0) {
-            *sum += (double)a.sensitivity / all.min_sensitivity;
+            *sum += (double)a.sensitivity_bound / all.min_sensitivity;
             ++*n;
-        } else if (a.sensitivity > 0 && lowered >= 0) {
+        } else if (a.sensitivity_bound > 0 && lowered >= 0) {
             fail_msg("seed %llu, slowdown %g: sensitivity %g where none is needed", (unsigned long long)seed,
-                     few[k], (double)a.sensitivity);
+                     few[k], (double)a.sensitivity_bound);
         }
         tandem_plan_close(plan);
     }
@@ -160,8 +160,9 @@ static void little_sensitivity_is_left_in_larger_models(void **state)
         for (size_t k = 0; k < sizeof few / sizeof few[0]; k++) {
             tandem_allocation a;
             tandem_plan_close(allocate_allocation(&p, "greedy", few[k], seed, &a));
-            if (a.sensitivity > 0) sum += log((double)a.sensitivity / (double)a.fastest_sensitivity);
-            n += a.sensitivity > 0;
+            if (a.sensitivity_bound > 0)
+                sum += log((double)a.sensitivity_bound / (double)a.fastest_sensitivity_bound);
+            n += a.sensitivity_bound > 0;
         }
         priced_cluster_close(&p);
     }
@@ -191,8 +192,8 @@ static void check_figures(priced_cluster *p, const tandem_plan *plan, const tand
     require_ok_seed(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     assert_int_equal(replay.step_ns, a->step_ns);
     assert_int_equal(plan->step_ns, a->step_ns);
-    assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity &&
-                tandem_sensitivity_units(&problem, plan->sensitivity) == a->sensitivity);
+    assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity_bound &&
+                tandem_sensitivity_units(&problem, plan->sensitivity_bound) == a->sensitivity_bound);
     for (int c = 0; c < p->cluster.n_class; c++) {
         assert_int_equal(replay.classes[c].peak_bytes, a->peak_bytes[c]);
         assert_int_equal(plan->peak_bytes[c], a->peak_bytes[c]);
@@ -205,8 +206,8 @@ static void check_bounds(const priced_cluster *p, const tandem_plan *plan, const
     assert_true(a->fastest_ns <= a->base_ns);
     assert_true(a->step_ns <= a->target_ns);
     assert_int_equal(a->target_ns, a->fastest_ns + (int64_t)((double)a->fastest_ns * slowdown));
-    assert_true(a->sensitivity <= a->fastest_sensitivity);
-    assert_true(a->base_sensitivity == 0);
+    assert_true(a->sensitivity_bound <= a->fastest_sensitivity_bound);
+    assert_true(a->base_sensitivity_bound == 0);
     const int lowered = lowered_class(p, a);
     for (int c = 0; c < p->cluster.n_class; c++) /* who only waits keeps the base */
         for (int i = 0; i < plan->assignment.n_op; i++)
@@ -229,10 +230,11 @@ static void follow_slowdowns(const char *model, const char *cluster, uint64_t se
         tandem_plan *plan = allocate_allocation(&p, "greedy", slowdowns[k], seed, &a);
         check_bounds(&p, plan, &a, slowdowns[k]);
         check_figures(&p, plan, &a, slowdowns[k], seed);
-        if (a.sensitivity > before)
+        if (a.sensitivity_bound > before)
             fail_msg("seed %llu: sensitivity %lld with a slowdown of %g, %lld with a smaller one",
-                     (unsigned long long)seed, (long long)a.sensitivity, slowdowns[k], (long long)before);
-        before = a.sensitivity;
+                     (unsigned long long)seed, (long long)a.sensitivity_bound, slowdowns[k],
+                     (long long)before);
+        before = a.sensitivity_bound;
         tandem_plan_close(plan);
     }
     priced_cluster_close(&p);
@@ -265,7 +267,7 @@ static void no_uniform_plan_within_the_target_is_better(void **state)
             assert_true(uniform.step_ns >= a.fastest_ns);
             if (uniform.step_ns > a.target_ns) continue;
             n_within++;
-            assert_true(a.sensitivity <= uniform.sensitivity);
+            assert_true(a.sensitivity_bound <= uniform.sensitivity_bound);
         }
         priced_cluster_close(&p);
     }
@@ -331,8 +333,8 @@ static void allocate_within(uint64_t seed, uint64_t limit_bytes, uint64_t smalle
         assert_true(a.peak_bytes[0] <= limit_bytes);
         assert_true(a.step_ns <= a.target_ns);
         const every_plan all = try_every_plan_allocation(&p, 0, a.target_ns, limit_bytes);
-        assert_true((double)a.sensitivity >= all.min_sensitivity);
-        assert_true((double)a.sensitivity <= all.min_sensitivity * 3);
+        assert_true((double)a.sensitivity_bound >= all.min_sensitivity);
+        assert_true((double)a.sensitivity_bound <= all.min_sensitivity * 3);
     }
     tandem_plan_close(plan);
     priced_cluster_close(&p);

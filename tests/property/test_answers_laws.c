@@ -107,7 +107,7 @@ static void check_reached(const priced_cluster *p, const tandem_plan *plan, cons
     require_ok_seed(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     assert_int_equal(replay.step_ns, a->step_ns);
     assert_int_equal(replay.classes[0].peak_bytes, a->peak_bytes[0]);
-    assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity);
+    assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity_bound);
     require_ok_seed(tandem_plan_verify(&found, plan, &problem, &error), &error, seed);
 }
 
@@ -136,7 +136,7 @@ static void the_least_training_time(void **state)
                 fmin(least_ns, (double)all.plan[k].step_ns *
                                    (1 + tandem_sensitivity_value(&problem, all.plan[k].sensitivity) / 100));
         assert_true(a.training_ns ==
-                    (double)a.step_ns * (1 + tandem_sensitivity_value(&problem, a.sensitivity) / 100));
+                    (double)a.step_ns * (1 + tandem_sensitivity_value(&problem, a.sensitivity_bound) / 100));
         if (a.training_ns < least_ns * (1 - 1e-12) || a.training_ns > least_ns * (1 + 1.1 / 1024))
             fail_msg("seed %llu: %g ns, the least of all plans is %g ns", (unsigned long long)seed,
                      a.training_ns, least_ns);
@@ -144,7 +144,7 @@ static void the_least_training_time(void **state)
             a.training_bound_ns < a.training_ns * (1 - 1.1 / 1024))
             fail_msg("seed %llu: a bound of %g ns, the least of all plans is %g ns, found %g ns",
                      (unsigned long long)seed, a.training_bound_ns, least_ns, a.training_ns);
-        n_between += a.sensitivity > 0 && a.step_ns > min_step(&all, INT64_MAX) * 1001 / 1000;
+        n_between += a.sensitivity_bound > 0 && a.step_ns > min_step(&all, INT64_MAX) * 1001 / 1000;
         tandem_plan_close(plan);
         plan = NULL;
         require_ok_seed(
@@ -182,7 +182,7 @@ static void the_fastest_step_within_a_budget(void **state)
                             &error, seed);
             const int64_t min_ns = min_step(&all, goal.max_sensitivity);
             check_reached(&p, plan, &a, seed);
-            assert_true(a.sensitivity <= goal.max_sensitivity);
+            assert_true(a.sensitivity_bound <= goal.max_sensitivity);
             assert_true(a.step_ns >= min_ns);
             if (a.step_ns > min_ns + min_ns / 2048 + 2)
                 fail_msg("seed %llu: %lld ns within %lld, but %lld ns can be had", (unsigned long long)seed,
@@ -221,7 +221,7 @@ static void the_least_memory_within_both(void **state)
             }
             require_ok_seed(status, &error, seed);
             check_reached(&p, plan, &a, seed);
-            assert_true(a.sensitivity <= goal.max_sensitivity && a.step_ns <= problem.target_ns);
+            assert_true(a.sensitivity_bound <= goal.max_sensitivity && a.step_ns <= problem.target_ns);
             assert_true(a.peak_bytes[0] >= min_bytes);
             if (a.peak_bytes[0] > min_bytes + min_bytes / 2048 + 128)
                 fail_msg("seed %llu: %llu B within %lld ns and %lld, but %llu B can be had",
@@ -334,16 +334,16 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
             require_ok_seed(tandem_allocate(&plan, &greedy, policy_of("greedy"), &problem, NULL, &error),
                             &error, seed);
             tandem_plan_close(plan);
-            if (exact.sensitivity > published.sensitivity)
+            if (exact.sensitivity_bound > published.sensitivity_bound)
                 fail_msg("seed %llu, slowdown %g: %lld, but the published procedure finds %lld",
-                         (unsigned long long)seed, slowdowns[k], (long long)exact.sensitivity,
-                         (long long)published.sensitivity);
-            if (greedy.sensitivity > published.sensitivity)
+                         (unsigned long long)seed, slowdowns[k], (long long)exact.sensitivity_bound,
+                         (long long)published.sensitivity_bound);
+            if (greedy.sensitivity_bound > published.sensitivity_bound)
                 fail_msg("seed %llu, slowdown %g: %lld by greedy, but the published procedure finds %lld",
-                         (unsigned long long)seed, slowdowns[k], (long long)greedy.sensitivity,
-                         (long long)published.sensitivity);
-            if (exact.sensitivity > 0) {
-                log_ratio += log((double)published.sensitivity / (double)exact.sensitivity);
+                         (unsigned long long)seed, slowdowns[k], (long long)greedy.sensitivity_bound,
+                         (long long)published.sensitivity_bound);
+            if (exact.sensitivity_bound > 0) {
+                log_ratio += log((double)published.sensitivity_bound / (double)exact.sensitivity_bound);
                 n++;
             }
         }
@@ -370,18 +370,18 @@ static void check_front(const priced_cluster *p, const char *policy, uint64_t se
     assert_true(front->n_point >= 2 && front->n_point <= 12);
     assert_int_equal(front->point[0].step_ns, fastest.step_ns);
     if (strcmp(policy, "qsync") != 0) { /* which may be stuck on its way up; no limit forbids base */
-        assert_true(front->point[front->n_point - 1].sensitivity == 0);
+        assert_true(front->point[front->n_point - 1].sensitivity_bound == 0);
         assert_true(front->point[front->n_point - 1].step_ns <= fastest.base_ns);
     }
     for (int k = 0; k < front->n_point; k++) {
         const tandem_pareto_point *a = &front->point[k];
         assert_true(a->step_ns <= a->target_ns);
-        assert_true(a->lower_bound <= a->sensitivity);
+        assert_true(a->lower_bound <= a->sensitivity_bound);
         for (int other = 0; other < front->n_point; other++) {
             const tandem_pareto_point *b = &front->point[other];
             if (other > k) assert_true(a->step_ns <= b->step_ns);
-            assert_true(other == k || b->step_ns > a->step_ns || b->sensitivity > a->sensitivity ||
-                        b->peak_bytes > a->peak_bytes);
+            assert_true(other == k || b->step_ns > a->step_ns ||
+                        b->sensitivity_bound > a->sensitivity_bound || b->peak_bytes > a->peak_bytes);
         }
     }
     assert_int_equal(front->baseline[0].relation, TANDEM_BASELINE_BASE);
@@ -461,7 +461,7 @@ static double value_at(splits *s, int64_t first, int64_t second, const char *pol
     tandem_plan_close(plan);
     if (status == TANDEM_MISSING || status == TANDEM_INFEASIBLE) return INFINITY;
     require_ok_seed(status, &error, s->seed);
-    return target_ns ? (double)a.sensitivity : (double)a.step_ns;
+    return target_ns ? (double)a.sensitivity_bound : (double)a.step_ns;
 }
 
 /* The least over all splits of n with `first` ranks of the first class, `second` of the other. */
@@ -496,7 +496,7 @@ static void check_choice(splits *s, int64_t n, int first, int second)
     const int64_t target_ns = (int64_t)fastest_ns + (int64_t)(fastest_ns * 0.02);
     assert_int_equal(choice.both.allocation.target_ns, target_ns);
     assert_true(choice.both.allocation.step_ns <= target_ns);
-    assert_true((double)choice.both.allocation.sensitivity ==
+    assert_true((double)choice.both.allocation.sensitivity_bound ==
                 min_over_splits(s, n, first, second, "greedy", target_ns));
     assert_int_equal(choice.both.plan->cluster.classes[0].batch, choice.both.batch[0]);
     assert_int_equal(choice.both.plan->cluster.classes[1].batch, choice.both.batch[1]);
@@ -542,8 +542,8 @@ static void without_a_limit_the_split_of_the_least_training_time_is_found(void *
                         &error, seed);
         tandem_plan_close(plan);
         close_split(&s, problem);
-        assert_true(fastest.sensitivity > 0);
-        s.percent = (double)(10 + 10 * (seed % 6)) / (double)fastest.sensitivity;
+        assert_true(fastest.sensitivity_bound > 0);
+        s.percent = (double)(10 + 10 * (seed % 6)) / (double)fastest.sensitivity_bound;
         const tandem_batch_source source = {&s, open_split, close_split};
         require_ok_seed(tandem_cluster_parse(&cluster, "cpu:avx512_bf16 + cpu:avx2_vnni", &error), &error,
                         seed);

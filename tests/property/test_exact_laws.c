@@ -172,11 +172,12 @@ static void check_refusal(drawn_problem *d, uint64_t seed, tally *sum)
 /* The gap is what lies between the bound and the plan, of the plan's sensitivity: by hand. */
 static void check_gap(const tandem_allocation *a, uint64_t seed, tally *sum)
 {
-    const double bound = (double)a->certificate.lower_bound, harm = (double)a->sensitivity;
+    const double bound = (double)a->certificate.lower_bound, harm = (double)a->sensitivity_bound;
     const double gap = harm > 0 ? 1 - bound / harm : 0;
     if (!(fabs(a->certificate.gap - gap) <= 1e-9))
         fail_msg("seed %llu: a gap of %g is said; %lld below %lld is %g", (unsigned long long)seed,
-                 a->certificate.gap, (long long)a->certificate.lower_bound, (long long)a->sensitivity, gap);
+                 a->certificate.gap, (long long)a->certificate.lower_bound, (long long)a->sensitivity_bound,
+                 gap);
     sum->n_gap += gap > 0;
 }
 
@@ -192,9 +193,9 @@ static void compare_exact(drawn_problem *d, uint64_t seed, tally *sum)
     }
     require_ok_seed(status, &error, seed);
     const every_plan all = try_every_plan_exact(&d->p, a.keeps_base, a.target_ns);
-    if (a.sensitivity != all.least)
+    if (a.sensitivity_bound != all.least)
         fail_msg("seed %llu: exact's sensitivity is %lld, the least of %lld plans is %lld",
-                 (unsigned long long)seed, (long long)a.sensitivity, (long long)all.n_plan,
+                 (unsigned long long)seed, (long long)a.sensitivity_bound, (long long)all.n_plan,
                  (long long)all.least);
     if (a.certificate.lower_bound > all.least)
         fail_msg("seed %llu: a bound of %lld, the least is %lld", (unsigned long long)seed,
@@ -212,7 +213,7 @@ static void compare_exact(drawn_problem *d, uint64_t seed, tally *sum)
     tandem_allocation verified;
     d->problem.work_limit = INT64_C(6000000000);
     require_ok_seed(tandem_plan_verify(&verified, plan, &d->problem, &error), &error, seed);
-    assert_true(verified.step_ns == a.step_ns && verified.sensitivity == a.sensitivity);
+    assert_true(verified.step_ns == a.step_ns && verified.sensitivity_bound == a.sensitivity_bound);
     d->problem.target_ns = a.target_ns;
     tandem_status by_greedy =
         tandem_allocate(&greedy_plan, &greedy, policy_of("greedy"), &d->problem, "drawn", &error);
@@ -224,13 +225,13 @@ static void compare_exact(drawn_problem *d, uint64_t seed, tally *sum)
     require_ok_seed(by_greedy, &error, seed);
     assert_int_equal(greedy.keeps_base, a.keeps_base);
     check_gap(&greedy, seed, sum);
-    if (greedy.certificate.lower_bound > all.least || greedy.sensitivity < all.least)
+    if (greedy.certificate.lower_bound > all.least || greedy.sensitivity_bound < all.least)
         fail_msg("seed %llu: greedy %lld, bound %lld, least %lld", (unsigned long long)seed,
-                 (long long)greedy.sensitivity, (long long)greedy.certificate.lower_bound,
+                 (long long)greedy.sensitivity_bound, (long long)greedy.certificate.lower_bound,
                  (long long)all.least);
     if (all.least > 0) {
         sum->n_positive++;
-        sum->greedy += (double)greedy.sensitivity / (double)all.least;
+        sum->greedy += (double)greedy.sensitivity_bound / (double)all.least;
     }
     tandem_plan_close(greedy_plan);
     tandem_plan_close(plan);

@@ -404,7 +404,7 @@ def check_optimum(found, judged, answer, every):
 # --- Doors ----------------------------------------------------------------------------------------------------------
 
 SAME = ("step_ns", "target_ns", "fastest_ns", "indistinguishable_ns", "training_ns", "training_bound_ns",
-        "training_from_ns", "sensitivity_bound", "fastest_sensitivity", "lower_bound", "gap", "proof", "method", "policy", "peak_bytes")
+        "training_from_ns", "sensitivity_bound", "fastest_sensitivity_bound", "lower_bound", "gap", "proof", "method", "policy", "peak_bytes")
 
 
 def canonical(name, said):

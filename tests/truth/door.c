@@ -113,8 +113,9 @@ static void print_answer(const tandem_answer *answer, const char *plan_text)
     print_whole("indistinguishable_ns", found->indistinguishable_ns);
     print_real("training_ns", found->training_ns);
     print_real("training_bound_ns", found->training_bound_ns);
-    print_real("sensitivity_bound", tandem_sensitivity_value(problem, found->sensitivity));
-    print_real("fastest_sensitivity", tandem_sensitivity_value(problem, found->fastest_sensitivity));
+    print_real("sensitivity_bound", tandem_sensitivity_value(problem, found->sensitivity_bound));
+    print_real("fastest_sensitivity_bound",
+               tandem_sensitivity_value(problem, found->fastest_sensitivity_bound));
     print_real("lower_bound", tandem_sensitivity_value(problem, found->certificate.lower_bound));
     print_real("gap", found->certificate.gap);
     printf("  \"proof\": \"%s\",\n  \"method\": \"%s\",\n  \"policy\": \"%s\",\n  \"peak_bytes\": [",
@@ -125,7 +126,7 @@ static void print_answer(const tandem_answer *answer, const char *plan_text)
     print_classes("keeps_base", plan->cluster.n_class, found->keeps_base);
     print_whole("training_from_ns", found->training_from_ns);
     print_classes("training_keeps_base", plan->cluster.n_class, found->training_keeps_base);
-    print_real("samples_per_s", answer->samples_per_s);
+    print_real("samples_per_s", answer->goodput.samples_per_s);
     printf("  \"plan_file\": %s}\n", plan_text);
 }
 

@@ -10,7 +10,7 @@ static candidate_cluster interval_case(const char *name, int64_t v100_ns, int64_
     const int64_t step = v100_ns > t4_ns ? v100_ns : t4_ns;
     (void)snprintf(p.name, sizeof p.name, "%s", name);
     p.allocation.step_ns = step;
-    p.samples_per_s = p.rate = samples / (double)step;
+    p.goodput.samples_per_s = p.rate = samples / (double)step;
     p.sources.n_class = t4_ns > 0 ? 2 : 1;
     (void)snprintf(p.sources.device[0], sizeof p.sources.device[0], "v100");
     (void)snprintf(p.sources.device[1], sizeof p.sources.device[1], "t4");
@@ -74,19 +74,18 @@ static void measured_times_have_no_interval(void **state)
 /* A plan of 88 ms that needs twice the samples makes less than one of 91 ms that needs 3 % more. */
 static void clusters_are_compared_by_worth_where_every_price_is_known(void **state)
 {
-    candidate_cluster all[3] = {
-        {.samples_per_s = 1000 / 0.088}, {.samples_per_s = 1000 / 0.091}, {.samples = 7}};
-    for (int k = 0; k < 2; k++) {
-        all[k].price.is_known = 1;
-        all[k].price.samples_per_s = all[k].samples_per_s;
-        all[k].price.of.estimate.value = k == 0 ? 1 : 0.03;
-    }
+    candidate_cluster all[3] = {{.samples = 7}, {.samples = 7}, {.samples = 7}};
+    all[0].goodput = (tandem_goodput){.is_known = 1, .sensitivity = 100};
+    all[1].goodput = (tandem_goodput){.is_known = 1, .sensitivity = 3};
+    tandem_goodput_set_rate(&all[0].goodput, 1000 / 0.088);
+    tandem_goodput_set_rate(&all[1].goodput, 1000 / 0.091);
     assert_true(candidate_clusters_rate(all, 3));
     assert_true(fabs(all[0].rate - 500 / 0.088) < 1e-9 && fabs(all[1].rate - 1000 / 0.091 / 1.03) < 1e-9);
     assert_true(all[1].rate > all[0].rate && all[2].rate == 0);
-    all[1].price.is_known = 0;
+    all[1].goodput.is_known = 0;
+    tandem_goodput_set_rate(&all[1].goodput, 1000 / 0.091);
     assert_false(candidate_clusters_rate(all, 3));
-    assert_true(all[0].rate == all[0].samples_per_s && all[1].rate == all[1].samples_per_s);
+    assert_true(all[0].rate == 1000 / 0.088 && all[1].rate == 1000 / 0.091);
     assert_true(all[0].rate > all[1].rate && all[2].rate == 0);
 }
 

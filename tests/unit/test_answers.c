@@ -71,13 +71,13 @@ static void a_plan_is_what_it_says(void **state)
     assert_string_equal(b.plan->proof, b.a.certificate.proof);
     require_ok(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     assert_int_equal(found.step_ns, b.a.step_ns);
-    assert_true(found.sensitivity == b.a.sensitivity);
+    assert_true(found.sensitivity_bound == b.a.sensitivity_bound);
     assert_int_equal(found.peak_bytes[WEAK], b.a.peak_bytes[WEAK]);
     assert_int_equal(found.keeps_base, b.a.keeps_base);
     assert_true((double)found.certificate.lower_bound >= (double)b.a.certificate.lower_bound * (1 - 2e-3));
 
     b.plan->step_ns = 0; /* what is not said is not wrong */
-    b.plan->sensitivity = b.plan->lower_bound = b.plan->gap = b.plan->slowdown = NAN;
+    b.plan->sensitivity_bound = b.plan->lower_bound = b.plan->gap = b.plan->slowdown = NAN;
     b.plan->peak_bytes[STRONG] = b.plan->peak_bytes[WEAK] = 0;
     require_ok(tandem_plan_verify(&found, b.plan, &b.problem, &error), &error);
     assert_true(found.certificate.lower_bound == -1);
@@ -106,9 +106,9 @@ static void every_edited_figure_is_named(void **state)
     b.plan->peak_bytes[WEAK] -= 64;
     expect_answers(&b, TANDEM_MALFORMED, "peak_bytes of cpu:avx2_vnni is ");
     *b.plan = kept;
-    b.plan->sensitivity *= 0.999;
+    b.plan->sensitivity_bound *= 0.999;
     b.plan->gap = NAN;
-    expect_answers(&b, TANDEM_MALFORMED, "sensitivity is ");
+    expect_answers(&b, TANDEM_MALFORMED, "sensitivity_bound is ");
     *b.plan = kept;
     b.plan->slowdown = 0.1;
     expect_answers(&b, TANDEM_MALFORMED, "target_ns is ");
@@ -119,7 +119,7 @@ static void every_edited_figure_is_named(void **state)
     b.plan->gap += 0.01;
     expect_answers(&b, TANDEM_MALFORMED, "gap is ");
     *b.plan = kept;
-    b.plan->lower_bound = b.plan->sensitivity * 1.5;
+    b.plan->lower_bound = b.plan->sensitivity_bound * 1.5;
     expect_answers(&b, TANDEM_MALFORMED, "lower_bound is ");
     *b.plan = kept;
     b.plan->keeps_base ^= 1u << WEAK; /* is lowered */
@@ -162,7 +162,7 @@ static void a_bound_is_proven_anew(void **state)
     bench b;
     tandem_error error = {0};
     open_bench_answers(&b);
-    assert_true(isfinite(b.plan->lower_bound) && b.plan->sensitivity > 0);
+    assert_true(isfinite(b.plan->lower_bound) && b.plan->sensitivity_bound > 0);
     /* a plan with more harm than needed may not claim to be the best */
     int op = 0;
     while (!is_adjustable_answers(&b, op) ||
@@ -173,9 +173,10 @@ static void a_bound_is_proven_anew(void **state)
     b.plan->assignment.precision[WEAK][op] = TANDEM_PRECISION_INT8_FULL;
     tandem_replayer_load(b.p.replayer, &b.plan->assignment);
     b.plan->step_ns = step_of(&b, b.plan->peak_bytes);
-    b.plan->sensitivity = tandem_sensitivity_value(&b.problem, tandem_allocation_sensitivity(&b.problem));
+    b.plan->sensitivity_bound =
+        tandem_sensitivity_value(&b.problem, tandem_allocation_sensitivity(&b.problem));
     b.plan->gap = 0;
-    b.plan->lower_bound = b.plan->sensitivity;
+    b.plan->lower_bound = b.plan->sensitivity_bound;
     if (b.plan->step_ns > b.plan->target_ns) {
         b.plan->slowdown = NAN;
         b.plan->target_ns = b.plan->step_ns;
@@ -236,7 +237,7 @@ static void baselines_are_the_uniform_plans_of_what_is_lowered(void **state)
         uint64_t peak_bytes[2];
         assert_int_equal(baseline[k].step_ns, step_of(&b, peak_bytes));
         assert_memory_equal(baseline[k].peak_bytes, peak_bytes, sizeof peak_bytes);
-        assert_true(baseline[k].sensitivity == tandem_allocation_sensitivity(&b.problem));
+        assert_true(baseline[k].sensitivity_bound == tandem_allocation_sensitivity(&b.problem));
         assert_int_equal(baseline[k].fits, 1);
     }
     tandem_plan_close(uniform);
@@ -463,7 +464,7 @@ static void a_budget_below_everything_is_said(void **state)
     open_bench_answers(&b);
     const tandem_goal none = {TANDEM_MINIMIZE_STEP, 0};
     require_ok(tandem_allocate_for(&plan, &a, &none, policy_of("greedy"), &b.problem, NULL, &error), &error);
-    assert_true(a.sensitivity == 0 && a.step_ns <= b.a.base_ns);
+    assert_true(a.sensitivity_bound == 0 && a.step_ns <= b.a.base_ns);
     tandem_plan_close(plan);
     plan = NULL;
     const tandem_goal least = {TANDEM_MINIMIZE_MEMORY, 0};
@@ -520,7 +521,7 @@ static tandem_status ask_least_step(bench *b, tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_allocation a;
-    const tandem_goal goal = {TANDEM_MINIMIZE_STEP, b->a.sensitivity};
+    const tandem_goal goal = {TANDEM_MINIMIZE_STEP, b->a.sensitivity_bound};
     const tandem_status status =
         tandem_allocate_for(&plan, &a, &goal, policy_of("greedy"), &b->problem, NULL, error);
     assert_int_equal(plan != NULL, status == TANDEM_OK);

@@ -119,7 +119,8 @@ static void the_initial_setting_is_the_fastest(void **state)
     assert_int_equal(a.fastest_ns, 3900);
     assert_int_equal(a.step_ns, 3900);
     assert_int_equal(a.target_ns, 3900);
-    assert_true(a.sensitivity == 6 && a.fastest_sensitivity == 6 && a.base_sensitivity == 0);
+    assert_true(a.sensitivity_bound == 6 && a.fastest_sensitivity_bound == 6 &&
+                a.base_sensitivity_bound == 0);
     assert_int_equal(a.keeps_base, 0);
     tandem_plan_close(plan);
     close_bench_answers_qsync(&b);
@@ -216,7 +217,7 @@ static void for_memory_the_least_sensitive_is_lowered(void **state)
     assert_true(a.peak_bytes[0] < base_bytes);
     /* head and fc2 went first and made no room; fc1, whose input is the largest, did; then those came back */
     assert_precisions(&tight, plan, FULL, FP32, FP32);
-    assert_true(a.fastest_sensitivity == 9 && a.sensitivity == 5);
+    assert_true(a.fastest_sensitivity_bound == 9 && a.sensitivity_bound == 5);
     tandem_plan_close(plan);
     close_bench_answers_qsync(&tight);
 }

@@ -50,14 +50,14 @@ static void record_cluster_and_plan(FILE *out, const char *folder)
     require_ok(tandem_graph_open(&graph, "vit_tiny:dropout=0.1", 4, &error), &error);
     require_ok(tandem_plan_open(&plan, graph, &cluster, "a plan", &error), &error);
     plan->slowdown = 0.1;
-    plan->sensitivity = 1.0 / 3;
+    plan->sensitivity_bound = 1.0 / 3;
     plan->loss_scale = 1024.25;
     (void)snprintf(path, sizeof path, "%s/plan.json", folder);
     require_ok(tandem_plan_write(plan, graph, path, &error), &error);
     require_ok(tandem_plan_read(&read_plan, &read_graph, path, &error), &error);
     char *const first = tandem_plan_text(plan, graph), *const second =
                                                            tandem_plan_text(read_plan, read_graph);
-    fprintf(out, "%s\n%s\n%d\n", first, second, read_plan->sensitivity == 1.0 / 3);
+    fprintf(out, "%s\n%s\n%d\n", first, second, read_plan->sensitivity_bound == 1.0 / 3);
     free(first);
     free(second);
     tandem_plan_close(plan);

@@ -45,7 +45,7 @@ static void a_plan_begins_in_fp32(void **state)
     assert_true(tandem_assignment_is_equal(&copy, &plan->assignment));
     assert_int_equal(copy.precision[0][graph->n_op - 1], TANDEM_PRECISION_FP32);
     tandem_assignment_close(&copy);
-    assert_true(isnan(plan->sensitivity) && isnan(plan->gap) && isnan(plan->lower_bound) &&
+    assert_true(isnan(plan->sensitivity_bound) && isnan(plan->gap) && isnan(plan->lower_bound) &&
                 plan->step_ns == 0);
     tandem_plan_close(plan);
 
@@ -202,7 +202,7 @@ static tandem_plan *full_plan(const tandem_graph *graph)
     (void)snprintf(plan->method, sizeof plan->method, "variance");
     plan->slowdown = 0.1;                      /* no short binary fraction: every digit counts */
     plan->step_ns = INT64_C(9007199254740993); /* 2^53 + 1 */
-    plan->sensitivity = 1.0 / 3;
+    plan->sensitivity_bound = 1.0 / 3;
     plan->lower_bound = 0;
     plan->objective = TANDEM_MINIMIZE_MEMORY;
     plan->max_sensitivity = 0.7;
@@ -263,7 +263,7 @@ static void a_plan_comes_back(void **state)
     assert_string_equal(read->model, "mlp:width=64");
     assert_int_equal(read->hash, plan->hash);
     assert_int_equal(read->assignment.n_op, plan->assignment.n_op);
-    assert_true(read->slowdown == 0.1 && read->sensitivity == 1.0 / 3 && read->lower_bound == 0 &&
+    assert_true(read->slowdown == 0.1 && read->sensitivity_bound == 1.0 / 3 && read->lower_bound == 0 &&
                 isnan(read->gap));
     assert_true(read->objective == TANDEM_MINIMIZE_MEMORY && read->max_sensitivity == 0.7);
     assert_int_equal(read->step_ns, plan->step_ns);
@@ -308,8 +308,8 @@ static void the_text_is_this(void **state)
                    "{\n  \"schema\": \"tandem.plan/1\",\n  \"name\": \"allocated\",\n  \"policy\": \"\",\n"
                    "  \"model\": \"mlp\",\n  \"graph_hash\": \"%016llx\",\n  \"base_precision\": \"fp32\",\n"
                    "  \"bucket_bytes\": null,\n  \"slowdown\": null,\n  \"target_ns\": null,\n"
-                   "  \"fastest_ns\": null,\n  \"step_ns\": null,\n  \"sensitivity\": null,\n  \"method\": "
-                   "\"\",\n  \"lower_bound\": null,\n"
+                   "  \"fastest_ns\": null,\n  \"step_ns\": null,\n  \"sensitivity_bound\": null,\n  "
+                   "\"method\": \"\",\n  \"lower_bound\": null,\n"
                    "  \"gap\": null,\n  \"proof\": \"\",\n  \"net\": null,\n  \"classes\": [\n    {\n      "
                    "\"device\": \"cpu:avx2\",\n"
                    "      \"ranks\": 2,\n      \"per_node\": null,\n      \"batch\": 8,\n"

@@ -76,7 +76,8 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
     planner = open_planner(&request);
     char *text = allocate_planner(planner, 0.02, &by_planner);
     assert_string_equal(text, expected);
-    assert_true(by_planner.sensitivity > 0 && by_planner.sensitivity == by_hand.sensitivity);
+    assert_true(by_planner.sensitivity_bound > 0 &&
+                by_planner.sensitivity_bound == by_hand.sensitivity_bound);
     assert_int_equal(by_planner.step_ns, by_hand.step_ns);
     assert_string_equal(tandem_planner_method(planner), "sampled");
     free(text);
@@ -271,11 +272,12 @@ static void check_exchange_counts(tandem_planner *exact, const tandem_request *o
     require_ok(tandem_planner_ask(&answer[1], narrow, &question, &error), &error);
     tandem_plan *const plan[] = {answer[0].plan, answer[1].plan};
     assert_true(plan[0]->cluster.wire == TANDEM_F32 && plan[1]->cluster.wire == TANDEM_BF16);
-    assert_true(answer[0].allocation.base_sensitivity == 0 && plan[0]->sensitivity < plan[1]->sensitivity);
+    assert_true(answer[0].allocation.base_sensitivity_bound == 0 &&
+                plan[0]->sensitivity_bound < plan[1]->sensitivity_bound);
     const double base =
-        tandem_sensitivity_value(tandem_planner_problem(narrow), answer[1].allocation.base_sensitivity);
+        tandem_sensitivity_value(tandem_planner_problem(narrow), answer[1].allocation.base_sensitivity_bound);
     assert_true(fabs(base - percent) < 3e-6); /* each class's part is rounded up to a millionth */
-    assert_true(plan[1]->sensitivity >= percent);
+    assert_true(plan[1]->sensitivity_bound >= percent);
     const tandem_certificate *proof = &answer[1].allocation.certificate;
     assert_true(tandem_sensitivity_value(tandem_planner_problem(narrow), proof->lower_bound) >=
                 0.999 * percent);

@@ -173,7 +173,7 @@ static void an_answer_says_what_its_plan_does(void **state)
     require_ok(tandem_planner_replay(&step, answer.planner, answer.plan, &error), &error);
     assert_int_equal(answer.step.step_ns, step.step_ns);
     assert_int_equal(answer.allocation.step_ns, step.step_ns);
-    assert_true(fabs(answer.samples_per_s * (double)step.step_ns * 1e-9 - 2 * BATCH) < 1e-9);
+    assert_true(fabs(answer.goodput.samples_per_s * (double)step.step_ns * 1e-9 - 2 * BATCH) < 1e-9);
     assert_int_equal(answer.sources.n_class, 2);
     assert_string_equal(answer.sources.device[1], "cpu:avx2_vnni");
     assert_true(answer.sources.of[0].n_task[TANDEM_ORIGIN_MEASURED] > 0);

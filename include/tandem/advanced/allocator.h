@@ -109,7 +109,7 @@ typedef struct tandem_baseline {
     tandem_precision precision;
     tandem_baseline_relation relation;
     int64_t step_ns;
-    int64_t sensitivity; /* in units */
+    int64_t sensitivity_bound; /* in units */
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     int fits;         /* the memory of every class */
     unsigned lowered; /* bit c: class c has the precision; the others have base */
@@ -133,7 +133,7 @@ tandem_status tandem_baseline_goodput(tandem_goodput *goodput, tandem_planner *p
 
 typedef struct tandem_pareto_point {
     int64_t target_ns, step_ns; /* asked for; reached */
-    int64_t sensitivity;        /* in units */
+    int64_t sensitivity_bound;  /* in units */
     int64_t lower_bound;        /* of plans within target_ns; −1 = not computed */
     uint64_t peak_bytes;        /* the largest of any rank */
     tandem_plan *plan;          /* owned by the front */
