@@ -2,6 +2,7 @@
  * from. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tandem/advanced/predictor.h"
 
@@ -83,6 +84,65 @@ tandem_status tandem_statistics_add_product(tandem_statistics *s, const tandem_p
     s->x2_g2_d += weighted_squares(p->g, p->rows, p->columns, x_row, g_column);
     free(block);
     return TANDEM_OK;
+}
+
+/* A convolution's input as a matrix: (n·out_height·out_width, kernel_h·kernel_w·channels), zero outside the
+ * image. */
+static float *columns_of_windows(const tandem_window *of, const float *x)
+{
+    const int64_t windows = of->n * of->out_height * of->out_width;
+    float *columns = calloc((size_t)(windows * of->kernel_h * of->kernel_w * of->channels), sizeof *columns);
+    float *to = columns;
+    for (int64_t window = 0; window < windows && columns; window++)
+        for (int64_t k = 0; k < of->kernel_h * of->kernel_w; k++, to += of->channels) {
+            const int64_t image = window / of->out_width / of->out_height,
+                          y = window / of->out_width % of->out_height * of->stride + k / of->kernel_w -
+                              of->pad,
+                          z = window % of->out_width * of->stride + k % of->kernel_w - of->pad;
+            if (y < 0 || y >= of->height || z < 0 || z >= of->width) continue;
+            memcpy(to, x + ((image * of->height + y) * of->width + z) * of->channels,
+                   (size_t)of->channels * sizeof *to);
+        }
+    return columns;
+}
+
+static tandem_status add_product_stack(tandem_statistics *s, tandem_product product, int64_t count,
+                                  tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int64_t i = 0; i < count && status == TANDEM_OK; i++) {
+        status = tandem_statistics_add_product(s, &product, error);
+        product.x += product.rows * product.k;
+        product.w += product.k * product.columns;
+        product.g += product.rows * product.columns;
+    }
+    return status;
+}
+
+tandem_status tandem_statistics_add_call(tandem_statistics *s, const tandem_product *product, int64_t count,
+                                         const tandem_window *window, tandem_error *error)
+{
+    tandem_product one = *product;
+    if (window) {
+        one.rows = window->n * window->out_height * window->out_width;
+        one.k = window->kernel_h * window->kernel_w * window->channels;
+    }
+    s->rows = count * one.rows;
+    s->k = one.k;
+    s->columns = one.columns;
+    s->x_elements =
+        window ? window->n * window->height * window->width * window->channels : count * one.rows * one.k;
+    s->w_elements = count * one.k * one.columns;
+    s->x_amax += tandem_statistics_amax(one.x, s->x_elements);
+    s->w_amax += tandem_statistics_amax(one.w, s->w_elements);
+    s->g_amax += tandem_statistics_amax(one.g, s->rows * s->columns);
+    if (!window) return add_product_stack(s, one, count, error);
+    float *columns = columns_of_windows(window, one.x);
+    if (!columns) return tandem_no_memory(error, "for the windows of a convolution");
+    one.x = columns;
+    const tandem_status status = tandem_statistics_add_product(s, &one, error);
+    free(columns);
+    return status;
 }
 
 void tandem_statistics_finish(tandem_statistics *s, int64_t n_batch)

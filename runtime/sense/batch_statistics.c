@@ -2,7 +2,6 @@
 #include "runtime/sense/batch_statistics.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 
@@ -22,55 +21,33 @@ static const float *executor_values(const statistics_collector *c, const tandem_
     return c->backend->executor_value(executor, value, gradient, NULL);
 }
 
-/* A convolution's input as a matrix: (n·out_h·out_w, kernel·kernel·c), zero outside the image. */
-static float *image_columns(const tandem_graph *graph, const tandem_op *op, const float *x)
+static tandem_window window_of_op(const tandem_graph *graph, const tandem_op *op)
 {
     const tandem_shape *in = &graph->op[op->input[0]].shape, *out = &op->shape;
-    const int64_t h = in->dim[1], w = in->dim[2], channels = in->dim[3],
-                  k = (int64_t)op->kernel_h * op->kernel_w * channels;
-    float *columns = calloc((size_t)(out->dim[0] * out->dim[1] * out->dim[2] * k), sizeof *columns);
-    if (!columns) return NULL;
-    float *row = columns;
-    for (int64_t n = 0; n < out->dim[0]; n++)
-        for (int64_t i = 0; i < out->dim[1]; i++)
-            for (int64_t j = 0; j < out->dim[2]; j++, row += k)
-                for (int64_t a = 0; a < op->kernel_h; a++)
-                    for (int64_t b = 0; b < op->kernel_w; b++) {
-                        const int64_t y = i * op->stride + a - op->pad, z = j * op->stride + b - op->pad;
-                        if (y >= 0 && y < h && z >= 0 && z < w)
-                            memcpy(row + (a * op->kernel_w + b) * channels,
-                                   x + ((n * h + y) * w + z) * channels, (size_t)channels * sizeof *row);
-                    }
-    return columns;
+    return (tandem_window){.n = in->dim[0],
+                           .height = in->dim[1],
+                           .width = in->dim[2],
+                           .channels = in->dim[3],
+                           .out_height = out->dim[1],
+                           .out_width = out->dim[2],
+                           .kernel_h = op->kernel_h,
+                           .kernel_w = op->kernel_w,
+                           .stride = op->stride,
+                           .pad = op->pad};
 }
 
-static tandem_status add_product_statistics(tandem_statistics *s, const tandem_op *op, const float *x,
-                                            const float *w, const float *g, int64_t k, tandem_error *error)
+static tandem_status add_call_statistics(tandem_statistics *s, const tandem_graph *graph, const tandem_op *op,
+                                         const float *x, const float *w, const float *g, tandem_error *error)
 {
-    const int64_t columns = tandem_shape_last(&op->shape), rows = tandem_shape_elements(&op->shape) / columns;
-    s->rows = rows;
-    s->k = k;
-    s->columns = columns;
-    return tandem_statistics_add_product(s, &(tandem_product){rows, k, columns, x, w, g, op->transpose_b},
-                                         error);
-}
-
-static tandem_status add_matmul_statistics(tandem_statistics *s, const tandem_graph *graph,
-                                           const tandem_op *op, const float *a, const float *b,
-                                           const float *g, tandem_error *error)
-{
-    const int64_t n = tandem_shape_last(&op->shape), m = op->shape.dim[op->shape.n_dim - 2];
-    const int64_t k = tandem_shape_last(&graph->op[op->input[0]].shape);
-    const int64_t products = tandem_shape_elements(&op->shape) / (m * n);
-    s->rows = products * m;
-    s->k = k;
-    s->columns = n;
-    tandem_status status = TANDEM_OK;
-    for (int64_t q = 0; q < products && status == TANDEM_OK; q++)
-        status = tandem_statistics_add_product(
-            s, &(tandem_product){m, k, n, a + q * m * k, b + q * k * n, g + q * m * n, op->transpose_b},
-            error);
-    return status;
+    const int64_t columns = tandem_shape_last(&op->shape),
+                  k = tandem_shape_last(&graph->op[op->input[0]].shape),
+                  rows = op->kind == TANDEM_OP_MATMUL ? op->shape.dim[op->shape.n_dim - 2]
+                                                      : tandem_shape_elements(&op->shape) / columns,
+                  count = tandem_shape_elements(&op->shape) / (rows * columns);
+    const tandem_product product = {rows, k, columns, x, w, g, op->transpose_b};
+    const tandem_window window =
+        op->kind == TANDEM_OP_CONV2D ? window_of_op(graph, op) : (tandem_window){.n = 0};
+    return tandem_statistics_add_call(s, &product, count, window.n > 0 ? &window : NULL, error);
 }
 
 /* An embedding selects rows: a product with one-hot rows. */
@@ -92,8 +69,7 @@ static tandem_status observe_wgrad(statistics_collector *c, const tandem_executo
     const tandem_graph *graph = c->step->graph;
     const tandem_op *op = &graph->op[task->op];
     tandem_statistics *s = &c->statistics[task->op];
-    const int64_t n_g = tandem_shape_elements(&op->shape),
-                  n_x = tandem_shape_elements(&graph->op[op->input[0]].shape);
+    const int64_t n_g = tandem_shape_elements(&op->shape);
     const float *g = executor_values(c, executor, task->read[1], 0),
                 *x = executor_values(c, executor, task->read[0], 0), *w;
     int64_t n_w;
@@ -105,26 +81,14 @@ static tandem_status observe_wgrad(statistics_collector *c, const tandem_executo
         n_w = graph->parameter[op->parameter[0]].elements;
     }
     s->local_batch = graph->batch;
-    s->x_elements = n_x;
+    s->wgrad_square += tandem_statistics_square(executor_values(c, executor, task->write[0], 1), n_w);
+    if (op->kind != TANDEM_OP_EMBEDDING) return add_call_statistics(s, graph, op, x, w, g, &c->error);
+    s->x_elements = tandem_shape_elements(&graph->op[op->input[0]].shape);
     s->w_elements = n_w;
     s->w_amax += tandem_statistics_amax(w, n_w);
     s->g_amax += tandem_statistics_amax(g, n_g);
-    s->wgrad_square += tandem_statistics_square(executor_values(c, executor, task->write[0], 1), n_w);
-    if (op->kind == TANDEM_OP_EMBEDDING) {
-        add_embedding_statistics(s, op, tandem_statistics_square(g, n_g), tandem_statistics_square(w, n_w));
-        return TANDEM_OK;
-    }
-    s->x_amax += tandem_statistics_amax(x, n_x);
-    if (op->kind == TANDEM_OP_MATMUL) return add_matmul_statistics(s, graph, op, x, w, g, &c->error);
-    if (op->kind == TANDEM_OP_LINEAR)
-        return add_product_statistics(s, op, x, w, g, tandem_shape_last(&graph->op[op->input[0]].shape),
-                                      &c->error);
-    float *columns = image_columns(graph, op, x);
-    if (!columns) return tandem_no_memory(&c->error, "for the columns of '%s'", op->name);
-    const tandem_status status = add_product_statistics(
-        s, op, columns, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
-    free(columns);
-    return status;
+    add_embedding_statistics(s, op, tandem_statistics_square(g, n_g), tandem_statistics_square(w, n_w));
+    return TANDEM_OK;
 }
 
 static void observe_task(void *context, const tandem_executor *executor, int t)

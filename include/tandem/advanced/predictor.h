@@ -121,6 +121,21 @@ typedef struct tandem_product {
     int transposed;
 } tandem_product;
 
+/* The windows that a convolution reads of images (n, height, width, channels). */
+typedef struct tandem_window {
+    int64_t n, height, width, channels, out_height, out_width;
+    int64_t kernel_h, kernel_w, stride, pad;
+} tandem_window;
+
+/* tandem_statistics_add_call: adds a call of an operator: sizes, amax, and the products' sums. What it leaves
+ * out: n_batch and local_batch, and the squares of weight and input gradient (tandem_statistics_square).
+ *   product  of a convolution x are images, and rows and k are not read
+ *   count    products of one shape, one after the other in x, w and g; 1 of a layer
+ *   window   of a convolution, whose weights are (kernel_h, kernel_w, channels, columns); NULL: a matrix
+ * TANDEM_NO_MEMORY: *statistics has sizes and amax alone. Cost: that of the products; of a convolution a copy
+ * of its windows. */
+tandem_status tandem_statistics_add_call(tandem_statistics *statistics, const tandem_product *product,
+                                         int64_t count, const tandem_window *window, tandem_error *error);
 /* tandem_statistics_add_product: adds a product to the sums of squares and weighted squares in *statistics.
  * It does not touch amax, sizes, wgrad and dgrad. TANDEM_NO_MEMORY. Cost: O(rows·k + k·columns +
  * rows·columns). */
