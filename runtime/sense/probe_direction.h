@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "tandem/advanced/probe.h"
 #include "tandem/advanced/step.h"
 #include "tandem/status.h"
 
@@ -19,12 +20,11 @@ typedef struct probe_metric {
     float by, least;
 } probe_metric;
 
-enum { PROBE_BLOCK = 16 };
 typedef struct probe_direction {
     const tandem_step *step;
     int64_t n_block;
     int64_t *at;  /* [n_block] first number of a block, in flat arrays */
-    float *value; /* [n_block × PROBE_BLOCK]; 0 behind a parameter's last number */
+    float *value; /* [n_block × TANDEM_PROBE_BLOCK]; 0 behind a parameter's last number */
     float *kept;  /* the same of weights that are moved; NULL where none are */
 } probe_direction;
 
@@ -35,14 +35,14 @@ tandem_status probe_direction_open(probe_direction *direction, const tandem_step
 void probe_direction_close(probe_direction *direction);
 void probe_direction_draw(probe_direction *direction, const probe_metric *metric, uint64_t seed,
                           uint32_t stream);
-/* The mean of the metric: of z², over all parameters. */
-double probe_direction_mean_square(const probe_direction *direction);
+/* Σ z² */
+double probe_direction_square(const probe_direction *direction);
 
 /* Keeps the weights that the direction moves; sets them to these plus to·z; back, to the bit.
  * weight: [n_flat] */
 void probe_direction_keep(probe_direction *direction, const float *weight);
 void probe_direction_move(const probe_direction *direction, float *weight, float to);
 void probe_direction_restore(const probe_direction *direction, float *weight);
-/* Adds by·z·g to the buckets of a sum, [n_bucket], a multiple of PROBE_BLOCK. g: [n_flat]. */
+/* Adds by·z·g to the buckets of a sum, [n_bucket], a multiple of TANDEM_PROBE_BLOCK. g: [n_flat]. */
 void probe_direction_project(float *sum, int n_bucket, const probe_direction *direction, float by,
                              const float *gradient);

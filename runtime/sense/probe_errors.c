@@ -1,84 +1,32 @@
-/* probe_errors.c: the error of a cell, from the noise of its parts at both steps (sensing_probe.c). */
+/* probe_errors.c: the error of a cell, from the sums of its operator and of those that depend on it. */
 #include "runtime/sense/probe_run.h"
 
 #include <math.h>
-
-#include <gsl/gsl_sort.h>
-#include <gsl/gsl_statistics_double.h>
-
-#include "tandem/advanced/format.h"
+#include <string.h>
 
 /* Cells whose operator writes a narrow result. */
 static int has_narrow_result(const probe_run *run, int cell)
 {
-    return probe_formats_of_cell(run, cell).of[PROBE_RESULT] != TANDEM_N_FORMAT;
+    return probe_formats_of_cell(run, cell).of[TANDEM_PROBE_RESULT] != TANDEM_N_FORMAT;
 }
 
-/* The products that an output sums. */
-static double products_of_output(const tandem_graph *graph, const tandem_op *op)
-{
-    if (op->parameter[0] < 0) return (double)tandem_shape_last(&graph->op[op->input[0]].shape);
-    return (double)graph->parameter[op->parameter[0]].elements / (double)tandem_shape_last(&op->shape);
-}
-
-/* α: the part of the small step. */
-static double share_of_small_step(const probe_run *run, const probe_operator *of, int part, tandem_format f,
-                                  int range)
-{
-    const tandem_graph *graph = run->age->step->graph;
-    const tandem_op *op = &graph->op[of->op];
-    const int other = part != PROBE_INPUT ? PROBE_INPUT : op->parameter[0] < 0 ? PROBE_SECOND : PROBE_WEIGHT;
-    const double first = 1 / run->step[0], last = 1 / run->step[1];
-    const double by = part == PROBE_RESULT || op->kind == TANDEM_OP_EMBEDDING
-                          ? 1
-                          : products_of_output(graph, op) * of->mean_square[other];
-    const double moved = sqrt(by * of->error_square[range][part][f]);
-    if (!(moved > 0)) return 1;
-    return (fmin(fmax(2 * sqrt(of->rate_square) / moved, last), first) - last) / (first - last);
-}
-
-/* q: the median, over all that makes jumps, of the noise at the small step over that at the large one. */
+/* q, of the replicate. */
 static void find_jump_ratio(probe_run *run)
 {
-    size_t n = 0;
+    int n = 0;
     for (int k = 0; k < run->n_op; k++)
-        for (int i = 0; i < N_PROBE_PART * TANDEM_N_FORMAT; i++) {
-            const probe_operator *of = &run->operator[k];
-            const double *noise = of->noise[PROBE_OWN_RANGE][i / TANDEM_N_FORMAT][i % TANDEM_N_FORMAT];
-            if (probe_makes_jumps(of, i / TANDEM_N_FORMAT) && noise[0] > 0 && noise[1] > 0)
-                run->log_ratio[n++] = log(noise[0] / noise[1]);
-        }
-    gsl_sort(run->log_ratio, 1, n);
-    run->jump_ratio = n > 0 ? fmax(1, exp(gsl_stats_median_from_sorted_data(run->log_ratio, 1, n))) : 1;
+        n += tandem_probe_log_ratios(run->log_ratio + n, &run->operator[k].sums[PROBE_OWN_RANGE]);
+    run->jump_ratio = tandem_probe_jump_ratio(run->log_ratio, n);
 }
 
-static double noise_of_part(const probe_run *run, const probe_operator *of, int part, tandem_format f,
-                            int range)
+/* Adds what an operator puts into the gradient whose parts have these formats, with both ranges. */
+static void add_operator_error(tandem_sensed_error *error, const probe_run *run, const probe_operator *of,
+                               const probe_cell_formats *formats)
 {
-    const double *noise = of->noise[range][part][f], q = run->jump_ratio;
-    if (!probe_makes_jumps(of, part)) return 0.5 * (noise[0] + noise[1]);
-    const double small = share_of_small_step(run, of, part, f, range);
-    return 0.5 * (small * q + 1 - small) * (noise[0] / q + noise[1]);
-}
-
-static tandem_sensed_error error_of_cell(const probe_run *run, const probe_operator *of, int cell)
-{
-    const probe_cell_formats formats = probe_formats_of_cell(run, cell);
-    tandem_sensed_error error = {0};
-    for (int part = 0; part < N_PROBE_PART; part++) {
-        const tandem_format f = formats.of[part];
-        if (f == TANDEM_N_FORMAT) continue;
-        error.total += noise_of_part(run, of, part, f, PROBE_OWN_RANGE);
-        error.wide_total += noise_of_part(run, of, part, f, PROBE_WIDE_RANGE);
-        if (part != PROBE_WEIGHT) continue;
-        if (tandem_format_get(f)->rounding == TANDEM_ROUNDING_STOCHASTIC) {
-            error.shared = of->cross[f];
-        } else {
-            error.total -= of->cross[f];
-            error.wide_total -= of->cross[f];
-        }
-    }
-    return error;
+    tandem_sensed_error wide = {.total = error->wide_total};
+    tandem_probe_add_error(error, &of->sums[PROBE_OWN_RANGE], formats->of, run->step, run->jump_ratio);
+    tandem_probe_add_error(&wide, &of->sums[PROBE_WIDE_RANGE], formats->of, run->step, run->jump_ratio);
+    error->wide_total = wide.total;
 }
 
 /* What the operators behind it add that its narrow result makes narrow. */
@@ -86,14 +34,12 @@ static void add_dependent_errors(tandem_sensed_error *error, const probe_run *ru
 {
     if (!has_narrow_result(run, cell)) return;
     probe_set_plan_of_cell(run, cell);
-    for (int k = 0; k < run->n_op; k++)
-        for (int part = 0; part < N_PROBE_PART; part++) {
-            const probe_operator *of = &run->operator[k];
-            const tandem_format f = probe_format_of_dependent(run, of, part);
-            if (f == TANDEM_N_FORMAT) continue;
-            error->total += noise_of_part(run, of, part, f, PROBE_OWN_RANGE);
-            error->wide_total += noise_of_part(run, of, part, f, PROBE_WIDE_RANGE);
-        }
+    for (int k = 0; k < run->n_op; k++) {
+        probe_cell_formats formats;
+        for (int part = 0; part < TANDEM_N_PROBE_PART; part++)
+            formats.of[part] = probe_format_of_dependent(run, &run->operator[k], part);
+        add_operator_error(error, run, &run->operator[k], &formats);
+    }
 }
 
 /* ln of the samples that wide ranges have over those that ranges have: the mean over a replicate's batches.
@@ -119,9 +65,21 @@ static double growth_of_widening(const probe_run *run, int r)
     return square > 0 ? n * log_widening(run, r) / square * log(TANDEM_WIDE_RANGE) : 0;
 }
 
+/* What no range decides. */
+static void share_between_ranges(const probe_run *run, probe_operator *of)
+{
+    const tandem_probe_sums *own = &of->sums[PROBE_OWN_RANGE];
+    tandem_probe_sums *wide = &of->sums[PROBE_WIDE_RANGE];
+    probe_describe_sums(run, of);
+    wide->rate_square = own->rate_square;
+    memcpy(wide->mean_square, own->mean_square, sizeof wide->mean_square);
+    memcpy(wide->cross, own->cross, sizeof wide->cross);
+}
+
 void probe_set_replicate(probe_run *run, int r)
 {
     const double by = growth_of_widening(run, r);
+    for (int k = 0; k < run->n_op; k++) share_between_ranges(run, &run->operator[k]);
     find_jump_ratio(run);
     tandem_sensing *sensing = run->age->sensing;
     const int each = TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
@@ -130,7 +88,9 @@ void probe_set_replicate(probe_run *run, int r)
         for (int cell = of->op * each; cell < (of->op + 1) * each && of->is_adjustable; cell++) {
             if (!sensing->is_sensed[cell]) continue;
             tandem_sensed_error *error = &tandem_sensing_errors(sensing, run->age->age_index, cell)[r];
-            *error = error_of_cell(run, of, cell);
+            const probe_cell_formats formats = probe_formats_of_cell(run, cell);
+            *error = (tandem_sensed_error){0};
+            add_operator_error(error, run, of, &formats);
             add_dependent_errors(error, run, cell);
             error->wide_total = error->total + by * (error->wide_total - error->total);
         }

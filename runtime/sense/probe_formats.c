@@ -2,26 +2,32 @@
  * and to which formats. */
 #include "runtime/sense/probe_run.h"
 
-static tandem_format format_of_amp(const probe_run *run, tandem_dtype dtype, tandem_dtype amp_dtype)
+static tandem_format format_of_amp(tandem_dtype dtype, tandem_dtype amp_dtype,
+                                   const tandem_emulation *emulation)
 {
-    return run->age->emulation->format[dtype == TANDEM_AMP ? amp_dtype : dtype];
+    const tandem_dtype of = dtype == TANDEM_AMP ? amp_dtype : dtype;
+    return emulation ? emulation->format[of] : tandem_format_of_dtype(of);
+}
+
+void tandem_probe_formats(tandem_format of[TANDEM_N_PROBE_PART], tandem_precision precision,
+                          tandem_dtype amp_dtype, const tandem_emulation *emulation)
+{
+    const tandem_precision_row *row = tandem_precision_get(precision);
+    const tandem_dtype product = tandem_precision_product_dtype(precision, TANDEM_F32);
+    const int is_tf32 = product == TANDEM_TF32;
+    const tandem_format forward = format_of_amp(is_tf32 ? product : row->forward, amp_dtype, emulation);
+    of[TANDEM_PROBE_INPUT] = of[TANDEM_PROBE_SECOND] = of[TANDEM_PROBE_WEIGHT] = forward;
+    of[TANDEM_PROBE_GRADIENT] = format_of_amp(is_tf32 ? product : row->wgrad, amp_dtype, emulation);
+    of[TANDEM_PROBE_RESULT] = format_of_amp(row->output, amp_dtype, emulation);
 }
 
 probe_cell_formats probe_formats_of_cell(const probe_run *run, int cell)
 {
     static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
-    const tandem_dtype amp = amp_dtypes[cell % TANDEM_N_AMP_DTYPE];
-    const tandem_precision precision = (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION);
-    const tandem_precision_row *row = tandem_precision_get(precision);
-    const tandem_dtype product = tandem_precision_product_dtype(precision, TANDEM_F32);
-    const int is_tf32 = product == TANDEM_TF32;
-    const tandem_format forward = format_of_amp(run, is_tf32 ? product : row->forward, amp),
-                        backward = format_of_amp(run, is_tf32 ? product : row->wgrad, amp);
-    return (probe_cell_formats){{[PROBE_INPUT] = forward,
-                                 [PROBE_SECOND] = forward,
-                                 [PROBE_WEIGHT] = forward,
-                                 [PROBE_GRADIENT] = backward,
-                                 [PROBE_RESULT] = format_of_amp(run, row->output, amp)}};
+    probe_cell_formats formats = {{0}};
+    tandem_probe_formats(formats.of, (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION),
+                         amp_dtypes[cell % TANDEM_N_AMP_DTYPE], run->age->emulation);
+    return formats;
 }
 
 void probe_set_plan_of_cell(const probe_run *run, int cell)
@@ -39,8 +45,10 @@ void probe_set_plan_of_cell(const probe_run *run, int cell)
 tandem_format probe_format_of_dependent(const probe_run *run, const probe_operator *of, int part)
 {
     const tandem_op_kind kind = run->age->step->graph->op[of->op].kind;
-    if (of->is_adjustable || (part != PROBE_RESULT && part != PROBE_GRADIENT)) return TANDEM_N_FORMAT;
-    if (part == PROBE_GRADIENT && tandem_op_row_get(kind)->dgrad != TANDEM_GRAD_TASK) return TANDEM_N_FORMAT;
+    if (of->is_adjustable || (part != TANDEM_PROBE_RESULT && part != TANDEM_PROBE_GRADIENT))
+        return TANDEM_N_FORMAT;
+    if (part == TANDEM_PROBE_GRADIENT && tandem_op_row_get(kind)->dgrad != TANDEM_GRAD_TASK)
+        return TANDEM_N_FORMAT;
     return run->age->emulation->format[run->plan->output_dtype[of->op]];
 }
 
@@ -64,7 +72,7 @@ static void ask_formats(probe_run *run, const probe_operator *adjustable)
         if (!run->age->sensing->is_sensed[cell]) continue;
         probe_set_plan_of_cell(run, cell);
         for (int k = 0; k < run->n_op; k++)
-            for (int part = 0; part < N_PROBE_PART; part++) {
+            for (int part = 0; part < TANDEM_N_PROBE_PART; part++) {
                 probe_operator *of = &run->operator[k];
                 const tandem_format f =
                     of == adjustable ? formats.of[part] : probe_format_of_dependent(run, of, part);
@@ -103,7 +111,7 @@ void probe_open_operators(probe_run *run)
     int n = 0;
     for (int k = 0; k < run->n_op; k++) {
         const probe_operator of = run->operator[k];
-        if (of.is_adjustable || of.formats[PROBE_RESULT]) run->operator[n++] = of;
+        if (of.is_adjustable || of.formats[TANDEM_PROBE_RESULT]) run->operator[n++] = of;
     }
     run->n_op = n;
 }

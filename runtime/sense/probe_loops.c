@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/wide.h"
+#include "tandem/advanced/probe.h"
 
 enum { LANES = 16 };
 
@@ -36,7 +37,7 @@ TANDEM_WIDE float probe_amax(const float *x, int64_t n)
     return value;
 }
 
-TANDEM_WIDE double probe_sum(const float *x, int64_t n)
+TANDEM_WIDE static double sum_numbers(const float *x, int64_t n)
 {
     double lane[LANES] = {0};
     const int64_t whole = n / LANES * LANES;
@@ -55,8 +56,6 @@ TANDEM_WIDE double probe_product(const float *restrict a, const float *restrict 
     for (int64_t i = whole; i < n; i++) lane[i - whole] += (double)a[i] * (double)b[i];
     return sum_of_probe_lanes(lane);
 }
-
-double probe_mean_square(const float *x, int64_t n) { return n > 0 ? probe_product(x, x, n) / (double)n : 0; }
 
 TANDEM_WIDE double probe_weighted_squares(double *sum, const float *restrict v, const float *restrict d,
                                           int64_t n)
@@ -106,7 +105,7 @@ TANDEM_WIDE void probe_pair_sums(double sum[PROBE_N_PAIR_SUM], const float *rest
     }
 }
 
-TANDEM_WIDE void probe_square(float *x, int64_t n)
+TANDEM_WIDE void probe_square_each(float *x, int64_t n)
 {
     const int64_t whole = n / LANES * LANES;
     for (int64_t i = 0; i < whole; i += LANES)
@@ -114,13 +113,18 @@ TANDEM_WIDE void probe_square(float *x, int64_t n)
     for (int64_t i = whole; i < n; i++) x[i] *= x[i];
 }
 
-TANDEM_WIDE void probe_difference(float *restrict to, const float *restrict a, const float *restrict b,
-                                  float by, int64_t n)
+TANDEM_WIDE static void subtract_numbers(float *restrict to, const float *restrict a, const float *restrict b,
+                                         float by, int64_t n)
 {
     const int64_t whole = n / LANES * LANES;
     for (int64_t i = 0; i < whole; i += LANES)
         for (int k = 0; k < LANES; k++) to[i + k] = (a[i + k] - b[i + k]) * by;
     for (int64_t i = whole; i < n; i++) to[i] = (a[i] - b[i]) * by;
+}
+
+TANDEM_WIDE static void take_middle(float *restrict x, const float *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = 0.5F * (x[i] + y[i]);
 }
 
 TANDEM_WIDE void probe_add(float *restrict to, const float *restrict x, int64_t n)
@@ -179,3 +183,16 @@ TANDEM_WIDE void probe_linear_gradient(float *restrict to, const float *restrict
             to[i * depth + l] = sum_of_float_lanes(lane);
         }
 }
+
+/* --- For others, too (tandem/advanced/probe.h), without the resolver of instruction sets --------------- */
+
+double tandem_probe_sum(const float *x, int64_t n) { return sum_numbers(x, n); }
+
+double tandem_probe_square(const float *x, int64_t n) { return probe_product(x, x, n); }
+
+void tandem_probe_difference(float *to, const float *above, const float *below, float by, int64_t n)
+{
+    subtract_numbers(to, above, below, by, n);
+}
+
+void tandem_probe_middle(float *x, const float *y, int64_t n) { take_middle(x, y, n); }

@@ -4,12 +4,11 @@
 #pragma once
 
 #include "runtime/sense/sensing_probe.h"
-#include "tandem/advanced/format.h"
+#include "tandem/advanced/probe.h"
 
 enum { PROBE_ABOVE, PROBE_BELOW };
 /* Of a whole batch of the training, and of up to TANDEM_WIDE_RANGE of them. */
 enum { PROBE_OWN_RANGE, PROBE_WIDE_RANGE, N_PROBE_RANGE };
-enum probe_part { PROBE_INPUT, PROBE_SECOND, PROBE_GRADIENT, PROBE_RESULT, PROBE_WEIGHT, N_PROBE_PART };
 
 /* Of a tensor of samples: those that are kept. */
 typedef struct probe_kept_tensor {
@@ -26,15 +25,13 @@ enum probe_kept_kind { KEPT_X, KEPT_X2, KEPT_Y, KEPT_G, KEPT_DX, KEPT_DX2, N_KEP
 typedef struct probe_operator {
     int op, is_adjustable, is_before_jump; /* a slope behind it jumps */
     int gradient_task;                     /* the first that reads the gradient of its output */
-    unsigned formats[N_PROBE_PART];        /* that some cell asks for: bit f */
+    unsigned formats[TANDEM_N_PROBE_PART]; /* that some cell asks for: bit f */
     probe_kept_tensor kept[N_KEPT];
     /* every `stride`-th number of the weight */
     int64_t n_weight, stride, n_kept_weight;
     float *w, *w_above, *difference[2], amax;
-    double mean_square[N_PROBE_PART]; /* of what is rounded, over both batches */
-    double error_square[N_PROBE_RANGE][N_PROBE_PART][TANDEM_N_FORMAT]; /* mean, over both batches */
-    double rate_square; /* of the output, by unit of ε: mean, over both batches */
-    double noise[N_PROBE_RANGE][N_PROBE_PART][TANDEM_N_FORMAT][2], cross[TANDEM_N_FORMAT];
+    /* What no range decides is in those of PROBE_OWN_RANGE, and in all once a replicate is through. */
+    tandem_probe_sums sums[N_PROBE_RANGE];
 } probe_operator;
 
 typedef struct probe_run {
@@ -70,10 +67,11 @@ void probe_keep_values(probe_run *run, probe_kept_tensor *kept, const float *x, 
 /* The batches that a range is of, after so many have been seen. */
 int probe_batches_of_range(const probe_run *run, int range, int n_seen);
 
-/* --- Noise (probe_noise.c) ----------------------------------------------------------------------------- */
+/* --- Noise (probe_noise.c, with the arithmetic of probe_sums.c) ----------------------------------------- */
 
-/* Whether what a part of an operator rounds makes units behind it switch. Else no mean square is read. */
-int probe_makes_jumps(const probe_operator *of, int part);
+/* The sums of both ranges are those of this operator: 0, or as far as they are. */
+void probe_clear_sums(const probe_run *run, probe_operator *of);
+void probe_describe_sums(const probe_run *run, probe_operator *of);
 /* The noise of a tensor x of samples, whose D is above − below over the step. range: known; 0: its own. */
 void probe_add_noise(probe_run *run, probe_operator *of, int part, const probe_kept_tensor *x,
                      const float *above, const float *below, float range);
@@ -91,7 +89,7 @@ void probe_see_weight_gradients(probe_run *run);
 
 /* What a cell rounds each part to; TANDEM_N_FORMAT: not at all. */
 typedef struct probe_cell_formats {
-    tandem_format of[N_PROBE_PART];
+    tandem_format of[TANDEM_N_PROBE_PART];
 } probe_cell_formats;
 probe_cell_formats probe_formats_of_cell(const probe_run *run, int cell);
 /* run->plan: the cell's operator in its precision, all others in fp32. */

@@ -59,7 +59,7 @@ static void see_input_gradient(probe_run *run, probe_operator *of, int slot, con
         probe_keep_values(run, above, dx,
                           tandem_shape_elements(&graph->op[graph->op[of->op].input[slot]].shape), 0);
     else
-        probe_add_noise(run, of, slot ? PROBE_SECOND : PROBE_INPUT, x, above->x, dx,
+        probe_add_noise(run, of, slot ? TANDEM_PROBE_SECOND : TANDEM_PROBE_INPUT, x, above->x, dx,
                         known_range(graph, &graph->op[of->op], slot));
 }
 
@@ -71,11 +71,10 @@ static void see_forward(probe_run *run, probe_operator *of, const float *y)
         probe_keep_values(run, kept, y, tandem_shape_elements(&op->shape), 0);
         return;
     }
-    probe_add_noise(run, of, PROBE_GRADIENT, &of->kept[KEPT_G], kept->x, y, 0);
-    if (of->is_before_jump && of->kept[KEPT_G].n > 0)
-        of->rate_square += 0.5 * probe_mean_square(run->difference, of->kept[KEPT_G].n);
+    probe_add_noise(run, of, TANDEM_PROBE_GRADIENT, &of->kept[KEPT_G], kept->x, y, 0);
+    tandem_probe_add_rate(&of->sums[PROBE_OWN_RANGE], run->difference, of->kept[KEPT_G].n);
     /* The result at the weights themselves: a bias that is moved by z would not be lost as it is there. */
-    for (int64_t i = 0; i < kept->n; i++) kept->x[i] = 0.5F * (kept->x[i] + y[i]);
+    tandem_probe_middle(kept->x, y, kept->n);
 }
 
 /* Of an operator whose input has no gradient: computed, of the kept samples. */
@@ -122,7 +121,7 @@ static void see_wgrad(probe_run *run, probe_operator *of, const tandem_task *tas
                               value_of(run, tandem_value_activation(step, op->input[1], TANDEM_F32)),
                               tandem_shape_elements(&step->graph->op[op->input[1]].shape), 1);
     } else {
-        probe_add_noise(run, of, PROBE_RESULT, &of->kept[KEPT_Y], of->kept[KEPT_G].x, g, 0);
+        probe_add_noise(run, of, TANDEM_PROBE_RESULT, &of->kept[KEPT_Y], of->kept[KEPT_G].x, g, 0);
     }
     if (op->parameter[0] < 0) see_input_gradient(run, of, 1, value_of(run, task->write[0]));
     if (!input->needs_gradient && op->kind != TANDEM_OP_EMBEDDING) see_absent_gradient(run, of, g);
@@ -140,7 +139,7 @@ static void see_dependent_gradients(probe_run *run, int t)
             probe_keep_values(run, &of->kept[KEPT_G], g,
                               tandem_shape_elements(&step->graph->op[of->op].shape), 1);
         else
-            probe_add_noise(run, of, PROBE_RESULT, &of->kept[KEPT_Y], of->kept[KEPT_G].x, g, 0);
+            probe_add_noise(run, of, TANDEM_PROBE_RESULT, &of->kept[KEPT_Y], of->kept[KEPT_G].x, g, 0);
     }
 }
 
@@ -168,10 +167,10 @@ void probe_see_weight_gradients(probe_run *run)
         const int p = age->step->graph->op[of->op].parameter[0];
         if (of->n_kept_weight == 0) continue;
         const float *g = age->backend->executor_value(age->executor, TANDEM_PARAMETER(p), 1, NULL);
-        float *const to = run->place == PROBE_ABOVE ? of->w_above : of->difference[run->batch];
+        float *const to = run->place == PROBE_ABOVE ? of->w_above : run->room;
         for (int64_t i = 0; i < of->n_kept_weight; i++) to[i] = g[i * of->stride];
-        const float by = (float)(1 / (2 * run->step[run->batch]));
-        for (int64_t i = 0; i < of->n_kept_weight && run->place == PROBE_BELOW; i++)
-            to[i] = (of->w_above[i] - to[i]) * by;
+        if (run->place == PROBE_BELOW)
+            tandem_probe_difference(of->difference[run->batch], of->w_above, to,
+                                    (float)(1 / (2 * run->step[run->batch])), of->n_kept_weight);
     }
 }

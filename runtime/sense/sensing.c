@@ -10,11 +10,9 @@
 
 #include "base/clock.h"
 #include "base/plain_text.h"
-#include "runtime/sense/probe_loops.h"
 #include "runtime/sense/sensing_probe.h"
 
 enum { MAX_HALVINGS = 40 };             /* of a dynamic loss scale, until a step is not skipped */
-static const double least_share = 1e-4; /* of the mean of v̂: below it, v̂ counts as that */
 
 typedef struct sense_run {
     const tandem_workload *workload;
@@ -252,11 +250,12 @@ static void add_mean_error(sense_run *run, float *mean)
     }
 }
 
-/* v̂ → 1/√v̂. Weights whose v̂ is far below the mean would count without bounds. */
+/* v̂ → 1/√v̂. */
 static void invert_mean_squares(float *metric, int64_t n, double mean)
 {
+    const double least = (double)tandem_probe_least_square(mean, 1);
     for (int64_t i = 0; i < n && mean > 0; i++)
-        metric[i] = (float)(1 / sqrt(fmax((double)metric[i], least_share * mean)));
+        metric[i] = (float)(1 / sqrt(fmax((double)metric[i], least)));
 }
 
 tandem_status sensing_copy_metric(float *metric, float *room, const training_rank *rank, int64_t age,
@@ -491,7 +490,7 @@ static double sum_of_metric(const probe_metric *metric, const tandem_step *step)
     double sum = 0;
     for (int p = 0; p < step->graph->n_parameter; p++)
         sum += (double)metric->by *
-               probe_sum(metric->mean_square + step->parameter_start[p], step->graph->parameter[p].elements);
+               tandem_probe_sum(metric->mean_square + step->parameter_start[p], step->graph->parameter[p].elements);
     return sum;
 }
 
@@ -536,7 +535,7 @@ static tandem_status take_metric(probe_metric *metric, float **first, const sens
         metric->mean_square = *first;
     }
     if (status == TANDEM_OK && metric->mean_square)
-        metric->least = (float)(least_share * sum_of_metric(metric, frozen->step) / (double)run->n_weight);
+        metric->least = tandem_probe_least_square(sum_of_metric(metric, frozen->step), run->n_weight);
     if (!(metric->least > 0)) metric->mean_square = NULL; /* all gradients are 0 */
     return status;
 }
@@ -547,7 +546,7 @@ static tandem_status share_replicates(sense_run *run, float *sketch, tandem_erro
     tandem_sensing *const sensing = run->sensing;
     const int n_rank = run->rank->self.n_rank, n = sensing->n_replicate,
               n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
-    const size_t sums = 2 * (size_t)n * PROBE_SKETCH * sizeof *sketch,
+    const size_t sums = 2 * (size_t)n * TANDEM_PROBE_SKETCH * sizeof *sketch,
                  errors = (size_t)n_cell * (size_t)n * sizeof *sensing->error;
     if (n_rank == 1) return TANDEM_OK;
     char *const all = malloc((size_t)n_rank * (sums > errors ? sums : errors));
@@ -555,9 +554,9 @@ static tandem_status share_replicates(sense_run *run, float *sketch, tandem_erro
     const tandem_backend_api *const backend = run->rank->backend;
     tandem_status status = backend->worker_gather(run->rank->worker, sketch, all, sums, error);
     for (int r = 0; r < n && status == TANDEM_OK; r++)
-        memcpy(sketch + (size_t)r * 2 * PROBE_SKETCH,
-               all + (size_t)(r % n_rank) * sums + (size_t)r * 2 * PROBE_SKETCH * sizeof *sketch,
-               2 * PROBE_SKETCH * sizeof *sketch);
+        memcpy(sketch + (size_t)r * 2 * TANDEM_PROBE_SKETCH,
+               all + (size_t)(r % n_rank) * sums + (size_t)r * 2 * TANDEM_PROBE_SKETCH * sizeof *sketch,
+               2 * TANDEM_PROBE_SKETCH * sizeof *sketch);
     if (status == TANDEM_OK)
         status = backend->worker_gather(run->rank->worker, sensing->error, all, errors, error);
     for (int i = 0; i < n_cell * n && status == TANDEM_OK; i++)
@@ -580,7 +579,7 @@ static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, c
 {
     const int is_shared = run->request->is_at_hand;
     const int n_range_batch = range_batches_of_probe(run);
-    float *const sketch = calloc(2 * (size_t)run->sensing->n_replicate * PROBE_SKETCH, sizeof *sketch);
+    float *const sketch = calloc(2 * (size_t)run->sensing->n_replicate * TANDEM_PROBE_SKETCH, sizeof *sketch);
     tandem_status status = sketch ? TANDEM_OK : tandem_no_memory(error, "for the sums of gradients");
     const probe_age age = {.backend = run->rank->backend,
                            .executor = frozen->executor,
@@ -596,7 +595,7 @@ static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, c
                            .n_rank = is_shared ? run->rank->self.n_rank : 1};
     if (status == TANDEM_OK) status = sensing_probe_age(&age, sketch, error);
     if (status == TANDEM_OK && is_shared) status = share_replicates(run, sketch, error);
-    if (status == TANDEM_OK) status = sensing_probe_set_gradients(run->sensing, a, sketch, error);
+    if (status == TANDEM_OK) tandem_probe_set_gradients(run->sensing, a, sketch);
     free(sketch);
     return status;
 }

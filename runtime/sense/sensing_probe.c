@@ -52,14 +52,12 @@
  * reads another copy of the weight. */
 #include "runtime/sense/sensing_probe.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/sense/probe_loops.h"
 #include "runtime/sense/probe_run.h"
 
-static const double small_step = 0x1p-10, large_step = 0x1p-6; /* of the weights' root mean square */
 enum { KEPT_WEIGHTS = 2048 };
 
 /* --- A replicate ---------------------------------------------------------------------------------------- */
@@ -69,7 +67,7 @@ static void add_to_sketch(float *sketch, const probe_run *run)
 {
     const probe_age *age = run->age;
     const float *const first = age->backend->executor_value(age->executor, TANDEM_PARAMETER(0), 1, NULL);
-    probe_direction_project(sketch, PROBE_SKETCH, &run->sketched, 0.5F,
+    probe_direction_project(sketch, TANDEM_PROBE_SKETCH, &run->sketched, 0.5F,
                             first - age->step->parameter_start[0]);
 }
 
@@ -99,19 +97,12 @@ static tandem_status probe_replicate(probe_run *run, int r, float *sketch, tande
     const probe_age *age = run->age;
     tandem_status status = TANDEM_OK;
     probe_direction_draw(&run->direction, &age->metric, age->seed,
-                         1 + (uint32_t)r + ((uint32_t)age->sensing->age[age->age_index] << 8));
+                         tandem_probe_stream(age->sensing->age[age->age_index], r));
     probe_direction_keep(&run->direction, run->weight);
-    for (int k = 0; k < run->n_op; k++) {
-        probe_operator *of = &run->operator[k];
-        memset(of->mean_square, 0, sizeof of->mean_square);
-        memset(of->error_square, 0, sizeof of->error_square);
-        memset(of->noise, 0, sizeof of->noise);
-        memset(of->cross, 0, sizeof of->cross);
-        of->rate_square = 0;
-    }
+    for (int k = 0; k < run->n_op; k++) probe_clear_sums(run, &run->operator[k]);
     for (run->batch = 0; run->batch < 2 && status == TANDEM_OK; run->batch++)
         status = sense_probe_batch(run, age->first_batch + 2 * r + run->batch,
-                                   sketch + run->batch * PROBE_SKETCH, error);
+                                   sketch + run->batch * TANDEM_PROBE_SKETCH, error);
     probe_direction_restore(&run->direction, run->weight);
     for (int k = 0; k < run->n_op && status == TANDEM_OK; k++) probe_add_weight_noise(run, &run->operator[k]);
     if (status == TANDEM_OK && run->status != TANDEM_OK) {
@@ -124,16 +115,14 @@ static tandem_status probe_replicate(probe_run *run, int r, float *sketch, tande
 
 /* --- An age --------------------------------------------------------------------------------------------- */
 
-static double mean_square_of_weights(const probe_run *run)
+static double square_of_weights(const probe_run *run)
 {
     const tandem_step *step = run->age->step;
-    double square = 0, n = 0;
-    for (int p = 0; p < step->graph->n_parameter; p++) {
-        const int64_t of = step->graph->parameter[p].elements;
-        square += (double)of * probe_mean_square(run->weight + step->parameter_start[p], of);
-        n += (double)of;
-    }
-    return n > 0 ? square / n : 0;
+    double square = 0;
+    for (int p = 0; p < step->graph->n_parameter; p++)
+        square +=
+            tandem_probe_square(run->weight + step->parameter_start[p], step->graph->parameter[p].elements);
+    return square;
 }
 
 static tandem_status open_probed_weight(probe_run *run, probe_operator *of)
@@ -175,15 +164,13 @@ static tandem_status open_probe_run(probe_run *run, tandem_error *error)
     probe_open_operators(run);
     unsigned char *const is_before_jump = calloc((size_t)graph->n_op, 1);
     run->log_ratio =
-        malloc((size_t)(run->n_op + 1) * N_PROBE_PART * TANDEM_N_FORMAT * sizeof *run->log_ratio);
+        malloc((size_t)(run->n_op + 1) * TANDEM_N_PROBE_PART * TANDEM_N_FORMAT * sizeof *run->log_ratio);
     if (is_before_jump) probe_find_jumps(run, is_before_jump);
     free(is_before_jump);
     if (!is_before_jump || !run->log_ratio) return tandem_no_memory(error, "for a probe");
     for (int k = 0; k < run->n_op && status == TANDEM_OK; k++)
         if (run->operator[k].is_adjustable) status = open_probed_weight(run, &run->operator[k]);
-    const double unit = sqrt(mean_square_of_weights(run) / probe_direction_mean_square(&run->sketched));
-    run->step[0] = small_step * unit;
-    run->step[1] = large_step * unit;
+    tandem_probe_steps(run->step, square_of_weights(run), probe_direction_square(&run->sketched));
     return status == TANDEM_OK ? status : tandem_no_memory(error, "for the weights of a probe");
 }
 
@@ -208,27 +195,8 @@ tandem_status sensing_probe_age(const probe_age *age, float *sketch, tandem_erro
     tandem_status status = open_probe_run(&run, error);
     age->backend->executor_observe(age->executor, probe_see_task, &run);
     for (int r = age->rank; r < age->sensing->n_replicate && status == TANDEM_OK; r += age->n_rank)
-        status = probe_replicate(&run, r, sketch + (size_t)r * 2 * PROBE_SKETCH, error);
+        status = probe_replicate(&run, r, sketch + (size_t)r * 2 * TANDEM_PROBE_SKETCH, error);
     age->backend->executor_observe(age->executor, NULL, NULL);
     close_probe_run(&run);
     return status;
-}
-
-tandem_status sensing_probe_set_gradients(tandem_sensing *sensing, int age_index, const float *sketch,
-                                          tandem_error *error)
-{
-    const int n = sensing->n_replicate;
-    float *const all = calloc(PROBE_SKETCH, sizeof *all);
-    if (!all) return tandem_no_memory(error, "for a sum of gradients");
-    for (int b = 0; b < 2 * n; b++) probe_add(all, sketch + (size_t)b * PROBE_SKETCH, PROBE_SKETCH);
-    for (int r = 0; r < n; r++) {
-        const float *one = sketch + (size_t)r * 2 * PROBE_SKETCH, *two = one + PROBE_SKETCH;
-        const double same = probe_product(one, two, PROBE_SKETCH),
-                     own = probe_product(one, one, PROBE_SKETCH) + probe_product(two, two, PROBE_SKETCH),
-                     with_all = probe_product(one, all, PROBE_SKETCH) + probe_product(two, all, PROBE_SKETCH);
-        sensing->gradient[age_index * n + r] = (tandem_sensed_gradient){
-            .variance = 0.5 * own - same, .mean_square = (with_all - own - 2 * same) / (4.0 * (n - 1))};
-    }
-    free(all);
-    return TANDEM_OK;
 }

@@ -22,16 +22,9 @@ typedef struct probe_age {
     int rank, n_rank;  /* replicates r with r mod n_rank = rank are sensed; 0 of 1: all */
 } probe_age;
 
-/* The sum of a gradient's numbers in PROBE_SKETCH buckets, by fixed random signs: the product of two such
- * sums is that of the gradients, with a standard error of |g||g'|·√(2/PROBE_SKETCH). */
-enum { PROBE_SKETCH = 4096 };
-
 /* sensing_probe_age: fills the errors of every cell that sensing->is_sensed names, and for each replicate the
- * sums of its two gradients, sketch [2 × n_replicate × PROBE_SKETCH]. Bias is not sensed: `against` stays 0.
- * With sensing->range_batch > 0 also with wide ranges.
- * TANDEM_NO_MEMORY, TANDEM_USAGE on a device with memory of its own, and
- * what a step reports. Cost: four gradients a replicate. */
+ * buckets of its two gradients (tandem/advanced/probe.h), sketch [2 × n_replicate × TANDEM_PROBE_SKETCH].
+ * Bias is not sensed: `against` stays 0. With sensing->range_batch > 0 also with wide ranges.
+ * TANDEM_NO_MEMORY, TANDEM_USAGE on a device with memory of its own, and what a step reports. Cost: four
+ * gradients a replicate. */
 tandem_status sensing_probe_age(const probe_age *age, float *sketch, tandem_error *error);
-/* From the sums of all replicates their variances and mean squares. TANDEM_NO_MEMORY. */
-tandem_status sensing_probe_set_gradients(tandem_sensing *sensing, int age_index, const float *sketch,
-                                          tandem_error *error);

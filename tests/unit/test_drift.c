@@ -114,7 +114,7 @@ static void a_place_has_all_its_parameters_or_is_none(void **state)
 static double probed_noise(held_run *r, tandem_format format)
 {
     enum { REPLICATES = 4 };
-    static float sketch[2 * REPLICATES * PROBE_SKETCH];
+    static float sketch[2 * REPLICATES * TANDEM_PROBE_SKETCH];
     tandem_error error = {0};
     tandem_sensing sensing = {0};
     tandem_emulation emulation = tandem_emulation_make(0);

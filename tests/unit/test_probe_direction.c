@@ -40,7 +40,7 @@ static float slope_at(const tandem_step *step, int64_t i, int is_at_end)
     enum { OWN = 4 };
     const int64_t behind = i - step->parameter_start[0] - step->graph->parameter[0].elements;
     if (!is_at_end) return (float)(1 + i % 5);
-    return behind < -OWN || behind >= PROBE_BLOCK - OWN ? 0 : behind < 0 ? 3 : 1;
+    return behind < -OWN || behind >= TANDEM_PROBE_BLOCK - OWN ? 0 : behind < 0 ? 3 : 1;
 }
 
 /* (zᵀh)² has the mean Σ m·h², with m the metric; over 4,000 draws within 5 of its standard errors, 2.3 %. */
@@ -55,7 +55,7 @@ static void a_direction_has_the_square_of_the_metric(void **state)
     assert_non_null(h);
     assert_non_null(square);
     require_ok(probe_direction_open(&direction, s.step, 0, &error), &error);
-    assert_true(direction.n_block * PROBE_BLOCK < tandem_graph_n_weight(s.graph) * 3 / 4);
+    assert_true(direction.n_block * TANDEM_PROBE_BLOCK < tandem_graph_n_weight(s.graph) * 3 / 4);
     for (int law = 0; law < 4; law++) {
         const int has_metric = law % 2;
         const probe_metric metric = {.mean_square = has_metric ? square : NULL, .by = 2, .least = 0.5F};
@@ -71,10 +71,10 @@ static void a_direction_has_the_square_of_the_metric(void **state)
                     (double)h[i] * (double)h[i] / (has_metric ? sqrt(fmax(2 * (double)square[i], 0.5)) : 1);
             }
         for (uint32_t d = 0; d < DRAWS; d++) {
-            float bucket[PROBE_BLOCK] = {0};
+            float bucket[TANDEM_PROBE_BLOCK] = {0};
             probe_direction_draw(&direction, &metric, 1, d);
-            probe_direction_project(bucket, PROBE_BLOCK, &direction, 1, h);
-            mean += pow(probe_sum(bucket, PROBE_BLOCK), 2) / DRAWS;
+            probe_direction_project(bucket, TANDEM_PROBE_BLOCK, &direction, 1, h);
+            mean += pow(tandem_probe_sum(bucket, TANDEM_PROBE_BLOCK), 2) / DRAWS;
         }
         if (fabs(mean / expected - 1) > 0.12) fail_msg("mean square %g, expected %g", mean, expected);
     }

@@ -1,6 +1,7 @@
 /* folder: runtime */
 /* The loops of a probe, of all lengths around their lanes, on whole numbers, whose sums are exact. */
 #include "runtime/sense/probe_loops.h"
+#include "tandem/advanced/probe.h"
 #include "tests/support/tandem_test.h"
 
 enum { MAX_NUMBERS = 50 };
@@ -32,13 +33,13 @@ static void sums_take_every_number_once(void **state)
         for (int64_t i = 0; i < n; i++) b[i] = -fabsf(a[i]);
         assert_true(probe_amax(b, n) == amax);
         fill_numbers(b, n, 2);
-        assert_true(probe_sum(a, n) == sum);
+        assert_true(tandem_probe_sum(a, n) == sum);
         assert_true(probe_product(a, b, n) == ab);
         assert_true(probe_weighted_squares(&alone, v, a, n) == vaa && alone == all);
         probe_pair_sums(pair, v, a, b, n);
         assert_true(pair[PROBE_PAIR_FIRST] == vaa && pair[PROBE_PAIR_SECOND] == vbb);
         assert_true(pair[PROBE_PAIR_CROSS] == vab && pair[PROBE_PAIR_WEIGHT] == all);
-        assert_true(probe_mean_square(a, n) == (n ? probe_product(a, a, n) / (double)n : 0));
+        assert_true(tandem_probe_square(a, n) == probe_product(a, a, n));
     }
 }
 
@@ -53,8 +54,8 @@ static float subtracted(float x, float y, float c) { return (void)y, c * 3 - x; 
 
 static void run_written(int which, float *to, const float *x, const float *y, int64_t n)
 {
-    if (which == 0) probe_square(to, n);
-    if (which == 1) probe_difference(to, x, y, 3, n);
+    if (which == 0) probe_square_each(to, n);
+    if (which == 1) tandem_probe_difference(to, x, y, 3, n);
     if (which == 2) probe_add(to, x, n);
     if (which == 3) probe_add_difference(to, x, y, n);
     if (which == 4) probe_scale(to, x, 3, n);

@@ -18,7 +18,7 @@ typedef struct probed {
     tandem_emulation emulation;
     probe_age age;
     probe_operator of[MAX_PROBED];
-    double log_ratio[2 * MAX_PROBED * N_PROBE_PART * TANDEM_N_FORMAT];
+    double log_ratio[2 * MAX_PROBED * TANDEM_N_PROBE_PART * TANDEM_N_FORMAT];
     probe_run run;
 } probed;
 
@@ -64,8 +64,8 @@ static probe_operator *add_probed(probed *p, int op)
 static void set_noise(probe_operator *of, int part, tandem_format f, double small, double large)
 {
     for (int range = 0; range < N_PROBE_RANGE; range++) {
-        of->noise[range][part][f][0] = (range + 1) * small;
-        of->noise[range][part][f][1] = (range + 1) * large;
+        of->sums[range].noise[part][f][0] = (range + 1) * small;
+        of->sums[range].noise[part][f][1] = (range + 1) * large;
     }
 }
 
@@ -96,14 +96,14 @@ static void an_error_is_the_sum_of_its_parts(void **state)
     probe_operator *of = add_probed(&p, op);
     for (int k = 0; k < 2; k++) {
         const tandem_format f = k ? TANDEM_FORMAT_S8 : TANDEM_FORMAT_BF16;
-        set_noise(of, PROBE_INPUT, f, 1, 3);
-        set_noise(of, PROBE_SECOND, f, 0.25, 0.75);
-        set_noise(of, PROBE_GRADIENT, f, 2, 4);
-        set_noise(of, PROBE_WEIGHT, f, 4, 6);
-        of->cross[f] = 2;
+        set_noise(of, TANDEM_PROBE_INPUT, f, 1, 3);
+        set_noise(of, TANDEM_PROBE_SECOND, f, 0.25, 0.75);
+        set_noise(of, TANDEM_PROBE_GRADIENT, f, 2, 4);
+        set_noise(of, TANDEM_PROBE_WEIGHT, f, 4, 6);
+        of->sums[PROBE_OWN_RANGE].cross[f] = 2;
     }
-    set_noise(of, PROBE_RESULT, TANDEM_FORMAT_BF16, 10, 20);
-    set_noise(of, PROBE_GRADIENT, TANDEM_FORMAT_E5M2, 100, 100); /* of no cell that is sensed */
+    set_noise(of, TANDEM_PROBE_RESULT, TANDEM_FORMAT_BF16, 10, 20);
+    set_noise(of, TANDEM_PROBE_GRADIENT, TANDEM_FORMAT_E5M2, 100, 100); /* of no cell that is sensed */
     for (int r = 0; r < REPLICATES; r++) {
         const tandem_sensed_error nearest = error_of_probed(&p, op, TANDEM_PRECISION_BF16, r),
                                   drawn = error_of_probed(&p, op, TANDEM_PRECISION_INT8_FULL, r);
@@ -126,7 +126,7 @@ static void check_dependent(const char *model, double expected)
     const int op = op_of(p.graph, "fc1");
     (void)add_probed(&p, op);
     probe_operator *bias = add_probed(&p, op_of(p.graph, "fc1.bias"));
-    for (int part = 0; part < N_PROBE_PART; part++)
+    for (int part = 0; part < TANDEM_N_PROBE_PART; part++)
         set_noise(bias, part, TANDEM_FORMAT_BF16, 1 << part, 1 << part);
     const tandem_sensed_error error = error_of_probed(&p, op, TANDEM_PRECISION_BF16, 0);
     assert_close(error.total, expected, "bf16");
@@ -138,8 +138,9 @@ static void check_dependent(const char *model, double expected)
 static void a_narrow_result_rounds_what_follows(void **state)
 {
     (void)state;
-    check_dependent("mlp:depth=1,width=4,image=4x4x1", 1 << PROBE_RESULT);
-    check_dependent("mlp:depth=1,width=4,image=4x4x1,gelu=1", (1 << PROBE_RESULT) + (1 << PROBE_GRADIENT));
+    check_dependent("mlp:depth=1,width=4,image=4x4x1", 1 << TANDEM_PROBE_RESULT);
+    check_dependent("mlp:depth=1,width=4,image=4x4x1,gelu=1",
+                    (1 << TANDEM_PROBE_RESULT) + (1 << TANDEM_PROBE_GRADIENT));
 }
 
 /* Of noises 8 at ε = ¼ and 2 at 1, q = 4. Where rounding moves the output by 1 and a unit of ε by 1, ε* = ½:
@@ -147,16 +148,18 @@ static void a_narrow_result_rounds_what_follows(void **state)
 static double jump_error(probed *p, int op, int part, double mean_square, double error_square)
 {
     probe_operator *of = &p->of[0];
-    const int is_result = part == PROBE_RESULT;
+    const int is_result = part == TANDEM_PROBE_RESULT;
     const tandem_format f = is_result ? TANDEM_FORMAT_BF16 : TANDEM_FORMAT_S8;
-    const int other = part != PROBE_INPUT                 ? PROBE_INPUT
-                      : p->graph->op[op].parameter[0] < 0 ? PROBE_SECOND
-                                                          : PROBE_WEIGHT;
-    *of = (probe_operator){.op = op, .is_adjustable = 1, .is_before_jump = 1, .rate_square = 1};
+    const int other = part != TANDEM_PROBE_INPUT          ? TANDEM_PROBE_INPUT
+                      : p->graph->op[op].parameter[0] < 0 ? TANDEM_PROBE_SECOND
+                                                          : TANDEM_PROBE_WEIGHT;
+    *of = (probe_operator){
+        .op = op, .is_adjustable = 1, .is_before_jump = 1, .sums[PROBE_OWN_RANGE].rate_square = 1};
     set_noise(of, part, f, 8, 2);
-    for (int i = 0; i < N_PROBE_PART; i++) of->mean_square[i] = 1e6; /* of others */
-    of->mean_square[other] = mean_square;
-    of->error_square[PROBE_OWN_RANGE][part][f] = error_square;
+    for (int i = 0; i < TANDEM_N_PROBE_PART; i++)
+        of->sums[PROBE_OWN_RANGE].mean_square[i] = 1e6; /* of others */
+    of->sums[PROBE_OWN_RANGE].mean_square[other] = mean_square;
+    of->sums[PROBE_OWN_RANGE].error_square[part][f] = error_square;
     return error_of_probed(p, op, is_result ? TANDEM_PRECISION_BF16 : TANDEM_PRECISION_INT8_FULL, 0).total;
 }
 
@@ -167,23 +170,24 @@ static void noise_of_jumps_is_that_of_the_rounding(void **state)
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
     const int op = op_of(p.graph, "fc1");
     probe_operator *of = add_probed(&p, op);
-    assert_close(jump_error(&p, op, PROBE_INPUT, 0.25, 0.25), 4, "input"); /* an output sums 16 products */
-    assert_close(jump_error(&p, op, PROBE_WEIGHT, 0.0625, 1), 4, "weight");
-    assert_close(jump_error(&p, op, PROBE_RESULT, 0, 1), 4, "result");
-    assert_close(jump_error(&p, op, PROBE_INPUT, 0.25, 1e6), 2, "far");   /* α = 0 */
-    assert_close(jump_error(&p, op, PROBE_INPUT, 0.25, 1e-6), 8, "near"); /* α = 1 */
-    assert_close(jump_error(&p, op, PROBE_INPUT, 0.25, 0), 8, "not at all");
-    assert_close(jump_error(&p, op, PROBE_GRADIENT, 0.25, 1), 5, "gradient"); /* it makes no jumps */
+    assert_close(jump_error(&p, op, TANDEM_PROBE_INPUT, 0.25, 0.25), 4,
+                 "input"); /* an output sums 16 products */
+    assert_close(jump_error(&p, op, TANDEM_PROBE_WEIGHT, 0.0625, 1), 4, "weight");
+    assert_close(jump_error(&p, op, TANDEM_PROBE_RESULT, 0, 1), 4, "result");
+    assert_close(jump_error(&p, op, TANDEM_PROBE_INPUT, 0.25, 1e6), 2, "far");   /* α = 0 */
+    assert_close(jump_error(&p, op, TANDEM_PROBE_INPUT, 0.25, 1e-6), 8, "near"); /* α = 1 */
+    assert_close(jump_error(&p, op, TANDEM_PROBE_INPUT, 0.25, 0), 8, "not at all");
+    assert_close(jump_error(&p, op, TANDEM_PROBE_GRADIENT, 0.25, 1), 5, "gradient"); /* it makes no jumps */
     assert_close(p.run.jump_ratio, 1, "ratio of nothing");
-    (void)jump_error(&p, op, PROBE_INPUT, 0.25, 0.25);
-    set_noise(of, PROBE_INPUT, TANDEM_FORMAT_BF16, 18, 2);
-    set_noise(of, PROBE_INPUT, TANDEM_FORMAT_E4M3, 3, 2);
-    set_noise(of, PROBE_INPUT, TANDEM_FORMAT_E5M2, 5, 0);
-    set_noise(of, PROBE_INPUT, TANDEM_FORMAT_F16, 0, 5);
+    (void)jump_error(&p, op, TANDEM_PROBE_INPUT, 0.25, 0.25);
+    set_noise(of, TANDEM_PROBE_INPUT, TANDEM_FORMAT_BF16, 18, 2);
+    set_noise(of, TANDEM_PROBE_INPUT, TANDEM_FORMAT_E4M3, 3, 2);
+    set_noise(of, TANDEM_PROBE_INPUT, TANDEM_FORMAT_E5M2, 5, 0);
+    set_noise(of, TANDEM_PROBE_INPUT, TANDEM_FORMAT_F16, 0, 5);
     probe_set_replicate(&p.run, 0);
     assert_close(p.run.jump_ratio, 4, "the median of 9, 4, 1.5");
-    set_noise(of, PROBE_INPUT, TANDEM_FORMAT_S8, 1, 2);
-    set_noise(of, PROBE_INPUT, TANDEM_FORMAT_BF16, 1, 2);
+    set_noise(of, TANDEM_PROBE_INPUT, TANDEM_FORMAT_S8, 1, 2);
+    set_noise(of, TANDEM_PROBE_INPUT, TANDEM_FORMAT_BF16, 1, 2);
     probe_set_replicate(&p.run, 0);
     assert_close(p.run.jump_ratio, 1, "at least 1");
     close_probed(&p);
@@ -192,14 +196,15 @@ static void noise_of_jumps_is_that_of_the_rounding(void **state)
     while (p.graph->op[product].kind != TANDEM_OP_MATMUL) product++;
     const double depth = (double)tandem_shape_last(&p.graph->op[p.graph->op[product].input[0]].shape);
     (void)add_probed(&p, product);
-    assert_close(jump_error(&p, product, PROBE_INPUT, 1 / depth, 1), 4, "first operand");
-    assert_close(jump_error(&p, product, PROBE_SECOND, 1 / depth, 1), 4, "second operand");
+    assert_close(jump_error(&p, product, TANDEM_PROBE_INPUT, 1 / depth, 1), 4, "first operand");
+    assert_close(jump_error(&p, product, TANDEM_PROBE_SECOND, 1 / depth, 1), 4, "second operand");
     close_probed(&p);
     open_probed(&p, "gpt_tiny:width=8,depth=1,length=4");
     int table = 0;
     while (p.graph->op[table].kind != TANDEM_OP_EMBEDDING) table++;
     (void)add_probed(&p, table);
-    assert_close(jump_error(&p, table, PROBE_WEIGHT, 7, 1), 4, "table"); /* rows are read as they are */
+    assert_close(jump_error(&p, table, TANDEM_PROBE_WEIGHT, 7, 1), 4,
+                 "table"); /* rows are read as they are */
     close_probed(&p);
 }
 
@@ -227,11 +232,11 @@ static void cells_have_the_formats_of_their_row(void **state)
     for (size_t k = 0; k < N_OF(rows); k++) {
         const int cell = tandem_sensing_cell(2, rows[k].precision, rows[k].amp);
         const probe_cell_formats formats = probe_formats_of_cell(&p.run, cell);
-        assert_int_equal(formats.of[PROBE_INPUT], rows[k].forward);
-        assert_int_equal(formats.of[PROBE_SECOND], rows[k].forward);
-        assert_int_equal(formats.of[PROBE_WEIGHT], rows[k].forward);
-        assert_int_equal(formats.of[PROBE_GRADIENT], rows[k].backward);
-        assert_int_equal(formats.of[PROBE_RESULT], rows[k].result);
+        assert_int_equal(formats.of[TANDEM_PROBE_INPUT], rows[k].forward);
+        assert_int_equal(formats.of[TANDEM_PROBE_SECOND], rows[k].forward);
+        assert_int_equal(formats.of[TANDEM_PROBE_WEIGHT], rows[k].forward);
+        assert_int_equal(formats.of[TANDEM_PROBE_GRADIENT], rows[k].backward);
+        assert_int_equal(formats.of[TANDEM_PROBE_RESULT], rows[k].result);
     }
     close_probed(&p);
 }
@@ -261,9 +266,9 @@ static void operators_are_those_that_round(void **state)
         const unsigned bf16 = 1U << TANDEM_FORMAT_BF16, both = bf16 | 1U << TANDEM_FORMAT_S8;
         assert_string_equal(p.graph->op[of->op].name, asked[k]);
         assert_int_equal(of->is_before_jump, k < 2);
-        assert_int_equal(of->formats[PROBE_INPUT], k == 0 ? both : 0);
-        assert_int_equal(of->formats[PROBE_GRADIENT], k == 0 ? both : 0);
-        assert_int_equal(of->formats[PROBE_RESULT], k < 2 ? bf16 : 0);
+        assert_int_equal(of->formats[TANDEM_PROBE_INPUT], k == 0 ? both : 0);
+        assert_int_equal(of->formats[TANDEM_PROBE_GRADIENT], k == 0 ? both : 0);
+        assert_int_equal(of->formats[TANDEM_PROBE_RESULT], k < 2 ? bf16 : 0);
         assert_int_equal(of->kept[KEPT_X].is_costly, k == 0); /* an image has no gradient */
         assert_int_equal(of->kept[KEPT_DX].is_costly, k == 0);
         const tandem_task *task = &p.step->task[of->gradient_task];
@@ -369,22 +374,26 @@ static void drawn_noise_is_that_of_all_samples(void **state)
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
     for (int is_sensed = 0; is_sensed < 2; is_sensed++) {
         p.sensing.range_batch = is_sensed;
-        const probe_operator *of = add_four(&p, PROBE_INPUT, TANDEM_FORMAT_S8, 127, 254, 0);
-        assert_close(of->noise[PROBE_OWN_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8][1], 20, "own");
-        assert_close(of->noise[PROBE_OWN_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8][0], 0, "the other batch");
-        assert_close(of->noise[PROBE_WIDE_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8][1], is_sensed ? 66 : 20,
-                     "wide");
-        assert_close(of->error_square[PROBE_OWN_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8], 0.6875 / 8, "errors");
-        assert_close(of->error_square[PROBE_WIDE_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8],
+        const probe_operator *of = add_four(&p, TANDEM_PROBE_INPUT, TANDEM_FORMAT_S8, 127, 254, 0);
+        assert_close(of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8][1], 20, "own");
+        assert_close(of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8][0], 0,
+                     "the other batch");
+        assert_close(of->sums[PROBE_WIDE_RANGE].noise[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8][1],
+                     is_sensed ? 66 : 20, "wide");
+        assert_close(of->sums[PROBE_OWN_RANGE].error_square[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8], 0.6875 / 8,
+                     "errors");
+        assert_close(of->sums[PROBE_WIDE_RANGE].error_square[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8],
                      is_sensed ? 2.4375 / 8 : 0.6875 / 8, "errors, wide");
-        assert_close(of->mean_square[PROBE_INPUT], 6.0625 / 8, "mean square");
+        assert_close(of->sums[PROBE_OWN_RANGE].mean_square[TANDEM_PROBE_INPUT], 6.0625 / 8, "mean square");
     }
     const probe_kept_tensor x = {.x = four, .n = 4, .n_sample = 2, .amax = {127, 127}};
-    probe_add_noise(&p.run, &p.of[0], PROBE_INPUT, &x, four_above, four_below, 0); /* one batch more */
-    assert_close(p.of[0].error_square[PROBE_WIDE_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8], 3.125 / 8, "both");
-    const probe_operator *known = add_four(&p, PROBE_INPUT, TANDEM_FORMAT_S8, 1, 2, 127);
-    assert_close(known->noise[PROBE_OWN_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8][1], 20, "known");
-    assert_close(known->noise[PROBE_WIDE_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8][1], 20, "known, wide");
+    probe_add_noise(&p.run, &p.of[0], TANDEM_PROBE_INPUT, &x, four_above, four_below, 0); /* one batch more */
+    assert_close(p.of[0].sums[PROBE_WIDE_RANGE].error_square[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8], 3.125 / 8,
+                 "both");
+    const probe_operator *known = add_four(&p, TANDEM_PROBE_INPUT, TANDEM_FORMAT_S8, 1, 2, 127);
+    assert_close(known->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8][1], 20, "known");
+    assert_close(known->sums[PROBE_WIDE_RANGE].noise[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8][1], 20,
+                 "known, wide");
     close_probed(&p);
 }
 
@@ -395,16 +404,17 @@ static void nearest_noise_is_a_variance_over_samples(void **state)
     (void)state;
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
     const tandem_format f = TANDEM_FORMAT_S8_NEAREST;
-    const probe_operator *of = add_four(&p, PROBE_INPUT, f, 127, 127, 0);
-    assert_close(of->noise[PROBE_OWN_RANGE][PROBE_INPUT][f][1], 36, "input");
-    assert_close(of->error_square[PROBE_OWN_RANGE][PROBE_INPUT][f], 0.5625 / 8, "errors");
-    of = add_four(&p, PROBE_GRADIENT, f, 127, 127, 0); /* makes no jumps: no squares are read */
-    assert_close(of->noise[PROBE_OWN_RANGE][PROBE_GRADIENT][f][1], 36, "gradient");
-    assert_close(of->error_square[PROBE_OWN_RANGE][PROBE_GRADIENT][f], 0, "errors of a gradient");
-    assert_close(of->mean_square[PROBE_GRADIENT], 0, "mean square of a gradient");
-    of = add_four(&p, PROBE_RESULT, f, 127, 127, 0);
-    assert_close(of->noise[PROBE_OWN_RANGE][PROBE_RESULT][f][1], 36, "result");
-    assert_close(of->mean_square[PROBE_RESULT], 0, "mean square of a result");
+    const probe_operator *of = add_four(&p, TANDEM_PROBE_INPUT, f, 127, 127, 0);
+    assert_close(of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_INPUT][f][1], 36, "input");
+    assert_close(of->sums[PROBE_OWN_RANGE].error_square[TANDEM_PROBE_INPUT][f], 0.5625 / 8, "errors");
+    of = add_four(&p, TANDEM_PROBE_GRADIENT, f, 127, 127, 0); /* makes no jumps: no squares are read */
+    assert_close(of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_GRADIENT][f][1], 36, "gradient");
+    assert_close(of->sums[PROBE_OWN_RANGE].error_square[TANDEM_PROBE_GRADIENT][f], 0, "errors of a gradient");
+    assert_close(of->sums[PROBE_OWN_RANGE].mean_square[TANDEM_PROBE_GRADIENT], 0,
+                 "mean square of a gradient");
+    of = add_four(&p, TANDEM_PROBE_RESULT, f, 127, 127, 0);
+    assert_close(of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_RESULT][f][1], 36, "result");
+    assert_close(of->sums[PROBE_OWN_RANGE].mean_square[TANDEM_PROBE_RESULT], 0, "mean square of a result");
     close_probed(&p);
 }
 
@@ -418,7 +428,7 @@ static int keeps_number(probed *p, int part, float amax, float small)
     of->formats[part] = 1U << TANDEM_FORMAT_F16;
     probe_add_noise(&p->run, of, part, &kept, above, zero, 0);
     require_ok(p->run.status, &p->run.error);
-    return of->noise[PROBE_OWN_RANGE][part][TANDEM_FORMAT_F16][0] == 0;
+    return of->sums[PROBE_OWN_RANGE].noise[part][TANDEM_FORMAT_F16][0] == 0;
 }
 
 static void gradients_in_f16_have_a_loss_scale(void **state)
@@ -426,11 +436,12 @@ static void gradients_in_f16_have_a_loss_scale(void **state)
     probed p;
     (void)state;
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
-    assert_true(keeps_number(&p, PROBE_INPUT, 1, 0x1p-24F) && !keeps_number(&p, PROBE_INPUT, 1, 0x1p-25F));
-    assert_true(keeps_number(&p, PROBE_GRADIENT, 1, 0x1p-39F)); /* 2^15: at 2^16, 1 overflows */
-    assert_true(!keeps_number(&p, PROBE_GRADIENT, 1, 0x1p-40F));
-    assert_true(keeps_number(&p, PROBE_GRADIENT, 0x1p-10F, 0x1p-40F));
-    assert_true(!keeps_number(&p, PROBE_GRADIENT, 0x1p-10F, 0x1p-41F));
+    assert_true(keeps_number(&p, TANDEM_PROBE_INPUT, 1, 0x1p-24F) &&
+                !keeps_number(&p, TANDEM_PROBE_INPUT, 1, 0x1p-25F));
+    assert_true(keeps_number(&p, TANDEM_PROBE_GRADIENT, 1, 0x1p-39F)); /* 2^15: at 2^16, 1 overflows */
+    assert_true(!keeps_number(&p, TANDEM_PROBE_GRADIENT, 1, 0x1p-40F));
+    assert_true(keeps_number(&p, TANDEM_PROBE_GRADIENT, 0x1p-10F, 0x1p-40F));
+    assert_true(!keeps_number(&p, TANDEM_PROBE_GRADIENT, 0x1p-10F, 0x1p-41F));
     close_probed(&p);
 }
 
@@ -446,14 +457,16 @@ static void check_read_errors(const char *model, tandem_op_kind kind)
     while (p.graph->op[op].kind != kind) op++;
     probe_operator *read = add_probed(&p, p.graph->view[p.graph->op[op].input[0]]), *sum = add_probed(&p, op);
     p.run.step[0] = 0.5;
-    read->formats[PROBE_RESULT] = sum->formats[PROBE_RESULT] = 1U << f;
+    read->formats[TANDEM_PROBE_RESULT] = sum->formats[TANDEM_PROBE_RESULT] = 1U << f;
     read->kept[KEPT_Y] = (probe_kept_tensor){.x = y, .n = 2, .n_sample = 2, .amax = {1, 1}};
     sum->kept[KEPT_Y] = (probe_kept_tensor){.x = x, .n = 2, .n_sample = 2, .amax = {1, 1}};
-    probe_add_noise(&p.run, sum, PROBE_RESULT, &sum->kept[KEPT_Y], above, zero, 0);
-    assert_close(1e6 * sum->noise[PROBE_OWN_RANGE][PROBE_RESULT][f][0], 1e6 * 4 * 0x1p-18, "after the read");
-    read->formats[PROBE_RESULT] = 0; /* in f32 it errs by nothing */
-    probe_add_noise(&p.run, sum, PROBE_RESULT, &sum->kept[KEPT_Y], above, zero, 0);
-    assert_close(1e6 * sum->noise[PROBE_OWN_RANGE][PROBE_RESULT][f][0], 1e6 * 4 * 0x1p-16, "alone");
+    probe_add_noise(&p.run, sum, TANDEM_PROBE_RESULT, &sum->kept[KEPT_Y], above, zero, 0);
+    assert_close(1e6 * sum->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_RESULT][f][0], 1e6 * 4 * 0x1p-18,
+                 "after the read");
+    read->formats[TANDEM_PROBE_RESULT] = 0; /* in f32 it errs by nothing */
+    probe_add_noise(&p.run, sum, TANDEM_PROBE_RESULT, &sum->kept[KEPT_Y], above, zero, 0);
+    assert_close(1e6 * sum->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_RESULT][f][0], 1e6 * 4 * 0x1p-16,
+                 "alone");
     close_probed(&p);
 }
 
@@ -472,7 +485,7 @@ static void weights_are_rounded_once_for_both_batches(void **state)
     (void)state;
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
     probe_operator *of = add_probed(&p, op_of(p.graph, "fc1"));
-    of->formats[PROBE_WEIGHT] = 1U << TANDEM_FORMAT_S8 | 1U << TANDEM_FORMAT_S8_NEAREST;
+    of->formats[TANDEM_PROBE_WEIGHT] = 1U << TANDEM_FORMAT_S8 | 1U << TANDEM_FORMAT_S8_NEAREST;
     of->n_weight = 6;
     of->n_kept_weight = 2;
     of->w = w;
@@ -481,16 +494,17 @@ static void weights_are_rounded_once_for_both_batches(void **state)
     of->amax = 127;
     probe_add_weight_noise(&p.run, of);
     for (int range = 0; range < N_PROBE_RANGE; range++) {
-        const double *noise = of->noise[range][PROBE_WEIGHT][TANDEM_FORMAT_S8],
-                     *nearest = of->noise[range][PROBE_WEIGHT][TANDEM_FORMAT_S8_NEAREST];
+        const double *noise = of->sums[range].noise[TANDEM_PROBE_WEIGHT][TANDEM_FORMAT_S8],
+                     *nearest = of->sums[range].noise[TANDEM_PROBE_WEIGHT][TANDEM_FORMAT_S8_NEAREST];
         assert_close(noise[0], 3 * (0.25 + 0.75), "first");
         assert_close(noise[1], 3 * (2.25 + 3), "second");
         assert_close(nearest[0], 3 * (0.25 + 0.25), "first, nearest"); /* squares ¼, 1/16 */
         assert_close(nearest[1], 3 * (2.25 + 1), "second, nearest");
-        assert_close(of->error_square[range][PROBE_WEIGHT][TANDEM_FORMAT_S8], 0.4375 / 2, "errors");
+        assert_close(of->sums[range].error_square[TANDEM_PROBE_WEIGHT][TANDEM_FORMAT_S8], 0.4375 / 2,
+                     "errors");
     }
-    assert_close(of->cross[TANDEM_FORMAT_S8], 3 * (0.75 + 1.5), "cross");
-    assert_close(of->mean_square[PROBE_WEIGHT], 1.8125 / 2, "mean square");
+    assert_close(of->sums[PROBE_OWN_RANGE].cross[TANDEM_FORMAT_S8], 3 * (0.75 + 1.5), "cross");
+    assert_close(of->sums[PROBE_OWN_RANGE].mean_square[TANDEM_PROBE_WEIGHT], 1.8125 / 2, "mean square");
     close_probed(&p);
 }
 
@@ -505,20 +519,22 @@ static void magnified_errors_have_their_square_in_the_noise(void **state)
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
     p.emulation.error_scale = 3;
     for (int k = 0; k < 2; k++) {
-        const probe_operator *of = add_four(&p, PROBE_INPUT, formats[k], 127, 127, 0);
-        assert_close(of->noise[PROBE_OWN_RANGE][PROBE_INPUT][formats[k]][1], noise[k], "input");
-        assert_close(of->error_square[PROBE_OWN_RANGE][PROBE_INPUT][formats[k]], square[k], "errors");
+        const probe_operator *of = add_four(&p, TANDEM_PROBE_INPUT, formats[k], 127, 127, 0);
+        assert_close(of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_INPUT][formats[k]][1], noise[k], "input");
+        assert_close(of->sums[PROBE_OWN_RANGE].error_square[TANDEM_PROBE_INPUT][formats[k]], square[k],
+                     "errors");
     }
     probe_operator *of = add_probed(&p, op_of(p.graph, "fc1"));
     *of = (probe_operator){.op = of->op, .n_weight = 6, .n_kept_weight = 2, .w = w, .amax = 127};
-    of->formats[PROBE_WEIGHT] = 1U << TANDEM_FORMAT_S8 | 1U << TANDEM_FORMAT_S8_NEAREST;
+    of->formats[TANDEM_PROBE_WEIGHT] = 1U << TANDEM_FORMAT_S8 | 1U << TANDEM_FORMAT_S8_NEAREST;
     of->difference[0] = first;
     of->difference[1] = second;
     probe_add_weight_noise(&p.run, of);
-    assert_close(of->noise[PROBE_OWN_RANGE][PROBE_WEIGHT][TANDEM_FORMAT_S8][0], 9 * 3 * 1, "weight");
-    assert_close(of->noise[PROBE_OWN_RANGE][PROBE_WEIGHT][TANDEM_FORMAT_S8_NEAREST][0], 9 * 3 * 0.5,
-                 "weight, nearest");
-    assert_close(of->cross[TANDEM_FORMAT_S8], 9 * 3 * 2.25, "cross");
+    assert_close(of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_WEIGHT][TANDEM_FORMAT_S8][0], 9 * 3 * 1,
+                 "weight");
+    assert_close(of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_WEIGHT][TANDEM_FORMAT_S8_NEAREST][0],
+                 9 * 3 * 0.5, "weight, nearest");
+    assert_close(of->sums[PROBE_OWN_RANGE].cross[TANDEM_FORMAT_S8], 9 * 3 * 2.25, "cross");
     close_probed(&p);
 }
 
@@ -630,7 +646,7 @@ static void a_forward_task_shows_rate_and_result(void **state)
         int task = 0;
         while (p.step->task[task].kind != TANDEM_TASK_FORWARD || p.step->task[task].op != of->op) task++;
         probe_see_task(&p.run, NULL, task);
-        assert_close(of->rate_square, is_before ? 8 : 0, "rate");
+        assert_close(of->sums[PROBE_OWN_RANGE].rate_square, is_before ? 8 : 0, "rate");
         for (int i = 0; i < 8; i++) assert_true(y[i] == 2);
         close_probed(&p);
     }
@@ -671,7 +687,7 @@ static void operands_have_their_ranges(void **state)
         other[i] = 1.0F / 127;
         ones[i] = 1;
     }
-    of->formats[PROBE_INPUT] = of->formats[PROBE_SECOND] = 1U << TANDEM_FORMAT_S8;
+    of->formats[TANDEM_PROBE_INPUT] = of->formats[TANDEM_PROBE_SECOND] = 1U << TANDEM_FORMAT_S8;
     of->kept[KEPT_X] = (probe_kept_tensor){.x = x, .n = N, .n_sample = 2, .amax = {0.5F / 127, 0.5F / 127}};
     of->kept[KEPT_X2] = (probe_kept_tensor){.x = other, .n = N, .n_sample = 2, .amax = {2, 2}};
     of->kept[KEPT_DX].x = of->kept[KEPT_DX2].x = zero;
@@ -682,8 +698,8 @@ static void operands_have_their_ranges(void **state)
             probe_see_task(&p.run, NULL, task);
     require_ok(p.run.status, &p.run.error);
     const double expected = N * 4 * 0.25 / (127 * 127) * BATCH / 2;
-    const double input = of->noise[PROBE_OWN_RANGE][PROBE_INPUT][TANDEM_FORMAT_S8][0],
-                 second = of->noise[PROBE_OWN_RANGE][PROBE_SECOND][TANDEM_FORMAT_S8][0];
+    const double input = of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8][0],
+                 second = of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_SECOND][TANDEM_FORMAT_S8][0];
     if (!(fabs(input / expected - 1) < 1e-3)) fail_msg("input: %g, expected %g", input, expected);
     if (!(fabs(second / (4 * expected) - 1) < 1e-3))
         fail_msg("second: %g, expected %g", second, 4 * expected);

@@ -10,7 +10,7 @@ enum { BATCH = 4, REPLICATES = 5 };
 
 static void probe_all(tandem_sensing *sensing, const held_run *p, int n_range_batch, int has_wide_ranges)
 {
-    static float sketch[2 * REPLICATES * PROBE_SKETCH];
+    static float sketch[2 * REPLICATES * TANDEM_PROBE_SKETCH];
     static const tandem_precision sensed[] = {TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP8,
                                               TANDEM_PRECISION_INT8_FULL};
     const tandem_emulation emulation = tandem_emulation_make(0);
