@@ -1,8 +1,10 @@
 # Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own.
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
+# What tests/python holds the package's probe against.
+PROBE_SOURCE = tests/torch/probe_numbers.c
 TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c \
-    tests/support/without_avx512.c tests/onnx/train_steps.c tests/truth/door.c \
+    tests/support/without_avx512.c tests/onnx/train_steps.c tests/truth/door.c $(PROBE_SOURCE) \
     $(addprefix tests/cuda/,on_card.c gpu_programs.c), \
                                                     $(wildcard tests/*/*.c)))
 
@@ -10,7 +12,7 @@ TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_al
 # SOURCE@folder=NAME.
 TEST_MARKS = $(eval TEST_MARKS := $(shell perl -ne 'print map { "$$ARGV\@link=$$_ " } split " ", $$1 \
     if m{link: (--.*) \*/}; print "$$ARGV\@folder=$$1 " if m{folder: ([a-z]*) \*/}; \
-    close ARGV if $$. == 6 || eof' $(TEST_SOURCES)))$(TEST_MARKS)
+    close ARGV if $$. == 6 || eof' $(TEST_SOURCES) $(PROBE_SOURCE)))$(TEST_MARKS)
 # marks SOURCE,KIND: what it says.
 marks = $(patsubst $(1)@$(2)=%,%,$(filter $(1)@$(2)=%,$(TEST_MARKS)))
 # A test that makes allocations fail says so in a line `link: --wrap=…`.
@@ -95,7 +97,7 @@ CHOSEN = $(if $(ONLY),$(filter $(foreach name,$(ONLY),$(B)/tests/$(name)% tests/
     $(SCRIPTS)),$(TESTS) $(SCRIPTS))
 test: missing ## builds and runs the tests; ONLY='unit fault/test_comm' those whose names begin so; CPU=avx2
 	$(eval begin := $(shell date +%s))
-	@$(MAKE) --no-print-directory -j$$(nproc) all programs $(TRUTH_DOOR) \
+	@$(MAKE) --no-print-directory -j$$(nproc) all programs $(TRUTH_DOOR) $(B)/tests/torch/probe_numbers \
 	    $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests) \
 	    $(if $(filter avx2,$(CPU)),$(WITHOUT_AVX512))
 	@B=$(B) TEST_PRELOAD=$(if $(filter avx2,$(CPU)),$(abspath $(WITHOUT_AVX512))) \

@@ -1,9 +1,8 @@
-"""The noise that rounding puts into gradients, of all calls and precisions at once, by PyTorch's gradients.
+"""What a probe sees of a module: hooks that keep tensors and gradients of calls, and passes over batches.
 
-The method is that of runtime/sense/sensing_probe.c, whose beginning has the derivation. The loss is differentiated at
-w + εz and at w − εz, with random signs z in the optimizer's metric. Mixed derivatives commute, so with D the
-difference of a tensor's gradient over 2ε, the noise of rounding the tensor is Σ v·D², v: the variance of the
-rounding of each number. Of a gradient that is rounded, D is the difference of the call's result.
+What follows from the tensors is computed by the library, as in `tandem sensitivity`: the functions of
+include/tandem/advanced/probe.h, derived in runtime/sense/sensing_probe.c. The loss is differentiated at w + εz
+and at w − εz; from what both gradients say of a call follows the noise of rounding its tensors.
 
 A call has aliases of its operands here, so that their gradients are those that this call returns, whatever
 else reads the tensors. A graph that was captured keeps numbers in f32 between calls, as tandem.apply does. So
@@ -14,15 +13,15 @@ from __future__ import annotations
 
 import math
 import re
-from ctypes import byref, c_void_p
+from ctypes import byref, c_double, c_float, c_int, c_int64, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 
 from tandem import _library
 from tandem._held import Held
-from tandem._structs import FormatCast
+from tandem._structs import N_PROBE_PART, PROBE_BLOCK, PROBE_SKETCH, ProbeSums, ProbeTensor
 from tandem._trace import Follower, Names, Product
 
 Tensor = torch.Tensor
@@ -30,13 +29,9 @@ Tensor = torch.Tensor
 KEPT_NUMBERS = 1 << 14  # of a tensor of samples, but
 KEPT_SAMPLES = 2  # at the least
 KEPT_WEIGHTS = 1 << 13
-SKETCH = 4096  # buckets of a gradient's sums
-SKETCH_SIGNS = (1 << 20) - 3  # a prime
-STEPS = (2.0**-10, 2.0**-6)  # of the weights' root mean square, one for each batch of a replicate
 
 INPUT, SECOND, GRADIENT, RESULT, WEIGHT = range(5)
 LOOK, ABOVE, BELOW = range(3)  # passes
-PARTS = (INPUT, SECOND, GRADIENT, RESULT, WEIGHT)
 
 # Functions whose slope jumps, by how the names of their nodes in autograd's graph begin.
 _JUMPS = re.compile(
@@ -47,14 +42,19 @@ _JUMPS = re.compile(
 )
 
 
-@dataclass
-class Format:
-    """A number format of format.def, as far as sums need it."""
+class Array:
+    """An argument of such a function: a tensor on the CPU, contiguous, which lives during the call; or None."""
 
-    index: int
-    is_drawn: bool  # rounded at random
-    has_loss_scale: bool
-    largest: float
+    @staticmethod
+    def from_param(tensor: Optional[Tensor]) -> Optional[c_void_p]:
+        return None if tensor is None else c_void_p(tensor.data_ptr())
+
+
+def numbers(name: str, *takes: Any, gives: Any = None) -> Callable[..., Any]:
+    """A function of probe.h without a status."""
+    called = getattr(_library.load("tandem_runtime"), name)
+    called.argtypes, called.restype = takes, gives
+    return called
 
 
 # --- What is kept of a pass ---
@@ -112,10 +112,16 @@ def _keep(tensor: Tensor, batch: int, axis: Optional[int], less: Optional[Tensor
 
 
 def amax_of(tensor: Tensor) -> float:
+    """Reduced where it lies: it is a whole tensor, and a maximum is the same in any order."""
     if tensor.numel() == 0:
         return 0.0
     low, high = torch.aminmax(tensor.detach())
     return max(-float(low), float(high))
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """In f32 on the CPU, in the order of its dimensions: a copy where it is not so already."""
+    return tensor.detach().to("cpu", torch.float32).contiguous()
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -148,23 +154,17 @@ class _Weight:
 
 
 @dataclass
-class Noise:
-    """Sums of one call over a replicate; [2]: of its batches."""
+class Found:
+    """What a replicate has of a call."""
 
-    formats: Sequence[Set[int]]  # of each part, that are asked for
-    drawn: Set[int]  # formats that round at random
-    mean_square: List[float] = field(default_factory=lambda: [0.0] * len(PARTS))
-    error_square: Dict[Tuple[int, int], float] = field(default_factory=dict)  # (part, format) → mean
-    noise: Dict[Tuple[int, int], List[float]] = field(default_factory=dict)
-    cross: Dict[int, float] = field(default_factory=dict)  # of a weight, Σ v·D₁·D₂
-    rate_square: float = 0.0  # of the result, by unit of ε
-    dw: List[Optional[Tensor]] = field(default_factory=lambda: [None, None])
+    sums: ProbeSums
+    dw: List[Optional[Tensor]] = field(default_factory=lambda: [None, None])  # D of the weight, of each batch
 
 
 @dataclass
 class ProbedCall:
     name: str
-    formats: List[Set[int]] = field(default_factory=lambda: [set() for _ in PARTS])
+    formats: List[Set[int]] = field(default_factory=lambda: [set() for _ in range(N_PROBE_PART)])
     weight: Optional[_Weight] = None
     is_before_jump: bool = False
     node: Any = None  # of autograd's graph, in the pass that finds jumps
@@ -198,7 +198,38 @@ def _exchange(values: Any, olds: List[Tensor], news: List[Tensor]) -> Any:
     return values
 
 
-class _Watcher(Follower):
+class Aliased(Follower):
+    """Gives calls operands of their own, which `watch` may hang hooks on."""
+
+    def wants(self, name: str, product: Product) -> bool:
+        raise NotImplementedError
+
+    def watch(self, name: str, product: Product, x: Tensor, w: Tensor, result: Tensor) -> None:
+        raise NotImplementedError
+
+    def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
+        if not self.wants(name, product):
+            return func(*args, **kwargs)
+        x, w = own_alias(product.x), own_alias(product.w)
+        args, kwargs = _exchange((args, kwargs), [product.x, product.w], [x, w])
+        result = func(*args, **kwargs)
+        if result._is_view():  # where a view is changed in place, its node leaves the graph
+            result = result.clone()
+        self.watch(name, product, x, w, result)
+        return result
+
+
+def when_gradient(of: Tensor, see: Callable[[Tensor], None]) -> None:
+    """Calls `see` with the gradient that arrives at a tensor."""
+
+    def arrived(_: Any, g: Any) -> None:
+        if g[0] is not None:
+            see(g[0].detach())
+
+    of.grad_fn.register_hook(arrived)
+
+
+class _Watcher(Aliased):
     """Keeps the operands, results and gradients of adjustable calls while it is entered."""
 
     def __init__(self, module: torch.nn.Module, names: Names, calls: Dict[str, ProbedCall]) -> None:
@@ -211,27 +242,19 @@ class _Watcher(Follower):
         self.batch, self.kind = batch, kind
         self.seen: Dict[str, _Seen] = {}
 
-    def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
-        call = self.calls.get(name)
-        if call is None:
-            return func(*args, **kwargs)
-        if not torch.is_grad_enabled():
+    def wants(self, name: str, product: Product) -> bool:
+        if name in self.calls and not torch.is_grad_enabled():
             raise _library.error(
                 "USAGE",
                 f"'{name}' ran without gradients, inside torch.no_grad() or a checkpoint; sensing needs the "
                 "gradients of every call that a plan may lower. Sense the module without checkpointing, and "
                 "leave what needs no gradient out of it",
             )
-        x, w = own_alias(product.x), own_alias(product.w)
-        args, kwargs = _exchange((args, kwargs), [product.x, product.w], [x, w])
-        result = func(*args, **kwargs)
-        if result._is_view():  # where a view is changed in place, its node leaves the graph
-            result = result.clone()
-        self._watch(call, product, x, w, result)
-        return result
+        return name in self.calls
 
-    def _watch(self, call: ProbedCall, product: Product, x: Tensor, w: Tensor, result: Tensor) -> None:
-        seen = self.seen[call.name] = _Seen()
+    def watch(self, name: str, product: Product, x: Tensor, w: Tensor, result: Tensor) -> None:
+        call, seen = self.calls[name], _Seen()
+        self.seen[name] = seen
         is_stack = product.kind == "matmul"
         of_x, of_y, of_w = (self._axis(one, product) for one in (x, result, w))
         call.node = result.grad_fn if self.kind == LOOK else None
@@ -258,10 +281,10 @@ class _Watcher(Follower):
             return
         stride = call.weight.stride
 
-        def see_weight(_: Any, g: Any) -> None:
-            seen.dw = None if g[0] is None else _plain(g[0].detach().reshape(-1)[::stride])
+        def see_weight(g: Tensor) -> None:
+            seen.dw = _plain(g.reshape(-1)[::stride])
 
-        w.grad_fn.register_hook(see_weight)
+        when_gradient(w, see_weight)
 
     def _axis(self, tensor: Tensor, product: Product) -> Optional[int]:
         return sample_axis(tensor.shape, self.batch, product.kind, self.is_inside_attention)
@@ -272,15 +295,13 @@ class _Watcher(Follower):
         """Keeps the gradient that arrives at a tensor, and its range."""
         batch, kind = self.batch, self.kind
 
-        def see(_: Any, g: Any) -> None:
-            if g[0] is None:
-                return
+        def see(g: Tensor) -> None:
             if kind != LOOK:
-                setattr(seen, name, _keep(g[0], batch, axis))
+                setattr(seen, name, _keep(g, batch, axis))
             if part is not None:
-                seen.amax[part] = amax_of(g[0])
+                seen.amax[part] = amax_of(g)
 
-        of.grad_fn.register_hook(see)
+        when_gradient(of, see)
 
 
 def _keep_weight(w: Tensor) -> _Weight:
@@ -326,59 +347,91 @@ def _jumps(node: Any) -> bool:
     return is_users or _JUMPS.match(type(node).__name__) is not None
 
 
-# --- Sums ---
+# --- Directions ---
 
 
-class _Rounder:
-    """The errors of rounding, by the C library's references (include/tandem/advanced/format.h)."""
+@dataclass
+class Metric:
+    """v̂ of each trained parameter is its square · by; below `least` it counts as that."""
 
-    def __init__(self) -> None:
-        self._round = _library.bind("tandem", "tandem_format_round")
-        self._variance = _library.bind("tandem", "tandem_format_variance")
-
-    def errors(self, x: Tensor, of: Format, amax: float, scale: float = 1.0) -> Tensor:
-        """Variances of numbers that are rounded at random, else the errors themselves."""
-        z = x if scale == 1.0 else x * scale
-        out = torch.empty_like(z)
-        cast = FormatCast(
-            format=of.index, x=z.data_ptr(), rows=1, columns=z.numel(), range=amax * scale, error_scale=1.0
-        )
-        if of.is_drawn:
-            self._variance(c_void_p(out.data_ptr()), None, byref(cast))
-            return out
-        self._round(c_void_p(out.data_ptr()), None, byref(cast))
-        return out / scale - x if scale != 1.0 else out - x
+    squares: List[Tensor]
+    by: List[float]
+    least: float
 
 
-def loss_scale(of: Format, amax: float) -> float:
-    """The largest power of two, up to 2^16, at which no gradient overflows."""
-    if not of.has_loss_scale or not amax > 0:
-        return 1.0
-    return 2.0 ** min(16, math.floor(math.log2(of.largest / amax)))
+def metric_of(squares: List[Tensor], by: Sequence[float]) -> Optional[Metric]:
+    """None: all are 0, and the metric is 1."""
+    sum_of = numbers("tandem_probe_sum", Array, c_int64, gives=c_double)
+    least_of = numbers("tandem_probe_least_square", c_double, c_int64, gives=c_float)
+    by = [c_float(one).value for one in by]
+    total = 0.0
+    for square, one in zip(squares, by):
+        total += one * sum_of(on_host(square), square.numel())
+    least = least_of(total, sum(square.numel() for square in squares))
+    return Metric(squares, by, least) if least > 0 else None
 
 
-def _mean_square(x: Tensor) -> float:
-    return float(torch.dot(x.reshape(-1), x.reshape(-1))) / max(1, x.numel())
+class Direction:
+    """Blocks of the trained parameters, which the library draws, and where they lie."""
 
+    def __init__(self, sizes: Sequence[int]) -> None:
+        count = numbers("tandem_probe_count_blocks", c_int64, gives=c_int64)
+        self.sizes, self.counts = list(sizes), [count(n) for n in sizes]
+        self.at = torch.empty(sum(self.counts), dtype=torch.int64)
+        self.value = torch.empty((sum(self.counts), PROBE_BLOCK))
 
-def _draw_signs(n: int, generator: torch.Generator) -> Tensor:
-    return torch.randint(0, 2, (n,), dtype=torch.int8, generator=generator).mul_(2).sub_(1)
+    def _blocks(self) -> Iterator[Tuple[Tensor, Tensor]]:
+        return zip(self.at.split(self.counts), self.value.split(self.counts))
 
+    def draw(self, metric: Optional[Metric], seed: int, stream: int) -> None:
+        draw = numbers("tandem_probe_draw", Array, Array, c_int64, c_int, c_uint64, c_uint32)
+        weigh = numbers("tandem_probe_weigh", Array, c_int64, Array, Array, c_float, c_float)
+        for p, (at, value) in enumerate(self._blocks()):
+            draw(at, value, self.sizes[p], p, seed, stream)
+            if metric is not None:
+                squares = torch.zeros_like(value)
+                self._copy_blocks(squares, metric.squares[p], self._places(p, at))
+                weigh(value, len(at), None, squares, metric.by[p], metric.least)
 
-def _add_to_buckets(sketch: Tensor, signed: Tensor, first: int) -> None:
-    """Adds half of numbers to buckets in turn, from `first` on."""
-    whole = signed.numel() // SKETCH * SKETCH
-    sums = signed[:whole].view(-1, SKETCH).sum(0, dtype=torch.float64)
-    sums[: signed.numel() - whole] += signed[whole:]
-    sketch += 0.5 * sums.roll(first).cpu()
+    def _places(self, p: int, at: Tensor) -> Union[slice, Tensor]:
+        """Of the drawn numbers in the parameter, without those behind its end."""
+        if len(at) * PROBE_BLOCK >= self.sizes[p]:
+            return slice(None)
+        places = (at[:, None] + torch.arange(PROBE_BLOCK)).view(-1)
+        return places[: len(places) - max(0, int(places[-1]) + 1 - self.sizes[p])]
+
+    @staticmethod
+    def _copy_blocks(to: Tensor, tensor: Tensor, places: Union[slice, Tensor]) -> None:
+        if isinstance(places, Tensor):
+            places = places.to(tensor.device)
+        numbers_there = on_host(tensor.reshape(-1)[places])
+        to.view(-1)[: numbers_there.numel()] = numbers_there
+
+    def gather(self, tensors: Sequence[Optional[Tensor]]) -> Tensor:
+        """The numbers of all parameters' blocks, one block after the other; None: zeros."""
+        out = torch.zeros_like(self.value)
+        for p, (to, at, tensor) in enumerate(zip(out.split(self.counts), self.at.split(self.counts), tensors)):
+            if tensor is not None:
+                self._copy_blocks(to, tensor.detach(), self._places(p, at))
+        return out
+
+    def move(self, parameters: Sequence[Tensor], weights: Sequence[Tensor], to: float) -> None:
+        """Each parameter becomes its weight + to·z, where both lie: one sum in the weights' own dtype."""
+        for p, (at, value) in enumerate(self._blocks()):
+            places, flat = self._places(p, at), weights[p].reshape(-1).clone()
+            if isinstance(places, Tensor):
+                places = places.to(flat.device)
+            step = (value.view(-1) * to).to(flat)
+            flat[places] += step[: flat.numel() if isinstance(places, slice) else len(places)]
+            parameters[p].copy_(flat.view(weights[p].shape))
 
 
 class Probe:
     """The passes of a module over batches, and the sums of its calls.
 
-    `metric` has the root of the optimizer's metric for each trained parameter; None: 1. `look` comes first.
-    Memory: the copy that `held` has, a sign a weight, and of each call 2 · 5 tensors of KEPT_NUMBERS numbers,
-    or of KEPT_SAMPLES samples where these are more.
+    `metric` is the optimizer's; None: 1. `look` comes first. Memory: the copy that `held` has; for each weight
+    that is drawn 13 bytes on the host, which are all weights of small parameters and every 16th of large ones;
+    of each call 2 · 5 tensors of KEPT_NUMBERS numbers, or of KEPT_SAMPLES samples where these are more.
     """
 
     def __init__(
@@ -386,27 +439,23 @@ class Probe:
         held: Held,
         names: Names,
         calls: Dict[str, ProbedCall],
-        formats: Sequence[Format],
         batch: int,
         run: Callable[[Any], Tensor],
         seed: int,
+        age: int = 0,
     ) -> None:
-        self.held, self.calls, self.formats, self.batch, self.run = held, calls, formats, batch, run
-        self.names, self.rounder = names, _Rounder()
+        self.held, self.calls, self.batch, self.run = held, calls, batch, run
+        self.names, self.seed, self.age, self.n_replicate = names, seed, age, 0
         self.watcher = _Watcher(held.module, names, calls)
-        self.generator = torch.Generator().manual_seed(seed)
-        self.metric: Optional[List[Tensor]] = None
-        self.fixed_signs = _draw_signs(SKETCH_SIGNS, torch.Generator().manual_seed(0x50524F42))
-
-    def _roots(self) -> Sequence[Optional[Tensor]]:
-        return self.metric or [None] * len(self.held.parameters)
-
-    def units(self) -> float:
-        """ε for a step of 1: root mean square of the weights over that of directions."""
-        n = sum(weight.numel() for weight in self.held.weights)
-        weights = sum(float(weight.double().pow(2).sum()) for weight in self.held.weights)
-        roots = n if self.metric is None else sum(float(root.double().pow(2).sum()) for root in self.metric)
-        return math.sqrt(weights / roots) if weights > 0 and roots > 0 else 1.0
+        self.metric: Optional[Metric] = None
+        sizes = [parameter.numel() for parameter in held.parameters]
+        self.moved, self.sketched = Direction(sizes), Direction(sizes)
+        self.steps = (c_double * 2)()
+        self._subtract = numbers("tandem_probe_difference", Array, Array, Array, c_float, c_int64)
+        self._middle = numbers("tandem_probe_middle", Array, Array, c_int64)
+        self._add_square = numbers("tandem_probe_add_square", c_void_p, c_void_p)
+        self._add_rate = numbers("tandem_probe_add_rate", c_void_p, Array, c_int64)
+        self._add_noise = _library.bind("tandem_runtime", "tandem_probe_add_noise")
 
     # --- Gradients ---
 
@@ -437,55 +486,51 @@ class Probe:
         self.held.put_buffers()
         return self.watcher.seen
 
+    def _open(self) -> None:
+        """ε, and the direction by which gradients are summed in buckets: the same in every replicate."""
+        square = numbers("tandem_probe_square", Array, c_int64, gives=c_double)
+        steps = numbers("tandem_probe_steps", c_void_p, c_double, c_double)
+        weights = 0.0
+        for weight in self.held.weights:
+            weights += square(on_host(weight), weight.numel())
+        self.sketched.draw(self.metric, 0, 0)
+        z = self.sketched.value
+        steps(self.steps, weights, square(z, z.numel()))
+
     def _move_to(self, to: float) -> None:
         with torch.no_grad():
-            for parameter, weight, sign, root in zip(
-                self.held.parameters, self.held.weights, self.signs, self._roots()
-            ):
-                parameter.copy_(sign if root is None else sign * root).mul_(to).add_(weight)
+            self.moved.move(self.held.parameters, self.held.weights, to)
 
     def _add_to_sketch(self, sketch: Tensor) -> None:
-        """Half of a gradient in buckets, each number with a fixed sign. Signs repeat after a number of weights
-        that is no multiple of the buckets, so that those of a bucket are as good as independent."""
-        at = 0  # among the weights of all parameters
-        for parameter, root in zip(self.held.parameters, self._roots()):
-            if parameter.grad is None:
-                at += parameter.numel()
-                continue
-            flat = parameter.grad.detach().reshape(-1)
-            if root is not None:
-                flat = flat * root.reshape(-1)
-            while flat.numel() > 0:
-                signs = self.fixed_signs[at % SKETCH_SIGNS :][: flat.numel()]
-                n = signs.numel()
-                _add_to_buckets(sketch, flat[:n] * signs.to(flat.device), at % SKETCH)
-                at, flat = at + n, flat[n:]
+        """Half of the gradient, in its buckets."""
+        project = numbers("tandem_probe_project", Array, c_int, Array, c_int64, Array, Array, c_float)
+        z, g = self.sketched.value, self.sketched.gather([one.grad for one in self.held.parameters])
+        project(sketch, PROBE_SKETCH, z, len(z), None, g, 0.5)
 
     # --- A replicate ---
 
-    def replicate(
-        self, pair: Sequence[Any], what: str
-    ) -> Tuple[Dict[str, Noise], Tensor, Tuple[float, float]]:
-        """The sums of all calls over two batches, the sums of the batches' gradients (2, SKETCH), and ε."""
-        drawn = {of.index for of in self.formats if of.is_drawn}
-        found = {name: Noise(call.formats, drawn) for name, call in self.calls.items()}
-        sketch, unit = torch.zeros((2, SKETCH), dtype=torch.float64), self.units()
-        steps = (STEPS[0] * unit, STEPS[1] * unit)
-        self.signs = [
-            _draw_signs(weight.numel(), self.generator).view(weight.shape).to(weight.device)
-            for weight in self.held.weights
-        ]
+    def replicate(self, pair: Sequence[Any], what: str) -> Tuple[Dict[str, Found], Tensor]:
+        """What two batches say of all calls, and the buckets of the batches' gradients (2, PROBE_SKETCH)."""
+        stream = numbers("tandem_probe_stream", c_int64, c_int, gives=c_uint32)
+        if self.n_replicate == 0:
+            self._open()
+        found = {
+            name: Found(ProbeSums(call.is_before_jump, call.has_second, call.n_products))
+            for name, call in self.calls.items()
+        }
+        sketch = torch.zeros((2, PROBE_SKETCH))
+        self.moved.draw(self.metric, self.seed, stream(self.age, self.n_replicate))
         for b, given in enumerate(pair):
-            self._sense_batch(found, sketch[b], b, given, what, steps[b])
+            self._sense_batch(found, sketch[b], b, given, what)
         self.held.put_weights()
-        for name, noise in found.items():
-            self._add_weight(self.calls[name], noise)
-        return found, sketch, steps
+        for name, of in found.items():
+            self._add_weight(self.calls[name], of)
+        self.n_replicate += 1
+        return found, sketch
 
-    def _sense_batch(
-        self, found: Dict[str, Noise], sketch: Tensor, b: int, given: Any, what: str, step: float
-    ) -> None:
+    def _sense_batch(self, found: Dict[str, Found], sketch: Tensor, b: int, given: Any, what: str) -> None:
         """Adds the noise of one batch; what was kept of its passes ends here."""
+        step = self.steps[b]
         self.held.note_random()
         self._move_to(step)
         above = self._pass(given, what, self.batch, ABOVE)
@@ -496,7 +541,7 @@ class Probe:
         self._add_to_sketch(sketch)
         for name in above.keys() & below.keys():
             self._see_ranges(self.calls[name], above[name])
-            self._add_batch(found[name], b, above[name], below[name], 2 * step)
+            self._add_batch(found[name], self.calls[name], b, above[name], below[name])
 
     @staticmethod
     def _see_ranges(call: ProbedCall, seen: _Seen) -> None:
@@ -504,74 +549,50 @@ class Probe:
         for part, amax in seen.amax.items():
             seen.amax[part] = max(amax, call.amax.get(part, 0.0))
 
-    def _add_batch(self, to: Noise, b: int, above: _Seen, below: _Seen, span: float) -> None:
+    def _add_batch(self, to: Found, call: ProbedCall, b: int, above: _Seen, below: _Seen) -> None:
         """The noise of one batch's tensors. A call that no gradient reached changes none."""
         if above.g is None or below.g is None or above.x is None or above.y is None or below.y is None:
             return
         amax = above.amax
         if above.dx is not None and below.dx is not None:
-            self._add(to, INPUT, b, above.x, (above.dx.x - below.dx.x) / span, amax[INPUT])
+            self._add(to, call, INPUT, b, above.x, self._difference(above.dx.x, below.dx.x, b), amax[INPUT])
         if above.second is not None and above.d_second is not None and below.d_second is not None:
-            self._add(to, SECOND, b, above.second, (above.d_second.x - below.d_second.x) / span, amax[SECOND])
-        rate = (above.y.x - below.y.x) / span
-        self._add(to, GRADIENT, b, above.g, rate, amax[GRADIENT])
-        to.rate_square += 0.5 * _mean_square(rate)
+            change = self._difference(above.d_second.x, below.d_second.x, b)
+            self._add(to, call, SECOND, b, above.second, change, amax[SECOND])
+        rate = self._difference(above.y.x, below.y.x, b)
+        self._add(to, call, GRADIENT, b, above.g, rate, amax[GRADIENT])
+        self._add_rate(byref(to.sums), rate, rate.numel())
         # the result where the weights are held
-        above.y.x = (above.y.x + below.y.x) / 2
-        self._add(to, RESULT, b, above.y, (above.g.x - below.g.x) / span, 0.0)
+        self._middle(above.y.x, below.y.x, above.y.x.numel())
+        self._add(to, call, RESULT, b, above.y, self._difference(above.g.x, below.g.x, b), 0.0)
         if above.dw is not None and below.dw is not None:
-            to.dw[b] = (above.dw - below.dw) / span
+            to.dw[b] = self._difference(above.dw, below.dw, b)
 
-    def _add(self, to: Noise, part: int, b: int, x: Kept, difference: Tensor, amax: float) -> None:
-        square = difference * difference
-        to.mean_square[part] += 0.5 * _mean_square(x.x)
-        for f in to.formats[part]:
-            of = self.formats[f]
-            e = self.rounder.errors(x.x, of, amax, loss_scale(of, amax) if part == GRADIENT else 1.0)
-            if of.is_drawn:
-                noise, error = float((e * square).sum(dtype=torch.float64)) * x.share, float(e.mean())
-            else:
-                noise, error = self._noise_of_known(x, e, difference), _mean_square(e)
-            to.noise.setdefault((part, f), [0.0, 0.0])[b] = noise
-            to.error_square[part, f] = to.error_square.get((part, f), 0.0) + 0.5 * error
+    def _difference(self, above: Tensor, below: Tensor, b: int) -> Tensor:
+        """D, over the step of batch b."""
+        to, by = torch.empty_like(above), 1 / (2 * self.steps[b])
+        self._subtract(to, above, below, by, to.numel())
+        return to
 
-    def _noise_of_known(self, x: Kept, e: Tensor, difference: Tensor) -> float:
-        """Of errors that are known: the batch times the variance over samples of Σ e·D. Without samples,
-        what they have in common is not told from noise."""
-        if not x.has_samples:
-            return float((e * difference).pow(2).sum(dtype=torch.float64)) * x.share
-        of_sample = (e * difference).sum(1, dtype=torch.float64)
-        return self.batch * float(of_sample.var(unbiased=True))
+    def _add(
+        self, to: Found, call: ProbedCall, part: int, b: int, x: Kept, difference: Tensor, amax: float
+    ) -> None:
+        of = ProbeTensor(part, b, x.x.numel(), self.batch, x.x.shape[0] if x.has_samples else 0, x.share)
+        of.x, of.difference[0], of.range, of.error_scale = x.x.data_ptr(), difference.data_ptr(), amax, 1.0
+        self._add_tensor(to, call, of)
 
-    def _add_weight(self, call: ProbedCall, to: Noise) -> None:
-        weight, (one, two) = call.weight, to.dw
-        if weight is None or (one is None and two is None):
+    def _add_tensor(self, to: Found, call: ProbedCall, of: ProbeTensor) -> None:
+        room = torch.empty(of.n)
+        self._add_square(byref(to.sums), byref(of))
+        for index in sorted(call.formats[of.part]):
+            self._add_noise(byref(to.sums), c_void_p(room.data_ptr()), byref(of), index)
+
+    def _add_weight(self, call: ProbedCall, to: Found) -> None:
+        weight = call.weight
+        if weight is None or (to.dw[0] is None and to.dw[1] is None):
             return
-        zero = torch.zeros_like(weight.w)
-        one, two = (zero if d is None else d for d in (one, two))
-        all_of = weight.n / weight.w.numel()
-        to.mean_square[WEIGHT] = _mean_square(weight.w)
-        for f in to.formats[WEIGHT]:
-            of = self.formats[f]
-            e = self.rounder.errors(weight.w, of, weight.amax)
-            v = e if of.is_drawn else e * e
-            pairs = ((one, one), (two, two), (one, two))
-            sums = [all_of * float((v * a * b).sum(dtype=torch.float64)) for a, b in pairs]
-            to.noise[WEIGHT, f], to.cross[f] = sums[:2], sums[2]
-            to.error_square[WEIGHT, f] = float(v.mean())
-
-
-def share_of_small_step(
-    call: ProbedCall, of: Noise, part: int, f: int, steps: Tuple[float, float]
-) -> float:
-    """α: the part of the smaller step in a cast's noise, so that the jumps' part is that of the step over
-    which the result moves as far as the rounding moves it."""
-    if part == GRADIENT or not call.is_before_jump:
-        return 0.5
-    other = INPUT if part != INPUT else SECOND if call.has_second else WEIGHT
-    by = 1.0 if part == RESULT else call.n_products * of.mean_square[other]
-    moved = math.sqrt(by * of.error_square.get((part, f), 0.0))
-    if not moved > 0:
-        return 1.0
-    first, last = 1 / steps[0], 1 / steps[1]
-    return (min(max(2 * math.sqrt(of.rate_square) / moved, last), first) - last) / (first - last)
+        changes = [torch.zeros_like(weight.w) if one is None else one for one in to.dw]
+        n = weight.w.numel()
+        of = ProbeTensor(WEIGHT, n=n, share=weight.n / n, range=weight.amax, error_scale=1.0)
+        of.x, of.difference[:] = weight.w.data_ptr(), [one.data_ptr() for one in changes]
+        self._add_tensor(to, call, of)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import time
-from ctypes import byref, c_char_p, c_double, c_int, c_void_p
+from ctypes import byref, c_char_p, c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import torch
-import torch.nn.functional as F
 
 from tandem import _library
 from tandem._capture import Recorder, as_inputs, batch_of, make_graph, tensors_in, unwrap
 from tandem._graph import Graph
 from tandem._held import Held, held
 from tandem._plan import default_store
-from tandem._probe import Probe
+from tandem._probe import Aliased, Array, Metric, Probe, metric_of, on_host, when_gradient
 from tandem._sensed import Estimate, Sensed, Store, file
 from tandem._sensing import (
     cells_of,
@@ -27,12 +25,10 @@ from tandem._sensing import (
     probed_calls,
     put_gradients,
     put_replicate,
-    read_formats,
-    roots_of_metric,
 )
 from tandem._structs import F32, MAX_REPLICATE, MIN_REPLICATE, PRECISIONS, GraphHead
-from tandem._structs import Product as CProduct, Statistics
-from tandem._trace import Follower, Names, Product, follow_modules
+from tandem._structs import Product as CProduct, Statistics, Window
+from tandem._trace import Names, Product, follow_modules
 
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 _METRIC_BATCHES = 4
@@ -77,81 +73,65 @@ class Sensitivity:
 # --- Statistics, for the methods that rank by them ---
 
 
-class _Watcher(Follower):
+class _Watcher(Aliased):
     """Keeps a product's operands until its output's gradient arrives, then adds to its statistics."""
 
     def __init__(self, module: torch.nn.Module, names: Names, graph: Graph) -> None:
         super().__init__(module, names)
         self.by_name = {call.name: call for call in graph.adjustable}
         self.found: Dict[str, Statistics] = {}
-        self.seen: List[str] = []
+        self._square = _library.load("tandem").tandem_statistics_square
+        self._square.restype, self._square.argtypes = c_double, [Array, c_int64]
 
-    def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
-        result = func(*args, **kwargs)
-        if name in self.by_name and result.requires_grad:
-            self.seen.append(name)
-            x, w = product.x.detach(), product.w.detach()
-            result.register_hook(lambda g: self.add(name, product, x, w, g.detach()))
-        return result
+    def wants(self, name: str, product: Product) -> bool:
+        of = (product.x, product.w, product.bias, product.addend)
+        has_gradient = any(one is not None and one.requires_grad for one in of)
+        return name in self.by_name and has_gradient and torch.is_grad_enabled()
 
-    def add(self, name: str, product: Product, x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> None:
-        sums = self.found.setdefault(name, Statistics())
-        if product.kind == "conv2d":
-            self._add_convolution(sums, product, x, w, g)
-        elif product.kind == "linear":
-            matrix = w if product.turned else w.t()
-            rows, g_rows = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
-            self._add_matrix(sums, rows, matrix, g_rows)
-            sums.rows, sums.k, sums.columns = rows.shape[0], matrix.shape[0], matrix.shape[1]
-            gw, gx = rows.t() @ g_rows, g_rows @ matrix.t()
-            self._add_gradients(sums, gw, gx)
-        else:
-            count = x.numel() // (x.shape[-1] * x.shape[-2])
-            x3, w3, g3 = (one.reshape(count, *one.shape[-2:]) for one in (x, w, g))
-            for one in range(count):
-                self._add_matrix(sums, x3[one], w3[one], g3[one])
-            sums.rows, sums.k, sums.columns = count * x.shape[-2], x.shape[-1], g.shape[-1]
-            self._add_gradients(sums, x3.transpose(1, 2) @ g3, g3 @ w3.transpose(1, 2))
-        sums.x_elements, sums.w_elements = x.numel(), w.numel()
-        sums.x_amax += float(x.abs().max())
-        sums.w_amax += float(w.abs().max())
-        sums.g_amax += float(g.abs().max())
-        sums.n_batch += 1
-
-    def _add_convolution(
-        self, sums: Statistics, product: Product, x: torch.Tensor, w: torch.Tensor, g: torch.Tensor
+    def watch(
+        self, name: str, product: Product, x: torch.Tensor, w: torch.Tensor, result: torch.Tensor
     ) -> None:
-        out = w.shape[0]
-        columns = F.unfold(
-            x, product.kernel, padding=product.pad, stride=product.stride
-        )  # (n, c·kernel·kernel, windows)
-        rows = columns.transpose(1, 2).reshape(-1, columns.shape[1])
-        g_rows = g.permute(0, 2, 3, 1).reshape(-1, out)
-        matrix = w.reshape(out, -1).t()
-        self._add_matrix(sums, rows, matrix, g_rows)
-        sums.rows, sums.k, sums.columns = rows.shape[0], rows.shape[1], out
-        gx = torch.nn.grad.conv2d_input(x.shape, w, g, product.stride, product.pad)
-        self._add_gradients(sums, rows.t() @ g_rows, gx)
+        sums = self.found.setdefault(name, Statistics())
 
-    @staticmethod
-    def _add_matrix(sums: Statistics, x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> None:
-        x, w, g = (one.float().contiguous() for one in (x, w, g))
-        product = CProduct(x.shape[0], x.shape[1], w.shape[1], x.data_ptr(), w.data_ptr(), g.data_ptr(), 0)
-        _library.call("tandem", "tandem_statistics_add_product", byref(sums), byref(product))
+        def see_weight(g: torch.Tensor) -> None:
+            sums.wgrad_square += self._square_of(g)
 
-    @staticmethod
-    def _add_gradients(sums: Statistics, gw: torch.Tensor, gx: torch.Tensor) -> None:
-        sums.wgrad_square += float(gw.double().pow(2).sum())
-        sums.dgrad_square += float(gx.double().pow(2).sum())
+        def see_input(g: torch.Tensor) -> None:
+            sums.dgrad_square += self._square_of(g)
+
+        when_gradient(result, lambda g: _add_call(sums, product, x.detach(), w.detach(), g))
+        when_gradient(x, see_input)
+        when_gradient(w, see_weight)
+
+    def _square_of(self, g: torch.Tensor) -> float:
+        return self._square(on_host(g), g.numel())
+
+
+def _add_call(sums: Statistics, product: Product, x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> None:
+    """Adds one call, as tandem_statistics_add_call reads it: images with their channels last."""
+    count, window = 1, None
+    if product.kind == "conv2d":
+        x, w, g = x.permute(0, 2, 3, 1), w.permute(2, 3, 1, 0), g.permute(0, 2, 3, 1)
+        window = byref(Window(*x.shape, *g.shape[1:3], *w.shape[:2], product.stride, product.pad))
+    elif product.kind == "matmul":
+        count = x.numel() // (x.shape[-1] * x.shape[-2])
+    x, w, g = on_host(x), on_host(w), on_host(g)
+    is_turned = product.kind == "linear" and not product.turned
+    rows, k, columns = g.numel() // g.shape[-1] // count, x.shape[-1], g.shape[-1]
+    of = CProduct(rows, k, columns, x.data_ptr(), w.data_ptr(), g.data_ptr(), is_turned)
+    _library.call("tandem", "tandem_statistics_add_call", byref(sums), byref(of), c_int64(count), window)
+    sums.n_batch += 1
 
 
 def _finish(found: Dict[str, Statistics], batch: int) -> None:
+    """The means of what a gradient reached; other calls cost nothing (_fill_unseen)."""
     finish = _library.load("tandem").tandem_statistics_finish
-    finish.restype = None
+    finish.restype, finish.argtypes = None, [c_void_p, c_int64]
+    for name in [name for name, sums in found.items() if sums.n_batch == 0]:
+        del found[name]
     for sums in found.values():
-        n, sums.n_batch, sums.local_batch = sums.n_batch, 0, batch
-        finish(byref(sums), ctypes.c_int64(n))
-        sums.n_batch = n
+        sums.local_batch = batch
+        finish(byref(sums), sums.n_batch)
 
 
 def _file(graph: Graph, found: Dict[str, Statistics], data: str, store: str) -> None:
@@ -314,19 +294,18 @@ def _sense(
     graph = job.record(taken[0])
     parts = taken if is_whole else [_part_of(given, graph.batch) for given in taken]
     n_sample = batch_of(job.split(parts[0])[0], None) if parts[0] is not taken[0] else graph.batch
-    cells, formats = cells_of(graph), read_formats()
-    calls = probed_calls(cells)
-    probe = Probe(job.held, job.names, calls, formats, n_sample, job.loss_of, seed)
+    cells = cells_of(graph)
+    probe = Probe(job.held, job.names, probed_calls(cells), n_sample, job.loss_of, seed, step)
     begin = time.perf_counter()
     probe.look(taken[0], graph.batch)
     one_gradient = time.perf_counter() - begin
     if graph.optimizer["kind"] == "adamw":
-        squares = mean_squares(job.optimizer, job.held.parameters) or _squares(probe, parts)
-        probe.metric = roots_of_metric(squares)
+        filed = mean_squares(job.optimizer, job.held.parameters)
+        probe.metric = metric_of(*filed) if filed else _first_metric(probe, parts)
     sensed, sketches = new_sensed(graph, n_sample, len(taken) // 2, step, steps, seed), []
     for r in range(len(taken) // 2):
-        noise, sketch, moved = probe.replicate(parts[2 * r : 2 * r + 2], f"batches {2 * r} and {2 * r + 1}")
-        put_replicate(sensed, r, cells, calls, noise, moved)
+        found, sketch = probe.replicate(parts[2 * r : 2 * r + 2], f"batches {2 * r} and {2 * r + 1}")
+        put_replicate(sensed, r, cells, found, probe.steps)
         sketches.append(sketch)
     put_gradients(sensed, sketches)
     sensed = file(sensed, graph.c_graph().pointer, store, data, _environment())
@@ -335,15 +314,15 @@ def _sense(
     return Sensitivity(graph, store, data, len(taken), "sampled", values, seconds, seconds / one_gradient)
 
 
-def _squares(probe: Probe, taken: Sequence[Any]) -> List[torch.Tensor]:
-    """v̂ before the first step: that of a few batches."""
+def _first_metric(probe: Probe, taken: Sequence[Any]) -> Optional[Metric]:
+    """Before the first step v̂ is that of a few batches, summed where the weights lie: it is as large."""
     squares = [torch.zeros_like(weight) for weight in probe.held.weights]
     for k, given in enumerate(taken[:_METRIC_BATCHES]):
         probe.gradient(given, f"batch {k}")
         for square, parameter in zip(squares, probe.held.parameters):
             if parameter.grad is not None:
                 square += parameter.grad.detach() ** 2 / _METRIC_BATCHES
-    return squares
+    return metric_of(squares, [1.0] * len(squares))
 
 
 def _estimates(graph: Graph, sensed: Sensed) -> Dict[str, Dict[str, Estimate]]:
@@ -454,8 +433,9 @@ def sensitivity(
         whole      True: all samples of a batch, also where a tensor has another first dimension than samples
 
     Cost: 2 · replicates gradients of a batch, 1 to see ranges and slopes that jump, and with Adam's kind
-    before its first step 2 more. Memory beside that of a training step: 5 bytes a weight (Adam's kind: 9),
-    and some 1.3 MiB a call, more where 2 samples have more than 16384 numbers.
+    before its first step 2 more. Memory beside that of a training step: 4 bytes a weight (Adam's kind before
+    its first step: 8), 13 on the host for each weight that is drawn, every 16th of large parameters, and some
+    1.3 MiB a call, more where 2 samples have more than 16384 numbers.
 
     UsageError: fewer than 6 batches, batches that are equal or of unlike sizes, a loss that is not finite,
     weights narrower than float32, another optimizer, and calls that run without gradients (no_grad,

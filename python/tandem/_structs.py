@@ -356,6 +356,45 @@ class FormatCast(Structure):
     ]
 
 
+N_FORMAT, N_PROBE_PART, PROBE_BLOCK, PROBE_SKETCH = 11, 5, 16, 4096
+
+
+class ProbeSums(Structure):
+    _fields_ = [
+        ("is_before_jump", c_int),
+        ("has_second", c_int),
+        ("n_products", c_double),
+        ("rate_square", c_double),
+        ("mean_square", c_double * N_PROBE_PART),
+        ("error_square", c_double * N_FORMAT * N_PROBE_PART),
+        ("noise", c_double * 2 * N_FORMAT * N_PROBE_PART),
+        ("cross", c_double * N_FORMAT),
+    ]
+
+
+class ProbeTensor(Structure):
+    _fields_ = [
+        ("part", c_int),
+        ("place", c_int),
+        *((name, c_int64) for name in ("n", "batch", "n_sample")),
+        ("share", c_double),
+        ("x", c_void_p),
+        ("difference", c_void_p * 2),
+        ("range", c_float),
+        ("error_scale", c_double),
+    ]
+
+
+class Window(Structure):
+    _fields_ = [
+        (name, c_int64)
+        for name in (
+            *("n", "height", "width", "channels", "out_height", "out_width"),
+            *("kernel_h", "kernel_w", "stride", "pad"),
+        )
+    ]
+
+
 MAX_AGE, MIN_REPLICATE, MAX_REPLICATE = 8, 3, 64
 AMP_DTYPES = (0, 1, 3)  # f32, bf16, f16
 

@@ -159,7 +159,8 @@ class Package(Case):
             "Conv2dS8": "tandem_conv2d_s8", "Conv3x3": "tandem_conv3x3",
             "DequantiseCall": "tandem_dequantise_call", "TorchStep": "tandem_torch_step",
             "TorchRank": "tandem_torch_rank", "TorchSummary": "tandem_torch_summary",
-            "TorchLeftOut": "tandem_torch_left_out",
+            "TorchLeftOut": "tandem_torch_left_out", "ProbeSums": "tandem_probe_sums",
+            "ProbeTensor": "tandem_probe_tensor", "Window": "tandem_window",
             "GraphHead": "tandem_graph", "CudaQuantiseCall": "tandem_cuda_quantise_call",
             "CudaDequantiseCall": "tandem_cuda_dequantise_call", "CudaProductCall": "tandem_cuda_product_call",
         }  # fmt: skip
@@ -173,7 +174,8 @@ class Package(Case):
             if name not in ("GraphHead", "TorchSummary"):
                 lines.append(f'printf("%zu\\n", sizeof({c}));')
                 expected.append((f"{c} size", ctypes.sizeof(struct)))
-        headers = ("tandem.h", "kernels.h", "cuda_kernels.h", "advanced/predictor.h", "advanced/torch_trace.h")
+        headers = ("tandem.h", "kernels.h", "cuda_kernels.h", "advanced/predictor.h", "advanced/probe.h",
+                   "advanced/torch_trace.h")  # fmt: skip
         source = (
             "".join(f"#include <tandem/{one}>\n" for one in headers) + "#include <stdio.h>\nint main(void) {"
         )

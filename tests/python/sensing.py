@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import unittest
+from ctypes import c_int, c_int64, c_uint32
 
 from support import BUILD, Case
 import numpy
@@ -12,10 +13,10 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import tandem
-from tandem import _probe
+from tandem import _library, _probe
 from tandem._held import held
-from tandem._probe import GRADIENT, INPUT, RESULT, SECOND, WEIGHT, Probe, ProbedCall, share_of_small_step
-from tandem._sensing import read_formats
+from tandem._probe import GRADIENT, INPUT, RESULT, SECOND, WEIGHT, Direction, Probe, ProbedCall, metric_of
+from tandem._structs import N_FORMAT
 from tandem._trace import Names, follow_modules, read_product
 
 S8, BF16, E4M3 = "s8", "bf16", "e4m3"
@@ -127,28 +128,26 @@ class Oracle(Case):
 
     def probe(self, module, pair, names, replicates=150):
         """The mean noise of (call, part, format) in each batch, and cross products of weights."""
-        formats, parts = read_formats(), (INPUT, SECOND, GRADIENT, RESULT, WEIGHT)
-        asked = {FORMATS[one] for one in FORMATS}
+        parts, asked = (INPUT, SECOND, GRADIENT, RESULT, WEIGHT), {FORMATS[one] for one in FORMATS}
         calls = {name: ProbedCall(name, [set(asked) for _ in parts]) for name in names}
         sums, cross = {}, {}
         with held(module) as state:
             trace = Names()
             handles = follow_modules(module, trace)
             run = lambda given: F.cross_entropy(module(given[0]), given[1])  # noqa: E731
-            probe = Probe(state, trace, calls, formats, BATCH, run, 1)
+            probe = Probe(state, trace, calls, BATCH, run, 1)
             probe.look(pair[0], BATCH)
             for _ in range(replicates):
-                found, _, steps = probe.replicate(pair, "a pair")
-                for name, noise in found.items():
-                    for (part, f), of in noise.noise.items():
-                        key = name, part, f
-                        small = share_of_small_step(calls[name], noise, part, f, steps)
-                        self.assertEqual(small, 0.5)
-                        both = sums.setdefault(key, [0.0, 0.0])
-                        for b in range(2):
-                            both[b] += of[b] / replicates
-                    for f, of in noise.cross.items():
-                        cross[name, f] = cross.get((name, f), 0.0) + of / replicates
+                found, _ = probe.replicate(pair, "a pair")
+                for name, of in found.items():
+                    self.assertFalse(of.sums.is_before_jump)  # both batches count alike
+                    for part in parts:
+                        for f in asked:
+                            both = sums.setdefault((name, part, f), [0.0, 0.0])
+                            for b in range(2):
+                                both[b] += of.sums.noise[part][f][b] / replicates
+                    for f in asked:
+                        cross[name, f] = cross.get((name, f), 0.0) + of.sums.cross[f] / replicates
             for handle in handles:
                 handle.remove()
         return sums, cross
@@ -362,12 +361,14 @@ class Module(Case):
         torch.manual_seed(0)
         module, sketches = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(300))), []
         with held(module) as state:
-            probe = Probe(state, Names(), {}, [], BATCH, lambda given: given, 1)
+            probe = Probe(state, Names(), {}, BATCH, lambda given: given, 1)
+            probe.held.keep_weights()
+            probe._open()
             one, two = ([torch.randn_like(p) + 1 for p in module.parameters()] for _ in range(2))
             for gradient in (one, two):
                 for parameter, of in zip(module.parameters(), gradient):
                     parameter.grad = of
-                sketches.append(torch.zeros(_probe.SKETCH, dtype=torch.float64))
+                sketches.append(torch.zeros(_probe.PROBE_SKETCH))
                 probe._add_to_sketch(sketches[-1])
         true = sum(float((a * b).sum(dtype=torch.float64)) for a, b in zip(one, two))  # of 1.2 million weights
         self.assertAlmostEqual(4 * float(sketches[0] @ sketches[1]) / true, 1, delta=0.15)
@@ -377,21 +378,39 @@ class Module(Case):
         module = Smooth()
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
         train_to(module, 5, optimizer)
-        from tandem._sensing import mean_squares, roots_of_metric
+        from tandem._sensing import mean_squares
 
-        squares = mean_squares(optimizer, list(module.parameters()))
+        squares, by = mean_squares(optimizer, list(module.parameters()))
         state = optimizer.state[module.fc.weight]
         expected = state["exp_avg_sq"] / (1 - 0.999**5)
-        self.assertTrue(torch.allclose(squares[2], expected))
-        roots = roots_of_metric(squares)
-        mean = sum(float(one.sum()) for one in squares) / sum(one.numel() for one in squares)
-        self.assertTrue(torch.allclose(roots[2] ** 2, 1 / expected.clamp_min(1e-4 * mean).sqrt(), rtol=1e-4))
+        self.assertTrue(torch.allclose(squares[2] * by[2], expected))
+        every = torch.cat([(one * k).reshape(-1) for one, k in zip(squares, by)])
+        drawn = Direction([one.numel() for one in squares])
+        drawn.draw(metric_of(squares, by), 1, 2)
+        z = drawn.value.split(drawn.counts)[2].view(-1)[: expected.numel()].view_as(expected)
+        floor = 1e-4 * float(every.mean())
+        self.assertTrue(torch.allclose(z**2, 1 / expected.clamp_min(floor).sqrt(), rtol=1e-4))
         adam = tandem.sensitivity(module, batches(), F.cross_entropy, optimizer=optimizer, store=self.store)
         sgd = tandem.sensitivity(module, batches(), F.cross_entropy, store=self.store)
         self.assertNotEqual(adam.values, sgd.values)
         self.assertEqual(adam.graph.optimizer["kind"], "adamw")
         self.assertEqual(optimizer.state[module.fc.weight]["step"], 5)
 
+    def test_weights_in_other_layouts_and_dtypes(self):
+        """A large weight, of which blocks are drawn, with its channels last, and in float64."""
+        noise = []
+        for change in (lambda one: one, lambda one: one.to(memory_format=torch.channels_last), torch.nn.Module.double):
+            torch.manual_seed(0)
+            module = change(torch.nn.Sequential(torch.nn.Conv2d(64, 40, 3), torch.nn.Flatten(), torch.nn.Tanh()))
+            dtype, draw = module[0].weight.dtype, torch.Generator().manual_seed(2)
+            given = [torch.randn(4, 64, 3, 3, generator=draw).to(dtype) for _ in range(6)]
+            loss = lambda output: output.square().mean()  # noqa: E731
+            found = tandem.sensitivity(module, given, loss, optimizer=torch.optim.Adam, store=self.store)
+            noise.append({name: one.noise for name, one in found.values["0"].items() if one.noise})
+        self.assertEqual(len(noise[0]), 6)
+        for name, mine in noise[0].items():
+            for other in noise[1:]:
+                self.assertAlmostEqual(other[name] / mine, 1, delta=0.02, msg=name)
 
     def test_half_of_a_batch(self):
         from tandem._sensitivity import _part_of
@@ -414,6 +433,97 @@ class Module(Case):
             for one in (batches(), large)
         ]
         self.assertGreater(noise[1], 100 * noise[0])
+
+
+class SameNumbers(Case):
+    """What tandem.sensitivity makes of tensors is what `tandem sensitivity` makes of them, to the bit
+    (tests/torch/probe_numbers.c)."""
+
+    program = os.path.join(BUILD, "tests", "torch", "probe_numbers")
+    batch, inputs, outputs, replicates, seed, age = 8, 16, 4, 3, 5, 7
+
+    def run_program(self, *arguments):
+        run = subprocess.run([self.program, *arguments], capture_output=True, text=True, check=True)
+        return run.stdout.split()
+
+    def write(self, shape):
+        """Numbers of one more tensor of the file."""
+        tensor = torch.randn(shape, generator=self.draw)
+        self.tensors.append(tensor)
+        return tensor
+
+    def test_numbers_are_those_of_the_program(self):
+        self.draw, self.tensors = torch.Generator().manual_seed(11), []
+        sizes = [int(one) for one in self.run_program()]
+        with held(torch.nn.ParameterList(torch.nn.Parameter(self.write(n)) for n in sizes)) as state:
+            state.keep_weights()
+            ours = self.numbers_of_directions(state, sizes)
+        with open(os.path.join(self.folder, "numbers"), "wb") as file:
+            for one in self.tensors:
+                file.write(bytes(one.contiguous().view(-1).numpy()))
+        printed = [float.fromhex(one) for one in self.run_program(file.name)]
+        self.assertEqual(len(ours), len(printed))
+        apart = [k for k, (mine, theirs) in enumerate(zip(ours, printed)) if mine != theirs]
+        self.assertEqual(apart, [], [(ours[k], printed[k]) for k in apart[:5]])
+        self.assertTrue(all(one != 0 for one in ours[-6:]))
+
+    def numbers_of_directions(self, state, sizes):
+        """Of the moved weights, the variances and mean squares of gradients, and the errors of cells."""
+        from tandem._sensed import Sensed
+        from tandem._sensing import Cell, _formats_of, put_gradients, put_replicate
+        from tandem._structs import AMP_DTYPES, F32, PRECISIONS
+
+        squares, sketches = [self.write(n) ** 2 for n in sizes], []
+        self.tensors[-len(sizes) :] = squares
+        calls = {"fc1": ProbedCall("fc1", is_before_jump=True, n_products=float(self.inputs))}
+        probe = Probe(state, Names(), calls, self.batch, lambda given: given, self.seed, self.age)
+        probe.metric = metric_of(squares, [0.75] * len(sizes))
+        probe._open()
+        for _ in range(self.replicates):
+            sketches.append(torch.zeros((2, _probe.PROBE_SKETCH)))
+            for sketch in (sketches[-1][0], sketches[-1][0], sketches[-1][1], sketches[-1][1]):
+                for parameter, n in zip(state.parameters, sizes):
+                    parameter.grad = self.write(n)
+                probe._add_to_sketch(sketch)
+        stream = _probe.numbers("tandem_probe_stream", c_int64, c_int, gives=c_uint32)(self.age, 1)
+        probe.moved.draw(probe.metric, self.seed, stream)
+        probe._move_to(probe.steps[0])
+        moved = [float(one) for parameter in state.parameters for one in parameter.detach()]
+        sensed, cells = Sensed.open(1, 1, self.replicates), []
+        for p in range(1, len(PRECISIONS)):
+            has_amp = _library.load("tandem").tandem_precision_has_amp(p)
+            for k, amp in enumerate(AMP_DTYPES if has_amp else [F32]):
+                cells.append(Cell("fc1", p * len(AMP_DTYPES) + k, _formats_of(p, amp)))
+                calls["fc1"].formats = [
+                    {*old, new} - {N_FORMAT} for old, new in zip(calls["fc1"].formats, cells[-1].formats)
+                ]
+        put_gradients(sensed, sketches)
+        w = self.write((self.inputs, self.outputs))
+        calls["fc1"].weight = _probe._Weight(w.view(-1), _probe.amax_of(w), w.numel(), 1)
+        for r in range(self.replicates):
+            put_replicate(sensed, r, cells, {"fc1": self.replicate(probe, calls["fc1"])}, probe.steps)
+        gradients = [(one.variance, one.mean_square) for _, one in sensed.gradients(0)]
+        of_cells = [sensed.errors(0, cell.index)[: self.replicates] for cell in cells]
+        errors = [(one.total, one.shared) for of in of_cells for one in of]
+        return [*moved, *(number for pair in gradients + errors for number in pair)]
+
+    def replicate(self, probe, call):
+        """The sums of fc1 from the tensors of two batches."""
+        found = _probe.Found(_probe.ProbeSums(call.is_before_jump, call.has_second, call.n_products))
+        for b in range(2):
+            x = self.write((self.batch, self.inputs))
+            above, below = (_probe._Seen() for _ in range(2))
+            of_y = (self.batch, self.outputs)
+            for name, shape in (("dx", x.shape), ("y", of_y), ("g", of_y)):
+                for seen in (above, below):
+                    setattr(seen, name, _probe._keep(self.write(shape), self.batch, 0))
+            for seen in (above, below):
+                seen.dw = self.write((self.inputs, self.outputs)).view(-1).clone()
+            above.x = _probe._keep(x, self.batch, 0)
+            above.amax = {INPUT: _probe.amax_of(x), GRADIENT: _probe.amax_of(above.g.x)}
+            probe._add_batch(found, call, b, above, below)
+        probe._add_weight(call, found)
+        return found
 
 
 class Filed(Case):
