@@ -38,7 +38,8 @@ $(TEST_PARTS):
 $(B)/tests/% $(B)/obj/tests/%: private OWN_CFLAGS += -Wno-unused-result -Wno-unused-parameter
 
 $(TESTS): | $(B)/tests/libtandem_cuda.so $(B)/tests/libtandem_cuda_kernels.so.0
-$(B)/tests/unit/test_runtime $(B)/tests/fault/test_runtime_memory: | $(B)/tandem-rank $(B)/libtandem_backend.so
+$(addprefix $(B)/tests/,unit/test_runtime fault/test_runtime_memory): | $(B)/tandem-rank \
+    $(B)/libtandem_backend.so
 $(B)/tests/%: tests/%.c $(TEST_PARTS) $(B)/obj/tests/support/fail_allocation.o $(B)/flags
 	@mkdir -p $(@D)
 	@echo "  test  $@"

@@ -12,7 +12,7 @@
 #include "base/plain_text.h"
 #include "runtime/sense/sensing_probe.h"
 
-enum { MAX_HALVINGS = 40 };             /* of a dynamic loss scale, until a step is not skipped */
+enum { MAX_HALVINGS = 40 }; /* of a dynamic loss scale, until a step is not skipped */
 
 typedef struct sense_run {
     const tandem_workload *workload;
@@ -254,8 +254,7 @@ static void add_mean_error(sense_run *run, float *mean)
 static void invert_mean_squares(float *metric, int64_t n, double mean)
 {
     const double least = (double)tandem_probe_least_square(mean, 1);
-    for (int64_t i = 0; i < n && mean > 0; i++)
-        metric[i] = (float)(1 / sqrt(fmax((double)metric[i], least)));
+    for (int64_t i = 0; i < n && mean > 0; i++) metric[i] = (float)(1 / sqrt(fmax((double)metric[i], least)));
 }
 
 tandem_status sensing_copy_metric(float *metric, float *room, const training_rank *rank, int64_t age,
@@ -489,8 +488,8 @@ static double sum_of_metric(const probe_metric *metric, const tandem_step *step)
 {
     double sum = 0;
     for (int p = 0; p < step->graph->n_parameter; p++)
-        sum += (double)metric->by *
-               tandem_probe_sum(metric->mean_square + step->parameter_start[p], step->graph->parameter[p].elements);
+        sum += (double)metric->by * tandem_probe_sum(metric->mean_square + step->parameter_start[p],
+                                                     step->graph->parameter[p].elements);
     return sum;
 }
 
