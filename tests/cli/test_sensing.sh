@@ -211,7 +211,7 @@ both allocate "${what[@]}" --cluster "h100 batch=16" --policy uniform --uniform 
     python3 - <<'EOT'
 import json, math, re
 plan, text = json.load(open("printed.json")), open("out").read()
-value = re.search(r"^sensitivity  (\S+) \(sampled, %\)", text, re.M).group(1)
+value = re.search(r"^sum +(\S+) \(sampled, %\)", text, re.M).group(1)
 half = max(plan["sensitivity_high"] - plan["sensitivity"], plan["sensitivity"] - plan["sensitivity_low"])
 assert len(value.partition(".")[2]) == max(-math.floor(math.log10(half)), 0), (value, half)
 EOT
