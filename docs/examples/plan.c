@@ -25,7 +25,7 @@ static void print_certificate(const tandem_plan *plan, const tandem_allocation *
 {
     const tandem_certificate *certificate = &found->certificate;
     printf("step %.3f ms, all in base %.3f ms; sensitivity %.3g\n", (double)found->step_ns * 1e-6,
-           (double)found->base_ns * 1e-6, plan->sensitivity);
+           (double)found->base_ns * 1e-6, plan->sensitivity_bound);
     if (isnan(plan->lower_bound))
         printf("no bound: the policy proves nothing about other plans\n");
     else

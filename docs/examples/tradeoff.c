@@ -15,7 +15,7 @@ static tandem_status print_row(tandem_planner *planner, double slowdown, tandem_
     const tandem_status status = tandem_planner_ask(&answer, planner, &request, error);
     if (status == TANDEM_OK)
         printf("%7.0f%% %12.3f %12.4g %9lld\n", 100 * slowdown, (double)answer.allocation.step_ns * 1e-6,
-               answer.plan->sensitivity, (long long)answer.allocation.replays);
+               answer.plan->sensitivity_bound, (long long)answer.allocation.replays);
     tandem_answer_close(&answer);
     return status;
 }

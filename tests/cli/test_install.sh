@@ -57,14 +57,14 @@ declared() {
 exported() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' | sort; }
 mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h advanced/*.h)
 mapfile -t of_core < <(printf '%s\n' "${headers[@]}" |
-    grep -vxE 'cuda_kernels.h|kernels.h|runtime.h|advanced/(backend|data|device_backend).h')
+    grep -vxE 'cuda_kernels.h|kernels.h|runtime.h|advanced/(backend|data|device_backend|probe).h')
 
 declared "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
 exported "$at/lib/libtandem.so" >out
 [ "$(wc -l <expected)" -gt 50 ] && diff expected out >err
 report "libtandem.so exports what its headers declare, versioned, and nothing else" $?
 
-declared runtime.h "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
+declared runtime.h advanced/probe.h "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
 exported "$at/lib/libtandem_runtime.so" >out
 [ "$(wc -l <expected)" -gt 60 ] && grep -q '^tandem_train@@' expected && diff expected out >err
 report "libtandem_runtime.so exports that and what runtime.h declares, versioned, and nothing else" $?
