@@ -228,6 +228,18 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     return status;
 }
 
+tandem_status tandem_planner_open_workload(tandem_planner **planner, const tandem_request *request,
+                                           const tandem_workload *workload, tandem_error *error)
+{
+    tandem_request asked = *request;
+    asked.step = workload->plan->step;
+    asked.norm_is_given = !workload->scale_is_by_need;
+    const tandem_status status = tandem_planner_open_for(planner, &asked, &workload->cluster,
+                                                         (const tandem_graph *const *)workload->graph, error);
+    if (status == TANDEM_OK) tandem_replayer_load((*planner)->problem.replayer, &workload->plan->assignment);
+    return status;
+}
+
 /* --- Graphs of a request -------------------------------------------------------------------------------- */
 
 static tandem_status refuse_batch(const tandem_request *request, const tandem_cluster_class *class,

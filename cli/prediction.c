@@ -26,13 +26,7 @@ tandem_status cli_planner_open(tandem_planner **planner, const cli_options *opti
 {
     tandem_request request = cli_planner_request(options);
     request.times_only = times_only;
-    request.step = workload->plan->step;
-    request.norm_is_given = !workload->scale_is_by_need;
-    const tandem_status status = tandem_planner_open_for(planner, &request, &workload->cluster,
-                                                         (const tandem_graph *const *)workload->graph, error);
-    if (status == TANDEM_OK)
-        tandem_replayer_load(tandem_planner_problem(*planner)->replayer, &workload->plan->assignment);
-    return status;
+    return tandem_planner_open_workload(planner, &request, workload, error);
 }
 
 int cli_method_is_percent(const char *method) { return strcmp(cli_method_unit(method), " %") == 0; }
@@ -99,23 +93,6 @@ int cli_cost_sources_digits(const tandem_time_sources *sources)
     for (int c = 0; c < sources->n_class; c++)
         if (sources->of[c].n_task[TANDEM_ORIGIN_PREDICTED]) return 2;
     return 3;
-}
-
-double cli_profile_interval(const cli_options *options, const tandem_cluster *cluster)
-{
-    double widest = NAN;
-    tandem_store *store = NULL;
-    if (tandem_store_open(&store, options->db, TANDEM_STORE_READ, NULL) != TANDEM_OK) return NAN;
-    for (int c = 0; c < cluster->n_class; c++)
-        for (int other = -1; other < cluster->n_class; other++) {
-            tandem_steadiness found;
-            if (tandem_store_get_steadiness(&found, store, cluster->classes[c].device.name,
-                                            other < 0 ? "" : cluster->classes[other].device.name,
-                                            NULL) == TANDEM_OK)
-                widest = fmax(widest, found.interval_share);
-        }
-    tandem_store_close(store);
-    return widest;
 }
 
 int cli_profile_interval_digits(double interval) { return interval >= 0.05 ? 2 : 3; }

@@ -33,10 +33,7 @@ void cli_cost_sources_print(const tandem_time_sources *sources);
 json_t *cli_cost_sources_json(const tandem_time_sources *sources, int c);
 /* Significant digits of the times: 3, or 2 if some are predicted. */
 int cli_cost_sources_digits(const tandem_time_sources *sources);
-/* How far the step of a plan may be off because of the profile alone: half the widest interval of the
- * cluster's devices over the step, from the options' store; NaN where it is not known. */
-double cli_profile_interval(const cli_options *options, const tandem_cluster *cluster);
-/* Significant digits of times from such a profile: 3, or 2 from 5 % on. */
+/* Significant digits of times from a profile (tandem_profile_interval): 3, or 2 from 5 % on. */
 int cli_profile_interval_digits(double interval);
 /* Prints it from 2 % on. */
 void cli_profile_interval_print(double interval);

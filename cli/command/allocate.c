@@ -7,26 +7,6 @@
 
 /* --- A plan ----------------------------------------------------------------------------------- */
 
-/* Finds a class without which the cluster makes more, each cluster at its best plan. */
-static tandem_status find_smaller_cluster(allocate_context *a, tandem_error *error)
-{
-    const tandem_cluster *cluster = &a->answer.plan->cluster;
-    const tandem_policy *greedy = NULL;
-    candidate_cluster best = {.goodput = a->answer.goodput};
-    tandem_status status = tandem_policy_find(&greedy, "greedy", error);
-    for (int c = 0; c < cluster->n_class && cluster->n_class > 1 && status == TANDEM_OK; c++) {
-        const tandem_cluster rest = cli_cluster_without(cluster, c);
-        candidate_cluster pair[2] = {best};
-        status = candidate_cluster_find(&pair[1], a->options, &rest, greedy, error);
-        if (status != TANDEM_OK) continue;
-        const int is_worth = candidate_clusters_rate(pair, 2);
-        if (pair[1].rate <= pair[0].rate) continue;
-        a->smaller_cluster = best = pair[1];
-        a->smaller_is_worth = is_worth;
-    }
-    return status;
-}
-
 static tandem_status ask_planner(allocate_context *a, tandem_error *error)
 {
     const int64_t begin = tandem_now_ns();
@@ -55,7 +35,9 @@ static tandem_status allocate_and_write(allocate_context *a, tandem_error *error
 {
     tandem_status status = ask_planner(a, error);
     if (status == TANDEM_OK) status = find_baselines(a, error);
-    if (status == TANDEM_OK) status = find_smaller_cluster(a, error);
+    if (status == TANDEM_OK)
+        status = tandem_smaller_cluster_find(&a->smaller_cluster, &a->smaller_by_goodput, &a->request,
+                                             &a->answer, error);
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->answer.plan, a->problem->graph, a->options->output, error);
     return status;

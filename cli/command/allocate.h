@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/prediction.h"
-#include "cli/candidate_cluster.h"
+#include "cli/candidate_json.h"
 #include "cli/goodput.h"
 #include "cli/report_files.h"
 
@@ -17,11 +17,10 @@ typedef struct allocate_context {
     double seconds;
     tandem_baseline baselines[TANDEM_N_PRECISION];
     int n_baseline;
-    /* the best cluster without one class; samples_per_s = 0: none is better */
-    candidate_cluster smaller_cluster;
-    int smaller_is_worth; /* it was compared by samples/s in fp32's worth; else by samples/s */
-    int explained;        /* operator; −1 = none */
-    int explains_all;     /* --explain all */
+    tandem_candidate smaller_cluster; /* all zero: none is better */
+    int smaller_by_goodput;
+    int explained;    /* operator; −1 = none */
+    int explains_all; /* --explain all */
     tandem_goodput baseline_goodput[TANDEM_N_PRECISION];
     const tandem_sensing *sensing; /* of the planner; NULL = the model was not sensed */
 } allocate_context;

@@ -78,7 +78,7 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "step_ns", json_integer(a->answer.allocation.step_ns));
     json_object_set_new(
         result, "profile_interval",
-        cli_json_number(cli_profile_interval(a->options, tandem_planner_cluster(a->planner))));
+        cli_json_number(tandem_profile_interval(a->options->db, tandem_planner_cluster(a->planner))));
     json_object_set_new(result, "samples_per_s", json_real(a->answer.goodput.samples_per_s));
     json_object_set_new(result, "target_ns", json_integer(a->answer.allocation.target_ns));
     json_object_set_new(result, "training_ns", cli_json_number(a->answer.allocation.training_ns));
@@ -114,9 +114,8 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "baselines", baselines_json(a));
     json_object_set_new(result, "devices", allocated_devices_json(a));
     json_object_set_new(result, "fewer_devices",
-                        a->smaller_cluster.goodput.samples_per_s > 0
-                            ? candidate_cluster_json(&a->smaller_cluster)
-                            : json_null());
+                        a->smaller_cluster.answer.plan ? cli_candidate_json(&a->smaller_cluster)
+                                                       : json_null());
     if (a->explained >= 0) json_object_set_new(result, "explained", allocate_explain_json(a));
     if (a->explains_all) json_object_set_new(result, "explained_all", allocate_explain_all_json(a));
     return result;

@@ -79,6 +79,7 @@ double allocate_value(const allocate_context *a, int64_t sensitivity)
 
 void allocate_close(allocate_context *a)
 {
+    tandem_candidate_close(&a->smaller_cluster);
     tandem_answer_close(&a->answer);
     tandem_planner_close(a->planner);
 }

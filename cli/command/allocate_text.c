@@ -205,23 +205,21 @@ static void print_sum_bound(const allocate_context *a)
 
 static void print_smaller_cluster(const allocate_context *a)
 {
-    if (a->smaller_cluster.goodput.samples_per_s <= 0) return;
-    const int digits = cli_cost_sources_digits(&a->smaller_cluster.sources);
-    const tandem_quantity smaller =
-                              a->smaller_is_worth
-                                  ? goodput_rate(&a->smaller_cluster.goodput, digits)
-                                  : tandem_quantity_plain(a->smaller_cluster.goodput.samples_per_s, digits),
-                          here = a->smaller_is_worth
+    const tandem_answer *answer = &a->smaller_cluster.answer;
+    if (!answer->plan) return;
+    const int digits = cli_cost_sources_digits(&answer->sources);
+    const tandem_quantity smaller = a->smaller_by_goodput
+                                        ? goodput_rate(&answer->goodput, digits)
+                                        : tandem_quantity_plain(answer->goodput.samples_per_s, digits),
+                          here = a->smaller_by_goodput
                                      ? goodput_rate(&a->answer.goodput, digits)
                                      : tandem_quantity_plain(a->answer.goodput.samples_per_s, digits);
-    printf(
-        "\nfewer devices are %sfaster: %s alone makes %s samples/s%s, sum %s%s; this "
-        "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
-        tandem_time_sources_are_described(&a->smaller_cluster.sources) ? "predicted to be " : "",
-        a->smaller_cluster.name, smaller.text, a->smaller_is_worth ? " in fp32's worth" : "",
-        goodput_sum(&a->smaller_cluster.goodput, a->answer.plan->method, a->smaller_cluster.sensitivity_bound)
-            .text,
-        cli_method_unit(a->answer.plan->method), here.text);
+    printf("\nfewer devices are %sfaster: %s alone makes %s samples/s%s, sum %s%s; this "
+           "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
+           tandem_time_sources_are_described(&answer->sources) ? "predicted to be " : "",
+           a->smaller_cluster.name, smaller.text, a->smaller_by_goodput ? " in fp32's worth" : "",
+           goodput_sum(&answer->goodput, a->answer.plan->method, answer->plan->sensitivity_bound).text,
+           cli_method_unit(a->answer.plan->method), here.text);
 }
 
 int allocate_print_text(allocate_context *a)
@@ -233,7 +231,7 @@ int allocate_print_text(allocate_context *a)
     goodput_print(&a->answer.goodput);
     allocate_print_loss_scale(a->answer.plan->loss_scale, a->answer.plan, a->problem->graph);
     putchar('\n');
-    const double interval = cli_profile_interval(a->options, tandem_planner_cluster(a->planner));
+    const double interval = tandem_profile_interval(a->options->db, tandem_planner_cluster(a->planner));
     int code = print_compared_plans(a, cli_profile_interval_digits(interval));
     if (code) return code;
     putchar('\n');

@@ -13,7 +13,7 @@
 #include "cli/table.h"
 
 typedef struct remedy_list {
-    replay_remedy row[REPLAY_MAX_REMEDIES];
+    tandem_remedy row[TANDEM_MAX_REMEDIES];
     int n;
 } remedy_list;
 
@@ -243,7 +243,7 @@ static int print_replay_json(const replay_context *r)
     json_object_set_new(result, "sensitivity_bound", cli_json_number(r->sum));
     json_object_set_new(result, "training_ns", cli_json_number(replay_training_ns(r)));
     json_object_set_new(result, "profile_interval",
-                        cli_json_number(cli_profile_interval(r->options, &r->workload->cluster)));
+                        cli_json_number(tandem_profile_interval(r->options->db, &r->workload->cluster)));
     json_object_set_new(result, "slowest", json_string(workload_class(r, r->result.slowest)->device.name));
     json_object_set_new(result, "devices", replay_devices_json(r));
     json_object_set_new(result, "all_reduce", allreduce_json(r));
@@ -319,7 +319,7 @@ static int print_replay_memory(const replay_context *r)
 static int print_replay_text(const replay_context *r)
 {
     char cluster[1024];
-    const double interval = cli_profile_interval(r->options, &r->workload->cluster);
+    const double interval = tandem_profile_interval(r->options->db, &r->workload->cluster);
     tandem_cluster_print(cluster, sizeof cluster, &r->workload->cluster);
     printf("%s, %s, on %s: step %s\n", r->workload->graph[0]->model, r->workload->plan->name, cluster,
            tandem_quantity_ns_to(r->result.step_ns, cli_profile_interval_digits(interval)).text);
@@ -370,12 +370,13 @@ static tandem_status write_replay_trace(const replay_context *r, tandem_error *e
 
 static tandem_status explain_memory(replay_context *r, tandem_error *error)
 {
+    const tandem_request request = cli_planner_request(r->options);
     tandem_status status = TANDEM_OK;
     for (int c = 0; c < r->result.n_class && status == TANDEM_OK; c++) {
         if (r->options->per_task) status = replay_timeline_open(&r->timeline[c], r->replayer, c, error);
         if (status == TANDEM_OK && is_class_over_limit(r, c))
-            status = replay_remedies_find(r->remedies[c].row, &r->remedies[c].n, r->options, r->workload, c,
-                                          r->result.classes[c].peak_bytes, error);
+            status = tandem_remedies_find(r->remedies[c].row, &r->remedies[c].n, &request, r->workload,
+                                          r->options->zero, c, r->result.classes[c].peak_bytes, error);
     }
     return status;
 }

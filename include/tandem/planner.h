@@ -131,6 +131,10 @@ tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request
 tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_request *request,
                                       const tandem_cluster *cluster, const tandem_graph *const *graph,
                                       tandem_error *error);
+/* tandem_planner_open_workload: the same for a workload, with the steps, micro-steps and norm of its plan,
+ * which is loaded into the replayer. Close the planner first: it borrows the graphs. */
+tandem_status tandem_planner_open_workload(tandem_planner **planner, const tandem_request *request,
+                                           const tandem_workload *workload, tandem_error *error);
 void tandem_planner_close(tandem_planner *planner); /* NULL is fine */
 
 /* The planner owns what these return. The caller may set the problem's fields other than replayer, graph and

@@ -13,6 +13,7 @@
 #ifndef TANDEM_TANDEM_H
 #define TANDEM_TANDEM_H
 
+#include "tandem/advice.h"
 #include "tandem/cluster.h"
 #include "tandem/graph.h"
 #include "tandem/plan.h"

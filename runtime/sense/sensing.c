@@ -134,15 +134,6 @@ typedef struct frozen_executor {
     tandem_executor *executor;
 } frozen_executor;
 
-static int has_f16_gradient(tandem_precision precision, tandem_dtype amp_dtype)
-{
-    const tandem_precision_row *row = tandem_precision_get(precision);
-    const tandem_dtype of[] = {row->dgrad, row->wgrad};
-    for (int k = 0; k < 2; k++)
-        if (of[k] == TANDEM_F16 || (of[k] == TANDEM_AMP && amp_dtype == TANDEM_F16)) return 1;
-    return 0;
-}
-
 static int has_precision(const tandem_op *op, int precision)
 {
     return tandem_op_is_adjustable(op) && tandem_op_row_get(op->kind)->precisions & 1u << precision;
@@ -177,7 +168,8 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
 {
     const tandem_train_request *training = run->training;
     const int is_emulated = precision != TANDEM_PRECISION_FP32,
-              is_scaled = has_f16_gradient(precision, amp_dtype), has_data_seed = training->has_data_seed;
+              is_scaled = tandem_precision_has_f16_gradient(precision, amp_dtype),
+              has_data_seed = training->has_data_seed;
     tandem_device device = run->workload->cluster.classes[0].device;
     tandem_step_options step_options = run->workload->plan->step;
     if (is_emulated) device.amp_dtype = amp_dtype;

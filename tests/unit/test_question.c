@@ -1,7 +1,7 @@
 /* folder: allocator */
 /* A question: which limits contradict each other, the goal that they make, and the answer against the same
  * steps by hand. */
-#include "tandem/planner.h"
+#include "tandem/advice.h"
 #include "tests/support/scored_cluster.h"
 #include "tests/support/tandem_test.h"
 
@@ -232,6 +232,88 @@ static void a_global_batch_is_split(void **state)
     tandem_answer_close(&answer);
 }
 
+/* --- Clusters compared ---------------------------------------------------------------------------------- */
+
+static tandem_allocation_request question_of_gpus(const priced_cluster *p)
+{
+    tandem_allocation_request request = {.of = request_of(p)};
+    request.of.cluster = "2*v100@2 net=10Gbit/s,5us";
+    request.of.predict = 1;
+    return request;
+}
+
+static void count_cases(void *context, int k, int n, const char *cluster)
+{
+    int *seen = context;
+    assert_int_equal(k, *seen);
+    assert_int_equal(n, 6);
+    assert_non_null(strstr(cluster, k == TANDEM_CASE_NEW_ONLY ? "t4" : "v100"));
+    ++*seen;
+}
+
+/* Each case is what its cluster alone is answered, but for the certificate. */
+static void advice_is_the_best_of_its_cases(void **state)
+{
+    tandem_allocation_request request = question_of_gpus(*state);
+    tandem_advice advice = {.candidate = NULL};
+    tandem_answer alone = {.plan = NULL};
+    tandem_error error = {0};
+    int seen = 0;
+    const tandem_advice_listener listener = {&seen, count_cases};
+    require_ok(tandem_advise(&advice, &request, "2*t4@2 + p4", &listener, &error), &error);
+    assert_true(seen == 6 && advice.n == 6 && advice.by_goodput && advice.is_described);
+    for (int k = 0; k < advice.n; k++) {
+        const tandem_candidate *one = &advice.candidate[k];
+        assert_non_null(one->answer.plan);
+        assert_true(one->rate == one->answer.goodput.goodput &&
+                    one->rate <= advice.candidate[advice.best].rate);
+    }
+    assert_string_equal(advice.candidate[TANDEM_CASE_COMBINED].name, "2*v100@2 + 2*t4@2 + p4");
+    assert_string_equal(advice.candidate[TANDEM_CASE_SUBSET].name, "2*v100@2 + p4");
+    assert_string_equal(advice.candidate[advice.n - 1].name, "2*v100@2 + t4@1 + p4");
+    assert_int_equal(advice.interval.n, 3);
+    request.of.cluster = "2*v100@2 + 2*t4@2 + p4 net=10Gbit/s,5us";
+    require_ok(tandem_answer_open(&alone, &request, &error), &error);
+    assert_int_equal(advice.candidate[TANDEM_CASE_COMBINED].answer.step.step_ns, alone.step.step_ns);
+    tandem_answer_close(&alone);
+    tandem_advice_close(&advice);
+}
+
+static void advice_refuses(void **state)
+{
+    tandem_allocation_request request = question_of_gpus(*state);
+    tandem_advice advice = {.n = -7};
+    tandem_error error = {0};
+    assert_int_equal(tandem_advise(&advice, &request, NULL, NULL, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "advise needs a model"));
+    request.policy = "uniform";
+    assert_int_equal(tandem_advise(&advice, &request, "t4", NULL, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "cannot compare clusters"));
+    request.policy = NULL;
+    request.of.predict = 0;
+    assert_int_equal(tandem_advise(&advice, &request, "t4", NULL, &error), TANDEM_MISSING);
+    request.of.predict = 1;
+    request.global_batch = 2; /* too few for three ranks: that case has no split */
+    assert_int_equal(tandem_advise(&advice, &request, "t4", NULL, &error), TANDEM_USAGE);
+    assert_int_equal(advice.n, -7);
+}
+
+static void fewer_devices_may_make_more(void **state)
+{
+    tandem_allocation_request request = question_of_gpus(*state);
+    tandem_candidate smaller = {.rate = 0};
+    tandem_answer answer = {.plan = NULL};
+    tandem_error error = {0};
+    int by_goodput = 0;
+    request.of.cluster = "v100 + p4 net=1Mbit/s,5us"; /* the exchange takes longer than all else */
+    require_ok(tandem_answer_open(&answer, &request, &error), &error);
+    require_ok(tandem_smaller_cluster_find(&smaller, &by_goodput, &request, &answer, &error), &error);
+    assert_true(by_goodput && smaller.answer.plan && smaller.rate > answer.goodput.goodput);
+    assert_string_equal(smaller.name, "v100");
+    tandem_candidate_close(&smaller);
+    tandem_answer_close(&answer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +324,9 @@ int main(void)
         cmocka_unit_test(an_answer_says_what_its_plan_does),
         cmocka_unit_test(graphs_of_the_caller_are_planned),
         cmocka_unit_test(a_global_batch_is_split),
+        cmocka_unit_test(advice_is_the_best_of_its_cases),
+        cmocka_unit_test(advice_refuses),
+        cmocka_unit_test(fewer_devices_may_make_more),
     };
     return cmocka_run_group_tests_name("question", tests, set_up_question, tear_down_question);
 }

@@ -78,6 +78,10 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
                                   const tandem_policy *policy, const tandem_allocation_problem *problem,
                                   const char *method, tandem_error *error);
 
+/* How far the step of a plan may be off because of the profile alone: half the widest interval of the
+ * cluster's devices over the step, from the store at `path`; NaN where it is not known. */
+double tandem_profile_interval(const char *path, const tandem_cluster *cluster);
+
 /* --- Sensitivities that are no store's ------------------------------------------------------------------
  * */
 
@@ -195,6 +199,24 @@ typedef struct tandem_memory_deficit {
  * memory plans for each operator and precision, and one for each halving of the batch. */
 tandem_status tandem_memory_deficits_find(tandem_memory_deficit deficit[TANDEM_MAX_CLASS], int *n_deficit,
                                           const tandem_allocation_problem *problem, tandem_error *error);
+
+/* A change to a plan that saves memory, with the values of the changed plan. */
+typedef struct tandem_remedy {
+    char what[128]; /* "--recompute sqrt" */
+    uint64_t peak_bytes;
+    int64_t step_ns; /* −1 = a cost is missing */
+    int fits;
+} tandem_remedy;
+enum { TANDEM_MAX_REMEDIES = 12 };
+/* tandem_remedies_find: changes that save memory for class c of a workload, which needs peak_bytes: the
+ * fastest fitting recomputation, micro-steps, both, lower precisions, smaller buckets, and the largest
+ * fitting batch. Each is planned and replayed.
+ *   request  what planners are opened with, besides the workload
+ *   zero     stage of ZeRO, whose shards count; 0 = none
+ * Errors of tandem_planner_open_workload. Cost: a planner for each change that is tried, some 20. */
+tandem_status tandem_remedies_find(tandem_remedy remedy[TANDEM_MAX_REMEDIES], int *n,
+                                   const tandem_request *request, const tandem_workload *workload, int zero,
+                                   int c, uint64_t peak_bytes, tandem_error *error);
 
 /* --- Precisions and batches together --------------------------------------------------------------------
  * */
