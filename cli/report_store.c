@@ -1,4 +1,5 @@
 /* report_store.c: what a profile store holds, as results that a page draws. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +67,7 @@ static tandem_status add_store_rows(const store_part *s, const tandem_sensitivit
 static tandem_status add_store_methods(const store_part *s, const json_t *model, const tandem_graph *graph,
                                        tandem_error *error)
 {
+    assert(graph);
     tandem_sensitivity_result rows = {.n_row = 0};
     tandem_statistics *const statistics = calloc((size_t)graph->n_op, sizeof *statistics);
     tandem_status status = statistics

@@ -53,7 +53,8 @@ $(B)/card/gpu_programs: $(patsubst %,$(B)/obj/card/%.o,$(CARD_NAMES)) $(CARD_SUP
     $(CUDA_ON_CARD) $(CUDA_PUBLIC) $(CUDA_BELOW) $(B)/obj/predictor/robust.o $(KERNELS)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
-	@$(CXX) -pie $(LINK_FLAGS) -o $@ $(filter %.o,$^) -lcmocka $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lz \
+	@$(CXX) -pie $(LINK_FLAGS) -Wl,--defsym=tandem_graph_open=tandem_graph_open_zoo -o $@ \
+	    $(filter %.o,$^) -lcmocka $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lz \
 	    -lm
 $(CARD_PROGRAMS): $(B)/card/gpu_programs
 	@ln -f $< $@

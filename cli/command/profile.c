@@ -1,4 +1,5 @@
 /* profile.c: `tandem profile`: measures the costs of a model on the devices of a cluster. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,6 +56,7 @@ static int print_profile(const tandem_profile_result *result, const cli_options 
 static int print_sweep(const tandem_profile_result *result, const cli_options *options)
 {
     char time[TANDEM_QUANTITY_TEXT];
+    assert(result->rank);
     printf("a sweep of %s into %s in %s: %lld costs of %d networks\n", result->rank[0].device, options->db,
            tandem_quantity_print_ns(time, sizeof time, result->ns), (long long)result->rank[0].alone.measured,
            result->n_network);

@@ -4,9 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/quantity.h"
 #include "cli/report_files.h"
 #include "runtime/train/run_steadiness.h"
+
+enum { MAX_TRACE = 1 << 30 };
 
 /* --- JSON ----------------------------------------------------------------------------------------------- */
 
@@ -166,6 +169,23 @@ static int print_training(const tandem_train_result *result, const cli_options *
     return code == 0 && options->report ? write_train_page(result, options, workload) : code;
 }
 
+/* Standard output then holds the trace alone. */
+static int print_trace_file(const char *path)
+{
+    tandem_error error = {0};
+    char *bytes = NULL;
+    size_t n = 0;
+    if (tandem_file_read(&bytes, &n, path, MAX_TRACE, &error) != TANDEM_OK) return cli_fail(&error);
+    const int is_written = fwrite(bytes, 1, n, stdout) == n;
+    free(bytes);
+    return is_written ? 0 : cli_fail_with(TANDEM_IO, "cannot write the trace to standard output");
+}
+
+static int trains_to_standard_output(const cli_options *options)
+{
+    return options->trace && strcmp(options->trace, "-") == 0;
+}
+
 /* Joins the run of a launcher, or starts one. */
 static int train_and_print(const cli_options *options, const tandem_train_request *request)
 {
@@ -177,7 +197,9 @@ static int train_and_print(const cli_options *options, const tandem_train_reques
     if (rank == 0) cli_note_unproven_bound(options, workload.plan);
     const tandem_status status = tandem_train(&result, request, &error);
     int code = status == TANDEM_OK ? 0 : cli_fail_on_rank(rank, &error);
-    if (code == 0 && rank == 0) code = print_training(&result, options, &workload);
+    if (code == 0 && rank == 0)
+        code = trains_to_standard_output(options) ? print_trace_file(request->trace)
+                                                  : print_training(&result, options, &workload);
     tandem_train_result_free(&result);
     tandem_workload_close(&workload);
     return code;
@@ -197,7 +219,14 @@ static int run_train(const cli_options *given)
         status = tandem_error_set(&error, TANDEM_USAGE,
                                   "--error-scale scales emulated errors: give --emulate, too");
     if (status == TANDEM_OK) status = cli_report_check(&options, &error);
-    return status == TANDEM_OK ? train_and_print(&options, &request) : cli_fail(&error);
+    char trace_path[SCRATCH_JSON] = "";
+    if (status == TANDEM_OK && trains_to_standard_output(&options)) { /* of ranks, it is not ours */
+        status = scratch_json_make(trace_path, &error);
+        request.trace = trace_path;
+    }
+    const int code = status == TANDEM_OK ? train_and_print(&options, &request) : cli_fail(&error);
+    if (*trace_path) scratch_file_remove(trace_path);
+    return code;
 }
 
 static const int options[] = {OPTION_PLAN,

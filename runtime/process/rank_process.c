@@ -57,7 +57,7 @@ static tandem_status read_rank_request(packet *p, int from, tandem_error *error)
 }
 
 static tandem_status run_verb(packet *answer, const rank_verb *verb, packet *p,
-                              const tandem_rank_place *place, int *to, tandem_error *error)
+                              const tandem_rank_place *place, const int *to, tandem_error *error)
 {
     int has_progress = 0;
     packet_value(p, &has_progress, sizeof has_progress);
@@ -65,7 +65,7 @@ static tandem_status run_verb(packet *answer, const rank_verb *verb, packet *p,
     if (!request) return tandem_no_memory(error, "for a request");
     verb->pack_request(p, request);
     const tandem_listener listener = {
-        .context = to, .progress = has_progress ? send_progress : NULL, .note = send_note};
+        .context = (void *)(uintptr_t)to, .progress = has_progress ? send_progress : NULL, .note = send_note};
     const tandem_status status =
         p->has_failed
             ? tandem_error_set(error, TANDEM_BUG, "the request of rank %d is not whole", place->rank)

@@ -120,14 +120,11 @@ static int is_replaced(const rank_environment *of, const char *variable)
     return 0;
 }
 
-extern char **environ;
-
 /* 0: no memory. */
 static int make_environment(rank_environment *of, const started_run *run, int r, int to)
 {
     const taken_core *core = &run->rank[r].core;
     size_t n = 0, n_all = 0;
-    memset(of, 0, sizeof *of);
     (void)snprintf(of->text[0], sizeof of->text[0], "RANK=%d", r);
     (void)snprintf(of->text[1], sizeof of->text[1], "WORLD_SIZE=%d", run->n_rank);
     (void)snprintf(of->text[2], sizeof of->text[2], "TANDEM_STORE=%s", run->folder);
@@ -201,7 +198,7 @@ static int above_standard_files(int file)
 static tandem_status start_rank(started_run *run, int r, const char *verb, tandem_error *error)
 {
     int ends[2] = {-1, -1};
-    rank_environment *environment = malloc(sizeof *environment);
+    rank_environment *environment = calloc(1, sizeof *environment);
     int failed = environment ? 0 : ENOMEM;
     if (!failed && pipe2(ends, O_CLOEXEC) != 0) failed = errno;
     for (int k = 0; k < 2 && !failed; k++)
@@ -394,16 +391,20 @@ tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, in
     struct pollfd *ready = calloc((size_t)n_rank + 1, sizeof *ready);
     run.rank = calloc((size_t)n_rank, sizeof *run.rank);
     *answer = (packet){0};
+    if (!ready || !run.rank) {
+        free(ready);
+        free(run.rank);
+        return tandem_no_memory(error, "for %d ranks", n_rank);
+    }
     children_begin();
-    tandem_status status = ready && run.rank ? open_started_run(&run, verb, request, error)
-                                             : tandem_no_memory(error, "for %d ranks", n_rank);
+    tandem_status status = open_started_run(&run, verb, request, error);
     if (status == TANDEM_OK) {
         status = start_ranks(&run, verb->name, error);
         for (int r = 0; r < n_rank; r++) core_release(&run.rank[r].core); /* the ranks have them */
         wait_for_ranks(&run, ready);
         if (status == TANDEM_OK) status = judge_ranks(&run, error);
     }
-    if (run.rank) close_started_run(&run);
+    close_started_run(&run);
     free(ready);
     if (status != TANDEM_OK) packet_free(answer);
     children_end();
