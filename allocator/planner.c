@@ -408,54 +408,6 @@ const tandem_cluster *tandem_planner_cluster(const tandem_planner *planner)
 
 const char *tandem_planner_method(const tandem_planner *planner) { return planner->method->name; }
 
-tandem_goal tandem_planner_goal(const tandem_planner *planner, const char *policy)
-{
-    const tandem_allocation_problem *problem = &planner->problem;
-    const tandem_policy *chosen = tandem_policy_get(0);
-    const int is_known = !policy || tandem_policy_find(&chosen, policy, NULL) == TANDEM_OK;
-    if (!is_known || problem->target_ns || problem->slowdown != 0)
-        return (tandem_goal){TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
-    return tandem_goal_without_limit(chosen, planner->method->name);
-}
-
-tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *allocation,
-                                      tandem_planner *planner, const char *policy, tandem_error *error)
-{
-    const tandem_goal goal = tandem_planner_goal(planner, policy);
-    return tandem_planner_allocate_for(plan, allocation, planner, &goal, policy, error);
-}
-
-/* A share of samples needs a method that counts samples. */
-static tandem_status check_goal_method(const tandem_planner *planner, const tandem_goal *goal,
-                                       tandem_error *error)
-{
-    const int is_share = goal->objective == TANDEM_MINIMIZE_STEP ||
-                         goal->objective == TANDEM_MINIMIZE_TRAINING_TIME ||
-                         (goal->objective == TANDEM_MINIMIZE_MEMORY && goal->max_sensitivity < INT64_MAX);
-    if (!is_share || strcmp(planner->method->unit, "%") == 0) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE,
-                            "a largest sensitivity and the least training time need sensitivities in percent "
-                            "of more samples: those of method %s have the unit %s. Use method sampled",
-                            planner->method->name, planner->method->unit);
-}
-
-tandem_status tandem_planner_allocate_for(tandem_plan **plan, tandem_allocation *allocation,
-                                          tandem_planner *planner, const tandem_goal *goal,
-                                          const char *policy, tandem_error *error)
-{
-    const tandem_policy *chosen = tandem_policy_get(0);
-    tandem_status status = TANDEM_OK;
-    if (!planner->problem.sensitivity[0])
-        status = tandem_error_set(error, TANDEM_USAGE,
-                                  "this planner was opened for times only: it has no sensitivities to "
-                                  "allocate by");
-    if (status == TANDEM_OK) status = check_goal_method(planner, goal, error);
-    if (status == TANDEM_OK && policy) status = tandem_policy_find(&chosen, policy, error);
-    return status == TANDEM_OK ? tandem_allocate_for(plan, allocation, goal, chosen, &planner->problem,
-                                                     planner->method->name, error)
-                               : status;
-}
-
 /* The share of the compute time of all classes that was measured, in millionths. */
 static int64_t measured_share_ppm(const tandem_replayer *replayer, int n_class)
 {

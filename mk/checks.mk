@@ -10,6 +10,10 @@ lint: all programs $(TEXT_HEADERS) $(MESSAGES)
 lint: ## clang-tidy, cppcheck, words, structure
 	scripts/lint.sh
 
+structs: ## the Python package's C structs, from the headers
+	@perl scripts/structs.pl >python/tandem/_structs.py.new
+	@mv python/tandem/_structs.py.new python/tandem/_structs.py
+
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu')
 format: ## clang-format 14
 	clang-format -i $(C_FILES)

@@ -58,7 +58,7 @@ CUDA_KERNEL_LIBRARY = $(CUDA_FOR_OTHERS) $(call objects,$(addprefix backend/cuda
 # Slurm's plug-ins. SLURM_PARTS need no header of Slurm's. What slurmd and slurmstepd open, as root, links
 # libc alone; the planner is a file of its own, which users' commands open.
 SLURM_PARTS = $(call objects,$(addprefix plugins/slurm/,memory_fit.c job_plan.c layout.c run_folder.c site.c \
-    submission.c))
+    step_plan.c submission.c))
 SPANK = $(call objects,plugins/slurm/spank_tandem.c plugins/slurm/run_folder.c base/status.c base/printable.c)
 SPANK_PLANNER = $(call objects,$(addprefix plugins/slurm/,spank_planner.c step_nodes.c))
 JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix plugins/slurm/,job_submit_tandem.c submission.c \

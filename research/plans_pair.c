@@ -170,8 +170,8 @@ tandem_status plans_allocate(tandem_precision *plan, plans_prices *price, const 
     const size_t n_cell = (size_t)sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     const tandem_request request = {.store = options->db, .predict = 1, .times_only = 1};
     tandem_planner *planner = NULL;
-    tandem_plan *chosen = NULL;
-    tandem_allocation result;
+    tandem_answer answer = {.plan = NULL};
+    const tandem_allocation_request question = {.max_step_ns = pair->fast_ps};
     memset(sensing->is_sensed, 1, n_cell); /* what neither card runs is in no plan */
     tandem_status status = tandem_planner_open_for(&planner, &request, &pair->cluster,
                                                    (const tandem_graph *const *)pair->graph, error);
@@ -179,16 +179,16 @@ tandem_status plans_allocate(tandem_precision *plan, plans_prices *price, const 
     if (status == TANDEM_OK) {
         tandem_allocation_problem *problem = tandem_planner_problem(planner);
         set_pair_times(problem->replayer, pair);
-        problem->target_ns = pair->fast_ps;
-        status = tandem_planner_allocate(&chosen, &result, planner, NULL, error);
-        if (status == TANDEM_OK) price->allocated = share_of_samples(problem, result.sensitivity_bound);
+        status = tandem_planner_ask(&answer, planner, &question, error);
+        if (status == TANDEM_OK)
+            price->allocated = share_of_samples(problem, answer.allocation.sensitivity_bound);
         price->before = price_of_slow_card(problem, plan);
         plans_uniform(plan, pair);
         price->uniform = price_of_slow_card(problem, plan);
     }
     for (int i = 0; i < pair->n_op && status == TANDEM_OK; i++)
-        plan[i] = chosen->assignment.precision[SLOW][i];
-    tandem_plan_close(chosen);
+        plan[i] = answer.plan->assignment.precision[SLOW][i];
+    tandem_answer_close(&answer);
     tandem_planner_close(planner);
     return status;
 }

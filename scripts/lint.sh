@@ -62,6 +62,8 @@ report() {
 # build.
 perl scripts/lint_text.pl || found=1
 perl scripts/lint_structure.pl "${B:-build}" || found=1
+perl scripts/structs.pl | cmp - python/tandem/_structs.py ||
+    { echo "python/tandem/_structs.py: not what the headers say: make structs"; found=1; }
 
 clang_tidy=$(command -v clang-tidy-14 || command -v clang-tidy)
 export clang_tidy

@@ -47,7 +47,7 @@ tandem_status tandem_planner_ask(tandem_answer *out, tandem_planner *planner,
     const tandem_policy *policy = NULL;
     tandem_status status = check_planner(planner, request, error);
     if (status == TANDEM_OK) status = tandem_request_policy(&policy, request, error);
-    if (status == TANDEM_OK) status = tandem_question_apply(&answer.goal, problem, request, method, error);
+    if (status == TANDEM_OK) status = tandem_question_apply(&answer.goal, problem, request, error);
     if (status == TANDEM_OK)
         status = tandem_allocate_for(&answer.plan, &answer.allocation, &answer.goal, policy, problem, method,
                                      error);
@@ -84,8 +84,7 @@ static tandem_status open_split_problem(void *context, const int64_t batch[TANDE
     const tandem_status status = open_at_batches(&problems->planner, problems, batch, error);
     if (status != TANDEM_OK) return status;
     *problem = tandem_planner_problem(problems->planner);
-    return tandem_question_apply(&goal, *problem, problems->request, tandem_planner_method(problems->planner),
-                                 error);
+    return tandem_question_apply(&goal, *problem, problems->request, error);
 }
 
 static void close_split_problem(void *context, tandem_allocation_problem *problem)

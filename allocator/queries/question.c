@@ -59,7 +59,7 @@ static tandem_status check_numbers(const tandem_allocation_request *r, tandem_er
                                 100 * r->slowdown);
     if (r->max_sensitivity_is_given && !(r->max_sensitivity >= 0 && isfinite(r->max_sensitivity)))
         return tandem_error_set(error, TANDEM_USAGE,
-                                "a largest sensitivity of %g%%: it is 0%% or more of the samples",
+                                "a largest sensitivity of %g%%: it counts more samples, from 0%% upwards",
                                 100 * r->max_sensitivity);
     if (r->max_step_ns < 0 || r->global_batch < 0)
         return tandem_error_set(
@@ -144,27 +144,22 @@ int tandem_question_has_slowdown(const tandem_allocation_request *request)
     return request->slowdown_is_given || request->minimize == TANDEM_MINIMIZE_SENSITIVITY;
 }
 
-static tandem_goal goal_of_request(const tandem_allocation_problem *problem,
-                                   const tandem_allocation_request *r, const tandem_policy *policy,
-                                   const char *method)
+tandem_objective tandem_allocation_request_objective(const tandem_allocation_request *r)
 {
-    const int64_t most =
-        r->max_sensitivity_is_given ? tandem_sensitivity_units(problem, 100 * r->max_sensitivity) : INT64_MAX;
-    if (r->minimize) return (tandem_goal){r->minimize, most};
-    if (r->max_sensitivity_is_given) return (tandem_goal){TANDEM_MINIMIZE_STEP, most};
-    if (r->slowdown_is_given || r->max_step_ns > 0)
-        return (tandem_goal){TANDEM_MINIMIZE_SENSITIVITY, INT64_MAX};
-    return tandem_goal_without_limit(policy, method);
+    const tandem_policy *policy = NULL;
+    const char *method = r->of.method ? r->of.method : tandem_sensitivity_get(0)->name;
+    if (r->minimize) return r->minimize;
+    if (r->max_sensitivity_is_given) return TANDEM_MINIMIZE_STEP;
+    if (r->slowdown_is_given || r->max_step_ns > 0 || tandem_request_policy(&policy, r, NULL) != TANDEM_OK)
+        return TANDEM_MINIMIZE_SENSITIVITY;
+    return tandem_goal_without_limit(policy, method).objective;
 }
 
 tandem_status tandem_question_apply(tandem_goal *goal, tandem_allocation_problem *problem,
-                                    const tandem_allocation_request *request, const char *method,
-                                    tandem_error *error)
+                                    const tandem_allocation_request *request, tandem_error *error)
 {
-    const tandem_policy *policy;
-    tandem_status status = tandem_request_policy(&policy, request, error);
-    if (status == TANDEM_OK && request->uniform)
-        status = tandem_precision_find(&problem->uniform, request->uniform, error);
+    const tandem_status status =
+        request->uniform ? tandem_precision_find(&problem->uniform, request->uniform, error) : TANDEM_OK;
     if (status != TANDEM_OK) return status;
     problem->slowdown = request->slowdown_is_given ? request->slowdown : 0;
     problem->target_ns = request->max_step_ns;
@@ -172,6 +167,9 @@ tandem_status tandem_question_apply(tandem_goal *goal, tandem_allocation_problem
     problem->is_free = request->is_free;
     problem->without_f16_gradients = request->without_f16_gradients;
     problem->without_certificate = request->without_certificate;
-    *goal = goal_of_request(problem, request, policy, method);
+    goal->objective = tandem_allocation_request_objective(request);
+    goal->max_sensitivity = request->max_sensitivity_is_given
+                                ? tandem_sensitivity_units(problem, 100 * request->max_sensitivity)
+                                : INT64_MAX;
     return TANDEM_OK;
 }

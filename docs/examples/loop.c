@@ -26,14 +26,11 @@ int main(int argc, char **argv)
     const tandem_sensitivity_request measured = {.workload = on_one, .store = store, .data = data};
     if (status == TANDEM_OK) status = tandem_sensitivity_measure(&sensitivity, &measured, &error);
 
-    tandem_planner *planner = NULL;
-    tandem_plan *plan = NULL;
-    tandem_allocation found;
-    const tandem_request asked = {.store = store, .model = argv[1], .cluster = argv[3]};
-    if (status == TANDEM_OK) status = tandem_planner_open(&planner, &asked, &error);
-    if (status == TANDEM_OK) status = tandem_planner_allocate(&plan, &found, planner, NULL, &error);
+    tandem_answer answer = {0};
+    const tandem_allocation_request asked = {.of = {.store = store, .model = argv[1], .cluster = argv[3]}};
+    if (status == TANDEM_OK) status = tandem_answer_open(&answer, &asked, &error);
     if (status == TANDEM_OK)
-        status = tandem_plan_write(plan, tandem_planner_graph(planner, 0), plan_path, &error);
+        status = tandem_plan_write(answer.plan, tandem_planner_graph(answer.planner, 0), plan_path, &error);
 
     tandem_compare_result compared = {0};
     tandem_compare_request run = tandem_compare_request_default();
@@ -47,8 +44,7 @@ int main(int argc, char **argv)
     else
         fprintf(stderr, "loop: %s\n", error.text);
     tandem_compare_result_free(&compared);
-    tandem_plan_close(plan);
-    tandem_planner_close(planner);
+    tandem_answer_close(&answer);
     tandem_sensitivity_result_free(&sensitivity);
     tandem_profile_result_free(&profile);
     return tandem_status_exit_code(status);

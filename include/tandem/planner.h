@@ -239,6 +239,9 @@ typedef struct tandem_allocation_request {
  * without a precision. TANDEM_UNKNOWN_NAME: of a policy, a precision or a method. */
 tandem_status tandem_allocation_request_check(const tandem_allocation_request *request, tandem_error *error);
 
+/* What a checked question minimizes. */
+tandem_objective tandem_allocation_request_objective(const tandem_allocation_request *request);
+
 typedef struct tandem_batch_plan {
     int64_t batch[TANDEM_MAX_CLASS]; /* of a rank */
     tandem_plan *plan;               /* NULL: no plan at that split */
@@ -281,27 +284,6 @@ tandem_status tandem_planner_ask(tandem_answer *answer, tandem_planner *planner,
 tandem_status tandem_answer_open(tandem_answer *answer, const tandem_allocation_request *request,
                                  tandem_error *error);
 void tandem_answer_close(tandem_answer *answer); /* all zero is fine; all zero afterwards */
-
-/* --- One allocation of a planner ------------------------------------------------------------------------ */
-
-/* tandem_planner_goal: what is asked for where nothing is. TANDEM_MINIMIZE_TRAINING_TIME: the method counts
- * samples, the problem has neither a target nor a slowdown, and the policy (NULL = the first) more than one
- * plan. Else TANDEM_MINIMIZE_SENSITIVITY, also for an unknown policy. */
-tandem_goal tandem_planner_goal(const tandem_planner *planner, const char *policy);
-
-/* tandem_planner_allocate: runs a policy on the planner's problem, for the goal of tandem_planner_goal; NULL
- * = the first policy, "exact". The caller closes *plan. TANDEM_INFEASIBLE: no plan fits, or none reaches the
- * target. TANDEM_UNKNOWN_NAME. TANDEM_USAGE: opened with times_only. Outputs unchanged on error. */
-tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *allocation,
-                                      tandem_planner *planner, const char *policy, tandem_error *error);
-
-/* tandem_planner_allocate_for: the same for any goal. A largest sensitivity of 1 % of samples is
- * tandem_sensitivity_units(problem, 1). TANDEM_USAGE, too: the policy has a single plan, a target contradicts
- * the goal, or the goal needs a method in percent: TANDEM_MINIMIZE_STEP and TANDEM_MINIMIZE_TRAINING_TIME do.
- * TANDEM_INFEASIBLE names limits that contradict each other. */
-tandem_status tandem_planner_allocate_for(tandem_plan **plan, tandem_allocation *allocation,
-                                          tandem_planner *planner, const tandem_goal *goal,
-                                          const char *policy, tandem_error *error);
 
 TANDEM_END_DECLARATIONS
 #endif

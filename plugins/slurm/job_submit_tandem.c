@@ -80,7 +80,8 @@ int job_submit(job_desc_msg_t *job, uint32_t submitter, char **message)
     tandem_error error = {0};
     const tandem_submission submission = {
         .model = job_option(job, "model"),
-        .batch = job_option(job, "batch"),
+        /* a global batch may be split down to one sample a rank */
+        .batch = job_option(job, "global_batch") ? "1" : job_option(job, "batch"),
         .memory = job_option(job, "memory"),
         .resources = {job->tres_per_node, job->tres_per_job, job->tres_per_socket, job->tres_per_task},
         .features = job->features,

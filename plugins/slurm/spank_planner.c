@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,40 +17,15 @@
 
 #include "plugins/slurm/job_plan.h"
 #include "plugins/slurm/step_nodes.h"
-#include "plugins/slurm/submission.h"
 #include "base/clock.h"
 #include "base/quantity.h"
-#include "tandem/advanced/allocator.h"
 
 /* --- Options -------------------------------------------------------------------------------------------- */
 
 static int check_spank_option(tandem_spank_option option, const char *name, const char *text)
 {
     tandem_error error = {0};
-    tandem_status status = TANDEM_OK;
-    const tandem_policy *policy;
-    const tandem_sensitivity_method *method;
-    tandem_precision base;
-    int64_t batch = 0;
-    uint64_t bytes = 0;
-    double ratio = 0;
-    if (!text || !*text)
-        status = tandem_error_set(&error, TANDEM_USAGE, "--%s needs a value", name);
-    else if (option == TANDEM_SPANK_BATCH)
-        status = tandem_submission_batch(&batch, text, &error);
-    else if (option == TANDEM_SPANK_MEMORY)
-        status = tandem_submission_memory(&bytes, text, &error);
-    else if (option == TANDEM_SPANK_SLOWDOWN || option == TANDEM_SPANK_MAX_SENSITIVITY)
-        status = tandem_quantity_parse_ratio(&ratio, text, &error);
-    else if (option == TANDEM_SPANK_BASE)
-        status = tandem_precision_find(&base, text, &error);
-    else if (option == TANDEM_SPANK_POLICY)
-        status = tandem_policy_find(&policy, text, &error);
-    else if (option == TANDEM_SPANK_METHOD)
-        status = tandem_sensitivity_find(&method, text, &error);
-    else if (option == TANDEM_SPANK_MINIMIZE && strcmp(text, "training-time") != 0)
-        status = tandem_error_set(&error, TANDEM_USAGE, "--%s takes training-time, got '%.60s'", name, text);
-    if (status == TANDEM_OK) return 1;
+    if (tandem_step_check_option(option, name, text, &error) == TANDEM_OK) return 1;
     slurm_error("tandem: %s", error.text);
     return 0;
 }
@@ -66,7 +40,8 @@ typedef struct step_launch {
     int directory;   /* the job's working directory */
     char *db, *path; /* absolute paths of the store and the plan */
     tandem_plan *plan;
-    tandem_graph *graph; /* of the plan */
+    tandem_graph *graph;  /* of a plan that was read */
+    tandem_answer answer; /* whose plan it is, of a plan that was made */
     bool is_reused;
 } step_launch;
 
@@ -137,101 +112,16 @@ static tandem_status read_given_plan(step_launch *l, tandem_error *error)
     return status;
 }
 
-static tandem_status open_step_planner(tandem_planner **planner, const step_launch *l, tandem_error *error)
-{
-    char cluster[TANDEM_LAYOUT_TEXT];
-    tandem_request request = {.store = l->db,
-                              .model = l->given[TANDEM_SPANK_MODEL],
-                              .cluster = cluster,
-                              .memory = l->given[TANDEM_SPANK_MEMORY],
-                              .method = l->given[TANDEM_SPANK_METHOD],
-                              .base_precision = l->given[TANDEM_SPANK_BASE]};
-    for (int i = 0; i < l->nodes.n_node; i++)
-        if (tandem_device_is_described(&l->nodes.node[i].device))
-            request.predict = 1; /* a described device cannot have been measured */
-    tandem_status status = tandem_layout_print(cluster, l->nodes.node, l->nodes.n_node, l->site->net, error);
-    if (status == TANDEM_OK && l->given[TANDEM_SPANK_BATCH])
-        status = tandem_submission_batch(&request.batch, l->given[TANDEM_SPANK_BATCH], error);
-    if (status == TANDEM_OK) status = tandem_planner_open(planner, &request, error);
-    if (status != TANDEM_OK) return status;
-    tandem_allocation_problem *problem = tandem_planner_problem(*planner);
-    problem->work_limit = 5000000; /* some 50 ms: the job waits for it */
-    return l->given[TANDEM_SPANK_SLOWDOWN]
-               ? tandem_quantity_parse_ratio(&problem->slowdown, l->given[TANDEM_SPANK_SLOWDOWN], error)
-               : TANDEM_OK;
-}
-
-/* What the options ask for, the largest sensitivity aside; without any, the planner's goal. A slowdown of 0 %
- * is a limit, too. */
-static tandem_objective objective_of(const step_launch *l, const tandem_planner *planner)
-{
-    if (l->given[TANDEM_SPANK_MAX_SENSITIVITY]) return TANDEM_MINIMIZE_STEP;
-    if (l->given[TANDEM_SPANK_MINIMIZE]) return TANDEM_MINIMIZE_TRAINING_TIME;
-    if (l->given[TANDEM_SPANK_SLOWDOWN]) return TANDEM_MINIMIZE_SENSITIVITY;
-    return tandem_planner_goal(planner, l->given[TANDEM_SPANK_POLICY]).objective;
-}
-
-/* The name of a plan whose goal decides on the step: a later step with the same goal knows it by that. */
-static const char *print_goal(char *text, size_t size, const step_launch *l)
-{
-    const char *most = l->given[TANDEM_SPANK_MAX_SENSITIVITY];
-    (void)snprintf(text, size, most ? "%s%.20s" : "%s", most ? "sensitivity up to " : "least training time",
-                   most ? most : "");
-    return text;
-}
-
-static tandem_status read_goal(tandem_goal *goal, const step_launch *l, tandem_planner *planner,
-                               tandem_error *error)
-{
-    const char *most = l->given[TANDEM_SPANK_MAX_SENSITIVITY];
-    double ratio = 0;
-    const int n = (most != NULL) + (l->given[TANDEM_SPANK_MINIMIZE] != NULL) +
-                  (l->given[TANDEM_SPANK_SLOWDOWN] != NULL);
-    *goal = (tandem_goal){objective_of(l, planner), INT64_MAX};
-    if (n > 1)
-        return tandem_error_set(
-            error, TANDEM_USAGE,
-            "--tandem-slowdown, --tandem-max-sensitivity and --tandem-minimize contradict "
-            "each other: each decides on the step");
-    if (!most) return TANDEM_OK;
-    const tandem_status status = tandem_quantity_parse_ratio(&ratio, most, error);
-    if (status == TANDEM_OK)
-        goal->max_sensitivity = tandem_sensitivity_units(tandem_planner_problem(planner), 100 * ratio);
-    return status;
-}
-
-/* Whether an earlier step asked for the same: a goal gives the plan its name, and has no slowdown. */
-static bool matches_goal(const tandem_plan *plan, const step_launch *l, tandem_planner *planner)
-{
-    char goal[sizeof plan->name];
-    if (objective_of(l, planner) != TANDEM_MINIMIZE_SENSITIVITY)
-        return strcmp(plan->name, print_goal(goal, sizeof goal, l)) == 0;
-    return fabs(plan->slowdown - tandem_planner_problem(planner)->slowdown) < 1e-9;
-}
-
-/* Whether the plan of an earlier step fits this request. */
-static bool matches_request(const tandem_plan *plan, const step_launch *l, tandem_planner *planner)
-{
-    char wanted[TANDEM_LAYOUT_TEXT], there[TANDEM_LAYOUT_TEXT];
-    tandem_cluster_print(wanted, sizeof wanted, tandem_planner_cluster(planner));
-    tandem_cluster_print(there, sizeof there, &plan->cluster);
-    return tandem_plan_check(plan, tandem_planner_graph(planner, 0), NULL) == TANDEM_OK &&
-           strcmp(wanted, there) == 0 && matches_goal(plan, l, planner) &&
-           strcmp(plan->method, tandem_planner_method(planner)) == 0 &&
-           plan->base_precision == tandem_planner_problem(planner)->base_precision &&
-           (!l->given[TANDEM_SPANK_POLICY] || strcmp(plan->policy, l->given[TANDEM_SPANK_POLICY]) == 0);
-}
-
-/* Reuses the plan of an earlier step in file `name`, where it fits the request. */
-static tandem_status reuse_job_plan(step_launch *l, tandem_planner *planner, const char *name,
-                                    tandem_error *error)
+/* Reuses the plan of an earlier step in file `name`, where it answers the question. */
+static tandem_status reuse_job_plan(step_launch *l, const tandem_allocation_request *request,
+                                    const char *name, tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_graph *graph = NULL;
     const tandem_status status =
         tandem_job_plan_read(&plan, &graph, l->directory, name, l->nodes.submitted, error);
     if (status != TANDEM_OK || !plan) return status;
-    if (matches_request(plan, l, planner)) {
+    if (tandem_step_plan_answers(plan, graph, request)) {
         l->plan = plan;
         l->graph = graph;
         l->is_reused = true;
@@ -242,30 +132,24 @@ static tandem_status reuse_job_plan(step_launch *l, tandem_planner *planner, con
     return TANDEM_OK;
 }
 
-static tandem_status allocate_step_plan(tandem_plan **plan, char **text, const step_launch *l,
-                                        tandem_planner *planner, tandem_error *error)
+/* The text is the answer's plan; both are made once. */
+static tandem_status answer_step(tandem_answer *answer, char **text, const tandem_allocation_request *request,
+                                 tandem_error *error)
 {
-    tandem_allocation allocation;
-    tandem_goal goal;
-    tandem_status status = read_goal(&goal, l, planner, error);
-    if (status == TANDEM_OK)
-        status = tandem_planner_allocate_for(plan, &allocation, planner, &goal, l->given[TANDEM_SPANK_POLICY],
-                                             error);
+    if (*text) return TANDEM_OK;
+    const tandem_status status = tandem_answer_open(answer, request, error);
     if (status != TANDEM_OK) return status;
-    if (goal.objective != TANDEM_MINIMIZE_SENSITIVITY) {
-        (void)print_goal((*plan)->name, sizeof(*plan)->name, l);
-        (*plan)->slowdown = NAN; /* it is not what was asked for */
-    }
-    *text = tandem_plan_text(*plan, tandem_planner_graph(planner, 0));
+    *text = tandem_plan_text(answer->plan, tandem_planner_graph(answer->planner, 0));
     return *text ? TANDEM_OK : launch_no_memory(error);
 }
 
 /* The first step of a job makes its plan; later steps reuse it. A step with another request or other nodes
  * has a file of its own. */
-static tandem_status make_job_plan(step_launch *l, tandem_planner *planner, tandem_error *error)
+static tandem_status make_job_plan(step_launch *l, const tandem_allocation_request *request,
+                                   tandem_error *error)
 {
     char names[2][64], *text = NULL;
-    tandem_plan *made = NULL;
+    tandem_answer answer = {.plan = NULL};
     tandem_status status = TANDEM_OK;
     (void)snprintf(names[0], sizeof names[0], "tandem-plan-%u.json", l->nodes.job);
     (void)snprintf(names[1], sizeof names[1], "tandem-plan-%u.%u.json", l->nodes.job, l->step);
@@ -273,35 +157,36 @@ static tandem_status make_job_plan(step_launch *l, tandem_planner *planner, tand
         int exists = 0;
         free(l->path);
         if (!(l->path = absolute_path(l, names[k]))) status = launch_no_memory(error);
-        if (status == TANDEM_OK) status = reuse_job_plan(l, planner, names[k], error);
+        if (status == TANDEM_OK) status = reuse_job_plan(l, request, names[k], error);
         if (status != TANDEM_OK || l->plan) break;
-        if (!made) status = allocate_step_plan(&made, &text, l, planner, error);
+        status = answer_step(&answer, &text, request, error);
         if (status == TANDEM_OK)
             status = tandem_job_plan_write(&exists, l->directory, names[k], text, l->nodes.submitted, error);
-        if (status == TANDEM_OK && exists) status = reuse_job_plan(l, planner, names[k], error);
+        if (status == TANDEM_OK && exists) status = reuse_job_plan(l, request, names[k], error);
         if (status == TANDEM_OK && !exists) {
-            l->plan = made;
-            made = NULL;
+            l->plan = answer.plan;
+            l->answer = answer;
+            answer = (tandem_answer){.plan = NULL};
         }
     }
     if (status == TANDEM_OK && !l->plan)
         status = tandem_error_set(error, TANDEM_WRONG_MODEL,
                                   "'%.300s' is another plan than this step asks for; remove it", l->path);
-    tandem_plan_close(made);
+    tandem_answer_close(&answer);
     free(text);
     return status;
 }
 
 static tandem_status open_step_plan(step_launch *l, tandem_error *error)
 {
-    tandem_planner *planner = NULL;
+    tandem_step_question question;
     tandem_status status = TANDEM_OK;
     if (l->given[TANDEM_SPANK_PLAN]) {
         status = read_given_plan(l, error);
     } else if (l->given[TANDEM_SPANK_MODEL]) {
-        status = open_step_planner(&planner, l, error);
-        if (status == TANDEM_OK) status = make_job_plan(l, planner, error);
-        tandem_planner_close(planner);
+        status =
+            tandem_step_ask(&question, l->given, l->nodes.node, l->nodes.n_node, l->site->net, l->db, error);
+        if (status == TANDEM_OK) status = make_job_plan(l, &question.request, error);
     } else {
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "--tandem-… says how to train, but not what: give --tandem-model too");
@@ -365,7 +250,8 @@ static tandem_status prepare_step_tasks(const tandem_run_location *location, con
 
 static void close_launch(step_launch *l)
 {
-    tandem_plan_close(l->plan);
+    if (!l->answer.plan) tandem_plan_close(l->plan);
+    tandem_answer_close(&l->answer);
     tandem_graph_close(l->graph);
     free(l->path);
     free(l->db);

@@ -7,21 +7,7 @@
 #include <slurm/spank.h>
 
 #include "plugins/slurm/run_folder.h"
-
-typedef enum tandem_spank_option {
-    TANDEM_SPANK_MODEL,
-    TANDEM_SPANK_BATCH,
-    TANDEM_SPANK_DB,
-    TANDEM_SPANK_MEMORY,
-    TANDEM_SPANK_SLOWDOWN,
-    TANDEM_SPANK_BASE,
-    TANDEM_SPANK_POLICY,
-    TANDEM_SPANK_PLAN,
-    TANDEM_SPANK_METHOD,
-    TANDEM_SPANK_MAX_SENSITIVITY,
-    TANDEM_SPANK_MINIMIZE,
-    TANDEM_N_SPANK_OPTION
-} tandem_spank_option;
+#include "plugins/slurm/step_plan.h"
 
 /* A run folder for srun to remove. directory: open, −1 = there is none. */
 typedef struct tandem_run_location {
@@ -41,5 +27,5 @@ typedef struct tandem_spank_planner {
                                   const char *const given[TANDEM_N_SPANK_OPTION], int argc, char **argv);
 } tandem_spank_planner;
 
-#define TANDEM_SPANK_INTERFACE "tandem " TANDEM_VERSION ", planner 2"
+#define TANDEM_SPANK_INTERFACE "tandem " TANDEM_VERSION ", planner 3"
 #define TANDEM_SPANK_PLANNER "tandem_spank_planner_of" /* the symbol: a const tandem_spank_planner */

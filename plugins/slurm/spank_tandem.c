@@ -95,8 +95,11 @@ static struct spank_option options[] = {
     OPTION(METHOD, "tandem-sensitivity", "METHOD", "sensitivity method: sampled, fisher or qsync [sampled]"),
     OPTION(MAX_SENSITIVITY, "tandem-max-sensitivity", "P%",
            "the fastest step that needs at most P% more samples (--tandem-sensitivity=sampled)"),
-    OPTION(MINIMIZE, "tandem-minimize", "training-time",
-           "the least step x (1 + sensitivity) (--tandem-sensitivity=sampled)"),
+    OPTION(MINIMIZE, "tandem-minimize", "WHAT",
+           "training-time, the least step x (1 + sensitivity); sensitivity; step; memory of a rank"),
+    OPTION(MAX_STEP, "tandem-max-step", "TIME", "the least sensitivity within this step, e.g. 200ms"),
+    OPTION(GLOBAL_BATCH, "tandem-global-batch", "N",
+           "samples a step of all ranks, split among unlike devices, instead of --tandem-batch"),
 };
 _Static_assert(sizeof options / sizeof *options == TANDEM_N_SPANK_OPTION, "an option each");
 

@@ -13,8 +13,8 @@ typedef struct tandem_submission {
     uint64_t task_memory_bytes;         /* memory per task on a CPU by --mem; 0 = no limit */
 } tandem_submission;
 
-/* The values of --tandem-batch (a whole number) and --tandem-memory (sizes; the largest counts).
- * TANDEM_USAGE. */
+/* The values of --tandem-batch and --tandem-global-batch (a whole number) and --tandem-memory (sizes; the
+ * largest counts). TANDEM_USAGE. */
 tandem_status tandem_submission_batch(int64_t *batch, const char *text, tandem_error *error);
 tandem_status tandem_submission_memory(uint64_t *max_bytes, const char *text, tandem_error *error);
 

@@ -24,7 +24,7 @@ from tandem._library import (
     UsageError,
     WrongModelError,
 )
-from tandem._plan import Advice, ClassTimes, Plan, PlanClass, Replay, advise, allocate, replay
+from tandem._plan import Advice, Case, ClassTimes, Plan, PlanClass, Replay, advise, allocate, replay
 from tandem._sensed import Estimate
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ _OF_TORCH = {
 __all__ = [
     "Advice",
     "Call",
+    "Case",
     "ClassTimes",
     "Comparison",
     "Estimate",

@@ -8,7 +8,6 @@ import torch
 
 from tandem import _library
 from tandem._graph import Call, Graph, short_name
-from tandem._structs import OPERATORS
 from tandem._trace import Follower, Names, Product, follow_modules
 
 # What asks about a tensor, or gives it back as it is, and takes no time worth a row.
@@ -235,7 +234,7 @@ def make_graph(
     name: Optional[str],
 ) -> Graph:
     """The graph of what a recorder wrote down."""
-    if not any(call.kind in OPERATORS for call in recorder.calls):
+    if not any(call.adjustable for call in recorder.calls):
         raise _library.error(
             "WRONG_GRAPH",
             f"{type(module).__name__} called no linear layer, convolution or matrix product "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
@@ -10,30 +9,18 @@ import re
 import secrets
 from ctypes import byref, c_int, c_int64
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from tandem import _library
-from tandem._structs import OPERATORS, GraphHead, Optimizer, RecordedCall, Recording, Shape
+from tandem._structs import OPERATORS, GraphStruct, OptimizerOptions, RecordedCall, RecordedGraph, Shape
 
 if TYPE_CHECKING:
     import torch
 
 SCHEMA = "tandem.recording/1"
 NAME_LENGTH = 47
-CALL = None  # the number of the operator `call`, asked of the library once
-
-
-def _kind_number(kind: str) -> int:
-    """The number of an operator kind in op.def."""
-    if kind in OPERATORS:
-        return OPERATORS.index(kind)
-    global CALL
-    if CALL is None:
-        library = _library.load("tandem")
-        row = library.tandem_op_row_get
-        row.restype, row.argtypes = ctypes.POINTER(ctypes.c_char_p), [c_int]
-        CALL = next(n for n in range(64) if row(n)[0] == b"call")
-    return CALL
+def _shape_of(dims: Sequence[int]) -> Shape:
+    return Shape(len(dims), (c_int64 * 4)(*dims))
 
 
 @dataclass
@@ -115,7 +102,7 @@ class Graph:
     @property
     def hash(self) -> str:
         """The hash of the C graph, which stands in plans; independent of the batch."""
-        return f"{GraphHead.from_address(self.c_graph().pointer.value).hash:016x}"
+        return f"{GraphStruct.from_address(self.c_graph().pointer.value).hash:016x}"
 
     def find(self, name: str) -> Call:
         """The call of this name."""
@@ -138,8 +125,9 @@ class Graph:
     def _record(self) -> _library.Owned:
         calls = (RecordedCall * max(1, len(self.calls)))()
         for to, call in zip(calls, self.calls):
-            to.kind, to.name, to.text = _kind_number(call.kind), call.operator.encode(), call.text.encode()
-            to.input, to.second, to.shape = Shape.of(call.input), Shape.of(call.second), Shape.of(call.shape)
+            to.kind = OPERATORS.index(call.kind if call.adjustable else "call")
+            to.name, to.text = call.operator.encode(), call.text.encode()
+            to.input, to.second, to.shape = _shape_of(call.input), _shape_of(call.second), _shape_of(call.shape)
             to.kernel, to.stride, to.pad, to.transpose_b = (
                 call.kernel,
                 call.stride,
@@ -148,7 +136,7 @@ class Graph:
             )
             to.parameter_elements = 0 if call.adjustable else call.elements
         wanted = self.optimizer
-        optimizer = Optimizer(
+        optimizer = OptimizerOptions(
             1 if wanted["kind"] == "adamw" else 0,
             *(
                 float(wanted.get(name, default))
@@ -162,7 +150,7 @@ class Graph:
                 )
             ),
         )
-        recording = Recording(
+        recording = RecordedGraph(
             self.model.encode(),
             self.batch,
             len(self.calls),

@@ -7,24 +7,27 @@ import json
 import math
 import os
 import re
-from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_void_p
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from tandem import _library
 from tandem._graph import Graph, _COwned, read_json, write_whole
 from tandem._recorded import RecordedRank, Trace, read_trace
-from tandem._sensed import Estimate, Sensed, load, price_of
+from tandem._sensed import Estimate
 from tandem._structs import (
-    MINIMIZE_SENSITIVITY,
-    MINIMIZE_STEP,
-    MINIMIZE_TRAINING_TIME,
+    CASE_COMBINED,
+    CASE_CURRENT,
+    CASE_NEW_ONLY,
     PRECISIONS,
-    Allocation,
+    AdviceStruct,
+    AllocationRequest,
+    Answer,
     Cluster,
-    Goal,
+    Goodput,
+    GraphStruct,
     PlannedStep,
-    Problem,
+    PlanStruct,
     Request,
 )
 
@@ -169,6 +172,8 @@ class Plan:
     lower_bound: Optional[float] = None  # no plan as fast has a smaller sum
     gap: Optional[float] = None  # at most this share could be saved
     proof: str = ""
+    samples_per_second: Optional[float] = None  # of all ranks
+    goodput: Optional[float] = None  # samples_per_second / (1 + sensitivity); None: the model was not sensed
     graph: Optional[Graph] = None  # of a module
     text: str = field(default="", repr=False)  # tandem.plan/1
 
@@ -224,6 +229,8 @@ class Plan:
                 "lower_bound",
                 "gap",
                 "proof",
+                "samples_per_second",
+                "goodput",
             )
         }
         members["classes"] = [vars(one) for one in self.classes]
@@ -327,7 +334,7 @@ class Plan:
         return "\n".join(lines)
 
 
-# --- The planner ---
+# --- Asking the library ---
 
 
 class _Planner(_library.Owned):
@@ -344,17 +351,12 @@ def _encode(text: Optional[str]) -> Optional[bytes]:
     return None if text is None else os.fspath(text).encode()
 
 
-def open_cluster(text: str, batch: Optional[int], memory: Optional[str] = None) -> Cluster:
-    """A cluster from its text, with the batch and memory of classes that name none."""
+def open_cluster(text: str, batch: Optional[int]) -> Cluster:
+    """A cluster from its text, with the batch of classes that name none."""
     cluster = Cluster()
     _library.call("tandem", "tandem_cluster_parse", byref(cluster), c_char_p(text.encode()))
-    _library.call(
-        "tandem",
-        "tandem_cluster_fill_defaults",
-        byref(cluster),
-        c_int64(batch or 0),
-        c_char_p(_encode(memory)),
-    )
+    batches = c_int64(batch or 0)
+    _library.call("tandem", "tandem_cluster_fill_defaults", byref(cluster), batches, c_char_p(None))
     return cluster
 
 
@@ -366,8 +368,12 @@ def cluster_text(cluster: Cluster) -> str:
     return text.value.decode()
 
 
-class Planning:
-    """A model on a cluster, with what the store knows of it."""
+def _known(x: float) -> Optional[float]:
+    return None if math.isnan(x) else x
+
+
+class _Asked:
+    """What is planned, as the library takes it: a tandem_request, and what it borrows."""
 
     def __init__(
         self,
@@ -384,23 +390,19 @@ class Planning:
         base_precision: Optional[str] = None,
         bucket_bytes: int = 0,
     ) -> None:
-        self.module_graphs: Optional[List[Graph]] = None
         if isinstance(model, str) and model.endswith(".json"):
             model = Graph.load(model)
-        if memory is not None and not isinstance(model, str):
-            raise _library.error(
-                "USAGE",
-                "memory limits are for models of the zoo: what PyTorch allocates for a module is not known",
-            )
-        if isinstance(model, Graph):
-            batch = batch or model.batch
-        elif not isinstance(model, str):
-            batch = batch or model[0].batch
-        self.cluster = open_cluster(cluster, batch or 16, memory)
-        self.graphs = self._open_graphs(model)
-        is_recorded = self.module_graphs is not None
-        request = Request(
+        self.modules = [] if isinstance(model, str) else [model] if isinstance(model, Graph) else list(model)
+        self._opened = [graph.c_graph() for graph in self.modules]
+        self._pointers = (c_void_p * len(self._opened))(*(graph.pointer for graph in self._opened))
+        self.request = Request(
             store=_encode(store or default_store()),
+            model=_encode(model) if isinstance(model, str) else None,
+            graph=self._pointers,
+            n_graph=len(self._opened),
+            cluster=_encode(cluster),
+            batch=batch or 0,
+            memory=_encode(memory),
             method=_encode(method),
             data=_encode(data),
             base_precision=_encode(base_precision),
@@ -408,78 +410,139 @@ class Planning:
             predict=predict,
             times_only=times_only,
         )
-        self.store, self.data = store or default_store(), data
-        self._sensed: Optional[Sensed] = None
-        self._is_sensing_read = False
-        self.planner = _Planner()
-        pointers = (c_void_p * len(self.graphs))(*(graph.pointer for graph in self.graphs))
-        self._keep = (request, pointers)
+
+    @property
+    def module(self) -> Optional[Graph]:
+        """The graph of a captured module; None: a model of the zoo."""
+        return self.modules[0] if self.modules else None
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Calls the library; says how a module that was not sensed is."""
         try:
-            _library.call(
-                "tandem",
-                "tandem_planner_open_for",
-                byref(self.planner.pointer),
-                byref(request),
-                byref(self.cluster),
-                pointers,
-            )
+            _library.call("tandem", function, *arguments)
         except _library.MissingError as missing:
-            if not is_recorded:
+            if not self.modules:
                 raise
             here = "`tandem.sensitivity(module, batches, loss, store=...)`"
             raise _library.error("MISSING", re.sub("`tandem sensitivity[^`]*`", here, str(missing))) from None
 
-    def price(self, plan: _CPlan) -> Estimate:
-        """What a plan costs in percent; all None where the model was not sensed."""
-        if not self._is_sensing_read:
-            self._sensed, self._is_sensing_read = load(self.graphs[0].pointer, self.store, self.data), True
-        found = price_of(self.graphs[0].pointer, plan.pointer, self._sensed)
-        return found or Estimate(None, None, None)  # type: ignore[arg-type]
+    def graph_of(self, plan: PlanStruct) -> _library.Owned:
+        """A C graph of a plan's model."""
+        if not self._opened:
+            graph = _COwned()
+            batch = c_int64(plan.cluster.classes[0].batch)
+            _library.call("tandem", "tandem_graph_open", byref(graph.pointer), plan.model, batch)
+            self._opened.append(graph)
+        return self._opened[0]
 
-    def _open_graphs(self, model: Model) -> List[_library.Owned]:
-        classes = list(self.cluster.classes[: self.cluster.n_class])
-        if isinstance(model, str):
-            graphs = []
-            for one in classes:
-                graph = _COwned()
-                _library.call(
-                    "tandem",
-                    "tandem_graph_open",
-                    byref(graph.pointer),
-                    c_char_p(model.encode()),
-                    c_int64(one.batch),
-                )
-                graphs.append(graph)
-            return graphs
-        given = [model] if isinstance(model, Graph) else list(model)
-        by_batch = {graph.batch: graph for graph in given}
-        self.module_graphs = []
-        for one in classes:
-            if one.batch not in by_batch:
-                raise _library.error(
-                    "WRONG_MODEL",
-                    f"'{one.device.name.decode()}' has batch {one.batch}, and the model was "
-                    f"captured with batch {', '.join(map(str, sorted(by_batch)))}: "
-                    "give batch=, or a list with "
-                    "a capture of every batch",
-                )
-            self.module_graphs.append(by_batch[one.batch])
-        return [graph.c_graph() for graph in self.module_graphs]
+    def plan_from(self, answer: Answer) -> "Plan":
+        made = answer.plan.contents
+        text = _plan_text(answer.plan, self.graph_of(made).pointer)
+        members, goodput, found = json.loads(text), answer.goodput, answer.allocation
+        operators = self.module.adjustable if self.module else []
+        name_of = {call.operator: call.name for call in operators}
+        classes = [
+            PlanClass(
+                one["device"],
+                one["ranks"],
+                one["batch"],
+                {name_of.get(name, name): value for name, value in one["precision"].items()},
+            )
+            for one in members["classes"]
+        ]
+        return Plan(
+            members["name"],
+            self.module.model if self.module else members["model"],
+            cluster_text(made.cluster),
+            classes,
+            members["graph_hash"],
+            found.step_ns * 1e-9,
+            found.base_ns * 1e-9,
+            *(_known(x) for x in (goodput.sensitivity, goodput.low, goodput.high)),
+            members["sensitivity_bound"],
+            members["lower_bound"],
+            members["gap"],
+            members["proof"],
+            goodput.samples_per_s,
+            _known(goodput.goodput),
+            self.module,
+            text,
+        )
 
-    @property
-    def graph(self) -> Optional[Graph]:
-        return self.module_graphs[0] if self.module_graphs else None
+
+def _plan_text(plan: Any, graph: c_void_p) -> str:
+    give = _library.load("tandem").tandem_plan_text
+    give.restype, give.argtypes = c_void_p, [c_void_p, c_void_p]
+    address = give(plan, graph)
+    if not address:
+        raise MemoryError("no memory for a plan")
+    text = ctypes.string_at(address).decode()
+    free = ctypes.CDLL(None).free
+    free.argtypes = [c_void_p]
+    free(address)
+    return text
+
+
+def _question(
+    asked: _Asked,
+    *,
+    slowdown: Optional[float] = None,
+    target: Optional[float] = None,
+    policy: Optional[str] = None,
+    uniform: Optional[str] = None,
+    max_sensitivity: Optional[float] = None,
+    minimize: Optional[str] = None,
+    global_batch: Optional[int] = None,
+    proof_work: Optional[int] = None,
+) -> AllocationRequest:
+    objective = c_int()
+    if minimize is not None:
+        _library.call("tandem", "tandem_objective_find", byref(objective), c_char_p(minimize.encode()))
+    return AllocationRequest(
+        of=asked.request,
+        policy=_encode(policy),
+        uniform=_encode(uniform),
+        minimize=objective.value,
+        slowdown_is_given=slowdown is not None,
+        slowdown=slowdown or 0,
+        max_step_ns=int(target * 1e9) if target else 0,
+        max_sensitivity_is_given=max_sensitivity is not None,
+        max_sensitivity=max_sensitivity or 0,
+        global_batch=global_batch or 0,
+        work_limit=proof_work or 0,
+    )
+
+
+_OF_REQUEST = ("store", "batch", "memory", "predict", "method", "data", "base_precision", "bucket_bytes")
+
+
+def _split(options: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """What is planned, and which plan is wanted."""
+    of_request = {name: value for name, value in options.items() if name in _OF_REQUEST}
+    return of_request, {name: value for name, value in options.items() if name not in _OF_REQUEST}
+
+
+class Planning:
+    """A model on a cluster, with what the store has of its times."""
+
+    def __init__(self, model: Model, cluster: str, **options: Any) -> None:
+        self.asked = _Asked(model, cluster, times_only=True, **options)
+        self.planner = _Planner()
+        self.asked.call("tandem_planner_open", byref(self.planner.pointer), byref(self.asked.request))
+        library = _library.load("tandem")
+        library.tandem_planner_cluster.restype = POINTER(Cluster)
+        library.tandem_planner_graph.restype = c_void_p
+        self.cluster = library.tandem_planner_cluster(self.planner.pointer).contents
+        self.graph = c_void_p(library.tandem_planner_graph(self.planner.pointer, c_int(0)))
 
     @property
     def model(self) -> str:
-        from tandem._structs import GraphHead
+        return GraphStruct.from_address(self.graph.value or 0).model.decode()
 
-        return GraphHead.from_address(self.graphs[0].pointer.value).model.decode()
-
-    def problem(self) -> Problem:
-        give = _library.load("tandem").tandem_planner_problem
-        give.restype, give.argtypes = POINTER(Problem), [c_void_p]
-        return give(self.planner.pointer).contents
+    def goodput(self, plan: _CPlan) -> Goodput:
+        found = Goodput()
+        _library.call("tandem", "tandem_planner_goodput", byref(found), self.planner.pointer, plan.pointer)
+        return found
 
     def new_plan(self, name: str) -> _CPlan:
         plan = _CPlan()
@@ -487,7 +550,7 @@ class Planning:
             "tandem",
             "tandem_plan_open",
             byref(plan.pointer),
-            self.graphs[0].pointer,
+            self.graph,
             byref(self.cluster),
             c_char_p(name.encode()),
         )
@@ -519,26 +582,27 @@ class Planning:
         )
         for c in range(self.cluster.n_class):
             _library.call(
-                "tandem", "tandem_plan_uniform", plan.pointer, self.graphs[0].pointer, c_int(c), precision
+                "tandem", "tandem_plan_uniform", plan.pointer, self.graph, c_int(c), precision
             )
         return plan, name
 
     def _set_all(self, plan: _CPlan, c: int, precision_of: Dict[str, str]) -> None:
-        operator_of = {call.name: call.operator for call in self.graph.adjustable} if self.graph else {}
+        module = self.asked.module
+        operator_of = {call.name: call.operator for call in module.adjustable} if module else {}
         for name, precision_name in precision_of.items():
             op, precision = c_int(), c_int()
             _library.call(
                 "tandem",
                 "tandem_graph_find",
                 byref(op),
-                self.graphs[0].pointer,
+                self.graph,
                 c_char_p(operator_of.get(name, name).encode()),
             )
             _library.call(
                 "tandem", "tandem_precision_find", byref(precision), c_char_p(precision_name.encode())
             )
             _library.call(
-                "tandem", "tandem_plan_set", plan.pointer, self.graphs[0].pointer, c_int(c), op, precision
+                "tandem", "tandem_plan_set", plan.pointer, self.graph, c_int(c), op, precision
             )
 
     def replay(self, wanted: Union[None, str, "Plan", Dict[str, str]] = None) -> Replay:
@@ -556,115 +620,20 @@ class Planning:
                     times.busy_ns * 1e-9,
                     times.exposed_comm_ns * 1e-9,
                     times.wait_ns * 1e-9,
-                    None if self.graph else times.peak_bytes,
+                    None if self.asked.modules else times.peak_bytes,
                     times.sample_per_step,
                 )
             )
-        is_fp32 = wanted is None or wanted == "fp32"
-        price = Estimate(0.0, 0.0, 0.0) if is_fp32 else self.price(plan)
+        goodput = self.goodput(plan)
         return Replay(
             self.model,
             name,
             step.step_ns * 1e-9,
             classes,
             step.measured_ppm * 1e-6,
-            sensitivity=price.sensitivity,
-            sensitivity_low=price.low,
-            sensitivity_high=price.high,
-        )
-
-    def goal(
-        self, max_sensitivity: Optional[float], minimize: Optional[str], policy: Optional[str]
-    ) -> Goal:
-        """What `allocate` asks for. A largest sensitivity is a share of more samples."""
-        any_sensitivity = (1 << 63) - 1
-        goals = {"training-time": MINIMIZE_TRAINING_TIME, "sensitivity": MINIMIZE_SENSITIVITY}
-        if minimize is not None and minimize not in goals:
-            raise _library.error("USAGE", f"minimize={minimize!r}: it takes {' or '.join(map(repr, goals))}")
-        if minimize and max_sensitivity is not None:
-            raise _library.error(
-                "USAGE",
-                "minimize and max_sensitivity contradict each other: with a largest sensitivity the step is "
-                "minimized",
-            )
-        if minimize:
-            return Goal(goals[minimize], any_sensitivity)
-        if max_sensitivity is None:
-            give = _library.load("tandem").tandem_planner_goal
-            give.restype, give.argtypes = Goal, [c_void_p, c_char_p]
-            return give(self.planner.pointer, _encode(policy))
-        if not 0 <= max_sensitivity <= 1e6:
-            raise _library.error("USAGE", f"max_sensitivity={max_sensitivity}: 0.01 is 1 % more samples")
-        give = _library.load("tandem").tandem_sensitivity_units
-        give.restype, give.argtypes = c_int64, [c_void_p, c_double]
-        return Goal(MINIMIZE_STEP, give(ctypes.addressof(self.problem()), 100 * max_sensitivity))
-
-    def allocate(
-        self,
-        slowdown: Optional[float] = None,
-        target: Optional[float] = None,
-        policy: Optional[str] = None,
-        proof_work: Optional[int] = None,
-        max_sensitivity: Optional[float] = None,
-        minimize: Optional[str] = None,
-    ) -> Plan:
-        problem = self.problem()
-        problem.slowdown = slowdown or 0
-        problem.target_ns = int(target * 1e9) if target else 0
-        problem.work_limit = proof_work or 0
-        goal = self.goal(max_sensitivity, minimize, policy)
-        made, found = _CPlan(), Allocation()
-        _library.call(
-            "tandem",
-            "tandem_planner_allocate_for",
-            byref(made.pointer),
-            byref(found),
-            self.planner.pointer,
-            byref(goal),
-            c_char_p(_encode(policy)),
-        )
-        return self._plan_from(made, found)
-
-    def _plan_from(self, made: _CPlan, found: Allocation) -> Plan:
-        library = _library.load("tandem")
-        library.tandem_plan_text.restype = c_void_p
-        address = library.tandem_plan_text(made.pointer, self.graphs[0].pointer)
-        if not address:
-            raise MemoryError("no memory for a plan")
-        text = ctypes.string_at(address).decode()
-        free = ctypes.CDLL(None).free
-        free.argtypes = [c_void_p]
-        free(address)
-        members = json.loads(text)
-        name_of = {call.operator: call.name for call in self.graph.adjustable} if self.graph else {}
-        classes = [
-            PlanClass(
-                one["device"],
-                one["ranks"],
-                one["batch"],
-                {name_of.get(name, name): value for name, value in one["precision"].items()},
-            )
-            for one in members["classes"]
-        ]
-        certificate, price = found.certificate, self.price(made)
-        is_bound = certificate.lower_bound >= 0
-        return Plan(
-            members["name"],
-            self.model,
-            cluster_text(self.cluster),
-            classes,
-            members["graph_hash"],
-            found.step_ns * 1e-9,
-            found.base_ns * 1e-9,
-            price.sensitivity,
-            price.low,
-            price.high,
-            members["sensitivity_bound"],
-            members["lower_bound"] if is_bound else None,
-            certificate.gap if is_bound else None,
-            certificate.proof.decode(),
-            self.graph,
-            text,
+            sensitivity=_known(goodput.sensitivity),
+            sensitivity_low=_known(goodput.low),
+            sensitivity_high=_known(goodput.high),
         )
 
 
@@ -692,9 +661,7 @@ def replay(
 
     >>> print(tandem.replay("resnet50", "8*v100@8 + 8*t4@8 net=100Gbit/s,5us", batch=32, predict=True))
     """
-    planning = Planning(
-        model, cluster, store=store, batch=batch, predict=predict, times_only=True, bucket_bytes=bucket_bytes
-    )
+    planning = Planning(model, cluster, store=store, batch=batch, predict=predict, bucket_bytes=bucket_bytes)
     replayed = planning.replay(plan)
     if trace is not None:
         replayed.recorded = _recorded_ranks(trace, replayed)
@@ -718,8 +685,10 @@ def allocate(
     slowdown: Optional[float] = None,
     target: Optional[float] = None,
     policy: Optional[str] = None,
+    uniform: Optional[str] = None,
     store: Optional[str] = None,
     batch: Optional[int] = None,
+    global_batch: Optional[int] = None,
     memory: Optional[str] = None,
     predict: bool = False,
     method: str = "sampled",
@@ -730,89 +699,124 @@ def allocate(
     max_sensitivity: Optional[float] = None,
     minimize: Optional[str] = None,
 ) -> Plan:
-    """The plan that is worth most samples a second in fp32, or the least sensitive one within a limit.
+    """The plan with the highest goodput, or the best one within a limit: what `tandem allocate` answers.
 
-        slowdown  0.03: a step up to 3 % longer than the fastest one [0]
+        slowdown  0.03: the least sensitivity of a step up to 3 % longer than the fastest one; 0 is a limit
         target    the longest step allowed, in seconds, instead
-        policy    "exact" [default], "greedy", "qsync", "uniform", "base"
+        policy    "exact" [default], "greedy", "qsync", "uniform" in the precision `uniform`, "base"
         method    "sampled": percent of more samples, from a sensing. "fisher" and "qsync" rank by statistics
         memory    limit of each rank, "12GiB" (of models of the zoo)
         max_sensitivity  0.01: the fastest step that needs at most 1 % more samples; by method "sampled"
         minimize  "training-time": the least step x (1 + sensitivity), by method "sampled"; its default, where
-                  no limit is given. "sensitivity": the least, at the fastest step or within slowdown or target
+                  no limit is given. "sensitivity": the least, at the fastest step or within slowdown or
+                  target. "step", "memory"
+        global_batch  samples of a step of all ranks, split among unlike ranks together with the precisions
 
         proof_work  steps that proofs may take, some 10 ns each [10 s]; the same steps give the same plan
 
     The model's sensitivities must be in the store (`sensitivity`), and its costs, unless `predict`.
     """
-    planning = Planning(
-        model,
-        cluster,
-        store=store,
-        batch=batch,
-        memory=memory,
-        predict=predict,
-        method=method,
-        data=data,
-        base_precision=base_precision,
-        bucket_bytes=bucket_bytes,
-    )
-    return planning.allocate(slowdown, target, policy, proof_work, max_sensitivity, minimize)
+    given = {name: value for name, value in locals().items() if name not in ("model", "cluster")}
+    of_request, wanted = _split(given)
+    asked = _Asked(model, cluster, **of_request)
+    question, answer = _question(asked, **wanted), Answer()
+    asked.call("tandem_answer_open", byref(answer), byref(question))
+    try:
+        return asked.plan_from(answer)
+    finally:
+        close = _library.load("tandem").tandem_answer_close
+        close.restype = None
+        close(byref(answer))
+
+
+@dataclass
+class Case:
+    """One of the clusters that `advise` compares."""
+
+    role: str  # "current", "added", "combined", or "subset" of the added devices
+    cluster: str  # devices and ranks
+    plan: Optional[Plan]
+    rate: float  # by which it is compared; 0 without a plan
+    error: str = ""  # why there is no plan
 
 
 @dataclass
 class Advice:
-    """What a cluster gains from more devices: a plan for each choice."""
+    """What a cluster gains from more devices: a plan for each choice, and the best of them."""
 
-    current: Plan
-    added: Plan
-    combined: Plan
+    cases: List[Case]  # the current devices, the added ones, both; then both without part of the added ones
+    best: Case
+    by_goodput: bool  # rates are goodput; else samples a second: the sensitivity of some plan is not known
+    holds: bool  # with every predicted device's times anywhere in its 80 % interval
 
     @property
-    def _in_worth(self) -> bool:
-        """Whether rates are samples a second in fp32's worth: where the price of each plan is known."""
-        return all(plan.sensitivity is not None for plan in (self.current, self.added, self.combined))
+    def current(self) -> Optional[Plan]:
+        return self.cases[CASE_CURRENT].plan
 
-    def _rate(self, plan: Plan) -> float:
-        if not plan.step:
-            return math.nan
-        samples = sum(one.ranks * one.batch for one in plan.classes)
-        return samples / plan.step / (1 + (plan.sensitivity or 0) / 100 if self._in_worth else 1)
+    @property
+    def added(self) -> Optional[Plan]:
+        return self.cases[CASE_NEW_ONLY].plan
+
+    @property
+    def combined(self) -> Optional[Plan]:
+        return self.cases[CASE_COMBINED].plan
 
     @property
     def speedup(self) -> float:
-        """Samples a second of all devices over those of the current ones, in fp32's worth where prices are known."""
-        return self._rate(self.combined) / self._rate(self.current)
+        """The rate of all devices over that of the current ones."""
+        current = self.cases[CASE_CURRENT].rate
+        return self.cases[CASE_COMBINED].rate / current if current else math.inf
 
     @property
     def worth_it(self) -> bool:
-        """Whether all devices together make more than either part."""
-        return self._rate(self.combined) > max(self._rate(self.current), self._rate(self.added))
+        """Whether other devices than the current ones make most."""
+        return self.best is not self.cases[CASE_CURRENT]
 
     def __str__(self) -> str:
-        worth = " in fp32's worth" if self._in_worth else ""
-        rows = [
-            f"  {plan.cluster}: step {time_text(plan.step or 0)}, {self._rate(plan):.4g} samples/s{worth}, "
-            f"sensitivity {plan._sum_text()}"
-            for plan in (self.current, self.added, self.combined)
-        ]
+        unit = "samples/s in fp32's worth" if self.by_goodput else "samples/s"
         verdict = "worth it" if self.worth_it else "not worth it"
-        return "\n".join([f"{verdict}: {self.speedup:.2f} times as many samples a second{worth}", *rows])
+        times = f"all devices {self.speedup:.2f} times as many {unit}"
+        lines = [f"{verdict}: {self.best.cluster} makes most; {times}"]
+        for one in self.cases:
+            if one.plan is None:
+                lines.append(f"  {one.cluster}: no plan: {one.error}")
+            else:
+                lines.append(
+                    f"  {one.cluster}: step {time_text(one.plan.step or 0)}, {one.rate:.4g} {unit}, "
+                    f"sensitivity {one.plan._sum_text()}"
+                )
+        return "\n".join(lines)
 
 
 def advise(model: Model, cluster: str, add: str, **options: Any) -> Advice:
-    """Whether adding devices to a cluster pays: plans for the current, the new, and all devices.
+    """Whether adding devices to a cluster pays: what `tandem advise` answers.
 
-    Options are those of `allocate`, which also says what the plans are made for. They are compared by samples a
-    second in fp32's worth, or by samples a second where the price of a plan is not known. A link that `cluster`
-    names (net=…) holds for all three.
+    Options are those of `allocate`, which also says what the plans are made for. Compared are the current,
+    the new and all devices, and all without part of the new ones, by goodput, or by samples a second where
+    the sensitivity of a plan is not known. A link that one cluster names (net=…) holds for all.
 
     >>> print(tandem.advise("resnet50", "8*v100@8 net=100Gbit/s,5us", "8*t4@8", batch=32, predict=True))
     """
-    links = " ".join(word for word in cluster.split() if word.startswith(("net=", "node=")))
-    devices = " ".join(word for word in cluster.split() if not word.startswith(("net=", "node=")))
-    texts = (cluster, f"{add} {links}", f"{devices} + {add} {links}")
-    return Advice(*(allocate(model, text.strip(), **options) for text in texts))
+    of_request, wanted = _split({"method": "sampled", **options})
+    asked = _Asked(model, cluster, **of_request)
+    question, advice = _question(asked, **wanted), AdviceStruct()
+    asked.call("tandem_advise", byref(advice), byref(question), c_char_p(add.encode()), None)
+    try:
+        cases = list(_cases_of(asked, advice))
+        return Advice(cases, cases[advice.best], bool(advice.by_goodput), bool(advice.interval.holds))
+    finally:
+        close = _library.load("tandem").tandem_advice_close
+        close.restype = None
+        close(byref(advice))
 
 
-__all__ = ["Plan", "PlanClass", "Replay", "ClassTimes", "Advice", "replay", "allocate", "advise", "c_double"]
+def _cases_of(asked: _Asked, advice: AdviceStruct) -> Iterator[Case]:
+    roles = ("current", "added", "combined")
+    for k in range(advice.n):
+        one = advice.candidate[k]
+        plan = asked.plan_from(one.answer) if one.answer.plan else None
+        role = roles[k] if k < len(roles) else "subset"
+        yield Case(role, one.name.decode(), plan, one.rate, one.error.text.decode())
+
+
+__all__ = ["Plan", "PlanClass", "Replay", "ClassTimes", "Advice", "Case", "replay", "allocate", "advise"]

@@ -767,9 +767,7 @@ def compare(
     rows = []
     graphs = _gather(graph.to_json())
     by_batch = {one["batch"]: Graph.from_json(one) for one in graphs}
-    planning = Planning(
-        list(by_batch.values()), cluster, store=store, times_only=True, bucket_bytes=bucket_bytes
-    )
+    planning = Planning(list(by_batch.values()), cluster, store=store, bucket_bytes=bucket_bytes)
     for name, plan in plans.items():
         replayed = planning.replay(plan)
         if name in recorded:

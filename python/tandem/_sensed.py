@@ -1,4 +1,4 @@
-"""A sensing (include/tandem/advanced/sensing.h): replicates in the store, and the prices of plans."""
+"""A sensing (include/tandem/advanced/sensing.h): replicates in the store, and what follows from them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from typing import Any, Iterator, List, Optional, Tuple
 
 from tandem import _library
 from tandem._structs import (
-    AMP_DTYPES,
+    BF16,
+    F16,
+    F32,
     MAX_AGE,
     PRECISIONS,
-    PlanSensitivity,
     SensedError,
     SensedGradient,
     SensedStep,
     Sensing,
     SensitivityEstimate,
 )
+
+
+AMP_DTYPES = (F32, BF16, F16)  # in the order of a sensing's cells
 
 
 @dataclass
@@ -200,17 +204,3 @@ def file(
         byref(sensed.c),
     )
     return sensed
-
-
-def price_of(graph: c_void_p, plan: c_void_p, sensed: Optional[Sensed]) -> Optional[Estimate]:
-    """What a C plan costs, in percent of more samples; None: not known."""
-    if sensed is None:
-        return None
-    made = PlanSensitivity()
-    try:
-        _library.call(
-            "tandem", "tandem_plan_sensitivity_estimate", byref(made), byref(sensed.c), plan, graph
-        )
-    except _library.MissingError:
-        return None
-    return _estimate_of(made.estimate)

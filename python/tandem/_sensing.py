@@ -11,14 +11,13 @@ import torch
 from tandem import _library
 from tandem._graph import Graph
 from tandem._probe import Array, Found, ProbedCall, numbers
-from tandem._sensed import Sensed
+from tandem._sensed import AMP_DTYPES, Sensed
 from tandem._structs import (
-    AMP_DTYPES,
     N_FORMAT,
     N_PROBE_PART,
     OPERATORS,
     PRECISIONS,
-    GraphHead,
+    GraphStruct,
     OpRow,
     SensedError,
 )
@@ -137,7 +136,7 @@ def put_gradients(sensed: Sensed, sketches: Sequence[torch.Tensor]) -> None:
 
 
 def new_sensed(graph: Graph, batch: int, n_replicate: int, step: int, steps: int, seed: int) -> Sensed:
-    n_op = GraphHead.from_address(graph.c_graph().pointer.value).n_op
+    n_op = GraphStruct.from_address(graph.c_graph().pointer.value).n_op
     made = Sensed.open(n_op, 1, n_replicate)
     made.c.batch, made.c.steps, made.c.seed, made.c.age[0] = batch, steps, seed, step
     made.c.optimizer = 1 if graph.optimizer["kind"] == "adamw" else 0

@@ -26,8 +26,8 @@ from tandem._sensing import (
     put_gradients,
     put_replicate,
 )
-from tandem._structs import F32, MAX_REPLICATE, MIN_REPLICATE, PRECISIONS, GraphHead
-from tandem._structs import Product as CProduct, Statistics, Window
+from tandem._structs import F32, MAX_REPLICATE, MIN_REPLICATE, PRECISIONS, GraphStruct
+from tandem._structs import ProductOperands, Statistics, Window
 from tandem._trace import Names, Product, follow_modules
 
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
@@ -118,7 +118,7 @@ def _add_call(sums: Statistics, product: Product, x: torch.Tensor, w: torch.Tens
     x, w, g = on_host(x), on_host(w), on_host(g)
     is_turned = product.kind == "linear" and not product.turned
     rows, k, columns = g.numel() // g.shape[-1] // count, x.shape[-1], g.shape[-1]
-    of = CProduct(rows, k, columns, x.data_ptr(), w.data_ptr(), g.data_ptr(), is_turned)
+    of = ProductOperands(rows, k, columns, x.data_ptr(), w.data_ptr(), g.data_ptr(), is_turned)
     _library.call("tandem", "tandem_statistics_add_call", byref(sums), byref(of), c_int64(count), window)
     sums.n_batch += 1
 
@@ -155,7 +155,7 @@ def _values(graph: Graph, data: str, store: str, method: str) -> Dict[str, Dict[
     """The sensitivities that the store's statistics give."""
     opened = Store(store)
     head = graph.c_graph().pointer
-    n_op = GraphHead.from_address(head.value).n_op
+    n_op = GraphStruct.from_address(head.value).n_op
     values = (c_double * (n_op * len(PRECISIONS)))()
     _library.call(
         "tandem",

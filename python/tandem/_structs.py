@@ -1,27 +1,102 @@
-"""The structs of the stable C headers that calls need, field by field (include/tandem/)."""
+"""C structs and numbers of the public headers. Made by scripts/structs.pl: `make structs`."""
 
-from __future__ import annotations
+from ctypes import POINTER, Structure
+from ctypes import (
+    c_char,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint,
+    c_uint32,
+    c_uint64,
+    c_uint8,
+    c_void_p,
+)
 
-from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_int8
-from ctypes import c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
-
+BF16 = 1
+CASE_COMBINED = 2
+CASE_CURRENT = 0
+CASE_NEW_ONLY = 1
+CASE_SUBSET = 3
+E4M3 = 4
+E5M2 = 5
+F16 = 3
+F32 = 0
+MAX_AGE = 8
 MAX_CLASS = 32
-N_COMPUTE_DTYPE = 7
-F32, BF16, S8, F16, E4M3, E5M2 = range(6)
-SCALE_TENSOR, SCALE_ROW, SCALE_KNOWN = 0, 1, 2
+MAX_REPLICATE = 64
+MINIMIZE_MEMORY = 3
+MINIMIZE_OPEN = 0
+MINIMIZE_SENSITIVITY = 1
+MINIMIZE_STEP = 2
+MINIMIZE_TRAINING_TIME = 4
+MIN_REPLICATE = 3
+N_FORMAT = 11
+N_PROBE_PART = 5
+PROBE_BLOCK = 16
+PROBE_SKETCH = 4096
+S8 = 2
+SCALE_KNOWN = 2
+SCALE_ROW = 1
+SCALE_TENSOR = 0
 
-# Rows of op.def and precision.def, by number.
-OPERATORS = ("images", "tokens", "labels", "linear", "conv2d", "matmul")
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int8_full")
-
-
-class Link(Structure):
-    _fields_ = [("bytes_per_s", c_double), ("latency_ns", c_int64)]
+OPERATORS = (
+    "images",
+    "tokens",
+    "labels",
+    "linear",
+    "conv2d",
+    "matmul",
+    "embedding",
+    "bias",
+    "bias_gelu",
+    "relu",
+    "add",
+    "batchnorm",
+    "batchnorm_relu",
+    "batchnorm_add_relu",
+    "maxpool",
+    "avgpool",
+    "reshape",
+    "transpose",
+    "slice",
+    "gather_labelled",
+    "concat_token",
+    "concat",
+    "mul",
+    "dropout",
+    "tanh",
+    "gelu",
+    "map",
+    "scale",
+    "grouped_conv2d",
+    "softmax",
+    "layernorm",
+    "mul_constant",
+    "repeat",
+    "call",
+    "call_trained",
+    "cross_entropy",
+)
+PRECISIONS = (
+    "fp32",
+    "tf32",
+    "fp16",
+    "bf16",
+    "fp8",
+    "int8",
+    "int8_full",
+)
 
 
 class GpuSpec(Structure):
+    """tandem_gpu_spec"""
+
     _fields_ = [
-        ("flops_per_s", c_double * N_COMPUTE_DTYPE),
+        ("flops_per_s", c_double * 7),
         ("bytes_per_s", c_double),
         ("l2_bytes", c_double),
         ("watts", c_double),
@@ -34,10 +109,12 @@ class GpuSpec(Structure):
 
 
 class Device(Structure):
+    """tandem_device"""
+
     _fields_ = [
         ("name", c_char * 48),
         ("meaning", c_char * 96),
-        ("precisions", c_uint32),
+        ("precisions", c_uint),
         ("amp_dtype", c_int),
         ("memory_bytes", c_uint64),
         ("transposed_copy", c_int),
@@ -49,7 +126,18 @@ class Device(Structure):
     ]
 
 
+class Link(Structure):
+    """tandem_link"""
+
+    _fields_ = [
+        ("bytes_per_s", c_double),
+        ("latency_ns", c_int64),
+    ]
+
+
 class ClusterClass(Structure):
+    """tandem_cluster_class"""
+
     _fields_ = [
         ("device", Device),
         ("n_rank", c_int),
@@ -62,9 +150,11 @@ class ClusterClass(Structure):
 
 
 class Cluster(Structure):
+    """tandem_cluster"""
+
     _fields_ = [
         ("n_class", c_int),
-        ("classes", ClusterClass * MAX_CLASS),
+        ("classes", ClusterClass * 32),
         ("link_bytes_per_s", c_double),
         ("link_latency_ns", c_int64),
         ("node", Link),
@@ -73,12 +163,32 @@ class Cluster(Structure):
     ]
 
 
+class Assignment(Structure):
+    """tandem_assignment"""
+
+    _fields_ = [
+        ("n_class", c_int),
+        ("n_op", c_int),
+        ("precision", POINTER(c_int) * 32),
+    ]
+
+
+class CastScaling(Structure):
+    """tandem_cast_scaling"""
+
+    _fields_ = [
+        ("window", c_int),
+        ("margin", c_int),
+    ]
+
+
 class StepOptions(Structure):
+    """tandem_step_options"""
+
     _fields_ = [
         ("n_micro", c_int),
         ("n_recompute_segment", c_int),
-        ("window", c_int),
-        ("margin", c_int),
+        ("scaling", CastScaling),
         ("transposed_copy", c_int),
         ("narrow_rows", c_int),
         ("fused_attention", c_int),
@@ -91,11 +201,57 @@ class StepOptions(Structure):
     ]
 
 
+class Made(Structure):
+    """tandem_made"""
+
+    _fields_ = [
+        ("command", c_char * 2048),
+        ("version", c_char * 24),
+        ("host", c_char * 192),
+        ("seed", c_char * 24),
+    ]
+
+
+class PlanStruct(Structure):
+    """tandem_plan"""
+
+    _fields_ = [
+        ("name", c_char * 48),
+        ("policy", c_char * 24),
+        ("model", c_char * 5120),
+        ("hash", c_uint64),
+        ("cluster", Cluster),
+        ("assignment", Assignment),
+        ("base_precision", c_int),
+        ("keeps_base", c_uint),
+        ("bucket_bytes", c_uint64),
+        ("objective", c_int),
+        ("max_sensitivity", c_double),
+        ("slowdown", c_double),
+        ("target_ns", c_int64),
+        ("fastest_ns", c_int64),
+        ("step_ns", c_int64),
+        ("peak_bytes", c_uint64 * 32),
+        ("method", c_char * 24),
+        ("sensitivity_bound", c_double),
+        ("lower_bound", c_double),
+        ("gap", c_double),
+        ("proof", c_char * 24),
+        ("scale_rule", c_int),
+        ("has_unproven_bound", c_int),
+        ("step", StepOptions),
+        ("loss_scale", c_double),
+        ("made", Made),
+    ]
+
+
 class Request(Structure):
+    """tandem_request"""
+
     _fields_ = [
         ("store", c_char_p),
         ("model", c_char_p),
-        ("graph", c_void_p),
+        ("graph", POINTER(c_void_p)),
         ("n_graph", c_int),
         ("cluster", c_char_p),
         ("batch", c_int64),
@@ -117,32 +273,49 @@ class Request(Structure):
     ]
 
 
-class Problem(Structure):
+class AllocationRequest(Structure):
+    """tandem_allocation_request"""
+
     _fields_ = [
-        ("replayer", c_void_p),
-        ("graph", c_void_p),
-        ("sensitivity", c_void_p * MAX_CLASS),
-        ("sensitivity_unit", c_double),
-        ("base_precision", c_int),
-        ("uniform", c_int),
+        ("of", Request),
+        ("policy", c_char_p),
+        ("uniform", c_char_p),
+        ("minimize", c_int),
+        ("slowdown_is_given", c_int),
         ("slowdown", c_double),
-        ("target_ns", c_int64),
+        ("max_step_ns", c_int64),
+        ("max_sensitivity_is_given", c_int),
+        ("max_sensitivity", c_double),
+        ("global_batch", c_int64),
         ("work_limit", c_int64),
+        ("is_free", c_uint),
         ("without_f16_gradients", c_int),
-        ("is_free", c_uint32),
-        ("loss_scale", c_double),
-        ("known_fastest", c_void_p),
         ("without_certificate", c_int),
-        ("memory_limit_bytes", c_uint64),
-        ("sensing", c_void_p),
+    ]
+
+
+class Goal(Structure):
+    """tandem_goal"""
+
+    _fields_ = [
+        ("objective", c_int),
+        ("max_sensitivity", c_int64),
     ]
 
 
 class Certificate(Structure):
-    _fields_ = [("lower_bound", c_int64), ("gap", c_double), ("proof", c_char * 24)]
+    """tandem_certificate"""
+
+    _fields_ = [
+        ("lower_bound", c_int64),
+        ("gap", c_double),
+        ("proof", c_char * 24),
+    ]
 
 
 class Allocation(Structure):
+    """tandem_allocation"""
+
     _fields_ = [
         ("name", c_char * 48),
         ("step_ns", c_int64),
@@ -152,15 +325,15 @@ class Allocation(Structure):
         ("sensitivity_bound", c_int64),
         ("base_sensitivity_bound", c_int64),
         ("fastest_sensitivity_bound", c_int64),
-        ("peak_bytes", c_uint64 * MAX_CLASS),
+        ("peak_bytes", c_uint64 * 32),
         ("replays", c_int64),
         ("work", c_int64),
-        ("keeps_base", c_uint32),
+        ("keeps_base", c_uint),
         ("certificate", Certificate),
         ("training_ns", c_double),
         ("training_bound_ns", c_double),
         ("training_from_ns", c_int64),
-        ("training_keeps_base", c_uint32),
+        ("training_keeps_base", c_uint),
         ("indistinguishable_ns", c_int64),
         ("difference", c_double),
         ("difference_low", c_double),
@@ -168,14 +341,9 @@ class Allocation(Structure):
     ]
 
 
-class Goal(Structure):
-    _fields_ = [("objective", c_int), ("max_sensitivity", c_int64)]
-
-
-MINIMIZE_SENSITIVITY, MINIMIZE_STEP, MINIMIZE_MEMORY, MINIMIZE_TRAINING_TIME = range(1, 5)
-
-
 class PlannedClass(Structure):
+    """tandem_planned_class"""
+
     _fields_ = [
         ("busy_ns", c_int64),
         ("exposed_comm_ns", c_int64),
@@ -186,24 +354,205 @@ class PlannedClass(Structure):
 
 
 class PlannedStep(Structure):
+    """tandem_planned_step"""
+
     _fields_ = [
         ("step_ns", c_int64),
         ("n_class", c_int),
         ("slowest", c_int),
-        ("classes", PlannedClass * MAX_CLASS),
+        ("classes", PlannedClass * 32),
         ("measured_ppm", c_int64),
     ]
 
 
-class Shape(Structure):
-    _fields_ = [("n_dim", c_int), ("dim", c_int64 * 4)]
+class Provenance(Structure):
+    """tandem_provenance"""
 
-    @classmethod
-    def of(cls, dims):
-        return cls(len(dims), (c_int64 * 4)(*dims))
+    _fields_ = [
+        ("n_task", c_int * 4),
+        ("ns", c_int64 * 4),
+        ("n_fitted", c_int64),
+        ("n_contradicting", c_int64),
+        ("spread", c_double),
+        ("form_interval", c_double),
+        ("interval_rows", c_int64),
+        ("interval_error", c_double),
+        ("interval_cards", c_char * 256),
+        ("kernels", c_int),
+        ("without_update", c_int),
+    ]
 
 
-class Optimizer(Structure):
+class AllreduceSource(Structure):
+    """tandem_allreduce_source"""
+
+    _fields_ = [
+        ("n_point", c_int),
+        ("n_extrapolated", c_int),
+        ("latency_ns", c_double),
+        ("bytes_per_s", c_double),
+        ("spread", c_double),
+        ("n_by_algorithm", c_int * 4),
+    ]
+
+
+class TimeSources(Structure):
+    """tandem_time_sources"""
+
+    _fields_ = [
+        ("n_class", c_int),
+        ("device", c_char * 48 * 32),
+        ("of", Provenance * 32),
+        ("allreduce", AllreduceSource),
+        ("is_net_within_nodes", c_int),
+    ]
+
+
+class GoodputOperator(Structure):
+    """tandem_goodput_operator"""
+
+    _fields_ = [
+        ("name", c_char * 64),
+        ("precision", c_int),
+        ("sensitivity", c_double),
+        ("low", c_double),
+        ("high", c_double),
+    ]
+
+
+class Goodput(Structure):
+    """tandem_goodput"""
+
+    _fields_ = [
+        ("is_known", c_int),
+        ("unknown", c_char * 1024),
+        ("is_fp32", c_int),
+        ("sensitivity", c_double),
+        ("low", c_double),
+        ("high", c_double),
+        ("noise", c_double),
+        ("bias", c_double),
+        ("n_age", c_int),
+        ("age", c_double * 8),
+        ("sensitivity_at", c_double * 8),
+        ("n_largest", c_int),
+        ("largest", GoodputOperator * 3),
+        ("range_batch", c_int64),
+        ("samples_per_s", c_double),
+        ("goodput", c_double),
+        ("fp32_samples_per_s", c_double),
+    ]
+
+
+class BatchPlan(Structure):
+    """tandem_batch_plan"""
+
+    _fields_ = [
+        ("batch", c_int64 * 32),
+        ("plan", POINTER(PlanStruct)),
+        ("allocation", Allocation),
+        ("goodput", Goodput),
+    ]
+
+
+class BatchChoice(Structure):
+    """tandem_batch_choice"""
+
+    _fields_ = [
+        ("precision_alone", BatchPlan),
+        ("batch_alone", BatchPlan),
+        ("both", BatchPlan),
+        ("n_split", c_int),
+        ("n_missing", c_int),
+    ]
+
+
+class Answer(Structure):
+    """tandem_answer"""
+
+    _fields_ = [
+        ("plan", POINTER(PlanStruct)),
+        ("goal", Goal),
+        ("allocation", Allocation),
+        ("left_out", c_char * 1024),
+        ("step", PlannedStep),
+        ("sources", TimeSources),
+        ("goodput", Goodput),
+        ("split", BatchChoice),
+        ("planner", c_void_p),
+    ]
+
+
+class Error(Structure):
+    """tandem_error"""
+
+    _fields_ = [
+        ("status", c_int),
+        ("rank", c_int),
+        ("text", c_char * 1024),
+    ]
+
+
+class Candidate(Structure):
+    """tandem_candidate"""
+
+    _fields_ = [
+        ("cluster", Cluster),
+        ("name", c_char * 256),
+        ("error", Error),
+        ("samples", c_int64),
+        ("rate", c_double),
+        ("answer", Answer),
+    ]
+
+
+class TimeShift(Structure):
+    """tandem_time_shift"""
+
+    _fields_ = [
+        ("device", c_char * 48),
+        ("half", c_double),
+        ("factor", c_double),
+    ]
+
+
+class AdviceInterval(Structure):
+    """tandem_advice_interval"""
+
+    _fields_ = [
+        ("n", c_int),
+        ("shift", TimeShift * 6),
+        ("holds", c_int),
+        ("best", c_int),
+    ]
+
+
+class AdviceStruct(Structure):
+    """tandem_advice"""
+
+    _fields_ = [
+        ("candidate", POINTER(Candidate)),
+        ("n", c_int),
+        ("best", c_int),
+        ("by_goodput", c_int),
+        ("is_described", c_int),
+        ("interval", AdviceInterval),
+    ]
+
+
+class Sample(Structure):
+    """tandem_sample"""
+
+    _fields_ = [
+        ("layout", c_int),
+        ("n_dim", c_int),
+        ("dim", c_int64 * 7),
+    ]
+
+
+class OptimizerOptions(Structure):
+    """tandem_optimizer_options"""
+
     _fields_ = [
         ("kind", c_int),
         ("rate", c_float),
@@ -215,7 +564,48 @@ class Optimizer(Structure):
     ]
 
 
+class GraphStruct(Structure):
+    """tandem_graph"""
+
+    _fields_ = [
+        ("model", c_char * 5120),
+        ("batch", c_int64),
+        ("hash", c_uint64),
+        ("n_op", c_int),
+        ("n_parameter", c_int),
+        ("op", c_void_p),
+        ("parameter", c_void_p),
+        ("consumer_start", POINTER(c_int)),
+        ("consumer", POINTER(c_int)),
+        ("view", POINTER(c_int)),
+        ("loss", c_int),
+        ("input", c_int),
+        ("label", c_int),
+        ("sample", Sample),
+        ("n_class", c_int64),
+        ("length", c_int64),
+        ("n_masked", c_int64),
+        ("vocabulary", c_int64),
+        ("optimizer", OptimizerOptions),
+        ("source", c_void_p),
+        ("n_constant", c_int),
+        ("constant", POINTER(c_void_p)),
+        ("is_recorded", c_int),
+    ]
+
+
+class Shape(Structure):
+    """tandem_shape"""
+
+    _fields_ = [
+        ("n_dim", c_int),
+        ("dim", c_int64 * 4),
+    ]
+
+
 class RecordedCall(Structure):
+    """tandem_recorded_call"""
+
     _fields_ = [
         ("kind", c_int),
         ("name", c_char_p),
@@ -231,13 +621,9 @@ class RecordedCall(Structure):
     ]
 
 
-class GraphHead(Structure):
-    """The first members of tandem_graph."""
+class RecordedGraph(Structure):
+    """tandem_recorded_graph"""
 
-    _fields_ = [("model", c_char * 5120), ("batch", c_int64), ("hash", c_uint64), ("n_op", c_int)]
-
-
-class Recording(Structure):
     _fields_ = [
         ("model", c_char_p),
         ("batch", c_int64),
@@ -245,11 +631,13 @@ class Recording(Structure):
         ("call", POINTER(RecordedCall)),
         ("n_prediction", c_int64),
         ("n_class", c_int64),
-        ("optimizer", Optimizer),
+        ("optimizer", OptimizerOptions),
     ]
 
 
 class RecordedCost(Structure):
+    """tandem_recorded_cost"""
+
     _fields_ = [
         ("op", c_int),
         ("precision", c_int),
@@ -260,6 +648,8 @@ class RecordedCost(Structure):
 
 
 class RecordedCosts(Structure):
+    """tandem_recorded_costs"""
+
     _fields_ = [
         ("device", c_char_p),
         ("libraries", c_char_p),
@@ -272,31 +662,51 @@ class RecordedCosts(Structure):
     ]
 
 
-class Statistics(Structure):
+class OpRow(Structure):
+    """tandem_op_row"""
+
     _fields_ = [
-        (name, c_int64)
-        for name in ("n_batch", "local_batch", "rows", "k", "columns", "x_elements", "w_elements")
-    ]
-    _fields_ += [
-        (name, c_double)
-        for name in (
-            "x_amax",
-            "w_amax",
-            "g_amax",
-            "x_square",
-            "w_square",
-            "g_square",
-            "wgrad_square",
-            "dgrad_square",
-            "g2_w2",
-            "g2_x2",
-            "g2_x2_c",
-            "x2_g2_d",
-        )
+        ("name", c_char_p),
+        ("op_class", c_int),
+        ("n_input", c_int),
+        ("n_parameter", c_int),
+        ("precisions", c_uint),
+        ("saves", c_uint),
+        ("dgrad", c_int),
+        ("wgrad", c_int),
+        ("range", c_float),
     ]
 
 
-class Product(Structure):
+class Statistics(Structure):
+    """tandem_statistics"""
+
+    _fields_ = [
+        ("n_batch", c_int64),
+        ("local_batch", c_int64),
+        ("rows", c_int64),
+        ("k", c_int64),
+        ("columns", c_int64),
+        ("x_elements", c_int64),
+        ("w_elements", c_int64),
+        ("x_amax", c_double),
+        ("w_amax", c_double),
+        ("g_amax", c_double),
+        ("x_square", c_double),
+        ("w_square", c_double),
+        ("g_square", c_double),
+        ("wgrad_square", c_double),
+        ("dgrad_square", c_double),
+        ("g2_w2", c_double),
+        ("g2_x2", c_double),
+        ("g2_x2_c", c_double),
+        ("x2_g2_d", c_double),
+    ]
+
+
+class ProductOperands(Structure):
+    """tandem_product"""
+
     _fields_ = [
         ("rows", c_int64),
         ("k", c_int64),
@@ -308,109 +718,49 @@ class Product(Structure):
     ]
 
 
-# --- graph.h, advanced/format.h, advanced/sensing.h ---
-
-
-class OpRow(Structure):
-    """Its first members."""
-
-    _fields_ = [
-        ("name", c_char_p),
-        ("op_class", c_int),
-        ("n_input", c_int),
-        ("n_parameter", c_int),
-        ("precisions", c_uint32),
-    ]
-
-
-class PrecisionRow(Structure):
-    _fields_ = [
-        ("name", c_char_p),
-        *((name, c_int) for name in ("forward", "dgrad", "wgrad", "other_operand", "accumulator")),
-        *((name, c_int) for name in ("output", "saved", "product")),
-    ]
-
-
-class FormatRow(Structure):
-    _fields_ = [
-        ("name", c_char_p),
-        *((name, c_int) for name in ("dtype", "kind", "bits", "mantissa", "significand", "exponent")),
-        *((name, c_int) for name in ("least", "overflow", "rounding", "scale", "block", "sum_bits")),
-    ]
-
-
-ROUNDING_STOCHASTIC = 1
-FORMAT_SCALE_LOSS = 1
-
-
-class FormatCast(Structure):
-    _fields_ = [
-        ("format", c_int),
-        ("x", c_void_p),
-        ("rows", c_int64),
-        ("columns", c_int64),
-        ("range", c_float),
-        ("error_scale", c_double),
-        ("seed", c_uint64),
-        ("stream", c_uint32 * 3),
-    ]
-
-
-N_FORMAT, N_PROBE_PART, PROBE_BLOCK, PROBE_SKETCH = 11, 5, 16, 4096
-
-
-class ProbeSums(Structure):
-    _fields_ = [
-        ("is_before_jump", c_int),
-        ("has_second", c_int),
-        ("n_products", c_double),
-        ("rate_square", c_double),
-        ("mean_square", c_double * N_PROBE_PART),
-        ("error_square", c_double * N_FORMAT * N_PROBE_PART),
-        ("noise", c_double * 2 * N_FORMAT * N_PROBE_PART),
-        ("cross", c_double * N_FORMAT),
-    ]
-
-
-class ProbeTensor(Structure):
-    _fields_ = [
-        ("part", c_int),
-        ("place", c_int),
-        *((name, c_int64) for name in ("n", "batch", "n_sample")),
-        ("share", c_double),
-        ("x", c_void_p),
-        ("difference", c_void_p * 2),
-        ("range", c_float),
-        ("error_scale", c_double),
-    ]
-
-
 class Window(Structure):
+    """tandem_window"""
+
     _fields_ = [
-        (name, c_int64)
-        for name in (
-            *("n", "height", "width", "channels", "out_height", "out_width"),
-            *("kernel_h", "kernel_w", "stride", "pad"),
-        )
+        ("n", c_int64),
+        ("height", c_int64),
+        ("width", c_int64),
+        ("channels", c_int64),
+        ("out_height", c_int64),
+        ("out_width", c_int64),
+        ("kernel_h", c_int64),
+        ("kernel_w", c_int64),
+        ("stride", c_int64),
+        ("pad", c_int64),
     ]
-
-
-MAX_AGE, MIN_REPLICATE, MAX_REPLICATE = 8, 3, 64
-AMP_DTYPES = (0, 1, 3)  # f32, bf16, f16
 
 
 class SensedGradient(Structure):
-    _fields_ = [("variance", c_double), ("mean_square", c_double)]
+    """tandem_sensed_gradient"""
 
-
-SENSED_ERROR = ("total", "shared", "mean_square", "against", "wide_total", "wide_shared", "wide_mean_square")
+    _fields_ = [
+        ("variance", c_double),
+        ("mean_square", c_double),
+    ]
 
 
 class SensedError(Structure):
-    _fields_ = [(name, c_double) for name in SENSED_ERROR]
+    """tandem_sensed_error"""
+
+    _fields_ = [
+        ("total", c_double),
+        ("shared", c_double),
+        ("mean_square", c_double),
+        ("against", c_double),
+        ("wide_total", c_double),
+        ("wide_shared", c_double),
+        ("wide_mean_square", c_double),
+    ]
 
 
 class Sensing(Structure):
+    """tandem_sensing"""
+
     _fields_ = [
         ("batch", c_int64),
         ("steps", c_int64),
@@ -421,7 +771,7 @@ class Sensing(Structure):
         ("n_replicate", c_int),
         ("without_bias", c_int),
         ("range_batch", c_int64),
-        ("age", c_int64 * MAX_AGE),
+        ("age", c_int64 * 8),
         ("gradient", POINTER(SensedGradient)),
         ("error", POINTER(SensedError)),
         ("is_sensed", POINTER(c_uint8)),
@@ -429,38 +779,163 @@ class Sensing(Structure):
 
 
 class SensedStep(Structure):
-    _fields_ = [("global_batch", c_int64), ("n_micro", c_int), ("gradient_noise", c_double), ("micro_batch", POINTER(c_double))]
+    """tandem_sensed_step"""
+
+    _fields_ = [
+        ("global_batch", c_int64),
+        ("n_micro", c_int),
+        ("gradient_noise", c_double),
+        ("micro_batch", POINTER(c_double)),
+    ]
 
 
 class SensitivityEstimate(Structure):
+    """tandem_sensitivity_estimate"""
+
     _fields_ = [
-        *((name, c_double) for name in ("value", "low", "high", "noise", "noise_half", "bias", "bias_half")),
-        ("at_age", c_double * MAX_AGE),
+        ("value", c_double),
+        ("low", c_double),
+        ("high", c_double),
+        ("noise", c_double),
+        ("noise_half", c_double),
+        ("bias", c_double),
+        ("bias_half", c_double),
+        ("at_age", c_double * 8),
     ]
 
 
-class LargestSensitivity(Structure):
-    _fields_ = [("op", c_int), ("precision", c_int), *((name, c_double) for name in ("value", "low", "high"))]
+class ProbeSums(Structure):
+    """tandem_probe_sums"""
 
-
-class PlanSensitivity(Structure):
     _fields_ = [
-        ("estimate", SensitivityEstimate),
-        ("n_age", c_int),
-        ("age_share", c_double * MAX_AGE),
-        ("n_largest", c_int),
-        ("largest", LargestSensitivity * 3),
+        ("is_before_jump", c_int),
+        ("has_second", c_int),
+        ("n_products", c_double),
+        ("rate_square", c_double),
+        ("mean_square", c_double * 5),
+        ("error_square", c_double * 11 * 5),
+        ("noise", c_double * 2 * 11 * 5),
+        ("cross", c_double * 11),
     ]
 
 
-# --- kernels.h ---
+class ProbeTensor(Structure):
+    """tandem_probe_tensor"""
+
+    _fields_ = [
+        ("part", c_int),
+        ("place", c_int),
+        ("n", c_int64),
+        ("batch", c_int64),
+        ("n_sample", c_int64),
+        ("share", c_double),
+        ("x", c_void_p),
+        ("difference", c_void_p * 2),
+        ("range", c_float),
+        ("error_scale", c_double),
+    ]
+
+
+class TorchStep(Structure):
+    """tandem_torch_step"""
+
+    _fields_ = [
+        ("number", c_int64),
+        ("duration_ns", c_int64),
+        ("compute_ns", c_int64),
+        ("comm_ns", c_int64),
+        ("exposed_ns", c_int64),
+        ("idle_ns", c_int64),
+        ("early_ns", c_int64),
+        ("n_kernel", c_int64),
+    ]
+
+
+class TorchLeftOut(Structure):
+    """tandem_torch_left_out"""
+
+    _fields_ = [
+        ("n_without_operator", c_int64),
+        ("without_operator_ns", c_int64),
+        ("n_without_launch", c_int64),
+        ("n_by_id", c_int64),
+        ("n_outside", c_int64),
+        ("outside_ns", c_int64),
+        ("n_in_fragment", c_int64),
+        ("in_fragment_ns", c_int64),
+        ("n_call_outside", c_int64),
+        ("call_outside_ns", c_int64),
+        ("n_unknown", c_int64),
+        ("unknown_ns", c_int64),
+        ("unknown", c_char * 120),
+        ("n_pair", c_int64),
+        ("n_collective_outside", c_int64),
+        ("n_beyond", c_int64),
+        ("beyond_ns", c_int64),
+    ]
+
+
+class TorchRank(Structure):
+    """tandem_torch_rank"""
+
+    _fields_ = [
+        ("path", c_char_p),
+        ("rank", c_int),
+        ("is_device", c_int),
+        ("n_step", c_int),
+        ("step", POINTER(TorchStep)),
+        ("mean", TorchStep),
+        ("wait_ns", c_int64),
+        ("late_ns", c_int64),
+        ("n_last", c_int64),
+        ("n_event", c_int64),
+        ("n_incomplete", c_int64),
+        ("n_negative", c_int64),
+        ("n_overlapping", c_int64),
+        ("n_unjoined", c_int64),
+        ("joined_ns", c_int64),
+        ("n_kernel", c_int64),
+        ("kernel_ns", c_int64),
+        ("n_device", c_int),
+        ("n_stream", c_int),
+        ("n_fragment", c_int),
+        ("fragment", TorchStep * 2),
+        ("left_out", TorchLeftOut),
+    ]
+
+
+class TorchSummary(Structure):
+    """tandem_torch_summary"""
+
+    _fields_ = [
+        ("n_rank", c_int),
+        ("rank", POINTER(TorchRank)),
+        ("n_operator", c_int),
+        ("operators", c_void_p),
+        ("n_collective", c_int),
+        ("collective", c_void_p),
+        ("slowest", c_int),
+        ("n_joined", c_int64),
+        ("n_by_order", c_int64),
+        ("is_device", c_int),
+        ("excess", c_int),
+        ("excess_ns", c_int64),
+    ]
 
 
 class Rounding(Structure):
-    _fields_ = [("seed", c_uint64), ("stream", c_uint32 * 3), ("block", c_uint32)]
+    """tandem_rounding"""
+
+    _fields_ = [
+        ("seed", c_uint64),
+        ("stream", c_uint32 * 3),
+        ("block", c_uint32),
+    ]
 
 
 class QuantiseCall(Structure):
+    """tandem_quantise_call"""
+
     _fields_ = [
         ("x", c_void_p),
         ("from_", c_int),
@@ -479,58 +954,9 @@ class QuantiseCall(Structure):
     ]
 
 
-class TorchStep(Structure):
-    _fields_ = [
-        (name, c_int64)
-        for name in (
-            *("number", "duration_ns", "compute_ns", "comm_ns", "exposed_ns", "idle_ns", "early_ns"),
-            "n_kernel",
-        )
-    ]
-
-
-class TorchLeftOut(Structure):
-    _fields_ = [
-        *(
-            (name, c_int64)
-            for name in (
-                *("n_without_operator", "without_operator_ns", "n_without_launch", "n_by_id"),
-                *("n_outside", "outside_ns", "n_in_fragment", "in_fragment_ns"),
-                *("n_call_outside", "call_outside_ns", "n_unknown", "unknown_ns"),
-            )
-        ),
-        ("unknown", c_char * 120),
-        *((name, c_int64) for name in ("n_pair", "n_collective_outside", "n_beyond", "beyond_ns")),
-    ]
-
-
-class TorchRank(Structure):
-    _fields_ = [
-        ("path", c_char_p),
-        ("rank", c_int),
-        ("is_device", c_int),
-        ("n_step", c_int),
-        ("step", POINTER(TorchStep)),
-        ("mean", TorchStep),
-        *(
-            (name, c_int64)
-            for name in ("wait_ns", "late_ns", "n_last", "n_event", "n_incomplete", "n_negative")
-        ),
-        *((name, c_int64) for name in ("n_overlapping", "n_unjoined", "joined_ns")),
-        *((name, c_int64) for name in ("n_kernel", "kernel_ns")),
-        *((name, c_int) for name in ("n_device", "n_stream", "n_fragment")),
-        ("fragment", TorchStep * 2),
-        ("left_out", TorchLeftOut),
-    ]
-
-
-class TorchSummary(Structure):
-    """Its first members."""
-
-    _fields_ = [("n_rank", c_int), ("rank", POINTER(TorchRank))]
-
-
 class CastCall(Structure):
+    """tandem_cast_call"""
+
     _fields_ = [
         ("x", c_void_p),
         ("from_", c_int),
@@ -544,6 +970,8 @@ class CastCall(Structure):
 
 
 class DequantiseCall(Structure):
+    """tandem_dequantise_call"""
+
     _fields_ = [
         ("q", c_void_p),
         ("rows", c_int64),
@@ -558,6 +986,8 @@ class DequantiseCall(Structure):
 
 
 class WindowsCall(Structure):
+    """tandem_windows_call"""
+
     _fields_ = [
         ("x", c_void_p),
         ("images", c_int64),
@@ -572,6 +1002,8 @@ class WindowsCall(Structure):
 
 
 class ProductS8(Structure):
+    """tandem_product_s8"""
+
     _fields_ = [
         ("m", c_int64),
         ("n", c_int64),
@@ -595,6 +1027,8 @@ class ProductS8(Structure):
 
 
 class LayerOperand(Structure):
+    """tandem_layer_operand"""
+
     _fields_ = [
         ("x", c_void_p),
         ("q", c_void_p),
@@ -608,6 +1042,8 @@ class LayerOperand(Structure):
 
 
 class LinearPass(Structure):
+    """tandem_linear_pass"""
+
     _fields_ = [
         ("to", c_int),
         ("m", c_int64),
@@ -631,9 +1067,17 @@ class LinearPass(Structure):
 
 
 class Conv2dS8(Structure):
+    """tandem_conv2d_s8"""
+
     _fields_ = [
-        *((name, c_int64) for name in ("images", "height", "width", "channels", "out")),
-        *((name, c_int64) for name in ("kernel", "stride", "pad")),
+        ("images", c_int64),
+        ("height", c_int64),
+        ("width", c_int64),
+        ("channels", c_int64),
+        ("out", c_int64),
+        ("kernel", c_int64),
+        ("stride", c_int64),
+        ("pad", c_int64),
         ("x", LayerOperand),
         ("w", LayerOperand),
         ("g", LayerOperand),
@@ -650,21 +1094,34 @@ class Conv2dS8(Structure):
 
 
 class Conv3x3(Structure):
+    """tandem_conv3x3"""
+
     _fields_ = [
-        *((name, c_int64) for name in ("images", "height", "width", "channels", "out")),
+        ("images", c_int64),
+        ("height", c_int64),
+        ("width", c_int64),
+        ("channels", c_int64),
+        ("out", c_int64),
         ("from_", c_int),
-        *((name, c_void_p) for name in ("x", "w", "g", "y", "gx", "gw", "workspace")),
+        ("x", c_void_p),
+        ("w", c_void_p),
+        ("g", c_void_p),
+        ("y", c_void_p),
+        ("gx", c_void_p),
+        ("gw", c_void_p),
+        ("workspace", c_void_p),
     ]
 
 
-__all__ = [name for name in dir() if name[0].isupper()] + ["c_int8", "c_int32"]
-
-
 class CudaQuantiseCall(Structure):
+    """tandem_cuda_quantise_call"""
+
     _fields_ = [
         ("x", c_void_p),
         ("from_", c_int),
-        *((name, c_int64) for name in ("batch", "rows", "columns")),
+        ("batch", c_int64),
+        ("rows", c_int64),
+        ("columns", c_int64),
         ("q", c_void_p),
         ("to", c_int),
         ("transposed", c_void_p),
@@ -673,15 +1130,20 @@ class CudaQuantiseCall(Structure):
         ("history", c_void_p),
         ("reuse_range", c_int),
         ("rounding", POINTER(Rounding)),
-        *((name, c_void_p) for name in ("stream_offset", "scale", "workspace")),
+        ("stream_offset", c_void_p),
+        ("scale", c_void_p),
+        ("workspace", c_void_p),
     ]
 
 
 class CudaDequantiseCall(Structure):
+    """tandem_cuda_dequantise_call"""
+
     _fields_ = [
         ("q", c_void_p),
         ("from_", c_int),
-        *((name, c_int64) for name in ("rows", "columns")),
+        ("rows", c_int64),
+        ("columns", c_int64),
         ("x", c_void_p),
         ("to", c_int),
         ("scale_mode", c_int),
@@ -690,10 +1152,23 @@ class CudaDequantiseCall(Structure):
 
 
 class CudaProductCall(Structure):
+    """tandem_cuda_product_call"""
+
     _fields_ = [
-        *((name, c_int64) for name in ("batch", "m", "n", "k")),
-        *((name, c_void_p) for name in ("a", "b")),
-        *((name, c_int) for name in ("a_type", "b_type", "a_transposed", "b_transposed")),
-        *((name, c_void_p) for name in ("a_scale", "b_scale", "c")),
-        *((name, c_int) for name in ("c_type", "tf32", "accumulate")),
+        ("batch", c_int64),
+        ("m", c_int64),
+        ("n", c_int64),
+        ("k", c_int64),
+        ("a", c_void_p),
+        ("b", c_void_p),
+        ("a_type", c_int),
+        ("b_type", c_int),
+        ("a_transposed", c_int),
+        ("b_transposed", c_int),
+        ("a_scale", c_void_p),
+        ("b_scale", c_void_p),
+        ("c", c_void_p),
+        ("c_type", c_int),
+        ("tf32", c_int),
+        ("accumulate", c_int),
     ]

@@ -144,36 +144,18 @@ class Package(Case):
 
         from tandem import _structs
 
-        of = {
-            "Cluster": "tandem_cluster", "ClusterClass": "tandem_cluster_class", "Device": "tandem_device",
-            "GpuSpec": "tandem_gpu_spec", "StepOptions": "tandem_step_options", "Request": "tandem_request",
-            "Problem": "tandem_allocation_problem", "Allocation": "tandem_allocation",
-            "Shape": "tandem_shape", "Goal": "tandem_goal",
-            "PlannedStep": "tandem_planned_step", "Optimizer": "tandem_optimizer_options",
-            "RecordedCall": "tandem_recorded_call", "Recording": "tandem_recorded_graph",
-            "RecordedCost": "tandem_recorded_cost", "RecordedCosts": "tandem_recorded_costs",
-            "Statistics": "tandem_statistics", "Product": "tandem_product", "Rounding": "tandem_rounding",
-            "QuantiseCall": "tandem_quantise_call", "ProductS8": "tandem_product_s8", "Link": "tandem_link",
-            "WindowsCall": "tandem_windows_call", "CastCall": "tandem_cast_call",
-            "LayerOperand": "tandem_layer_operand", "LinearPass": "tandem_linear_pass",
-            "Conv2dS8": "tandem_conv2d_s8", "Conv3x3": "tandem_conv3x3",
-            "DequantiseCall": "tandem_dequantise_call", "TorchStep": "tandem_torch_step",
-            "TorchRank": "tandem_torch_rank", "TorchSummary": "tandem_torch_summary",
-            "TorchLeftOut": "tandem_torch_left_out", "ProbeSums": "tandem_probe_sums",
-            "ProbeTensor": "tandem_probe_tensor", "Window": "tandem_window",
-            "GraphHead": "tandem_graph", "CudaQuantiseCall": "tandem_cuda_quantise_call",
-            "CudaDequantiseCall": "tandem_cuda_dequantise_call", "CudaProductCall": "tandem_cuda_product_call",
-        }  # fmt: skip
-        renamed = {"from_": "from", "window": "scaling.window", "margin": "scaling.margin"}
+        renamed = {"from_": "from"}
         lines, expected = [], []
-        for name, c in of.items():
-            struct = getattr(_structs, name)
+        for struct in vars(_structs).values():
+            if not (isinstance(struct, type) and hasattr(struct, "_fields_")):
+                continue
+            c = f"{'' if struct.__doc__ == 'tandem_graph' else 'struct '}{struct.__doc__}"
             for field, *_ in struct._fields_:
                 lines.append(f'printf("%zu\\n", offsetof({c}, {renamed.get(field, field)}));')
                 expected.append((f"{c}.{field}", getattr(struct, field).offset))
-            if name not in ("GraphHead", "TorchSummary"):
-                lines.append(f'printf("%zu\\n", sizeof({c}));')
-                expected.append((f"{c} size", ctypes.sizeof(struct)))
+            lines.append(f'printf("%zu\\n", sizeof({c}));')
+            expected.append((f"{c} size", ctypes.sizeof(struct)))
+        self.assertGreater(len(expected), 500)
         headers = ("tandem.h", "kernels.h", "cuda_kernels.h", "advanced/predictor.h", "advanced/probe.h",
                    "advanced/torch_trace.h")  # fmt: skip
         source = (

@@ -119,8 +119,9 @@ class Profile(Case):
             tandem.allocate(profile.graph, "torch:one", store=self.store, method="fisher")
         tandem.sensitivity(module, [(X, Y)] * 2, F.cross_entropy, store=self.store, method="fisher")
         plan = tandem.allocate(profile.graph, "torch:one", store=self.store, slowdown=0.1, method="fisher")
-        self.assertRegex(str(plan), r"sensitivity \S+ nats; ")
-        self.assertEqual((plan.sensitivity, plan.sensitivity_low, plan.sensitivity_high), (None, None, None))
+        is_fp32 = set(plan.precision().values()) == {"fp32"}  # which needs no more samples, sensed or not
+        self.assertRegex(str(plan), r"sensitivity 0 % more samples" if is_fp32 else r"sensitivity \S+ nats; ")
+        self.assertEqual({plan.sensitivity, plan.sensitivity_low, plan.sensitivity_high}, {0.0 if is_fp32 else None})
         self.assertGreaterEqual(plan.sensitivity_bound, 0)
         for goal, word in (({"max_sensitivity": 0.01}, "percent"), ({"minimize": "training-time"}, "percent"),
                            ({"max_sensitivity": -1}, "more samples"), ({"minimize": "speed"}, "training-time"),
@@ -433,12 +434,16 @@ class Zoo(Case):
     def test_advice(self):
         graph = tandem.capture(Net(), X)
         tandem.sensitivity(Net(), BATCHES, F.cross_entropy, store=self.store)
-        advice = tandem.advise(
-            graph, "2*t4@2 net=100Gbit/s,5us", "2*v100@2", store=self.store, predict=True, proof_work=10_000_000
-        )
+        options = {"store": self.store, "predict": True, "proof_work": 10_000_000}
+        advice = tandem.advise(graph, "2*t4@2 net=100Gbit/s,5us", "2*v100@2", **options)
+        self.assertEqual([one.role for one in advice.cases], ["current", "added", "combined", "subset"])
         self.assertEqual(
             [len(plan.classes) for plan in (advice.current, advice.added, advice.combined)], [1, 1, 2]
         )
+        self.assertEqual(advice.best.rate, max(one.rate for one in advice.cases))
+        self.assertEqual(advice.worth_it, advice.best.role != "current")
+        alone = tandem.allocate(graph, "2*t4@2 + 2*v100@2 net=100Gbit/s,5us", **options)
+        self.assertEqual(advice.combined.precision(3), alone.precision(3))
         self.assertIn("times as many samples", str(advice))
 
 

@@ -204,7 +204,7 @@ asked=("--tandem-model=$model" --tandem-batch=4)
 pair=(-N2 "--constraint=[strong*1&weak*1]")
 train=("$tandem" train --data fashion-mnist --steps 20 --eval 200 --json)
 
-run 0 srun --help && [ "$(grep -c '^ *--tandem-' out)" = 11 ]
+run 0 srun --help && [ "$(grep -c '^ *--tandem-' out)" = 13 ]
 report "srun lists the options" $?
 
 export TANDEM_DB=$work/store/tandem.db
