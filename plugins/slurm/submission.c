@@ -46,7 +46,8 @@ tandem_status tandem_submission_batch(int64_t *batch, const char *text, tandem_e
     errno = 0;
     const long n = strtol(text, &end, 10);
     if (errno || end == text || *end || n < 1 || n > MAX_BATCH)
-        return tandem_error_set(error, TANDEM_USAGE, "a batch is a whole number from 1 to %d, got '%.60s'",
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "a batch, as in --tandem-batch, is a whole number from 1 to %d, got '%.60s'",
                                 MAX_BATCH, text);
     *batch = n;
     return TANDEM_OK;

@@ -471,7 +471,8 @@ class SameNumbers(Case):
         """Of the moved weights, the variances and mean squares of gradients, and the errors of cells."""
         from tandem._sensed import Sensed
         from tandem._sensing import Cell, _formats_of, put_gradients, put_replicate
-        from tandem._structs import AMP_DTYPES, F32, PRECISIONS
+        from tandem._sensed import AMP_DTYPES
+        from tandem._structs import F32, PRECISIONS
 
         squares, sketches = [self.write(n) ** 2 for n in sizes], []
         self.tensors[-len(sizes) :] = squares

@@ -17,8 +17,8 @@ static void values_are_checked(void **state)
         const char *text, *says; /* NULL: it is taken */
     } cases[] = {
         {TANDEM_SPANK_BATCH, "16", NULL},
-        {TANDEM_SPANK_BATCH, "0", "a batch is a whole number from 1"},
-        {TANDEM_SPANK_GLOBAL_BATCH, "x", "a batch is a whole number from 1"},
+        {TANDEM_SPANK_BATCH, "0", "is a whole number from 1"},
+        {TANDEM_SPANK_GLOBAL_BATCH, "x", "is a whole number from 1"},
         {TANDEM_SPANK_MEMORY, "12GiB,4GiB", NULL},
         {TANDEM_SPANK_MEMORY, "12", "unit is missing"},
         {TANDEM_SPANK_SLOWDOWN, "0%", NULL},
