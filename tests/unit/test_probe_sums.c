@@ -96,11 +96,10 @@ static void ratios_are_of_noises_that_are_known(void **state)
 {
     double log_ratio[TANDEM_N_PROBE_PART * TANDEM_N_FORMAT];
     tandem_probe_sums sums = {.is_before_jump = 1};
-    double(*const noise)[2] = sums.noise[TANDEM_PROBE_INPUT];
     (void)state;
-    noise[0][0] = INFINITY, noise[0][1] = 1;
-    noise[1][0] = 1;
-    noise[2][0] = 8, noise[2][1] = 2;
+    sums.noise[TANDEM_PROBE_INPUT][0][0] = INFINITY, sums.noise[TANDEM_PROBE_INPUT][0][1] = 1;
+    sums.noise[TANDEM_PROBE_INPUT][1][0] = 1;
+    sums.noise[TANDEM_PROBE_INPUT][2][0] = 8, sums.noise[TANDEM_PROBE_INPUT][2][1] = 2;
     sums.noise[TANDEM_PROBE_GRADIENT][2][0] = sums.noise[TANDEM_PROBE_GRADIENT][2][1] = 1;
     assert_int_equal(tandem_probe_log_ratios(log_ratio, &sums), 1);
     assert_true(fabs(tandem_probe_jump_ratio(log_ratio, 1) - 4) < 1e-12);
