@@ -60,6 +60,7 @@ typedef struct cli_options {
     tandem_objective minimize; /* 0 = none */
     int batch_auto;
     int64_t global_batch; /* 0 = not given */
+    int64_t proof_work;   /* 0 = the default */
     int64_t pareto;       /* number of step times; 0 = no Pareto front */
     const char *verify, *explain, *add;
     /* training; < 0 or NULL = as the model's optimizer has it */

@@ -126,6 +126,7 @@ tandem_status cli_allocation_request(tandem_allocation_request *request, const c
                                            .max_step_ns = options->max_step_ns,
                                            .max_sensitivity_is_given = options->max_sensitivity >= 0,
                                            .max_sensitivity = options->max_sensitivity,
+                                           .work_limit = options->proof_work,
                                            .global_batch = options->batch_auto ? options->global_batch : 0};
     request->of.model = options->model;
     request->of.cluster = options->device ? options->device_cluster : options->cluster;

@@ -4,7 +4,8 @@ TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
 # What tests/python holds the package's probe against.
 PROBE_SOURCE = tests/torch/probe_numbers.c
 TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/support/fail_allocation.c \
-    tests/support/without_avx512.c tests/onnx/train_steps.c tests/truth/door.c $(PROBE_SOURCE) \
+    tests/support/without_avx512.c tests/onnx/train_steps.c tests/truth/door.c tests/slurm/door.c \
+    $(PROBE_SOURCE) \
     $(addprefix tests/cuda/,on_card.c gpu_programs.c), \
                                                     $(wildcard tests/*/*.c)))
 
@@ -54,6 +55,14 @@ $(TRUTH_DOOR): tests/truth/door.c $(B)/libtandem.so $(B)/flags
 	@echo "  link  $@"
 	@$(COMPILE_C) $(LINK_FLAGS) -MMD -MP -o $@ $< -L$(B) -ltandem -Wl,-rpath,'$$ORIGIN/../..'
 
+# What a step under Slurm asks, without a Slurm: a door of tests/property/test_doors.sh.
+SLURM_DOOR = $(B)/tests/slurm/door
+$(SLURM_DOOR): tests/slurm/door.c $(SLURM_PARTS) $(CORE) $(B)/flags
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(COMPILE_C) $(LINK_FLAGS) -Wl,--defsym=tandem_graph_open=tandem_graph_open_zoo -MMD -MP -o $@ $< \
+	    $(SLURM_PARTS) $(CORE) $(CORE_LIBS)
+
 # The CUDA backend as a library, on what tests put in the place of NVIDIA's:
 # TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
 CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o \
@@ -91,14 +100,15 @@ tests: $(TESTS) $(B)/bench/mckp $(B)/tests/libtandem_cuda.so $(B)/tests/libtande
     $(CARD_PROGRAMS)
 
 SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/run.sh tests/fuzz/run.sh \
-    $(sort $(wildcard tests/torch/test_*.sh tests/python/test_*.sh))
+    $(sort $(wildcard tests/torch/test_*.sh tests/python/test_*.sh tests/property/test_*.sh))
 # ONLY='unit fault/test_comm' builds and runs those whose names begin so.
 ONLY =
 CHOSEN = $(if $(ONLY),$(filter $(foreach name,$(ONLY),$(B)/tests/$(name)% tests/$(name)%),$(TESTS) \
     $(SCRIPTS)),$(TESTS) $(SCRIPTS))
 test: missing ## builds and runs the tests; ONLY='unit fault/test_comm' those whose names begin so; CPU=avx2
 	$(eval begin := $(shell date +%s))
-	@$(MAKE) --no-print-directory -j$$(nproc) all programs $(TRUTH_DOOR) $(B)/tests/torch/probe_numbers \
+	@$(MAKE) --no-print-directory -j$$(nproc) all programs $(TRUTH_DOOR) $(SLURM_DOOR) \
+	    $(B)/tests/torch/probe_numbers \
 	    $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests) \
 	    $(if $(filter avx2,$(CPU)),$(WITHOUT_AVX512))
 	@B=$(B) TEST_PRELOAD=$(if $(filter avx2,$(CPU)),$(abspath $(WITHOUT_AVX512))) \

@@ -265,7 +265,7 @@ static const int options[] = {
     OPTION_BATCH,          OPTION_POLICY,       OPTION_SLOWDOWN,   OPTION_BASE_PRECISION, OPTION_METHOD,
     OPTION_BUCKET,         OPTION_COLLECTIVE,   OPTION_WIRE,       OPTION_PREDICT,        OPTION_KERNELS,
     OPTION_WITHOUT_UPDATE, OPTION_GLOBAL_BATCH, OPTION_LOSS_SCALE, OPTION_REPORT,         OPTION_DB,
-    OPTION_QUIET,          OPTION_END};
+    OPTION_QUIET,          OPTION_PROOF_WORK,   OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",

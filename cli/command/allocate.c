@@ -91,23 +91,14 @@ static int run_allocate(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,        OPTION_SET,
-                              OPTION_LOSS,         OPTION_CLUSTER,
-                              OPTION_DEVICE,       OPTION_BATCH,
-                              OPTION_POLICY,       OPTION_SLOWDOWN,
-                              OPTION_MAX_STEP,     OPTION_MAX_SENSITIVITY,
-                              OPTION_MEMORY,       OPTION_MINIMIZE,
-                              OPTION_GLOBAL_BATCH, OPTION_PARETO,
-                              OPTION_REPORT,       OPTION_VERIFY,
-                              OPTION_EXPLAIN,      OPTION_BASE_PRECISION,
-                              OPTION_METHOD,       OPTION_UNIFORM,
-                              OPTION_BUCKET,       OPTION_COLLECTIVE,
-                              OPTION_WIRE,         OPTION_ACCUMULATE,
-                              OPTION_RECOMPUTE,    OPTION_PREDICT,
-                              OPTION_KERNELS,      OPTION_WITHOUT_UPDATE,
-                              OPTION_OUTPUT,       OPTION_LOSS_SCALE,
-                              OPTION_DB,           OPTION_QUIET,
-                              OPTION_END};
+static const int options[] = {
+    OPTION_MODEL,   OPTION_SET,        OPTION_LOSS,           OPTION_CLUSTER,    OPTION_DEVICE,
+    OPTION_BATCH,   OPTION_POLICY,     OPTION_SLOWDOWN,       OPTION_MAX_STEP,   OPTION_MAX_SENSITIVITY,
+    OPTION_MEMORY,  OPTION_MINIMIZE,   OPTION_GLOBAL_BATCH,   OPTION_PARETO,     OPTION_REPORT,
+    OPTION_VERIFY,  OPTION_EXPLAIN,    OPTION_BASE_PRECISION, OPTION_METHOD,     OPTION_UNIFORM,
+    OPTION_BUCKET,  OPTION_COLLECTIVE, OPTION_WIRE,           OPTION_ACCUMULATE, OPTION_RECOMPUTE,
+    OPTION_PREDICT, OPTION_KERNELS,    OPTION_WITHOUT_UPDATE, OPTION_OUTPUT,     OPTION_LOSS_SCALE,
+    OPTION_DB,      OPTION_QUIET,      OPTION_PROOF_WORK,     OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",

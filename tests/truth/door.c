@@ -1,7 +1,9 @@
 /* door.c: asks for a plan through planner.h, as a job scheduler does, and prints the answer as JSON: that is
- * the other door of `make check-truth`. It includes no other header of tandem.
+ * the other door of `make check-truth`, and one of tests/property/test_doors.sh. It includes no header that
+ * is not installed.
  *
  * usage: door --store FILE --model MODEL --cluster CLUSTER [--NAME VALUE…]
+ *   --add CLUSTER  prints what these ranks would bring
  *   --describe 1   prints the graph's name and hash only
  *   --price 1      replays plans: reads the precisions of each, class by class, from a line of the input,
  *                  and prints its step and its peaks; --norm 1: updates wait for the norm of all gradients */
@@ -10,10 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tandem/planner.h"
+#include "tandem/advice.h"
+#include "tests/support/answer_json.h"
 
 typedef struct door_options {
     tandem_allocation_request asked;
+    const char *add; /* for advice; NULL = an allocation */
     int describes, prices;
 } door_options;
 
@@ -47,10 +51,10 @@ static tandem_status read_option(door_options *o, const char *name, const char *
     tandem_request *r = &a->of;
     const struct {
         const char *name, **to;
-    } texts[] = {{"--store", &r->store},        {"--model", &r->model},
-                 {"--cluster", &r->cluster},    {"--memory", &r->memory},
-                 {"--sensitivity", &r->method}, {"--base-precision", &r->base_precision},
-                 {"--policy", &a->policy},      {"--uniform", &a->uniform}};
+    } texts[] = {
+        {"--store", &r->store},   {"--model", &r->model},        {"--cluster", &r->cluster},
+        {"--memory", &r->memory}, {"--sensitivity", &r->method}, {"--base-precision", &r->base_precision},
+        {"--policy", &a->policy}, {"--uniform", &a->uniform},    {"--add", &o->add}};
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
         if (strcmp(name, texts[k].name) == 0) return *texts[k].to = value, TANDEM_OK;
     if (strcmp(name, "--batch") == 0) return r->batch = strtoll(value, NULL, 10), TANDEM_OK;
@@ -62,6 +66,7 @@ static tandem_status read_option(door_options *o, const char *name, const char *
     if (strcmp(name, "--max-step-ns") == 0) return a->max_step_ns = strtoll(value, NULL, 10), TANDEM_OK;
     if (strcmp(name, "--max-sensitivity") == 0)
         return set_limit(&a->max_sensitivity_is_given, &a->max_sensitivity, value);
+    if (strcmp(name, "--proof-work") == 0) return a->work_limit = strtoll(value, NULL, 10), TANDEM_OK;
     if (strcmp(name, "--global-batch") == 0) return a->global_batch = strtoll(value, NULL, 10), TANDEM_OK;
     if (strcmp(name, "--describe") == 0) return o->describes = 1, TANDEM_OK;
     if (strcmp(name, "--price") == 0) return o->prices = 1, TANDEM_OK;
@@ -80,55 +85,6 @@ static tandem_status read_options(door_options *o, int argc, char **argv, tandem
 }
 
 /* --- Answering ----------------------------------------------------------------------------------------- */
-
-static void print_real(const char *name, double value)
-{
-    if (isfinite(value))
-        printf("  \"%s\": %.17g,\n", name, value);
-    else
-        printf("  \"%s\": null,\n", name);
-}
-
-static void print_whole(const char *name, int64_t value)
-{
-    printf("  \"%s\": %lld,\n", name, (long long)value);
-}
-
-static void print_classes(const char *name, int n, unsigned bits)
-{
-    printf("  \"%s\": [", name);
-    for (int c = 0; c < n; c++) printf("%s%s", c ? ", " : "", bits >> c & 1 ? "true" : "false");
-    printf("],\n");
-}
-
-static void print_answer(const tandem_answer *answer, const char *plan_text)
-{
-    const tandem_allocation_problem *problem = tandem_planner_problem(answer->planner);
-    const tandem_plan *plan = answer->plan;
-    const tandem_allocation *found = &answer->allocation;
-    printf("{\n");
-    print_whole("step_ns", found->step_ns);
-    print_whole("target_ns", found->target_ns);
-    print_whole("fastest_ns", found->fastest_ns);
-    print_whole("indistinguishable_ns", found->indistinguishable_ns);
-    print_real("training_ns", found->training_ns);
-    print_real("training_bound_ns", found->training_bound_ns);
-    print_real("sensitivity_bound", tandem_sensitivity_value(problem, found->sensitivity_bound));
-    print_real("fastest_sensitivity_bound",
-               tandem_sensitivity_value(problem, found->fastest_sensitivity_bound));
-    print_real("lower_bound", tandem_sensitivity_value(problem, found->certificate.lower_bound));
-    print_real("gap", found->certificate.gap);
-    printf("  \"proof\": \"%s\",\n  \"method\": \"%s\",\n  \"policy\": \"%s\",\n  \"peak_bytes\": [",
-           found->certificate.proof, plan->method, plan->policy);
-    for (int c = 0; c < plan->cluster.n_class; c++)
-        printf("%s%llu", c ? ", " : "", (unsigned long long)found->peak_bytes[c]);
-    printf("],\n");
-    print_classes("keeps_base", plan->cluster.n_class, found->keeps_base);
-    print_whole("training_from_ns", found->training_from_ns);
-    print_classes("training_keeps_base", plan->cluster.n_class, found->training_keeps_base);
-    print_real("samples_per_s", answer->goodput.samples_per_s);
-    printf("  \"plan_file\": %s}\n", plan_text);
-}
 
 static tandem_status describe(const tandem_planner *planner)
 {
@@ -191,15 +147,30 @@ static tandem_status price_plans(tandem_planner *planner, const door_options *o,
 static tandem_status ask(const door_options *o, tandem_error *error)
 {
     tandem_answer answer = {.plan = NULL};
-    tandem_status status = tandem_answer_open(&answer, &o->asked, error);
-    if (status != TANDEM_OK) return status;
-    char *plan_text = tandem_plan_text(answer.plan, tandem_planner_graph(answer.planner, 0));
-    if (plan_text)
-        print_answer(&answer, plan_text);
-    else
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "door: no memory for the plan's text");
-    free(plan_text);
+    const tandem_status status = tandem_answer_open(&answer, &o->asked, error);
+    if (status == TANDEM_OK) print_answer(&answer);
     tandem_answer_close(&answer);
+    return status;
+}
+
+static void print_advice(const tandem_advice *advice)
+{
+    printf("{\n  \"best\": %d,\n  \"by_goodput\": %d,\n  \"cases\": [\n", advice->best, advice->by_goodput);
+    for (int k = 0; k < advice->n; k++) {
+        const tandem_candidate *one = &advice->candidate[k];
+        printf("    {\"name\": \"%s\", \"rate\": %.17g, \"step_ns\": %lld, \"has_plan\": %d}%s\n", one->name,
+               one->rate, (long long)one->answer.step.step_ns, one->answer.plan != NULL,
+               k + 1 < advice->n ? "," : "");
+    }
+    puts("  ]\n}");
+}
+
+static tandem_status advise(const door_options *o, tandem_error *error)
+{
+    tandem_advice advice = {.candidate = NULL};
+    const tandem_status status = tandem_advise(&advice, &o->asked, o->add, NULL, error);
+    if (status == TANDEM_OK) print_advice(&advice);
+    tandem_advice_close(&advice);
     return status;
 }
 
@@ -221,7 +192,9 @@ int main(int argc, char **argv)
     door_options options;
     tandem_status status = read_options(&options, argc, argv, &error);
     if (status == TANDEM_OK)
-        status = options.describes || options.prices ? look(&options, &error) : ask(&options, &error);
+        status = options.describes || options.prices ? look(&options, &error)
+                 : options.add                       ? advise(&options, &error)
+                                                     : ask(&options, &error);
     if (status != TANDEM_OK) fprintf(stderr, "door: %s\n", error.text);
     return tandem_status_exit_code(status);
 }
