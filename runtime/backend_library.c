@@ -1,6 +1,7 @@
 /* backend_library.c: opens libtandem_backend.so for commands that run kernels. */
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,10 +38,8 @@ static void *open_backend_library(void)
 
 const char *runtime_backend_path(void) { return opened_path; }
 
-const tandem_backend_api *runtime_backend(tandem_error *error)
+static const tandem_backend_api *open_backend(tandem_error *error)
 {
-    static const tandem_backend_api *api;
-    if (api) return api;
     void *library = open_backend_library();
     if (!library) {
         (void)tandem_error_set(
@@ -53,12 +52,23 @@ const tandem_backend_api *runtime_backend(tandem_error *error)
     const tandem_backend_api *(*get)(int) = NULL;
     *(void **)(void *)&get =
         dlsym(library, "tandem_backend_get"); /* POSIX: a function's address fits a void * */
-    api = get ? get(TANDEM_BACKEND_VERSION) : NULL;
+    const tandem_backend_api *const api = get ? get(TANDEM_BACKEND_VERSION) : NULL;
     if (!api)
         (void)tandem_error_set(error, TANDEM_MISSING,
                                "%s has another version than this program (%d). Rebuild both", library_name,
                                TANDEM_BACKEND_VERSION);
     return api;
+}
+
+const tandem_backend_api *runtime_backend(tandem_error *error)
+{
+    static pthread_mutex_t is_opening = PTHREAD_MUTEX_INITIALIZER;
+    static const tandem_backend_api *api;
+    (void)pthread_mutex_lock(&is_opening);
+    if (!api) api = open_backend(error);
+    const tandem_backend_api *const opened = api;
+    (void)pthread_mutex_unlock(&is_opening);
+    return opened;
 }
 
 tandem_status runtime_device_require(const char *device, tandem_error *error)

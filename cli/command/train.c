@@ -215,9 +215,6 @@ static int run_train(const cli_options *given)
     if (!options.plan && !options.model && planned && *planned) options.plan = planned;
     tandem_status status = cli_train_request(&request, &options, &error);
     if (status == TANDEM_OK && rank_place_from_environment(&request.place, &error) < 0) status = error.status;
-    if (status == TANDEM_OK && !options.emulate && cli_option_given(&options, OPTION_ERROR_SCALE))
-        status = tandem_error_set(&error, TANDEM_USAGE,
-                                  "--error-scale scales emulated errors: give --emulate, too");
     if (status == TANDEM_OK) status = cli_report_check(&options, &error);
     char trace_path[SCRATCH_JSON] = "";
     if (status == TANDEM_OK && trains_to_standard_output(&options)) { /* of ranks, it is not ours */

@@ -1,6 +1,7 @@
 /* children.c: signals that end a command, and the children that it starts. What the command has made ends
  * with it: scratch files, children, and what a caller removes behind its children. */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,10 @@
 enum { MAX_CHILDREN = 4096 }; /* as many as there may be ranks */
 static const char parent_variable[] = "TANDEM_PARENT";
 
-static volatile pid_t child[MAX_CHILDREN]; /* 0 = it has ended */
-static volatile sig_atomic_t n_child, has_children;
+static volatile pid_t child[MAX_CHILDREN];          /* 0 = it has ended */
+static volatile sig_atomic_t n_child, has_children; /* has_children: so many runs have some */
+/* of the two above, where several threads of a program start runs; no handler takes it */
+static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static volatile sig_atomic_t end_signal; /* that was noted; 0 = none */
 static void (*before_words)(void);       /* clears the line on which this process says what ends it */
 static int is_silent;                    /* a tandem started this one, and says what there is to say */
@@ -136,9 +139,13 @@ void signals_begin(void (*clear_line)(void))
 
 void children_begin(void)
 {
-    core_forget(); /* they need it; this process waits */
-    n_child = 0;
-    has_children = 1;
+    (void)pthread_mutex_lock(&registry);
+    if (!has_children) {
+        core_forget(); /* they need it; this process waits */
+        n_child = 0;
+    }
+    has_children = has_children + 1;
+    (void)pthread_mutex_unlock(&registry);
 }
 
 int children_are_ending(void) { return end_signal != 0; }
@@ -162,17 +169,20 @@ static void become_child(pid_t parent)
 void child_add(pid_t pid)
 {
     int k = 0;
+    (void)pthread_mutex_lock(&registry);
     while (k < n_child && child[k] != 0) k++;
-    if (k == MAX_CHILDREN) return;
-    child[k] = pid;
-    if (k == n_child) n_child = k + 1;
+    if (k < MAX_CHILDREN) child[k] = pid;
+    if (k == n_child && k < MAX_CHILDREN) n_child = k + 1;
+    (void)pthread_mutex_unlock(&registry);
     if (end_signal) (void)kill(pid, SIGTERM); /* noted on another thread */
 }
 
 void child_remove(pid_t pid)
 {
+    (void)pthread_mutex_lock(&registry);
     for (int k = 0; k < n_child; k++)
         if (child[k] == pid) child[k] = 0;
+    (void)pthread_mutex_unlock(&registry);
 }
 
 void child_follow_parent(void)
@@ -230,8 +240,11 @@ void children_end(void)
     sigset_t all, before;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    n_child = has_children = 0;
-    const int number = end_signal;
+    (void)pthread_mutex_lock(&registry);
+    has_children = has_children - 1;
+    if (!has_children) n_child = 0;
+    const int number = has_children ? 0 : end_signal;
+    (void)pthread_mutex_unlock(&registry);
     if (number) end_now(number);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

@@ -11,11 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/append.h"
 #include "runtime/backend_library.h"
 #include "runtime/listener.h"
 #include "runtime/own_folder.h"

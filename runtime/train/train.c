@@ -436,10 +436,13 @@ static tandem_status write_train_trace(train_context *t, tandem_error *error)
     return status;
 }
 
-/* --- Checks and beginning --- */
+/* --- Checks and beginning ------------------------------------------------------------------------------- */
 
 static tandem_status check_train_request(const tandem_train_request *request, tandem_error *error)
 {
+    if (request->steps < 1)
+        return tandem_error_set(error, TANDEM_USAGE, "a training of %lld steps: it takes 1 or more",
+                                (long long)request->steps);
     if (request->evaluate_every && (!request->data || request->evaluate == 0))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--eval-every needs test samples: give --data, and --eval above 0");

@@ -65,6 +65,10 @@ static void an_error_is_returned_and_nothing_changes(void **state)
     assert_int_equal(tandem_train(&result, &request, &error), TANDEM_UNKNOWN_NAME);
     assert_non_null(strstr(error.text, "no_such_model"));
     request = small_training();
+    request.steps = 0; /* as where nobody took the defaults */
+    assert_int_equal(tandem_train(&result, &request, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "0 steps"));
+    request = small_training();
     request.data = "/nowhere"; /* found before a rank starts */
     assert_int_not_equal(tandem_train(&result, &request, &error), TANDEM_OK);
     assert_int_equal(result.n_rank, 7);
