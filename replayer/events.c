@@ -327,7 +327,7 @@ static int count_overlapped(const event_simulation *s, int likely)
 static int all_begin_together(const tandem_iteration *iteration, int n_class)
 {
     int late = 0;
-    for (int c = 0; c < n_class; c++) late |= iteration->carry_over_ns[c] > 0;
+    for (int c = 0; c < n_class; c++) late |= iteration->backlog_ns[c] > 0;
     return !late;
 }
 
@@ -413,7 +413,7 @@ static void apply_suffix(event_simulation *s)
     const tandem_memoized_suffix *suffix = &s->replayer->suffix[s->n_reduced * s->n_class];
     tandem_iteration *iteration = s->iteration;
     for (int c = 0; c < s->n_class; c++) {
-        iteration->carry_over_ns[c] = suffix[c].carry_over_ns;
+        iteration->backlog_ns[c] = suffix[c].backlog_ns;
         iteration->exposed_ns[c] += suffix[c].exposed_ns;
         iteration->waiting_ns[c] += suffix[c].waiting_ns;
         if (iteration->backward_end_ns[c] < 0)
@@ -444,7 +444,7 @@ static void store_suffixes(const event_simulation *s)
         const int b = replayer->pending_suffix[i];
         tandem_memoized_suffix *suffix = &replayer->suffix[b * s->n_class];
         for (int c = 0; c < s->n_class; c++)
-            suffix[c] = (tandem_memoized_suffix){iteration->carry_over_ns[c],
+            suffix[c] = (tandem_memoized_suffix){iteration->backlog_ns[c],
                                                  iteration->exposed_ns[c] - suffix[c].exposed_ns,
                                                  iteration->waiting_ns[c] - suffix[c].waiting_ns,
                                                  iteration->backward_end_ns[c] - replayer->suffix_ns[b]};
@@ -473,7 +473,7 @@ static void begin_iteration(event_simulation *s)
     for (int c = 0; c < s->n_class; c++) {
         const tandem_sim_class *class = &s->replayer->classes[c];
         class_progress *r = &s->progress[c];
-        r->at_ns = -s->iteration->carry_over_ns[c];
+        r->at_ns = -s->iteration->backlog_ns[c];
         r->comm_slowdown = class->comm_slowdown;
         r->speed = 1 / class->comm_slowdown;
         r->next_wait = r->is_waiting = r->position = 0;
@@ -492,11 +492,11 @@ static void finish_iteration(event_simulation *s)
     for (int c = 0; c < s->n_class; c++) {
         const class_progress *r = &s->progress[c];
         if (r->is_waiting) {
-            s->iteration->carry_over_ns[c] = 0;
+            s->iteration->backlog_ns[c] = 0;
             continue;
         }
         change_compute_rate(s, c, TANDEM_RATE_USUAL);
-        s->iteration->carry_over_ns[c] = list_total_ns(s, r) - r->at_ns;
+        s->iteration->backlog_ns[c] = list_total_ns(s, r) - r->at_ns;
         if (s->iteration->backward_end_ns[c] < 0)
             s->iteration->backward_end_ns[c] = s->now_ns + r->backward_ns - r->at_ns;
     }

@@ -129,7 +129,7 @@ static inline int tandem_first_after_backward(const tandem_step *step)
 
 /* The rest of an iteration, for one class, from a state that no earlier event influences (events.c). */
 typedef struct tandem_memoized_suffix {
-    double carry_over_ns, exposed_ns, waiting_ns, backward_end_ns;
+    double backlog_ns, exposed_ns, waiting_ns, backward_end_ns;
 } tandem_memoized_suffix;
 
 /* Arrays belong to the replayer's arena. */
@@ -250,7 +250,7 @@ void tandem_task_list_build(tandem_sim_class *class);
 /* From the end of one last all-reduce to the end of the next one. */
 typedef struct tandem_iteration {
     /* in: how long each class is still in the previous iteration; out: in this one; at its usual rate */
-    double carry_over_ns[TANDEM_MAX_CLASS];
+    double backlog_ns[TANDEM_MAX_CLASS];
     double step_ns;                           /* its length */
     double exposed_ns[TANDEM_MAX_CLASS];      /* a class waits while a bucket is reduced */
     double waiting_ns[TANDEM_MAX_CLASS];      /* a class waits while none is */
@@ -291,7 +291,7 @@ static inline int tandem_recorded_interval(const tandem_sim_class *class, int po
     return class->interval_of[class->block_of[class->task[position]]];
 }
 /* How long the class was still in the previous iteration when the recorded one began. */
-static inline double tandem_recorded_carry_over_ns(const tandem_sim_class *class)
+static inline double tandem_recorded_backlog_ns(const tandem_sim_class *class)
 {
     double ns = class->start_ns[class->n_head];
     for (int i = 0; i < class->n_head; i++) ns -= tandem_recorded_task_ns(class, i);

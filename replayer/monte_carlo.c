@@ -8,7 +8,7 @@
  * draw, what is a task's own another:
  *     factor = exp(s·z − s²/2) · exp(o·z' − o²/2)
  * Steps follow each other as in recurrence.c, with a rank in place of each class: the
- * carry-over of a rank runs in its next step. */
+ * backlog of a rank runs in its next step. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ typedef struct monte_carlo {
     double *shared[TANDEM_MAX_CLASS], *own[TANDEM_MAX_CLASS], *factor[TANDEM_MAX_CLASS];
     int has_form[TANDEM_MAX_CLASS]; /* some of its times are by the form */
     double *sum_ns;                 /* [n_rank × 2·n_bucket] list time at the end of each interval */
-    double *carry_over_ns;          /* [n_rank] from the previous step */
+    double *backlog_ns;             /* [n_rank] from the previous step */
     double *allreduce_ns;           /* [n_bucket] */
     /* [n_bucket] first when the last rank has made the bucket ready, then when it is through */
     double *end_ns;
@@ -170,7 +170,7 @@ static double run_random_step(monte_carlo *d, uint32_t step)
             draw_rank_times(d, c, rank, step);
             const double *ready_ns = d->sum_ns + (size_t)rank * 2 * (size_t)n;
             for (int b = 0; b < n; b++) {
-                const double ready = d->carry_over_ns[rank] + ready_ns[b];
+                const double ready = d->backlog_ns[rank] + ready_ns[b];
                 d->end_ns[b] = ready > d->end_ns[b] ? ready : d->end_ns[b];
             }
         }
@@ -181,9 +181,9 @@ static double run_random_step(monte_carlo *d, uint32_t step)
     const double step_ns = d->end_ns[n - 1];
     for (int rank = 0; rank < d->n_rank; rank++) {
         const double *wait_ns = d->sum_ns + ((size_t)rank * 2 + 1) * (size_t)n;
-        double end = d->carry_over_ns[rank];
+        double end = d->backlog_ns[rank];
         for (int b = 0; b < n; b++) end = d->end_ns[b] - wait_ns[b] > end ? d->end_ns[b] - wait_ns[b] : end;
-        d->carry_over_ns[rank] = end + wait_ns[n - 1] - step_ns;
+        d->backlog_ns[rank] = end + wait_ns[n - 1] - step_ns;
     }
     return step_ns;
 }
@@ -202,7 +202,7 @@ static int allocate_monte_carlo(monte_carlo *d, int n_simulation)
             return 0;
     }
     return (d->sum_ns = tandem_arena_array(&d->arena, n_rank * 2 * n_bucket, sizeof *d->sum_ns)) &&
-           (d->carry_over_ns = tandem_arena_array(&d->arena, n_rank, sizeof *d->carry_over_ns)) &&
+           (d->backlog_ns = tandem_arena_array(&d->arena, n_rank, sizeof *d->backlog_ns)) &&
            (d->allreduce_ns = tandem_arena_array(&d->arena, n_bucket, sizeof *d->allreduce_ns)) &&
            (d->end_ns = tandem_arena_array(&d->arena, n_bucket, sizeof *d->end_ns)) &&
            (d->step_ns = tandem_arena_array(&d->arena, (size_t)n_simulation, sizeof *d->step_ns));
@@ -219,7 +219,7 @@ static void begin_monte_carlo(monte_carlo *d, double spread, tandem_monte_carlo 
         find_task_sigmas(d->sigma[c], &replayer->classes[c], spread, sum);
         find_form_errors(d, c, &interval_ns);
         for (int k = 0; k < replayer->cluster.classes[c].n_rank; k++)
-            d->carry_over_ns[rank++] = tandem_recorded_carry_over_ns(&replayer->classes[c]);
+            d->backlog_ns[rank++] = tandem_recorded_backlog_ns(&replayer->classes[c]);
     }
     result->measured_share = sum[1] / sum[0];
     result->sigma = sum[2] / sum[0];

@@ -1,11 +1,11 @@
 /* recurrence.c: an iteration without contention: every class keeps its rate, and so does the network.
  *
- * With ready(c, b) and wait(c, b) the list times of the synchronization points of class c, carry(c) its
- * carry-over, and reduce(b) the time of bucket b's all-reduce:
- *     end(b)  = max(end(b − 1), max_c carry(c) + ready(c, b)) + reduce(b)
- *     late(c) = max(carry(c), max_b end(b) − wait(c, b))
- * late(c) is how far class c is behind its list after the last wait. It stood still for late − carry. Part of
- * that was before the all-reduce that it waited for began; during the rest, a bucket was reduced.
+ * With ready(c, b) and wait(c, b) the list times of the synchronization points of class c, backlog(c) what
+ * remains of its previous iteration, and reduce(b) the time of bucket b's all-reduce:
+ *     end(b)  = max(end(b − 1), max_c backlog(c) + ready(c, b)) + reduce(b)
+ *     late(c) = max(backlog(c), max_b end(b) − wait(c, b))
+ * late(c) is how far class c is behind its list after the last wait. It stood still for late − backlog. Part
+ * of that was before the all-reduce that it waited for began; during the rest, a bucket was reduced.
  *
  * Buckets are taken by groups (slack.c). A class waits for a bucket whose all-reduce has not begun only where
  * the network is idle before that bucket. The maxima of a group suffice where the network is idle before none
@@ -32,7 +32,7 @@ static void time_group_allreduces(tandem_replayer *replayer, const tandem_iterat
     for (int b = group * TANDEM_BUCKETS_PER_GROUP; b < end; b++) {
         for (int c = 0; c < replayer->n_class; c++)
             comm_idle_ns =
-                later_ns(comm_idle_ns, iteration->carry_over_ns[c] +
+                later_ns(comm_idle_ns, iteration->backlog_ns[c] +
                                            replayer->classes[c].ready_ns[TANDEM_RATE_USUAL][b] - sum_ns[b]);
         replayer->allreduce_start_ns[b] = comm_idle_ns + sum_ns[b];
         replayer->allreduce_end_ns[b] = comm_idle_ns + sum_ns[b + 1];
@@ -56,7 +56,7 @@ static void run_class_iteration(tandem_iteration *iteration, tandem_replayer *re
 {
     const tandem_sim_class *class = &replayer->classes[c];
     const double *comm_idle_ns = replayer->comm_idle_ns,
-                 begin_ns = iteration->carry_over_ns[c] + class->backward_ns[TANDEM_RATE_USUAL];
+                 begin_ns = iteration->backlog_ns[c] + class->backward_ns[TANDEM_RATE_USUAL];
     wait_progress at = {.now_ns = begin_ns};
     for (int group = 0; group < n_group; group++) {
         const double group_end_ns = comm_idle_ns[group + 1] + class->lag_ns[group];
@@ -76,9 +76,9 @@ static void find_comm_idle(tandem_replayer *replayer, const tandem_iteration *it
     double *comm_idle_ns = replayer->comm_idle_ns;
     for (int k = 0; k <= n_group; k++) comm_idle_ns[k] = 0;
     for (int c = 0; c < replayer->n_class; c++) {
-        const double *slack_ns = replayer->classes[c].slack_ns, carry_over_ns = iteration->carry_over_ns[c];
+        const double *slack_ns = replayer->classes[c].slack_ns, backlog_ns = iteration->backlog_ns[c];
         for (int k = 1; k <= n_group; k++)
-            comm_idle_ns[k] = later_ns(comm_idle_ns[k], slack_ns[k] + carry_over_ns);
+            comm_idle_ns[k] = later_ns(comm_idle_ns[k], slack_ns[k] + backlog_ns);
     }
     memset(replayer->is_group_timed, 0, (size_t)n_group);
 }
@@ -92,7 +92,7 @@ void tandem_iteration_by_recurrence(tandem_iteration *iteration, tandem_replayer
     for (int c = 0; c < replayer->n_class; c++) run_class_iteration(iteration, replayer, c, n_group);
     iteration->step_ns = replayer->comm_idle_ns[n_group] + replayer->allreduce_sum_ns[n_bucket];
     for (int c = 0; c < replayer->n_class; c++) /* only now: every class used the others' */
-        iteration->carry_over_ns[c] =
+        iteration->backlog_ns[c] =
             iteration->backward_end_ns[c] + iteration->exposed_ns[c] + iteration->waiting_ns[c] +
             replayer->classes[c].wait_ns[TANDEM_RATE_USUAL][n_bucket - 1] - iteration->step_ns;
 }

@@ -2,19 +2,19 @@
  *
  * An iteration ends with the last bucket's all-reduce. Usually every class waits for it, and the next
  * iteration is the same: one is enough. Where a class still has updates to run by then, iterations run until
- * one has the carry-over of the one before. */
+ * one has the backlog of the one before. */
 #include <math.h>
 #include <string.h>
 
 #include "replayer/internal.h"
 
 enum { MAX_ITERATIONS = 16 };
-static const double steady_tolerance_ns = 0.01; /* carry-overs that differ by no more are the same */
+static const double steady_tolerance_ns = 0.01; /* backlogs that differ by no more are the same */
 
-static int is_steady(const double *before, const double *carry_over_ns, int n_class)
+static int is_steady(const double *before, const double *backlog_ns, int n_class)
 {
     for (int c = 0; c < n_class; c++)
-        if (fabs(carry_over_ns[c] - before[c]) > steady_tolerance_ns) return 0;
+        if (fabs(backlog_ns[c] - before[c]) > steady_tolerance_ns) return 0;
     return 1;
 }
 
@@ -25,9 +25,9 @@ static void extrapolate_drift(const double *before, tandem_iteration *iteration,
 {
     for (int c = 0; c < n_class; c++) {
         const double previous = gain[c];
-        gain[c] = before[c] - iteration->carry_over_ns[c];
+        gain[c] = before[c] - iteration->backlog_ns[c];
         if (fabs(gain[c]) > steady_tolerance_ns && fabs(gain[c] - previous) <= steady_tolerance_ns)
-            iteration->carry_over_ns[c] = gain[c] > 0 ? 0 : iteration->step_ns;
+            iteration->backlog_ns[c] = gain[c] > 0 ? 0 : iteration->step_ns;
     }
 }
 
@@ -69,14 +69,14 @@ void tandem_replay_simulate(tandem_replay *replay, tandem_replayer *replayer, in
     const int n_class = replayer->n_class;
     tandem_iteration iteration;
     double before[TANDEM_MAX_CLASS], gain[TANDEM_MAX_CLASS];
-    for (int c = 0; c < TANDEM_MAX_CLASS; c++) iteration.carry_over_ns[c] = gain[c] = 0;
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) iteration.backlog_ns[c] = gain[c] = 0;
     for (int n_iteration = 1;; n_iteration++) {
-        memcpy(before, iteration.carry_over_ns, sizeof before);
+        memcpy(before, iteration.backlog_ns, sizeof before);
         if (replayer->has_contention || with_timeline)
             tandem_iteration_by_events(&iteration, replayer, -1, 0);
         else
             tandem_iteration_by_recurrence(&iteration, replayer);
-        if (is_steady(before, iteration.carry_over_ns, n_class) || n_iteration == MAX_ITERATIONS) break;
+        if (is_steady(before, iteration.backlog_ns, n_class) || n_iteration == MAX_ITERATIONS) break;
         extrapolate_drift(before, &iteration, gain, n_class);
     }
     report_step(replay, &iteration, n_class);

@@ -471,14 +471,14 @@ static void shortcuts_change_nothing(void **state)
             const tandem_replay plain = run_replay_test(replayer, 0),
                                 timed = run_replay_test(replayer, TANDEM_REPLAY_EVENTS);
             check_same(&plain, &timed);
-            tandem_iteration iteration = {.carry_over_ns = {0}};
+            tandem_iteration iteration = {.backlog_ns = {0}};
             for (int l = 0; l < LAPS; l++) {
                 tandem_iteration by_events = iteration;
                 tandem_iteration_by_events(&iteration, replayer, -1, 0);
                 tandem_iteration_by_events(&by_events, replayer, 0, 0);
                 if (!(fabs(iteration.step_ns - by_events.step_ns) < 0.002))
                     fail_msg("%u %d %d step %.6f %.6f", n, k, l, iteration.step_ns, by_events.step_ns);
-                check_near(iteration.carry_over_ns, by_events.carry_over_ns, replayer->n_class);
+                check_near(iteration.backlog_ns, by_events.backlog_ns, replayer->n_class);
                 check_near(iteration.exposed_ns, by_events.exposed_ns, replayer->n_class);
                 check_near(iteration.waiting_ns, by_events.waiting_ns, replayer->n_class);
                 check_near(iteration.backward_end_ns, by_events.backward_end_ns, replayer->n_class);

@@ -149,11 +149,11 @@ static int64_t iteration_end(const unrolled_step *u, const int64_t *end_ticks, i
 }
 
 /* How long the first rank of a class is still in an iteration when that one ends. */
-static int64_t unrolled_carry_over(const unrolled_step *u, const int64_t *end_ticks, int c, int iteration)
+static int64_t unrolled_backlog(const unrolled_step *u, const int64_t *end_ticks, int c, int iteration)
 {
     const int last = unrolled_op(u, c, 0, iteration, u->list_length[c] - 1);
-    const int64_t carry_over = end_ticks[last] - iteration_end(u, end_ticks, iteration);
-    return carry_over > 0 ? carry_over : 0;
+    const int64_t backlog = end_ticks[last] - iteration_end(u, end_ticks, iteration);
+    return backlog > 0 ? backlog : 0;
 }
 
 /* Of one rank in the last iteration. */
@@ -180,19 +180,19 @@ static unrolled_times times_of_rank(const unrolled_step *u, const int64_t *end_t
 /* Whether the last iteration is like the one before it; else how the next round begins. A class that gains
  * the same time on the others in each iteration will do so until it waits for them: the next round begins
  * there. A class that loses the same time begins where the others wait for it. */
-static int is_unrolled_steady(int64_t *carry_over_ticks, const unrolled_step *u, const int64_t *end_ticks)
+static int is_unrolled_steady(int64_t *backlog_ticks, const unrolled_step *u, const int64_t *end_ticks)
 {
     const int last = u->n_iteration - 1;
     int is_steady = 1;
     for (int c = 0; c < u->n_class; c++) {
-        int64_t carry_over[3];
-        for (int k = 0; k < 3; k++) carry_over[k] = unrolled_carry_over(u, end_ticks, c, last - 2 + k);
-        const int64_t gain = carry_over[1] - carry_over[2], previous_gain = carry_over[0] - carry_over[1];
+        int64_t backlog[3];
+        for (int k = 0; k < 3; k++) backlog[k] = unrolled_backlog(u, end_ticks, c, last - 2 + k);
+        const int64_t gain = backlog[1] - backlog[2], previous_gain = backlog[0] - backlog[1];
         const int changes = llabs(gain) > steady_tolerance_ticks;
         is_steady = is_steady && !changes;
-        carry_over_ticks[c] = carry_over[2];
+        backlog_ticks[c] = backlog[2];
         if (changes && llabs(gain - previous_gain) <= steady_tolerance_ticks)
-            carry_over_ticks[c] =
+            backlog_ticks[c] =
                 gain > 0 ? 0 : iteration_end(u, end_ticks, last) - iteration_end(u, end_ticks, last - 1);
     }
     return is_steady;
@@ -227,7 +227,7 @@ tandem_replay unroll_replay(tandem_replayer *replayer)
 {
     unrolled_step u;
     tandem_dag_simulator *simulator = NULL;
-    int64_t carry_over_ticks[TANDEM_MAX_CLASS] = {0}, length_ticks = 0;
+    int64_t backlog_ticks[TANDEM_MAX_CLASS] = {0}, length_ticks = 0;
     int is_steady = 0;
     unroll_step(&u, replayer, N_ITERATION);
     int64_t *const end_ticks = allocate_unrolled(u.graph.n_op, sizeof *end_ticks);
@@ -235,11 +235,11 @@ tandem_replay unroll_replay(tandem_replayer *replayer)
     for (int round = 0; round < MAX_ROUNDS && !is_steady; round++) {
         for (int c = 0; c < u.n_class; c++)
             for (int r = 0; r < replayer->cluster.classes[c].n_rank; r++)
-                u.duration_ticks[unrolled_op(&u, c, r, 0, -1)] = carry_over_ticks[c];
+                u.duration_ticks[unrolled_op(&u, c, r, 0, -1)] = backlog_ticks[c];
         assert_int_equal(
             tandem_dag_simulator_run(simulator, u.duration_ticks, NULL, end_ticks, &length_ticks, NULL),
             TANDEM_OK);
-        is_steady = is_unrolled_steady(carry_over_ticks, &u, end_ticks);
+        is_steady = is_unrolled_steady(backlog_ticks, &u, end_ticks);
     }
     assert_true(is_steady);
     const tandem_replay replay = unrolled_result(&u, &replayer->cluster, end_ticks);
