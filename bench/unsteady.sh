@@ -136,11 +136,11 @@ run_beds() {
 }
 table_of_beds() {
     printf '%-8s %-24s %-10s %9s %8s %12s %7s %7s %8s %s\n' bed model plan 'step (ms)' error 'run speed' \
-        noise others pulses verdict
+        noise others sampling verdict
     for file in beds.*.json; do
         jq -r --arg bed "$(cut -d. -f2 <<<"$file")" --arg plan "$(cut -d. -f4 <<<"$file")" '.model as $model |
             .cases[0] | [$bed, $model, $plan, .measured_ns / 1e6, 100 * .error, 100 * .error_at_run_speed,
-            100 * (.profile_noise // -1), 100 * (.delay_share // -1), 100 * .pulse_share, .verdict] |
+            100 * (.profile_noise // -1), 100 * (.delay_share // -1), 100 * .speed_sample_share, .verdict] |
             @tsv' "$file"
     done | sort | awk -F'\t' '
         { printf "%-8s %-24s %-10s %9.2f %+7.1f%% %+11.1f%% %6.1f%% %6.1f%% %7.2f%% %s\n",
@@ -154,7 +154,7 @@ table_of_beds() {
                 printf "steady: %d cases, at the speed of the run %.1f%% mean\n", still, still_sum / still
             if (n)
                 printf "unsteady: %d cases, error %.1f%% mean; at the speed of the run %.1f%% mean, " \
-                    "%.1f%% worst; %d with pulses over 0.5%%\n", n, plain / n, speed / n, worst, dear
+                    "%.1f%% worst; %d with speed samples over 0.5%%\n", n, plain / n, speed / n, worst, dear
             exit !(n && speed / n <= 4 && worst <= 10 && !dear) }'
 }
 

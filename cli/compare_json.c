@@ -47,7 +47,7 @@ static void add_steadiness_json(json_t *object, const tandem_compare_speed *s)
     json_object_set_new(object, "kept_steps", json_integer(s->n_step));
     json_object_set_new(object, "undisturbed_steps", json_integer(s->n_undisturbed));
     json_object_set_new(object, "delay_share", cli_json_number(s->delay_share));
-    json_object_set_new(object, "pulse_share", cli_json_number(s->pulse_share));
+    json_object_set_new(object, "speed_sample_share", cli_json_number(s->speed_sample_share));
     json_object_set_new(object, "compute_slowdown", cli_json_number(s->compute_slowdown));
     json_object_set_new(object, "memory_slowdown", cli_json_number(s->memory_slowdown));
     json_object_set_new(object, "kind_off",

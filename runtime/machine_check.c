@@ -15,7 +15,7 @@
 
 /* Beyond these, costs vary by more than the 1 % that a profile aims at. */
 static const double unsteady_spread = 0.1, unsteady_delay = 0.02, unsteady_steal = 0.01;
-enum { MAX_PULSES = 256 };
+enum { MAX_SPEED_SAMPLES = 256 };
 
 static double spread_of(int64_t *ns, int n)
 {
@@ -23,15 +23,15 @@ static double spread_of(int64_t *ns, int n)
     return n > 1 && ns[n / 2] > 0 ? (double)(ns[9 * n / 10] - ns[n / 10]) / (double)ns[n / 2] : NAN;
 }
 
-/* Pulses, and between them this core is kept busy: a sleeping thread is delayed by nobody. */
-static int take_pulses(step_watch *watch, int64_t end_ns, int64_t *compute_ns, int64_t *memory_ns)
+/* Speed samples, and between them this core is kept busy: a sleeping thread is delayed by nobody. */
+static int take_speed_samples(step_watch *watch, int64_t end_ns, int64_t *compute_ns, int64_t *memory_ns)
 {
     int n = 0;
-    while (n < MAX_PULSES && tandem_now_ns() < end_ns) {
-        step_watch_take_pulse(watch);
-        compute_ns[n] = watch->pulse.compute_ns;
-        memory_ns[n++] = watch->pulse.memory_ns;
-        while (!step_watch_is_pulse_due(watch) && tandem_now_ns() < end_ns) continue;
+    while (n < MAX_SPEED_SAMPLES && tandem_now_ns() < end_ns) {
+        step_watch_take_speed_sample(watch);
+        compute_ns[n] = watch->speed_sample.compute_ns;
+        memory_ns[n++] = watch->speed_sample.memory_ns;
+        while (!step_watch_is_speed_sample_due(watch) && tandem_now_ns() < end_ns) continue;
     }
     return n;
 }
@@ -41,12 +41,12 @@ tandem_status machine_check(tandem_steadiness *found, tandem_machine_counts *cou
 {
     step_watch watch = {.probe.file = -1};
     tandem_machine_counts before;
-    int64_t compute_ns[MAX_PULSES], memory_ns[MAX_PULSES];
+    int64_t compute_ns[MAX_SPEED_SAMPLES], memory_ns[MAX_SPEED_SAMPLES];
     const tandem_status status = step_watch_open(&watch, "cpu:any", error);
     if (status != TANDEM_OK) return status;
     tandem_machine_counts_read(&before, "");
     const int64_t begin_ns = tandem_now_ns(), delayed = tandem_delay_read(&watch.probe);
-    const int n = take_pulses(&watch, begin_ns + ns, compute_ns, memory_ns);
+    const int n = take_speed_samples(&watch, begin_ns + ns, compute_ns, memory_ns);
     const int64_t delay_ns = tandem_delay_since(delayed, tandem_delay_read(&watch.probe));
     const double wall_ns = (double)(tandem_now_ns() - begin_ns);
     tandem_machine_counts_read(counts, "");
@@ -55,8 +55,8 @@ tandem_status machine_check(tandem_steadiness *found, tandem_machine_counts *cou
     counts->throttled_ns = tandem_count_since(before.throttled_ns, counts->throttled_ns);
     *found = (tandem_steadiness){.compute_spread = spread_of(compute_ns, n),
                                  .memory_spread = spread_of(memory_ns, n),
-                                 .compute_pulse_ns = n ? compute_ns[n / 2] : 0,
-                                 .memory_pulse_ns = n ? memory_ns[n / 2] : 0,
+                                 .compute_speed_sample_ns = n ? compute_ns[n / 2] : 0,
+                                 .memory_speed_sample_ns = n ? memory_ns[n / 2] : 0,
                                  .delay_share = delay_ns >= 0 ? (double)delay_ns / wall_ns : NAN,
                                  .steal_share = steal_ns >= 0 && busy_ns + steal_ns > 0
                                                     ? (double)steal_ns / (double)(busy_ns + steal_ns)

@@ -5,8 +5,8 @@
 #include "base/disturbance.h"
 #include "tandem/advanced/store.h"
 
-/* machine_check: keeps this thread's core busy for `ns`, with a pulse every 20 ms. Shares and spreads that
- * the system does not tell are NaN. *counts: what the machine told at the end. TANDEM_NO_MEMORY. */
+/* machine_check: keeps this thread's core busy for `ns`, with a speed sample every 20 ms. Shares and spreads
+ * that the system does not tell are NaN. *counts: what the machine told at the end. TANDEM_NO_MEMORY. */
 tandem_status machine_check(tandem_steadiness *found, tandem_machine_counts *counts, int64_t ns,
                             tandem_error *error);
 

@@ -18,8 +18,8 @@ static json_t *steadiness_json(const run_steadiness *run)
     json_t *steps = json_array(), *compute = json_array(), *memory = json_array(), *delays = json_array();
     for (int k = 0; k < run->n_step; k++) {
         json_array_append_new(steps, json_integer(run->step_ns[k]));
-        json_array_append_new(compute, json_integer(run->pulse[k].compute_ns));
-        json_array_append_new(memory, json_integer(run->pulse[k].memory_ns));
+        json_array_append_new(compute, json_integer(run->speed_sample[k].compute_ns));
+        json_array_append_new(memory, json_integer(run->speed_sample[k].memory_ns));
     }
     for (int k = 0; k < run->n_delay; k++)
         json_array_append_new(delays, json_pack("[i,i,I]", (int)run->delay[k].step, (int)run->delay[k].task,
@@ -28,9 +28,9 @@ static json_t *steadiness_json(const run_steadiness *run)
         json_decref(delays);
         delays = json_null();
     }
-    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "steps_ns", steps, "compute_pulse_ns", compute,
-                     "memory_pulse_ns", memory, "delays", delays, "pulse_share",
-                     cli_json_number(run->pulse_share));
+    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "steps_ns", steps, "compute_speed_sample_ns", compute,
+                     "memory_speed_sample_ns", memory, "delays", delays, "speed_sample_share",
+                     cli_json_number(run->speed_sample_share));
 }
 
 static json_t *train_rank_json(const tandem_train_result *result, int r)

@@ -270,14 +270,14 @@ typedef enum tandem_compare_verdict {
 
 /* Errors are (predicted − measured) / measured; NaN = unknown. */
 typedef struct tandem_compare_speed {
-    /* each kept step's own error: predicted at the pulse beside it, and measured less what the delays in it
-     * add to the simulated step; their median, and an interval that holds it in 95 of 100 cases */
+    /* each kept step's own error: predicted at the speed sample beside it, and measured less what the delays
+     * in it add to the simulated step; their median, and an interval that holds it in 95 of 100 cases */
     double error_at_run_speed, low, high;
     int n_step, n_undisturbed; /* kept steps; those in which others took 1 % or less. Where these are 8 or
                                 * more, the others do not count */
     double delay_share; /* of the kept steps' time, others took from the rank that they took most from */
-    double pulse_share; /* of the run's time, pulses took */
-    /* median pulse of the run over the profile's; of the slowest device */
+    double speed_sample_share; /* of the run's time, speed samples took */
+    /* median speed sample of the run over the profile's; of the slowest device */
     double compute_slowdown, memory_slowdown;
     double profile_noise; /* how far two profiles differ: √2 times the profile's interval */
     double moved_by; /* how much longer a step took than at the profile's speed without delays, of its time */

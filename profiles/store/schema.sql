@@ -35,9 +35,9 @@ CREATE TABLE operator (
 ) STRICT;
 
 -- Costs are summaries of n repetitions that merge: sums add. n_outlier more were interrupted by others and
--- count in nothing else; n_disturbed were dropped. low_ns to high_ns: the interval of the median; pulses: the
--- machine's while it measured; 0 = not known. co_runner: the device that was busy on the same memory system
--- meanwhile; '' = none was.
+-- count in nothing else; n_disturbed were dropped. low_ns to high_ns: the interval of the median; speed
+-- samples: those taken while it was measured; 0 = not known. co_runner: the device that was busy on the same
+-- memory system meanwhile; '' = none was.
 CREATE TABLE op_cost (
     device INTEGER NOT NULL REFERENCES device (id),
     co_runner TEXT NOT NULL,
@@ -57,8 +57,8 @@ CREATE TABLE op_cost (
     n_disturbed INTEGER NOT NULL CHECK (n_disturbed >= 0),
     low_ns INTEGER NOT NULL,
     high_ns INTEGER NOT NULL,
-    compute_pulse_ns INTEGER NOT NULL,
-    memory_pulse_ns INTEGER NOT NULL,
+    compute_speed_sample_ns INTEGER NOT NULL,
+    memory_speed_sample_ns INTEGER NOT NULL,
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
     PRIMARY KEY (device, co_runner, operator, "precision", pass, operand, result)
@@ -85,8 +85,8 @@ CREATE TABLE cast_cost (
     n_disturbed INTEGER NOT NULL CHECK (n_disturbed >= 0),
     low_ns INTEGER NOT NULL,
     high_ns INTEGER NOT NULL,
-    compute_pulse_ns INTEGER NOT NULL,
-    memory_pulse_ns INTEGER NOT NULL,
+    compute_speed_sample_ns INTEGER NOT NULL,
+    memory_speed_sample_ns INTEGER NOT NULL,
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
     PRIMARY KEY (device, co_runner, elements, operand, result, range_source, transposed_copy)
@@ -109,8 +109,8 @@ CREATE TABLE collective_cost (
     n_disturbed INTEGER NOT NULL CHECK (n_disturbed >= 0),
     low_ns INTEGER NOT NULL,
     high_ns INTEGER NOT NULL,
-    compute_pulse_ns INTEGER NOT NULL,
-    memory_pulse_ns INTEGER NOT NULL,
+    compute_speed_sample_ns INTEGER NOT NULL,
+    memory_speed_sample_ns INTEGER NOT NULL,
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
     PRIMARY KEY (device_group, collective, loaded, bytes)
@@ -222,8 +222,8 @@ CREATE TABLE clock (
 CREATE TABLE steadiness (
     device INTEGER NOT NULL REFERENCES device (id),
     co_runner TEXT NOT NULL,
-    compute_pulse_ns INTEGER NOT NULL CHECK (compute_pulse_ns >= 0),
-    memory_pulse_ns INTEGER NOT NULL CHECK (memory_pulse_ns >= 0),
+    compute_speed_sample_ns INTEGER NOT NULL CHECK (compute_speed_sample_ns >= 0),
+    memory_speed_sample_ns INTEGER NOT NULL CHECK (memory_speed_sample_ns >= 0),
     compute_spread REAL,
     memory_spread REAL,
     delay_share REAL,

@@ -25,8 +25,8 @@ tandem_status tandem_store_check_cost(const tandem_cost *cost, tandem_error *err
         cost->sum_ns / (double)cost->n <= (double)max_ns && isfinite(cost->sum_squares_ns2) &&
         cost->sum_squares_ns2 >= 0 && is_time(cost->median_ns) && is_time(cost->p10_ns) &&
         is_time(cost->p90_ns) && is_time(cost->low_ns) && is_time(cost->high_ns) &&
-        cost->low_ns <= cost->high_ns && cost->n_disturbed >= 0 && is_time(cost->compute_pulse_ns) &&
-        is_time(cost->memory_pulse_ns) && cost->workspace_bytes <= (uint64_t)max_bytes)
+        cost->low_ns <= cost->high_ns && cost->n_disturbed >= 0 && is_time(cost->compute_speed_sample_ns) &&
+        is_time(cost->memory_speed_sample_ns) && cost->workspace_bytes <= (uint64_t)max_bytes)
         return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
                             "a cost needs at least one repetition, and times from 0 to 2^50 ns; got %lld "
@@ -50,8 +50,8 @@ tandem_status tandem_store_read_cost(tandem_cost *cost, const tandem_store *stor
         .n_disturbed = sqlite3_column_int64(statement, column + 8),
         .low_ns = sqlite3_column_int64(statement, column + 9),
         .high_ns = sqlite3_column_int64(statement, column + 10),
-        .compute_pulse_ns = sqlite3_column_int64(statement, column + 11),
-        .memory_pulse_ns = sqlite3_column_int64(statement, column + 12),
+        .compute_speed_sample_ns = sqlite3_column_int64(statement, column + 11),
+        .memory_speed_sample_ns = sqlite3_column_int64(statement, column + 12),
     };
     if (tandem_store_check_cost(&read, NULL) != TANDEM_OK)
         return tandem_store_refuse_damaged(store, "a cost", error);

@@ -79,12 +79,12 @@ int64_t tandem_store_now_ns(void);
 /* The columns of a cost: names, types and values for a query; tandem_store_read_cost reads them back. */
 #define TANDEM_COST_COLUMNS                                                                                  \
     "n, n_outlier, sum_ns, sum_squares_ns2, median_ns, p10_ns, p90_ns, workspace_bytes, n_disturbed, "       \
-    "low_ns, high_ns, compute_pulse_ns, memory_pulse_ns"
+    "low_ns, high_ns, compute_speed_sample_ns, memory_speed_sample_ns"
 #define TANDEM_COST_TYPES "iirriiiiiiiii"
 #define TANDEM_COST_VALUES(c)                                                                                \
     (c)->n, (c)->n_outlier, (c)->sum_ns, (c)->sum_squares_ns2, (c)->median_ns, (c)->p10_ns, (c)->p90_ns,     \
-        (int64_t)(c)->workspace_bytes, (c)->n_disturbed, (c)->low_ns, (c)->high_ns, (c)->compute_pulse_ns,   \
-        (c)->memory_pulse_ns
+        (int64_t)(c)->workspace_bytes, (c)->n_disturbed, (c)->low_ns, (c)->high_ns,                          \
+        (c)->compute_speed_sample_ns, (c)->memory_speed_sample_ns
 /* TANDEM_USAGE unless it is a measurement: at least one repetition; times and sizes finite and not
  * negative. */
 tandem_status tandem_store_check_cost(const tandem_cost *cost, tandem_error *error);

@@ -9,9 +9,9 @@
 
 enum { UNDISTURBED_SHARE = 100, ENOUGH_UNDISTURBED = 8 };
 
-/* One class of devices: its steady pulse, and the tasks' times there. */
+/* One class of devices: its steady speed sample, and the tasks' times there. */
 typedef struct speed_class {
-    tandem_pulse steady;
+    tandem_speed_sample steady;
     double interval_share; /* of its profile */
     int first_rank, n_rank, n_task;
     int64_t *ns;          /* [2][n_task] alone and contended, as profiled; −1 = none */
@@ -41,12 +41,12 @@ static tandem_status get_class_steadiness(speed_class *class, tandem_store *stor
         if (other == c && cluster->classes[c].n_rank < 2) continue;
         status = tandem_store_get_steadiness(&beside, store, cluster->classes[c].device.name,
                                              cluster->classes[other].device.name, error);
-        if (status != TANDEM_OK || beside.compute_pulse_ns == 0) continue;
+        if (status != TANDEM_OK || beside.compute_speed_sample_ns == 0) continue;
         beside.interval_share = fmax(beside.interval_share, found.interval_share);
         found = beside;
     }
     if (status != TANDEM_OK) return status;
-    class->steady = (tandem_pulse){found.compute_pulse_ns, found.memory_pulse_ns};
+    class->steady = (tandem_speed_sample){found.compute_speed_sample_ns, found.memory_speed_sample_ns};
     class->interval_share = found.interval_share;
     return TANDEM_OK;
 }
@@ -127,13 +127,13 @@ static const run_steadiness *delayed_rank(const run_speed *speed, const speed_cl
     return most;
 }
 
-static void set_class_times(run_speed *speed, int c, const tandem_pulse *pulse, double delay_factor)
+static void set_class_times(run_speed *speed, int c, const tandem_speed_sample *sample, double delay_factor)
 {
     const speed_class *class = &speed->classes[c];
     const tandem_step *program = tandem_replayer_step(speed->replayer, c);
     for (int t = 0; t < class->n_task; t++) {
         const double slowdown =
-            tandem_pulse_slowdown(pulse, &class->steady, class->memory_share[t]) * delay_factor;
+            tandem_speed_sample_slowdown(sample, &class->steady, class->memory_share[t]) * delay_factor;
         for (int contended = 0; contended < 2; contended++) {
             const int64_t ns = class->ns[contended * class->n_task + t];
             if (ns >= 0)
@@ -154,7 +154,8 @@ static void add_task_delay(run_speed *speed, int c, int t, int64_t delay_ns)
                 tandem_replayer_variant_ns(speed->replayer, c, t, task->variant, contended) + delay_ns);
 }
 
-/* At the pulse beside the step, and with_delays or without. Delays of unknown place stretch all tasks. */
+/* At the speed sample beside the step, and with_delays or without. Delays of unknown place stretch all
+ * tasks. */
 static void set_step_times(run_speed *speed, int c, int step, int with_delays)
 {
     const speed_class *class = &speed->classes[c];
@@ -163,7 +164,7 @@ static void set_step_times(run_speed *speed, int c, int step, int with_delays)
     const int n_micro = tandem_replayer_step(speed->replayer, c)->options.n_micro;
     for (int k = 0; k < rank->n_delay && with_delays; k++)
         if (rank->delay[k].step == step && rank->delay[k].task < 0) spread_ns += rank->delay[k].ns;
-    set_class_times(speed, c, &rank->pulse[step],
+    set_class_times(speed, c, &rank->speed_sample[step],
                     class->busy_ns > 0 ? 1 + (double)spread_ns / n_micro / (double)class->busy_ns : 1);
     for (int k = 0; k < rank->n_delay && with_delays; k++)
         if (rank->delay[k].step == step && rank->delay[k].task >= 0 && rank->delay[k].task < class->n_task)
@@ -225,13 +226,14 @@ static void summarise_errors(tandem_compare_speed *out, const run_speed *speed, 
     out->high = sorted[n - 1 - below];
 }
 
-static double slowdown_of_run(const run_steadiness *rank, const tandem_pulse *steady, int is_memory)
+static double slowdown_of_run(const run_steadiness *rank, const tandem_speed_sample *steady, int is_memory)
 {
     int64_t ns[KEPT_STEPS];
     const int64_t steady_ns = is_memory ? steady->memory_ns : steady->compute_ns;
-    if (rank->n_step == 0 || steady_ns <= 0 || (is_memory && rank->pulse[0].memory_ns == 0)) return NAN;
+    if (rank->n_step == 0 || steady_ns <= 0 || (is_memory && rank->speed_sample[0].memory_ns == 0))
+        return NAN;
     for (int k = 0; k < rank->n_step; k++)
-        ns[k] = is_memory ? rank->pulse[k].memory_ns : rank->pulse[k].compute_ns;
+        ns[k] = is_memory ? rank->speed_sample[k].memory_ns : rank->speed_sample[k].compute_ns;
     tandem_sort_int64(ns, (size_t)rank->n_step);
     return (double)tandem_sorted_median(ns, (size_t)rank->n_step) / (double)steady_ns;
 }
@@ -253,7 +255,7 @@ static void summarise_machine(tandem_compare_speed *out, const run_speed *speed,
         for (int k = 0; k < rank->n_delay; k++) delays += (double)rank->delay[k].ns;
         for (int k = 0; k < rank->n_step; k++) steps += (double)rank->step_ns[k];
         if (rank->is_delay_known && steps > 0) out->delay_share = fmax(out->delay_share, delays / steps);
-        out->pulse_share = fmax(out->pulse_share, rank->pulse_share);
+        out->speed_sample_share = fmax(out->speed_sample_share, rank->speed_sample_share);
     }
 }
 
@@ -270,20 +272,21 @@ static void choose_steps(tandem_compare_speed *out, run_speed *speed, int n_step
 
 enum { MAX_KINDS = TANDEM_MAX_CLASS * TANDEM_N_TASK_KIND };
 
-static tandem_pulse median_pulse_of_run(const run_steadiness *rank, const tandem_pulse *steady)
+static tandem_speed_sample median_speed_sample_of_run(const run_steadiness *rank,
+                                                      const tandem_speed_sample *steady)
 {
     const double compute = slowdown_of_run(rank, steady, 0), memory = slowdown_of_run(rank, steady, 1);
-    return (tandem_pulse){isnan(compute) ? 0 : llround(compute * (double)steady->compute_ns),
-                          isnan(memory) ? 0 : llround(memory * (double)steady->memory_ns)};
+    return (tandem_speed_sample){isnan(compute) ? 0 : llround(compute * (double)steady->compute_ns),
+                                 isnan(memory) ? 0 : llround(memory * (double)steady->memory_ns)};
 }
 
-/* At the median pulse of the run, without delays. */
+/* At the median speed sample of the run, without delays. */
 static void set_median_times(run_speed *speed, int c)
 {
     const speed_class *class = &speed->classes[c];
-    const tandem_pulse pulse =
-        median_pulse_of_run(&speed->run->steadiness[class->first_rank], &class->steady);
-    set_class_times(speed, c, &pulse, 1);
+    const tandem_speed_sample sample =
+        median_speed_sample_of_run(&speed->run->steadiness[class->first_rank], &class->steady);
+    set_class_times(speed, c, &sample, 1);
 }
 
 /* of[TANDEM_N_TASK_KIND]: the times of a class by kind, from the replay that was run last. */
@@ -347,10 +350,11 @@ static void drop_unreliable_walks(run_steadiness *rank)
 {
     int64_t ns[KEPT_STEPS];
     const int n = rank->n_step;
-    for (int k = 0; k < n; k++) ns[k] = rank->pulse[k].memory_ns;
+    for (int k = 0; k < n; k++) ns[k] = rank->speed_sample[k].memory_ns;
     tandem_sort_int64(ns, (size_t)n);
-    if (n == 0 || (double)(ns[9 * n / 10] - ns[n / 10]) <= PULSE_UNRELIABLE * (double)ns[n / 2]) return;
-    for (int k = 0; k < n; k++) rank->pulse[k].memory_ns = 0;
+    if (n == 0 || (double)(ns[9 * n / 10] - ns[n / 10]) <= SPEED_SAMPLE_UNRELIABLE * (double)ns[n / 2])
+        return;
+    for (int k = 0; k < n; k++) rank->speed_sample[k].memory_ns = 0;
 }
 
 static tandem_status judge_steps(tandem_compare_result *out, const tandem_compare_request *request,
@@ -381,7 +385,7 @@ tandem_status compare_judge(tandem_compare_result *out, const tandem_compare_req
                                          .low = NAN,
                                          .high = NAN,
                                          .delay_share = NAN,
-                                         .pulse_share = NAN,
+                                         .speed_sample_share = NAN,
                                          .compute_slowdown = NAN,
                                          .memory_slowdown = NAN,
                                          .profile_noise = NAN,

@@ -196,16 +196,16 @@ static int64_t own_time_ns(const tandem_step *step, const tandem_step_times *tim
     return own_ns > 0 ? llround(own_ns) : 0;
 }
 
-/* A pulse lies before the step and after it, where one was due. */
+/* A speed sample lies before the step and after it, where one was due. */
 static tandem_status record_task_times(cost_profile *profile, const tandem_executor *executor,
-                                       const tandem_pulse *before, tandem_error *error)
+                                       const tandem_speed_sample *before, tandem_error *error)
 {
     const tandem_backend_api *backend = profile->rank->backend;
     const tandem_step_times *times = backend->executor_times(executor);
-    const tandem_pulse *after = &profile->watch.pulse;
+    const tandem_speed_sample *after = &profile->watch.speed_sample;
     const int64_t event_ns = profile->rank->event_ns > 0 ? profile->rank->event_ns : 0;
-    const tandem_pulse beside = {(before->compute_ns + after->compute_ns) / 2,
-                                 (before->memory_ns + after->memory_ns) / 2};
+    const tandem_speed_sample beside = {(before->compute_ns + after->compute_ns) / 2,
+                                        (before->memory_ns + after->memory_ns) / 2};
     tandem_status status = profile_machine_add(&profile->machine, &profile->watch, times->step_ns, error);
     for (int t = 0; t < profile->step->n_task && status == TANDEM_OK; t++) {
         if (profile->key_of[t] < 0) continue;
@@ -331,16 +331,16 @@ static tandem_status run_profile_step(cost_profile *profile, tandem_executor *ex
 {
     step_watch *watch = &profile->watch;
     double loss = 0;
-    if (step_watch_is_pulse_due(watch)) step_watch_take_pulse(watch);
-    const tandem_pulse before = watch->pulse;
+    if (step_watch_is_speed_sample_due(watch)) step_watch_take_speed_sample(watch);
+    const tandem_speed_sample before = watch->speed_sample;
     step_watch_begin(watch);
     const tandem_status status = profile->rank->backend->executor_step(executor, index, &loss, error);
     step_watch_end(watch);
-    if (step_watch_is_pulse_due(watch)) step_watch_take_pulse(watch);
+    if (step_watch_is_speed_sample_due(watch)) step_watch_take_speed_sample(watch);
     return status == TANDEM_OK && is_counted ? record_task_times(profile, executor, &before, error) : status;
 }
 
-/* Small steps go on for the time between two pulses, unless --repetitions says how many they are. */
+/* Small steps go on for the time between two speed samples, unless --repetitions says how many they are. */
 static int is_step_wanted(const cost_profile *profile, int i, int least, int64_t begin_ns)
 {
     enum { MOST = 64 };

@@ -15,13 +15,13 @@ tandem_status profile_machine_open(profile_machine *machine, tandem_store *store
     tandem_machine_counts_read(&machine->before, "");
     const tandem_status status = tandem_store_get_steadiness(&stored, store, device, co_runner, error);
     if (status != TANDEM_OK) return status;
-    machine->stored = (tandem_pulse){stored.compute_pulse_ns, stored.memory_pulse_ns};
+    machine->stored = (tandem_speed_sample){stored.compute_speed_sample_ns, stored.memory_speed_sample_ns};
     return TANDEM_OK;
 }
 
 void profile_machine_free(profile_machine *machine)
 {
-    free(machine->pulse);
+    free(machine->speed_sample);
     *machine = (profile_machine){.n = 0};
 }
 
@@ -30,39 +30,39 @@ tandem_status profile_machine_add(profile_machine *machine, const step_watch *wa
 {
     if (machine->n == machine->capacity) {
         const int64_t capacity = machine->capacity ? 2 * machine->capacity : 64;
-        tandem_pulse *const grown = realloc(machine->pulse, (size_t)capacity * sizeof *grown);
-        if (!grown) return tandem_no_memory(error, "for the pulses of the profile");
-        machine->pulse = grown;
+        tandem_speed_sample *const grown = realloc(machine->speed_sample, (size_t)capacity * sizeof *grown);
+        if (!grown) return tandem_no_memory(error, "for the speed samples of the profile");
+        machine->speed_sample = grown;
         machine->capacity = capacity;
     }
-    machine->pulse[machine->n++] = watch->pulse;
+    machine->speed_sample[machine->n++] = watch->speed_sample;
     machine->steps_ns += step_ns;
     if (watch->step_delay_ns < 0) machine->delays_ns = -1;
     if (machine->delays_ns >= 0) machine->delays_ns += watch->step_delay_ns;
     return TANDEM_OK;
 }
 
-/* One of both times of all pulses, sorted. The caller frees it; NULL without memory. */
-static int64_t *sorted_pulses(const profile_machine *machine, int is_memory)
+/* One of both times of all speed samples, sorted. The caller frees it; NULL without memory. */
+static int64_t *sorted_speed_samples(const profile_machine *machine, int is_memory)
 {
     int64_t *const ns = malloc(((size_t)machine->n + 1) * sizeof *ns);
     for (int64_t i = 0; ns && i < machine->n; i++)
-        ns[i] = is_memory ? machine->pulse[i].memory_ns : machine->pulse[i].compute_ns;
+        ns[i] = is_memory ? machine->speed_sample[i].memory_ns : machine->speed_sample[i].compute_ns;
     if (ns) tandem_sort_int64(ns, (size_t)machine->n);
     return ns;
 }
 
-static int64_t median_of_pulses(const profile_machine *machine, int is_memory)
+static int64_t median_of_speed_samples(const profile_machine *machine, int is_memory)
 {
-    int64_t *const ns = sorted_pulses(machine, is_memory);
+    int64_t *const ns = sorted_speed_samples(machine, is_memory);
     const int64_t median = ns && machine->n > 0 ? tandem_sorted_median(ns, (size_t)machine->n) : 0;
     free(ns);
     return median;
 }
 
-static double spread_of_pulses(const profile_machine *machine, int is_memory)
+static double spread_of_speed_samples(const profile_machine *machine, int is_memory)
 {
-    int64_t *const ns = sorted_pulses(machine, is_memory);
+    int64_t *const ns = sorted_speed_samples(machine, is_memory);
     const int64_t n = machine->n;
     double spread = NAN;
     if (ns && n > 0 && ns[n / 2] > 0) spread = (double)(ns[9 * n / 10] - ns[n / 10]) / (double)ns[n / 2];
@@ -72,13 +72,14 @@ static double spread_of_pulses(const profile_machine *machine, int is_memory)
 
 void profile_machine_settle(profile_machine *machine)
 {
-    const tandem_pulse now = {median_of_pulses(machine, 0), median_of_pulses(machine, 1)},
-                       *stored = &machine->stored;
+    const tandem_speed_sample now = {median_of_speed_samples(machine, 0),
+                                     median_of_speed_samples(machine, 1)},
+                              *stored = &machine->stored;
     const int is_same = stored->compute_ns > 0 && now.compute_ns > 0 &&
                         fabs((double)now.compute_ns / (double)stored->compute_ns - 1) <= other_machine;
     machine->steady = is_same ? *stored : now;
     if (machine->steady.memory_ns == 0) machine->steady.memory_ns = now.memory_ns;
-    if (spread_of_pulses(machine, 1) > PULSE_UNRELIABLE) machine->steady.memory_ns = 0;
+    if (spread_of_speed_samples(machine, 1) > SPEED_SAMPLE_UNRELIABLE) machine->steady.memory_ns = 0;
 }
 
 tandem_steadiness profile_machine_summary(profile_machine *machine, double interval_share)
@@ -87,10 +88,10 @@ tandem_steadiness profile_machine_summary(profile_machine *machine, double inter
     tandem_machine_counts_read(&now, "");
     const int64_t steal_ns = tandem_count_since(machine->before.steal_ns, now.steal_ns),
                   busy_ns = tandem_count_since(machine->before.busy_ns, now.busy_ns);
-    return (tandem_steadiness){.compute_pulse_ns = machine->steady.compute_ns,
-                               .memory_pulse_ns = machine->steady.memory_ns,
-                               .compute_spread = spread_of_pulses(machine, 0),
-                               .memory_spread = spread_of_pulses(machine, 1),
+    return (tandem_steadiness){.compute_speed_sample_ns = machine->steady.compute_ns,
+                               .memory_speed_sample_ns = machine->steady.memory_ns,
+                               .compute_spread = spread_of_speed_samples(machine, 0),
+                               .memory_spread = spread_of_speed_samples(machine, 1),
                                .delay_share = machine->delays_ns >= 0 && machine->steps_ns > 0
                                                   ? (double)machine->delays_ns / (double)machine->steps_ns
                                                   : NAN,

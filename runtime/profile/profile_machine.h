@@ -5,23 +5,23 @@
 #include "runtime/profile/profile_samples.h"
 
 typedef struct profile_machine {
-    tandem_pulse steady; /* to which costs are brought */
-    tandem_pulse stored; /* that of an earlier profile of this host; 0 = none */
-    tandem_pulse *pulse; /* [n] one a step */
+    tandem_speed_sample steady;        /* to which costs are brought */
+    tandem_speed_sample stored;        /* that of an earlier profile of this host; 0 = none */
+    tandem_speed_sample *speed_sample; /* [n] one a step */
     int64_t n, capacity;
     int64_t steps_ns, delays_ns;  /* of all steps; delays −1 = unknown */
     tandem_machine_counts before; /* when it was opened */
 } profile_machine;
 
-/* profile_machine_open: with the steady pulse of the store, if an earlier profile of this host left one.
- * Errors of the store. */
+/* profile_machine_open: with the steady speed sample of the store, if an earlier profile of this host left
+ * one. Errors of the store. */
 tandem_status profile_machine_open(profile_machine *machine, tandem_store *store, const char *device,
                                    const char *co_runner, tandem_error *error);
 void profile_machine_free(profile_machine *machine);
 /* Adds a step. TANDEM_NO_MEMORY. */
 tandem_status profile_machine_add(profile_machine *machine, const step_watch *watch, int64_t step_ns,
                                   tandem_error *error);
-/* Sets the steady pulse: that of an earlier profile, or the median of the pulses so far.
+/* Sets the steady speed sample: that of an earlier profile, or the median of the speed samples so far.
  * An earlier one whose arithmetic is more than 30 % off was of another machine. Without memory where that is
  * unreliable. */
 void profile_machine_settle(profile_machine *machine);

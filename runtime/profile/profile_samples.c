@@ -19,8 +19,8 @@ static tandem_status no_samples_memory(tandem_error *error)
     return tandem_no_memory(error, "for the repetitions of the profile");
 }
 
-tandem_status key_samples_add(key_samples *key, int64_t ns, int64_t delay_ns, const tandem_pulse *pulse,
-                              int round, tandem_error *error)
+tandem_status key_samples_add(key_samples *key, int64_t ns, int64_t delay_ns,
+                              const tandem_speed_sample *speed, int round, tandem_error *error)
 {
     if (key->n == key->capacity) {
         const int64_t capacity = key->capacity ? 2 * key->capacity : FIRST_SAMPLES;
@@ -32,7 +32,7 @@ tandem_status key_samples_add(key_samples *key, int64_t ns, int64_t delay_ns, co
     const int64_t own_ns = delay_ns > 0 ? ns - delay_ns : ns;
     key->sample[key->n++] =
         (task_sample){.ns = own_ns > 0 ? own_ns : 0,
-                      .pulse = *pulse,
+                      .speed_sample = *speed,
                       .round = round,
                       .is_disturbed = ns < 0 || (delay_ns > 0 && delay_ns > ns / DISTURBED_SHARE)};
     return TANDEM_OK;
@@ -40,13 +40,14 @@ tandem_status key_samples_add(key_samples *key, int64_t ns, int64_t delay_ns, co
 
 /* The times that count, those of one round or of all (−1); at least room for one. */
 static int64_t collect_times(int64_t *ns, const key_samples *key, int round, int with_disturbed,
-                             const tandem_pulse *steady, double memory_share)
+                             const tandem_speed_sample *steady, double memory_share)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < key->n; i++) {
         const task_sample *s = &key->sample[i];
         if ((s->is_disturbed && !with_disturbed) || (round >= 0 && s->round != round)) continue;
-        ns[n++] = llround((double)s->ns / tandem_pulse_slowdown(&s->pulse, steady, memory_share));
+        ns[n++] =
+            llround((double)s->ns / tandem_speed_sample_slowdown(&s->speed_sample, steady, memory_share));
     }
     return n;
 }
@@ -71,17 +72,17 @@ static void widen_interval(tandem_cost *cost, double half_ns)
     if (cost->median_ns + half > cost->high_ns) cost->high_ns = cost->median_ns + half;
 }
 
-static void set_pulse(key_samples *key, int64_t *ns)
+static void set_speed_sample(key_samples *key, int64_t *ns)
 {
-    for (int64_t i = 0; i < key->n; i++) ns[i] = key->sample[i].pulse.compute_ns;
+    for (int64_t i = 0; i < key->n; i++) ns[i] = key->sample[i].speed_sample.compute_ns;
     tandem_sort_int64(ns, (size_t)key->n);
-    key->cost.compute_pulse_ns = tandem_sorted_median(ns, (size_t)key->n);
-    for (int64_t i = 0; i < key->n; i++) ns[i] = key->sample[i].pulse.memory_ns;
+    key->cost.compute_speed_sample_ns = tandem_sorted_median(ns, (size_t)key->n);
+    for (int64_t i = 0; i < key->n; i++) ns[i] = key->sample[i].speed_sample.memory_ns;
     tandem_sort_int64(ns, (size_t)key->n);
-    key->cost.memory_pulse_ns = tandem_sorted_median(ns, (size_t)key->n);
+    key->cost.memory_speed_sample_ns = tandem_sorted_median(ns, (size_t)key->n);
 }
 
-tandem_status key_samples_summarise(key_samples *key, const tandem_pulse *steady, tandem_error *error)
+tandem_status key_samples_summarise(key_samples *key, const tandem_speed_sample *steady, tandem_error *error)
 {
     int64_t n_undisturbed = 0;
     if (key->n == 0) return TANDEM_OK;
@@ -106,7 +107,7 @@ tandem_status key_samples_summarise(key_samples *key, const tandem_pulse *steady
     tandem_cost_from_samples(&key->cost, ns, n, key->workspace_bytes);
     key->cost.n_disturbed = key->n - n_undisturbed;
     widen_interval(&key->cost, half_interval_of_mean(median, n_round));
-    set_pulse(key, ns);
+    set_speed_sample(key, ns);
     free(ns);
     return TANDEM_OK;
 }

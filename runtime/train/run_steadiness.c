@@ -13,7 +13,7 @@ static void move_kept_step(kept_steps *kept, int to, int from)
     const size_t n_task = (size_t)kept->n_task, bytes = n_task * sizeof(int64_t);
     kept->step_ns[to] = kept->step_ns[from];
     kept->step_delay_ns[to] = kept->step_delay_ns[from];
-    kept->pulse[to] = kept->pulse[from];
+    kept->speed_sample[to] = kept->speed_sample[from];
     memmove(kept->task_ns + (size_t)to * n_task, kept->task_ns + (size_t)from * n_task, bytes);
     memmove(kept->task_delay_ns + (size_t)to * n_task, kept->task_delay_ns + (size_t)from * n_task, bytes);
 }
@@ -41,7 +41,7 @@ void kept_steps_add(kept_steps *kept, const step_watch *watch, const tandem_step
     int64_t *const ns = kept->task_ns + (size_t)slot * (size_t)kept->n_task;
     kept->step_ns[slot] = step_ns;
     kept->step_delay_ns[slot] = watch->step_delay_ns;
-    kept->pulse[slot] = watch->pulse;
+    kept->speed_sample[slot] = watch->speed_sample;
     for (int t = 0; t < kept->n_task; t++)
         ns[t] = times->start_ns[t] >= 0 ? times->end_ns[t] - times->start_ns[t] : 0;
     memcpy(kept->task_delay_ns + (size_t)slot * (size_t)kept->n_task, watch->delay_ns,
@@ -92,39 +92,40 @@ void kept_steps_read(const kept_steps *kept, const step_watch *watch, int64_t ru
     memset(out, 0, sizeof *out);
     out->n_step = kept->n_kept;
     out->is_delay_known = kept->n_kept > 0;
-    out->pulse_share = run_ns > 0 ? (double)watch->all_pulses_ns / (double)run_ns : 0;
+    out->speed_sample_share = run_ns > 0 ? (double)watch->all_speed_samples_ns / (double)run_ns : 0;
     for (int step = 0; step < kept->n_kept; step++) {
         out->step_ns[step] = kept->step_ns[step];
-        out->pulse[step] = kept->pulse[step];
+        out->speed_sample[step] = kept->speed_sample[step];
         if (kept->step_delay_ns[step] < 0) out->is_delay_known = 0;
         read_step_delays(kept, step, out);
     }
 }
 
-/* Gives the kept steps since the pulse before the mean of both. */
-static void pair_pulses(kept_steps *kept, const tandem_pulse *after)
+/* Gives the kept steps since the speed sample before the mean of both. */
+static void pair_speed_samples(kept_steps *kept, const tandem_speed_sample *after)
 {
     for (; kept->n_paired < kept->n_kept; kept->n_paired++) {
-        tandem_pulse *const pulse = &kept->pulse[kept->n_paired];
-        *pulse = (tandem_pulse){(pulse->compute_ns + after->compute_ns) / 2,
-                                (pulse->memory_ns + after->memory_ns) / 2};
+        tandem_speed_sample *const before = &kept->speed_sample[kept->n_paired];
+        *before = (tandem_speed_sample){(before->compute_ns + after->compute_ns) / 2,
+                                        (before->memory_ns + after->memory_ns) / 2};
     }
 }
 
-tandem_status kept_steps_pulse(kept_steps *kept, step_watch *watch, training_rank *rank, tandem_error *error)
+tandem_status kept_steps_take_speed_sample(kept_steps *kept, step_watch *watch, training_rank *rank,
+                                           tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    if (kept->n_counted == 0 || kept->n_counted < kept->next_pulse) return TANDEM_OK;
-    step_watch_take_pulse(watch);
-    pair_pulses(kept, &watch->pulse);
-    const int64_t every_ns = step_watch_pulse_every_ns(watch);
+    if (kept->n_counted == 0 || kept->n_counted < kept->next_speed_sample) return TANDEM_OK;
+    step_watch_take_speed_sample(watch);
+    pair_speed_samples(kept, &watch->speed_sample);
+    const int64_t every_ns = step_watch_speed_sample_every_ns(watch);
     int64_t steps = kept->last_step_ns > 0 ? (every_ns + kept->last_step_ns - 1) / kept->last_step_ns : 1;
-    kept->n_pulse++;
-    if (kept->n_pulse & (kept->n_pulse - 1)) /* agreed on at pulses 1, 2, 4, 8, … */
-        steps = kept->steps_per_pulse;
+    kept->n_speed_sample++;
+    if (kept->n_speed_sample & (kept->n_speed_sample - 1)) /* agreed on at speed samples 1, 2, 4, 8, … */
+        steps = kept->steps_per_speed_sample;
     else if (rank->self.n_rank > 1)
         status = rank->backend->worker_broadcast(rank->worker, &steps, sizeof steps, 0, error);
-    kept->steps_per_pulse = steps < 1 ? 1 : steps;
-    kept->next_pulse = kept->n_counted + kept->steps_per_pulse;
+    kept->steps_per_speed_sample = steps < 1 ? 1 : steps;
+    kept->next_speed_sample = kept->n_counted + kept->steps_per_speed_sample;
     return status;
 }

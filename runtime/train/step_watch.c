@@ -6,20 +6,20 @@
 #include "base/clock.h"
 #include "tandem/advanced/predictor.h"
 
-static const int64_t pulse_every_ns = 20000000;
-enum { PULSE_SHARE = 200 };
+static const int64_t speed_sample_every_ns = 20000000;
+enum { SPEED_SAMPLE_SHARE = 200 };
 
 tandem_status step_watch_open(step_watch *watch, const char *device, tandem_error *error)
 {
     *watch = (step_watch){.probe.file = -1, .step_delay_ns = -1};
     if (strncmp(device, "cpu:", 4) != 0) return TANDEM_OK;
-    const tandem_status status = tandem_pulse_open(&watch->walk, error);
+    const tandem_status status = tandem_speed_sample_open(&watch->walk, error);
     if (status != TANDEM_OK) return status;
     tandem_delay_open(&watch->probe);
     watch->is_open = 1;
-    step_watch_take_pulse(watch); /* the first one touches code and pages */
-    step_watch_take_pulse(watch);
-    watch->all_pulses_ns = 0;
+    step_watch_take_speed_sample(watch); /* the first one touches code and pages */
+    step_watch_take_speed_sample(watch);
+    watch->all_speed_samples_ns = 0;
     return TANDEM_OK;
 }
 
@@ -37,7 +37,7 @@ void step_watch_close(step_watch *watch)
 {
     if (watch->is_open) {
         tandem_delay_close(&watch->probe);
-        tandem_pulse_close(&watch->walk);
+        tandem_speed_sample_close(&watch->walk);
     }
     free(watch->delay_ns);
     *watch = (step_watch){.probe.file = -1};
@@ -84,35 +84,36 @@ void step_watch_end(step_watch *watch)
     if (watch->is_open) (void)read_more_delay(watch);
 }
 
-int64_t step_watch_pulse_every_ns(const step_watch *watch)
+int64_t step_watch_speed_sample_every_ns(const step_watch *watch)
 {
-    const int64_t for_share_ns = PULSE_SHARE * watch->pulse_cost_ns;
-    return for_share_ns > pulse_every_ns ? for_share_ns : pulse_every_ns;
+    const int64_t for_share_ns = SPEED_SAMPLE_SHARE * watch->speed_sample_cost_ns;
+    return for_share_ns > speed_sample_every_ns ? for_share_ns : speed_sample_every_ns;
 }
 
-int step_watch_is_pulse_due(const step_watch *watch)
+int step_watch_is_speed_sample_due(const step_watch *watch)
 {
-    return watch->is_open && tandem_now_ns() - watch->pulse_end_ns >= step_watch_pulse_every_ns(watch);
+    return watch->is_open &&
+           tandem_now_ns() - watch->speed_sample_end_ns >= step_watch_speed_sample_every_ns(watch);
 }
 
-void step_watch_take_pulse(step_watch *watch)
+void step_watch_take_speed_sample(step_watch *watch)
 {
     if (!watch->is_open) return;
     const int64_t begin_ns = tandem_now_ns();
     for (int attempt = 0; attempt < 2; attempt++) {
         const int64_t before = tandem_delay_read(&watch->probe);
-        watch->pulse = tandem_pulse_take(&watch->walk);
+        watch->speed_sample = tandem_speed_sample_take(&watch->walk);
         if (tandem_delay_since(before, tandem_delay_read(&watch->probe)) <= 0) break;
     }
-    watch->pulse_end_ns = tandem_now_ns();
-    watch->pulse_cost_ns = watch->pulse_end_ns - begin_ns;
-    watch->all_pulses_ns += watch->pulse_cost_ns;
+    watch->speed_sample_end_ns = tandem_now_ns();
+    watch->speed_sample_cost_ns = watch->speed_sample_end_ns - begin_ns;
+    watch->all_speed_samples_ns += watch->speed_sample_cost_ns;
 }
 
-double task_memory_share(const tandem_cost_key *key, int64_t ns, const tandem_pulse *steady)
+double task_memory_share(const tandem_cost_key *key, int64_t ns, const tandem_speed_sample *steady)
 {
     tandem_work work;
     if (ns <= 0 || !tandem_work_of(&work, key)) return 0;
-    const double share = tandem_pulse_bytes_ns(steady, work.bytes) / (double)ns;
+    const double share = tandem_speed_sample_bytes_ns(steady, work.bytes) / (double)ns;
     return share < 1 ? share : 1;
 }

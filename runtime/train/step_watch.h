@@ -1,20 +1,20 @@
-/* step_watch.h: what others took from each task of a rank's steps, and the machine's pulse between steps. */
+/* step_watch.h: what others took from each task of a rank's steps, and speed samples between steps. */
 #ifndef TANDEM_CLI_STEP_WATCH_H
 #define TANDEM_CLI_STEP_WATCH_H
 
 #include "base/disturbance.h"
-#include "base/pulse.h"
+#include "base/speed_sample.h"
 #include "tandem/advanced/backend.h"
 #include "tandem/advanced/store.h"
 
-/* Of a rank on a CPU. On other devices, and all zero, it knows nothing: delays −1 and no pulse. */
+/* Of a rank on a CPU. On other devices, and all zero, it knows nothing: delays −1 and no speed sample. */
 typedef struct step_watch {
     int is_open;
     tandem_delay_probe probe;
-    tandem_pulse_walk walk;
-    tandem_pulse pulse;   /* the last one; 0 = none */
-    int64_t pulse_end_ns; /* when it ended */
-    int64_t pulse_cost_ns, all_pulses_ns;
+    tandem_speed_sample_walk walk;
+    tandem_speed_sample speed_sample; /* the last one; 0 = none */
+    int64_t speed_sample_end_ns;      /* when it ended */
+    int64_t speed_sample_cost_ns, all_speed_samples_ns;
     int n_task;
     /* [n_task] before each task's end and after that of the task before; −1 = unknown: in all micro-steps of
      * this step, and in the last one */
@@ -38,14 +38,14 @@ void step_watch_tasks(step_watch *watch, const tandem_backend_api *backend, tand
 void step_watch_begin(step_watch *watch); /* a step begins */
 void step_watch_end(step_watch *watch);   /* it has ended */
 
-/* Pulses take at most 0.5 % of the time: one after 20 ms, or after 200 times its own time. */
-int64_t step_watch_pulse_every_ns(const step_watch *watch);
-int step_watch_is_pulse_due(const step_watch *watch);
-/* Takes a pulse; again, once, where others had the core meanwhile. */
-void step_watch_take_pulse(step_watch *watch);
+/* Speed samples take at most 0.5 % of the time: one after 20 ms, or after 200 times its own time. */
+int64_t step_watch_speed_sample_every_ns(const step_watch *watch);
+int step_watch_is_speed_sample_due(const step_watch *watch);
+/* Takes a speed sample; again, once, where others had the core meanwhile. */
+void step_watch_take_speed_sample(step_watch *watch);
 
-/* The share of a task's time that moving its operands takes at the pulse's rate, at most 1; 0 where
+/* The share of a task's time that moving its operands takes at the sampled rate, at most 1; 0 where
  * unknown. */
-double task_memory_share(const tandem_cost_key *key, int64_t ns, const tandem_pulse *steady);
+double task_memory_share(const tandem_cost_key *key, int64_t ns, const tandem_speed_sample *steady);
 
 #endif

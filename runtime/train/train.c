@@ -310,7 +310,7 @@ static tandem_status run_training_steps(train_context *t, tandem_error *error)
         watch_tasks_if_cheap(t, index, step_ns);
         if (index >= WARM_UP_STEPS) record_step_period(t, index - WARM_UP_STEPS, step_ns);
         status = finish_known_step(t, index, step_ns, error);
-        if (status == TANDEM_OK) status = kept_steps_pulse(&t->kept, &t->watch, &t->rank, error);
+        if (status == TANDEM_OK) status = kept_steps_take_speed_sample(&t->kept, &t->watch, &t->rank, error);
         if (status != TANDEM_OK) return status;
         show_train_progress(t, index - backend->executor_is_pending(t->rank.executor), begin_ns);
     }

@@ -78,7 +78,7 @@ static tandem_status put_other(tandem_store *store, tandem_error *error)
     const tandem_timing timing = {
         .device = "t4", .kind = "add", .precision = "fp32", .rows = 8, .columns = 4, .time_ns = 9};
     if (status == TANDEM_OK) status = tandem_store_put_timings(store, &timing, 1, error);
-    const tandem_steadiness steadiness = {.compute_pulse_ns = 7};
+    const tandem_steadiness steadiness = {.compute_speed_sample_ns = 7};
     if (status == TANDEM_OK) status = tandem_store_put_steadiness(store, "cpu:avx2", "", &steadiness, error);
     if (status == TANDEM_OK) status = tandem_store_put_run(store, &record, &run, error);
     return status == TANDEM_OK ? tandem_store_put_events(store, run, &event, 1, error) : status;
@@ -231,7 +231,7 @@ static void other_programs_keep_their_databases(void **state)
         {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_WRONG_FORMAT},
         {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_WRONG_FORMAT},
         /* ours by its mark, but the tables are missing */
-        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 7; CREATE TABLE theirs (x)",
+        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 8; CREATE TABLE theirs (x)",
          TANDEM_WRONG_FORMAT},
     };
     for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {

@@ -288,7 +288,7 @@ static void read_curves(void)
     tandem_error error = {0};
     tandem_steadiness steadiness = {0};
     check_status(tandem_store_get_steadiness(&steadiness, set.store, device, "", &error), &error);
-    demand(steadiness.compute_pulse_ns >= 0 && !(steadiness.delay_share < 0), "steadiness");
+    demand(steadiness.compute_speed_sample_ns >= 0 && !(steadiness.delay_share < 0), "steadiness");
     for (int loaded = 0; loaded < 2; loaded++) {
         tandem_collective_point *point = NULL;
         int n = 0;

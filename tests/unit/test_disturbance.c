@@ -1,6 +1,7 @@
 /* folder: base */
-/* The pulse's memory is memory, its slowdown mixes both pieces; a thread's delay is what it did not run; the
- * machine's counts come from the files of either version of control groups, and are unknown without them. */
+/* A speed sample's memory is memory, its slowdown mixes both pieces; a thread's delay is what it did not
+ * run; the machine's counts come from the files of either version of control groups, and are unknown without
+ * them. */
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -13,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/disturbance.h"
-#include "base/pulse.h"
+#include "base/speed_sample.h"
 #include "tests/support/tandem_test.h"
 
 static long resident_pages(void)
@@ -27,35 +28,35 @@ static long resident_pages(void)
 }
 
 /* Pages that were never written are one page of zeros, which lies in the first-level cache. */
-static void a_pulse_walks_through_memory_of_its_own(void **state)
+static void a_speed_sample_walks_through_memory_of_its_own(void **state)
 {
     (void)state;
-    tandem_pulse_walk walk;
+    tandem_speed_sample_walk walk;
     const long before = resident_pages();
-    assert_int_equal(tandem_pulse_open(&walk, NULL), TANDEM_OK);
+    assert_int_equal(tandem_speed_sample_open(&walk, NULL), TANDEM_OK);
     const long taken = (resident_pages() - before) * sysconf(_SC_PAGESIZE);
     if (taken < (long)(walk.n * sizeof(float)) * 9 / 10) fail_msg("the walk has %ld bytes of memory", taken);
     for (int k = 0; k < 40; k++) {
-        const tandem_pulse pulse = tandem_pulse_take(&walk);
-        assert_true(pulse.compute_ns > 0 && pulse.memory_ns > 0);
+        const tandem_speed_sample sample = tandem_speed_sample_take(&walk);
+        assert_true(sample.compute_ns > 0 && sample.memory_ns > 0);
         assert_true(walk.at < walk.n);
     }
-    tandem_pulse_close(&walk);
+    tandem_speed_sample_close(&walk);
     assert_null(walk.memory);
-    tandem_pulse_close(&walk);
+    tandem_speed_sample_close(&walk);
 }
 
 static void a_slowdown_mixes_both_pieces(void **state)
 {
     (void)state;
-    const tandem_pulse steady = {1000, 2000}, now = {1100, 3000}, none = {0, 0};
-    assert_float_equal(tandem_pulse_slowdown(&now, &steady, 0), 1.1, 1e-12);
-    assert_float_equal(tandem_pulse_slowdown(&now, &steady, 1), 1.5, 1e-12);
-    assert_float_equal(tandem_pulse_slowdown(&now, &steady, 0.25), 1.2, 1e-12);
-    assert_float_equal(tandem_pulse_slowdown(&none, &steady, 0.25), 1, 0);
-    assert_float_equal(tandem_pulse_slowdown(&now, &none, 0.25), 1, 0);
-    assert_float_equal(tandem_pulse_slowdown(&now, &steady, NAN), 1, 0);
-    assert_float_equal(tandem_pulse_slowdown(&now, &steady, 2), 1, 0);
+    const tandem_speed_sample steady = {1000, 2000}, now = {1100, 3000}, none = {0, 0};
+    assert_float_equal(tandem_speed_sample_slowdown(&now, &steady, 0), 1.1, 1e-12);
+    assert_float_equal(tandem_speed_sample_slowdown(&now, &steady, 1), 1.5, 1e-12);
+    assert_float_equal(tandem_speed_sample_slowdown(&now, &steady, 0.25), 1.2, 1e-12);
+    assert_float_equal(tandem_speed_sample_slowdown(&none, &steady, 0.25), 1, 0);
+    assert_float_equal(tandem_speed_sample_slowdown(&now, &none, 0.25), 1, 0);
+    assert_float_equal(tandem_speed_sample_slowdown(&now, &steady, NAN), 1, 0);
+    assert_float_equal(tandem_speed_sample_slowdown(&now, &steady, 2), 1, 0);
 }
 
 static int64_t thread_cpu_ns(void)
@@ -165,7 +166,7 @@ static void a_machine_is_read_from_its_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pulse_walks_through_memory_of_its_own),
+        cmocka_unit_test(a_speed_sample_walks_through_memory_of_its_own),
         cmocka_unit_test(a_slowdown_mixes_both_pieces),
         cmocka_unit_test(a_delay_is_what_another_process_had_of_the_core),
         cmocka_unit_test(unknown_delays_stay_unknown),

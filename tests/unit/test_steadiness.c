@@ -11,7 +11,7 @@
 
 /* --- A profile's repetitions ---------------------------------------------------------------------------- */
 
-static const tandem_pulse steady = {10000, 20000};
+static const tandem_speed_sample steady = {10000, 20000};
 
 static key_samples cast_samples(int64_t elements)
 {
@@ -22,11 +22,11 @@ static key_samples cast_samples(int64_t elements)
                                  .to = TANDEM_S8}};
 }
 
-static void add_repetitions(key_samples *key, int n, int64_t ns, int64_t delay_ns, tandem_pulse pulse,
+static void add_repetitions(key_samples *key, int n, int64_t ns, int64_t delay_ns, tandem_speed_sample speed,
                             int round)
 {
     for (int i = 0; i < n; i++)
-        assert_int_equal(key_samples_add(key, ns, delay_ns, &pulse, round, NULL), TANDEM_OK);
+        assert_int_equal(key_samples_add(key, ns, delay_ns, &speed, round, NULL), TANDEM_OK);
 }
 
 static void disturbed_repetitions_are_dropped_and_counted(void **state)
@@ -40,7 +40,7 @@ static void disturbed_repetitions_are_dropped_and_counted(void **state)
     assert_int_equal(key.cost.n, 4);
     assert_int_equal(key.cost.n_disturbed, 10);
     assert_int_equal(key.cost.median_ns, 990);
-    assert_int_equal(key.cost.compute_pulse_ns, 10000);
+    assert_int_equal(key.cost.compute_speed_sample_ns, 10000);
     key_samples_free(&key);
 }
 
@@ -58,13 +58,13 @@ static void without_undisturbed_ones_all_count_less_their_delays(void **state)
     key_samples_free(&key);
 }
 
-static void times_are_brought_to_the_steady_pulse(void **state)
+static void times_are_brought_to_the_steady_speed_sample(void **state)
 {
     (void)state;
-    const tandem_pulse slow_core = {12000, 20000}, slow_memory = {10000, 30000};
+    const tandem_speed_sample slow_core = {12000, 20000}, slow_memory = {10000, 30000};
     key_samples arithmetic = cast_samples(16), moving = cast_samples(1 << 24);
     add_repetitions(&arithmetic, 5, 1200000, 0, slow_core, 0); /* 80 bytes in 1 ms: no time of the memory's */
-    add_repetitions(&moving, 5, 1500000, 0, slow_memory, 0);   /* 80 MiB at the pulse's rate take longer */
+    add_repetitions(&moving, 5, 1500000, 0, slow_memory, 0);   /* 80 MiB at the sampled rate take longer */
     assert_int_equal(key_samples_summarise(&arithmetic, &steady, NULL), TANDEM_OK);
     assert_int_equal(key_samples_summarise(&moving, &steady, NULL), TANDEM_OK);
     assert_in_range(arithmetic.cost.median_ns, 999990, 1000010);
@@ -93,10 +93,10 @@ static void rounds_that_differ_widen_the_interval(void **state)
     assert_true(isnan(profile_interval_share(key, key_of, 1)));
 }
 
-static void a_steady_pulse_is_kept_unless_the_machine_is_another(void **state)
+static void a_steady_speed_sample_is_kept_unless_the_machine_is_another(void **state)
 {
     (void)state;
-    step_watch watch = {.step_delay_ns = 5, .pulse = {10500, 20500}};
+    step_watch watch = {.step_delay_ns = 5, .speed_sample = {10500, 20500}};
     profile_machine machine = {.stored = steady};
     for (int k = 0; k < 8; k++) assert_int_equal(profile_machine_add(&machine, &watch, 100, NULL), TANDEM_OK);
     profile_machine_settle(&machine);
@@ -104,27 +104,27 @@ static void a_steady_pulse_is_kept_unless_the_machine_is_another(void **state)
     const tandem_steadiness found = profile_machine_summary(&machine, 0.01);
     assert_float_equal(found.delay_share, 0.05, 1e-6f);
     assert_float_equal(found.compute_spread, 0, 1e-6f);
-    watch.pulse = (tandem_pulse){15000, 20500};
+    watch.speed_sample = (tandem_speed_sample){15000, 20500};
     for (int k = 0; k < 24; k++)
         assert_int_equal(profile_machine_add(&machine, &watch, 100, NULL), TANDEM_OK);
     profile_machine_settle(&machine);
     assert_int_equal(machine.steady.compute_ns, 15000);
     assert_int_equal(machine.steady.memory_ns, 20500);
-    watch.pulse.memory_ns = 200000; /* as where a host takes pages away */
+    watch.speed_sample.memory_ns = 200000; /* as where a host takes pages away */
     for (int k = 0; k < 8; k++) assert_int_equal(profile_machine_add(&machine, &watch, 100, NULL), TANDEM_OK);
     profile_machine_settle(&machine);
     assert_int_equal(machine.steady.memory_ns, 0);
     profile_machine_free(&machine);
 }
 
-/* Not the fastest pulses: predictions would be of a machine that is always at its best. */
-static void the_steady_pulse_is_a_median(void **state)
+/* Not the fastest speed samples: predictions would be of a machine that is always at its best. */
+static void the_steady_speed_sample_is_a_median(void **state)
 {
     (void)state;
     static const int64_t ns[] = {9000, 9000, 10000, 11000, 12000};
     profile_machine machine = {.n = 0};
     for (size_t k = 0; k < N_OF(ns); k++) {
-        const step_watch watch = {.pulse = {ns[k], 2 * ns[k]}};
+        const step_watch watch = {.speed_sample = {ns[k], 2 * ns[k]}};
         assert_int_equal(profile_machine_add(&machine, &watch, 100, NULL), TANDEM_OK);
     }
     profile_machine_settle(&machine);
@@ -144,7 +144,7 @@ static void kept_steps_cover_the_whole_run(void **state)
     static run_steadiness out;
     int64_t start_ns[RUN_TASKS] = {0, -1}, end_ns[RUN_TASKS] = {0, -1}, delay_ns[RUN_TASKS] = {0, -1};
     const tandem_step_times times = {.start_ns = start_ns, .end_ns = end_ns};
-    step_watch watch = {.n_task = RUN_TASKS, .delay_ns = delay_ns, .pulse = steady};
+    step_watch watch = {.n_task = RUN_TASKS, .delay_ns = delay_ns, .speed_sample = steady};
     kept_steps kept = {.task_ns = task_ns, .task_delay_ns = task_delay_ns, .n_task = RUN_TASKS};
     for (int64_t step = 0; step < RUN_STEPS; step++) {
         delay_ns[0] = step % 16 == 8 ? 50000 : 0;
@@ -240,10 +240,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(disturbed_repetitions_are_dropped_and_counted),
         cmocka_unit_test(without_undisturbed_ones_all_count_less_their_delays),
-        cmocka_unit_test(times_are_brought_to_the_steady_pulse),
+        cmocka_unit_test(times_are_brought_to_the_steady_speed_sample),
         cmocka_unit_test(rounds_that_differ_widen_the_interval),
-        cmocka_unit_test(a_steady_pulse_is_kept_unless_the_machine_is_another),
-        cmocka_unit_test(the_steady_pulse_is_a_median),
+        cmocka_unit_test(a_steady_speed_sample_is_kept_unless_the_machine_is_another),
+        cmocka_unit_test(the_steady_speed_sample_is_a_median),
         cmocka_unit_test(kept_steps_cover_the_whole_run),
         cmocka_unit_test(a_verdict_follows_from_errors_and_how_sure_they_are),
         cmocka_unit_test(a_verdict_that_needs_steps_says_how_many),

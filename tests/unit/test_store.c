@@ -315,14 +315,14 @@ static void a_machine_s_steadiness_is_kept(void **state)
     tandem_steadiness got = put;
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     assert_int_equal(tandem_store_get_steadiness(&got, store, "cpu:avx2", "", &error), TANDEM_OK);
-    assert_true(got.compute_pulse_ns == 0 && isnan(got.delay_share) && isnan(got.interval_share));
+    assert_true(got.compute_speed_sample_ns == 0 && isnan(got.delay_share) && isnan(got.interval_share));
     assert_int_equal(tandem_store_put_steadiness(store, "cpu:avx2", "", &put, &error), TANDEM_OK);
     assert_int_equal(tandem_store_put_steadiness(store, "cpu:avx2", "", &wrong, &error), TANDEM_USAGE);
     assert_int_equal(tandem_store_get_steadiness(&got, store, "cpu:avx2", "cpu:sse41", &error), TANDEM_OK);
-    assert_int_equal(got.memory_pulse_ns, 0);
+    assert_int_equal(got.memory_speed_sample_ns, 0);
     assert_int_equal(tandem_store_get_steadiness(&got, store, "cpu:avx2", "", &error), TANDEM_OK);
-    assert_true(got.compute_pulse_ns == 16000 && got.memory_pulse_ns == 21000 && got.delay_share > 0.2 &&
-                isnan(got.steal_share) && got.interval_share > 0.02);
+    assert_true(got.compute_speed_sample_ns == 16000 && got.memory_speed_sample_ns == 21000 &&
+                got.delay_share > 0.2 && isnan(got.steal_share) && got.interval_share > 0.02);
     tandem_store_close(store);
 }
 
@@ -337,7 +337,7 @@ static void store_sql(const char *path, const char *sql)
 /* Of another version: nothing of it is read, written or changed, and a command for a new one is named. */
 static void a_store_of_another_version_is_refused(void **state)
 {
-    static const int versions[] = {1, 5, 6, 8};
+    static const int versions[] = {1, 5, 6, 7, 9};
     const test_folder *const p = *state;
     tandem_cost_key key = op_key_store("a");
     tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
@@ -351,7 +351,7 @@ static void a_store_of_another_version_is_refused(void **state)
             store_sql(p->path, text);
             assert_int_equal(tandem_store_open(&store, p->path, (tandem_store_mode)mode, &error),
                              TANDEM_WRONG_FORMAT);
-            (void)snprintf(text, sizeof text, "has schema version %d, this tandem has 7", versions[i]);
+            (void)snprintf(text, sizeof text, "has schema version %d, this tandem has 8", versions[i]);
             assert_non_null(strstr(error.text, text));
             assert_non_null(strstr(error.text, "`tandem profile --db FILE` makes a new one"));
             assert_int_equal(ask(p->path, "PRAGMA user_version"), versions[i]);
@@ -405,7 +405,7 @@ static void rows_know_who_and_when(void **state)
     assert_in_range(ask(p->path, "SELECT min(time_ns) FROM op_cost"), before, before + INT64_C(600000000000));
     assert_int_equal(ask(p->path, "SELECT count(*) FROM host WHERE length(name_hash) = 16"), 2);
     assert_int_equal(ask(p->path, "PRAGMA application_id"), 0x746e646d);
-    assert_int_equal(ask(p->path, "PRAGMA user_version"), 7);
+    assert_int_equal(ask(p->path, "PRAGMA user_version"), 8);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
 }
 

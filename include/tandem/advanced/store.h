@@ -45,9 +45,9 @@ typedef struct tandem_cost {
     int64_t median_ns, p10_ns, p90_ns;
     /* an interval that holds the median of another profile in 95 of 100 cases; both 0 = not known */
     int64_t low_ns, high_ns;
-    /* the machine's pulse beside the repetitions (base/pulse.h), which have been brought to the pulse of
+    /* the speed sample beside the repetitions (base/speed_sample.h), which have been brought to that of
      * tandem_steadiness; 0 = none was taken */
-    int64_t compute_pulse_ns, memory_pulse_ns;
+    int64_t compute_speed_sample_ns, memory_speed_sample_ns;
     uint64_t workspace_bytes; /* memory the kernel needs beside its operands */
 } tandem_cost;
 /* Mean of the repetitions that count, rounded to ns; 0 without any. The replayer uses it. */
@@ -55,7 +55,7 @@ int64_t tandem_cost_mean_ns(const tandem_cost *cost);
 /* From raw repetitions, n ≥ 1, which are sorted. Of the repetitions that count: the median of an even
  * number is the mean of the two in the middle, rounded down; percentiles are nearest ranks, the ⌈n/10⌉-th
  * and ⌈9n/10⌉-th; the interval lies between the repetitions that the sign test cannot reject as the median
- * at 5 % (n/2 ± 0.98 √n). Sets no n_disturbed and no pulse. */
+ * at 5 % (n/2 ± 0.98 √n). Sets no n_disturbed and no speed sample. */
 void tandem_cost_from_samples(tandem_cost *cost, int64_t *sample_ns, int64_t n, uint64_t workspace_bytes);
 
 /* A key's canonical text in the cost table: "linear m=784 … | int8 | forward | s8>f32", "cast n=1024 |
@@ -98,9 +98,9 @@ tandem_status tandem_store_count_costs(int64_t *n, tandem_store *store, tandem_e
 /* How steady a machine was while the costs of a device beside a co-runner ("" = alone) were measured. NaN =
  * not known. */
 typedef struct tandem_steadiness {
-    /* the steady pulse, to which the costs have been brought; 0 = none */
-    int64_t compute_pulse_ns, memory_pulse_ns;
-    double compute_spread, memory_spread; /* (p90 − p10) / median of the pulses */
+    /* the steady speed sample, to which the costs have been brought; 0 = none */
+    int64_t compute_speed_sample_ns, memory_speed_sample_ns;
+    double compute_spread, memory_spread; /* (p90 − p10) / median of the speed samples */
     double delay_share;                   /* of the time, others had the core, or a quota withheld it */
     double steal_share;                   /* of the CPUs' time, other virtual machines had it */
     double interval_share; /* half the interval of a plan's sum over its median; the widest plan's */
@@ -109,7 +109,7 @@ typedef struct tandem_steadiness {
 tandem_status tandem_store_put_steadiness(tandem_store *store, const char *device, const char *co_runner,
                                           const tandem_steadiness *steadiness, tandem_error *error);
 /* The newest of the device and co-runner; of a store open for writing: of this
- * host. *steadiness without pulses, all NaN, where there is none. */
+ * host. *steadiness without speed samples, all NaN, where there is none. */
 tandem_status tandem_store_get_steadiness(tandem_steadiness *steadiness, tandem_store *store,
                                           const char *device, const char *co_runner, tandem_error *error);
 /* Stores the device's current clocks. */

@@ -1,5 +1,5 @@
-/* pulse.c: times arithmetic between registers, and a walk through memory. */
-#include "base/pulse.h"
+/* speed_sample.c: times arithmetic between registers, and a walk through memory. */
+#include "base/speed_sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,24 +59,24 @@ static float walk_half(const float *window)
     return a + b + c + d;
 }
 
-tandem_status tandem_pulse_open(tandem_pulse_walk *walk, tandem_error *error)
+tandem_status tandem_speed_sample_open(tandem_speed_sample_walk *walk, tandem_error *error)
 {
-    *walk = (tandem_pulse_walk){.n = WALK_BYTES / sizeof(float)};
+    *walk = (tandem_speed_sample_walk){.n = WALK_BYTES / sizeof(float)};
     walk->memory = malloc(WALK_BYTES);
-    if (!walk->memory) return tandem_no_memory(error, "for the walk of a pulse");
+    if (!walk->memory) return tandem_no_memory(error, "for the walk of a speed sample");
     memset(walk->memory, 1, WALK_BYTES); /* pages of zeros that were never written are all one page */
     return TANDEM_OK;
 }
 
-void tandem_pulse_close(tandem_pulse_walk *walk)
+void tandem_speed_sample_close(tandem_speed_sample_walk *walk)
 {
     free(walk->memory);
-    *walk = (tandem_pulse_walk){0};
+    *walk = (tandem_speed_sample_walk){0};
 }
 
 static int64_t shorter_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-tandem_pulse tandem_pulse_take(tandem_pulse_walk *walk)
+tandem_speed_sample tandem_speed_sample_take(tandem_speed_sample_walk *walk)
 {
     volatile float sink = 1;
     int64_t at_ns[5];
@@ -93,13 +93,13 @@ tandem_pulse tandem_pulse_take(tandem_pulse_walk *walk)
         at_ns[3 + half] = tandem_now_ns();
         walk->at = (walk->at + WINDOW_FLOATS) % walk->n;
     }
-    return (tandem_pulse){.compute_ns = 2 * shorter_of(first_ns, second_ns),
-                          .memory_ns = 2 * shorter_of(at_ns[3] - at_ns[2], at_ns[4] - at_ns[3])};
+    return (tandem_speed_sample){.compute_ns = 2 * shorter_of(first_ns, second_ns),
+                                 .memory_ns = 2 * shorter_of(at_ns[3] - at_ns[2], at_ns[4] - at_ns[3])};
 }
 
-double tandem_pulse_bytes_ns(const tandem_pulse *pulse, double bytes)
+double tandem_speed_sample_bytes_ns(const tandem_speed_sample *sample, double bytes)
 {
-    return bytes / (2.0 * WINDOW_FLOATS * sizeof(float)) * (double)pulse->memory_ns;
+    return bytes / (2.0 * WINDOW_FLOATS * sizeof(float)) * (double)sample->memory_ns;
 }
 
 static double slowdown_of(int64_t now_ns, int64_t steady_ns)
@@ -107,7 +107,8 @@ static double slowdown_of(int64_t now_ns, int64_t steady_ns)
     return now_ns > 0 && steady_ns > 0 ? (double)now_ns / (double)steady_ns : 1;
 }
 
-double tandem_pulse_slowdown(const tandem_pulse *now, const tandem_pulse *steady, double memory_share)
+double tandem_speed_sample_slowdown(const tandem_speed_sample *now, const tandem_speed_sample *steady,
+                                    double memory_share)
 {
     const double compute = slowdown_of(now->compute_ns, steady->compute_ns),
                  memory = slowdown_of(now->memory_ns, steady->memory_ns);
