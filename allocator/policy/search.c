@@ -30,7 +30,7 @@ static int is_dominated_by(const tandem_search *search, int op, tandem_precision
     const tandem_step *step = tandem_replayer_step(replayer, search->c);
     const tandem_op_tasks tasks = tandem_step_op_tasks(step, op);
     tandem_attention attention;
-    if (tandem_step_may_join(step, op, &attention)) return 0; /* the other product's precision decides, too */
+    if (tandem_step_may_fuse(step, op, &attention)) return 0; /* the other product's precision decides, too */
     const int task[] = {tasks.forward, tasks.wgrad, tasks.dgrad};
     if (search_sensitivity_of(search, op, q) > search_sensitivity_of(search, op, p)) return 0;
     for (int k = 0; k < 3; k++)
@@ -150,7 +150,7 @@ static void add_attention_groups(group_list *list)
     const tandem_search *search = list->search;
     for (int i = 0; i < search->n_op; i++) {
         tandem_attention a;
-        if (tandem_step_may_join(tandem_replayer_step(search->problem->replayer, search->c), i, &a) &&
+        if (tandem_step_may_fuse(tandem_replayer_step(search->problem->replayer, search->c), i, &a) &&
             a.mix == i)
             add_move_group(list, (const int[]){a.scores, a.mix}, 2);
     }

@@ -126,7 +126,7 @@ static tandem_status cuda_prepare_kernel(void *device, const tandem_step *step, 
     prepared->saves_input =
         op && (tandem_op_row_on(op->kind, step->options.narrow_rows)->saves & TANDEM_SAVES_INPUT);
     prepared->padded_row = op ? tandem_step_padded_row(step, task_spec->op) : 0;
-    prepared->products = tandem_step_joined_products(step, task);
+    prepared->products = tandem_step_merged_products(step, task);
     for (int k = 0; k < task_spec->n_write; k++)
         if (task_spec->write[k] >= 0) prepared->written[k] = step->value[task_spec->write[k]].dtype;
     for (int k = 0; k < 2 && k < task_spec->n_read; k++)
@@ -167,13 +167,13 @@ static tandem_status cuda_run_kernel(const tandem_kernel *kernel, const tandem_k
     return kernel->run(kernel, &aligned, error);
 }
 
-static tandem_status cuda_run_joined_kernels(const tandem_kernel *const *kernel,
+static tandem_status cuda_run_merged_kernels(const tandem_kernel *const *kernel,
                                              const tandem_kernel_call *const *call, int n,
                                              tandem_error *error)
 {
-    tandem_kernel_call aligned[TANDEM_MAX_JOINED_CASTS];
+    tandem_kernel_call aligned[TANDEM_MAX_MERGED_CASTS];
     for (int k = 0; k < n; k++) aligned[k] = align_workspace(call[k]);
-    return cuda_run_joined(kernel, aligned, n, error);
+    return cuda_run_merged(kernel, aligned, n, error);
 }
 
 static tandem_status cuda_load_algorithms(void *device, const tandem_algorithm *choice, int n, int autotune,
@@ -538,7 +538,7 @@ const tandem_device_backend tandem_cuda_backend = {
     .prepare = cuda_prepare_kernel,
     .release = cuda_release_kernel,
     .run = cuda_run_kernel,
-    .run_joined = cuda_run_joined_kernels,
+    .run_merged = cuda_run_merged_kernels,
     .load_algorithms = cuda_load_algorithms,
     .tuned_algorithms = cuda_tuned_algorithms,
     .update = cuda_update_weights,

@@ -49,7 +49,7 @@ struct tandem_kernel {
     tandem_dtype written[TANDEM_TASK_WRITES];
     int saves_input;                 /* the operator, on the step's device (op.def) */
     int64_t padded_row;              /* tandem_step_padded_row */
-    tandem_joined_products products; /* of the last of several in one launch */
+    tandem_merged_products products; /* of the last of several in one launch */
     tandem_matrices matrices;        /* of a cast that writes a transposed copy; rows 0: it writes none */
     int is_read_later;               /* of a cast: its operand, by a task behind it */
     uint64_t workspace_bytes;
@@ -69,13 +69,13 @@ typedef struct cuda_operator {
 #undef ROW
 extern const cuda_operator cuda_cast, cuda_accumulate, cuda_attention;
 
-/* --- Tasks that are one launch (joined.c) --------------------------------------------------------------- */
+/* --- Tasks that are one launch (merged.c) --------------------------------------------------------------- */
 
-/* As tandem_device_backend.run_joined, with workspaces that are aligned. */
-tandem_status cuda_run_joined(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n,
+/* As tandem_device_backend.run_merged, with workspaces that are aligned. */
+tandem_status cuda_run_merged(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n,
                               tandem_error *error);
 /* Of products of one tensor (product.c). */
-tandem_status cuda_run_joined_products(const tandem_kernel *const *kernel, const tandem_kernel_call *call,
+tandem_status cuda_run_merged_products(const tandem_kernel *const *kernel, const tandem_kernel_call *call,
                                        int n, tandem_error *error);
 /* What a cast of a weight to two bytes does. */
 /* What a cast with a history does. */

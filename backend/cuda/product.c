@@ -146,7 +146,7 @@ tandem_status cuda_gemm_run(const cuda_gemm *g, const tandem_kernel *kernel, con
 typedef struct cuda_product_state {
     cuda_gemm matmul;
     int swap_operands;
-    cuda_planned_work joined; /* with those before it (kernel->products); none where they run one by one */
+    cuda_planned_work merged; /* with those before it (kernel->products); none where they run one by one */
 } cuda_product_state;
 
 static tandem_status cuda_product_kernel_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
@@ -160,13 +160,13 @@ static tandem_status cuda_product_kernel_run(const tandem_kernel *kernel, const 
 
 static void cuda_product_destroy(void *state, const cuda_device *device)
 {
-    cuda_planned_work_close(&((cuda_product_state *)state)->joined, device);
+    cuda_planned_work_close(&((cuda_product_state *)state)->merged, device);
     cuda_gemm_close(&((cuda_product_state *)state)->matmul, device);
     free(state);
 }
 
 /* A library that has no algorithm for them, or none with so little workspace, multiplies one by one. */
-static tandem_status open_joined_products(cuda_product_state *state, const tandem_kernel *kernel,
+static tandem_status open_merged_products(cuda_product_state *state, const tandem_kernel *kernel,
                                           tandem_error *error)
 {
     cuda_product_spec all = state->matmul.spec;
@@ -178,17 +178,17 @@ static tandem_status open_joined_products(cuda_product_state *state, const tande
     all.has_one_a = 1;
     all.b_apart = kernel->products.operand_apart, all.c_apart = kernel->products.result_apart;
     all.max_workspace = state->matmul.chosen.algorithm.workspace_bytes;
-    const tandem_status status = cuda_plan_product(&state->joined, kernel, &all, &own);
+    const tandem_status status = cuda_plan_product(&state->merged, kernel, &all, &own);
     if (status == TANDEM_OK || status == TANDEM_NO_KERNEL) return TANDEM_OK;
     if (error) *error = own;
     return status;
 }
 
-tandem_status cuda_run_joined_products(const tandem_kernel *const *kernel, const tandem_kernel_call *call,
+tandem_status cuda_run_merged_products(const tandem_kernel *const *kernel, const tandem_kernel_call *call,
                                        int n, tandem_error *error)
 {
     const cuda_product_state *state = kernel[n - 1]->state;
-    if (!state->joined.work || kernel[n - 1]->products.n != n) {
+    if (!state->merged.work || kernel[n - 1]->products.n != n) {
         tandem_status status = TANDEM_OK;
         for (int k = 0; k < n && status == TANDEM_OK; k++)
             status = cuda_product_kernel_run(kernel[k], &call[k], error);
@@ -197,7 +197,7 @@ tandem_status cuda_run_joined_products(const tandem_kernel *const *kernel, const
     const cuda_operands operands = {call[0].in[0], call[0].in[1], call[0].out[0], NULL, NULL};
     return cuda_kernel_result(
         kernel[n - 1],
-        cuda_planned_work_run(&state->joined, kernel[n - 1]->device, &operands, call[n - 1].workspace),
+        cuda_planned_work_run(&state->merged, kernel[n - 1]->device, &operands, call[n - 1].workspace),
         error);
 }
 
@@ -213,7 +213,7 @@ tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *
     const tandem_dtype operand[2] = {cuda_operand_type(kernel, swap_operands),
                                      cuda_operand_type(kernel, !swap_operands)};
     tandem_status status = cuda_gemm_open(&state->matmul, kernel, &lies, operand, kernel->task.to, 0, error);
-    if (status == TANDEM_OK) status = open_joined_products(state, kernel, error);
+    if (status == TANDEM_OK) status = open_merged_products(state, kernel, error);
     if (status != TANDEM_OK) {
         cuda_gemm_close(&state->matmul, kernel->device);
         free(state);

@@ -61,7 +61,7 @@ struct tandem_executor {
     int n_active;
     int n_backward; /* active tasks before the norm of all gradients or the first update */
     int n_run;      /* active tasks of a step: all, or those before the first update */
-    int *n_joined;  /* [n_active] how many tasks a launch at this place does; 1 where nothing is joined */
+    int *n_merged;  /* [n_active] how many tasks a launch at this place does; 1 where nothing is merged */
 
     /* the batch */
     const tandem_kernels *noise_kernels;
@@ -160,10 +160,10 @@ void tandem_executor_alloc_gradients(tandem_executor *executor, tandem_status *s
 tandem_status tandem_executor_run_tasks(tandem_executor *executor, int first, int end, int64_t micro_index,
                                         int64_t origin, tandem_error *error);
 /* How many active tasks, from number k on, are one launch now: 1 for who looks between tasks. */
-static inline int tandem_executor_joined(const tandem_executor *executor, int k)
+static inline int tandem_executor_merged(const tandem_executor *executor, int k)
 {
     const int is_update = executor->step->task[executor->active[k]].kind == TANDEM_TASK_UPDATE;
-    return executor->observer || (is_update && executor->host_gradient) ? 1 : executor->n_joined[k];
+    return executor->observer || (is_update && executor->host_gradient) ? 1 : executor->n_merged[k];
 }
 /* Runs one task of the compute stream. */
 tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t micro_index,

@@ -18,7 +18,7 @@ static tandem_status alloc_task_tables(tandem_executor *executor, tandem_error *
         !(executor->workspace = tandem_arena_array(tables, n_task, sizeof *executor->workspace)) ||
         !(executor->workspace_offset = tandem_arena_array(tables, n_task, sizeof(int64_t))) ||
         !(executor->active = tandem_arena_array(tables, n_task, sizeof *executor->active)) ||
-        !(executor->n_joined = tandem_arena_array(tables, n_task, sizeof *executor->n_joined)) ||
+        !(executor->n_merged = tandem_arena_array(tables, n_task, sizeof *executor->n_merged)) ||
         !(executor->offset = tandem_arena_array(tables, n_value, sizeof *executor->offset)) ||
         !(executor->has_weight_decay = tandem_arena_alloc(tables, n_parameter)) ||
         !(times->all_start_ns = tandem_arena_array(tables, 2 * n_time, sizeof *times->all_start_ns)) ||
@@ -82,12 +82,12 @@ static tandem_status prepare_task_kernels(tandem_executor *executor, int forward
     return is_lacking ? TANDEM_NO_KERNEL : TANDEM_OK;
 }
 
-static void find_joined_tasks(tandem_executor *executor)
+static void find_merged_tasks(tandem_executor *executor)
 {
     for (int k = executor->n_active - 1; k >= 0; k--)
-        executor->n_joined[k] = k + 1 < executor->n_active && executor->worker->backend->run_joined &&
-                                        tandem_step_is_joined(executor->step, executor->active[k + 1])
-                                    ? executor->n_joined[k + 1] + 1
+        executor->n_merged[k] = k + 1 < executor->n_active && executor->worker->backend->run_merged &&
+                                        tandem_step_is_merged(executor->step, executor->active[k + 1])
+                                    ? executor->n_merged[k + 1] + 1
                                     : 1;
 }
 
@@ -202,7 +202,7 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
         status = tandem_batchnorm_stats_open(&executor->batchnorm_stats, executor->graph, worker, error);
     if (status == TANDEM_OK) status = tandem_amax_histories_open(&executor->histories, executor->step, error);
     if (status == TANDEM_OK) status = prepare_task_kernels(executor, forward_only, error);
-    if (status == TANDEM_OK) find_joined_tasks(executor);
+    if (status == TANDEM_OK) find_merged_tasks(executor);
     if (status == TANDEM_OK)
         status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
                                     executor->workspace_offset, error);

@@ -180,11 +180,11 @@ static tandem_status run_active_task(tandem_executor *executor, int k, int64_t m
 }
 
 /* Runs n active tasks, from number k on, as one. */
-static tandem_status run_joined_tasks(tandem_executor *executor, int k, int n, int64_t micro_index,
+static tandem_status run_merged_tasks(tandem_executor *executor, int k, int n, int64_t micro_index,
                                       tandem_error *error)
 {
-    const tandem_kernel *kernel[TANDEM_MAX_JOINED_CASTS];
-    const tandem_kernel_call *call[TANDEM_MAX_JOINED_CASTS];
+    const tandem_kernel *kernel[TANDEM_MAX_MERGED_CASTS];
+    const tandem_kernel_call *call[TANDEM_MAX_MERGED_CASTS];
     const tandem_task *task = &executor->step->task[executor->active[k]];
     if (task->kind == TANDEM_TASK_UPDATE)
         return tandem_transfer_update_buckets(
@@ -196,7 +196,7 @@ static tandem_status run_joined_tasks(tandem_executor *executor, int k, int n, i
         kernel[i] = executor->kernel[t];
         call[i] = &executor->call[t];
     }
-    const tandem_status status = executor->worker->backend->run_joined(kernel, call, n, error);
+    const tandem_status status = executor->worker->backend->run_merged(kernel, call, n, error);
     return status == TANDEM_OK ? tandem_transfer_end_task(executor, k + n - 1, error) : status;
 }
 
@@ -206,9 +206,9 @@ tandem_status tandem_executor_run_tasks(tandem_executor *executor, int first, in
     int64_t begin_ns = tandem_now_ns() - origin;
     for (int k = first, n; k < end; k += n) {
         const int64_t before_ns = begin_ns;
-        n = tandem_executor_joined(executor, k);
+        n = tandem_executor_merged(executor, k);
         const tandem_status status =
-            n > 1 ? run_joined_tasks(executor, k, n, micro_index, error)
+            n > 1 ? run_merged_tasks(executor, k, n, micro_index, error)
                   : run_active_task(executor, k, micro_index, origin, &begin_ns, error);
         if (status != TANDEM_OK) return status;
         if (executor->observer) executor->observer(executor->observer_context, executor, executor->active[k]);

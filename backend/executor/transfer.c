@@ -338,8 +338,8 @@ static int is_operand(const tandem_task *task, int v)
 }
 
 /* What the operands of number k + i take, without those of the tasks before it in the launch, which begins
- * with number k: bandwidth bounds all tasks that are joined, but for products, which are alike. */
-static uint64_t joined_task_bytes(const tandem_executor *executor, int k, int i)
+ * with number k: bandwidth bounds all tasks that are merged, but for products, which are alike. */
+static uint64_t merged_task_bytes(const tandem_executor *executor, int k, int i)
 {
     const tandem_step *step = executor->step;
     const tandem_task *task = &step->task[executor->active[k + i]];
@@ -364,12 +364,12 @@ static void divide_time(tandem_executor *executor, int k, int n, size_t row, int
 {
     double all = 0, so_far = 0;
     int64_t before_ns = start_ns;
-    for (int i = 0; i < n && n > 1; i++) all += (double)joined_task_bytes(executor, k, i);
+    for (int i = 0; i < n && n > 1; i++) all += (double)merged_task_bytes(executor, k, i);
     for (int i = 0; i < n; i++) {
         const size_t at = row + (size_t)executor->active[k + i];
         executor->times.all_start_ns[at] = before_ns;
         if (i < n - 1) {
-            so_far += (double)joined_task_bytes(executor, k, i);
+            so_far += (double)merged_task_bytes(executor, k, i);
             before_ns = start_ns + (int64_t)((double)(end_ns - start_ns) * so_far / all);
         } else {
             before_ns = end_ns;
@@ -388,7 +388,7 @@ static tandem_status read_task_times(tandem_executor *executor, int micro, tande
     for (int k = 0, n; k < executor->n_active && status == TANDEM_OK; k += n) {
         const tandem_task_kind kind = executor->step->task[executor->active[k]].kind;
         if (kind == TANDEM_TASK_NORM || kind == TANDEM_TASK_UPDATE) break;
-        n = tandem_executor_joined(executor, k);
+        n = tandem_executor_merged(executor, k);
         if (kind == TANDEM_TASK_REDUCE) continue;
         int64_t end_ns = 0;
         status = event_time_ns(&end_ns, executor, task_event(executor, k + n - 1), error);
@@ -431,7 +431,7 @@ static tandem_status read_bucket_times(tandem_executor *executor, int b, tandem_
 }
 
 /* Divides the time of one launch that updates n buckets among them, by their elements. */
-static tandem_status read_joined_bucket_times(tandem_executor *executor, int b, int n, tandem_error *error)
+static tandem_status read_merged_bucket_times(tandem_executor *executor, int b, int n, tandem_error *error)
 {
     const tandem_bucket *bucket = &executor->step->bucket[b];
     tandem_step_times *times = &executor->times;
@@ -454,9 +454,9 @@ static tandem_status read_all_bucket_times(tandem_executor *executor, tandem_err
 {
     tandem_status status = TANDEM_OK;
     for (int b = 0, n; b < executor->step->n_bucket && status == TANDEM_OK; b += n) {
-        n = executor->host_gradient ? 1 : tandem_executor_joined(executor, executor->n_backward + b);
+        n = executor->host_gradient ? 1 : tandem_executor_merged(executor, executor->n_backward + b);
         status =
-            n > 1 ? read_joined_bucket_times(executor, b, n, error) : read_bucket_times(executor, b, error);
+            n > 1 ? read_merged_bucket_times(executor, b, n, error) : read_bucket_times(executor, b, error);
     }
     return status;
 }
@@ -517,7 +517,7 @@ tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, t
 
 int tandem_transfer_updates_at_once(const tandem_executor *executor)
 {
-    return tandem_executor_joined(executor, executor->n_backward) == executor->step->n_bucket;
+    return tandem_executor_merged(executor, executor->n_backward) == executor->step->n_bucket;
 }
 
 tandem_status tandem_transfer_queue_results(const tandem_executor *executor, tandem_error *error)

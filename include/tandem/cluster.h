@@ -44,8 +44,8 @@ typedef struct tandem_device {
     /* 1: attention whose products have one 16-bit precision is one kernel, which keeps its scores on the
      * chip (tandem_step_attention in step.h): cuda:N */
     int fused_attention;
-    /* 1: kernels of some consecutive tasks are one (tandem_step_is_joined in step.h): cuda:N */
-    int joined_tasks;
+    /* 1: kernels of some consecutive tasks are one (tandem_step_is_merged in step.h): cuda:N */
+    int merged_tasks;
     /* 1: rows of logits begin at multiples of 16 bytes (tandem_step_padded_row in step.h): cuda:N */
     int padded_rows;
     tandem_gpu_spec gpu_spec; /* of a described device; all 0 if there are kernels */
@@ -57,7 +57,7 @@ int tandem_device_is_described(const tandem_device *device);
 int tandem_device_is_recorded(const char *name);
 
 /* Opens the step program of a graph for the device: tandem_step_open_with (step.h) with its amp_dtype,
- * transposed_copy, narrow_rows, fused_attention, joined_tasks and padded_rows. options NULL = all zero. */
+ * transposed_copy, narrow_rows, fused_attention, merged_tasks and padded_rows. options NULL = all zero. */
 typedef struct tandem_step tandem_step;
 tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device,
                                       const tandem_graph *graph, uint64_t bucket_bytes,

@@ -21,7 +21,7 @@ typedef struct tandem_step_options {
     int transposed_copy; /* of the device (cluster.h), as amp_dtype is. 1: casts write transposed copies */
     int narrow_rows;     /* of the device, too. 1: operators by rows (op.def) read and write narrow floats */
     int fused_attention; /* of the device, too. 1: attention in 16 bits is one task (tandem_step_attention) */
-    int joined_tasks;    /* of the device, too. 1: some tasks are one launch (tandem_step_is_joined) */
+    int merged_tasks;    /* of the device, too. 1: some tasks are one launch (tandem_step_is_merged) */
     int padded_rows;     /* of the device, too. 1: rows of logits may have gaps (tandem_step_padded_row) */
     int with_norm;       /* 1: no update runs before the norm of all gradients is known */
     /* 1: every term of a tensor's gradient has memory of its own, and no dgrad accumulates. For those who

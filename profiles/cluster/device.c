@@ -157,7 +157,7 @@ tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *d
     laid_out.transposed_copy = device->transposed_copy;
     laid_out.narrow_rows = device->narrow_rows;
     laid_out.fused_attention = device->fused_attention;
-    laid_out.joined_tasks = device->joined_tasks;
+    laid_out.merged_tasks = device->merged_tasks;
     laid_out.padded_rows = device->padded_rows;
     return tandem_step_open_with(step, graph, device->amp_dtype, bucket_bytes, &laid_out, error);
 }

@@ -120,7 +120,7 @@ class Device(Structure):
         ("transposed_copy", c_int),
         ("narrow_rows", c_int),
         ("fused_attention", c_int),
-        ("joined_tasks", c_int),
+        ("merged_tasks", c_int),
         ("padded_rows", c_int),
         ("gpu_spec", GpuSpec),
     ]
@@ -192,7 +192,7 @@ class StepOptions(Structure):
         ("transposed_copy", c_int),
         ("narrow_rows", c_int),
         ("fused_attention", c_int),
-        ("joined_tasks", c_int),
+        ("merged_tasks", c_int),
         ("padded_rows", c_int),
         ("with_norm", c_int),
         ("separate_partial_grads", c_int),

@@ -183,13 +183,13 @@ static int plan_wants_round(const cost_profile *profile, int k, int is_uniform)
     return !(profile_interval_share(profile->key, profile->key_of, profile->step->n_task) <= narrow_interval);
 }
 
-/* What a timed task takes without the event behind its launch, which all tasks joined in it share. */
+/* What a timed task takes without the event behind its launch, which all tasks merged in it share. */
 static int64_t own_time_ns(const tandem_step *step, const tandem_step_times *times, int t, int64_t event_ns)
 {
     int first = t, last = t;
     const double ns = (double)(times->end_ns[t] - times->start_ns[t]);
-    while (first > 0 && (!step->task[first].active || tandem_step_is_joined(step, first))) first--;
-    for (int k = t + 1; k < step->n_task && (!step->task[k].active || tandem_step_is_joined(step, k)); k++)
+    while (first > 0 && (!step->task[first].active || tandem_step_is_merged(step, first))) first--;
+    for (int k = t + 1; k < step->n_task && (!step->task[k].active || tandem_step_is_merged(step, k)); k++)
         if (step->task[k].active) last = k;
     const double launch_ns = (double)(times->end_ns[last] - times->start_ns[first]);
     const double own_ns = launch_ns > 0 ? ns - (double)event_ns * ns / launch_ns : 0;
@@ -377,7 +377,7 @@ static tandem_status measure_event(cost_profile *profile, tandem_error *error)
     int64_t n_event = 0;
     if (rank->event_ns >= 0 || strncmp(rank->device, "cuda:", 5) != 0) return TANDEM_OK;
     for (int t = 0; t < profile->step->n_task; t++)
-        n_event += profile->key_of[t] >= 0 && !tandem_step_is_joined(profile->step, t);
+        n_event += profile->key_of[t] >= 0 && !tandem_step_is_merged(profile->step, t);
     tandem_status status = time_whole_step(&timed_ns, profile, 1, error);
     if (status == TANDEM_OK) status = time_whole_step(&plain_ns, profile, 0, error);
     if (status != TANDEM_OK || n_event == 0) return status;

@@ -43,7 +43,7 @@ static int is_own_gradient(const tandem_step *step, int op, int slot)
            step->index->n_contribution[x] == 1;
 }
 
-static int can_be_joined(const tandem_step *step, int mix)
+static int can_be_fused(const tandem_step *step, int mix)
 {
     const tandem_graph *graph = step->graph;
     const tandem_op *const op = graph->op;
@@ -65,7 +65,7 @@ void step_find_attention(tandem_step *step)
     /* Those who inspect terms of gradients, and emulations, look between the operators. */
     if (step->options.separate_partial_grads || step->options.emulated) return;
     for (int i = 0; i < step->graph->n_op; i++)
-        if (can_be_joined(step, i))
+        if (can_be_fused(step, i))
             for (int k = attention_scores_of(step->graph, i); k <= i; k++) step->index->attention[k] = i;
 }
 
@@ -74,7 +74,7 @@ uint64_t tandem_attention_statistics_bytes(const tandem_attention *attention)
     return (uint64_t)(attention->heads * attention->rows) * sizeof(float);
 }
 
-int tandem_step_may_join(const tandem_step *step, int op, tandem_attention *attention)
+int tandem_step_may_fuse(const tandem_step *step, int op, tandem_attention *attention)
 {
     const int mix = attention_of(step, op);
     if (mix >= 0) *attention = step_attention_of(step->graph, mix);

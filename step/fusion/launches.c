@@ -181,7 +181,7 @@ static int operator_launches(const tandem_step *step, const tandem_task *task)
 int tandem_step_launches(const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
-    if (!task->active || tandem_step_is_joined(step, t)) return 0;
+    if (!task->active || tandem_step_is_merged(step, t)) return 0;
     switch (task->kind) {
     case TANDEM_TASK_WEIGHT_CAST:
     case TANDEM_TASK_CAST:
@@ -201,7 +201,7 @@ int tandem_step_launches(const tandem_step *step, int t)
 /* The first task, and the last, of the launch that task t is part of. */
 static int first_of_launch(const tandem_step *step, int t)
 {
-    for (int before = t; tandem_step_is_joined(step, t); t = before) do
+    for (int before = t; tandem_step_is_merged(step, t); t = before) do
             before--;
         while (!step->task[before].active);
     return t;
@@ -210,7 +210,7 @@ static int first_of_launch(const tandem_step *step, int t)
 static int last_of_launch(const tandem_step *step, int t)
 {
     for (int next = tandem_step_next_active(step, t + 1);
-         next < step->n_task && tandem_step_is_joined(step, next);
+         next < step->n_task && tandem_step_is_merged(step, next);
          next = tandem_step_next_active(step, t + 1))
         t = next;
     return t;

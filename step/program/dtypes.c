@@ -20,7 +20,7 @@ static unsigned find_reader_dtypes(const tandem_step *step, int t)
 {
     const struct tandem_step_index *index = step->index;
     unsigned dtypes = 0;
-    if (step->graph->op[t].dtype != TANDEM_F32 || is_joined_to_later(step, t)) return 0;
+    if (step->graph->op[t].dtype != TANDEM_F32 || is_fused_into_later(step, t)) return 0;
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++)
         dtypes |= dtype_bit(forward_dtype_of(step, index->reader[k]));
     return index->is_recomputed[t] ? dtypes : dtypes | saved_output_dtypes(step, t);
@@ -29,7 +29,7 @@ static unsigned find_reader_dtypes(const tandem_step *step, int t)
 static unsigned find_recompute_dtypes(const tandem_step *step, int t)
 {
     const struct tandem_step_index *index = step->index;
-    if (!index->is_recomputed[t] || is_joined_to_later(step, t)) return 0;
+    if (!index->is_recomputed[t] || is_fused_into_later(step, t)) return 0;
     unsigned dtypes = saved_output_dtypes(step, t);
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++) {
         const int i = index->reader[k];
@@ -47,7 +47,7 @@ static unsigned gradient_dtypes_read_by(const tandem_step *step, int i)
     const struct tandem_step_index *index = step->index;
     const tandem_op_row *row = op_row_of(step, i);
     unsigned dtypes = 0;
-    if (graph->op[i].kind == TANDEM_OP_RESHAPE || is_joined_to_later(step, i)) return 0;
+    if (graph->op[i].kind == TANDEM_OP_RESHAPE || is_fused_into_later(step, i)) return 0;
     if (index->dgrad[i] >= 0 && i != graph->loss) dtypes |= dtype_bit(dgrad_dtype_of(step, i));
     if (index->wgrad[i] >= 0) dtypes |= dtype_bit(wgrad_dtype_of(step, i));
     for (int slot = 0; slot < row->n_input && row->dgrad == TANDEM_GRAD_IDENTITY; slot++) {
@@ -81,7 +81,7 @@ static void mark_inputs_dirty(tandem_step *step, int i, int what)
     for (int slot = 0; slot < n_input; slot++) mark_dirty(step->index, input_tensor_of(step, i, slot), what);
 }
 
-/* Its operators may be joined now, or no longer. */
+/* Its operators may be fused now, or no longer. */
 static void mark_attention_dirty(tandem_step *step, int mix)
 {
     struct tandem_step_index *index = step->index;
@@ -165,15 +165,15 @@ static void mark_forward_dirty(struct tandem_step_index *index, int i)
     mark_dirty(index, i, DIRTY_FORWARD | (index->writes_codes[i] ? DIRTY_CASTS : 0));
 }
 
-/* Tasks that may be joined to operator i's hold on to what these read. */
-static void mark_joined_dirty(struct tandem_step_index *index, int i)
+/* Tasks that may be merged with operator i's hold on to what these read. */
+static void mark_merged_dirty(struct tandem_step_index *index, int i)
 {
-    if (!index->joined_before) return;
+    if (!index->merged_before) return;
     if (index->dirty[i] & DIRTY_FORWARD)
-        for (int j = i; j >= 0; j = index->joined_behind[j]) mark_forward_dirty(index, j);
+        for (int j = i; j >= 0; j = index->merged_behind[j]) mark_forward_dirty(index, j);
     if (!(index->dirty[i] & DIRTY_BACKWARD)) return;
     for (int transpose = i; transpose >= 0; transpose = index->sums_behind[transpose]) {
-        const int bias = index->joined_before[transpose];
+        const int bias = index->merged_before[transpose];
         if (bias < 0 || index->summed_transpose[bias] != transpose) return;
         mark_dirty(index, bias, DIRTY_BACKWARD);
         if (transpose != i) mark_dirty(index, transpose, DIRTY_BACKWARD);
@@ -185,7 +185,7 @@ void step_update_reader_dtypes(tandem_step *step)
     struct tandem_step_index *index = step->index;
     for (int k = 0; k < index->n_dirty; k++) {
         const int i = index->dirty_op[k];
-        mark_joined_dirty(index, i);
+        mark_merged_dirty(index, i);
         if (index->dirty[i] & DIRTY_READER_DTYPES) {
             const unsigned char dtypes = (unsigned char)find_reader_dtypes(step, i),
                                 recompute = (unsigned char)find_recompute_dtypes(step, i);

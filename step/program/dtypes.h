@@ -20,7 +20,7 @@ static inline unsigned dtype_bit(tandem_dtype dtype) { return 1u << dtype; }
 
 /* --- Attention that is one task ---- */
 
-/* The last operator of the attention that operator i is part of; −1: of none that may be joined. */
+/* The last operator of the attention that operator i is part of; −1: of none that may be fused. */
 static inline int attention_of(const tandem_step *step, int i)
 {
     return step->index->attention ? step->index->attention[i] : -1;
@@ -37,26 +37,26 @@ static inline int is_attention_precision(tandem_precision precision)
     return precision == TANDEM_PRECISION_BF16 || precision == TANDEM_PRECISION_FP16;
 }
 
-/* Whether the current precisions join the operators of operator i's attention: both products have one
+/* Whether the current precisions fuse the operators of operator i's attention: both products have one
  * precision, which kernels of attention take. */
-static inline int is_joined(const tandem_step *step, int i)
+static inline int is_fused(const tandem_step *step, int i)
 {
     const int mix = attention_of(step, i);
     return mix >= 0 && is_attention_precision(step->precision[mix]) &&
            step->precision[mix] == step->precision[attention_scores_of(step->graph, mix)];
 }
 
-/* Whether operator i is joined to a later one, which has its tasks: its result is nowhere in memory. */
-static inline int is_joined_to_later(const tandem_step *step, int i)
+/* Whether operator i is fused into a later one, which has its tasks: its result is nowhere in memory. */
+static inline int is_fused_into_later(const tandem_step *step, int i)
 {
-    return is_joined(step, i) && attention_of(step, i) != i;
+    return is_fused(step, i) && attention_of(step, i) != i;
 }
 
 /* Whether the current precisions run operator i's forward task a second time. */
 static inline int is_recomputed_now(const tandem_step *step, int i)
 {
     const int when = step->index->is_recomputed[i];
-    return when == RECOMPUTED_ALWAYS || (when == RECOMPUTED_WHERE_JOINED && is_joined(step, i));
+    return when == RECOMPUTED_ALWAYS || (when == RECOMPUTED_WHERE_FUSED && is_fused(step, i));
 }
 
 static inline const tandem_precision_row *precision_row_of(const tandem_step *step, int i)

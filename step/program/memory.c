@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "step/fusion/joined.h"
+#include "step/fusion/merged.h"
 #include "step/program/values.h"
 
 /* --- The arena: its free intervals, ascending and never touching ---------------------------------------- */
@@ -96,7 +96,7 @@ typedef struct placement {
 static void place_value(placement *p, int v)
 {
     const uint64_t bytes = padded_bytes(p->step->value[v].bytes);
-    int block[TANDEM_MAX_JOINED_PRODUCTS] = {v};
+    int block[TANDEM_MAX_MERGED_PRODUCTS] = {v};
     const int n_block = step_block_of_value(p->step, v, block), n = n_block ? n_block : 1;
     if (n > 1 && step_first_of_block(p->step, block, n) != v) return;
     const uint64_t start = arena_alloc(&p->arena, (uint64_t)n * bytes);
@@ -167,7 +167,7 @@ static uint64_t *total_of_value_category(tandem_memory *plan, const tandem_step 
 /* Of values that have memory at the peak, in a block, and are written behind it. */
 static void count_unwritten(tandem_memory *plan, const tandem_step *step)
 {
-    int block[TANDEM_MAX_JOINED_PRODUCTS];
+    int block[TANDEM_MAX_MERGED_PRODUCTS];
     for (int t = tandem_step_next_active(step, plan->peak_task + 1);
          t < step->n_task && step->index->n_products > 0; t = tandem_step_next_active(step, t + 1))
         for (int k = 0; k < step->task[t].n_write; k++) {

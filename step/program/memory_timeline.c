@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "step/fusion/joined.h"
+#include "step/fusion/merged.h"
 #include "step/program/values.h"
 
 const char *tandem_memory_category_name(tandem_memory_category category)

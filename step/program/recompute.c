@@ -105,7 +105,7 @@ static unsigned char is_output_needed(const tandem_step *step, int i)
             op_saves_tensor(step, reader, i) && (has_wgrad(graph, reader) || has_dgrad(graph, reader));
         if (reads_input || index->is_recomputed[reader]) return RECOMPUTED_ALWAYS;
     }
-    return index->attention && index->attention[i] == i ? RECOMPUTED_WHERE_JOINED : 0;
+    return index->attention && index->attention[i] == i ? RECOMPUTED_WHERE_FUSED : 0;
 }
 
 /* Marks those of operators first … last to recompute. stored_tensor: the one that is kept. */

@@ -203,11 +203,11 @@ static void resolve_casts(tandem_step *step, int first_task, int tensor, unsigne
     }
 }
 
-/* What the forward tasks read that operator i's, task t, may be joined to: the last of them, or all. */
+/* What the forward tasks read that operator i's, task t, may be merged with: the last of them, or all. */
 static void hold_operands(tandem_step *step, int t, int i)
 {
-    const int *const joined_before = step->index->joined_before;
-    for (int j = joined_before ? joined_before[i] : -1; j >= 0; j = joined_before[j])
+    const int *const merged_before = step->index->merged_before;
+    for (int j = merged_before ? merged_before[i] : -1; j >= 0; j = merged_before[j])
         /* what a transpose reads, its bias made in the same launch */
         for (int slot = 0;
              slot < op_row_of(step, j)->n_input && step->graph->op[j].kind != TANDEM_OP_TRANSPOSE; slot++)
@@ -215,7 +215,7 @@ static void hold_operands(tandem_step *step, int t, int i)
                           activation_value(step, step->graph->op[j].input[slot], forward_dtype_of(step, j)));
 }
 
-/* Casts to a byte hold on to what operator i's forward task reads, and those joined to that: it may write
+/* Casts to a byte hold on to what operator i's forward task reads, and those merged with that: it may write
  * their codes. */
 static void hold_operands_for_casts(tandem_step *step, int i)
 {
@@ -291,7 +291,7 @@ static void resolve_attention_forward(tandem_step *step, int i, int t)
 
 static void resolve_forward(tandem_step *step, int i)
 {
-    if (is_joined(step, i)) {
+    if (is_fused(step, i)) {
         resolve_attention_forward(step, i, step->index->forward[i]);
         if (step->index->is_recomputed[i])
             resolve_attention_forward(step, i, step->index->recomputed_forward[i]);
@@ -526,7 +526,7 @@ static void deactivate_units(tandem_step *step, int i, int dirty)
 static void resolve_units(tandem_step *step, int i, int dirty)
 {
     const struct tandem_step_index *index = step->index;
-    if (is_joined_to_later(step, i)) return;
+    if (is_fused_into_later(step, i)) return;
     if (dirty & DIRTY_FORWARD && index->forward[i] >= 0) resolve_forward(step, i);
     if (dirty & DIRTY_CASTS && index->cast[i] >= 0)
         resolve_casts(step, index->cast[i], i, index->reader_dtypes[i], step->output_dtype[i],
@@ -538,7 +538,7 @@ static void resolve_units(tandem_step *step, int i, int dirty)
     if (dirty & DIRTY_GRADIENT_CASTS && index->gradient_cast[i] >= 0)
         resolve_casts(step, index->gradient_cast[i], i, index->gradient_reader_dtypes[i],
                       index->gradient_dtype[i], value_id(i, VALUE_GRADIENT, 0));
-    const int is_attention = is_joined(step, i);
+    const int is_attention = is_fused(step, i);
     if (dirty & DIRTY_BACKWARD && is_attention) resolve_attention_backward(step, i);
     if (dirty & DIRTY_BACKWARD && index->wgrad[i] >= 0 && !is_attention) resolve_wgrad(step, i);
     if (dirty & DIRTY_BACKWARD && index->dgrad[i] >= 0 && !is_attention) resolve_dgrad(step, i);

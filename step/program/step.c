@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "step/fusion/joined.h"
+#include "step/fusion/merged.h"
 #include "step/fusion/transposed_copy.h"
 #include "step/program/values.h"
 #include "tandem/amax_history.h"
@@ -233,7 +233,7 @@ static void append_forward_weight_cast(tandem_step *step, int op)
     struct tandem_step_index *index = step->index;
     if (!uses_cast_weight(tandem_op_row_get(step->graph->op[op].kind), step->graph->op[op].kind)) return;
     index->weight_cast[op] = step->n_task;
-    if (step->options.joined_tasks) index->weight_cast_number[op] = index->n_weight_cast++;
+    if (step->options.merged_tasks) index->weight_cast_number[op] = index->n_weight_cast++;
     append_weight_cast(step, op);
 }
 
@@ -242,7 +242,7 @@ static void append_one_forward(tandem_step *step, int i)
     const tandem_op *op = &step->graph->op[i];
     struct tandem_step_index *index = step->index;
     if (op->kind == TANDEM_OP_RESHAPE) return;
-    if (!step->options.joined_tasks) append_forward_weight_cast(step, i);
+    if (!step->options.merged_tasks) append_forward_weight_cast(step, i);
     index->forward[i] = append_task(step, TANDEM_TASK_FORWARD, i, 0);
     if (op->dtype != TANDEM_F32) return;
     index->cast[i] = step->n_task;
@@ -442,7 +442,7 @@ static void append_backward(tandem_step *step, int i)
 static void append_all_tasks(tandem_step *step)
 {
     const int n_op = step->graph->n_op;
-    for (int i = 0; i < n_op && step->options.joined_tasks; i++) append_forward_weight_cast(step, i);
+    for (int i = 0; i < n_op && step->options.merged_tasks; i++) append_forward_weight_cast(step, i);
     for (int i = 0; i < n_op; i++) append_forward(step, i);
     for (int i = n_op - 1; i >= 0; i--) {
         append_recomputed(step, i);
@@ -499,9 +499,9 @@ static void alloc_graph_arrays(tandem_step *step, size_t n_op, size_t n_paramete
     index->gradient_root = alloc_ids(step, n_op);
     if (step->options.fused_attention) index->attention = alloc_ids(step, n_op);
     if (pads_rows(&step->options)) index->padded_row = alloc_array(step, n_op, sizeof *index->padded_row);
-    if (step->options.joined_tasks) {
-        index->joined_before = alloc_ids(step, n_op);
-        index->joined_behind = alloc_ids(step, n_op);
+    if (step->options.merged_tasks) {
+        index->merged_before = alloc_ids(step, n_op);
+        index->merged_behind = alloc_ids(step, n_op);
         index->summed_transpose = alloc_ids(step, n_op);
         index->sums_before = alloc_ids(step, n_op);
         index->sums_behind = alloc_ids(step, n_op);
@@ -621,7 +621,7 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     if (index->padded_row) step_find_padded_rows(step);
     plan_buckets(step);
     if (!step_cut_segments(step)) goto no_memory;
-    if (options.joined_tasks) step_find_joined(step);
+    if (options.merged_tasks) step_find_merged(step);
     append_all_tasks(step);
     assert((size_t)step->n_task <= max_tasks);
     if (options.transposed_copy) step_find_transposed_copies(step);

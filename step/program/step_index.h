@@ -26,12 +26,12 @@ enum {
 };
 
 /* Which operators' forward tasks stand in the list a second time: in the plans that need it. */
-enum { RECOMPUTED_ALWAYS = 1, RECOMPUTED_WHERE_JOINED = 2 };
+enum { RECOMPUTED_ALWAYS = 1, RECOMPUTED_WHERE_FUSED = 2 };
 
 /* Consecutive linears of one tensor whose products may be one: their forward tasks stand side by side, and so
  * do their wgrads and dgrads. op: in the order of the graph. */
 typedef struct step_products {
-    int op[TANDEM_MAX_JOINED_PRODUCTS], n;
+    int op[TANDEM_MAX_MERGED_PRODUCTS], n;
 } step_products;
 
 /* A node of the list of the reads of a value: read k of task t is node TANDEM_TASK_READS·t + k. */
@@ -50,7 +50,7 @@ struct tandem_step_index {
     int *edge_position;  /* of an edge among them */
     int *previous_edge;  /* the edge before it among them */
     int *gradient_root;  /* the tensor whose gradient memory holds this tensor's gradient */
-    int *attention;      /* of the operators of an attention: its last one; NULL: the step joins none */
+    int *attention;      /* of the operators of an attention: its last one; NULL: the step fuses none */
     int64_t *padded_row; /* of a tensor: elements from one row to the next; 0: no gaps; NULL: nowhere */
     /* tasks; of casts to several dtypes, or of several inputs, the first */
     int *forward, *cast, *gradient_cast, *weight_cast, *saved_cast, *backward_weight_cast, *wgrad, *dgrad;
@@ -61,16 +61,16 @@ struct tandem_step_index {
     int *bucket_of;               /* [n_parameter] */
     int *n_awaited;               /* [n_bucket] gradients that no task has completed yet */
     int n_reduced;                /* with products: buckets whose all-reduce is in the list */
-    /* with joined_tasks, else NULL: */
-    int *joined_before, *joined_behind; /* whose forward task this one's may be joined to; its inverse */
-    int *summed_transpose;              /* of a bias: the transpose whose dgrad its wgrad may be joined to */
+    /* with merged_tasks, else NULL: */
+    int *merged_before, *merged_behind; /* whose forward task this one's may be merged with; its inverse */
+    int *summed_transpose;          /* of a bias: the transpose whose dgrad its wgrad may be merged with */
     int *sums_before, *sums_behind; /* of such a transpose: the one whose sums come next to its; inverse */
     step_products *products;        /* [n_products] */
     int *products_of, n_products;   /* [n_op] of a linear */
     int *product_of_root;           /* [n_op] of a tensor: the linear whose output gradient it alone is */
     int *weight_cast_number;        /* weight casts before this one's in the list */
     unsigned char
-        *writes_codes; /* [n_op] whose forward task a cast of its result to a byte may be joined to */
+        *writes_codes; /* [n_op] whose forward task a cast of its result to a byte may be merged with */
     int n_weight_cast;
     /* ids below are of values as operators and casts write them, the rest of their copies */
     int n_untransposed;
@@ -101,7 +101,7 @@ static inline int input_tensor_of(const tandem_step *step, int op, int slot)
     return step->index->input_tensor[op * TANDEM_MAX_INPUT + slot];
 }
 
-/* The products that operator i's may be joined to, with itself; NULL: none. */
+/* The products that operator i's may be merged with, with itself; NULL: none. */
 static inline const step_products *products_with(const tandem_step *step, int i)
 {
     const int which = step->index->products_of ? step->index->products_of[i] : -1;
@@ -194,7 +194,7 @@ static inline tandem_range_source step_range_source(const tandem_step *step, con
 static inline int is_weight_transposed(const tandem_step *step, int i, tandem_dtype dtype)
 {
     const tandem_op *op = &step->graph->op[i];
-    return step->options.joined_tasks && step->options.transposed_copy && op->kind == TANDEM_OP_CONV2D &&
+    return step->options.merged_tasks && step->options.transposed_copy && op->kind == TANDEM_OP_CONV2D &&
            !tandem_conv2d_is_pointwise(op) && dtype != TANDEM_F32 && tandem_dtype_bytes(dtype) > 1;
 }
 

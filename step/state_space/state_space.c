@@ -17,7 +17,7 @@ enum bit_kind {
     BIT_SAVED = BIT_CAST + TANDEM_N_STORAGE_DTYPE,
     BIT_GRADIENT_CAST = BIT_SAVED + TANDEM_N_STORAGE_DTYPE,
     BIT_RECOMPUTED_CAST = BIT_GRADIENT_CAST + TANDEM_N_STORAGE_DTYPE,
-    /* of the scores of an attention, one per precision that may join it: they have it, and what they add is
+    /* of the scores of an attention, one per precision that may fuse it: they have it, and what they add is
      * counted where that of the last product is known */
     BIT_WAITS = BIT_RECOMPUTED_CAST + TANDEM_N_STORAGE_DTYPE,
     N_BIT_KIND = BIT_WAITS + N_ATTENTION_PRECISION
@@ -324,7 +324,7 @@ static void count_separate_operator(tandem_state_space *space, int i)
 
 /* --- Attention (attention.c) ---------------------------------------------------------------------------- */
 
-/* What the joined operators read of q, k and v, and save of them and of the result. */
+/* What the fused operators read of q, k and v, and save of them and of the result. */
 static void set_attention_bits(tandem_state_space *space, int scores, int mix)
 {
     const int reader[] = {scores, scores, mix}, slot[] = {0, 1, 1};
@@ -378,7 +378,7 @@ static void count_attention_operator(tandem_state_space *space, int i, int mix)
     if (i == scores && is_attention_precision(own)) space->state_bits[scores] |= 1u << waits_bit(own);
     const tandem_precision waiting = waiting_precision(space, scores);
     if (waiting == TANDEM_PRECISION_FP32) {
-        if (i > scores) space->step.precision[scores] = TANDEM_PRECISION_FP32; /* joins nothing */
+        if (i > scores) space->step.precision[scores] = TANDEM_PRECISION_FP32; /* fuses nothing */
         count_separate_operator(space, i);
         return;
     }

@@ -57,19 +57,19 @@ run 0 train "${large[@]}" && TANDEM_DB=$work/more_memory.db &&
 report "what a card takes beside the plan is seen by a profile, and counted before a run" $?
 
 # Attention is one task; its measured times can be lost, as in a store of before.
-joined=(--model gpt_tiny:width=8,depth=1,heads=1,length=5 --batch 1 --cluster cuda:0)
+fused=(--model gpt_tiny:width=8,depth=1,heads=1,length=5 --batch 1 --cluster cuda:0)
 TANDEM_DB=$work/attention.db
-run 0 profile "${joined[@]}" --uniform bf16 --repetitions 4 &&
-    run 0 compare "${joined[@]}" --uniform bf16 --steps 6 --json &&
+run 0 profile "${fused[@]}" --uniform bf16 --repetitions 4 &&
+    run 0 compare "${fused[@]}" --uniform bf16 --steps 6 --json &&
     positive "$(array predicted_peak_bytes out | tr -d " \n")" &&
     [ "$(array predicted_peak_bytes out)" = "$(array allocated_peak_bytes out)" ]
 report "attention as one task: the memory that is predicted is allocated" $?
 if python3 -c 'import sqlite3, sys; store = sqlite3.connect(sys.argv[1]); store.execute("""DELETE FROM op_cost
     WHERE operator IN (SELECT id FROM operator WHERE signature LIKE "attention %")"""); store.commit()' \
     "$TANDEM_DB" 2>/dev/null; then
-    run 4 replay "${joined[@]}" --uniform bf16 &&
+    run 4 replay "${fused[@]}" --uniform bf16 &&
         grep -q "'attention heads=1 rows=5 columns=5 depth=8 causal=1 dropout=0 | bf16 | forward" err &&
-        run 0 replay "${joined[@]}" --uniform bf16 --predict && grep -q ' predicted (2 tasks)' out
+        run 0 replay "${fused[@]}" --uniform bf16 --predict && grep -q ' predicted (2 tasks)' out
     report "a store without times of attention: the profile that is missing, or a prediction" $?
 else
     skip "a store without times of attention" "python3 has no sqlite3 here"

@@ -29,7 +29,7 @@ static const tandem_device gpu_row = {.name = "cuda:0",
                                       .amp_dtype = TANDEM_BF16,
                                       .transposed_copy = 1,
                                       .narrow_rows = 1,
-                                      .joined_tasks = 1,
+                                      .merged_tasks = 1,
                                       .padded_rows = 1};
 
 static bench bench_of_gpu(int is_real)

@@ -125,20 +125,20 @@ static void attention_trains_as_its_parts_do(void **state)
 {
     experiment e = gpu_experiment("gpt_tiny:width=16,depth=1,length=19,dropout=0.9");
     e.precision = TANDEM_PRECISION_BF16;
-    record *joined = training_run(&e);
+    record *fused = training_run(&e);
     e.variant.n_recompute_segment = 2;
     record *again = training_run(&e);
     e.variant = (tandem_step_options){.separate_partial_grads = 1};
     record *parts = training_run(&e);
-    check_whole(&e, joined);
+    check_whole(&e, fused);
     check_whole(&e, parts);
-    check_close(&e, joined, parts, 5e-5);                /* other draws: from 1e-4 to 1e-3 */
-    assert_true(joined->planned[0] < parts->planned[0]); /* an evaluation would need more than both */
-    assert_memory_equal(again->loss[0], joined->loss[0], (size_t)e.steps * sizeof(double));
-    assert_true(memcmp(joined->loss[0], parts->loss[0], (size_t)e.steps * sizeof(double)) != 0);
+    check_close(&e, fused, parts, 5e-5);                /* other draws: from 1e-4 to 1e-3 */
+    assert_true(fused->planned[0] < parts->planned[0]); /* an evaluation would need more than both */
+    assert_memory_equal(again->loss[0], fused->loss[0], (size_t)e.steps * sizeof(double));
+    assert_true(memcmp(fused->loss[0], parts->loss[0], (size_t)e.steps * sizeof(double)) != 0);
     training_forget(parts);
     training_forget(again);
-    training_forget(joined);
+    training_forget(fused);
 }
 
 /* Micro-steps, recomputation, clipping, a scaled loss, smoothed labels, several buckets, patterns of decay.

@@ -25,7 +25,7 @@ static void draw_plan_step(chance *c, tandem_step *step)
         if (!allowed || draw_below(c, change) != 0) continue;
         tandem_step_set(step, i, draw_precision_step(c, allowed));
     }
-    for (int i = 0; i < step->graph->n_op && step->index->attention; i++) { /* joins every other one */
+    for (int i = 0; i < step->graph->n_op && step->index->attention; i++) { /* fuses every other one */
         if (step->index->attention[i] != i || draw_below(c, 2)) continue;
         const tandem_precision p = draw_below(c, 2) ? TANDEM_PRECISION_BF16 : TANDEM_PRECISION_FP16;
         tandem_step_set(step, i, p);
@@ -45,7 +45,7 @@ static uint64_t symbol(enum symbol_kind kind, int id, int slot)
 }
 
 static int n_transposed_copy; /* reads of transposed copies, in all */
-static int n_joined;          /* tasks that are launched with the one before, in all */
+static int n_merged;          /* tasks that are launched with the one before, in all */
 static int n_block;           /* launches of products of one tensor, in all */
 
 typedef struct run {
@@ -109,7 +109,7 @@ static void check_order_step(const run *r, const tandem_task *task, int k)
     const tandem_task *cast = &r->step->task[r->writer[v]];
     if (rows != v && tandem_dtype_bytes(r->step->value[v].dtype) > 1) {
         assert_true(op->kind == TANDEM_OP_CONV2D && k == 1 && task->kind != TANDEM_TASK_WGRAD);
-        assert_true(r->step->options.joined_tasks && cast->n_write == 1);
+        assert_true(r->step->options.merged_tasks && cast->n_write == 1);
     } else if (rows != v) {
         const tandem_matrices m = tandem_step_matrices(r->step, r->writer[v]);
         assert_true(sums_over_rows(r, task, k) && r->step->options.transposed_copy);
@@ -188,7 +188,7 @@ static void check_parameter_write(run *r, int t, int k, int parameter)
     r->gradient_writer[parameter] = t;
 }
 
-static int n_attention; /* tasks of joined attentions, in all */
+static int n_attention; /* tasks of fused attentions, in all */
 
 /* Backward reads the gradient first, and the results of forward last. */
 static void check_attention(run *r, int t, const tandem_attention *a)
@@ -225,19 +225,19 @@ static void check_attention(run *r, int t, const tandem_attention *a)
     }
 }
 
-/* Behind its own operands, from number k on, a task may hold on to those of tasks that it is joined to: their
- * number. */
+/* Behind its own operands, from number k on, a task may hold on to those of tasks that it is merged with:
+ * their number. */
 static int check_held(const run *r, int t, int k)
 {
     const tandem_task *task = &r->step->task[t];
     for (int h = k; h < task->n_read; h++) {
-        assert_true(r->step->options.joined_tasks && !task->accumulate);
+        assert_true(r->step->options.merged_tasks && !task->accumulate);
         check_read(r, t, h, r->value[task->read[h]], TANDEM_S32);
     }
     return task->n_read - k;
 }
 
-/* What a bias writes that is joined to what follows is nowhere in memory: nothing else reads it. */
+/* What a bias writes that is merged with what follows is nowhere in memory: nothing else reads it. */
 static void check_unwritten(const run *r, int bias, int t)
 {
     const tandem_task *task = &r->step->task[bias];
@@ -251,23 +251,23 @@ static void check_unwritten(const run *r, int bias, int t)
                               ? 1
                               : tandem_op_row_get(r->step->graph->op[reader->op].kind)->n_input;
         for (int k = 0; k < reader->n_read; k++)
-            if (reader->read[k] == task->write[0]) /* held on to, at most: it may be joined, but for a cast */
-                assert_true(tandem_step_is_joined(r->step, other) || k >= n_own);
+            if (reader->read[k] == task->write[0]) /* held on to, at most: it may be merged, but for a cast */
+                assert_true(tandem_step_is_merged(r->step, other) || k >= n_own);
     }
 }
 
 /* What the first tasks of a launch read, and none of them wrote, is there until its last one is done. */
-static void check_joined(const run *r)
+static void check_merged(const run *r)
 {
     int first = -1, before = -1;
     for (int t = tandem_step_next_active(r->step, 0); t < r->step->n_task;
          before = t, t = tandem_step_next_active(r->step, t + 1)) {
-        if (!tandem_step_is_joined(r->step, t)) {
+        if (!tandem_step_is_merged(r->step, t)) {
             first = t;
             continue;
         }
-        n_joined++;
-        assert_true(r->step->options.joined_tasks && before >= first);
+        n_merged++;
+        assert_true(r->step->options.merged_tasks && before >= first);
         check_unwritten(r, before, t);
         for (int p = first; p <= before; p = tandem_step_next_active(r->step, p + 1))
             for (int k = 0; k < r->step->task[p].n_read; k++) {
@@ -460,7 +460,7 @@ static void check_bucket_task(run *r, int t)
     assert_int_equal(task->stream, TANDEM_STREAM_COMM);
     assert_int_equal(bucket->reduce_task, t);
     assert_int_equal(r->updated[task->bucket]++, 0);
-    for (int b = 0; b < task->bucket && r->step->options.joined_tasks; b++) /* all ranks, in one order */
+    for (int b = 0; b < task->bucket && r->step->options.merged_tasks; b++) /* all ranks, in one order */
         assert_int_equal(r->updated[b], 1);
     int last = -1;
     for (int j = 0; j < bucket->n_parameter; j++) {
@@ -606,7 +606,7 @@ static void check_program(const tandem_step *step)
         for (int k = 0; k < task->n_read; k++)
             if (task->read[k] >= 0) n_reader[task->read[k]]++;
     }
-    check_joined(&r);
+    check_merged(&r);
     for (int v = 0; v < step->n_value; v++) {
         assert_int_equal(step->value[v].bytes > 0, r.writer[v] >= 0);
         if (r.writer[v] < 0) continue;
@@ -694,7 +694,7 @@ static uint64_t max_alive(const piece *all, int n, int n_task)
 
 /* Values that products of one launch read or write: they lie one behind the other. */
 typedef struct block {
-    int value[TANDEM_MAX_JOINED_PRODUCTS], n;
+    int value[TANDEM_MAX_MERGED_PRODUCTS], n;
 } block;
 
 static int before_task(const tandem_step *step, int t)
@@ -709,17 +709,17 @@ static int find_blocks(block *found, const tandem_step *step, const int64_t *off
 {
     int n = 0;
     for (int t = 0; t < step->n_task; t++) {
-        const tandem_joined_products all = tandem_step_joined_products(step, t);
+        const tandem_merged_products all = tandem_step_merged_products(step, t);
         const tandem_task *task = &step->task[t];
         const int is_forward = task->kind == TANDEM_TASK_FORWARD;
         if (all.n == 0) continue;
         assert_true(task->active && (is_forward || task->kind == TANDEM_TASK_WGRAD));
-        assert_in_range(all.n, 2, TANDEM_MAX_JOINED_PRODUCTS);
+        assert_in_range(all.n, 2, TANDEM_MAX_MERGED_PRODUCTS);
         block *own = &found[n++];
         own->n = all.n;
         for (int k = all.n - 1, at = t; k >= 0; k--, at = before_task(step, at)) {
             const tandem_task *one = &step->task[at];
-            assert_int_equal(tandem_step_is_joined(step, at), k > 0);
+            assert_int_equal(tandem_step_is_merged(step, at), k > 0);
             assert_true(one->kind == task->kind && one->read[0] == task->read[0]);
             own->value[k] = is_forward ? one->write[0] : one->read[1];
             if (k == all.n - 1) continue;
@@ -935,7 +935,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
                                          .transposed_copy = (int)draw_below(c, 2),
                                          .narrow_rows = (int)draw_below(c, 2),
                                          .fused_attention = (int)draw_below(c, 2),
-                                         .joined_tasks = (int)draw_below(c, 2),
+                                         .merged_tasks = (int)draw_below(c, 2),
                                          .padded_rows = (int)draw_below(c, 2), /* with narrow_rows alone */
                                          .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, amp_dtype, bucket_bytes, &options, NULL), TANDEM_OK);
@@ -1007,7 +1007,7 @@ static void laws_hold_on_the_zoo_step(void **state)
         check_graph_step(graph, &c, PLANS_A_MODEL);
         tandem_graph_close(graph);
     }
-    assert_true(n_transposed_copy > 1000 && n_joined > 1000 && n_block > 0);
+    assert_true(n_transposed_copy > 1000 && n_merged > 1000 && n_block > 0);
     assert_true(n_attention > 100);
 }
 
@@ -1080,7 +1080,7 @@ static uint64_t attention_bytes(const tandem_graph *graph, int fused_attention, 
 
 /* Separate operators keep the probabilities for backward before dropout and behind it. One task keeps its
  * result and a number for each row instead. Of ten tasks two are left. */
-static void joined_attention_keeps_no_scores(void **state)
+static void fused_attention_keeps_no_scores(void **state)
 {
     enum { BATCH_SIZE = 2, HEADS = 4, LENGTH = 256, DEPTH = 4, CHANNELS = 128 };
     tandem_graph *graph = NULL;
@@ -1088,21 +1088,21 @@ static void joined_attention_keeps_no_scores(void **state)
     assert_int_equal(tandem_graph_open(&graph, "gpt_tiny:length=256,dropout=0.1", BATCH_SIZE, NULL),
                      TANDEM_OK);
     const uint64_t separate = attention_bytes(graph, 0, &separate_tasks),
-                   joined = attention_bytes(graph, 1, &tasks), heads = (uint64_t)BATCH_SIZE * HEADS * DEPTH,
+                   fused = attention_bytes(graph, 1, &tasks), heads = (uint64_t)BATCH_SIZE * HEADS * DEPTH,
                    kept = heads * LENGTH * LENGTH * 2 * 2, statistics = heads * LENGTH * sizeof(float),
                    results = (uint64_t)BATCH_SIZE * LENGTH * CHANNELS * DEPTH * 2;
-    assert_int_equal(separate - joined, kept - statistics - results);
+    assert_int_equal(separate - fused, kept - statistics - results);
     assert_int_equal(separate_tasks - tasks, 8 * DEPTH);
     tandem_graph_close(graph);
 }
 
 /* Launches of products that end a launch of a step of cards, by how many there are in each. */
-static void count_products(int n[2][TANDEM_MAX_JOINED_PRODUCTS + 1], const tandem_step *step)
+static void count_products(int n[2][TANDEM_MAX_MERGED_PRODUCTS + 1], const tandem_step *step)
 {
     memset(n, 0, 2 * sizeof *n);
     for (int t = 0; t < step->n_task; t++)
         if (step->task[t].kind == TANDEM_TASK_FORWARD || step->task[t].kind == TANDEM_TASK_WGRAD)
-            n[step->task[t].kind == TANDEM_TASK_WGRAD][tandem_step_joined_products(step, t).n]++;
+            n[step->task[t].kind == TANDEM_TASK_WGRAD][tandem_step_merged_products(step, t).n]++;
 }
 
 static int operator_named(const tandem_graph *graph, const char *name)
@@ -1148,11 +1148,11 @@ static tandem_graph *uneven_products(void)
 static void products_that_lie_unevenly_are_separate(void **state)
 {
     static const uint64_t bucket_bytes[] = {0, 1, 4096, 16384};
-    int n[2][TANDEM_MAX_JOINED_PRODUCTS + 1];
+    int n[2][TANDEM_MAX_MERGED_PRODUCTS + 1];
     tandem_graph *graph = uneven_products();
     chance c = {.seed = seed, .series = 1};
     for (int k = 0; k < 4; k++) {
-        const tandem_step_options options = {.narrow_rows = 1, .joined_tasks = 1};
+        const tandem_step_options options = {.narrow_rows = 1, .merged_tasks = 1};
         tandem_step *step = NULL;
         assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, bucket_bytes[k], &options, NULL),
                          TANDEM_OK);
@@ -1177,8 +1177,8 @@ static void products_that_lie_unevenly_are_separate(void **state)
 static void products_of_one_tensor_are_one_launch(void **state)
 {
     enum { DEPTH = 3 };
-    const tandem_step_options options = {.narrow_rows = 1, .fused_attention = 1, .joined_tasks = 1};
-    int n[2][TANDEM_MAX_JOINED_PRODUCTS + 1];
+    const tandem_step_options options = {.narrow_rows = 1, .fused_attention = 1, .merged_tasks = 1};
+    int n[2][TANDEM_MAX_MERGED_PRODUCTS + 1];
     tandem_graph *graph = NULL;
     tandem_step *step = NULL;
     assert_int_equal(tandem_graph_open(&graph, "gpt_tiny:depth=3", 2, NULL), TANDEM_OK);
@@ -1211,7 +1211,7 @@ int main(void)
         cmocka_unit_test(laws_hold_on_the_zoo_step),
         cmocka_unit_test(laws_hold_on_random_graphs_step),
         cmocka_unit_test(narrow_rows_need_no_casts),
-        cmocka_unit_test(joined_attention_keeps_no_scores),
+        cmocka_unit_test(fused_attention_keeps_no_scores),
         cmocka_unit_test(products_of_one_tensor_are_one_launch),
         cmocka_unit_test(products_that_lie_unevenly_are_separate),
     };

@@ -253,7 +253,7 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
     }
     const tandem_step_options options = {.transposed_copy = b->row->transposed_copy,
                                          .narrow_rows = b->row->narrow_rows,
-                                         .joined_tasks = b->row->joined_tasks,
+                                         .merged_tasks = b->row->merged_tasks,
                                          .padded_rows = b->row->padded_rows};
     if (tandem_step_open_with(&step, made.graph, amp_dtype, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);
@@ -430,7 +430,7 @@ static void check_precision(bench *b, const operator_case *c, tandem_precision p
     const tandem_dtype type = tandem_precision_get(p)->forward;
     const tandem_step_options options = {.transposed_copy = b->row->transposed_copy,
                                          .narrow_rows = b->row->narrow_rows,
-                                         .joined_tasks = b->row->joined_tasks,
+                                         .merged_tasks = b->row->merged_tasks,
                                          .padded_rows = b->row->padded_rows};
     if (case_graph_open(&made, c, &error) != TANDEM_OK ||
         tandem_step_open_with(&step, made.graph, TANDEM_F32, 0, &options, &error) != TANDEM_OK) {

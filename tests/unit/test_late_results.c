@@ -118,7 +118,7 @@ typedef struct late_step {
     tandem_graph graph;
     tandem_task task;
     tandem_step step;
-    int active[1], n_joined[1];
+    int active[1], n_merged[1];
     float loss;
     unsigned char staged[TANDEM_FAULT_BYTES + sizeof(float)];
     tandem_executor executor;
@@ -137,7 +137,7 @@ static tandem_status queue_step(late_step *l, told_device *device, float ends_wi
                                  .event_sync = count_event_wait,
                                  .device_sync = count_drain},
                      .task = {.kind = TANDEM_TASK_UPDATE},
-                     .n_joined = {1},
+                     .n_merged = {1},
                      .loss = ends_with};
     l->worker = (tandem_worker){.backend = &l->backend, .device = device, .n_rank = 1};
     l->step = (tandem_step){.graph = &l->graph, .task = &l->task, .n_bucket = n_launch};
@@ -146,7 +146,7 @@ static tandem_status queue_step(late_step *l, told_device *device, float ends_wi
                                     .graph = &l->graph,
                                     .step = &l->step,
                                     .active = l->active,
-                                    .n_joined = l->n_joined,
+                                    .n_merged = l->n_merged,
                                     .micro_loss = &l->loss,
                                     .nonfinite_parameter = -1,
                                     .late = {.is_enabled = 1, .staged = l->staged}};

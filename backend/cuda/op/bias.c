@@ -78,7 +78,7 @@ static tandem_status cuda_bias_prepare(tandem_kernel *kernel, tandem_error *erro
 {
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
     if (!cuda_is_float(kernel->task.from)) return cuda_kernel_refuse(kernel, "it computes in floats", error);
-    if (!is_forward) /* of several sums in one launch, the last has the workspace of all (joined.c) */
+    if (!is_forward) /* of several sums in one launch, the last has the workspace of all (merged.c) */
         kernel->workspace_bytes =
             (kernel->op->kind == TANDEM_OP_BIAS ? TANDEM_CUDA_PARTS : 1) *
             tandem_cuda_column_sum_workspace(cuda_elements(kernel) / cuda_bias_period(kernel),

@@ -114,10 +114,10 @@ typedef struct tandem_device_backend {
                                      uint64_t bytes[3], uint64_t *workspace_bytes, tandem_error *error);
     void (*release)(tandem_kernel *kernel);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
-    /* Runs n tasks, in order, that a step says are one launch (tandem_step_is_joined), at most
-     * TANDEM_MAX_JOINED_CASTS of them, with the bits of `run`. What all but the last one write is written
+    /* Runs n tasks, in order, that a step says are one launch (tandem_step_is_merged), at most
+     * TANDEM_MAX_MERGED_CASTS of them, with the bits of `run`. What all but the last one write is written
      * only where a later task reads it. NULL: the device has no such steps. */
-    tandem_status (*run_joined)(const tandem_kernel *const *kernel, const tandem_kernel_call *const *call,
+    tandem_status (*run_merged)(const tandem_kernel *const *kernel, const tandem_kernel_call *const *call,
                                 int n, tandem_error *error);
     /* Takes the algorithms that were tuned before; those of other GPUs and library versions are ignored.
      * autotune 1: `prepare` then times every algorithm of work without a choice and takes the fastest; 0: it

@@ -27,7 +27,7 @@
  *   transposed copies  a cast to a one-byte dtype also writes the transposed matrices, where products read
  *                      them: the second value of its writes. Devices need this whose products take both
  *                      operands along the dimension that they sum over.
- *   joined tasks       the forward pass's weight casts stand before all operators, to be one launch; so do
+ *   merged tasks       the forward pass's weight casts stand before all operators, to be one launch; so do
  *                      the products of linears that read one tensor, in both passes
  *
  * The gradient of a tensor has the dtype of the tensor. */
@@ -183,8 +183,8 @@ uint64_t tandem_attention_statistics_bytes(const tandem_attention *attention);
  * k, v, the result, the statistics; writes the gradients of q, k, v). All other tasks of the four operators
  * are then inactive. Cost: O(1). */
 int tandem_step_attention(const tandem_step *step, int t, tandem_attention *attention);
-/* Whether some plan joins operator op to an attention: which one. Cost: O(1). */
-int tandem_step_may_join(const tandem_step *step, int op, tandem_attention *attention);
+/* Whether some plan fuses operator op into an attention: which one. Cost: O(1). */
+int tandem_step_may_fuse(const tandem_step *step, int op, tandem_attention *attention);
 
 /* The variant of such a task of an adjustable operator, in `precision`, whose result has dtype `to`. */
 int tandem_precision_variant(tandem_precision precision, tandem_dtype to);
@@ -235,29 +235,29 @@ uint64_t tandem_step_amax_history_bytes(const tandem_step *step);
  * between host and card, and the host's own work, are none. It supposes that cuDNN has an algorithm for each
  * convolution of floats. Cost: O(1). */
 int tandem_step_launches(const tandem_step *step, int task);
-/* Whether an active task of a step with joined_tasks is launched as one with the active task before it: casts
+/* Whether an active task of a step with merged_tasks is launched as one with the active task before it: casts
  * of weights, which stand at the begin of such a step; a bias and a transpose; a bias, a sum and a layernorm,
  * or the last two; backward, a transpose and a bias's sums; updates, where no gradient goes over the host;
  * products of one tensor, forward and wgrads, and what follows or comes before each of them of a bias and a
  * transpose; a layernorm or a bias with gelu, and the first cast of its result to a byte, with the range of a
- * history. The result of a task that is joined to a later one is nowhere in memory, except for sums and
+ * history. The result of a task that is merged into a later one is nowhere in memory, except for sums and
  * what products and transposes write. Cost: O(tasks before it that are not active). */
-int tandem_step_is_joined(const tandem_step *step, int task);
-enum { TANDEM_MAX_JOINED_CASTS = 96, TANDEM_MAX_JOINED_PRODUCTS = 3 };
+int tandem_step_is_merged(const tandem_step *step, int task);
+enum { TANDEM_MAX_MERGED_CASTS = 96, TANDEM_MAX_MERGED_PRODUCTS = 3 };
 /* Of a layernorm's rows, up to which it writes the codes of its result itself. */
 enum { TANDEM_MAX_CODED_COLUMNS = 1024 };
-/* Of the bytes that an active task reads and writes alone, those that it does not move where it is joined: a
+/* Of the bytes that an active task reads and writes alone, those that it does not move where it is merged: a
  * value that an earlier task of its launch makes is not read again, and one that no task behind the launch
- * reads is not written. Cost: as tandem_step_is_joined, for each task of the launch. */
+ * reads is not written. Cost: as tandem_step_is_merged, for each task of the launch. */
 uint64_t tandem_step_unmoved_bytes(const tandem_step *step, int task);
-/* tandem_step_joined_products: of a launch of products of one tensor, forward or wgrad, whose last task is
+/* tandem_step_merged_products: of a launch of products of one tensor, forward or wgrad, whose last task is
  * `task`: how many they are, and how far one's second operand and result lie behind those of the product
- * before, in elements. n = 0: it is the last task of no such launch. Cost: as tandem_step_is_joined. */
-typedef struct tandem_joined_products {
+ * before, in elements. n = 0: it is the last task of no such launch. Cost: as tandem_step_is_merged. */
+typedef struct tandem_merged_products {
     int n;
     int64_t operand_apart, result_apart;
-} tandem_joined_products;
-tandem_joined_products tandem_step_joined_products(const tandem_step *step, int task);
+} tandem_merged_products;
+tandem_merged_products tandem_step_merged_products(const tandem_step *step, int task);
 
 /* Of a step with padded_rows: elements from one row to the next of the tensor that operator op writes, or, of
  * a cross-entropy, of the logits that it reads; 0: rows have no gaps. Rows of logits, and of their gradient,

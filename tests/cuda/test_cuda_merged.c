@@ -1,5 +1,5 @@
 /* folder: backend, and others for devices, plans or robust means */
-/* Tasks that are one launch (tandem_step_is_joined) have the bits of the same tasks alone, on what stands for
+/* Tasks that are one launch (tandem_step_is_merged) have the bits of the same tasks alone, on what stands for
  * NVIDIA's libraries: who observes a step has it task by task. And each of them saves its launch. */
 #include <dlfcn.h>
 
@@ -10,7 +10,7 @@
 
 static int *launches, *has_device_memory;
 
-static int open_joined_stand_in(void **state)
+static int open_merged_stand_in(void **state)
 {
     void *library = stand_in_library_open();
     if (!library) fail_msg("%s", dlerror());
@@ -22,19 +22,19 @@ static int open_joined_stand_in(void **state)
     return 0;
 }
 
-typedef struct joined_run {
+typedef struct merged_run {
     const tandem_backend_api *backend;
     tandem_graph *graph;
     tandem_step *step;
     tandem_worker *worker;
     tandem_executor *executor;
-} joined_run;
+} merged_run;
 
 /* window: of amax histories; 0: casts find their own ranges. */
-static joined_run open_joined_run(const char *model, tandem_precision precision, uint64_t bucket_bytes,
+static merged_run open_merged_run(const char *model, tandem_precision precision, uint64_t bucket_bytes,
                                   int window, int timed)
 {
-    joined_run o = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
+    merged_run o = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
     tandem_cluster cluster;
     tandem_error error = {0};
     const tandem_step_options options = {.scaling = {.window = window}};
@@ -58,7 +58,7 @@ static joined_run open_joined_run(const char *model, tandem_precision precision,
     return o;
 }
 
-static void close_joined_run(const joined_run *o)
+static void close_merged_run(const merged_run *o)
 {
     o->backend->executor_close(o->executor);
     o->backend->worker_close(o->worker);
@@ -74,7 +74,7 @@ static void look_between(void *context, const tandem_executor *executor, int tas
 enum { STEPS = 4 };
 
 /* Launches of the first step, which is no graph; the weights behind all steps. */
-static int run_steps(const joined_run *o, int is_observed, double loss[STEPS], float *weight)
+static int run_steps(const merged_run *o, int is_observed, double loss[STEPS], float *weight)
 {
     int first = 0;
     o->backend->executor_observe(o->executor, is_observed ? look_between : NULL, NULL);
@@ -87,48 +87,48 @@ static int run_steps(const joined_run *o, int is_observed, double loss[STEPS], f
     return first;
 }
 
-/* How many tasks of a kind are joined to the one before. */
-static int count_joined(const tandem_step *step, tandem_task_kind kind)
+/* How many tasks of a kind are merged with the one before. */
+static int count_merged(const tandem_step *step, tandem_task_kind kind)
 {
     int n = 0;
     for (int t = 0; t < step->n_task; t++)
-        n += step->task[t].active && step->task[t].kind == kind && tandem_step_is_joined(step, t);
+        n += step->task[t].active && step->task[t].kind == kind && tandem_step_is_merged(step, t);
     return n;
 }
 
-typedef struct joined_case {
+typedef struct merged_case {
     const char *model;
     uint64_t bucket_bytes;
     tandem_precision precision;
-    int forward, wgrad, dgrad, casts, updates; /* how many are joined, at least */
+    int forward, wgrad, dgrad, casts, updates; /* how many are merged, at least */
     int window, results;                       /* with histories: casts of results */
-} joined_case;
+} merged_case;
 
-static void check_joined_case(const joined_case *c)
+static void check_merged_case(const merged_case *c)
 {
     double loss[2][STEPS];
     float *weight[2];
-    int first[2], joined = 0;
+    int first[2], merged = 0;
     for (int alone = 0; alone < 2; alone++) {
-        const joined_run o = open_joined_run(c->model, c->precision, c->bucket_bytes, c->window, 0);
+        const merged_run o = open_merged_run(c->model, c->precision, c->bucket_bytes, c->window, 0);
         weight[alone] = calloc((size_t)o.step->n_flat, sizeof(float));
         assert_non_null(weight[alone]);
         first[alone] = run_steps(&o, alone, loss[alone], weight[alone]);
-        joined = 0;
+        merged = 0;
         for (int kind = 0; kind < TANDEM_N_TASK_KIND; kind++)
-            joined += count_joined(o.step, (tandem_task_kind)kind);
-        assert_true(count_joined(o.step, TANDEM_TASK_FORWARD) >= c->forward);
-        assert_true(count_joined(o.step, TANDEM_TASK_WGRAD) >= c->wgrad);
-        assert_true(count_joined(o.step, TANDEM_TASK_DGRAD) >= c->dgrad);
-        assert_true(count_joined(o.step, TANDEM_TASK_WEIGHT_CAST) >= c->casts);
-        assert_true(count_joined(o.step, TANDEM_TASK_UPDATE) >= c->updates);
-        assert_int_equal(count_joined(o.step, TANDEM_TASK_CAST), c->results);
+            merged += count_merged(o.step, (tandem_task_kind)kind);
+        assert_true(count_merged(o.step, TANDEM_TASK_FORWARD) >= c->forward);
+        assert_true(count_merged(o.step, TANDEM_TASK_WGRAD) >= c->wgrad);
+        assert_true(count_merged(o.step, TANDEM_TASK_DGRAD) >= c->dgrad);
+        assert_true(count_merged(o.step, TANDEM_TASK_WEIGHT_CAST) >= c->casts);
+        assert_true(count_merged(o.step, TANDEM_TASK_UPDATE) >= c->updates);
+        assert_int_equal(count_merged(o.step, TANDEM_TASK_CAST), c->results);
         if (alone) assert_memory_equal(weight[0], weight[1], (size_t)o.step->n_flat * sizeof(float));
-        close_joined_run(&o);
+        close_merged_run(&o);
     }
     assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
     assert_true(loss[0][STEPS - 1] != loss[0][0]);
-    assert_int_equal(first[1] - first[0], joined);
+    assert_int_equal(first[1] - first[0], merged);
     free(weight[1]);
     free(weight[0]);
 }
@@ -137,9 +137,9 @@ static void check_joined_case(const joined_case *c)
  * without a bias, where a dropout stands between; weights as they lie, and transposed for windows; a plan
  * without casts, whose forward products read weights that lie in the other order; casts with histories, of
  * layernorms, alone and of sums, and of biases with gelu, in both orders and in one. */
-static void joined_tasks_have_the_bits_of_tasks_alone(void **state)
+static void merged_tasks_have_the_bits_of_tasks_alone(void **state)
 {
-    static const joined_case cases[] = {
+    static const merged_case cases[] = {
         {"gpt_tiny:width=32,depth=2,length=8", 0, TANDEM_PRECISION_BF16, 22, 10, 4, 12, 0, 0, 0},
         {"gpt_tiny:width=32,depth=2,length=8", 8192, TANDEM_PRECISION_BF16, 22, 6, 2, 12, 1, 0, 0},
         {"gpt_tiny:width=32,depth=1,length=8,dropout=0.2", 0, TANDEM_PRECISION_FP16, 9, 5, 2, 6, 0, 0, 0},
@@ -150,7 +150,7 @@ static void joined_tasks_have_the_bits_of_tasks_alone(void **state)
         {"gpt_tiny:width=32,depth=1,length=8,dropout=0.2", 0, TANDEM_PRECISION_INT8, 5, 0, 0, 0, 0, 2, 4},
         {"gpt_tiny:width=32,depth=1,length=8", 0, TANDEM_PRECISION_INT8_FULL, 7, 0, 0, 0, 0, 3, 4},
     };
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) check_joined_case(&cases[k]);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) check_merged_case(&cases[k]);
 }
 
 /* A library without products that share an operand runs them one by one, with the same bits. */
@@ -162,19 +162,19 @@ static void products_without_an_algorithm_are_separate(void **state)
     int first[2], products = 0;
     for (int alone = 0; alone < 2; alone++) {
         if (alone) assert_int_equal(setenv(lacks, "1", 1), 0);
-        const joined_run o =
-            open_joined_run("gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 0, 0, 0);
+        const merged_run o =
+            open_merged_run("gpt_tiny:width=32,depth=2,length=8", TANDEM_PRECISION_BF16, 0, 0, 0);
         assert_int_equal(unsetenv(lacks), 0);
         weight[alone] = calloc((size_t)o.step->n_flat, sizeof(float));
         assert_non_null(weight[alone]);
         first[alone] = run_steps(&o, 0, loss[alone], weight[alone]);
         products = 0;
         for (int t = 0; t < o.step->n_task; t++) {
-            const int n = tandem_step_joined_products(o.step, t).n;
+            const int n = tandem_step_merged_products(o.step, t).n;
             products += n > 1 ? n - 1 : 0;
         }
         if (alone) assert_memory_equal(weight[0], weight[1], (size_t)o.step->n_flat * sizeof(float));
-        close_joined_run(&o);
+        close_merged_run(&o);
     }
     assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
     assert_int_equal(products, 8);
@@ -187,7 +187,7 @@ static void products_without_an_algorithm_are_separate(void **state)
 /* The time of one launch is divided among its tasks: each has a part, and one begins where another ends. */
 static void check_parts_of_time(tandem_precision precision, int window)
 {
-    const joined_run o = open_joined_run("gpt_tiny:width=32,depth=1,length=8", precision, 0, window, 1);
+    const merged_run o = open_merged_run("gpt_tiny:width=32,depth=1,length=8", precision, 0, window, 1);
     for (int i = 0; i < 3; i++) {
         double loss = 0;
         int64_t until = 0, before = 0; /* begin of the task before */
@@ -196,21 +196,21 @@ static void check_parts_of_time(tandem_precision precision, int window)
         for (int t = 0; t < o.step->n_task; t++) {
             if (!o.step->task[t].active || o.step->task[t].kind == TANDEM_TASK_REDUCE) continue;
             assert_true(times->start_ns[t] >= until && times->end_ns[t] >= times->start_ns[t]);
-            const int n = tandem_step_joined_products(o.step, t).n; /* products are alike */
+            const int n = tandem_step_merged_products(o.step, t).n; /* products are alike */
             if (n > 2) {
                 const int64_t own = times->end_ns[t] - times->start_ns[t];
                 assert_in_range(until - before - own + 2, 0, 4);
             }
             before = times->start_ns[t];
-            if (tandem_step_is_joined(o.step, t))
+            if (tandem_step_is_merged(o.step, t))
                 assert_true(times->start_ns[t] == until && times->end_ns[t] > until);
             until = times->end_ns[t];
         }
     }
-    close_joined_run(&o);
+    close_merged_run(&o);
 }
 
-static void joined_tasks_have_parts_of_the_time(void **state)
+static void merged_tasks_have_parts_of_the_time(void **state)
 {
     check_parts_of_time(TANDEM_PRECISION_BF16, 0);
     check_parts_of_time(TANDEM_PRECISION_FP8, 4);
@@ -219,8 +219,8 @@ static void joined_tasks_have_parts_of_the_time(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(joined_tasks_have_the_bits_of_tasks_alone),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(merged_tasks_have_the_bits_of_tasks_alone),
                                        cmocka_unit_test(products_without_an_algorithm_are_separate),
-                                       cmocka_unit_test(joined_tasks_have_parts_of_the_time)};
-    return cmocka_run_group_tests(tests, open_joined_stand_in, NULL);
+                                       cmocka_unit_test(merged_tasks_have_parts_of_the_time)};
+    return cmocka_run_group_tests(tests, open_merged_stand_in, NULL);
 }

@@ -1,9 +1,9 @@
-/* joined.c: launches that do several tasks (tandem_step_is_joined), with the bits of the tasks alone. */
+/* merged.c: launches that do several tasks (tandem_step_is_merged), with the bits of the tasks alone. */
 #include "backend/cuda/operator.h"
 
-_Static_assert((int)TANDEM_CUDA_PARTS == (int)TANDEM_MAX_JOINED_PRODUCTS, "biases of one launch");
+_Static_assert((int)TANDEM_CUDA_PARTS == (int)TANDEM_MAX_MERGED_PRODUCTS, "biases of one launch");
 _Static_assert((int)TANDEM_CUDA_CODED_COLUMNS == (int)TANDEM_MAX_CODED_COLUMNS, "rows with codes");
-_Static_assert((int)TANDEM_CUDA_WEIGHT_COPIES == (int)TANDEM_MAX_JOINED_CASTS, "casts of one launch");
+_Static_assert((int)TANDEM_CUDA_WEIGHT_COPIES == (int)TANDEM_MAX_MERGED_CASTS, "casts of one launch");
 
 static int run_weight_copies(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n)
 {
@@ -84,13 +84,13 @@ static int run_coded_result(const tandem_kernel *const *kernel, const tandem_ker
                                        rows, columns, made->op->epsilon, made->device->stream);
 }
 
-tandem_status cuda_run_joined(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n,
+tandem_status cuda_run_merged(const tandem_kernel *const *kernel, const tandem_kernel_call *call, int n,
                               tandem_error *error)
 {
     const tandem_kernel *last = kernel[n - 1];
     int failed;
     if (last->op->kind == TANDEM_OP_LINEAR && last->task.kind != TANDEM_TASK_WEIGHT_CAST)
-        return cuda_run_joined_products(kernel, call, n, error);
+        return cuda_run_merged_products(kernel, call, n, error);
     if (last->task.kind == TANDEM_TASK_WEIGHT_CAST)
         failed = run_weight_copies(kernel, call, n);
     else if (last->task.kind == TANDEM_TASK_CAST)

@@ -1,9 +1,9 @@
-/* joined.c: which consecutive tasks a device launches as one (option joined_tasks). Values, dtypes and casts
+/* merged.c: which consecutive tasks a device launches as one (option merged_tasks). Values, dtypes and casts
  * stay those of separate tasks, and so do the bits. But a task then reads its operands while the tasks behind
  * it write, so these hold on to its operands: the last task of such a launch has them among its reads, behind
- * its own. Which operators may be joined follows from the graph alone; whether their tasks are, from the
+ * its own. Which operators may be merged follows from the graph alone; whether their tasks are, from the
  * plan. */
-#include "step/fusion/joined.h"
+#include "step/fusion/merged.h"
 
 #include "step/program/dtypes.h"
 #include "step/program/values.h"
@@ -53,25 +53,25 @@ static int is_transpose_of_bias(const tandem_graph *graph, int transpose, int i)
            is_bias_of_columns(graph, i, x->dim[2] * x->dim[3]);
 }
 
-static void join_forward(struct tandem_step_index *index, int i, int j)
+static void merge_forward(struct tandem_step_index *index, int i, int j)
 {
-    index->joined_before[j] = i;
-    index->joined_behind[i] = j;
+    index->merged_before[j] = i;
+    index->merged_behind[i] = j;
 }
 
 /* A bias and its transpose; backward, the transpose and the bias's sums. */
-static void find_joined_transpose(tandem_step *step, int i, int j)
+static void find_merged_transpose(tandem_step *step, int i, int j)
 {
     struct tandem_step_index *index = step->index;
     if (!is_transpose_of_bias(step->graph, j, i)) return;
-    join_forward(index, i, j);
+    merge_forward(index, i, j);
     if (index->n_contribution[step->graph->view[i]] == 1 && has_wgrad(step->graph, i) &&
         has_dgrad(step->graph, j))
         index->summed_transpose[i] = j;
 }
 
 /* A sum and its layernorm, and before them a bias. */
-static void find_joined_norm(tandem_step *step, int bias, int add, int norm)
+static void find_merged_norm(tandem_step *step, int bias, int add, int norm)
 {
     const tandem_graph *graph = step->graph;
     struct tandem_step_index *index = step->index;
@@ -79,9 +79,9 @@ static void find_joined_norm(tandem_step *step, int bias, int add, int norm)
     if (norm == graph->n_op || graph->op[norm].kind != TANDEM_OP_LAYERNORM || !step->options.narrow_rows ||
         tandem_shape_last(&graph->op[norm].shape) != columns || !reads_once(step, norm, add))
         return;
-    join_forward(index, add, norm);
+    merge_forward(index, add, norm);
     if (bias >= 0 && is_bias_of_columns(graph, bias, columns) && is_read_by(step, bias, add))
-        join_forward(index, bias, add);
+        merge_forward(index, bias, add);
 }
 
 /* Whether the operator may write the codes of its result, and their amax: by octets, a layernorm's of rows
@@ -125,12 +125,12 @@ static int transpose_of_linear(const tandem_step *step, int linear)
 {
     const int bias = operator_behind(step->graph, linear);
     if (bias >= step->graph->n_op || step->graph->op[bias].kind != TANDEM_OP_BIAS) return -1;
-    const int next = step->index->joined_behind[bias];
+    const int next = step->index->merged_behind[bias];
     return next >= 0 && step->graph->op[next].kind == TANDEM_OP_TRANSPOSE ? next : -1;
 }
 
 /* The biases and transposes behind two products, which are one launch, too. */
-static void join_transposes(tandem_step *step, int before, int i)
+static void merge_transposes(tandem_step *step, int before, int i)
 {
     struct tandem_step_index *index = step->index;
     const int p = transpose_of_linear(step, before), t = transpose_of_linear(step, i);
@@ -138,9 +138,9 @@ static void join_transposes(tandem_step *step, int before, int i)
     const tandem_op *const a = &step->graph->op[p], *const b = &step->graph->op[t];
     for (int d = 0; d < a->shape.n_dim; d++)
         if (a->shape.dim[d] != b->shape.dim[d] || a->axis[d] != b->axis[d]) return;
-    join_forward(index, p, index->joined_before[t]);
-    if (index->summed_transpose[index->joined_before[p]] != p ||
-        index->summed_transpose[index->joined_before[t]] != t)
+    merge_forward(index, p, index->merged_before[t]);
+    if (index->summed_transpose[index->merged_before[p]] != p ||
+        index->summed_transpose[index->merged_before[t]] != t)
         return;
     index->sums_before[p] = t; /* backward, later operators come first */
     index->sums_behind[t] = p;
@@ -162,7 +162,7 @@ static void find_products_of_tensors(tandem_step *step)
     for (int i = 0, end; i < step->graph->n_op; i = end) {
         step_products found = {{i}, 1};
         for (end = i + 1; end < step->graph->n_op; end++)
-            if (found.n < TANDEM_MAX_JOINED_PRODUCTS && are_alike(step, i, end))
+            if (found.n < TANDEM_MAX_MERGED_PRODUCTS && are_alike(step, i, end))
                 found.op[found.n++] = end;
             else if (!hands_on(step, end))
                 break;
@@ -173,21 +173,21 @@ static void find_products_of_tensors(tandem_step *step)
         for (int k = 0; k < found.n; k++) {
             index->products_of[found.op[k]] = index->n_products;
             find_product_root(step, found.op[k]);
-            if (k > 0) join_transposes(step, found.op[k - 1], found.op[k]);
+            if (k > 0) merge_transposes(step, found.op[k - 1], found.op[k]);
         }
         index->products[index->n_products++] = found;
     }
 }
 
-void step_find_joined(tandem_step *step)
+void step_find_merged(tandem_step *step)
 {
     const tandem_graph *graph = step->graph;
     int before = -1; /* the operator before i, no view */
     if (step->n_recompute_segment > 1 || step->options.emulated) return;
     for (int i = 0; i < graph->n_op; i++) {
         const int j = operator_behind(graph, i);
-        if (graph->op[i].kind == TANDEM_OP_ADD) find_joined_norm(step, before, i, j);
-        if (j < graph->n_op && is_read_by(step, i, j)) find_joined_transpose(step, i, j);
+        if (graph->op[i].kind == TANDEM_OP_ADD) find_merged_norm(step, before, i, j);
+        if (j < graph->n_op && is_read_by(step, i, j)) find_merged_transpose(step, i, j);
         if (graph->op[i].kind != TANDEM_OP_RESHAPE) before = i;
         step->index->writes_codes[i] = (unsigned char)may_write_codes(step, i);
     }
@@ -211,17 +211,17 @@ static int has_one_dtype(const tandem_task *task, tandem_dtype dtype)
 }
 
 /* Weights' copies of one dtype, not scaled, as many as the arguments of a kernel have room for. */
-static int joins_weight_cast(const tandem_step *step, const tandem_task *before, const tandem_task *task)
+static int merges_weight_cast(const tandem_step *step, const tandem_task *before, const tandem_task *task)
 {
     return before->kind == TANDEM_TASK_WEIGHT_CAST && before->to == task->to &&
            tandem_dtype_bytes(task->to) > 1 &&
-           step->index->weight_cast_number[task->op] % TANDEM_MAX_JOINED_CASTS > 0;
+           step->index->weight_cast_number[task->op] % TANDEM_MAX_MERGED_CASTS > 0;
 }
 
 /* Whether a task of the products of one tensor may follow the one before it, p. Weights have copies, which
  * lie side by side, as the casts that make them stand. A result of the backward pass is the gradient of the
  * parameter. What the tasks read is there until all are done. */
-static int joins_product(const tandem_step *step, int p, int t)
+static int merges_product(const tandem_step *step, int p, int t)
 {
     const tandem_task *before = &step->task[p], *task = &step->task[t];
     const step_products *all = products_with(step, task->op);
@@ -243,30 +243,30 @@ static int64_t flat_distance(const tandem_step *step, int p, int t)
 
 /* The same, with those before it in the launch: their second operands live on, and the gradients of their
  * weights are equally far apart. */
-static int is_joined_product(const tandem_step *step, int p, int t)
+static int is_merged_product(const tandem_step *step, int p, int t)
 {
-    if (!joins_product(step, p, t) || step->value[step->task[p].read[1]].last < t) return 0;
+    if (!merges_product(step, p, t) || step->value[step->task[p].read[1]].last < t) return 0;
     const int is_wgrad = step->task[t].kind == TANDEM_TASK_WGRAD, first = active_task_before(step, p);
     if (is_wgrad && flat_distance(step, p, t) <= 0) return 0;
-    return first < 0 || !is_wgrad || !is_joined_product(step, first, p) ||
+    return first < 0 || !is_wgrad || !is_merged_product(step, first, p) ||
            flat_distance(step, first, p) == flat_distance(step, p, t);
 }
 
 /* Whether the dgrad of a transpose goes on where the sums of another one's bias end: its own sums follow. */
-static int is_joined_transpose_sum(const tandem_step *step, int p, int t)
+static int is_merged_transpose_sum(const tandem_step *step, int p, int t)
 {
     const struct tandem_step_index *index = step->index;
     const int before = index->sums_before[step->task[t].op];
-    if (before < 0 || p != index->wgrad[index->joined_before[before]] || !tandem_step_is_joined(step, p))
+    if (before < 0 || p != index->wgrad[index->merged_before[before]] || !tandem_step_is_merged(step, p))
         return 0;
-    const int sums = index->wgrad[index->joined_before[step->task[t].op]];
+    const int sums = index->wgrad[index->merged_before[step->task[t].op]];
     return has_one_dtype(&step->task[t], step->task[p].from) &&
            tandem_step_next_active(step, t + 1) == sums && step->task[sums].read[0] == step->task[t].write[0];
 }
 
 /* Whether a forward task may follow that of operator i, p. Behind a transpose another bias begins, with its
  * own transpose. */
-static int is_joined_forward(const tandem_step *step, int i, int p, int t)
+static int is_merged_forward(const tandem_step *step, int i, int p, int t)
 {
     const struct tandem_step_index *index = step->index;
     const tandem_task *task = &step->task[t];
@@ -274,14 +274,14 @@ static int is_joined_forward(const tandem_step *step, int i, int p, int t)
         !has_one_dtype(task, task->from))
         return 0;
     if (step->graph->op[i].kind != TANDEM_OP_TRANSPOSE) return 1;
-    const int next = index->forward[index->joined_behind[task->op]];
-    return tandem_step_is_joined(step, p) && tandem_step_next_active(step, t + 1) == next &&
+    const int next = index->forward[index->merged_behind[task->op]];
+    return tandem_step_is_merged(step, p) && tandem_step_next_active(step, t + 1) == next &&
            has_one_dtype(&step->task[next], task->from);
 }
 
 /* Whether the operator that has task p writes the codes of cast t with its result: their scale is known
  * beforehand. */
-static int is_joined_cast(const tandem_step *step, int p, int t)
+static int is_merged_cast(const tandem_step *step, int p, int t)
 {
     const tandem_task *task = &step->task[t];
     const struct tandem_step_index *index = step->index;
@@ -295,24 +295,24 @@ static int is_joined_cast(const tandem_step *step, int p, int t)
     return m.batch == 1 && m.columns == tandem_shape_last(&op->shape);
 }
 
-int tandem_step_is_joined(const tandem_step *step, int t)
+int tandem_step_is_merged(const tandem_step *step, int t)
 {
     const struct tandem_step_index *index = step->index;
     const tandem_task *task = &step->task[t];
-    const int p = step->options.joined_tasks && task->active ? active_task_before(step, t) : -1;
+    const int p = step->options.merged_tasks && task->active ? active_task_before(step, t) : -1;
     if (p < 0) return 0;
     const tandem_task *before = &step->task[p];
     switch (task->kind) {
     case TANDEM_TASK_UPDATE: return before->kind == TANDEM_TASK_UPDATE;
     case TANDEM_TASK_WEIGHT_CAST:
-        return t == index->weight_cast[task->op] && joins_weight_cast(step, before, task);
-    case TANDEM_TASK_CAST: return is_joined_cast(step, p, t);
+        return t == index->weight_cast[task->op] && merges_weight_cast(step, before, task);
+    case TANDEM_TASK_CAST: return is_merged_cast(step, p, t);
     case TANDEM_TASK_FORWARD:
-        return is_joined_product(step, p, t) || is_joined_forward(step, index->joined_before[task->op], p, t);
-    case TANDEM_TASK_DGRAD: return is_joined_transpose_sum(step, p, t);
+        return is_merged_product(step, p, t) || is_merged_forward(step, index->merged_before[task->op], p, t);
+    case TANDEM_TASK_DGRAD: return is_merged_transpose_sum(step, p, t);
     case TANDEM_TASK_WGRAD: {
         const int transpose = index->summed_transpose[task->op];
-        if (transpose < 0) return is_joined_product(step, p, t);
+        if (transpose < 0) return is_merged_product(step, p, t);
         return transpose >= 0 && p == index->dgrad[transpose] && has_one_dtype(before, task->from) &&
                before->write[0] == task->read[0];
     }
@@ -342,15 +342,15 @@ static int task_of_block(const tandem_step *step, int v)
     return t >= 0 && step->task[t].active && value_in_block(&step->task[t]) == v ? t : -1;
 }
 
-int step_block_of_value(const tandem_step *step, int v, int block[TANDEM_MAX_JOINED_PRODUCTS])
+int step_block_of_value(const tandem_step *step, int v, int block[TANDEM_MAX_MERGED_PRODUCTS])
 {
     const int t = task_of_block(step, v);
     int n = 1, first = t;
     if (t < 0) return 0;
-    while (tandem_step_is_joined(step, first)) first = active_task_before(step, first);
+    while (tandem_step_is_merged(step, first)) first = active_task_before(step, first);
     block[0] = value_in_block(&step->task[first]);
     for (int next = tandem_step_next_active(step, first + 1);
-         next < step->n_task && n < TANDEM_MAX_JOINED_PRODUCTS && tandem_step_is_joined(step, next);
+         next < step->n_task && n < TANDEM_MAX_MERGED_PRODUCTS && tandem_step_is_merged(step, next);
          next = tandem_step_next_active(step, next + 1))
         block[n++] = value_in_block(&step->task[next]);
     return n > 1 ? n : 0;
@@ -370,22 +370,22 @@ int step_first_of_block(const tandem_step *step, const int *block, int n)
 
 int step_value_born(const tandem_step *step, int v)
 {
-    int block[TANDEM_MAX_JOINED_PRODUCTS];
+    int block[TANDEM_MAX_MERGED_PRODUCTS];
     const int n = step_block_of_value(step, v, block);
     return step->value[n ? step_first_of_block(step, block, n) : v].first;
 }
 
-tandem_joined_products tandem_step_joined_products(const tandem_step *step, int t)
+tandem_merged_products tandem_step_merged_products(const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
     const int next = tandem_step_next_active(step, t + 1), is_forward = task->kind == TANDEM_TASK_FORWARD;
-    tandem_joined_products all = {0};
+    tandem_merged_products all = {0};
     if (!task->active || (!is_forward && task->kind != TANDEM_TASK_WGRAD) || !products_with(step, task->op) ||
-        !tandem_step_is_joined(step, t) || (next < step->n_task && tandem_step_is_joined(step, next)))
+        !tandem_step_is_merged(step, t) || (next < step->n_task && tandem_step_is_merged(step, next)))
         return all;
     const int before = active_task_before(step, t);
     const uint64_t operand_bytes = padded_bytes(step->value[task->read[1]].bytes);
-    all.n = 2 + tandem_step_is_joined(step, before);
+    all.n = 2 + tandem_step_is_merged(step, before);
     all.operand_apart = (int64_t)(operand_bytes / tandem_dtype_bytes(task->from));
     all.result_apart =
         is_forward ? (int64_t)(padded_bytes(step->value[task->write[0]].bytes) / tandem_dtype_bytes(task->to))
