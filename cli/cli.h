@@ -72,7 +72,7 @@ typedef struct cli_options {
     int64_t warmup;
     int allow_nan;
     /* runs */
-    const char *at; /* sensitivity: ages; NULL = 50 % and 90 % of the steps */
+    const char *at; /* sensitivity: training points; NULL = 50 % and 90 % of the steps */
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t resense;                          /* steps; 0 = as few as keep it under 1 % of the run */

@@ -53,10 +53,10 @@ static void print_sensitivity_line(const tandem_goodput *g)
         fputs("bias unknown", stdout);
     else
         printf("bias %s", known_percent(g, fmax(g->bias, 0)).text);
-    for (int a = 1; a < g->n_age; a++)
+    for (int a = 1; a < g->n_point; a++)
         if (g->sensitivity_at[a] > g->sensitivity_at[worst]) worst = a;
-    if (g->n_age > 1 && g->sensitivity_at[worst] > 0)
-        printf("; at %.0f %% of training %s %%", g->age[worst],
+    if (g->n_point > 1 && g->sensitivity_at[worst] > 0)
+        printf("; at %.0f %% of training %s %%", g->point[worst],
                known_percent(g, g->sensitivity_at[worst]).text);
     putchar('\n');
 }
@@ -100,10 +100,10 @@ void goodput_print(const tandem_goodput *g)
 
 void goodput_add_json(json_t *object, const tandem_goodput *g)
 {
-    json_t *ages = json_array(), *largest = json_array();
-    for (int a = 0; a < g->n_age; a++)
-        json_array_append_new(ages, json_pack("{s:f,s:o}", "at", g->age[a], "sensitivity",
-                                              cli_json_number(g->sensitivity_at[a])));
+    json_t *points = json_array(), *largest = json_array();
+    for (int a = 0; a < g->n_point; a++)
+        json_array_append_new(points, json_pack("{s:f,s:o}", "at", g->point[a], "sensitivity",
+                                                cli_json_number(g->sensitivity_at[a])));
     for (int k = 0; k < g->n_largest; k++) {
         const struct tandem_goodput_operator *one = &g->largest[k];
         json_array_append_new(largest, json_pack("{s:s,s:s,s:o,s:o,s:o}", "operator", one->name, "precision",
@@ -117,7 +117,7 @@ void goodput_add_json(json_t *object, const tandem_goodput *g)
     json_object_set_new(object, "sensitivity_high", cli_json_number(g->high));
     json_object_set_new(object, "sensitivity_noise", cli_json_number(g->noise));
     json_object_set_new(object, "sensitivity_bias", cli_json_number(g->bias));
-    json_object_set_new(object, "sensitivity_ages", ages);
+    json_object_set_new(object, "sensitivity_training_points", points);
     json_object_set_new(object, "sensitivity_largest", largest);
     json_object_set_new(object, "fp32_worth_samples_per_s", cli_json_number(g->goodput));
     json_object_set_new(object, "fp32_samples_per_s",

@@ -13,7 +13,7 @@ static void add_interval(json_t *row, const tandem_operator_sensitivity *of, int
     json_object_set_new(row, "sensitivity_high", percent(of->high));
     json_object_set_new(row, "noise", percent(of->noise));
     json_object_set_new(row, "bias", percent(of->bias));
-    json_object_set_new(row, "at_ages", points);
+    json_object_set_new(row, "at_training_points", points);
 }
 
 static void add_methods(json_t *row, const tandem_operator_sensitivity *of)
@@ -55,7 +55,7 @@ json_t *cli_sensitivity_json(const tandem_sensitivity_result *result, const tand
     } else {
         json_object_set_new(object, "batch", json_integer((json_int_t)result->batch));
         json_object_set_new(object, "steps", json_integer((json_int_t)result->steps));
-        json_object_set_new(object, "ages", points);
+        json_object_set_new(object, "training_points", points);
         json_object_set_new(object, "replicates", json_integer(result->n_replicate));
     }
     json_object_set_new(object, "operators", rows_json(result, graph));

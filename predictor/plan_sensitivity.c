@@ -106,14 +106,14 @@ tandem_status tandem_plan_sensitivity_estimate(tandem_plan_sensitivity *out, con
                                                const tandem_plan *plan, const tandem_graph *graph,
                                                tandem_error *error)
 {
-    tandem_plan_sensitivity of = {.n_age = sensing->n_age};
+    tandem_plan_sensitivity of = {.n_point = sensing->n_point};
     plan_shares shares = {0};
     tandem_status status = fill_plan_shares(&shares, plan, graph, error);
     if (status == TANDEM_OK)
         status = tandem_sensing_estimate(&of.estimate, sensing, shares.share, &shares.step, error);
     if (status == TANDEM_OK) status = find_largest(&of, sensing, &shares, graph, error);
-    for (int a = 0; a < of.n_age; a++)
-        of.age_share[a] = sensing->steps > 0 ? (double)sensing->age[a] / (double)sensing->steps : 0;
+    for (int a = 0; a < of.n_point; a++)
+        of.point_share[a] = sensing->steps > 0 ? (double)sensing->point[a] / (double)sensing->steps : 0;
     if (status == TANDEM_OK) *out = of;
     free(shares.share);
     return status;

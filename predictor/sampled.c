@@ -5,7 +5,7 @@
  * costs; by McCandlish et al. (arXiv:1812.06162, 2018), the samples to a loss grow as E|g|²/|G|². Noise of
  * the variance Var d comes on top of E|g|² = |G|² + Var g, so that φρ = Var d / E|g|² more samples are
  * needed (φ = Var g / E|g|², ρ = Var d / Var g). A mean E d that points against G takes
- * β = −⟨G, E d⟩/|G|² of the progress. Sensitivity: φρ + max(0, β), the mean over the ages of a training.
+ * β = −⟨G, E d⟩/|G|² of the progress. Sensitivity: φρ + max(0, β), the mean over the points of a training.
  *
  * Which bias counts. A β of 0 that is known with the standard error s adds s/√(2π) = 0.4·s once it is clipped
  * at 0: to every operator, always upwards, and more to those that are known less. The noise, a mean of
@@ -49,8 +49,8 @@
  * may come out negative. With U the mean over all pairs and u that over the pairs of one replicate of R,
  * U without this replicate is (R·U − 2u)/(R − 2). The interval is the jackknife's over replicates.
  *
- * Cost: two gradients per operator, precision, age and replicate, three more where a tensor has a scale,
- * and two in fp32 per age and replicate. */
+ * Cost: two gradients per operator, precision, training point and replicate, three more where a tensor has a
+ * scale, and two in fp32 per training point and replicate. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@
 #include "predictor/methods.h"
 #include "tandem/advanced/format.h"
 
-/* The sums of a plan at one age, over replicates. */
+/* The sums of a plan at one training point, over replicates. */
 typedef struct sampled_sums {
     double variance, mean_square;                /* of the gradient */
     double total, shared, error_square, against; /* of its error; shared and error_square: drawn weights */
@@ -119,21 +119,21 @@ static sampled_sums means_without(const sampled_sums *replicate, int n, int left
                           .counted = pairs * means.counted - own_pairs * one->counted};
 }
 
-/* replicate: [n_age × n_replicate] */
-static sampled_parts parts_over_ages(double at_age[TANDEM_MAX_AGE], const sampled_sums *replicate,
-                                     const tandem_sensing *sensing, const tandem_sensed_step *step,
-                                     int left_out)
+/* replicate: [n_point × n_replicate] */
+static sampled_parts parts_over_points(double at_point[TANDEM_MAX_TRAINING_POINT],
+                                       const sampled_sums *replicate, const tandem_sensing *sensing,
+                                       const tandem_sensed_step *step, int left_out)
 {
     sampled_parts mean = {.has_bias = 1};
-    for (int a = 0; a < sensing->n_age; a++) {
+    for (int a = 0; a < sensing->n_point; a++) {
         const int n = sensing->n_replicate;
         const sampled_sums means = means_without(replicate + (size_t)a * (size_t)n, n, left_out);
         const sampled_parts one = parts_of_means(&means, sensing, step);
-        mean.noise += one.noise / sensing->n_age;
+        mean.noise += one.noise / sensing->n_point;
         mean.has_bias = mean.has_bias && one.has_bias;
-        if (mean.has_bias) mean.bias += one.bias / sensing->n_age;
-        if (mean.has_bias) mean.counted += one.counted / sensing->n_age;
-        if (at_age) at_age[a] = one.noise + (one.has_bias ? fmax(one.counted, 0) : 0);
+        if (mean.has_bias) mean.bias += one.bias / sensing->n_point;
+        if (mean.has_bias) mean.counted += one.counted / sensing->n_point;
+        if (at_point) at_point[a] = one.noise + (one.has_bias ? fmax(one.counted, 0) : 0);
     }
     if (!mean.has_bias) mean.bias = mean.counted = NAN;
     return mean;
@@ -156,7 +156,7 @@ static sampled_parts halves_of_replicates(const sampled_sums *replicate, const t
            counted[TANDEM_MAX_REPLICATE] = {0};
     int has_bias = 1;
     for (int r = 0; r < n; r++) {
-        const sampled_parts one = parts_over_ages(NULL, replicate, sensing, step, r);
+        const sampled_parts one = parts_over_points(NULL, replicate, sensing, step, r);
         noise[r] = one.noise;
         bias[r] = one.bias;
         counted[r] = one.counted;
@@ -172,7 +172,7 @@ static sampled_parts halves_of_replicates(const sampled_sums *replicate, const t
 static void estimate_of_replicates(tandem_sensitivity_estimate *estimate, const sampled_sums *replicate,
                                    const tandem_sensing *sensing, const tandem_sensed_step *step)
 {
-    const sampled_parts all = parts_over_ages(estimate->at_age, replicate, sensing, step, -1),
+    const sampled_parts all = parts_over_points(estimate->at_point, replicate, sensing, step, -1),
                         half = halves_of_replicates(replicate, sensing, step);
     const int has_bias = all.has_bias && half.has_bias;
     estimate->noise = all.noise;
@@ -193,7 +193,7 @@ int tandem_precision_draws_weights(tandem_precision precision)
     return format != TANDEM_N_FORMAT && tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
 }
 
-/* What the part of samples takes of its growth S_K − S at an age: φ, and less where it is below 0. */
+/* What the part of samples takes of its growth S_K − S at a point: φ, and less where it is below 0. */
 static double share_of_growth(const tandem_sensed_error *of, int n, int is_drawn, double phi)
 {
     double samples = 0, growth = 0;
@@ -206,7 +206,7 @@ static double share_of_growth(const tandem_sensed_error *of, int n, int is_drawn
     return samples > 0 ? phi * samples / (samples - phi * growth) : 0;
 }
 
-/* The replicates of a cell alone, [n_age × n_replicate], over those of the gradient, with the ranges of so
+/* The replicates of a cell alone, [n_point × n_replicate], over those of the gradient, with the ranges of so
  * many samples; 0: of those that were sensed. */
 static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, int cell, double micro_batch)
 {
@@ -218,9 +218,10 @@ static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, i
         converts ? log(micro_batch / (double)sensing->range_batch) / log(TANDEM_WIDE_RANGE) : 0;
     /* R, by what c·S leaves of it */
     const double more_ranges = converts && !is_drawn ? micro_batch / (double)sensing->batch - 1 : 0;
-    for (int i = 0; i < sensing->n_age * n; i++) {
-        const tandem_sensed_error *at_age = tandem_sensing_errors(sensing, i / n, cell), *of = &at_age[i % n];
-        const double by = phi == 0 ? 0 : share_of_growth(at_age, n, is_drawn, phi),
+    for (int i = 0; i < sensing->n_point * n; i++) {
+        const tandem_sensed_error *at_point = tandem_sensing_errors(sensing, i / n, cell),
+                                  *of = &at_point[i % n];
+        const double by = phi == 0 ? 0 : share_of_growth(at_point, n, is_drawn, phi),
                      more_total = by * (of->wide_total - of->total) + more_ranges * of->wide_shared,
                      more_mean =
                          by * (of->wide_mean_square - of->mean_square) + more_ranges * of->wide_mean_square;
@@ -238,12 +239,12 @@ static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, i
 static int is_bias_told(const sampled_sums *alone, const tandem_sensing *sensing)
 {
     const tandem_sensed_step step = {.global_batch = sensing->batch, .n_micro = 1};
-    const sampled_parts all = parts_over_ages(NULL, alone, sensing, &step, -1),
+    const sampled_parts all = parts_over_points(NULL, alone, sensing, &step, -1),
                         half = halves_of_replicates(alone, sensing, &step);
     return all.has_bias && half.has_bias && fabs(all.bias) > half.bias;
 }
 
-/* Adds the replicates of every cell with a share. alone: room for [n_age × n_replicate]. */
+/* Adds the replicates of every cell with a share. alone: room for [n_point × n_replicate]. */
 static tandem_status add_cells(sampled_sums *replicate, sampled_sums *alone, const tandem_sensing *sensing,
                                const double *share, const double *micro_batch, tandem_error *error)
 {
@@ -258,7 +259,7 @@ static tandem_status add_cells(sampled_sums *replicate, sampled_sums *alone, con
                     ->name);
         fill_cell_sums(alone, sensing, cell, micro_batch ? micro_batch[cell] : 0);
         const int is_told = is_bias_told(alone, sensing);
-        for (int i = 0; i < sensing->n_age * sensing->n_replicate; i++) {
+        for (int i = 0; i < sensing->n_point * sensing->n_replicate; i++) {
             alone[i].variance = alone[i].mean_square = 0; /* the gradient is one for all cells */
             alone[i].counted = is_told ? alone[i].against : 0;
             add_replicate(&replicate[i], &alone[i], share[cell]);
@@ -267,11 +268,11 @@ static tandem_status add_cells(sampled_sums *replicate, sampled_sums *alone, con
     return TANDEM_OK;
 }
 
-/* *replicate: [n_age × n_replicate], the sums of a plan, and room behind them; the caller frees it. */
+/* *replicate: [n_point × n_replicate], the sums of a plan, and room behind them; the caller frees it. */
 static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_sensing *sensing,
                                     const double *share, const tandem_sensed_step *step, tandem_error *error)
 {
-    const int n = sensing->n_age * sensing->n_replicate;
+    const int n = sensing->n_point * sensing->n_replicate;
     double variance = 0;
     if (step->global_batch < 1 || step->n_micro < 1)
         return tandem_error_set(
@@ -320,8 +321,8 @@ static tandem_sensitivity_difference difference_of_replicates(const sampled_sums
     estimate_of_replicates(&of_more, more, sensing, step);
     estimate_of_replicates(&of_less, less, sensing, step);
     for (int r = 0; r < sensing->n_replicate; r++) {
-        const sampled_parts a = parts_over_ages(NULL, more, sensing, step, r),
-                            b = parts_over_ages(NULL, less, sensing, step, r);
+        const sampled_parts a = parts_over_points(NULL, more, sensing, step, r),
+                            b = parts_over_points(NULL, less, sensing, step, r);
         noise[r] = a.noise - b.noise;
         bias[r] = a.bias - b.bias;
     }

@@ -47,8 +47,8 @@ static tandem_status compare_plan(add_result *result, add_rows *rows, const add_
 
 sensing_request add_request(const add_study *s)
 {
-    return (sensing_request){.age = {s->lab.task->steps / 2},
-                             .n_age = 1,
+    return (sensing_request){.point = {s->lab.task->steps / 2},
+                             .n_point = 1,
                              .n_replicate = s->scope->n_replicate,
                              .precision = tandem_precision_get(TANDEM_PRECISION_INT8_FULL)->name,
                              .emulation = tandem_emulation_make(0)};

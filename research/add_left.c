@@ -1,5 +1,5 @@
-/* add_left.c: what the jobs of a task have left, before they start. A job trains up to the age at which it
- * senses its rows, and fp32 beside them. Trials sense some rows of the first job. */
+/* add_left.c: what the jobs of a task have left, before they start. A job trains up to the training point at
+ * which it senses its rows, and fp32 beside them. Trials sense some rows of the first job. */
 #include <stdlib.h>
 #include <string.h>
 

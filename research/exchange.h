@@ -6,10 +6,10 @@
 #include "research/trainings.h"
 
 enum {
-    EXCHANGE_CELLS = 4, /* plans of a task: two scales of each kind */
-    EXCHANGE_CURVE = 3, /* trainings in fp32: at B, 3/4·B and 1/2·B */
-    EXCHANGE_AGES = 5,  /* in the middle of each fifth of a training */
-    EXCHANGE_VALUES = 7 /* of a prediction's record */
+    EXCHANGE_CELLS = 4,  /* plans of a task: two scales of each kind */
+    EXCHANGE_CURVE = 3,  /* trainings in fp32: at B, 3/4·B and 1/2·B */
+    EXCHANGE_POINTS = 5, /* in the middle of each fifth of a training */
+    EXCHANGE_VALUES = 7  /* of a prediction's record */
 };
 
 /* What a plan rounds, in all operators: to s8, drawn. */
@@ -75,11 +75,11 @@ typedef enum exchange_sensed {
     EXCHANGE_N_SENSED
 } exchange_sensed;
 
-/* What is predicted of a cell: means over the ages. */
+/* What is predicted of a cell: means over the training points. */
 typedef struct exchange_prediction {
     double noise, noise_half; /* ρ = Var d / Var g; half of a 95 % interval */
     double bias, bias_half;   /* β; NaN: unknown */
-    double last_noise;        /* ρ at the last age */
+    double last_noise;        /* ρ at the last training point */
     /* 2·Cov(g, d)/Var g + 2β: what the first order of d adds to ρ (exchange_train.c); half as above */
     double first_order, first_order_half;
 } exchange_prediction;
@@ -89,10 +89,10 @@ tandem_status exchange_predict(exchange_prediction *prediction, const study_lab 
                                const exchange_task *task, int cell, exchange_sensed how, int n_replicate,
                                tandem_error *error);
 
-/* first_order.c: 2·Cov(g, d)/Var g + 2β of a plan at an age, and half of its 95 % interval, by the jackknife.
- * Without 2β where |G|² is lost in the noise of batches.
+/* first_order.c: 2·Cov(g, d)/Var g + 2β of a plan at a training point, and half of its 95 % interval, by the
+ * jackknife. Without 2β where |G|² is lost in the noise of batches.
  *   share  [cells of the sensing] not 0 where a cell is part of the plan
- *   own    [n_replicate] as `own_products` of the sensing's request, of that age */
+ *   own    [n_replicate] as `own_products` of the sensing's request, of that training point */
 double exchange_first_order(double *half, const tandem_sensing *sensing, int a, const double *share,
                             const double *own);
 

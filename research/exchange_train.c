@@ -64,12 +64,13 @@ study_training exchange_training(const exchange_task *task, int setting, uint64_
 /* --- The prediction --------------------------------------------------------------------------------------
  * */
 
-/* ρ = φρ/φ at one age: with the variance V and the mean square M of gradients at the sensed batch, φ =
- * cV/(cV + M), where c converts to the step's batch. */
-static tandem_status add_age(exchange_prediction *sum, const tandem_sensing *sensing, int a,
-                             const double *share, const tandem_sensed_step *step, tandem_error *error)
+/* ρ = φρ/φ at one training point: with the variance V and the mean square M of gradients at the sensed batch,
+ * φ = cV/(cV + M), where c converts to the step's batch. */
+static tandem_status add_training_point(exchange_prediction *sum, const tandem_sensing *sensing, int a,
+                                        const double *share, const tandem_sensed_step *step,
+                                        tandem_error *error)
 {
-    const tandem_sensing one = study_sensing_of_age(sensing, a);
+    const tandem_sensing one = study_sensing_at_point(sensing, a);
     tandem_sensitivity_estimate estimate = {0};
     const tandem_status status = tandem_sensing_estimate(&estimate, &one, share, step, error);
     if (status != TANDEM_OK) return status;
@@ -80,10 +81,10 @@ static tandem_status add_age(exchange_prediction *sum, const tandem_sensing *sen
     }
     variance *= (double)one.batch / (double)step->global_batch;
     const double by = (variance + fmax(mean_square, 0)) / variance;
-    sum->noise += by * estimate.noise / EXCHANGE_AGES;
-    sum->noise_half = hypot(sum->noise_half, by * estimate.noise_half / EXCHANGE_AGES);
-    sum->bias += estimate.bias / EXCHANGE_AGES;
-    sum->bias_half = hypot(sum->bias_half, estimate.bias_half / EXCHANGE_AGES);
+    sum->noise += by * estimate.noise / EXCHANGE_POINTS;
+    sum->noise_half = hypot(sum->noise_half, by * estimate.noise_half / EXCHANGE_POINTS);
+    sum->bias += estimate.bias / EXCHANGE_POINTS;
+    sum->bias_half = hypot(sum->bias_half, estimate.bias_half / EXCHANGE_POINTS);
     sum->last_noise = by * estimate.noise;
     return TANDEM_OK;
 }
@@ -98,11 +99,11 @@ tandem_status exchange_predict(exchange_prediction *prediction, const study_lab 
                                tandem_error *error)
 {
     const tandem_precision precision = exchange_precision(exchange_cell_casts(cell));
-    double own[EXCHANGE_AGES * TANDEM_MAX_REPLICATE] = {0};
+    double own[EXCHANGE_POINTS * TANDEM_MAX_REPLICATE] = {0};
     const study_training in_fp32 = exchange_training(task, 0, lab->options->seed);
     const study_rounding_plan rounding = {.precision = precision,
                                           .emulation = emulation_of_cell(task, cell, 0),
-                                          .n_age = EXCHANGE_AGES,
+                                          .n_point = EXCHANGE_POINTS,
                                           .n_replicate = n_replicate,
                                           .is_whole = how != EXCHANGE_SUMMED,
                                           .is_curved = how == EXCHANGE_CURVED,
@@ -113,13 +114,13 @@ tandem_status exchange_predict(exchange_prediction *prediction, const study_lab 
     double *share = status == TANDEM_OK ? study_shares_open(&sensing, lab, precision, 1) : NULL;
     if (status == TANDEM_OK && !share) status = tandem_no_memory(error, "for the shares of a plan");
     *prediction = (exchange_prediction){0};
-    for (int a = 0; status == TANDEM_OK && a < sensing.n_age; a++) {
+    for (int a = 0; status == TANDEM_OK && a < sensing.n_point; a++) {
         double half = 0;
         prediction->first_order +=
             exchange_first_order(&half, &sensing, a, share, own + (size_t)a * (size_t)n_replicate) /
-            EXCHANGE_AGES;
-        prediction->first_order_half = hypot(prediction->first_order_half, half / EXCHANGE_AGES);
-        status = add_age(prediction, &sensing, a, share, &step, error);
+            EXCHANGE_POINTS;
+        prediction->first_order_half = hypot(prediction->first_order_half, half / EXCHANGE_POINTS);
+        status = add_training_point(prediction, &sensing, a, share, &step, error);
     }
     free(share);
     tandem_sensing_close(&sensing);

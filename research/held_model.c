@@ -44,43 +44,43 @@ tandem_status held_model_gradient(held_model *model, int64_t index, float *gradi
 /* --- A training that gives the weights -------------------------------------------------------------------
  * */
 
-static tandem_status copy_held_weights(held_weights *to, const training_rank *rank, int64_t age,
+static tandem_status copy_held_weights(held_weights *to, const training_rank *rank, int64_t point,
                                        tandem_error *error)
 {
-    const int has_metric = rank->config.optimizer.kind == TANDEM_ADAMW && age > 0;
+    const int has_metric = rank->config.optimizer.kind == TANDEM_ADAMW && point > 0;
     to->weight = malloc((size_t)rank->step->n_flat * sizeof *to->weight);
     to->metric =
         has_metric ? malloc((size_t)tandem_graph_n_weight(rank->step->graph) * sizeof *to->metric) : NULL;
     if (!to->weight || (has_metric && !to->metric)) return tandem_no_memory(error, "for weights");
     tandem_status status = TANDEM_OK;
-    if (has_metric) status = sensing_copy_metric(to->metric, to->weight, rank, age, error);
+    if (has_metric) status = sensing_copy_metric(to->metric, to->weight, rank, point, error);
     return status == TANDEM_OK ? rank->backend->executor_get_weights(rank->executor, to->weight, error)
                                : status;
 }
 
-tandem_status held_weights_train(held_weights *at, const int64_t *age, int n_age, const cli_options *options,
-                                 tandem_error *error)
+tandem_status held_weights_train(held_weights *at, const int64_t *point, int n_point,
+                                 const cli_options *options, tandem_error *error)
 {
     tandem_workload workload = {0};
     training_rank rank = {0};
     tandem_status status = cli_workload_open(&workload, options, error);
     if (status == TANDEM_OK) status = study_rank_open(&rank, &workload, options, error);
     int64_t step = 0;
-    for (int a = 0; a < n_age && status == TANDEM_OK; a++) {
-        for (; step < age[a] && status == TANDEM_OK; step++) {
+    for (int a = 0; a < n_point && status == TANDEM_OK; a++) {
+        for (; step < point[a] && status == TANDEM_OK; step++) {
             double loss = 0;
             status = rank.backend->executor_step(rank.executor, step, &loss, error);
         }
-        if (status == TANDEM_OK) status = copy_held_weights(&at[a], &rank, age[a], error);
+        if (status == TANDEM_OK) status = copy_held_weights(&at[a], &rank, point[a], error);
     }
     training_rank_close(&rank);
     tandem_workload_close(&workload);
     return status;
 }
 
-void held_weights_free(held_weights *at, int n_age)
+void held_weights_free(held_weights *at, int n_point)
 {
-    for (int a = 0; a < n_age; a++) {
+    for (int a = 0; a < n_point; a++) {
         free(at[a].weight);
         free(at[a].metric);
     }

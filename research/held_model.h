@@ -21,15 +21,15 @@ void held_model_close(held_model *model);
 /* The gradient of batch `index`, [n_weight], parameter after parameter. */
 tandem_status held_model_gradient(held_model *model, int64_t index, float *gradient, tandem_error *error);
 
-/* Weights at one age of a training. */
+/* Weights at one point of a training. */
 typedef struct held_weights {
     float *weight; /* [n_flat] */
     float *metric; /* [n_weight] in which AdamW steps; NULL: 1, of SGD, and of step 0 */
 } held_weights;
-/* held_weights_train: trains options->model in fp32 to the last of n_age ascending ages. The caller frees all
- * n_age with held_weights_free, after errors too; they begin as all zero. */
-tandem_status held_weights_train(held_weights *at, const int64_t *age, int n_age, const cli_options *options,
-                                 tandem_error *error);
-void held_weights_free(held_weights *at, int n_age);
+/* held_weights_train: trains options->model in fp32 to the last of n_point ascending training points. The
+ * caller frees all n_point with held_weights_free, after errors too; they begin as all zero. */
+tandem_status held_weights_train(held_weights *at, const int64_t *point, int n_point,
+                                 const cli_options *options, tandem_error *error);
+void held_weights_free(held_weights *at, int n_point);
 
 #endif

@@ -88,8 +88,8 @@ void noise_plan_name(char text[STUDY_PLAN_NAME], const noise_tasks *tasks, const
     uint64_t hash = tandem_hash_text(TANDEM_HASH_START, what);
     for (int t = 0; t < tasks->n; t++) {
         const noise_task *task = &tasks->task[t];
-        const double fixed[] = {(double)task->batch, (double)task->steps, (double)task->age[0],
-                                (double)task->age[1], task->n_age};
+        const double fixed[] = {(double)task->batch, (double)task->steps, (double)task->point[0],
+                                (double)task->point[1], task->n_point};
         const char *const name[] = {task->model, ",", task->data, ","};
         for (size_t i = 0; i < sizeof name / sizeof *name; i++) hash = tandem_hash_text(hash, name[i]);
         for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) hash = study_hash_number(hash, fixed[i]);

@@ -7,12 +7,12 @@
 #include "research/study.h"
 #include "research/study_records.h"
 
-enum { NOISE_MAX_AGE = 2, NOISE_MAX_TASKS = 8, NOISE_N_PRECISION = 3 };
+enum { NOISE_MAX_POINT = 2, NOISE_MAX_TASKS = 8, NOISE_N_PRECISION = 3 };
 
 typedef struct noise_task {
     const char *model, *data;
-    int64_t batch, steps, age[NOISE_MAX_AGE]; /* steps: of the training in fp32; ages are among them */
-    int n_age;
+    int64_t batch, steps, point[NOISE_MAX_POINT]; /* steps: of the training in fp32; points are among them */
+    int n_point;
 } noise_task;
 
 typedef struct noise_tasks {
@@ -42,8 +42,8 @@ int noise_task_skip(study_report *report, const noise_task *task, tandem_status 
 void noise_plan_name(char text[STUDY_PLAN_NAME], const noise_tasks *tasks, const char *what,
                      const double *number, int n, uint64_t seed);
 
-/* The estimate in a step of `batch` samples of a weighted sum of rows, the mean over ages: weights of 1 and
- * −1 give the difference of rows with common batches and draws.
+/* The estimate in a step of `batch` samples of a weighted sum of rows, the mean over training points: weights
+ * of 1 and −1 give the difference of rows with common batches and draws.
  *   weight  [sensing->n_op], of rows in `precision` */
 tandem_status noise_of_rows(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
                             tandem_precision precision, const double *weight, int64_t batch,

@@ -29,7 +29,7 @@ extern const plans_regime plans_regimes[PLANS_REGIMES];
 /* What is fixed before anything runs. */
 typedef struct plans_plan {
     const study_training *task; /* [n_task] in fp32, of one card: a step has as many samples of the other */
-    int n_task, n_seed, n_age, n_replicate;
+    int n_task, n_seed, n_point, n_replicate;
 } plans_plan;
 extern const plans_plan plans_plan_full, plans_plan_quick;
 

@@ -29,7 +29,7 @@ const plans_plan plans_plan_full = {
     .task = full_tasks,
     .n_task = sizeof full_tasks / sizeof *full_tasks,
     .n_seed = 12,
-    .n_age = 3,
+    .n_point = 3,
     .n_replicate = 24,
 };
 
@@ -42,13 +42,13 @@ const plans_plan plans_plan_quick = {
     .task = quick_tasks,
     .n_task = sizeof quick_tasks / sizeof *quick_tasks,
     .n_seed = 3,
-    .n_age = 1,
+    .n_point = 1,
     .n_replicate = 4,
 };
 
 uint64_t plans_plan_hash(const plans_plan *plan)
 {
-    uint64_t hash = study_hash_number(study_hash_number(TANDEM_HASH_START, plan->n_replicate), plan->n_age);
+    uint64_t hash = study_hash_number(study_hash_number(TANDEM_HASH_START, plan->n_replicate), plan->n_point);
     for (int r = 0; r < PLANS_REGIMES; r++) {
         const plans_regime *of = &plans_regimes[r];
         hash = study_hash_number(tandem_hash_text(hash, of->name), of->precision);

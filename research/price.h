@@ -29,7 +29,7 @@ extern const double price_rates[PRICE_RATES]; /* of the task's */
 /* What is fixed before anything runs. */
 typedef struct price_plan {
     const price_task *task; /* [n_task] */
-    int n_task, n_seed, n_age, n_replicate, n_bootstrap;
+    int n_task, n_seed, n_point, n_replicate, n_bootstrap;
 } price_plan;
 extern const price_plan price_plan_full, price_plan_quick;
 

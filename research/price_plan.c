@@ -29,7 +29,7 @@ const price_plan price_plan_full = {
     .task = full_tasks,
     .n_task = sizeof full_tasks / sizeof *full_tasks,
     .n_seed = 12,
-    .n_age = 3,
+    .n_point = 3,
     .n_replicate = 24,
     .n_bootstrap = 4000,
 };
@@ -44,14 +44,14 @@ const price_plan price_plan_quick = {
     .task = quick_tasks,
     .n_task = sizeof quick_tasks / sizeof *quick_tasks,
     .n_seed = 3,
-    .n_age = 2,
+    .n_point = 2,
     .n_replicate = 4,
     .n_bootstrap = 400,
 };
 
 uint64_t price_plan_hash(const price_plan *plan)
 {
-    uint64_t hash = study_hash_number(study_hash_number(TANDEM_HASH_START, plan->n_replicate), plan->n_age);
+    uint64_t hash = study_hash_number(study_hash_number(TANDEM_HASH_START, plan->n_replicate), plan->n_point);
     for (int r = 0; r < PRICE_RATES; r++) hash = study_hash_number(hash, price_rates[r]);
     for (int c = 0; c < PRICE_CELLS; c++) {
         const price_cell *cell = &price_cells[c];

@@ -44,9 +44,9 @@ static inline int rank_pair_count(int n) { return n * (n - 1) / 2; }
 
 /* --- Methods of statistics and of the probe (rank_look.c) ----------------------------------------------- */
 
-/* Steps of an age for all three precisions. */
+/* Steps of a training point for all three precisions. */
 int rank_steps_of(const rank_study *s, rank_needs needs);
-/* What these methods say of the task's operators, the mean over its ages, added to s->result. */
+/* What these methods say of the task's operators, the mean over its training points, added to s->result. */
 tandem_status rank_look_at_task(rank_study *s, tandem_error *error);
 
 /* --- Jobs, and their records (rank_jobs.c) -------------------------------------------------------------- */

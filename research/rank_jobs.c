@@ -53,13 +53,13 @@ static tandem_status run_statistics_job(rank_study *s, tandem_error *error)
 static tandem_status sense_task(tandem_sensing *sensing, const rank_study *s, int p, int first, int n,
                                 double error_scale, tandem_error *error)
 {
-    sensing_request request = {.n_age = s->lab.task->n_age,
+    sensing_request request = {.n_point = s->lab.task->n_point,
                                .n_replicate = n,
                                .first_replicate = first,
                                .precision = tandem_precision_get(noise_precisions[p])->name,
                                .emulation = tandem_emulation_make(0)};
     request.emulation.error_scale = error_scale;
-    memcpy(request.age, s->lab.task->age, sizeof s->lab.task->age);
+    memcpy(request.point, s->lab.task->point, sizeof s->lab.task->point);
     return sense_by_options(sensing, &s->lab.workload, &s->lab.options, &request, error);
 }
 
@@ -170,8 +170,8 @@ static tandem_status sense_by_probe(rank_study *s, tandem_error *error)
     sensing_request request = sensing_request_probe(&s->lab.workload);
     double *weight = calloc((size_t)s->lab.workload.graph[0]->n_op, sizeof *weight);
     tandem_sensing sensing = {0};
-    request.n_age = s->lab.task->n_age;
-    memcpy(request.age, s->lab.task->age, sizeof s->lab.task->age);
+    request.n_point = s->lab.task->n_point;
+    memcpy(request.point, s->lab.task->point, sizeof s->lab.task->point);
     tandem_status status =
         weight ? sense_by_options(&sensing, &s->lab.workload, &s->lab.options, &request, error)
                : tandem_no_memory(error, "for the rows of operators");

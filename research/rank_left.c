@@ -6,12 +6,12 @@
 #include "research/rank.h"
 #include "research/work_left.h"
 
-/* Of the jobs without a record. Each trains up to the last age. */
+/* Of the jobs without a record. Each trains up to the last training point. */
 typedef struct rank_left {
     int n_job;
-    int n_probe;                /* of an age, for `probe` */
-    int n_step;                 /* of an age: steps' worth of gradients, for `sensed_probe` */
-    int n_sensing, n_replicate; /* of an age: sensings of all operators in one precision, and their sum */
+    int n_probe;                /* of a point, for `probe` */
+    int n_step;                 /* of a point: steps' worth of gradients, for `sensed_probe` */
+    int n_sensing, n_replicate; /* of a point: sensings of all operators in one precision, and their sum */
 } rank_left;
 
 typedef struct probe_trial {
@@ -34,11 +34,11 @@ static tandem_status try_rank_probes(const void *work, int64_t n, tandem_error *
 /* At weights after one step: AdamW has a metric then. */
 static tandem_status measure_probe_cost(work_cost *cost, const noise_lab *lab, tandem_error *error)
 {
-    static const int64_t age = 1;
+    static const int64_t point = 1;
     held_weights at = {0};
     held_model model = {0};
     probe_sums *sums = malloc(sizeof *sums);
-    tandem_status status = sums ? held_weights_train(&at, &age, 1, &lab->options, error)
+    tandem_status status = sums ? held_weights_train(&at, &point, 1, &lab->options, error)
                                 : tandem_no_memory(error, "for a probe's sums");
     if (status == TANDEM_OK) status = held_model_open(&model, &lab->options, error);
     if (status == TANDEM_OK)
@@ -76,9 +76,10 @@ static tandem_status rank_left_seconds(double *seconds, const noise_lab *lab, co
     if (status == TANDEM_OK && left->n_probe > 0) status = measure_probe_cost(&probe, lab, error);
     if (status == TANDEM_OK && left->n_sensing > 0) status = measure_sensing_cost(&sensing, lab, error);
     if (status != TANDEM_OK) return status;
-    const double of_age = training.unit_s * left->n_step + probe.unit_s * left->n_probe +
-                          sensing.once_s * left->n_sensing + sensing.unit_s * left->n_replicate;
-    *seconds = left->n_job * work_cost_seconds(&training, task->age[task->n_age - 1]) + task->n_age * of_age;
+    const double of_point = training.unit_s * left->n_step + probe.unit_s * left->n_probe +
+                            sensing.once_s * left->n_sensing + sensing.unit_s * left->n_replicate;
+    *seconds =
+        left->n_job * work_cost_seconds(&training, task->point[task->n_point - 1]) + task->n_point * of_point;
     return TANDEM_OK;
 }
 

@@ -16,7 +16,7 @@ int rank_steps_of(const rank_study *s, rank_needs needs)
     return of[needs];
 }
 
-/* What they see at one age. */
+/* What they see at one training point. */
 typedef struct rank_view {
     tandem_statistics *statistics; /* [graph->n_op] */
     rank_probe *probe;             /* [NOISE_N_PRECISION × n_op] */
@@ -62,7 +62,7 @@ static tandem_status probe_all(rank_view *view, const rank_study *s, held_model 
     return status;
 }
 
-/* Adds a share of one age to what methods say of all operators. */
+/* Adds a share of one training point to what methods say of all operators. */
 static tandem_status add_values(double *value, const rank_study *s, const rank_view *view, int p,
                                 double share, tandem_error *error)
 {
@@ -91,8 +91,8 @@ static tandem_status add_values(double *value, const rank_study *s, const rank_v
     return TANDEM_OK;
 }
 
-static tandem_status look_at_age(rank_study *s, held_model *model, const held_weights *at,
-                                 tandem_error *error)
+static tandem_status look_at_point(rank_study *s, held_model *model, const held_weights *at,
+                                   tandem_error *error)
 {
     const tandem_graph *graph = s->lab.workload.graph[0];
     const int64_t first =
@@ -110,7 +110,7 @@ static tandem_status look_at_age(rank_study *s, held_model *model, const held_we
                                           error);
     if (status == TANDEM_OK) status = probe_all(&view, s, model, at, first, error);
     for (int p = 0; p < NOISE_N_PRECISION && status == TANDEM_OK; p++)
-        status = add_values(s->result[p].value, s, &view, p, 1.0 / s->lab.task->n_age, error);
+        status = add_values(s->result[p].value, s, &view, p, 1.0 / s->lab.task->n_point, error);
     free(view.statistics);
     free(view.probe);
     free(view.of_product);
@@ -119,14 +119,14 @@ static tandem_status look_at_age(rank_study *s, held_model *model, const held_we
 
 tandem_status rank_look_at_task(rank_study *s, tandem_error *error)
 {
-    held_weights at[NOISE_MAX_AGE] = {{0}};
+    held_weights at[NOISE_MAX_POINT] = {{0}};
     held_model model = {0};
     const noise_task *task = s->lab.task;
-    tandem_status status = held_weights_train(at, task->age, task->n_age, &s->lab.options, error);
+    tandem_status status = held_weights_train(at, task->point, task->n_point, &s->lab.options, error);
     if (status == TANDEM_OK) status = held_model_open(&model, &s->lab.options, error);
-    for (int a = 0; a < task->n_age && status == TANDEM_OK; a++)
-        status = look_at_age(s, &model, &at[a], error);
+    for (int a = 0; a < task->n_point && status == TANDEM_OK; a++)
+        status = look_at_point(s, &model, &at[a], error);
     held_model_close(&model);
-    held_weights_free(at, NOISE_MAX_AGE);
+    held_weights_free(at, NOISE_MAX_POINT);
     return status;
 }

@@ -62,8 +62,8 @@ typedef struct study_interval {
 } study_interval;
 study_interval study_draws_interval(double *draw, int n);
 
-/* One age of a sensing, so that each age is a cell of its own; borrows. */
-tandem_sensing study_sensing_of_age(const tandem_sensing *sensing, int a);
+/* One training point of a sensing, so that each training point is a cell of its own; borrows. */
+tandem_sensing study_sensing_at_point(const tandem_sensing *sensing, int a);
 
 /* --- Tensors of a training in fp32 (study_tensors.c) -----------------------------------------------------
  * */
@@ -80,7 +80,7 @@ const char *study_tensor_kind_name(study_tensor_kind kind);
 /* The first elements of a tensor, with the largest magnitude of all of it. */
 enum { STUDY_MAX_ELEMENTS = 8192, STUDY_MAX_TENSORS = 64 };
 typedef struct study_tensor {
-    int64_t age; /* steps before */
+    int64_t point; /* steps before */
     int64_t n;
     float *x; /* [n] */
     study_tensor_kind kind;
@@ -88,12 +88,12 @@ typedef struct study_tensor {
     char name[64]; /* of its operator */
 } study_tensor;
 
-/* study_tensors_collect: trains a model in fp32 on fashion-mnist and copies, in the steps of n_age ascending
- * ages, the first and the last tensor of each kind. The caller frees them with study_tensors_free, after
- * errors too. Cost: the steps up to the last age. */
+/* study_tensors_collect: trains a model in fp32 on fashion-mnist and copies, in the steps of n_point
+ * ascending training points, the first and the last tensor of each kind. The caller frees them with
+ * study_tensors_free, after errors too. Cost: the steps up to the last training point. */
 tandem_status study_tensors_collect(study_tensor tensor[STUDY_MAX_TENSORS], int *n_tensor,
                                     const cli_options *options, const char *model, int64_t batch,
-                                    const int64_t *age, int n_age, tandem_error *error);
+                                    const int64_t *point, int n_point, tandem_error *error);
 void study_tensors_free(study_tensor *tensor, int n_tensor);
 
 #endif

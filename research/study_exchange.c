@@ -4,7 +4,7 @@
  * A task trains in fp32 at batches B, 3/4·B and 1/2·B, with the same steps and rate. At B/(1 + x) the
  * gradient's variance is 1 + x times that at B. The final test loss of these three makes a curve over x, a
  * parabola. A plan's final test loss at batch B has a place x on it: its measured noise. Predicted is ρ =
- * Var d/Var g, sensed at five ages of a training in fp32 and added over operators. Everything has the same
+ * Var d/Var g, sensed at five points of a training in fp32 and added over operators. Everything has the same
  * seeds; the interval is the bootstrap's over seeds. */
 #include <math.h>
 #include <stdlib.h>

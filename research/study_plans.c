@@ -124,7 +124,7 @@ static tandem_status sense_and_allocate(plans_study *s, int t, int r, tandem_err
     plans_cell *cell = &s->cell[t][r];
     const study_rounding_plan rounding = {.precision = regime->precision,
                                           .emulation = regime_emulation(regime, 0),
-                                          .n_age = s->plan->n_age,
+                                          .n_point = s->plan->n_point,
                                           .n_replicate = s->plan->n_replicate};
     tandem_sensing sensing = {0};
     tandem_status status = study_sense(&sensing, &s->jobs.lab, &s->plan->task[t], &rounding, error);

@@ -100,7 +100,7 @@ static tandem_status sense_price(price_prediction *of, price_study *s, const pri
     const tandem_precision precision = exchange_precision(price_cells[cell].casts);
     const study_rounding_plan rounding = {.precision = precision,
                                           .emulation = price_emulation(task, cell, 0),
-                                          .n_age = s->plan->n_age,
+                                          .n_point = s->plan->n_point,
                                           .n_replicate = s->plan->n_replicate,
                                           .is_default = how == PRICE_BY_DEFAULT};
     const tandem_sensed_step step = {.global_batch = in_fp32->batch, .n_micro = 1};
@@ -339,7 +339,7 @@ static tandem_status print_price_study(price_study *s, tandem_error *error)
         "| task | plan | predicted | by samples | noise + bias | measured | predicted / measured | "
         "by samples / measured | rate | met |\n"
         "|---|---|---|---|---|---|---|---|---|---|\n",
-        s->plan->n_replicate, s->plan->n_age, s->n_seed, s->plan->n_seed, study_margin.price_least_ratio);
+        s->plan->n_replicate, s->plan->n_point, s->n_seed, s->plan->n_seed, study_margin.price_least_ratio);
     study_figure_begin(s->report, "The price of a plan: more samples to the same loss", "percent", NAN);
     for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) {
         if (s->result[t].is_left_out) continue;

@@ -36,7 +36,7 @@ static tandem_format_cast cast_of(const study_tensor *tensor, tandem_format form
                                 .columns = tensor->n,
                                 .range = tensor->amax,
                                 .error_scale = 1,
-                                .stream = {0, (uint32_t)format, (uint32_t)tensor->age}};
+                                .stream = {0, (uint32_t)format, (uint32_t)tensor->point}};
 }
 
 /* --- What rounding gives --------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ static void add_rounding_cell(study_report *report, const rounding_cell *cell)
               rule_is_met = is_rounding_met(cell, cell->by_rule);
     const double n = (double)cell->tensor->n;
     json_t *object = json_pack("{s:s,s:s,s:s,s:I,s:s,s:I}", "model", cell->model, "tensor", kind, "operator",
-                               cell->tensor->name, "age", (json_int_t)cell->tensor->age, "format", format,
+                               cell->tensor->name, "age", (json_int_t)cell->tensor->point, "format", format,
                                "elements", (json_int_t)cell->tensor->n);
     json_object_set_new(object, "measured", cli_json_number(cell->measured / n));
     json_object_set_new(object, "half_width", cli_json_number(cell->half_width / n));
@@ -163,7 +163,7 @@ static void add_rounding_cell(study_report *report, const rounding_cell *cell)
     json_object_set_new(object, "rule_met", json_boolean(rule_is_met));
     study_add_cell(report, object, is_met);
     (void)fprintf(report->text, "| %s | %s %s | %lld | %s | %.3g ± %.1g | %.4f | %.3g | %s | %s |\n",
-                  cell->model, kind, cell->tensor->name, (long long)cell->tensor->age, format,
+                  cell->model, kind, cell->tensor->name, (long long)cell->tensor->point, format,
                   cell->measured / n, cell->half_width / n, ratio_or_one(cell->predicted, cell->measured),
                   ratio_or_one(cell->by_rule, cell->measured), is_met ? "yes" : "NO",
                   rule_is_met ? "yes" : "no");
@@ -189,10 +189,10 @@ static tandem_status study_model_rounding(study_report *report, rounding_work *w
                                           int64_t steps, int *n_rule_failed, tandem_error *error)
 {
     study_tensor tensor[STUDY_MAX_TENSORS] = {0};
-    const int64_t age[] = {0, steps / 10, steps / 2, steps * 9 / 10};
+    const int64_t point[] = {0, steps / 10, steps / 2, steps * 9 / 10};
     int n_tensor = 0;
     tandem_status status =
-        study_tensors_collect(tensor, &n_tensor, report->options, model, 32, age, 4, error);
+        study_tensors_collect(tensor, &n_tensor, report->options, model, 32, point, 4, error);
     for (int i = 0; i < n_tensor && status == TANDEM_OK; i++) {
         cli_progress(report->options, -1, "study: %s, tensor %d of %d", model, i + 1, n_tensor);
         status = study_tensor_formats(report, work, model, &tensor[i], n_rule_failed, error);

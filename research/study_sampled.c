@@ -17,9 +17,9 @@ enum { MAX_MODELS = 4, MAX_GROUPS = 16, TRAINED_STEPS = 400 };
 typedef struct sampled_scope {
     const char *model;
     int64_t batch, measured_batch; /* sensed for the prediction, and measured; trained at the first */
-    int64_t age[2];
-    int n_age, n_predicted, n_measured; /* replicates */
-    int n_rank;                         /* that have the measured batch each; 0: no rank but this one */
+    int64_t point[2];
+    int n_point, n_predicted, n_measured; /* replicates */
+    int n_rank;                           /* that have the measured batch each; 0: no rank but this one */
     /* > 0: this many predictions, n_predicted replicates each, whose samples together are those that are
      * measured: common random numbers. 0: one, of other samples. */
     int n_group;
@@ -50,11 +50,11 @@ typedef struct sampled_study {
     ratio_margins margins;
 } sampled_study;
 
-tandem_sensing study_sensing_of_age(const tandem_sensing *sensing, int a)
+tandem_sensing study_sensing_at_point(const tandem_sensing *sensing, int a)
 {
     const int n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     tandem_sensing one = *sensing;
-    one.n_age = 1;
+    one.n_point = 1;
     one.gradient += (size_t)a * (size_t)sensing->n_replicate;
     one.error += (size_t)a * (size_t)n_cell * (size_t)sensing->n_replicate;
     return one;
@@ -65,14 +65,14 @@ typedef struct sampled_replicates {
     int first, n;
 } sampled_replicates;
 
-/* The estimate of a cell's part at an age, without some replicates. */
+/* The estimate of a cell's part at a training point, without some replicates. */
 static tandem_status estimate_part(tandem_sensitivity_estimate *estimate, sampled_study *s,
                                    const tandem_sensing *sensing, int a, int cell, sampled_part part,
                                    sampled_replicates without, tandem_error *error)
 {
     const tandem_sensed_step step = {
         .global_batch = s->measured.batch, .n_micro = 1, .micro_batch = s->micro_batch};
-    tandem_sensing one = study_sensing_of_age(sensing, a);
+    tandem_sensing one = study_sensing_at_point(sensing, a);
     const tandem_sensed_error *of = tandem_sensing_errors(&one, 0, cell);
     tandem_sensed_gradient gradient[TANDEM_MAX_REPLICATE];
     tandem_sensed_error room[TANDEM_MAX_REPLICATE];
@@ -199,7 +199,7 @@ static void add_sampled_cell(sampled_study *s, int a, int op, tandem_precision p
     count_ratio(s, &s->tally[PART_NOISE], of);
     const char *name = s->graph->op[op].name, *precision_name = tandem_precision_get(precision)->name;
     json_t *object = json_pack("{s:s,s:I,s:s,s:s}", "model", s->scope->model, "age",
-                               (json_int_t)s->scope->age[a], "operator", name, "precision", precision_name);
+                               (json_int_t)s->scope->point[a], "operator", name, "precision", precision_name);
     json_object_set_new(object, "measured", cli_json_number(100 * of->measured));
     json_object_set_new(object, "predicted", cli_json_number(100 * of->predicted));
     json_object_set_new(object, "ratio", cli_json_number(of->ratio));
@@ -207,8 +207,8 @@ static void add_sampled_cell(sampled_study *s, int a, int op, tandem_precision p
     json_object_set_new(object, "bias", cli_json_number(100 * of->bias));
     json_object_set_new(object, "bias_half_width", cli_json_number(100 * of->bias_half));
     (void)fprintf(s->report->text, "| %lld | %s | %s | %.3g | %.3g | %.2f (× %.2f) | ",
-                  (long long)s->scope->age[a], name, precision_name, 100 * of->measured, 100 * of->predicted,
-                  of->ratio, of->factor);
+                  (long long)s->scope->point[a], name, precision_name, 100 * of->measured,
+                  100 * of->predicted, of->ratio, of->factor);
     int is_met = is_ratio_close(s, of) || is_ratio_inside(of);
     if (s->scope->n_rank > 0) add_cell_parts(s, ratio, precision, &is_met, object);
     study_add_cell(s->report, object, is_met);
@@ -222,13 +222,13 @@ static void add_sampled_cell(sampled_study *s, int a, int op, tandem_precision p
 static sensing_request request_of_group(const sampled_scope *scope, int k)
 {
     const int is_measured = k == count_groups(scope);
-    sensing_request request = {.n_age = scope->n_age,
+    sensing_request request = {.n_point = scope->n_point,
                                .n_replicate = is_measured ? scope->n_measured : scope->n_predicted,
                                .first_replicate = k * scope->n_predicted, /* other draws */
                                .batch = is_measured ? scope->measured_batch : 0,
                                .n_rank = is_measured ? scope->n_rank : 0,
                                .has_wide_ranges = !is_measured && scope->n_rank > 0};
-    memcpy(request.age, scope->age, (size_t)scope->n_age * sizeof *request.age);
+    memcpy(request.point, scope->point, (size_t)scope->n_point * sizeof *request.point);
     if (scope->n_group > 0)
         request.batches_from = is_measured
                                    ? TRAINED_STEPS * scope->batch / (scope->measured_batch * scope->n_rank)
@@ -288,7 +288,7 @@ static void print_sampled_summary(const sampled_study *s)
 /* --- Cells, and their record -----------------------------------------------------------------------------
  * */
 
-/* One operator in one precision at one age. */
+/* One operator in one precision at one training point. */
 typedef struct sampled_cell {
     int a, op;
     tandem_precision precision;
@@ -298,9 +298,9 @@ typedef struct sampled_cell {
 static sampled_cell *list_sampled_cells(int *n, const sampled_scope *scope, const tandem_graph *graph)
 {
     sampled_cell *cells =
-        calloc((size_t)scope->n_age * (size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *cells);
+        calloc((size_t)scope->n_point * (size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *cells);
     *n = 0;
-    for (int a = 0; a < scope->n_age && cells; a++)
+    for (int a = 0; a < scope->n_point && cells; a++)
         for (int op = 0; op < graph->n_op; op++)
             for (int p = TANDEM_PRECISION_FP32 + 1; p < TANDEM_N_PRECISION; p++)
                 if (tandem_op_is_adjustable(&graph->op[op]) &&
@@ -385,7 +385,7 @@ static cli_options options_of_scope(const cli_options *given, const sampled_scop
     return options;
 }
 
-/* Seconds of the sensings of a model, each of which trains up to the last age. */
+/* Seconds of the sensings of a model, each of which trains up to the last training point. */
 static tandem_status estimate_sensings(double *seconds, const cli_options *given, const sampled_scope *scope,
                                        const tandem_workload *workload, tandem_error *error)
 {
@@ -400,9 +400,9 @@ static tandem_status estimate_sensings(double *seconds, const cli_options *given
     if (status == TANDEM_OK && scope->n_rank > 0) /* else both are of one batch */
         status = work_cost_of_sensing(&of_measured, workload, &options, &measured, error);
     if (status != TANDEM_OK) return status;
-    *seconds = (n_group + 1) * work_cost_seconds(&training, scope->age[scope->n_age - 1]) +
-               n_group * scope->n_age * work_cost_seconds(&of_predicted, predicted.n_replicate) +
-               scope->n_age * work_cost_seconds(&of_measured, measured.n_replicate);
+    *seconds = (n_group + 1) * work_cost_seconds(&training, scope->point[scope->n_point - 1]) +
+               n_group * scope->n_point * work_cost_seconds(&of_predicted, predicted.n_replicate) +
+               scope->n_point * work_cost_seconds(&of_measured, measured.n_replicate);
     return TANDEM_OK;
 }
 
@@ -468,11 +468,11 @@ static uint64_t hash_scopes(const char *part, const sampled_scope *scope)
     uint64_t hash = tandem_hash_text(TANDEM_HASH_START, part);
     for (int m = 0; m < MAX_MODELS && scope[m].model; m++) {
         const sampled_scope *of = &scope[m];
-        const double number[] = {(double)of->batch,  (double)of->measured_batch,
-                                 (double)of->age[0], (double)of->age[1],
-                                 of->n_age,          of->n_predicted,
-                                 of->n_measured,     of->n_rank,
-                                 of->n_group,        (double)of->first_seed};
+        const double number[] = {(double)of->batch,    (double)of->measured_batch,
+                                 (double)of->point[0], (double)of->point[1],
+                                 of->n_point,          of->n_predicted,
+                                 of->n_measured,       of->n_rank,
+                                 of->n_group,          (double)of->first_seed};
         hash = tandem_hash_text(hash, of->model);
         for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = study_hash_number(hash, number[i]);
     }

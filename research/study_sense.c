@@ -21,9 +21,9 @@ static tandem_precision *make_whole_plan(const tandem_graph *graph, tandem_preci
 static sensing_request default_request(const tandem_workload *workload, const study_training *in_fp32)
 {
     sensing_request request = sensing_request_probe(workload);
-    request.n_age = 2;
-    request.age[0] = in_fp32->steps / 2;
-    request.age[1] = in_fp32->steps * 9 / 10;
+    request.n_point = 2;
+    request.point[0] = in_fp32->steps / 2;
+    request.point[1] = in_fp32->steps * 9 / 10;
     return request;
 }
 
@@ -32,12 +32,12 @@ tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const s
 {
     cli_options options;
     tandem_workload workload = {0};
-    sensing_request request = {.n_age = rounding->n_age,
+    sensing_request request = {.n_point = rounding->n_point,
                                .n_replicate = rounding->n_replicate,
                                .is_curved = rounding->is_curved,
                                .own_products = rounding->own_products};
-    for (int a = 0; a < request.n_age; a++)
-        request.age[a] = in_fp32->steps * (2 * a + 1) / (2 * (int64_t)request.n_age);
+    for (int a = 0; a < request.n_point; a++)
+        request.point[a] = in_fp32->steps * (2 * a + 1) / (2 * (int64_t)request.n_point);
     tandem_status status = study_workload_open(&workload, &options, lab, in_fp32, error);
     tandem_precision *plan = status == TANDEM_OK && rounding->is_whole
                                  ? make_whole_plan(workload.graph[0], rounding->precision)

@@ -12,8 +12,8 @@ typedef struct tensor_collector {
     const training_rank *rank;
     study_tensor *tensor;
     int n_tensor;
-    int64_t age; /* −1: of no interest */
-    /* [kind] the tensor of this age that the next of its kind replaces; −1: none */
+    int64_t point; /* −1: of no interest */
+    /* [kind] the tensor of this training point that the next of its kind replaces; −1: none */
     int first[STUDY_N_TENSOR_KIND], last[STUDY_N_TENSOR_KIND];
     tandem_status status;
     tandem_error *error;
@@ -30,7 +30,7 @@ void study_tensors_free(study_tensor *tensor, int n_tensor)
     for (int i = 0; i < n_tensor; i++) free(tensor[i].x);
 }
 
-/* The entry for one more tensor of a kind: the first two of an age are new ones, then the second is
+/* The entry for one more tensor of a kind: the first two of a training point are new ones, then the second is
  * replaced.
  * */
 static study_tensor *next_tensor(tensor_collector *c, study_tensor_kind kind)
@@ -50,7 +50,7 @@ static void keep_tensor(tensor_collector *c, study_tensor_kind kind, int op, con
     study_tensor *tensor = next_tensor(c, kind);
     if (!tensor) return;
     *tensor =
-        (study_tensor){.kind = kind, .age = c->age, .n = n < STUDY_MAX_ELEMENTS ? n : STUDY_MAX_ELEMENTS};
+        (study_tensor){.kind = kind, .point = c->point, .n = n < STUDY_MAX_ELEMENTS ? n : STUDY_MAX_ELEMENTS};
     (void)snprintf(tensor->name, sizeof tensor->name, "%s", c->rank->step->graph->op[op].name);
     for (int64_t i = 0; i < n; i++) tensor->amax = fmaxf(tensor->amax, fabsf(x[i]));
     tensor->x = malloc((size_t)tensor->n * sizeof *tensor->x);
@@ -66,7 +66,7 @@ static void observe_tensors(void *context, const tandem_executor *executor, int 
     const tandem_step *step = c->rank->step;
     const tandem_graph *graph = step->graph;
     const tandem_task *task = &step->task[t];
-    if (c->age < 0 || c->status != TANDEM_OK || task->op < 0) return;
+    if (c->point < 0 || c->status != TANDEM_OK || task->op < 0) return;
     const tandem_op *op = &graph->op[task->op];
     const int64_t n = tandem_shape_elements(&op->shape);
     const int is_relu = op->kind == TANDEM_OP_RELU || op->kind == TANDEM_OP_BATCHNORM_RELU ||
@@ -83,41 +83,41 @@ static void observe_tensors(void *context, const tandem_executor *executor, int 
                     graph->parameter[op->parameter[0]].elements);
 }
 
-static tandem_status train_and_collect(tensor_collector *c, const cli_options *options, const int64_t *age,
-                                       int n_age, tandem_error *error)
+static tandem_status train_and_collect(tensor_collector *c, const cli_options *options, const int64_t *point,
+                                       int n_point, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     int next = 0;
     c->rank->backend->executor_observe(c->rank->executor, observe_tensors, c);
-    for (int64_t i = 0; i <= age[n_age - 1] && status == TANDEM_OK; i++) {
+    for (int64_t i = 0; i <= point[n_point - 1] && status == TANDEM_OK; i++) {
         double loss = 0;
-        c->age = next < n_age && age[next] == i ? i : -1;
-        next += c->age >= 0;
+        c->point = next < n_point && point[next] == i ? i : -1;
+        next += c->point >= 0;
         for (int k = 0; k < STUDY_N_TENSOR_KIND; k++) c->first[k] = c->last[k] = -1;
         status = c->rank->backend->executor_step(c->rank->executor, i, &loss, error);
         if (status == TANDEM_OK) status = c->status;
         if (i % 16 == 0)
             cli_progress(options, -1, "study: %s, step %lld of %lld", c->rank->step->graph->model,
-                         (long long)i, (long long)age[n_age - 1]);
+                         (long long)i, (long long)point[n_point - 1]);
     }
     return status;
 }
 
 tandem_status study_tensors_collect(study_tensor tensor[STUDY_MAX_TENSORS], int *n_tensor,
                                     const cli_options *given, const char *model, int64_t batch,
-                                    const int64_t *age, int n_age, tandem_error *error)
+                                    const int64_t *point, int n_point, tandem_error *error)
 {
     cli_options options = *given;
     options.model = model;
     options.batch = batch;
     options.data = STUDY_DATA;
-    options.steps = age[n_age - 1] + 1;
+    options.steps = point[n_point - 1] + 1;
     tandem_workload workload = {0};
     training_rank rank = {0};
     tensor_collector c = {.rank = &rank, .tensor = tensor, .n_tensor = *n_tensor, .error = error};
     tandem_status status = cli_workload_open(&workload, &options, error);
     if (status == TANDEM_OK) status = study_rank_open(&rank, &workload, &options, error);
-    if (status == TANDEM_OK) status = train_and_collect(&c, given, age, n_age, error);
+    if (status == TANDEM_OK) status = train_and_collect(&c, given, point, n_point, error);
     *n_tensor = c.n_tensor;
     training_rank_close(&rank);
     tandem_workload_close(&workload);

@@ -67,16 +67,16 @@ tandem_status study_train(study_trained *trained, const study_lab *lab, const st
 typedef struct study_rounding_plan {
     tandem_precision precision;
     tandem_emulation emulation;
-    int n_age; /* in the middle of each n_age-th of the training */
+    int n_point; /* in the middle of each n_point-th of the training */
     int n_replicate;
     int is_whole;         /* 1: all operators are rounded at once, as row 0; else each alone */
     int is_curved;        /* as in sensing_request */
-    int is_default;       /* 1: as `tandem sensitivity` without options: by a probe, at its ages and of its
+    int is_default;       /* 1: as `tandem sensitivity` without options: by a probe, at its points and of its
                              replicates, and none of the others counts but precision and emulation */
-    double *own_products; /* [n_age × n_replicate], as in sensing_request; borrowed. NULL: not wanted */
+    double *own_products; /* [n_point × n_replicate], as in sensing_request; borrowed. NULL: not wanted */
 } study_rounding_plan;
-/* study_sense: the training runs in fp32 up to each age. The caller closes *sensing. Errors and cost of
- * sensing_run. */
+/* study_sense: the training runs in fp32 up to each training point. The caller closes *sensing. Errors and
+ * cost of sensing_run. */
 tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const study_training *in_fp32,
                           const study_rounding_plan *rounding, tandem_error *error);
 /* [cells of the sensing]: every operator that was sensed in the precision has it in that part of the batch.

@@ -59,8 +59,8 @@ static tandem_status try_sensing(const void *work, int64_t n, tandem_error *erro
     const sensing_work *of = work;
     sensing_request request = *of->request;
     tandem_sensing sensing = {0};
-    request.age[0] = 0;
-    request.n_age = 1;
+    request.point[0] = 0;
+    request.n_point = 1;
     request.n_replicate = (int)n;
     const tandem_status status = sense_by_options(&sensing, of->workload, of->options, &request, error);
     tandem_sensing_close(&sensing);

@@ -22,8 +22,8 @@ double work_cost_seconds(const work_cost *cost, int64_t n);
  * a 20th. Cost and errors of held_weights_train. */
 tandem_status work_cost_of_training(work_cost *cost, const cli_options *options, int64_t steps,
                                     tandem_error *error);
-/* Of a replicate of the request at one age, at weights that are not trained. Two trials, of 3 and 6
- * replicates. Errors of sensing_run. */
+/* Of a replicate of the request at one training point, at weights that are not trained. Two trials, of 3 and
+ * 6 replicates. Errors of sensing_run. */
 tandem_status work_cost_of_sensing(work_cost *cost, const tandem_workload *workload,
                                    const cli_options *options, const sensing_request *request,
                                    tandem_error *error);

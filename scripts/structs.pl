@@ -22,7 +22,7 @@ my @wanted = map { "tandem_$_" } qw(cluster plan request allocation_request answ
 my %renamed = (tandem_graph => 'GraphStruct', tandem_plan => 'PlanStruct', tandem_advice => 'AdviceStruct',
     tandem_product => 'ProductOperands');
 my $constants = qr/^(?:F32|BF16|S8|F16|E4M3|E5M2|SCALE_(?:TENSOR|ROW|KNOWN)|MINIMIZE_\w+|CASE_\w+|MAX_CLASS|
-    MAX_AGE|M(?:IN|AX)_REPLICATE|N_FORMAT|N_PROBE_PART|PROBE_(?:BLOCK|SKETCH))$/x;
+    MAX_TRAINING_POINT|M(?:IN|AX)_REPLICATE|N_FORMAT|N_PROBE_PART|PROBE_(?:BLOCK|SKETCH))$/x;
 
 my %c_type = (
     'int' => 'c_int', 'unsigned' => 'c_uint', 'char' => 'c_char', 'unsigned char' => 'c_uint8',

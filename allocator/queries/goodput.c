@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-_Static_assert((int)TANDEM_GOODPUT_AGES == (int)TANDEM_MAX_AGE &&
+_Static_assert((int)TANDEM_GOODPUT_POINTS == (int)TANDEM_MAX_TRAINING_POINT &&
                    (int)TANDEM_GOODPUT_LARGEST == (int)TANDEM_N_LARGEST,
                "planner.h has room for what is known");
 
@@ -40,10 +40,10 @@ static void set_sensitivity(tandem_goodput *g, const tandem_plan_sensitivity *of
     g->high = 100 * e->high;
     g->noise = 100 * e->noise;
     g->bias = 100 * e->bias;
-    g->n_age = of->n_age;
-    for (int a = 0; a < of->n_age; a++) {
-        g->age[a] = 100 * of->age_share[a];
-        g->sensitivity_at[a] = 100 * e->at_age[a];
+    g->n_point = of->n_point;
+    for (int a = 0; a < of->n_point; a++) {
+        g->point[a] = 100 * of->point_share[a];
+        g->sensitivity_at[a] = 100 * e->at_point[a];
     }
     g->n_largest = of->n_largest;
     for (int k = 0; k < of->n_largest; k++) {

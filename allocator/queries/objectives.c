@@ -181,7 +181,7 @@ static double sensitivity_share(const objective_search *d, int64_t units)
 static tandem_status find_training_fineness(training_search *t, tandem_error *error)
 {
     const objective_search *d = t->d;
-    tandem_plan_sensitivity of = {.n_age = 0};
+    tandem_plan_sensitivity of = {.n_point = 0};
     t->fineness = training_fineness;
     if (!d->problem.sensing) return TANDEM_OK;
     const tandem_status status =

@@ -117,7 +117,7 @@ static int print_sensing_text(const sensing_cost *cost, const training_rank *ran
     printf("%s at batch %lld: a step takes %s, its process %s\n", rank->step->graph->model,
            (long long)rank->step->graph->batch, tandem_quantity_ns(step_ns).text,
            tandem_quantity_bytes((uint64_t)training_bytes).text);
-    cli_table_row(&table, "an age of\t>gradients\t>of samples\t>time\t>in steps' time\t>more memory");
+    cli_table_row(&table, "a point of\t>gradients\t>of samples\t>time\t>in steps' time\t>more memory");
     for (int k = 0; k < N_CASE; k++)
         cli_table_row(&table, "%s\t%lld\t%lld\t%s\t%.1f\t%.0f %%", cost[k].name, (long long)cost[k].gradients,
                       (long long)(cost[k].request.batch ? cost[k].request.batch : rank->step->graph->batch),
@@ -141,8 +141,8 @@ static tandem_status measure_costs(sensing_cost cost[N_CASE], int64_t *step_ns, 
     cost[0] = (sensing_cost){.name = "train --resense",
                              .request = sensing_request_in_run(workload, options->steps)};
     cost[1] = (sensing_cost){.name = "sensitivity", .request = sensing_request_probe(workload)};
-    cost[1].request.age[0] = options->steps;
-    cost[1].request.n_age = cost[1].request.is_at_hand = 1;
+    cost[1].request.point[0] = options->steps;
+    cost[1].request.n_point = cost[1].request.is_at_hand = 1;
     for (int k = 0; k < N_CASE && status == TANDEM_OK; k++)
         status = measure_sensing(&cost[k], rank, workload, options, error);
     return status;

@@ -14,8 +14,8 @@
 static int print_sensitivities(const tandem_sensitivity_result *result, const tandem_graph *graph)
 {
     cli_table table = {0};
-    cli_table_row(&table,
-                  "operator\tprecision\t>more samples %%\t>95 %% interval\t>noise\t>bias\t>at the last age");
+    cli_table_row(
+        &table, "operator\tprecision\t>more samples %%\t>95 %% interval\t>noise\t>bias\t>at the last point");
     for (int k = 0; k < result->n_row; k++) {
         const tandem_operator_sensitivity *row = &result->row[k];
         const double half = 100 * fmax(row->high - row->value, row->value - row->low);
@@ -104,10 +104,10 @@ const cli_command command_sensitivity = {
         "  tandem sensitivity --model vit_tiny --data fashion-mnist\n"
         "  tandem sensitivity --model mlp --data fashion-mnist --batch 32 --steps 400 --at 10%,50%,90%\n"
         "  tandem sensitivity --model mlp --data fashion-mnist --by samples     its bias, too\n"
-        "Trains in fp32 for --steps steps. At the ages --at of this training it senses what precisions "
+        "Trains in fp32 for --steps steps. At the training points --at it senses what precisions "
         "change of real\n"
-        "gradients: more samples to the same loss, in percent. A probe takes the time of some 15 steps an "
-        "age for all\n"
+        "gradients: more samples to the same loss, in percent. A probe takes the time of some 15 steps a "
+        "point for all\n"
         "operators and precisions; it senses noise, and no bias. --by samples takes a hundred times as "
         "long, and knows\n"
         "bias. The store keeps all of it, and statistics of the first 10 batches for --sensitivity fisher "

@@ -177,15 +177,15 @@ tandem_status tandem_planner_replay(tandem_planned_step *step, tandem_planner *p
 
 /* What a plan makes, and what of it is progress. Sensitivities are percent of more samples to the same loss,
  * with intervals of 95 %; NaN = not known. */
-enum { TANDEM_GOODPUT_AGES = 8, TANDEM_GOODPUT_LARGEST = 3 };
+enum { TANDEM_GOODPUT_POINTS = 8, TANDEM_GOODPUT_LARGEST = 3 };
 typedef struct tandem_goodput {
     int is_known;                    /* whether the sensitivity is */
     char unknown[TANDEM_ERROR_TEXT]; /* why it is not */
     int is_fp32; /* every operator is, and the exchange rounds nothing: the sensitivity is 0, sensed or not */
     double sensitivity, low, high;
     double noise, bias; /* its parts, which may come out negative */
-    int n_age; /* at which the model was sensed: percent of its training, and the sensitivity there */
-    double age[TANDEM_GOODPUT_AGES], sensitivity_at[TANDEM_GOODPUT_AGES];
+    int n_point; /* at which the model was sensed: percent of its training, and the sensitivity there */
+    double point[TANDEM_GOODPUT_POINTS], sensitivity_at[TANDEM_GOODPUT_POINTS];
     int n_largest; /* operators above 0 in one precision, on all classes that run it so; descending */
     struct tandem_goodput_operator {
         char name[64]; /* cut to fit */

@@ -252,11 +252,11 @@ CREATE TABLE sensing (
 
 CREATE TABLE sensed_gradient (
     sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,
-    age INTEGER NOT NULL CHECK (age >= 0), -- steps before
+    training_point INTEGER NOT NULL CHECK (training_point >= 0), -- steps before
     replicate INTEGER NOT NULL,
     variance REAL NOT NULL,
     mean_square REAL NOT NULL,
-    PRIMARY KEY (sensing, age, replicate)
+    PRIMARY KEY (sensing, training_point, replicate)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE sensed_error (
@@ -265,13 +265,13 @@ CREATE TABLE sensed_error (
     op_name TEXT NOT NULL,
     "precision" TEXT NOT NULL,
     amp_dtype TEXT NOT NULL, -- f32 where the precision does not depend on it
-    age INTEGER NOT NULL,
+    training_point INTEGER NOT NULL,
     replicate INTEGER NOT NULL,
     total REAL NOT NULL,
     shared REAL NOT NULL,
     mean_square REAL NOT NULL,
     against REAL NOT NULL,
-    PRIMARY KEY (sensing, op, "precision", amp_dtype, age, replicate)
+    PRIMARY KEY (sensing, op, "precision", amp_dtype, training_point, replicate)
 ) STRICT, WITHOUT ROWID;
 
 -- The samples that have a range (tandem_sensing.range_batch). A sensing without a row here does not convert
@@ -288,12 +288,12 @@ CREATE TABLE sensed_wide_error (
     op_name TEXT NOT NULL,
     "precision" TEXT NOT NULL,
     amp_dtype TEXT NOT NULL,
-    age INTEGER NOT NULL,
+    training_point INTEGER NOT NULL,
     replicate INTEGER NOT NULL,
     total REAL NOT NULL,
     shared REAL NOT NULL,
     mean_square REAL NOT NULL,
-    PRIMARY KEY (sensing, op_name, "precision", amp_dtype, age, replicate)
+    PRIMARY KEY (sensing, op_name, "precision", amp_dtype, training_point, replicate)
 ) STRICT, WITHOUT ROWID;
 
 -- Imported times. A set has all that many rows have in common. Host and time are those of the filing.

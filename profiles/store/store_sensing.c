@@ -11,18 +11,18 @@ static const char scaling_text[] = "current";
 
 static size_t sensing_cells(int n_op) { return (size_t)n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE; }
 
-tandem_status tandem_sensing_open(tandem_sensing *sensing, int n_op, int n_age, int n_replicate,
+tandem_status tandem_sensing_open(tandem_sensing *sensing, int n_op, int n_point, int n_replicate,
                                   tandem_error *error)
 {
-    if (n_age < 1 || n_age > TANDEM_MAX_AGE || n_replicate < TANDEM_MIN_REPLICATE ||
+    if (n_point < 1 || n_point > TANDEM_MAX_TRAINING_POINT || n_replicate < TANDEM_MIN_REPLICATE ||
         n_replicate > TANDEM_MAX_REPLICATE)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "a sensing of %d ages and %d replicates; allowed are 1 to %d ages, and %d to "
-                                "%d replicates",
-                                n_age, n_replicate, TANDEM_MAX_AGE, TANDEM_MIN_REPLICATE,
-                                TANDEM_MAX_REPLICATE);
-    const size_t n = (size_t)n_age * (size_t)n_replicate, n_cell = sensing_cells(n_op);
-    tandem_sensing made = {.n_op = n_op, .n_age = n_age, .n_replicate = n_replicate};
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "a sensing of %d training points and %d replicates; allowed are 1 to %d points, and %d to %d "
+            "replicates",
+            n_point, n_replicate, TANDEM_MAX_TRAINING_POINT, TANDEM_MIN_REPLICATE, TANDEM_MAX_REPLICATE);
+    const size_t n = (size_t)n_point * (size_t)n_replicate, n_cell = sensing_cells(n_op);
+    tandem_sensing made = {.n_op = n_op, .n_point = n_point, .n_replicate = n_replicate};
     made.gradient = calloc(n, sizeof *made.gradient);
     made.error = calloc(n_cell ? n * n_cell : 1, sizeof *made.error);
     made.is_sensed = calloc(n_cell ? n_cell : 1, 1);
@@ -58,9 +58,9 @@ int tandem_sensing_cell(int op, tandem_precision precision, tandem_dtype amp_dty
     return (op * TANDEM_N_PRECISION + (int)precision) * TANDEM_N_AMP_DTYPE + amp;
 }
 
-tandem_sensed_error *tandem_sensing_errors(const tandem_sensing *sensing, int age, int cell)
+tandem_sensed_error *tandem_sensing_errors(const tandem_sensing *sensing, int point, int cell)
 {
-    const size_t at = (size_t)age * sensing_cells(sensing->n_op) + (size_t)cell;
+    const size_t at = (size_t)point * sensing_cells(sensing->n_op) + (size_t)cell;
     return sensing->error + at * (size_t)sensing->n_replicate;
 }
 
@@ -73,12 +73,13 @@ static tandem_status put_sensed_gradients(tandem_store *store, const tandem_sens
 {
     static const char sql[] = "INSERT INTO sensed_gradient VALUES (?1, ?2, ?3, ?4, ?5)";
     tandem_status status = TANDEM_OK;
-    for (int i = 0; i < sensing->n_age * sensing->n_replicate && status == TANDEM_OK; i++) {
+    for (int i = 0; i < sensing->n_point * sensing->n_replicate && status == TANDEM_OK; i++) {
         const tandem_sensed_gradient *of = &sensing->gradient[i];
         if (!is_sensed_number(of->variance) || !is_sensed_number(of->mean_square))
             return tandem_error_set(error, TANDEM_USAGE, "a sensed gradient is not finite");
-        status = tandem_store_execute(store, error, sql, "iiirr", id, sensing->age[i / sensing->n_replicate],
-                                      (int64_t)(i % sensing->n_replicate), of->variance, of->mean_square);
+        status =
+            tandem_store_execute(store, error, sql, "iiirr", id, sensing->point[i / sensing->n_replicate],
+                                 (int64_t)(i % sensing->n_replicate), of->variance, of->mean_square);
     }
     return status;
 }
@@ -91,19 +92,19 @@ static int has_wide_error(const tandem_sensed_error *of)
 
 /* What an error is with wide ranges. */
 static tandem_status put_wide_error(tandem_store *store, const char *op_name, const tandem_sensing *sensing,
-                                    int64_t id, int cell, int age, int r, tandem_error *error)
+                                    int64_t id, int cell, int point, int r, tandem_error *error)
 {
     static const char sql[] = "INSERT INTO sensed_wide_error VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    const tandem_sensed_error *of = &tandem_sensing_errors(sensing, age, cell)[r];
+    const tandem_sensed_error *of = &tandem_sensing_errors(sensing, point, cell)[r];
     const tandem_precision precision = (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION);
     if (sensing->range_batch < 1 || !has_wide_error(of)) return TANDEM_OK;
     if (!is_sensed_number(of->wide_total) || !is_sensed_number(of->wide_shared) ||
         !is_sensed_number(of->wide_mean_square))
         return tandem_error_set(error, TANDEM_USAGE, "a sensed error of '%s' is not finite", op_name);
-    return tandem_store_execute(store, error, sql, "isssiirrr", id, op_name,
-                                tandem_precision_get(precision)->name,
-                                tandem_dtype_name(amp_dtypes[cell % TANDEM_N_AMP_DTYPE]), sensing->age[age],
-                                (int64_t)r, of->wide_total, of->wide_shared, of->wide_mean_square);
+    return tandem_store_execute(
+        store, error, sql, "isssiirrr", id, op_name, tandem_precision_get(precision)->name,
+        tandem_dtype_name(amp_dtypes[cell % TANDEM_N_AMP_DTYPE]), sensing->point[point], (int64_t)r,
+        of->wide_total, of->wide_shared, of->wide_mean_square);
 }
 
 static tandem_status put_sensed_errors(tandem_store *store, const tandem_graph *graph,
@@ -115,9 +116,9 @@ static tandem_status put_sensed_errors(tandem_store *store, const tandem_graph *
     const int op = cell / TANDEM_N_AMP_DTYPE / TANDEM_N_PRECISION;
     const tandem_precision precision = (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION);
     tandem_status status = TANDEM_OK;
-    for (int i = 0; i < sensing->n_age * sensing->n_replicate && status == TANDEM_OK; i++) {
-        const int age = i / sensing->n_replicate, r = i % sensing->n_replicate;
-        const tandem_sensed_error *of = &tandem_sensing_errors(sensing, age, cell)[r];
+    for (int i = 0; i < sensing->n_point * sensing->n_replicate && status == TANDEM_OK; i++) {
+        const int point = i / sensing->n_replicate, r = i % sensing->n_replicate;
+        const tandem_sensed_error *of = &tandem_sensing_errors(sensing, point, cell)[r];
         if (!is_sensed_number(of->total) || !is_sensed_number(of->shared) ||
             !is_sensed_number(of->mean_square) || !is_sensed_number(of->against))
             return tandem_error_set(error, TANDEM_USAGE, "a sensed error of '%s' is not finite",
@@ -125,9 +126,9 @@ static tandem_status put_sensed_errors(tandem_store *store, const tandem_graph *
         status = tandem_store_execute(
             store, error, sql, "iisssiirrrr", id, (int64_t)op, graph->op[op].name,
             tandem_precision_get(precision)->name, tandem_dtype_name(amp_dtypes[cell % TANDEM_N_AMP_DTYPE]),
-            sensing->age[age], (int64_t)r, of->total, of->shared, of->mean_square, of->against);
+            sensing->point[point], (int64_t)r, of->total, of->shared, of->mean_square, of->against);
         if (status == TANDEM_OK)
-            status = put_wide_error(store, graph->op[op].name, sensing, id, cell, age, r, error);
+            status = put_wide_error(store, graph->op[op].name, sensing, id, cell, point, r, error);
     }
     return status;
 }
@@ -188,7 +189,7 @@ static tandem_status find_sensing(int64_t *id, tandem_sensing *head, tandem_stor
                                   const tandem_graph *graph, const char *data, tandem_error *error)
 {
     static const char sql[] =
-        "SELECT id, batch, optimizer, seed, steps, n_replicate, (SELECT count(DISTINCT age) FROM "
+        "SELECT id, batch, optimizer, seed, steps, n_replicate, (SELECT count(DISTINCT training_point) FROM "
         "sensed_gradient WHERE sensing = id) FROM sensing WHERE model = (SELECT id FROM model WHERE "
         "hash = ?1) AND (?2 IS NULL OR data = ?2) ORDER BY time_ns DESC, id DESC LIMIT 1";
     char hash[TANDEM_STORE_HASH];
@@ -205,7 +206,7 @@ static tandem_status find_sensing(int64_t *id, tandem_sensing *head, tandem_stor
         head->seed = (uint64_t)sqlite3_column_int64(row, 3);
         head->steps = sqlite3_column_int64(row, 4);
         head->n_replicate = sqlite3_column_int(row, 5);
-        head->n_age = sqlite3_column_int(row, 6);
+        head->n_point = sqlite3_column_int(row, 6);
         status = tandem_store_column_text(&optimizer, store, row, 2, error);
     }
     if (optimizer && strcmp(optimizer, tandem_optimizer_name(graph->optimizer.kind)) != 0)
@@ -218,19 +219,20 @@ static tandem_status find_sensing(int64_t *id, tandem_sensing *head, tandem_stor
     return status;
 }
 
-static int find_age(const tandem_sensing *sensing, int64_t age)
+static int find_training_point(const tandem_sensing *sensing, int64_t point)
 {
     int a = 0;
-    while (a < sensing->n_age && sensing->age[a] != age) a++;
+    while (a < sensing->n_point && sensing->point[a] != point) a++;
     return a;
 }
 
 static tandem_status read_sensed_gradients(tandem_sensing *sensing, tandem_store *store, int64_t id,
                                            tandem_error *error)
 {
-    static const char sql[] = "SELECT age, replicate, variance, mean_square FROM sensed_gradient WHERE "
-                              "sensing = ?1 ORDER BY age, replicate";
-    const int n = sensing->n_age * sensing->n_replicate;
+    static const char sql[] =
+        "SELECT training_point, replicate, variance, mean_square FROM sensed_gradient WHERE "
+        "sensing = ?1 ORDER BY training_point, replicate";
+    const int n = sensing->n_point * sensing->n_replicate;
     sqlite3_stmt *row = NULL;
     int more = 1, i = 0;
     tandem_status status = tandem_store_query(&row, store, error, sql, "i", id);
@@ -241,7 +243,7 @@ static tandem_status read_sensed_gradients(tandem_sensing *sensing, tandem_store
             status = tandem_store_refuse_damaged(store, "sensed gradients", error);
             break;
         }
-        sensing->age[i / sensing->n_replicate] = sqlite3_column_int64(row, 0);
+        sensing->point[i / sensing->n_replicate] = sqlite3_column_int64(row, 0);
         sensing->gradient[i] =
             (tandem_sensed_gradient){sqlite3_column_double(row, 2), sqlite3_column_double(row, 3)};
     }
@@ -257,8 +259,8 @@ static int find_amp_dtype(const char *name)
     return k;
 }
 
-/* The error that a row names in its first columns: operator, precision, AMP dtype, age and replicate. *of is
- * set with TANDEM_OK, and else stays. */
+/* The error that a row names in its first columns: operator, precision, AMP dtype, training point and
+ * replicate. *of is set with TANDEM_OK, and else stays. */
 static tandem_status find_sensed_error(tandem_sensed_error **of, int *cell, const tandem_sensing *sensing,
                                        const tandem_store *store, sqlite3_stmt *row,
                                        const tandem_graph *graph, tandem_error *error)
@@ -270,14 +272,14 @@ static tandem_status find_sensed_error(tandem_sensed_error **of, int *cell, cons
     if (status == TANDEM_OK) status = tandem_store_column_text(&precision_name, store, row, 1, error);
     if (status == TANDEM_OK) status = tandem_store_column_text(&amp_name, store, row, 2, error);
     if (status != TANDEM_OK) return status;
-    const int age = find_age(sensing, sqlite3_column_int64(row, 3)), r = sqlite3_column_int(row, 4),
-              amp = find_amp_dtype(amp_name);
+    const int point = find_training_point(sensing, sqlite3_column_int64(row, 3)),
+              r = sqlite3_column_int(row, 4), amp = find_amp_dtype(amp_name);
     if (tandem_graph_find(&op, graph, op_name, NULL) != TANDEM_OK ||
-        tandem_precision_find(&precision, precision_name, NULL) != TANDEM_OK || age == sensing->n_age ||
+        tandem_precision_find(&precision, precision_name, NULL) != TANDEM_OK || point == sensing->n_point ||
         amp == TANDEM_N_AMP_DTYPE || r < 0 || r >= sensing->n_replicate)
         return tandem_store_refuse_damaged(store, "sensed errors", error);
     *cell = tandem_sensing_cell(op, precision, amp_dtypes[amp]);
-    *of = &tandem_sensing_errors(sensing, age, *cell)[r];
+    *of = &tandem_sensing_errors(sensing, point, *cell)[r];
     return TANDEM_OK;
 }
 
@@ -333,11 +335,11 @@ static tandem_status read_sensed_errors(tandem_sensing *sensing, tandem_store *s
                                         const tandem_graph *graph, tandem_error *error)
 {
     static const char
-        own[] = "SELECT op_name, \"precision\", amp_dtype, age, replicate, total, shared, "
+        own[] = "SELECT op_name, \"precision\", amp_dtype, training_point, replicate, total, shared, "
                 "mean_square, against FROM sensed_error WHERE sensing = ?1",
-        wide[] =
-            "SELECT op_name, \"precision\", amp_dtype, age, replicate, total, shared, mean_square, batch "
-            "FROM sensed_wide_error JOIN sensed_range USING (sensing) WHERE sensing = ?1";
+        wide[] = "SELECT op_name, \"precision\", amp_dtype, training_point, replicate, total, shared, "
+                 "mean_square, batch FROM sensed_wide_error JOIN sensed_range USING (sensing) WHERE "
+                 "sensing = ?1";
     const tandem_status status = read_error_rows(sensing, store, own, read_sensed_error, id, graph, error);
     return status == TANDEM_OK ? read_error_rows(sensing, store, wide, read_wide_error, id, graph, error)
                                : status;
@@ -346,7 +348,7 @@ static tandem_status read_sensed_errors(tandem_sensing *sensing, tandem_store *s
 /* A bias that was sensed is 0 in no replicate. */
 static int has_sensed_bias(const tandem_sensing *sensing)
 {
-    const size_t n = sensing_cells(sensing->n_op) * (size_t)sensing->n_age * (size_t)sensing->n_replicate;
+    const size_t n = sensing_cells(sensing->n_op) * (size_t)sensing->n_point * (size_t)sensing->n_replicate;
     int has_bias = 0;
     for (size_t i = 0; i < n && !has_bias; i++) has_bias = sensing->error[i].against != 0;
     return has_bias;
@@ -408,7 +410,7 @@ tandem_status tandem_store_load_sensing(tandem_sensing *sensing, tandem_store *s
     tandem_status status = find_sensing(&id, &head, store, graph, data, error);
     if (status == TANDEM_OK && id == 0) status = refuse_unsensed(store, graph, data, error);
     if (status != TANDEM_OK) return status;
-    status = tandem_sensing_open(&read, graph->n_op, head.n_age, head.n_replicate, error);
+    status = tandem_sensing_open(&read, graph->n_op, head.n_point, head.n_replicate, error);
     if (status == TANDEM_NO_MEMORY) return status;
     if (status != TANDEM_OK || head.batch < 1) {
         tandem_sensing_close(&read);

@@ -442,10 +442,10 @@ class Probe:
         batch: int,
         run: Callable[[Any], Tensor],
         seed: int,
-        age: int = 0,
+        point: int = 0,
     ) -> None:
         self.held, self.calls, self.batch, self.run = held, calls, batch, run
-        self.names, self.seed, self.age, self.n_replicate = names, seed, age, 0
+        self.names, self.seed, self.point, self.n_replicate = names, seed, point, 0
         self.watcher = _Watcher(held.module, names, calls)
         self.metric: Optional[Metric] = None
         sizes = [parameter.numel() for parameter in held.parameters]
@@ -519,7 +519,7 @@ class Probe:
             for name, call in self.calls.items()
         }
         sketch = torch.zeros((2, PROBE_SKETCH))
-        self.moved.draw(self.metric, self.seed, stream(self.age, self.n_replicate))
+        self.moved.draw(self.metric, self.seed, stream(self.point, self.n_replicate))
         for b, given in enumerate(pair):
             self._sense_batch(found, sketch[b], b, given, what)
         self.held.put_weights()

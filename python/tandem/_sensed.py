@@ -13,7 +13,7 @@ from tandem._structs import (
     BF16,
     F16,
     F32,
-    MAX_AGE,
+    MAX_TRAINING_POINT,
     PRECISIONS,
     SensedError,
     SensedGradient,
@@ -105,10 +105,10 @@ class Sensed:
         self._close = close
 
     @classmethod
-    def open(cls, n_op: int, n_age: int, n_replicate: int) -> "Sensed":
+    def open(cls, n_op: int, n_point: int, n_replicate: int) -> "Sensed":
         made = cls()
         _library.call(
-            "tandem", "tandem_sensing_open", byref(made.c), c_int(n_op), c_int(n_age), c_int(n_replicate)
+            "tandem", "tandem_sensing_open", byref(made.c), c_int(n_op), c_int(n_point), c_int(n_replicate)
         )
         made.c.without_bias = 1
         return made
@@ -117,31 +117,31 @@ class Sensed:
         self._close(ctypes.addressof(self.c))
 
     @property
-    def ages(self) -> List[int]:
-        return list(self.c.age[: self.c.n_age])
+    def points(self) -> List[int]:
+        return list(self.c.point[: self.c.n_point])
 
     @property
     def n_cell(self) -> int:
         return self.c.n_op * len(PRECISIONS) * len(AMP_DTYPES)
 
-    def gradients(self, age: int) -> Iterator[Tuple[int, SensedGradient]]:
-        return ((r, self.c.gradient[age * self.c.n_replicate + r]) for r in range(self.c.n_replicate))
+    def gradients(self, point: int) -> Iterator[Tuple[int, SensedGradient]]:
+        return ((r, self.c.gradient[point * self.c.n_replicate + r]) for r in range(self.c.n_replicate))
 
-    def errors(self, age: int, cell: int) -> Any:
+    def errors(self, point: int, cell: int) -> Any:
         """[n_replicate] of SensedError."""
         get = _library.load("tandem").tandem_sensing_errors
         get.restype, get.argtypes = POINTER(SensedError), [c_void_p, c_int, c_int]
-        return get(ctypes.addressof(self.c), age, cell)
+        return get(ctypes.addressof(self.c), point, cell)
 
-    def copy_age(self, age: int, other: "Sensed", from_age: int) -> None:
+    def copy_point(self, point: int, other: "Sensed", from_point: int) -> None:
         """Replicates of another sensing of the same model."""
-        self.c.age[age] = other.c.age[from_age]
-        for r, gradient in other.gradients(from_age):
-            self.c.gradient[age * self.c.n_replicate + r] = gradient
+        self.c.point[point] = other.c.point[from_point]
+        for r, gradient in other.gradients(from_point):
+            self.c.gradient[point * self.c.n_replicate + r] = gradient
         for cell in range(self.n_cell):
             if other.c.is_sensed[cell]:
                 self.c.is_sensed[cell] = 1
-                mine, theirs = self.errors(age, cell), other.errors(from_age, cell)
+                mine, theirs = self.errors(point, cell), other.errors(from_point, cell)
                 for r in range(self.c.n_replicate):
                     mine[r] = theirs[r]
 
@@ -157,10 +157,11 @@ class Sensed:
 
 
 def _can_join(mine: Sensed, filed: Sensed) -> bool:
-    """Whether a filed sensing is of the same training, at other ages."""
+    """Whether a filed sensing is of the same training, at other training points."""
     same = ("batch", "steps", "seed", "optimizer", "n_op", "n_replicate")
-    is_other_age = mine.c.age[0] not in filed.ages and filed.c.n_age < MAX_AGE
-    return mine.c.steps > 0 and is_other_age and all(getattr(mine.c, x) == getattr(filed.c, x) for x in same)
+    is_other_point = mine.c.point[0] not in filed.points and filed.c.n_point < MAX_TRAINING_POINT
+    is_same = all(getattr(mine.c, x) == getattr(filed.c, x) for x in same)
+    return mine.c.steps > 0 and is_other_point and is_same
 
 
 def load(graph: c_void_p, store: str, data: Optional[str] = None) -> Optional[Sensed]:
@@ -184,15 +185,18 @@ def load(graph: c_void_p, store: str, data: Optional[str] = None) -> Optional[Se
 def file(
     sensed: Sensed, graph: c_void_p, store: str, data: str, environment: Optional[Tuple[str, int]] = None
 ) -> Sensed:
-    """Files a sensing of one age; where the store has the same training at other ages, with these."""
+    """Files a sensing of one training point; with those of other
+    training points where the store has the same training."""
     filed = load(graph, store, data)
     if filed is not None and _can_join(sensed, filed):
-        ages = sorted([(age, filed, k) for k, age in enumerate(filed.ages)] + [(sensed.ages[0], sensed, 0)])
-        joined = Sensed.open(sensed.c.n_op, len(ages), sensed.c.n_replicate)
+        points = sorted(
+            [(point, filed, k) for k, point in enumerate(filed.points)] + [(sensed.points[0], sensed, 0)]
+        )
+        joined = Sensed.open(sensed.c.n_op, len(points), sensed.c.n_replicate)
         for name in ("batch", "steps", "seed", "optimizer"):
             setattr(joined.c, name, getattr(sensed.c, name))
-        for k, (_, of, from_age) in enumerate(ages):
-            joined.copy_age(k, of, from_age)
+        for k, (_, of, from_point) in enumerate(points):
+            joined.copy_point(k, of, from_point)
         sensed = joined
     opened = Store(store, True, environment)
     _library.call(

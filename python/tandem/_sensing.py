@@ -138,6 +138,6 @@ def put_gradients(sensed: Sensed, sketches: Sequence[torch.Tensor]) -> None:
 def new_sensed(graph: Graph, batch: int, n_replicate: int, step: int, steps: int, seed: int) -> Sensed:
     n_op = GraphStruct.from_address(graph.c_graph().pointer.value).n_op
     made = Sensed.open(n_op, 1, n_replicate)
-    made.c.batch, made.c.steps, made.c.seed, made.c.age[0] = batch, steps, seed, step
+    made.c.batch, made.c.steps, made.c.seed, made.c.point[0] = batch, steps, seed, step
     made.c.optimizer = 1 if graph.optimizer["kind"] == "adamw" else 0
     return made

@@ -285,11 +285,11 @@ def _sense(
     batches: Iterable[Any],
     data: str,
     store: str,
-    ages: Tuple[int, int],
+    trained: Tuple[int, int],
     options: Tuple[int, int, bool],
 ) -> Sensitivity:
     """The replicates of all calls and precisions, filed."""
-    (step, steps), (n_replicate, seed, is_whole) = ages, options
+    (step, steps), (n_replicate, seed, is_whole) = trained, options
     taken = _take_batches(job, batches, n_replicate)
     graph = job.record(taken[0])
     parts = taken if is_whole else [_part_of(given, graph.batch) for given in taken]
@@ -429,7 +429,7 @@ def sensitivity(
                    products, by which these methods rank (nats; no unit)
         replicates 3 to 64 [4]: intervals narrow with their root
         step       of a training of `steps`, at which the module is now. Called again at another step of the
-                   same `steps`, it adds an age: plans count the mean over ages
+                   same `steps`, it adds a training point: plans count the mean over training points
         whole      True: all samples of a batch, also where a tensor has another first dimension than samples
 
     Cost: 2 · replicates gradients of a batch, 1 to see ranges and slopes that jump, and with Adam's kind

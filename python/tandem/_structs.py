@@ -25,9 +25,9 @@ E4M3 = 4
 E5M2 = 5
 F16 = 3
 F32 = 0
-MAX_AGE = 8
 MAX_CLASS = 32
 MAX_REPLICATE = 64
+MAX_TRAINING_POINT = 8
 MINIMIZE_MEMORY = 3
 MINIMIZE_OPEN = 0
 MINIMIZE_SENSITIVITY = 1
@@ -432,8 +432,8 @@ class Goodput(Structure):
         ("high", c_double),
         ("noise", c_double),
         ("bias", c_double),
-        ("n_age", c_int),
-        ("age", c_double * 8),
+        ("n_point", c_int),
+        ("point", c_double * 8),
         ("sensitivity_at", c_double * 8),
         ("n_largest", c_int),
         ("largest", GoodputOperator * 3),
@@ -767,11 +767,11 @@ class Sensing(Structure):
         ("seed", c_uint64),
         ("optimizer", c_int),
         ("n_op", c_int),
-        ("n_age", c_int),
+        ("n_point", c_int),
         ("n_replicate", c_int),
         ("without_bias", c_int),
         ("range_batch", c_int64),
-        ("age", c_int64 * 8),
+        ("point", c_int64 * 8),
         ("gradient", POINTER(SensedGradient)),
         ("error", POINTER(SensedError)),
         ("is_sensed", POINTER(c_uint8)),
@@ -800,7 +800,7 @@ class SensitivityEstimate(Structure):
         ("noise_half", c_double),
         ("bias", c_double),
         ("bias_half", c_double),
-        ("at_age", c_double * 8),
+        ("at_point", c_double * 8),
     ]
 
 

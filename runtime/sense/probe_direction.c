@@ -86,9 +86,9 @@ void tandem_probe_draw(int64_t *at, float *value, int64_t elements, int paramete
     }
 }
 
-uint32_t tandem_probe_stream(int64_t age, int replicate)
+uint32_t tandem_probe_stream(int64_t point, int replicate)
 {
-    return 1 + (uint32_t)replicate + ((uint32_t)age << 8);
+    return 1 + (uint32_t)replicate + ((uint32_t)point << 8);
 }
 
 void tandem_probe_weigh(float *value, int64_t n_block, const int64_t *at, const float *mean_square, float by,

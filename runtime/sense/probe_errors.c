@@ -46,7 +46,7 @@ static void add_dependent_errors(tandem_sensed_error *error, const probe_run *ru
  */
 static double log_widening(const probe_run *run, int r)
 {
-    const int seen = 2 * (r / run->age->n_rank) + 1;
+    const int seen = 2 * (r / run->point->n_rank) + 1;
     double sum = 0;
     for (int b = 0; b < 2; b++)
         sum += log((double)probe_batches_of_range(run, PROBE_WIDE_RANGE, seen + b) /
@@ -59,7 +59,7 @@ static double log_widening(const probe_run *run, int r)
  * makes the mean over R replicates the least squares': by R·l/Σl² to the growth of one unit. */
 static double growth_of_widening(const probe_run *run, int r)
 {
-    const int n = run->age->sensing->n_replicate;
+    const int n = run->point->sensing->n_replicate;
     double square = 0;
     for (int i = 0; i < n; i++) square += log_widening(run, i) * log_widening(run, i);
     return square > 0 ? n * log_widening(run, r) / square * log(TANDEM_WIDE_RANGE) : 0;
@@ -81,13 +81,13 @@ void probe_set_replicate(probe_run *run, int r)
     const double by = growth_of_widening(run, r);
     for (int k = 0; k < run->n_op; k++) share_between_ranges(run, &run->operator[k]);
     find_jump_ratio(run);
-    tandem_sensing *sensing = run->age->sensing;
+    tandem_sensing *sensing = run->point->sensing;
     const int each = TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     for (int k = 0; k < run->n_op; k++) {
         const probe_operator *of = &run->operator[k];
         for (int cell = of->op * each; cell < (of->op + 1) * each && of->is_adjustable; cell++) {
             if (!sensing->is_sensed[cell]) continue;
-            tandem_sensed_error *error = &tandem_sensing_errors(sensing, run->age->age_index, cell)[r];
+            tandem_sensed_error *error = &tandem_sensing_errors(sensing, run->point->point_index, cell)[r];
             const probe_cell_formats formats = probe_formats_of_cell(run, cell);
             *error = (tandem_sensed_error){0};
             add_operator_error(error, run, of, &formats);

@@ -26,7 +26,7 @@ probe_cell_formats probe_formats_of_cell(const probe_run *run, int cell)
     static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
     probe_cell_formats formats = {{0}};
     tandem_probe_formats(formats.of, (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION),
-                         amp_dtypes[cell % TANDEM_N_AMP_DTYPE], run->age->emulation);
+                         amp_dtypes[cell % TANDEM_N_AMP_DTYPE], run->point->emulation);
     return formats;
 }
 
@@ -44,12 +44,12 @@ void probe_set_plan_of_cell(const probe_run *run, int cell)
 
 tandem_format probe_format_of_dependent(const probe_run *run, const probe_operator *of, int part)
 {
-    const tandem_op_kind kind = run->age->step->graph->op[of->op].kind;
+    const tandem_op_kind kind = run->point->step->graph->op[of->op].kind;
     if (of->is_adjustable || (part != TANDEM_PROBE_RESULT && part != TANDEM_PROBE_GRADIENT))
         return TANDEM_N_FORMAT;
     if (part == TANDEM_PROBE_GRADIENT && tandem_op_row_get(kind)->dgrad != TANDEM_GRAD_TASK)
         return TANDEM_N_FORMAT;
-    return run->age->emulation->format[run->plan->output_dtype[of->op]];
+    return run->point->emulation->format[run->plan->output_dtype[of->op]];
 }
 
 /* Whether the results of a kind are numbers that it read, or 0. */
@@ -69,7 +69,7 @@ static void ask_formats(probe_run *run, const probe_operator *adjustable)
     const int each = TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     for (int cell = adjustable->op * each; cell < (adjustable->op + 1) * each; cell++) {
         const probe_cell_formats formats = probe_formats_of_cell(run, cell);
-        if (!run->age->sensing->is_sensed[cell]) continue;
+        if (!run->point->sensing->is_sensed[cell]) continue;
         probe_set_plan_of_cell(run, cell);
         for (int k = 0; k < run->n_op; k++)
             for (int part = 0; part < TANDEM_N_PROBE_PART; part++) {
@@ -92,7 +92,7 @@ static int find_gradient_task(const tandem_step *step, int op)
 
 void probe_open_operators(probe_run *run)
 {
-    const tandem_step *step = run->age->step;
+    const tandem_step *step = run->point->step;
     for (int i = 0; i < step->graph->n_op; i++) {
         const tandem_op *op = &step->graph->op[i];
         const int is_adjustable = tandem_op_is_adjustable(op),
@@ -129,7 +129,7 @@ static int has_jump(tandem_op_kind kind)
 
 void probe_find_jumps(probe_run *run, unsigned char *is_before)
 {
-    const tandem_graph *graph = run->age->step->graph;
+    const tandem_graph *graph = run->point->step->graph;
     for (int i = graph->n_op - 1; i >= 0; i--)
         for (int k = graph->consumer_start[i]; k < graph->consumer_start[i + 1]; k++)
             is_before[i] |= (unsigned char)(is_before[graph->consumer[k]] ||

@@ -48,7 +48,7 @@ static void take_kept_memory(probe_run *run, probe_kept_tensor *kept)
 
 float *probe_keep_samples(probe_run *run, probe_kept_tensor *kept, int64_t n)
 {
-    const int64_t batch = run->age->sensing->batch;
+    const int64_t batch = run->point->sensing->batch;
     if (n % batch != 0 || n < 1) { /* no tensor of samples */
         kept->n = 0;
         return NULL;
@@ -67,13 +67,13 @@ float *probe_keep_samples(probe_run *run, probe_kept_tensor *kept, int64_t n)
 
 int probe_batches_of_range(const probe_run *run, int range, int n_seen)
 {
-    const int n = run->age->n_range_batch * (range == PROBE_WIDE_RANGE ? TANDEM_WIDE_RANGE : 1);
+    const int n = run->point->n_range_batch * (range == PROBE_WIDE_RANGE ? TANDEM_WIDE_RANGE : 1);
     return n < n_seen ? n : n_seen;
 }
 
 static void see_range(const probe_run *run, probe_kept_tensor *kept, const float *x, int64_t n)
 {
-    const int place = run->n_batch_seen, ring = run->age->n_range_batch * TANDEM_WIDE_RANGE;
+    const int place = run->n_batch_seen, ring = run->point->n_range_batch * TANDEM_WIDE_RANGE;
     kept->amax_of[place % ring] = probe_amax(x, n);
     for (int k = 0; k < N_PROBE_RANGE; k++) {
         kept->amax[k] = 0;

@@ -9,7 +9,7 @@
 #include "tandem/advanced/format.h"
 
 /* a of x + a·(Q(x) − x), where errors are magnified. */
-static double error_scale_of(const probe_run *run) { return run->age->emulation->error_scale; }
+static double error_scale_of(const probe_run *run) { return run->point->emulation->error_scale; }
 
 static const probe_operator *probed_operator_of(const probe_run *run, int op)
 {
@@ -45,7 +45,7 @@ static void add_result_error(float *sum, probe_run *run, const probe_operator *o
 /* The errors of narrow results that a bias or a sum reads, added to sum, as long as its kept result. */
 static void add_read_errors(float *sum, probe_run *run, const probe_operator *of, tandem_format format)
 {
-    const tandem_graph *graph = run->age->step->graph;
+    const tandem_graph *graph = run->point->step->graph;
     const tandem_op *op = &graph->op[of->op];
     if (op->kind != TANDEM_OP_BIAS && op->kind != TANDEM_OP_ADD) return;
     for (int slot = 0; slot < tandem_op_row_get(op->kind)->n_input && run->status == TANDEM_OK; slot++) {
@@ -76,7 +76,7 @@ static double products_of_output(const tandem_graph *graph, const tandem_op *op)
 
 void probe_describe_sums(const probe_run *run, probe_operator *of)
 {
-    const tandem_graph *graph = run->age->step->graph;
+    const tandem_graph *graph = run->point->step->graph;
     const tandem_op *op = &graph->op[of->op];
     for (int range = 0; range < N_PROBE_RANGE; range++) {
         tandem_probe_sums *sums = &of->sums[range];
@@ -95,7 +95,7 @@ void probe_clear_sums(const probe_run *run, probe_operator *of)
 /* Whether noise has to be summed with wide ranges, too: else it is the same. */
 static int has_wide_range(const probe_run *run, const probe_kept_tensor *x, int format)
 {
-    return run->age->sensing->range_batch > 0 &&
+    return run->point->sensing->range_batch > 0 &&
            tandem_format_get((tandem_format)format)->scale == TANDEM_FORMAT_SCALE_TENSOR &&
            x->amax[PROBE_WIDE_RANGE] > x->amax[PROBE_OWN_RANGE];
 }
@@ -133,9 +133,9 @@ void probe_add_noise(probe_run *run, probe_operator *of, int part, const probe_k
     tandem_probe_tensor tensor = {.part = (tandem_probe_part)part,
                                   .place = run->batch,
                                   .n = x->n,
-                                  .batch = run->age->sensing->batch,
+                                  .batch = run->point->sensing->batch,
                                   .n_sample = x->n_sample,
-                                  .share = (double)run->age->sensing->batch / (double)x->n_sample,
+                                  .share = (double)run->point->sensing->batch / (double)x->n_sample,
                                   .x = x->x,
                                   .difference = {run->difference},
                                   .range = range > 0 ? range : x->amax[PROBE_OWN_RANGE],

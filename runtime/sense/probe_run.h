@@ -35,7 +35,7 @@ typedef struct probe_operator {
 } probe_operator;
 
 typedef struct probe_run {
-    const probe_age *age;
+    const probe_point *point;
     tandem_step *plan; /* a step program for the dtypes of one cell at a time */
     int n_op;
     probe_operator *operator;            /* [n_op] adjustable ones, and those that may depend on them */

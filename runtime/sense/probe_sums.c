@@ -182,23 +182,23 @@ void tandem_probe_add_error(tandem_sensed_error *error, const tandem_probe_sums 
 }
 
 /* A cast that overflows in some replicate has lost its gradient there. */
-static void set_lost_errors(tandem_sensing *sensing, int age_index)
+static void set_lost_errors(tandem_sensing *sensing, int point_index)
 {
     static const double lost = 1e6; /* in gradients' mean squares */
     const int n = sensing->n_replicate, n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     double largest = 0;
     for (int r = 0; r < n; r++) {
-        const tandem_sensed_gradient *of = &sensing->gradient[age_index * n + r];
+        const tandem_sensed_gradient *of = &sensing->gradient[point_index * n + r];
         largest = fmax(largest, of->variance + fabs(of->mean_square));
     }
     for (int i = 0; i < n_cell * n; i++) {
-        tandem_sensed_error *of = &tandem_sensing_errors(sensing, age_index, i / n)[i % n];
+        tandem_sensed_error *of = &tandem_sensing_errors(sensing, point_index, i / n)[i % n];
         if (sensing->is_sensed[i / n] && !(isfinite(of->total) && isfinite(of->shared)))
             *of = (tandem_sensed_error){.total = lost * largest, .wide_total = lost * largest};
     }
 }
 
-void tandem_probe_set_gradients(tandem_sensing *sensing, int age_index, const float *sketch)
+void tandem_probe_set_gradients(tandem_sensing *sensing, int point_index, const float *sketch)
 {
     const int n = sensing->n_replicate, size = TANDEM_PROBE_SKETCH;
     float all[TANDEM_PROBE_SKETCH] = {0};
@@ -208,8 +208,8 @@ void tandem_probe_set_gradients(tandem_sensing *sensing, int age_index, const fl
         const double same = probe_product(one, two, size),
                      own = tandem_probe_square(one, size) + tandem_probe_square(two, size),
                      with_all = probe_product(one, all, size) + probe_product(two, all, size);
-        sensing->gradient[age_index * n + r] = (tandem_sensed_gradient){
+        sensing->gradient[point_index * n + r] = (tandem_sensed_gradient){
             .variance = 0.5 * own - same, .mean_square = (with_all - own - 2 * same) / (4.0 * (n - 1))};
     }
-    set_lost_errors(sensing, age_index);
+    set_lost_errors(sensing, point_index);
 }

@@ -46,13 +46,13 @@ static float known_range(const tandem_graph *graph, const tandem_op *op, int slo
 
 static const float *value_of(const probe_run *run, int id)
 {
-    return run->age->backend->executor_value(run->age->executor, id, 0, NULL);
+    return run->point->backend->executor_value(run->point->executor, id, 0, NULL);
 }
 
 /* dx, of slot 0 or 1: kept above, and its noise added below. kept: [the kept numbers], or of all, `whole`. */
 static void see_input_gradient(probe_run *run, probe_operator *of, int slot, const float *dx)
 {
-    const tandem_graph *graph = run->age->step->graph;
+    const tandem_graph *graph = run->point->step->graph;
     probe_kept_tensor *above = &of->kept[slot ? KEPT_DX2 : KEPT_DX];
     const probe_kept_tensor *x = &of->kept[slot ? KEPT_X2 : KEPT_X];
     if (run->place == PROBE_ABOVE)
@@ -65,7 +65,7 @@ static void see_input_gradient(probe_run *run, probe_operator *of, int slot, con
 
 static void see_forward(probe_run *run, probe_operator *of, const float *y)
 {
-    const tandem_op *op = &run->age->step->graph->op[of->op];
+    const tandem_op *op = &run->point->step->graph->op[of->op];
     probe_kept_tensor *kept = &of->kept[KEPT_Y];
     if (run->place == PROBE_ABOVE) {
         probe_keep_values(run, kept, y, tandem_shape_elements(&op->shape), 0);
@@ -80,11 +80,11 @@ static void see_forward(probe_run *run, probe_operator *of, const float *y)
 /* Of an operator whose input has no gradient: computed, of the kept samples. */
 static void see_absent_gradient(probe_run *run, probe_operator *of, const float *g)
 {
-    const tandem_graph *graph = run->age->step->graph;
+    const tandem_graph *graph = run->point->step->graph;
     const tandem_op *op = &graph->op[of->op];
     const tandem_shape *in = &graph->op[op->input[0]].shape;
     probe_kept_tensor *above = &of->kept[KEPT_DX];
-    const int64_t batch = run->age->sensing->batch, n = tandem_shape_elements(in),
+    const int64_t batch = run->point->sensing->batch, n = tandem_shape_elements(in),
                   samples = n % batch ? 0 : probe_count_kept(above, batch, n), each = n / batch;
     const float *w = value_of(run, TANDEM_PARAMETER(op->parameter[0]));
     if (samples == 0 || op->parameter[0] < 0) return;
@@ -107,7 +107,7 @@ static void see_absent_gradient(probe_run *run, probe_operator *of, const float 
 
 static void see_wgrad(probe_run *run, probe_operator *of, const tandem_task *task)
 {
-    const tandem_step *step = run->age->step;
+    const tandem_step *step = run->point->step;
     const tandem_op *op = &step->graph->op[of->op], *input = &step->graph->op[op->input[0]];
     const float *g = value_of(run, task->read[1]);
     const int64_t n_y = tandem_shape_elements(&op->shape);
@@ -130,7 +130,7 @@ static void see_wgrad(probe_run *run, probe_operator *of, const tandem_task *tas
 /* Of operators without products: the gradient of the output, at the first task that reads it. */
 static void see_dependent_gradients(probe_run *run, int t)
 {
-    const tandem_step *step = run->age->step;
+    const tandem_step *step = run->point->step;
     for (int k = 0; k < run->n_op; k++) {
         probe_operator *of = &run->operator[k];
         if (of->is_adjustable || of->gradient_task != t || run->status != TANDEM_OK) continue;
@@ -146,7 +146,7 @@ static void see_dependent_gradients(probe_run *run, int t)
 void probe_see_task(void *context, const tandem_executor *executor, int t)
 {
     probe_run *run = context;
-    const tandem_task *task = &run->age->step->task[t];
+    const tandem_task *task = &run->point->step->task[t];
     (void)executor;
     int k = 0;
     while (k < run->n_op && run->operator[k].op != task->op) k++;
@@ -161,12 +161,12 @@ void probe_see_task(void *context, const tandem_executor *executor, int t)
 
 void probe_see_weight_gradients(probe_run *run)
 {
-    const probe_age *age = run->age;
+    const probe_point *point = run->point;
     for (int k = 0; k < run->n_op; k++) {
         probe_operator *of = &run->operator[k];
-        const int p = age->step->graph->op[of->op].parameter[0];
+        const int p = point->step->graph->op[of->op].parameter[0];
         if (of->n_kept_weight == 0) continue;
-        const float *g = age->backend->executor_value(age->executor, TANDEM_PARAMETER(p), 1, NULL);
+        const float *g = point->backend->executor_value(point->executor, TANDEM_PARAMETER(p), 1, NULL);
         float *const to = run->place == PROBE_ABOVE ? of->w_above : run->room;
         for (int64_t i = 0; i < of->n_kept_weight; i++) to[i] = g[i * of->stride];
         if (run->place == PROBE_BELOW)

@@ -23,10 +23,10 @@ typedef struct sense_run {
     unsigned precisions;        /* that are sensed, 1 << tandem_precision */
     training_rank *rank;        /* its weights are sensed */
     tandem_sensing *sensing;
-    int age_index, n_cell, n_cell_done, n_wide_cell; /* n_wide_cell: of an age */
-    int64_t first_batch;                             /* index of the age's first batch */
+    int point_index, n_cell, n_cell_done, n_wide_cell; /* n_wide_cell: of a training point */
+    int64_t first_batch;                               /* index of the training point's first batch */
     int64_t n_weight, n_padded;
-    float *weight;        /* [n_flat] at the age */
+    float *weight;        /* [n_flat] at the training point */
     float *metric;        /* [n_padded], as all below: numbers after n_weight are 0 */
     float **exact;        /* [2 · n_replicate] of every batch, in fp32 */
     float **mean;         /* [n_replicate] of a cell: ½(d₁ + d₂) */
@@ -36,10 +36,10 @@ typedef struct sense_run {
     int64_t begin_ns;
 } sense_run;
 
-/* --- Ages ----------------------------------------------------------------------------------------------- */
+/* --- Training points ------------------------------------------------------------------------------------ */
 
-tandem_status sensing_ages_parse(int64_t age[TANDEM_MAX_AGE], int *n_age, const char *text, int64_t steps,
-                                 tandem_error *error)
+tandem_status sensing_points_parse(int64_t point[TANDEM_MAX_TRAINING_POINT], int *n_point, const char *text,
+                                   int64_t steps, tandem_error *error)
 {
     int n = 0;
     for (const char *at = text; *at;) {
@@ -49,19 +49,19 @@ tandem_status sensing_ages_parse(int64_t age[TANDEM_MAX_AGE], int *n_age, const 
                   is_number = end > at && number >= 0 && number <= (is_share ? 100 : 1e9);
         const char *next = end + is_share;
         const int64_t step = is_number ? (int64_t)(is_share ? (double)steps * number / 100 : number) : -1;
-        if (!is_number || (*next && *next != ',') || step > steps || (n > 0 && step <= age[n - 1]) ||
-            n == TANDEM_MAX_AGE)
+        if (!is_number || (*next && *next != ',') || step > steps || (n > 0 && step <= point[n - 1]) ||
+            n == TANDEM_MAX_TRAINING_POINT)
             return tandem_error_set(
                 error, TANDEM_USAGE,
-                "--at takes up to %d ascending ages of the %lld steps of --steps, such as "
+                "--at takes up to %d ascending training points of the %lld steps of --steps, such as "
                 "0,10%%,50%% or 0,200; got '%.60s' in '%.60s'",
-                TANDEM_MAX_AGE, (long long)steps, at, text);
-        age[n++] = step;
+                TANDEM_MAX_TRAINING_POINT, (long long)steps, at, text);
+        point[n++] = step;
         at = next + (*next == ',');
     }
-    *n_age = n;
+    *n_point = n;
     return n > 0 ? TANDEM_OK
-                 : tandem_error_set(error, TANDEM_USAGE, "--at takes at least one age, such as 0");
+                 : tandem_error_set(error, TANDEM_USAGE, "--at takes at least one training point, such as 0");
 }
 
 /* --- Gradients ------------------------------------------------------------------------------------------ */
@@ -209,7 +209,7 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const sense_r
     return status;
 }
 
-/* The gradient of batch b of the age. A step that overflows has none: it is lost. */
+/* The gradient of batch b of the training point. A step that overflows has none: it is lost. */
 static tandem_status take_frozen_gradient(float *gradient, const frozen_executor *frozen,
                                           const sense_run *run, int b, tandem_error *error)
 {
@@ -249,12 +249,12 @@ static void invert_mean_squares(float *metric, int64_t n, double mean)
     for (int64_t i = 0; i < n && mean > 0; i++) metric[i] = (float)(1 / sqrt(fmax((double)metric[i], least)));
 }
 
-tandem_status sensing_copy_metric(float *metric, float *room, const training_rank *rank, int64_t age,
+tandem_status sensing_copy_metric(float *metric, float *room, const training_rank *rank, int64_t point,
                                   tandem_error *error)
 {
     const tandem_step *step = rank->step;
     const tandem_graph *graph = step->graph;
-    const double kept = 1 - pow((double)rank->config.optimizer.beta2, (double)age);
+    const double kept = 1 - pow((double)rank->config.optimizer.beta2, (double)point);
     const tandem_status status = rank->backend->executor_get_mean_squares(rank->executor, room, error);
     const int64_t n_weight = tandem_graph_n_weight(graph);
     double mean = 0;
@@ -270,13 +270,13 @@ tandem_status sensing_copy_metric(float *metric, float *room, const training_ran
 }
 
 /* Before the first step v̂ is that of the batches. */
-static tandem_status fill_metric(sense_run *run, int64_t age, tandem_error *error)
+static tandem_status fill_metric(sense_run *run, int64_t point, tandem_error *error)
 {
     const int n_batch = 2 * run->sensing->n_replicate;
     double mean = 0;
-    if (age > 0) {
+    if (point > 0) {
         float *const room = malloc((size_t)run->rank->step->n_flat * sizeof *room);
-        const tandem_status status = room ? sensing_copy_metric(run->metric, room, run->rank, age, error)
+        const tandem_status status = room ? sensing_copy_metric(run->metric, room, run->rank, point, error)
                                           : tandem_no_memory(error, "for the optimizer's state");
         free(room);
         return status;
@@ -302,7 +302,7 @@ static void multiply_by_curvature(sense_run *run)
     }
 }
 
-static tandem_status sense_fp32(sense_run *run, int64_t age, tandem_error *error)
+static tandem_status sense_fp32(sense_run *run, int64_t point, tandem_error *error)
 {
     const int n = run->sensing->n_replicate;
     frozen_executor frozen = {0};
@@ -310,7 +310,8 @@ static tandem_status sense_fp32(sense_run *run, int64_t age, tandem_error *error
     for (int b = 0; b < 2 * n && status == TANDEM_OK; b++)
         status = take_frozen_gradient(run->exact[b], &frozen, run, b, error);
     close_frozen_executor(&frozen, run);
-    if (status == TANDEM_OK && run->sensing->optimizer == TANDEM_ADAMW) status = fill_metric(run, age, error);
+    if (status == TANDEM_OK && run->sensing->optimizer == TANDEM_ADAMW)
+        status = fill_metric(run, point, error);
     if (status != TANDEM_OK) return status;
     if (run->request->is_curved) multiply_by_curvature(run);
     memset(run->gradient_sum, 0, (size_t)run->n_padded * sizeof *run->gradient_sum);
@@ -323,7 +324,7 @@ static tandem_status sense_fp32(sense_run *run, int64_t age, tandem_error *error
         const pair_products own = products_of_pair(run, g[0], g[1]);
         const double square = 0.25 * (own.aa + own.bb) + 0.5 * own.ab; /* of their mean */
         const double with_all = products_with_others(run, run->d[0], g[0], g[1]).gd;
-        run->sensing->gradient[run->age_index * n + r] = (tandem_sensed_gradient){
+        run->sensing->gradient[run->point_index * n + r] = (tandem_sensed_gradient){
             .variance = 0.5 * (own.aa + own.bb) - own.ab, .mean_square = with_all - square / (n - 1)};
     }
     return TANDEM_OK;
@@ -385,7 +386,7 @@ static tandem_status sense_cell_with_ranges(tandem_sensed_error *of, sense_run *
         const pair_products own = products_of_pair(run, run->d[0], run->d[1]);
         of[r] = (tandem_sensed_error){.total = 0.5 * (own.aa + own.bb), .shared = own.ab};
         if (run->request->own_products && !is_wide)
-            run->request->own_products[run->age_index * n + r] +=
+            run->request->own_products[run->point_index * n + r] +=
                 0.5 * (products_of_pair(run, run->exact[2 * r], run->d[0]).ab +
                        products_of_pair(run, run->exact[2 * r + 1], run->d[1]).ab);
         add_mean_error(run, run->mean[r]);
@@ -399,7 +400,7 @@ static tandem_status sense_cell(sense_run *run, int op, tandem_precision precisi
                                 tandem_error *error)
 {
     const int n = run->sensing->n_replicate, cell = tandem_sensing_cell(op, precision, amp_dtype);
-    tandem_sensed_error *of = tandem_sensing_errors(run->sensing, run->age_index, cell),
+    tandem_sensed_error *of = tandem_sensing_errors(run->sensing, run->point_index, cell),
                         wide[TANDEM_MAX_REPLICATE];
     tandem_status status = sense_cell_with_ranges(of, run, op, precision, amp_dtype, error);
     if (status != TANDEM_OK) return status;
@@ -507,8 +508,8 @@ static tandem_status add_first_squares(float *square, const sense_run *run, cons
     return status;
 }
 
-/* The metric of the age: of the run's own mean squares, or before its first step of the batches' (*first,
- * which the caller frees). */
+/* The metric of the training point: of the run's own mean squares, or before its first step of the batches'
+ * (*first, which the caller frees). */
 static tandem_status take_metric(probe_metric *metric, float **first, const sense_run *run,
                                  const frozen_executor *frozen, int64_t done, tandem_error *error)
 {
@@ -572,19 +573,19 @@ static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, c
     const int n_range_batch = range_batches_of_probe(run);
     float *const sketch = calloc(2 * (size_t)run->sensing->n_replicate * TANDEM_PROBE_SKETCH, sizeof *sketch);
     tandem_status status = sketch ? TANDEM_OK : tandem_no_memory(error, "for the sums of gradients");
-    const probe_age age = {.backend = run->rank->backend,
-                           .executor = frozen->executor,
-                           .step = frozen->step,
-                           .metric = *metric,
-                           .sensing = run->sensing,
-                           .emulation = &run->emulation,
-                           .age_index = a,
-                           .first_batch = run->first_batch,
-                           .seed = run->training->workload.seed,
-                           .n_range_batch = n_range_batch,
-                           .rank = is_shared ? run->rank->self.rank : 0,
-                           .n_rank = is_shared ? run->rank->self.n_rank : 1};
-    if (status == TANDEM_OK) status = sensing_probe_age(&age, sketch, error);
+    const probe_point point = {.backend = run->rank->backend,
+                               .executor = frozen->executor,
+                               .step = frozen->step,
+                               .metric = *metric,
+                               .sensing = run->sensing,
+                               .emulation = &run->emulation,
+                               .point_index = a,
+                               .first_batch = run->first_batch,
+                               .seed = run->training->workload.seed,
+                               .n_range_batch = n_range_batch,
+                               .rank = is_shared ? run->rank->self.rank : 0,
+                               .n_rank = is_shared ? run->rank->self.n_rank : 1};
+    if (status == TANDEM_OK) status = sensing_probe_point(&point, sketch, error);
     if (status == TANDEM_OK && is_shared) status = share_replicates(run, sketch, error);
     if (status == TANDEM_OK) tandem_probe_set_gradients(run->sensing, a, sketch);
     free(sketch);
@@ -592,7 +593,7 @@ static tandem_status probe_with(sense_run *run, const frozen_executor *frozen, c
 }
 
 /* In the memory of the training, between two of its steps. */
-static tandem_status probe_age_of_run(sense_run *run, int a, tandem_error *error)
+static tandem_status probe_point_of_run(sense_run *run, int a, tandem_error *error)
 {
     frozen_executor frozen = {0};
     probe_metric metric;
@@ -603,7 +604,8 @@ static tandem_status probe_age_of_run(sense_run *run, int a, tandem_error *error
         status = for_cells_of_row(&n_cell, run, row, 0, error);
     if (status == TANDEM_OK)
         status = open_frozen_executor(&frozen, run, 0, TANDEM_PRECISION_FP32, TANDEM_F32, error);
-    if (status == TANDEM_OK) status = take_metric(&metric, &first, run, &frozen, run->sensing->age[a], error);
+    if (status == TANDEM_OK)
+        status = take_metric(&metric, &first, run, &frozen, run->sensing->point[a], error);
     if (status == TANDEM_OK) status = probe_with(run, &frozen, &metric, a, error);
     free(first);
     close_frozen_executor(&frozen, run);
@@ -612,25 +614,25 @@ static tandem_status probe_age_of_run(sense_run *run, int a, tandem_error *error
 
 /* --- A training ----------------------------------------------------------------------------------------- */
 
-static tandem_status sense_age(sense_run *run, int a, tandem_error *error)
+static tandem_status sense_point(sense_run *run, int a, tandem_error *error)
 {
     int n_cell = 0;
-    run->age_index = a;
+    run->point_index = a;
     run->first_batch =
         run->request->batches_from > 0
             ? run->request->batches_from
             : run->training->steps + 2 * ((int64_t)a * TANDEM_MAX_REPLICATE + run->request->first_replicate);
     if (run->request->by_probe) /* behind the samples of these batches of the training */
         run->first_batch = (run->first_batch * run->rank->global_batch - 1) / run->sensing->batch + 1;
-    if (run->request->by_probe) return probe_age_of_run(run, a, error);
+    if (run->request->by_probe) return probe_point_of_run(run, a, error);
     tandem_status status = run->rank->backend->executor_get_weights(run->rank->executor, run->weight, error);
-    if (status == TANDEM_OK) status = sense_fp32(run, run->sensing->age[a], error);
+    if (status == TANDEM_OK) status = sense_fp32(run, run->sensing->point[a], error);
     for (int row = 0; row < run->sensing->n_op && status == TANDEM_OK; row++)
         status = for_cells_of_row(&n_cell, run, row, 0, error);
     return status;
 }
 
-/* After the only age: the gradients of rank 0, and each cell from the rank that sensed it. */
+/* After the only training point: the gradients of rank 0, and each cell from the rank that sensed it. */
 static tandem_status share_cells(sense_run *run, tandem_error *error)
 {
     tandem_sensing *const sensing = run->sensing;
@@ -661,18 +663,18 @@ static tandem_status train_and_sense(sense_run *run, tandem_error *error)
                                ? backend->executor_import(run->rank->executor, run->training->init, error)
                                : TANDEM_OK;
     int64_t step = 0;
-    for (int a = 0; a < run->sensing->n_age && status == TANDEM_OK; a++) {
-        for (; step < run->sensing->age[a] && status == TANDEM_OK; step++) {
+    for (int a = 0; a < run->sensing->n_point && status == TANDEM_OK; a++) {
+        for (; step < run->sensing->point[a] && status == TANDEM_OK; step++) {
             double loss = 0;
             backend->executor_set_rate(run->rank->executor, train_config_rate(&run->rank->config, step));
             status = backend->executor_step(run->rank->executor, step, &loss, error);
             if (step % 16 == 0)
                 runtime_progress(&run->training->listener, -1, "sensitivity: step %lld of %lld, loss %.4f",
-                                 (long long)step, (long long)run->sensing->age[run->sensing->n_age - 1],
+                                 (long long)step, (long long)run->sensing->point[run->sensing->n_point - 1],
                                  loss);
         }
         if (status == TANDEM_OK && a == 0) run->begin_ns = tandem_now_ns();
-        if (status == TANDEM_OK) status = sense_age(run, a, error);
+        if (status == TANDEM_OK) status = sense_point(run, a, error);
     }
     return status;
 }
@@ -712,7 +714,7 @@ static tandem_status open_sense_run(sense_run *run, tandem_error *error)
     const size_t padded = (size_t)run->n_padded;
     for (int row = 0; row < run->sensing->n_op; row++)
         (void)for_cells_of_row(&run->n_cell, run, row, 1, NULL);
-    run->n_cell *= run->sensing->n_age;
+    run->n_cell *= run->sensing->n_point;
     run->begin_ns = tandem_now_ns();
     if (run->request->by_probe) return TANDEM_OK; /* in the memory of the training */
     run->weight = malloc((size_t)run->rank->step->n_flat * sizeof *run->weight);
@@ -792,8 +794,8 @@ sensing_request sensing_request_probe(const tandem_workload *workload)
 sensing_request sensing_request_in_run(const tandem_workload *workload, int64_t step)
 {
     sensing_request request = sensing_request_probe(workload);
-    request.age[0] = step;
-    request.n_age = 1;
+    request.point[0] = step;
+    request.n_point = 1;
     request.is_for_devices = request.is_at_hand = 1;
     request.has_wide_ranges = 0; /* its own batches are those of its plans */
     request.batches_from = step;
@@ -815,9 +817,9 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
     sense_run run = {
         .workload = workload, .training = training, .request = request, .rank = rank, .sensing = &made};
     const int n_row = request->plan ? request->n_plan : workload->graph[0]->n_op;
-    tandem_status status = tandem_sensing_open(&made, n_row, request->n_age, request->n_replicate, error);
+    tandem_status status = tandem_sensing_open(&made, n_row, request->n_point, request->n_replicate, error);
     if (status != TANDEM_OK) return status;
-    memcpy(made.age, request->age, sizeof made.age);
+    memcpy(made.point, request->point, sizeof made.point);
     made.without_bias = request->by_probe;
     status = choose_precisions(&run, error);
     if (status == TANDEM_OK)
@@ -825,7 +827,7 @@ tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, cons
                                    request->batch > 0 ? request->batch : workload->graph[0]->batch, error);
     if (status == TANDEM_OK) status = open_sense_run(&run, error);
     if (status == TANDEM_OK)
-        status = request->is_at_hand ? sense_age(&run, 0, error) : train_and_sense(&run, error);
+        status = request->is_at_hand ? sense_point(&run, 0, error) : train_and_sense(&run, error);
     if (status == TANDEM_OK && !request->by_probe) status = share_cells(&run, error);
     close_sense_run(&run);
     if (status == TANDEM_OK)

@@ -3,14 +3,14 @@
 
 #include "runtime/train/training_rank.h"
 
-/* Steps of an age: a number, or a share of `steps`. "0,10%,50%,90%" → ascending, each once. TANDEM_USAGE:
- * names the wrong one. */
-tandem_status sensing_ages_parse(int64_t age[TANDEM_MAX_AGE], int *n_age, const char *text, int64_t steps,
-                                 tandem_error *error);
+/* Steps of a training point: a number, or a share of `steps`. "0,10%,50%,90%" → ascending, each once.
+ * TANDEM_USAGE: names the wrong one. */
+tandem_status sensing_points_parse(int64_t point[TANDEM_MAX_TRAINING_POINT], int *n_point, const char *text,
+                                   int64_t steps, tandem_error *error);
 
 typedef struct sensing_request {
-    int64_t age[TANDEM_MAX_AGE]; /* ascending */
-    int n_age, n_replicate;
+    int64_t point[TANDEM_MAX_TRAINING_POINT]; /* ascending */
+    int n_point, n_replicate;
     int first_replicate; /* other replicates have other batches and draws */
     int by_probe;        /* 1: by sensing_probe.c: no bias, and no plans. 0: two gradients a cell */
     int64_t batch;       /* that is sensed; 0: that of a micro-step of the training */
@@ -19,8 +19,8 @@ typedef struct sensing_request {
     const char *precision; /* NULL: every one, in its own formats. Else this one alone, emulated so: */
     tandem_emulation emulation;
     int is_for_devices; /* 1: only what some device of the workload runs, in its AMP dtype */
-    /* Of sensing_of_rank; 1: at the weights of the rank's executor, which are those of age[0]. Else it trains
-     * up to each age. */
+    /* Of sensing_of_rank; 1: at the weights of the rank's executor, which are those of point[0]. Else it
+     * trains up to each training point. */
     int is_at_hand;
     /* 1: also with the ranges of TANDEM_WIDE_RANGE times the samples, for steps with other batches. With
      * delayed scaling, ranges are not those of a batch: then nothing more is sensed. */
@@ -31,7 +31,7 @@ typedef struct sensing_request {
      */
     const tandem_precision *plan;
     int n_plan;
-    /* [n_age × n_replicate] the sum over all that is sensed of ½(⟨g₁, d₁⟩ + ⟨g₂, d₂⟩), of a replicate's own
+    /* [n_point × n_replicate] the sum over all that is sensed of ½(⟨g₁, d₁⟩ + ⟨g₂, d₂⟩), of a replicate's own
      * batches; the caller's. NULL: not wanted. One rank, not by a probe. */
     double *own_products;
     /* 1: the metric is multiplied with an estimate of the curvature, the mean square of a batch's gradients
@@ -40,7 +40,8 @@ typedef struct sensing_request {
 } sensing_request;
 
 /* sensing_run: trains the workload's model in fp32 on training->data, and senses every operator in the
- * precisions of the request at each age, with weights held still. CPU devices only. The caller closes
+ * precisions of the request at each training point, with weights held still. CPU devices only. The caller
+ * closes
  * *sensing. Memory: beside the training, 3 · n_replicate + 8 times the weights, and
  * an executor. Cost: sampled.c has it. */
 tandem_status sensing_run(tandem_sensing *sensing, const tandem_workload *workload,
@@ -48,18 +49,18 @@ tandem_status sensing_run(tandem_sensing *sensing, const tandem_workload *worklo
                           tandem_error *error);
 
 /* sensing_of_rank: the same with the executor of a rank. All ranks of a run call it together; they take
- * operators and precisions in turn, and all get the same sensing, of one age. Its batches are those of
- * training->workload.seed and of the rank's data. TANDEM_RANK_FAILED: another rank has died. */
+ * operators and precisions in turn, and all get the same sensing, of one training point. Its batches are
+ * those of training->workload.seed and of the rank's data. TANDEM_RANK_FAILED: another rank has died. */
 tandem_status sensing_of_rank(tandem_sensing *sensing, training_rank *rank, const tandem_workload *workload,
                               const tandem_train_request *training, const sensing_request *request,
                               tandem_error *error);
 
-/* The gradients of an age. By a probe: four a replicate. Else two a replicate, for fp32 and for each cell:
- * operators × their precisions × AMP dtypes; where a cell is sensed with wide ranges too, three more a
- * replicate, and two. */
+/* The gradients of a training point. By a probe: four a replicate. Else two a replicate, for fp32 and for
+ * each cell: operators × their precisions × AMP dtypes; where a cell is sensed with wide ranges too, three
+ * more a replicate, and two. */
 int sensing_count_gradients(const tandem_workload *workload, const sensing_request *request);
 /* What `tandem sensitivity` takes: of half of the batch, but of 4 samples or more, as many
- * replicates as take some 15 steps' time, but 4 or more. Ages are still to be given. */
+ * replicates as take some 15 steps' time, but 4 or more. Training points are still to be given. */
 sensing_request sensing_request_probe(const tandem_workload *workload);
 /* What a run senses of itself after `step` steps: the same, of what its devices run. */
 sensing_request sensing_request_in_run(const tandem_workload *workload, int64_t step);
@@ -71,7 +72,7 @@ int64_t sensing_interval_in_run(const tandem_workload *workload);
 tandem_status sensing_copy_gradient(float *gradient, const tandem_backend_api *backend,
                                     const tandem_executor *executor, const tandem_graph *graph,
                                     tandem_error *error);
-/* The metric in which AdamW steps after `age` ≥ 1 steps, 1/√v̂, [n_weight]. room: [n_flat]. TANDEM_USAGE: it
- * is SGD. */
-tandem_status sensing_copy_metric(float *metric, float *room, const training_rank *rank, int64_t age,
+/* The metric in which AdamW steps after `point` ≥ 1 steps, 1/√v̂, [n_weight]. room: [n_flat]. TANDEM_USAGE:
+ * it is SGD. */
+tandem_status sensing_copy_metric(float *metric, float *room, const training_rank *rank, int64_t point,
                                   tandem_error *error);

@@ -65,22 +65,22 @@ enum { KEPT_WEIGHTS = 2048 };
 /* Adds half of the last gradient to a sum of it. */
 static void add_to_sketch(float *sketch, const probe_run *run)
 {
-    const probe_age *age = run->age;
-    const float *const first = age->backend->executor_value(age->executor, TANDEM_PARAMETER(0), 1, NULL);
+    const probe_point *point = run->point;
+    const float *const first = point->backend->executor_value(point->executor, TANDEM_PARAMETER(0), 1, NULL);
     probe_direction_project(sketch, TANDEM_PROBE_SKETCH, &run->sketched, 0.5F,
-                            first - age->step->parameter_start[0]);
+                            first - point->step->parameter_start[0]);
 }
 
 static tandem_status sense_probe_batch(probe_run *run, int64_t index, float *sketch, tandem_error *error)
 {
-    const probe_age *age = run->age;
+    const probe_point *point = run->point;
     tandem_status status = TANDEM_OK;
     for (run->place = PROBE_ABOVE; run->place <= PROBE_BELOW && status == TANDEM_OK; run->place++) {
         double loss = 0;
         probe_direction_move(
             &run->direction, run->weight,
             (float)(run->place == PROBE_ABOVE ? run->step[run->batch] : -run->step[run->batch]));
-        status = age->backend->executor_step(age->executor, index, &loss, error);
+        status = point->backend->executor_step(point->executor, index, &loss, error);
         if (status == TANDEM_OK) add_to_sketch(sketch, run);
         if (status == TANDEM_OK) probe_see_weight_gradients(run);
     }
@@ -94,14 +94,14 @@ static tandem_status sense_probe_batch(probe_run *run, int64_t index, float *ske
 
 static tandem_status probe_replicate(probe_run *run, int r, float *sketch, tandem_error *error)
 {
-    const probe_age *age = run->age;
+    const probe_point *point = run->point;
     tandem_status status = TANDEM_OK;
-    probe_direction_draw(&run->direction, &age->metric, age->seed,
-                         tandem_probe_stream(age->sensing->age[age->age_index], r));
+    probe_direction_draw(&run->direction, &point->metric, point->seed,
+                         tandem_probe_stream(point->sensing->point[point->point_index], r));
     probe_direction_keep(&run->direction, run->weight);
     for (int k = 0; k < run->n_op; k++) probe_clear_sums(run, &run->operator[k]);
     for (run->batch = 0; run->batch < 2 && status == TANDEM_OK; run->batch++)
-        status = sense_probe_batch(run, age->first_batch + 2 * r + run->batch,
+        status = sense_probe_batch(run, point->first_batch + 2 * r + run->batch,
                                    sketch + run->batch * TANDEM_PROBE_SKETCH, error);
     probe_direction_restore(&run->direction, run->weight);
     for (int k = 0; k < run->n_op && status == TANDEM_OK; k++) probe_add_weight_noise(run, &run->operator[k]);
@@ -113,11 +113,11 @@ static tandem_status probe_replicate(probe_run *run, int r, float *sketch, tande
     return status;
 }
 
-/* --- An age --------------------------------------------------------------------------------------------- */
+/* --- A training point ----------------------------------------------------------------------------------- */
 
 static double square_of_weights(const probe_run *run)
 {
-    const tandem_step *step = run->age->step;
+    const tandem_step *step = run->point->step;
     double square = 0;
     for (int p = 0; p < step->graph->n_parameter; p++)
         square +=
@@ -127,7 +127,7 @@ static double square_of_weights(const probe_run *run)
 
 static tandem_status open_probed_weight(probe_run *run, probe_operator *of)
 {
-    const tandem_step *step = run->age->step;
+    const tandem_step *step = run->point->step;
     const int p = step->graph->op[of->op].parameter[0];
     if (p < 0) return TANDEM_OK;
     const float *w = run->weight + step->parameter_start[p];
@@ -146,20 +146,20 @@ static tandem_status open_probed_weight(probe_run *run, probe_operator *of)
 
 static tandem_status open_probe_run(probe_run *run, tandem_error *error)
 {
-    const probe_age *age = run->age;
-    const tandem_graph *graph = age->step->graph;
-    run->weight = age->backend->executor_weights(age->executor);
+    const probe_point *point = run->point;
+    const tandem_graph *graph = point->step->graph;
+    run->weight = point->backend->executor_weights(point->executor);
     if (!run->weight)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "a probe moves weights in the memory of the host: sense on a CPU device");
-    run->spare = age->backend->executor_spare(age->executor, &run->n_spare);
+    run->spare = point->backend->executor_spare(point->executor, &run->n_spare);
     run->operator= calloc((size_t)graph->n_op, sizeof *run->operator);
     probe_open_rooms(run, 2 * KEPT_WEIGHTS); /* fewer than that are kept: strides are odd */
     if (!run->operator|| run->room_size == 0) return tandem_no_memory(error, "for a probe");
-    tandem_status status = probe_direction_open(&run->direction, age->step, 1, error);
-    if (status == TANDEM_OK) status = probe_direction_open(&run->sketched, age->step, 0, error);
-    if (status == TANDEM_OK) probe_direction_draw(&run->sketched, &age->metric, 0, 0);
-    if (status == TANDEM_OK) status = tandem_step_open(&run->plan, graph, age->step->amp_dtype, 0, error);
+    tandem_status status = probe_direction_open(&run->direction, point->step, 1, error);
+    if (status == TANDEM_OK) status = probe_direction_open(&run->sketched, point->step, 0, error);
+    if (status == TANDEM_OK) probe_direction_draw(&run->sketched, &point->metric, 0, 0);
+    if (status == TANDEM_OK) status = tandem_step_open(&run->plan, graph, point->step->amp_dtype, 0, error);
     if (status != TANDEM_OK) return status;
     probe_open_operators(run);
     unsigned char *const is_before_jump = calloc((size_t)graph->n_op, 1);
@@ -189,14 +189,14 @@ static void close_probe_run(probe_run *run)
     probe_close_rooms(run);
 }
 
-tandem_status sensing_probe_age(const probe_age *age, float *sketch, tandem_error *error)
+tandem_status sensing_probe_point(const probe_point *point, float *sketch, tandem_error *error)
 {
-    probe_run run = {.age = age};
+    probe_run run = {.point = point};
     tandem_status status = open_probe_run(&run, error);
-    age->backend->executor_observe(age->executor, probe_see_task, &run);
-    for (int r = age->rank; r < age->sensing->n_replicate && status == TANDEM_OK; r += age->n_rank)
+    point->backend->executor_observe(point->executor, probe_see_task, &run);
+    for (int r = point->rank; r < point->sensing->n_replicate && status == TANDEM_OK; r += point->n_rank)
         status = probe_replicate(&run, r, sketch + (size_t)r * 2 * TANDEM_PROBE_SKETCH, error);
-    age->backend->executor_observe(age->executor, NULL, NULL);
+    point->backend->executor_observe(point->executor, NULL, NULL);
     close_probe_run(&run);
     return status;
 }

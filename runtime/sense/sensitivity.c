@@ -9,7 +9,8 @@
 #include "runtime/sense/sensing.h"
 #include "runtime/sense/sensitivity.h"
 
-_Static_assert((int)TANDEM_MAX_POINT == (int)TANDEM_MAX_AGE, "a result has room for every training point");
+_Static_assert((int)TANDEM_MAX_POINT == (int)TANDEM_MAX_TRAINING_POINT,
+               "a result has room for every training point");
 
 enum { REPLICATES = 8, STEPS = 100, BATCHES = 10 };
 
@@ -65,13 +66,14 @@ static tandem_status choose_sensing(sensing_request *sensed, const tandem_sensit
     *sensed = request->way == TANDEM_BY_PROBE
                   ? sensing_request_probe(workload)
                   : (sensing_request){.n_replicate = REPLICATES, .has_wide_ranges = 1};
-    sensed->age[0] = early;
-    sensed->age[1] = late;
-    sensed->n_age = late > early ? 2 : 1;
-    if (request->at) status = sensing_ages_parse(sensed->age, &sensed->n_age, request->at, steps, error);
+    sensed->point[0] = early;
+    sensed->point[1] = late;
+    sensed->n_point = late > early ? 2 : 1;
+    if (request->at)
+        status = sensing_points_parse(sensed->point, &sensed->n_point, request->at, steps, error);
     if (request->n_replicate) sensed->n_replicate = request->n_replicate;
     if (status == TANDEM_OK)
-        status = tandem_sensing_open(&kept, 1, sensed->n_age, sensed->n_replicate, error);
+        status = tandem_sensing_open(&kept, 1, sensed->n_point, sensed->n_replicate, error);
     tandem_sensing_close(&kept);
     return status;
 }
@@ -145,7 +147,7 @@ static tandem_status add_sensed_rows(tandem_sensitivity_result *result, double *
         status = tandem_sensing_estimate(&e, sensing, share, &step, error);
         share[cell] = 0;
         row.value = e.value, row.low = e.low, row.high = e.high, row.noise = e.noise, row.bias = e.bias;
-        memcpy(row.at_point, e.at_age, sizeof e.at_age);
+        memcpy(row.at_point, e.at_point, sizeof e.at_point);
         if (status == TANDEM_OK) status = add_row(result, &row, error);
     }
     return status;
@@ -159,11 +161,11 @@ tandem_status sensitivity_result_of(tandem_sensitivity_result *result, const tan
     double *const share = calloc(n_cell + 1, sizeof *share);
     tandem_sensitivity_result out = {.batch = sensing->batch,
                                      .steps = sensing->steps,
-                                     .n_point = sensing->n_age,
+                                     .n_point = sensing->n_point,
                                      .n_replicate = sensing->n_replicate};
     (void)snprintf(out.model, sizeof out.model, "%s", graph->model);
     (void)snprintf(out.device, sizeof out.device, "%s", device->name);
-    memcpy(out.point, sensing->age, (size_t)sensing->n_age * sizeof *out.point);
+    memcpy(out.point, sensing->point, (size_t)sensing->n_point * sizeof *out.point);
     const tandem_status status = share
                                      ? add_sensed_rows(&out, share, graph, sensing, device->amp_dtype, error)
                                      : tandem_no_memory(error, "for sensitivities");

@@ -62,7 +62,8 @@ run 4 allocate "${what[@]}" && grep -q "the store has its statistics over data a
     grep -q 'has no statistics of it: `tandem sensitivity --model mlp:width=17 --data DATA`' err
 report "allocate by statistics alone: exit code 4, the command that senses, and fisher when asked for" $?
 
-run 0 "${sense[@]}" && [ "$(array ages out | tr '\n' ' ')" = "1 2 " ] && positive "$(grep -c '"at_ages"' out)"
+run 0 "${sense[@]}" && [ "$(array training_points out | tr '\n' ' ')" = "1 2 " ] &&
+    positive "$(grep -c '"at_training_points"' out)"
 report "sensitivity senses every precision" $?
 
 # A bound of nothing on the sensitivity is not printed (a plan of little sensitivity on a noisy profile); the

@@ -26,11 +26,11 @@ report "sensing: the same bytes twice" $?
 python3 - first <<'EOF' >out 2>err
 import json, sys
 sensed = json.load(open(sys.argv[1]))
-assert sensed["ages"] == [0, 20] and sensed["batch"] == 16 and sensed["replicates"] == 4
+assert sensed["training_points"] == [0, 20] and sensed["batch"] == 16 and sensed["replicates"] == 4
 noise = {}
 for row in sensed["operators"]:
     assert row["sensitivity_low"] <= row["sensitivity"] <= row["sensitivity_high"], row
-    assert len(row["at_ages"]) == 2
+    assert len(row["at_training_points"]) == 2
     noise[row["operator"], row["precision"]] = row["noise"]
 for operator in "fc1", "head":
     assert 0 <= noise[operator, "tf32"] < noise[operator, "bf16"] < noise[operator, "int8_full"], noise
@@ -105,7 +105,7 @@ rows = [r for r in json.load(open("first"))["operators"] if r["precision"] == "i
 assert len(rows) == 2 and abs(plan["sensitivity_noise"] - sum(r["noise"] for r in rows)) < 1e-6, (plan, rows)
 assert 0 <= plan["sensitivity_low"] <= plan["sensitivity"] <= plan["sensitivity_high"], plan
 assert plan["sensitivity"] <= plan["sensitivity_bound"] * (1 + 1e-9), plan
-assert [a["at"] for a in plan["sensitivity_ages"]] == [0, 50]
+assert [a["at"] for a in plan["sensitivity_training_points"]] == [0, 50]
 largest = [row["sensitivity"] for row in plan["sensitivity_largest"]]
 assert len(largest) == 2 and largest == sorted(largest, reverse=True), plan
 worth = plan["samples_per_s"] / (1 + plan["sensitivity"] / 100)
@@ -388,7 +388,7 @@ report "sensing: a model that was not sensed" $?
 
 sense 2 --at 50%,10% && grep -q 'ascending' err && sense 2 --at 41 && sense 2 --at 101% && sense 2 --at x &&
     sense 2 --at '' && sense 2 --at 0 --repetitions 2 --db none.db && grep -q '3 to 64' err
-report "sensing: wrong ages and too few replicates" $?
+report "sensing: wrong training points and too few replicates" $?
 
 echo "1..$n"
 [ $failed = 0 ]

@@ -440,7 +440,7 @@ class SameNumbers(Case):
     (tests/torch/probe_numbers.c)."""
 
     program = os.path.join(BUILD, "tests", "torch", "probe_numbers")
-    batch, inputs, outputs, replicates, seed, age = 8, 16, 4, 3, 5, 7
+    batch, inputs, outputs, replicates, seed, point = 8, 16, 4, 3, 5, 7
 
     def run_program(self, *arguments):
         run = subprocess.run([self.program, *arguments], capture_output=True, text=True, check=True)
@@ -477,7 +477,7 @@ class SameNumbers(Case):
         squares, sketches = [self.write(n) ** 2 for n in sizes], []
         self.tensors[-len(sizes) :] = squares
         calls = {"fc1": ProbedCall("fc1", is_before_jump=True, n_products=float(self.inputs))}
-        probe = Probe(state, Names(), calls, self.batch, lambda given: given, self.seed, self.age)
+        probe = Probe(state, Names(), calls, self.batch, lambda given: given, self.seed, self.point)
         probe.metric = metric_of(squares, [0.75] * len(sizes))
         probe._open()
         for _ in range(self.replicates):
@@ -486,7 +486,7 @@ class SameNumbers(Case):
                 for parameter, n in zip(state.parameters, sizes):
                     parameter.grad = self.write(n)
                 probe._add_to_sketch(sketch)
-        stream = _probe.numbers("tandem_probe_stream", c_int64, c_int, gives=c_uint32)(self.age, 1)
+        stream = _probe.numbers("tandem_probe_stream", c_int64, c_int, gives=c_uint32)(self.point, 1)
         probe.moved.draw(probe.metric, self.seed, stream)
         probe._move_to(probe.steps[0])
         moved = [float(one) for parameter in state.parameters for one in parameter.detach()]
@@ -538,7 +538,7 @@ class Filed(Case):
         with sqlite3.connect(self.store) as store:
             return store.execute(sql).fetchall()
 
-    def test_rows_ages_and_prices(self):
+    def test_rows_points_and_prices(self):
         torch.manual_seed(0)
         module = Smooth()
         options = {"store": self.store, "data": "noise", "seed": 5, "replicates": 3}
@@ -554,7 +554,8 @@ class Filed(Case):
         )
         head = self.rows("SELECT data, batch, optimizer, seed, steps, n_replicate FROM sensing")
         self.assertEqual(head, [("noise", 4, "sgd", 5, 20, 3)])  # of 6 samples
-        self.assertEqual(self.rows("SELECT DISTINCT age FROM sensed_error ORDER BY age"), [(0,), (10,)])
+        points = "SELECT DISTINCT training_point FROM sensed_error ORDER BY training_point"
+        self.assertEqual(self.rows(points), [(0,), (10,)])
         self.assertEqual(
             {name for name, in self.rows("SELECT DISTINCT op_name FROM sensed_error")}, set(found.values)
         )
@@ -569,14 +570,14 @@ class Filed(Case):
         mine, filed = Sensed.open(2, 1, 3), Sensed.open(2, 1, 3)
         for one in (mine, filed):
             one.c.batch, one.c.steps, one.c.seed = 4, 20, 5
-        mine.c.age[0] = 10
+        mine.c.point[0] = 10
         self.assertTrue(_can_join(mine, filed))
         for name, other in (("batch", 5), ("steps", 21), ("seed", 6)):
             before = getattr(mine.c, name)
             setattr(mine.c, name, other)
             self.assertFalse(_can_join(mine, filed), name)
             setattr(mine.c, name, before)
-        filed.c.age[0] = 10  # the same age
+        filed.c.point[0] = 10  # the same training point
         self.assertFalse(_can_join(mine, filed))
 
     def check_price(self, found):

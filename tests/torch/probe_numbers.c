@@ -11,7 +11,7 @@
 #include "runtime/sense/probe_loops.h"
 #include "runtime/sense/probe_run.h"
 
-enum { BATCH = 8, REPLICATES = 3, IN = 16, OUT = 4, SEED = 5, AGE = 7 };
+enum { BATCH = 8, REPLICATES = 3, IN = 16, OUT = 4, SEED = 5, POINT = 7 };
 static const char *const small_model = "mlp:depth=1,width=4,image=4x4x1",
                          *const large_model = "mlp:depth=1,width=1100,image=4x4x1";
 
@@ -70,7 +70,7 @@ static void ask_all(probe_run *run, probe_operator *of)
         const probe_cell_formats formats = probe_formats_of_cell(run, cell);
         if (p == TANDEM_PRECISION_FP32 || (cell % TANDEM_N_AMP_DTYPE && !tandem_precision_has_amp(p)))
             continue;
-        run->age->sensing->is_sensed[cell] = 1;
+        run->point->sensing->is_sensed[cell] = 1;
         for (int part = 0; part < TANDEM_N_PROBE_PART; part++)
             if (formats.of[part] != TANDEM_N_FORMAT) of->formats[part] |= 1U << formats.of[part];
     }
@@ -102,14 +102,14 @@ static void print_errors(FILE *file, const double step[2])
 {
     opened_numbers o = open_model(small_model, file);
     const tandem_emulation emulation = tandem_emulation_make(0);
-    const probe_age age = {
+    const probe_point point = {
         .step = o.step, .sensing = &o.sensing, .emulation = &emulation, .n_range_batch = 1, .n_rank = 1};
     float w[IN * OUT], differences[2][IN * OUT];
     double log_ratio[TANDEM_N_PROBE_PART * TANDEM_N_FORMAT];
     probe_operator of = {
         .is_adjustable = 1, .is_before_jump = 1, .n_weight = IN * OUT, .n_kept_weight = IN * OUT};
     probe_run run = {
-        .age = &age, .operator= & of, .n_op = 1, .log_ratio = log_ratio, .step = {step[0], step[1]}};
+        .point = &point, .operator= & of, .n_op = 1, .log_ratio = log_ratio, .step = {step[0], step[1]}};
     tandem_error error = {0};
     while (strcmp(o.graph->op[of.op].name, "fc1") != 0) of.op++;
     require(tandem_step_open(&run.plan, o.graph, TANDEM_F32, 0, &error), &error);
@@ -177,7 +177,7 @@ static void print_directions(double step[2], const opened_numbers *o)
         probe_direction_project(sketch[i / 2], TANDEM_PROBE_SKETCH, &summed, 0.5F, gradient);
         free(gradient);
     }
-    probe_direction_draw(&moved, &metric, SEED, tandem_probe_stream(AGE, 1));
+    probe_direction_draw(&moved, &metric, SEED, tandem_probe_stream(POINT, 1));
     probe_direction_keep(&moved, weight);
     probe_direction_move(&moved, weight, (float)step[0]);
     for (int p = 0; p < o->graph->n_parameter; p++)

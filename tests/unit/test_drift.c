@@ -125,14 +125,14 @@ static double probed_noise(held_run *r, tandem_format format)
     for (int op = 0; op < r->graph->n_op; op++)
         sensing.is_sensed[tandem_sensing_cell(op, TANDEM_PRECISION_INT8_FULL, TANDEM_F32)] =
             (unsigned char)tandem_op_is_adjustable(&r->graph->op[op]);
-    probe_age age = {.backend = r->backend,
-                     .executor = r->executor,
-                     .step = r->step,
-                     .sensing = &sensing,
-                     .emulation = &emulation,
-                     .n_range_batch = 1,
-                     .n_rank = 1};
-    require_ok(sensing_probe_age(&age, sketch, &error), &error);
+    probe_point point = {.backend = r->backend,
+                         .executor = r->executor,
+                         .step = r->step,
+                         .sensing = &sensing,
+                         .emulation = &emulation,
+                         .n_range_batch = 1,
+                         .n_rank = 1};
+    require_ok(sensing_probe_point(&point, sketch, &error), &error);
     for (int op = 0; op < sensing.n_op; op++) {
         const int cell = tandem_sensing_cell(op, TANDEM_PRECISION_INT8_FULL, TANDEM_F32);
         for (int k = 0; k < REPLICATES && sensing.is_sensed[cell]; k++)

@@ -16,7 +16,7 @@ typedef struct probed {
     tandem_step *step;
     tandem_sensing sensing;
     tandem_emulation emulation;
-    probe_age age;
+    probe_point point;
     probe_operator of[MAX_PROBED];
     double log_ratio[2 * MAX_PROBED * TANDEM_N_PROBE_PART * TANDEM_N_FORMAT];
     probe_run run;
@@ -29,12 +29,12 @@ static void open_probed_graph(probed *p, tandem_graph *graph)
     require_ok(tandem_step_open(&p->step, p->graph, TANDEM_F32, 0, &error), &error);
     require_ok(tandem_sensing_open(&p->sensing, p->graph->n_op, 1, REPLICATES, &error), &error);
     p->sensing.batch = BATCH;
-    p->age = (probe_age){.step = p->step,
-                         .sensing = &p->sensing,
-                         .emulation = &p->emulation,
-                         .n_range_batch = 1,
-                         .n_rank = REPLICATES};
-    p->run = (probe_run){.age = &p->age, .operator= p->of, .log_ratio = p->log_ratio, .step = {0.25, 1}};
+    p->point = (probe_point){.step = p->step,
+                             .sensing = &p->sensing,
+                             .emulation = &p->emulation,
+                             .n_range_batch = 1,
+                             .n_rank = REPLICATES};
+    p->run = (probe_run){.point = &p->point, .operator= p->of, .log_ratio = p->log_ratio, .step = {0.25, 1}};
     require_ok(tandem_step_open(&p->run.plan, p->graph, TANDEM_F32, 0, &error), &error);
     probe_open_rooms(&p->run, ROOM);
 }
@@ -335,7 +335,7 @@ static void ranges_are_those_of_the_last_batches(void **state)
     probed p;
     (void)state;
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
-    p.age.n_range_batch = 2;
+    p.point.n_range_batch = 2;
     for (int b = 0; b < (int)N_OF(largest); b++) {
         x[N_OF(x) - 1] = -largest[b];
         p.run.n_batch_seen = b;
@@ -558,7 +558,7 @@ static void see_product(probed *p, const char *name)
     }
     probe_operator *of = add_probed(p, op_of(p->graph, name));
     of->kept[KEPT_X].is_costly = of->kept[KEPT_DX].is_costly = 1;
-    p->age.backend = &shown_backend;
+    p->point.backend = &shown_backend;
     p->run.place = PROBE_ABOVE;
     int task = 0;
     while (p->step->task[task].kind != TANDEM_TASK_WGRAD || p->step->task[task].op != of->op) task++;
@@ -641,7 +641,7 @@ static void a_forward_task_shows_rate_and_result(void **state)
         of->is_before_jump = is_before;
         of->kept[KEPT_Y] = (probe_kept_tensor){.x = y, .n = 8, .n_sample = 2};
         of->kept[KEPT_G] = (probe_kept_tensor){.x = g, .n = 8, .n_sample = 2};
-        p.age.backend = &shown_backend;
+        p.point.backend = &shown_backend;
         p.run.place = PROBE_BELOW;
         int task = 0;
         while (p.step->task[task].kind != TANDEM_TASK_FORWARD || p.step->task[task].op != of->op) task++;
@@ -659,7 +659,7 @@ static void a_dependent_gradient_is_seen_at_its_task(void **state)
     (void)state;
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
     probe_operator *bias = add_probed(&p, op_of(p.graph, "fc1.bias"));
-    p.age.backend = &shown_backend;
+    p.point.backend = &shown_backend;
     bias->gradient_task = p.step->n_task - 1;
     probe_see_task(&p.run, NULL, 0);
     assert_int_equal(bias->kept[KEPT_G].n, 0);
@@ -691,7 +691,7 @@ static void operands_have_their_ranges(void **state)
     of->kept[KEPT_X] = (probe_kept_tensor){.x = x, .n = N, .n_sample = 2, .amax = {0.5F / 127, 0.5F / 127}};
     of->kept[KEPT_X2] = (probe_kept_tensor){.x = other, .n = N, .n_sample = 2, .amax = {2, 2}};
     of->kept[KEPT_DX].x = of->kept[KEPT_DX2].x = zero;
-    p.age.backend = &shown_backend;
+    p.point.backend = &shown_backend;
     p.run.place = PROBE_BELOW;
     for (; task < p.step->n_task; task++)
         if (p.step->task[task].op == op && p.step->task[task].kind != TANDEM_TASK_FORWARD)
@@ -714,7 +714,7 @@ static void weight_gradients_are_differences_over_the_step(void **state)
     (void)state;
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
     probe_operator *of = add_probed(&p, op_of(p.graph, "fc1"));
-    p.age.backend = &shown_backend;
+    p.point.backend = &shown_backend;
     of->stride = 2;
     of->n_kept_weight = 2;
     of->w_above = above;

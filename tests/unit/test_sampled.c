@@ -13,21 +13,21 @@
 
 enum { N_OP = 2, N_CELL = N_OP * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE };
 
-static tandem_sensing open_sensed(int n_op, int n_age, int n_replicate)
+static tandem_sensing open_sensed(int n_op, int n_point, int n_replicate)
 {
     tandem_sensing sensing = {0};
     tandem_error error = {0};
-    require_ok(tandem_sensing_open(&sensing, n_op, n_age, n_replicate, &error), &error);
+    require_ok(tandem_sensing_open(&sensing, n_op, n_point, n_replicate, &error), &error);
     sensing.batch = 8;
     sensing.steps = 100;
-    for (int a = 0; a < n_age; a++) sensing.age[a] = 10 * a;
+    for (int a = 0; a < n_point; a++) sensing.point[a] = 10 * a;
     return sensing;
 }
 
 /* All replicates alike: |E g|² = 1, Var g = 4; of one cell the given error. */
 static void set_errors(tandem_sensing *sensing, int cell, tandem_sensed_error of)
 {
-    for (int i = 0; i < sensing->n_age * sensing->n_replicate; i++) {
+    for (int i = 0; i < sensing->n_point * sensing->n_replicate; i++) {
         sensing->gradient[i] = (tandem_sensed_gradient){.variance = 4, .mean_square = 1};
         tandem_sensing_errors(sensing, i / sensing->n_replicate, cell)[i % sensing->n_replicate] = of;
     }
@@ -67,7 +67,7 @@ static void parts_convert_to_the_step(void **state)
     assert_near(e.value, 0.08 + 0.02);
     assert_near(e.low, e.value);
     assert_near(e.high, e.value);
-    assert_near(e.at_age[1], e.value);
+    assert_near(e.at_point[1], e.value);
     e = estimate_of(&sensing, share, 32, 1); /* four times the batch: a quarter of what samples add */
     assert_near(e.noise, (0.05 + 0.2) / (1 + 1));
     e = estimate_of(&sensing, share, 32, 2); /* weights are rounded twice */
@@ -253,7 +253,7 @@ static void a_bias_counts_where_it_is_told_from_0(void **state)
     assert_near(alone.bias, 0.3);
     assert_true(alone.bias_half > 0.3);
     assert_near(alone.value, 0.1); /* the noise */
-    assert_near(alone.at_age[0], 0.1);
+    assert_near(alone.at_point[0], 0.1);
     assert_near(alone.low, 0.1);
     assert_near(alone.high, 0.1 + 0.3 + alone.bias_half);
     share[known] = 1;
@@ -312,7 +312,7 @@ static void bad_sensings_are_refused(void **state)
     const tandem_sensed_step step = {.global_batch = 8, .n_micro = 1}, empty = {.n_micro = 1};
     const int cell = tandem_sensing_cell(0, TANDEM_PRECISION_BF16, TANDEM_F32);
     assert_int_equal(tandem_sensing_open(&none, 1, 1, TANDEM_MIN_REPLICATE - 1, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_sensing_open(&none, 1, TANDEM_MAX_AGE + 1, 3, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_sensing_open(&none, 1, TANDEM_MAX_TRAINING_POINT + 1, 3, &error), TANDEM_USAGE);
     share[cell] = 1;
     assert_int_equal(tandem_sensing_estimate(&e, &sensing, share, &step, &error), TANDEM_MISSING);
     assert_non_null(strstr(error.text, "bf16"));
@@ -433,7 +433,7 @@ static void a_plan_costs_what_its_operators_cost(void **state)
     tandem_sensing sensing = open_sensed(graph->n_op, 2, 3);
     tandem_cluster cluster;
     tandem_plan *plan = NULL;
-    tandem_plan_sensitivity of = {.n_age = -7};
+    tandem_plan_sensitivity of = {.n_point = -7};
     tandem_error error = {0};
     require_ok(tandem_cluster_parse(&cluster, "2*cpu:avx2 batch=2 + cpu:sse41 batch=4", &error), &error);
     require_ok(tandem_plan_open(&plan, graph, &cluster, "by hand", &error), &error);
@@ -444,7 +444,7 @@ static void a_plan_costs_what_its_operators_cost(void **state)
     require_ok(tandem_plan_sensitivity_estimate(&of, &sensing, plan, graph, &error), &error);
     assert_near(of.estimate.noise, (0.5 + 0.6 + 0.05 + 0.15) / 5);
     assert_near(of.estimate.value, of.estimate.noise);
-    assert_true(of.n_age == 2 && of.age_share[0] == 0 && of.age_share[1] == 0.1);
+    assert_true(of.n_point == 2 && of.point_share[0] == 0 && of.point_share[1] == 0.1);
     assert_int_equal(of.n_largest, 3);
     static const char *const largest[] = {"fc2", "fc1", "head"};
     static const double value[] = {0.12, 0.1, 0.03};
@@ -478,7 +478,7 @@ static void a_plan_costs_what_its_operators_cost(void **state)
     assert_near(of.estimate.value, exact.estimate.value + exchange);
     assert_near(of.estimate.low, exact.estimate.low + exchange);
     assert_near(of.estimate.high, exact.estimate.high + exchange);
-    assert_near(of.estimate.at_age[1], exact.estimate.at_age[1] + exchange);
+    assert_near(of.estimate.at_point[1], exact.estimate.at_point[1] + exchange);
     assert_near(of.largest[0].value, exact.largest[0].value);
     tandem_sensitivity_difference d = {0};
     tandem_plan *in_f32 = NULL;
@@ -495,11 +495,11 @@ static void a_plan_costs_what_its_operators_cost(void **state)
     assert_true(tandem_allreduce_noise(&plan->cluster) == 0);
     plan->cluster = cluster;
     sensing.is_sensed[tandem_sensing_cell(op_of(graph, "fc3"), TANDEM_PRECISION_BF16, TANDEM_F32)] = 0;
-    of.n_age = -7;
+    of.n_point = -7;
     assert_int_equal(tandem_plan_sensitivity_estimate(&of, &sensing, plan, graph, &error), TANDEM_MISSING);
     assert_int_equal(tandem_plan_sensitivity_estimate(&of, &sensing, plan, other, &error),
                      TANDEM_WRONG_MODEL);
-    assert_int_equal(of.n_age, -7);
+    assert_int_equal(of.n_point, -7);
     tandem_plan_close(plan);
     tandem_sensing_close(&sensing);
     tandem_graph_close(graph);
@@ -592,8 +592,8 @@ static void replicates_come_back_from_the_store(void **state)
     }
     require_ok(tandem_store_put_sensing(store, graph, "a", &sensing, &error), &error);
     require_ok(tandem_store_load_sensing(&read, store, graph, NULL, &error), &error);
-    assert_true(read.batch == 8 && read.steps == 100 && read.n_age == 2 && read.n_replicate == 3 &&
-                read.range_batch == 4 && read.age[1] == 10);
+    assert_true(read.batch == 8 && read.steps == 100 && read.n_point == 2 && read.n_replicate == 3 &&
+                read.range_batch == 4 && read.point[1] == 10);
     for (int cell = 0; cell < (int)n * TANDEM_N_AMP_DTYPE; cell++) {
         assert_int_equal(read.is_sensed[cell], sensing.is_sensed[cell]);
         assert_memory_equal(tandem_sensing_errors(&read, 1, cell), tandem_sensing_errors(&sensing, 1, cell),

@@ -22,15 +22,15 @@ static void probe_all(tandem_sensing *sensing, const held_run *p, int n_range_ba
         for (size_t k = 0; k < sizeof sensed / sizeof *sensed; k++)
             sensing->is_sensed[tandem_sensing_cell(op, sensed[k], TANDEM_F32)] =
                 (unsigned char)tandem_op_is_adjustable(&p->graph->op[op]);
-    const probe_age age = {.backend = p->backend,
-                           .executor = p->executor,
-                           .step = p->step,
-                           .metric = {.by = 1},
-                           .sensing = sensing,
-                           .emulation = &emulation,
-                           .n_range_batch = n_range_batch,
-                           .n_rank = 1};
-    require_ok(sensing_probe_age(&age, sketch, &error), &error);
+    const probe_point point = {.backend = p->backend,
+                               .executor = p->executor,
+                               .step = p->step,
+                               .metric = {.by = 1},
+                               .sensing = sensing,
+                               .emulation = &emulation,
+                               .n_range_batch = n_range_batch,
+                               .n_rank = 1};
+    require_ok(sensing_probe_point(&point, sketch, &error), &error);
 }
 
 /* A replicate's batches have seen 2r + 1 and 2r + 2 batches, of which ranges take the last, and wide ones up

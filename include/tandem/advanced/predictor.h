@@ -84,9 +84,10 @@ typedef struct tandem_largest_sensitivity {
 } tandem_largest_sensitivity;
 typedef struct tandem_plan_sensitivity {
     tandem_sensitivity_estimate estimate;
-    int n_age;
-    double age_share[TANDEM_MAX_AGE]; /* of the training that was sensed: 0.9 is after 90 % of its steps */
-    int n_largest;                    /* those above 0 */
+    int n_point;
+    /* of the training that was sensed: 0.9 is after 90 % of its steps */
+    double point_share[TANDEM_MAX_TRAINING_POINT];
+    int n_largest;                                        /* those above 0 */
     tandem_largest_sensitivity largest[TANDEM_N_LARGEST]; /* descending; ties: the lower operator first */
 } tandem_plan_sensitivity;
 

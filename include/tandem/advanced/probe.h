@@ -51,8 +51,9 @@ void tandem_probe_formats(tandem_format of[TANDEM_N_PROBE_PART], tandem_precisio
 
 /* The blocks that are drawn of a parameter with so many numbers. */
 int64_t tandem_probe_count_blocks(int64_t elements);
-/* Which draw it is: of a replicate at an age. Stream 0 with seed 0 is the direction of the buckets. */
-uint32_t tandem_probe_stream(int64_t age, int replicate);
+/* Which draw it is: of a replicate at a training point. Stream 0 with seed 0 is the direction of the
+ * buckets. */
+uint32_t tandem_probe_stream(int64_t point, int replicate);
 /* tandem_probe_draw: the blocks of a parameter.
  *   at         [tandem_probe_count_blocks] where each begins in the parameter; the last may reach beyond it
  *   value      [those × TANDEM_PROBE_BLOCK] ±√s; 0 behind the parameter's last number
@@ -141,8 +142,9 @@ void tandem_probe_add_error(tandem_sensed_error *error, const tandem_probe_sums 
 /* tandem_probe_set_gradients: from the buckets of all replicates the variances and mean squares of gradients.
  * A cell whose error is not finite in a replicate, as that of a cast that overflows, gets there a noise that
  * no plan takes, 10⁶ times the gradients' mean square.
- *   sketch  [n_replicate][2][TANDEM_PROBE_SKETCH] of the age, ½(g above + g below) of each batch */
-void tandem_probe_set_gradients(tandem_sensing *sensing, int age_index, const float *sketch);
+ *   sketch  [n_replicate][2][TANDEM_PROBE_SKETCH] of the training point, ½(g above + g below) of each
+ *   batch */
+void tandem_probe_set_gradients(tandem_sensing *sensing, int point_index, const float *sketch);
 
 TANDEM_END_DECLARATIONS
 #endif

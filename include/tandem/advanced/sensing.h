@@ -12,7 +12,7 @@
 TANDEM_BEGIN_DECLARATIONS
 
 enum {
-    TANDEM_MAX_AGE = 8,
+    TANDEM_MAX_TRAINING_POINT = 8,
     TANDEM_MIN_REPLICATE = 3, /* with fewer, the deletion of one leaves no pair */
     TANDEM_MAX_REPLICATE = 64,
     TANDEM_WIDE_RANGE = 4, /* ranges are sensed of range_batch samples, and of so many times as many */
@@ -36,31 +36,31 @@ typedef struct tandem_sensed_error {
     double wide_total, wide_shared, wide_mean_square;
 } tandem_sensed_error;
 
-/* All replicates of a model. Rows of errors: [age][operator][precision][AMP dtype][replicate]. Only the rows
- * of an AMP dtype differ whose precision depends on it; all others have those of f32. */
+/* All replicates of a model. Rows of errors: [training point][operator][precision][AMP dtype][replicate].
+ * Only the rows of an AMP dtype differ whose precision depends on it; all others have those of f32. */
 typedef struct tandem_sensing {
-    int64_t batch, steps; /* of the training; ages are steps of it */
+    int64_t batch, steps; /* of the training; training points are steps of it */
     uint64_t seed;
     tandem_optimizer optimizer;
-    int n_op, n_age, n_replicate;
+    int n_op, n_point, n_replicate;
     int without_bias;    /* 1: no bias was sensed: it is unknown, and every `against` is 0 */
     int64_t range_batch; /* samples whose largest number is the range of a cast; 0: ranges do not convert */
-    int64_t age[TANDEM_MAX_AGE];      /* ascending */
-    tandem_sensed_gradient *gradient; /* [n_age × n_replicate] */
+    int64_t point[TANDEM_MAX_TRAINING_POINT]; /* ascending */
+    tandem_sensed_gradient *gradient;         /* [n_point × n_replicate] */
     tandem_sensed_error *error;
     unsigned char *is_sensed; /* [n_op × TANDEM_N_PRECISION × TANDEM_N_AMP_DTYPE] */
 } tandem_sensing;
 
-/* tandem_sensing_open: all zero, for n_op operators. The caller closes it. TANDEM_USAGE: n_age or n_replicate
- * out of range. TANDEM_NO_MEMORY: *sensing unchanged. */
-tandem_status tandem_sensing_open(tandem_sensing *sensing, int n_op, int n_age, int n_replicate,
+/* tandem_sensing_open: all zero, for n_op operators. The caller closes it. TANDEM_USAGE: n_point or
+ * n_replicate out of range. TANDEM_NO_MEMORY: *sensing unchanged. */
+tandem_status tandem_sensing_open(tandem_sensing *sensing, int n_op, int n_point, int n_replicate,
                                   tandem_error *error);
 void tandem_sensing_close(tandem_sensing *sensing); /* all zero is fine */
 /* The place of an operator's precision in is_sensed. amp_dtype: f32 where the precision does not depend on
  * it. */
 int tandem_sensing_cell(int op, tandem_precision precision, tandem_dtype amp_dtype);
-/* Its replicates at an age, [n_replicate]. */
-tandem_sensed_error *tandem_sensing_errors(const tandem_sensing *sensing, int age, int cell);
+/* Its replicates at a training point, [n_replicate]. */
+tandem_sensed_error *tandem_sensing_errors(const tandem_sensing *sensing, int point, int cell);
 /* Whether the precision has the device's AMP dtype somewhere. */
 int tandem_precision_has_amp(tandem_precision precision);
 /* Whether it rounds weights at random, so that their error has a part that all samples share. */
@@ -92,14 +92,14 @@ typedef struct tandem_sensitivity_estimate {
      * whose own interval excludes 0. From 0 upwards; high has the bias of all cells, and its error. */
     double value, low, high;
     double noise, noise_half;
-    double bias, bias_half;        /* of all cells; NaN: not sensed, or |E g| is lost in noise */
-    double at_age[TANDEM_MAX_AGE]; /* as `value` at each age; the means make it */
+    double bias, bias_half;                     /* of all cells; NaN: not sensed, or |E g| is lost in noise */
+    double at_point[TANDEM_MAX_TRAINING_POINT]; /* as `value` at each training point; the means make it */
 } tandem_sensitivity_estimate;
 
 /* tandem_sensing_estimate: the sensitivity of a plan, whose error is that of its sum.
  *   share  [cells of tandem_sensing_cell] the part of the global batch that runs the operator so; 0: none
  * TANDEM_MISSING: a cell with a share was not sensed. TANDEM_USAGE: a step without samples, or replicates
- * whose gradients are all 0. *estimate unchanged on error. Cost: O(cells × ages × replicates²). */
+ * whose gradients are all 0. *estimate unchanged on error. Cost: O(cells × training points × replicates²). */
 tandem_status tandem_sensing_estimate(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
                                       const double *share, const tandem_sensed_step *step,
                                       tandem_error *error);
