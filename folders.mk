@@ -37,5 +37,5 @@ SHARED = graph/ir/build.h graph/zoo/zoo.h profiles/plan/plan_json.h profiles/sto
          profiles/format/chakra.h profiles/format/chakra.pb-c.h profiles/format/chrome.h \
          kernels/cpu/isa_kernels.h kernels/cuda/kernels.h kernels/cuda/arguments.h \
          trace/reader/step_timeline.h report/page.h runtime/backend_library.h runtime/machine_check.h \
-         runtime/process/process.h runtime/process/rank_place.h runtime/sense/sensitivity.h \
+         runtime/process/process.h runtime/process/rank_place.h runtime/estimate/sensitivity.h \
          runtime/train/run_steadiness.h

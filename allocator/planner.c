@@ -15,28 +15,29 @@ struct tandem_planner {
     tandem_graph *graph[TANDEM_MAX_CLASS];  /* NULL where the graph is borrowed */
     char *store, *data;                     /* of the request; data: NULL = the one measured last */
     /* of the model; the problem points to it, with a method that needs one. n_op 0: it was not read */
-    tandem_sensing sensing;
-    char unsensed[TANDEM_ERROR_TEXT]; /* why there is none; "" = it was not looked for, or is there */
+    tandem_estimate estimate;
+    char why_no_estimate[TANDEM_ERROR_TEXT]; /* why there is none; "" = it was not looked for, or is there */
     int64_t fp32_ns; /* the step with all operators in fp32; 0 = not simulated, −1 = unknown */
 };
 
 /* What the sensitivities are for: the samples of all ranks and micro-steps. */
-static tandem_sensed_step sensed_step_of(const tandem_planner *planner)
+static tandem_sensitivity_step sensitivity_step_of(const tandem_planner *planner)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
     const int n_micro = tandem_replayer_step(planner->problem.replayer, 0)->options.n_micro;
-    return (tandem_sensed_step){.n_micro = n_micro,
-                                .global_batch = tandem_cluster_samples(cluster, n_micro),
-                                .gradient_noise = tandem_allreduce_noise(cluster)};
+    return (tandem_sensitivity_step){.n_micro = n_micro,
+                                     .global_batch = tandem_cluster_samples(cluster, n_micro),
+                                     .gradient_noise = tandem_allreduce_noise(cluster)};
 }
 
-/* In the unit of the method, from `sensing`, or where that is NULL from the store: the same for classes with
+/* In the unit of the method, from `estimate`, or where that is NULL from the store: the same for classes with
  * the same AMP dtype and batch. loaded[class] has n_op × TANDEM_N_PRECISION numbers. */
 static tandem_status load_method_values(double *loaded, const tandem_planner *planner, tandem_store *store,
-                                        const char *data, const tandem_sensing *sensing, tandem_error *error)
+                                        const char *data, const tandem_estimate *estimate,
+                                        tandem_error *error)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
-    const tandem_sensed_step step = sensed_step_of(planner);
+    const tandem_sensitivity_step step = sensitivity_step_of(planner);
     const size_t n = (size_t)planner->problem.graph->n_op * TANDEM_N_PRECISION;
     tandem_status status = TANDEM_OK;
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++) {
@@ -48,9 +49,9 @@ static tandem_status load_method_values(double *loaded, const tandem_planner *pl
             same++;
         if (same < c)
             memcpy(loaded + (size_t)c * n, loaded + (size_t)same * n, n * sizeof *loaded);
-        else if (sensing)
-            status = planner->method->compute_sensed(loaded + (size_t)c * n, tandem_planner_graph(planner, c),
-                                                     sensing, &step, amp_dtype, error);
+        else if (estimate)
+            status = planner->method->compute_estimated(
+                loaded + (size_t)c * n, tandem_planner_graph(planner, c), estimate, &step, amp_dtype, error);
         else
             status = tandem_sensitivity_load(loaded + (size_t)c * n, store, tandem_planner_graph(planner, c),
                                              planner->method->name, data, &step, amp_dtype, error);
@@ -110,7 +111,7 @@ static void fill_units(tandem_planner *planner, const double *loaded, double lar
 }
 
 static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *store, const char *data,
-                                        const tandem_sensing *sensing, tandem_error *error)
+                                        const tandem_estimate *estimate, tandem_error *error)
 {
     const int n_class = tandem_planner_cluster(planner)->n_class;
     const tandem_graph *graph = planner->problem.graph;
@@ -123,14 +124,14 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
         has_memory = planner->sensitivity[c] != NULL;
     }
     tandem_status status = has_memory
-                               ? load_method_values(loaded, planner, store, data, sensing, error)
+                               ? load_method_values(loaded, planner, store, data, estimate, error)
                                : tandem_no_memory(error, "for the sensitivities of model %s (%d operators)",
                                                   graph->model, graph->n_op);
     if (status == TANDEM_OK) fill_units(planner, loaded, weight_by_batch(loaded, planner));
     free(loaded);
-    if (status != TANDEM_OK || !planner->method->compute_sensed) return status;
-    if (!sensing) status = tandem_store_load_sensing(&planner->sensing, store, graph, data, error);
-    if (status == TANDEM_OK) planner->problem.sensing = sensing ? sensing : &planner->sensing;
+    if (status != TANDEM_OK || !planner->method->compute_estimated) return status;
+    if (!estimate) status = tandem_store_load_estimate(&planner->estimate, store, graph, data, error);
+    if (status == TANDEM_OK) planner->problem.estimate = estimate ? estimate : &planner->estimate;
     return status;
 }
 
@@ -318,7 +319,7 @@ void tandem_planner_close(tandem_planner *planner)
 {
     if (!planner) return;
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(planner->sensitivity[c]);
-    tandem_sensing_close(&planner->sensing);
+    tandem_estimate_close(&planner->estimate);
     free(planner->store);
     free(planner->data);
     tandem_replayer_close(planner->problem.replayer);
@@ -326,44 +327,44 @@ void tandem_planner_close(tandem_planner *planner)
     free(planner);
 }
 
-tandem_status tandem_planner_set_sensing(tandem_planner *planner, const tandem_sensing *sensing,
-                                         tandem_error *error)
+tandem_status tandem_planner_set_estimate(tandem_planner *planner, const tandem_estimate *estimate,
+                                          tandem_error *error)
 {
     const tandem_sensitivity_method *const before = planner->method;
     tandem_status status = tandem_sensitivity_find(&planner->method, "sampled", error);
-    if (status == TANDEM_OK) status = load_sensitivities(planner, NULL, NULL, sensing, error);
+    if (status == TANDEM_OK) status = load_sensitivities(planner, NULL, NULL, estimate, error);
     if (status != TANDEM_OK) planner->method = before;
     return status;
 }
 
-/* A text that fits, where tandem_store_load_sensing names what there is instead. */
-static void write_unsensed(tandem_planner *planner)
+/* A text that fits, where tandem_store_load_estimate names what there is instead. */
+static void write_why_no_estimate(tandem_planner *planner)
 {
     tandem_error why = {0};
     tandem_error_set(&why, TANDEM_MISSING, "`tandem sensitivity --model %s --data DATA` measures it",
                      planner->problem.graph->model);
-    memcpy(planner->unsensed, why.text, sizeof planner->unsensed);
+    memcpy(planner->why_no_estimate, why.text, sizeof planner->why_no_estimate);
 }
 
-tandem_status tandem_planner_sensing(const tandem_sensing **sensing, const char **why_none,
-                                     tandem_planner *planner, tandem_error *error)
+tandem_status tandem_planner_estimate(const tandem_estimate **estimate, const char **why_none,
+                                      tandem_planner *planner, tandem_error *error)
 {
     tandem_store *store = NULL;
     tandem_error why = {0};
     tandem_status status = TANDEM_OK;
-    if (!planner->problem.sensing && !planner->sensing.n_op && !planner->unsensed[0]) {
+    if (!planner->problem.estimate && !planner->estimate.n_op && !planner->why_no_estimate[0]) {
         status = tandem_store_open(&store, planner->store, TANDEM_STORE_READ, &why);
         if (status == TANDEM_OK)
-            status = tandem_store_load_sensing(&planner->sensing, store, planner->problem.graph,
-                                               planner->data, &why);
+            status = tandem_store_load_estimate(&planner->estimate, store, planner->problem.graph,
+                                                planner->data, &why);
         tandem_store_close(store);
-        if (status == TANDEM_MISSING) write_unsensed(planner);
+        if (status == TANDEM_MISSING) write_why_no_estimate(planner);
         if (status != TANDEM_OK && status != TANDEM_MISSING) return tandem_error_forward(status, &why, error);
     }
-    *sensing = planner->problem.sensing    ? planner->problem.sensing
-               : planner->sensing.n_op > 0 ? &planner->sensing
-                                           : NULL;
-    *why_none = planner->unsensed;
+    *estimate = planner->problem.estimate    ? planner->problem.estimate
+                : planner->estimate.n_op > 0 ? &planner->estimate
+                                             : NULL;
+    *why_none = planner->why_no_estimate;
     return TANDEM_OK;
 }
 

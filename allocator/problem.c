@@ -85,11 +85,11 @@ tandem_status tandem_allocation_is_gap_small(int *is_small, const tandem_allocat
     tandem_plan *plan = NULL;
     tandem_plan_sensitivity of;
     *is_small = 0;
-    if (!problem->sensing || gap > tandem_sensitivity_units(problem, 1)) return TANDEM_OK;
+    if (!problem->estimate || gap > tandem_sensitivity_units(problem, 1)) return TANDEM_OK;
     tandem_status status = tandem_allocation_open_plan(&plan, problem, "", error);
     if (status == TANDEM_OK) {
         tandem_replayer_store(problem->replayer, &plan->assignment);
-        status = tandem_plan_sensitivity_estimate(&of, problem->sensing, plan, problem->graph, error);
+        status = tandem_plan_sensitivity_estimate(&of, problem->estimate, plan, problem->graph, error);
     }
     if (status == TANDEM_OK)
         *is_small = gap <= tandem_sensitivity_units(problem, 100 * fmax(of.estimate.high - of.estimate.value,

@@ -52,7 +52,7 @@ static inline int64_t tandem_op_sensitivity(const tandem_allocation_problem *pro
 }
 
 /* Whether a gap of the replayer's plan is smaller than what is known of its sensitivity: half of its 95 %
- * interval, and 1 % of the samples. 0 without a sensing. Errors of tandem_plan_sensitivity_estimate. */
+ * interval, and 1 % of the samples. 0 without an estimate. Errors of tandem_plan_sensitivity_estimate. */
 tandem_status tandem_allocation_is_gap_small(int *is_small, const tandem_allocation_problem *problem,
                                              int64_t gap, tandem_error *error);
 

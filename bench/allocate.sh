@@ -47,7 +47,7 @@ statistics() { # model
             --data "$(data_of "$1")" > /dev/null
     echo "done"
 }
-sensing() { # model
+estimate() { # model
     plan "$1" 1 t4 --sensitivity sampled > /dev/null 2>&1 ||
         "$tandem" sensitivity -q --db "$db" --model "$1" --batch 2 --steps 10 --data "$(data_of "$1")" \
             > /dev/null
@@ -60,7 +60,7 @@ seconds_of() { # program model batch cluster slowdown
 least() { sort -g | head -n 1 | awk '{ printf "%.3f", $1 }'; }
 
 for case in $models; do row "statistics ${case%@*}" statistics "${case%@*}" > /dev/null; done
-for case in $models; do row "sensing ${case%@*}" sensing "${case%@*}" > /dev/null; done
+for case in $models; do row "estimate ${case%@*}" estimate "${case%@*}" > /dev/null; done
 
 training_row() { # model batch classes cluster
     plan "$1" "$2" "$4" --sensitivity sampled --minimize training-time > "$rows/.plan"

@@ -27,8 +27,8 @@ enum { CLI_N_OPTION = OPTION_AFTER_LAST - OPTION_FIRST };
 /* A program's own options (program.h) have the keys from OPTION_AFTER_LAST on. */
 enum { CLI_MAX_OWN_OPTION = 4 };
 
-/* What `tandem sensitivity` senses by. Each keeps statistics, too. */
-typedef enum cli_sensed_by { CLI_BY_PROBE, CLI_BY_SAMPLES, CLI_BY_STATISTICS } cli_sensed_by;
+/* What `tandem sensitivity` estimates by. Each keeps statistics, too. */
+typedef enum cli_estimated_by { CLI_BY_PROBE, CLI_BY_SAMPLES, CLI_BY_STATISTICS } cli_estimated_by;
 
 /* The values of all options. Each command lists the keys that it reads. */
 typedef struct cli_options {
@@ -41,7 +41,7 @@ typedef struct cli_options {
     char model_text[TANDEM_MODEL_NAME];
     char device_cluster[512]; /* `device` as a cluster; "": not given */
     int unsupported;
-    int sensed_by; /* a cli_sensed_by */
+    int estimated_by; /* a cli_estimated_by */
     int64_t batch;
     uint64_t seed, data_seed, rounding_seed; /* the last two only where they are given */
     int recorded;                            /* study: runs nothing */
@@ -75,7 +75,7 @@ typedef struct cli_options {
     const char *at; /* sensitivity: training points; NULL = 50 % and 90 % of the steps */
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
-    int64_t resense;                          /* steps; 0 = as few as keep it under 1 % of the run */
+    int64_t reestimate;                       /* steps; 0 = as few as keep it under 1 % of the run */
     int64_t timeout_ns;
     int64_t simulations; /* 0 = none */
     double time_spread;  /* < 0 = as measured */

@@ -92,8 +92,9 @@ void goodput_print(const tandem_goodput *g)
     }
     if (g->n_largest) putchar('\n');
     if (g->range_batch > 0)
-        printf("ranges       as sensed, with batches of %lld; `tandem sensitivity` senses how they grow\n",
-               (long long)g->range_batch);
+        printf(
+            "ranges       as estimated, with batches of %lld; `tandem sensitivity` estimates how they grow\n",
+            (long long)g->range_batch);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */

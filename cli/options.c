@@ -124,7 +124,7 @@ static tandem_status read_minimize(const option_row *row, void *to, const char *
                : fail_value(row, "sensitivity, step, memory or training-time", text, error);
 }
 
-static tandem_status read_sensed_by(const option_row *row, void *to, const char *text, tandem_error *error)
+static tandem_status read_estimated_by(const option_row *row, void *to, const char *text, tandem_error *error)
 {
     static const char *const name[] = {
         [CLI_BY_PROBE] = "probe", [CLI_BY_SAMPLES] = "samples", [CLI_BY_STATISTICS] = "statistics"};

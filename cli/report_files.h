@@ -11,8 +11,8 @@
 tandem_status cli_report_add_file(report_page *page, const cli_options *options, const char *path,
                                   tandem_error *error);
 /* report_store.c: what a profile store holds: its costs, its machines, and the sensitivities of each of its
- * models, with intervals where the model was sensed. Opens it for reading. The errors of tandem_store_open
- * and tandem_store_overview: the page is unchanged, or lacks the last models. */
+ * models, with intervals where the model has an estimate. Opens it for reading. The errors of
+ * tandem_store_open and tandem_store_overview: the page is unchanged, or lacks the last models. */
 tandem_status cli_report_add_store(report_page *page, const char *path, tandem_error *error);
 /* Whether a file is to be read as a store: it begins as SQLite's files do, or ends in .db. */
 int cli_report_is_store(const char *path, const char *begin, size_t n);

@@ -7,7 +7,7 @@
 
 #include "cli/report_files.h"
 #include "cli/sensitivity_json.h"
-#include "runtime/sense/sensitivity.h"
+#include "runtime/estimate/sensitivity.h"
 #include "profiles/store/store_overview.h"
 
 int cli_report_is_store(const char *path, const char *begin, size_t n)
@@ -83,17 +83,17 @@ static tandem_status add_store_methods(const store_part *s, const json_t *model,
     return status;
 }
 
-static tandem_status add_store_sensing(const store_part *s, const json_t *model, const tandem_graph *graph,
-                                       tandem_error *error)
+static tandem_status add_store_estimate(const store_part *s, const json_t *model, const tandem_graph *graph,
+                                        tandem_error *error)
 {
-    tandem_sensing sensing = {0};
+    tandem_estimate estimate = {0};
     tandem_sensitivity_result rows = {.n_row = 0};
     tandem_status status =
-        tandem_store_load_sensing(&sensing, s->store, graph, overview_text(model, "sensed"), error);
-    if (status == TANDEM_OK) status = sensitivity_result_of(&rows, graph, &sensing, &s->device, error);
+        tandem_store_load_estimate(&estimate, s->store, graph, overview_text(model, "estimated"), error);
+    if (status == TANDEM_OK) status = sensitivity_result_of(&rows, graph, &estimate, &s->device, error);
     if (status == TANDEM_OK) status = add_store_rows(s, &rows, graph, error);
     tandem_sensitivity_result_free(&rows);
-    tandem_sensing_close(&sensing);
+    tandem_estimate_close(&estimate);
     return status;
 }
 
@@ -103,18 +103,18 @@ static tandem_status add_store_model(const store_part *s, const json_t *model, t
 {
     const char *const name = overview_text(model, "name");
     const int has_statistics = overview_text(model, "data")[0] != '\0',
-              is_sensed = overview_text(model, "sensed")[0] != '\0';
+              is_estimated = overview_text(model, "estimated")[0] != '\0';
     tandem_graph *graph = NULL;
     tandem_error own = {0};
     char hash[24];
     if (strchr(name, '/') || strstr(name, ".onnx") || strstr(name, ".json") ||
-        (!has_statistics && !is_sensed))
+        (!has_statistics && !is_estimated))
         return TANDEM_OK;
     tandem_status status = tandem_graph_open(&graph, name, 1, &own);
     if (graph) (void)snprintf(hash, sizeof hash, "%016" PRIx64, graph->hash);
     if (status == TANDEM_OK && strcmp(hash, overview_text(model, "hash")) != 0) status = TANDEM_MISSING;
     if (status == TANDEM_OK && has_statistics) status = add_store_methods(s, model, graph, &own);
-    if (status == TANDEM_OK && is_sensed) status = add_store_sensing(s, model, graph, &own);
+    if (status == TANDEM_OK && is_estimated) status = add_store_estimate(s, model, graph, &own);
     tandem_graph_close(graph);
     if (status != TANDEM_NO_MEMORY && status != TANDEM_IO && status != TANDEM_MALFORMED) return TANDEM_OK;
     if (error) *error = own;

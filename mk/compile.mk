@@ -47,7 +47,7 @@ $(B)/obj/backend/%: private OWN_CFLAGS += -Wno-unused-parameter
 $(B)/obj/backend/comm/gloo.o: private OWN_CXXFLAGS += -idirafter backend/comm/gloo_missing
 
 # Square roots in vectors.
-$(B)/obj/runtime/sense/probe_direction.o: private OWN_CFLAGS += -fno-math-errno
+$(B)/obj/runtime/estimate/probe_direction.o: private OWN_CFLAGS += -fno-math-errno
 
 # Kernels of our own, once for each instruction set.
 ISA_FLAGS_sse41 = -msse4.1

@@ -71,7 +71,7 @@ static tandem_status check_sensitivities(const double *sensitivity, const tandem
 
 static tandem_status compute_from_statistics(double *computed, const tandem_sensitivity_method *method,
                                              tandem_store *store, const tandem_graph *graph, const char *data,
-                                             const tandem_sensed_step *step, tandem_dtype amp_dtype,
+                                             const tandem_sensitivity_step *step, tandem_dtype amp_dtype,
                                              tandem_error *error)
 {
     tandem_statistics *const statistics = calloc(graph->n_op ? (size_t)graph->n_op : 1, sizeof *statistics);
@@ -87,22 +87,23 @@ static tandem_status compute_from_statistics(double *computed, const tandem_sens
     return status;
 }
 
-static tandem_status compute_from_sensing(double *computed, const tandem_sensitivity_method *method,
-                                          tandem_store *store, const tandem_graph *graph, const char *data,
-                                          const tandem_sensed_step *step, tandem_dtype amp_dtype,
-                                          tandem_error *error)
+static tandem_status compute_from_estimate(double *computed, const tandem_sensitivity_method *method,
+                                           tandem_store *store, const tandem_graph *graph, const char *data,
+                                           const tandem_sensitivity_step *step, tandem_dtype amp_dtype,
+                                           tandem_error *error)
 {
-    tandem_sensing sensing = {0};
-    tandem_status status = tandem_store_load_sensing(&sensing, store, graph, data, error);
+    tandem_estimate estimate = {0};
+    tandem_status status = tandem_store_load_estimate(&estimate, store, graph, data, error);
     if (status == TANDEM_OK)
-        status = method->compute_sensed(computed, graph, &sensing, step, amp_dtype, error);
-    tandem_sensing_close(&sensing);
+        status = method->compute_estimated(computed, graph, &estimate, step, amp_dtype, error);
+    tandem_estimate_close(&estimate);
     return status;
 }
 
 tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, const tandem_graph *graph,
-                                      const char *method, const char *data, const tandem_sensed_step *step,
-                                      tandem_dtype amp_dtype, tandem_error *error)
+                                      const char *method, const char *data,
+                                      const tandem_sensitivity_step *step, tandem_dtype amp_dtype,
+                                      tandem_error *error)
 {
     const tandem_sensitivity_method *found;
     tandem_status status = tandem_sensitivity_find(&found, method, error);
@@ -115,7 +116,7 @@ tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, 
     if (found->compute)
         status = compute_from_statistics(computed, found, store, graph, data, step, amp_dtype, error);
     else
-        status = compute_from_sensing(computed, found, store, graph, data, step, amp_dtype, error);
+        status = compute_from_estimate(computed, found, store, graph, data, step, amp_dtype, error);
     if (status == TANDEM_OK) status = check_sensitivities(computed, graph, error);
     if (status == TANDEM_OK)
         memcpy(sensitivity, computed, (size_t)graph->n_op * TANDEM_N_PRECISION * sizeof *computed);

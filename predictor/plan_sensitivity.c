@@ -1,4 +1,4 @@
-/* plan_sensitivity.c: the sensitivity of a whole plan, from all replicates of a sensing. */
+/* plan_sensitivity.c: the sensitivity of a whole plan, from all replicates of an estimate. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +13,12 @@ double tandem_allreduce_noise(const tandem_cluster *cluster)
 
 /* The cells that a plan uses, with the part of its global batch that runs each of them. */
 typedef struct plan_shares {
-    double *share;       /* [cells of tandem_sensing_cell] */
+    double *share;       /* [cells of tandem_estimate_cell] */
     double *micro_batch; /* behind it, as many: of the step */
-    tandem_sensed_step step;
+    tandem_sensitivity_step step;
 } plan_shares;
 
-static size_t sensed_cell_count(const tandem_graph *graph)
+static size_t estimated_cell_count(const tandem_graph *graph)
 {
     return (size_t)graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
 }
@@ -30,9 +30,9 @@ static tandem_status open_plan_shares(plan_shares *shares, const tandem_plan *pl
     shares->step.n_micro = plan->step.n_micro > 1 ? plan->step.n_micro : 1;
     shares->step.global_batch = tandem_cluster_samples(&plan->cluster, plan->step.n_micro);
     shares->step.gradient_noise = tandem_allreduce_noise(&plan->cluster);
-    shares->share = calloc(2 * (sensed_cell_count(graph) + 1), sizeof *shares->share);
+    shares->share = calloc(2 * (estimated_cell_count(graph) + 1), sizeof *shares->share);
     if (!shares->share) return tandem_no_memory(error, "for a plan's shares");
-    shares->step.micro_batch = shares->micro_batch = shares->share + sensed_cell_count(graph);
+    shares->step.micro_batch = shares->micro_batch = shares->share + estimated_cell_count(graph);
     return TANDEM_OK;
 }
 
@@ -41,7 +41,7 @@ static void add_plan_share(plan_shares *shares, const tandem_plan *plan, int c, 
 {
     const tandem_cluster_class *class = &plan->cluster.classes[c];
     if (precision == TANDEM_PRECISION_FP32 || shares->step.global_batch < 1) return;
-    const int cell = tandem_sensing_cell(op, precision, class->device.amp_dtype);
+    const int cell = tandem_estimate_cell(op, precision, class->device.amp_dtype);
     const double added =
         (double)(class->batch * class->n_rank * shares->step.n_micro) / (double)shares->step.global_batch;
     double *const share = &shares->share[cell], *const micro_batch = &shares->micro_batch[cell];
@@ -76,13 +76,13 @@ static void insert_largest(tandem_plan_sensitivity *of, tandem_largest_sensitivi
 }
 
 /* Each operator in each precision alone; the AMP types of a precision count together. */
-static tandem_status find_largest(tandem_plan_sensitivity *of, const tandem_sensing *sensing,
+static tandem_status find_largest(tandem_plan_sensitivity *of, const tandem_estimate *estimate,
                                   const plan_shares *shares, const tandem_graph *graph, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    tandem_sensed_step step = shares->step;
+    tandem_sensitivity_step step = shares->step;
     step.gradient_noise = 0; /* of no operator */
-    double *const alone = calloc(sensed_cell_count(graph) + 1, sizeof *alone);
+    double *const alone = calloc(estimated_cell_count(graph) + 1, sizeof *alone);
     if (!alone) return tandem_no_memory(error, "for a plan's shares");
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION && status == TANDEM_OK; i++) {
         const size_t first = (size_t)i * TANDEM_N_AMP_DTYPE, bytes = TANDEM_N_AMP_DTYPE * sizeof *alone;
@@ -91,7 +91,7 @@ static tandem_status find_largest(tandem_plan_sensitivity *of, const tandem_sens
         for (size_t k = 0; k < TANDEM_N_AMP_DTYPE; k++) is_used |= shares->share[first + k] > 0;
         if (!is_used) continue;
         memcpy(alone + first, shares->share + first, bytes);
-        status = tandem_sensing_estimate(&one, sensing, alone, &step, error);
+        status = tandem_estimate_sensitivity(&one, estimate, alone, &step, error);
         memset(alone + first, 0, bytes);
         if (status == TANDEM_OK && one.value > 0)
             insert_largest(of, (tandem_largest_sensitivity){i / TANDEM_N_PRECISION,
@@ -102,25 +102,25 @@ static tandem_status find_largest(tandem_plan_sensitivity *of, const tandem_sens
     return status;
 }
 
-tandem_status tandem_plan_sensitivity_estimate(tandem_plan_sensitivity *out, const tandem_sensing *sensing,
+tandem_status tandem_plan_sensitivity_estimate(tandem_plan_sensitivity *out, const tandem_estimate *estimate,
                                                const tandem_plan *plan, const tandem_graph *graph,
                                                tandem_error *error)
 {
-    tandem_plan_sensitivity of = {.n_point = sensing->n_point};
+    tandem_plan_sensitivity of = {.n_point = estimate->n_point};
     plan_shares shares = {0};
     tandem_status status = fill_plan_shares(&shares, plan, graph, error);
     if (status == TANDEM_OK)
-        status = tandem_sensing_estimate(&of.estimate, sensing, shares.share, &shares.step, error);
-    if (status == TANDEM_OK) status = find_largest(&of, sensing, &shares, graph, error);
+        status = tandem_estimate_sensitivity(&of.estimate, estimate, shares.share, &shares.step, error);
+    if (status == TANDEM_OK) status = find_largest(&of, estimate, &shares, graph, error);
     for (int a = 0; a < of.n_point; a++)
-        of.point_share[a] = sensing->steps > 0 ? (double)sensing->point[a] / (double)sensing->steps : 0;
+        of.point_share[a] = estimate->steps > 0 ? (double)estimate->point[a] / (double)estimate->steps : 0;
     if (status == TANDEM_OK) *out = of;
     free(shares.share);
     return status;
 }
 
-tandem_status tandem_choice_sensitivity_estimate(tandem_sensitivity_estimate *estimate,
-                                                 const tandem_sensing *sensing, const tandem_plan *plan,
+tandem_status tandem_choice_sensitivity_estimate(tandem_sensitivity_estimate *to,
+                                                 const tandem_estimate *estimate, const tandem_plan *plan,
                                                  const tandem_graph *graph, int c, int op,
                                                  tandem_precision precision, tandem_error *error)
 {
@@ -129,13 +129,13 @@ tandem_status tandem_choice_sensitivity_estimate(tandem_sensitivity_estimate *es
     if (status == TANDEM_OK) add_plan_share(&shares, plan, c, op, precision);
     shares.step.gradient_noise = 0;
     if (status == TANDEM_OK)
-        status = tandem_sensing_estimate(estimate, sensing, shares.share, &shares.step, error);
+        status = tandem_estimate_sensitivity(to, estimate, shares.share, &shares.step, error);
     free(shares.share);
     return status;
 }
 
 tandem_status tandem_plan_sensitivity_compare(tandem_sensitivity_difference *difference,
-                                              const tandem_sensing *sensing, const tandem_plan *more,
+                                              const tandem_estimate *estimate, const tandem_plan *more,
                                               const tandem_plan *less, const tandem_graph *graph,
                                               tandem_error *error)
 {
@@ -147,8 +147,8 @@ tandem_status tandem_plan_sensitivity_compare(tandem_sensitivity_difference *dif
         status = tandem_error_set(
             error, TANDEM_USAGE, "plans with different samples or micro-steps in a step share no replicates");
     if (status == TANDEM_OK)
-        status = tandem_sensing_compare(difference, sensing, of_more.share, &of_more.step, of_less.share,
-                                        &of_less.step, error);
+        status = tandem_estimate_compare(difference, estimate, of_more.share, &of_more.step, of_less.share,
+                                         &of_less.step, error);
     if (status == TANDEM_OK) {
         const double exchange = of_more.step.gradient_noise - of_less.step.gradient_noise;
         difference->value += exchange;

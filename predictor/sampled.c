@@ -13,7 +13,7 @@
  * otherwise left out of the value. It stays in the interval: its upper end has the bias of all cells, and
  * what that is not known to.
  *
- * Conversion. With B₀ samples sensed and B samples in a step, c = B₀/B:
+ * Conversion. With B₀ samples estimated and B samples in a step, c = B₀/B:
  *   Var g          falls with the batch: c·V
  *   Var d          Its part from samples, S = E|d|² − ⟨d₁, d₂⟩, falls likewise: c·S. Its part from a weight
  *                  rounded at random, W = ⟨d₁, d₂⟩ − |E d|², does not: all samples and ranks read one rounded
@@ -23,9 +23,9 @@
  *
  * Ranges. A scale of a whole tensor follows from its largest number, which grows with the samples of a rank's
  * micro-step, and with it the noise: with its square where numbers are larger than a step, with itself where
- * they are smaller. So growth is sensed, not assumed: each replicate once more, with the ranges of K =
- * TANDEM_WIDE_RANGE times the samples, the same batches and draws. With b₀ samples in a sensed range, b in
- * that of a plan, and φ = ln(b/b₀)/ln K, the part of samples is
+ * they are smaller. So growth is estimated, not assumed: each replicate once more, with the ranges of K =
+ * TANDEM_WIDE_RANGE times the samples, the same batches and draws. With b₀ samples in an estimated range, b
+ * in that of a plan, and φ = ln(b/b₀)/ln K, the part of samples is
  *   φ ≥ 0   S + φ·(S_K − S): of normal tails the square of the largest of n numbers grows as ln n
  *   φ < 0   S²/(S − φ·(S_K − S)), as if it had grown alike up to b₀; as above where S_K ≤ S, by its error
  * Between b₀ and K·b₀ this interpolates, beyond it extrapolates. The part of weights stays: all batches read
@@ -43,7 +43,7 @@
  * precision.
  *
  * What is left out: noise of different operators is taken as independent; operators that read one cast have
- * one draw, and are counted as if each had its own. A bias is that of the ranges that were sensed.
+ * one draw, and are counted as if each had its own. A bias is that of the ranges that were estimated.
  *
  * Squares of means (|G|², |E d|², ⟨G, E d⟩) are means over pairs of replicates, so they have no floor, and
  * may come out negative. With U the mean over all pairs and u that over the pairs of one replicate of R,
@@ -86,10 +86,10 @@ typedef struct sampled_parts {
 } sampled_parts;
 
 /* means: over the replicates, of pairs over all pairs. */
-static sampled_parts parts_of_means(const sampled_sums *means, const tandem_sensing *sensing,
-                                    const tandem_sensed_step *step)
+static sampled_parts parts_of_means(const sampled_sums *means, const tandem_estimate *estimate,
+                                    const tandem_sensitivity_step *step)
 {
-    const double c = (double)sensing->batch / (double)step->global_batch;
+    const double c = (double)estimate->batch / (double)step->global_batch;
     const double of_samples = means->total - means->shared - means->fixed_square,
                  of_weights = means->shared - means->error_square;
     const double square = c * means->variance + fmax(means->mean_square, 0);
@@ -97,7 +97,7 @@ static sampled_parts parts_of_means(const sampled_sums *means, const tandem_sens
                                (c * of_samples + of_weights / step->n_micro) / square + step->gradient_noise,
                            .bias = means->against / means->mean_square,
                            .counted = means->counted / means->mean_square,
-                           .has_bias = means->mean_square > 0 && !sensing->without_bias};
+                           .has_bias = means->mean_square > 0 && !estimate->without_bias};
 }
 
 /* Means without replicate `left_out`; < 0: of all. */
@@ -121,18 +121,18 @@ static sampled_sums means_without(const sampled_sums *replicate, int n, int left
 
 /* replicate: [n_point × n_replicate] */
 static sampled_parts parts_over_points(double at_point[TANDEM_MAX_TRAINING_POINT],
-                                       const sampled_sums *replicate, const tandem_sensing *sensing,
-                                       const tandem_sensed_step *step, int left_out)
+                                       const sampled_sums *replicate, const tandem_estimate *estimate,
+                                       const tandem_sensitivity_step *step, int left_out)
 {
     sampled_parts mean = {.has_bias = 1};
-    for (int a = 0; a < sensing->n_point; a++) {
-        const int n = sensing->n_replicate;
+    for (int a = 0; a < estimate->n_point; a++) {
+        const int n = estimate->n_replicate;
         const sampled_sums means = means_without(replicate + (size_t)a * (size_t)n, n, left_out);
-        const sampled_parts one = parts_of_means(&means, sensing, step);
-        mean.noise += one.noise / sensing->n_point;
+        const sampled_parts one = parts_of_means(&means, estimate, step);
+        mean.noise += one.noise / estimate->n_point;
         mean.has_bias = mean.has_bias && one.has_bias;
-        if (mean.has_bias) mean.bias += one.bias / sensing->n_point;
-        if (mean.has_bias) mean.counted += one.counted / sensing->n_point;
+        if (mean.has_bias) mean.bias += one.bias / estimate->n_point;
+        if (mean.has_bias) mean.counted += one.counted / estimate->n_point;
         if (at_point) at_point[a] = one.noise + (one.has_bias ? fmax(one.counted, 0) : 0);
     }
     if (!mean.has_bias) mean.bias = mean.counted = NAN;
@@ -148,15 +148,15 @@ double tandem_jackknife_half(const double *without, int n)
 }
 
 /* Halves of the intervals of the parts, as parts; has_bias: of all means without one replicate. */
-static sampled_parts halves_of_replicates(const sampled_sums *replicate, const tandem_sensing *sensing,
-                                          const tandem_sensed_step *step)
+static sampled_parts halves_of_replicates(const sampled_sums *replicate, const tandem_estimate *estimate,
+                                          const tandem_sensitivity_step *step)
 {
-    const int n = sensing->n_replicate;
+    const int n = estimate->n_replicate;
     double noise[TANDEM_MAX_REPLICATE] = {0}, bias[TANDEM_MAX_REPLICATE] = {0},
            counted[TANDEM_MAX_REPLICATE] = {0};
     int has_bias = 1;
     for (int r = 0; r < n; r++) {
-        const sampled_parts one = parts_over_points(NULL, replicate, sensing, step, r);
+        const sampled_parts one = parts_over_points(NULL, replicate, estimate, step, r);
         noise[r] = one.noise;
         bias[r] = one.bias;
         counted[r] = one.counted;
@@ -169,22 +169,22 @@ static sampled_parts halves_of_replicates(const sampled_sums *replicate, const t
 }
 
 /* The bias is clipped at 0, and so is what its interval adds on either side. */
-static void estimate_of_replicates(tandem_sensitivity_estimate *estimate, const sampled_sums *replicate,
-                                   const tandem_sensing *sensing, const tandem_sensed_step *step)
+static void sensitivity_of_replicates(tandem_sensitivity_estimate *to, const sampled_sums *replicate,
+                                      const tandem_estimate *estimate, const tandem_sensitivity_step *step)
 {
-    const sampled_parts all = parts_over_points(estimate->at_point, replicate, sensing, step, -1),
-                        half = halves_of_replicates(replicate, sensing, step);
+    const sampled_parts all = parts_over_points(to->at_point, replicate, estimate, step, -1),
+                        half = halves_of_replicates(replicate, estimate, step);
     const int has_bias = all.has_bias && half.has_bias;
-    estimate->noise = all.noise;
-    estimate->noise_half = half.noise;
-    estimate->bias = has_bias ? all.bias : NAN;
-    estimate->bias_half = has_bias ? half.bias : NAN;
+    to->noise = all.noise;
+    to->noise_half = half.noise;
+    to->bias = has_bias ? all.bias : NAN;
+    to->bias_half = has_bias ? half.bias : NAN;
     const double counted = has_bias ? fmax(all.counted, 0) : 0;
     const double below = has_bias ? counted - fmax(all.counted - half.counted, 0) : 0;
     const double highest = has_bias ? fmax(all.counted + half.counted, all.bias + half.bias) : 0;
-    estimate->value = fmax(all.noise, 0) + counted;
-    estimate->low = fmax(estimate->value - hypot(half.noise, below), 0);
-    estimate->high = estimate->value + hypot(half.noise, fmax(highest - counted, 0));
+    to->value = fmax(all.noise, 0) + counted;
+    to->low = fmax(to->value - hypot(half.noise, below), 0);
+    to->high = to->value + hypot(half.noise, fmax(highest - counted, 0));
 }
 
 int tandem_precision_draws_weights(tandem_precision precision)
@@ -194,7 +194,7 @@ int tandem_precision_draws_weights(tandem_precision precision)
 }
 
 /* What the part of samples takes of its growth S_K − S at a point: φ, and less where it is below 0. */
-static double share_of_growth(const tandem_sensed_error *of, int n, int is_drawn, double phi)
+static double share_of_growth(const tandem_estimated_error *of, int n, int is_drawn, double phi)
 {
     double samples = 0, growth = 0;
     for (int r = 0; r < n; r++) {
@@ -207,26 +207,26 @@ static double share_of_growth(const tandem_sensed_error *of, int n, int is_drawn
 }
 
 /* The replicates of a cell alone, [n_point × n_replicate], over those of the gradient, with the ranges of so
- * many samples; 0: of those that were sensed. */
-static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, int cell, double micro_batch)
+ * many samples; 0: of those that were estimated. */
+static void fill_cell_sums(sampled_sums *alone, const tandem_estimate *estimate, int cell, double micro_batch)
 {
-    const int n = sensing->n_replicate,
+    const int n = estimate->n_replicate,
               is_drawn = tandem_precision_draws_weights(
                   (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION));
-    const int converts = micro_batch > 0 && sensing->range_batch > 0;
+    const int converts = micro_batch > 0 && estimate->range_batch > 0;
     const double phi =
-        converts ? log(micro_batch / (double)sensing->range_batch) / log(TANDEM_WIDE_RANGE) : 0;
+        converts ? log(micro_batch / (double)estimate->range_batch) / log(TANDEM_WIDE_RANGE) : 0;
     /* R, by what c·S leaves of it */
-    const double more_ranges = converts && !is_drawn ? micro_batch / (double)sensing->batch - 1 : 0;
-    for (int i = 0; i < sensing->n_point * n; i++) {
-        const tandem_sensed_error *at_point = tandem_sensing_errors(sensing, i / n, cell),
-                                  *of = &at_point[i % n];
+    const double more_ranges = converts && !is_drawn ? micro_batch / (double)estimate->batch - 1 : 0;
+    for (int i = 0; i < estimate->n_point * n; i++) {
+        const tandem_estimated_error *at_point = tandem_estimate_errors(estimate, i / n, cell),
+                                     *of = &at_point[i % n];
         const double by = phi == 0 ? 0 : share_of_growth(at_point, n, is_drawn, phi),
                      more_total = by * (of->wide_total - of->total) + more_ranges * of->wide_shared,
                      more_mean =
                          by * (of->wide_mean_square - of->mean_square) + more_ranges * of->wide_mean_square;
-        alone[i] = (sampled_sums){.variance = sensing->gradient[i].variance,
-                                  .mean_square = sensing->gradient[i].mean_square,
+        alone[i] = (sampled_sums){.variance = estimate->gradient[i].variance,
+                                  .mean_square = estimate->gradient[i].mean_square,
                                   .total = of->total + more_total,
                                   .shared = is_drawn ? of->shared : 0,
                                   .error_square = is_drawn ? of->mean_square : 0,
@@ -236,30 +236,30 @@ static void fill_cell_sums(sampled_sums *alone, const tandem_sensing *sensing, i
 }
 
 /* Whether the interval of a cell's bias excludes 0. It does not depend on the step. */
-static int is_bias_told(const sampled_sums *alone, const tandem_sensing *sensing)
+static int is_bias_told(const sampled_sums *alone, const tandem_estimate *estimate)
 {
-    const tandem_sensed_step step = {.global_batch = sensing->batch, .n_micro = 1};
-    const sampled_parts all = parts_over_points(NULL, alone, sensing, &step, -1),
-                        half = halves_of_replicates(alone, sensing, &step);
+    const tandem_sensitivity_step step = {.global_batch = estimate->batch, .n_micro = 1};
+    const sampled_parts all = parts_over_points(NULL, alone, estimate, &step, -1),
+                        half = halves_of_replicates(alone, estimate, &step);
     return all.has_bias && half.has_bias && fabs(all.bias) > half.bias;
 }
 
 /* Adds the replicates of every cell with a share. alone: room for [n_point × n_replicate]. */
-static tandem_status add_cells(sampled_sums *replicate, sampled_sums *alone, const tandem_sensing *sensing,
+static tandem_status add_cells(sampled_sums *replicate, sampled_sums *alone, const tandem_estimate *estimate,
                                const double *share, const double *micro_batch, tandem_error *error)
 {
-    const int n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    const int n_cell = estimate->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     for (int cell = 0; cell < n_cell; cell++) {
         if (share[cell] == 0) continue;
-        if (!sensing->is_sensed[cell])
+        if (!estimate->is_estimated[cell])
             return tandem_error_set(
-                error, TANDEM_MISSING, "operator %d was not sensed in precision %s",
+                error, TANDEM_MISSING, "operator %d has no estimate in precision %s",
                 cell / TANDEM_N_AMP_DTYPE / TANDEM_N_PRECISION,
                 tandem_precision_get((tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION))
                     ->name);
-        fill_cell_sums(alone, sensing, cell, micro_batch ? micro_batch[cell] : 0);
-        const int is_told = is_bias_told(alone, sensing);
-        for (int i = 0; i < sensing->n_point * sensing->n_replicate; i++) {
+        fill_cell_sums(alone, estimate, cell, micro_batch ? micro_batch[cell] : 0);
+        const int is_told = is_bias_told(alone, estimate);
+        for (int i = 0; i < estimate->n_point * estimate->n_replicate; i++) {
             alone[i].variance = alone[i].mean_square = 0; /* the gradient is one for all cells */
             alone[i].counted = is_told ? alone[i].against : 0;
             add_replicate(&replicate[i], &alone[i], share[cell]);
@@ -269,10 +269,11 @@ static tandem_status add_cells(sampled_sums *replicate, sampled_sums *alone, con
 }
 
 /* *replicate: [n_point × n_replicate], the sums of a plan, and room behind them; the caller frees it. */
-static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_sensing *sensing,
-                                    const double *share, const tandem_sensed_step *step, tandem_error *error)
+static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_estimate *estimate,
+                                    const double *share, const tandem_sensitivity_step *step,
+                                    tandem_error *error)
 {
-    const int n = sensing->n_point * sensing->n_replicate;
+    const int n = estimate->n_point * estimate->n_replicate;
     double variance = 0;
     if (step->global_batch < 1 || step->n_micro < 1)
         return tandem_error_set(
@@ -281,15 +282,15 @@ static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_sensi
     sampled_sums *made = calloc(2 * (size_t)n, sizeof *made);
     if (!made) return tandem_no_memory(error, "for the replicates of a sensitivity");
     for (int i = 0; i < n; i++) {
-        made[i].variance = sensing->gradient[i].variance;
-        made[i].mean_square = sensing->gradient[i].mean_square;
+        made[i].variance = estimate->gradient[i].variance;
+        made[i].mean_square = estimate->gradient[i].mean_square;
         variance += made[i].variance;
     }
-    tandem_status status = add_cells(made, made + n, sensing, share, step->micro_batch, error);
+    tandem_status status = add_cells(made, made + n, estimate, share, step->micro_batch, error);
     if (status == TANDEM_OK && !(variance > 0))
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "the gradients of all batches are equal, so that they have no variance; "
-                                  "sense with data of more than one class");
+                                  "estimate with data of more than one class");
     if (status == TANDEM_OK)
         *replicate = made;
     else
@@ -297,13 +298,13 @@ static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_sensi
     return status;
 }
 
-tandem_status tandem_sensing_estimate(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
-                                      const double *share, const tandem_sensed_step *step,
-                                      tandem_error *error)
+tandem_status tandem_estimate_sensitivity(tandem_sensitivity_estimate *to, const tandem_estimate *estimate,
+                                          const double *share, const tandem_sensitivity_step *step,
+                                          tandem_error *error)
 {
     sampled_sums *replicate = NULL;
-    const tandem_status status = open_plan_sums(&replicate, sensing, share, step, error);
-    if (status == TANDEM_OK) estimate_of_replicates(estimate, replicate, sensing, step);
+    const tandem_status status = open_plan_sums(&replicate, estimate, share, step, error);
+    if (status == TANDEM_OK) sensitivity_of_replicates(to, replicate, estimate, step);
     free(replicate);
     return status;
 }
@@ -313,34 +314,35 @@ static int has_counted_bias(const tandem_sensitivity_estimate *e) { return e->bi
 
 static tandem_sensitivity_difference difference_of_replicates(const sampled_sums *more,
                                                               const sampled_sums *less,
-                                                              const tandem_sensing *sensing,
-                                                              const tandem_sensed_step *step)
+                                                              const tandem_estimate *estimate,
+                                                              const tandem_sensitivity_step *step)
 {
     double noise[TANDEM_MAX_REPLICATE], bias[TANDEM_MAX_REPLICATE];
     tandem_sensitivity_estimate of_more = {0}, of_less = {0};
-    estimate_of_replicates(&of_more, more, sensing, step);
-    estimate_of_replicates(&of_less, less, sensing, step);
-    for (int r = 0; r < sensing->n_replicate; r++) {
-        const sampled_parts a = parts_over_points(NULL, more, sensing, step, r),
-                            b = parts_over_points(NULL, less, sensing, step, r);
+    sensitivity_of_replicates(&of_more, more, estimate, step);
+    sensitivity_of_replicates(&of_less, less, estimate, step);
+    for (int r = 0; r < estimate->n_replicate; r++) {
+        const sampled_parts a = parts_over_points(NULL, more, estimate, step, r),
+                            b = parts_over_points(NULL, less, estimate, step, r);
         noise[r] = a.noise - b.noise;
         bias[r] = a.bias - b.bias;
     }
     const int is_counted = has_counted_bias(&of_more) || has_counted_bias(&of_less);
     const double value = of_more.value - of_less.value,
-                 half = hypot(tandem_jackknife_half(noise, sensing->n_replicate),
-                              is_counted ? tandem_jackknife_half(bias, sensing->n_replicate) : 0);
+                 half = hypot(tandem_jackknife_half(noise, estimate->n_replicate),
+                              is_counted ? tandem_jackknife_half(bias, estimate->n_replicate) : 0);
     return (tandem_sensitivity_difference){value, value - half, value + half};
 }
 
-tandem_status tandem_sensing_compare(tandem_sensitivity_difference *difference, const tandem_sensing *sensing,
-                                     const double *more, const tandem_sensed_step *step, const double *less,
-                                     const tandem_sensed_step *step_of_less, tandem_error *error)
+tandem_status tandem_estimate_compare(tandem_sensitivity_difference *difference,
+                                      const tandem_estimate *estimate, const double *more,
+                                      const tandem_sensitivity_step *step, const double *less,
+                                      const tandem_sensitivity_step *step_of_less, tandem_error *error)
 {
     sampled_sums *of_more = NULL, *of_less = NULL;
-    tandem_status status = open_plan_sums(&of_more, sensing, more, step, error);
-    if (status == TANDEM_OK) status = open_plan_sums(&of_less, sensing, less, step_of_less, error);
-    if (status == TANDEM_OK) *difference = difference_of_replicates(of_more, of_less, sensing, step);
+    tandem_status status = open_plan_sums(&of_more, estimate, more, step, error);
+    if (status == TANDEM_OK) status = open_plan_sums(&of_less, estimate, less, step_of_less, error);
+    if (status == TANDEM_OK) *difference = difference_of_replicates(of_more, of_less, estimate, step);
     free(of_less);
     free(of_more);
     return status;
@@ -351,37 +353,37 @@ tandem_status tandem_sensing_compare(tandem_sensitivity_difference *difference, 
 
 /* In percent, one operator at a time, clipped at 0: a plan's sensitivity is at most their sum. */
 static tandem_status sampled_compute(double *sensitivity, const tandem_graph *graph,
-                                     const tandem_sensing *sensing, const tandem_sensed_step *step,
+                                     const tandem_estimate *estimate, const tandem_sensitivity_step *step,
                                      tandem_dtype amp_dtype, tandem_error *error)
 {
     const size_t n_cell = (size_t)graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     double *const share = calloc(2 * (n_cell + 1), sizeof *share), *const micro_batch =
                                                                        share ? share + n_cell : NULL;
-    const tandem_sensed_step without_noise = {
+    const tandem_sensitivity_step without_noise = {
         .global_batch = step->global_batch, .n_micro = step->n_micro, .micro_batch = micro_batch};
     tandem_status status =
         share ? TANDEM_OK : tandem_no_memory(error, "for the shares of %d operators", graph->n_op);
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION && status == TANDEM_OK; i++) {
         const int op = i / TANDEM_N_PRECISION;
         const tandem_precision precision = (tandem_precision)(i % TANDEM_N_PRECISION);
-        tandem_sensitivity_estimate estimate = {0};
+        tandem_sensitivity_estimate of = {0};
         sensitivity[i] = 0;
         if (precision == TANDEM_PRECISION_FP32 ||
             !(tandem_op_row_get(graph->op[op].kind)->precisions & 1u << precision))
             continue;
-        const int cell = tandem_sensing_cell(op, precision, amp_dtype);
-        if (!sensing->is_sensed[cell])
-            status = tandem_error_set(error, TANDEM_MISSING,
-                                      "operator '%s' of model %s was not sensed in %s; sense it again with "
-                                      "`tandem sensitivity --model %s --data DATA`",
-                                      graph->op[op].name, graph->model, tandem_precision_get(precision)->name,
-                                      graph->model);
+        const int cell = tandem_estimate_cell(op, precision, amp_dtype);
+        if (!estimate->is_estimated[cell])
+            status = tandem_error_set(
+                error, TANDEM_MISSING,
+                "operator '%s' of model %s has no estimate in %s; estimate it again with "
+                "`tandem sensitivity --model %s --data DATA`",
+                graph->op[op].name, graph->model, tandem_precision_get(precision)->name, graph->model);
         share[cell] = 1;
         micro_batch[cell] = (double)graph->batch;
         if (status == TANDEM_OK)
-            status = tandem_sensing_estimate(&estimate, sensing, share, &without_noise, error);
+            status = tandem_estimate_sensitivity(&of, estimate, share, &without_noise, error);
         share[cell] = 0;
-        sensitivity[i] = 100 * estimate.value;
+        sensitivity[i] = 100 * of.value;
     }
     int first = 0;
     while (first < graph->n_op && !tandem_op_is_adjustable(&graph->op[first])) first++;
@@ -395,5 +397,5 @@ const tandem_sensitivity_method tandem_sensitivity_sampled = {
     .name = "sampled",
     .meaning = "more samples to the same loss in percent, from what the precision changes of real gradients",
     .unit = "%",
-    .compute_sensed = sampled_compute,
+    .compute_estimated = sampled_compute,
 };

@@ -31,7 +31,7 @@ extern const report_section report_verdict, report_cluster, report_timeline, rep
 /* --- Results: values that are absent, null or of another type are gaps --------------------------------- */
 double report_get_number(const json_t *object, const char *member);    /* NaN = a gap */
 const char *report_get_text(const json_t *object, const char *member); /* "" = a gap */
-/* Of a row of `sensitivity --json`, by a method; of a sensing by "sampled", one number. */
+/* Of a row of `sensitivity --json`, by a method; of an estimate by "sampled", one number. */
 double report_row_sensitivity(const json_t *row, const char *method);
 /* Whether a method's sensitivities are a price: more samples, in percent, with an interval. */
 int report_is_price(const char *method);

@@ -1,5 +1,5 @@
 /* add.h: what the stages of `tandem-study add` share: plans are drawn (add_rows.c), what is left is told
- * (add_left.c), they are sensed (add_jobs.c), and compared with sums over their parts (add_table.c,
+ * (add_left.c), they are estimated (add_jobs.c), and compared with sums over their parts (add_table.c,
  * add_scaled.c). */
 #ifndef TANDEM_RESEARCH_ADD_H
 #define TANDEM_RESEARCH_ADD_H
@@ -17,7 +17,7 @@ extern const double add_scales[ADD_N_SCALE]; /* of errors; the law takes the las
 typedef struct add_scope {
     const noise_tasks *tasks;
     int n_plan, n_replicate;    /* plans of a task; fewer where there are no more */
-    int n_scaled;               /* of these, that are also sensed with scaled errors */
+    int n_scaled;               /* of these, that are also estimated with scaled errors */
     const char *const *control; /* [n_compared] tasks 0, 1, … with gelus; NULL: none */
     int n_compared, n_control_plan;
 } add_scope;
@@ -29,7 +29,7 @@ typedef struct add_result {
     double shares; /* 1: some of its operators read one cast */
 } add_result;
 
-/* Rows that are sensed together, each [n_op of the graph]. */
+/* Rows that are estimated together, each [n_op of the graph]. */
 typedef struct add_rows {
     tandem_precision *plan; /* [n × n_op] */
     int n, room, n_op;
@@ -38,7 +38,7 @@ typedef struct add_rows {
 /* A task whose errors are not scaled, one whose are, or a control. */
 typedef enum add_role { ADD_ALONE, ADD_COMPARED, ADD_CONTROL } add_role;
 
-/* One sensing, and its record: plans with their parts, or for scale ≥ 0 the scaled rows. */
+/* One estimate, and its record: plans with their parts, or for scale ≥ 0 the scaled rows. */
 typedef struct add_job {
     char name[STUDY_RECORD_NAME];
     int n, n_value;               /* plans; values of the record */
@@ -96,8 +96,8 @@ tandem_status add_rows_of_plans(add_rows *rows, const add_study *s, const tandem
 /* The jobs of a task that has plans, and their number before these are drawn. */
 tandem_status add_jobs_list(add_study *s, tandem_error *error);
 int add_job_count(int n_plan, add_role role);
-/* Rows are sensed in the middle of the training; plan and n_plan of the request are still to be given. */
-sensing_request add_request(const add_study *s);
+/* Rows are estimated in the middle of the training; plan and n_plan of the request are still to be given. */
+estimate_request add_request(const add_study *s);
 /* Runs the jobs that have no record, and fills in the results of all. */
 tandem_status add_jobs_run(add_study *s, tandem_error *error);
 

@@ -1,4 +1,4 @@
-/* add_jobs.c: senses the plans of a task with their parts, job by job, and keeps a record of each. */
+/* add_jobs.c: estimates the plans of a task with their parts, job by job, and keeps a record of each. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +10,12 @@
 
 enum { VALUES = 4 }; /* of a plan in a record */
 
-/* --- One sensing -----------------------------------------------------------------------------------------
+/* --- One estimate ----------------------------------------------------------------------------------------
  * */
 
-/* Measured over summed of one plan, from a sensing of rows that have it and its parts. */
+/* Measured over summed of one plan, from an estimate of rows that have it and its parts. */
 static tandem_status compare_plan(add_result *result, add_rows *rows, const add_study *s,
-                                  const tandem_sensing *sensing, const tandem_precision *plan,
+                                  const tandem_estimate *estimate, const tandem_precision *plan,
                                   tandem_error *error)
 {
     static const tandem_precision as = TANDEM_PRECISION_INT8_FULL;
@@ -23,15 +23,16 @@ static tandem_status compare_plan(add_result *result, add_rows *rows, const add_
     tandem_sensitivity_estimate whole = {0}, sum = {0}, single = {0}, difference = {0};
     if (!weight) return tandem_no_memory(error, "for the parts of a plan");
     weight[add_rows_find(rows, plan)] = 1;
-    tandem_status status = noise_of_rows(&whole, sensing, as, weight, sensing->batch, error);
+    tandem_status status = noise_of_rows(&whole, estimate, as, weight, estimate->batch, error);
     memset(weight, 0, (size_t)rows->n * sizeof *weight);
     (void)add_rows_sum_parts(weight, rows, s, plan, 1);
-    if (status == TANDEM_OK) status = noise_of_rows(&single, sensing, as, weight, sensing->batch, error);
+    if (status == TANDEM_OK) status = noise_of_rows(&single, estimate, as, weight, estimate->batch, error);
     memset(weight, 0, (size_t)rows->n * sizeof *weight);
     (void)add_rows_sum_parts(weight, rows, s, plan, 0);
-    if (status == TANDEM_OK) status = noise_of_rows(&sum, sensing, as, weight, sensing->batch, error);
+    if (status == TANDEM_OK) status = noise_of_rows(&sum, estimate, as, weight, estimate->batch, error);
     weight[add_rows_find(rows, plan)] -= 1;
-    if (status == TANDEM_OK) status = noise_of_rows(&difference, sensing, as, weight, sensing->batch, error);
+    if (status == TANDEM_OK)
+        status = noise_of_rows(&difference, estimate, as, weight, estimate->batch, error);
     free(weight);
     if (status != TANDEM_OK) return status;
     *result = (add_result){.ratio = whole.noise / sum.noise,
@@ -45,56 +46,56 @@ static tandem_status compare_plan(add_result *result, add_rows *rows, const add_
     return TANDEM_OK;
 }
 
-sensing_request add_request(const add_study *s)
+estimate_request add_request(const add_study *s)
 {
-    return (sensing_request){.point = {s->lab.task->steps / 2},
-                             .n_point = 1,
-                             .n_replicate = s->scope->n_replicate,
-                             .precision = tandem_precision_get(TANDEM_PRECISION_INT8_FULL)->name,
-                             .emulation = tandem_emulation_make(0)};
+    return (estimate_request){.point = {s->lab.task->steps / 2},
+                              .n_point = 1,
+                              .n_replicate = s->scope->n_replicate,
+                              .precision = tandem_precision_get(TANDEM_PRECISION_INT8_FULL)->name,
+                              .emulation = tandem_emulation_make(0)};
 }
 
-static tandem_status sense_rows(tandem_sensing *sensing, const add_study *s, const add_rows *rows,
-                                double error_scale, tandem_error *error)
+static tandem_status estimate_rows(tandem_estimate *estimate, const add_study *s, const add_rows *rows,
+                                   double error_scale, tandem_error *error)
 {
-    sensing_request request = add_request(s);
+    estimate_request request = add_request(s);
     request.emulation.error_scale = error_scale;
     request.plan = rows->plan;
     request.n_plan = rows->n;
-    return sense_by_options(sensing, &s->lab.workload, &s->lab.options, &request, error);
+    return estimate_by_options(estimate, &s->lab.workload, &s->lab.options, &request, error);
 }
 
-/* Senses n plans with their parts. */
+/* Estimates n plans with their parts. */
 static tandem_status compare_plans(add_result *result, const add_study *s, const tandem_precision *plan,
                                    int n, tandem_error *error)
 {
     add_rows rows;
-    tandem_sensing sensing = {0};
+    tandem_estimate estimate = {0};
     tandem_status status = add_rows_of_plans(&rows, s, plan, n, error);
-    if (status == TANDEM_OK) status = sense_rows(&sensing, s, &rows, 1, error);
+    if (status == TANDEM_OK) status = estimate_rows(&estimate, s, &rows, 1, error);
     for (int i = 0; i < n && status == TANDEM_OK; i++)
-        status = compare_plan(&result[i], &rows, s, &sensing, plan + (size_t)i * (size_t)rows.n_op, error);
-    tandem_sensing_close(&sensing);
+        status = compare_plan(&result[i], &rows, s, &estimate, plan + (size_t)i * (size_t)rows.n_op, error);
+    tandem_estimate_close(&estimate);
     free(rows.plan);
     return status;
 }
 
 /* The noise of each row alone. */
-static tandem_status sense_noises(double *noise, const add_study *s, const add_rows *rows, double error_scale,
-                                  tandem_error *error)
+static tandem_status estimate_noises(double *noise, const add_study *s, const add_rows *rows,
+                                     double error_scale, tandem_error *error)
 {
-    tandem_sensing sensing = {0};
+    tandem_estimate estimate = {0};
     double *weight = calloc((size_t)rows->n, sizeof *weight);
     tandem_status status = weight ? TANDEM_OK : tandem_no_memory(error, "for the parts of plans");
-    if (status == TANDEM_OK) status = sense_rows(&sensing, s, rows, error_scale, error);
+    if (status == TANDEM_OK) status = estimate_rows(&estimate, s, rows, error_scale, error);
     for (int i = 0; i < rows->n && status == TANDEM_OK; i++) {
         tandem_sensitivity_estimate one = {0};
         weight[i] = 1;
-        status = noise_of_rows(&one, &sensing, TANDEM_PRECISION_INT8_FULL, weight, sensing.batch, error);
+        status = noise_of_rows(&one, &estimate, TANDEM_PRECISION_INT8_FULL, weight, estimate.batch, error);
         weight[i] = 0;
         noise[i] = one.noise;
     }
-    tandem_sensing_close(&sensing);
+    tandem_estimate_close(&estimate);
     free(weight);
     return status;
 }
@@ -181,7 +182,7 @@ tandem_status add_jobs_list(add_study *s, tandem_error *error)
 /* Into value, [n_value]. */
 static tandem_status measure_job(double *value, const add_study *s, const add_job *job, tandem_error *error)
 {
-    if (job->scale >= 0) return sense_noises(value, s, &s->scaled, add_scales[job->scale], error);
+    if (job->scale >= 0) return estimate_noises(value, s, &s->scaled, add_scales[job->scale], error);
     const tandem_status status = compare_plans(job->result, s, job->plan, job->n, error);
     for (int i = 0; i < job->n && status == TANDEM_OK; i++) {
         const add_result *result = &job->result[i];

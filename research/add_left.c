@@ -1,5 +1,5 @@
 /* add_left.c: what the jobs of a task have left, before they start. A job trains up to the training point at
- * which it senses its rows, and fp32 beside them. Trials sense some rows of the first job. */
+ * which it estimates its rows, and fp32 beside them. Trials estimate some rows of the first job. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { TRIED_ROWS = 11 };
 
-/* Jobs without a record, and the rows that they sense, with fp32. */
+/* Jobs without a record, and the rows that they estimate, with fp32. */
 typedef struct add_left {
     int n_job, n_row;
 } add_left;
@@ -32,7 +32,7 @@ static tandem_status count_left(add_left *left, const add_study *s, tandem_error
 static tandem_status measure_row_cost(work_cost *cost, const add_study *s, tandem_error *error)
 {
     add_rows rows;
-    sensing_request request = add_request(s);
+    estimate_request request = add_request(s);
     tandem_status status = add_rows_of_plans(&rows, s, s->job[0].plan, s->job[0].n, error);
     if (status != TANDEM_OK) {
         free(rows.plan);
@@ -45,7 +45,7 @@ static tandem_status measure_row_cost(work_cost *cost, const add_study *s, tande
                 n_op * sizeof *rows.plan);
     request.plan = rows.plan;
     request.n_plan = n;
-    status = work_cost_of_sensing(cost, &s->lab.workload, &s->lab.options, &request, error);
+    status = work_cost_of_estimate(cost, &s->lab.workload, &s->lab.options, &request, error);
     free(rows.plan);
     cost->once_s /= n + 1;
     cost->unit_s /= n + 1;

@@ -8,7 +8,7 @@
 typedef enum drift_arm {
     DRIFT_FP32,
     DRIFT_KEPT,      /* step 0's plan */
-    DRIFT_REPLANNED, /* sensed and allocated again */
+    DRIFT_REPLANNED, /* estimated and allocated again */
     DRIFT_RANDOM,    /* at the same occasions another random plan of the step */
     DRIFT_N_ARM
 } drift_arm;
@@ -27,9 +27,9 @@ typedef struct drift_plan {
     const char *formats;        /* that stand for its dtypes */
     int n_place;                /* in which outliers grow: */
     double first, apart;        /* at this share of the training first, and so far from each other */
-    double every;               /* share of the training after which it senses again at the latest */
-    int n_replicate;            /* of a sensing, by a probe */
-    int64_t sensed_batch;
+    double every;               /* share of the training after which it estimates again at the latest */
+    int n_replicate;            /* of an estimate, by a probe */
+    int64_t estimated_batch;
 } drift_plan;
 extern const drift_plan drift_plan_full, drift_plan_quick;
 
@@ -66,17 +66,18 @@ typedef struct drift_training {
     uint64_t seed;
 } drift_training;
 
-/* Its result, in this order in a record. Sensitivities are shares of the samples, at the last sensing. */
+/* Its result, in this order in a record. Sensitivities are shares of the samples, at the last estimate. */
 typedef struct drift_trained {
-    double loss, accuracy;       /* of the test samples: mean in nats, share */
-    double n_sensed, n_by_range; /* occasions; of them, for the range of a gradient had doubled */
-    double n_changed;            /* precisions, of all occasions */
-    double kept, chosen;         /* the sensitivity of step 0's plan, and of the plan that was made */
+    double loss, accuracy;          /* of the test samples: mean in nats, share */
+    double n_estimated, n_by_range; /* occasions; of them, for the range of a gradient had doubled */
+    double n_changed;               /* precisions, of all occasions */
+    double kept, chosen;            /* the sensitivity of step 0's plan, and of the plan that was made */
 } drift_trained;
 enum { DRIFT_VALUES = sizeof(drift_trained) / sizeof(double) };
 
 /* Trains. what: the drift_training. value: the first n of its result. TANDEM_LIMIT_EXCEEDED: it diverged.
- * TANDEM_USAGE: the model has too few places. Cost: that of the steps, and of a sensing at each occasion. */
+ * TANDEM_USAGE: the model has too few places. Cost: that of the steps, and of an estimate at each
+ * occasion. */
 tandem_status drift_measure(double *value, int n, const study_lab *lab, const void *what,
                             tandem_error *error);
 

@@ -11,8 +11,9 @@
 
 /* In a pilot of three to six pairs, with seeds from 1000 on, at four doublings single trainings of the mlp
  * ended at three times fp32's loss; at three, nothing was won in the vit_tiny. A probe of 4 samples in 5
- * replicates, which `train --resense` takes at a batch of 16, chose plans that ended worse than step 0's in
- * four pairs of twelve; so it has 16 samples in 8: one of nine. Outliers left as they are: no difference. */
+ * replicates, which `train --reestimate` takes at a batch of 16, chose plans that ended worse than step 0's
+ * in four pairs of twelve; so it has 16 samples in 8: one of nine. Outliers left as they are: no
+ * difference. */
 static const drift_task full_tasks[] = {
     DRIFT_TASK("mlp:depth=8,width=32,image=7x7x1", 0.004, 16, 800, 5000, 3),
     DRIFT_TASK("vit_tiny:width=16,heads=2,depth=2,patch=7", 0.005, 16, 600, 3000, 4),
@@ -29,7 +30,7 @@ const drift_plan drift_plan_full = {
     .apart = 0.0625,
     .every = 0.125,
     .n_replicate = 8,
-    .sensed_batch = 16,
+    .estimated_batch = 16,
 };
 
 /* Whether the parts work together. */
@@ -45,14 +46,18 @@ const drift_plan drift_plan_quick = {
     .apart = 0.1,
     .every = 0.25,
     .n_replicate = 3,
-    .sensed_batch = 4,
+    .estimated_batch = 4,
 };
 
 uint64_t drift_plan_hash(const drift_plan *plan)
 {
-    const double number[] = {
-        plan->precision,           plan->n_place, plan->first, plan->apart, plan->every, plan->n_replicate,
-        (double)plan->sensed_batch};
+    const double number[] = {plan->precision,
+                             plan->n_place,
+                             plan->first,
+                             plan->apart,
+                             plan->every,
+                             plan->n_replicate,
+                             (double)plan->estimated_batch};
     uint64_t hash = tandem_hash_text(TANDEM_HASH_START, plan->formats);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = study_hash_number(hash, number[i]);
     for (int t = 0; t < plan->n_task; t++)

@@ -1,12 +1,12 @@
-/* drift_training.c: one training of `tandem-study drift`: it may grow outliers, sense itself and change its
- * plan, by the parts of `tandem train --resense`. */
+/* drift_training.c: one training of `tandem-study drift`: it may grow outliers, estimate its own
+ * sensitivities and change its plan, by the parts of `tandem train --reestimate`. */
 #include <gsl/gsl_randist.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/train/resense_trigger.h"
-#include "runtime/sense/sensing.h"
+#include "runtime/train/reestimate_trigger.h"
+#include "runtime/estimate/estimate.h"
 #include "research/drift.h"
 #include "research/study_runs.h"
 
@@ -16,7 +16,7 @@ typedef struct drift_run {
     tandem_workload workload;
     training_rank rank;
     plans_pair pair;
-    resense_trigger trigger;
+    reestimate_trigger trigger;
     tandem_precision *first; /* [n_op] step 0's plan */
     tandem_assignment chosen;
     drift_place place[DRIFT_MAX_PLACES];
@@ -84,29 +84,30 @@ static tandem_status grow_outliers(drift_run *run, int64_t index, tandem_error *
 
 /* --- Plans ---------------------------------------------------------------------------------------------- */
 
-static tandem_status sense_and_choose(drift_run *run, int64_t done, tandem_error *error)
+static tandem_status estimate_and_choose(drift_run *run, int64_t done, tandem_error *error)
 {
     const drift_plan *plan = run->training->plan;
-    sensing_request request = sensing_request_in_run(&run->workload, done);
-    tandem_sensing sensing = {0};
+    estimate_request request = estimate_request_in_run(&run->workload, done);
+    tandem_estimate estimate = {0};
     plans_prices price;
     const tandem_train_request training = cli_training(&run->options);
     request.is_for_devices = 0;
     request.precision = tandem_precision_get(plan->precision)->name;
     request.emulation = tandem_emulation_make(run->training->seed);
     request.n_replicate = plan->n_replicate;
-    request.batch = plan->sensed_batch;
+    request.batch = plan->estimated_batch;
     tandem_status status = tandem_emulation_replace(&request.emulation, plan->formats, error);
     if (status == TANDEM_OK)
-        status = sensing_of_rank(&sensing, &run->rank, &run->workload, &training, &request, error);
+        status = estimate_of_rank(&estimate, &run->rank, &run->workload, &training, &request, error);
     memcpy(run->chosen.precision[0], run->first, (size_t)run->pair.n_op * sizeof *run->first);
     if (status == TANDEM_OK)
-        status = plans_allocate(run->chosen.precision[0], &price, &run->pair, &run->options, &sensing, error);
+        status =
+            plans_allocate(run->chosen.precision[0], &price, &run->pair, &run->options, &estimate, error);
     if (status == TANDEM_OK) {
         run->trained.kept = price.before;
         run->trained.chosen = price.allocated;
     }
-    tandem_sensing_close(&sensing);
+    tandem_estimate_close(&estimate);
     return status;
 }
 
@@ -127,7 +128,7 @@ static tandem_status choose_first(drift_run *run, tandem_error *error)
 {
     if (run->training->arm == DRIFT_FP32) return TANDEM_OK;
     run->rank.extra.exact_micro_steps = 1; /* of the fast card */
-    const tandem_status status = sense_and_choose(run, 0, error);
+    const tandem_status status = estimate_and_choose(run, 0, error);
     if (status != TANDEM_OK) return status;
     memcpy(run->first, run->chosen.precision[0], (size_t)run->pair.n_op * sizeof *run->first);
     return change_to_chosen(run, 0, error);
@@ -135,12 +136,12 @@ static tandem_status choose_first(drift_run *run, tandem_error *error)
 
 static tandem_status choose_again(drift_run *run, int64_t done, int doubled, tandem_error *error)
 {
-    run->trained.n_sensed++;
+    run->trained.n_estimated++;
     run->trained.n_by_range += doubled >= 0;
     const uint64_t drawn = run->training->seed * 1000 + (uint64_t)done;
     const tandem_status status = run->training->arm == DRIFT_RANDOM
                                      ? plans_random(run->chosen.precision[0], &run->pair, drawn, error)
-                                     : sense_and_choose(run, done, error);
+                                     : estimate_and_choose(run, done, error);
     return status == TANDEM_OK ? change_to_chosen(run, done, error) : status;
 }
 
@@ -165,8 +166,8 @@ static tandem_status open_drift_run(drift_run *run, const study_lab *lab, tandem
     run->rank.config.schedule = in_fp32.schedule;
     const int has_trigger = training->arm == DRIFT_REPLANNED || training->arm == DRIFT_RANDOM;
     if (status == TANDEM_OK)
-        status = resense_trigger_open(&run->trigger, &run->rank,
-                                      has_trigger ? share_of_steps(run, training->plan->every) : 0, error);
+        status = reestimate_trigger_open(&run->trigger, &run->rank,
+                                         has_trigger ? share_of_steps(run, training->plan->every) : 0, error);
     if (status == TANDEM_OK) status = tandem_assignment_open(&run->chosen, 1, run->pair.n_op, error);
     if (status != TANDEM_OK) return status;
     run->first = calloc((size_t)run->pair.n_op, sizeof *run->first);
@@ -179,7 +180,7 @@ static void close_drift_run(drift_run *run)
     free(run->weight);
     free(run->first);
     tandem_assignment_close(&run->chosen);
-    resense_trigger_close(&run->trigger);
+    reestimate_trigger_close(&run->trigger);
     training_rank_close(&run->rank);
     plans_pair_close(&run->pair);
     tandem_workload_close(&run->workload);
@@ -192,11 +193,11 @@ static tandem_status run_drift_step(drift_run *run, int64_t index, tandem_error 
     double loss = 0;
     tandem_status status = grow_outliers(run, index, error);
     if (status != TANDEM_OK) return status;
-    resense_trigger_before(&run->trigger, index + 1);
+    reestimate_trigger_before(&run->trigger, index + 1);
     backend->executor_set_rate(run->rank.executor, train_config_rate(&run->rank.config, index));
     status = backend->executor_step(run->rank.executor, index, &loss, error);
     if (status == TANDEM_OK)
-        status = resense_trigger_after(&run->trigger, index + 1, &is_due, &doubled, error);
+        status = reestimate_trigger_after(&run->trigger, index + 1, &is_due, &doubled, error);
     if (status != TANDEM_OK || !is_due || index + 1 == run->training->task->training.steps) return status;
     return choose_again(run, index + 1, doubled, error);
 }
@@ -216,9 +217,9 @@ tandem_status drift_measure(double *value, int n, const study_lab *lab, const vo
         run.trained.loss = seen.loss / (double)seen.total;
         run.trained.accuracy = (double)seen.correct / (double)seen.total;
     }
-    const double values[DRIFT_VALUES] = {run.trained.loss,       run.trained.accuracy,  run.trained.n_sensed,
-                                         run.trained.n_by_range, run.trained.n_changed, run.trained.kept,
-                                         run.trained.chosen};
+    const double values[DRIFT_VALUES] = {
+        run.trained.loss,      run.trained.accuracy, run.trained.n_estimated, run.trained.n_by_range,
+        run.trained.n_changed, run.trained.kept,     run.trained.chosen};
     for (int i = 0; i < n && i < DRIFT_VALUES; i++) value[i] = values[i];
     close_drift_run(&run);
     return status;

@@ -67,13 +67,13 @@ double exchange_added_noise(int setting);
 /* A task in a setting; `seed` draws weights, order of samples and roundings. */
 study_training exchange_training(const exchange_task *task, int setting, uint64_t seed);
 
-/* How a cell is sensed. */
-typedef enum exchange_sensed {
+/* How a cell is estimated. */
+typedef enum exchange_estimated {
     EXCHANGE_SUMMED, /* the sum over operators, each rounded alone */
     EXCHANGE_WHOLE,  /* all operators rounded at once */
     EXCHANGE_CURVED, /* as whole, in the metric times the curvature */
-    EXCHANGE_N_SENSED
-} exchange_sensed;
+    EXCHANGE_N_ESTIMATED
+} exchange_estimated;
 
 /* What is predicted of a cell: means over the training points. */
 typedef struct exchange_prediction {
@@ -86,14 +86,14 @@ typedef struct exchange_prediction {
 /* The noise of a prediction that the plan is judged by. */
 double exchange_judged_noise(const exchange_plan *plan, const exchange_prediction *prediction);
 tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,
-                               const exchange_task *task, int cell, exchange_sensed how, int n_replicate,
+                               const exchange_task *task, int cell, exchange_estimated how, int n_replicate,
                                tandem_error *error);
 
 /* first_order.c: 2·Cov(g, d)/Var g + 2β of a plan at a training point, and half of its 95 % interval, by the
  * jackknife. Without 2β where |G|² is lost in the noise of batches.
- *   share  [cells of the sensing] not 0 where a cell is part of the plan
- *   own    [n_replicate] as `own_products` of the sensing's request, of that training point */
-double exchange_first_order(double *half, const tandem_sensing *sensing, int a, const double *share,
+ *   share  [cells of the estimate] not 0 where a cell is part of the plan
+ *   own    [n_replicate] as `own_products` of the estimate's request, of that training point */
+double exchange_first_order(double *half, const tandem_estimate *estimate, int a, const double *share,
                             const double *own);
 
 #endif

@@ -64,15 +64,15 @@ study_training exchange_training(const exchange_task *task, int setting, uint64_
 /* --- The prediction --------------------------------------------------------------------------------------
  * */
 
-/* ρ = φρ/φ at one training point: with the variance V and the mean square M of gradients at the sensed batch,
- * φ = cV/(cV + M), where c converts to the step's batch. */
-static tandem_status add_training_point(exchange_prediction *sum, const tandem_sensing *sensing, int a,
-                                        const double *share, const tandem_sensed_step *step,
+/* ρ = φρ/φ at one training point: with the variance V and the mean square M of gradients at the estimated
+ * batch, φ = cV/(cV + M), where c converts to the step's batch. */
+static tandem_status add_training_point(exchange_prediction *sum, const tandem_estimate *estimate, int a,
+                                        const double *share, const tandem_sensitivity_step *step,
                                         tandem_error *error)
 {
-    const tandem_sensing one = study_sensing_at_point(sensing, a);
-    tandem_sensitivity_estimate estimate = {0};
-    const tandem_status status = tandem_sensing_estimate(&estimate, &one, share, step, error);
+    const tandem_estimate one = study_estimate_at_point(estimate, a);
+    tandem_sensitivity_estimate of_plan = {0};
+    const tandem_status status = tandem_estimate_sensitivity(&of_plan, &one, share, step, error);
     if (status != TANDEM_OK) return status;
     double variance = 0, mean_square = 0;
     for (int r = 0; r < one.n_replicate; r++) {
@@ -81,11 +81,11 @@ static tandem_status add_training_point(exchange_prediction *sum, const tandem_s
     }
     variance *= (double)one.batch / (double)step->global_batch;
     const double by = (variance + fmax(mean_square, 0)) / variance;
-    sum->noise += by * estimate.noise / EXCHANGE_POINTS;
-    sum->noise_half = hypot(sum->noise_half, by * estimate.noise_half / EXCHANGE_POINTS);
-    sum->bias += estimate.bias / EXCHANGE_POINTS;
-    sum->bias_half = hypot(sum->bias_half, estimate.bias_half / EXCHANGE_POINTS);
-    sum->last_noise = by * estimate.noise;
+    sum->noise += by * of_plan.noise / EXCHANGE_POINTS;
+    sum->noise_half = hypot(sum->noise_half, by * of_plan.noise_half / EXCHANGE_POINTS);
+    sum->bias += of_plan.bias / EXCHANGE_POINTS;
+    sum->bias_half = hypot(sum->bias_half, of_plan.bias_half / EXCHANGE_POINTS);
+    sum->last_noise = by * of_plan.noise;
     return TANDEM_OK;
 }
 
@@ -95,7 +95,7 @@ double exchange_judged_noise(const exchange_plan *plan, const exchange_predictio
 }
 
 tandem_status exchange_predict(exchange_prediction *prediction, const study_lab *lab,
-                               const exchange_task *task, int cell, exchange_sensed how, int n_replicate,
+                               const exchange_task *task, int cell, exchange_estimated how, int n_replicate,
                                tandem_error *error)
 {
     const tandem_precision precision = exchange_precision(exchange_cell_casts(cell));
@@ -108,21 +108,22 @@ tandem_status exchange_predict(exchange_prediction *prediction, const study_lab 
                                           .is_whole = how != EXCHANGE_SUMMED,
                                           .is_curved = how == EXCHANGE_CURVED,
                                           .own_products = own};
-    const tandem_sensed_step step = {.global_batch = task->batch * task->n_micro, .n_micro = task->n_micro};
-    tandem_sensing sensing = {0};
-    tandem_status status = study_sense(&sensing, lab, &in_fp32, &rounding, error);
-    double *share = status == TANDEM_OK ? study_shares_open(&sensing, lab, precision, 1) : NULL;
+    const tandem_sensitivity_step step = {.global_batch = task->batch * task->n_micro,
+                                          .n_micro = task->n_micro};
+    tandem_estimate estimate = {0};
+    tandem_status status = study_estimate(&estimate, lab, &in_fp32, &rounding, error);
+    double *share = status == TANDEM_OK ? study_shares_open(&estimate, lab, precision, 1) : NULL;
     if (status == TANDEM_OK && !share) status = tandem_no_memory(error, "for the shares of a plan");
     *prediction = (exchange_prediction){0};
-    for (int a = 0; status == TANDEM_OK && a < sensing.n_point; a++) {
+    for (int a = 0; status == TANDEM_OK && a < estimate.n_point; a++) {
         double half = 0;
         prediction->first_order +=
-            exchange_first_order(&half, &sensing, a, share, own + (size_t)a * (size_t)n_replicate) /
+            exchange_first_order(&half, &estimate, a, share, own + (size_t)a * (size_t)n_replicate) /
             EXCHANGE_POINTS;
         prediction->first_order_half = hypot(prediction->first_order_half, half / EXCHANGE_POINTS);
-        status = add_training_point(prediction, &sensing, a, share, &step, error);
+        status = add_training_point(prediction, &estimate, a, share, &step, error);
     }
     free(share);
-    tandem_sensing_close(&sensing);
+    tandem_estimate_close(&estimate);
     return status;
 }

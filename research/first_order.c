@@ -13,7 +13,7 @@
 #include "research/exchange.h"
 
 /* 1: |G|² is at least twice half of its interval. */
-static int is_gradient_known(const tandem_sensed_gradient *of, int n)
+static int is_gradient_known(const tandem_estimated_gradient *of, int n)
 {
     double without[TANDEM_MAX_REPLICATE] = {0}, sum = 0;
     for (int r = 0; r < n; r++) sum += of[r].mean_square;
@@ -22,11 +22,11 @@ static int is_gradient_known(const tandem_sensed_gradient *of, int n)
 }
 
 /* left_out: a replicate; < 0: none. */
-static double first_order_without(const tandem_sensing *sensing, int a, const double *own,
+static double first_order_without(const tandem_estimate *estimate, int a, const double *own,
                                   const double *against, int has_bias, int left_out)
 {
-    const int n = sensing->n_replicate;
-    const tandem_sensed_gradient *of = sensing->gradient + (size_t)a * (size_t)n;
+    const int n = estimate->n_replicate;
+    const tandem_estimated_gradient *of = estimate->gradient + (size_t)a * (size_t)n;
     double variance = 0, product = 0, square = 0, opposed = 0;
     for (int r = 0; r < n; r++) {
         const double pairs = r == left_out ? -1 : 1; /* of a mean over pairs, a replicate is in two places */
@@ -40,16 +40,16 @@ static double first_order_without(const tandem_sensing *sensing, int a, const do
     return 2 * covariance / (variance / n_single) + (has_bias ? 2 * opposed / square : 0);
 }
 
-double exchange_first_order(double *half, const tandem_sensing *sensing, int a, const double *share,
+double exchange_first_order(double *half, const tandem_estimate *estimate, int a, const double *share,
                             const double *own)
 {
-    const int n = sensing->n_replicate, n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
-    const int has_bias = is_gradient_known(sensing->gradient + (size_t)a * (size_t)n, n);
+    const int n = estimate->n_replicate, n_cell = estimate->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    const int has_bias = is_gradient_known(estimate->gradient + (size_t)a * (size_t)n, n);
     double against[TANDEM_MAX_REPLICATE] = {0}, without[TANDEM_MAX_REPLICATE] = {0};
     for (int cell = 0; cell < n_cell; cell++)
         for (int r = 0; r < n && share[cell] > 0; r++)
-            against[r] += tandem_sensing_errors(sensing, a, cell)[r].against;
-    for (int r = 0; r < n; r++) without[r] = first_order_without(sensing, a, own, against, has_bias, r);
+            against[r] += tandem_estimate_errors(estimate, a, cell)[r].against;
+    for (int r = 0; r < n; r++) without[r] = first_order_without(estimate, a, own, against, has_bias, r);
     *half = tandem_jackknife_half(without, n);
-    return first_order_without(sensing, a, own, against, has_bias, -1);
+    return first_order_without(estimate, a, own, against, has_bias, -1);
 }

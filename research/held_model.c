@@ -3,7 +3,7 @@
 
 #include "research/held_model.h"
 #include "research/study_runs.h"
-#include "runtime/sense/sensing.h"
+#include "runtime/estimate/estimate.h"
 
 tandem_status held_model_open(held_model *model, const cli_options *given, tandem_error *error)
 {
@@ -38,7 +38,7 @@ tandem_status held_model_gradient(held_model *model, int64_t index, float *gradi
     double loss = 0;
     const tandem_status status = backend->executor_step(model->rank.executor, index, &loss, error);
     if (status != TANDEM_OK) return status;
-    return sensing_copy_gradient(gradient, backend, model->rank.executor, graph, error);
+    return estimate_copy_gradient(gradient, backend, model->rank.executor, graph, error);
 }
 
 /* --- A training that gives the weights -------------------------------------------------------------------
@@ -53,7 +53,7 @@ static tandem_status copy_held_weights(held_weights *to, const training_rank *ra
         has_metric ? malloc((size_t)tandem_graph_n_weight(rank->step->graph) * sizeof *to->metric) : NULL;
     if (!to->weight || (has_metric && !to->metric)) return tandem_no_memory(error, "for weights");
     tandem_status status = TANDEM_OK;
-    if (has_metric) status = sensing_copy_metric(to->metric, to->weight, rank, point, error);
+    if (has_metric) status = estimate_copy_metric(to->metric, to->weight, rank, point, error);
     return status == TANDEM_OK ? rank->backend->executor_get_weights(rank->executor, to->weight, error)
                                : status;
 }

@@ -99,16 +99,16 @@ void noise_plan_name(char text[STUDY_PLAN_NAME], const noise_tasks *tasks, const
     (void)snprintf(text, STUDY_PLAN_NAME, "%.15s %.47s", what, tail);
 }
 
-tandem_status noise_of_rows(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
+tandem_status noise_of_rows(tandem_sensitivity_estimate *to, const tandem_estimate *estimate,
                             tandem_precision precision, const double *weight, int64_t batch,
                             tandem_error *error)
 {
-    const tandem_sensed_step step = {.global_batch = batch, .n_micro = 1};
-    double *share = calloc((size_t)sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE, sizeof *share);
+    const tandem_sensitivity_step step = {.global_batch = batch, .n_micro = 1};
+    double *share = calloc((size_t)estimate->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE, sizeof *share);
     if (!share) return tandem_no_memory(error, "for the rows of a sum");
-    for (int row = 0; row < sensing->n_op; row++)
-        share[tandem_sensing_cell(row, precision, TANDEM_F32)] = weight[row];
-    const tandem_status status = tandem_sensing_estimate(estimate, sensing, share, &step, error);
+    for (int row = 0; row < estimate->n_op; row++)
+        share[tandem_estimate_cell(row, precision, TANDEM_F32)] = weight[row];
+    const tandem_status status = tandem_estimate_sensitivity(to, estimate, share, &step, error);
     free(share);
     return status;
 }

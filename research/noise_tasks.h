@@ -3,7 +3,7 @@
 #ifndef TANDEM_RESEARCH_NOISE_TASKS_H
 #define TANDEM_RESEARCH_NOISE_TASKS_H
 
-#include "runtime/sense/sensing.h"
+#include "runtime/estimate/estimate.h"
 #include "research/study.h"
 #include "research/study_records.h"
 
@@ -44,8 +44,8 @@ void noise_plan_name(char text[STUDY_PLAN_NAME], const noise_tasks *tasks, const
 
 /* The estimate in a step of `batch` samples of a weighted sum of rows, the mean over training points: weights
  * of 1 and −1 give the difference of rows with common batches and draws.
- *   weight  [sensing->n_op], of rows in `precision` */
-tandem_status noise_of_rows(tandem_sensitivity_estimate *estimate, const tandem_sensing *sensing,
+ *   weight  [estimate->n_op], of rows in `precision` */
+tandem_status noise_of_rows(tandem_sensitivity_estimate *to, const tandem_estimate *estimate,
                             tandem_precision precision, const double *weight, int64_t batch,
                             tandem_error *error);
 

@@ -59,13 +59,13 @@ void plans_uniform(tandem_precision *plan, const plans_pair *pair);
 /* The same, but operators in a random order get fp32 back where the step stays that of the fast card. */
 tandem_status plans_random(tandem_precision *plan, const plans_pair *pair, uint64_t seed,
                            tandem_error *error);
-/* The allocator's in the place of a given one: the least sensitivity within the same step, by a sensing of
+/* The allocator's in the place of a given one: the least sensitivity within the same step, by an estimate of
  * the slow card's precision, which then counts as complete. */
 typedef struct plans_prices {
     double allocated, uniform; /* sensitivities, as shares of the samples */
     double before;             /* of the plan that was given */
 } plans_prices;
 tandem_status plans_allocate(tandem_precision *plan, plans_prices *price, const plans_pair *pair,
-                             const cli_options *options, tandem_sensing *sensing, tandem_error *error);
+                             const cli_options *options, tandem_estimate *estimate, tandem_error *error);
 
 #endif

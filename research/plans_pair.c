@@ -165,17 +165,17 @@ static double price_of_slow_card(const tandem_allocation_problem *problem, const
 }
 
 tandem_status plans_allocate(tandem_precision *plan, plans_prices *price, const plans_pair *pair,
-                             const cli_options *options, tandem_sensing *sensing, tandem_error *error)
+                             const cli_options *options, tandem_estimate *estimate, tandem_error *error)
 {
-    const size_t n_cell = (size_t)sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    const size_t n_cell = (size_t)estimate->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     const tandem_request request = {.store = options->db, .predict = 1, .times_only = 1};
     tandem_planner *planner = NULL;
     tandem_answer answer = {.plan = NULL};
     const tandem_allocation_request question = {.max_step_ns = pair->fast_ps};
-    memset(sensing->is_sensed, 1, n_cell); /* what neither card runs is in no plan */
+    memset(estimate->is_estimated, 1, n_cell); /* what neither card runs is in no plan */
     tandem_status status = tandem_planner_open_for(&planner, &request, &pair->cluster,
                                                    (const tandem_graph *const *)pair->graph, error);
-    if (status == TANDEM_OK) status = tandem_planner_set_sensing(planner, sensing, error);
+    if (status == TANDEM_OK) status = tandem_planner_set_estimate(planner, estimate, error);
     if (status == TANDEM_OK) {
         tandem_allocation_problem *problem = tandem_planner_problem(planner);
         set_pair_times(problem->replayer, pair);

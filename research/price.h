@@ -35,7 +35,7 @@ extern const price_plan price_plan_full, price_plan_quick;
 
 /* How a price is predicted: as `tandem sensitivity` does it without options, which is judged; and by many
  * samples, which stands beside it. */
-typedef enum price_sensed { PRICE_BY_DEFAULT, PRICE_BY_SAMPLES, PRICE_N_SENSED } price_sensed;
+typedef enum price_estimated { PRICE_BY_DEFAULT, PRICE_BY_SAMPLES, PRICE_N_ESTIMATED } price_estimated;
 
 /* A hash of what decides the values of its records. */
 uint64_t price_plan_hash(const price_plan *plan);

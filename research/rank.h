@@ -1,6 +1,6 @@
 /* rank.h: what the stages of `tandem-study rank` share: what is left is told (rank_left.c), methods look at
- * statistics and a probe (rank_look.c), jobs sense what others and the oracle need (rank_jobs.c), orders are
- * compared (rank_tau.c) and printed (rank_table.c). */
+ * statistics and a probe (rank_look.c), jobs estimate what others and the oracle need (rank_jobs.c), orders
+ * are compared (rank_tau.c) and printed (rank_table.c). */
 #ifndef TANDEM_RESEARCH_RANK_H
 #define TANDEM_RESEARCH_RANK_H
 

@@ -1,4 +1,5 @@
-/* rank_jobs.c: runs a method, or senses the operators of a task, job by job, and keeps a record of each. */
+/* rank_jobs.c: runs a method, or estimates the operators of a task, job by job, and keeps a record of
+ * each. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,34 +51,34 @@ static tandem_status run_statistics_job(rank_study *s, tandem_error *error)
     return status;
 }
 
-static tandem_status sense_task(tandem_sensing *sensing, const rank_study *s, int p, int first, int n,
-                                double error_scale, tandem_error *error)
+static tandem_status estimate_task(tandem_estimate *estimate, const rank_study *s, int p, int first, int n,
+                                   double error_scale, tandem_error *error)
 {
-    sensing_request request = {.n_point = s->lab.task->n_point,
-                               .n_replicate = n,
-                               .first_replicate = first,
-                               .precision = tandem_precision_get(noise_precisions[p])->name,
-                               .emulation = tandem_emulation_make(0)};
+    estimate_request request = {.n_point = s->lab.task->n_point,
+                                .n_replicate = n,
+                                .first_replicate = first,
+                                .precision = tandem_precision_get(noise_precisions[p])->name,
+                                .emulation = tandem_emulation_make(0)};
     request.emulation.error_scale = error_scale;
     memcpy(request.point, s->lab.task->point, sizeof s->lab.task->point);
-    return sense_by_options(sensing, &s->lab.workload, &s->lab.options, &request, error);
+    return estimate_by_options(estimate, &s->lab.workload, &s->lab.options, &request, error);
 }
 
 /* Noises of all operators, then of their differences the half intervals. */
-static tandem_status measure_pairs(double *noise, const rank_study *s, int p, const tandem_sensing *sensing,
+static tandem_status measure_pairs(double *noise, const rank_study *s, int p, const tandem_estimate *estimate,
                                    tandem_error *error)
 {
     const int n = s->lab.n_op;
-    double *weight = calloc((size_t)sensing->n_op, sizeof *weight), *half = noise + n;
+    double *weight = calloc((size_t)estimate->n_op, sizeof *weight), *half = noise + n;
     tandem_sensitivity_estimate of = {0};
     tandem_status status = weight ? TANDEM_OK : tandem_no_memory(error, "for pairs of operators");
     for (int i = 0; i < n && status == TANDEM_OK; i++) {
         weight[s->lab.op[i]] = 1;
-        status = noise_of_rows(&of, sensing, noise_precisions[p], weight, s->lab.task->batch, error);
+        status = noise_of_rows(&of, estimate, noise_precisions[p], weight, s->lab.task->batch, error);
         noise[i] = of.noise;
         for (int j = i + 1; j < n && status == TANDEM_OK; j++) {
             weight[s->lab.op[j]] = -1;
-            status = noise_of_rows(&of, sensing, noise_precisions[p], weight, s->lab.task->batch, error);
+            status = noise_of_rows(&of, estimate, noise_precisions[p], weight, s->lab.task->batch, error);
             *half++ = of.noise_half;
             weight[s->lab.op[j]] = 0;
         }
@@ -105,16 +106,16 @@ static tandem_status run_oracle_job(rank_study *s, int p, double error_scale, ta
 {
     const int n = s->lab.n_op + rank_pair_count(s->lab.n_op);
     char name[STUDY_RECORD_NAME];
-    tandem_sensing sensing = {0};
+    tandem_estimate estimate = {0};
     rank_oracle_record_name(name, s, p, error_scale);
     s->result[p].error_scale = error_scale;
     int64_t took_ns = 0;
     if (!study_records_find(s->result[p].noise, n, &s->records, name)) {
         const int64_t begin_ns = tandem_now_ns();
         tandem_status status =
-            sense_task(&sensing, s, p, s->plan->n_sampled, s->plan->n_oracle, error_scale, error);
-        if (status == TANDEM_OK) status = measure_pairs(s->result[p].noise, s, p, &sensing, error);
-        tandem_sensing_close(&sensing);
+            estimate_task(&estimate, s, p, s->plan->n_sampled, s->plan->n_oracle, error_scale, error);
+        if (status == TANDEM_OK) status = measure_pairs(s->result[p].noise, s, p, &estimate, error);
+        tandem_estimate_close(&estimate);
         if (status == TANDEM_OK) status = study_records_add(&s->records, name, s->result[p].noise, n, error);
         if (status != TANDEM_OK) return status;
         took_ns = tandem_now_ns() - begin_ns;
@@ -125,15 +126,15 @@ static tandem_status run_oracle_job(rank_study *s, int p, double error_scale, ta
 }
 
 /* What `--sensitivity sampled` says, and its noise alone, [2 × n_op]. */
-static tandem_status read_sampled(double *value, const rank_study *s, int p, const tandem_sensing *sensing,
+static tandem_status read_sampled(double *value, const rank_study *s, int p, const tandem_estimate *estimate,
                                   tandem_error *error)
 {
-    double *weight = calloc((size_t)sensing->n_op, sizeof *weight);
+    double *weight = calloc((size_t)estimate->n_op, sizeof *weight);
     tandem_status status = weight ? TANDEM_OK : tandem_no_memory(error, "for the rows of operators");
     for (int k = 0; k < s->lab.n_op && status == TANDEM_OK; k++) {
         tandem_sensitivity_estimate of = {0};
         weight[s->lab.op[k]] = 1;
-        status = noise_of_rows(&of, sensing, noise_precisions[p], weight, s->lab.task->batch, error);
+        status = noise_of_rows(&of, estimate, noise_precisions[p], weight, s->lab.task->batch, error);
         weight[s->lab.op[k]] = 0;
         value[k] = of.value;
         value[s->lab.n_op + k] = of.noise;
@@ -148,14 +149,14 @@ static tandem_status run_sampled_job(rank_study *s, int p, tandem_error *error)
     double *value =
         s->result[p].value + rank_method_find("sampled") * s->lab.n_op; /* its noise stands next */
     char name[STUDY_RECORD_NAME];
-    tandem_sensing sensing = {0};
+    tandem_estimate estimate = {0};
     int64_t took_ns = 0;
     rank_record_name(name, s, p, rank_job_sampled);
     if (!study_records_find(value, n, &s->records, name)) {
         const int64_t begin_ns = tandem_now_ns();
-        tandem_status status = sense_task(&sensing, s, p, 0, s->plan->n_sampled, 1, error);
-        if (status == TANDEM_OK) status = read_sampled(value, s, p, &sensing, error);
-        tandem_sensing_close(&sensing);
+        tandem_status status = estimate_task(&estimate, s, p, 0, s->plan->n_sampled, 1, error);
+        if (status == TANDEM_OK) status = read_sampled(value, s, p, &estimate, error);
+        tandem_estimate_close(&estimate);
         if (status == TANDEM_OK) status = study_records_add(&s->records, name, value, n, error);
         if (status != TANDEM_OK) return status;
         took_ns = tandem_now_ns() - begin_ns;
@@ -164,26 +165,26 @@ static tandem_status run_sampled_job(rank_study *s, int p, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* All precisions at once, as `tandem sensitivity` senses them; converted to the task's batch. */
-static tandem_status sense_by_probe(rank_study *s, tandem_error *error)
+/* All precisions at once, as `tandem sensitivity` estimates them; converted to the task's batch. */
+static tandem_status estimate_by_probe(rank_study *s, tandem_error *error)
 {
-    sensing_request request = sensing_request_probe(&s->lab.workload);
+    estimate_request request = estimate_request_probe(&s->lab.workload);
     double *weight = calloc((size_t)s->lab.workload.graph[0]->n_op, sizeof *weight);
-    tandem_sensing sensing = {0};
+    tandem_estimate estimate = {0};
     request.n_point = s->lab.task->n_point;
     memcpy(request.point, s->lab.task->point, sizeof s->lab.task->point);
     tandem_status status =
-        weight ? sense_by_options(&sensing, &s->lab.workload, &s->lab.options, &request, error)
+        weight ? estimate_by_options(&estimate, &s->lab.workload, &s->lab.options, &request, error)
                : tandem_no_memory(error, "for the rows of operators");
     for (int i = 0; i < NOISE_N_PRECISION * s->lab.n_op && status == TANDEM_OK; i++) {
         const int p = i / s->lab.n_op, k = i % s->lab.n_op;
         tandem_sensitivity_estimate of = {0};
         weight[s->lab.op[k]] = 1;
-        status = noise_of_rows(&of, &sensing, noise_precisions[p], weight, s->lab.task->batch, error);
+        status = noise_of_rows(&of, &estimate, noise_precisions[p], weight, s->lab.task->batch, error);
         weight[s->lab.op[k]] = 0;
         s->result[p].value[rank_method_find("sensed_probe") * s->lab.n_op + k] = of.noise;
     }
-    tandem_sensing_close(&sensing);
+    tandem_estimate_close(&estimate);
     free(weight);
     return status;
 }
@@ -200,7 +201,7 @@ static tandem_status run_probe_job(rank_study *s, tandem_error *error)
     }
     if (n_found < NOISE_N_PRECISION) {
         const int64_t begin_ns = tandem_now_ns();
-        tandem_status status = sense_by_probe(s, error);
+        tandem_status status = estimate_by_probe(s, error);
         for (int p = 0; p < NOISE_N_PRECISION && status == TANDEM_OK; p++) {
             rank_record_name(name, s, p, rank_job_probe);
             status = study_records_add(&s->records, name, s->result[p].value + m * n, n, error);

@@ -1,5 +1,5 @@
 /* rank_left.c: which jobs of a task of `tandem-study rank` have no record, and the time that they take, by
- * trials of a training, of a probe, and of a sensing of all operators, whose precisions take turns. */
+ * trials of a training, of a probe, and of an estimate of all operators, whose precisions take turns. */
 #include <stdlib.h>
 
 #include "research/probe.h"
@@ -9,9 +9,9 @@
 /* Of the jobs without a record. Each trains up to the last training point. */
 typedef struct rank_left {
     int n_job;
-    int n_probe;                /* of a point, for `probe` */
-    int n_step;                 /* of a point: steps' worth of gradients, for `sensed_probe` */
-    int n_sensing, n_replicate; /* of a point: sensings of all operators in one precision, and their sum */
+    int n_probe;                 /* of a point, for `probe` */
+    int n_step;                  /* of a point: steps' worth of gradients, for `sensed_probe` */
+    int n_estimate, n_replicate; /* of a point: estimates of all operators in one precision, and their sum */
 } rank_left;
 
 typedef struct probe_trial {
@@ -50,17 +50,17 @@ static tandem_status measure_probe_cost(work_cost *cost, const noise_lab *lab, t
 }
 
 /* Of all operators of the task. */
-static tandem_status measure_sensing_cost(work_cost *cost, const noise_lab *lab, tandem_error *error)
+static tandem_status measure_estimate_cost(work_cost *cost, const noise_lab *lab, tandem_error *error)
 {
     const int n_op = lab->workload.graph[0]->n_op;
     tandem_precision *plan = calloc((size_t)lab->n_op * (size_t)n_op, sizeof *plan);
     if (!plan) return tandem_no_memory(error, "for the operators of a task");
     for (int k = 0; k < lab->n_op; k++) plan[k * n_op + lab->op[k]] = noise_precisions[k % NOISE_N_PRECISION];
-    const sensing_request request = {.precision = tandem_precision_get(noise_precisions[0])->name,
-                                     .emulation = tandem_emulation_make(0),
-                                     .plan = plan,
-                                     .n_plan = lab->n_op};
-    const tandem_status status = work_cost_of_sensing(cost, &lab->workload, &lab->options, &request, error);
+    const estimate_request request = {.precision = tandem_precision_get(noise_precisions[0])->name,
+                                      .emulation = tandem_emulation_make(0),
+                                      .plan = plan,
+                                      .n_plan = lab->n_op};
+    const tandem_status status = work_cost_of_estimate(cost, &lab->workload, &lab->options, &request, error);
     free(plan);
     return status;
 }
@@ -70,23 +70,23 @@ static tandem_status rank_left_seconds(double *seconds, const noise_lab *lab, co
                                        tandem_error *error)
 {
     const noise_task *task = lab->task;
-    work_cost training = {0}, probe = {0}, sensing = {0};
+    work_cost training = {0}, probe = {0}, estimate = {0};
     tandem_status status = TANDEM_OK;
     if (left->n_job > 0) status = work_cost_of_training(&training, &lab->options, task->steps, error);
     if (status == TANDEM_OK && left->n_probe > 0) status = measure_probe_cost(&probe, lab, error);
-    if (status == TANDEM_OK && left->n_sensing > 0) status = measure_sensing_cost(&sensing, lab, error);
+    if (status == TANDEM_OK && left->n_estimate > 0) status = measure_estimate_cost(&estimate, lab, error);
     if (status != TANDEM_OK) return status;
     const double of_point = training.unit_s * left->n_step + probe.unit_s * left->n_probe +
-                            sensing.once_s * left->n_sensing + sensing.unit_s * left->n_replicate;
+                            estimate.once_s * left->n_estimate + estimate.unit_s * left->n_replicate;
     *seconds =
         left->n_job * work_cost_seconds(&training, task->point[task->n_point - 1]) + task->n_point * of_point;
     return TANDEM_OK;
 }
 
-static void count_sensing_left(rank_left *left, int n_replicate)
+static void count_estimate_left(rank_left *left, int n_replicate)
 {
     left->n_job++;
-    left->n_sensing++;
+    left->n_estimate++;
     left->n_replicate += n_replicate;
 }
 
@@ -105,21 +105,21 @@ static rank_left count_rank_left(int *n_all, rank_study *s)
         rank_record_name(name, s, p, rank_job_probe);
         has_probe = has_probe && study_records_has(&s->records, name, n);
         rank_record_name(name, s, p, rank_job_sampled);
-        if (!study_records_has(&s->records, name, 2 * n)) count_sensing_left(&left, s->plan->n_sampled);
+        if (!study_records_has(&s->records, name, 2 * n)) count_estimate_left(&left, s->plan->n_sampled);
         rank_oracle_record_name(name, s, p, 1);
         if (!study_records_find(result->noise, n_oracle, &s->records, name)) {
-            count_sensing_left(&left, s->plan->n_oracle);
+            count_estimate_left(&left, s->plan->n_oracle);
             continue;
         }
         rank_count_told(result, n);
         if (!rank_is_told_too_little(result)) continue;
         ++*n_all;
         rank_oracle_record_name(name, s, p, rank_magnified);
-        if (!study_records_has(&s->records, name, n_oracle)) count_sensing_left(&left, s->plan->n_oracle);
+        if (!study_records_has(&s->records, name, n_oracle)) count_estimate_left(&left, s->plan->n_oracle);
     }
     left.n_job += !has_statistics + !has_probe;
     left.n_probe = has_statistics ? 0 : s->plan->n_batch;
-    left.n_step = has_probe ? 0 : rank_steps_of(s, RANK_NEEDS_SENSED_PROBE);
+    left.n_step = has_probe ? 0 : rank_steps_of(s, RANK_NEEDS_ESTIMATED_PROBE);
     return left;
 }
 

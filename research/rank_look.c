@@ -4,12 +4,12 @@
 
 #include "research/probe.h"
 #include "research/rank.h"
-#include "runtime/sense/batch_statistics.h"
+#include "runtime/estimate/batch_statistics.h"
 
 int rank_steps_of(const rank_study *s, rank_needs needs)
 {
-    const sensing_request probe = sensing_request_probe(&s->lab.workload);
-    const int64_t samples = sensing_count_gradients(&s->lab.workload, &probe) * probe.batch;
+    const estimate_request probe = estimate_request_probe(&s->lab.workload);
+    const int64_t samples = estimate_count_gradients(&s->lab.workload, &probe) * probe.batch;
     const int of[] = {0, s->plan->n_batch, 3 * s->plan->n_batch,
                       (int)((samples - 1) / s->lab.task->batch) + 1,
                       2 * s->plan->n_sampled * (1 + NOISE_N_PRECISION * s->lab.n_op)};
@@ -76,7 +76,7 @@ static tandem_status add_values(double *value, const rank_study *s, const rank_v
     for (int m = 0; m < RANK_N_METHOD; m++) {
         const rank_method *method = rank_methods[m];
         const tandem_sensitivity_method *product = NULL;
-        if (method->needs >= RANK_NEEDS_SENSED_PROBE) continue;
+        if (method->needs >= RANK_NEEDS_ESTIMATED_PROBE) continue;
         if (!method->compute) {
             const tandem_status status = tandem_sensitivity_find(&product, method->name, error);
             if (status != TANDEM_OK) return status;
@@ -96,7 +96,7 @@ static tandem_status look_at_point(rank_study *s, held_model *model, const held_
 {
     const tandem_graph *graph = s->lab.workload.graph[0];
     const int64_t first =
-        s->lab.options.steps + 4 * (int64_t)TANDEM_MAX_REPLICATE; /* no batch of a sensing */
+        s->lab.options.steps + 4 * (int64_t)TANDEM_MAX_REPLICATE; /* no batch of an estimate */
     rank_view view = {calloc((size_t)graph->n_op, sizeof *view.statistics),
                       calloc((size_t)(NOISE_N_PRECISION * s->lab.n_op), sizeof *view.probe),
                       calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *view.of_product)};

@@ -6,7 +6,7 @@
 
 #include "cli/program.h"
 #include "research/study_margins.h"
-#include "tandem/advanced/sensing.h"
+#include "tandem/advanced/estimate.h"
 
 #define STUDY_DATA "fashion-mnist"
 
@@ -62,8 +62,8 @@ typedef struct study_interval {
 } study_interval;
 study_interval study_draws_interval(double *draw, int n);
 
-/* One training point of a sensing, so that each training point is a cell of its own; borrows. */
-tandem_sensing study_sensing_at_point(const tandem_sensing *sensing, int a);
+/* One training point of an estimate, so that each training point is a cell of its own; borrows. */
+tandem_estimate study_estimate_at_point(const tandem_estimate *estimate, int a);
 
 /* --- Tensors of a training in fp32 (study_tensors.c) -----------------------------------------------------
  * */

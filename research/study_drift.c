@@ -2,7 +2,8 @@
  * plan follows. docs/study/README.md has the design.
  *
  * The pair of cards and the step are those of `tandem-study plans`. One plan is made at step 0. It is kept;
- * or the training senses itself again and allocates anew, within the same step. Seeds are common. */
+ * or the training estimates its sensitivities again and allocates anew, within the same step. Seeds are
+ * common. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -73,7 +74,7 @@ static tandem_status run_drift_trainings(void *study, tandem_error *error)
     return status;
 }
 
-/* By trials in uniform low precision, which leave out what sensing takes. */
+/* By trials in uniform low precision, which leave out what an estimate takes. */
 static tandem_status note_drift(drift_study *s, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -159,13 +160,13 @@ static drift_trained mean_replanned(const drift_study *s, int t, int cell, int *
         for (int a = 0; a < DRIFT_N_ARM; a++) *n_diverged += isnan(s->seed[t][k][cell][a].loss);
         if (isnan(of->loss)) continue;
         n++;
-        mean.n_sensed += of->n_sensed;
+        mean.n_estimated += of->n_estimated;
         mean.n_by_range += of->n_by_range;
         mean.n_changed += of->n_changed;
         mean.kept += of->kept;
         mean.chosen += of->chosen;
     }
-    return (drift_trained){.n_sensed = mean.n_sensed / n,
+    return (drift_trained){.n_estimated = mean.n_estimated / n,
                            .n_by_range = mean.n_by_range / n,
                            .n_changed = mean.n_changed / n,
                            .kept = 100 * mean.kept / n,
@@ -215,7 +216,7 @@ static void add_drift_cell(drift_study *s, int t, int cell)
     set_drift_mean(object, "nearer", &nearer);
     set_drift_mean(object, "nearer_than_random", &nearer_than_random);
     set_drift_mean(object, "points", &points);
-    json_object_set_new(object, "sensed", cli_json_number(replanned.n_sensed));
+    json_object_set_new(object, "sensed", cli_json_number(replanned.n_estimated));
     json_object_set_new(object, "sensed_by_range", cli_json_number(replanned.n_by_range));
     json_object_set_new(object, "changed", cli_json_number(replanned.n_changed));
     json_object_set_new(object, "sensitivity_kept", cli_json_number(replanned.kept));
@@ -223,7 +224,7 @@ static void add_drift_cell(drift_study *s, int t, int cell)
     print_drift_mean(text, &nearer, 4);
     print_drift_mean(text, &nearer_than_random, 4);
     print_drift_mean(text, &points, 2);
-    (void)fprintf(text, " %.1f, %.1f | %.1f | %.3g, %.3g | %d | %s |\n", replanned.n_sensed,
+    (void)fprintf(text, " %.1f, %.1f | %.1f | %.3g, %.3g | %d | %s |\n", replanned.n_estimated,
                   replanned.n_by_range, replanned.n_changed, replanned.kept, replanned.chosen, n_diverged,
                   cell == DRIFT_AS_IS ? ""
                   : is_met            ? "yes"

@@ -4,8 +4,8 @@
  * A task trains in fp32 at batches B, 3/4·B and 1/2·B, with the same steps and rate. At B/(1 + x) the
  * gradient's variance is 1 + x times that at B. The final test loss of these three makes a curve over x, a
  * parabola. A plan's final test loss at batch B has a place x on it: its measured noise. Predicted is ρ =
- * Var d/Var g, sensed at five points of a training in fp32 and added over operators. Everything has the same
- * seeds; the interval is the bootstrap's over seeds. */
+ * Var d/Var g, estimated at five points of a training in fp32 and added over operators. Everything has the
+ * same seeds; the interval is the bootstrap's over seeds. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +15,9 @@
 #include "research/exchange.h"
 #include "research/work_left.h"
 
-static const char *const sensed_name[] = {[EXCHANGE_SUMMED] = "sensed",
-                                          [EXCHANGE_WHOLE] = "sensed whole",
-                                          [EXCHANGE_CURVED] = "sensed by curvature"};
+static const char *const estimated_name[] = {[EXCHANGE_SUMMED] = "sensed",
+                                             [EXCHANGE_WHOLE] = "sensed whole",
+                                             [EXCHANGE_CURVED] = "sensed by curvature"};
 enum { MAX_TASKS = 16 };
 static const uint64_t bootstrap_seed = 1;
 
@@ -29,7 +29,7 @@ typedef struct exchange_noise {
 
 typedef struct exchange_result {
     double (*loss)[EXCHANGE_SETTINGS]; /* [n_seed] */
-    exchange_prediction predicted[EXCHANGE_N_SENSED][EXCHANGE_CELLS];
+    exchange_prediction predicted[EXCHANGE_N_ESTIMATED][EXCHANGE_CELLS];
     exchange_noise measured;
     exchange_noise *drawn; /* [n_bootstrap] */
 } exchange_result;
@@ -58,7 +58,7 @@ static void name_setting(char text[64], const exchange_task *task, int setting)
     (void)snprintf(text, 64, "%s, s8 × %g", casts_name(cell), exchange_cell_scale(task, cell));
 }
 
-/* seed: −1 − how a cell is sensed, where it is no training's. */
+/* seed: −1 − how a cell is estimated, where it is no training's. */
 static void name_record(char text[STUDY_RECORD_NAME], const exchange_task *task, int setting, int seed)
 {
     char of[64];
@@ -66,7 +66,7 @@ static void name_record(char text[STUDY_RECORD_NAME], const exchange_task *task,
     const int n = snprintf(text, STUDY_RECORD_NAME, "%s %s: %s: ", task->model,
                            tandem_optimizer_name(task->optimizer), of);
     if (seed < 0)
-        (void)snprintf(text + n, (size_t)(STUDY_RECORD_NAME - n), "%s", sensed_name[-seed - 1]);
+        (void)snprintf(text + n, (size_t)(STUDY_RECORD_NAME - n), "%s", estimated_name[-seed - 1]);
     else
         (void)snprintf(text + n, (size_t)(STUDY_RECORD_NAME - n), "%d", seed);
 }
@@ -110,7 +110,8 @@ static tandem_status note_plan(exchange_study *s, tandem_error *error)
     return status;
 }
 
-static tandem_status predict_cell(exchange_study *s, int t, int c, exchange_sensed how, tandem_error *error)
+static tandem_status predict_cell(exchange_study *s, int t, int c, exchange_estimated how,
+                                  tandem_error *error)
 {
     const exchange_task *task = &s->plan->task[t];
     exchange_prediction *of = &s->result[t].predicted[how][c];
@@ -136,8 +137,9 @@ static tandem_status predict_cell(exchange_study *s, int t, int c, exchange_sens
 static tandem_status predict_task(exchange_study *s, int t, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    for (int c = 0; c < EXCHANGE_N_SENSED * EXCHANGE_CELLS && status == TANDEM_OK; c++)
-        status = predict_cell(s, t, c / EXCHANGE_N_SENSED, (exchange_sensed)(c % EXCHANGE_N_SENSED), error);
+    for (int c = 0; c < EXCHANGE_N_ESTIMATED * EXCHANGE_CELLS && status == TANDEM_OK; c++)
+        status = predict_cell(s, t, c / EXCHANGE_N_ESTIMATED, (exchange_estimated)(c % EXCHANGE_N_ESTIMATED),
+                              error);
     return status;
 }
 
@@ -423,9 +425,9 @@ static void print_first_order(exchange_study *s)
         study_margin.exchange_max_ratio);
     for (int t = 0; t < s->plan->n_task; t++) {
         const exchange_result *result = &s->result[t];
-        exchange_ratios ratios[EXCHANGE_N_SENSED] = {{0}};
+        exchange_ratios ratios[EXCHANGE_N_ESTIMATED] = {{0}};
         for (int c = 0; c < EXCHANGE_CELLS; c++)
-            for (int k = 0; k < EXCHANGE_N_SENSED; k++) {
+            for (int k = 0; k < EXCHANGE_N_ESTIMATED; k++) {
                 const exchange_prediction *of = &result->predicted[k][c];
                 const double x = result->measured.x[c],
                              ratio = x > 0 ? (of->noise + of->first_order) / x : NAN;
@@ -435,7 +437,7 @@ static void print_first_order(exchange_study *s)
         json_t *object =
             json_pack("{s:s,s:s}", "model", task->model, "optimizer", tandem_optimizer_name(task->optimizer));
         (void)fprintf(s->report->text, "| `%s` %s", task->model, tandem_optimizer_name(task->optimizer));
-        for (int k = 0; k < EXCHANGE_N_SENSED; k++) {
+        for (int k = 0; k < EXCHANGE_N_ESTIMATED; k++) {
             static const char *const mean_key[] = {"mean_ratio", "mean_ratio_whole", "mean_ratio_curved"},
                                      *const close_key[] = {"close", "close_whole", "close_curved"};
             (void)fprintf(s->report->text, " | %.2f | %d of %d", mean_ratio(&ratios[k]), ratios[k].n_close,

@@ -118,7 +118,7 @@ static tandem_status run_plans_pairs(void *study, tandem_error *error)
     return status;
 }
 
-static tandem_status sense_and_allocate(plans_study *s, int t, int r, tandem_error *error)
+static tandem_status estimate_and_allocate(plans_study *s, int t, int r, tandem_error *error)
 {
     const plans_regime *regime = &plans_regimes[r];
     plans_cell *cell = &s->cell[t][r];
@@ -126,12 +126,12 @@ static tandem_status sense_and_allocate(plans_study *s, int t, int r, tandem_err
                                           .emulation = regime_emulation(regime, 0),
                                           .n_point = s->plan->n_point,
                                           .n_replicate = s->plan->n_replicate};
-    tandem_sensing sensing = {0};
-    tandem_status status = study_sense(&sensing, &s->jobs.lab, &s->plan->task[t], &rounding, error);
+    tandem_estimate estimate = {0};
+    tandem_status status = study_estimate(&estimate, &s->jobs.lab, &s->plan->task[t], &rounding, error);
     if (status == TANDEM_OK)
         status =
-            plans_allocate(cell->allocated, &cell->price, &cell->pair, s->report->options, &sensing, error);
-    tandem_sensing_close(&sensing);
+            plans_allocate(cell->allocated, &cell->price, &cell->pair, s->report->options, &estimate, error);
+    tandem_estimate_close(&estimate);
     return status;
 }
 
@@ -153,7 +153,7 @@ static tandem_status allocate_cell(plans_study *s, int t, int r, tandem_error *e
         for (int i = 0; i < n_op; i++)
             cell->allocated[i] = value[PLANS_PRICES + i] > 0 ? cell->pair.precision : TANDEM_PRECISION_FP32;
     } else if (is_own) {
-        status = sense_and_allocate(s, t, r, error);
+        status = estimate_and_allocate(s, t, r, error);
         value[0] = cell->price.allocated;
         value[1] = cell->price.uniform;
         for (int i = 0; i < n_op; i++) value[PLANS_PRICES + i] = cell->allocated[i] != TANDEM_PRECISION_FP32;

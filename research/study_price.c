@@ -26,7 +26,7 @@ typedef struct price_prediction {
 
 typedef struct price_result {
     price_seed *loss; /* [n_seed] */
-    price_prediction predicted[PRICE_N_SENSED][PRICE_CELLS];
+    price_prediction predicted[PRICE_N_ESTIMATED][PRICE_CELLS];
     int is_left_out; /* records of it are missing */
 } price_result;
 
@@ -93,8 +93,8 @@ static tandem_status note_price_plan(price_study *s, tandem_error *error)
 }
 
 /* All operators rounded, the sum over them: as plans are priced. */
-static tandem_status sense_price(price_prediction *of, price_study *s, const price_task *task, int cell,
-                                 price_sensed how, tandem_error *error)
+static tandem_status estimate_price(price_prediction *of, price_study *s, const price_task *task, int cell,
+                                    price_estimated how, tandem_error *error)
 {
     const study_training *in_fp32 = task->training;
     const tandem_precision precision = exchange_precision(price_cells[cell].casts);
@@ -103,22 +103,22 @@ static tandem_status sense_price(price_prediction *of, price_study *s, const pri
                                           .n_point = s->plan->n_point,
                                           .n_replicate = s->plan->n_replicate,
                                           .is_default = how == PRICE_BY_DEFAULT};
-    const tandem_sensed_step step = {.global_batch = in_fp32->batch, .n_micro = 1};
-    tandem_sensitivity_estimate estimate = {0};
-    tandem_sensing sensing = {0};
-    tandem_status status = study_sense(&sensing, &s->jobs.lab, in_fp32, &rounding, error);
-    double *share = status == TANDEM_OK ? study_shares_open(&sensing, &s->jobs.lab, precision, 1) : NULL;
+    const tandem_sensitivity_step step = {.global_batch = in_fp32->batch, .n_micro = 1};
+    tandem_sensitivity_estimate of_plan = {0};
+    tandem_estimate estimate = {0};
+    tandem_status status = study_estimate(&estimate, &s->jobs.lab, in_fp32, &rounding, error);
+    double *share = status == TANDEM_OK ? study_shares_open(&estimate, &s->jobs.lab, precision, 1) : NULL;
     if (status == TANDEM_OK && !share) status = tandem_no_memory(error, "for the shares of a plan");
-    if (status == TANDEM_OK) status = tandem_sensing_estimate(&estimate, &sensing, share, &step, error);
-    *of = (price_prediction){estimate.value, estimate.low, estimate.high, estimate.noise, estimate.bias};
+    if (status == TANDEM_OK) status = tandem_estimate_sensitivity(&of_plan, &estimate, share, &step, error);
+    *of = (price_prediction){of_plan.value, of_plan.low, of_plan.high, of_plan.noise, of_plan.bias};
     free(share);
-    tandem_sensing_close(&sensing);
+    tandem_estimate_close(&estimate);
     return status;
 }
 
-static tandem_status predict_price(price_study *s, int t, int cell, price_sensed how, tandem_error *error)
+static tandem_status predict_price(price_study *s, int t, int cell, price_estimated how, tandem_error *error)
 {
-    static const char *const sensed_name[] = {
+    static const char *const estimated_name[] = {
         [PRICE_BY_DEFAULT] = "sensed by default", [PRICE_BY_SAMPLES] = "sensed"};
     const price_task *task = &s->plan->task[t];
     price_prediction *of = &s->result[t].predicted[how][cell];
@@ -127,13 +127,13 @@ static tandem_status predict_price(price_study *s, int t, int cell, price_sensed
     int is_own = 0;
     name_price_setting(setting, task, PRICE_LENGTHS + cell);
     (void)snprintf(name, sizeof name, "%s %s: %s: %s", task->training->model,
-                   tandem_optimizer_name(task->training->optimizer), setting, sensed_name[how]);
+                   tandem_optimizer_name(task->training->optimizer), setting, estimated_name[how]);
     if (study_jobs_find(value, PRICE_VALUES, &is_own, &s->jobs, name)) {
         *of = (price_prediction){value[0], value[1], value[2], value[3], value[4]};
         return TANDEM_OK;
     }
     if (!is_own) return TANDEM_OK;
-    const tandem_status status = sense_price(of, s, task, cell, how, error);
+    const tandem_status status = estimate_price(of, s, task, cell, how, error);
     if (status != TANDEM_OK) return status;
     return study_records_add(&s->jobs.records, name,
                              (const double[PRICE_VALUES]){of->value, of->low, of->high, of->noise, of->bias},
@@ -161,8 +161,9 @@ static tandem_status run_price_jobs(void *study, tandem_error *error)
     tandem_status status = TANDEM_OK;
     for (int t = 0; t < s->plan->n_task; t++) {
         const int n_missing = s->jobs.n_missing;
-        for (int c = 0; c < PRICE_CELLS * PRICE_N_SENSED && status == TANDEM_OK; c++)
-            status = predict_price(s, t, c / PRICE_N_SENSED, (price_sensed)(c % PRICE_N_SENSED), error);
+        for (int c = 0; c < PRICE_CELLS * PRICE_N_ESTIMATED && status == TANDEM_OK; c++)
+            status =
+                predict_price(s, t, c / PRICE_N_ESTIMATED, (price_estimated)(c % PRICE_N_ESTIMATED), error);
         for (int k = 0; k < s->n_seed && status == TANDEM_OK; k++) status = train_price(s, t, k, error);
         s->result[t].is_left_out = s->jobs.n_missing > n_missing;
     }

@@ -14,15 +14,15 @@ tandem_status study_rank_open(training_rank *rank, const tandem_workload *worklo
     return training_rank_open(rank, workload, &training, &alone, error);
 }
 
-tandem_status sense_by_options(tandem_sensing *sensing, const tandem_workload *workload,
-                               const cli_options *options, const sensing_request *request,
-                               tandem_error *error)
+tandem_status estimate_by_options(tandem_estimate *estimate, const tandem_workload *workload,
+                                  const cli_options *options, const estimate_request *request,
+                                  tandem_error *error)
 {
     const tandem_train_request training = cli_training(options);
     training_rank rank = {.extra = {0}};
     tandem_status status = study_rank_open(&rank, workload, options, error);
     if (status != TANDEM_OK) return status;
-    status = sensing_of_rank(sensing, &rank, workload, &training, request, error);
+    status = estimate_of_rank(estimate, &rank, workload, &training, request, error);
     training_rank_close(&rank);
     return status;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/sense/sensing.h"
+#include "runtime/estimate/estimate.h"
 #include "base/hash.h"
 #include "research/trainings.h"
 #include "research/study_runs.h"
@@ -16,7 +16,7 @@ enum { MAX_MODELS = 4, MAX_GROUPS = 16, TRAINED_STEPS = 400 };
 
 typedef struct sampled_scope {
     const char *model;
-    int64_t batch, measured_batch; /* sensed for the prediction, and measured; trained at the first */
+    int64_t batch, measured_batch; /* estimated for the prediction, and measured; trained at the first */
     int64_t point[2];
     int n_point, n_predicted, n_measured; /* replicates */
     int n_rank;                           /* that have the measured batch each; 0: no rank but this one */
@@ -44,38 +44,38 @@ typedef struct sampled_study {
     const sampled_scope *scope;
     study_records *records;
     const tandem_graph *graph;
-    tandem_sensing predicted[MAX_GROUPS], measured;
+    tandem_estimate predicted[MAX_GROUPS], measured;
     double *share, *micro_batch; /* [cells]; the latter of one rank that is measured */
     sampled_tally tally[N_PARTS];
     ratio_margins margins;
 } sampled_study;
 
-tandem_sensing study_sensing_at_point(const tandem_sensing *sensing, int a)
+tandem_estimate study_estimate_at_point(const tandem_estimate *estimate, int a)
 {
-    const int n_cell = sensing->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
-    tandem_sensing one = *sensing;
+    const int n_cell = estimate->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    tandem_estimate one = *estimate;
     one.n_point = 1;
-    one.gradient += (size_t)a * (size_t)sensing->n_replicate;
-    one.error += (size_t)a * (size_t)n_cell * (size_t)sensing->n_replicate;
+    one.gradient += (size_t)a * (size_t)estimate->n_replicate;
+    one.error += (size_t)a * (size_t)n_cell * (size_t)estimate->n_replicate;
     return one;
 }
 
-/* Some replicates of a sensing, of neighbouring batches. */
+/* Some replicates of an estimate, of neighbouring batches. */
 typedef struct sampled_replicates {
     int first, n;
 } sampled_replicates;
 
 /* The estimate of a cell's part at a training point, without some replicates. */
-static tandem_status estimate_part(tandem_sensitivity_estimate *estimate, sampled_study *s,
-                                   const tandem_sensing *sensing, int a, int cell, sampled_part part,
+static tandem_status estimate_part(tandem_sensitivity_estimate *to, sampled_study *s,
+                                   const tandem_estimate *estimate, int a, int cell, sampled_part part,
                                    sampled_replicates without, tandem_error *error)
 {
-    const tandem_sensed_step step = {
+    const tandem_sensitivity_step step = {
         .global_batch = s->measured.batch, .n_micro = 1, .micro_batch = s->micro_batch};
-    tandem_sensing one = study_sensing_at_point(sensing, a);
-    const tandem_sensed_error *of = tandem_sensing_errors(&one, 0, cell);
-    tandem_sensed_gradient gradient[TANDEM_MAX_REPLICATE];
-    tandem_sensed_error room[TANDEM_MAX_REPLICATE];
+    tandem_estimate one = study_estimate_at_point(estimate, a);
+    const tandem_estimated_error *of = tandem_estimate_errors(&one, 0, cell);
+    tandem_estimated_gradient gradient[TANDEM_MAX_REPLICATE];
+    tandem_estimated_error room[TANDEM_MAX_REPLICATE];
     int n = 0;
     for (int r = 0; r < one.n_replicate; r++) {
         if (r >= without.first && r < without.first + without.n) continue;
@@ -89,7 +89,7 @@ static tandem_status estimate_part(tandem_sensitivity_estimate *estimate, sample
     one.gradient = gradient;
     one.error = room - (size_t)cell * (size_t)n;
     s->share[cell] = 1;
-    const tandem_status status = tandem_sensing_estimate(estimate, &one, s->share, &step, error);
+    const tandem_status status = tandem_estimate_sensitivity(to, &one, s->share, &step, error);
     s->share[cell] = 0;
     return status;
 }
@@ -219,15 +219,15 @@ static void add_sampled_cell(sampled_study *s, int a, int op, tandem_precision p
 /* Of prediction k, or for k = count_groups() of what is measured. Batches in common are the first after the
  * training. While all lie in one pass over the data, batch b of a global batch of n has the samples
  * n·b … n·(b + 1) − 1 of its order. */
-static sensing_request request_of_group(const sampled_scope *scope, int k)
+static estimate_request request_of_group(const sampled_scope *scope, int k)
 {
     const int is_measured = k == count_groups(scope);
-    sensing_request request = {.n_point = scope->n_point,
-                               .n_replicate = is_measured ? scope->n_measured : scope->n_predicted,
-                               .first_replicate = k * scope->n_predicted, /* other draws */
-                               .batch = is_measured ? scope->measured_batch : 0,
-                               .n_rank = is_measured ? scope->n_rank : 0,
-                               .has_wide_ranges = !is_measured && scope->n_rank > 0};
+    estimate_request request = {.n_point = scope->n_point,
+                                .n_replicate = is_measured ? scope->n_measured : scope->n_predicted,
+                                .first_replicate = k * scope->n_predicted, /* other draws */
+                                .batch = is_measured ? scope->measured_batch : 0,
+                                .n_rank = is_measured ? scope->n_rank : 0,
+                                .has_wide_ranges = !is_measured && scope->n_rank > 0};
     memcpy(request.point, scope->point, (size_t)scope->n_point * sizeof *request.point);
     if (scope->n_group > 0)
         request.batches_from = is_measured
@@ -236,15 +236,15 @@ static sensing_request request_of_group(const sampled_scope *scope, int k)
     return request;
 }
 
-static tandem_status sense_both(sampled_study *s, const tandem_workload *workload, const cli_options *options,
-                                tandem_error *error)
+static tandem_status estimate_both(sampled_study *s, const tandem_workload *workload,
+                                   const cli_options *options, tandem_error *error)
 {
     const int n_group = count_groups(s->scope);
     tandem_status status = TANDEM_OK;
     for (int k = 0; k <= n_group && status == TANDEM_OK; k++) {
-        const sensing_request request = request_of_group(s->scope, k);
-        status = sense_by_options(k < n_group ? &s->predicted[k] : &s->measured, workload, options, &request,
-                                  error);
+        const estimate_request request = request_of_group(s->scope, k);
+        status = estimate_by_options(k < n_group ? &s->predicted[k] : &s->measured, workload, options,
+                                     &request, error);
     }
     return status;
 }
@@ -311,7 +311,7 @@ static sampled_cell *list_sampled_cells(int *n, const sampled_scope *scope, cons
 
 static int parts_of(const sampled_scope *scope) { return scope->n_rank > 0 ? N_PARTS : 1; }
 
-/* What is sensed of all cells: [n × N_PARTS]. */
+/* What is estimated of all cells: [n × N_PARTS]. */
 static tandem_status compare_sampled_cells(sampled_ratio *ratio, sampled_study *s, const sampled_cell *cells,
                                            int n, tandem_error *error)
 {
@@ -327,13 +327,13 @@ static tandem_status compare_sampled_cells(sampled_ratio *ratio, sampled_study *
         const int is_wanted =
             part == PART_NOISE || (parts_of(s->scope) > 1 && tandem_precision_draws_weights(of->precision));
         if (is_wanted)
-            status = compare_part(&ratio[i], s, of->a, tandem_sensing_cell(of->op, of->precision, TANDEM_F32),
-                                  part, error);
+            status = compare_part(&ratio[i], s, of->a,
+                                  tandem_estimate_cell(of->op, of->precision, TANDEM_F32), part, error);
     }
     return status;
 }
 
-/* By sensing, or from the record of the model. */
+/* By estimate, or from the record of the model. */
 static tandem_status find_ratios(sampled_ratio *ratio, sampled_study *s, const tandem_workload *workload,
                                  const cli_options *options, const sampled_cell *cells, int n,
                                  tandem_error *error)
@@ -342,7 +342,7 @@ static tandem_status find_ratios(sampled_ratio *ratio, sampled_study *s, const t
     double *value = (double *)ratio; /* a sampled_ratio is its numbers */
     tandem_status status = TANDEM_OK;
     if (!study_records_find(value, n_value, s->records, s->scope->model)) {
-        status = sense_both(s, workload, options, error);
+        status = estimate_both(s, workload, options, error);
         if (status == TANDEM_OK) status = compare_sampled_cells(ratio, s, cells, n, error);
         if (status == TANDEM_OK)
             status = study_records_add(s->records, s->scope->model, value, n_value, error);
@@ -385,20 +385,21 @@ static cli_options options_of_scope(const cli_options *given, const sampled_scop
     return options;
 }
 
-/* Seconds of the sensings of a model, each of which trains up to the last training point. */
-static tandem_status estimate_sensings(double *seconds, const cli_options *given, const sampled_scope *scope,
-                                       const tandem_workload *workload, tandem_error *error)
+/* Seconds of the estimates of a model, each of which trains up to the last training point. */
+static tandem_status estimate_seconds(double *seconds, const cli_options *given, const sampled_scope *scope,
+                                      const tandem_workload *workload, tandem_error *error)
 {
     const int n_group = count_groups(scope);
     const cli_options options = options_of_scope(given, scope);
-    const sensing_request predicted = request_of_group(scope, 0), measured = request_of_group(scope, n_group);
+    const estimate_request predicted = request_of_group(scope, 0),
+                           measured = request_of_group(scope, n_group);
     work_cost training = {0}, of_predicted = {0}, of_measured = {0};
     tandem_status status = work_cost_of_training(&training, &options, TRAINED_STEPS, error);
     if (status == TANDEM_OK)
-        status = work_cost_of_sensing(&of_predicted, workload, &options, &predicted, error);
+        status = work_cost_of_estimate(&of_predicted, workload, &options, &predicted, error);
     of_measured = of_predicted;
     if (status == TANDEM_OK && scope->n_rank > 0) /* else both are of one batch */
-        status = work_cost_of_sensing(&of_measured, workload, &options, &measured, error);
+        status = work_cost_of_estimate(&of_measured, workload, &options, &measured, error);
     if (status != TANDEM_OK) return status;
     *seconds = (n_group + 1) * work_cost_seconds(&training, scope->point[scope->n_point - 1]) +
                n_group * scope->n_point * work_cost_seconds(&of_predicted, predicted.n_replicate) +
@@ -419,7 +420,7 @@ static tandem_status note_sampled_model(double *left_s, const cli_options *given
     if (status == TANDEM_OK) {
         free(list_sampled_cells(&n_cell, scope, workload.graph[0]));
         is_left = !study_records_has(records, scope->model, n_cell * N_PARTS * VALUES_OF_RATIO);
-        if (is_left) status = estimate_sensings(&seconds, given, scope, &workload, error);
+        if (is_left) status = estimate_seconds(&seconds, given, scope, &workload, error);
     }
     tandem_workload_close(&workload);
     if (status == TANDEM_OK) work_left_note(given, scope->model, is_left ? n : 0, n, "sensings", seconds);
@@ -453,8 +454,8 @@ static tandem_status study_sampled_model(study_report *report, const sampled_sco
     if (status == TANDEM_OK) print_sampled_summary(&s);
     free(s.share);
     for (int part = 0; part < N_PARTS; part++) free(s.tally[part].ratio);
-    for (int k = 0; k < MAX_GROUPS; k++) tandem_sensing_close(&s.predicted[k]);
-    tandem_sensing_close(&s.measured);
+    for (int k = 0; k < MAX_GROUPS; k++) tandem_estimate_close(&s.predicted[k]);
+    tandem_estimate_close(&s.measured);
     tandem_workload_close(&workload);
     return status;
 }

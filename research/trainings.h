@@ -7,7 +7,7 @@
 #include "research/study_runs.h"
 #include "research/study_records.h"
 #include "runtime/train/train_config.h"
-#include "tandem/advanced/sensing.h"
+#include "tandem/advanced/estimate.h"
 
 /* --- One training (training.c) ---------------------------------------------------------------------------
  * */
@@ -61,7 +61,7 @@ enum { STUDY_TRAINED_VALUES = sizeof(study_trained) / sizeof(double) };
 tandem_status study_train(study_trained *trained, const study_lab *lab, const study_training *training,
                           int64_t steps, tandem_error *error);
 
-/* --- What a rounding changes of its gradients (study_sense.c) ---------------------------------------------
+/* --- What a rounding changes of its gradients (study_estimate.c) ------------------------------------------
  * */
 
 typedef struct study_rounding_plan {
@@ -70,18 +70,18 @@ typedef struct study_rounding_plan {
     int n_point; /* in the middle of each n_point-th of the training */
     int n_replicate;
     int is_whole;         /* 1: all operators are rounded at once, as row 0; else each alone */
-    int is_curved;        /* as in sensing_request */
+    int is_curved;        /* as in estimate_request */
     int is_default;       /* 1: as `tandem sensitivity` without options: by a probe, at its points and of its
                              replicates, and none of the others counts but precision and emulation */
-    double *own_products; /* [n_point × n_replicate], as in sensing_request; borrowed. NULL: not wanted */
+    double *own_products; /* [n_point × n_replicate], as in estimate_request; borrowed. NULL: not wanted */
 } study_rounding_plan;
-/* study_sense: the training runs in fp32 up to each training point. The caller closes *sensing. Errors and
- * cost of sensing_run. */
-tandem_status study_sense(tandem_sensing *sensing, const study_lab *lab, const study_training *in_fp32,
-                          const study_rounding_plan *rounding, tandem_error *error);
-/* [cells of the sensing]: every operator that was sensed in the precision has it in that part of the batch.
- * The caller frees it. NULL: no memory. */
-double *study_shares_open(const tandem_sensing *sensing, const study_lab *lab, tandem_precision precision,
+/* study_estimate: the training runs in fp32 up to each training point. The caller closes *estimate. Errors
+ * and cost of estimate_run. */
+tandem_status study_estimate(tandem_estimate *estimate, const study_lab *lab, const study_training *in_fp32,
+                             const study_rounding_plan *rounding, tandem_error *error);
+/* [cells of the estimate]: every operator that was estimated in the precision has it in that part of the
+ * batch. The caller frees it. NULL: no memory. */
+double *study_shares_open(const tandem_estimate *estimate, const study_lab *lab, tandem_precision precision,
                           double of_batch);
 
 /* --- Plans: what is fixed before a part runs (training.c) -------------------------------------------------

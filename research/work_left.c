@@ -48,30 +48,30 @@ tandem_status work_cost_of_training(work_cost *cost, const cli_options *options,
     return work_cost_measure(cost, try_training, options, steps / 40 + 1, steps / 20 + 2, error);
 }
 
-typedef struct sensing_work {
+typedef struct estimate_work {
     const tandem_workload *workload;
     const cli_options *options;
-    const sensing_request *request;
-} sensing_work;
+    const estimate_request *request;
+} estimate_work;
 
-static tandem_status try_sensing(const void *work, int64_t n, tandem_error *error)
+static tandem_status try_estimate(const void *work, int64_t n, tandem_error *error)
 {
-    const sensing_work *of = work;
-    sensing_request request = *of->request;
-    tandem_sensing sensing = {0};
+    const estimate_work *of = work;
+    estimate_request request = *of->request;
+    tandem_estimate estimate = {0};
     request.point[0] = 0;
     request.n_point = 1;
     request.n_replicate = (int)n;
-    const tandem_status status = sense_by_options(&sensing, of->workload, of->options, &request, error);
-    tandem_sensing_close(&sensing);
+    const tandem_status status = estimate_by_options(&estimate, of->workload, of->options, &request, error);
+    tandem_estimate_close(&estimate);
     return status;
 }
 
-tandem_status work_cost_of_sensing(work_cost *cost, const tandem_workload *workload,
-                                   const cli_options *options, const sensing_request *request,
-                                   tandem_error *error)
+tandem_status work_cost_of_estimate(work_cost *cost, const tandem_workload *workload,
+                                    const cli_options *options, const estimate_request *request,
+                                    tandem_error *error)
 {
-    return work_cost_measure(cost, try_sensing, &(sensing_work){workload, options, request}, 3, 6, error);
+    return work_cost_measure(cost, try_estimate, &(estimate_work){workload, options, request}, 3, 6, error);
 }
 
 /* "2577", "9.8", "0.047" */

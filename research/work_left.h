@@ -4,7 +4,7 @@
 #define TANDEM_RESEARCH_WORK_LEFT_H
 
 #include "cli/cli.h"
-#include "runtime/sense/sensing.h"
+#include "runtime/estimate/estimate.h"
 
 /* Seconds of a core: what does not grow with the units, and each unit. */
 typedef struct work_cost {
@@ -23,10 +23,10 @@ double work_cost_seconds(const work_cost *cost, int64_t n);
 tandem_status work_cost_of_training(work_cost *cost, const cli_options *options, int64_t steps,
                                     tandem_error *error);
 /* Of a replicate of the request at one training point, at weights that are not trained. Two trials, of 3 and
- * 6 replicates. Errors of sensing_run. */
-tandem_status work_cost_of_sensing(work_cost *cost, const tandem_workload *workload,
-                                   const cli_options *options, const sensing_request *request,
-                                   tandem_error *error);
+ * 6 replicates. Errors of estimate_run. */
+tandem_status work_cost_of_estimate(work_cost *cost, const tandem_workload *workload,
+                                    const cli_options *options, const estimate_request *request,
+                                    tandem_error *error);
 
 /* "TASK: n_left of n UNITS left, some S s of a core" */
 void work_left_note(const cli_options *options, const char *task, int n_left, int n, const char *units,

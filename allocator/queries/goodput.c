@@ -18,13 +18,14 @@ static int is_all_fp32(const tandem_plan *plan)
     return 1;
 }
 
-/* Whether the plan scales tensors by their largest number, and the sensing does not tell how noise grows with
- * that at another batch. */
-static int has_unconverted_ranges(const tandem_sensing *sensing, const tandem_plan *plan)
+/* Whether the plan scales tensors by their largest number, and the estimate does not tell how noise grows
+ * with that at another batch. */
+static int has_unconverted_ranges(const tandem_estimate *estimate, const tandem_plan *plan)
 {
-    if (sensing->range_batch > 0 || plan->step.scaling.window > 0) return 0;
+    if (estimate->range_batch > 0 || plan->step.scaling.window > 0) return 0;
     for (int c = 0; c < plan->cluster.n_class; c++)
-        for (int op = 0; op < plan->assignment.n_op && plan->cluster.classes[c].batch != sensing->batch; op++)
+        for (int op = 0; op < plan->assignment.n_op && plan->cluster.classes[c].batch != estimate->batch;
+             op++)
             if (tandem_dtype_bytes(tandem_precision_get(plan->assignment.precision[c][op])->saved) == 1)
                 return 1;
     return 0;
@@ -66,13 +67,13 @@ static void set_fp32_sensitivity(tandem_goodput *g, double exchange, const tande
     g->is_fp32 = exchange == 0;
 }
 
-static tandem_status estimate_sensitivity(tandem_goodput *g, const tandem_sensing *sensing,
+static tandem_status estimate_sensitivity(tandem_goodput *g, const tandem_estimate *estimate,
                                           const tandem_plan *plan, const tandem_graph *graph,
                                           tandem_error *error)
 {
     tandem_plan_sensitivity of;
     tandem_error why = {0};
-    const tandem_status status = tandem_plan_sensitivity_estimate(&of, sensing, plan, graph, &why);
+    const tandem_status status = tandem_plan_sensitivity_estimate(&of, estimate, plan, graph, &why);
     if (status == TANDEM_OK)
         set_sensitivity(g, &of, graph);
     else if (status != TANDEM_MISSING)
@@ -93,17 +94,17 @@ tandem_status tandem_goodput_find(tandem_goodput *goodput, tandem_planner *plann
     const tandem_graph *graph = tandem_planner_graph(planner, 0);
     tandem_goodput g = {
         .sensitivity = NAN, .low = NAN, .high = NAN, .noise = NAN, .bias = NAN, .fp32_samples_per_s = NAN};
-    const tandem_sensing *sensing = NULL;
+    const tandem_estimate *estimate = NULL;
     const char *why_none = "";
-    tandem_status status = tandem_planner_sensing(&sensing, &why_none, planner, error);
+    tandem_status status = tandem_planner_estimate(&estimate, &why_none, planner, error);
     if (status != TANDEM_OK) return status;
     (void)snprintf(g.unknown, sizeof g.unknown, "%s", why_none);
     if (is_all_fp32(plan))
         set_fp32_sensitivity(&g, tandem_allreduce_noise(&plan->cluster), graph);
-    else if (sensing)
-        status = estimate_sensitivity(&g, sensing, plan, graph, error);
+    else if (estimate)
+        status = estimate_sensitivity(&g, estimate, plan, graph, error);
     if (status != TANDEM_OK) return status;
-    if (g.is_known && sensing && has_unconverted_ranges(sensing, plan)) g.range_batch = sensing->batch;
+    if (g.is_known && estimate && has_unconverted_ranges(estimate, plan)) g.range_batch = estimate->batch;
     const double samples = (double)tandem_cluster_samples(&plan->cluster, plan->step.n_micro);
     tandem_goodput_set_rate(&g, plan->step_ns > 0 ? samples / ((double)plan->step_ns * 1e-9) : NAN);
     *goodput = g;

@@ -183,9 +183,9 @@ static tandem_status find_training_fineness(training_search *t, tandem_error *er
     const objective_search *d = t->d;
     tandem_plan_sensitivity of = {.n_point = 0};
     t->fineness = training_fineness;
-    if (!d->problem.sensing) return TANDEM_OK;
+    if (!d->problem.estimate) return TANDEM_OK;
     const tandem_status status =
-        tandem_plan_sensitivity_estimate(&of, d->problem.sensing, d->best_plan, d->problem.graph, error);
+        tandem_plan_sensitivity_estimate(&of, d->problem.estimate, d->best_plan, d->problem.graph, error);
     const double half = fmax(of.estimate.high - of.estimate.value, of.estimate.value - of.estimate.low);
     t->fineness = fmin(fmax(half / (1 + of.estimate.value), training_fineness), max_training_fineness);
     return status;
@@ -291,7 +291,7 @@ static tandem_status try_faster(objective_search *d, const tandem_plan *referenc
     *is_taken = 0;
     tandem_status status = ask_policy_or_none(d, target_ns, 0, &found, error);
     if (status != TANDEM_OK || !found || d->answer.step_ns >= d->best.step_ns) return status;
-    status = tandem_plan_sensitivity_compare(&difference, problem->sensing, d->plan, reference,
+    status = tandem_plan_sensitivity_compare(&difference, problem->estimate, d->plan, reference,
                                              problem->graph, error);
     *is_taken = status == TANDEM_OK && difference.low <= 0;
     if (!*is_taken) return status;
@@ -342,7 +342,7 @@ static tandem_status take_faster(objective_search *d, const tandem_allocation_pr
 {
     const tandem_allocation reference = d->best;
     tandem_plan *reference_plan = d->best_plan;
-    if (!problem->sensing || reference.step_ns <= reference.fastest_ns) return TANDEM_OK;
+    if (!problem->estimate || reference.step_ns <= reference.fastest_ns) return TANDEM_OK;
     d->problem.slowdown = 0;
     d->problem.target_ns = 0;
     d->max_sensitivity = INT64_MAX;

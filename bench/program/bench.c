@@ -228,6 +228,6 @@ const cli_command command_bench = {
         "and by oneDNN's own kernel in layouts of its choice; the 20 largest and their sum [5].\n"
         "allreduce: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest\n"
         "device], idle and while their cores compute, next to reading and writing as many bytes [20].\n"
-        "sensitivity: what sensing at a point costs beside N steps: in steps' time, and in memory [20].",
+        "sensitivity: what an estimate at a point costs beside N steps: in steps' time, and in memory [20].",
     .run = run_bench,
 };

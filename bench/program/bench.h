@@ -34,7 +34,7 @@ int bench_products(const cli_options *options);
 
 /* bench_allreduce: all-reduces alone. Its ranks are processes; rank 0 prints. */
 int bench_allreduce(const cli_options *options);
-/* bench_sensitivity: what sensing costs beside training steps. It prints its own columns. */
+/* bench_sensitivity: what an estimate costs beside training steps. It prints its own columns. */
 int bench_sensitivity(const cli_options *options);
 /* Prints --json or a table. Returns the exit code. */
 int bench_print(const bench_result *result, const char *what, const cli_options *options);

@@ -1,5 +1,5 @@
-/* bench_sensitivity.c: what sensing costs beside the training that it senses: processor time, in steps, and
- * memory. */
+/* bench_sensitivity.c: what an estimate costs beside the training that it estimates: processor time, in
+ * steps, and memory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,17 +8,17 @@
 
 #include "base/quantity.h"
 #include "bench/program/bench.h"
-#include "runtime/sense/sensing.h"
+#include "runtime/estimate/estimate.h"
 #include "cli/table.h"
 
-enum { STEPS = 20, WARM_UP = 4, SENSINGS = 5, N_CASE = 2 };
+enum { STEPS = 20, WARM_UP = 4, ESTIMATES = 5, N_CASE = 2 };
 
-typedef struct sensing_cost {
+typedef struct estimate_cost {
     const char *name;
-    sensing_request request;
+    estimate_request request;
     int64_t gradients, ns; /* ns of the processor */
-    int64_t peak_bytes;    /* of the process, from its beginning to the end of the sensing */
-} sensing_cost;
+    int64_t peak_bytes;    /* of the process, from its beginning to the end of the estimate */
+} estimate_cost;
 
 static int64_t peak_resident_bytes(void)
 {
@@ -50,44 +50,46 @@ static tandem_status measure_steps(int64_t *step_ns, training_rank *rank, int64_
     return status;
 }
 
-/* The median of sensings, after a first one, in which kernels are made for its batch: as of steps. */
-static tandem_status measure_sensing(sensing_cost *cost, training_rank *rank, const tandem_workload *workload,
-                                     const cli_options *options, tandem_error *error)
+/* The median of estimates, after a first one, in which kernels are made for its batch: as of steps. */
+static tandem_status measure_estimate(estimate_cost *cost, training_rank *rank,
+                                      const tandem_workload *workload, const cli_options *options,
+                                      tandem_error *error)
 {
-    int64_t sample_ns[SENSINGS];
+    int64_t sample_ns[ESTIMATES];
     const tandem_train_request training = cli_training(options);
     tandem_status status = TANDEM_OK;
-    for (int i = -1; i < SENSINGS && status == TANDEM_OK; i++) {
-        tandem_sensing sensing = {0};
+    for (int i = -1; i < ESTIMATES && status == TANDEM_OK; i++) {
+        tandem_estimate estimate = {0};
         const int64_t begin = processor_ns();
-        status = sensing_of_rank(&sensing, rank, workload, &training, &cost->request, error);
+        status = estimate_of_rank(&estimate, rank, workload, &training, &cost->request, error);
         if (i >= 0) sample_ns[i] = processor_ns() - begin;
-        tandem_sensing_close(&sensing);
+        tandem_estimate_close(&estimate);
     }
-    if (status == TANDEM_OK) cost->ns = bench_median(sample_ns, SENSINGS);
+    if (status == TANDEM_OK) cost->ns = bench_median(sample_ns, ESTIMATES);
     cost->peak_bytes = peak_resident_bytes();
-    cost->gradients = sensing_count_gradients(workload, &cost->request);
+    cost->gradients = estimate_count_gradients(workload, &cost->request);
     return status;
 }
 
-/* What a run that senses itself spends on it, by the time of one sensing. */
-typedef struct resense_cost {
-    int64_t interval, least_interval; /* steps: that of `train --resense`, and the least of a share of 1 % */
-    double share;                     /* of the run, at that interval */
-} resense_cost;
+/* What a run that estimates its own sensitivities spends on it, by the time of one estimate. */
+typedef struct reestimate_cost {
+    /* steps: that of `train --reestimate`, and the least of a share of 1 % */
+    int64_t interval, least_interval;
+    double share; /* of the run, at that interval */
+} reestimate_cost;
 
-static resense_cost resense_cost_of(const sensing_cost *cost, int64_t step_ns,
-                                    const tandem_workload *workload)
+static reestimate_cost reestimate_cost_of(const estimate_cost *cost, int64_t step_ns,
+                                          const tandem_workload *workload)
 {
     const double steps = (double)cost->ns / (double)step_ns;
-    const int64_t interval = sensing_interval_in_run(workload);
-    return (resense_cost){.interval = interval,
-                          .least_interval = (int64_t)ceil(99 * steps),
-                          .share = steps / ((double)interval + steps)};
+    const int64_t interval = estimate_interval_in_run(workload);
+    return (reestimate_cost){.interval = interval,
+                             .least_interval = (int64_t)ceil(99 * steps),
+                             .share = steps / ((double)interval + steps)};
 }
 
-static int print_sensing_json(const sensing_cost *cost, const training_rank *rank, int64_t step_ns,
-                              int64_t training_bytes, const resense_cost *resense)
+static int print_estimate_json(const estimate_cost *cost, const training_rank *rank, int64_t step_ns,
+                               int64_t training_bytes, const reestimate_cost *reestimate)
 {
     json_t *const object = cli_json_new("bench"), *const cases = json_array();
     for (int k = 0; k < N_CASE; k++)
@@ -103,14 +105,15 @@ static int print_sensing_json(const sensing_cost *cost, const training_rank *ran
     json_object_set_new(object, "step_ns", json_integer((json_int_t)step_ns));
     json_object_set_new(object, "training_bytes", json_integer((json_int_t)training_bytes));
     json_object_set_new(object, "cases", cases);
-    json_object_set_new(object, "resense_interval", json_integer((json_int_t)resense->interval));
-    json_object_set_new(object, "resense_share", cli_json_number(resense->share));
-    json_object_set_new(object, "resense_least_interval", json_integer((json_int_t)resense->least_interval));
+    json_object_set_new(object, "resense_interval", json_integer((json_int_t)reestimate->interval));
+    json_object_set_new(object, "resense_share", cli_json_number(reestimate->share));
+    json_object_set_new(object, "resense_least_interval",
+                        json_integer((json_int_t)reestimate->least_interval));
     return cli_print_json(object);
 }
 
-static int print_sensing_text(const sensing_cost *cost, const training_rank *rank, int64_t step_ns,
-                              int64_t training_bytes, const resense_cost *resense)
+static int print_estimate_text(const estimate_cost *cost, const training_rank *rank, int64_t step_ns,
+                               int64_t training_bytes, const reestimate_cost *reestimate)
 {
     cli_table table = {0};
     cli_progress_end();
@@ -124,27 +127,28 @@ static int print_sensing_text(const sensing_cost *cost, const training_rank *ran
                       tandem_quantity_ns(cost[k].ns).text, (double)cost[k].ns / (double)step_ns,
                       100 * ((double)cost[k].peak_bytes / (double)training_bytes - 1));
     const int code = cli_table_finish(&table);
-    printf("train --resense: a sensing every %lld steps takes %.2g %% of the run; at most 1 %% from %lld "
-           "steps on\n",
-           (long long)resense->interval, 100 * resense->share, (long long)resense->least_interval);
+    printf(
+        "train --reestimate: an estimate every %lld steps takes %.2g %% of the run; at most 1 %% from %lld "
+        "steps on\n",
+        (long long)reestimate->interval, 100 * reestimate->share, (long long)reestimate->least_interval);
     return code;
 }
 
-/* The smaller sensing first: the process remembers its largest memory only. */
-static tandem_status measure_costs(sensing_cost cost[N_CASE], int64_t *step_ns, int64_t *training_bytes,
+/* The smaller estimate first: the process remembers its largest memory only. */
+static tandem_status measure_costs(estimate_cost cost[N_CASE], int64_t *step_ns, int64_t *training_bytes,
                                    training_rank *rank, const tandem_workload *workload,
                                    const cli_options *options, tandem_error *error)
 {
     const int64_t n = options->repetitions;
     tandem_status status = measure_steps(step_ns, rank, n, error);
     *training_bytes = peak_resident_bytes();
-    cost[0] = (sensing_cost){.name = "train --resense",
-                             .request = sensing_request_in_run(workload, options->steps)};
-    cost[1] = (sensing_cost){.name = "sensitivity", .request = sensing_request_probe(workload)};
+    cost[0] = (estimate_cost){.name = "train --reestimate",
+                              .request = estimate_request_in_run(workload, options->steps)};
+    cost[1] = (estimate_cost){.name = "sensitivity", .request = estimate_request_probe(workload)};
     cost[1].request.point[0] = options->steps;
     cost[1].request.n_point = cost[1].request.is_at_hand = 1;
     for (int k = 0; k < N_CASE && status == TANDEM_OK; k++)
-        status = measure_sensing(&cost[k], rank, workload, options, error);
+        status = measure_estimate(&cost[k], rank, workload, options, error);
     return status;
 }
 
@@ -155,7 +159,7 @@ int bench_sensitivity(const cli_options *given)
     tandem_workload workload = {0};
     training_rank rank = {0};
     tandem_error error = {0};
-    sensing_cost cost[N_CASE];
+    estimate_cost cost[N_CASE];
     int64_t step_ns = 0, training_bytes = 0;
     if (!options.model) options.model = "resnet20";
     if (!options.device) cli_set_device(&options, "strongest");
@@ -170,9 +174,9 @@ int bench_sensitivity(const cli_options *given)
     if (status != TANDEM_OK) {
         code = cli_fail(&error);
     } else {
-        const resense_cost resense = resense_cost_of(&cost[0], step_ns, &workload);
-        code = options.json ? print_sensing_json(cost, &rank, step_ns, training_bytes, &resense)
-                            : print_sensing_text(cost, &rank, step_ns, training_bytes, &resense);
+        const reestimate_cost reestimate = reestimate_cost_of(&cost[0], step_ns, &workload);
+        code = options.json ? print_estimate_json(cost, &rank, step_ns, training_bytes, &reestimate)
+                            : print_estimate_text(cost, &rank, step_ns, training_bytes, &reestimate);
     }
     training_rank_close(&rank);
     tandem_workload_close(&workload);

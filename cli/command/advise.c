@@ -293,6 +293,6 @@ const cli_command command_advise = {
         "--base-precision is the precision of your training today; classes that need not be lowered keep "
         "it.\n"
         "A plan with gradients in f16 has --loss-scale dynamic in its step.\n"
-        "Needs costs (`tandem profile` or --predict) and a sensing of the model (`tandem sensitivity`).",
+        "Needs costs (`tandem profile` or --predict) and an estimate of the model (`tandem sensitivity`).",
     .run = run_advise,
 };

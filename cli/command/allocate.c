@@ -18,7 +18,7 @@ static tandem_status ask_planner(allocate_context *a, tandem_error *error)
     cli_progress_end();
     if (status != TANDEM_OK) return status;
     a->answer.plan->made = *cli_made();
-    return tandem_planner_sensing(&a->sensing, &why_none, a->planner, error);
+    return tandem_planner_estimate(&a->estimate, &why_none, a->planner, error);
 }
 
 static tandem_status find_baselines(allocate_context *a, tandem_error *error)
@@ -117,7 +117,7 @@ const cli_command command_allocate = {
         "  tandem allocate --model vit_tiny --device cpu:avx2,cpu:sse41 --accumulate 4 --recompute sqrt "
         "-o plan.json\n"
         "  tandem allocate --verify plan.json\n"
-        "Needs costs (`tandem profile`) and a sensing of the model (`tandem sensitivity`). Without -o, no "
+        "Needs costs (`tandem profile`) and an estimate of the model (`tandem sensitivity`). Without -o, no "
         "plan is\n"
         "written; -o - prints the plan. The default plan has the least step x (1 + sensitivity): it makes "
         "most samples/s\n"

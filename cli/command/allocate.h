@@ -22,7 +22,7 @@ typedef struct allocate_context {
     int explained;    /* operator; −1 = none */
     int explains_all; /* --explain all */
     tandem_goodput baseline_goodput[TANDEM_N_PRECISION];
-    const tandem_sensing *sensing; /* of the planner; NULL = the model was not sensed */
+    const tandem_estimate *estimate; /* of the planner; NULL = the model has no estimate */
 } allocate_context;
 
 /* allocate_options.c: the question of the options. TANDEM_USAGE names two that contradict each other. */

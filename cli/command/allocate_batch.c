@@ -23,7 +23,7 @@ typedef struct split_context {
     const cli_options *options;
     tandem_answer answer;
     const tandem_graph *graph;
-    int is_sensed;
+    int is_estimated;
 } split_context;
 
 static void add_split_row(cli_table *table, const split_context *s, int k)
@@ -38,7 +38,7 @@ static void add_split_row(cli_table *table, const split_context *s, int k)
     }
     const tandem_quantity step = tandem_quantity_ns(one->allocation.step_ns),
                           sum = goodput_sum(goodput, s->answer.plan->method, one->plan->sensitivity_bound);
-    if (s->is_sensed)
+    if (s->is_estimated)
         cli_table_row(table, "%s\t%s\t%s\t%.1f\t%s\t%s\t%s", batch_plan_name[k], batches, step.text,
                       goodput->samples_per_s, sum.text, goodput_sensitivity(text, goodput),
                       goodput_rate(goodput, GOODPUT_DIGITS).text);
@@ -62,7 +62,8 @@ static int print_split_text(const split_context *s)
     if (s->answer.split.n_missing) printf(", %d of them not measured", s->answer.split.n_missing);
     fputs("\n\n", stdout);
     cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sum (%s)%s",
-                  cli_method_text(s->answer.plan->method), s->is_sensed ? "\t>more samples %\t>worth/s" : "");
+                  cli_method_text(s->answer.plan->method),
+                  s->is_estimated ? "\t>more samples %\t>worth/s" : "");
     for (int k = 0; k < N_BATCH_PLAN; k++) add_split_row(&table, s, k);
     const int code = cli_table_finish(&table);
     if (!code) {
@@ -116,13 +117,13 @@ static tandem_status write_split_plan(const split_context *s, tandem_error *erro
     return tandem_plan_write(s->answer.plan, s->graph, s->options->output, error);
 }
 
-/* Whether the model was sensed: without that, no plan's sensitivity is known. */
-static tandem_status find_split_sensing(split_context *s, tandem_error *error)
+/* Whether the model has an estimate: without that, no plan's sensitivity is known. */
+static tandem_status find_split_estimate(split_context *s, tandem_error *error)
 {
-    const tandem_sensing *sensing = NULL;
+    const tandem_estimate *estimate = NULL;
     const char *why = NULL;
-    const tandem_status status = tandem_planner_sensing(&sensing, &why, s->answer.planner, error);
-    s->is_sensed = sensing != NULL;
+    const tandem_status status = tandem_planner_estimate(&estimate, &why, s->answer.planner, error);
+    s->is_estimated = estimate != NULL;
     return status;
 }
 
@@ -134,7 +135,7 @@ int allocate_batch(allocate_context *a)
     int code = 0;
     tandem_status status = tandem_answer_open(&s.answer, &a->request, &error);
     if (status == TANDEM_OK) s.graph = tandem_planner_graph(s.answer.planner, 0);
-    if (status == TANDEM_OK) status = find_split_sensing(&s, &error);
+    if (status == TANDEM_OK) status = find_split_estimate(&s, &error);
     if (status == TANDEM_OK) status = write_split_plan(&s, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);

@@ -25,8 +25,8 @@ tandem_status allocate_find_explained(allocate_context *a, tandem_error *error)
 static double choice_half(const allocate_context *a, const tandem_choice *choice, int c, int op)
 {
     tandem_sensitivity_estimate e = {0};
-    if (!a->sensing || !cli_method_is_percent(a->answer.plan->method) ||
-        tandem_choice_sensitivity_estimate(&e, a->sensing, a->answer.plan, a->problem->graph, c, op,
+    if (!a->estimate || !cli_method_is_percent(a->answer.plan->method) ||
+        tandem_choice_sensitivity_estimate(&e, a->estimate, a->answer.plan, a->problem->graph, c, op,
                                            choice->precision, NULL) != TANDEM_OK)
         return NAN;
     return 100 * fmax(e.high - e.value, e.value - e.low);

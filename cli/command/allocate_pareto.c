@@ -163,14 +163,14 @@ static tandem_status compare_neighbours(known_front *known, const allocate_conte
                                         tandem_error *error)
 {
     const tandem_pareto_point *point = known->front->point;
-    const tandem_sensing *sensing = NULL;
+    const tandem_estimate *estimate = NULL;
     const char *why = NULL;
     known->difference[k] = (tandem_sensitivity_difference){NAN, NAN, NAN};
-    const tandem_status status = tandem_planner_sensing(&sensing, &why, a->planner, error);
-    if (status != TANDEM_OK || k == 0 || !sensing || !known->goodput[k].is_known ||
+    const tandem_status status = tandem_planner_estimate(&estimate, &why, a->planner, error);
+    if (status != TANDEM_OK || k == 0 || !estimate || !known->goodput[k].is_known ||
         !known->goodput[k - 1].is_known)
         return status;
-    return tandem_plan_sensitivity_compare(&known->difference[k], sensing, point[k - 1].plan, point[k].plan,
+    return tandem_plan_sensitivity_compare(&known->difference[k], estimate, point[k - 1].plan, point[k].plan,
                                            a->problem->graph, error);
 }
 

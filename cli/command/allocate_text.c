@@ -56,12 +56,12 @@ static int print_compared_plans(const allocate_context *a, int digits)
                    (plan_row){a->answer.plan->name, "<", a->answer.allocation.step_ns,
                               a->answer.allocation.sensitivity_bound, &a->answer.goodput});
     cli_table_row(&table, "plan\t>step\t>sum (%s)%s", cli_method_text(a->answer.plan->method),
-                  a->sensing ? "\t>more samples %\t>worth/s" : "");
+                  a->estimate ? "\t>more samples %\t>worth/s" : "");
     for (int k = 0; k < n; k++) {
         const plan_row *row = &rows[k];
         const tandem_quantity step = tandem_quantity_ns_to(row->step_ns, digits),
                               sum = allocate_sum(a, row->goodput, row->sensitivity);
-        if (a->sensing)
+        if (a->estimate)
             cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", row->name, step.text, sum.text,
                           goodput_sensitivity(text, row->goodput),
                           goodput_rate(row->goodput, GOODPUT_DIGITS).text, row->remark);

@@ -19,16 +19,16 @@ static int print_sensitivities(const tandem_sensitivity_result *result, const ta
     for (int k = 0; k < result->n_row; k++) {
         const tandem_operator_sensitivity *row = &result->row[k];
         const double half = 100 * fmax(row->high - row->value, row->value - row->low);
-#define SENSED(share) tandem_quantity_known_to(100 * (share), half).text
+#define ESTIMATED(share) tandem_quantity_known_to(100 * (share), half).text
         cli_table_row(&table, "%s\t%s\t%s\t%s to %s\t%s\t%s\t%s", graph->op[row->op].name,
-                      tandem_precision_get(row->precision)->name, SENSED(row->value), SENSED(row->low),
-                      SENSED(row->high), SENSED(row->noise),
-                      isfinite(row->bias) ? SENSED(row->bias) : "unknown",
-                      SENSED(row->at_point[result->n_point - 1]));
-#undef SENSED
+                      tandem_precision_get(row->precision)->name, ESTIMATED(row->value), ESTIMATED(row->low),
+                      ESTIMATED(row->high), ESTIMATED(row->noise),
+                      isfinite(row->bias) ? ESTIMATED(row->bias) : "unknown",
+                      ESTIMATED(row->at_point[result->n_point - 1]));
+#undef ESTIMATED
     }
     const int code = cli_table_finish(&table);
-    printf("\nsensed with batches of %lld; a plan converts to its own samples per step\n",
+    printf("\nestimated with batches of %lld; a plan converts to its own samples per step\n",
            (long long)result->batch);
     return code;
 }
@@ -69,7 +69,7 @@ static tandem_status make_sensitivity_request(tandem_sensitivity_request *reques
         .listener = cli_listener(options),
         .store = options->db,
         .data = options->data,
-        .way = (tandem_sensitivity_way)options->sensed_by,
+        .way = (tandem_sensitivity_way)options->estimated_by,
         .steps = options->steps < 0 ? 0 : options->steps,
         .at = options->at,
         .n_replicate = (int)(n > TANDEM_MAX_REPLICATE ? TANDEM_MAX_REPLICATE + 1 : n),
@@ -97,23 +97,22 @@ static const int options[] = {OPTION_MODEL,       OPTION_SET,   OPTION_LOSS, OPT
 const cli_command command_sensitivity = {
     .name = "sensitivity",
     .words = "",
-    .summary = "Sense what each precision of each operator costs a model",
+    .summary = "Estimate what each precision of each operator costs a model",
     .option = options,
     .description =
         "Examples:\n"
         "  tandem sensitivity --model vit_tiny --data fashion-mnist\n"
         "  tandem sensitivity --model mlp --data fashion-mnist --batch 32 --steps 400 --at 10%,50%,90%\n"
         "  tandem sensitivity --model mlp --data fashion-mnist --by samples     its bias, too\n"
-        "Trains in fp32 for --steps steps. At the training points --at it senses what precisions "
+        "Trains in fp32 for --steps steps. At the training points --at it estimates what precisions "
         "change of real\n"
         "gradients: more samples to the same loss, in percent. A probe takes the time of some 15 steps a "
         "point for all\n"
-        "operators and precisions; it senses noise, and no bias. --by samples takes a hundred times as "
+        "operators and precisions; it estimates noise, and no bias. --by samples takes a hundred times as "
         "long, and knows\n"
         "bias. The store keeps all of it, and statistics of the first 10 batches for --sensitivity fisher "
         "and qsync.\n"
-        "It holds for all devices. --device [the strongest one here] only computes it; sensing needs a CPU, "
-        "and\n"
-        "--by statistics any device.",
+        "It holds for all devices. --device [the strongest one here] only computes it; an estimate needs a "
+        "CPU,\nand --by statistics any device.",
     .run = run_sensitivity,
 };

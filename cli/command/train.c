@@ -96,7 +96,7 @@ static json_t *train_result_json(const tandem_train_result *result, const cli_op
     json_object_set_new(object, "loss", loss);
     json_object_set_new(object, "accuracy", cli_json_number(result->accuracy));
     json_object_set_new(object, "evaluations", evaluations_json(result));
-    if (result->sensed) json_object_set_new(object, "sensed", json_loads(result->sensed, 0, NULL));
+    if (result->estimates) json_object_set_new(object, "estimates", json_loads(result->estimates, 0, NULL));
     json_object_set_new(object, "samples_per_s", cli_json_number(result->samples_per_s));
     json_object_set_new(object, "step_ns", cli_json_known_integer(step_ns));
     json_object_set_new(object, "step_p10_ns", json_integer(result->rank[0].p10_ns));
@@ -256,7 +256,7 @@ static const int options[] = {OPTION_PLAN,
                               OPTION_CHECKPOINT,
                               OPTION_CHECKPOINT_EVERY,
                               OPTION_RESUME,
-                              OPTION_RESENSE,
+                              OPTION_REESTIMATE,
                               OPTION_MAX_SENSITIVITY,
                               OPTION_NO_DECAY,
                               OPTION_CLIP,
@@ -295,7 +295,8 @@ const cli_command command_train = {
         "--data fashion-mnist\n"
         "  tandem train --model resnet20 --device strongest --uniform int8 --amax delayed --data "
         "fashion-mnist\n"
-        "  tandem train --plan plan.json --data fashion-mnist --steps 60000 --resense --max-sensitivity 2%\n"
+        "  tandem train --plan plan.json --data fashion-mnist --steps 60000 --reestimate "
+        "--max-sensitivity 2%\n"
         "A run with --checkpoint run.ckpt continues from there with --resume run.ckpt, with the same bits.\n"
         "Learning rate of step s = 0, 1, ... of N steps with W warm-up steps and peak rate r:\n"
         "  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);  cosine  r/2 (1 + cos(pi (s-W)/(N-W)));\n"

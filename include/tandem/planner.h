@@ -25,8 +25,8 @@ typedef struct tandem_request {
     const char *cluster; /* as tandem_cluster_parse reads and tandem_cluster_print writes it */
     int64_t batch;       /* local batch of classes that name none; 0 = TANDEM_DEFAULT_BATCH */
     const char *memory;  /* limit per rank, "12GiB", or per class, "12GiB,4GiB"; NULL = the cluster's */
-    const char *method;  /* sensitivity method; NULL = "sampled", which needs a sensing of the model */
-    const char *data;    /* data set of the sensing or statistics; NULL = the one measured last */
+    const char *method;  /* sensitivity method; NULL = "sampled", which needs an estimate of the model */
+    const char *data;    /* data set of the estimate or statistics; NULL = the one measured last */
     const char *base_precision; /* NULL = "fp32" */
     uint64_t bucket_bytes;      /* 0 = 25 MiB */
     /* 1: times that were not measured are predicted where possible. With times_only, a missing store then
@@ -70,7 +70,7 @@ typedef struct tandem_allocation_problem {
     uint64_t memory_limit_bytes; /* per rank of any class, beside the class's own limit; 0 = none */
     /* from which the sensitivities are, where the method has intervals; NULL = it has none. Proofs then end
      * where the gap is within the plan's own interval, at most 1 % of the samples */
-    const struct tandem_sensing *sensing;
+    const struct tandem_estimate *estimate;
 } tandem_allocation_problem;
 
 /* How good a plan is, among the plans that keep the same classes in base. */
@@ -181,10 +181,11 @@ enum { TANDEM_GOODPUT_POINTS = 8, TANDEM_GOODPUT_LARGEST = 3 };
 typedef struct tandem_goodput {
     int is_known;                    /* whether the sensitivity is */
     char unknown[TANDEM_ERROR_TEXT]; /* why it is not */
-    int is_fp32; /* every operator is, and the exchange rounds nothing: the sensitivity is 0, sensed or not */
+    /* every operator is, and the exchange rounds nothing: the sensitivity is 0, estimated or not */
+    int is_fp32;
     double sensitivity, low, high;
     double noise, bias; /* its parts, which may come out negative */
-    int n_point; /* at which the model was sensed: percent of its training, and the sensitivity there */
+    int n_point; /* at which the model was estimated: percent of its training, and the sensitivity there */
     double point[TANDEM_GOODPUT_POINTS], sensitivity_at[TANDEM_GOODPUT_POINTS];
     int n_largest; /* operators above 0 in one precision, on all classes that run it so; descending */
     struct tandem_goodput_operator {
@@ -192,15 +193,15 @@ typedef struct tandem_goodput {
         tandem_precision precision;
         double sensitivity, low, high;
     } largest[TANDEM_GOODPUT_LARGEST];
-    int64_t range_batch;  /* that was sensed, where ranges do not convert to the plan's; 0: none is amiss */
-    double samples_per_s; /* of all ranks and micro-steps */
-    double goodput;       /* samples_per_s / (1 + sensitivity): training in fp32 that makes as much */
+    int64_t range_batch; /* that was estimated, where ranges do not convert to the plan's; 0: none is amiss */
+    double samples_per_s;      /* of all ranks and micro-steps */
+    double goodput;            /* samples_per_s / (1 + sensitivity): training in fp32 that makes as much */
     double fp32_samples_per_s; /* of the same ranks, all in fp32, simulated */
 } tandem_goodput;
 /* tandem_planner_goodput: of a plan for the planner's model and batches, in a step of plan->step_ns; 0 = no
- * rates. The first call reads the model's sensing from the request's store, and simulates the step in fp32;
- * the replayer's precisions stay, and its last run may be another one. A model that was not sensed is no
- * error, nor is an operator that was not sensed in its precision. TANDEM_WRONG_MODEL, TANDEM_NO_MEMORY,
+ * rates. The first call reads the model's estimate from the request's store, and simulates the step in fp32;
+ * the replayer's precisions stay, and its last run may be another one. A model without an estimate is no
+ * error, nor is an operator without an estimate in its precision. TANDEM_WRONG_MODEL, TANDEM_NO_MEMORY,
  * errors of the store: *goodput unchanged. Cost: an estimate for each operator that is lowered. */
 tandem_status tandem_planner_goodput(tandem_goodput *goodput, tandem_planner *planner,
                                      const tandem_plan *plan, tandem_error *error);

@@ -54,11 +54,11 @@ typedef struct tandem_train_request {
     int64_t warmup;         /* steps */
     double label_smoothing; /* 0 = none */
     int allow_nan;          /* 1: a loss that is not finite ends nothing */
-    /* 1: sensitivities are estimated again every resense_every steps (0 = as few as keep that under 1 % of
+    /* 1: sensitivities are estimated again every reestimate_every steps (0 = as few as keep that under 1 % of
      * the run), and the plan follows: it needs at most max_sensitivity more samples, a share; < 0 = the
      * least time to the same loss */
-    int resense;
-    int64_t resense_every;
+    int reestimate;
+    int64_t reestimate_every;
     double max_sensitivity;
     int per_task; /* 1: the result has the times of tasks */
     /* files to write, NULL = none: the trace of the last step, a line of JSON per step, a checkpoint,
@@ -110,7 +110,7 @@ typedef struct tandem_train_result {
     int n_task;                        /* 0 without per_task */
     int64_t *task_ns;                  /* [n_rank][n_task] medians; 0 = did not run */
     tandem_train_task *task;           /* [n_task] */
-    char *sensed; /* with resense: a JSON array of what was sensed and decided; else NULL */
+    char *estimates; /* with reestimate: a JSON array of what was estimated and decided; else NULL */
 } tandem_train_result;
 
 /* tandem_train: trains a workload under its plan. Where the request has no place, it starts a process for
@@ -177,7 +177,7 @@ void tandem_profile_result_free(tandem_profile_result *result); /* all zero is f
 /* --- Sensitivity ---------------------------------------------------------------------------------------- */
 
 typedef enum tandem_sensitivity_way {
-    TANDEM_BY_PROBE,     /* two batches a replicate for all operators; senses noise, and no bias */
+    TANDEM_BY_PROBE,     /* two batches a replicate for all operators; estimates noise, and no bias */
     TANDEM_BY_SAMPLES,   /* two gradients for each operator and precision: bias, too; takes a hundred times as
                             long */
     TANDEM_BY_STATISTICS /* only what the methods fisher and qsync need; any device */
@@ -228,7 +228,7 @@ void tandem_sensitivity_result_free(tandem_sensitivity_result *result); /* all z
 
 typedef struct tandem_compare_request {
     /* The run that is measured: of 3 steps or more [30], with no evaluation unless it is asked for. It may
-     * have a place; rank 0 then compares, and the others train with it. No resume, no resense */
+     * have a place; rank 0 then compares, and the others train with it. No resume, no reestimate */
     tandem_train_request train;
     /* 1: the costs of the plan are measured again after the run, into a store of its own. Not with a place */
     int remeasure;

@@ -234,8 +234,8 @@ CREATE TABLE steadiness (
     PRIMARY KEY (device, co_runner, host)
 ) STRICT, WITHOUT ROWID;
 
--- One sensing for a model, data set, batch, optimizer, scaling and seed: a later one replaces it.
-CREATE TABLE sensing (
+-- One estimate for a model, data set, batch, optimizer, scaling and seed: a later one replaces it.
+CREATE TABLE estimate (
     id INTEGER PRIMARY KEY,
     model INTEGER NOT NULL REFERENCES model (id),
     data TEXT NOT NULL,
@@ -250,17 +250,17 @@ CREATE TABLE sensing (
     UNIQUE (model, data, batch, optimizer, scaling, seed)
 ) STRICT;
 
-CREATE TABLE sensed_gradient (
-    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,
+CREATE TABLE estimated_gradient (
+    estimate INTEGER NOT NULL REFERENCES estimate (id) ON DELETE CASCADE,
     training_point INTEGER NOT NULL CHECK (training_point >= 0), -- steps before
     replicate INTEGER NOT NULL,
     variance REAL NOT NULL,
     mean_square REAL NOT NULL,
-    PRIMARY KEY (sensing, training_point, replicate)
+    PRIMARY KEY (estimate, training_point, replicate)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE sensed_error (
-    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,
+CREATE TABLE estimated_error (
+    estimate INTEGER NOT NULL REFERENCES estimate (id) ON DELETE CASCADE,
     op INTEGER NOT NULL,
     op_name TEXT NOT NULL,
     "precision" TEXT NOT NULL,
@@ -271,20 +271,20 @@ CREATE TABLE sensed_error (
     shared REAL NOT NULL,
     mean_square REAL NOT NULL,
     against REAL NOT NULL,
-    PRIMARY KEY (sensing, op, "precision", amp_dtype, training_point, replicate)
+    PRIMARY KEY (estimate, op, "precision", amp_dtype, training_point, replicate)
 ) STRICT, WITHOUT ROWID;
 
--- The samples that have a range (tandem_sensing.range_batch). A sensing without a row here does not convert
--- ranges.
-CREATE TABLE sensed_range (
-    sensing INTEGER PRIMARY KEY REFERENCES sensing (id) ON DELETE CASCADE,
+-- The samples that have a range (tandem_estimate.range_batch). An estimate without a row here does not
+-- convert ranges.
+CREATE TABLE estimated_range (
+    estimate INTEGER PRIMARY KEY REFERENCES estimate (id) ON DELETE CASCADE,
     batch INTEGER NOT NULL CHECK (batch > 0)
 ) STRICT;
 
 -- What errors are with ranges of TANDEM_WIDE_RANGE times as many samples. Errors that do not depend on the
 -- range have no row.
-CREATE TABLE sensed_wide_error (
-    sensing INTEGER NOT NULL REFERENCES sensing (id) ON DELETE CASCADE,
+CREATE TABLE estimated_wide_error (
+    estimate INTEGER NOT NULL REFERENCES estimate (id) ON DELETE CASCADE,
     op_name TEXT NOT NULL,
     "precision" TEXT NOT NULL,
     amp_dtype TEXT NOT NULL,
@@ -293,7 +293,7 @@ CREATE TABLE sensed_wide_error (
     total REAL NOT NULL,
     shared REAL NOT NULL,
     mean_square REAL NOT NULL,
-    PRIMARY KEY (sensing, op_name, "precision", amp_dtype, training_point, replicate)
+    PRIMARY KEY (estimate, op_name, "precision", amp_dtype, training_point, replicate)
 ) STRICT, WITHOUT ROWID;
 
 -- Imported times. A set has all that many rows have in common. Host and time are those of the filing.

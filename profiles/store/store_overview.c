@@ -43,9 +43,9 @@ static const struct {
                     "collective_cost ORDER BY "
                     "device_group, collective, loaded, bytes LIMIT 500"},
     {"models",
-     "SELECT m.name, m.hash, s.data, s.n_batch AS batches, (SELECT data FROM sensing WHERE model = "
+     "SELECT m.name, m.hash, s.data, s.n_batch AS batches, (SELECT data FROM estimate WHERE model = "
      "m.id ORDER "
-     "BY time_ns DESC, id DESC LIMIT 1) AS sensed FROM model AS m LEFT JOIN (SELECT model, data, n_batch, "
+     "BY time_ns DESC, id DESC LIMIT 1) AS estimated FROM model AS m LEFT JOIN (SELECT model, data, n_batch, "
      "row_number() OVER (PARTITION BY model ORDER BY time_ns DESC, data, op) AS age FROM "
      "statistics) AS s ON "
      "s.model = m.id AND s.age = 1 ORDER BY m.name, m.hash LIMIT 200"},

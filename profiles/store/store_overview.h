@@ -12,7 +12,7 @@
  *   costs        the longest of each device and co-runner: device, co_runner, operator (its signature),
  *                precision, pass, operand, result, median_ns, low_ns, high_ns, n, n_disturbed
  *   collectives  group, collective, loaded, bytes, median_ns, n
- *   models       name, hash, data (of the statistics), batches, sensed (data set of the newest sensing)
+ *   models       name, hash, data (of the statistics), batches, estimated (data set of the newest estimate)
  *   runs         model, plan, cluster, steps, predicted_ns, measured_ns, accuracy, exit_code, time_ns
  * Unknown values are null. Texts may be no UTF-8. Times of day are ns since 1970. Each array is cut at some
  * thousand rows. TANDEM_MALFORMED: a number below 0 where none can be, or no number. TANDEM_NO_MEMORY,

@@ -25,7 +25,7 @@ from tandem._library import (
     WrongModelError,
 )
 from tandem._plan import Advice, Case, ClassTimes, Plan, PlanClass, Replay, advise, allocate, replay
-from tandem._sensed import Estimate
+from tandem._estimated import Estimate
 
 if TYPE_CHECKING:
     from tandem._apply import applied, apply, remove

@@ -82,12 +82,12 @@ def _check_weights(module: torch.nn.Module) -> None:
         if parameter.dtype not in (torch.float32, torch.float64):
             raise _library.error(
                 "USAGE",
-                f"'{name}' is {parameter.dtype}: sensing moves weights by less than it holds; allowed are "
-                "torch.float32 and torch.float64. Sense the module before .half() or .bfloat16()",
+                f"'{name}' is {parameter.dtype}: an estimate moves weights by less than it holds; allowed are "
+                "torch.float32 and torch.float64. Estimate the module before .half() or .bfloat16()",
             )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise _library.error(
-            "USAGE", f"no parameter of {type(module).__name__} needs a gradient; sensing needs 1 or more"
+            "USAGE", f"no parameter of {type(module).__name__} needs a gradient; an estimate needs 1 or more"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 from tandem import _library
 from tandem._graph import Graph, _COwned, read_json, write_whole
 from tandem._recorded import RecordedRank, Trace, read_trace
-from tandem._sensed import Estimate
+from tandem._estimated import Estimate
 from tandem._structs import (
     CASE_COMBINED,
     CASE_CURRENT,
@@ -85,7 +85,7 @@ class Replay:
     measured: float  # share of the compute time that was measured; the rest is interpolated or predicted
     recorded: Optional[List[RecordedRank]] = None  # of the traces that were given
     # What the plan costs, in percent of more samples to the same loss, and its 95 % interval; None: the model
-    # was not sensed
+    # has no estimate
     sensitivity: Optional[float] = None
     sensitivity_low: Optional[float] = None
     sensitivity_high: Optional[float] = None
@@ -164,7 +164,7 @@ class Plan:
     hash: str  # of the graph
     step: Optional[float] = None  # seconds, predicted
     base_step: Optional[float] = None  # all in base precision
-    # In percent of more samples to the same loss, and its 95 % interval; None: the model was not sensed
+    # In percent of more samples to the same loss, and its 95 % interval; None: the model has no estimate
     sensitivity: Optional[float] = None
     sensitivity_low: Optional[float] = None
     sensitivity_high: Optional[float] = None
@@ -173,7 +173,7 @@ class Plan:
     gap: Optional[float] = None  # at most this share could be saved
     proof: str = ""
     samples_per_second: Optional[float] = None  # of all ranks
-    goodput: Optional[float] = None  # samples_per_second / (1 + sensitivity); None: the model was not sensed
+    goodput: Optional[float] = None  # samples_per_second / (1 + sensitivity); None: the model has no estimate
     graph: Optional[Graph] = None  # of a module
     text: str = field(default="", repr=False)  # tandem.plan/1
 
@@ -417,7 +417,7 @@ class _Asked:
         return self.modules[0] if self.modules else None
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Calls the library; says how a module that was not sensed is."""
+        """Calls the library; says how a module without an estimate is."""
         try:
             _library.call("tandem", function, *arguments)
         except _library.MissingError as missing:
@@ -704,7 +704,7 @@ def allocate(
         slowdown  0.03: the least sensitivity of a step up to 3 % longer than the fastest one; 0 is a limit
         target    the longest step allowed, in seconds, instead
         policy    "exact" [default], "greedy", "qsync", "uniform" in the precision `uniform`, "base"
-        method    "sampled": percent of more samples, from a sensing. "fisher" and "qsync" rank by statistics
+        method    "sampled": percent of more samples, from an estimate. "fisher" and "qsync" rank by statistics
         memory    limit of each rank, "12GiB" (of models of the zoo)
         max_sensitivity  0.01: the fastest step that needs at most 1 % more samples; by method "sampled"
         minimize  "training-time": the least step x (1 + sensitivity), by method "sampled"; its default, where

@@ -1,7 +1,7 @@
 """What a probe sees of a module: hooks that keep tensors and gradients of calls, and passes over batches.
 
 What follows from the tensors is computed by the library, as in `tandem sensitivity`: the functions of
-include/tandem/advanced/probe.h, derived in runtime/sense/sensing_probe.c. The loss is differentiated at w + εz
+include/tandem/advanced/probe.h, derived in runtime/estimate/estimate_probe.c. The loss is differentiated at w + εz
 and at w − εz; from what both gradients say of a call follows the noise of rounding its tensors.
 
 A call has aliases of its operands here, so that their gradients are those that this call returns, whatever
@@ -246,8 +246,8 @@ class _Watcher(Aliased):
         if name in self.calls and not torch.is_grad_enabled():
             raise _library.error(
                 "USAGE",
-                f"'{name}' ran without gradients, inside torch.no_grad() or a checkpoint; sensing needs the "
-                "gradients of every call that a plan may lower. Sense the module without checkpointing, and "
+                f"'{name}' ran without gradients, inside torch.no_grad() or a checkpoint; an estimate needs the "
+                "gradients of every call that a plan may lower. Estimate the module without checkpointing, and "
                 "leave what needs no gradient out of it",
             )
         return name in self.calls
@@ -479,7 +479,7 @@ class Probe:
         with torch.enable_grad(), self.watcher:
             loss = self.run(given)
         if not math.isfinite(float(loss)):
-            raise _library.error("USAGE", f"the loss of {what} is {float(loss)}; sensing needs a finite one")
+            raise _library.error("USAGE", f"the loss of {what} is {float(loss)}; an estimate needs a finite one")
         if kind == LOOK:
             find_jumps(loss, self.calls)
         loss.backward()
@@ -521,14 +521,14 @@ class Probe:
         sketch = torch.zeros((2, PROBE_SKETCH))
         self.moved.draw(self.metric, self.seed, stream(self.point, self.n_replicate))
         for b, given in enumerate(pair):
-            self._sense_batch(found, sketch[b], b, given, what)
+            self._estimate_batch(found, sketch[b], b, given, what)
         self.held.put_weights()
         for name, of in found.items():
             self._add_weight(self.calls[name], of)
         self.n_replicate += 1
         return found, sketch
 
-    def _sense_batch(self, found: Dict[str, Found], sketch: Tensor, b: int, given: Any, what: str) -> None:
+    def _estimate_batch(self, found: Dict[str, Found], sketch: Tensor, b: int, given: Any, what: str) -> None:
         """Adds the noise of one batch; what was kept of its passes ends here."""
         step = self.steps[b]
         self.held.note_random()
@@ -545,7 +545,7 @@ class Probe:
 
     @staticmethod
     def _see_ranges(call: ProbedCall, seen: _Seen) -> None:
-        """Casts have the ranges of a whole batch, of which a part may be sensed."""
+        """Casts have the ranges of a whole batch, of which a part may be estimated."""
         for part, amax in seen.amax.items():
             seen.amax[part] = max(amax, call.amax.get(part, 0.0))
 

@@ -16,11 +16,11 @@ from tandem._graph import Graph
 from tandem._held import Held, held
 from tandem._plan import default_store
 from tandem._probe import Aliased, Array, Metric, Probe, metric_of, on_host, when_gradient
-from tandem._sensed import Estimate, Sensed, Store, file
-from tandem._sensing import (
+from tandem._estimated import Estimate, Estimated, Store, file
+from tandem._estimate import (
     cells_of,
     mean_squares,
-    new_sensed,
+    new_estimated,
     optimizer_kind,
     probed_calls,
     put_gradients,
@@ -213,7 +213,7 @@ def _keep_statistics(job: _Job, batches: Iterable[Any], data: str, store: str, m
     return Sensitivity(graph, store, data, n, method, values, time.perf_counter() - begin)
 
 
-# --- A sensing by a probe ---
+# --- An estimate by a probe ---
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -235,7 +235,7 @@ def _take_batches(job: _Job, batches: Iterable[Any], n_replicate: int) -> List[A
         found = f"{len(taken)} batches were given" if taken else "no batches were given"
         raise _library.error(
             "USAGE",
-            f"{found}; sensing needs {2 * MIN_REPLICATE} or more, and takes {2 * n_replicate}: two a "
+            f"{found}; an estimate needs {2 * MIN_REPLICATE} or more, and takes {2 * n_replicate}: two a "
             'replicate. Give more, or method="fisher" ranks by the statistics of a few',
         )
     taken = taken[: len(taken) // 2 * 2]
@@ -244,11 +244,11 @@ def _take_batches(job: _Job, batches: Iterable[Any], n_replicate: int) -> List[A
     if odd is not None:
         raise _library.error(
             "USAGE",
-            f"batch {odd} has {sizes[odd]} samples, and batch 0 has {sizes[0]}; sensing needs batches of one "
+            f"batch {odd} has {sizes[odd]} samples, and batch 0 has {sizes[0]}; an estimate needs batches of one "
             "size. Give the DataLoader drop_last=True",
         )
     if sizes[0] < 2:
-        raise _library.error("USAGE", f"batches of {sizes[0]} sample have no spread; sensing needs 2 or more")
+        raise _library.error("USAGE", f"batches of {sizes[0]} sample have no spread; an estimate needs 2 or more")
     same = next((k for k in range(0, len(taken), 2) if _is_same(taken[k], taken[k + 1])), None)
     if same is not None:
         raise _library.error(
@@ -280,7 +280,7 @@ def _part_of(given: Any, batch: int) -> Any:
     return part(given) if n < batch and begins_with_samples(given) else given
 
 
-def _sense(
+def _estimate(
     job: _Job,
     batches: Iterable[Any],
     data: str,
@@ -302,15 +302,15 @@ def _sense(
     if graph.optimizer["kind"] == "adamw":
         filed = mean_squares(job.optimizer, job.held.parameters)
         probe.metric = metric_of(*filed) if filed else _first_metric(probe, parts)
-    sensed, sketches = new_sensed(graph, n_sample, len(taken) // 2, step, steps, seed), []
+    estimated, sketches = new_estimated(graph, n_sample, len(taken) // 2, step, steps, seed), []
     for r in range(len(taken) // 2):
         found, sketch = probe.replicate(parts[2 * r : 2 * r + 2], f"batches {2 * r} and {2 * r + 1}")
-        put_replicate(sensed, r, cells, found, probe.steps)
+        put_replicate(estimated, r, cells, found, probe.steps)
         sketches.append(sketch)
-    put_gradients(sensed, sketches)
-    sensed = file(sensed, graph.c_graph().pointer, store, data, _environment())
+    put_gradients(estimated, sketches)
+    estimated = file(estimated, graph.c_graph().pointer, store, data, _environment())
     seconds = time.perf_counter() - begin
-    values = _estimates(graph, sensed)
+    values = _estimates(graph, estimated)
     return Sensitivity(graph, store, data, len(taken), "sampled", values, seconds, seconds / one_gradient)
 
 
@@ -325,16 +325,16 @@ def _first_metric(probe: Probe, taken: Sequence[Any]) -> Optional[Metric]:
     return metric_of(squares, [1.0] * len(squares))
 
 
-def _estimates(graph: Graph, sensed: Sensed) -> Dict[str, Dict[str, Estimate]]:
+def _estimates(graph: Graph, estimated: Estimated) -> Dict[str, Dict[str, Estimate]]:
     """In percent, at the graph's batch; int8's gradients are in f32, as devices of PyTorch have them."""
-    cell_of, values = _library.load("tandem").tandem_sensing_cell, {}
+    cell_of, values = _library.load("tandem").tandem_estimate_cell, {}
     for call in graph.adjustable:
         op = graph.operator_index(call.operator)
         of = {PRECISIONS[0]: Estimate(0.0, 0.0, 0.0)}
         for p in range(1, len(PRECISIONS)):
             cell = cell_of(c_int(op), c_int(p), c_int(F32))
-            if sensed.c.is_sensed[cell]:
-                of[PRECISIONS[p]] = sensed.estimate(cell, graph.batch)
+            if estimated.c.is_estimated[cell]:
+                of[PRECISIONS[p]] = estimated.estimate(cell, graph.batch)
         values[call.name] = of
     return values
 
@@ -412,7 +412,7 @@ def sensitivity(
 ) -> Sensitivity:
     """Measures what each precision costs a module, from PyTorch's gradients, and files it.
 
-    By default the module is sensed (docs/sensitivity.md, "By a probe"): at its weights, each replicate takes
+    By default the module is estimated (docs/sensitivity.md, "By a probe"): at its weights, each replicate takes
     the gradients of two batches at w + εz and w − εz, with random signs z. From them follow the more samples,
     in percent, that each call in each precision needs to the same loss. The replicates go into the profile
     store, where `allocate` and the command `tandem allocate` find them, so that plans have intervals.
@@ -456,7 +456,7 @@ def sensitivity(
             if method != "sampled":
                 return _keep_statistics(job, batches, data, store, method)
             optimizer_kind(job.optimizer)
-            return _sense(job, batches, data, store, (step, steps), (replicates, seed, whole))
+            return _estimate(job, batches, data, store, (step, steps), (replicates, seed, whole))
         finally:
             for handle in handles:
                 handle.remove()

@@ -735,8 +735,8 @@ class Window(Structure):
     ]
 
 
-class SensedGradient(Structure):
-    """tandem_sensed_gradient"""
+class EstimatedGradient(Structure):
+    """tandem_estimated_gradient"""
 
     _fields_ = [
         ("variance", c_double),
@@ -744,8 +744,8 @@ class SensedGradient(Structure):
     ]
 
 
-class SensedError(Structure):
-    """tandem_sensed_error"""
+class EstimatedError(Structure):
+    """tandem_estimated_error"""
 
     _fields_ = [
         ("total", c_double),
@@ -758,8 +758,8 @@ class SensedError(Structure):
     ]
 
 
-class Sensing(Structure):
-    """tandem_sensing"""
+class EstimateStruct(Structure):
+    """tandem_estimate"""
 
     _fields_ = [
         ("batch", c_int64),
@@ -772,14 +772,14 @@ class Sensing(Structure):
         ("without_bias", c_int),
         ("range_batch", c_int64),
         ("point", c_int64 * 8),
-        ("gradient", POINTER(SensedGradient)),
-        ("error", POINTER(SensedError)),
-        ("is_sensed", POINTER(c_uint8)),
+        ("gradient", POINTER(EstimatedGradient)),
+        ("error", POINTER(EstimatedError)),
+        ("is_estimated", POINTER(c_uint8)),
     ]
 
 
-class SensedStep(Structure):
-    """tandem_sensed_step"""
+class SensitivityStep(Structure):
+    """tandem_sensitivity_step"""
 
     _fields_ = [
         ("global_batch", c_int64),

@@ -183,16 +183,17 @@ static void put_store_models(FILE *out, const json_t *store)
     if (json_array_size(models) == 0) return;
     report_put(out, "<h3>Models</h3>" SCROLL(
                         "Models") "<th>model</th><th>graph</th><th>statistics over</th><th "
-                                  "class=\"n\">batches</th><th>sensed over</th></tr></thead><tbody>\n");
+                                  "class=\"n\">batches</th><th>estimated over</th></tr></thead><tbody>\n");
     json_array_foreach(models, k, model)
     {
-        const char *const data = report_get_text(model, "data"), *const sensed =
-                                                                     report_get_text(model, "sensed");
+        const char *const data = report_get_text(model, "data"), *const estimated =
+                                                                     report_get_text(model, "estimated");
         report_put(
             out,
             "<tr><th scope=\"row\">%s</th><td>%s</td><td>%s</td><td class=\"n\">%s</td><td>%s</td></tr>\n",
             report_get_text(model, "name"), report_get_text(model, "hash"), data[0] ? data : "\xe2\x80\x93",
-            report_number(report_get_number(model, "batches")).text, sensed[0] ? sensed : "\xe2\x80\x93");
+            report_number(report_get_number(model, "batches")).text,
+            estimated[0] ? estimated : "\xe2\x80\x93");
     }
     report_put(out, "</tbody></table></div>\n");
 }

@@ -165,7 +165,8 @@ static int draw_sensitivity(FILE *out, const report_part *part)
                      steps = report_get_number(result, "steps");
         if (names.n_method == 0) continue;
         if (isfinite(steps))
-            report_put(out, "<p>Sensed in a training of %s steps, for %s: more samples to the same loss.</p>",
+            report_put(out,
+                       "<p>Estimated in a training of %s steps, for %s: more samples to the same loss.</p>",
                        report_number(steps).text, report_get_text(result, "device"));
         else
             report_put(out, "<p>Over %s batches, for %s.</p>", report_number(batches).text,

@@ -7,10 +7,10 @@
 /* What a method needs; decides its cost in steps. */
 typedef enum rank_needs {
     RANK_NEEDS_NOTHING,
-    RANK_NEEDS_STATISTICS,   /* of some batches */
-    RANK_NEEDS_PROBE,        /* three gradients a batch, for all operators and precisions */
-    RANK_NEEDS_SENSED_PROBE, /* a sensing by a probe: a few pairs of gradients, for all of them */
-    RANK_NEEDS_SENSING       /* two gradients an operator, precision and replicate */
+    RANK_NEEDS_STATISTICS,      /* of some batches */
+    RANK_NEEDS_PROBE,           /* three gradients a batch, for all operators and precisions */
+    RANK_NEEDS_ESTIMATED_PROBE, /* an estimate by a probe: a few pairs of gradients, for all of them */
+    RANK_NEEDS_ESTIMATE         /* two gradients an operator, precision and replicate */
 } rank_needs;
 
 /* What a probe says of an operator, the mean over its replicates; NaN: nothing. */
@@ -33,7 +33,7 @@ typedef struct rank_method {
     const char *name, *unit;
     rank_needs needs;
     /* Of operator input->op[k]; larger: more sensitive; NaN: it cannot say. NULL: a method of --sensitivity,
-     * by its name, or the part of it that a sensing gives. */
+     * by its name, or the part of it that an estimate gives. */
     double (*compute)(const rank_input *input, int k);
 } rank_method;
 

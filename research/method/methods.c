@@ -3,17 +3,17 @@
 
 #include <string.h>
 
-static const rank_method method_sensed_probe = {"sensed_probe", "%", RANK_NEEDS_SENSED_PROBE, NULL},
-                         method_sampled = {"sampled", "%", RANK_NEEDS_SENSING, NULL},
-                         method_sampled_noise = {"sampled_noise", "%", RANK_NEEDS_SENSING, NULL},
+static const rank_method method_estimated_probe = {"sensed_probe", "%", RANK_NEEDS_ESTIMATED_PROBE, NULL},
+                         method_sampled = {"sampled", "%", RANK_NEEDS_ESTIMATE, NULL},
+                         method_sampled_noise = {"sampled_noise", "%", RANK_NEEDS_ESTIMATE, NULL},
                          method_fisher = {"fisher", "nats", RANK_NEEDS_STATISTICS, NULL},
                          method_qsync = {"qsync", "none", RANK_NEEDS_STATISTICS, NULL};
 
 const rank_method *const rank_methods[RANK_N_METHOD] = {
-    &rank_method_probe,      &method_sensed_probe, &method_sampled,         &method_sampled_noise,
-    &rank_method_local,      &method_fisher,       &method_qsync,           &rank_method_qsync_theory,
-    &rank_method_taylor_mse, &rank_method_snip_r,  &rank_method_hutchinson, &rank_method_weight_error,
-    &rank_method_magnitude,  &rank_method_ends,    &rank_method_random};
+    &rank_method_probe,      &method_estimated_probe, &method_sampled,         &method_sampled_noise,
+    &rank_method_local,      &method_fisher,          &method_qsync,           &rank_method_qsync_theory,
+    &rank_method_taylor_mse, &rank_method_snip_r,     &rank_method_hutchinson, &rank_method_weight_error,
+    &rank_method_magnitude,  &rank_method_ends,       &rank_method_random};
 
 int rank_method_find(const char *name)
 {

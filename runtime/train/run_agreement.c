@@ -61,14 +61,14 @@ static void put_choices(FILE *to, const tandem_train_request *request)
     char limit[32];
     (void)tandem_plain_print(limit, sizeof limit, "%.9g", 100 * request->max_sensitivity);
     fprintf(to, "losses that are not finite: %s\n", request->allow_nan ? "end nothing" : "end the run");
-    if (!request->resense)
+    if (!request->reestimate)
         fputs("sensitivities: are not estimated again\n", to);
     else if (request->max_sensitivity < 0)
         fprintf(to, "sensitivities: again every %" PRId64 " steps, 0 = rarely; least time to the same loss\n",
-                request->resense_every);
+                request->reestimate_every);
     else
         fprintf(to, "sensitivities: again every %" PRId64 " steps, 0 = rarely; at most %s %%\n",
-                request->resense_every, limit);
+                request->reestimate_every, limit);
 }
 
 /* Variables by which the libraries that compute change fp32 itself. */

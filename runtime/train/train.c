@@ -12,7 +12,7 @@
 #include "runtime/process/ranks.h"
 #include "runtime/train/run_steadiness.h"
 #include "runtime/train/train_log.h"
-#include "runtime/train/train_resense.h"
+#include "runtime/train/train_reestimate.h"
 #include "tandem/advanced/trace.h"
 
 /* What all ranks saw of the test samples after a number of steps. */
@@ -42,7 +42,7 @@ typedef struct train_context {
     int is_noted;       /* the executor's note was printed */
     train_log log;      /* of rank 0 */
     int watches_tasks;
-    train_resense resense;
+    train_reestimate reestimate;
     char config_text[TANDEM_CHECKPOINT_TRAIN_CONFIG];
 } train_context;
 
@@ -79,7 +79,7 @@ static void release_training(train_context *t)
     tandem_arena_free(&t->arena);
     free(t->task_ns);
     train_log_close(&t->log);
-    train_resense_close(&t->resense);
+    train_reestimate_close(&t->reestimate);
     step_watch_close(&t->watch);
     training_rank_close(&t->rank);
 }
@@ -115,7 +115,7 @@ static void watch_tasks_if_cheap(train_context *t, int64_t index, int64_t step_n
     const int64_t n_task =
         (int64_t)t->rank.backend->executor_times(t->rank.executor)->n_event * t->rank.step->options.n_micro;
     if (index == WARM_UP_STEPS - 1) t->watches_tasks = n_task * TASK_COST_NS * SHARE <= step_ns;
-    if (t->watches_tasks && (index == WARM_UP_STEPS - 1 || t->resense.trigger.is_observed))
+    if (t->watches_tasks && (index == WARM_UP_STEPS - 1 || t->reestimate.trigger.is_observed))
         step_watch_tasks(&t->watch, t->rank.backend, t->rank.executor, 1);
 }
 
@@ -177,7 +177,7 @@ static const evaluation *last_evaluation(const train_context *t)
 }
 
 static tandem_status log_step(train_context *t, int64_t index, int64_t step_ns,
-                              const tandem_step_report *report, json_t *sensed, tandem_error *error)
+                              const tandem_step_report *report, json_t *estimate, tandem_error *error)
 {
     const int64_t done = t->begin + index + 1;
     const evaluation *e = last_evaluation(t);
@@ -190,7 +190,7 @@ static tandem_status log_step(train_context *t, int64_t index, int64_t step_ns,
                           .step_ns = step_ns,
                           .samples_per_s = (double)t->rank.global_batch * 1e9 / (double)step_ns,
                           .report = *report,
-                          .sensed = sensed,
+                          .estimate = estimate,
                           .is_emulated = t->request->workload.emulate != NULL,
                           .is_evaluated = is_evaluated,
                           .accuracy = is_evaluated ? evaluation_accuracy(e) : NAN},
@@ -203,21 +203,21 @@ static void print_training_config(train_context *t)
     const tandem_data *data = t->request->data ? &t->rank.data : NULL;
     train_config_print(t->config_text, sizeof t->config_text, &t->rank.config, t->workload, t->request, data,
                        t->rank.data_hash);
-    train_resense_print(t->config_text, sizeof t->config_text, &t->resense);
+    train_reestimate_print(t->config_text, sizeof t->config_text, &t->reestimate);
 }
 
-/* Senses where it is due; not after the last step, unless a checkpoint goes on from there. */
-static tandem_status sense_after_step(train_context *t, int64_t done, int is_last, json_t **sensed,
-                                      tandem_error *error)
+/* Estimates where it is due; not after the last step, unless a checkpoint goes on from there. */
+static tandem_status estimate_after_step(train_context *t, int64_t done, int is_last, json_t **estimate,
+                                         tandem_error *error)
 {
     int is_replanned = 0;
-    if (!t->resense.trigger.is_observed || (is_last && !t->request->checkpoint)) return TANDEM_OK;
-    const tandem_status status = train_resense_after(&t->resense, done, &is_replanned, sensed, error);
+    if (!t->reestimate.trigger.is_observed || (is_last && !t->request->checkpoint)) return TANDEM_OK;
+    const tandem_status status = train_reestimate_after(&t->reestimate, done, &is_replanned, estimate, error);
     if (status == TANDEM_OK) print_training_config(t);
     return status;
 }
 
-/* Work after step number `index` of this run: evaluation, sensing, log, checkpoint. */
+/* Work after step number `index` of this run: evaluation, estimate, log, checkpoint. */
 static tandem_status finish_training_step(train_context *t, int64_t index, int64_t step_ns,
                                           tandem_error *error)
 {
@@ -239,9 +239,9 @@ static tandem_status finish_training_step(train_context *t, int64_t index, int64
             runtime_note(&request->listener, "step %lld: loss %.4f, accuracy %.1f%%", (long long)done,
                          t->loss[index], 100 * evaluation_accuracy(last_evaluation(t)));
     }
-    json_t *sensed = NULL;
-    if (status == TANDEM_OK) status = sense_after_step(t, done, is_last, &sensed, error);
-    if (status == TANDEM_OK && is_0) status = log_step(t, index, step_ns, &report, sensed, error);
+    json_t *estimate = NULL;
+    if (status == TANDEM_OK) status = estimate_after_step(t, done, is_last, &estimate, error);
+    if (status == TANDEM_OK && is_0) status = log_step(t, index, step_ns, &report, estimate, error);
     if (status == TANDEM_OK && request->checkpoint &&
         (is_step_due(request->checkpoint_every, done) || is_last))
         status = t->rank.backend->executor_save(t->rank.executor, request->checkpoint, done, t->config_text,
@@ -297,7 +297,7 @@ static tandem_status run_training_steps(train_context *t, tandem_error *error)
     const int64_t begin_ns = tandem_now_ns();
     for (int64_t index = 0; index < t->steps; index++) {
         const int64_t step = t->begin + index;
-        resense_trigger_before(&t->resense.trigger, step + 1);
+        reestimate_trigger_before(&t->reestimate.trigger, step + 1);
         backend->executor_set_rate(t->rank.executor, train_config_rate(&t->rank.config, step));
         step_watch_begin(&t->watch);
         /* work between steps counts for none of them */
@@ -510,7 +510,7 @@ static tandem_status check_training(const tandem_workload *workload, const tande
     if (!backend) return TANDEM_MISSING;
     train_config how;
     tandem_status status = train_config_open(&how, workload->graph[0], request, error);
-    if (status == TANDEM_OK) status = train_resense_check(request, workload, error);
+    if (status == TANDEM_OK) status = train_reestimate_check(request, workload, error);
     if (status == TANDEM_OK) status = check_training_files(workload, backend, request, error);
     tandem_data data = {0};
     if (status == TANDEM_OK && request->data)
@@ -531,7 +531,7 @@ static tandem_status begin_training(train_context *t, tandem_error *error)
     tandem_status status = t->rank.backend->executor_restore(t->rank.executor, request->resume, &info, error);
     if (status == TANDEM_OK) status = check_checkpoint_step(&info, request, error);
     if (status != TANDEM_OK) return status;
-    status = train_resense_restore(&t->resense, request->resume, info.train_config, error);
+    status = train_reestimate_restore(&t->reestimate, request->resume, info.train_config, error);
     if (status != TANDEM_OK) return status;
     print_training_config(t);
     t->begin = info.step;
@@ -550,7 +550,7 @@ static tandem_status train_as_rank(train_context *t, const tandem_rank_place *se
     if (status == TANDEM_OK) status = training_rank_open(&t->rank, t->workload, t->request, self, error);
     if (status == TANDEM_OK) status = step_watch_set_tasks(&t->watch, t->rank.step->n_task, error);
     if (status == TANDEM_OK)
-        status = train_resense_open(&t->resense, t->request, t->workload, &t->rank, error);
+        status = train_reestimate_open(&t->reestimate, t->request, t->workload, &t->rank, error);
     if (status == TANDEM_OK) status = begin_training(t, error);
     if (status == TANDEM_OK) status = allocate_step_records(t, error);
     if (status == TANDEM_OK && self->rank == 0)
@@ -614,9 +614,10 @@ static tandem_status make_train_result(tandem_train_result *result, const train_
     out.rank = copy_of(t->report, (size_t)n_rank, sizeof *t->report);
     out.steadiness = copy_of(t->steadiness, (size_t)n_rank, sizeof *t->steadiness);
     out.evaluation = calloc((size_t)t->n_evaluation + 1, sizeof *out.evaluation);
-    if (t->resense.event) out.sensed = json_dumps(t->resense.event, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    if (t->reestimate.event)
+        out.estimates = json_dumps(t->reestimate.event, JSON_COMPACT | JSON_REAL_PRECISION(17));
     if (!out.loss || !out.rank || !out.steadiness || !out.evaluation || !put_task_times(&out, t) ||
-        (t->resense.event && !out.sensed)) {
+        (t->reestimate.event && !out.estimates)) {
         tandem_train_result_free(&out);
         return tandem_no_memory(error, "for the result of %lld steps", (long long)t->steps);
     }
@@ -633,7 +634,7 @@ void tandem_train_result_free(tandem_train_result *result)
     free(result->steadiness);
     free(result->task_ns);
     free(result->task);
-    free(result->sensed);
+    free(result->estimates);
     *result = (tandem_train_result){0};
 }
 
@@ -668,7 +669,7 @@ static void pack_train_result(packet *p, tandem_train_result *result)
     packet_array(p, &result->steadiness, n_rank, sizeof *result->steadiness);
     packet_array(p, &result->task_ns, n_rank * (size_t)result->n_task, sizeof *result->task_ns);
     packet_array(p, &result->task, (size_t)result->n_task, sizeof *result->task);
-    packet_own_text(p, &result->sensed);
+    packet_own_text(p, &result->estimates);
 }
 
 /* --- Public --------------------------------------------------------------------------------------------- */
@@ -689,8 +690,8 @@ static tandem_status train_one_rank(tandem_train_result *result, const tandem_wo
                                     const tandem_train_request *request, tandem_error *error)
 {
     train_context t = {.request = request, .workload = workload, .log = {.file = -1}, .watch.probe.file = -1};
-    /* sensing looks between tasks, and may change the plan after any step */
-    t.rank.extra.late_results = !request->resense;
+    /* an estimate looks between tasks, and may change the plan after any step */
+    t.rank.extra.late_results = !request->reestimate;
     tandem_status status = train_as_rank(&t, &request->place, error);
     if (status == TANDEM_OK && request->place.rank == 0) status = make_train_result(result, &t, error);
     release_training(&t);

@@ -307,10 +307,10 @@ static int has_key(const char *line, const char *key)
 }
 
 /* Whether a text without this line says nothing of it. Checkpoints from before it was kept have no line of
- * the samples; the last three are what a run with --resense has done so far. */
+ * the samples; the last three are what a run with --reestimate has done so far. */
 static int is_unknown_where_absent(const char *line)
 {
-    static const char *const key[] = {"samples", "last sensed", "plan", "ranges"};
+    static const char *const key[] = {"samples", "last estimated", "plan", "ranges"};
     for (size_t k = 0; k < sizeof key / sizeof *key; k++)
         if (has_key(line, key[k])) return 1;
     return 0;

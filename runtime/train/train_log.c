@@ -57,7 +57,7 @@ static char *log_line_text(const train_log_line *line, const tandem_made *made)
     if (object && report->skipped) json_object_set_new(object, "skipped", json_true());
     if (object && line->is_evaluated)
         json_object_set_new(object, "accuracy", json_number_or_null(line->accuracy));
-    if (object && line->sensed) json_object_set(object, "sensed", line->sensed);
+    if (object && line->estimate) json_object_set(object, "estimate", line->estimate);
     if (object && made) json_object_set_new(object, "made", made_json(made));
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);

@@ -21,7 +21,7 @@ typedef struct train_log_line {
     double loss, rate, samples_per_s, accuracy;
     int64_t step_ns;
     tandem_step_report report; /* of the step; norm and loss scale are written if they are in use */
-    json_t *sensed;            /* borrowed; what was sensed after the step; NULL: nothing */
+    json_t *estimate;          /* borrowed; what was estimated after the step; NULL: nothing */
     int is_emulated;           /* then it has no times */
     int is_evaluated;          /* whether the line has an accuracy */
 } train_log_line;

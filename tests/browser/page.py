@@ -95,15 +95,15 @@ def make_pages(folder):
               "from_time_ns": 0, "to_time_ns": 10 ** 18}]
     devices = [{"name": "cpu:x", "co_runner": "", "costs": 9, "repetitions": 270, "disturbed": 4,
                 "compute_spread": 0.03, "memory_spread": None, "interval_share": 0.02}]
-    sensed = [{"operator": f"fc{k}", "precision": "int8", "sensitivity": k, "sensitivity_low": k / 2,
+    estimated = [{"operator": f"fc{k}", "precision": "int8", "sensitivity": k, "sensitivity_low": k / 2,
                "sensitivity_high": 2 * k} for k in range(1, 9)]
     (folder / "store.json").write_text(json.dumps({
         "schema": "tandem.store/1", "hosts": hosts, "devices": devices,
         "costs": [cost | {"median_ns": 1000 - k} for k in range(300)],
         "runs": [{"time_ns": 10 ** 18, "model": "m", "plan": "p", "cluster": "c", "steps": 5, "measured_ns": 9}]}))
-    (folder / "sensed.json").write_text(json.dumps({
-        "schema": "tandem.sensitivity/1", "model": "m", "device": "cpu:x", "steps": 40, "operators": sensed}))
-    subprocess.run([tandem, "report", "store.json", "sensed.json", "-o", "store.html"], check=True, cwd=folder,
+    (folder / "estimated.json").write_text(json.dumps({
+        "schema": "tandem.sensitivity/1", "model": "m", "device": "cpu:x", "steps": 40, "operators": estimated}))
+    subprocess.run([tandem, "report", "store.json", "estimated.json", "-o", "store.html"], check=True, cwd=folder,
                    stdout=subprocess.DEVNULL)
     for name in ("hostile", "large"):
         subprocess.run([tandem, "report", f"{name}.json", "-o", f"{name}.html"], check=True, cwd=folder,

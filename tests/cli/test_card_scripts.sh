@@ -316,7 +316,9 @@ if [ -n "$packs" ]; then
     [ $code = 0 ] && mkdir here && tar -xzf packed/card-kit.tar.gz -C here && ok=0 || ok=1
     for name in $gpu_programs; do [ -x "here/card-kit/build/card/$name" ] || ok=1; done
     for name in build/libtandem{,_kernels,_cuda_kernels}.so.0 python/tandem/__init__.py bench/torch/step.py \
-        tests/python/{cuda,kernels,modules,planning,sensing}.py; do [ -s "here/card-kit/$name" ] || ok=1; done
+        tests/python/{cuda,kernels,modules,planning,estimate}.py; do
+        [ -s "here/card-kit/$name" ] || ok=1
+    done
     [ $ok = 0 ] && ends 2 here/card-kit/build/card/gpu_programs && grep -q 'test_cuda_attention' err &&
         ends 4 PATH="${PATH#*:}" here/card-kit/scripts/on_card.sh 1 "$work/none" &&
         grep -q 'SKIP.*cuda:0 cannot be used here\|SKIP.*not found' out

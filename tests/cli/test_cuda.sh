@@ -184,7 +184,7 @@ run 2 sensitivity "${model[@]}" --device cuda:0 --data data && says "Leave --dev
 report "statistics of a card, a plan, and a training by it" $?
 run 0 sensitivity "${model[@]}" --batch 16 --steps 10 --data data --json &&
     run 0 allocate "${model[@]}" --cluster cuda:0 -o plan.json && run 0 train --plan plan.json --steps 2
-report "what a CPU senses makes a plan for a card, and a training by it" $?
+report "what a CPU estimates makes a plan for a card, and a training by it" $?
 half=("${model[@]}" --cluster cuda:0 --policy uniform --uniform fp16 --json)
 run 0 allocate "${half[@]}" && [ "$(field loss_scale out)" = '"dynamic"' ]
 report "a card's profile has the norm that its plans in fp16 need" $?

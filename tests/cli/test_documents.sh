@@ -21,7 +21,7 @@ root=$(cd "$here/../.." && pwd)
 
 left_out() { # COMMAND: why it is not run; fails where it is
     case $1 in
-    *'sensitivity --model resnet50 --data'*) echo "minutes of training steps; its sensing is a fixture" ;;
+    *'sensitivity --model resnet50 --data'*) echo "minutes of training steps; its estimate is a fixture" ;;
     *vit_tiny:width=256,heads=4* | *tandem-demo-plan.json*)
         echo "tandem demo: minutes; test_demo.sh runs it"
         ;;

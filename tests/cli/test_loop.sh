@@ -50,21 +50,21 @@ report "profile measures into a new store" $?
 run 0 profile "${what[@]}" --json && ! field measured out | grep -qv '^0$'
 report "a second profile finds everything known" $?
 
-sense=(sensitivity --model "$model" --batch 4 --device "$weakest" --data data --steps 3 --json)
-run 0 "${sense[@]}" --by statistics && positive "$(grep -c '"fisher"' out)"
+estimate=(sensitivity --model "$model" --batch 4 --device "$weakest" --data data --steps 3 --json)
+run 0 "${estimate[@]}" --by statistics && positive "$(grep -c '"fisher"' out)"
 report "sensitivity --by statistics scores every precision" $?
 
-senses="\`tandem sensitivity --model $model --data data\` senses it, and method fisher"
-run 4 allocate "${what[@]}" && grep -q "the store has its statistics over data alone: $senses" err &&
+estimates="\`tandem sensitivity --model $model --data data\` estimates it, and method fisher"
+run 4 allocate "${what[@]}" && grep -q "the store has its statistics over data alone: $estimates" err &&
     run 0 allocate "${what[@]}" --sensitivity fisher --json && [ "$(field method out)" = '"fisher"' ] &&
     [ "$(field objective out)" = '"sensitivity"' ] &&
     run 4 allocate "${what[@]/width=16/width=17}" --predict &&
     grep -q 'has no statistics of it: `tandem sensitivity --model mlp:width=17 --data DATA`' err
-report "allocate by statistics alone: exit code 4, the command that senses, and fisher when asked for" $?
+report "allocate by statistics alone: exit code 4, the command that estimates, and fisher when asked for" $?
 
-run 0 "${sense[@]}" && [ "$(array training_points out | tr '\n' ' ')" = "1 2 " ] &&
+run 0 "${estimate[@]}" && [ "$(array training_points out | tr '\n' ' ')" = "1 2 " ] &&
     positive "$(grep -c '"at_training_points"' out)"
-report "sensitivity senses every precision" $?
+report "sensitivity estimates every precision" $?
 
 # A bound of nothing on the sensitivity is not printed (a plan of little sensitivity on a noisy profile); the
 # least training time then has its own.

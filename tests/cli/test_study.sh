@@ -202,13 +202,13 @@ study 1 plans --quick --quiet --recorded --checkpoint plans.jsonl --output plann
     grep -q '"in_fp32":\["' planned.json && grep -q '| 1.94 |' planned.md
 report "study: plans of one step" $?
 
-# It senses itself on every occasion, and finds other plans.
+# It estimates its own sensitivities on every occasion, and finds other plans.
 awk -F'|' '$3 ~ /as they are|grown/ { n++; split($11, sensed, ","); split($13, priced, ",")
         if (sensed[1] < 3 || sensed[2] + 0 > sensed[1] || $12 + 0 < 1) bad = 1
         if (priced[2] + 0 > priced[1] + 0) bad = 1 }
     END { exit bad || n != 2 }' drifts && study 2 drift --quick --checkpoint plans.jsonl &&
     grep -q "another plan" err
-report "study: a training that senses itself makes other plans, of less sensitivity than step 0's" $?
+report "study: a training that estimates again makes other plans, of less sensitivity than step 0's" $?
 
 # Losses made up: step 0's plan 0.2 above fp32, another one, from record to record 0.001 apart.
 forge_drift() {
@@ -262,7 +262,7 @@ done
     study 2 all --quick --checkpoint ranks.jsonl && study 2 rank --quick --repetitions 2
 report "study: jobs of rank and add are kept, and go on" $?
 
-# Models that are done are kept, and are not sensed again.
+# Models that are done are kept, and are not estimated again.
 study 0 batch --quick --quiet --checkpoint batches.jsonl || [ $code = 1 ] && cp out batches &&
     cmp -s batches <(section 'Noise at another batch') && cp batches.jsonl all_batches &&
     head -n 2 all_batches >batches.jsonl && printf '{"na' >>batches.jsonl &&

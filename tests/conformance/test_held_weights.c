@@ -1,5 +1,5 @@
 /* folder: backend */
-/* What sensing asks of an executor: weights that round alike in all steps, and AdamW's mean squares. */
+/* What an estimate asks of an executor: weights that round alike in all steps, and AdamW's mean squares. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -93,7 +93,7 @@ def questions(weak, strong):
         Question("no such split", MLP, two, global_batch=3, expected=2),
         Question("limits that contradict each other", MLP, two, slowdown=1, max_sensitivity=1, expected=2),
         Question("a method that counts no samples", MLP, two, method="fisher", max_sensitivity=1, expected=2),
-        Question("a model that was not sensed", "mlp:depth=7", two, expected=4),
+        Question("a model without an estimate", "mlp:depth=7", two, expected=4),
     ]
     of_this_machine = [
         Question("measured", MLP, measured, batch=8),
@@ -113,7 +113,8 @@ def questions(weak, strong):
     return of_cards + (of_this_machine if weak != strong else []) + more
 
 
-# --- Doors ---------------------------------------------------------------------------------------------------------
+# --- Doors
+# ---------------------------------------------------------------------------------------------------------
 
 
 def pairs(question, percent, names):

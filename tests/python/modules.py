@@ -428,7 +428,7 @@ class Apply(Case):
         self.assertEqual(torch.overrides._get_current_function_mode_stack(), [])
         self.assertTrue(torch.equal(x + 1, 1 + x))
 
-    def test_a_forward_of_its_own_is_what_is_captured_sensed_and_profiled(self):
+    def test_a_forward_of_its_own_is_what_is_captured_estimated_and_profiled(self):
         """Also while the module is converted, which it is again afterwards."""
         module, x = Small(), torch.randn(6, 3, 8, 8)
         plain = tandem.capture(module, x)

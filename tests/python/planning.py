@@ -113,13 +113,13 @@ class Profile(Case):
 
     def test_a_plan_of_a_module(self):
         module, profile = self.profiled(precisions=["fp32", "int8_full"])
-        with self.assertRaisesRegex(tandem.MissingError, "Net was not sensed, and .*: tandem.sensitivity"):
+        with self.assertRaisesRegex(tandem.MissingError, "Net has no estimate, and .*: tandem.sensitivity"):
             tandem.allocate(profile.graph, "torch:one", store=self.store)
         with self.assertRaisesRegex(tandem.MissingError, "there are no statistics of Net"):
             tandem.allocate(profile.graph, "torch:one", store=self.store, method="fisher")
         tandem.sensitivity(module, [(X, Y)] * 2, F.cross_entropy, store=self.store, method="fisher")
         plan = tandem.allocate(profile.graph, "torch:one", store=self.store, slowdown=0.1, method="fisher")
-        is_fp32 = set(plan.precision().values()) == {"fp32"}  # which needs no more samples, sensed or not
+        is_fp32 = set(plan.precision().values()) == {"fp32"}  # which needs no more samples, estimated or not
         self.assertRegex(str(plan), r"sensitivity 0 % more samples" if is_fp32 else r"sensitivity \S+ nats; ")
         self.assertEqual({plan.sensitivity, plan.sensitivity_low, plan.sensitivity_high}, {0.0 if is_fp32 else None})
         self.assertGreaterEqual(plan.sensitivity_bound, 0)
@@ -174,7 +174,7 @@ class CommandLine(Case):
         return ran.stdout if code == 0 else ran.stderr
 
     def saved(self):
-        """own.json and a store with costs and a sensing; the module and its graph."""
+        """own.json and a store with costs and an estimate; the module and its graph."""
         torch.manual_seed(0)
         module = Net()
         profile = tandem.profile(

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "tandem/planner.h"
 #include "tandem/advanced/store.h"
-#include "tests/support/drawn_sensing.h"
+#include "tests/support/drawn_estimate.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
 
@@ -45,7 +45,7 @@ static void fill_many_rows(replay_store *s)
     tandem_graph *graph = NULL;
     assert_int_equal(tandem_graph_open(&graph, model, BATCH, NULL), TANDEM_OK);
     for (int d = 0; d < 2; d++) replay_store_fill(s, graph, TANDEM_F32, 0, devices[d], "", rule, NULL);
-    file_drawn_sensing(s->store, graph, "noise", 1);
+    file_drawn_estimate(s->store, graph, "noise", 1);
     tandem_graph_close(graph);
 }
 

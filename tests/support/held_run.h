@@ -26,7 +26,7 @@ static inline void open_held_step(held_run *r, const char *model, int64_t batch,
     require_ok(tandem_step_open_with(&r->step, r->graph, TANDEM_F32, 0, options, &error), &error);
 }
 
-/* In fp32 with separate_partial_grads, as a probe wants it (sensing_probe.h); its weights are held. */
+/* In fp32 with separate_partial_grads, as a probe wants it (estimate_probe.h); its weights are held. */
 static inline void open_held_run(held_run *r, const char *model, int64_t batch)
 {
     tandem_error error = {0};

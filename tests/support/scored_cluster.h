@@ -1,9 +1,9 @@
-/* scored_cluster.h: a sensing and statistics for a priced_cluster's store, so that everything a planner needs
- * is in it. */
+/* scored_cluster.h: an estimate and statistics for a priced_cluster's store, so that everything a planner
+ * needs is in it. */
 #ifndef TANDEM_TESTS_SCORED_CLUSTER_H
 #define TANDEM_TESTS_SCORED_CLUSTER_H
 
-#include "tests/support/drawn_sensing.h"
+#include "tests/support/drawn_estimate.h"
 #include "tests/support/priced_cluster.h"
 #include "tests/support/tandem_test.h"
 
@@ -38,7 +38,7 @@ static inline void scored_cluster_file(const priced_cluster *p, const char *data
         require_ok(tandem_store_put_statistics(p->store, p->graph[0], data, i, &statistics, &error), &error);
     }
     assert_int_equal(tandem_store_commit(p->store, &error), TANDEM_OK);
-    file_drawn_sensing(p->store, p->graph[0], data, scale);
+    file_drawn_estimate(p->store, p->graph[0], data, scale);
 }
 
 #endif

@@ -1,4 +1,4 @@
-"""Senses models of the zoo by tandem's probe and by tandem.sensitivity, from the same weights, with samples of the same data, and
+"""Estimates models of the zoo by tandem's probe and by tandem.sensitivity, from the same weights, with samples of the same data, and
 holds the noise of each operator in each precision against each other. Speaks TAP; the lines that begin with # are the table.
 usage: probe.py TANDEM DIRECTORY"""
 import json
@@ -17,7 +17,7 @@ import tandem
 program, directory = sys.argv[1:]
 MOST, MOST_OF_ONE = 1.25, 1.6  # times as much noise, on average and of one operator, by other samples
 KNOWN = 0.5  # the mean is that of operators whose own interval reaches up and down by half at the most
-BATCH, REPLICATES = 4, 64  # at a batch of 4 the program senses whole batches, as tandem.sensitivity does
+BATCH, REPLICATES = 4, 64  # at a batch of 4 the program estimates whole batches, as tandem.sensitivity does
 
 
 class Mlp(models.Model):
@@ -45,9 +45,9 @@ def by_package(name, model, data, optimizer):
     draw = torch.Generator().manual_seed(7)
     chosen = [torch.randint(0, len(x), (BATCH,), generator=draw) for _ in range(2 * REPLICATES)]
     batches = [(x[one], labels[one]) for one in chosen]
-    sensed = tandem.sensitivity(model, batches, F.cross_entropy, optimizer=optimizer, store=f"{directory}/{name}.package.db",
+    estimated = tandem.sensitivity(model, batches, F.cross_entropy, optimizer=optimizer, store=f"{directory}/{name}.package.db",
                                 replicates=REPLICATES)  # fmt: skip
-    return sensed.values
+    return estimated.values
 
 
 def names_of(operators, calls):

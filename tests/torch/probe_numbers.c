@@ -1,5 +1,5 @@
 /* folder: runtime */
-/* What `tandem sensitivity` makes of tensors that a file has: tests/python/sensing.py gives the same to
+/* What `tandem sensitivity` makes of tensors that a file has: tests/python/estimate.py gives the same to
  * tandem.sensitivity. usage: probe_numbers, for the sizes of parameters; probe_numbers FILE, for the numbers,
  * each a line. The file is f32: of all parameters the weights, v̂, and of each replicate, batch and pass a
  * gradient; then the weight of fc1, and of each replicate and batch what take_batch() reads. */
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "graph/ir/build.h"
-#include "runtime/sense/probe_loops.h"
-#include "runtime/sense/probe_run.h"
+#include "runtime/estimate/probe_loops.h"
+#include "runtime/estimate/probe_run.h"
 
 enum { BATCH = 8, REPLICATES = 3, IN = 16, OUT = 4, SEED = 5, POINT = 7 };
 static const char *const small_model = "mlp:depth=1,width=4,image=4x4x1",
@@ -33,7 +33,7 @@ typedef struct opened_numbers {
     FILE *file;
     tandem_graph *graph;
     tandem_step *step;
-    tandem_sensing sensing;
+    tandem_estimate estimate;
 } opened_numbers;
 
 static void read_numbers(FILE *file, float *to, int64_t n)
@@ -47,14 +47,14 @@ static opened_numbers open_model(const char *model, FILE *file)
     tandem_error error = {0};
     require(tandem_graph_open(&o.graph, model, BATCH, &error), &error);
     require(tandem_step_open(&o.step, o.graph, TANDEM_F32, 0, &error), &error);
-    require(tandem_sensing_open(&o.sensing, o.graph->n_op, 1, REPLICATES, &error), &error);
-    o.sensing.batch = BATCH;
+    require(tandem_estimate_open(&o.estimate, o.graph->n_op, 1, REPLICATES, &error), &error);
+    o.estimate.batch = BATCH;
     return o;
 }
 
 static void close_model(opened_numbers *o)
 {
-    tandem_sensing_close(&o->sensing);
+    tandem_estimate_close(&o->estimate);
     tandem_step_close(o->step);
     tandem_graph_close(o->graph);
 }
@@ -70,7 +70,7 @@ static void ask_all(probe_run *run, probe_operator *of)
         const probe_cell_formats formats = probe_formats_of_cell(run, cell);
         if (p == TANDEM_PRECISION_FP32 || (cell % TANDEM_N_AMP_DTYPE && !tandem_precision_has_amp(p)))
             continue;
-        run->point->sensing->is_sensed[cell] = 1;
+        run->point->estimate->is_estimated[cell] = 1;
         for (int part = 0; part < TANDEM_N_PROBE_PART; part++)
             if (formats.of[part] != TANDEM_N_FORMAT) of->formats[part] |= 1U << formats.of[part];
     }
@@ -103,7 +103,7 @@ static void print_errors(FILE *file, const double step[2])
     opened_numbers o = open_model(small_model, file);
     const tandem_emulation emulation = tandem_emulation_make(0);
     const probe_point point = {
-        .step = o.step, .sensing = &o.sensing, .emulation = &emulation, .n_range_batch = 1, .n_rank = 1};
+        .step = o.step, .estimate = &o.estimate, .emulation = &emulation, .n_range_batch = 1, .n_rank = 1};
     float w[IN * OUT], differences[2][IN * OUT];
     double log_ratio[TANDEM_N_PROBE_PART * TANDEM_N_FORMAT];
     probe_operator of = {
@@ -127,9 +127,9 @@ static void print_errors(FILE *file, const double step[2])
         probe_set_replicate(&run, r);
     }
     for (int cell = 0; cell < o.graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE; cell++)
-        for (int r = 0; r < REPLICATES && o.sensing.is_sensed[cell]; r++) {
-            print_number(tandem_sensing_errors(&o.sensing, 0, cell)[r].total);
-            print_number(tandem_sensing_errors(&o.sensing, 0, cell)[r].shared);
+        for (int r = 0; r < REPLICATES && o.estimate.is_estimated[cell]; r++) {
+            print_number(tandem_estimate_errors(&o.estimate, 0, cell)[r].total);
+            print_number(tandem_estimate_errors(&o.estimate, 0, cell)[r].shared);
         }
     for (int i = 0; i < N_KEPT; i++) free(of.kept[i].x);
     probe_close_rooms(&run);
@@ -183,10 +183,10 @@ static void print_directions(double step[2], const opened_numbers *o)
     for (int p = 0; p < o->graph->n_parameter; p++)
         for (int64_t i = 0; i < o->graph->parameter[p].elements; i++)
             print_number((double)weight[o->step->parameter_start[p] + i]);
-    tandem_probe_set_gradients((tandem_sensing *)&o->sensing, 0, sketch[0]);
+    tandem_probe_set_gradients((tandem_estimate *)&o->estimate, 0, sketch[0]);
     for (int r = 0; r < REPLICATES; r++) {
-        print_number(o->sensing.gradient[r].variance);
-        print_number(o->sensing.gradient[r].mean_square);
+        print_number(o->estimate.gradient[r].variance);
+        print_number(o->estimate.gradient[r].mean_square);
     }
     probe_direction_close(&summed);
     probe_direction_close(&moved);

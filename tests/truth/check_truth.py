@@ -40,9 +40,9 @@ def store_of(tandem, problem, folder):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(path):
             part = path[:-3] + ".part.db"
-            sense = [tandem.program, "sensitivity", "--model", problem.model, "--data", folder, "--db", part, "-q"]
-            prices.run(sense + ["--steps", "40"])
-            prices.run(sense + ["--by", "statistics", "--steps", "4"])
+            estimate = [tandem.program, "sensitivity", "--model", problem.model, "--data", folder, "--db", part, "-q"]
+            prices.run(estimate + ["--steps", "40"])
+            prices.run(estimate + ["--by", "statistics", "--steps", "4"])
             if devices:
                 measure(tandem, problem.model, devices, part)
             os.rename(part, path)

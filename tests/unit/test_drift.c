@@ -1,8 +1,8 @@
 /* folder: research */
 /* Outliers that grow in channels change no bit of what a model computes in fp32, and the range of what is
- * cast; a probe rounds to the formats that stand for the dtypes; when ranges begin a sensing. */
-#include "runtime/train/resense_trigger.h"
-#include "runtime/sense/sensing_probe.h"
+ * cast; a probe rounds to the formats that stand for the dtypes; when ranges begin an estimate. */
+#include "runtime/train/reestimate_trigger.h"
+#include "runtime/estimate/estimate_probe.h"
 #include "research/drift.h"
 #include "graph/ir/build.h"
 #include "tests/support/held_run.h"
@@ -116,29 +116,29 @@ static double probed_noise(held_run *r, tandem_format format)
     enum { REPLICATES = 4 };
     static float sketch[2 * REPLICATES * TANDEM_PROBE_SKETCH];
     tandem_error error = {0};
-    tandem_sensing sensing = {0};
+    tandem_estimate estimate = {0};
     tandem_emulation emulation = tandem_emulation_make(0);
     double noise = 0;
     emulation.format[TANDEM_S8] = format;
-    require_ok(tandem_sensing_open(&sensing, r->graph->n_op, 1, REPLICATES, &error), &error);
-    sensing.batch = BATCH;
+    require_ok(tandem_estimate_open(&estimate, r->graph->n_op, 1, REPLICATES, &error), &error);
+    estimate.batch = BATCH;
     for (int op = 0; op < r->graph->n_op; op++)
-        sensing.is_sensed[tandem_sensing_cell(op, TANDEM_PRECISION_INT8_FULL, TANDEM_F32)] =
+        estimate.is_estimated[tandem_estimate_cell(op, TANDEM_PRECISION_INT8_FULL, TANDEM_F32)] =
             (unsigned char)tandem_op_is_adjustable(&r->graph->op[op]);
     probe_point point = {.backend = r->backend,
                          .executor = r->executor,
                          .step = r->step,
-                         .sensing = &sensing,
+                         .estimate = &estimate,
                          .emulation = &emulation,
                          .n_range_batch = 1,
                          .n_rank = 1};
-    require_ok(sensing_probe_point(&point, sketch, &error), &error);
-    for (int op = 0; op < sensing.n_op; op++) {
-        const int cell = tandem_sensing_cell(op, TANDEM_PRECISION_INT8_FULL, TANDEM_F32);
-        for (int k = 0; k < REPLICATES && sensing.is_sensed[cell]; k++)
-            noise += tandem_sensing_errors(&sensing, 0, cell)[k].total;
+    require_ok(estimate_probe_point(&point, sketch, &error), &error);
+    for (int op = 0; op < estimate.n_op; op++) {
+        const int cell = tandem_estimate_cell(op, TANDEM_PRECISION_INT8_FULL, TANDEM_F32);
+        for (int k = 0; k < REPLICATES && estimate.is_estimated[cell]; k++)
+            noise += tandem_estimate_errors(&estimate, 0, cell)[k].total;
     }
-    tandem_sensing_close(&sensing);
+    tandem_estimate_close(&estimate);
     return noise;
 }
 
@@ -153,13 +153,13 @@ static void a_probe_takes_the_formats_of_an_emulation(void **state)
     if (!(ratio > 0.7 * expected && ratio < 1.4 * expected)) fail_msg("s4 has %.3g times the noise", ratio);
 }
 
-/* Outliers of a gradient come after a sensing without them, and go after one with them. */
-static int count_sensings(int is_limited, int64_t every, int64_t steps)
+/* Outliers of a gradient come after an estimate without them, and go after one with them. */
+static int count_estimates(int is_limited, int64_t every, int64_t steps)
 {
     held_run r = {0};
     tandem_error error = {0};
     static drift_place place[DRIFT_MAX_PLACES];
-    resense_trigger trigger;
+    reestimate_trigger trigger;
     int n = 0, has_outliers = 0;
     open_held_run(&r, "mlp:depth=2,width=128,image=7x7x1", BATCH);
     assert_true(drift_places_find(place, r.graph) > 0);
@@ -171,7 +171,7 @@ static int count_sensings(int is_limited, int64_t every, int64_t steps)
                           .step = r.step,
                           .worker = r.worker,
                           .executor = r.executor};
-    require_ok(resense_trigger_open(&trigger, &rank, every, &error), &error);
+    require_ok(reestimate_trigger_open(&trigger, &rank, every, &error), &error);
     trigger.is_limited = is_limited;
     for (int64_t done = 1; done <= steps; done++) {
         int is_due = 0, doubled = -1;
@@ -181,25 +181,25 @@ static int count_sensings(int is_limited, int64_t every, int64_t steps)
             drift_place_scale(weight, r.step, &place[0], j, is_wanted ? 1.0F / 64 : 64);
         has_outliers = is_wanted;
         require_ok(r.backend->executor_put_weights(r.executor, weight, &error), &error);
-        resense_trigger_before(&trigger, done);
+        reestimate_trigger_before(&trigger, done);
         require_ok(r.backend->executor_step(r.executor, done - 1, &loss, &error), &error);
-        require_ok(resense_trigger_after(&trigger, done, &is_due, &doubled, &error), &error);
+        require_ok(reestimate_trigger_after(&trigger, done, &is_due, &doubled, &error), &error);
         n += is_due;
-        assert_true(n == trigger.n_sensed && (is_due || doubled < 0));
+        assert_true(n == trigger.n_estimated && (is_due || doubled < 0));
         if (is_due && is_limited && doubled >= 0) assert_true(3 * every * n <= 4 * done);
         assert_true(done - trigger.last < every);
     }
     free(weight);
-    resense_trigger_close(&trigger);
+    reestimate_trigger_close(&trigger);
     close_held_run(&r);
     return n;
 }
 
-static void ranges_add_a_third_of_the_sensings_at_most(void **state)
+static void ranges_add_a_third_of_the_estimates_at_most(void **state)
 {
-    const int limited = count_sensings(1, 40, 1200), always = count_sensings(0, 40, 1200);
+    const int limited = count_estimates(1, 40, 1200), always = count_estimates(0, 40, 1200);
     /* 40, and one that the interval begins after that */
-    if (limited < 30 || limited > 41 || always < 50) fail_msg("%d sensings, limited to %d", always, limited);
+    if (limited < 30 || limited > 41 || always < 50) fail_msg("%d estimates, limited to %d", always, limited);
 }
 
 int main(void)
@@ -208,7 +208,7 @@ int main(void)
         cmocka_unit_test(growing_outliers_change_no_bit_in_fp32),
         cmocka_unit_test(a_place_has_all_its_parameters_or_is_none),
         cmocka_unit_test(a_probe_takes_the_formats_of_an_emulation),
-        cmocka_unit_test(ranges_add_a_third_of_the_sensings_at_most),
+        cmocka_unit_test(ranges_add_a_third_of_the_estimates_at_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

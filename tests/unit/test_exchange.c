@@ -43,8 +43,8 @@ static void draw_batches(const error_law *law)
     gsl_rng_free(random);
 }
 
-/* The products of a replicate with the others: of pairs, as the sensing has them. */
-static void fill_replicate(tandem_sensing *sensing, double own[REPLICATES], int cell, int r)
+/* The products of a replicate with the others: of pairs, as the estimate has them. */
+static void fill_replicate(tandem_estimate *estimate, double own[REPLICATES], int cell, int r)
 {
     double mean_square = 0, against = 0;
     for (int s = 0; s < REPLICATES; s++)
@@ -55,25 +55,25 @@ static void fill_replicate(tandem_sensing *sensing, double own[REPLICATES], int 
                        (REPLICATES - 1);
         }
     const double *g = gradient[2 * r], *h = gradient[2 * r + 1];
-    sensing->gradient[r] = (tandem_sensed_gradient){
+    estimate->gradient[r] = (tandem_estimated_gradient){
         .variance = 0.5 * (product(g, g) + product(h, h)) - product(g, h), .mean_square = mean_square};
-    tandem_sensing_errors(sensing, 0, cell)[r].against = against;
+    tandem_estimate_errors(estimate, 0, cell)[r].against = against;
     own[r] = 0.5 * (product(g, change[2 * r]) + product(h, change[2 * r + 1]));
 }
 
 static first_order first_order_of(const error_law *law)
 {
-    const int cell = tandem_sensing_cell(0, TANDEM_PRECISION_INT8, TANDEM_F32);
-    tandem_sensing sensing = {0};
+    const int cell = tandem_estimate_cell(0, TANDEM_PRECISION_INT8, TANDEM_F32);
+    tandem_estimate estimate = {0};
     double own[REPLICATES], share[MAX_CELLS] = {0};
     tandem_error error = {0};
     first_order of;
-    assert_int_equal(tandem_sensing_open(&sensing, 1, 1, REPLICATES, &error), TANDEM_OK);
+    assert_int_equal(tandem_estimate_open(&estimate, 1, 1, REPLICATES, &error), TANDEM_OK);
     draw_batches(law);
-    for (int r = 0; r < REPLICATES; r++) fill_replicate(&sensing, own, cell, r);
+    for (int r = 0; r < REPLICATES; r++) fill_replicate(&estimate, own, cell, r);
     share[cell] = 1;
-    of.value = exchange_first_order(&of.half, &sensing, 0, share, own);
-    tandem_sensing_close(&sensing);
+    of.value = exchange_first_order(&of.half, &estimate, 0, share, own);
+    tandem_estimate_close(&estimate);
     return of;
 }
 

@@ -1,24 +1,25 @@
 /* folder: allocator */
-/* Plans whose sensitivities cannot be told apart, on an mlp on two devices with drawn costs. What is sensed
- * of an operator varies over the replicates by a spread that the test chooses. */
+/* Plans whose sensitivities cannot be told apart, on an mlp on two devices with drawn costs. What is
+ * estimated of an operator varies over the replicates by a spread that the test chooses. */
 #include "tests/support/priced_cluster.h"
 
 enum { N_REPLICATE = 6, N_SEED = 24 };
 #define SLOWDOWN 0.2
 
-typedef struct sensed_bench {
+typedef struct estimated_bench {
     priced_cluster p;
-    tandem_sensing sensing;
+    tandem_estimate estimate;
     tandem_allocation_problem problem;
-} sensed_bench;
+} estimated_bench;
 
 /* Var g = 4 and |E g|² = 1, so that an error of 5·s is a sensitivity of s, by its part of the batch. */
-static void sense_operator(sensed_bench *b, int op, tandem_precision precision, double share, double spread)
+static void estimate_operator(estimated_bench *b, int op, tandem_precision precision, double share,
+                              double spread)
 {
     char text[64];
     for (int amp = 0; amp < TANDEM_N_AMP_DTYPE; amp++) {
         static const tandem_dtype dtype[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
-        const int cell = tandem_sensing_cell(op, precision, dtype[amp]);
+        const int cell = tandem_estimate_cell(op, precision, dtype[amp]);
         double sum = 0, drawn[N_REPLICATE];
         for (int r = 0; r < N_REPLICATE; r++) {
             (void)snprintf(text, sizeof text, "%d %d %d", op, (int)precision, r);
@@ -26,16 +27,16 @@ static void sense_operator(sensed_bench *b, int op, tandem_precision precision, 
             sum += drawn[r] / N_REPLICATE;
         }
         for (int r = 0; r < N_REPLICATE; r++)
-            tandem_sensing_errors(&b->sensing, 0, cell)[r].total =
+            tandem_estimate_errors(&b->estimate, 0, cell)[r].total =
                 5 * share * (1 + spread * (drawn[r] - sum));
-        b->sensing.is_sensed[cell] = 1;
+        b->estimate.is_estimated[cell] = 1;
     }
     for (int c = 0; c < 2; c++) /* two ranks with half of the samples each */
         b->p.sensitivity[c][op * TANDEM_N_PRECISION + (int)precision] =
             (int64_t)ceil(100 * share / 2 / b->problem.sensitivity_unit);
 }
 
-static void open_sensed_bench(sensed_bench *b, uint64_t seed, double spread)
+static void open_estimated_bench(estimated_bench *b, uint64_t seed, double spread)
 {
     tandem_error error = {0};
     require_ok(priced_cluster_open(&b->p, "mlp:depth=3,width=64", "cpu:avx512_bf16 + cpu:avx2_vnni", 16, seed,
@@ -45,26 +46,26 @@ static void open_sensed_bench(sensed_bench *b, uint64_t seed, double spread)
     b->problem.without_certificate = 0;
     b->problem.sensitivity_unit = 1e-6;
     const tandem_graph *graph = b->p.graph[0];
-    require_ok(tandem_sensing_open(&b->sensing, graph->n_op, 1, N_REPLICATE, &error), &error);
-    b->sensing.batch = 32;
+    require_ok(tandem_estimate_open(&b->estimate, graph->n_op, 1, N_REPLICATE, &error), &error);
+    b->estimate.batch = 32;
     for (int r = 0; r < N_REPLICATE; r++)
-        b->sensing.gradient[r] = (tandem_sensed_gradient){.variance = 4, .mean_square = 1};
+        b->estimate.gradient[r] = (tandem_estimated_gradient){.variance = 4, .mean_square = 1};
     for (int i = 0; i < graph->n_op; i++)
         for (int q = 0; q < TANDEM_N_PRECISION; q++) {
             const int64_t drawn = b->p.sensitivity[0][i * TANDEM_N_PRECISION + q];
-            if (drawn > 0) sense_operator(b, i, (tandem_precision)q, 50e-12 * (double)drawn, spread);
+            if (drawn > 0) estimate_operator(b, i, (tandem_precision)q, 50e-12 * (double)drawn, spread);
         }
-    b->problem.sensing = &b->sensing;
+    b->problem.estimate = &b->estimate;
 }
 
-static void close_sensed_bench(sensed_bench *b)
+static void close_estimated_bench(estimated_bench *b)
 {
-    tandem_sensing_close(&b->sensing);
+    tandem_estimate_close(&b->estimate);
     priced_cluster_close(&b->p);
 }
 
-static tandem_plan *allocate_sensed(tandem_allocation *found, const sensed_bench *b,
-                                    tandem_objective objective)
+static tandem_plan *allocate_estimated(tandem_allocation *found, const estimated_bench *b,
+                                       tandem_objective objective)
 {
     tandem_plan *plan = NULL;
     tandem_error error = {0};
@@ -74,7 +75,7 @@ static tandem_plan *allocate_sensed(tandem_allocation *found, const sensed_bench
     return plan;
 }
 
-static tandem_plan *least_sensitive(tandem_allocation *found, const sensed_bench *b)
+static tandem_plan *least_sensitive(tandem_allocation *found, const estimated_bench *b)
 {
     tandem_plan *plan = NULL;
     tandem_error error = {0};
@@ -82,12 +83,12 @@ static tandem_plan *least_sensitive(tandem_allocation *found, const sensed_bench
     return plan;
 }
 
-static tandem_sensitivity_difference difference_of(const sensed_bench *b, const tandem_plan *more,
+static tandem_sensitivity_difference difference_of(const estimated_bench *b, const tandem_plan *more,
                                                    const tandem_plan *less)
 {
     tandem_sensitivity_difference difference = {0};
     tandem_error error = {0};
-    require_ok(tandem_plan_sensitivity_compare(&difference, &b->sensing, more, less, b->p.graph[0], &error),
+    require_ok(tandem_plan_sensitivity_compare(&difference, &b->estimate, more, less, b->p.graph[0], &error),
                &error);
     return difference;
 }
@@ -96,12 +97,12 @@ static tandem_sensitivity_difference difference_of(const sensed_bench *b, const 
 
 static void exact_differences_are_kept(void **state)
 {
-    sensed_bench b;
+    estimated_bench b;
     tandem_allocation found, least;
     int n_slower = 0;
     for (uint64_t seed = 1; seed <= N_SEED; seed++) {
-        open_sensed_bench(&b, seed, 0);
-        tandem_plan *plan = allocate_sensed(&found, &b, TANDEM_MINIMIZE_SENSITIVITY),
+        open_estimated_bench(&b, seed, 0);
+        tandem_plan *plan = allocate_estimated(&found, &b, TANDEM_MINIMIZE_SENSITIVITY),
                     *reference = least_sensitive(&least, &b);
         assert_int_equal(found.indistinguishable_ns, 0);
         assert_true(isnan(found.difference) && found.sensitivity_bound == least.sensitivity_bound);
@@ -109,7 +110,7 @@ static void exact_differences_are_kept(void **state)
         n_slower += found.step_ns > found.fastest_ns;
         tandem_plan_close(plan);
         tandem_plan_close(reference);
-        close_sensed_bench(&b);
+        close_estimated_bench(&b);
     }
     assert_true(n_slower > N_SEED / 2); /* else there is nothing to trade */
     (void)state;
@@ -119,14 +120,14 @@ static void exact_differences_are_kept(void **state)
 
 static void the_faster_of_indistinguishable_plans_is_taken(void **state)
 {
-    sensed_bench b;
+    estimated_bench b;
     tandem_allocation found, least;
     tandem_error error = {0};
     int n_taken = 0, n_fastest = 0;
     for (uint64_t seed = 1; seed <= N_SEED; seed++)
         for (int loud = 0; loud < 2; loud++) {
-            open_sensed_bench(&b, seed, loud ? 100 : 2);
-            tandem_plan *plan = allocate_sensed(&found, &b, TANDEM_MINIMIZE_SENSITIVITY),
+            open_estimated_bench(&b, seed, loud ? 100 : 2);
+            tandem_plan *plan = allocate_estimated(&found, &b, TANDEM_MINIMIZE_SENSITIVITY),
                         *reference = least_sensitive(&least, &b);
             assert_true(found.step_ns <= least.step_ns && found.sensitivity_bound >= least.sensitivity_bound);
             if (loud) assert_int_equal(found.step_ns, found.fastest_ns);
@@ -143,7 +144,7 @@ static void the_faster_of_indistinguishable_plans_is_taken(void **state)
             }
             tandem_plan_close(plan);
             tandem_plan_close(reference);
-            close_sensed_bench(&b);
+            close_estimated_bench(&b);
         }
     assert_true(n_taken > N_SEED && n_fastest < 2 * N_SEED);
     (void)state;
@@ -151,11 +152,11 @@ static void the_faster_of_indistinguishable_plans_is_taken(void **state)
 
 /* --- Proofs --------------------------------------------------------------------------------------------- */
 
-static double half_of(const sensed_bench *b, const tandem_plan *plan)
+static double half_of(const estimated_bench *b, const tandem_plan *plan)
 {
     tandem_plan_sensitivity of;
     tandem_error error = {0};
-    require_ok(tandem_plan_sensitivity_estimate(&of, &b->sensing, plan, b->p.graph[0], &error), &error);
+    require_ok(tandem_plan_sensitivity_estimate(&of, &b->estimate, plan, b->p.graph[0], &error), &error);
     return fmax(of.estimate.high - of.estimate.value, of.estimate.value - of.estimate.low);
 }
 
@@ -163,12 +164,12 @@ static void proofs_end_where_the_sensitivity_does(void **state)
 {
     int n_ended = 0;
     for (uint64_t seed = 1; seed <= N_SEED; seed++) {
-        sensed_bench b;
+        estimated_bench b;
         tandem_allocation whole, short_one;
-        open_sensed_bench(&b, seed, 2);
-        b.problem.sensing = NULL;
+        open_estimated_bench(&b, seed, 2);
+        b.problem.estimate = NULL;
         tandem_plan_close(least_sensitive(&whole, &b));
-        b.problem.sensing = &b.sensing;
+        b.problem.estimate = &b.estimate;
         tandem_plan *plan = least_sensitive(&short_one, &b);
         const int64_t gap = short_one.sensitivity_bound - short_one.certificate.lower_bound;
         const double share = 1e-8 * (double)gap;
@@ -180,7 +181,7 @@ static void proofs_end_where_the_sensitivity_does(void **state)
                 fail_msg("seed %d: a gap of %g of the samples", (int)seed, share);
         }
         tandem_plan_close(plan);
-        close_sensed_bench(&b);
+        close_estimated_bench(&b);
     }
     assert_true(n_ended > 0);
     (void)state;

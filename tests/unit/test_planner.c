@@ -64,7 +64,7 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
     const tandem_request request = request_of(p);
     tandem_planner *planner = open_planner(&request), *units = planner;
     problem.sensitivity_unit = tandem_planner_problem(units)->sensitivity_unit;
-    problem.sensing = tandem_planner_problem(units)->sensing;
+    problem.estimate = tandem_planner_problem(units)->estimate;
     for (int c = 0; c < 2; c++) problem.sensitivity[c] = tandem_planner_problem(units)->sensitivity[c];
     tandem_plan *plan = NULL;
     tandem_allocation by_hand, by_planner;
@@ -250,10 +250,10 @@ static void each_class_has_the_sensitivity_of_its_own_device_and_batch(void **st
     tandem_planner_close(planner);
 }
 
-static tandem_sensed_error drawn_error(uint64_t seed, int place, int replicate)
+static tandem_estimated_error drawn_error(uint64_t seed, int place, int replicate)
 {
     const double noise = place % 5 ? draw(seed, "noise", (uint32_t)place) : -0.1; /* every fifth clips */
-    return (tandem_sensed_error){.total = 1e-3 * noise * (1 + 0.01 * replicate)};
+    return (tandem_estimated_error){.total = 1e-3 * noise * (1 + 0.01 * replicate)};
 }
 
 /* Gradients in bf16 cost every plan of two ranks the same, that of fp32, too. */
@@ -290,28 +290,28 @@ static void extra_samples_are_in_millionths(void **state)
 {
     const priced_cluster *p = *state;
     tandem_request request = request_of(p);
-    tandem_sensing sensing = {0};
+    tandem_estimate estimate = {0};
     tandem_error error = {0};
     const tandem_graph *graph = p->graph[0];
     const int n = graph->n_op * TANDEM_N_PRECISION;
-    require_ok(tandem_sensing_open(&sensing, graph->n_op, 1, 3, &error), &error);
-    sensing.batch = BATCH;
-    sensing.steps = 1;
-    for (int r = 0; r < 3; r++) sensing.gradient[r] = (tandem_sensed_gradient){4, 1};
+    require_ok(tandem_estimate_open(&estimate, graph->n_op, 1, 3, &error), &error);
+    estimate.batch = BATCH;
+    estimate.steps = 1;
+    for (int r = 0; r < 3; r++) estimate.gradient[r] = (tandem_estimated_gradient){4, 1};
     for (int i = 0; i < n * TANDEM_N_AMP_DTYPE; i++) {
         const int place = i / TANDEM_N_AMP_DTYPE;
         if (place % TANDEM_N_PRECISION == TANDEM_PRECISION_FP32 ||
             !(tandem_op_row_get(graph->op[place / TANDEM_N_PRECISION].kind)->precisions &
               1u << place % TANDEM_N_PRECISION))
             continue;
-        sensing.is_sensed[i] = 1;
-        for (int r = 0; r < 3; r++) tandem_sensing_errors(&sensing, 0, i)[r] = drawn_error(7, place, r);
+        estimate.is_estimated[i] = 1;
+        for (int r = 0; r < 3; r++) tandem_estimate_errors(&estimate, 0, i)[r] = drawn_error(7, place, r);
     }
-    require_ok(tandem_store_put_sensing(p->store, graph, "first", &sensing, &error), &error);
+    require_ok(tandem_store_put_estimate(p->store, graph, "first", &estimate, &error), &error);
     request.method = "sampled";
     tandem_planner *planner = open_planner(&request);
     const tandem_allocation_problem *problem = tandem_planner_problem(planner);
-    const tandem_sensed_step step = {.global_batch = 2 * BATCH, .n_micro = 1};
+    const tandem_sensitivity_step step = {.global_batch = 2 * BATCH, .n_micro = 1};
     double *expected = calloc((size_t)n, sizeof *expected);
     assert_non_null(expected);
     const double parts = 1e-6 / problem->sensitivity_unit;
@@ -323,7 +323,7 @@ static void extra_samples_are_in_millionths(void **state)
                    &error);
         for (int i = 0; i < n; i++) {
             const int64_t units = problem->sensitivity[c][i], whole = (int64_t)ceil(1e6 * expected[i] / 2);
-            const int is_lowered = sensing.is_sensed[i * TANDEM_N_AMP_DTYPE];
+            const int is_lowered = estimate.is_estimated[i * TANDEM_N_AMP_DTYPE];
             assert_true(units == whole * (int64_t)parts + is_lowered);
             n_none += is_lowered && whole == 0;
         }
@@ -332,14 +332,14 @@ static void extra_samples_are_in_millionths(void **state)
     free(expected);
     check_exchange_counts(planner, &request);
     tandem_planner_close(planner);
-    /* A sensing that is no store's also tells plans apart. */
+    /* An estimate that is no store's also tells plans apart. */
     request.method = NULL;
     request.times_only = 1;
     planner = open_planner(&request);
-    require_ok(tandem_planner_set_sensing(planner, &sensing, &error), &error);
-    assert_ptr_equal(tandem_planner_problem(planner)->sensing, &sensing);
+    require_ok(tandem_planner_set_estimate(planner, &estimate, &error), &error);
+    assert_ptr_equal(tandem_planner_problem(planner)->estimate, &estimate);
     tandem_planner_close(planner);
-    tandem_sensing_close(&sensing);
+    tandem_estimate_close(&estimate);
 }
 
 static void times_alone_replay_but_do_not_allocate(void **state)

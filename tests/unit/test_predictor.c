@@ -638,7 +638,7 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
             assert_close(sensitivity[i], expected[i]);
         assert_true(sensitivity[m.fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] > 0);
         /* noise of the exchange, ½ N η² φ wgrad_square/w_elements · g2_x2, in every precision */
-        const tandem_sensed_step step = {.global_batch = 2, .n_micro = 1, .gradient_noise = 0.5};
+        const tandem_sensitivity_step step = {.global_batch = 2, .n_micro = 1, .gradient_noise = 0.5};
         const double rate2 = (double)m.graph->optimizer.rate * (double)m.graph->optimizer.rate,
                      more = strcmp(method, "fisher") == 0 ? rate2 * 0.5 * 19 / 16 * 5 : 0;
         require_ok(

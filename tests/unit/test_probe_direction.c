@@ -4,8 +4,8 @@
  * memory does, and leaves the lender's training as it was. */
 #include <math.h>
 
-#include "runtime/sense/probe_direction.h"
-#include "runtime/sense/probe_loops.h"
+#include "runtime/estimate/probe_direction.h"
+#include "runtime/estimate/probe_loops.h"
 #include "tandem/advanced/backend.h"
 #include "tests/support/tandem_test.h"
 

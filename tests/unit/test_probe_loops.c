@@ -1,6 +1,6 @@
 /* folder: runtime */
 /* The loops of a probe, of all lengths around their lanes, on whole numbers, whose sums are exact. */
-#include "runtime/sense/probe_loops.h"
+#include "runtime/estimate/probe_loops.h"
 #include "tandem/advanced/probe.h"
 #include "tests/support/tandem_test.h"
 

@@ -4,7 +4,7 @@
  * steps. */
 #include <math.h>
 
-#include "runtime/sense/probe_run.h"
+#include "runtime/estimate/probe_run.h"
 #include "graph/ir/build.h"
 #include "tests/support/test_graph.h"
 
@@ -14,7 +14,7 @@ enum { BATCH = 8, REPLICATES = 3, MAX_PROBED = 4, ROOM = 4096 };
 typedef struct probed {
     tandem_graph *graph;
     tandem_step *step;
-    tandem_sensing sensing;
+    tandem_estimate estimate;
     tandem_emulation emulation;
     probe_point point;
     probe_operator of[MAX_PROBED];
@@ -27,10 +27,10 @@ static void open_probed_graph(probed *p, tandem_graph *graph)
     tandem_error error = {0};
     *p = (probed){.graph = graph, .emulation = tandem_emulation_make(0)};
     require_ok(tandem_step_open(&p->step, p->graph, TANDEM_F32, 0, &error), &error);
-    require_ok(tandem_sensing_open(&p->sensing, p->graph->n_op, 1, REPLICATES, &error), &error);
-    p->sensing.batch = BATCH;
+    require_ok(tandem_estimate_open(&p->estimate, p->graph->n_op, 1, REPLICATES, &error), &error);
+    p->estimate.batch = BATCH;
     p->point = (probe_point){.step = p->step,
-                             .sensing = &p->sensing,
+                             .estimate = &p->estimate,
                              .emulation = &p->emulation,
                              .n_range_batch = 1,
                              .n_rank = REPLICATES};
@@ -48,7 +48,7 @@ static void close_probed(probed *p)
             if (p->of[k].kept[i].is_own) free(p->of[k].kept[i].x);
     probe_close_rooms(&p->run);
     tandem_step_close(p->run.plan);
-    tandem_sensing_close(&p->sensing);
+    tandem_estimate_close(&p->estimate);
     tandem_step_close(p->step);
     tandem_graph_close(p->graph);
 }
@@ -77,12 +77,12 @@ static void assert_close(double got, double expected, const char *what)
 
 /* --- Errors of cells ------------------------------------------------------------------------------------ */
 
-static tandem_sensed_error error_of_probed(probed *p, int op, tandem_precision precision, int r)
+static tandem_estimated_error error_of_probed(probed *p, int op, tandem_precision precision, int r)
 {
-    const int cell = tandem_sensing_cell(op, precision, TANDEM_F32);
-    p->sensing.is_sensed[cell] = 1;
+    const int cell = tandem_estimate_cell(op, precision, TANDEM_F32);
+    p->estimate.is_estimated[cell] = 1;
     probe_set_replicate(&p->run, r);
-    return tandem_sensing_errors(&p->sensing, 0, cell)[r];
+    return tandem_estimate_errors(&p->estimate, 0, cell)[r];
 }
 
 /* Ranges of one batch: a replicate has seen one and two, of which wide ones take both. So l = ½ ln 2 for the
@@ -103,10 +103,10 @@ static void an_error_is_the_sum_of_its_parts(void **state)
         of->sums[PROBE_OWN_RANGE].cross[f] = 2;
     }
     set_noise(of, TANDEM_PROBE_RESULT, TANDEM_FORMAT_BF16, 10, 20);
-    set_noise(of, TANDEM_PROBE_GRADIENT, TANDEM_FORMAT_E5M2, 100, 100); /* of no cell that is sensed */
+    set_noise(of, TANDEM_PROBE_GRADIENT, TANDEM_FORMAT_E5M2, 100, 100); /* of no cell that is estimated */
     for (int r = 0; r < REPLICATES; r++) {
-        const tandem_sensed_error nearest = error_of_probed(&p, op, TANDEM_PRECISION_BF16, r),
-                                  drawn = error_of_probed(&p, op, TANDEM_PRECISION_INT8_FULL, r);
+        const tandem_estimated_error nearest = error_of_probed(&p, op, TANDEM_PRECISION_BF16, r),
+                                     drawn = error_of_probed(&p, op, TANDEM_PRECISION_INT8_FULL, r);
         assert_close(nearest.total, 2 + 0.5 + 3 + 5 - 2 + 15, "bf16");
         assert_close(nearest.wide_total, 23.5 + 4 * (2 * 25.5 - 2 - 23.5), "bf16, wide");
         assert_close(nearest.shared, 0, "bf16, shared");
@@ -128,7 +128,7 @@ static void check_dependent(const char *model, double expected)
     probe_operator *bias = add_probed(&p, op_of(p.graph, "fc1.bias"));
     for (int part = 0; part < TANDEM_N_PROBE_PART; part++)
         set_noise(bias, part, TANDEM_FORMAT_BF16, 1 << part, 1 << part);
-    const tandem_sensed_error error = error_of_probed(&p, op, TANDEM_PRECISION_BF16, 0);
+    const tandem_estimated_error error = error_of_probed(&p, op, TANDEM_PRECISION_BF16, 0);
     assert_close(error.total, expected, "bf16");
     assert_close(error.wide_total, expected + 4 * expected, "bf16, wide");
     assert_close(error_of_probed(&p, op, TANDEM_PRECISION_INT8_FULL, 0).total, 0, "int8_full");
@@ -230,7 +230,7 @@ static void cells_have_the_formats_of_their_row(void **state)
     (void)state;
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
     for (size_t k = 0; k < N_OF(rows); k++) {
-        const int cell = tandem_sensing_cell(2, rows[k].precision, rows[k].amp);
+        const int cell = tandem_estimate_cell(2, rows[k].precision, rows[k].amp);
         const probe_cell_formats formats = probe_formats_of_cell(&p.run, cell);
         assert_int_equal(formats.of[TANDEM_PROBE_INPUT], rows[k].forward);
         assert_int_equal(formats.of[TANDEM_PROBE_SECOND], rows[k].forward);
@@ -241,8 +241,8 @@ static void cells_have_the_formats_of_their_row(void **state)
     close_probed(&p);
 }
 
-/* Only what a sensed cell asks for; what picks numbers rounds nothing; fc1's relu is behind fc1, none behind
- * the head. */
+/* Only what an estimated cell asks for; what picks numbers rounds nothing; fc1's relu is behind fc1, none
+ * behind the head. */
 static void operators_are_those_that_round(void **state)
 {
     static const char *const asked[] = {"fc1", "fc1.bias", "head"};
@@ -253,11 +253,13 @@ static void operators_are_those_that_round(void **state)
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
     assert_true(all && p.graph->n_op <= 64);
     p.run.operator= all;
-    p.sensing.is_sensed[tandem_sensing_cell(op_of(p.graph, "fc1"), TANDEM_PRECISION_BF16, TANDEM_F32)] = 1;
+    p.estimate.is_estimated[tandem_estimate_cell(op_of(p.graph, "fc1"), TANDEM_PRECISION_BF16, TANDEM_F32)] =
+        1;
     probe_open_operators(&p.run);
     assert_int_equal(p.run.n_op, 3);
     p.run.n_op = 0;
-    p.sensing.is_sensed[tandem_sensing_cell(op_of(p.graph, "fc1"), TANDEM_PRECISION_INT8_FULL, TANDEM_F32)] =
+    p.estimate
+        .is_estimated[tandem_estimate_cell(op_of(p.graph, "fc1"), TANDEM_PRECISION_INT8_FULL, TANDEM_F32)] =
         1;
     probe_open_operators(&p.run);
     probe_find_jumps(&p.run, is_before);
@@ -372,18 +374,18 @@ static void drawn_noise_is_that_of_all_samples(void **state)
     probed p;
     (void)state;
     open_probed(&p, "mlp:depth=1,width=4,image=4x4x1");
-    for (int is_sensed = 0; is_sensed < 2; is_sensed++) {
-        p.sensing.range_batch = is_sensed;
+    for (int is_estimated = 0; is_estimated < 2; is_estimated++) {
+        p.estimate.range_batch = is_estimated;
         const probe_operator *of = add_four(&p, TANDEM_PROBE_INPUT, TANDEM_FORMAT_S8, 127, 254, 0);
         assert_close(of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8][1], 20, "own");
         assert_close(of->sums[PROBE_OWN_RANGE].noise[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8][0], 0,
                      "the other batch");
         assert_close(of->sums[PROBE_WIDE_RANGE].noise[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8][1],
-                     is_sensed ? 66 : 20, "wide");
+                     is_estimated ? 66 : 20, "wide");
         assert_close(of->sums[PROBE_OWN_RANGE].error_square[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8], 0.6875 / 8,
                      "errors");
         assert_close(of->sums[PROBE_WIDE_RANGE].error_square[TANDEM_PROBE_INPUT][TANDEM_FORMAT_S8],
-                     is_sensed ? 2.4375 / 8 : 0.6875 / 8, "errors, wide");
+                     is_estimated ? 2.4375 / 8 : 0.6875 / 8, "errors, wide");
         assert_close(of->sums[PROBE_OWN_RANGE].mean_square[TANDEM_PROBE_INPUT], 6.0625 / 8, "mean square");
     }
     const probe_kept_tensor x = {.x = four, .n = 4, .n_sample = 2, .amax = {127, 127}};

@@ -70,26 +70,26 @@ static void what_overflows_has_lost_its_gradient(void **state)
 {
     enum { REPLICATES = 3, CELL = 4 };
     static float sketch[REPLICATES][2][TANDEM_PROBE_SKETCH];
-    tandem_sensing sensing;
+    tandem_estimate estimate;
     tandem_error error = {0};
     double largest = 0;
     (void)state;
-    require_ok(tandem_sensing_open(&sensing, 1, 1, REPLICATES, &error), &error);
+    require_ok(tandem_estimate_open(&estimate, 1, 1, REPLICATES, &error), &error);
     for (int r = 0; r < REPLICATES; r++) sketch[r][0][r] = (float)(r + 1), sketch[r][1][5] = -1;
-    sensing.is_sensed[CELL] = 1;
-    tandem_sensed_error *of = tandem_sensing_errors(&sensing, 0, CELL);
-    for (int r = 0; r < REPLICATES; r++) of[r] = (tandem_sensed_error){.total = 2, .shared = 1};
+    estimate.is_estimated[CELL] = 1;
+    tandem_estimated_error *of = tandem_estimate_errors(&estimate, 0, CELL);
+    for (int r = 0; r < REPLICATES; r++) of[r] = (tandem_estimated_error){.total = 2, .shared = 1};
     of[0].total = INFINITY;
     of[2].shared = NAN;
-    tandem_probe_set_gradients(&sensing, 0, sketch[0][0]);
+    tandem_probe_set_gradients(&estimate, 0, sketch[0][0]);
     for (int r = 0; r < REPLICATES; r++) {
-        assert_true(sensing.gradient[r].variance == 0.5 * ((r + 1) * (r + 1) + 1));
-        assert_true(sensing.gradient[r].mean_square == 2.0 / 8); /* those of −1 alone */
-        largest = fmax(largest, sensing.gradient[r].variance + 0.25);
+        assert_true(estimate.gradient[r].variance == 0.5 * ((r + 1) * (r + 1) + 1));
+        assert_true(estimate.gradient[r].mean_square == 2.0 / 8); /* those of −1 alone */
+        largest = fmax(largest, estimate.gradient[r].variance + 0.25);
     }
     assert_true(of[0].total == 1e6 * largest && of[2].total == of[0].total && of[2].shared == 0);
     assert_true(of[1].total == 2 && of[1].shared == 1);
-    tandem_sensing_close(&sensing);
+    tandem_estimate_close(&estimate);
 }
 
 static void ratios_are_of_noises_that_are_known(void **state)

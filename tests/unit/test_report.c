@@ -417,7 +417,7 @@ static void an_empty_store_shows_nothing(void **state)
     report_page_close(&page);
 }
 
-static void sensed_intervals_are_drawn(void **state)
+static void estimated_intervals_are_drawn(void **state)
 {
     report_page page = {0};
     add_json_text(
@@ -550,7 +550,7 @@ int main(void)
         cmocka_unit_test(a_trace_tells_what_made_it),
         cmocka_unit_test(a_store_is_drawn),
         cmocka_unit_test(an_empty_store_shows_nothing),
-        cmocka_unit_test(sensed_intervals_are_drawn),
+        cmocka_unit_test(estimated_intervals_are_drawn),
         cmocka_unit_test(verdicts_are_in_the_map),
         cmocka_unit_test(critical_path_crosses_ranks),
         cmocka_unit_test(large_traces_make_small_pages),

@@ -53,8 +53,8 @@ static const struct {
     {OPTION_OPERATORS, "--operators", NULL, "times of tasks"},
     {OPTION_TRACE, "--trace=t.json", NULL, "times of tasks"},
     {OPTION_ALLOW_NAN, "--allow-nan", NULL, "losses that are not finite"},
-    {OPTION_RESENSE, "--resense=100", NULL, "sensitivities"},
-    {OPTION_MAX_SENSITIVITY, "--max-sensitivity=2%", "--resense", "sensitivities"},
+    {OPTION_REESTIMATE, "--reestimate=100", NULL, "sensitivities"},
+    {OPTION_MAX_SENSITIVITY, "--max-sensitivity=2%", "--reestimate", "sensitivities"},
     {OPTION_DATA, NULL, NULL, "samples"}, /* their hash: see below */
     {OPTION_PLAN, NULL, NULL, "precisions"},
     {OPTION_LOSS, NULL, NULL, "model"}, /* of ONNX files: part of the model's name, as --set */
@@ -105,7 +105,7 @@ static const struct {
 } free_option[] = {
     {OPTION_TIMEOUT, "each rank has its own patience"},
     {OPTION_MEMORY, "each rank compares its own limit with its plan, which changes no number"},
-    {OPTION_DB, "each host has its own store; with --resense, rank 0 decides by its own"},
+    {OPTION_DB, "each host has its own store; with --reestimate, rank 0 decides by its own"},
     {OPTION_LOG, "rank 0 writes it"},
     {OPTION_REPORT, "rank 0 writes it"},
     {OPTION_QUIET, "it only says less"},
@@ -224,13 +224,14 @@ static void a_dropped_option_is_said_as_an_added_one(void **state)
     assert_true(n_recorded >= 20);
 }
 
-static void the_state_of_sensing_is_no_option(void **state)
+static void the_state_of_estimates_is_no_option(void **state)
 {
-    static const char resensed[] =
-        "seed: 0\nsensed again: every 100 steps\nlast sensed: 100, times: 1\nplan: !!\n"
+    static const char reestimated[] =
+        "seed: 0\nestimated again: every 100 steps\nlast estimated: 100, times: 1\nplan: !!\n"
         "ranges: !!\n";
-    assert_int_equal(
-        count_warnings(resensed, "seed: 0\n", "sensed again: none; it was sensed again: every 100 steps"), 1);
+    assert_int_equal(count_warnings(reestimated, "seed: 0\n",
+                                    "estimated again: none; it was estimated again: every 100 steps"),
+                     1);
     assert_int_equal(count_warnings("seed: 0\n", "seed: 0\nsamples: 3\n", NULL), 0); /* an older file */
     assert_int_equal(
         count_warnings("seed: 0\nsamples: 4\n", "seed: 0\nsamples: 3\n", "samples: 3; it was samples: 4"), 1);
@@ -244,7 +245,7 @@ int main(void)
         cmocka_unit_test(files_are_compared_by_their_content),
         cmocka_unit_test(free_options_change_nothing),
         cmocka_unit_test(a_dropped_option_is_said_as_an_added_one),
-        cmocka_unit_test(the_state_of_sensing_is_no_option),
+        cmocka_unit_test(the_state_of_estimates_is_no_option),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

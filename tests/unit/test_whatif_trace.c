@@ -180,7 +180,7 @@ static void what_the_writer_writes_is_read(void **state)
     tandem_graph_close(graph);
 }
 
-static void steps_that_make_no_sense_are_refused(void **state)
+static void steps_that_make_no_estimate_are_refused(void **state)
 {
     static const struct {
         row first, second, third;
@@ -337,7 +337,7 @@ int main(void)
         cmocka_unit_test(tasks_that_the_fastest_lacks_take_nothing),
         cmocka_unit_test(small_negative_durations_are_0_and_counted_whatif_trace),
         cmocka_unit_test(what_the_writer_writes_is_read),
-        cmocka_unit_test(steps_that_make_no_sense_are_refused),
+        cmocka_unit_test(steps_that_make_no_estimate_are_refused),
         cmocka_unit_test(recordings_are_told_apart),
         cmocka_unit_test(json_named_like_chakra_is_json),
         cmocka_unit_test(long_json_named_like_chakra_is_json),

@@ -68,7 +68,7 @@ int64_t tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 
 /* tandem_allocate_for: tandem_allocate for any goal. It bisects over the objective's value, asks the policy
  * for a plan at each point, and ends within 1/4096 of the value. A plan that the policy does not find counts
- * as infeasible. With a sensing in the problem, the least sensitivity gives way to the fastest plan found
+ * as infeasible. With an estimate in the problem, the least sensitivity gives way to the fastest plan found
  * that cannot be told from it (tandem_allocation.indistinguishable_ns); that search takes some 12
  * allocations more, where the target leaves room for a faster plan. TANDEM_INFEASIBLE: names the limits that
  * contradict each other. TANDEM_USAGE: the policy ignores targets; TANDEM_MINIMIZE_STEP or
@@ -85,19 +85,19 @@ double tandem_profile_interval(const char *path, const tandem_cluster *cluster);
 /* --- Sensitivities that are no store's ------------------------------------------------------------------
  * */
 
-/* tandem_planner_set_sensing: gives a planner the sensitivities of method "sampled" that follow from
- * `sensing`, of the same model, also where it was opened with times_only. Each precision that an operator can
- * have must be sensed in the AMP dtype of each class: else TANDEM_MISSING. TANDEM_USAGE: gradients without
- * variance. TANDEM_NO_MEMORY. The planner is unchanged on error. Cost: an estimate per operator and
- * precision. `sensing` is borrowed: plans that it cannot tell apart are found by its replicates. */
-tandem_status tandem_planner_set_sensing(tandem_planner *planner, const tandem_sensing *sensing,
-                                         tandem_error *error);
+/* tandem_planner_set_estimate: gives a planner the sensitivities of method "sampled" that follow from
+ * `estimate`, of the same model, also where it was opened with times_only. Each precision that an operator
+ * can have must be estimated in the AMP dtype of each class: else TANDEM_MISSING. TANDEM_USAGE: gradients
+ * without variance. TANDEM_NO_MEMORY. The planner is unchanged on error. Cost: an estimate per operator and
+ * precision. `estimate` is borrowed: plans that it cannot tell apart are found by its replicates. */
+tandem_status tandem_planner_set_estimate(tandem_planner *planner, const tandem_estimate *estimate,
+                                          tandem_error *error);
 
-/* tandem_planner_sensing: the sensing of the planner's model that its goodputs follow from; the planner owns
- * it. *sensing NULL: there is none, for the reason *why_none. The first call reads the store. Errors of the
- * store: outputs unchanged. */
-tandem_status tandem_planner_sensing(const tandem_sensing **sensing, const char **why_none,
-                                     tandem_planner *planner, tandem_error *error);
+/* tandem_planner_estimate: the estimate of the planner's model that its goodputs follow from; the planner
+ * owns it. *estimate NULL: there is none, for the reason *why_none. The first call reads the store. Errors of
+ * the store: outputs unchanged. */
+tandem_status tandem_planner_estimate(const tandem_estimate **estimate, const char **why_none,
+                                      tandem_planner *planner, tandem_error *error);
 
 /* --- Baselines ------------------------------------------------------------------------------------------
  * */

@@ -2,11 +2,11 @@
  * that were never measured.
  *
  * A sensitivity is what running an operator in a precision instead of fp32 costs the model. It is 0 for
- * fp32, never negative, and additive over operators. A method computes it from a sensing (tandem_sensing), or
- * from statistics over real batches (tandem_statistics in store.h):
+ * fp32, never negative, and additive over operators. A method computes it from an estimate (tandem_estimate),
+ * or from statistics over real batches (tandem_statistics in store.h):
  *
  * sampled more samples to the same loss, in percent: from what the precision changes of real gradients
- *         (tandem_sensing). The default. Derived in predictor/sampled.c.
+ *         (tandem_estimate). The default. Derived in predictor/sampled.c.
  * fisher  the expected increase of the loss, in nats, from the variance that rounding adds to the operator's
  *         output and to its gradients, weighted by the measured squared output gradient. Derived in
  *         predictor/fisher.c.
@@ -24,17 +24,17 @@ typedef struct tandem_sensitivity_method {
     const char *name, *meaning;
     const char *unit; /* "%": of more samples, a price; "nats"; "none": it only ranks */
     /* sensitivity[n_op × TANDEM_N_PRECISION], row-major; 0 where an operator is not adjustable. Every
-     * adjustable operator has statistics (n_batch > 0). NULL: the method needs what was sensed instead. */
+     * adjustable operator has statistics (n_batch > 0). NULL: the method needs an estimate instead. */
     void (*compute)(double *sensitivity, const tandem_graph *graph, const tandem_statistics *statistics,
                     tandem_dtype amp_dtype);
-    /* The same of a step, from all replicates. TANDEM_MISSING: an operator was not sensed in one of its
+    /* The same of a step, from all replicates. TANDEM_MISSING: an operator has no estimate in one of its
      * precisions. NULL: the method needs statistics. */
-    tandem_status (*compute_sensed)(double *sensitivity, const tandem_graph *graph,
-                                    const tandem_sensing *sensing, const tandem_sensed_step *step,
-                                    tandem_dtype amp_dtype, tandem_error *error);
+    tandem_status (*compute_estimated)(double *sensitivity, const tandem_graph *graph,
+                                       const tandem_estimate *estimate, const tandem_sensitivity_step *step,
+                                       tandem_dtype amp_dtype, tandem_error *error);
     /* Adds, to every precision of an operator, fp32 too, what noise of the exchange costs in the gradient of
-     * its weight; noise: as gradient_noise of tandem_sensed_step. NULL: compute_sensed does, or the method
-     * does not know this noise. */
+     * its weight; noise: as gradient_noise of tandem_sensitivity_step. NULL: compute_estimated does, or the
+     * method does not know this noise. */
     void (*add_gradient_noise)(double *sensitivity, const tandem_graph *graph,
                                const tandem_statistics *statistics, double noise);
 } tandem_sensitivity_method;
@@ -48,15 +48,16 @@ tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, 
 /* tandem_sensitivity_load: the sensitivity of every operator on a device, from what the store has of the
  * model.
  *   sensitivity  [out] [n_op × TANDEM_N_PRECISION]; unchanged on error
- *   data         the data set of the statistics, or of the sensing; NULL = the one measured last
- *   step         for which it holds; NULL: of any, only for methods that need no sensing
+ *   data         the data set of the statistics, or of the estimate; NULL = the one measured last
+ *   step         for which it holds; NULL: of any, only for methods that need no estimate
  *   amp_dtype    of the device
  * TANDEM_MISSING names the operator without statistics and the command that measures them. TANDEM_MALFORMED:
  * a sensitivity is not a number ≥ 0. TANDEM_UNKNOWN_NAME, TANDEM_NO_MEMORY, errors of the store. Cost:
  * O(operators). */
 tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, const tandem_graph *graph,
-                                      const char *method, const char *data, const tandem_sensed_step *step,
-                                      tandem_dtype amp_dtype, tandem_error *error);
+                                      const char *method, const char *data,
+                                      const tandem_sensitivity_step *step, tandem_dtype amp_dtype,
+                                      tandem_error *error);
 
 /* tandem_rounding_variance: the expected mean square of the error of rounding a tensor to a dtype's format,
  * from its largest magnitude and its mean square; 0 for f32 and s32. Presumes even fractions (section 1 of
@@ -85,7 +86,7 @@ typedef struct tandem_largest_sensitivity {
 typedef struct tandem_plan_sensitivity {
     tandem_sensitivity_estimate estimate;
     int n_point;
-    /* of the training that was sensed: 0.9 is after 90 % of its steps */
+    /* of the training that was estimated: 0.9 is after 90 % of its steps */
     double point_share[TANDEM_MAX_TRAINING_POINT];
     int n_largest;                                        /* those above 0 */
     tandem_largest_sensitivity largest[TANDEM_N_LARGEST]; /* descending; ties: the lower operator first */
@@ -93,22 +94,22 @@ typedef struct tandem_plan_sensitivity {
 
 /* tandem_plan_sensitivity_estimate: what a plan costs, at its own batch, ranks and micro-steps.
  * TANDEM_WRONG_MODEL: the plan is of another graph. TANDEM_MISSING, TANDEM_USAGE: as
- * tandem_sensing_estimate. TANDEM_NO_MEMORY. *of unchanged on error. Cost: an estimate for each operator that
- * is lowered. */
-tandem_status tandem_plan_sensitivity_estimate(tandem_plan_sensitivity *of, const tandem_sensing *sensing,
+ * tandem_estimate_sensitivity. TANDEM_NO_MEMORY. *of unchanged on error. Cost: an estimate for each operator
+ * that is lowered. */
+tandem_status tandem_plan_sensitivity_estimate(tandem_plan_sensitivity *of, const tandem_estimate *estimate,
                                                const tandem_plan *plan, const tandem_graph *graph,
                                                tandem_error *error);
 
 /* The same of one operator on class c alone, in another precision than the plan's. */
-tandem_status tandem_choice_sensitivity_estimate(tandem_sensitivity_estimate *estimate,
-                                                 const tandem_sensing *sensing, const tandem_plan *plan,
+tandem_status tandem_choice_sensitivity_estimate(tandem_sensitivity_estimate *to,
+                                                 const tandem_estimate *estimate, const tandem_plan *plan,
                                                  const tandem_graph *graph, int c, int op,
                                                  tandem_precision precision, tandem_error *error);
 
-/* tandem_plan_sensitivity_compare: what plan `more` needs more than plan `less` (tandem_sensing_compare).
+/* tandem_plan_sensitivity_compare: what plan `more` needs more than plan `less` (tandem_estimate_compare).
  * TANDEM_USAGE, too: their steps differ in samples or micro-steps. *difference unchanged on error. */
 tandem_status tandem_plan_sensitivity_compare(tandem_sensitivity_difference *difference,
-                                              const tandem_sensing *sensing, const tandem_plan *more,
+                                              const tandem_estimate *estimate, const tandem_plan *more,
                                               const tandem_plan *less, const tandem_graph *graph,
                                               tandem_error *error);
 

@@ -1,7 +1,7 @@
 /* probe.h: the arithmetic of a probe, over plain arrays: for programs that take gradients of their own.
  *
- * A probe senses the noise that rounding puts into gradients, of all operators and precisions at once
- * (docs/sensitivity.md, "By a probe"). runtime/sense/sensing_probe.c has the derivation of every formula
+ * A probe estimates the noise that rounding puts into gradients, of all operators and precisions at once
+ * (docs/sensitivity.md, "By a probe"). runtime/estimate/estimate_probe.c has the derivation of every formula
  * below; `tandem sensitivity` and the Python package run these functions. One replicate goes so:
  *
  *   1 Draw a direction z, and keep the weights w that it moves.
@@ -19,7 +19,7 @@
 #define TANDEM_PROBE_H
 
 #include "tandem/advanced/format.h"
-#include "tandem/advanced/sensing.h"
+#include "tandem/advanced/estimate.h"
 
 TANDEM_BEGIN_DECLARATIONS
 
@@ -45,7 +45,7 @@ typedef enum tandem_probe_part {
 void tandem_probe_formats(tandem_format of[TANDEM_N_PROBE_PART], tandem_precision precision,
                           tandem_dtype amp_dtype, const tandem_emulation *emulation);
 
-/* --- Directions (runtime/sense/probe_direction.h says what blocks cost) -----------------------------------
+/* --- Directions (runtime/estimate/probe_direction.h says what blocks cost) --------------------------------
  * z has E zzᵀ = the optimizer's metric: signs, over ⁴√v̂ with AdamW's kind. Of a large parameter it has one
  * block of TANDEM_PROBE_BLOCK numbers in each group of s blocks, times √s. */
 
@@ -137,14 +137,14 @@ double tandem_probe_jump_ratio(double *log_ratio, int n);
  * rounds its parts to `formats`.
  *   step  of tandem_probe_steps
  *   q     of tandem_probe_jump_ratio */
-void tandem_probe_add_error(tandem_sensed_error *error, const tandem_probe_sums *sums,
+void tandem_probe_add_error(tandem_estimated_error *error, const tandem_probe_sums *sums,
                             const tandem_format formats[TANDEM_N_PROBE_PART], const double step[2], double q);
 /* tandem_probe_set_gradients: from the buckets of all replicates the variances and mean squares of gradients.
  * A cell whose error is not finite in a replicate, as that of a cast that overflows, gets there a noise that
  * no plan takes, 10⁶ times the gradients' mean square.
  *   sketch  [n_replicate][2][TANDEM_PROBE_SKETCH] of the training point, ½(g above + g below) of each
  *   batch */
-void tandem_probe_set_gradients(tandem_sensing *sensing, int point_index, const float *sketch);
+void tandem_probe_set_gradients(tandem_estimate *estimate, int point_index, const float *sketch);
 
 TANDEM_END_DECLARATIONS
 #endif

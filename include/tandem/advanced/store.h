@@ -6,7 +6,7 @@
 #ifndef TANDEM_STORE_H
 #define TANDEM_STORE_H
 
-#include "tandem/advanced/sensing.h"
+#include "tandem/advanced/estimate.h"
 #include "tandem/cluster.h"
 #include "tandem/advanced/step.h"
 
@@ -211,14 +211,14 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
 tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem_store *store,
                                            const tandem_graph *graph, const char *data, tandem_error *error);
 
-/* tandem_store_put_sensing: stores all replicates, and replaces those of the same model, data set, batch,
+/* tandem_store_put_estimate: stores all replicates, and replaces those of the same model, data set, batch,
  * optimizer, scaling of casts and seed. TANDEM_USAGE: a number is not finite. */
-tandem_status tandem_store_put_sensing(tandem_store *store, const tandem_graph *graph, const char *data,
-                                       const tandem_sensing *sensing, tandem_error *error);
+tandem_status tandem_store_put_estimate(tandem_store *store, const tandem_graph *graph, const char *data,
+                                        const tandem_estimate *estimate, tandem_error *error);
 /* The newest of a model and data set (NULL: any). The caller closes it. TANDEM_MISSING: the model was not
- * sensed, or with another optimizer; names the command. *sensing unchanged on error. */
-tandem_status tandem_store_load_sensing(tandem_sensing *sensing, tandem_store *store,
-                                        const tandem_graph *graph, const char *data, tandem_error *error);
+ * estimated, or with another optimizer; names the command. *estimate unchanged on error. */
+tandem_status tandem_store_load_estimate(tandem_estimate *estimate, tandem_store *store,
+                                         const tandem_graph *graph, const char *data, tandem_error *error);
 
 /* --- Plans and runs: a record of what was predicted and what came of it ---------------------------------
  * */
