@@ -229,6 +229,16 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     return status;
 }
 
+tandem_status tandem_planner_load_sensitivities(tandem_planner *planner, tandem_error *error)
+{
+    tandem_store *store = NULL;
+    tandem_status status = tandem_store_open(&store, planner->store, TANDEM_STORE_READ, error);
+    if (status == TANDEM_OK) status = load_sensitivities(planner, store, planner->data, NULL, error);
+    tandem_store_close(store);
+    for (int c = 0; c < TANDEM_MAX_CLASS && status != TANDEM_OK; c++) planner->problem.sensitivity[c] = NULL;
+    return status;
+}
+
 tandem_status tandem_planner_open_workload(tandem_planner **planner, const tandem_request *request,
                                            const tandem_workload *workload, tandem_error *error)
 {

@@ -16,8 +16,9 @@ typedef struct writer {
 
 static void put_printable_text(writer *w, const char *text, size_t n)
 {
-    for (size_t i = 0; i < n; i++, w->n++)
-        if (w->n + 1 < w->size) w->text[w->n] = text[i];
+    const size_t left = w->n + 1 < w->size ? w->size - 1 - w->n : 0;
+    if (left > 0) memcpy(w->text + w->n, text, n < left ? n : left);
+    w->n += n;
 }
 
 /* --- One argument that is a text ------------------------------------------------------------------------ */
@@ -50,10 +51,22 @@ static bool is_shown_as_code(uint32_t code)
     return false;
 }
 
+/* How many bytes at the beginning are printable ASCII, which most texts are as a whole. */
+static size_t count_plain(const char *text, size_t n)
+{
+    size_t count = 0;
+    while (count < n && text[count] >= ' ' && text[count] <= '~') count++;
+    return count;
+}
+
 static void put_argument(writer *w, const char *text, size_t n, const char *kept)
 {
     char shown[16];
     for (size_t i = 0; i < n;) {
+        const size_t n_plain = count_plain(text + i, n - i);
+        put_printable_text(w, text + i, n_plain);
+        i += n_plain;
+        if (i == n) return;
         uint32_t code = 0;
         const int bytes = decode_character(&code, (const unsigned char *)text + i, n - i);
         const bool is_kept = bytes == 1 && text[i] && strchr(kept, text[i]);
@@ -93,7 +106,7 @@ static const char *parse_number(int *value, const char *at, remaining *rest)
     return at;
 }
 
-/* From behind the '%'; returns what follows the conversion. */
+/* From after the '%'; returns what follows the conversion. */
 static const char *parse_conversion(conversion *c, const char *at, remaining *rest)
 {
     char flags[8] = "";
@@ -106,6 +119,7 @@ static const char *parse_conversion(conversion *c, const char *at, remaining *re
     c->kind = *at;
     c->is_left = strchr(flags, '-') || c->width < -1;
     if (c->width < -1) c->width = -c->width;
+    if (c->kind == 's') return at + 1; /* is printed without a spec */
     char numbers[32] = "";
     if (c->width >= 0) (void)snprintf(numbers, sizeof numbers, "%d", c->width);
     if (c->precision >= 0)
@@ -148,7 +162,7 @@ static void put_blanks(writer *w, int n)
 static void put_string(writer *w, const conversion *c, const char *text, size_t n, const char *kept)
 {
     writer measure = {.size = 0};
-    put_argument(&measure, text, n, kept);
+    if (c->width > 0) put_argument(&measure, text, n, kept);
     const int fill = c->width > (int)measure.n ? c->width - (int)measure.n : 0;
     if (!c->is_left) put_blanks(w, fill);
     put_argument(w, text, n, kept);

@@ -16,7 +16,7 @@ compare() { # MODEL BATCH DATA NAME ARGUMENT…
     local model=$1 batch=$2 data=$3 name=$4
     shift 4
     "$tandem" compare -q "$@" --steps 40 --data "$data" --eval 0 | sed -n \
-        -e "s/^step predicted \(.*\), measured \(.*\) (p10.*error \(.*\)\$/\1|\2|\3/p" | {
+        -e "s/^step  *predicted \(.*\), measured \(.*\) (p10.*error \(.*\)\$/\1|\2|\3/p" | {
         IFS='|' read -r predicted measured error
         same=$("$tandem" compare -q "$@" --steps 3 | grep -cE '^cpu:.* = ' || true)
         printf '%-10s %5s  %-16s %11s %11s %7s  %s of 2 ranks\n' "$model" "$batch" "$name" "$predicted" \

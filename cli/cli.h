@@ -34,7 +34,7 @@ typedef enum cli_estimated_by { CLI_BY_PROBE, CLI_BY_SAMPLES, CLI_BY_STATISTICS 
 typedef struct cli_options {
     /* for every command */
     const char *db;
-    int json, quiet, verbose;
+    int json, quiet, details;
     /* workload */
     const char *model, *device, *cluster, *plan, *data;
     const char *set, *loss; /* joined to `model` when the command line is read */

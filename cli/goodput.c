@@ -1,4 +1,4 @@
-/* goodput.c: prints the sensitivity of a plan and the rate that it leaves. */
+/* goodput.c: the extra samples of a plan and the rate that they leave, as quantities and as JSON. */
 #include "cli/goodput.h"
 
 #include <math.h>
@@ -41,60 +41,6 @@ tandem_quantity goodput_rate(const tandem_goodput *g, int digits)
     const double last_digit = pow(10, floor(log10(rate)) - (digits - 1));
     return tandem_quantity_known_to(
         rate, fmax(rate * goodput_half(g) / 100 / (1 + g->sensitivity / 100), last_digit));
-}
-
-static void print_sensitivity_line(const tandem_goodput *g)
-{
-    int worst = 0;
-    printf("sensitivity  %s %% more samples to the same loss (95 %%: %s to %s %%): noise %s, ",
-           known_percent(g, g->sensitivity).text, known_percent(g, g->low).text,
-           known_percent(g, g->high).text, known_percent(g, fmax(g->noise, 0)).text);
-    if (isnan(g->bias))
-        fputs("bias unknown", stdout);
-    else
-        printf("bias %s", known_percent(g, fmax(g->bias, 0)).text);
-    for (int a = 1; a < g->n_point; a++)
-        if (g->sensitivity_at[a] > g->sensitivity_at[worst]) worst = a;
-    if (g->n_point > 1 && g->sensitivity_at[worst] > 0)
-        printf("; at %.0f %% of training %s %%", g->point[worst],
-               known_percent(g, g->sensitivity_at[worst]).text);
-    putchar('\n');
-}
-
-static void print_rate_line(const tandem_goodput *g)
-{
-    if (!isfinite(g->samples_per_s)) return;
-    printf("worth        %s samples/s, %s in fp32's", tandem_quantity_plain(g->samples_per_s, 4).text,
-           goodput_rate(g, GOODPUT_DIGITS).text);
-    if (isfinite(g->fp32_samples_per_s))
-        printf("; all fp32: %s", tandem_quantity_plain(g->fp32_samples_per_s, 4).text);
-    putchar('\n');
-}
-
-void goodput_print(const tandem_goodput *g)
-{
-    if (!g->is_known) {
-        printf("sensitivity  no price is known: %s\n", g->unknown);
-        return;
-    }
-    if (g->is_fp32) {
-        puts("sensitivity  0 %: all operators are in fp32");
-        return;
-    }
-    print_sensitivity_line(g);
-    print_rate_line(g);
-    for (int k = 0; k < g->n_largest; k++) {
-        const struct tandem_goodput_operator *one = &g->largest[k];
-        const double half = fmax(one->high - one->sensitivity, one->sensitivity - one->low);
-        printf("%s%s %s %s %%", k ? ", " : "largest      ", one->name,
-               tandem_precision_get(one->precision)->name,
-               tandem_quantity_known_to(one->sensitivity, half).text);
-    }
-    if (g->n_largest) putchar('\n');
-    if (g->range_batch > 0)
-        printf(
-            "ranges       as estimated, with batches of %lld; `tandem sensitivity` estimates how they grow\n",
-            (long long)g->range_batch);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */

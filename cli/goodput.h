@@ -1,4 +1,4 @@
-/* goodput.h: prints what a plan makes and what its precisions cost (tandem_goodput). */
+/* goodput.h: what a plan makes and what its precisions cost (tandem_goodput), as quantities and as JSON. */
 #pragma once
 
 #include "base/quantity.h"
@@ -14,9 +14,6 @@ tandem_quantity goodput_sum(const tandem_goodput *goodput, const char *method, d
  * not known. */
 enum { GOODPUT_DIGITS = 4 }; /* where the step's time allows them */
 tandem_quantity goodput_rate(const tandem_goodput *goodput, int digits);
-/* Prints the lines "sensitivity", "worth" and "largest"; or one line that says why no sensitivity is known.
- */
-void goodput_print(const tandem_goodput *goodput);
 /* "0.9 (0.6 to 1.3)", in percent, with no more digits than the interval allows; "0" of fp32; "-" where it is
  * not known. Returns text. */
 enum { SENSITIVITY_TEXT = 64 };

@@ -259,7 +259,7 @@ static int is_of_output(int key)
 {
     static const int of_output[] = {OPTION_OUTPUT, OPTION_REPORT,     OPTION_TRACE,
                                     OPTION_LOG,    OPTION_CHECKPOINT, OPTION_EXPORT,
-                                    OPTION_JSON,   OPTION_VERBOSE,    OPTION_QUIET};
+                                    OPTION_JSON,   OPTION_DETAILS,    OPTION_QUIET};
     for (size_t k = 0; k < sizeof of_output / sizeof *of_output; k++)
         if (of_output[k] == key) return 1;
     return 0;

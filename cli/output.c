@@ -27,8 +27,12 @@ json_t **cli_capture(json_t **to)
 
 char *cli_format(const char *kept, const char *format, va_list arguments)
 {
-    const size_t n = tandem_printable_format(NULL, 0, kept, format, arguments);
-    char *const text = malloc(n + 1);
+    enum { USUAL = 256 }; /* most lines fit, and are formatted once */
+    char *text = malloc(USUAL);
+    const size_t n = tandem_printable_format(text, text ? USUAL : 0, kept, format, arguments);
+    if (!text || n < USUAL) return text;
+    free(text);
+    text = malloc(n + 1);
     if (text) (void)tandem_printable_format(text, n + 1, kept, format, arguments);
     return text;
 }

@@ -28,16 +28,13 @@ const char *cli_method_text(const char *method);
 /* The same as a number, or null. */
 json_t *cli_peak_json(uint64_t bytes);
 
-/* Where the times of a step come from. */
-void cli_cost_sources_print(const tandem_time_sources *sources);
+/* Where the times of a step come from (printed: answer.h). */
+double cli_origin_share(const tandem_provenance *provenance, tandem_origin origin);
 json_t *cli_cost_sources_json(const tandem_time_sources *sources, int c);
 /* Significant digits of the times: 3, or 2 if some are predicted. */
 int cli_cost_sources_digits(const tandem_time_sources *sources);
 /* Significant digits of times from a profile (tandem_profile_interval): 3, or 2 from 5 % on. */
 int cli_profile_interval_digits(double interval);
-/* Prints it from 2 % on. */
-void cli_profile_interval_print(double interval);
 
 /* Of the replayer's last run. */
-void cli_provenance_print(const tandem_replayer *replayer);
 json_t *cli_provenance_json(const tandem_replayer *replayer, int c);

@@ -5,6 +5,7 @@
 #include "base/append.h"
 #include "base/clock.h"
 #include "base/quantity.h"
+#include "cli/answer.h"
 #include "cli/candidate_json.h"
 #include "cli/goodput.h"
 #include "cli/prediction.h"
@@ -55,7 +56,7 @@ static void append_interval(char *text, size_t size, const tandem_advice_interva
 {
     if (v->n == 0) return;
     if (v->holds) {
-        (void)tandem_append(text, size, " It holds across the 80%% intervals of");
+        (void)tandem_append(text, size, "It holds across the 80%% intervals of");
         for (int k = 0; k < v->n; k++)
             (void)tandem_append(text, size, "%s %s (%.0f%%)",
                                 k == 0         ? ""
@@ -65,18 +66,18 @@ static void append_interval(char *text, size_t size, const tandem_advice_interva
         (void)tandem_append(text, size, ".");
         return;
     }
-    (void)tandem_append(text, size, " It does not hold across the 80%% intervals: with");
+    (void)tandem_append(text, size, "It does not hold across the 80%% intervals: with");
     for (int k = 0, n = 0; k < v->n; k++) {
         const double factor = v->shift[k].factor;
         if (fabs(factor - 1) < 1e-9) continue;
         (void)tandem_append(text, size, "%s the times of %s %.0f%% %s", n++ ? " and" : "", v->shift[k].device,
                             100 * fabs(factor - 1), factor > 1 ? "longer" : "shorter");
     }
-    (void)tandem_append(text, size, ", %s makes more.", candidate[v->best].name);
+    (void)tandem_append(text, size, ", %s has more.", candidate[v->best].name);
 }
 
 /* The advice or the prediction, with the gain. */
-static void print_advice(char *text, size_t size, const tandem_advice *v, const cli_options *options)
+static void write_advice(char *text, size_t size, const tandem_advice *v, const cli_options *options)
 {
     enum { N_ANSWER = 4 };
     static const char *const advice[N_ANSWER] = {"Do not add them: use fewer devices",
@@ -85,22 +86,18 @@ static void print_advice(char *text, size_t size, const tandem_advice *v, const 
     static const char *const statement[N_ANSWER] = {"Adding none of them", "Using only the added ones",
                                                     "Adding them", "Adding part of them"};
     const tandem_candidate *best = &v->candidate[v->best];
-    const tandem_plan *plan = best->answer.plan;
     const int answer = v->best < TANDEM_CASE_SUBSET ? v->best : TANDEM_CASE_SUBSET,
               predicted = v->is_described;
-    (void)snprintf(text, size, "%s%s. %s %s %s samples/s%s", predicted ? statement[answer] : advice[answer],
-                   predicted ? " is predicted to be fastest" : "", best->name,
-                   predicted ? "is predicted to make" : "makes", case_rate(v, v->best).text,
-                   v->by_goodput ? " in fp32's worth" : "");
+    (void)snprintf(text, size, "%s%s. %s has a %s%s of %s samples/s",
+                   predicted ? statement[answer] : advice[answer],
+                   predicted ? " is predicted to be fastest" : "", best->name, predicted ? "predicted " : "",
+                   v->by_goodput ? "goodput" : "rate", case_rate(v, v->best).text);
     if (v->best != TANDEM_CASE_CURRENT) append_comparison(text, size, v, TANDEM_CASE_CURRENT);
     if (v->best != TANDEM_CASE_COMBINED) append_comparison(text, size, v, TANDEM_CASE_COMBINED);
-    (void)tandem_append(text, size, ". The sensitivities of its plan sum to %s (%s).%s",
-                        goodput_sum(&best->answer.goodput, plan->method, plan->sensitivity_bound).text,
-                        cli_method_text(plan->method),
+    (void)tandem_append(text, size, ".%s",
                         v->best != TANDEM_CASE_COMBINED && !options->batch_auto
                             ? " --batch auto --global-batch N splits a batch so that ranks finish together."
                             : "");
-    append_interval(text, size, &v->interval, v->candidate);
 }
 
 static const char *no_plan_reason(const tandem_candidate *candidate)
@@ -118,7 +115,7 @@ static double scale_of_case(const tandem_candidate *candidate)
 /* Prints which cases have a loss scale in the step. */
 static void print_advise_loss_scales(const tandem_advice *v)
 {
-    char scale[TANDEM_LOSS_SCALE_TEXT];
+    char scale[TANDEM_LOSS_SCALE_TEXT], without[1024] = "";
     int n = 0, n_planned = 0;
     for (int k = 0; k < v->n; k++) {
         n_planned += v->candidate[k].answer.plan != NULL;
@@ -126,12 +123,11 @@ static void print_advise_loss_scales(const tandem_advice *v)
             tandem_loss_scale_print(scale, scale_of_case(&v->candidate[k])), n++;
     }
     if (n == 0) return;
-    printf("%d of %d steps include a loss scale (--loss-scale %s), which gradients in f16 need", n, n_planned,
-           scale);
     for (int k = 0; k < v->n && n < n_planned; k++)
         if (v->candidate[k].answer.plan && scale_of_case(&v->candidate[k]) == 0)
-            printf("; not %s", v->candidate[k].name);
-    putchar('\n');
+            (void)tandem_append(without, sizeof without, "; not in %s", v->candidate[k].name);
+    answer_line("loss scale", "%s, in %d of %d steps, whose gradients are f16%s", scale, n, n_planned,
+                without);
 }
 
 static void add_case_row(cli_table *table, const tandem_advice *v, int k, const cli_options *options)
@@ -158,19 +154,31 @@ static void add_case_row(cli_table *table, const tandem_advice *v, int k, const 
                       options->batch_auto ? "-" : batches, v->by_goodput ? "\t-" : "", no_plan_reason(p));
 }
 
-static int print_advise_text(const tandem_advice *v, const cli_options *options, const char *verdict)
+static void print_advise_answer(const tandem_advice *v, const char *advice, const char *interval)
+{
+    const tandem_time_sources *sources = &v->candidate[case_with_sources(v)].answer.sources;
+    answer_line("advice", "%s", advice);
+    if (*interval) answer_line("certainty", "%s", interval);
+    answer_extra_samples(&v->candidate[v->best].answer.goodput);
+    answer_times(sources, NAN);
+    print_advise_loss_scales(v);
+}
+
+static int print_advise_text(const tandem_advice *v, const cli_options *options, const char *advice,
+                             const char *interval)
 {
     cli_table table = {0};
-    cli_table_row(&table, "\tranks\tbatch/rank\t>samples/s\t>step\t>sum (%s)\t>more samples %%%s\t>memory\t",
+    print_advise_answer(v, advice, interval);
+    cli_table_row(&table, "\tranks\tbatch/rank\t>samples/s\t>step\t>sum (%s)\t>extra samples %%%s\t>memory\t",
                   cli_method_text(v->candidate[v->best].answer.plan->method),
-                  v->by_goodput ? "\t>worth/s" : "");
+                  v->by_goodput ? "\t>goodput/s" : "");
     for (int k = 0; k < v->n; k++) add_case_row(&table, v, k, options);
+    putchar('\n');
     const int code = cli_table_finish(&table);
-    if (!code) {
-        printf("\n%s\n", verdict);
-        goodput_print(&v->candidate[v->best].answer.goodput);
-        print_advise_loss_scales(v);
-        cli_cost_sources_print(&v->candidate[case_with_sources(v)].answer.sources);
+    if (!code && options->details) {
+        putchar('\n');
+        answer_extra_samples_details(&v->candidate[v->best].answer.goodput);
+        answer_times_details(&v->candidate[case_with_sources(v)].answer.sources);
     }
     for (int k = 0; k < v->n; k++)
         if (v->candidate[k].error.status != TANDEM_OK)
@@ -190,8 +198,10 @@ static json_t *advise_interval_json(const tandem_advice_interval *v)
                      v->best < 0 ? json_null() : json_integer(v->best), "devices", devices);
 }
 
-static json_t *advise_result_json(const tandem_advice *v, const cli_options *options, const char *verdict)
+static json_t *advise_result_json(const tandem_advice *v, const cli_options *options, const char *advice,
+                                  const char *interval)
 {
+    char verdict[4096];
     const tandem_plan *plan = v->candidate[v->best].answer.plan;
     static const char *const role[] = {"current", "new_only", "combined"};
     json_t *result = cli_json_new("advise"), *cases = json_array();
@@ -211,6 +221,7 @@ static json_t *advise_result_json(const tandem_advice *v, const cli_options *opt
     json_object_set_new(result, "worth_adding", json_boolean(v->best != TANDEM_CASE_CURRENT));
     json_object_set_new(result, "from_descriptions", json_boolean(v->is_described));
     json_object_set_new(result, "interval_80", advise_interval_json(&v->interval));
+    (void)snprintf(verdict, sizeof verdict, "%s%s%s", advice, *interval ? " " : "", interval);
     json_object_set_new(result, "verdict", json_string(verdict));
     return result;
 }
@@ -248,24 +259,28 @@ static int run_advise(const cli_options *options)
 {
     tandem_error error = {0};
     tandem_advice advice = {.candidate = NULL};
-    char verdict[2048];
+    char text[2048], interval[1024] = "";
     if (cli_report_check(options, &error) != TANDEM_OK || make_advice(&advice, options, &error) != TANDEM_OK)
         return cli_fail(&error);
-    print_advice(verdict, sizeof verdict, &advice, options);
-    int code = options->json ? cli_print_json(advise_result_json(&advice, options, verdict))
-                             : print_advise_text(&advice, options, verdict);
+    write_advice(text, sizeof text, &advice, options);
+    append_interval(interval, sizeof interval, &advice.interval, advice.candidate);
+    int code = options->json ? cli_print_json(advise_result_json(&advice, options, text, interval))
+                             : print_advise_text(&advice, options, text, interval);
     if (code == 0 && options->report)
-        code = cli_report_write_result(options, advise_result_json(&advice, options, verdict), "advise");
+        code =
+            cli_report_write_result(options, advise_result_json(&advice, options, text, interval), "advise");
     tandem_advice_close(&advice);
     return code;
 }
 
-static const int options[] = {
-    OPTION_MODEL,          OPTION_SET,          OPTION_LOSS,       OPTION_CLUSTER,        OPTION_ADD,
-    OPTION_BATCH,          OPTION_POLICY,       OPTION_SLOWDOWN,   OPTION_BASE_PRECISION, OPTION_METHOD,
-    OPTION_BUCKET,         OPTION_COLLECTIVE,   OPTION_WIRE,       OPTION_PREDICT,        OPTION_KERNELS,
-    OPTION_WITHOUT_UPDATE, OPTION_GLOBAL_BATCH, OPTION_LOSS_SCALE, OPTION_REPORT,         OPTION_DB,
-    OPTION_QUIET,          OPTION_PROOF_WORK,   OPTION_END};
+static const int options[] = {OPTION_MODEL,          OPTION_SET,          OPTION_LOSS,
+                              OPTION_CLUSTER,        OPTION_ADD,          OPTION_BATCH,
+                              OPTION_POLICY,         OPTION_SLOWDOWN,     OPTION_BASE_PRECISION,
+                              OPTION_METHOD,         OPTION_BUCKET,       OPTION_COLLECTIVE,
+                              OPTION_WIRE,           OPTION_PREDICT,      OPTION_KERNELS,
+                              OPTION_WITHOUT_UPDATE, OPTION_GLOBAL_BATCH, OPTION_LOSS_SCALE,
+                              OPTION_REPORT,         OPTION_DB,           OPTION_QUIET,
+                              OPTION_PROOF_WORK,     OPTION_DETAILS,      OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",
@@ -282,13 +297,13 @@ const cli_command command_advise = {
         "machine\n"
         "Compares the current ranks, the new ranks alone, both together, and both without one new class or "
         "half\n"
-        "of its ranks. Each case has the plan with the most samples/s in fp32's worth, that is the least\n"
-        "step x (1 + sensitivity); with --slowdown the least sensitive one. The case with the most samples/s "
-        "in\n"
-        "fp32's worth is best. Where a plan's price is not known, samples/s decide. The answer may be to\n"
-        "use fewer devices.\n"
+        "of its ranks. Each case has the plan with the highest goodput, that is the least\n"
+        "step x (1 + sensitivity); with --slowdown the least sensitive one. The case with the highest goodput "
+        "is best.\n"
+        "Where a plan's extra samples are not known, samples/s decide. The answer may be to use fewer "
+        "devices.\n"
         "With --batch, every rank has its own batch, so more ranks take more samples per step. With\n"
-        "--batch auto --global-batch N, all cases have N samples per step, split among unlike ranks.\n"
+        "--batch auto --global-batch N, all cases have N samples per step, split among mixed devices.\n"
         "A net= or node= of one cluster holds for both.\n"
         "--base-precision is the precision of your training today; classes that need not be lowered keep "
         "it.\n"

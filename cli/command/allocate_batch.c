@@ -6,6 +6,7 @@
 
 #include "base/append.h"
 #include "base/quantity.h"
+#include "cli/answer.h"
 #include "cli/command/allocate.h"
 #include "cli/table.h"
 
@@ -49,30 +50,30 @@ static void add_split_row(cli_table *table, const split_context *s, int k)
 
 static int print_split_text(const split_context *s)
 {
-    char cluster[1024];
-    const int64_t samples = s->options->global_batch;
+    char cluster[1024], batches[256], micro[64] = "", missing[64] = "";
     const int n_micro = s->options->step.n_micro;
+    const tandem_batch_plan *both = &s->answer.split.both;
     tandem_cluster without_batches = s->answer.plan->cluster;
     cli_table table = {0};
     for (int c = 0; c < without_batches.n_class; c++) without_batches.classes[c].batch = 0;
     tandem_cluster_print(cluster, sizeof cluster, &without_batches);
-    printf("%s on %s, %lld samples per step", s->answer.plan->model, cluster, (long long)samples);
-    if (n_micro > 1) printf(" in %d micro-steps", n_micro);
-    printf("; %d splits looked at", s->answer.split.n_split);
-    if (s->answer.split.n_missing) printf(", %d of them not measured", s->answer.split.n_missing);
-    fputs("\n\n", stdout);
+    if (n_micro > 1) (void)snprintf(micro, sizeof micro, " in %d micro-steps", n_micro);
+    if (s->answer.split.n_missing)
+        (void)snprintf(missing, sizeof missing, ", %d others not measured", s->answer.split.n_missing);
+    cli_batch_list_print(batches, sizeof batches, both->batch, s->answer.plan->cluster.n_class);
+    answer_line("batch split", "%s on %s: %lld samples per step%s", batches, cluster,
+                (long long)s->options->global_batch, micro);
+    answer_line("step", "%s, %.1f samples/s", tandem_quantity_ns(both->allocation.step_ns).text,
+                both->goodput.samples_per_s);
+    answer_extra_samples(&both->goodput);
+    answer_line("search", "%d splits compared%s", s->answer.split.n_split, missing);
+    allocate_print_loss_scale(s->answer.plan->loss_scale, s->answer.plan, s->graph);
+    putchar('\n');
     cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sum (%s)%s",
                   cli_method_text(s->answer.plan->method),
-                  s->is_estimated ? "\t>more samples %\t>worth/s" : "");
+                  s->is_estimated ? "\t>extra samples %\t>goodput/s" : "");
     for (int k = 0; k < N_BATCH_PLAN; k++) add_split_row(&table, s, k);
-    const int code = cli_table_finish(&table);
-    if (!code) {
-        putchar('\n');
-        goodput_print(&s->answer.split.both.goodput);
-    }
-    if (s->answer.plan->loss_scale != 0) putchar('\n');
-    allocate_print_loss_scale(s->answer.plan->loss_scale, s->answer.plan, s->graph);
-    return code;
+    return cli_table_finish(&table);
 }
 
 static json_t *batch_plan_json(const tandem_batch_plan *one, int n_class)

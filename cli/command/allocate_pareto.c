@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/quantity.h"
+#include "cli/answer.h"
 #include "cli/command/allocate.h"
 #include "cli/table.h"
 
@@ -44,7 +45,7 @@ static uint64_t pareto_peak_bytes(const uint64_t *peak_bytes)
 static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, int n)
 {
     cli_table table = {0};
-    cli_table_row(&table, "plan\t>step\t>ns\t>sum (%s)\t>more samples %%\t>worth/s\t>memory\t",
+    cli_table_row(&table, "plan\t>step\t>ns\t>sum (%s)\t>extra samples %%\t>goodput/s\t>memory\t",
                   cli_method_text(tandem_planner_method(a->planner)));
     for (int k = 0; k < n; k++) {
         char text[SENSITIVITY_TEXT];
@@ -93,10 +94,12 @@ static int print_pareto_text(const allocate_context *a, const known_front *known
                                                  &known->baseline_goodput[k]};
     }
     qsort(rows, (size_t)n, sizeof *rows, compare_pareto_rows);
-    printf("%s by policy %s: %lld replays; --max-step selects one of these plans\n", a->problem->graph->model,
-           pareto->point[0].plan->policy, (long long)pareto->replays);
+    answer_line("front", "%d plans that none beats in step, sum and memory together; --max-step selects one",
+                pareto->n_point);
+    answer_line("search", "%s by policy %s, %lld replays", a->problem->graph->model,
+                pareto->point[0].plan->policy, (long long)pareto->replays);
     print_pareto_loss_scales(pareto);
-    if (pareto->n_point > 0 && !known->goodput[0].is_known) goodput_print(&known->goodput[0]);
+    if (pareto->n_point > 0 && !known->goodput[0].is_known) answer_extra_samples(&known->goodput[0]);
     putchar('\n');
     const int code = print_pareto_rows(a, rows, n);
     free(rows);

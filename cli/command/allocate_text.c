@@ -5,6 +5,7 @@
 
 #include "base/append.h"
 #include "base/quantity.h"
+#include "cli/answer.h"
 #include "cli/command/allocate.h"
 #include "cli/table.h"
 
@@ -56,7 +57,7 @@ static int print_compared_plans(const allocate_context *a, int digits)
                    (plan_row){a->answer.plan->name, "<", a->answer.allocation.step_ns,
                               a->answer.allocation.sensitivity_bound, &a->answer.goodput});
     cli_table_row(&table, "plan\t>step\t>sum (%s)%s", cli_method_text(a->answer.plan->method),
-                  a->estimate ? "\t>more samples %\t>worth/s" : "");
+                  a->estimate ? "\t>extra samples %\t>goodput/s" : "");
     for (int k = 0; k < n; k++) {
         const plan_row *row = &rows[k];
         const tandem_quantity step = tandem_quantity_ns_to(row->step_ns, digits),
@@ -71,7 +72,8 @@ static int print_compared_plans(const allocate_context *a, int digits)
     return cli_table_finish(&table);
 }
 
-/* --- Devices ---------------------------------------------------------------------------------- */
+/* --- Devices, with --details
+ * ---------------------------------------------------------------------------------- */
 
 static int print_allocated_devices(const allocate_context *a)
 {
@@ -93,35 +95,81 @@ static int print_allocated_devices(const allocate_context *a)
     return cli_table_finish(&table);
 }
 
-/* --- What was asked for ------------------------------------------------------------------------ */
+/* --- The answer ------------------------------------------------------------------------------- */
 
-static void print_allocate_request(const allocate_context *a)
+/* "t4 in int8 (49 operators) and fp32 (5); v100 in fp32". */
+static void append_precisions(char *text, size_t size, const allocate_context *a, int c)
 {
-    char recompute[TANDEM_RECOMPUTE_TEXT];
-    printf("%s by policy %s: %lld replays in %s; ", a->answer.plan->model, a->answer.plan->policy,
-           (long long)a->answer.allocation.replays, tandem_quantity_ns((int64_t)(a->seconds * 1e9)).text);
-    const int is_bare = a->answer.goal.objective == TANDEM_MINIMIZE_STEP ||
-                        a->answer.goal.objective == TANDEM_MINIMIZE_TRAINING_TIME;
-    if (a->answer.goal.objective == TANDEM_MINIMIZE_STEP)
-        printf("fastest step with a sensitivity of at most %g %%",
-               allocate_value(a, a->answer.goal.max_sensitivity));
-    else if (is_bare)
-        printf("least step x (1 + sensitivity)");
-    else
-        printf("%sallowed step %s",
-               a->answer.goal.objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
-               tandem_quantity_ns(a->answer.allocation.target_ns).text);
-    if (!is_bare && !a->problem->target_ns)
-        printf(" (slowdown %s)", tandem_quantity_ratio(a->problem->slowdown).text);
-    if (a->answer.goal.objective == TANDEM_MINIMIZE_MEMORY && a->answer.goal.max_sensitivity < INT64_MAX)
-        printf(", sensitivity up to %g %%", allocate_value(a, a->answer.goal.max_sensitivity));
-    if (a->answer.plan->step.n_micro > 1) printf(", %d micro-steps", a->answer.plan->step.n_micro);
-    if (a->answer.plan->step.n_recompute_segment != 0 && a->answer.plan->step.n_recompute_segment != 1)
-        printf(", recomputation %s",
-               tandem_recompute_print(recompute, a->answer.plan->step.n_recompute_segment));
-    if (a->answer.plan->cluster.wire != TANDEM_F32)
-        printf(", gradients in %s on the wire", tandem_dtype_name(a->answer.plan->cluster.wire));
-    putchar('\n');
+    int n = 0;
+    for (int k = 0; k < TANDEM_N_PRECISION; k++)
+        n += allocate_precision_share(a, c, (tandem_precision)k).n_op > 0;
+    (void)tandem_append(text, size, "%s%s in ", *text ? "; " : "",
+                        a->answer.plan->cluster.classes[c].device.name);
+    for (int k = 0, at = 0; k < TANDEM_N_PRECISION; k++) {
+        const precision_share part = allocate_precision_share(a, c, (tandem_precision)k);
+        if (part.n_op == 0) continue;
+        (void)tandem_append(text, size, "%s%s",
+                            at == 0      ? ""
+                            : at + 1 < n ? ", "
+                                         : " and ",
+                            tandem_precision_get((tandem_precision)k)->name);
+        if (n > 1)
+            (void)tandem_append(text, size, " (%d%s)", part.n_op,
+                                at               ? ""
+                                : part.n_op == 1 ? " operator"
+                                                 : " operators");
+        at++;
+    }
+}
+
+static void print_plan_line(const allocate_context *a)
+{
+    char text[1024] = "", recompute[TANDEM_RECOMPUTE_TEXT];
+    const tandem_plan *plan = a->answer.plan;
+    for (int c = 0; c < plan->cluster.n_class; c++) append_precisions(text, sizeof text, a, c);
+    if (plan->step.n_micro > 1)
+        (void)tandem_append(text, sizeof text, "; %d micro-steps", plan->step.n_micro);
+    if (plan->step.n_recompute_segment != 0 && plan->step.n_recompute_segment != 1)
+        (void)tandem_append(text, sizeof text, "; recomputation %s",
+                            tandem_recompute_print(recompute, plan->step.n_recompute_segment));
+    if (plan->cluster.wire != TANDEM_F32)
+        (void)tandem_append(text, sizeof text, "; gradients in %s on the wire",
+                            tandem_dtype_name(plan->cluster.wire));
+    answer_line("plan", "%s", text);
+}
+
+/* The limits that were asked for; "" for the least training time, which has none. */
+static void append_limits(char *text, size_t size, const allocate_context *a)
+{
+    const tandem_goal *goal = &a->answer.goal;
+    const int has_sensitivity_limit =
+        goal->objective == TANDEM_MINIMIZE_STEP ||
+        (goal->objective == TANDEM_MINIMIZE_MEMORY && goal->max_sensitivity < INT64_MAX);
+    if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY || goal->objective == TANDEM_MINIMIZE_MEMORY) {
+        (void)tandem_append(text, size, "; %sallowed %s",
+                            goal->objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
+                            tandem_quantity_ns(a->answer.allocation.target_ns).text);
+        if (!a->problem->target_ns)
+            (void)tandem_append(text, size, " (slowdown %s)",
+                                tandem_quantity_ratio(a->problem->slowdown).text);
+    }
+    if (has_sensitivity_limit)
+        (void)tandem_append(text, size, "; allowed sum %g%s", allocate_value(a, goal->max_sensitivity),
+                            cli_method_unit(a->answer.plan->method));
+}
+
+static void print_step_line(const allocate_context *a, int digits)
+{
+    char text[256] = "";
+    const tandem_goodput *g = &a->answer.goodput;
+    if (isfinite(g->samples_per_s))
+        (void)tandem_append(text, sizeof text, ", %s samples/s",
+                            tandem_quantity_plain(g->samples_per_s, digits).text);
+    if (isfinite(g->samples_per_s) && isfinite(g->fp32_samples_per_s))
+        (void)tandem_append(text, sizeof text, "; all fp32 %s",
+                            tandem_quantity_plain(g->fp32_samples_per_s, digits).text);
+    append_limits(text, sizeof text, a);
+    answer_line("step", "%s%s", tandem_quantity_ns_to(a->answer.allocation.step_ns, digits).text, text);
 }
 
 const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *plan, unsigned keeps_base)
@@ -137,12 +185,13 @@ const char *allocate_print_pinned(char *text, size_t size, const tandem_plan *pl
 
 void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const tandem_graph *graph)
 {
-    char where[256], scale[TANDEM_LOSS_SCALE_TEXT];
+    char where[256], scale[TANDEM_LOSS_SCALE_TEXT], why[384] = "";
     if (loss_scale == 0) return;
     const int n = cli_count_f16_gradients(plan, graph, where, sizeof where);
-    printf("the step includes a loss scale (--loss-scale %s)", tandem_loss_scale_print(scale, loss_scale));
-    if (n > 0) printf(": small gradients of %d operators vanish in f16 on %s", n, where);
-    putchar('\n');
+    if (n > 0)
+        (void)snprintf(why, sizeof why, ": gradients of %d operators are f16 on %s, where small ones vanish",
+                       n, where);
+    answer_line("loss scale", "%s, in the step%s", tandem_loss_scale_print(scale, loss_scale), why);
 }
 
 /* Why the plan is not the one with the least sensitivity. */
@@ -151,13 +200,12 @@ static void print_indistinguishable(const allocate_context *a)
     const tandem_allocation *found = &a->answer.allocation;
     const double half = (found->difference_high - found->difference_low) / 2;
     if (!found->indistinguishable_ns) return;
-    printf(
-        "faster than the least sensitive plan, whose step is %s: it needs %s %% more samples than that one "
-        "(95 %%: %s to %s %%), which cannot be told from none\n",
-        tandem_quantity_ns(found->indistinguishable_ns).text,
-        tandem_quantity_known_to(found->difference, half).text,
-        tandem_quantity_known_to(found->difference_low, half).text,
-        tandem_quantity_known_to(found->difference_high, half).text);
+    printf("chosen before the plan with the fewest extra samples, whose step is %s: the difference of %s%% "
+           "(95%%: %s to %s%%) may be 0\n",
+           tandem_quantity_ns(found->indistinguishable_ns).text,
+           tandem_quantity_known_to(found->difference, half).text,
+           tandem_quantity_known_to(found->difference_low, half).text,
+           tandem_quantity_known_to(found->difference_high, half).text);
 }
 
 /* Which plans a bound leaves out for want of a time. */
@@ -166,41 +214,64 @@ static const char *left_out(const allocate_context *a)
     return a->answer.left_out[0] ? ", none with f16 gradients" : "";
 }
 
-static void print_training_bound(const allocate_context *a)
+/* Of step x (1 + sum). Returns whether there is one. */
+static int print_training_bound(const allocate_context *a)
 {
     char pinned[256];
     const tandem_allocation *found = &a->answer.allocation;
-    if (!(found->training_bound_ns > 0)) return;
-    printf(
-        "lower bound  %s of step x (1 + sum), of plans%s that take %s or longer%s: within %s of the best\n",
-        tandem_quantity_ns((int64_t)found->training_bound_ns).text,
-        allocate_print_pinned(pinned, sizeof pinned, a->answer.plan, found->training_keeps_base),
-        tandem_quantity_ns(found->training_from_ns).text, left_out(a),
-        tandem_quantity_ratio(1 - found->training_bound_ns / found->training_ns).text);
+    if (!(found->training_bound_ns > 0)) return 0;
+    answer_line("lower bound",
+                "%s of step x (1 + sum)%s, of steps from %s%s: this plan is within %s of the best",
+                tandem_quantity_ns((int64_t)found->training_bound_ns).text,
+                allocate_print_pinned(pinned, sizeof pinned, a->answer.plan, found->training_keeps_base),
+                tandem_quantity_ns(found->training_from_ns).text, left_out(a),
+                tandem_quantity_ratio(1 - found->training_bound_ns / found->training_ns).text);
+    return 1;
 }
 
 static void print_sum_bound(const allocate_context *a)
 {
     char pinned[256];
+    static const char *const label = "lower bound";
     const tandem_certificate *certificate = &a->answer.allocation.certificate;
     if (strcmp(certificate->proof, "zero") == 0) {
-        puts("lower bound  0: no sum is smaller than this plan's");
+        answer_line(label, "sum 0, which is this plan's");
         return;
     }
     if (certificate->lower_bound <= 0) return;
     allocate_print_pinned(pinned, sizeof pinned, a->answer.plan, a->answer.allocation.keeps_base);
     if (certificate->lower_bound == a->answer.allocation.sensitivity_bound)
-        printf(
-            "lower bound  this plan's sum: no plan%s within that step and memory%s has a smaller one (proof: "
-            "%s)\n",
-            pinned, left_out(a), certificate->proof);
+        answer_line(label, "this plan's sum%s, within that step and memory%s: it is the best (proof: %s)",
+                    pinned, left_out(a), certificate->proof);
     else
-        printf(
-            "lower bound  %s%s of the sum, of plans%s within that step and memory%s: within %s of the best "
-            "(proof: %s)\n",
-            tandem_quantity_plain(allocate_value(a, certificate->lower_bound), 4).text,
-            cli_method_unit(a->answer.plan->method), pinned, left_out(a),
-            tandem_quantity_ratio(certificate->gap).text, certificate->proof);
+        answer_line(label,
+                    "sum %s%s%s, within that step and memory%s: this plan is within %s of the best (proof: "
+                    "%s)",
+                    tandem_quantity_plain(allocate_value(a, certificate->lower_bound), 4).text,
+                    cli_method_unit(a->answer.plan->method), pinned, left_out(a),
+                    tandem_quantity_ratio(certificate->gap).text, certificate->proof);
+}
+
+static void print_answer(const allocate_context *a, int digits, double interval)
+{
+    print_plan_line(a);
+    print_step_line(a, digits);
+    answer_extra_samples(&a->answer.goodput);
+    if (!print_training_bound(a)) print_sum_bound(a);
+    answer_times(&a->answer.sources, interval);
+    allocate_print_loss_scale(a->answer.plan->loss_scale, a->answer.plan, a->problem->graph);
+}
+
+static int print_details(const allocate_context *a)
+{
+    putchar('\n');
+    const int code = print_allocated_devices(a);
+    printf("%s by policy %s: %lld replays in %s\n", a->answer.plan->model, a->answer.plan->policy,
+           (long long)a->answer.allocation.replays, tandem_quantity_ns((int64_t)(a->seconds * 1e9)).text);
+    if (a->answer.allocation.training_bound_ns > 0) print_sum_bound(a);
+    answer_extra_samples_details(&a->answer.goodput);
+    answer_times_details(&a->answer.sources);
+    return code;
 }
 
 static void print_smaller_cluster(const allocate_context *a)
@@ -214,30 +285,26 @@ static void print_smaller_cluster(const allocate_context *a)
                           here = a->smaller_by_goodput
                                      ? goodput_rate(&a->answer.goodput, digits)
                                      : tandem_quantity_plain(a->answer.goodput.samples_per_s, digits);
-    printf("\nfewer devices are %sfaster: %s alone makes %s samples/s%s, sum %s%s; this "
-           "plan makes %s. --batch auto --global-batch N splits a batch so that ranks finish together\n",
+    printf("\nfewer devices are %sfaster: %s alone has %s samples/s%s, sum %s%s; this plan has %s. "
+           "--batch auto --global-batch N splits a batch so that ranks finish together\n",
            tandem_time_sources_are_described(&answer->sources) ? "predicted to be " : "",
-           a->smaller_cluster.name, smaller.text, a->smaller_by_goodput ? " in fp32's worth" : "",
+           a->smaller_cluster.name, smaller.text, a->smaller_by_goodput ? " of goodput" : "",
            goodput_sum(&answer->goodput, a->answer.plan->method, answer->plan->sensitivity_bound).text,
            cli_method_unit(a->answer.plan->method), here.text);
 }
 
 int allocate_print_text(allocate_context *a)
 {
-    print_allocate_request(a);
-    print_indistinguishable(a);
-    print_training_bound(a);
-    print_sum_bound(a);
-    goodput_print(&a->answer.goodput);
-    allocate_print_loss_scale(a->answer.plan->loss_scale, a->answer.plan, a->problem->graph);
-    putchar('\n');
     const double interval = tandem_profile_interval(a->options->db, tandem_planner_cluster(a->planner));
-    int code = print_compared_plans(a, cli_profile_interval_digits(interval));
-    if (code) return code;
+    const int digits = cli_profile_interval_digits(interval);
+    print_answer(a, digits, interval);
     putchar('\n');
-    code = a->explained >= 0 || a->explains_all ? allocate_explain_text(a) : print_allocated_devices(a);
-    cli_cost_sources_print(&a->answer.sources);
-    cli_profile_interval_print(interval);
+    int code = print_compared_plans(a, digits);
+    print_indistinguishable(a);
+    if (!code && (a->explained >= 0 || a->explains_all)) {
+        putchar('\n');
+        code = allocate_explain_text(a);
+    }
     if (!code) print_smaller_cluster(a);
-    return code;
+    return !code && a->options->details ? print_details(a) : code;
 }

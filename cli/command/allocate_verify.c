@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/quantity.h"
+#include "cli/answer.h"
 #include "cli/command/allocate.h"
 
 /* Other options say how to allocate, and here is nothing to allocate. */
@@ -60,29 +61,30 @@ static void print_verify_text(const verify_context *v, const char *path)
     char pinned[256];
     const tandem_plan *plan = v->workload.plan;
     assert(plan);
-    printf("%s is verified: %s by policy %s\n", path, plan->model, plan->policy[0] ? plan->policy : "none");
-    printf("step         %s", tandem_quantity_ns(v->found.step_ns).text);
-    if (plan->target_ns) printf(", target %s", tandem_quantity_ns(plan->target_ns).text);
+    answer_line("verified", "%s: %s by policy %s", path, plan->model,
+                plan->policy[0] ? plan->policy : "none");
+    if (plan->target_ns)
+        answer_line("step", "%s, target %s", tandem_quantity_ns(v->found.step_ns).text,
+                    tandem_quantity_ns(plan->target_ns).text);
+    else
+        answer_line("step", "%s", tandem_quantity_ns(v->found.step_ns).text);
     const char *method = tandem_planner_method(v->planner);
-    printf("\nsum          %s (%s)",
-           goodput_sum(&v->goodput, method, verified_value(v, v->found.sensitivity_bound)).text,
-           cli_method_text(method));
+    answer_line("sum", "%s (%s)",
+                goodput_sum(&v->goodput, method, verified_value(v, v->found.sensitivity_bound)).text,
+                cli_method_text(method));
     if (plan->has_unproven_bound)
-        fputs("; the bound in the file counts as unproven: it is older than prices by the loss scale "
-              "that each plan needs",
-              stdout);
+        answer_line("lower bound",
+                    "unproven: the file is older than the loss scale in the step of each plan");
     else if (v->found.certificate.lower_bound > 0)
-        printf("; no plan%s within that step and memory has less than %s (proof: %s)",
-               allocate_print_pinned(pinned, sizeof pinned, plan, plan->keeps_base),
-               goodput_sum(&v->goodput, method, verified_value(v, v->found.certificate.lower_bound)).text,
-               v->found.certificate.proof);
-    putchar('\n');
+        answer_line(
+            "lower bound", "sum %s%s, within that step and memory (proof: %s)",
+            goodput_sum(&v->goodput, method, verified_value(v, v->found.certificate.lower_bound)).text,
+            allocate_print_pinned(pinned, sizeof pinned, plan, plan->keeps_base), v->found.certificate.proof);
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const uint64_t limit_bytes = tandem_cluster_memory_limit(&v->workload.cluster, c);
-        printf("memory       %s on %s", CLI_PEAK_TEXT(v->found.peak_bytes[c]),
-               plan->cluster.classes[c].device.name);
-        if (limit_bytes) printf(", limit %s", tandem_quantity_bytes(limit_bytes).text);
-        putchar('\n');
+        answer_line("memory", "%s on %s%s%s", CLI_PEAK_TEXT(v->found.peak_bytes[c]),
+                    plan->cluster.classes[c].device.name, limit_bytes ? ", limit " : "",
+                    limit_bytes ? tandem_quantity_bytes(limit_bytes).text : "");
     }
 }
 

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/quantity.h"
+#include "base/append.h"
+#include "cli/answer.h"
 #include "cli/compare_json.h"
 #include "cli/prediction.h"
 #include "cli/report_files.h"
@@ -185,63 +187,67 @@ static int print_compared_devices(const tandem_compare_result *compared)
 
 static void print_run_speed(const tandem_compare_speed *s)
 {
-    char error[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], verdict[256],
-        noise[TANDEM_QUANTITY_TEXT], share[TANDEM_QUANTITY_TEXT];
+    char text[256];
     if (!isfinite(s->error_at_run_speed)) return;
-    printf("at the speed of the run: error %s (%s to %s, ",
-           tandem_quantity_print_ratio(error, sizeof error, s->error_at_run_speed),
-           tandem_quantity_print_ratio(low, sizeof low, s->low),
-           tandem_quantity_print_ratio(high, sizeof high, s->high));
+    (void)snprintf(text, sizeof text, "error %s (%s to %s)",
+                   tandem_quantity_ratio(s->error_at_run_speed).text, tandem_quantity_ratio(s->low).text,
+                   tandem_quantity_ratio(s->high).text);
     if (isnan(s->delay_share))
-        printf("what others took is not told here)");
+        (void)tandem_append(text, sizeof text, "; time taken by other processes is unavailable");
     else
-        printf("others took %s of the time)",
-               tandem_quantity_print_ratio(share, sizeof share, s->delay_share));
+        (void)tandem_append(text, sizeof text, "; other processes took %s of the time",
+                            tandem_quantity_ratio(s->delay_share).text);
     if (isfinite(s->profile_noise))
-        printf("; two profiles differ by %s",
-               tandem_quantity_print_ratio(noise, sizeof noise, s->profile_noise));
-    printf("\nverdict: %s\n", tandem_compare_verdict_print(verdict, sizeof verdict, s));
+        (void)tandem_append(text, sizeof text, "; two profiles differ by %s",
+                            tandem_quantity_ratio(s->profile_noise).text);
+    answer_line("at run's speed", "%s", text);
 }
 
-static void print_error_parts(const comparison *c)
+static void print_error_parts(const tandem_compare_result *compared, int details)
 {
-    const tandem_compare_result *compared = &c->result;
-    char remeasured[TANDEM_QUANTITY_TEXT], drift[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
-    const double measured = (double)compared->measured_ns;
+    const double measured_ns = (double)compared->measured_ns;
     if (compared->remeasured_ns)
-        printf("predicted from costs measured after the run: %s; drift of the machine %s, error %s\n",
-               tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->remeasured_ns),
-               tandem_quantity_print_ratio(drift, sizeof drift, tandem_compare_drift(compared)),
-               tandem_quantity_print_ratio(error, sizeof error,
-                                           ((double)compared->remeasured_ns - measured) / measured));
-    if (compared->resimulated_ns)
-        printf("replayed with the task times of this run: %s; error of the simulation %s\n",
-               tandem_quantity_print_ns(remeasured, sizeof remeasured, compared->resimulated_ns),
-               tandem_quantity_print_ratio(error, sizeof error, tandem_compare_simulation_error(compared)));
+        answer_line(
+            "remeasured", "predicted %s from costs measured after the run; machine drift %s, error %s",
+            tandem_quantity_ns(compared->remeasured_ns).text,
+            tandem_quantity_ratio(tandem_compare_drift(compared)).text,
+            tandem_quantity_ratio(((double)compared->remeasured_ns - measured_ns) / measured_ns).text);
+    if (compared->resimulated_ns && details)
+        answer_line("simulation", "%s with the task times of this run: error of the simulation alone %s",
+                    tandem_quantity_ns(compared->resimulated_ns).text,
+                    tandem_quantity_ratio(tandem_compare_simulation_error(compared)).text);
+}
+
+static void print_compare_answer(const comparison *c)
+{
+    char cluster[1024], verdict[256];
+    const tandem_compare_result *compared = &c->result;
+    tandem_cluster_print(cluster, sizeof cluster, &c->workload.cluster);
+    if (isfinite(compared->steady.error_at_run_speed))
+        answer_line("verdict", "%s",
+                    tandem_compare_verdict_print(verdict, sizeof verdict, &compared->steady));
+    answer_line("step", "predicted %s, measured %s (p10 %s, p90 %s, %lld steps): error %s",
+                tandem_quantity_ns(compared->predicted_ns).text,
+                tandem_quantity_ns(compared->measured_ns).text,
+                tandem_quantity_ns(compared->measured_p10_ns).text,
+                tandem_quantity_ns(compared->measured_p90_ns).text, (long long)compared->steps,
+                tandem_quantity_ratio(compared->error).text);
     print_run_speed(&compared->steady);
-    goodput_print(&c->goodput);
-    putchar('\n');
+    print_error_parts(compared, c->options->details);
+    answer_extra_samples(&c->goodput);
+    answer_line("run", "%s, %s, on %s", c->workload.graph[0]->model, compared->plan, cluster);
 }
 
 static int print_compare_text(const comparison *c)
 {
-    const tandem_compare_result *compared = &c->result;
-    const tandem_workload *workload = &c->workload;
-    char cluster[1024], predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT],
-        low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
-    tandem_cluster_print(cluster, sizeof cluster, &workload->cluster);
     cli_progress_end();
-    printf("%s, %s, on %s\n", workload->graph[0]->model, compared->plan, cluster);
-    printf("step predicted %s, measured %s (p10 %s, p90 %s, %lld steps): error %s\n",
-           tandem_quantity_print_ns(predicted, sizeof predicted, compared->predicted_ns),
-           tandem_quantity_print_ns(measured, sizeof measured, compared->measured_ns),
-           tandem_quantity_print_ns(low, sizeof low, compared->measured_p10_ns),
-           tandem_quantity_print_ns(high, sizeof high, compared->measured_p90_ns), (long long)compared->steps,
-           tandem_quantity_print_ratio(error, sizeof error, compared->error));
-    print_error_parts(c);
-    const int code = print_compared_devices(compared);
-    return code == 0 && c->options->per_operator ? print_compared_operators(compared, workload->graph[0])
-                                                 : code;
+    print_compare_answer(c);
+    putchar('\n');
+    int code = print_compared_devices(&c->result);
+    if (code == 0 && c->options->per_operator)
+        code = print_compared_operators(&c->result, c->workload.graph[0]);
+    if (code == 0 && c->options->details) answer_extra_samples_details(&c->goodput);
+    return code;
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
@@ -346,7 +352,7 @@ static const int options[] = {
     OPTION_UNIFORM,   OPTION_BATCH,    OPTION_MEMORY,     OPTION_BUCKET,    OPTION_WIRE,    OPTION_STEPS,
     OPTION_DATA,      OPTION_EVALUATE, OPTION_SEED,       OPTION_TIMEOUT,   OPTION_METHOD,  OPTION_OPERATORS,
     OPTION_LIMIT,     OPTION_REPORT,   OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_CLIP,    OPTION_LOSS_SCALE,
-    OPTION_REMEASURE, OPTION_AMAX,     OPTION_DB,         OPTION_QUIET,     OPTION_END};
+    OPTION_REMEASURE, OPTION_AMAX,     OPTION_DB,         OPTION_QUIET,     OPTION_DETAILS, OPTION_END};
 const cli_command command_compare = {
     .name = "compare",
     .words = "",

@@ -8,11 +8,13 @@
 #include "base/append.h"
 #include "base/clock.h"
 #include "base/quantity.h"
+#include "cli/answer.h"
 #include "cli/compare_json.h"
 #include "cli/profile_json.h"
 #include "cli/sensitivity_json.h"
 #include "cli/prediction.h"
 #include "cli/report_files.h"
+#include "cli/table.h"
 
 enum { N_CASE = 3, STEPS = 80, MIN_STEPS = 24 };
 /* to the end of the last case, so that the demo ends within three minutes also where steps slow down */
@@ -192,66 +194,56 @@ static int run_demo_cases(demo *d)
 
 /* --- Report --------------------------------------------------------------------------------------------- */
 
-static void print_demo_times(const demo *d)
+/* "46.2 MiB =" where the allocation is what was predicted. */
+static void append_class_memory(char *text, size_t size, const tandem_compare_class *class)
 {
-    const char *method = tandem_sensitivity_get(0)->name;
-    printf("%-10s %11s %11s %7s %12s  %-21s %9s %14s   sum (%s)\n", "plan", "predicted", "measured", "error",
-           "at its speed", "measured p10 .. p90", "samples/s", "fast rank idle", cli_method_text(method));
-    for (int k = 0; k < N_CASE; k++) {
-        const tandem_compare_result *c = &d->result[k];
-        printf("%-10s %11s %11s %+6.1f%% %+11.1f%%  %8s .. %8s %11.1f %14s   %s\n", c->plan,
-               tandem_quantity_ns(c->predicted_ns).text, tandem_quantity_ns(c->measured_ns).text,
-               100 * c->error, 100 * c->steady.error_at_run_speed,
-               tandem_quantity_ns(c->measured_p10_ns).text, tandem_quantity_ns(c->measured_p90_ns).text,
-               c->samples_per_s, tandem_quantity_ns(c->classes[0].measured_wait_ns).text,
-               goodput_sum(&d->goodput[k], method, c->sensitivity_bound).text);
-    }
+    const int is_equal = class->predicted_peak_bytes == class->allocated_peak_bytes;
+    (void)tandem_append(text, size, "\t%s %s", tandem_quantity_bytes(class->allocated_peak_bytes).text,
+                        is_equal ? "=" : "!");
 }
 
-static void print_demo_verdicts(const demo *d)
+static void add_demo_row(cli_table *table, const demo *d, int k)
 {
-    char verdict[256];
-    putchar('\n');
-    for (int k = 0; k < N_CASE; k++)
-        printf("%-10s verdict: %s\n", d->result[k].plan,
-               tandem_compare_verdict_print(verdict, sizeof verdict, &d->result[k].steady));
+    char memory[256] = "", verdict[256];
+    const tandem_compare_result *c = &d->result[k];
+    for (int m = 0; m < c->n_class; m++) append_class_memory(memory, sizeof memory, &c->classes[m]);
+    cli_table_row(table, "%s\t%s\t%s\t%+.1f%%\t%+.1f%%\t%.1f\t%s%s\t%.4f\t%.4f\t%s", c->plan,
+                  tandem_quantity_ns(c->predicted_ns).text, tandem_quantity_ns(c->measured_ns).text,
+                  100 * c->error, 100 * c->steady.error_at_run_speed, c->samples_per_s,
+                  tandem_quantity_ns(c->classes[0].measured_wait_ns).text, memory, c->first_loss,
+                  c->final_loss, tandem_compare_verdict_print(verdict, sizeof verdict, &c->steady));
 }
 
-static void print_class_memory(const tandem_compare_class *class)
+static int print_demo_table(const demo *d)
 {
-    tandem_quantity resident = {"-"};
-    if (class->resident_peak_bytes >= 0)
-        resident = tandem_quantity_bytes((uint64_t) class->resident_peak_bytes);
-    printf(" %14llu %s %12llu %9s", (unsigned long long)class->predicted_peak_bytes,
-           class->predicted_peak_bytes == class->allocated_peak_bytes ? "=" : "!",
-           (unsigned long long)class->allocated_peak_bytes, resident.text);
+    cli_table table = {0};
+    cli_table_row(&table,
+                  "plan\t>predicted\t>measured\t>error\t>at run's speed\t>samples/s\t>%s idle\t>memory %s"
+                  "\t>memory %s\t>loss 1\t>loss end\tverdict",
+                  d->strong->name, d->strong->name, d->weak->name);
+    for (int k = 0; k < N_CASE; k++) add_demo_row(&table, d, k);
+    return cli_table_finish(&table);
 }
 
-static void print_demo_memory_and_loss(const demo *d)
+static void print_demo_answer(const demo *d)
 {
-    printf("\n%-10s", "plan");
-    for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", d->result[0].classes[m].device);
-    printf(" %8s %8s\n%-10s", "loss 1", "loss end", "");
-    for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", "bytes predicted = allocated  resident");
-    putchar('\n');
-    for (int k = 0; k < N_CASE; k++) {
-        const tandem_compare_result *c = &d->result[k];
-        printf("%-10s", c->plan);
-        for (int m = 0; m < c->n_class; m++) print_class_memory(&c->classes[m]);
-        printf(" %8.4f %8.4f\n", c->first_loss, c->final_loss);
-    }
+    const tandem_compare_result *fp32 = &d->result[0], *allocated = &d->result[N_CASE - 1];
+    answer_line("allocated", "%.2f times the samples/s of all fp32 (measured), in %s",
+                allocated->samples_per_s / fp32->samples_per_s, plan_path);
+    answer_extra_samples(&d->goodput[N_CASE - 1]);
+    answer_line("run", "%s, batch %s per rank, %s and %s; %lld steps, the same samples in each case",
+                d->options.model, demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
+    answer_line("plans", "uniform: %s in %s; allocated: within %s of the fastest step", d->weak->name,
+                strchr(d->uniform_plan, ',') + 1, demo_slowdown);
 }
 
 static int print_demo_text(const demo *d)
 {
-    printf("%s, batch %s per rank, %s and %s; %lld steps, equal samples in all cases\n\n", d->options.model,
-           demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
-    print_demo_times(d);
-    print_demo_verdicts(d);
-    print_demo_memory_and_loss(d);
-    printf("\nuniform: %s in %s. allocated: %s, within %s of the fastest step.\n", d->weak->name,
-           strchr(d->uniform_plan, ',') + 1, plan_path, demo_slowdown);
-    return 0;
+    print_demo_answer(d);
+    putchar('\n');
+    const int code = print_demo_table(d);
+    if (code == 0) puts("\n= after a memory: as predicted, to the byte; ! otherwise");
+    return code;
 }
 
 static json_t *demo_result_json(const demo *d)

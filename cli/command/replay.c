@@ -6,6 +6,7 @@
 
 #include "base/append.h"
 #include "base/quantity.h"
+#include "cli/answer.h"
 #include "cli/goodput.h"
 #include "cli/prediction.h"
 #include "cli/command/replay.h"
@@ -223,10 +224,13 @@ static void print_replay_sum(const replay_context *r)
     const double training_ns = replay_training_ns(r);
     if (!(r->sum > 0)) return;
     const char *method = tandem_planner_method(r->planner);
-    printf("sum          %s (%s) over all operators", goodput_sum(&r->goodput, method, r->sum).text,
-           cli_method_text(method));
-    if (isfinite(training_ns)) printf("; step x (1 + sum) %s", tandem_quantity_ns((int64_t)training_ns).text);
-    putchar('\n');
+    if (isfinite(training_ns))
+        answer_line("sum", "%s (%s) over all operators; step x (1 + sum) %s",
+                    goodput_sum(&r->goodput, method, r->sum).text, cli_method_text(method),
+                    tandem_quantity_ns((int64_t)training_ns).text);
+    else
+        answer_line("sum", "%s (%s) over all operators", goodput_sum(&r->goodput, method, r->sum).text,
+                    cli_method_text(method));
 }
 
 static int print_replay_json(const replay_context *r)
@@ -316,21 +320,42 @@ static int print_replay_memory(const replay_context *r)
     return cli_table_finish(&table);
 }
 
-static int print_replay_text(const replay_context *r)
+static void print_replay_answer(const replay_context *r, double interval)
 {
-    char cluster[1024];
-    const double interval = tandem_profile_interval(r->options->db, &r->workload->cluster);
+    char cluster[1024], rate[64] = "";
+    tandem_time_sources sources;
+    tandem_replayer_sources(r->replayer, &sources);
     tandem_cluster_print(cluster, sizeof cluster, &r->workload->cluster);
-    printf("%s, %s, on %s: step %s\n", r->workload->graph[0]->model, r->workload->plan->name, cluster,
-           tandem_quantity_ns_to(r->result.step_ns, cli_profile_interval_digits(interval)).text);
-    int code = print_replay_devices(r);
+    if (isfinite(r->goodput.samples_per_s))
+        (void)snprintf(rate, sizeof rate, ", %s samples/s",
+                       tandem_quantity_plain(r->goodput.samples_per_s, 3).text);
+    answer_line("step", "%s%s: %s, %s, on %s",
+                tandem_quantity_ns_to(r->result.step_ns, cli_profile_interval_digits(interval)).text, rate,
+                r->workload->graph[0]->model, r->workload->plan->name, cluster);
+    answer_extra_samples(&r->goodput);
+    print_replay_sum(r);
+    answer_times(&sources, interval);
     if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
     if (r->options->simulations) replay_monte_carlo_print(&r->noise, r->options->seed);
-    goodput_print(&r->goodput);
-    print_replay_sum(r);
-    cli_provenance_print(r->replayer);
-    cli_profile_interval_print(interval);
-    if (code == 0 && r->options->verbose) code = print_replay_memory(r);
+}
+
+static int print_replay_details(const replay_context *r)
+{
+    tandem_time_sources sources;
+    tandem_replayer_sources(r->replayer, &sources);
+    const int code = print_replay_memory(r);
+    putchar('\n');
+    answer_extra_samples_details(&r->goodput);
+    answer_times_details(&sources);
+    return code;
+}
+
+static int print_replay_text(const replay_context *r)
+{
+    print_replay_answer(r, tandem_profile_interval(r->options->db, &r->workload->cluster));
+    putchar('\n');
+    int code = print_replay_devices(r);
+    if (code == 0 && r->options->details) code = print_replay_details(r);
     if (code == 0 && r->options->per_operator) code = print_replay_operators(r);
     for (int c = 0; c < r->result.n_class && code == 0 && r->options->per_task; c++)
         code = replay_timeline_print(&r->timeline[c], workload_class(r, c)->device.name);
@@ -389,8 +414,9 @@ static tandem_status open_replay_planner(replay_context *r, tandem_error *error)
     cli_options options = *r->options;
     const char *method = r->workload->plan->method;
     if (!options.method && method[0]) options.method = method;
-    r->has_sum = cli_planner_open(&r->planner, &options, r->workload, 0, NULL) == TANDEM_OK;
-    return r->has_sum ? TANDEM_OK : cli_planner_open(&r->planner, &options, r->workload, 1, error);
+    const tandem_status status = cli_planner_open(&r->planner, &options, r->workload, 1, error);
+    if (status == TANDEM_OK) r->has_sum = tandem_planner_load_sensitivities(r->planner, NULL) == TANDEM_OK;
+    return status;
 }
 
 static int64_t replay_step_samples(const replay_context *r)
@@ -492,7 +518,7 @@ static const int options[] = {OPTION_PLAN,        OPTION_MODEL,       OPTION_SET
                               OPTION_CLIP,        OPTION_LOSS_SCALE,  OPTION_MEMORY_TIMELINE,
                               OPTION_SIMULATIONS, OPTION_TIME_SPREAD, OPTION_SEED,
                               OPTION_ZERO,        OPTION_DB,          OPTION_QUIET,
-                              OPTION_VERBOSE,     OPTION_END};
+                              OPTION_DETAILS,     OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",
@@ -503,7 +529,7 @@ const cli_command command_replay = {
         "  tandem replay --plan plan.json --trace step.json\n"
         "  tandem replay --plan plan.json --trace step.et --all-ranks   MLCommons Chakra traces: "
         "step.0.et, ...\n"
-        "  tandem replay --model vit_tiny --cluster \"strongest + weakest\" --uniform fp32,int8 -v\n"
+        "  tandem replay --model vit_tiny --cluster \"strongest + weakest\" --uniform fp32,int8 --details\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" "
         "--predict\n"
@@ -518,7 +544,7 @@ const cli_command command_replay = {
         "slow=1.1@rank3\" --predict\n"
         "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict "
         "--simulations 200 --time-spread 5%\n"
-        "  tandem replay --model bert_base --cluster \"8*t4@8 net=100Gbit/s,5us\" --predict --zero 3 -v\n"
+        "  tandem replay --model bert_base --cluster \"8*t4@8 net=100Gbit/s,5us\" --predict --zero 3 --details\n"
         "Costs come from the store; those of other batches are interpolated. If a cost is missing, the "
         "exit code is\n"
         "4, and the error names the `tandem profile` that measures it. With --predict, missing costs "
@@ -530,7 +556,8 @@ const cli_command command_replay = {
         "what was\n"
         "measured; each step waits for the slowest rank. --zero 1, 2 or 3 shards the training state, which\n"
         "`tandem train` does not do.\n"
-        "-v adds memory by category, --memory-timeline adds it at each task. For a plan over a memory limit\n"
+        "--details adds memory by category and where times come from, --memory-timeline memory at each task. "
+        "For a plan over a memory limit\n"
         "(--memory 12GiB): the deficit, what recomputation, micro-steps, precisions and batches would "
         "save, and\n"
         "exit code 1.",

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/quantity.h"
+#include "cli/answer.h"
 #include "cli/command/replay.h"
 
 tandem_status replay_monte_carlo(tandem_monte_carlo *noise, tandem_replayer *replayer,
@@ -24,13 +25,13 @@ json_t *replay_monte_carlo_json(const tandem_monte_carlo *noise, uint64_t seed)
 
 void replay_monte_carlo_print(const tandem_monte_carlo *noise, uint64_t seed)
 {
-    printf("%d simulated steps of %d ranks (seed %llu): median %s, 95th percentile %s, mean %s; "
-           "standard deviation of a task %s, measured for %s of the time\n",
-           noise->n_simulation, noise->n_rank, (unsigned long long)seed,
-           tandem_quantity_ns(noise->p50_ns).text, tandem_quantity_ns(noise->p95_ns).text,
-           tandem_quantity_ns(noise->mean_ns).text, tandem_quantity_ratio(noise->sigma).text,
-           tandem_quantity_ratio(noise->measured_share).text);
+    answer_line("simulated", "%d steps of %d ranks (seed %llu): median %s, 95th percentile %s, mean %s",
+                noise->n_simulation, noise->n_rank, (unsigned long long)seed,
+                tandem_quantity_ns(noise->p50_ns).text, tandem_quantity_ns(noise->p95_ns).text,
+                tandem_quantity_ns(noise->mean_ns).text);
+    answer_line("spread", "standard deviation of a task %s, measured for %s of the time",
+                tandem_quantity_ratio(noise->sigma).text, tandem_quantity_ratio(noise->measured_share).text);
     if (noise->interval_share > 0)
-        printf("each step draws the error of %s of the time from its 80%% interval\n",
-               tandem_quantity_ratio(noise->interval_share).text);
+        answer_line("uncertainty", "each step draws the error of %s of the time from its 80%% interval",
+                    tandem_quantity_ratio(noise->interval_share).text);
 }

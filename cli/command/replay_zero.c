@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/quantity.h"
+#include "cli/answer.h"
 #include "cli/command/replay.h"
 
 json_t *replay_zero_json(const tandem_zero *zero, int stage)
@@ -15,8 +16,9 @@ void replay_zero_print(const tandem_zero *zero, int stage)
 {
     static const char *const shared[] = {"optimizer state", "optimizer state and gradients",
                                          "optimizer state, gradients and weights"};
-    printf("ZeRO stage %d: %s in equal shards over all ranks; reduce-scatters take %s, %d "
-           "all-gathers %s. Only simulated: `tandem train` has no ZeRO\n",
-           stage, shared[stage - 1], tandem_quantity_ns(zero->scatter_ns).text, zero->n_gather,
-           tandem_quantity_ns(zero->gather_ns).text);
+    answer_line("ZeRO",
+                "stage %d, %s in equal shards over all ranks; reduce-scatters %s, %d all-gathers %s; "
+                "only simulated: `tandem train` has no ZeRO",
+                stage, shared[stage - 1], tandem_quantity_ns(zero->scatter_ns).text, zero->n_gather,
+                tandem_quantity_ns(zero->gather_ns).text);
 }

@@ -3,19 +3,53 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/quantity.h"
+#include "cli/answer.h"
 #include "cli/sensitivity_json.h"
 #include "cli/table.h"
 #include "tandem/advanced/predictor.h"
 
 /* --- Text ----------------------------------------------------------------------------------------------- */
 
+/* Of a precision: the sum over operators, and the operator that needs most. */
+static void append_precision_sum(char *text, size_t size, const tandem_sensitivity_result *result,
+                                 const tandem_graph *graph, tandem_precision precision)
+{
+    const tandem_operator_sensitivity *largest = NULL;
+    double sum = 0, variance = 0;
+    for (int k = 0; k < result->n_row; k++) {
+        const tandem_operator_sensitivity *row = &result->row[k];
+        if (row->precision != precision) continue;
+        const double half = fmax(row->high - row->value, row->value - row->low);
+        sum += row->value;
+        variance += half * half;
+        if (!largest || row->value > largest->value) largest = row;
+    }
+    if (!largest) return;
+    (void)tandem_append(
+        text, size, "%s%s %s%% (%s most)", *text ? "; " : "", tandem_precision_get(precision)->name,
+        tandem_quantity_known_to(100 * sum, 100 * sqrt(variance)).text, graph->op[largest->op].name);
+}
+
+static void print_sensitivity_answer(const tandem_sensitivity_result *result, const tandem_graph *graph)
+{
+    char text[1024] = "";
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        append_precision_sum(text, sizeof text, result, graph, (tandem_precision)p);
+    answer_line("extra samples", "sums over all operators: %s", text);
+    answer_line("estimated", "at %lld samples per step; a plan converts to its own",
+                (long long)result->batch);
+    putchar('\n');
+}
+
 /* In percent; the bias as "unknown" where it is. */
 static int print_sensitivities(const tandem_sensitivity_result *result, const tandem_graph *graph)
 {
     cli_table table = {0};
+    print_sensitivity_answer(result, graph);
     cli_table_row(
-        &table, "operator\tprecision\t>more samples %%\t>95 %% interval\t>noise\t>bias\t>at the last point");
+        &table, "operator\tprecision\t>extra samples %%\t>95 %% interval\t>noise\t>bias\t>at the last point");
     for (int k = 0; k < result->n_row; k++) {
         const tandem_operator_sensitivity *row = &result->row[k];
         const double half = 100 * fmax(row->high - row->value, row->value - row->low);
@@ -27,10 +61,7 @@ static int print_sensitivities(const tandem_sensitivity_result *result, const ta
                       ESTIMATED(row->at_point[result->n_point - 1]));
 #undef ESTIMATED
     }
-    const int code = cli_table_finish(&table);
-    printf("\nestimated with batches of %lld; a plan converts to its own samples per step\n",
-           (long long)result->batch);
-    return code;
+    return cli_table_finish(&table);
 }
 
 static int print_statistics(const tandem_sensitivity_result *result, const tandem_graph *graph)

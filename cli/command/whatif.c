@@ -90,7 +90,7 @@ static int print_critical_path(const tandem_whatif *whatif, const cli_options *o
         if (sum_ns > 0) printf(", %s %.1f%%", what, 100 * time_ratio(sum_ns, whatif->step_ns));
     }
     putchar('\n');
-    if (!options->verbose) return 0;
+    if (!options->details) return 0;
     cli_table_row(&table, ">from\t>takes\twho\ttype\toperator");
     for (int i = 0; i < whatif->n_critical; i++) {
         const tandem_whatif_path_op *const one = &whatif->critical_path[i];
@@ -135,10 +135,10 @@ static int print_whatif_text(const tandem_whatif *whatif, const cli_options *opt
         code = print_whatif_parts("operator type", &whatif->by_operator, whatif, whatif->by_operator.n);
     if (!code)
         code = print_whatif_parts("data-parallel rank", &whatif->by_dp_rank, whatif,
-                                  options->verbose ? whatif->by_dp_rank.n : ROWS);
+                                  options->details ? whatif->by_dp_rank.n : ROWS);
     if (!code)
         code = print_whatif_parts(whatif->n_rank ? "rank" : "worker", &whatif->by_worker, whatif,
-                                  options->verbose ? whatif->by_worker.n : ROWS);
+                                  options->details ? whatif->by_worker.n : ROWS);
     return code;
 }
 
@@ -277,7 +277,7 @@ static int run_whatif(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_TRACE, OPTION_QUIET, OPTION_VERBOSE, OPTION_END};
+static const int options[] = {OPTION_TRACE, OPTION_QUIET, OPTION_DETAILS, OPTION_END};
 const cli_command command_whatif = {
     .name = "whatif",
     .words = "TRACE...",

@@ -238,7 +238,7 @@ static void print_torch_left_out(const tandem_torch_summary *torch)
 
 static int print_torch_text(const tandem_torch_summary *torch, const cli_options *options)
 {
-    const int max_rows = options->verbose ? torch->n_operator : ROWS;
+    const int max_rows = options->details ? torch->n_operator : ROWS;
     printf("%d rank%s of the PyTorch profiler, %s; step %s, of which casts %s\n", torch->n_rank,
            torch->n_rank > 1 ? "s" : "", torch->is_device ? "kernels of a device" : "operators on the host",
            tandem_quantity_ns(mean_step_ns(torch)).text, tandem_quantity_ns(cast_ns_per_step(torch)).text);
@@ -246,7 +246,7 @@ static int print_torch_text(const tandem_torch_summary *torch, const cli_options
     if (!options->quiet) print_torch_left_out(torch); /* JSON has it always */
     print_torch_cause(torch);
     int code = print_torch_ranks(torch);
-    if (!code) code = print_torch_collectives(torch, options->verbose ? torch->n_collective : ROWS);
+    if (!code) code = print_torch_collectives(torch, options->details ? torch->n_collective : ROWS);
     if (!code) code = print_torch_operators(torch, max_rows);
     return code;
 }

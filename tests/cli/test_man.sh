@@ -18,8 +18,7 @@ same() {
     awk -v name="$1" '/^\.TP/ { next_is_name = 1; next }
         next_is_name { inside = $0 ~ ("tandem " name "( |\"|$)"); next_is_name = 0 }
         inside' \
-        commands | grep -oE -- '--[a-z][a-z-]*|^\.BR? -v' | sed 's/^\.BR\{0,1\} -v/--verbose/' |
-        grep -vxE -- '--(verbose)' | sort -u >manual
+        commands | grep -oE -- '--[a-z][a-z-]*' | grep -vx -- --details | sort -u >manual
     run 0 "$1" --help && sed -n 's/^      --\([a-z-]*\).*/--\1/p; s/^  -o, --\([a-z-]*\).*/--\1/p' out |
         grep -vx -- --usage | sort -u >help
     diff manual help >differ

@@ -82,8 +82,13 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
  * cluster's devices over the step, from the store at `path`; NaN where it is not known. */
 double tandem_profile_interval(const char *path, const tandem_cluster *cluster);
 
-/* --- Sensitivities that are no store's ------------------------------------------------------------------
+/* --- Sensitivities after a planner was opened -----------------------------------------------------------
  * */
+
+/* tandem_planner_load_sensitivities: for a planner that was opened with times_only: those of its store, as
+ * tandem_planner_open loads them. On error there are none: TANDEM_MISSING, errors of the store. Cost: a look
+ * into the store per class. */
+tandem_status tandem_planner_load_sensitivities(tandem_planner *planner, tandem_error *error);
 
 /* tandem_planner_set_estimate: gives a planner the sensitivities of method "sampled" that follow from
  * `estimate`, of the same model, also where it was opened with times_only. Each precision that an operator

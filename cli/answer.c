@@ -1,0 +1,243 @@
+/* answer.c: the first lines of an output. */
+#include "cli/answer.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/append.h"
+#include "cli/prediction.h"
+
+void answer_line(const char *label, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    char *text = cli_format("", format, arguments);
+    va_end(arguments);
+    printf("%-14s %s\n", label, text ? text : "(no memory for this line)");
+    free(text);
+}
+
+/* --- Extra samples -------------------------------------------------------------------------------------- */
+
+/* A percentage with the digits that the interval of the extra samples allows. */
+static tandem_quantity known_percent(const tandem_goodput *goodput, double percent)
+{
+    return tandem_quantity_known_to(percent, goodput_half(goodput));
+}
+
+static void append_goodput(char *text, size_t size, const tandem_goodput *g)
+{
+    if (!isfinite(g->samples_per_s)) return;
+    (void)tandem_append(text, size, "; goodput %s samples/s", goodput_rate(g, GOODPUT_DIGITS).text);
+    if (isfinite(g->fp32_samples_per_s))
+        (void)tandem_append(text, size, ", all fp32 %s",
+                            tandem_quantity_plain(g->fp32_samples_per_s, 4).text);
+}
+
+void answer_extra_samples(const tandem_goodput *g)
+{
+    char rate[128] = "";
+    static const char *const label = "extra samples";
+    if (!g->is_known) {
+        answer_line(label, "unknown: %s", g->unknown);
+        return;
+    }
+    if (g->is_fp32) {
+        answer_line(label, "none: every operator is in fp32");
+        return;
+    }
+    append_goodput(rate, sizeof rate, g);
+    answer_line(label, "%s%% to the same loss (95%%: %s to %s%%)%s%s", known_percent(g, g->sensitivity).text,
+                known_percent(g, g->low).text, known_percent(g, g->high).text,
+                isnan(g->bias) ? ", bias unknown" : "", rate);
+    if (g->range_batch > 0)
+        answer_line("ranges", "of batches of %lld; `tandem sensitivity` estimates how they grow with others",
+                    (long long)g->range_batch);
+}
+
+static void print_largest_operators(const tandem_goodput *g)
+{
+    char text[512] = "";
+    for (int k = 0; k < g->n_largest; k++) {
+        const struct tandem_goodput_operator *part = &g->largest[k];
+        const double half = fmax(part->high - part->sensitivity, part->sensitivity - part->low);
+        (void)tandem_append(text, sizeof text, "%s%s in %s %s%%", k ? ", " : "", part->name,
+                            tandem_precision_get(part->precision)->name,
+                            tandem_quantity_known_to(part->sensitivity, half).text);
+    }
+    if (g->n_largest) answer_line("most of them", "%s", text);
+}
+
+void answer_extra_samples_details(const tandem_goodput *g)
+{
+    char point[128] = "";
+    int worst = 0;
+    if (!g->is_known || g->is_fp32) return;
+    for (int a = 1; a < g->n_point; a++)
+        if (g->sensitivity_at[a] > g->sensitivity_at[worst]) worst = a;
+    if (g->n_point > 1 && g->sensitivity_at[worst] > 0)
+        (void)snprintf(point, sizeof point, "; most at %.0f%% of the training: %s%%", g->point[worst],
+                       known_percent(g, g->sensitivity_at[worst]).text);
+    answer_line("their parts", "noise %s%%, bias %s%s%s", known_percent(g, fmax(g->noise, 0)).text,
+                isnan(g->bias) ? "unknown" : known_percent(g, fmax(g->bias, 0)).text,
+                isnan(g->bias) ? "" : " %", point);
+    print_largest_operators(g);
+}
+
+/* --- Where times come from ------------------------------------------------------------------------------ */
+
+/* Whether a class before c has the same device. */
+static int is_repeated_device(const tandem_time_sources *sources, int c)
+{
+    for (int k = 0; k < c; k++)
+        if (strcmp(sources->device[k], sources->device[c]) == 0) return 1;
+    return 0;
+}
+
+/* How sure predicted times are: by the fit of the description's form, or by measured costs around them. */
+static void append_uncertainty(char *text, size_t size, const tandem_provenance *times)
+{
+    if (!isnan(times->form_interval))
+        (void)tandem_append(text, size, " within %.0f%%", 100 * times->form_interval);
+    else if (!isnan(times->spread))
+        (void)tandem_append(text, size, " from %lld measured costs, %s apart from their fit",
+                            (long long)times->n_fitted, tandem_quantity_ratio(times->spread).text);
+    else if (!times->n_fitted)
+        (void)tandem_append(text, size, " from its description alone");
+}
+
+/* "v100 predicted within 22%", "cpu:avx2 97% measured, 3% interpolated". */
+static void append_device_times(char *text, size_t size, const char *device, const tandem_provenance *times)
+{
+    int n = 0;
+    for (int k = 0; k < TANDEM_N_ORIGIN; k++) n += times->n_task[k] > 0;
+    (void)tandem_append(text, size, "%s%s", *text ? "; " : "", device);
+    for (int k = 0, at = 0; k < TANDEM_N_ORIGIN; k++) {
+        if (!times->n_task[k]) continue;
+        (void)tandem_append(text, size, "%s", at++ ? ", " : " ");
+        if (n > 1)
+            (void)tandem_append(text, size, "%s ",
+                                tandem_quantity_ratio(cli_origin_share(times, (tandem_origin)k)).text);
+        (void)tandem_append(text, size, "%s", tandem_origin_name((tandem_origin)k));
+    }
+    if (times->n_task[TANDEM_ORIGIN_PREDICTED]) append_uncertainty(text, size, times);
+}
+
+static void append_allreduce_times(char *text, size_t size, const tandem_time_sources *sources)
+{
+    int n_by_formula = 0;
+    const tandem_allreduce_source *source = &sources->allreduce;
+    for (int k = 0; k < TANDEM_N_COLLECTIVE_ALGORITHM; k++) n_by_formula += source->n_by_algorithm[k];
+    if (n_by_formula) (void)tandem_append(text, size, "; all-reduces by formula from the links");
+    if (n_by_formula && sources->is_net_within_nodes)
+        (void)tandem_append(text, size, " (no link= or node=: net= inside nodes, too)");
+    if (!source->n_point) return;
+    (void)tandem_append(text, size, "; all-reduces measured");
+    if (source->n_extrapolated)
+        (void)tandem_append(text, size, ", %d buckets extrapolated", source->n_extrapolated);
+}
+
+void answer_times(const tandem_time_sources *sources, double profile_interval)
+{
+    char text[1024] = "";
+    bool has_interval = false;
+    for (int c = 0; c < sources->n_class; c++)
+        if (!is_repeated_device(sources, c))
+            append_device_times(text, sizeof text, sources->device[c], &sources->of[c]);
+    for (int c = 0; c < sources->n_class; c++) has_interval |= !isnan(sources->of[c].form_interval);
+    if (has_interval) (void)tandem_append(text, sizeof text, " (in 80%% of cases)");
+    append_allreduce_times(text, sizeof text, sources);
+    if (profile_interval >= 0.02)
+        (void)tandem_append(text, sizeof text,
+                            "; profile uncertainty: %s of the step, of an unsteady machine",
+                            tandem_quantity_ratio(profile_interval).text);
+    answer_line("times", "%s", text);
+}
+
+/* --- The same with --details ---------------------------------------------------------------------------- */
+
+/* Appends what the predicted times are based on. */
+static void append_fit_source(char *line, size_t size, const tandem_provenance *provenance)
+{
+    if (!provenance->n_fitted)
+        (void)tandem_append(line, size, ", from the description alone");
+    else if (isnan(provenance->spread))
+        (void)tandem_append(line, size, ", from the description and %lld measured costs",
+                            (long long)provenance->n_fitted);
+    else
+        (void)tandem_append(line, size, ", fitted to %lld measured costs, which differ from the fit by %s",
+                            (long long)provenance->n_fitted, tandem_quantity_ratio(provenance->spread).text);
+    if (provenance->n_contradicting)
+        (void)tandem_append(line, size,
+                            ", without %lld of them that contradict the datasheet by more than 3 x",
+                            (long long)provenance->n_contradicting);
+    if (provenance->kernels != TANDEM_KERNELS_TANDEM)
+        (void)tandem_append(line, size, ", of %s's kernels%s", tandem_kernel_set_name(provenance->kernels),
+                            provenance->without_update ? " without the update" : "");
+}
+
+/* What the times of a class are based on. */
+static void write_sources(char *line, size_t size, const tandem_provenance *provenance)
+{
+    *line = '\0';
+    for (int k = 0; k < TANDEM_N_ORIGIN; k++)
+        if (provenance->n_task[k])
+            (void)tandem_append(line, size, "%s%s %s (%d tasks)", *line ? ", " : "",
+                                tandem_quantity_ratio(cli_origin_share(provenance, (tandem_origin)k)).text,
+                                tandem_origin_name((tandem_origin)k), provenance->n_task[k]);
+    if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_fit_source(line, size, provenance);
+}
+
+/* Which GPUs the interval of a class's predicted times rests on. */
+static void print_interval_source(const char *device, const tandem_provenance *provenance)
+{
+    char names[TANDEM_INTERVAL_CARDS];
+    int n = 0;
+    if (isnan(provenance->form_interval)) return;
+    (void)snprintf(names, sizeof names, "%s", provenance->interval_cards);
+    for (const char *at = names; *at; at++) n += *at == ' ';
+    if (n > 0) names[strlen(names) - 1] = '\0';
+    printf("interval on %s: from %lld rows of %d GPU%s (%s); leave-one-out error %s on average\n", device,
+           (long long)provenance->interval_rows, n, n == 1 ? "" : "s", names,
+           tandem_quantity_ratio(provenance->interval_error).text);
+}
+
+static void print_allreduce_details(const tandem_time_sources *sources)
+{
+    const tandem_allreduce_source *source = &sources->allreduce;
+    char rate[TANDEM_QUANTITY_TEXT] = "any rate";
+    int n = 0;
+    for (int k = 0; k < TANDEM_N_COLLECTIVE_ALGORITHM; k++)
+        if (source->n_by_algorithm[k])
+            printf("%s%d %s", n++ ? ", " : "all-reduces by formula: ", source->n_by_algorithm[k],
+                   tandem_collective_algorithm_name((tandem_collective_algorithm)k));
+    if (n) putchar('\n');
+    if (n && sources->is_net_within_nodes)
+        puts("net= holds inside nodes, too: give link= or node= if devices of a node are joined faster");
+    if (!source->n_point) return;
+    if (source->bytes_per_s > 0) tandem_quantity_print_bps(rate, sizeof rate, source->bytes_per_s);
+    printf("all-reduces measured: a curve of %d points; its upper part differs by %s from a line of %s and "
+           "%s",
+           source->n_point, tandem_quantity_ratio(source->spread).text,
+           tandem_quantity_ns(llround(source->latency_ns)).text, rate);
+    if (source->n_extrapolated) printf("; %d buckets are extrapolated on that line", source->n_extrapolated);
+    putchar('\n');
+}
+
+void answer_times_details(const tandem_time_sources *sources)
+{
+    char line[TANDEM_MAX_CLASS][384];
+    for (int c = 0; c < sources->n_class; c++) {
+        int is_printed = 0;
+        write_sources(line[c], sizeof line[c], &sources->of[c]);
+        for (int k = 0; k < c; k++)
+            is_printed |=
+                strcmp(sources->device[k], sources->device[c]) == 0 && strcmp(line[k], line[c]) == 0;
+        if (*line[c] && !is_printed) printf("times on %s: %s\n", sources->device[c], line[c]);
+    }
+    for (int c = 0; c < sources->n_class; c++)
+        if (!is_repeated_device(sources, c)) print_interval_source(sources->device[c], &sources->of[c]);
+    print_allreduce_details(sources);
+}
