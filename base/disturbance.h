@@ -1,5 +1,5 @@
-/* disturbance.h: what others took from a thread: the core, by the scheduler's count, and what the machine
- * tells of itself. */
+/* disturbance.h: how much core time other work took from a thread, by the scheduler's count, and
+ * the counters of the machine. */
 #ifndef TANDEM_BASE_DISTURBANCE_H
 #define TANDEM_BASE_DISTURBANCE_H
 
@@ -23,14 +23,14 @@ int64_t tandem_delay_read(const tandem_delay_probe *probe);
 /* tandem_delay_since: the delay between two readings, at least 0; −1 where either is unknown. */
 int64_t tandem_delay_since(int64_t before, int64_t now);
 
-/* Counts of the machine and of this process's control groups, since each began to count; −1 = not told. */
+/* Counts of the machine and of this process's control groups, since each began to count; −1 = unknown. */
 typedef struct tandem_machine_counts {
     int64_t steal_ns;     /* what other virtual machines had of all CPUs, in ticks of 10 ms */
     int64_t busy_ns;      /* what the CPUs worked, in the same ticks */
     int64_t throttled_ns; /* quotas of this process's control group and those above it withheld this */
     int64_t n_switch;     /* times that this process lost a core while it could run */
     int mhz;              /* of the current CPU, by the kernel's governor */
-    char governor[24];    /* its name; "" = not told */
+    char governor[24];    /* its name; "" = unknown */
 } tandem_machine_counts;
 
 /* tandem_machine_counts_read: reads them below `root`, "" for this machine. What cannot be read is −1 or "".

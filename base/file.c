@@ -29,7 +29,7 @@ int64_t tandem_file_hole_bytes(int descriptor)
         const off_t hole = lseek(descriptor, at, SEEK_HOLE);
         if (hole < 0 || hole >= end) break;
         at = lseek(descriptor, hole, SEEK_DATA);
-        holes += (at < 0 || at > end ? end : at) - hole; /* no data behind it */
+        holes += (at < 0 || at > end ? end : at) - hole; /* no data after it */
     }
     (void)lseek(descriptor, 0, SEEK_SET);
     return holes;

@@ -14,8 +14,9 @@
 tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t max_bytes,
                                tandem_error *error);
 
-/* Bytes of an open file that were never written, its holes; 0 where the file system does not tell. A program
- * that reads such a file needs memory for bytes that are not there. Cost: O(parts); the first 4096 count. */
+/* Bytes of an open file that were never written, its holes; 0 where the file system does not report them. A
+ * program that reads such a file needs memory for bytes that are not there. Cost: O(parts); the first 4096
+ * count. */
 int64_t tandem_file_hole_bytes(int descriptor);
 
 /* A file being written. All whole files are written so. Until it is complete, the file lies in the folder of

@@ -34,7 +34,7 @@ static inline uint64_t tandem_hash_bytes(uint64_t hash, const void *bytes, uint6
     return (hash ^ n) * prime;
 }
 
-/* Indices ≥ 0 by hash, which stands for the key. All zero is empty. */
+/* Indices ≥ 0 by hash, which represents the key. All zero is empty. */
 typedef struct tandem_hash_index {
     struct tandem_hash_slot {
         uint64_t hash;

@@ -5,7 +5,7 @@
  * comparisons. */
 #pragma once
 
-/* NOLINTBEGIN(bugprone-macro-parentheses): types and names of functions stand without them. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): types and names of functions are written without them. */
 #define TANDEM_HEAP(push, pop, item, context, before)                                                        \
     static void push(item *heap, int *n, item one, context of)                                               \
     {                                                                                                        \

@@ -9,7 +9,7 @@
 #include "base/nearest.h"
 #include "base/plain_text.h"
 
-/* Each value but the first of an array or object comes behind a comma. */
+/* Each value but the first of an array or object follows a comma. */
 tandem_status tandem_json_check_count(const char *bytes, size_t n, const char *source, tandem_error *error)
 {
     size_t count = 1;

@@ -8,8 +8,8 @@
 
 #include "tandem/status.h"
 
-/* The last component of a path, behind all links, in its folder. Of a file that a link in /proc leads to,
- * which may have no path: the link. */
+/* The last component of a path, after all links are followed, in its folder. Of a file that a link in /proc
+ * leads to, which may have no path: the link. */
 typedef struct tandem_path {
     char *name;       /* NULL: nothing is open */
     int folder;       /* a descriptor, for openat and its like */

@@ -51,7 +51,7 @@ char *tandem_quantity_print_bps(char *text, size_t size, double bytes_per_s);
 char *tandem_quantity_print_per_second(char *text, size_t size, double per_s, const char *unit);
 char *tandem_quantity_print_count(char *text, size_t size, double count);
 char *tandem_quantity_print_ratio(char *text, size_t size, double ratio);
-/* A number that is known to ± `half`: its digits end where the first digit of `half` stands, down to 1e-9.
+/* A number that is known to ± `half`: its digits end at the first digit of `half`, down to 1e-9.
  * 1.372 ± 1.5 is "1", 143 ± 30 is "140", 0.01234 ± 0.0004 is "0.0123". NaN or 0: the error is not known, and
  * the number has two significant digits. */
 char *tandem_quantity_print_known_to(char *text, size_t size, double value, double half);

@@ -58,7 +58,7 @@ void tandem_run_report_write(int directory, int own, tandem_status status, int f
     const bool is_written = write(file, report, n) == (ssize_t)n;
     (void)close(file);
     const int linked = is_written ? linkat(directory, aside, directory, "failed", 0) : 0;
-    (void)linked; /* an earlier report stands */
+    (void)linked; /* an earlier report stays */
     (void)unlinkat(directory, aside, 0);
 }
 
@@ -72,7 +72,7 @@ void tandem_run_report_own(const char *store, int own, const char *text)
     (void)close(directory);
 }
 
-/* The status that the words begin with, and moves *words behind it. */
+/* The status that the words begin with, and moves *words past it. */
 static tandem_status read_report_status(const char **words)
 {
     for (int k = 1; k < TANDEM_N_STATUS; k++) {

@@ -20,7 +20,7 @@ static uint32_t word_at(const uint8_t *bytes, size_t at)
 static tandem_status refuse_bible(const char *path, const char *why, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "%s is not the text of the package bible-kjv-text: %s. Install it anew with "
+                            "%s is not the text of the package bible-kjv-text: %s. Install it again with "
                             "\"apt-get install --reinstall bible-kjv-text\".",
                             path, why);
 }

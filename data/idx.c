@@ -156,7 +156,7 @@ static tandem_status check_same_image_shape(const idx_part *train, const idx_par
 }
 
 /* Labels give the classes. A test label that is larger than all training labels is an error from 10 on: no
- * output of the model learns what it stands for. */
+ * output of the model learns what it means. */
 static tandem_status count_label_classes(int *n_class, const idx_part *train, const idx_part *test,
                                          tandem_error *error)
 {

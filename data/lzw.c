@@ -59,7 +59,7 @@ static tandem_status unpack_codes(uint8_t *to, size_t room, size_t *n, lzw_codes
             previous = -1;
             continue;
         }
-        /* the next new code is the text before with its own first byte behind it */
+        /* the next new code is the text before, followed by its own first byte */
         const int is_new = code == n_code && previous >= 0;
         if (!is_new && (code >= n_code || (previous < 0 && code > CLEAR)))
             return tandem_error_set(error, TANDEM_MALFORMED, "a packed text has code %d, of %d", code,

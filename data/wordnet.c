@@ -37,7 +37,7 @@ static tandem_status add_gloss(wordnet_glosses *w, wordnet_gloss gloss, tandem_e
 
 static int digit_of(uint8_t c) { return c >= '0' && c <= '9' ? c - '0' : -1; }
 
-/* The licence stands in lines that begin with a space. */
+/* The lines of the licence begin with a space. */
 static tandem_status read_synset(wordnet_glosses *w, const uint8_t *line, size_t n, const char *path,
                                  tandem_error *error)
 {

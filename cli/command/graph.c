@@ -166,7 +166,7 @@ static int print_unsupported(const cli_options *options)
         for (int i = 0; i < list.n; i++) printf("%s: %s\n", list.line[i].node, list.line[i].why);
         printf("%d of %d nodes are not supported\n", list.n, list.n_node);
         if (list.n_unjudged > 0)
-            printf("%d more, behind them, could not be judged: the file does not say what shape they read\n",
+            printf("%d more, after them, could not be judged: the file does not say what shape they read\n",
                    list.n_unjudged);
     }
     tandem_unsupported_close(&list);

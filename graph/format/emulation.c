@@ -1,4 +1,4 @@
-/* emulation.c: which number format stands for a dtype while a step is emulated. */
+/* emulation.c: which number format represents a dtype while a step is emulated. */
 #include <stdio.h>
 #include <string.h>
 

@@ -349,7 +349,7 @@ static int64_t min_vocabulary(const tandem_graph *g)
     return vocabulary;
 }
 
-/* All that the input operator tells of it; an import may know more. */
+/* What the input operator says of the samples; an import may know more. */
 static void set_sample(tandem_graph *g)
 {
     const tandem_shape *const shape = &g->op[g->input].shape;

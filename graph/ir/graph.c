@@ -136,8 +136,8 @@ tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *
 
 /* --- Initial weights ------------------------------------------------------------------------------------ */
 /* ln x for x in (0, 1], from ln((1+z)/(1−z)) = 2(z + z³/3 + z⁵/5 + …). Only +, −, ×, ÷ on doubles: these
- * round alike everywhere, while libm picks its code by processor, and ranks on unlike hosts must agree to the
- * last bit. */
+ * round alike everywhere, while libm picks its code by processor, and ranks on different hosts must agree to
+ * the last bit. */
 static double portable_log(double x)
 {
     int exponent;

@@ -1,5 +1,5 @@
 /* compact.c: an ONNX file without what the import does not read: fields of no use, and the data of large
- * tensors, in whose place stands where they lie in the file. So memory follows the graph, not the weights,
+ * tensors, which are replaced by their places in the file. So memory follows the graph, not the weights,
  * nor the holes of a file that promises them. Wire format: protobuf.dev, "Encoding". */
 #include "graph/onnx/onnx_types.h"
 

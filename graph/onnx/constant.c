@@ -397,7 +397,7 @@ static bool fold_shape(onnx_import *import)
     return onnx_set_constant(onnx_output(import, 0), c);
 }
 
-/* The node makes a weight, as an initializer is one: which numbers are trained is told by their use. */
+/* The node makes a weight, as an initializer is one: which numbers are trained follows from their use. */
 static int add_known_weight(onnx_import *import)
 {
     const onnx_node *const node = &import->node[import->current];
@@ -615,9 +615,10 @@ static bool fold_concat(onnx_import *import, const onnx_constant *const *in, int
     if (!onnx_axis(import, onnx_int(import, "axis", 0), in[0]->n_dim, &axis)) return false;
     memcpy(dim, in[0]->dim, sizeof dim);
     for (int i = 1; i < n_in; i++) {
-        if (in[i]->n_dim != in[0]->n_dim) return onnx_fail_node(import, "inputs of unlike dimensions");
+        if (in[i]->n_dim != in[0]->n_dim) return onnx_fail_node(import, "inputs of different dimensions");
         for (int d = 0; d < in[0]->n_dim; d++)
-            if (d != axis && in[i]->dim[d] != dim[d]) return onnx_fail_node(import, "inputs of unlike sizes");
+            if (d != axis && in[i]->dim[d] != dim[d])
+                return onnx_fail_node(import, "inputs of different sizes");
         dim[axis] += in[i]->dim[axis];
     }
     onnx_constant *const c = onnx_constant_new(import, in[0]->n_dim, dim, in[0]->is_float);
@@ -701,7 +702,7 @@ bool onnx_slice_bounds(onnx_import *import, int n_dim, const int64_t *dim, int64
     const int64_t n = starts ? (int64_t)n_start : in[1]->constant->n;
     const bool is_even = starts ? n_end == n_start : are_slice_inputs_even(in, n);
     if (!is_even || (axes && (int64_t)n_axis != n))
-        return onnx_fail_node(import, "unlike numbers of starts, ends, axes or steps");
+        return onnx_fail_node(import, "different numbers of starts, ends, axes or steps");
     for (int64_t i = 0; i < n; i++) {
         int d;
         const int64_t given = onnx_whole(slice_number(axes, in[3], i, (double)i));
@@ -776,8 +777,8 @@ static bool fold_trilu(onnx_import *import, const onnx_constant *const *in, int 
     if (!c) return false;
     const int64_t columns = x->dim[x->n_dim - 1], rows = x->dim[x->n_dim - 2];
     for (int64_t i = 0; i < c->n; i++) {
-        const double behind = (double)(i % columns) - (double)(i / columns % rows);
-        c->number[i] = (is_upper ? behind >= k : behind <= k) ? x->number[i] : 0;
+        const double diagonal = (double)(i % columns) - (double)(i / columns % rows);
+        c->number[i] = (is_upper ? diagonal >= k : diagonal <= k) ? x->number[i] : 0;
     }
     return onnx_set_constant(onnx_output(import, 0), c);
 }

@@ -136,15 +136,15 @@ static bool read_images(onnx_import *import, const sample_input *in)
         view = onnx_image_view(&view, dim[2], dim[3], dim[1]);
     }
     note_sample(import,
-               is_last    ? TANDEM_SAMPLE_CHANNELS_LAST
-               : is_image ? TANDEM_SAMPLE_CHANNELS_FIRST
-                          : TANDEM_SAMPLE_NUMBERS,
-               in->n_dim > 0 ? in->n_dim - 1 : 0, dim + 1);
+                is_last    ? TANDEM_SAMPLE_CHANNELS_LAST
+                : is_image ? TANDEM_SAMPLE_CHANNELS_FIRST
+                           : TANDEM_SAMPLE_NUMBERS,
+                in->n_dim > 0 ? in->n_dim - 1 : 0, dim + 1);
     import->samples = add_source(import, TANDEM_OP_IMAGES, "image", shape);
     return onnx_set_tensor(import, &import->value[in->value], import->samples, &view);
 }
 
-/* Several inputs of numbers: a sample is all of them, one behind the other. */
+/* Several inputs of numbers: a sample is all of them, one after the other. */
 static bool read_several(onnx_import *import, const sample_input *in, int n)
 {
     int64_t all = 0, start = 0;
@@ -200,7 +200,7 @@ static int64_t fixed_size(const Onnx__Dimension *d)
     return d->has_dim_value && !(d->dim_param && *d->dim_param) ? d->dim_value : 0;
 }
 
-/* A file that was exported without weights lists them among its inputs, behind the samples. Their sizes are
+/* A file that was exported without weights lists them among its inputs, after the samples. Their sizes are
  * fixed; the first one is no batch, or the name is that of a module's parameter: "layer1.weight". So are
  * integers, such as places in a table, but always with such a name. */
 static bool is_weight_input(const onnx_import *import, const Onnx__ValueInfo *info,

@@ -141,14 +141,14 @@ static bool check_control_flow(onnx_import *import)
     return true;
 }
 
-/* The same, and what it computes has a shape if it can, also where it is not supported. What fails behind a
- * stand-in, or reads a weight that another node has, may be the stand-in's fault. */
+/* The same, and what it computes has a shape if it can, also where it is not supported. A failure after a
+ * stand-in, or at a weight that another node has, may be the stand-in's fault. */
 static bool judge_node(onnx_import *import)
 {
     onnx_node *const node = &import->node[import->current];
-    const bool is_behind = onnx_reads_stand_in(import), fine = lower_node(import);
-    if (!fine && (!is_behind || import->error->status == TANDEM_NO_MEMORY)) return false;
-    if (!fine || (is_behind && node->refused && node->reads_taken)) {
+    const bool is_after_stand_in = onnx_reads_stand_in(import), fine = lower_node(import);
+    if (!fine && (!is_after_stand_in || import->error->status == TANDEM_NO_MEMORY)) return false;
+    if (!fine || (is_after_stand_in && node->refused && node->reads_taken)) {
         *import->error = (tandem_error){0};
         node->is_unjudged = true;
         node->refused = NULL;

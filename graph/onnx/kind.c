@@ -31,7 +31,7 @@ static const struct {
      "\x7f"
      "ELF",
      "a program", "Give the model itself"},
-    {0, 24, "version https://git-lfs.", "a pointer of Git LFS, not the file that it stands for",
+    {0, 24, "version https://git-lfs.", "a pointer of Git LFS, not the file that it names",
      "Fetch that with git lfs pull"},
     {0, 8, "\x89PNG\r\n\x1a\n", "an image", "Give the model itself"},
     {0, 3, "\xff\xd8\xff", "an image", "Give the model itself"},
@@ -45,7 +45,7 @@ static bool holds(const unsigned char *head, size_t n, const char *text)
     return false;
 }
 
-/* A zip archive is told by the name of its first file. */
+/* A zip archive is recognized by the name of its first file. */
 static const char *kind_of_zip(const unsigned char *head, size_t n)
 {
     if (holds(head, n, ".npy")) return "arrays of NumPy in a zip archive";

@@ -305,7 +305,7 @@ static bool repeats_over(const onnx_view *a, const onnx_view *b)
     return repeats;
 }
 
-/* All atoms into wanted[n_atom], repeated ones behind the others; returns how many the others are. */
+/* All atoms into wanted[n_atom], repeated ones last; returns the number of the others. */
 static int put_repeated_last(int *wanted, int n_atom, const bool *is_repeated)
 {
     int n = 0, n_other = 0;
@@ -317,7 +317,7 @@ static int put_repeated_last(int *wanted, int n_atom, const bool *is_repeated)
     return n_other;
 }
 
-/* a·b where b has size 1 in some dimensions: their atoms stand together in a's memory, b has none of them. */
+/* a·b where b has size 1 in some dimensions: their atoms lie together in a's memory, b has none of them. */
 static bool multiply_repeated(onnx_import *import, onnx_value *a, onnx_value *b)
 {
     int wanted[ONNX_MAX_ATOM], of_b[ONNX_MAX_ATOM] = {0}, order_b[ONNX_MAX_ATOM] = {0}, axis[ONNX_MAX_DIM],
@@ -376,7 +376,7 @@ static bool combine_tensors(onnx_import *import, onnx_value *a, onnx_value *b, o
 
 /* --- All of two inputs ---------------------------------------------------------------------------------- */
 
-/* A scale or shift behind a layernorm that is written in steps. *done: whether it is one. */
+/* A scale or shift after a layernorm that is written in steps. *done: whether it is one. */
 static bool complete_layernorm(onnx_import *import, onnx_value *x, onnx_value *w, int slot, bool *done)
 {
     const int made = import->expression[x->expression].record;
@@ -526,7 +526,8 @@ static bool multiply_by_place(onnx_import *import, const onnx_value *x, const on
 }
 
 /* Numbers for places in two dimensions or more that several nodes multiply by, such as the sines of rotated
- * positions. Exporters do not tell them from weights, but a weight that scales a tensor is one node's. */
+ * positions. Exporters do not distinguish them from weights, but a weight that scales a tensor is one
+ * node's. */
 static bool is_table_of_factors(const onnx_import *import, const onnx_value *w, int slot)
 {
     int n = 0;

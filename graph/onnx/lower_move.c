@@ -313,7 +313,7 @@ bool onnx_lower_split(onnx_import *import)
     const int64_t size = onnx_view_dim(&v.view, axis), each = n_out ? (size + n_out - 1) / n_out : 0;
     if (onnx_int(import, "num_outputs", n_out) != n_out || (given && (int64_t)n != n_out) ||
         (sizes.kind == ONNX_CONSTANT && sizes.constant->n != n_out))
-        return onnx_fail_node(import, "unlike numbers of sizes and outputs");
+        return onnx_fail_node(import, "different numbers of sizes and outputs");
     int64_t start = 0;
     for (int64_t i = 0; i < n_out; i++) {
         onnx_value part = v;
@@ -458,7 +458,7 @@ static bool concat_token(onnx_import *import, const onnx_value *token, onnx_valu
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &view);
 }
 
-/* Gives a dimension of size 1 an atom, behind that of the dimension before it. */
+/* Gives a dimension of size 1 an atom, after that of the dimension before it. */
 static bool give_atom(onnx_view *view, int axis)
 {
     const int start = onnx_view_start(view, axis);
@@ -501,7 +501,7 @@ static bool append_tensor(onnx_import *import, onnx_value *a, onnx_value *b, int
     for (int d = 0; d < a->view.n_dim; d++)
         if (d != axis && (onnx_view_dim(&a->view, d) != onnx_view_dim(&b->view, d) ||
                           !onnx_view_match(&a->view, d, &b->view, d)))
-            return onnx_refuse(import, "inputs of unlike shapes or layouts");
+            return onnx_refuse(import, "inputs of different shapes or layouts");
     if (has_batch(&a->view, axis) || !give_atom(&a->view, axis) || !give_atom(&b->view, axis))
         return onnx_refuse(import, "it joins samples");
     for (int k = 0; k < a->view.n_atom; k++) wanted[a->view.order[k]] = b->view.order[k];
@@ -634,7 +634,7 @@ bool onnx_lower_dropout(onnx_import *import)
     return onnx_set_tensor(import, onnx_output(import, 0), import->n_record - 1, &x.view);
 }
 
-/* Of nothing: exporters leave such nodes behind. */
+/* A pad of nothing: exporters leave such nodes in the graph. */
 bool onnx_lower_pad(onnx_import *import)
 {
     const onnx_value x = *onnx_input(import, 0), pads = *onnx_input(import, 1);

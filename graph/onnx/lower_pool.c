@@ -31,7 +31,7 @@ bool onnx_lower_pool(onnx_import *import)
         (is_max && (w.kernel[0] != w.kernel[1] || 2 * w.before[0] > w.kernel[0] || end[0] != end[1] ||
                     end[0] > w.kernel[0] - 1 - w.before[0])) ||
         (!is_max && (w.before[0] || w.after[0] || w.after[1] || end[0] || end[1])))
-        return onnx_refuse(import, "dilations, unlike sizes in height and width, or padding of a mean");
+        return onnx_refuse(import, "dilations, different sizes in height and width, or padding of a mean");
     const int record = onnx_as_image(import, &x);
     if (record < 0) return onnx_end_node(import, record);
     onnx_record *const r =

@@ -91,7 +91,7 @@ bool onnx_lower_gemm(onnx_import *import)
 
 /* --- Products of two tensors ---------------------------------------------------------------------------- */
 
-/* Takes a constant factor out of a value: a scale may stand before a product as well as after it. */
+/* Takes a constant factor out of a value: a scale may come before a product as well as after it. */
 static bool take_factor(onnx_import *import, onnx_value *v, double *factor)
 {
     double one, shift;
@@ -247,7 +247,7 @@ bool onnx_read_window(onnx_import *import, int64_t h, int64_t w, onnx_window *wi
                                   reach, room + reach);
         window->n[d] =
             (onnx_int(import, "ceil_mode", 0) ? room + window->stride[d] - 1 : room) / window->stride[d] + 1;
-        /* a window that begins behind the padded end is left out */
+        /* a window that begins past the padded end is left out */
         if ((window->n[d] - 1) * window->stride[d] >= size[d] + window->before[d]) window->n[d]--;
     }
     return true;
@@ -287,7 +287,7 @@ bool onnx_lower_conv(onnx_import *import)
     const int64_t end = window.after[0] - window.before[0];
     if (window.stride[0] != window.stride[1] || window.dilation[0] != window.dilation[1] ||
         window.before[0] != window.before[1] || window.after[0] != window.after[1] || end < 0)
-        return onnx_refuse(import, "unlike strides, paddings or dilations in height and width");
+        return onnx_refuse(import, "different strides, paddings or dilations in height and width");
     const int record = onnx_as_image(import, &x);
     if (record < 0) return onnx_end_node(import, record);
     onnx_view_transpose(&w.view, (const int[]){2, 3, 1, 0});

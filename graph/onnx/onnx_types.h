@@ -162,7 +162,7 @@ typedef struct onnx_expression {
 
 typedef struct onnx_parameter {
     int weight;     /* −1: none */
-    onnx_view view; /* of the weight, whose atoms stand in `order` as they do in the parameter */
+    onnx_view view; /* of the weight, whose atoms are in `order` as in the parameter */
 } onnx_parameter;
 
 typedef struct onnx_record {
@@ -206,7 +206,7 @@ typedef bool onnx_lowering(struct onnx_import *import);
 typedef struct onnx_import {
     const char *path; /* of the file */
     const tandem_onnx_options *options;
-    bool is_listing;           /* of nodes that are not supported: it goes on behind them */
+    bool is_listing;           /* of nodes that are not supported: it goes on after them */
     int64_t batch, file_batch; /* file_batch: dimension 0 of the samples in the file; 0: not fixed */
     int file;                  /* the model's, while it is imported; −1 */
     Onnx__Model *model;
@@ -321,7 +321,7 @@ bool onnx_set_constant(onnx_value *value, const onnx_constant *constant);
 bool onnx_fold(onnx_import *import, bool *done);
 /* Whether it could be computed if its inputs were known. */
 bool onnx_is_foldable(const onnx_import *import);
-/* Whether a weight's or a lookup's numbers stand in nodes, so that they may be computed with, too. */
+/* Whether a weight's or a lookup's numbers are in nodes, so that they may be computed with, too. */
 bool onnx_is_known(const onnx_import *import, const onnx_value *value);
 /* Reads a small weight, so that it can be computed with. *constant NULL: too large, or without data. */
 bool onnx_weight_constant(onnx_import *import, const onnx_value *weight, const onnx_constant **constant);
@@ -356,7 +356,7 @@ bool onnx_set_tensor(onnx_import *import, onnx_value *value, int record, const o
 int onnx_arrange(onnx_import *import, onnx_value *value, const int *wanted);
 /* The same into ONNX's own order. */
 int onnx_arrange_plain(onnx_import *import, onnx_value *value);
-/* Atoms of the dimensions, the last ones innermost, are put behind all others, which keep their order (in
+/* Atoms of the dimensions, the last ones innermost, are put after all others, which keep their order (in
  * ONNX's order where is_plain). */
 int onnx_arrange_last(onnx_import *import, onnx_value *value, int n_axis, const int *axis);
 /* Whether an operator has the weight already. */

@@ -1,5 +1,6 @@
-/* stand_in.c: what goes on behind a node that is not supported, so that all nodes are judged: a tensor of the
- * shape that the file declares, or that the operator's definition gives. For the list of such nodes alone. */
+/* stand_in.c: replaces the output of a node that is not supported, so that all nodes are judged: a tensor of
+ * the shape that the file declares, or that the operator's definition gives. For the list of such nodes
+ * alone. */
 #include "graph/onnx/onnx_types.h"
 
 #include <assert.h>
@@ -199,7 +200,7 @@ bool onnx_reads_stand_in(const onnx_import *import)
 bool onnx_stand_in(onnx_import *import)
 {
     const onnx_node *const node = &import->node[import->current];
-    const bool is_behind = onnx_reads_stand_in(import);
+    const bool is_after_stand_in = onnx_reads_stand_in(import);
     tandem_error ignored = {0}, *const kept = import->error;
     for (size_t i = 0; i < node->message->n_output; i++) {
         known_shape s = {.n_dim = 0};
@@ -213,7 +214,7 @@ bool onnx_stand_in(onnx_import *import)
         import->error = kept;
         import->node[import->current].refused = why;
         if (is_found && !set_stand_in(import, value, &s)) return false;
-        value->is_stand_in = is_behind || (is_missing && value->kind == ONNX_TENSOR);
+        value->is_stand_in = is_after_stand_in || (is_missing && value->kind == ONNX_TENSOR);
     }
     return true;
 }

@@ -13,7 +13,7 @@ typedef struct turned_table {
     int64_t rows, width; /* of the table */
 } turned_table;
 
-/* Numbers of places that are spread over the table: of an unlike matrix one differs soon. */
+/* Numbers of places that are spread over the table: in a different matrix one of them differs soon. */
 static bool look(const turned_table *t, bool *is_equal)
 {
     const int64_t n = t->rows * t->width;

@@ -5,7 +5,7 @@
  * A step runs one branch after the other, forward and then backward, so that between two uses of a weight or
  * an activation lies the rest of the step: as in training, no operand waits in a cache for its next use. A
  * tiny task took up to three times as long as in a small network of its own, where all stays in the cache.
- * Perceptrons stand alone, because such models are small.
+ * Perceptrons are alone, because such models are small.
  *
  * Sources have shapes that models have not: images four times as high as wide, and texts of seven parts.
  * Else a replay would take a network for the model at another batch, and interpolate.
@@ -204,7 +204,7 @@ static int view_square(tandem_builder *b, sweep_network *d, int image)
     return tandem_build_reshape(b, name_in_branch(d, "square").text, image, 4, dim);
 }
 
-/* The image's pixels stand as one image, or are dealt out to a smaller one with more channels. */
+/* The image's pixels are one image, or are divided into a smaller one with more channels. */
 static int view_image(tandem_builder *b, sweep_network *d, int image)
 {
     const int64_t deal = d->flops > 3e7 ? DRAW_OF(d, 1, 1, 2) : DRAW_OF(d, 1, 2, 2, 4, 4),

@@ -24,7 +24,7 @@ enum { TANDEM_ZOO_MAX_OPTION = 9 };
  * success *n_op is the number of operators before some were joined. */
 tandem_status tandem_graph_open_limited(tandem_graph **graph, const char *model, int64_t batch, int *n_op,
                                         tandem_error *error);
-/* tandem_graph_open where a path is no name: the backend, and Slurm's planner, where it stands for
+/* tandem_graph_open where a path is no name: the backend, and Slurm's planner, where it replaces
  * tandem_graph_open (mk/products.mk). */
 tandem_status tandem_graph_open_zoo(tandem_graph **graph, const char *model, int64_t batch,
                                     tandem_error *error);
@@ -90,7 +90,7 @@ int tandem_zoo_bottleneck(tandem_builder *b, const char *scope, int x, int64_t c
 int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float deviation);
 
 /* The blocks of a transformer (transformer.c); x is (batch, length, width). Source: Vaswani et al., NIPS
- * 2017. Norms stand before attention and mlp, with one more after the last block (Xiong et al., ICML 2020);
+ * 2017. Norms come before attention and mlp, with one more after the last block (Xiong et al., ICML 2020);
  *       with post_norm
  * after each of them. Initial weights as in GPT-2 (Radford et al., 2019): deviation 0.02, and 0.02/√(2·depth)
  * where a result joins the residual stream without post_norm. Gelu uses tanh; norms have epsilon 1e-5. */

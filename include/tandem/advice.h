@@ -28,7 +28,7 @@ tandem_status tandem_smaller_cluster_find(tandem_candidate *smaller, int *by_goo
                                           const tandem_answer *answer, tandem_error *error);
 
 /* Whether an answer holds across the 80 % intervals of predicted times. */
-enum { TANDEM_MAX_SHIFT = 6 }; /* unlike devices; those that come later keep their times */
+enum { TANDEM_MAX_SHIFT = 6 }; /* different devices; later ones keep their times */
 typedef struct tandem_advice_interval {
     int n; /* predicted devices; 0: nothing rests on an interval */
     /* a predicted device, half of its interval over its times, and the factor on them with which the answer
@@ -57,7 +57,7 @@ typedef struct tandem_advice {
     tandem_advice_interval interval;
 } tandem_advice;
 
-/* Who is told which of n cases is looked at next. */
+/* `next` is called before each of the n cases. */
 typedef struct tandem_advice_listener {
     void *context;
     void (*next)(void *context, int k, int n, const char *cluster);

@@ -20,7 +20,7 @@ TANDEM_BEGIN_DECLARATIONS
 enum { TANDEM_AMAX_WINDOW = 1024, TANDEM_AMAX_MARGIN = 64 };
 typedef struct tandem_amax_history {
     int32_t window, margin;
-    int64_t updates; /* so far; the last stands at amax[(updates − 1) % window] */
+    int64_t updates; /* so far; the last is at amax[(updates − 1) % window] */
     float before;    /* the range before the last update: what that cast took, for one that does it again */
     /* the first `window` are used: tandem_amax_history_bytes are enough to lie in */
     float amax[TANDEM_AMAX_WINDOW];

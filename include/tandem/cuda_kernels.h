@@ -43,7 +43,7 @@ tandem_status tandem_cuda_kernels_amax(float *amax, const void *x, tandem_dtype 
 
 enum { TANDEM_CUDA_QUANTISE_WORDS = 2 };
 
-/* q stands for scale·q. Let range be the largest magnitude and max 127, 448 or 57344. Then scale = range/max,
+/* q represents scale·q. Let range be the largest magnitude and max 127, 448 or 57344. Then scale = range/max,
  * and x·(max/range) is rounded:
  *     TANDEM_S8                  stochastically or to nearest, as in tandem_quantise_call (kernels.h)
  *     TANDEM_E4M3, TANDEM_E5M2   to nearest, ties to even; saturating; a NaN becomes 0x7F
@@ -67,7 +67,7 @@ enum { TANDEM_CUDA_QUANTISE_WORDS = 2 };
 typedef struct tandem_cuda_quantise_call {
     const void *x;
     tandem_dtype from;            /* TANDEM_F32, TANDEM_BF16 or TANDEM_F16 */
-    int64_t batch, rows, columns; /* x (batch, rows, columns); batch 0 stands for 1 */
+    int64_t batch, rows, columns; /* x (batch, rows, columns); batch 0 means 1 */
     void *q;                      /* (batch, rows, columns) */
     tandem_dtype to;              /* TANDEM_S8, TANDEM_E4M3 or TANDEM_E5M2 */
     void *transposed; /* (batch, columns, rows), the same numbers; NULL = not wanted. Not with ROW */
@@ -155,7 +155,7 @@ void tandem_cuda_products_close(tandem_cuda_products *products);
  * In one byte, what does not lie as the tensor cores want it is turned and padded in the workspace. C in bf16
  * or f16 is rounded once, to nearest.  B: all three matrices; what is turned or padded is read twice more. */
 typedef struct tandem_cuda_product_call {
-    int64_t batch, m, n, k; /* batch 0 stands for 1. Sides ≤ 2^31 − 1, of s8 k ≤ TANDEM_PRODUCT_MAX_K */
+    int64_t batch, m, n, k; /* batch 0 means 1. Sides ≤ 2^31 − 1, of s8 k ≤ TANDEM_PRODUCT_MAX_K */
     const void *a, *b;      /* (batch, m, k) and (batch, k, n), ≤ 2^34 elements, at multiples of 64 */
     tandem_dtype a_type, b_type;
     int a_transposed, b_transposed; /* 1: stored (batch, k, m), (batch, n, k) */
@@ -166,7 +166,7 @@ typedef struct tandem_cuda_product_call {
     int accumulate;                 /* 1: C += A·B */
 } tandem_cuda_product_call;
 
-/* Behind all that `stream` was given before, and behind all calls with the same handle before: they share its
+/* Runs after all earlier work of `stream`, and after all calls with the same handle before: they share its
  * workspace, which grows to the largest need. Any number of threads may call. The handle's GPU becomes the
  * calling thread's current one. The first call of each kind (sizes, types, order) chooses an algorithm of the
  * library and tries it on a stream and in memory of its own, which waits for the GPU; later calls return at
@@ -176,7 +176,7 @@ typedef struct tandem_cuda_product_call {
  *     TANDEM_NO_KERNEL   this GPU, or the library, has no such product
  *     TANDEM_NO_MEMORY   on the host, or for the workspace on the GPU
  *     TANDEM_NO_DEVICE   a launch failed
- * Behind TANDEM_NO_DEVICE C is undefined, else unchanged. */
+ * After TANDEM_NO_DEVICE C is undefined, after other errors unchanged. */
 tandem_status tandem_cuda_products_run(tandem_cuda_products *products, const tandem_cuda_product_call *call,
                                        tandem_cuda_stream stream, tandem_error *error);
 

@@ -1,7 +1,7 @@
 /* graph.h: the training graph of a model: operators, tensors and parameters as flat arrays.
  *
  * An operator has one output tensor: tensor t is the output of operator t, and both are plain ints. Operators
- * stand in topological order: inputs have smaller ids. Shapes are row-major; images are (batch, height,
+ * are in topological order: inputs have smaller ids. Shapes are row-major; images are (batch, height,
  * width, channels). A graph belongs to a model and a local batch and never changes; the step program (step.h)
  * holds the precisions. */
 #ifndef TANDEM_GRAPH_H
@@ -191,12 +191,12 @@ typedef struct tandem_weight_source {
     void (*close)(struct tandem_weight_source *source);
 } tandem_weight_source;
 
-/* One sample of numbers, as the model has it: its dimensions behind the batch. */
+/* One sample of numbers, as the model has it: its dimensions after the batch. */
 typedef enum tandem_sample_layout {
     TANDEM_SAMPLE_CHANNELS_LAST,  /* (height, width, channels), as the input operator has them */
     TANDEM_SAMPLE_CHANNELS_FIRST, /* (channels, height, width); the input operator has them last */
     TANDEM_SAMPLE_NUMBERS, /* any; the input operator has them as one row, the last dimension fastest */
-    TANDEM_SAMPLE_SEVERAL  /* the same, of several inputs, one behind the other: dim[0] of all */
+    TANDEM_SAMPLE_SEVERAL  /* the same, of several inputs, one after the other: dim[0] of all */
 } tandem_sample_layout;
 enum { TANDEM_MAX_SAMPLE_DIM = 7 };
 typedef struct tandem_sample {
@@ -205,7 +205,7 @@ typedef struct tandem_sample {
     int64_t dim[TANDEM_MAX_SAMPLE_DIM];
 } tandem_sample;
 
-enum { TANDEM_MODEL_NAME = 5120 }; /* a path, and options behind it */
+enum { TANDEM_MODEL_NAME = 5120 }; /* a path, and options after it */
 typedef struct tandem_graph {
     /* canonical: the name and, in order, the options that differ from their defaults */
     char model[TANDEM_MODEL_NAME];
@@ -215,7 +215,7 @@ typedef struct tandem_graph {
     tandem_op *op;               /* [n_op] */
     tandem_parameter *parameter; /* [n_parameter] */
     /* CSR: the consumers of tensor t are consumer[consumer_start[t] … consumer_start[t+1]−1], ascending; an
-     * operator that reads it twice stands there twice */
+     * operator that reads it twice is listed twice */
     int *consumer_start, *consumer;
     int *view; /* [n_op] the tensor whose memory tensor t shares: itself, or the view of a reshape's input */
     int loss;  /* the cross_entropy operator: the last one */
@@ -244,7 +244,7 @@ typedef struct tandem_graph {
 tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t batch, tandem_error *error);
 void tandem_graph_close(tandem_graph *graph); /* NULL is fine */
 
-/* Nodes of an ONNX file that no operator stands for. */
+/* Nodes of an ONNX file that no operator represents. */
 typedef struct tandem_unsupported {
     int n_node, n;  /* nodes that the model's output needs; lines */
     int n_unjudged; /* nodes that read, directly or not, what such a node computes, and need its shape */

@@ -13,7 +13,7 @@
  * only the alignment of its type. Outputs must not overlap inputs, unless a comment allows it.
  *
  * Errors: a bad argument gives TANDEM_USAGE with the argument's name, and outputs stay unchanged. An int8
- * number q stands for scale·q. */
+ * number q represents scale·q. */
 #ifndef TANDEM_KERNELS_H
 #define TANDEM_KERNELS_H
 
@@ -157,7 +157,7 @@ size_t tandem_kernels_product_workspace(const tandem_kernels *kernels, int64_t m
 tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *product,
                                      size_t workspace_bytes, tandem_error *error);
 /* tandem_kernels_products: `batch` products of the same sizes. `first` is one of packed operands: the next A
- * is m·k elements behind the first, the next B k·n, and the next C m·c_row. They share the workspace. */
+ * is m·k elements after the first, the next B k·n, and the next C m·c_row. They share the workspace. */
 tandem_status tandem_kernels_products(const tandem_kernels *kernels, const tandem_product_s8 *first,
                                       int64_t batch, size_t workspace_bytes, tandem_error *error);
 
@@ -216,7 +216,7 @@ typedef struct tandem_layer_operand {
         uint16_t *half; /* in bf16, which has no scale */
     };
     int64_t elements;
-    int64_t row, column, step[2]; /* where an element stands in q; not read for convolutions */
+    int64_t row, column, step[2]; /* where an element is in q; not read for convolutions */
     uint32_t stream;              /* stream[2] of its random numbers */
     float scale;                  /* result, or given */
 } tandem_layer_operand;

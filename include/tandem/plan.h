@@ -23,7 +23,7 @@ void tandem_assignment_close(tandem_assignment *assignment); /* all zero is fine
 void tandem_assignment_copy(tandem_assignment *to, const tandem_assignment *from);
 int tandem_assignment_is_equal(const tandem_assignment *a, const tandem_assignment *b);
 
-/* What made a file, as text; "" = not told. No time stands here: the same work gives the same bytes. */
+/* What made a file, as text; "" = unknown. It has no time: the same work gives the same bytes. */
 enum { TANDEM_MADE_COMMAND = 2048 };
 typedef struct tandem_made {
     char command[TANDEM_MADE_COMMAND]; /* as a shell reads it */
@@ -46,7 +46,7 @@ tandem_status tandem_objective_find(tandem_objective *objective, const char *nam
 
 /* Whose bound a plan has: which plans its problem gave a loss scale to. */
 typedef enum tandem_scale_rule {
-    TANDEM_SCALE_UNKNOWN,   /* no bound, or one from before this was told apart */
+    TANDEM_SCALE_UNKNOWN,   /* no bound, or one from before files had this member */
     TANDEM_SCALE_AS_NEEDED, /* those that need one; every other plan has none */
     TANDEM_SCALE_OF_ALL     /* all */
 } tandem_scale_rule;
@@ -125,8 +125,8 @@ int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, i
 tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *graph, tandem_error *error);
 
 /* tandem_plan_write: writes path.tmp and renames it, so that the file is never incomplete. It writes a pipe
- * or a device directly; path "-" = stdout. Adjustable operators stand by name, in the order of the graph;
- * unknown values are null. TANDEM_IO, TANDEM_NO_MEMORY. */
+ * or a device directly; path "-" = stdout. Adjustable operators are listed by name, in the order of the
+ * graph; unknown values are null. TANDEM_IO, TANDEM_NO_MEMORY. */
 tandem_status tandem_plan_write(const tandem_plan *plan, const tandem_graph *graph, const char *path,
                                 tandem_error *error);
 /* tandem_plan_read: reads a plan and opens the graph that it names, at the batch of the first class. The

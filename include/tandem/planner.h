@@ -100,9 +100,9 @@ typedef struct tandem_allocation {
     double training_ns, training_bound_ns;
     int64_t training_from_ns;
     unsigned training_keeps_base;
-    /* where a faster plan was taken, because nothing tells its sensitivity from that of the least sensitive
-     * plan: the step of that plan, and what this one needs more, in percent of samples, with its 95 %
-     * interval. 0, NaN: nothing was traded */
+    /* where a faster plan was taken, because its sensitivity cannot be distinguished from that of the least
+     * sensitive plan: the step of that plan, and what this one needs more, in percent of samples, with its
+     * 95 % interval. 0, NaN: nothing was traded */
     int64_t indistinguishable_ns;
     double difference, difference_low, difference_high;
 } tandem_allocation;
@@ -145,7 +145,7 @@ const tandem_cluster *tandem_planner_cluster(const tandem_planner *planner);
 const char *tandem_planner_method(const tandem_planner *planner); /* the sensitivity method */
 
 /* A sensitivity of a problem in the unit of its method, and back: the largest number of units that is no
- * more than the value. NaN and −1 stand for each other. Infinity gives INT64_MAX, more than any plan has.
+ * more than the value. NaN becomes −1, and −1 NaN. Infinity gives INT64_MAX, more than any plan has.
  *
  * A planner's units: a method in percent has millionths of a percent, each divided into as many parts as
  * there are operators in all classes, or up to twice as many. What an operator adds is rounded up to a
@@ -193,9 +193,9 @@ typedef struct tandem_goodput {
         tandem_precision precision;
         double sensitivity, low, high;
     } largest[TANDEM_GOODPUT_LARGEST];
-    int64_t range_batch; /* that was estimated, where ranges do not convert to the plan's; 0: none is amiss */
-    double samples_per_s;      /* of all ranks and micro-steps */
-    double goodput;            /* samples_per_s / (1 + sensitivity): training in fp32 that makes as much */
+    int64_t range_batch;  /* that was estimated, where ranges do not convert to the plan's; 0: all convert */
+    double samples_per_s; /* of all ranks and micro-steps */
+    double goodput;       /* samples_per_s / (1 + sensitivity): training in fp32 that makes as much */
     double fp32_samples_per_s; /* of the same ranks, all in fp32, simulated */
 } tandem_goodput;
 /* tandem_planner_goodput: of a plan for the planner's model and batches, in a step of plan->step_ns; 0 = no

@@ -41,9 +41,9 @@ typedef struct tandem_recorded_graph {
     tandem_optimizer_options optimizer;
 } tandem_recorded_graph;
 
-/* tandem_graph_record: makes the graph of a recording. Before the calls stands the source "recorded.input",
+/* tandem_graph_record: makes the graph of a recording. Before the calls comes the source "recorded.input",
  * after them "recorded.label" and the loss, "recorded.loss". Where the output of a call does not have the
- * shape that the next one reads, a reshape "recorded.orderN" stands between them: an edge without data,
+ * shape that the next one reads, a reshape "recorded.orderN" is put between them: an edge without data,
  * which costs nothing. The hash depends neither on the batch nor on the optimizer. TANDEM_WRONG_GRAPH:
  * names the call. TANDEM_USAGE, TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(calls). */
 tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recorded_graph *recording,

@@ -23,7 +23,7 @@ typedef struct tandem_recorded_cost {
 
 typedef struct tandem_recorded_costs {
     const char *device;    /* "torch:…" */
-    const char *libraries; /* "PyTorch 1.13.1": stands beside each row of the store */
+    const char *libraries; /* "PyTorch 1.13.1": is stored with each row */
     int n_thread;
     uint64_t bucket_bytes; /* 0 = 25 MiB; ddp_buckets of step_options.h */
     int n_cost;

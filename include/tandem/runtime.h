@@ -10,7 +10,8 @@
 
 TANDEM_BEGIN_DECLARATIONS
 
-/* Who is told what happens. Each member may be NULL. Calls come from the thread that made the request. */
+/* Functions that report what happens. Each member may be NULL. Calls come from the thread that made the
+ * request. */
 typedef struct tandem_listener {
     void *context; /* the first argument of each call */
     /* What is under way, in a line; left_ns: time left, ≤ 0 = not known. Texts live during the call. */
@@ -43,7 +44,7 @@ typedef struct tandem_train_request {
     int64_t checkpoint_every;             /* steps; 0 = only after the last one */
     int64_t timeout_ns;                   /* for another rank [120 s] */
     uint64_t bucket_bytes;                /* of gradients that are reduced together; 0 = 25 MiB */
-    int has_data_seed, has_rounding_seed; /* 1: the next two stand in the place of workload.seed */
+    int has_data_seed, has_rounding_seed; /* 1: the next two replace workload.seed */
     uint64_t data_seed, rounding_seed;
     double error_scale; /* emulated errors are multiplied by it [1] */
     /* of the optimizer; < 0 or NULL = as the model's has it */
@@ -67,7 +68,7 @@ typedef struct tandem_train_request {
     const char *resume, *init;      /* files to read: a checkpoint to go on from, weights to begin with */
     const struct tandem_made *made; /* what a written trace and log say of their origin; NULL = nothing */
 } tandem_train_request;
-/* A request with the defaults that stand in brackets above; without a workload. */
+/* A request with the defaults in brackets above; without a workload. */
 tandem_train_request tandem_train_request_default(void);
 
 /* One rank. Medians over the steps after the first two; −1 = not known. */
@@ -261,7 +262,7 @@ typedef struct tandem_compare_task {
 } tandem_compare_task;
 
 typedef enum tandem_compare_verdict {
-    TANDEM_VERDICT_UNKNOWN, /* "cannot be told apart": too uncertain */
+    TANDEM_VERDICT_UNKNOWN, /* "cannot be distinguished": too uncertain */
     TANDEM_VERDICT_HOLDS,   /* "prediction holds": both errors are small */
     TANDEM_VERDICT_MOVED,   /* "machine moved": the prediction is right at the run's speed */
     TANDEM_VERDICT_OFF,     /* "prediction off" */
@@ -323,7 +324,7 @@ tandem_status tandem_compare(tandem_compare_result *result, const tandem_compare
                              tandem_error *error);
 void tandem_compare_result_free(tandem_compare_result *result); /* all zero is fine */
 
-/* The name of a verdict, and what moved, what is off, or what would tell, in words. Returns text. */
+/* The name of a verdict, and what moved, what is off, or what would decide, in words. Returns text. */
 const char *tandem_compare_verdict_name(tandem_compare_verdict verdict);
 const char *tandem_compare_verdict_print(char *text, size_t size, const tandem_compare_speed *speed);
 /* Drift of the machine since it was profiled, relative to the predicted step; NaN if not measured. */

@@ -8,8 +8,9 @@
  *   record.h   graphs that another framework recorded; record_costs.h: what their calls took
  *   provenance.h  where the times of a step come from
  *   planner.h  from a profile store to a plan: begin here
- * kernels.h (libtandem_kernels.so) and cuda_kernels.h (libtandem_cuda_kernels.so) are stable, too, and stand
- * alone. Headers in advanced/ show how tandem works inside. They may change with every version. */
+ * kernels.h (libtandem_kernels.so) and cuda_kernels.h (libtandem_cuda_kernels.so) are stable, too, and do not
+ * need libtandem.so. Headers in advanced/ show how tandem works inside. They may change with every
+ * version. */
 #ifndef TANDEM_TANDEM_H
 #define TANDEM_TANDEM_H
 

@@ -131,13 +131,13 @@ run 1 graph show nets/unknown.onnx --unsupported &&
     grep -q "Einsum, domain ai.onnx, opset 13): there is no" out &&
     run 0 graph show nets/conv.onnx --unsupported && run 0 graph show mlp --unsupported
 report "graph show --unsupported lists all nodes" $?
-run 1 graph show nets/behind_unknown.onnx --unsupported && grep -c "no such operator" out >count &&
-    grep -q "^4 of 6 nodes are not supported" out && grep -q "^1 more, behind them, could not be" out &&
-    [ "$(cat count)" = 4 ] && run 1 graph show nets/behind_declared.onnx --unsupported &&
+run 1 graph show nets/after_unknown.onnx --unsupported && grep -c "no such operator" out >count &&
+    grep -q "^4 of 6 nodes are not supported" out && grep -q "^1 more, after them, could not be" out &&
+    [ "$(cat count)" = 4 ] && run 1 graph show nets/after_declared.onnx --unsupported &&
     grep -q "^4 of 6 nodes are not supported" out && ! grep -q "could not be judged" out &&
     run 1 graph show nets/recurrent.onnx --unsupported --json && grep -q '"unjudged": 2' out &&
     run 1 graph show nets/if.onnx --unsupported && grep -q "^node '/a/If'.*control flow" out
-report "graph show --unsupported goes on behind a node, and says what could not be judged" $?
+report "graph show --unsupported goes on after a node, and says what could not be judged" $?
 run 3 graph show "$here/../fuzz/corpus/onnx/samples_last.onnx" --batch 3 &&
     grep -q "output 'transposed' does not count samples first" err
 report "refused: samples in the place of classes" $?
@@ -156,7 +156,7 @@ sizes|8 columns by 9 rows; allowed are as many
 types|is not supported: it multiplies others than a tensor and a weight
 opset6|its opset is 6; allowed are 7 to 18
 auto_pad|auto_pad 'OTHER'; allowed are NOTSET, SAME_UPPER, SAME_LOWER and VALID
-parts|(Split, domain ai.onnx, opset 18): unlike numbers of sizes and outputs
+parts|(Split, domain ai.onnx, opset 18): different numbers of sizes and outputs
 recurrent|(LSTM, domain ai.onnx, opset 13) is not supported: recurrent layers are not supported
 unknown|(Einsum, domain ai.onnx, opset 13) is not supported
 if|(If, domain ai.onnx, opset 13): control flow is not supported
@@ -164,8 +164,8 @@ short|has 80 elements by its shape, and 317 bytes
 outside|allowed are files in the model's folder
 absolute|allowed are files in the model's folder
 missing|'nothing.bin' beside it, which cannot be read
-behind|is 320 bytes from byte 64 on of 'weights.bin'
-far_behind|is 320 bytes from byte 9223372036854775807 on of 'weights.bin'
+past_end|is 320 bytes from byte 64 on of 'weights.bin'
+far_past_end|is 320 bytes from byte 9223372036854775807 on of 'weights.bin'
 before|offset or length of its part of 'weights.bin' say otherwise
 domain|(Gelu, domain com.microsoft, opset 1) is not supported: there is no such operator here
 element|has element type 77; allowed are numbers

@@ -278,16 +278,16 @@ model("tied", TIED, [IDS], [SEQ], [TABLE, HEAD_OF_TABLE])
 OTHER = numpy_helper.to_array(HEAD_OF_TABLE).copy()
 OTHER[5, 10] += 1
 model("untied", TIED, [IDS], [SEQ], [TABLE, numpy_helper.from_array(OTHER, "head")])
-# Nodes behind those that are not supported: with declared shapes, by definition, and unknown.
+# Nodes after those that are not supported: with declared shapes, by definition, and unknown.
 SOFT = [node("Mish", "x", "a"), node("Gemm", "a fc.weight fc.bias", "b", transB=1), node("Mish", "b", "c"), node("CumMax", "c", "d"), node("Relu", "d", "e"), node("Mish", "e", "y")]
-model("behind_unknown", SOFT, [X], [Y], W)
+model("after_unknown", SOFT, [X], [Y], W)
 
 
 def declare(made):
     made.graph.value_info.append(helper.make_tensor_value_info("d", FLOAT, ["batch", 10]))
 
 
-model("behind_declared", SOFT, [X], [Y], W, change=declare)
+model("after_declared", SOFT, [X], [Y], W, change=declare)
 model(
     "recurrent",
     [node("Expand", "state shape", "h"), node("LSTM", "x w r w h h", "a", hidden_size=4), node("Flatten", "a", "b"), node("Gemm", "b fc.weight fc.bias", "y", transB=1)],
@@ -474,11 +474,11 @@ model("outside", [GEMM], [X], [Y], W, change=outside("../onnx/weights.bin"))
 model("absolute", [GEMM], [X], [Y], W, change=outside("/etc/passwd"))
 model("missing", [GEMM], [X], [Y], W, change=outside("nothing.bin"))
 model("beneath", [GEMM], [X], [Y], W, change=outside("part/weights.bin"))
-model("far_behind", [GEMM], [X], [Y], W, change=outside("weights.bin", 2**63 - 1))
+model("far_past_end", [GEMM], [X], [Y], W, change=outside("weights.bin", 2**63 - 1))
 model("before", [GEMM], [X], [Y], W, change=outside("weights.bin", -1))
 model("domain", [node("Gelu", "x", "a"), node("Gemm", "a fc.weight fc.bias", "y", transB=1)], [X], [Y], W, change=of_microsoft)
 model("element", [GEMM], [X], [Y], W, change=element)
-model("behind", [GEMM], [X], [Y], W, change=outside("weights.bin", 64))
+model("past_end", [GEMM], [X], [Y], W, change=outside("weights.bin", 64))
 model("promise", [GEMM], [X], [Y], W, change=promise)
 with open(f"{folder}/weights.bin", "wb") as file:
     file.write(W[0].raw_data)

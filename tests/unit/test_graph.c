@@ -340,7 +340,7 @@ static void large_transformers_have_the_shapes_of_their_drawings(void **state)
     assert_int_equal(graph->n_masked, 77);
     assert_int_equal(tandem_graph_n_prediction(graph), 77);
     assert_int_equal(graph->vocabulary, 30522);
-    /* behind each part a norm, behind the last block nothing more */
+    /* after each part a norm, after the last block nothing more */
     const tandem_op *norm = op_named_graph(graph, "block11.norm2");
     assert_string_equal(graph->op[norm->input[0]].name, "block11.add2");
     assert_int_equal(op_named_graph(graph, "hidden")->input[0], norm - graph->op);
@@ -430,7 +430,7 @@ static void slices_and_prepended_rows(void **state)
     tandem_graph_close(graph);
 }
 
-static void consumers_stand_in_order(void **state)
+static void consumers_are_in_order(void **state)
 {
     tandem_graph *graph = opened("vit_tiny", 2);
     const int t = (int)(op_named_graph(graph, "block1.norm1") - graph->op);
@@ -629,7 +629,7 @@ static void parameters_have_names_of_their_own(void **state)
     tandem_graph_close(graph);
 }
 
-static void dropout_stands_where_it_was_published(void **state)
+static void dropout_is_where_it_was_published(void **state)
 {
     static const struct {
         const char *model, *canonical;
@@ -733,7 +733,7 @@ static void a_batchnorm_and_its_relu_are_one(void **state)
     tandem_graph_close(graph);
 }
 
-/* At the end of a block, with what comes past it; of two batchnorms the later one, behind which the other is
+/* At the end of a block, with what comes past it; of two batchnorms the later one, after which the other is
  * there. */
 static void a_batchnorm_its_sum_and_their_relu_are_one(void **state)
 {
@@ -794,7 +794,7 @@ static tandem_graph *small_fused(tandem_builder *b, int x, int n_fewer)
     return graph;
 }
 
-/* A second reader wants what stands between the two. */
+/* A second reader wants what is between the two. */
 static void a_batchnorm_that_others_read_stays(void **state)
 {
     int image = 0;
@@ -1034,7 +1034,7 @@ WRONG(labelled_twice)
     tandem_build_cross_entropy(
         b, "x", tandem_build_gather_labelled(b, "y", tandem_build_gather_labelled(b, "z", i, l), l), l);
 }
-WRONG(slice_behind_the_end) { tandem_build_slice(b, "x", i, 7, 2); }
+WRONG(slice_after_the_end) { tandem_build_slice(b, "x", i, 7, 2); }
 WRONG(slice_from_the_end) { tandem_build_slice(b, "x", i, 8, 1); }
 WRONG(slice_of_none) { tandem_build_slice(b, "x", i, 0, 0); }
 WRONG(slice_negative) { tandem_build_slice(b, "x", i, -1, 2); }
@@ -1050,7 +1050,7 @@ WRONG(factors_beyond)
 {
     tandem_build_mul_constant(b, "x", i, (float[1]){0}, (int64_t[]){0, 1 << 28, 0, 0});
 }
-WRONG(add_of_unlike) { tandem_build_add(b, "x", i, tandem_build_avgpool(b, "r", i, 2, 2, 1)); }
+WRONG(add_of_different) { tandem_build_add(b, "x", i, tandem_build_avgpool(b, "r", i, 2, 2, 1)); }
 WRONG(reshape_elements) { tandem_build_reshape(b, "x", i, 2, (int64_t[]){6, 287}); }
 WRONG(reshape_dimensions) { tandem_build_reshape(b, "x", i, 5, (int64_t[]){6, 2, 2, 2, 36}); }
 WRONG(reshape_negative) { tandem_build_reshape(b, "x", i, 2, (int64_t[]){-6, -288}); }
@@ -1155,7 +1155,7 @@ static const struct {
                               "8"},
     {labelled_of_fewer, "operator 'x' (gather_labelled): the number of labels is 42; allowed 48 … 48"},
     {labelled_twice, "operator 'y' (gather_labelled): the number of labels is 48; allowed 18 … 18"},
-    {slice_behind_the_end, "operator 'x' (slice): the number of rows is 2; allowed 1 … 1"},
+    {slice_after_the_end, "operator 'x' (slice): the number of rows is 2; allowed 1 … 1"},
     {slice_from_the_end, "operator 'x' (slice): the first row is 8; allowed 0 … 7"},
     {slice_of_none, "operator 'x' (slice): the number of rows is 0; allowed 1 … 8"},
     {slice_negative, "operator 'x' (slice): the first row is -1; allowed 0 … 7"},
@@ -1166,7 +1166,8 @@ static const struct {
     {factors_beyond,
      "operator 'x' (mul_constant): the number of its factors is 1879048193; allowed 1 … 268435456"},
     {prepend_to_images, "operator 'x' (concat_token): input 0 has shape 6x8x9x4, 4 dimensions; allowed 3"},
-    {add_of_unlike, "operator 'x' (add): the inputs have shapes 6x8x9x4 and 6x7x8x4; allowed are equal ones"},
+    {add_of_different,
+     "operator 'x' (add): the inputs have shapes 6x8x9x4 and 6x7x8x4; allowed are equal ones"},
     {reshape_elements, "operator 'x' (reshape): 6x8x9x4 into 6x287; allowed are shapes of 1728 elements"},
     {reshape_dimensions, "operator 'x' (reshape): the number of dimensions is 5; allowed 1 … 4"},
     {reshape_negative, "operator 'x' (reshape): dimension 0 of its output is -6; allowed 1 or more"},
@@ -1601,7 +1602,7 @@ int main(void)
         cmocka_unit_test(a_tied_head_reads_the_table_of_the_embedding),
         cmocka_unit_test(factors_of_places),
         cmocka_unit_test(slices_and_prepended_rows),
-        cmocka_unit_test(consumers_stand_in_order),
+        cmocka_unit_test(consumers_are_in_order),
         cmocka_unit_test(views_lead_to_whose_memory_it_is),
         cmocka_unit_test(gradients_begin_where_training_does),
         cmocka_unit_test(side_results_have_their_size),
@@ -1609,7 +1610,7 @@ int main(void)
         cmocka_unit_test(signatures_are_these),
         cmocka_unit_test(the_hash_is_of_the_model_not_of_the_batch),
         cmocka_unit_test(parameters_have_names_of_their_own),
-        cmocka_unit_test(dropout_stands_where_it_was_published),
+        cmocka_unit_test(dropout_is_where_it_was_published),
         cmocka_unit_test(a_batchnorm_and_its_relu_are_one),
         cmocka_unit_test(a_batchnorm_its_sum_and_their_relu_are_one),
         cmocka_unit_test(a_sum_that_others_read_stays),

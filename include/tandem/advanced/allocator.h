@@ -38,7 +38,7 @@ const tandem_policy *tandem_policy_get(int index);
 /* TANDEM_UNKNOWN_NAME: names the nearest one. */
 tandem_status tandem_policy_find(const tandem_policy **policy, const char *name, tandem_error *error);
 
-/* tandem_allocate: runs a policy, replays its assignment anew and makes a plan of it. All values in
+/* tandem_allocate: runs a policy, replays its assignment again and makes a plan of it. All values in
  * *allocation come from that replay. `method` names the sensitivity method; NULL = none. Leaves the plan in
  * the replayer. The caller closes *plan. Outputs unchanged on error. */
 tandem_status tandem_allocate(tandem_plan **plan, tandem_allocation *allocation, const tandem_policy *policy,
@@ -69,7 +69,7 @@ int64_t tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 /* tandem_allocate_for: tandem_allocate for any goal. It bisects over the objective's value, asks the policy
  * for a plan at each point, and ends within 1/4096 of the value. A plan that the policy does not find counts
  * as infeasible. With an estimate in the problem, the least sensitivity gives way to the fastest plan found
- * that cannot be told from it (tandem_allocation.indistinguishable_ns); that search takes some 12
+ * that cannot be distinguished from it (tandem_allocation.indistinguishable_ns); that search takes some 12
  * allocations more, where the target leaves room for a faster plan. TANDEM_INFEASIBLE: names the limits that
  * contradict each other. TANDEM_USAGE: the policy ignores targets; TANDEM_MINIMIZE_STEP or
  * TANDEM_MINIMIZE_TRAINING_TIME has a target; the latter has a method in another unit than percent. Cost:
@@ -94,7 +94,7 @@ tandem_status tandem_planner_load_sensitivities(tandem_planner *planner, tandem_
  * `estimate`, of the same model, also where it was opened with times_only. Each precision that an operator
  * can have must be estimated in the AMP dtype of each class: else TANDEM_MISSING. TANDEM_USAGE: gradients
  * without variance. TANDEM_NO_MEMORY. The planner is unchanged on error. Cost: an estimate per operator and
- * precision. `estimate` is borrowed: plans that it cannot tell apart are found by its replicates. */
+ * precision. `estimate` is borrowed: plans that it cannot distinguish are found by its replicates. */
 tandem_status tandem_planner_set_estimate(tandem_planner *planner, const tandem_estimate *estimate,
                                           tandem_error *error);
 

@@ -19,7 +19,7 @@ typedef struct tandem_rng_stream {
     const uint32_t *stream_offset; /* in device memory: the kernel adds it to stream[0]; NULL = 0 */
 } tandem_rng_stream;
 
-/* Operands of one run of a kernel, in the order of the task's read[] and write[]. Data of type s8 stands for
+/* Operands of one run of a kernel, in the order of the task's read[] and write[]. Data of type s8 represents
  * scale·q. g: the gradient of the output.
  *
  *   forward   inputs…, parameters… → output, aux
@@ -135,7 +135,7 @@ typedef struct tandem_device_backend {
     int (*update)(void *device, const tandem_optimizer_options *options, int decays,
                   const unsigned char *decay_mask, float *weight, float *const *state, const float *gradient,
                   int64_t n, int64_t t, const float *rates);
-    /* The names and versions of the libraries behind it. */
+    /* The names and versions of the libraries that it uses. */
     const char *(*version)(void);
 
     /* --- Of a device with its own memory; the CPU leaves all of the following NULL --- */
@@ -160,8 +160,8 @@ typedef struct tandem_device_backend {
      * TANDEM_NO_DEVICE (the device failed). *is_finite: whether all gradients that `update` applied since
      * the last call were finite. */
     tandem_status (*device_sync)(void *device, int *is_finite, tandem_error *error);
-    /* The same without waiting. queue_faults: on the compute stream, copies what the work so far has to
-     * report to `staged`, TANDEM_FAULT_BYTES of staging memory, and begins anew; TANDEM_NO_DEVICE: a launch
+    /* The same without waiting. queue_faults: on the compute stream, copies the report of the work so far to
+     * `staged`, TANDEM_FAULT_BYTES of staging memory, and begins a new one; TANDEM_NO_DEVICE: a launch
      * failed, or the copy cannot be queued. read_faults, of memory that has arrived: *nonfinite: the number
      * of the first 16 elements, counted from the begin of an `update`, whose gradient was not finite; −1: all
      * were. TANDEM_MALFORMED as above. */

@@ -3,7 +3,7 @@
  *
  * g is the gradient of a batch in fp32, and d what one operator in a lower precision changes of it. Products
  * of two gradients are in the metric in which the optimizer steps: Σ a·b with SGD, Σ a·b/√v̂ with AdamW. One
- * replicate is two batches, in which weights round alike and all else is drawn anew. */
+ * replicate is two batches, in which weights round alike and all else is drawn again. */
 #ifndef TANDEM_ESTIMATE_H
 #define TANDEM_ESTIMATE_H
 
@@ -72,7 +72,7 @@ int tandem_precision_draws_weights(tandem_precision precision);
 /* The step for which a sensitivity holds. */
 typedef struct tandem_sensitivity_step {
     int64_t global_batch; /* samples of all ranks and micro-steps */
-    int n_micro;          /* ≥ 1; each rounds the weights anew */
+    int n_micro;          /* ≥ 1; each rounds the weights again */
     /* Variance that the exchange adds to the gradient of all samples, over that gradient's mean square
      * (tandem_allreduce_noise in predictor.h); ≥ 0 */
     double gradient_noise;

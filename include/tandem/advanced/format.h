@@ -102,7 +102,7 @@ typedef struct tandem_emulation {
     const double *task_scale; /* [n_task] multiplies error_scale in each task; NULL: 1; borrowed */
     uint64_t seed;            /* of stochastic rounding */
     int same_weight_draws;    /* 1: weights draw as in step 0 in every step */
-    int exact_micro_steps; /* that many of a step's micro-steps, the first, round nothing: they stand for the
+    int exact_micro_steps; /* that many of a step's micro-steps, the first, round nothing: they represent the
                                * samples of ranks that run in fp32 */
     /* 1: with delayed scaling, a range is the largest of the window and of the tensor itself, so that nothing
      * is clamped: that of `window` + 1 batches */

@@ -22,7 +22,7 @@ TANDEM_BEGIN_DECLARATIONS
 
 typedef struct tandem_sensitivity_method {
     const char *name, *meaning;
-    const char *unit; /* "%": of more samples, a price; "nats"; "none": it only ranks */
+    const char *unit; /* "%": of extra samples; "nats"; "none": it only ranks */
     /* sensitivity[n_op × TANDEM_N_PRECISION], row-major; 0 where an operator is not adjustable. Every
      * adjustable operator has statistics (n_batch > 0). NULL: the method needs an estimate instead. */
     void (*compute)(double *sensitivity, const tandem_graph *graph, const tandem_statistics *statistics,
@@ -331,8 +331,8 @@ int64_t tandem_calibration_row_count(const tandem_calibration *calibration);
 /* --- Latency of unmeasured tasks ------------------------------------------------------------------------ */
 /* tandem_latency_open: a predictor for a device while `co_runner` computes ("" = alone). It is fitted to all
  * contended times that were measured with that co-runner or, where there are none, to the times alone
- * (formula: predictor/latency.c). Imported times (store.h) calibrate a described device. Tasks unlike all
- * measured ones take their time from the device's description, if it has one. store NULL: from the
+ * (formula: predictor/latency.c). Imported times (store.h) calibrate a described device. Tasks that differ
+ * from all measured ones take their time from the device's description, if it has one. store NULL: from the
  * description alone. TANDEM_MISSING: there is neither. TANDEM_NO_MEMORY, errors of the store. *latency
  * unchanged on error. Cost: O(rows of the device). */
 typedef struct tandem_latency tandem_latency;

@@ -41,7 +41,7 @@ typedef enum tandem_probe_part {
 
 /* tandem_probe_formats: the format to which a precision rounds each part. TANDEM_N_FORMAT: not at all.
  *   amp_dtype  of the device
- *   emulation  whose formats stand for their dtypes; NULL: every dtype's own */
+ *   emulation  whose formats represent their dtypes; NULL: every dtype's own */
 void tandem_probe_formats(tandem_format of[TANDEM_N_PROBE_PART], tandem_precision precision,
                           tandem_dtype amp_dtype, const tandem_emulation *emulation);
 
@@ -56,7 +56,7 @@ int64_t tandem_probe_count_blocks(int64_t elements);
 uint32_t tandem_probe_stream(int64_t point, int replicate);
 /* tandem_probe_draw: the blocks of a parameter.
  *   at         [tandem_probe_count_blocks] where each begins in the parameter; the last may reach beyond it
- *   value      [those × TANDEM_PROBE_BLOCK] ±√s; 0 behind the parameter's last number
+ *   value      [those × TANDEM_PROBE_BLOCK] ±√s; 0 after the parameter's last number
  *   parameter  its number in the model */
 void tandem_probe_draw(int64_t *at, float *value, int64_t elements, int parameter, uint64_t seed,
                        uint32_t stream);
@@ -89,7 +89,7 @@ void tandem_probe_middle(float *x, const float *y, int64_t n);
 
 /* Of an operator over the two batches of a replicate. The caller sets the first three, all others 0. */
 typedef struct tandem_probe_sums {
-    int is_before_jump;                      /* a slope behind it jumps, as a relu's does */
+    int is_before_jump;                      /* a slope after it jumps, as a relu's does */
     int has_second;                          /* its second operand is no weight */
     double n_products;                       /* that an output sums; 0: rows are read as they are */
     double rate_square;                      /* of the output, by unit of ε: mean */
@@ -106,7 +106,7 @@ typedef struct tandem_probe_tensor {
     int64_t n;     /* numbers that are kept; 0: adds nothing */
     int64_t batch; /* samples of the batch */
     /* whole samples that the numbers are of, 2 or more, in turn; 0: a tensor without samples, or a weight:
-     * what samples have in common is not told from noise then */
+     * what samples have in common is then not distinguished from noise */
     int64_t n_sample;
     double share;               /* numbers of the whole tensor over n */
     const float *x;             /* [n] */

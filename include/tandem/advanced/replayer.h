@@ -55,7 +55,7 @@ typedef struct tandem_replayer_options {
     tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
     tandem_step_options step;               /* of every class: micro-steps, recomputation */
     /* 1: the step of a plan that needs a loss scale has the norm of all gradients, that of any other plan has
-     * none: each is priced by what it needs. Without effect where step.with_norm says that all have one. */
+     * none: each is costed by what it needs. Without effect where step.with_norm says that all have one. */
     int norm_as_needed;
     /* Of PyTorch: needs `predict` and described devices; nothing measured of this model counts, but what was
      * measured on the device calibrates it. TANDEM_USAGE otherwise. */
@@ -78,7 +78,7 @@ void tandem_replayer_store(const tandem_replayer *replayer, tandem_assignment *a
 
 /* --- Plans with and without a loss scale ------------------------------------------------------------------
  * With norm_as_needed a replayer has two programs: steps with a norm and steps without. It replays the
- * current precisions by the one that they need, and all that it tells is of that one. */
+ * current precisions by the one that they need, and all its results are of that one. */
 /* Whether a backward product of the current precisions reads gradients in f16. */
 int tandem_replayer_needs_loss_scale(const tandem_replayer *replayer);
 /* The replayer of all plans whose steps have a norm (1), or have none (0), by need or not; NULL: there is

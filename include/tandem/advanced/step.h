@@ -1,5 +1,5 @@
 /* step.h: the step program: one training step of one class of ranks as a flat list of tasks. The executor
- * runs this list, the replayer prices it, the memory plan is computed from it, and a trace is the same list
+ * runs this list, the replayer costs it, the memory plan is computed from it, and a trace is the same list
  * with times. So they cannot disagree.
  *
  * The list holds every task that some choice of precisions needs. A plan switches tasks on and off and sets
@@ -20,14 +20,14 @@
  * Options (tandem_step_options) add or move tasks:
  *   micro-steps        all tasks but all-reduces and updates run several times per step, each time on other
  *                      samples. A task after each wgrad adds its result to the sum of the step.
- *   recomputation      forward tasks stand in the list a second time, before the backward tasks that read
+ *   recomputation      forward tasks are in the list a second time, before the backward tasks that read
  *                      their results.
  *   gradient norm      clipping and loss scaling need the norm of all gradients before the first update. One
  *                      task computes it after the last bucket's all-reduce; the updates follow.
  *   transposed copies  a cast to a one-byte dtype also writes the transposed matrices, where products read
  *                      them: the second value of its writes. Devices need this whose products take both
  *                      operands along the dimension that they sum over.
- *   merged tasks       the forward pass's weight casts stand before all operators, to be one launch; so do
+ *   merged tasks       the forward pass's weight casts come before all operators, to be one launch; so do
  *                      the products of linears that read one tensor, in both passes
  *
  * The gradient of a tensor has the dtype of the tensor. */
@@ -121,7 +121,7 @@ typedef struct tandem_bucket {
 
 typedef struct tandem_step {
     const tandem_graph *graph;   /* borrowed */
-    tandem_dtype amp_dtype;      /* of the device: what TANDEM_AMP stands for (f32, bf16 or f16) */
+    tandem_dtype amp_dtype;      /* of the device: what TANDEM_AMP means (f32, bf16 or f16) */
     uint64_t bucket_bytes;       /* largest bucket; a larger parameter has a bucket of its own */
     tandem_precision *precision; /* [n_op] of adjustable operators; fp32 elsewhere */
     tandem_dtype *output_dtype;  /* [n_op] in which the operator writes its output, before any cast */
@@ -236,22 +236,22 @@ uint64_t tandem_step_amax_history_bytes(const tandem_step *step);
  * convolution of floats. Cost: O(1). */
 int tandem_step_launches(const tandem_step *step, int task);
 /* Whether an active task of a step with merged_tasks is launched as one with the active task before it: casts
- * of weights, which stand at the begin of such a step; a bias and a transpose; a bias, a sum and a layernorm,
- * or the last two; backward, a transpose and a bias's sums; updates, where no gradient goes over the host;
- * products of one tensor, forward and wgrads, and what follows or comes before each of them of a bias and a
- * transpose; a layernorm or a bias with gelu, and the first cast of its result to a byte, with the range of a
- * history. The result of a task that is merged into a later one is nowhere in memory, except for sums and
- * what products and transposes write. Cost: O(tasks before it that are not active). */
+ * of weights, which are at the beginning of such a step; a bias and a transpose; a bias, a sum and a
+ * layernorm, or the last two; backward, a transpose and a bias's sums; updates, where no gradient goes over
+ * the host; products of one tensor, forward and wgrads, and what follows or comes before each of them of a
+ * bias and a transpose; a layernorm or a bias with gelu, and the first cast of its result to a byte, with the
+ * range of a history. The result of a task that is merged into a later one is nowhere in memory, except for
+ * sums and what products and transposes write. Cost: O(tasks before it that are not active). */
 int tandem_step_is_merged(const tandem_step *step, int task);
 enum { TANDEM_MAX_MERGED_CASTS = 96, TANDEM_MAX_MERGED_PRODUCTS = 3 };
 /* Of a layernorm's rows, up to which it writes the codes of its result itself. */
 enum { TANDEM_MAX_CODED_COLUMNS = 1024 };
 /* Of the bytes that an active task reads and writes alone, those that it does not move where it is merged: a
- * value that an earlier task of its launch makes is not read again, and one that no task behind the launch
+ * value that an earlier task of its launch makes is not read again, and one that no task after the launch
  * reads is not written. Cost: as tandem_step_is_merged, for each task of the launch. */
 uint64_t tandem_step_unmoved_bytes(const tandem_step *step, int task);
 /* tandem_step_merged_products: of a launch of products of one tensor, forward or wgrad, whose last task is
- * `task`: how many they are, and how far one's second operand and result lie behind those of the product
+ * `task`: how many they are, and how far one's second operand and result lie from those of the product
  * before, in elements. n = 0: it is the last task of no such launch. Cost: as tandem_step_is_merged. */
 typedef struct tandem_merged_products {
     int n;

@@ -9,7 +9,7 @@
  *   images, channels_in, height, width, channels_out, kernel_h, kernel_w, pad_h, pad_w, stride_h, stride_w
  *                            of convolutions; a table without `operator` holds them alone
  *   time_ns, time_us or time_ms   one of them, where times are needed
- *   repeats                  how often it stands in its group; 1 where it is not stated
+ *   repeats                  how often it occurs in its group; 1 where it is not stated
  *
  * Quotes as in RFC 4180, but no line break within them; CRLF and a byte order mark are fine. An empty field
  * is not stated. */
@@ -27,7 +27,7 @@ extern "C" {
 
 enum { TANDEM_TIMING_LINE = 16384 };
 
-/* tandem_timings_read: visits every row of a stream; `name` stands in errors. needs_times: a table without a
+/* tandem_timings_read: visits every row of a stream; `name` is used in errors. needs_times: a table without a
  * column of times is refused. TANDEM_MALFORMED names line, column, and what is allowed: no unit of time or
  * two, a line with more or fewer fields, a number that is none, not finite, not positive or a size above
  * 2^53, an unclosed quote, a line above TANDEM_TIMING_LINE bytes. TANDEM_IO. Memory: one line. Cost: about
@@ -48,7 +48,7 @@ tandem_status tandem_timing_work(tandem_work *work, const tandem_timing *timing,
  * 2.5 times, a wrong unit a thousand times. `force` accepts such a time. */
 tandem_status tandem_timing_check(const tandem_timing *timing, const tandem_work *work,
                                   const tandem_device *device, int force, tandem_error *error);
-/* How it was timed, of TANDEM_TIMED_…: `method` begins with "events" where the events of a host stood around
+/* How it was timed, of TANDEM_TIMED_…: `method` begins with "events" where the events of a host enclosed
  * one call, whose time is no part of a prediction; it names "zeros" where the operands were zeros, whose
  * products take little power, so that clocks stay up. */
 int tandem_timing_timed(const tandem_timing *timing);

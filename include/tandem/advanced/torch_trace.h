@@ -89,7 +89,7 @@ typedef struct tandem_torch_rank {
     /* gaps between kernels that were closed to bound memory: busy times may be too long by this much */
     int64_t joined_ns;
     int64_t n_kernel, kernel_ns; /* all that a device did: kernels, copies, sets */
-    int n_device, n_stream;      /* on which it did that: at most 16 and 256 are told apart */
+    int n_device, n_stream;      /* on which it did that: at most 16 and 256 are distinguished */
     /* the first or the last step, if the recording began or ended within it; they do not count */
     int n_fragment;
     tandem_torch_step fragment[2];

@@ -21,7 +21,7 @@ typedef struct tandem_trace_track { /* one representative rank of a class */
     int n_event;
     int is_measured;           /* 1: the events are those of a run; 0: of a simulation */
     const uint64_t *workspace; /* [n_task] bytes each task needs beside its operands; NULL = unknown */
-    const tandem_made *made;   /* what made it, of the first track; NULL = not told */
+    const tandem_made *made;   /* what made it, of the first track; NULL = unknown */
 } tandem_trace_track;
 
 /* tandem_trace_write: the end of the path decides the format.

@@ -5,7 +5,7 @@
  * models", SC
  * 2020. Of n ranks, each keeps a shard: an nth of every bucket, rounded up to 16 elements. Shards have equal
  *       sizes, on
- * unlike devices too. Sharded are:
+ * mixed devices too. Sharded are:
  *
  *   stage 1  the optimizer's state
  *   stage 2  also the gradients
