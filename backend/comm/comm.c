@@ -163,8 +163,8 @@ static tandem_status open_shared_region(tandem_shm_region *region, tandem_comm *
     const tandem_status status = tandem_shm_region_open(region, comm, &options, &own);
     if (status == TANDEM_IO) {
         comm->shares_memory = false;
-        const tandem_status told = gather_memory_errors(comm, own.text, tag, error);
-        return told == TANDEM_OK ? TANDEM_IO : told;
+        const tandem_status reported = gather_memory_errors(comm, own.text, tag, error);
+        return reported == TANDEM_OK ? TANDEM_IO : reported;
     }
     if (status != TANDEM_OK && error) *error = own;
     return status;
@@ -231,8 +231,8 @@ static void describe_difference(const char *mine, const char *other, int rank, t
 }
 
 /* The ranks' texts differ: all ranks read them, and find the same difference. */
-static tandem_status find_unlike_rank(tandem_comm *comm, const char *own, const agreement_size *size,
-                                      tandem_error *error)
+static tandem_status find_different_rank(tandem_comm *comm, const char *own, const agreement_size *size,
+                                         tandem_error *error)
 {
     uint64_t bytes = 0;
     for (int r = 0; r < comm->n_rank; r++) bytes = size[r].bytes > bytes ? size[r].bytes : bytes;
@@ -271,7 +271,7 @@ static tandem_status check_agreement(tandem_comm *comm, const char *text, tandem
     while (status == TANDEM_OK && other < comm->n_rank && all[other].hash == all[0].hash &&
            all[other].bytes == all[0].bytes)
         other++;
-    if (status == TANDEM_OK && other < comm->n_rank) status = find_unlike_rank(comm, own, all, error);
+    if (status == TANDEM_OK && other < comm->n_rank) status = find_different_rank(comm, own, all, error);
     free(all);
     return status;
 }

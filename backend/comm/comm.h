@@ -2,7 +2,7 @@
  *
  * A run has a directory that all ranks reach (`store`). Each rank writes two small keys into it, by which the
  * ranks find each other, and locks a file there for as long as it lives. The kernel releases a dead process's
- * lock at once, so that after a failed collective the other ranks can tell which rank is gone.
+ * lock at once, so that after a failed collective the other ranks can determine which rank is gone.
  *
  * Nothing here throws, aborts or hangs. A dead rank is TANDEM_RANK_FAILED, with error.rank, on every other
  * rank; a silent rank is the same after the timeout and one second. Afterwards every call returns the same
@@ -53,8 +53,8 @@ typedef struct tandem_comm_options {
  * rank uses, or, on every rank, ranks whose `wire` differs; TANDEM_IO: the directory or the network fails;
  * TANDEM_NO_MEMORY. */
 tandem_status tandem_comm_open(tandem_comm **comm, const tandem_comm_options *options, tandem_error *error);
-/* For a rank that opens none, as its device failed for the reason `why`: tells the others, which would wait
- * for it until the timeout. Nothing with one rank. */
+/* For a rank that opens none, as its device failed for the reason `why`: reports it to the others, which
+ * would wait for it until the timeout. Nothing with one rank. */
 void tandem_comm_refuse(const tandem_comm_options *options, const char *why);
 /* NULL is fine. No collective may be running and no reducer open. Does not wait for other ranks; some 10 ms
  * per rank. */

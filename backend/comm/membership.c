@@ -119,7 +119,7 @@ tandem_status tandem_membership_refuse_all(const tandem_membership *membership, 
     return TANDEM_USAGE;
 }
 
-/* Reports the rank, unless an earlier report stands, and returns the report that stands. */
+/* Reports the rank, unless there is an earlier report, and returns the report that holds. */
 static tandem_status agree_on_failed_rank(const tandem_membership *membership, int rank, const char *text,
                                           tandem_error *error)
 {

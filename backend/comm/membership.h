@@ -46,7 +46,8 @@ bool tandem_membership_is_broken(const tandem_membership *membership);
 /* Whether a rank has left without a failure, so that waiting for it is useless. */
 bool tandem_membership_has_left(const tandem_membership *membership);
 
-/* Tells the other ranks that this rank has seen the run fail. Call it before breaking its connections. */
+/* Reports to the other ranks that this rank has seen the run fail. Call it before breaking its
+ * connections. */
 void tandem_membership_stop(const tandem_membership *membership);
 
 /* `what` of the joining of the ranks. */

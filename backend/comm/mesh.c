@@ -425,7 +425,7 @@ static tandem_status serve_sockets(mesh *m, tandem_error *error)
         else
             hear_welcome(m, r);
     }
-    for (int g = n_guest - 1; g >= 0; g--) /* a guest that goes moves only those behind it */
+    for (int g = n_guest - 1; g >= 0; g--) /* a guest that goes moves only later ones */
         if (m->poll[1 + n_link + g].revents) (void)hear_guest(m, g);
     return m->poll[0].revents ? accept_guests(m, error) : TANDEM_OK;
 }

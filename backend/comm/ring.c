@@ -192,7 +192,7 @@ tandem_gloo_result tandem_ring_run(const tandem_ring *ring, tandem_gloo *gloo, v
     for (size_t i = 0; !result && i < r.n_receive; i++) result = complete_receive(&r, i);
     for (size_t i = 0; !result && i < r.n_sent; i++)
         result = tandem_gloo_wait_sent(r.data, ring->timeout_ms, reason);
-    /* What is still packed was forwarded; each chunk came last in the steps behind the sums. */
+    /* What is still packed was forwarded; each chunk came last in the steps after the sums. */
     for (size_t i = (size_t)(ring->n_add - 1) * r.n_slice;
          !result && ring->n_narrow && i < r.n_receive && is_forwarded(&r, i); i++)
         unpack_slice(&r, receive_span(&r, i));

@@ -1,4 +1,4 @@
-/* number.h: single elements of an array of f32 or bf16, for operators that are not worth a kernel per type.
+/* number.h: single elements of an array of f32 or bf16, for operators that need no kernel per type.
  * */
 #ifndef TANDEM_BACKEND_CPU_NUMBER_H
 #define TANDEM_BACKEND_CPU_NUMBER_H

@@ -35,8 +35,8 @@ struct tandem_kernel {
 };
 
 typedef struct cpu_operator {
-    /* Fills workspace_bytes, state, destroy and run of a kernel whose other fields are set. An error leaves
-     * nothing behind. */
+    /* Fills workspace_bytes, state, destroy and run of a kernel whose other fields are set. An error
+     * allocates nothing. */
     tandem_status (*prepare)(tandem_kernel *kernel, tandem_error *error);
     /* Without `prepare`: what runs. The tasks read and write one float type, f32 or bf16. */
     cpu_kernel_run *forward, *dgrad;

@@ -23,7 +23,7 @@ typedef struct planned_product {
 struct tandem_cuda_products {
     cuda_device device; /* algorithms are tried on its stream */
     pthread_mutex_t mutex;
-    tandem_cuda_event done; /* behind the call before, in whose stream it was */
+    tandem_cuda_event done; /* after the last call, in its stream */
     void *workspace;
     uint64_t workspace_bytes;
     planned_product planned[MAX_PLANNED];
@@ -81,8 +81,7 @@ static tandem_status check_product_types(const tandem_cuda_product_call *call, t
                                 product_name, (int)a, (int)b, TANDEM_F32, TANDEM_BF16, TANDEM_F16, TANDEM_S8,
                                 TANDEM_E4M3, TANDEM_E5M2);
     if (!cuda_is_float(call->c_type))
-        return tandem_error_set(error, TANDEM_USAGE, "%s: c_type is none of its types: f32, bf16, f16",
-                                product_name);
+        return tandem_error_set(error, TANDEM_USAGE, "%s: c_type must be f32, bf16 or f16", product_name);
     if (call->tf32 && a != TANDEM_F32)
         return tandem_error_set(error, TANDEM_USAGE, "%s: tf32 goes with operands of f32 alone",
                                 product_name);

@@ -332,7 +332,7 @@ static tandem_status cuda_copy(void *device, void *to, const void *from, uint64_
     return failed ? cuda_failure(cuda, "copy", failed, error) : TANDEM_OK;
 }
 
-/* Of a launch that `update` could not tell. */
+/* Of a launch whose error `update` could not return. */
 static tandem_status report_update_error(cuda_device *cuda, tandem_error *error)
 {
     const int failed = cuda->update_error;

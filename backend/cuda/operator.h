@@ -51,7 +51,7 @@ struct tandem_kernel {
     int64_t padded_row;              /* tandem_step_padded_row */
     tandem_merged_products products; /* of the last of several in one launch */
     tandem_matrices matrices;        /* of a cast that writes a transposed copy; rows 0: it writes none */
-    int is_read_later;               /* of a cast: its operand, by a task behind it */
+    int is_read_later;               /* of a cast: its operand, by a later task */
     uint64_t workspace_bytes;
     void *state; /* of the operator; freed by `destroy` */
     void (*destroy)(void *state, const cuda_device *device);

@@ -15,7 +15,7 @@ tandem_status tandem_batch_copy_to_device(const tandem_executor *executor, tande
 
 /* Assembles the batch of a micro-step, unless it is loaded. Errors of the data set. */
 tandem_status tandem_batch_load(tandem_executor *executor, int64_t micro_index, tandem_error *error);
-/* The same, and what the compute stream gets behind it comes behind the batch. */
+/* The same, and later work of the compute stream runs after the batch. */
 tandem_status tandem_batch_make_ready(tandem_executor *executor, int64_t micro_index, tandem_error *error);
 /* Assembles the next batch while the device works on this one. TANDEM_NO_DEVICE; other errors are left to the
  * next load. */

@@ -138,8 +138,8 @@ tandem_status tandem_executor_prepare(tandem_executor **executor, tandem_worker 
                                       tandem_error *error);
 /* All ranks: checks that the plan fits into memory, as executor_open of backend.h says. */
 tandem_status tandem_executor_check_memory(const tandem_executor *executor, tandem_error *error);
-/* Behind the second step of a device with its own memory: tells it what it takes beside the plan. Cost: some
- * 50 us. */
+/* After the second step of a device with its own memory: sets what the process takes beside the plan. Cost:
+ * some 50 us. */
 void tandem_executor_note_unplanned(const tandem_executor *executor);
 /* All ranks: gives every rank the status and error of rank 0. */
 tandem_status tandem_executor_share_status(const tandem_executor *executor, tandem_status status,

@@ -62,8 +62,8 @@ typedef struct image_order {
     const char *said;
 } image_order;
 
-/* Those that a model may have; the first one that its sample has is taken. fill: in how many channels a grey
- * image stands; 1: in its own. */
+/* Those that a model may have; the first one that its sample has is taken. fill: over how many channels a
+ * grey image is repeated; 1: only its own. */
 static int list_orders(image_order order[MAX_ORDER], const tandem_data *data, tandem_sample_layout layout,
                        int fill)
 {

@@ -10,7 +10,7 @@
 uint64_t tandem_image_input_device_bytes(const tandem_executor *executor);
 uint64_t tandem_image_input_staging_bytes(const tandem_executor *executor);
 tandem_status tandem_image_input_open(tandem_executor *executor, tandem_error *error);
-/* Waits until no copy reads or writes the slots, which are freed behind it. */
+/* Waits until no copy reads or writes the slots, which are freed after that. */
 void tandem_image_input_close(const tandem_executor *executor);
 /* Puts the pixels and the label of training sample number `sample` at index b of a micro-step's slot. */
 void tandem_image_input_fill(tandem_executor *executor, int64_t micro_index, int64_t b, int64_t sample);

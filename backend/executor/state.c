@@ -66,7 +66,7 @@ tandem_status tandem_executor_share_status(const tandem_executor *executor, tand
 /* --- Saving --------------------------------------------------------------------------------------------- */
 
 /* Ranks apply the same sums to the same weights in the same order, so their weights stay equal to the bit on
- * unlike devices too. */
+ * mixed devices too. */
 static tandem_status check_ranks_equal(const tandem_executor *executor, const uint32_t *crc,
                                        tandem_error *error)
 {

@@ -254,7 +254,7 @@ static tandem_status copy_gradients_to_device(const tandem_executor *executor, i
     return status;
 }
 
-/* Updates all parameters of n buckets, which lie one behind the other, in one launch. The device reports a
+/* Updates all parameters of n buckets, which lie one after the other, in one launch. The device reports a
  * failed launch, as it does a gradient that is not finite, at the end of the step. */
 static void launch_update(const tandem_executor *executor, int b, int n, int64_t t)
 {
@@ -548,7 +548,7 @@ tandem_status tandem_transfer_read_results(tandem_executor *executor, float *los
     if (status == TANDEM_OK) status = backend_of(executor)->read_faults(&nonfinite, staged, error);
     if (status != TANDEM_OK) return status;
     if (nonfinite >= 0 && !executor->options.allow_nan) {
-        if (!tandem_transfer_updates_at_once(executor)) /* and nothing has run behind it */
+        if (!tandem_transfer_updates_at_once(executor)) /* and nothing has run after it */
             status = find_nonfinite_parameter(executor, error);
         else
             executor->nonfinite_parameter = parameter_of_group(executor, nonfinite);

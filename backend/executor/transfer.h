@@ -22,9 +22,9 @@ tandem_status tandem_transfer_wait_input(const tandem_executor *executor, tandem
 tandem_status tandem_transfer_copy_to_device(const tandem_executor *executor, int are_labels, void *to,
                                              const void *from, uint64_t bytes, tandem_error *error);
 
-/* Image slots (image_input.h). Waits until slot number micro_index % 2 can be filled anew: its last copy is
+/* Image slots (image_input.h). Waits until slot number micro_index % 2 can be filled again: its last copy is
  * done, and the micro-step that had it before has taken it. Copies on the input stream. The compute stream
- * goes on behind all copies so far. Records that a micro-step has taken its input, or its labels. */
+ * goes on after all copies so far. Records that a micro-step has taken its input, or its labels. */
 tandem_status tandem_transfer_wait_slot(const tandem_executor *executor, int64_t micro_index,
                                         tandem_error *error);
 tandem_status tandem_transfer_wait_copy_of_slot(const tandem_executor *executor, int slot,
@@ -62,7 +62,7 @@ tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, t
 tandem_status tandem_transfer_read_times(tandem_executor *executor, tandem_error *error);
 /* Whether one launch updates all weights, as it does without an observer. */
 int tandem_transfer_updates_at_once(const tandem_executor *executor);
-/* Late results (late_results.h). Queues the copies of the step's losses and faults to staging memory, behind
+/* Late results (late_results.h). Queues the copies of the step's losses and faults to staging memory, after
  * all that is queued. Waits for them: *loss; nonfinite_parameter is known then. */
 tandem_status tandem_transfer_queue_results(const tandem_executor *executor, tandem_error *error);
 tandem_status tandem_transfer_read_results(tandem_executor *executor, float *loss, tandem_error *error);

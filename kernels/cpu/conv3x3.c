@@ -15,7 +15,7 @@ static int are_sizes(const tandem_conv3x3 *p)
         !is_within(p->out, CHANNELS) || p->channels % CHANNELS != 0 || p->out % CHANNELS != 0)
         return 0;
     /* The largest number that is counted: transformed tiles of all images, or transformed weights; a tile of
-     * 36 numbers stands for 9 pixels and more, of sides filled up. */
+     * 36 numbers covers 9 pixels or more, sides filled up. */
     const int64_t channels = p->channels > p->out ? p->channels : p->out;
     int64_t tiles = p->images, weights = channels;
     return !__builtin_mul_overflow(tiles, p->height + SMALLEST_SIDE, &tiles) &&

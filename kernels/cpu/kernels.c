@@ -142,7 +142,7 @@ static tandem_status check_dtype(const char *what, const char *name, int allowed
                                  tandem_error *error)
 {
     if (allowed) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE, "%s: %s is none of its types: %s", what, name, says);
+    return tandem_error_set(error, TANDEM_USAGE, "%s: %s must have one of the types %s", what, name, says);
 }
 
 static const void *element_at(const void *x, tandem_dtype type, int64_t element)

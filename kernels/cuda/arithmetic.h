@@ -60,7 +60,7 @@ TANDEM_HOST_DEVICE uint32_t tandem_small_float_encode(uint32_t bits, int mantiss
     if (bits >= (uint32_t)(128 - bias) << 23)
         return ((bits + ((1u << (lost - 1)) - 1u) + ((bits >> lost) & 1u)) >> lost) -
                ((uint32_t)(127 - bias) << mantissa);
-    /* the float whose last bit is worth one step */
+    /* the float whose last bit is one step */
     const float last_step = tandem_float_of((uint32_t)(151 - bias - mantissa) << 23);
     return tandem_bits_of(TANDEM_ADD(tandem_float_of(bits), last_step)) - tandem_bits_of(last_step);
 }

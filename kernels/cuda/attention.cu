@@ -1,6 +1,6 @@
 /* attention.cu: o = dropout(softmax(scale·q·kᵀ))·v of every head, and the gradients of q, k and v. Scores
  * stay in registers. Forward keeps the logarithm of each row's sum, from which backward makes the row's
- * probabilities anew. Nothing is added by atomics: a block has rows of its own, so bits repeat.
+ * probabilities again. Nothing is added by atomics: a block has rows of its own, so bits repeat.
  *
  * A block has OWN rows (of q, or of k and v) in shared memory, 16 a warp, and goes through tiles of the other
  * side. Products are of 16x16 by 16x8 (PTX ISA, mma.m16n8k16): lane 4·g + t holds of the left operand rows
@@ -19,7 +19,7 @@ enum { OWN = 64, ATTENTION_THREADS = OWN / 16 * WARP, OCTET = 8 };
 #endif
 #define ATTENTION_KERNEL static __global__ void __launch_bounds__(ATTENTION_THREADS)
 
-/* D: the depth, rounded up; tiles are zero behind the real one. Rows are apart so that lanes meet different
+/* D: the depth, rounded up; tiles are zero past the real one. Rows are apart so that lanes meet different
  * banks. */
 template <int D> struct attention_tile {
     enum { STRIDE = D + 8, N = D > 64 ? 16 : 32 };

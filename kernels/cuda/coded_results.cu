@@ -1,5 +1,5 @@
 /* coded_results.cu: operators that write the codes of their result, and its amax, themselves: a layernorm,
- * also of a sum, and a bias with its gelu, each with the cast behind it. The range is that of a history
+ * also of a sum, and a bias with its gelu, each with the cast after it. The range is that of a history
  * (rounding.h), so it is known beforehand. The bits are those of the operator and the cast alone: the result
  * is rounded to its float type first, as if it were stored; it is stored only where a later task reads it. */
 #include "kernels/cuda/layernorm_rows.h"
@@ -43,7 +43,7 @@ static __device__ __forceinline__ void make_row(float *own, const norm_of_rows<T
 
 /* x, which the compiler takes for another number in each turn of a loop. It would keep a row's bias, scale
  * and shift in registers from row to row, and their places: 60 registers more. */
-static __device__ __forceinline__ unsigned made_anew(unsigned x)
+static __device__ __forceinline__ unsigned made_again(unsigned x)
 {
 #ifdef __CUDA_ARCH__
     asm volatile("" : "+r"(x) : : "memory");
@@ -60,9 +60,9 @@ static __device__ __forceinline__ uint32_t for_rows_of_tile(const norm_of_rows<T
 #pragma unroll 1
     for (unsigned i = threadIdx.x / WARP; i < CODED_ROWS && first + i < a.rows; i += WARPS) {
         float own[Row::LANE_COLUMNS];
-        make_row<Row>(own, a, first + i, made_anew(a.columns));
+        make_row<Row>(own, a, first + i, made_again(a.columns));
 #pragma unroll
-        for (int k = 0; k < Row::LANE_COLUMNS; k++) /* 0 behind the row's end */
+        for (int k = 0; k < Row::LANE_COLUMNS; k++) /* 0 past the row's end */
             bits = max(bits, tandem_magnitude_bits(own[k]));
         work(i, own, first + i);
     }

@@ -1,7 +1,7 @@
 /* columns.h: sums over the rows of a matrix, per column, in one launch.
  *
  * Rows are divided into parts. A block sums one part of WARP columns. The last block of these columns to
- * finish then adds the parts, in their order, so that the bits are always the same. A ticket tells which
+ * finish then adds the parts, in their order, so that the bits are always the same. A ticket shows which
  * block is the last: each block counts itself there, and the last one sets the count back to 0. */
 #pragma once
 

@@ -41,7 +41,7 @@ static tandem_status check_float_dtype(const char *what, const char *name, tande
     case TANDEM_F16: *type = TANDEM_CUDA_F16; return TANDEM_OK;
     default: break;
     }
-    return tandem_error_set(error, TANDEM_USAGE, "%s: %s is none of its types: f32, bf16, f16", what, name);
+    return tandem_error_set(error, TANDEM_USAGE, "%s: %s must be f32, bf16 or f16", what, name);
 }
 
 static tandem_status check_code_dtype(const char *what, const char *name, tandem_cuda_code *code,
@@ -53,7 +53,7 @@ static tandem_status check_code_dtype(const char *what, const char *name, tandem
     case TANDEM_E5M2: *code = TANDEM_CUDA_E5M2; return TANDEM_OK;
     default: break;
     }
-    return tandem_error_set(error, TANDEM_USAGE, "%s: %s is none of its types: s8, e4m3, e5m2", what, name);
+    return tandem_error_set(error, TANDEM_USAGE, "%s: %s must be s8, e4m3 or e5m2", what, name);
 }
 
 static tandem_status check_scale_mode(const char *what, tandem_scale_mode scale_mode, tandem_error *error)
@@ -271,7 +271,7 @@ tandem_status tandem_cuda_kernels_cast(void *y, tandem_dtype to, const void *x, 
     return launch_result(what, tandem_cuda_convert(y, out, x, in, (size_t)n, stream), error);
 }
 
-/* --- Behind an int8 product ----------------------------------------------------------------------------- */
+/* --- After an int8 product ------------------------------------------------------------------------------ */
 
 tandem_status tandem_cuda_kernels_scale_sums(const tandem_cuda_sums_call *call, tandem_cuda_stream stream,
                                              tandem_error *error)

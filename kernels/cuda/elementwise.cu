@@ -213,7 +213,8 @@ KERNEL shift_octets(T *y, const T *x, const float *__restrict__ own /* [octets_a
         y, x, n, [&](float shift[OCTET], size_t o) { load_shift(shift, own, o, octets_a_period); }, function);
 }
 
-/* Rows with gaps: the last octet of a row that has elements may have fewer of them, and 0 is added behind. */
+/* Rows with gaps: the last octet of a row that has elements may have fewer of them, and 0 is added after
+ * them. */
 template <typename T>
 KERNEL shift_gapped(T *y, const T *x, const float *__restrict__ own /* [period] */, size_t n,
                     uint32_t octets_a_row, uint32_t period)

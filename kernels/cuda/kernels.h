@@ -57,7 +57,7 @@ int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void *x, tandem_
 /* The same with the range of `history`, an amax_history.h on the GPU. The same pass adds the amax of x to the
  * history. It is one launch. An empty history gives no range; then x's own is found first, and one block
  * rounds all of x. reuse_range: uses the last range and leaves the history unchanged. words: two words, 0
- * before the launch and behind it; launches that have them in common must not overlap. *scale is NaN where x
+ * before the launch and after it; launches that have them in common must not overlap. *scale is NaN where x
  * is not finite. B: as above. CPU: quantise_amax_f32, quantise_amax_bf16. */
 int tandem_cuda_quantise_delayed(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
                                  tandem_amax_history *history, int reuse_range, uint32_t *words,
@@ -173,7 +173,7 @@ int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float
 int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
                           size_t period, tandem_cuda_stream stream);
 /* Words on the GPU by which blocks of one launch that sum the same columns find out which of them is the last
- * one. They are 0 before a launch and behind it. Launches that have them in common must not overlap. */
+ * one. They are 0 before a launch and after it. Launches that have them in common must not overlap. */
 enum { TANDEM_CUDA_TICKETS = 2048 }; /* one for 32 columns */
 /* sum[c] = Σ g[r·row + c]. The order of the sum is fixed, and differs from the CPU's. B: n·size. */
 size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes, of both */
@@ -262,7 +262,7 @@ int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *ou
 int tandem_cuda_update_running(float *running, const float *batch, size_t columns, float unbiased,
                                float momentum, tandem_cuda_stream stream);
 
-/* --- coded_results.cu: with the cast behind them, as tandem_cuda_quantise_delayed, in one launch -------- */
+/* --- coded_results.cu: with the cast after them, as tandem_cuda_quantise_delayed, in one launch --------- */
 
 /* To s8, with `rounding`, or to e4m3. A transposed copy has sides in multiples of 16. */
 typedef struct tandem_cuda_delayed_cast {
@@ -275,7 +275,7 @@ typedef struct tandem_cuda_delayed_cast {
 } tandem_cuda_delayed_cast;
 /* A layernorm, of with->sum where there is a residual (NULL: of x), and the cast of its result. x, y: f32 or
  * bf16. y NULL: it is not written. columns: a multiple of 8, at most TANDEM_CUDA_CODED_COLUMNS; those of
- * `to`, too. An empty history gives no range; then one block makes all rows again behind the others.
+ * `to`, too. An empty history gives no range; then one block makes all rows again after the others.
  * B: n·(size + 1), 2n·size more with a residual, n·size with y, n with a transposed copy. Same bits as
  * tandem_cuda_layernorm or tandem_cuda_add_layernorm, then tandem_cuda_quantise_delayed. */
 enum { TANDEM_CUDA_CODED_COLUMNS = 1024 };
@@ -332,7 +332,7 @@ int tandem_cuda_softmax_backward(void *gx, const void *g, const void *y, tandem_
  * invalid label. workspace: rows floats. `type` is that of the logits x (rows, classes), whose rows lie `row`
  * elements apart. saved [2·rows]: the
  * largest logit of each row, then Σ e^(logit − that) of each; from these backward makes the probabilities
- * anew. p (rows, classes): the probabilities, for evaluations; NULL = not wanted.  B: n·size; n·(2·size + 4)
+ * again. p (rows, classes): the probabilities, for evaluations; NULL = not wanted.  B: n·size; n·(2·size + 4)
  * with p. */
 typedef struct tandem_cuda_cross_entropy_out {
     float *loss, *saved, *p; /* saved or p may be NULL */

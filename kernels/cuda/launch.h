@@ -186,8 +186,8 @@ template <typename T> static __device__ T block_largest(T x, T *of_warp)
 /* --- The last block of a launch, which sees what all others have written ------------------------------ */
 
 /* Whether the other n − 1 blocks of a ticket have written their parts, and all threads of this block see
- * them: each thread's stores come before the count, the count before the loads behind it (CUDA C++
- * Programming Guide, "Memory Fence Functions"). All threads of a block call it; shared memory is free behind
+ * them: each thread's stores come before the count, the count before the loads after it (CUDA C++
+ * Programming Guide, "Memory Fence Functions"). All threads of a block call it; shared memory is free after
  * it. */
 static __device__ __forceinline__ int is_last_block(uint32_t *ticket, size_t n)
 {

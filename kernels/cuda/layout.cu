@@ -249,7 +249,7 @@ template <typename P> static __device__ __forceinline__ P choose_part(P const pa
     return which == 0 ? part[0] : which == 1 ? part[1] : part[2];
 }
 
-/* Octets, with the bias added on their way; one array behind the other. */
+/* Octets, with the bias added on their way; one array after the other. */
 template <typename Index, typename T>
 KERNEL bias_transpose(biased_parts<T> parts, uint32_t octets_a_period,
                       tandem_cuda_permutation p /* of octets */, size_t n_octet, size_t n_all)

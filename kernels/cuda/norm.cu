@@ -349,7 +349,7 @@ KERNEL layernorm_backward(T *__restrict__ gx, float *__restrict__ to_scale,
                           const float *__restrict__ variance_of /* [rows] */, size_t rows, size_t columns,
                           float epsilon)
 {
-    /* of two rows in turn: who writes the next row's has passed the barrier behind all reads of the last's */
+    /* of two rows in turn: a writer of the next row's has passed the barrier after all reads of the last's */
     __shared__ float of_warp[2][2][WARPS];
     const size_t some = rows_a_block(rows), first = blockIdx.x * some,
                  end = first + some < rows ? first + some : rows;

@@ -242,7 +242,7 @@ static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_ti
     return bits;
 }
 
-/* One tile, its codes in both orders. Shared memory is free behind it. */
+/* One tile, its codes in both orders. Shared memory is free after it. */
 template <int FIND_AMAX, typename To, typename T, typename Make = as_it_is>
 static __device__ __forceinline__ uint32_t round_both(uint8_t *q, uint8_t *transposed_copy, uint4 *tile,
                                                       const wide_tile &own, const T *x, float inverse,
@@ -260,8 +260,8 @@ static __device__ __forceinline__ uint32_t round_both(uint8_t *q, uint8_t *trans
 
 /* One launch a cast: each block finds the range in the history, and the last block to finish, which knows the
  * amax of x then, updates it. Without a range, the other blocks find the amax alone, and the last one rounds
- * all of x: that is so in the first cast, and behind a window of zeros. words[0]: the ticket, words[1]: bits
- * of the amax; both are 0 before the launch and behind it. */
+ * all of x: that is so in the first cast, and after a window of zeros. words[0]: the ticket, words[1]: bits
+ * of the amax; both are 0 before the launch and after it. */
 struct delayed_scale {
     tandem_amax_history *history;
     int reuse_range;

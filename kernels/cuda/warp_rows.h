@@ -64,7 +64,7 @@ static __device__ __forceinline__ size_t row_of_warp(void)
 template <int N, int IN_QUADS> struct held_row {
     enum { LANE_COLUMNS = N, AT_ONCE = IN_QUADS ? (int)QUAD : 1 };
 
-    /* The lane's column number k; it may lie behind the row's end, with all that are read with it. */
+    /* The lane's column number k; it may lie past the row's end, with all that are read with it. */
     static __device__ __forceinline__ unsigned column(int k)
     {
         return (threadIdx.x % WARP + (unsigned)(k / AT_ONCE) * WARP) * AT_ONCE + (unsigned)(k % AT_ONCE);
@@ -73,7 +73,7 @@ template <int N, int IN_QUADS> struct held_row {
     {
         return column(k / AT_ONCE * AT_ONCE) < columns;
     }
-    /* own[k] = row[column(k)]; `none` behind the row's end. A load that would lie there reads the row's last
+    /* own[k] = row[column(k)]; `none` past the row's end. A load that would lie there reads the row's last
      * column instead: without a branch around each, all loads are issued together. */
     template <typename T>
     static __device__ __forceinline__ void load(float own[N], const T *row, unsigned columns, float none)

@@ -1,6 +1,6 @@
 /* attention.c: finds softmax(scale · q·kᵀ)·v among the operators of a graph, with or without dropout. Where a
  * device has one kernel for it, plans that give both products one 16-bit precision run it as one task
- * (tandem_step_attention): the scores never come to memory, and backward makes them anew. In all other plans
+ * (tandem_step_attention): the scores never come to memory, and backward makes them again. In all other plans
  * the operators stay separate. Ids of tasks do not depend on it. */
 #include "step/program/dtypes.h"
 #include "step/program/values.h"

@@ -115,7 +115,7 @@ static int dropout_launches(const tandem_op *op)
     return (n >= 8) + (n % 8 > 0);
 }
 
-/* The gradient of a table longer than what is added is 0 behind that. */
+/* The gradient of a table longer than what is added is 0 after that. */
 static int clears_unused(const tandem_step *step, const tandem_op *op)
 {
     const tandem_parameter *own = &step->graph->parameter[op->parameter[0]];
@@ -230,7 +230,7 @@ uint64_t tandem_step_unmoved_bytes(const tandem_step *step, int t)
     uint64_t bytes = 0;
     if (!task->active || task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_UPDATE) return 0;
     const int first = first_of_launch(step, t), last = last_of_launch(step, t);
-    /* what lies behind its own operands it only holds on to */
+    /* operands after its own are only kept alive */
     const int n_own = task->kind == TANDEM_TASK_FORWARD ? op_row_of(step, task->op)->n_input : 1;
     for (int k = 0; k < n_own && k < task->n_read; k++)
         if (task->read[k] >= 0 && is_written_between(step, task->read[k], first, t))

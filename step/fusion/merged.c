@@ -1,6 +1,6 @@
 /* merged.c: which consecutive tasks a device launches as one (option merged_tasks). Values, dtypes and casts
- * stay those of separate tasks, and so do the bits. But a task then reads its operands while the tasks behind
- * it write, so these hold on to its operands: the last task of such a launch has them among its reads, behind
+ * stay those of separate tasks, and so do the bits. But a task then reads its operands while the tasks after
+ * it write, so these hold on to its operands: the last task of such a launch has them among its reads, after
  * its own. Which operators may be merged follows from the graph alone; whether their tasks are, from the
  * plan. */
 #include "step/fusion/merged.h"
@@ -11,8 +11,8 @@
 /* Octets of a row are moved together. */
 enum { OCTET = 8 };
 
-/* The operator behind i, with views left out; n_op: there is none. */
-static int operator_behind(const tandem_graph *graph, int i)
+/* The operator after i, with views left out; n_op: there is none. */
+static int operator_after(const tandem_graph *graph, int i)
 {
     do i++;
     while (i < graph->n_op && graph->op[i].kind == TANDEM_OP_RESHAPE);
@@ -56,7 +56,7 @@ static int is_transpose_of_bias(const tandem_graph *graph, int transpose, int i)
 static void merge_forward(struct tandem_step_index *index, int i, int j)
 {
     index->merged_before[j] = i;
-    index->merged_behind[i] = j;
+    index->merged_after[i] = j;
 }
 
 /* A bias and its transpose; backward, the transpose and the bias's sums. */
@@ -123,13 +123,13 @@ static int hands_on(const tandem_step *step, int j)
 /* Of a linear: the transpose of its bias, where those two are one launch; else −1. */
 static int transpose_of_linear(const tandem_step *step, int linear)
 {
-    const int bias = operator_behind(step->graph, linear);
+    const int bias = operator_after(step->graph, linear);
     if (bias >= step->graph->n_op || step->graph->op[bias].kind != TANDEM_OP_BIAS) return -1;
-    const int next = step->index->merged_behind[bias];
+    const int next = step->index->merged_after[bias];
     return next >= 0 && step->graph->op[next].kind == TANDEM_OP_TRANSPOSE ? next : -1;
 }
 
-/* The biases and transposes behind two products, which are one launch, too. */
+/* The biases and transposes after two products, which are one launch, too. */
 static void merge_transposes(tandem_step *step, int before, int i)
 {
     struct tandem_step_index *index = step->index;
@@ -143,7 +143,7 @@ static void merge_transposes(tandem_step *step, int before, int i)
         index->summed_transpose[index->merged_before[t]] != t)
         return;
     index->sums_before[p] = t; /* backward, later operators come first */
-    index->sums_behind[t] = p;
+    index->sums_after[t] = p;
 }
 
 /* Where the gradient of the linear's result has memory of its own, which nothing else is added to. */
@@ -185,7 +185,7 @@ void step_find_merged(tandem_step *step)
     int before = -1; /* the operator before i, no view */
     if (step->n_recompute_segment > 1 || step->options.emulated) return;
     for (int i = 0; i < graph->n_op; i++) {
-        const int j = operator_behind(graph, i);
+        const int j = operator_after(graph, i);
         if (graph->op[i].kind == TANDEM_OP_ADD) find_merged_norm(step, before, i, j);
         if (j < graph->n_op && is_read_by(step, i, j)) find_merged_transpose(step, i, j);
         if (graph->op[i].kind != TANDEM_OP_RESHAPE) before = i;
@@ -219,7 +219,7 @@ static int merges_weight_cast(const tandem_step *step, const tandem_task *before
 }
 
 /* Whether a task of the products of one tensor may follow the one before it, p. Weights have copies, which
- * lie side by side, as the casts that make them stand. A result of the backward pass is the gradient of the
+ * lie side by side, as the casts that make them do. A result of the backward pass is the gradient of the
  * parameter. What the tasks read is there until all are done. */
 static int merges_product(const tandem_step *step, int p, int t)
 {
@@ -264,7 +264,7 @@ static int is_merged_transpose_sum(const tandem_step *step, int p, int t)
            tandem_step_next_active(step, t + 1) == sums && step->task[sums].read[0] == step->task[t].write[0];
 }
 
-/* Whether a forward task may follow that of operator i, p. Behind a transpose another bias begins, with its
+/* Whether a forward task may follow that of operator i, p. After a transpose another bias begins, with its
  * own transpose. */
 static int is_merged_forward(const tandem_step *step, int i, int p, int t)
 {
@@ -274,7 +274,7 @@ static int is_merged_forward(const tandem_step *step, int i, int p, int t)
         !has_one_dtype(task, task->from))
         return 0;
     if (step->graph->op[i].kind != TANDEM_OP_TRANSPOSE) return 1;
-    const int next = index->forward[index->merged_behind[task->op]];
+    const int next = index->forward[index->merged_after[task->op]];
     return tandem_step_is_merged(step, p) && tandem_step_next_active(step, t + 1) == next &&
            has_one_dtype(&step->task[next], task->from);
 }
@@ -322,8 +322,8 @@ int tandem_step_is_merged(const tandem_step *step, int t)
 
 /* --- What products of one launch read and write --------------------------------------------------------- */
 
-/* The value of a product's task that lies one behind the other: the result of a forward task, the gradient
- * that a wgrad reads. */
+/* The value of a product's task that follows that of the last product in memory: the result of a forward
+ * task, the gradient that a wgrad reads. */
 static int value_in_block(const tandem_task *task)
 {
     return task->kind == TANDEM_TASK_FORWARD ? task->write[0] : task->read[1];

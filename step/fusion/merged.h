@@ -6,7 +6,7 @@
 /* Of a step with merged_tasks: sets what the index has of them. Needs buckets. */
 void step_find_merged(tandem_step *step);
 
-/* The values that lie in memory one behind the other with value v, since products of one launch read or write
+/* The values that lie in memory one after the other with value v, since products of one launch read or write
  * them, in that order: their number; 0: v lies alone. Cost: O(1). */
 int step_block_of_value(const tandem_step *step, int v, int block[TANDEM_MAX_MERGED_PRODUCTS]);
 /* The one that is written first: then all have their memory. */

@@ -170,9 +170,9 @@ static void mark_merged_dirty(struct tandem_step_index *index, int i)
 {
     if (!index->merged_before) return;
     if (index->dirty[i] & DIRTY_FORWARD)
-        for (int j = i; j >= 0; j = index->merged_behind[j]) mark_forward_dirty(index, j);
+        for (int j = i; j >= 0; j = index->merged_after[j]) mark_forward_dirty(index, j);
     if (!(index->dirty[i] & DIRTY_BACKWARD)) return;
-    for (int transpose = i; transpose >= 0; transpose = index->sums_behind[transpose]) {
+    for (int transpose = i; transpose >= 0; transpose = index->sums_after[transpose]) {
         const int bias = index->merged_before[transpose];
         if (bias < 0 || index->summed_transpose[bias] != transpose) return;
         mark_dirty(index, bias, DIRTY_BACKWARD);

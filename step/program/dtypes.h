@@ -174,7 +174,7 @@ static inline int dgrad_variant(const tandem_step *step, int i)
     return op_variant_of(step, i, is_both ? dgrad_dtype_of(step, i) : dgrad_output_dtype(step, i));
 }
 
-/* The variants of an attention's tasks come behind those of its last operator: of the gradients of q, k and
+/* The variants of an attention's tasks come after those of its last operator: of the gradients of q, k and
  * v, which may have several dtypes, the first decides the cost. */
 enum { N_ATTENTION_PRECISION = 2 };
 static inline int attention_variant(tandem_precision precision, tandem_dtype to)

@@ -164,7 +164,7 @@ static uint64_t *total_of_value_category(tandem_memory *plan, const tandem_step 
     }
 }
 
-/* Of values that have memory at the peak, in a block, and are written behind it. */
+/* Of values that have memory at the peak, in a block, and are written after it. */
 static void count_unwritten(tandem_memory *plan, const tandem_step *step)
 {
     int block[TANDEM_MAX_MERGED_PRODUCTS];

@@ -1,10 +1,10 @@
 /* resolve.c: what the precisions make of the step program: active tasks, their dtypes, values and lifetimes.
  *
  * The update is incremental. dtypes.c follows the operators whose precision changed and marks the units of
- * tasks that depend on a changed dtype (DIRTY_…). This file deactivates those units, sets them up anew, and
+ * tasks that depend on a changed dtype (DIRTY_…). This file deactivates those units, sets them up again, and
  * recomputes the lifetimes of the values that they touch. In a new program everything is dirty.
  *
- * state_space.c derives the same tasks operator by operator, for all plans at once. The shared rules stand in
+ * state_space.c derives the same tasks operator by operator, for all plans at once. The shared rules are in
  * dtypes.h; tests/property/test_plan_dag_laws.c compares the two. */
 #include "step/fusion/transposed_copy.h"
 #include "step/program/dtypes.h"
@@ -233,7 +233,7 @@ static void hold_operands_for_casts(tandem_step *step, int i)
     }
 }
 
-/* What the transposes' dgrads read that stand before that of `transpose` in a launch. */
+/* What the transposes' dgrads before that of `transpose` in a launch read. */
 static void hold_gradients(tandem_step *step, int t, int transpose)
 {
     const int *const before = step->index->sums_before;

@@ -149,7 +149,7 @@ static void order_parameters(tandem_step *step)
     }
 }
 
-/* Whether PyTorch hands on parameter q with p, which stands before it. */
+/* Whether PyTorch hands on parameter q with p, which comes before it. */
 static int is_of_same_module(const tandem_graph *graph, int p, int q)
 {
     return graph->parameter[p].op == graph->parameter[q].op ||
@@ -171,7 +171,7 @@ static void postpone_parameters(tandem_step *step)
         }
         while (to + 1 < n && is_of_same_module(graph, order[to], order[to + 1])) to++;
         memmove(&order[k], &order[k + 1], (size_t)(to - k) * sizeof *order);
-        order[to] = p; /* another one is at place k now; p is not moved again, as `after` stands before it */
+        order[to] = p; /* another one is at place k now; p is not moved again, as `after` comes before it */
     }
 }
 
@@ -249,7 +249,7 @@ static void append_one_forward(tandem_step *step, int i)
     append_casts(step, TANDEM_TASK_CAST, i);
 }
 
-/* Products of one tensor stand where the first of them does. */
+/* Products of one tensor are placed where the first of them is. */
 static void append_forward(tandem_step *step, int i)
 {
     const step_products *one = products_with(step, i);
@@ -280,7 +280,7 @@ static void append_reduce(tandem_step *step, int b)
 }
 
 /* Appends the all-reduce of a bucket, if p's gradient is its last one. Task `ready` completes it. Where
- * products stand side by side, a later bucket may be complete first: it waits, since all ranks reduce in one
+ * products lie side by side, a later bucket may be complete first: it waits, since all ranks reduce in one
  * order. */
 static void complete_parameter(tandem_step *step, int p, int ready)
 {
@@ -424,7 +424,7 @@ static void append_dgrad(tandem_step *step, int i)
         append_partial_sum(step, i, slot, slot == 0 ? index->dgrad[i] : index->wgrad[i]);
 }
 
-/* Products of one tensor stand where the first of them does, and add to its gradient in their order. */
+/* Products of one tensor are placed where the first of them is, and add to its gradient in their order. */
 static void append_backward(tandem_step *step, int i)
 {
     static void (*const append_part[])(tandem_step *, int) = {append_backward_casts, append_wgrad,
@@ -501,10 +501,10 @@ static void alloc_graph_arrays(tandem_step *step, size_t n_op, size_t n_paramete
     if (pads_rows(&step->options)) index->padded_row = alloc_array(step, n_op, sizeof *index->padded_row);
     if (step->options.merged_tasks) {
         index->merged_before = alloc_ids(step, n_op);
-        index->merged_behind = alloc_ids(step, n_op);
+        index->merged_after = alloc_ids(step, n_op);
         index->summed_transpose = alloc_ids(step, n_op);
         index->sums_before = alloc_ids(step, n_op);
-        index->sums_behind = alloc_ids(step, n_op);
+        index->sums_after = alloc_ids(step, n_op);
         index->products = alloc_array(step, n_op / 2, sizeof *index->products);
         index->products_of = alloc_ids(step, n_op);
         index->product_of_root = alloc_ids(step, n_op);

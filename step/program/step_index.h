@@ -1,4 +1,4 @@
-/* step_index.h: the fixed structure behind a step program, and the state of its incremental update. Arrays
+/* step_index.h: the fixed structure of a step program, and the state of its incremental update. Arrays
  * are [n_op], or [n_op × TANDEM_MAX_INPUT] for edges; −1: there is none. An edge is an operator that reads a
  * tensor: edge = operator · TANDEM_MAX_INPUT + input slot. */
 #pragma once
@@ -25,10 +25,10 @@ enum {
     DIRTY_ALL = 127
 };
 
-/* Which operators' forward tasks stand in the list a second time: in the plans that need it. */
+/* Which operators' forward tasks are in the list a second time: in the plans that need it. */
 enum { RECOMPUTED_ALWAYS = 1, RECOMPUTED_WHERE_FUSED = 2 };
 
-/* Consecutive linears of one tensor whose products may be one: their forward tasks stand side by side, and so
+/* Consecutive linears of one tensor whose products may be one: their forward tasks lie side by side, and so
  * do their wgrads and dgrads. op: in the order of the graph. */
 typedef struct step_products {
     int op[TANDEM_MAX_MERGED_PRODUCTS], n;
@@ -44,7 +44,7 @@ struct tandem_step_index {
     int is_out_of_memory;
     const tandem_op_row **row;
     int *input_tensor; /* of an edge: the tensor whose memory is read: views are followed */
-    /* gradients; tensors stand for the tensors that they are views of */
+    /* gradients; of a view the tensor that it is a view of */
     int *n_contribution; /* edges along which a gradient of the tensor arrives */
     int *last_edge;      /* the last of them in backward order */
     int *edge_position;  /* of an edge among them */
@@ -62,13 +62,13 @@ struct tandem_step_index {
     int *n_awaited;               /* [n_bucket] gradients that no task has completed yet */
     int n_reduced;                /* with products: buckets whose all-reduce is in the list */
     /* with merged_tasks, else NULL: */
-    int *merged_before, *merged_behind; /* whose forward task this one's may be merged with; its inverse */
-    int *summed_transpose;          /* of a bias: the transpose whose dgrad its wgrad may be merged with */
-    int *sums_before, *sums_behind; /* of such a transpose: the one whose sums come next to its; inverse */
-    step_products *products;        /* [n_products] */
-    int *products_of, n_products;   /* [n_op] of a linear */
-    int *product_of_root;           /* [n_op] of a tensor: the linear whose output gradient it alone is */
-    int *weight_cast_number;        /* weight casts before this one's in the list */
+    int *merged_before, *merged_after; /* whose forward task this one's may be merged with; its inverse */
+    int *summed_transpose;             /* of a bias: the transpose whose dgrad its wgrad may be merged with */
+    int *sums_before, *sums_after;     /* of such a transpose: the one whose sums come next to its; inverse */
+    step_products *products;           /* [n_products] */
+    int *products_of, n_products;      /* [n_op] of a linear */
+    int *product_of_root;              /* [n_op] of a tensor: the linear whose output gradient it alone is */
+    int *weight_cast_number;           /* weight casts before this one's in the list */
     unsigned char
         *writes_codes; /* [n_op] whose forward task a cast of its result to a byte may be merged with */
     int n_weight_cast;

@@ -1,4 +1,4 @@
-/* values.c: what a value id stands for, in both directions. */
+/* values.c: what a value id means, in both directions. */
 #include "step/program/values.h"
 
 int tandem_value_activation(const tandem_step *step, int tensor, tandem_dtype dtype)

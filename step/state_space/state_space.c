@@ -1,7 +1,7 @@
 /* state_space.c: the tasks that one choice of precision causes, operator by operator in graph order, without
  * knowing the later choices.
  *
- * resolve.c derives the same tasks for one complete plan. The shared rules stand in dtypes.h;
+ * resolve.c derives the same tasks for one complete plan. The shared rules are in dtypes.h;
  * tests/property/test_plan_dag_laws.c compares the two. */
 #include "tandem/advanced/state_space.h"
 

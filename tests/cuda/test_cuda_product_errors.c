@@ -1,6 +1,6 @@
 /* folder: backend */
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
-/* The products of tandem/cuda_kernels.h: arguments that are off are named, what fails is told and leaves
+/* The products of tandem/cuda_kernels.h: arguments that are off are named, what fails is reported and leaves
  * nothing open, and calls on two streams take turns. */
 #include "tandem/cuda_kernels.h"
 #include "tests/cuda/gpu.h"
@@ -81,7 +81,7 @@ static void arguments_of_products_are_named(void **state)
     BAD_PRODUCT(c.a_type = c.b_type = TANDEM_S32, "the types of a and b are");
     BAD_PRODUCT(c.a_type = c.b_type = TANDEM_E5M2, "the types of a and b are 5 and 5");
     BAD_PRODUCT(c.a_type = TANDEM_S8; c.b_type = TANDEM_E4M3, "the types of a and b are 2 and 4");
-    BAD_PRODUCT(c.c_type = TANDEM_S8, "c_type is none of its types");
+    BAD_PRODUCT(c.c_type = TANDEM_S8, "c_type must be f32");
     BAD_PRODUCT(c.a_type = c.b_type = TANDEM_F16; c.tf32 = 1, "tf32 goes with operands of f32");
     BAD_PRODUCT(c.m = -1, "batch, m, n and k are 1, -1, 5 and 5");
     BAD_PRODUCT(c.batch = -1, "batch, m, n and k are -1,");
@@ -121,7 +121,7 @@ static void what_the_gpu_lacks_is_named(void **state)
 }
 
 /* Every call of the libraries in its turn, of an opening, a first product, and a later one. */
-static void failures_are_told_and_leave_nothing(void **state)
+static void failures_are_reported_and_leave_nothing(void **state)
 {
     const int before = gpu_open_handles();
     tandem_cuda_product_call call = good_call();
@@ -131,7 +131,7 @@ static void failures_are_told_and_leave_nothing(void **state)
         tandem_cuda_products *own = NULL;
         error = (tandem_error){0};
         stand_in_calls_to_failure = k;
-        stand_in_fail_once = k % 2; /* by halves: alone, and with all behind it */
+        stand_in_fail_once = k % 2; /* by halves: alone, and with all after it */
         tandem_status status = tandem_cuda_products_open(&own, 0, &error);
         assert_int_equal(status != TANDEM_OK, own == NULL);
         for (int again = 0; again < 2 && status == TANDEM_OK; again++)
@@ -142,7 +142,7 @@ static void failures_are_told_and_leave_nothing(void **state)
         if (error.status != status) fail_msg("call %d: %d, and '%s'", k, status, error.text);
         if (status != TANDEM_OK) assert_non_null(strstr(error.text, "'cuda:0'"));
         if (own && tandem_cuda_products_run(own, &call, NULL, &error) != TANDEM_OK)
-            fail_msg("behind call %d: %s", k, error.text);
+            fail_msg("after call %d: %s", k, error.text);
         tandem_cuda_products_close(own);
         assert_int_equal(gpu_open_handles(), before);
     }
@@ -153,7 +153,7 @@ static void failures_are_told_and_leave_nothing(void **state)
 static void memory_may_be_lacking(void **state)
 {
     tandem_cuda_products *own = NULL;
-    for (int k = 0; k < 2; k++) { /* its own allocations; those behind are of the library */
+    for (int k = 0; k < 2; k++) { /* its own allocations; those after are of the library */
         tandem_fail_allocation_after(k);
         assert_int_equal(tandem_cuda_products_open(&own, 0, &error), TANDEM_NO_MEMORY);
         tandem_fail_allocation_after(-1);
@@ -172,7 +172,7 @@ static void memory_may_be_lacking(void **state)
     memset(result, UNTOUCHED, N * sizeof(float));
 }
 
-/* They share a workspace: what the stream without a name is given comes behind all that another one was. */
+/* They share a workspace: what the stream without a name is given comes after all that another one was. */
 static void streams_take_turns(void **state)
 {
     const tandem_cuda_product_call call = good_call();
@@ -196,7 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(arguments_of_products_are_named, open_products, close_products),
         cmocka_unit_test(what_the_gpu_lacks_is_named),
-        cmocka_unit_test(failures_are_told_and_leave_nothing),
+        cmocka_unit_test(failures_are_reported_and_leave_nothing),
         cmocka_unit_test(memory_may_be_lacking),
         cmocka_unit_test_setup_teardown(streams_take_turns, open_products, close_products),
     };

@@ -1,4 +1,4 @@
-/* grouped_conv2d: channels last, in f32. Channels stand in groups; each group of results reads its own group
+/* grouped_conv2d: channels last, in f32. Channels are in groups; each group of results reads its own group
  * of the input. Weight (kernel_h·kernel_w·c_in/groups, c_out). Entries of a window are `dilation` apart. One
  * backward task computes the gradients of the input and of the weight. */
 #include <string.h>

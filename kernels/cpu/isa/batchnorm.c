@@ -22,7 +22,7 @@ typedef uint32_t __attribute__((may_alias, aligned(2))) bf16_pair;
  * above zero; after a sum, where the stored result is. */
 enum epilogue { NO_EPILOGUE, RELU, SUM_RELU };
 
-/* `narrow…`, `paired` and `behind` are constants at every inlined call: one source gives all kernels. */
+/* `narrow…`, `paired` and `epilogue` are constants at every inlined call: one source gives all kernels. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* Numbers of one row: place k of those that lie first, and of the others where they are in pairs. */
@@ -72,7 +72,7 @@ static void from_loop_order(float *restrict to, const float *restrict from, size
     for (size_t k = n; k < channels; k++) to[2 * (k - n) + 1] = from[k];
 }
 
-/* Asks memory for the n elements that stand `ahead` bytes behind element i. It would else idle while a chunk
+/* Asks memory for the n elements that lie `ahead` bytes after element i. It would else idle while a chunk
  * is summed a second time; and where rows are long the hardware's own guesses come late (measured: a third
  * less time forward, a sixth backward, and another tenth where what is written is asked for, too); short rows
  * are better left to them. */
@@ -84,7 +84,7 @@ INLINE void prefetch_rows(const void *x, size_t i, size_t n, size_t ahead, int n
 }
 
 /* Places of a row between two requests: memory answers a few lines at a time, and all of a long row's at once
- * would stand in line. */
+ * would wait. */
 static size_t prefetch_width(size_t width) { return width % BLOCK == 0 ? BLOCK : width; }
 
 /* The n places from `begin` on of the row that begins at element `at`. */

@@ -8,7 +8,7 @@
 
 #define UNROLLED _Pragma("GCC unroll 16")
 
-/* Tells the compiler that v is in a register and is to stay there: it would else load an operand again for
+/* Makes the compiler keep v in a register: it would else load an operand again for
  * each use, and the loads, not the multiplications, would then set the pace. */
 #define KEEP_IN_REGISTER(v) __asm__ volatile("" : "+v"(v))
 
@@ -53,7 +53,7 @@ enum {
     AHEAD = 6 * A_SLOTS * STEP * (int)sizeof(gemm_s8_packed) /* bytes: six steps */
 };
 
-/* What a row's integers stand for. */
+/* The value of a step of a row's integers. */
 static inline float scale_of_row(const tandem_product_s8 *product, int64_t i)
 {
     return product->row_scale ? product->scale * product->row_scale[i] : product->scale;

@@ -4,7 +4,7 @@
  * The image is cut into tiles of 6x6 that overlap by two and give 4x4 results each; where a side is no
  * multiple of four, the last tiles give 3 in its direction, by F(3, 3) at the same points but one (-2). A
  * tile becomes 36 numbers a channel (V), a weight 36 numbers (U), so do gradients of results (Y); 36 products
- * of matrices (tiles by channels, channels by channels) stand for the convolution; 36 numbers a result become
+ * of matrices (tiles by channels, channels by channels) replace the convolution; 36 numbers a result become
  * 4x4 results, or 3x3 of a weight's gradient. For the passes:
  *     forward, dgrad   y = Aᵀ[(G w Gᵀ)·(Bᵀ x B)]A        wgrad   Gᵀ[(A y Aᵀ)·(Bᵀ x B)]G
  * Transformed tiles do not leave the second-level cache, or the third where there are more weights than
