@@ -211,9 +211,9 @@ static void shape_of(double shape[TANDEM_N_SHAPE], const tandem_work *w)
     const double far = 1e6;
     const double sides[] = {w->count, w->m, w->k, w->n, w->columns};
     enum { N_SIDE = sizeof sides / sizeof *sides };
-    const double unlike[] = {far * w->work_class, far * w->type, w->is_product ? far * w->pass : 0};
-    _Static_assert(N_SIDE + sizeof unlike / sizeof *unlike == TANDEM_N_SHAPE, "every place is set");
-    memcpy(&shape[N_SIDE], unlike, sizeof unlike);
+    const double kinds[] = {far * w->work_class, far * w->type, w->is_product ? far * w->pass : 0};
+    _Static_assert(N_SIDE + sizeof kinds / sizeof *kinds == TANDEM_N_SHAPE, "every place is set");
+    memcpy(&shape[N_SIDE], kinds, sizeof kinds);
     for (int i = 0; i < N_SIDE; i++) shape[i] = w->is_product ? log(fmax(1, sides[i])) : 0;
     if (!w->is_product) shape[0] = log(w->bytes), shape[1] = log(fmax(1, w->columns));
 }

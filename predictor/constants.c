@@ -16,7 +16,7 @@ static const tandem_constant_row constant_rows[] = {
 #undef IS
 };
 
-/* A key that constants.def lacks would be 0 in silence; one that stands there twice is refused by the
+/* A key that constants.def lacks would be 0 in silence; one that is there twice is refused by the
  * compiler (-Woverride-init). */
 enum {
     N_FITTED =

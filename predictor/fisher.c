@@ -152,7 +152,7 @@ static double loss_scale(const tandem_graph *graph, const tandem_statistics *sta
     return max > 0 ? exp2(floor(log2(largest / max))) : 1;
 }
 
-/* Largest magnitude of input `slot` as the cast of the step program knows it: that of the tensor behind
+/* Largest magnitude of input `slot` as the cast of the step program knows it: that of the tensor below
  * views. */
 static double input_magnitude(const tandem_graph *graph, const tandem_op *op, int slot, double measured)
 {

@@ -88,7 +88,7 @@ typedef struct tandem_task_terms {
     double term[TANDEM_N_TERM];
     double flops, bytes;          /* of the work */
     double shape[TANDEM_N_SHAPE]; /* logarithms */
-    int variant;                  /* equal numbers: the same kernel, as far as its text tells */
+    int variant;                  /* equal numbers: the same kernel, as far as its text shows */
 } tandem_task_terms;
 /* Of a key whose work is known. `device`: its name, for the width of its vectors. */
 void tandem_task_terms_of(tandem_task_terms *terms, const tandem_work *work, const tandem_cost_key *key,

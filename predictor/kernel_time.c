@@ -70,7 +70,8 @@ static double product_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const 
 /* --- Streams -------------------------------------------------------------------------------------------- */
 
 /* Rows above 1024 are read three times by one block, which computes between: its flops overlap with memory
- * in part. Rows of one card do not tell the exponent from the flops; with 3/2, P4 and P100 have the same. */
+ * in part. Rows of one card do not separate the exponent from the flops; with 3/2, P4 and P100 have the
+ * same. */
 static double softmax_ns(tandem_kernel_time *time, const kernel_gpu *gpu, const tandem_work *work)
 {
     const double *const c = gpu->constant, elements = work->rows * work->columns, exponent = 1.5;

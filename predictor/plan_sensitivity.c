@@ -14,7 +14,7 @@ double tandem_allreduce_noise(const tandem_cluster *cluster)
 /* The cells that a plan uses, with the part of its global batch that runs each of them. */
 typedef struct plan_shares {
     double *share;       /* [cells of tandem_estimate_cell] */
-    double *micro_batch; /* behind it, as many: of the step */
+    double *micro_batch; /* after it, as many: of the step */
     tandem_sensitivity_step step;
 } plan_shares;
 
@@ -63,7 +63,7 @@ static tandem_status fill_plan_shares(plan_shares *shares, const tandem_plan *pl
     return TANDEM_OK;
 }
 
-/* Inserts behind those that are no smaller. */
+/* Inserts after those that are no smaller. */
 static void insert_largest(tandem_plan_sensitivity *of, tandem_largest_sensitivity added)
 {
     int at = of->n_largest;

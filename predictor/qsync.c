@@ -21,7 +21,7 @@
  *
  * Where it departs from the theory it rests on (variances of unbiased rounding, propagated to the gradient):
  *   - The norms are not squared, though a variance scales with the square of its factor.
- *   - With 16 bits, e stands where 2^(2e) belongs. e is negative for magnitudes below 1, as weights and
+ *   - With 16 bits, e is used where 2^(2e) belongs. e is negative for magnitudes below 1, as weights and
  *     gradients are, so the sensitivity would be negative; here it is cut off at 0.
  *   - The weight gradient replaces the output gradient.
  *   - Depth weights operators. No measurement says how much the loss responds to any of them: there is no

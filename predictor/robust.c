@@ -16,7 +16,7 @@ double tandem_median(double *value, size_t n)
     return gsl_stats_median_from_sorted_data(value, 1, n);
 }
 
-/* Where no rows are spare, outliers cannot be told: plain least squares. */
+/* Where no rows are spare, outliers cannot be determined: plain least squares. */
 static bool solve_lsq(gsl_vector *c, gsl_matrix *covariance, const gsl_matrix *x, const gsl_vector *target)
 {
     const size_t n = x->size1, q = x->size2;

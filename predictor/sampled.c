@@ -17,7 +17,7 @@
  *   Var g          falls with the batch: c·V
  *   Var d          Its part from samples, S = E|d|² − ⟨d₁, d₂⟩, falls likewise: c·S. Its part from a weight
  *                  rounded at random, W = ⟨d₁, d₂⟩ − |E d|², does not: all samples and ranks read one rounded
- *                  weight. Each of m micro-steps rounds it anew: W/m. Where weights round to nearest, the
+ *                  weight. Each of m micro-steps rounds it again: W/m. Where weights round to nearest, the
  *                  error is the same in all steps: W = 0, and S = E|d|² − |E d|²
  *   E d, G         stay
  *
@@ -65,7 +65,7 @@ typedef struct sampled_sums {
     double variance, mean_square;                /* of the gradient */
     double total, shared, error_square, against; /* of its error; shared and error_square: drawn weights */
     double fixed_square;                         /* error_square where weights are not drawn */
-    double counted;                              /* `against` of the cells whose bias is told from 0 */
+    double counted;                              /* `against` of the cells whose bias differs from 0 */
 } sampled_sums;
 
 static void add_replicate(sampled_sums *sums, const sampled_sums *one, double by)
@@ -236,7 +236,7 @@ static void fill_cell_sums(sampled_sums *alone, const tandem_estimate *estimate,
 }
 
 /* Whether the interval of a cell's bias excludes 0. It does not depend on the step. */
-static int is_bias_told(const sampled_sums *alone, const tandem_estimate *estimate)
+static int is_bias_nonzero(const sampled_sums *alone, const tandem_estimate *estimate)
 {
     const tandem_sensitivity_step step = {.global_batch = estimate->batch, .n_micro = 1};
     const sampled_parts all = parts_over_points(NULL, alone, estimate, &step, -1),
@@ -258,17 +258,17 @@ static tandem_status add_cells(sampled_sums *replicate, sampled_sums *alone, con
                 tandem_precision_get((tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION))
                     ->name);
         fill_cell_sums(alone, estimate, cell, micro_batch ? micro_batch[cell] : 0);
-        const int is_told = is_bias_told(alone, estimate);
+        const int is_nonzero = is_bias_nonzero(alone, estimate);
         for (int i = 0; i < estimate->n_point * estimate->n_replicate; i++) {
             alone[i].variance = alone[i].mean_square = 0; /* the gradient is one for all cells */
-            alone[i].counted = is_told ? alone[i].against : 0;
+            alone[i].counted = is_nonzero ? alone[i].against : 0;
             add_replicate(&replicate[i], &alone[i], share[cell]);
         }
     }
     return TANDEM_OK;
 }
 
-/* *replicate: [n_point × n_replicate], the sums of a plan, and room behind them; the caller frees it. */
+/* *replicate: [n_point × n_replicate], the sums of a plan, and room after them; the caller frees it. */
 static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_estimate *estimate,
                                     const double *share, const tandem_sensitivity_step *step,
                                     tandem_error *error)

@@ -101,7 +101,7 @@ static tandem_status next_line(timing_reader *r, int *more)
     return TANDEM_OK;
 }
 
-/* Takes one field out of *at, quotes removed in place; *at is behind its comma, or NULL at the line's end. */
+/* Takes one field out of *at, quotes removed in place; *at is after its comma, or NULL at the line's end. */
 static char *take_field(char **at)
 {
     char *const begin = *at, *to = begin, *from = begin;
@@ -129,7 +129,7 @@ static tandem_status split_line(timing_reader *r)
         if (!r->field[r->n_field])
             return tandem_error_set(
                 r->error, TANDEM_MALFORMED,
-                "%s, line %lld: a quote is not closed, or a carriage return stands within the line", r->name,
+                "%s, line %lld: a quote is not closed, or a carriage return is within the line", r->name,
                 (long long)r->line);
     }
     if (at)
@@ -167,7 +167,7 @@ static tandem_status read_header(timing_reader *r, int needs_times)
         if (strcmp(name, "time") == 0)
             return refuse_header(r, "the column '%s' has no unit: time_ns, time_us or time_ms", name);
         if (r->column[i] < 0) continue;
-        if (seen[r->column[i]]++) return refuse_header(r, "the column '%.40s' stands twice", name);
+        if (seen[r->column[i]]++) return refuse_header(r, "the column '%.40s' is there twice", name);
         if (known_columns[r->column[i]].type == COLUMN_TIME && ++n_time > 1)
             return refuse_header(r, "two columns of times, '%.40s' is the second; keep one", name);
         has_operator |= known_columns[r->column[i]].member == offsetof(tandem_timing, kind);
@@ -258,7 +258,7 @@ static tandem_status read_row(timing_reader *r, tandem_timing *timing)
     return status;
 }
 
-/* What is wrong with a row's content does not say where it stands. */
+/* What is wrong with a row's content does not say where the row is. */
 static tandem_status place_error(const timing_reader *r, tandem_status status)
 {
     const int is_of_row = status == TANDEM_MALFORMED || status == TANDEM_USAGE || status == TANDEM_MISSING ||

@@ -4,7 +4,7 @@
  * remains of its previous iteration, and reduce(b) the time of bucket b's all-reduce:
  *     end(b)  = max(end(b − 1), max_c backlog(c) + ready(c, b)) + reduce(b)
  *     late(c) = max(backlog(c), max_b end(b) − wait(c, b))
- * late(c) is how far class c is behind its list after the last wait. It stood still for late − backlog. Part
+ * late(c) is how far class c lags its list after the last wait. It waited for late − backlog. Part
  * of that was before the all-reduce that it waited for began; during the rest, a bucket was reduced.
  *
  * Buckets are taken by groups (slack.c). A class waits for a bucket whose all-reduce has not begun only where

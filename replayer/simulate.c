@@ -20,7 +20,7 @@ static int is_steady(const double *before, const double *backlog_ns, int n_class
 
 /* A class that gains the same time on the others in two iterations will do so until it waits for them: it is
  * put there at once. A class that loses the same time does so until the others wait for it, as they do when
- * it is a whole iteration behind: it is put there. gain[c]: in the previous iteration. */
+ * it is a whole iteration late: it is put there. gain[c]: in the previous iteration. */
 static void extrapolate_drift(const double *before, tandem_iteration *iteration, double *gain, int n_class)
 {
     for (int c = 0; c < n_class; c++) {

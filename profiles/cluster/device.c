@@ -261,7 +261,7 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
             name);
     if (tandem_device_is_recorded(name))
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "'%s' stands for jobs of PyTorch, which tandem's executor does not run: "
+                                "'%s' names jobs of PyTorch, which tandem's executor does not run: "
                                 "tandem.profile and tandem.apply in Python do (docs/pytorch.md)",
                                 name);
     if (is_gpu_name(name)) return TANDEM_OK; /* opening it shows whether it is there */

@@ -189,7 +189,7 @@ static tandem_status write_chrome_trace(const char *path, const char *title, con
     if (status != TANDEM_OK) goto out;
     static const tandem_made unknown = {.command = ""};
     const tandem_made *const made = n_track && track->made ? track->made : &unknown;
-    /* title, model and origin always; of what made it, what is told */
+    /* title, model and origin always; of what made it, what is known */
     const char *about[] = {"title",   title ? title : "",
                            "model",   n_track ? track->step->graph->model : "",
                            "origin",  n_track && track->is_measured ? "measured" : "simulated",

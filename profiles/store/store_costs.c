@@ -313,7 +313,7 @@ static tandem_status visit_costs_like(const cost_query *w, const tandem_cost_key
 }
 
 /* The key of the task's first variant from `variant` to `end`: operator and size are the same for all before
- * TANDEM_ATTENTION_VARIANT, and for all behind. */
+ * TANDEM_ATTENTION_VARIANT, and for all after. */
 static bool first_cost_key(const tandem_step *step, int t, int variant, int end, tandem_cost_key *key)
 {
     for (; variant < end; variant++)

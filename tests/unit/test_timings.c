@@ -77,7 +77,7 @@ static void what_is_no_table_is_refused(void **state)
         {"operator,m,time\n", "has no unit", 0},
         {"operator,m\nlinear,1\n", "no column of times", 0},
         {"operator,time_us,time_ms\n", "two columns of times", 0},
-        {"operator,time_us,operator\n", "stands twice", 0},
+        {"operator,time_us,operator\n", "is there twice", 0},
         {"time_us\n1\n", "no column 'operator'", 0},
         {"linear,1,2,3,fp32\n", "line 2 has 5 fields, the first line 6", 1},
         {"linear,1,2,3,fp32,1,\n", "7 fields", 1},

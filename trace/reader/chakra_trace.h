@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "trace/whatif/whatif_model.h"
 
-enum { CHAKRA_KINDS = 32 /* kinds of nodes that are told apart */ };
+enum { CHAKRA_KINDS = 32 /* kinds of nodes that are distinguished */ };
 
 typedef struct chakra_node {
     uint64_t id;

@@ -77,7 +77,7 @@ tandem_status tandem_json_stream_wrong(tandem_json_stream *r, tandem_json_stream
     return refuse_json_at(r, (size_t)((const unsigned char *)got.text - r->input->bytes), why);
 }
 
-/* --- Scanning, 16 bytes at a time: the window has room behind its end ----------------------------------- */
+/* --- Scanning, 16 bytes at a time: the window has room after its end ------------------------------------ */
 
 /* Index of the first quote or backslash from i on, or `end`. */
 static size_t find_quote(const unsigned char *bytes, size_t i, size_t end)
@@ -363,7 +363,7 @@ static unsigned char *put_utf8(unsigned char *to, unsigned code)
     return to;
 }
 
-/* In place: an escape is never shorter than what it stands for. Escapes unknown to JSON stand for
+/* In place: an escape is never shorter than its meaning. Escapes unknown to JSON mean
  * themselves. */
 static size_t unescape(unsigned char *text, size_t n)
 {

@@ -421,7 +421,7 @@ static tandem_status read_header_object(tandem_events *events, read_header_membe
     return status;
 }
 
-/* Keeps the name of a member, and what else tells what an object without events is. */
+/* Keeps the name of a member, and what else shows what an object without events is. */
 static tandem_status note_member(tandem_events *events, tandem_json_stream_slice name)
 {
     tandem_json_stream *const json = &events->json;

@@ -1,6 +1,6 @@
 /* read_input.h: a moving window over a file of any size; private to trace/.
  *
- * The first two bytes tell whether a file is compressed with gzip (also in several members). A UTF-8
+ * The first two bytes show whether a file is compressed with gzip (also in several members). A UTF-8
  * byte-order mark before the text is skipped. */
 #pragma once
 

@@ -23,8 +23,8 @@ typedef struct tandem_timeline_rank {
 } tandem_timeline_rank;
 
 typedef struct tandem_step_timeline {
-    char title[TANDEM_TIMELINE_TITLE], model[TANDEM_TIMELINE_TITLE]; /* "" = not told */
-    int is_measured;                                                 /* −1 = not told */
+    char title[TANDEM_TIMELINE_TITLE], model[TANDEM_TIMELINE_TITLE]; /* "" = unknown */
+    int is_measured;                                                 /* −1 = unknown */
     tandem_made made;
     int n_rank, n_task, n_text;
     int64_t n_negative, span_ns; /* durations below 0, which count as 0; of the step, over all ranks */

@@ -81,7 +81,7 @@ static const torch_launch *find_launch(const torch_rank *rank, const torch_kerne
 {
     int low = 0, high = rank->n_launch;
     if (kernel->correlation < 0) return NULL;
-    while (low < high) { /* the first one behind those that count */
+    while (low < high) { /* the first one after those that count */
         const int middle = low + (high - low) / 2;
         const torch_launch *const one = &rank->launch[middle];
         if (one->correlation < kernel->correlation ||

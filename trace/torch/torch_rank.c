@@ -115,7 +115,7 @@ static tandem_status add_launch(torch_reader *r, int64_t end_ns)
     return TANDEM_OK;
 }
 
-/* Adds to a set of a few values; those beyond its size are not told apart. */
+/* Adds to a set of a few values; those beyond its size are not distinguished. */
 static void add_to_set(uint64_t *set, int *n, int size, uint64_t value)
 {
     for (int k = 0; k < *n; k++)

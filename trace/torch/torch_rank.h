@@ -31,10 +31,11 @@ typedef struct torch_step_window {
     int64_t number, begin_ns, end_ns;
     /* first start of a kernel whose launch is known, last end of any; INT64_MAX, INT64_MIN = none */
     int64_t first_kernel_ns, last_kernel_ns;
-    int64_t behind_ns; /* latest end of a kernel that was launched between the step before and this one */
-    int64_t n_kernel;  /* that it launched */
-    int64_t n_work;    /* its kernels; where no step has any, its operators */
-    int64_t kernel_ns; /* sum of its kernels */
+    int64_t
+        between_end_ns; /* latest end of a kernel that was launched between the step before and this one */
+    int64_t n_kernel;   /* that it launched */
+    int64_t n_work;     /* its kernels; where no step has any, its operators */
+    int64_t kernel_ns;  /* sum of its kernels */
     int is_fragment;
 } torch_step_window;
 
@@ -47,7 +48,7 @@ typedef struct torch_call {
     uint8_t is_row; /* 0: communication beside its thread, which has no row of its own */
 } torch_call;
 
-/* A call of the runtime or driver: all that a device does has the correlation of the call behind it. */
+/* A call of the runtime or driver: all that a device does has the correlation of the call that caused it. */
 typedef struct torch_launch {
     int64_t correlation, start_ns;
     int32_t thread;

@@ -114,7 +114,7 @@ tandem_status torch_find_signature(torch_reader *r, int is_kernel, int32_t *inde
 
 /* --- Communication -------------------------------------------------------------------------------------- */
 
-/* The row of a collective. Its hash tells sizes apart, unlike the key by which it is joined. */
+/* The row of a collective. Its hash distinguishes sizes, unlike the key by which it is joined. */
 static tandem_status find_collective_row(torch_reader *r, uint64_t key, const char *name, const char *detail,
                                          int32_t *index)
 {
@@ -160,8 +160,8 @@ static void describe_collective(const tandem_event *event, const char *operation
     (void)snprintf(detail, size, "%s%s%s", shown, *shown && event->members.n ? " " : "", event->members.text);
 }
 
-/* The key is equal on all ranks: operation, group and type. Where no sequence number tells the collectives of
- * a group apart, those whose sizes must be equal are told apart by them. */
+/* The key is equal on all ranks: operation, group and type. Where no sequence number distinguishes the
+ * collectives of a group, those whose sizes must be equal are distinguished by them. */
 tandem_status torch_add_event_collective(torch_reader *r, int64_t end_ns, int source, int32_t *index)
 {
     const tandem_event *const event = &r->event;

@@ -165,7 +165,7 @@ static tandem_status add_call_times(torch_reader *r, const host_slice *s, int is
     return torch_add_collective(r, &one, torch_collective_operation(own->name), own->detail, &index);
 }
 
-/* Whether a collective of the host calls it. A slice that ends far behind one that began before follows
+/* Whether a collective of the host calls it. A slice that ends far after one that began before follows
  * it: the two overlap where a writer lacks digits. */
 static int is_in_call(const torch_reader *r, const host_thread *t, const host_slice *s)
 {
@@ -174,7 +174,7 @@ static int is_in_call(const torch_reader *r, const host_thread *t, const host_sl
     return k >= 0 && t->frame[k].in_call;
 }
 
-/* Adds the times of a slice to the busy times of the host. Inner operators may end behind the outer one, by
+/* Adds the times of a slice to the busy times of the host. Inner operators may end after the outer one, by
  * rounding. What a collective calls is a part of it. */
 static tandem_status add_busy_time(torch_reader *r, const host_slice *s, int is_inner)
 {

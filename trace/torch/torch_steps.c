@@ -3,7 +3,7 @@
  *
  * A step ends with its window on the host, or with the last kernel that it launched, whichever is later. It
  * begins with its window, or where the step before ends. The first one has none before it: where its kernels
- * end behind its window, it begins with its first kernel, or as long before its end as the window takes. */
+ * end after its window, it begins with its first kernel, or as long before its end as the window takes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static void sort_windows(torch_rank *rank)
     qsort(rank->window, (size_t)n, sizeof *rank->window, by_window_begin);
     for (int k = 0; k < n; k++) {
         rank->window[k].first_kernel_ns = INT64_MAX;
-        rank->window[k].last_kernel_ns = rank->window[k].behind_ns = INT64_MIN;
+        rank->window[k].last_kernel_ns = rank->window[k].between_end_ns = INT64_MIN;
     }
 }
 
@@ -106,8 +106,8 @@ static void place_kernel(torch_rank *rank, torch_kernel *kernel, int64_t at_ns)
         return;
     }
     const int next = count_windows_begun(rank, at_ns); /* its work delays the next step */
-    if (next < rank->n_window && kernel->end_ns > rank->window[next].behind_ns)
-        rank->window[next].behind_ns = kernel->end_ns;
+    if (next < rank->n_window && kernel->end_ns > rank->window[next].between_end_ns)
+        rank->window[next].between_end_ns = kernel->end_ns;
     rank->left_out.n_outside++;
     torch_add_ns(&rank->left_out.outside_ns, kernel->end_ns - kernel->start_ns);
 }
@@ -289,7 +289,7 @@ static void measure_step(const step_meter *m, const torch_step_window *window, i
     step->early_ns = step->compute_ns + step->exposed_ns - within_ns;
 }
 
-/* When a step begins, if the one before and the work behind it end at `before_ns`; INT64_MIN = there is
+/* When a step begins, if the one before and the work after it end at `before_ns`; INT64_MIN = there is
  * none. */
 static int64_t find_step_begin(const torch_step_window *w, int64_t before_ns, int is_first)
 {
@@ -309,7 +309,7 @@ static tandem_status measure_windows(step_meter *m, tandem_torch_rank *of)
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < rank->n_window && status == TANDEM_OK; k++) {
         const torch_step_window *const w = &rank->window[k];
-        before_ns = later_time_ns(before_ns, w->behind_ns);
+        before_ns = later_time_ns(before_ns, w->between_end_ns);
         const int64_t begin_ns = w->is_fragment ? w->begin_ns : find_step_begin(w, before_ns, !of->n_step);
         const int64_t own_end_ns = later_time_ns(w->end_ns, w->last_kernel_ns);
         const int64_t end_ns = later_time_ns(own_end_ns, begin_ns);

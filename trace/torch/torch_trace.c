@@ -164,7 +164,7 @@ static int is_counted_collective(torch_rank *rank, const torch_collective *one, 
     return 0;
 }
 
-/* Keeps collectives that count. Sequence numbers tell those of a group apart; without them, step and index
+/* Keeps collectives that count. Sequence numbers distinguish those of a group; without them, step and index
  * among equals do, which ends up in the key. */
 static void number_collectives(torch_rank *rank)
 {
