@@ -46,7 +46,7 @@ static tandem_status check_problem(const tandem_allocation_problem *problem, tan
     return status;
 }
 
-/* Replays the plan anew: no number of a policy's own stands in its result. */
+/* Replays the plan again: no number of a policy's own is in its result. */
 static tandem_status evaluate_plan(tandem_allocation *result, const tandem_allocation_problem *problem,
                                    const tandem_plan *plan, tandem_error *error)
 {

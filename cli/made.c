@@ -49,7 +49,7 @@ static size_t put_quoted_byte(char *to, unsigned char byte, int as_hex)
 static void append_word(const char *name, const char *word)
 {
     const int as_hex = !is_utf8(word);
-    int is_simple = !as_hex; /* may stand in '…' */
+    int is_simple = !as_hex; /* may be in '…' */
     size_t n = strlen(made.command), length = strlen(name) + sizeof " $''";
     for (const char *at = word; *at; at++) {
         is_simple &= *at != '\'' && (unsigned char)*at >= 0x20 && *at != 0x7f;

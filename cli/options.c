@@ -185,7 +185,7 @@ static tandem_status read_signed_value(const option_row *row, void *to, const ch
 
 /* --- The table ------------------------------------------------------------------------------------------ */
 
-/* NOLINTBEGIN(bugprone-macro-parentheses): types and initialisers stand without them. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): types and initialisers are written without them. */
 /* The offset of a member; a wrong type does not compile. */
 #define OF(m, type) .member = offsetof(cli_options, m) + 0 * sizeof(&((cli_options *)0)->m - (type *)0)
 #define READ(m, type, f) OF(m, type), .read = f
@@ -202,7 +202,7 @@ static tandem_status read_signed_value(const option_row *row, void *to, const ch
 #define TIME(m) READ(m, int64_t, read_time)
 #define OPTIONAL_TIME(m, if_absent) TIME(m), .absent = (if_absent)
 
-/* Behind those of options.def: the program's own, as far as they have a name. */
+/* After those of options.def: the program's own, as far as they have a name. */
 static option_row option_table[CLI_N_OPTION + CLI_MAX_OWN_OPTION] = {
 #define OPTION(key, by_letter, by_name, kind, of, in_group, text)                                            \
     [OPTION_##key - OPTION_FIRST] = {                                                                        \

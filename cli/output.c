@@ -65,8 +65,8 @@ int cli_fail(const tandem_error *error)
 
 int cli_fail_on_rank(int rank, const tandem_error *error)
 {
-    const int tells = error->status == TANDEM_RANK_FAILED || error->rank < 0 || error->rank == rank;
-    return tells ? cli_fail(error) : tandem_status_exit_code(error->status);
+    const int is_reporter = error->status == TANDEM_RANK_FAILED || error->rank < 0 || error->rank == rank;
+    return is_reporter ? cli_fail(error) : tandem_status_exit_code(error->status);
 }
 
 int cli_fail_with(tandem_status status, const char *format, ...)

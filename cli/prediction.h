@@ -16,7 +16,7 @@ tandem_status cli_allocation_request(tandem_allocation_request *request, const c
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
                                const tandem_workload *workload, int times_only, tandem_error *error);
 
-/* Whether a method counts more samples in percent: then its sensitivities are prices. */
+/* Whether a method counts extra samples, in percent. */
 int cli_method_is_percent(const char *method);
 /* " %", " nats" or "": what follows a sensitivity of the method. Static text. */
 const char *cli_method_unit(const char *method);

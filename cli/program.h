@@ -16,7 +16,7 @@ typedef struct cli_program {
     const char *name;  /* "tandem" */
     const char *begin; /* of --help, before the list of commands; NULL = a program of one command, whose name
                         * is not typed */
-    const char *end;   /* behind the list */
+    const char *end;   /* after the list */
     const cli_command *const *command; /* NULL-terminated */
     const cli_own_option *own;         /* at most CLI_MAX_OWN_OPTION, then one without a name; NULL = none */
 } cli_program;

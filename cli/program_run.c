@@ -102,7 +102,7 @@ static int run_one_of_many(const cli_program *program, int argc, char **argv)
     if (!command)
         return cli_fail_with(TANDEM_UNKNOWN_NAME, "no command '%s'.%s `%s --help` lists them.", argv[index],
                              hint.text, program->name);
-    /* Options may stand before the command: move the command's word to the front. */
+    /* Options may come before the command: move the command's word to the front. */
     char *name = argv[index];
     memmove(&argv[2], &argv[1], (size_t)(index - 1) * sizeof *argv);
     argv[1] = name;

@@ -185,7 +185,7 @@ tandem_status cli_report_add_trace(report_page *page, const char *path, const ch
     return status == TANDEM_OK ? report_page_add(page, &item, source, error) : status;
 }
 
-/* What the first bytes tell. */
+/* What the first bytes show. */
 typedef enum file_guess { GUESS_JSON, GUESS_TRACE, GUESS_STORE } file_guess;
 
 static tandem_status guess_file(file_guess *guess, const char *path, tandem_error *error)

@@ -155,7 +155,7 @@ void cli_note_unproven_bound(const cli_options *options, const tandem_plan *plan
     if (plan->has_unproven_bound)
         cli_note(
             options,
-            "the bound in '%s' counts as unproven: it is from before plans were priced by the loss scale "
+            "the bound in '%s' counts as unproven: it is from before plans were costed with the loss scale "
             "that they need. `tandem allocate` proves a new one",
             options->plan);
 }

@@ -1,4 +1,4 @@
-/* listener.h: what a listener is told, as printf text. Names in it cannot command a terminal
+/* listener.h: what a listener gets, as printf text. Names in it cannot command a terminal
  * (base/printable.h). */
 #pragma once
 

@@ -82,7 +82,7 @@ static void append_share(char *text, size_t size, const char *what, double share
 {
     char number[TANDEM_QUANTITY_TEXT];
     if (isnan(share))
-        (void)tandem_append(text, size, "; %s: not told here", what);
+        (void)tandem_append(text, size, "; %s: unknown here", what);
     else
         (void)tandem_append(text, size, "; %s %s", what,
                             tandem_quantity_print_ratio(number, sizeof number, share));
@@ -114,7 +114,7 @@ const char *machine_check_remedy(char *text, size_t size, const tandem_steadines
     else if (found->delay_share > unsteady_delay)
         remedy = "top -b -n 1 | head -n 20    # and end what else runs";
     else if (found->steal_share > unsteady_steal)
-        remedy = "a machine with cores of its own: a neighbour has these, too";
+        remedy = "a machine with dedicated cores: other virtual machines use these, too";
     else if (found->compute_spread > unsteady_spread)
         remedy = "sleep 300    # a hot core slows down; a neighbour thread may also take of it";
     else if (found->memory_spread > 2 * unsteady_spread)

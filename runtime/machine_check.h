@@ -6,7 +6,7 @@
 #include "tandem/advanced/store.h"
 
 /* machine_check: keeps this thread's core busy for `ns`, with a speed sample every 20 ms. Shares and spreads
- * that the system does not tell are NaN. *counts: what the machine told at the end. TANDEM_NO_MEMORY. */
+ * that the system does not report are NaN. *counts: the machine's counts at the end. TANDEM_NO_MEMORY. */
 tandem_status machine_check(tandem_steadiness *found, tandem_machine_counts *counts, int64_t ns,
                             tandem_error *error);
 

@@ -77,7 +77,7 @@ static void fill_potentials(tandem_completion_bound *completion, const tandem_pa
     }
 }
 
-/* Sensitivity and costs of the paths behind the potentials of state s. */
+/* Sensitivity and costs of the paths that give the potentials of state s. */
 static void sum_completions(tandem_completion_bound *completion, const tandem_path_dag *paths, int s)
 {
     for (size_t k = 0, at = (size_t)s * N_SET; k < N_SET; k++, at++) {

@@ -62,7 +62,7 @@ typedef struct column_generation {
     const tandem_constraint_lp *constraints;
     const tandem_plan_dag *plan_dag;
     glp_prob *lp;
-    /* cost of the column that stands for "no path"; scales all sensitivities */
+    /* cost of the column for "no path"; scales all sensitivities */
     double infeasible_cost;
     double *dual_price; /* [n_row] scaled */
     int64_t *joint;     /* [n_task_set] sum of the rows, weighted by prices */

@@ -4,7 +4,7 @@
  * not better in anything is dominated: each of its completions also completes the other, at no more
  * sensitivity. Doubles keep their order when the same is added to both, so this holds to the last bit. The
  * search goes layer by layer. It drops labels whose completion bound is not below the best path known. It
- * completes each label that stays by the paths behind the bounds, which finds better paths early.
+ * completes each label that stays by the paths that give the bounds, which finds better paths early.
  *
  * The first sweep keeps few labels per layer, those with the smallest bounds. Where that drops a label,
  * nothing is proven beyond the smallest dropped bound, and a wider sweep follows. Before each sweep, arcs

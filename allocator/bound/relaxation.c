@@ -50,7 +50,7 @@ static int64_t count_runs_before(const tandem_step *step, int64_t first_at, int6
     return moment >= end ? step->options.n_micro : moment / step->n_task + (first_at < moment % step->n_task);
 }
 
-static void price_task_variants(tandem_relaxation *r, const tandem_contention *contention)
+static void cost_task_variants(tandem_relaxation *r, const tandem_contention *contention)
 {
     const tandem_plan_dag *plan_dag = r->plan_dag;
     const tandem_replayer *replayer = r->problem->replayer;
@@ -104,7 +104,7 @@ tandem_status tandem_relaxation_open(tandem_relaxation *out, const tandem_alloca
         return relaxation_no_memory(&(tandem_relaxation){.problem = problem}, error);
     }
     tandem_replayer_contention(problem->replayer, c, &contention);
-    price_task_variants(&r, &contention);
+    cost_task_variants(&r, &contention);
     find_interval_cuts(&r);
     const tandem_memory *memory = tandem_replayer_memory(problem->replayer, c);
     r.fixed_bytes = memory->weights + memory->gradients + memory->optimizer;

@@ -97,7 +97,7 @@ static tandem_status find_exact_target(exact_search *e, int *is_within, tandem_e
     return status;
 }
 
-/* The last hundredth is worth a little of the work allowed, not all of it. */
+/* The last hundredth may take a little of the work allowed, not all of it. */
 static int64_t enumeration_work(const exact_search *e)
 {
     const int64_t gap = e->best.sensitivity - tandem_bounds_lower(&e->bounds);

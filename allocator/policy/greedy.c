@@ -40,7 +40,7 @@ static int is_feasible(const tandem_plan_metrics *metrics, int64_t target_ns)
 
 static int is_better_move(const tandem_move *a, const tandem_move *b)
 {
-    /* moves stand in the order of ties */
+    /* moves are in the order of ties */
     return a->gain_per_cost != b->gain_per_cost ? a->gain_per_cost > b->gain_per_cost : a < b;
 }
 

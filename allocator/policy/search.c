@@ -272,7 +272,7 @@ void tandem_search_apply(tandem_search *search, const tandem_move *move)
         search_set_precision(search, op[k], search->current[op[k]]);
     }
     search->metrics = move->after;
-    /* summed anew: a sum of gains drifts */
+    /* summed again: a sum of gains drifts */
     search->metrics.sensitivity = total_sensitivity(search, search->current);
     search->n_change++;
 }

@@ -392,8 +392,8 @@ static tandem_status refuse_all_kinds(const tandem_allocation_problem *problem, 
                                                   tandem_precision_get(problem->base_precision)->name);
 }
 
-/* The fastest plans of both kinds, each priced by its need. Leaves the faster one, replayed into *fastest. A
- * plan of the second kind that needs no norm after all stands for the first kind, too, where it is faster. */
+/* The fastest plans of both kinds, each costed by its need. Leaves the faster one, replayed into *fastest. A
+ * plan of the second kind that needs no norm after all counts as the first kind, too, where it is faster. */
 static tandem_status find_fastest_of_all(target_finder *f, unsigned pinned, tandem_replay *fastest,
                                          tandem_error *error)
 {

@@ -51,7 +51,7 @@ typedef struct tandem_best_plan {
     int64_t sensitivity, step_ns;  /* INT64_MAX: there is none yet */
 } tandem_best_plan;
 /* tandem_best_plan_offer: keeps the plan in `searched`, a replayer of the problem or of one of its kinds,
- * where it is within target_ns and memory as it is priced by its own need, and better. Leaves it in the
+ * where it is within target_ns and memory as it is costed by its own need, and better. Leaves it in the
  * problem's replayer. */
 tandem_status tandem_best_plan_offer(tandem_best_plan *best, const tandem_allocation_problem *problem,
                                      const tandem_replayer *searched, int64_t target_ns, tandem_error *error);

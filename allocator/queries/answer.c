@@ -1,4 +1,4 @@
-/* answer.c: the answer to a question: the best plan, and what is told with it. */
+/* answer.c: the answer to a question: the best plan, and what is reported with it. */
 #include "allocator/opening.h"
 #include "allocator/queries/goodput.h"
 #include "allocator/queries/question.h"
@@ -10,7 +10,7 @@
 
 /* --- At the batches of a planner ------------------------------------------------------------------------ */
 
-/* What is told with the answer's plan, which stays in the replayer. */
+/* What is reported with the answer's plan, which stays in the replayer. */
 static tandem_status describe_plan(tandem_answer *answer, tandem_planner *planner, tandem_error *error)
 {
     tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;

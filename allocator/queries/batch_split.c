@@ -70,7 +70,7 @@ static tandem_status find_or_add_split(batch_split **out, split_search *s, const
 }
 
 /* Makes the plan that a criterion evaluates, at one split. `policy` NULL: greedy, without a certificate and
- * without looking at plans that an estimate cannot tell apart, for one of many splits. TANDEM_MISSING,
+ * without looking at plans that an estimate cannot distinguish, for one of many splits. TANDEM_MISSING,
  * TANDEM_INFEASIBLE. */
 static tandem_status make_split_plan(tandem_plan **plan, tandem_allocation *a, const split_search *s,
                                      const int64_t *batch, split_criterion criterion,

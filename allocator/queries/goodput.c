@@ -18,7 +18,7 @@ static int is_all_fp32(const tandem_plan *plan)
     return 1;
 }
 
-/* Whether the plan scales tensors by their largest number, and the estimate does not tell how noise grows
+/* Whether the plan scales tensors by their largest number, and the estimate does not say how noise grows
  * with that at another batch. */
 static int has_unconverted_ranges(const tandem_estimate *estimate, const tandem_plan *plan)
 {

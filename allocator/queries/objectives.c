@@ -169,7 +169,7 @@ typedef struct training_search {
         double least_share[N_LEAST_SHARE]; /* of all plans within it */
     } at[MAX_TRAINING_TARGETS];
     double best_ns;
-    double fineness; /* of the best plan: closer is not worth a proof */
+    double fineness; /* of the best plan: closer needs no proof */
 } training_search;
 
 static double sensitivity_share(const objective_search *d, int64_t units)
@@ -191,7 +191,7 @@ static tandem_status find_training_fineness(training_search *t, tandem_error *er
     return status;
 }
 
-/* Asks at a target, 0 = the fastest, and puts it behind target `before`. */
+/* Asks at a target, 0 = the fastest, and puts it after target `before`. */
 static tandem_status add_training_target(training_search *t, int before, int64_t target_ns,
                                          tandem_error *error)
 {
@@ -223,7 +223,7 @@ static tandem_status add_training_target(training_search *t, int before, int64_t
     return TANDEM_OK;
 }
 
-/* The interval behind target k: no plan in it has less. */
+/* The interval after target k: no plan in it has less. */
 static double interval_bound_ns(const training_search *t, int k, least_share by)
 {
     const double share = k + 1 < t->n ? t->at[k + 1].least_share[by] : 0;
@@ -274,14 +274,14 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
     return status;
 }
 
-/* --- Plans that cannot be told apart ---------------------------------------------------------------------
+/* --- Plans that cannot be distinguished ------------------------------------------------------------------
  *
  * Of the plans whose sensitivity is not known to be above the best one's, the fastest is taken: the interval
  * of the difference, from the replicates that both have, holds 0 or lies below it. The other plan is always
  * the best one, so that small differences do not add up. A bisection of the step finds it; it may pass over a
  * plan. */
 
-/* Asks at a target, 0 = the fastest; keeps the answer where it may stand for the best plan, `reference`. */
+/* Asks at a target, 0 = the fastest; keeps the answer where it may replace the best plan, `reference`. */
 static tandem_status try_faster(objective_search *d, const tandem_plan *reference, int64_t target_ns,
                                 int *is_taken, tandem_error *error)
 {
@@ -316,7 +316,7 @@ static tandem_status bisect_faster(objective_search *d, const tandem_plan *refer
     return status;
 }
 
-/* What holds of the plan that was taken: it is within the target of the one that it stands for, and its bound
+/* What holds of the plan that was taken: it is within the target of the one that it replaces, and its bound
  * is that one's. */
 static void describe_taken(objective_search *d, const tandem_allocation_problem *problem,
                            const tandem_allocation *reference)
@@ -336,7 +336,7 @@ static void describe_taken(objective_search *d, const tandem_allocation_problem 
     tandem_allocation_fill_plan(d->best_plan, problem, a);
 }
 
-/* problem: the caller's. d->best gives way to the fastest plan that may stand for it. */
+/* problem: the caller's. d->best gives way to the fastest plan that may replace it. */
 static tandem_status take_faster(objective_search *d, const tandem_allocation_problem *problem,
                                  tandem_error *error)
 {

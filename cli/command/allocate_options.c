@@ -33,7 +33,7 @@ static tandem_status check_option_conflicts(const cli_options *o, tandem_error *
          "write the plan for these batches, with --report"},
         {o->batch_auto, o->global_batch == 0, "--batch auto without --global-batch",
          "give the samples per step"},
-        {o->global_batch > 0, !o->batch_auto, "--global-batch without --batch auto", "else --batch says it"},
+        {o->global_batch > 0, !o->batch_auto, "--global-batch without --batch auto", "it needs --batch auto"},
     };
     for (size_t k = 0; k < sizeof conflicts / sizeof *conflicts; k++)
         if (conflicts[k].first && conflicts[k].second)

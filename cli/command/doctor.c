@@ -101,7 +101,7 @@ static void check_devices(doctor_report *all)
         set_finding(one, "%s", present ? device->meaning : device_error.text);
         n += present;
     }
-    doctor_check *one = add_check(all, "unlike devices",
+    doctor_check *one = add_check(all, "mixed devices",
                                   n >= 2   ? CHECK_OK
                                   : n == 1 ? CHECK_DEGRADED
                                            : CHECK_MISSING);

@@ -61,7 +61,7 @@ static void add_work_row(work_row *row, const work_row *one)
     row->ns += one->ns;
 }
 
-/* Rows of a part stand in the order in which the step comes to them. */
+/* Rows of a part are in the order in which the step comes to them. */
 static tandem_status add_step_work(step_work *all, const work_row *one, tandem_error *error)
 {
     int i = 0;

@@ -69,7 +69,7 @@ static void list_device(json_t *rows, cli_table *table, const tandem_device *dev
                   tandem_dtype_name(device->amp_dtype), meaning);
 }
 
-/* One row stands for all GPUs of this machine, which have numbers. */
+/* One row represents all GPUs of this machine, which have numbers. */
 static void list_gpus(json_t *rows, cli_table *table)
 {
     tandem_device gpu;
@@ -304,6 +304,6 @@ const cli_command command_list = {
         "  tandem list models             models with their options, written NAME:option=value,...\n"
         "  tandem list precisions --json  the dtypes of each precision, as one JSON object\n"
         "here: yes; no; described: tandem can plan for it with --predict, but has no kernels. In\n"
-        "`list precisions`, `amp` stands for the amp dtype of the device in `list devices`.",
+        "`list precisions`, `amp` means the amp dtype of the device in `list devices`.",
     .run = run_list,
 };

@@ -250,7 +250,7 @@ const cli_command command_predict = {
         "Examples:\n"
         "  tandem predict --device h100 \"linear m=4096 k=1280 n=3840\" --precision fp32 --pass dgrad\n"
         "  tandem predict --list measured.csv --calibrate three_rows.csv\n"
-        "--list takes a timing table (docs/predicting.md); where a time stands, errors are printed. -o\n"
+        "--list takes a timing table (docs/predicting.md); where a row has a time, errors are printed. -o\n"
         "writes every row with its predicted time.",
     .run = run_predict,
 };

@@ -65,7 +65,7 @@ const cli_command command_report = {
     .option = options,
     .description =
         "Examples:\n"
-        "  tandem report plan.json                          what a plan file tells\n"
+        "  tandem report plan.json                          what a plan file says\n"
         "  tandem replay --plan plan.json --operators --memory-timeline --trace predicted.json --json "
         ">replay.json\n"
         "  tandem train --plan plan.json --data fashion-mnist --trace measured.json --log run.jsonl\n"

@@ -69,7 +69,7 @@ static int put_recorded_step(FILE *out, const report_part *part)
                        report_ns((double)timeline->span_ns).text,
                        timeline->is_measured > 0    ? "measured"
                        : timeline->is_measured == 0 ? "simulated"
-                                                    : "and its file does not tell whether it was measured");
+                                                    : "and its file does not say whether it was measured");
             return 1;
         }
     return 0;
@@ -97,9 +97,10 @@ static const char *verdict_meaning(const char *verdict)
 {
     static const char *const meaning[][2] = {
         {"prediction holds", "the prediction holds"},
-        {"prediction off", "the prediction is off, and the machine was steady enough to tell"},
+        {"prediction off", "the prediction is off, and the machine was steady enough to decide"},
         {"machine moved", "the machine moved between profile and run; the prediction is not to blame"},
-        {"cannot be told apart", "a wrong prediction and a machine that moved cannot be told apart yet"}};
+        {"cannot be distinguished",
+         "a wrong prediction and a machine that moved cannot be distinguished yet"}};
     for (size_t k = 0; k < sizeof meaning / sizeof *meaning; k++)
         if (strcmp(verdict, meaning[k][0]) == 0) return meaning[k][1];
     return verdict[0] ? verdict : "no verdict was possible";
@@ -122,8 +123,8 @@ static void put_trust(FILE *out, const report_part *part)
         report_put(out, ", and by <strong>%s</strong> at the speed that the machine had in the run",
                    report_signed_ratio(at_speed).text);
     report_put(out, ": %s.", verdict_meaning(report_get_text(one, "verdict")));
-    if (strcmp(report_get_text(one, "verdict"), "cannot be told apart") == 0 && steps > 0)
-        report_put(out, " %.0f steps would tell.", steps);
+    if (strcmp(report_get_text(one, "verdict"), "cannot be distinguished") == 0 && steps > 0)
+        report_put(out, " %.0f steps would decide.", steps);
     report_put(out, "</li>\n");
 }
 

@@ -68,7 +68,7 @@ static tandem_status predict(tandem_compare_result *out, const tandem_compare_re
                            workload->cluster.classes[c].device.name);
             class->n_rank = workload->cluster.classes[c].n_rank;
             class->predicted_peak_bytes = replay.classes[c].peak_bytes;
-            /* the executor cannot tell a bucket in transfer from an unfinished one of another rank */
+            /* the executor cannot distinguish a bucket in transfer from an unfinished one of another rank */
             class->predicted_wait_ns = replay.classes[c].exposed_comm_ns + replay.classes[c].wait_ns;
         }
     }
@@ -293,7 +293,7 @@ static tandem_status store_run(const tandem_compare_result *out, const tandem_co
     return status;
 }
 
-/* --- Telling ---------------------------------------------------------------------------------- */
+/* --- Reporting------------------------------------------------------------------------------- */
 
 /* Other processes delay_factor the step more than the medians of its tasks. A process that never pauses is in
  * both, and then this error is too large. */

@@ -16,7 +16,7 @@ static const double delay_uncertainty = 0.05;
 
 const char *tandem_compare_verdict_name(tandem_compare_verdict verdict)
 {
-    static const char *const name[TANDEM_N_VERDICT] = {"cannot be told apart", "prediction holds",
+    static const char *const name[TANDEM_N_VERDICT] = {"cannot be distinguished", "prediction holds",
                                                        "machine moved", "prediction off"};
     return name[verdict];
 }
@@ -85,7 +85,7 @@ const char *tandem_compare_verdict_print(char *text, size_t size, const tandem_c
                    : text;
     case TANDEM_VERDICT_UNKNOWN:
         return s->steps_needed > 0
-                   ? tandem_append(text, size, "; about %lld steps would tell", (long long)s->steps_needed)
+                   ? tandem_append(text, size, "; about %lld steps would decide", (long long)s->steps_needed)
                    : tandem_append(text, size, "; measure the profile again when the machine is steadier");
     default: return text;
     }

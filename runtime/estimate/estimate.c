@@ -1,7 +1,7 @@
 /* estimate.c: replicates of what every operator in every precision changes of the gradient.
  *
  * For one operator in one precision, all others in fp32, an emulated executor takes the gradients of the two
- * batches of each replicate. Weights round alike in both; activations and gradients draw anew. */
+ * batches of each replicate. Weights round alike in both; activations and gradients draw again. */
 #include "runtime/estimate/estimate.h"
 
 #include <math.h>
@@ -178,7 +178,7 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const estimat
     if (is_emulated) device.amp_dtype = amp_dtype;
     if (is_emulated && run->emulation.widens_ranges) step_options.scaling.window = TANDEM_WIDE_RANGE;
     step_options.emulated = is_emulated;
-    /* A sensitivity is converted to the micro-steps of a training. Here they stand for ranks: their weights
+    /* A sensitivity is converted to the micro-steps of a training. Here they represent ranks: their weights
      * draw alike. */
     step_options.n_micro = estimated_ranks(run);
     if (run->request->by_probe) step_options.separate_partial_grads = 1;
@@ -628,7 +628,7 @@ static tandem_status estimate_point(estimating_run *run, int a, tandem_error *er
         run->request->batches_from > 0
             ? run->request->batches_from
             : run->training->steps + 2 * ((int64_t)a * TANDEM_MAX_REPLICATE + run->request->first_replicate);
-    if (run->request->by_probe) /* behind the samples of these batches of the training */
+    if (run->request->by_probe) /* after the samples of these batches of the training */
         run->first_batch = (run->first_batch * run->rank->global_batch - 1) / run->estimate->batch + 1;
     if (run->request->by_probe) return probe_point_of_run(run, a, error);
     tandem_status status = run->rank->backend->executor_get_weights(run->rank->executor, run->weight, error);

@@ -10,10 +10,10 @@
  *   weight    the weight's gradient; forward and input gradient read one copy
  *   gradient  of the output: it enters all weight gradients below linearly, so D is that of the output
  *   result    the gradient of the output
- * A narrow result makes the operators behind it narrow that only depend on it: biases, norms, sums. Each
+ * A narrow result makes the operators after it narrow that only depend on it: biases, norms, sums. Each
  * rounds its own result, and where its backward pass computes numbers, so that they differ from those that it
  * was given, its gradient. What only picks or moves numbers rounds nothing. A sum reads numbers that are on
- * the format's grid already, so that its errors are not drawn anew: a bias below half a step is lost as a
+ * the format's grid already, so that its errors are not drawn again: a bias below half a step is lost as a
  * whole, the same in every token. So its error is that of rounding the sum of rounded numbers.
  *
  * Noise, by replicates of two batches with one z (predictor/sampled.c has the parts):
@@ -25,20 +25,20 @@
  *   nearest, a weight   Its error is that of all steps. Noise is what differs between batches: with the
  *                       numbers' errors independent, ½Σ e²·(D₁ − D₂)².
  *
- * Slopes that jump. Behind an operator a relu switches where a ∈ (−|δ|, 0): with probability f·E|δ|, f: the
+ * Slopes that jump. After an operator a relu switches where a ∈ (−|δ|, 0): with probability f·E|δ|, f: the
  * density of a at 0, δ: what rounding moves it. That changes zᵀ∂L/∂w by c·ȧ (ȧ = ∂a/∂w·z), and the true
  * square is f·E|δ|·c²ȧ². D sees a switch with probability f·2ε|ȧ|, as c·δ/2ε: the square f·|ȧ|c²·Eδ²/2ε.
  * With δ and ȧ normal, of the deviations σ and s, both means are equal for
  *     2ε*·s = σ:
- * the step over which D is taken has to move what is behind as far as rounding does. Of two steps ε₁ < ε* <
+ * the step over which D is taken has to move what follows as far as rounding does. Of two steps ε₁ < ε* <
  * ε₂, one a batch, the smooth part is in both and the jumps' part falls as 1/ε: α and 1 − α with α/ε₁ +
  * (1 − α)/ε₂ = 1/ε* give it at ε*: α·N₁ + (1 − α)·N₂, by the noises N at both steps. σ and s are taken at the
- * operator's output. A rounded gradient switches nothing, and neither does what has no relu or maximum behind
+ * operator's output. A rounded gradient switches nothing, and neither does what has no relu or maximum after
  * it: there both batches say the same, and (N₁ + N₂)/2 counts.
  *
  * So written, an operator of small errors (α = 1) has N₁ alone: one batch, that in which fewer units switch
- * and each counts for more. But how much of a noise is jumps is much the same for all that stands before
- * them. With the model's ratio q = N₁/N₂ either batch tells the noise at ε*, as N₁·(αq + 1 − α)/q and as
+ * and each counts for more. But how much of a noise is jumps is much the same for all operators before
+ * them. With the model's ratio q = N₁/N₂ either batch gives the noise at ε*, as N₁·(αq + 1 − α)/q and as
  * N₂·(αq + 1 − α). Their mean counts. q is the median over operators, parts and formats of the replicate,
  * and at least 1: noise at the smaller step cannot be less. What all operators of a batch have in common
  * cancels in it. Against `sampled` with 40 replicates this put operators of four models with relus into a

@@ -14,7 +14,7 @@ typedef struct probe_point {
     const tandem_step *step;
     probe_metric metric; /* in which the optimizer steps */
     tandem_estimate *estimate;
-    const tandem_emulation *emulation; /* whose formats stand for their dtypes */
+    const tandem_emulation *emulation; /* whose formats represent their dtypes */
     int point_index;
     int64_t first_batch; /* replicate r takes the batches from first_batch + 2r on */
     uint64_t seed;

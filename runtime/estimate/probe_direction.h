@@ -1,7 +1,7 @@
 /* probe_direction.h: random directions over the parameters of a model.
  *
  * A direction is z with E zzᵀ = the optimizer's metric: signs times the metric's root. Of a large parameter
- * it has one block of 16 numbers in each group of s blocks, drawn anew in each group, times √s: E zzᵀ stays,
+ * it has one block of 16 numbers in each group of s blocks, drawn again in each group, times √s: E zzᵀ stays,
  * and a direction costs an s-th of a pass over the weights. What it adds to the variance: (zᵀh)² has the mean
  * Σh², here that of Σ s·q over the drawn blocks, with q = Σh² of a block. Its relative standard deviation is
  * √(κ/m): m drawn blocks, κ = E q²/(E q)². With m ≥ 512 a parameter and κ = 10 that is 14 % where one
@@ -24,7 +24,7 @@ typedef struct probe_direction {
     const tandem_step *step;
     int64_t n_block;
     int64_t *at;  /* [n_block] first number of a block, in flat arrays */
-    float *value; /* [n_block × TANDEM_PROBE_BLOCK]; 0 behind a parameter's last number */
+    float *value; /* [n_block × TANDEM_PROBE_BLOCK]; 0 after a parameter's last number */
     float *kept;  /* the same of weights that are moved; NULL where none are */
 } probe_direction;
 

@@ -29,7 +29,7 @@ static void add_operator_error(tandem_estimated_error *error, const probe_run *r
     error->wide_total = wide.total;
 }
 
-/* What the operators behind it add that its narrow result makes narrow. */
+/* What the operators after it add that its narrow result makes narrow. */
 static void add_dependent_errors(tandem_estimated_error *error, const probe_run *run, int cell)
 {
     if (!has_narrow_result(run, cell)) return;
@@ -55,7 +55,7 @@ static double log_widening(const probe_run *run, int r)
 }
 
 /* Early replicates have seen few batches. Noise grows with the logarithm of the samples of a range
- * (predictor/sampled.c), so each tells of the growth what its own widening l has of it, with a weight that
+ * (predictor/sampled.c), so each says of the growth what its own widening l has of it, with a weight that
  * makes the mean over R replicates the least squares': by R·l/Σl² to the growth of one unit. */
 static double growth_of_widening(const probe_run *run, int r)
 {

@@ -23,7 +23,7 @@ typedef struct probe_kept_tensor {
 enum probe_kept_kind { KEPT_X, KEPT_X2, KEPT_Y, KEPT_G, KEPT_DX, KEPT_DX2, N_KEPT };
 
 typedef struct probe_operator {
-    int op, is_adjustable, is_before_jump; /* a slope behind it jumps */
+    int op, is_adjustable, is_before_jump; /* a slope after it jumps */
     int gradient_task;                     /* the first that reads the gradient of its output */
     unsigned formats[TANDEM_N_PROBE_PART]; /* that some cell asks for: bit f */
     probe_kept_tensor kept[N_KEPT];
@@ -82,7 +82,7 @@ void probe_add_weight_noise(probe_run *run, probe_operator *of);
 
 /* An observer of the executor: task t has run. context: the probe_run. */
 void probe_see_task(void *context, const tandem_executor *executor, int t);
-/* Behind a step: the gradients of the kept weights. */
+/* After a step: the gradients of the kept weights. */
 void probe_see_weight_gradients(probe_run *run);
 
 /* --- Formats (probe_formats.c) ------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ void probe_set_plan_of_cell(const probe_run *run, int cell);
 tandem_format probe_format_of_dependent(const probe_run *run, const probe_operator *of, int part);
 /* run->operator: the adjustable ones, and those on which a cell puts a format. */
 void probe_open_operators(probe_run *run);
-/* is_before [n_op]: zeros; whether an operator has a slope behind it that jumps. */
+/* is_before [n_op]: zeros; whether an operator has a slope after it that jumps. */
 void probe_find_jumps(probe_run *run, unsigned char *is_before);
 
 /* --- Errors (probe_errors.c) --------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 
 /* --- Noise of a tensor ---------------------------------------------------------------------------------- */
 
-/* Whether what a part rounds makes units behind it switch. Else no mean square is read. */
+/* Whether what a part rounds makes units after it switch. Else no mean square is read. */
 static int part_makes_jumps(const tandem_probe_sums *sums, int part)
 {
     return sums->is_before_jump && part != TANDEM_PROBE_GRADIENT;
@@ -126,8 +126,9 @@ int tandem_probe_log_ratios(double *log_ratio, const tandem_probe_sums *sums)
     int n = 0;
     for (int i = 0; i < TANDEM_N_PROBE_PART * TANDEM_N_FORMAT; i++) {
         const double *noise = sums->noise[i / TANDEM_N_FORMAT][i % TANDEM_N_FORMAT];
-        const int is_told = noise[0] > 0 && noise[1] > 0 && isfinite(noise[0]) && isfinite(noise[1]);
-        if (part_makes_jumps(sums, i / TANDEM_N_FORMAT) && is_told) log_ratio[n++] = log(noise[0] / noise[1]);
+        const int is_known = noise[0] > 0 && noise[1] > 0 && isfinite(noise[0]) && isfinite(noise[1]);
+        if (part_makes_jumps(sums, i / TANDEM_N_FORMAT) && is_known)
+            log_ratio[n++] = log(noise[0] / noise[1]);
     }
     return n;
 }

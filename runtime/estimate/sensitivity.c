@@ -36,7 +36,7 @@ static tandem_status check_sensitivity(const tandem_sensitivity_request *request
         return TANDEM_OK;
     return tandem_error_set(
         error, TANDEM_USAGE,
-        "an estimate emulates precisions, which CPU devices do; '%s' is none. Leave --device "
+        "an estimate emulates precisions and needs a CPU device; '%s' is not one. Leave --device "
         "out: sensitivities hold for all devices. --by statistics needs none",
         device);
 }

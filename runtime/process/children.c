@@ -1,5 +1,5 @@
 /* children.c: signals that end a command, and the children that it starts. What the command has made ends
- * with it: scratch files, children, and what a caller removes behind its children. */
+ * with it: scratch files, children, and what a caller removes after its children. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -127,7 +127,7 @@ void signals_begin(void (*clear_line)(void))
     before_words = clear_line;
     is_silent = parent && strtol(parent, NULL, 10) == getppid();
     (void)unsetenv(parent_variable);
-    (void)sigaction(SIGCHLD, &plain, NULL); /* else nothing is told of children */
+    (void)sigaction(SIGCHLD, &plain, NULL); /* else the system reports nothing of children */
     for (int number = 1; number <= SIGRTMAX; number++)
         if (is_end_signal(number))
             catch_signal(number, number == SIGINT || number == SIGQUIT || number == SIGTERM);

@@ -18,7 +18,7 @@ static const char core_variable[] = "TANDEM_CORE";
 
 /* --- Physical cores ------------------------------------------------------------------------------------- */
 
-/* The first thread of the physical core of thread `cpu`; itself, if the system does not tell. */
+/* The first thread of the physical core of thread `cpu`; itself, if the system does not report it. */
 static int read_first_sibling(int cpu)
 {
     char path[96];

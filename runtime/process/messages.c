@@ -1,4 +1,4 @@
-/* messages.c: what a rank tells the process that started it, through a pipe. */
+/* messages.c: what a rank reports to the process that started it, through a pipe. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

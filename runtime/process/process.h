@@ -10,7 +10,7 @@
 /* Opens those of descriptors 0 to 2 that the parent closed, so that no other file gets their numbers, and a
  * descriptor of its own for results. Before anything else is opened. 0, or errno. */
 int cli_standard_files_open(void);
-/* From here on, what libraries print on standard output goes to stderr: results stand there alone. */
+/* From here on, what libraries print on standard output goes to stderr: only results are there. */
 void cli_standard_output_protect(void);
 /* The descriptor of results: standard output of a child that is to print ours. */
 int cli_result_descriptor(void);
@@ -40,7 +40,7 @@ void child_follow_parent(void);
 int child_wait(int *state);
 /* Ends all children; they are still to be waited for. */
 void children_terminate(void);
-/* Behind the last child. If a signal was noted, it ends this process now. */
+/* After the last child. If a signal was noted, it ends this process now. */
 void children_end(void);
 /* "SIGTERM". Valid until the next call. */
 const char *signal_name(int number);
@@ -60,7 +60,7 @@ typedef struct usable_cores {
     int n, order[CPU_SETSIZE]; /* one thread of each physical core first */
     int sibling[CPU_SETSIZE];  /* of every core, usable or not: the first thread of its physical core */
 } usable_cores;
-/* n = 0: the system does not tell. */
+/* n = 0: the system does not report them. */
 void cores_read(usable_cores *cores);
 /* Fills in n and order, from sibling. */
 void cores_order(usable_cores *cores, const cpu_set_t *usable);

@@ -49,7 +49,7 @@ int rank_place_from_environment(tandem_rank_place *place, tandem_error *error)
 void rank_note_shared_core(const tandem_listener *listener, int rank, const taken_core *core, int n_own)
 {
     if (core->cpu < 0)
-        runtime_note(listener, "rank %d runs on any core: the system does not tell which it may use", rank);
+        runtime_note(listener, "rank %d runs on any core: the system does not report which it may use", rank);
     else if (core->lock < 0)
         runtime_note(listener, "rank %d runs on core %d without a lock: whether others do, too, is not known",
                      rank, core->cpu);

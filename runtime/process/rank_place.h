@@ -1,4 +1,4 @@
-/* rank_place.h: which rank a process is, on which core it runs, and what it tells the others before it
+/* rank_place.h: which rank a process is, on which core it runs, and what it reports to the others before it
  * joins. */
 #pragma once
 
@@ -16,7 +16,7 @@ int rank_core(const tandem_rank_place *place, const tandem_listener *listener);
  * and why (rank_start.c). */
 void rank_start_begin(const tandem_rank_place *place);
 void rank_start_joined(void);            /* from now on, it is missed by itself */
-void rank_start_failed(const char *why); /* tells the others; nothing once it has joined */
+void rank_start_failed(const char *why); /* reports to the others; nothing once it has joined */
 
 /* Says whom a core is shared with, of which `n_own` ranks of this run have it, too. */
 void rank_note_shared_core(const tandem_listener *listener, int rank, const taken_core *core, int n_own);

@@ -17,7 +17,7 @@ static const rank_verb *find_verb(const char *name)
     return NULL;
 }
 
-/* --- Telling the parent --------------------------------------------------------------------------------- */
+/* --- Messages to the parent------------------------------------------------------------------------------ */
 
 static void send_text(int to, message head, const char *text)
 {

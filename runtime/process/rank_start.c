@@ -1,4 +1,4 @@
-/* rank_start.c: a rank that fails before it joins its run tells the others, which would wait for it. */
+/* rank_start.c: a rank that fails before it joins its run reports to the others, which would wait for it. */
 #include <stdlib.h>
 
 #include "base/run_report.h"

@@ -26,7 +26,7 @@ typedef struct started_rank {
     int from;           /* the pipe that it writes messages to; −1 = closed */
     int state;          /* how it ended (waitpid) */
     int has_answered;   /* its verb is done */
-    tandem_error error; /* that it told; status TANDEM_OK: none */
+    tandem_error error; /* that it reported; status TANDEM_OK: none */
     taken_core core;
 } started_rank;
 
@@ -263,7 +263,7 @@ static void reap_rank(started_rank *rank)
     (void)close(rank->from);
     rank->from = -1;
     while (waitpid(rank->pid, &rank->state, 0) < 0)
-        if (errno != EINTR) { /* a program that ignores SIGCHLD is told nothing of how children end */
+        if (errno != EINTR) { /* a program that ignores SIGCHLD does not learn how children end */
             rank->state = 0;
             break;
         }
@@ -281,7 +281,7 @@ static void read_rank(started_run *run, int r)
         return;
     }
     if (got < 0) {
-        (void)tandem_no_memory(&run->rank[r].error, "for what rank %d tells", r);
+        (void)tandem_no_memory(&run->rank[r].error, "for what rank %d reports", r);
         terminate_ranks(run);
     }
     reap_rank(&run->rank[r]);
@@ -310,7 +310,7 @@ static void wait_for_ranks(started_run *run, struct pollfd *ready)
 
 /* --- What came of it ------------------------------------------------------------------------------------ */
 
-/* Of a rank that has failed; it may have been killed before it could tell. */
+/* Of a rank that has failed; it may have been killed before it could report. */
 static tandem_status error_of_rank(const started_rank *rank, int r, tandem_error *error)
 {
     if (rank->error.status != TANDEM_OK) {

@@ -1,5 +1,5 @@
-/* ranks.h: a run has one process per rank. The process that makes a request starts them, tells its listener
- * what they tell, and takes the answer of rank 0. */
+/* ranks.h: a run has one process per rank. The process that makes a request starts them, passes what
+ * they report to its listener, and takes the answer of rank 0. */
 #pragma once
 
 #include "runtime/process/packet.h"

@@ -183,7 +183,7 @@ static int plan_wants_round(const cost_profile *profile, int k, int is_uniform)
     return !(profile_interval_share(profile->key, profile->key_of, profile->step->n_task) <= narrow_interval);
 }
 
-/* What a timed task takes without the event behind its launch, which all tasks merged in it share. */
+/* What a timed task takes without the event after its launch, which all tasks merged in it share. */
 static int64_t own_time_ns(const tandem_step *step, const tandem_step_times *times, int t, int64_t event_ns)
 {
     int first = t, last = t;
@@ -368,7 +368,7 @@ static tandem_status time_whole_step(double *median_ns, cost_profile *profile, i
     return status;
 }
 
-/* On a GPU an event behind each task times it, and takes time that a run's step does not have: what a timed
+/* On a GPU an event after each task times it, and takes time that a run's step does not have: what a timed
  * step is longer, for each of its events. Measured once, in the first plan. */
 static tandem_status measure_event(cost_profile *profile, tandem_error *error)
 {

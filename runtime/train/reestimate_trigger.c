@@ -42,7 +42,7 @@ static void see_gradient(void *context, const tandem_executor *executor, int t)
     const tandem_task *task = &step->task[t];
     if (task->op < 0) return;
     int value = -1;
-    if (task->kind == TANDEM_TASK_GRADIENT_CAST) value = task->read[0]; /* behind a bias, the bias's */
+    if (task->kind == TANDEM_TASK_GRADIENT_CAST) value = task->read[0]; /* after a bias, the bias's */
     if (task->kind == TANDEM_TASK_WGRAD) value = task->read[1]; /* of products; a bias reads none there */
     if (value < 0 || step->value[value].dtype != TANDEM_F32) return;
     const float *g = trigger->rank->backend->executor_value(executor, value, 0, NULL);

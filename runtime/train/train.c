@@ -251,7 +251,7 @@ static tandem_status finish_training_step(train_context *t, int64_t index, int64
     return status;
 }
 
-/* Whether something behind step number `index` of this run uses its weights, or may begin to look on. */
+/* Whether a later reader needs the weights of step number `index` of this run. */
 static int is_step_used(const train_context *t, int64_t index)
 {
     const tandem_train_request *request = t->request;
@@ -281,8 +281,7 @@ static tandem_status run_training_step(train_context *t, int64_t index, tandem_e
     return status;
 }
 
-/* The work behind step number `index`, unless its loss is pending: behind such a step there is no more than
- * its line of the log. */
+/* The work after step number `index`. If its loss is pending, only the line of the log remains. */
 static tandem_status finish_known_step(train_context *t, int64_t index, int64_t step_ns, tandem_error *error)
 {
     t->pending_ns = step_ns;

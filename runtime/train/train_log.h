@@ -12,7 +12,7 @@ static inline json_t *json_number_or_null(double x) { return isfinite(x) ? json_
 typedef struct train_log {
     const char *path;
     int file;                /* < 0 = no log */
-    int has_lines;           /* of this run; the first one tells what made it: */
+    int has_lines;           /* of this run; the first one says what made it: */
     const tandem_made *made; /* borrowed; NULL = nothing */
 } train_log;
 

@@ -14,7 +14,7 @@
 #include "runtime/train/train_log.h"
 #include "runtime/workload_planner.h"
 
-/* What rank 0 tells the others. */
+/* What rank 0 sends to the others. */
 typedef struct reestimate_decision {
     tandem_error error; /* status TANDEM_OK: allocated */
     int n_changed;
@@ -43,7 +43,7 @@ tandem_status train_reestimate_check(const tandem_train_request *request, const 
     for (int c = 0; c < workload->cluster.n_class; c++)
         if (strncmp(workload->cluster.classes[c].device.name, "cpu:", strlen("cpu:")) != 0)
             return tandem_error_set(error, TANDEM_USAGE,
-                                    "--reestimate emulates precisions, which CPU devices do; '%s' is none",
+                                    "--reestimate emulates precisions and needs CPU devices; '%s' is not one",
                                     workload->cluster.classes[c].device.name);
     tandem_planner *planner = NULL;
     const tandem_status status = workload_planner_open(&planner, workload, request, 1, error);
@@ -79,7 +79,7 @@ tandem_status train_reestimate_open(train_reestimate *reestimate, const tandem_t
     const tandem_status status = reestimate_trigger_open(&reestimate->trigger, rank, every, error);
     if (status != TANDEM_OK) return status;
     reestimate->trigger.is_limited =
-        request->reestimate_every == 0; /* an interval of one's own is a choice */
+        request->reestimate_every == 0; /* a given interval is not limited */
     if (!(reestimate->event = json_array())) return tandem_no_memory(error, "for what is estimated");
     reestimate->begin_ns = tandem_now_ns();
     if (rank->self.rank == 0 && request->reestimate_every == 0)
