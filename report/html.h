@@ -5,9 +5,9 @@
 #include <stdio.h>
 
 /* printf into the page, but each %s is escaped: for elements, and for attributes in double quotes. Text that
- * is no UTF-8 becomes U+FFFD. Characters that control the direction or the terminal stand as [U+202E]. Text
- * over REPORT_LONGEST bytes is cut, and ends with an ellipsis. Knows %s, %d, %lld, %zu, %g, %f with their
- * digits, and %%. */
+ * is no UTF-8 becomes U+FFFD. Characters that control the direction or the terminal are written as [U+202E].
+ * Text over REPORT_LONGEST bytes is cut, and ends with an ellipsis. Knows %s, %d, %lld, %zu, %g, %f with
+ * their digits, and %%. */
 enum { REPORT_LONGEST = 400 };
 void report_put(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -90,10 +90,10 @@ double report_row_sensitivity(const json_t *row, const char *method)
 {
     const json_t *const value = json_object_get(row, "sensitivity");
     if (json_is_object(value)) return report_get_number(value, method);
-    return report_is_price(method) ? report_get_number(row, "sensitivity") : NAN;
+    return report_is_extra_samples(method) ? report_get_number(row, "sensitivity") : NAN;
 }
 
-int report_is_price(const char *method)
+int report_is_extra_samples(const char *method)
 {
     const tandem_sensitivity_method *row;
     return tandem_sensitivity_find(&row, method, NULL) == TANDEM_OK && strcmp(row->unit, "%") == 0;
@@ -101,7 +101,7 @@ int report_is_price(const char *method)
 
 const char *report_sensitivity_title(const char *method)
 {
-    if (report_is_price(method)) return "sensitivity (more samples, %)";
+    if (report_is_extra_samples(method)) return "sensitivity (more samples, %)";
     return strcmp(method, "fisher") == 0 ? "sensitivity (fisher, nats)" : "sensitivity";
 }
 
@@ -112,7 +112,7 @@ report_quantity report_sensitivity_text(const json_t *object, double value, cons
     report_quantity q = report_number(value);
     if (isfinite(value))
         (void)snprintf(q.text, sizeof q.text, "%.*s", (int)sizeof q.text - 1,
-                       tandem_quantity_known_to(value, report_is_price(method) ? half : NAN).text);
+                       tandem_quantity_known_to(value, report_is_extra_samples(method) ? half : NAN).text);
     return q;
 }
 

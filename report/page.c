@@ -96,7 +96,7 @@ static void put_absent(FILE *out, const drawn_section *drawn)
 static const char *made_host(const tandem_made *made) { return made->host; }
 static const char *made_version(const tandem_made *made) { return made->version; }
 
-/* Of the files that tell. */
+/* Of the files that say it. */
 static int count_distinct(const report_part *part, const char *(*of)(const tandem_made *made))
 {
     int n = 0;
@@ -116,12 +116,12 @@ static void put_differences(FILE *out, const report_part *part)
     if (n_host > 1)
         report_put(out,
                    "<p class=\"warn\">These files were made on %d machines: their times differ for that "
-                   "reason alone. Provenance tells which.</p>",
+                   "reason alone. Provenance names them.</p>",
                    n_host);
     if (n_version > 1)
         report_put(out,
-                   "<p class=\"warn\">These files were made by %d versions of tandem. Provenance tells "
-                   "which.</p>",
+                   "<p class=\"warn\">These files were made by %d versions of tandem. Provenance names "
+                   "them.</p>",
                    n_version);
 }
 

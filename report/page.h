@@ -25,7 +25,7 @@ typedef struct report_log {
 /* A file: exactly one of result, plan, timeline and log is there. */
 typedef struct report_item {
     char *source;
-    char model[TANDEM_MODEL_NAME]; /* canonical; "" = not told */
+    char model[TANDEM_MODEL_NAME]; /* canonical; "" = unknown */
     json_t *result;                /* what a command printed with --json */
     tandem_plan *plan;
     tandem_graph *graph; /* of the plan */

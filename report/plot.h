@@ -1,5 +1,5 @@
 /* plot.h: axes, lines and points. A plot is an SVG that is stretched to the width of the page; its text
- * stands beside it as HTML, so that it can be selected and is readable on a phone. */
+ * is beside it as HTML, so that it can be selected and is readable on a phone. */
 #pragma once
 
 #include <stdio.h>

@@ -33,17 +33,17 @@ double report_get_number(const json_t *object, const char *member);    /* NaN = 
 const char *report_get_text(const json_t *object, const char *member); /* "" = a gap */
 /* Of a row of `sensitivity --json`, by a method; of an estimate by "sampled", one number. */
 double report_row_sensitivity(const json_t *row, const char *method);
-/* Whether a method's sensitivities are a price: more samples, in percent, with an interval. */
-int report_is_price(const char *method);
+/* Whether a method's sensitivities are extra samples, in percent, with an interval. */
+int report_is_extra_samples(const char *method);
 /* The title of an axis of the method's sensitivities. */
 const char *report_sensitivity_title(const char *method);
-/* A sensitivity of an object, by a method. A price has the digits that the object's sensitivity_low and
- * sensitivity_high allow; another, or one without an interval, has two. */
+/* A sensitivity of an object, by a method. Extra samples have the digits that the object's sensitivity_low
+ * and sensitivity_high allow; another, or one without an interval, has two. */
 report_quantity report_sensitivity_text(const json_t *object, double value, const char *method);
 int report_is_true(const json_t *object, const char *member);
 /* Whether an item is a result of this command. */
 int report_is_result(const report_item *item, const char *command);
-/* The first result of the command, from item *k on, which then is behind it; NULL = none. */
+/* The first result of the command, from item *k on, which then is after it; NULL = none. */
 const json_t *report_next_result(const report_part *part, const char *command, int *k);
 /* The same for results of `compare` and `demo`: their cases, one by one. */
 typedef struct report_case_cursor {

@@ -1,6 +1,6 @@
 /* layout.h: the nodes of a step as a cluster, and the ranks of its tasks. Private to plugins/slurm.
  *
- * Nodes with the same device and the same number of tasks form one class; classes stand in the order of their
+ * Nodes with the same device and the same number of tasks form one class; classes are in the order of their
  * first nodes. tandem numbers ranks class by class; Slurm numbers tasks by its own distribution. So a task's
  * rank is the first rank of its node plus its index on the node (SLURM_LOCALID), for every SLURM_PROCID. */
 #pragma once

@@ -35,7 +35,7 @@ tandem_status tandem_memory_fit_open(tandem_graph **graph, const char *model, in
 
 /* tandem_memory_fit_min_bytes: a lower bound of the bytes of a rank under every plan: weights, gradients,
  * optimizer state, and what every plan keeps of each tensor at one moment. A model that needs more than a
- * device has cannot run there. Excludes workspaces, which only costs tell. TANDEM_NO_MEMORY.
+ * device has cannot run there. Excludes workspaces, which only costs show. TANDEM_NO_MEMORY.
  * TANDEM_LIMIT_EXCEEDED: the budget is too small; no work is done. Cost: O(operators × precisions). */
 tandem_status tandem_memory_fit_min_bytes(uint64_t *bytes, const tandem_graph *graph,
                                           const tandem_device *device, tandem_work_budget *work,

@@ -140,8 +140,8 @@ tandem_status tandem_run_folder_write(int directory, const char *name,
     for (int v = 0; v < TANDEM_N_RUN_VARIABLE; v++)
         if (value[v] && (!*value[v] || strchr(value[v], '\n')))
             return tandem_error_set(error, TANDEM_IO,
-                                    "%s cannot be told to the tasks: its value is empty or has a line break "
-                                    "in it",
+                                    "%s cannot be passed to the tasks: its value is empty or has a line "
+                                    "break in it",
                                     variable_names[v]);
     tandem_status status = open_run_folder(&folder, directory, name, error);
     if (status != TANDEM_OK) return status;
@@ -204,7 +204,7 @@ static tandem_status parse_run_line(tandem_run_environment *environment, char *l
     const size_t n = equals ? (size_t)(equals - line) : strlen(line);
     const int v = find_run_variable(line, n);
     if (!equals || v < 0) return refuse_variable(error, name, number, line, n);
-    if (environment->value[v]) return refuse_run_line(error, name, number, "it stands there twice");
+    if (environment->value[v]) return refuse_run_line(error, name, number, "it is there twice");
     if (!equals[1]) return refuse_run_line(error, name, number, "there is no value");
     environment->value[v] = equals + 1;
     if (v == TANDEM_RUN_FAILED && !(environment->failed = parse_exit_code(equals + 1)))

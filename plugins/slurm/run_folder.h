@@ -16,7 +16,7 @@
 
 #include "tandem/status.h"
 
-/* The variables of a task. Where the step has no plan, TANDEM_RUN_FAILED stands alone with the exit code. */
+/* The variables of a task. Where the step has no plan, there is only TANDEM_RUN_FAILED with the exit code. */
 typedef enum tandem_run_variable {
     TANDEM_RUN_PLAN,
     TANDEM_RUN_STORE,

@@ -92,7 +92,7 @@ static tandem_status open_step_nodes(step_launch *l, spank_t spank, tandem_error
     if (spank_get_item(spank, S_JOB_ID, &name.job) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_STEPID, &name.step) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &name.n_task) != ESPANK_SUCCESS)
-        return tandem_error_set(error, TANDEM_BUG, "srun does not tell the plug-in which step it starts");
+        return tandem_error_set(error, TANDEM_BUG, "srun does not say which step it starts");
     l->step = name.step;
     return tandem_step_nodes_open(&l->nodes, &name, l->site, error);
 }
@@ -196,7 +196,7 @@ static tandem_status open_step_plan(step_launch *l, tandem_error *error)
     return status;
 }
 
-/* --- What the tasks are told ---------------------------------------------------------------------------- */
+/* --- What the tasks get --------------------------------------------------------------------------------- */
 
 /* Precedes the plan, so that later failures can be published. */
 static tandem_status make_step_folder(tandem_run_location *location, const step_launch *l,

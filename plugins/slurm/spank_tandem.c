@@ -99,7 +99,7 @@ static struct spank_option options[] = {
            "training-time, the least step x (1 + sensitivity); sensitivity; step; memory of a rank"),
     OPTION(MAX_STEP, "tandem-max-step", "TIME", "the least sensitivity within this step, e.g. 200ms"),
     OPTION(GLOBAL_BATCH, "tandem-global-batch", "N",
-           "samples a step of all ranks, split among unlike devices, instead of --tandem-batch"),
+           "samples per step of all ranks, split among mixed devices, instead of --tandem-batch"),
 };
 _Static_assert(sizeof options / sizeof *options == TANDEM_N_SPANK_OPTION, "an option each");
 
@@ -196,7 +196,7 @@ int slurm_spank_exit(spank_t spank, int argc, char **argv)
     return 0;
 }
 
-/* --- In a task: in slurmstepd, behind its fork, as the user --------------------------------------------- */
+/* --- In a task: in slurmstepd, after its fork, as the user ---------------------------------------------- */
 
 enum { MAX_TEXT = 1 << 17 }; /* Linux's limit of an environment string */
 

@@ -20,7 +20,7 @@ typedef struct node_query {
 
 static tandem_status refuse_slurmctld(const node_query *g, const char *what)
 {
-    return tandem_error_set(g->error, TANDEM_IO, "slurmctld does not tell %s of job %u: %s", what,
+    return tandem_error_set(g->error, TANDEM_IO, "slurmctld does not report %s of job %u: %s", what,
                             g->nodes->job, slurm_strerror(errno));
 }
 
@@ -244,7 +244,7 @@ static tandem_status add_components(node_query *g, const job_info_msg_t *jobs)
     }
     if (status == TANDEM_OK && (!got || got != name->n_task_total))
         return tandem_error_set(g->error, TANDEM_IO,
-                                "slurmctld tells the nodes of %u tasks of step %u of job %u, srun of %u", got,
+                                "slurmctld has the nodes of %u tasks of step %u of job %u, srun of %u", got,
                                 name->step, name->job, name->n_task_total);
     return status;
 }

@@ -24,7 +24,7 @@ tandem_status tandem_submission_memory(uint64_t *max_bytes, const char *text, ta
  *   TANDEM_INFEASIBLE    under every plan the model needs more memory than a requested device has; names the
  *                        device, the bytes, the limit and a batch that fits
  * The limit of a rank is --tandem-memory, else the device's memory; on a CPU --mem counts, too. Devices are
- * those of typed resources, else of features, unless these stand beside an "or" (|).
+ * those of typed resources, else of features, unless these are beside an "or" (|).
  * Other results do not judge the job, and their texts hold no text of the user: TANDEM_NO_MEMORY, and
  * TANDEM_LIMIT_EXCEEDED where the check exceeds the budget. The answer depends on the arguments alone. Opens
  * no file, for all names. work: the budget; its spent units are updated. Cost: those units;

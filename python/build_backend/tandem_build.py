@@ -60,7 +60,7 @@ def get_requires_for_build_editable(config_settings=None):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    # The checkout's build folder, so that an installed package finds the libraries that stand there.
+    # The checkout's build folder, so that an installed package finds the libraries there.
     build = os.path.join(os.path.dirname(HERE), "build")
     return _write_wheel(
         wheel_directory, {**dict(_package()), "tandem/_checkout.py": f"BUILD = {build!r}\n".encode()}

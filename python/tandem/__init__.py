@@ -1,4 +1,4 @@
-"""tandem: plans and runs PyTorch modules in unlike precisions on unlike devices.
+"""tandem: plans and runs PyTorch modules in mixed precisions on mixed devices.
 
     graph = tandem.capture(module, inputs)              # what the module calls
     tandem.profile(module, inputs, device="torch:a")    # what that costs on this machine, in every precision

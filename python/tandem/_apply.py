@@ -164,7 +164,7 @@ class _Conversion:
         return found or "fp32"
 
     def end_pass(self) -> None:
-        """Warns once, behind the first pass, of names that are no call of it."""
+        """Warns once, after the first pass, of names that are no call of it."""
         if not self.uncalled:
             return
         names, self.uncalled = ", ".join(f"'{name}'" for name in sorted(self.uncalled)), set()
@@ -307,7 +307,7 @@ def _dispatch_modes() -> Iterator[Any]:
 
 
 class _Snapshot:
-    """Where a run stands, to go on from there in the second run of a checkpoint."""
+    """The state of a run, to go on from there in the second run of a checkpoint."""
 
     def __init__(self, run: "_Converter") -> None:
         self.conversion, self.step = run.conversion, run.step
@@ -318,7 +318,7 @@ class _Snapshot:
             raise _library.error(
                 "WRONG_MODEL",
                 f"layer '{self.path[-1]}': its module was converted in the forward pass of a checkpoint and is "
-                "not in the backward pass. Call remove behind the backward pass",
+                "not in the backward pass. Call remove after the backward pass",
             )
         run = self.conversion.begin(self.step)
         run.names.path[:], run.names.taken, run.paused[:] = self.path, dict(self.taken), self.paused
@@ -486,7 +486,7 @@ def run_product(product: Product, precision: str, kernels: Kernels, rounds: Roun
 
 
 class _Forward:
-    """Stands as the forward of a converted module or of a submodule, whatever that was before: the class's, or
+    """Replaces the forward of a converted module or of a submodule, whatever that was before: the class's, or
     one that was set on the instance. A submodule that is called alone runs converted, too."""
 
     _torchdynamo_disable = True  # torch.compile leaves it to Python
@@ -499,7 +499,7 @@ class _Forward:
         self.is_silent = name in conversion.places.silent and not self.is_direct
 
     def before(self, module: Optional[torch.nn.Module] = None) -> Any:
-        """The forward that it stands for."""
+        """The forward that it replaces."""
         if self.own is not None:
             return self.own
         module = module or self.module
@@ -608,7 +608,7 @@ class _Enter:
 
 
 class _Leave(_Enter):
-    """The hook behind it."""
+    """The hook after it."""
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:  # type: ignore[override]
         runs = here.runs
@@ -713,7 +713,7 @@ def lay_out(module: torch.nn.Module, names: Optional[Container[str]] = None) -> 
 
 
 def _is_alone(weight: torch.Tensor) -> bool:
-    """Whether no other tensor, and no other process, lies in its memory, as far as can be told."""
+    """Whether no other tensor, and no other process, lies in its memory, as far as can be determined."""
     of = weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()
     return not weight.is_shared() and of.nbytes() == weight.numel() * weight.element_size()
 

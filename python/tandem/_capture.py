@@ -10,7 +10,7 @@ from tandem import _library
 from tandem._graph import Call, Graph, short_name
 from tandem._trace import Follower, Names, Product, follow_modules
 
-# What asks about a tensor, or gives it back as it is, and takes no time worth a row.
+# What asks about a tensor, or gives it back as it is, and takes too little time for a row.
 _SILENT = {
     "__get__",
     "__set__",

@@ -1,8 +1,8 @@
 """Activation checkpoints: the second run of a function is converted as the first was, with the same draws.
 
-`torch.utils.checkpoint` runs a function a second time in the backward pass, behind the forward of the module
+`torch.utils.checkpoint` runs a function a second time in the backward pass, after the forward of the module
 that it is part of. Its two ways of doing so are wrapped here, once in a process, when `apply` is called first.
-Nothing else tells a second run from a new one. Functions without converted layers run as before.
+Nothing else distinguishes a second run from a new one. Functions without converted layers run as before.
 """
 
 from __future__ import annotations

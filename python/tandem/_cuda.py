@@ -24,7 +24,7 @@ from tandem._trace import Product
 
 Tensor = torch.Tensor
 
-# Of the operands of the forward product, and of all operands of the two products behind it: the gradient, the
+# Of the operands of the forward product, and of all operands of the two products after it: the gradient, the
 # other one. int8 reads its saved input back to bf16, as the executor does on cards.
 _TYPES = {
     "tf32": (F32, F32, F32),
@@ -48,7 +48,7 @@ def _on_gpu_of(x: Tensor) -> Iterator[Tuple[int, int]]:
 
 
 class _Operand(NamedTuple):
-    """Numbers as a product reads them: codes stand for scale·code."""
+    """Numbers as a product reads them: codes represent scale·code."""
 
     codes: Tensor
     kind: int

@@ -54,7 +54,7 @@ class Estimate:
         return " to ".join(known_to(x or 0.0, self.half) for x in (self.low, self.high))
 
     @property
-    def price(self) -> str:
+    def extra_samples(self) -> str:
         """ "0.9 % more samples to the same loss (95 %: 0.6 to 1.3 %)". """
         return f"{self} % more samples to the same loss (95 %: {self.range} %)"
 

@@ -188,7 +188,7 @@ class _First(torch.autograd.Function):
 
 
 def is_differentiated(g: Tensor) -> bool:
-    """Whether a backward pass has to be one that PyTorch can follow: for another one behind it, or in vmap."""
+    """Whether a backward pass has to be one that PyTorch can follow: for another one after it, or in vmap."""
     return torch.is_grad_enabled() or not is_plain(g)
 
 

@@ -101,7 +101,7 @@ class Graph:
 
     @property
     def hash(self) -> str:
-        """The hash of the C graph, which stands in plans; independent of the batch."""
+        """The hash of the C graph, which is in plans; independent of the batch."""
         return f"{GraphStruct.from_address(self.c_graph().pointer.value).hash:016x}"
 
     def find(self, name: str) -> Call:

@@ -94,7 +94,7 @@ def _check_weights(module: torch.nn.Module) -> None:
 @contextlib.contextmanager
 def held(module: torch.nn.Module) -> Iterator[Held]:
     """Trains and moves a module inside; afterwards weights, buffers, gradients, modes, what `apply` has put
-    there, and random numbers are as before, to the bit, also behind an exception."""
+    there, and random numbers are as before, to the bit, also after an exception."""
     _check_weights(module)
     made = Held(module)
     gradients = [(parameter, parameter.grad) for parameter in module.parameters()]

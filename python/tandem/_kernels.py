@@ -39,7 +39,7 @@ Tensor = torch.Tensor
 
 MAX_K = 1 << 17  # TANDEM_PRODUCT_MAX_K
 COLUMN_BYTES = 1 << 20  # windows of as many images are unfolded together
-THREADED_WORK = 1 << 25  # multiplications from which a product is worth several threads
+THREADED_WORK = 1 << 25  # multiplications from which several threads pay
 # So many windows for each channel of the result make a product of windows, in bf16, as slow as oneDNN's
 # convolution (bench/torch/windows.py); its gradient of a weight is slower than both other passes.
 MANY_ROWS, MANY_WEIGHT_ROWS = 1, 10
@@ -193,7 +193,7 @@ class Kernels:
         linear_room = library.tandem_kernels_linear_workspace
         linear_room.restype, linear_room.argtypes = c_size_t, [c_void_p, c_int] + [c_int64] * 3
         self._linear_room = functools.lru_cache(maxsize=4096)(
-            lambda *of: -(-linear_room(self._table, *of) // 64) * 64  # what lies behind it is aligned, too
+            lambda *of: -(-linear_room(self._table, *of) // 64) * 64  # what follows it is aligned, too
         )
         conv2d_room = library.tandem_kernels_conv2d_s8_workspace
         conv2d_room.restype, conv2d_room.argtypes = c_size_t, [c_void_p, ctypes.POINTER(Conv2dS8)]
@@ -252,7 +252,7 @@ class Kernels:
     ) -> LinearPass:
         """A pass of a linear layer or matrix product in S8 or BF16, in one call; returns it with its scales.
 
-        `operands`: a, b and the gradient of c, whose narrow copy nobody keeps: it lies behind the workspace.
+        `operands`: a, b and the gradient of c, whose narrow copy nobody keeps: it lies after the workspace.
         `results`: addresses of c, bias, and the gradients of a, b and the bias, 0: none. `random`: seed, and
         the first words of the stream."""
         mine = self._of_thread
@@ -285,7 +285,7 @@ class Kernels:
         return mine.conv2d.members
 
     def takes_conv3x3(self, images: int, height: int, width: int, channels: int, out: int) -> bool:
-        """Whether `conv3x3` takes a convolution with 3x3 windows, and is worth its transforms, on one thread."""
+        """Whether `conv3x3` takes a convolution with 3x3 windows, and its transforms pay, on one thread."""
         tiles = images * -(-height // 4) * -(-width // 4)
         return (
             tiles >= WINOGRAD_TILES
@@ -618,7 +618,7 @@ def _fold(of: Convolution, windows: Tensor, shape: Sequence[int]) -> Tensor:
 
 @functools.lru_cache(maxsize=None)
 def _turned_rows(out: int, taps: int) -> Tensor:
-    """Where the rows (tap, out), the last tap first, stand among rows (out, tap)."""
+    """Where the rows (tap, out), the last tap first, are among rows (out, tap)."""
     return (torch.arange(out) * taps + torch.arange(taps - 1, -1, -1)[:, None]).reshape(-1)
 
 
@@ -739,7 +739,7 @@ class Linear(torch.autograd.Function):
 
 
 def _widened(codes: Tensor, shapes: Sequence[Sequence[int]], scales: Sequence[float]) -> Iterator[Tensor]:
-    """The numbers that narrow copies stand for, which lie one behind the other."""
+    """The numbers that narrow copies represent, which lie one after the other."""
     first = 0
     for shape, scale in zip(shapes, scales):
         end = first + torch.Size(shape).numel()
@@ -789,7 +789,7 @@ def _linear_forward(
     narrow: torch.dtype,
     keeps_weight: bool = True,
 ) -> Tuple[Tensor, Tensor, Tuple[float, float]]:
-    """y, the narrow copies of x, (m, k), and behind it of w [if it is kept], and the scales of both."""
+    """y, the narrow copies of x, (m, k), and after it of w [if it is kept], and the scales of both."""
     n, k = w.shape
     m = x.numel() // k
     w, bias = w.contiguous(), None if bias is None else bias.contiguous()
@@ -1067,7 +1067,7 @@ def _matrix_operand(x: int, q: int, layout: _Layout, word: int, scale: float = 0
 def _matmul_forward(
     kernels: Kernels, a: Tensor, b: Tensor, rounds: Rounds, narrow: torch.dtype
 ) -> Tuple[Tensor, Tensor, _Layout, _Layout, Tuple[float, float]]:
-    """c, the narrow copies of a and behind it of b, their layouts and their scales."""
+    """c, the narrow copies of a and after it of b, their layouts and their scales."""
     m, k, n = *a.shape[-2:], b.shape[-1]
     batch = (*a.shape[:-2], 1, 1)[:2]
     (a, of_a), (b, of_b) = _without_gaps(a), _without_gaps(b)
@@ -1124,7 +1124,7 @@ def _matmul_backward(
         (
             _matrix_operand(0, place, of_a, 0, sa),
             _matrix_operand(0, place + elements * codes.element_size(), of_b, 0, sb),
-            _matrix_operand(g.data_ptr(), 0, of_g, rounds.word(_G)),  # its copy lies behind the workspace
+            _matrix_operand(g.data_ptr(), 0, of_g, rounds.word(_G)),  # its copy lies after the workspace
         ),
         (0, 0, _address(ga), _address(gb), 0),
         rounds.random(step),

@@ -82,7 +82,7 @@ class _Error(Structure):
 
 
 def _folders() -> List[str]:
-    """Where a library may be, in this order; "" stands for the system's folders."""
+    """Where a library may be, in this order; "" means the system's folders."""
     folders = []
     given = os.environ.get("TANDEM_LIBRARY")
     if given:

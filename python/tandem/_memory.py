@@ -53,10 +53,10 @@ def _ask_for_huge_pages(libc: ctypes.CDLL) -> None:
 
 @functools.lru_cache(maxsize=None)
 def keep_freed_memory() -> bool:
-    """Tells the C library to keep what is freed, up to 1 GiB, and asks for huge pages; whether it will keep it.
+    """Makes the C library keep freed memory, up to 1 GiB, and asks for huge pages; whether it will keep it.
 
     By default it gives large blocks back to the system, so that every step maps and clears the memory of its
-    tensors anew. Where the environment sets glibc's allocator (MALLOC_…, GLIBC_TUNABLES), that holds."""
+    tensors again. Where the environment sets glibc's allocator (MALLOC_…, GLIBC_TUNABLES), that holds."""
     if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return False
     libc = ctypes.CDLL(None)

@@ -60,7 +60,7 @@ class DirectMode(TorchFunctionMode):
         return self._state.is_paused
 
     def resume(self) -> None:
-        """Sees all calls again, and directly: functions in Python leave PyTorch's detour behind."""
+        """Sees all calls again, and directly: functions in Python end PyTorch's detour."""
         state = self._state
         if state.is_paused or state.entered and _is_enabled() and state.entered[-1][1] == _count():
             state.is_paused = False

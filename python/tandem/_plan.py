@@ -56,8 +56,8 @@ def _bytes_text(size: int) -> str:
     return f"{size} B"
 
 
-def _price_text(of: "Union[Plan, Replay]") -> str:
-    return Estimate(of.sensitivity or 0.0, of.sensitivity_low, of.sensitivity_high).price
+def _extra_samples_text(of: "Union[Plan, Replay]") -> str:
+    return Estimate(of.sensitivity or 0.0, of.sensitivity_low, of.sensitivity_high).extra_samples
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Replay:
             )
         lines.append(f"  {100 * self.measured:.0f} % of the compute time was measured")
         if self.sensitivity is not None:
-            lines.append(f"  sensitivity {_price_text(self)}")
+            lines.append(f"  sensitivity {_extra_samples_text(self)}")
         for rank in self.recorded or []:
             lines.append(
                 f"  rank {rank.rank} recorded: step {time_text(rank.step)}, "
@@ -178,9 +178,9 @@ class Plan:
     text: str = field(default="", repr=False)  # tandem.plan/1
 
     def _sum_text(self) -> str:
-        """The price, where it is known, else the sum."""
+        """The extra samples, where they are known, else the sum."""
         known = self.sensitivity is not None
-        return _price_text(self) if known else f"{self.sensitivity_bound:.2g}{self._unit()}"
+        return _extra_samples_text(self) if known else f"{self.sensitivity_bound:.2g}{self._unit()}"
 
     def _unit(self) -> str:
         """What follows the sensitivity: " %" of more samples, " nats", or nothing."""
@@ -657,7 +657,7 @@ def replay(
         store    the profile store [TANDEM_DB, tandem.db]
         predict  True: times that were not measured are predicted where possible
         trace    files of torch.profiler's export_chrome_trace of the job that ran, one for each rank: what
-                 they recorded stands beside what is replayed
+                 they recorded is printed beside what is replayed
 
     >>> print(tandem.replay("resnet50", "8*v100@8 + 8*t4@8 net=100Gbit/s,5us", batch=32, predict=True))
     """
@@ -710,7 +710,7 @@ def allocate(
         minimize  "training-time": the least step x (1 + sensitivity), by method "sampled"; its default, where
                   no limit is given. "sensitivity": the least, at the fastest step or within slowdown or
                   target. "step", "memory"
-        global_batch  samples of a step of all ranks, split among unlike ranks together with the precisions
+        global_batch  samples of a step of all ranks, split among different ranks together with the precisions
 
         proof_work  steps that proofs may take, some 10 ns each [10 s]; the same steps give the same plan
 
@@ -773,8 +773,8 @@ class Advice:
         return self.best is not self.cases[CASE_CURRENT]
 
     def __str__(self) -> str:
-        unit = "samples/s in fp32's worth" if self.by_goodput else "samples/s"
-        verdict = "worth it" if self.worth_it else "not worth it"
+        unit = "samples/s of goodput" if self.by_goodput else "samples/s"
+        verdict = "adding them pays" if self.worth_it else "adding them does not pay"
         times = f"all devices {self.speedup:.2f} times as many {unit}"
         lines = [f"{verdict}: {self.best.cluster} makes most; {times}"]
         for one in self.cases:

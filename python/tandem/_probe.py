@@ -6,7 +6,7 @@ and at w − εz; from what both gradients say of a call follows the noise of ro
 
 A call has aliases of its operands here, so that their gradients are those that this call returns, whatever
 else reads the tensors. A graph that was captured keeps numbers in f32 between calls, as tandem.apply does. So
-a narrow result makes nothing behind it narrow.
+a narrow result makes nothing after it narrow.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def _addend(product: Product) -> Optional[Tensor]:
 
 
 def find_jumps(loss: Tensor, calls: Dict[str, ProbedCall]) -> None:
-    """Says of every call whether a slope behind it jumps, from the graph of a loss."""
+    """Says of every call whether a slope after it jumps, from the graph of a loss."""
     order: List[Any] = []
     seen: Set[Any] = set()
     stack: List[Tuple[Any, bool]] = [(loss.grad_fn, False)]
@@ -333,9 +333,9 @@ def find_jumps(loss: Tensor, calls: Dict[str, ProbedCall]) -> None:
             stack.extend((below, False) for below, _ in node.next_functions)
     is_before: Dict[Any, bool] = {}
     for node in reversed(order):
-        is_behind_jump = is_before.get(node, False) or _jumps(node)
+        is_after_jump = is_before.get(node, False) or _jumps(node)
         for below, _ in node.next_functions:
-            is_before[below] = is_before.get(below, False) or is_behind_jump
+            is_before[below] = is_before.get(below, False) or is_after_jump
     for call in calls.values():
         call.is_before_jump = is_before.get(call.node, False)
         call.node = None
@@ -394,7 +394,7 @@ class Direction:
                 weigh(value, len(at), None, squares, metric.by[p], metric.least)
 
     def _places(self, p: int, at: Tensor) -> Union[slice, Tensor]:
-        """Of the drawn numbers in the parameter, without those behind its end."""
+        """Of the drawn numbers in the parameter, without those past its end."""
         if len(at) * PROBE_BLOCK >= self.sizes[p]:
             return slice(None)
         places = (at[:, None] + torch.arange(PROBE_BLOCK)).view(-1)

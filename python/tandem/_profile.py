@@ -409,7 +409,7 @@ def _check_calls(graph: Graph, mains: List[int], noted: List[_Sample]) -> None:
                 "WRONG_GRAPH",
                 f"{graph.model} made {len(sample.calls_forward)} calls in one step and {len(mains)} "
                 "in another: it takes another way for other random numbers or states, and its calls "
-                "cannot be told apart. Profile it with inputs that take one way",
+                "cannot be distinguished. Profile it with inputs that take one way",
             )
 
 

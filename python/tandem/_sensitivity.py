@@ -437,7 +437,7 @@ def sensitivity(
     its first step: 8), 13 on the host for each weight that is drawn, every 16th of large parameters, and some
     1.3 MiB a call, more where 2 samples have more than 16384 numbers.
 
-    UsageError: fewer than 6 batches, batches that are equal or of unlike sizes, a loss that is not finite,
+    UsageError: fewer than 6 batches, batches that are equal or of different sizes, a loss that is not finite,
     weights narrower than float32, another optimizer, and calls that run without gradients (no_grad,
     checkpoints), by name. The store and the module are then as before.
 

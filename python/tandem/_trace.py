@@ -34,7 +34,7 @@ class Product:
 
 
 def _pair(value: Any) -> Optional[int]:
-    """The number that stands for both of a pair; None where they differ."""
+    """The number that holds for both of a pair; None where they differ."""
     if isinstance(value, int):
         return value
     if isinstance(value, (tuple, list)) and all(one == value[0] for one in value):
@@ -141,7 +141,7 @@ def _open_composite(func: Any) -> Any:
 
 
 def _open_names(func: Any) -> Dict[str, Any]:
-    """What a function's names stand for, without checks for overrides."""
+    """What a function's names mean, without checks for overrides."""
     names = dict(func.__globals__)
     for check in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
         names[check] = lambda *_: False
@@ -186,7 +186,7 @@ def route_attention(route: Callable[..., Any]) -> Any:
 
 
 class Names:
-    """Gives every call of a run a name: the path of its module, and what tells it from others there."""
+    """Gives every call of a run a name: the path of its module, and what differs from others there."""
 
     def __init__(self) -> None:
         self.path: List[str] = []

@@ -138,7 +138,7 @@ static void put_candidates(FILE *out, const json_t *advice)
     report_put(out,
                "<h3>Candidates</h3><p>%s</p><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
                "aria-label=\"Candidates\"><table><thead><tr><th>case</th><th>cluster</th><th "
-               "class=\"n\">samples/s</th><th class=\"n\">in fp32's worth</th><th "
+               "class=\"n\">samples/s</th><th class=\"n\">goodput</th><th "
                "class=\"n\">step</th><th class=\"n\">sensitivity (%s)</th><th class=\"n\">memory "
                "of a rank</th><th>why there is no plan</th></tr></thead><tbody>\n",
                report_get_text(advice, "verdict"), report_get_text(advice, "method"));
@@ -164,10 +164,10 @@ static int draw_cluster(FILE *out, const report_part *part)
     }
     static const char *const with_cluster[] = {"demo", "compare", "replay"};
     for (int c = 0; c < 3 && !n_drawn; c++) {
-        const char *const told =
+        const char *const text =
             report_get_text(report_next_result(part, with_cluster[c], &(int){0}), "cluster");
-        if (told[0]) report_put(out, "<p><code>%s</code></p>\n", told);
-        n_drawn += told[0] != '\0';
+        if (text[0]) report_put(out, "<p><code>%s</code></p>\n", text);
+        n_drawn += text[0] != '\0';
     }
     while ((replay = report_next_result(part, "replay", &next))) put_step_shares(out, replay);
     next = 0;

@@ -34,7 +34,7 @@ static int is_of_plan(const json_t *replay, const tandem_plan *plan)
     return 1;
 }
 
-/* The rows of a replay stand in the order of the graph, but some are left out. 0 = no memory. */
+/* The rows of a replay are in the order of the graph, but some are left out. 0 = no memory. */
 static int read_operator_times(map_source *m)
 {
     const size_t n_class = (size_t)m->plan->cluster.n_class, n_op = (size_t)m->graph->n_op;
@@ -173,7 +173,7 @@ static void put_operator_title(FILE *out, const map_source *m, int op, int c)
 
 /* --- The map -------------------------------------------------------------------------------------------- */
 
-/* Narrow precisions are low as well, so that colour is not all that tells them. */
+/* Narrow precisions are low as well, so that colour is not all that distinguishes them. */
 static int precision_height(const char *precision)
 {
     static const struct {
@@ -186,7 +186,7 @@ static int precision_height(const char *precision)
     return 40;
 }
 
-/* Operators that stand together: one, or thin ones that look alike. */
+/* Operators that are together: one, or thin ones that look alike. */
 typedef struct map_shape {
     int op, n;
     double x, width;

@@ -40,9 +40,9 @@ static void put_steadiness_head(FILE *out, const char *more)
 
 static void put_steadiness_end(FILE *out)
 {
-    report_put(out, "</tbody></table></div><p class=\"note\">A dash: the system does not tell. Where it "
-                    "does not "
-                    "tell what others took, a disturbed sample cannot be told from a slow one.</p>\n");
+    report_put(out, "</tbody></table></div><p class=\"note\">A dash: the system does not report it. Where it "
+                    "does not report the time of others, a disturbed sample cannot be distinguished "
+                    "from a slow one.</p>\n");
 }
 
 /* Of what `profile --json` printed. */

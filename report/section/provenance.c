@@ -16,7 +16,7 @@ static void put_kind_of_item(FILE *out, const report_item *item)
         report_put(out, "trace <q>%s</q>, %s: %d ranks, %d events", item->timeline->title,
                    item->timeline->is_measured > 0    ? "measured"
                    : item->timeline->is_measured == 0 ? "simulated"
-                                                      : "its origin is not told",
+                                                      : "of unknown origin",
                    item->timeline->n_rank, item->timeline->n_task);
     else if (item->log.n)
         report_put(out, "training log of %d lines", item->log.n);
@@ -45,9 +45,8 @@ static void put_files(FILE *out, const report_part *part)
                    or_dash(made->host), or_dash(made->seed));
     }
     report_put(
-        out,
-        "</tbody></table></div><p class=\"note\">Commands are told without options that only say "
-        "where output goes. Of the machine's name a hash is kept. A dash: the file does not tell.</p>\n");
+        out, "</tbody></table></div><p class=\"note\">Commands are shown without options that only say "
+             "where output goes. The machine's name is kept as a hash. A dash: the file does not say.</p>\n");
 }
 
 /* --- Where times come from ------------------------------------------------------------------------------ */

@@ -103,7 +103,7 @@ static void put_sensitivity_plot(FILE *out, const json_t *rows, const sensitivit
     json_array_foreach(rows, k, row)
     {
         report_axis_add(&y, report_row_sensitivity(row, method));
-        if (!report_is_price(method)) continue;
+        if (!report_is_extra_samples(method)) continue;
         report_axis_add(&y, report_get_number(row, "sensitivity_low"));
         report_axis_add(&y, report_get_number(row, "sensitivity_high"));
     }
@@ -127,7 +127,7 @@ static void put_sensitivity_table(FILE *out, const json_t *rows, const sensitivi
     report_put(
         out, "<details><summary>As a table</summary><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
              "aria-label=\"Sensitivities as a table\"><table><thead><tr><th>operator</th><th>precision</th>");
-    const int has_intervals = names->n_method == 1 && report_is_price(names->method[0]);
+    const int has_intervals = names->n_method == 1 && report_is_extra_samples(names->method[0]);
     for (int m = 0; m < names->n_method; m++) report_put(out, "<th class=\"n\">%s</th>", names->method[m]);
     if (has_intervals) report_put(out, "<th class=\"n\">95%% interval</th>");
     report_put(out, "</tr></thead><tbody>\n");

@@ -14,8 +14,8 @@ typedef struct heat_map {
     int n_stage, n_dp;
 } heat_map;
 
-/* The number behind a word of a name; −1 = none. */
-static long number_behind(const char *name, const char *word)
+/* The number after a word of a name; −1 = none. */
+static long number_after(const char *name, const char *word)
 {
     const char *const at = strstr(name, word);
     char *end = NULL;
@@ -26,7 +26,7 @@ static long number_behind(const char *name, const char *word)
 static void read_worker(heat_map *map, const json_t *worker)
 {
     const char *const name = report_get_text(worker, "name");
-    const long dp = number_behind(name, "dp "), stage = number_behind(name, "stage ");
+    const long dp = number_after(name, "dp "), stage = number_after(name, "stage ");
     const double slowdown = report_get_number(worker, "slowdown");
     if (dp < 0 || stage < 0 || dp >= MAX_SIDE || stage >= MAX_SIDE) return;
     if (dp >= map->n_dp) map->n_dp = (int)dp + 1;

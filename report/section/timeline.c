@@ -124,18 +124,18 @@ static void put_critical_strip(const lane *l, const tandem_timeline_rank *rank,
     int64_t from = -1, to = -1;
     report_put(l->out, "<path class=\"critical\" d=\"");
     for (int k = rank->first; k <= rank->first + rank->n; k++) {
-        const int is_behind = k == rank->first + rank->n;
-        const tandem_timeline_task *const task = &l->timeline->task[is_behind ? k - 1 : k];
+        const int is_end = k == rank->first + rank->n;
+        const tandem_timeline_task *const task = &l->timeline->task[is_end ? k - 1 : k];
         const int is_here =
-            !is_behind && is_critical[k] &&
+            !is_end && is_critical[k] &&
             is_of_communication(group_of_kind(l->timeline->text[task->kind])) == l->is_communication;
-        if (!is_here && !is_behind) continue;
-        if (from >= 0 && (is_behind || task->start_ns - to > l->quantum_ns)) {
+        if (!is_here && !is_end) continue;
+        if (from >= 0 && (is_end || task->start_ns - to > l->quantum_ns)) {
             report_put(l->out, "M%.2f 20h%.2fv4h-%.2fz", lane_x(l, from), lane_x(l, to - from),
                        lane_x(l, to - from));
             from = -1;
         }
-        if (is_behind) break;
+        if (is_end) break;
         if (from < 0) from = task->start_ns;
         to = task->end_ns;
     }

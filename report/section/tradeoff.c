@@ -155,7 +155,7 @@ static void put_tradeoff_shapes(const tradeoff *t)
 static void put_tradeoff_names(const tradeoff *t)
 {
     const json_t *result, *point;
-    int next = 0, n_named = 0; /* every second name stands above its point */
+    int next = 0, n_named = 0; /* every second name is above its point */
     size_t k;
     while ((result = report_next_result(t->part, "allocate", &next))) {
         if (!is_of_method(t, result)) continue;
@@ -234,7 +234,7 @@ static void put_tradeoff(tradeoff *t)
         caption, sizeof caption,
         "Across: the time of a step. Upwards: what the precisions cost the model (method %.40s). Left and "
         "low is better.",
-        t->method[0] ? t->method : "not told");
+        t->method[0] ? t->method : "unknown");
     report_plot_end(t->out, caption);
     put_tradeoff_table(t);
 }

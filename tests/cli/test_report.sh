@@ -162,7 +162,7 @@ run 0 replay --db cards.db --plan "$odd" --predict --json -q && mv out odd.json 
     cat >line <<'END' && grep -qFf line odd.json
 "command": "tandem replay --db=cards.db --plan=$'a\\'b <script>\\x01\\xff\\\\' --predict"
 END
-report "a result tells the command that made it, as a shell reads it" $?
+report "a result names the command that made it, as a shell reads it" $?
 command=$(python3 -c 'import json; print(json.load(open("odd.json"))["made"]["command"])')
 eval "set -- $command" && [ $# = 5 ] && [ "${4#--plan=}" = "$odd" ]
 report "the line, read by a shell, gives the same words" $?
@@ -171,7 +171,7 @@ for file in plan.json allocate.json predicted.json; do
         || echo $file
 done >mute
 grep -q '"version":"' predicted.json && [ ! -s mute ]
-report "plans, results and traces tell what made them" $?
+report "plans, results and traces say what made them" $?
 "$tandem" allocate "${cards[@]}" "${cluster[@]}" -o elsewhere.json --report elsewhere.html --json -q \
     >second.json 2>err
 cmp plan.json elsewhere.json &&
@@ -196,7 +196,7 @@ run 0 allocate "${cards[@]}" "${cluster[@]}" --report allocate.html -q && for se
 report "allocate --report: the plan, and its replay" $?
 run 0 advise "${cards[@]}" --cluster "8*v100@8 net=100Gbit/s,5us" --add "8*t4@8" --report advise.html -q &&
     sed -n '/<h3>Candidates/,/<\/table>/p' advise.html >candidates &&
-    [ "$(grep -c 'iB</td>' candidates)" -ge 3 ] && grep -q "in fp32's worth" candidates
+    [ "$(grep -c 'iB</td>' candidates)" -ge 3 ] && grep -q ">goodput<" candidates
 report "advise --report" $?
 run 5 allocate "${cards[@]}" "${cluster[@]}" --report no/such/page.html && [ ! -s out ]
 report "--report into a folder that is missing: said before the work" $?

@@ -363,7 +363,7 @@ class Memory(Seeded):
 
 @unittest.skipUnless(IS_REAL, "this machine has no GPU that PyTorch knows")
 class Streams(Seeded):
-    def test_products_are_behind_what_their_stream_has(self):
+    def test_products_are_after_what_their_stream_has(self):
         """On streams that sleep before they write the operands: the calls return, and their results are right."""
         product, g = Product("linear", random(70, 40), random(50, 40), random(50)), torch.randn(70, 50).to(DEVICE)
         for precision in BOUND:

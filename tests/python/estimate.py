@@ -180,7 +180,7 @@ class Oracle(Case):
         self.assertAlmostEqual(cross["fc", FORMATS[S8]] / shared, 1, delta=0.2)
         self.assertLess(cross["fc", FORMATS[S8]], 0.9 * (both[0] * both[1]) ** 0.5)
 
-    def test_a_part_of_the_samples_stands_for_all(self):
+    def test_a_part_of_the_samples_represents_all(self):
         torch.manual_seed(3)
         module, pair, kept = Smooth(), [smooth_batch(1), smooth_batch(2)], _probe.KEPT_NUMBERS
         whole, _ = self.probe(module, pair, ["conv", "fc"], 40)
@@ -528,7 +528,7 @@ class SameNumbers(Case):
 
 
 class Filed(Case):
-    """What the store has, and what plans are worth."""
+    """What the store has, and the goodput of plans."""
 
     cluster = "h100 net=10Gbit/s,5us"
 
@@ -538,14 +538,14 @@ class Filed(Case):
         with sqlite3.connect(self.store) as store:
             return store.execute(sql).fetchall()
 
-    def test_rows_points_and_prices(self):
+    def test_rows_points_and_extra_samples(self):
         torch.manual_seed(0)
         module = Smooth()
         options = {"store": self.store, "data": "noise", "seed": 5, "replicates": 3}
         graph = tandem.capture(module, smooth_batch(0)[0])
         unknown = tandem.replay(graph, self.cluster, "int8", store=self.store, predict=True)
-        price = (unknown.sensitivity, unknown.sensitivity_low, unknown.sensitivity_high)
-        self.assertEqual(price, (None, None, None))
+        estimate = (unknown.sensitivity, unknown.sensitivity_low, unknown.sensitivity_high)
+        self.assertEqual(estimate, (None, None, None))
         tandem.sensitivity(module, batches(), F.cross_entropy, step=0, steps=20, **options)
         optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
         train_to(module, 10, optimizer)
@@ -562,7 +562,7 @@ class Filed(Case):
         of_weights = "SELECT count(*), sum(shared != 0) FROM estimated_error WHERE \"precision\" = 'int8_full'"
         drawn = self.rows(of_weights)
         self.assertEqual(drawn, [(4 * 2 * 3, 3 * 2 * 3)])  # the product of activations has no weight
-        self.check_price(found)
+        self.check_extra_samples(found)
 
     def test_only_the_same_training_is_joined(self):
         from tandem._estimated import Estimated, _can_join
@@ -580,7 +580,7 @@ class Filed(Case):
         filed.c.point[0] = 10  # the same training point
         self.assertFalse(_can_join(mine, filed))
 
-    def check_price(self, found):
+    def check_extra_samples(self, found):
         base = tandem.replay(found.graph, self.cluster, "fp32", store=self.store, predict=True)
         self.assertEqual((base.sensitivity, base.sensitivity_low, base.sensitivity_high), (0, 0, 0))
         uniform = tandem.replay(found.graph, self.cluster, "int8_full", store=self.store, predict=True)

@@ -1,4 +1,4 @@
-"""The examples of docs/pytorch.md, as they stand there."""
+"""The examples of docs/pytorch.md, as they are there."""
 
 import importlib.util
 import os
@@ -44,7 +44,7 @@ class Examples(Case):
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         return ran.stdout, code
 
-    def test_two_unlike_ranks(self):
+    def test_two_different_ranks(self):
         printed, code = self.run_example("ddp.py")
         self.assertLessEqual(len(code.splitlines()), 40)
         self.assertIn("plan of Sequential on torch:new", printed)
@@ -72,8 +72,8 @@ class Examples(Case):
             "import tandem\n"
             "print(tandem.Plan.load('plan.json').n_rank, tandem.Plan.load('plan.json').classes[1].device)"
         )
-        told = self.python(code)
-        self.assertEqual(told.stdout.split(), ["12", "v100"], told.stderr)
+        found = self.python(code)
+        self.assertEqual(found.stdout.split(), ["12", "v100"], found.stderr)
 
     def test_a_model_of_your_own(self):
         printed, _ = self.run_example("own.py")

@@ -55,7 +55,7 @@ class Seen(torch.overrides.TorchFunctionMode):
 
 
 class Masked(torch.nn.Module):
-    """Attention with and without a mask, behind a norm; then a product in a mode of the module's own."""
+    """Attention with and without a mask, after a norm; then a product in a mode of the module's own."""
 
     def __init__(self):
         super().__init__()
@@ -137,7 +137,7 @@ class Capture(Case):
             file.write('{"schema": "tandem.recording/1", "calls": 3}')
         with self.assertRaisesRegex(tandem.MalformedError, "graph.json"):
             tandem.Graph.load(path)
-        for member, value, told in (
+        for member, value, reason in (
             ("kernel", "3", r"calls\[0\].kernel: must be a whole number"),
             ("input", [2, 8, 8, 3, 1], r"calls\[0\].input: must be an array of at most 4 sizes"),
             ("stride", -1, r"calls\[0\].stride: must be"),
@@ -147,7 +147,7 @@ class Capture(Case):
             wrong["calls"][0][member] = value
             with open(path, "w", encoding="ascii") as file:
                 json.dump(wrong, file)
-            with self.assertRaisesRegex(tandem.MalformedError, f"graph.json', {told}"):
+            with self.assertRaisesRegex(tandem.MalformedError, f"graph.json', {reason}"):
                 tandem.Graph.load(path)
 
     def test_what_cannot_be_captured(self):
@@ -366,7 +366,7 @@ class Apply(Case):
         return run.call_count
 
     def test_every_run_converts_every_product(self):
-        """Also attention, which is followed otherwise after its first run, and what is behind a norm."""
+        """Also attention, which is followed otherwise after its first run, and what is after a norm."""
         module, inputs = tandem.apply(Odd(), "int8_full"), odd_inputs()
         self.assertEqual([self.products_of(module, *inputs) for _ in range(3)], [8, 8, 8])
         masked = tandem.apply(Masked(), "int8_full")
@@ -457,7 +457,7 @@ class Apply(Case):
         self.assertLess((module(x) - expected).norm() / expected.norm(), 0.05)
         self.assertEqual(self.products_of(module, x), 2)
 
-    def test_an_empty_batch_keeps_the_names_of_calls_behind_it(self):
+    def test_an_empty_batch_keeps_the_names_of_calls_after_it(self):
         class Twice(torch.nn.Module):
             def __init__(self):
                 super().__init__()
@@ -493,7 +493,7 @@ class Apply(Case):
                 warnings.simplefilter("error")
                 self.assertEqual(self.products_of(module, torch.randn(3, 8)), 1)
 
-    def test_torchscript_inside_is_told(self):
+    def test_torchscript_inside_is_reported(self):
         module = torch.nn.Sequential(torch.jit.script(torch.nn.Linear(8, 8)), torch.nn.Linear(8, 8))
         with self.assertWarnsRegex(UserWarning, "layers '0' are TorchScript"):
             tandem.apply(module, "int8_full")

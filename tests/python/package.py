@@ -38,17 +38,17 @@ class Package(Case):
 
     def test_a_missing_library_says_what_to_do(self):
         code = "import tandem; tandem.replay('mlp', 't4', batch=4, predict=True)"
-        told = self.python(code, TANDEM_LIBRARY="/nonexistent").stderr
+        printed = self.python(code, TANDEM_LIBRARY="/nonexistent").stderr
         self.assertRegex(
-            told,
+            printed,
             r"MissingError: libtandem.so.0 is not here: looked for /nonexistent/.*`make`.*TANDEM_LIBRARY",
         )
         self.assertEqual(self.python(code, TANDEM_LIBRARY=os.path.join(BUILD, "libtandem.so.0")).stderr, "")
 
     def test_an_older_library_says_so(self):
         code = "from tandem import _library; _library.bind('tandem_kernels', 'tandem_kernels_of_tomorrow')"
-        told = self.python(code).stderr
-        self.assertRegex(told, "MissingError: libtandem_kernels.so.0 has no tandem_kernels_of_tomorrow: it is older")
+        printed = self.python(code).stderr
+        self.assertRegex(printed, "MissingError: libtandem_kernels.so.0 has no tandem_kernels_of_tomorrow: it is older")
 
     def test_without_pytorch_plans_are_made_and_the_rest_names_the_package(self):
         code = (
@@ -75,9 +75,9 @@ class Package(Case):
         folder = next(iter(glob.glob("/usr/lib/*/blas")), None)
         if folder is None:
             self.skipTest("no reference BLAS to be warned of; apt-get install libblas3")
-        told = self.python(code, LD_LIBRARY_PATH=folder).stderr
-        self.assertEqual(told.count("the reference BLAS"), 1, told)
-        self.assertIn("apt-get install libopenblas0", told)
+        printed = self.python(code, LD_LIBRARY_PATH=folder).stderr
+        self.assertEqual(printed.count("the reference BLAS"), 1, printed)
+        self.assertIn("apt-get install libopenblas0", printed)
 
     @staticmethod
     def has_huge_pages():

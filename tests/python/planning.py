@@ -187,14 +187,14 @@ class CommandLine(Case):
     def test_both_say_the_same(self):
         module, graph = self.saved()
         own = ["--model", "own.json", "--cluster", self.CLUSTER, "--db", self.store]
-        told = json.loads(self.tandem("replay", *own, "--uniform", "int8_full", "--json"))
+        printed = json.loads(self.tandem("replay", *own, "--uniform", "int8_full", "--json"))
         here = tandem.replay(graph, self.CLUSTER, "int8_full", store=self.store)
-        self.assertEqual(told["step_ns"], round(here.step * 1e9))
-        self.assertAlmostEqual(told["sensitivity"], here.sensitivity, places=9)
-        self.assertEqual([one["batch"] for one in told["devices"]], [8, 8])  # the capture's own
+        self.assertEqual(printed["step_ns"], round(here.step * 1e9))
+        self.assertAlmostEqual(printed["sensitivity"], here.sensitivity, places=9)
+        self.assertEqual([one["batch"] for one in printed["devices"]], [8, 8])  # the capture's own
         table = self.tandem("replay", *own)
         self.assertRegex(table, r"torch:one +1 +8 .* -\n")  # what PyTorch allocates is not known
-        self.assertEqual([one["peak_bytes"] for one in told["devices"]], [None, None])
+        self.assertEqual([one["peak_bytes"] for one in printed["devices"]], [None, None])
         planned = json.loads(self.tandem("allocate", *own, "--json"))
         self.assertEqual(planned["peak_bytes"], [None, None])
         self.assertRegex(self.tandem("advise", *own, "--add", "torch:one"), "added|add them|Add them")
@@ -217,21 +217,21 @@ class CommandLine(Case):
         module = torch.nn.Sequential(*[torch.nn.Linear(600, 600) for _ in range(4)])
         tandem.capture(module, torch.randn(2, 600)).save(os.path.join(self.folder, "own.json"))
         cluster = ["--cluster", "2*t4@1 net=10Gbit/s,5us", "--predict", "--json"]
-        told = json.loads(self.tandem("replay", "--model", "own.json", *cluster))
-        buckets = [one["bytes"] for one in told["all_reduce"]["buckets"]]
+        printed = json.loads(self.tandem("replay", "--model", "own.json", *cluster))
+        buckets = [one["bytes"] for one in printed["all_reduce"]["buckets"]]
         layers = [round(one / (4 * 601 * 600), 3) for one in buckets]  # arrays begin at multiples of 64
         self.assertEqual(layers, [1, 3])  # the first closes at 1 MiB
 
     def test_what_is_refused(self):
         self.saved()
         path = os.path.join(self.folder, "own.json")
-        told = self.tandem("replay", "--model", "own.json", "--cluster", "t4 batch=3", "--predict", code=2)
-        self.assertIn("was captured with batch 8, and batch 3 was asked for", told)
-        told = self.tandem("allocate", "--model", path, "--device", "t4", "--memory", "1GiB", code=2)
-        self.assertIn("what PyTorch allocates", told)
+        printed = self.tandem("replay", "--model", "own.json", "--cluster", "t4 batch=3", "--predict", code=2)
+        self.assertIn("was captured with batch 8, and batch 3 was asked for", printed)
+        printed = self.tandem("allocate", "--model", path, "--device", "t4", "--memory", "1GiB", code=2)
+        self.assertIn("what PyTorch allocates", printed)
         for command in ("train", "profile"):
-            told = self.tandem(command, "--model", path, "--device", "weakest", code=4)
-            self.assertRegex(told, "own.json' is a module that PyTorch runs.*tandem.profile")
+            printed = self.tandem(command, "--model", path, "--device", "weakest", code=4)
+            self.assertRegex(printed, "own.json' is a module that PyTorch runs.*tandem.profile")
         with open(path, "a", encoding="ascii") as file:
             file.write("}")
         self.assertIn("not JSON", self.tandem("replay", "--model", path, "--device", "t4", code=3))
@@ -414,7 +414,7 @@ class Zoo(Case):
             ["--model", "resnet50", "--cluster", "t4", "--uniform", "int9"],
         ):
             given = dict(zip(wrong[::2], wrong[1::2]))
-            told = subprocess.run(
+            printed = subprocess.run(
                 [command[0], "replay", "--batch", "32", "--predict", *wrong]
                 + ([] if "--cluster" in given else ["--cluster", "t4"]),
                 capture_output=True,
@@ -428,8 +428,8 @@ class Zoo(Case):
                     batch=32,
                     predict=True,
                 )
-            self.assertIn(str(caught.exception), told.stderr)
-            self.assertEqual(caught.exception.exit_code, told.returncode)
+            self.assertIn(str(caught.exception), printed.stderr)
+            self.assertEqual(caught.exception.exit_code, printed.returncode)
 
     def test_advice(self):
         graph = tandem.capture(Net(), X)

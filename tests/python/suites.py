@@ -57,8 +57,8 @@ def main():
             print(f"not ok {number} - {suite}")
             print(*(f"# {line}" for line in [*lines, why]), sep="\n", flush=True)
         else:
-            told = [f"ok {number} - {suite}", *(line for line in lines if line.startswith("SKIP: "))]
-            print("\n".join(told), flush=True)
+            result = [f"ok {number} - {suite}", *(line for line in lines if line.startswith("SKIP: "))]
+            print("\n".join(result), flush=True)
     print(f"1..{len(sys.argv) - 1}")
     return failed
 

@@ -95,7 +95,7 @@ class Products(torch.nn.Module):
 
 
 class Attends(torch.nn.Module):
-    """Attention, behind an embedding."""
+    """Attention, after an embedding."""
 
     def __init__(self):
         super().__init__()
@@ -228,7 +228,7 @@ def in_checkpoints(how, outer=lambda run, x: run(x)):
         part = type(module).part
         drop = torch.nn.Dropout(0.3)
         section = lambda y: part(module, drop(part(module, y)))  # noqa: E731
-        module.part = lambda y: how(section, part(module, y))  # calls of the same names are behind each other
+        module.part = lambda y: how(section, part(module, y))  # calls of the same names are after each other
         found = []
         for step in range(2):
             x = t.x.clone().requires_grad_()
@@ -371,7 +371,7 @@ def _gradients(t):
 
 
 def penalised(module, x):
-    """Gradients of a loss with a gradient penalty, of one behind it, and of the parameters' gradients: second
+    """Gradients of a loss with a gradient penalty, of one after it, and of the parameters' gradients: second
     and third derivatives."""
     x = x.clone().requires_grad_()
     output = module(x)
@@ -658,7 +658,7 @@ def first_layer(module):
 
 
 def on_first_layer(t, change, times=2.0):
-    """Before apply and behind it, `change` of a layer gives what it gives unconverted."""
+    """Before apply and after it, `change` of a layer gives what it gives unconverted."""
     if first_layer(t.base) is None:
         return
 
@@ -1143,7 +1143,7 @@ def _removed(t):
         t.test.assertEqual([one.data_ptr() for one in module.buffers()], places)
 
 
-@case("a backward pass behind remove")
+@case("a backward pass after remove")
 def _removed_between(t):
     module = t.made()
     if first_layer(module) is None:
@@ -1159,7 +1159,7 @@ def _removed_between(t):
 
 EVERYWHERE = ("threads", "empty batches", "layouts of inputs", "subclasses of tensors", "operands that do not fit",
               "other ways to call", "parts converted on their own", "what remove leaves",
-              "a backward pass behind remove")  # fmt: skip
+              "a backward pass after remove")  # fmt: skip
 
 
 def open_namespace(name):

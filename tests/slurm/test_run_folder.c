@@ -239,7 +239,7 @@ static void what_is_somebody_elses_is_refused(void **state)
     refused_run_folder(p, "'run/environment' in the working directory is user 65534's");
 }
 
-/* --- What stands in it ---------------------------------------------------------------------------------- */
+/* --- What is in it -------------------------------------------------------------------------------------- */
 
 static void other_names_are_refused_and_nothing_is_taken(void **state)
 {
@@ -251,7 +251,7 @@ static void other_names_are_refused_and_nothing_is_taken(void **state)
         {"TANDEM_RANKS=0 1 t4 n0;\n\n", "line 2: ''"},
         {"TANDEM_RANKS=0 1 t4 n0;\n\x1b[31mTANDEM_PLAN=x\n", "line 2: '??31mTANDEM_PLAN'"},
         {"TANDEM_RANKS\n", "line 1: 'TANDEM_RANKS'"},
-        {"TANDEM_RANKS=0 1 t4 n0;\nTANDEM_RANKS=0 1 t4 n0;\n", "line 2: it stands there twice"},
+        {"TANDEM_RANKS=0 1 t4 n0;\nTANDEM_RANKS=0 1 t4 n0;\n", "line 2: it is there twice"},
         {"TANDEM_RANKS=0 1 t4 n0;\nTANDEM_PLAN=\n", "line 2: there is no value"},
         {"TANDEM_RANKS=0 1 t4 n0;\nTANDEM_PLAN=/tm", "line 2: it does not end"},
         {"TANDEM_PLAN=/tmp\n", "there is no TANDEM_RANKS"},
