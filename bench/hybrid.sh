@@ -1,13 +1,13 @@
 #!/bin/bash
-# Predicted steps beside measured ones: four models, three pairs of unlike devices, four plans, and two links
-# between the ranks, each of which has a network namespace of its own: a free one, and one whose rate is
+# Predicted steps beside measured ones: four models, three pairs of different devices, four plans, and two
+# links between the ranks, each of which has a network namespace of its own: a free one, and one whose rate is
 # limited by a token bucket (tc). A machine moves by some percent in minutes, so that each case is profiled
-# just before its run and once more behind it: the prediction is the mean of the two replays. Where they lie
-# more than 5 % apart the machine was not the same before and behind, and the case is measured again, up to
+# just before its run and once more after it: the prediction is the mean of the two replays. Where they lie
+# more than 5 % apart the machine was not the same before and after, and the case is measured again, up to
 # three times, small errors too. Prints a table; exits 1 where the errors' mean is over 2 %, one is over 5
 # %, or memory was not allocated as predicted. usage: bench/hybrid.sh [ROWS]     as root; needs `make`,
 # iproute2, jq, and a quiet machine for some half an hour
-#        ROWS [hybrid.tsv] gets a line a case; the next run with the same file goes on behind the last one
+#        ROWS [hybrid.tsv] gets a line a case; the next run with the same file goes on after the last one
 #        MODELS, PAIRS, LINKS, SECONDS_A_CASE in the environment: fewer
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
@@ -148,7 +148,7 @@ measure() { # LINK PLAN
 }
 
 # --- All of them ---
-show_progress() { # behind each case
+show_progress() { # after each case
     n_now=$((n_now + 1)) n_left=$((n_all - $(wc -l <"$rows")))
     tail -n 1 "$rows" | awk -F'\t' -v left=$n_left -v s=$(((SECONDS - begin) * n_left / n_now)) '
         { predicted = ($6 + $7) / 2
@@ -190,7 +190,7 @@ while read -r number model batch data pair links_of <&3; do
 done 3<combinations.txt
 
 awk -F'\t' '
-    BEGIN { print "| model | batch | devices | link | plan | steps | predicted before and behind (ms) | " \
+    BEGIN { print "| model | batch | devices | link | plan | steps | predicted before and after (ms) | " \
                   "measured (ms) | p10 .. p90 | error | memory |"
             print "|---|---|---|---|---|---|---|---|---|---|---|" }
     { e = ($6 + $7) / 2 / $8 - 1; a = e < 0 ? -e : e; sum += a; n++; if (a > worst) worst = a
@@ -200,6 +200,6 @@ awk -F'\t' '
              $1, $2, $3, $4, $5, $11, $6 / 1e6, $7 / 1e6, $8 / 1e6, $9 / 1e6, $10 / 1e6, 100 * e, $12 }
     END { printf "\n%d cases: error %.2f%% in the mean, %.2f%% at the most; memory differs in %d.\n",
                  n, 100 * sum / n, 100 * worst, differ
-          printf "From before a run to behind it the prediction moved by %+.1f%% to %+.1f%%.\n",
+          printf "From before a run to after it the prediction moved by %+.1f%% to %+.1f%%.\n",
                  100 * least, 100 * most
           exit sum / n > 0.02 || worst > 0.05 || differ > 0 }' "$rows"

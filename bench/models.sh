@@ -1,5 +1,5 @@
 #!/bin/bash
-# Predicted against measured, on the strongest device here and on an unlike one beside it. Profiles first,
+# Predicted against measured, on the strongest device here and on another one beside it. Profiles first,
 # into a store that is thrown away. Prints a table. Needs `make` and a quiet machine; takes some minutes.
 #   bench/models.sh [STRONG WEAK]         the small models of the zoo, under four plans each
 #   bench/models.sh unseen [ROWS]         24 cases that no constant was tuned for, three times each, one round

@@ -2,7 +2,7 @@
 # What other simulators of training steps took where their published code was run, beside tandem here and now:
 # 1,000 operators, 160 buckets, two classes. Prints a table for bench/README.md, where each figure is from,
 # what each does that tandem does not, and the other way round. Only the column "tandem" is measured by this
-# script; the others stand in it. usage: bench/peers.sh     needs `make`, jq; takes half a minute
+# script; the others are written in it. usage: bench/peers.sh     needs `make`, jq; takes half a minute
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
@@ -48,12 +48,12 @@ and searches fusions and
 partitions; tandem replays recorded jobs in \`whatif\`, but changes no graph. \
 ASTRA-sim 2 (Won et al., ISPASS 2023) simulates collectives
 chunk by chunk on networks down to packets; tandem has α and β on tiers of links. QSync (Zhao et al., IPDPS
-2024) is the origin of the question: a precision for each operator of unlike devices. \
+2024) is the origin of the question: a precision for each operator of mixed devices. \
 vTrain (Bang et al., MICRO 2024),
 Calculon (Isaev et al., SC 2023) and SimuMax (2025) know tensor and pipeline parallelism \
 and model transformers in closed
 form or from profiled kernels; tandem knows data parallelism, and ZeRO, alone.
-None of the others has a precision for each operator on each device with its casts priced, \
+None of the others has a precision for each operator on each device with the cost of its casts, \
 measured interference between
 ranks on one machine and between compute and communication, a memory plan \
 that is the executor's to the byte, or an

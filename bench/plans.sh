@@ -1,6 +1,6 @@
 #!/bin/bash
 # Allocated plans run for real beside their target: three models, two slowdowns each, on the strongest device
-# here and an unlike one beside it; then precision and batch chosen alone and together. Profiles first, into a
+# here and another one beside it; then precision and batch chosen alone and together. Profiles first, into a
 # store that is thrown away. usage: bench/plans.sh [STRONG WEAK]     needs `make` and a quiet machine; takes
 # some ten minutes
 set -eu

@@ -10,7 +10,7 @@
 #              gradients, multiply, add the bias and sum its gradient, beside the products, casts and biases
 #              (forward and backward) of the same layers in steps of tandem's executor. All are held to each
 #              instruction set of SETS [best avx512_bf16 avx2] that is here [2.5 minutes a round]
-#   replays    of DistributedDataParallel from its own profile, two unlike ranks [2 minutes a round]
+#   replays    of DistributedDataParallel from its own profile, two different ranks [2 minutes a round]
 #   ROUNDS [3], DEVICE [strongest]; tables show medians over the rounds, of replays each round
 #   OUT [torch.out]: results, one file a case; the next run with the same OUT makes the rest
 #   LIMIT [7200]: seconds after which no further case begins; the longest case takes under a minute

@@ -210,7 +210,7 @@ class Trace:
         launched = [one.begin for one in self.kernels if one.is_launched]
         recorded_from = min(launched) if 2 * len(launched) > len(self.kernels) else None
         self.of_step = collections.defaultdict(list)
-        self.between = collections.defaultdict(list)  # launched behind window k − 1, in none
+        self.between = collections.defaultdict(list)  # launched after window k − 1, in none
         for kernel in self.kernels:
             at = kernel.begin if kernel.launch is None else kernel.launch
             if kernel.launch is None and recorded_from is not None and kernel.begin < recorded_from:

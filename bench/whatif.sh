@@ -11,7 +11,7 @@ set -eu -o pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 source=https://raw.githubusercontent.com/ByteDance-Seed/StragglerAnalysis/8efcd7f37f158af26ac64d0b6fbf1f22d28a6e83/data
 
-# Events of each worker; its stage stands in the names of its threads. Times in us, as in the timeline.
+# Events of each worker; its stage is in the names of its threads. Times in us, as in the timeline.
 convert() { # TIMELINE
     echo dp_rank,stage,tp_rank,stream,step,optype,model_chunk,mb_id,seq_id,start_us,dur_us
     gunzip -c "$1" | jq -r '

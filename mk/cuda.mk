@@ -34,7 +34,7 @@ $(B)/obj/simt/%.o: kernels/cuda/%.cu $(B)/flags
 	    -fsanitize-undefined-trap-on-error -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function \
 	    -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
 
-# The tests with NVIDIA's libraries behind them, for a card, and bench_gpu; `make test` builds them where nvcc
+# The tests linked with NVIDIA's libraries, for a card, and bench_gpu; `make test` builds them where nvcc
 # is, so that they stay whole. They are one program, which has a name for each.
 CARD_NAMES := $(shell sed -n 's/^PROGRAM(\(.*\))$$/\1/p' tests/cuda/gpu_programs.def)
 CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(addprefix $(B)/card/,$(CARD_NAMES))))

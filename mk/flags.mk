@@ -30,7 +30,7 @@ CORE_LIBS = -lsqlite3 -ljansson -lz -lprotobuf-c -lglpk -lgsl -lgslcblas -lm
 BACKEND_LIBS = -ldnnl -lgloo -lgomp -ljansson -lz -lstdc++ -lpthread -lm
 
 # What all objects are compiled with, but for warnings. Where the flags differ from those of the last build,
-# the file is written anew, and all that depends on it is built anew.
+# the file is written again, and all that depends on it is built again.
 # kept FILE FLAGS: the rule of such a file.
 define kept
 ifneq ($$(file <$(1)),$$($(2)))

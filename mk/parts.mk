@@ -65,7 +65,7 @@ JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix plugins/slurm/,job_submit_
     memory_fit.c site.c)) \
              $(call objects,$(addprefix profiles/,cluster/device.c plan/plan.c plan/assignment.c))
 
-# Benchmarks that tests look into: the knapsack problem behind policy exact as a program of its own, and what
+# Benchmarks that tests look into: the knapsack problem of policy exact as a program of its own, and what
 # measures a card.
 MCKP = $(call objects,$(addprefix bench/mckp/,solve_mckp.c read_mckp.c))
 CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c report.c))

@@ -1,4 +1,4 @@
-# Programs that are not installed: the study of low precision, the benchmarks, the fit of the constants behind
+# Programs that are not installed: the study of low precision, the benchmarks, the fit of the constants of
 # --predict. They share the command line with `tandem`, and link what they name of everything.
 PARTS_research = $(call objects,$(filter-out research/main.c,$(call sources,research research/method)))
 PARTS_bench = $(call objects,$(filter-out bench/program/main.c,$(call sources,bench/program)))
@@ -18,7 +18,7 @@ $(MADE_PROGRAMS): $(B)/programs.a
 
 programs: $(MADE_PROGRAMS) ## tandem-study, tandem-bench and tandem-fit, which are not installed
 
-# The tables of docs/study, by the commands that stand in them.
+# The tables of docs/study, by the commands in them.
 STUDY_PARTS = rounding sampled batch
 STUDY_KEPT = rank add exchange crossed null price plans drift
 study: all $(B)/tandem-study ## the study of low precision: tables in docs/study

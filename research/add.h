@@ -1,4 +1,4 @@
-/* add.h: what the stages of `tandem-study add` share: plans are drawn (add_rows.c), what is left is told
+/* add.h: what the stages of `tandem-study add` share: plans are drawn (add_rows.c), what is left is reported
  * (add_left.c), they are estimated (add_jobs.c), and compared with sums over their parts (add_table.c,
  * add_scaled.c). */
 #ifndef TANDEM_RESEARCH_ADD_H

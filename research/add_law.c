@@ -7,7 +7,7 @@
  * adds up; A is linear in its root, so that A² adds up. That is exact where all parts reach the same relus in
  * the same proportions; else noise lies between this and the sum (Minkowski's inequality).
  *
- * Two scales tell both apart: A/2 + B/4 is the noise of halved errors. */
+ * Two scales distinguish them: A/2 + B/4 is the noise of halved errors. */
 #include "research/add_law.h"
 
 #include <math.h>

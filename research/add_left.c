@@ -40,7 +40,7 @@ static tandem_status measure_row_cost(work_cost *cost, const add_study *s, tande
     }
     const size_t n_op = (size_t)rows.n_op;
     const int n = rows.n < TRIED_ROWS ? rows.n : TRIED_ROWS;
-    for (int i = 0; i < n; i++) /* from all over: plans and parts cost unlike */
+    for (int i = 0; i < n; i++) /* from all over: plans and parts have different costs */
         memmove(rows.plan + (size_t)i * n_op, rows.plan + (size_t)(i * rows.n / n) * n_op,
                 n_op * sizeof *rows.plan);
     request.plan = rows.plan;

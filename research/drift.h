@@ -1,5 +1,5 @@
 /* drift.h: the trainings of `tandem-study drift`: plans of one step for a pair of cards, kept from step 0 or
- * made anew while outliers grow. */
+ * made again while outliers grow. */
 #ifndef TANDEM_RESEARCH_DRIFT_H
 #define TANDEM_RESEARCH_DRIFT_H
 
@@ -24,7 +24,7 @@ typedef struct drift_plan {
     const drift_task *task; /* [n_task] */
     int n_task, n_seed;
     tandem_precision precision; /* the low one of the slow card */
-    const char *formats;        /* that stand for its dtypes */
+    const char *formats;        /* that represent its dtypes */
     int n_place;                /* in which outliers grow: */
     double first, apart;        /* at this share of the training first, and so far from each other */
     double every;               /* share of the training after which it estimates again at the latest */
@@ -48,7 +48,7 @@ typedef struct drift_place {
     int divided[DRIFT_MAX_PARAMETERS], n_divided; /* whose rows are, in turn */
     int64_t n_channel;
 } drift_place;
-/* All of a graph, in order; how many. Behind a linear, a convolution or a norm, a bias and a relu may follow;
+/* All of a graph, in order; how many. After a linear, a convolution or a norm, a bias and a relu may follow;
  * then only linears and convolutions read the channels. Left out: what scales, or what reads, more than
  * DRIFT_MAX_PARAMETERS parameters. */
 int drift_places_find(drift_place place[DRIFT_MAX_PLACES], const tandem_graph *graph);

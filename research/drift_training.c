@@ -89,7 +89,7 @@ static tandem_status estimate_and_choose(drift_run *run, int64_t done, tandem_er
     const drift_plan *plan = run->training->plan;
     estimate_request request = estimate_request_in_run(&run->workload, done);
     tandem_estimate estimate = {0};
-    plans_prices price;
+    plans_shares shares;
     const tandem_train_request training = cli_training(&run->options);
     request.is_for_devices = 0;
     request.precision = tandem_precision_get(plan->precision)->name;
@@ -102,10 +102,10 @@ static tandem_status estimate_and_choose(drift_run *run, int64_t done, tandem_er
     memcpy(run->chosen.precision[0], run->first, (size_t)run->pair.n_op * sizeof *run->first);
     if (status == TANDEM_OK)
         status =
-            plans_allocate(run->chosen.precision[0], &price, &run->pair, &run->options, &estimate, error);
+            plans_allocate(run->chosen.precision[0], &shares, &run->pair, &run->options, &estimate, error);
     if (status == TANDEM_OK) {
-        run->trained.kept = price.before;
-        run->trained.chosen = price.allocated;
+        run->trained.kept = shares.before;
+        run->trained.chosen = shares.allocated;
     }
     tandem_estimate_close(&estimate);
     return status;

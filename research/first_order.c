@@ -7,8 +7,8 @@
  * the error of a batch as independent of its gradient. That holds where g is linear in the rounded tensors. A
  * rounded forward pass smooths the loss, and so the gradients of single batches: the covariance is below 0.
  *
- * β divides by |G|². Where batches are mostly noise, |G|² is not told from 0, and β is unknown: 2β is left
- * out.
+ * β divides by |G|². Where batches are mostly noise, |G|² is not distinguished from 0, and β is unknown: 2β
+ * is left out.
  */
 #include "research/exchange.h"
 

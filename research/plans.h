@@ -61,11 +61,11 @@ tandem_status plans_random(tandem_precision *plan, const plans_pair *pair, uint6
                            tandem_error *error);
 /* The allocator's in the place of a given one: the least sensitivity within the same step, by an estimate of
  * the slow card's precision, which then counts as complete. */
-typedef struct plans_prices {
+typedef struct plans_shares {
     double allocated, uniform; /* sensitivities, as shares of the samples */
     double before;             /* of the plan that was given */
-} plans_prices;
-tandem_status plans_allocate(tandem_precision *plan, plans_prices *price, const plans_pair *pair,
+} plans_shares;
+tandem_status plans_allocate(tandem_precision *plan, plans_shares *shares, const plans_pair *pair,
                              const cli_options *options, tandem_estimate *estimate, tandem_error *error);
 
 #endif

@@ -158,13 +158,14 @@ static double share_of_samples(const tandem_allocation_problem *problem, int64_t
     return tandem_sensitivity_value(problem, units) / 100;
 }
 
-static double price_of_slow_card(const tandem_allocation_problem *problem, const tandem_precision *plan)
+static double extra_samples_of_slow_card(const tandem_allocation_problem *problem,
+                                         const tandem_precision *plan)
 {
     tandem_replayer_load_class(problem->replayer, SLOW, plan);
     return share_of_samples(problem, tandem_allocation_sensitivity(problem));
 }
 
-tandem_status plans_allocate(tandem_precision *plan, plans_prices *price, const plans_pair *pair,
+tandem_status plans_allocate(tandem_precision *plan, plans_shares *shares, const plans_pair *pair,
                              const cli_options *options, tandem_estimate *estimate, tandem_error *error)
 {
     const size_t n_cell = (size_t)estimate->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
@@ -181,10 +182,10 @@ tandem_status plans_allocate(tandem_precision *plan, plans_prices *price, const 
         set_pair_times(problem->replayer, pair);
         status = tandem_planner_ask(&answer, planner, &question, error);
         if (status == TANDEM_OK)
-            price->allocated = share_of_samples(problem, answer.allocation.sensitivity_bound);
-        price->before = price_of_slow_card(problem, plan);
+            shares->allocated = share_of_samples(problem, answer.allocation.sensitivity_bound);
+        shares->before = extra_samples_of_slow_card(problem, plan);
         plans_uniform(plan, pair);
-        price->uniform = price_of_slow_card(problem, plan);
+        shares->uniform = extra_samples_of_slow_card(problem, plan);
     }
     for (int i = 0; i < pair->n_op && status == TANDEM_OK; i++)
         plan[i] = answer.plan->assignment.precision[SLOW][i];

@@ -33,8 +33,8 @@ typedef struct price_plan {
 } price_plan;
 extern const price_plan price_plan_full, price_plan_quick;
 
-/* How a price is predicted: as `tandem sensitivity` does it without options, which is judged; and by many
- * samples, which stands beside it. */
+/* How the extra samples are predicted: as `tandem sensitivity` does it without options, which is judged; and
+ * by many samples, which is printed beside it. */
 typedef enum price_estimated { PRICE_BY_DEFAULT, PRICE_BY_SAMPLES, PRICE_N_ESTIMATED } price_estimated;
 
 /* A hash of what decides the values of its records. */

@@ -1,6 +1,6 @@
-/* rank.h: what the stages of `tandem-study rank` share: what is left is told (rank_left.c), methods look at
- * statistics and a probe (rank_look.c), jobs estimate what others and the oracle need (rank_jobs.c), orders
- * are compared (rank_tau.c) and printed (rank_table.c). */
+/* rank.h: what the stages of `tandem-study rank` share: what is left is reported (rank_left.c), methods look
+ * at statistics and a probe (rank_look.c), jobs estimate what others and the oracle need (rank_jobs.c),
+ * orders are compared (rank_tau.c) and printed (rank_table.c). */
 #ifndef TANDEM_RESEARCH_RANK_H
 #define TANDEM_RESEARCH_RANK_H
 
@@ -16,14 +16,14 @@ typedef struct rank_plan {
 } rank_plan;
 /* Jobs of a task: for all precisions, and in all, at least. */
 enum { RANK_N_SHARED_JOB = 2, RANK_N_TASK_JOB = RANK_N_SHARED_JOB + 2 * NOISE_N_PRECISION };
-extern const double rank_magnified; /* where too few pairs are told apart */
+extern const double rank_magnified; /* where too few pairs are distinguished */
 
 /* A task in one precision. */
 typedef struct rank_result {
     double error_scale;
     double *value; /* [RANK_N_METHOD × n_op] */
     double *noise; /* [n_op] of the oracle; then, [n_op·(n_op − 1)/2], half intervals of differences */
-    int n_pair, n_told;
+    int n_pair, n_distinguished;
 } rank_result;
 
 typedef struct rank_study {
@@ -54,9 +54,9 @@ tandem_status rank_look_at_task(rank_study *s, tandem_error *error);
 extern const char rank_job_statistics[], rank_job_probe[], rank_job_sampled[];
 void rank_record_name(char text[STUDY_RECORD_NAME], const rank_study *s, int p, const char *what);
 void rank_oracle_record_name(char text[STUDY_RECORD_NAME], const rank_study *s, int p, double error_scale);
-/* How many pairs an oracle tells apart; whether these are so few that errors are magnified. */
-void rank_count_told(rank_result *result, int n_op);
-int rank_is_told_too_little(const rank_result *result);
+/* How many pairs an oracle distinguishes; whether these are so few that errors are magnified. */
+void rank_count_distinguished(rank_result *result, int n_op);
+int rank_has_few_distinguished(const rank_result *result);
 /* Runs the jobs that have no record, and fills in the results of all. */
 tandem_status rank_jobs_run(rank_study *s, tandem_error *error);
 

@@ -88,18 +88,18 @@ static tandem_status measure_pairs(double *noise, const rank_study *s, int p, co
     return status;
 }
 
-void rank_count_told(rank_result *result, int n_op)
+void rank_count_distinguished(rank_result *result, int n_op)
 {
     const double *noise = result->noise, *half = noise + n_op;
     result->n_pair = rank_pair_count(n_op);
-    result->n_told = 0;
+    result->n_distinguished = 0;
     for (int i = 0; i < n_op; i++)
-        for (int j = i + 1; j < n_op; j++) result->n_told += fabs(noise[i] - noise[j]) > *half++;
+        for (int j = i + 1; j < n_op; j++) result->n_distinguished += fabs(noise[i] - noise[j]) > *half++;
 }
 
-int rank_is_told_too_little(const rank_result *result)
+int rank_has_few_distinguished(const rank_result *result)
 {
-    return result->n_told < study_margin.rank_least_told * result->n_pair;
+    return result->n_distinguished < study_margin.rank_least_told * result->n_pair;
 }
 
 static tandem_status run_oracle_job(rank_study *s, int p, double error_scale, tandem_error *error)
@@ -121,7 +121,7 @@ static tandem_status run_oracle_job(rank_study *s, int p, double error_scale, ta
         took_ns = tandem_now_ns() - begin_ns;
     }
     noise_progress_add(&s->progress, s->report->options, took_ns);
-    rank_count_told(&s->result[p], s->lab.n_op);
+    rank_count_distinguished(&s->result[p], s->lab.n_op);
     return TANDEM_OK;
 }
 
@@ -146,8 +146,7 @@ static tandem_status read_sampled(double *value, const rank_study *s, int p, con
 static tandem_status run_sampled_job(rank_study *s, int p, tandem_error *error)
 {
     const int n = 2 * s->lab.n_op;
-    double *value =
-        s->result[p].value + rank_method_find("sampled") * s->lab.n_op; /* its noise stands next */
+    double *value = s->result[p].value + rank_method_find("sampled") * s->lab.n_op; /* its noise is next */
     char name[STUDY_RECORD_NAME];
     tandem_estimate estimate = {0};
     int64_t took_ns = 0;
@@ -220,7 +219,7 @@ tandem_status rank_jobs_run(rank_study *s, tandem_error *error)
     for (int p = 0; p < NOISE_N_PRECISION && status == TANDEM_OK; p++) {
         status = run_sampled_job(s, p, error);
         if (status == TANDEM_OK) status = run_oracle_job(s, p, 1, error);
-        if (status == TANDEM_OK && rank_is_told_too_little(&s->result[p])) {
+        if (status == TANDEM_OK && rank_has_few_distinguished(&s->result[p])) {
             s->progress.n_job++;
             status = run_oracle_job(s, p, rank_magnified, error);
         }

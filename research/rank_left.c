@@ -10,7 +10,7 @@
 typedef struct rank_left {
     int n_job;
     int n_probe;                 /* of a point, for `probe` */
-    int n_step;                  /* of a point: steps' worth of gradients, for `sensed_probe` */
+    int n_step;                  /* of a point: gradients of so many steps, for `sensed_probe` */
     int n_estimate, n_replicate; /* of a point: estimates of all operators in one precision, and their sum */
 } rank_left;
 
@@ -111,8 +111,8 @@ static rank_left count_rank_left(int *n_all, rank_study *s)
             count_estimate_left(&left, s->plan->n_oracle);
             continue;
         }
-        rank_count_told(result, n);
-        if (!rank_is_told_too_little(result)) continue;
+        rank_count_distinguished(result, n);
+        if (!rank_has_few_distinguished(result)) continue;
         ++*n_all;
         rank_oracle_record_name(name, s, p, rank_magnified);
         if (!study_records_has(&s->records, name, n_oracle)) count_estimate_left(&left, s->plan->n_oracle);

@@ -32,19 +32,19 @@ static json_t *oracle_json(const rank_study *s, int p)
         json_object_set_new(noise, s->lab.workload.graph[0]->op[s->lab.op[k]].name,
                             cli_json_number(100 * result->noise[k]));
     return json_pack("{s:f,s:i,s:i,s:o}", "error_scale", result->error_scale, "pairs", result->n_pair,
-                     "told_apart", result->n_told, "measured", noise);
+                     "told_apart", result->n_distinguished, "measured", noise);
 }
 
 void rank_table_print(rank_study *s)
 {
     json_t *methods = json_array(), *oracle = json_object();
     FILE *text = s->report->text;
-    (void)fprintf(text, "\n## `%s`\n\n%d operators. Pairs told apart: ", s->lab.task->model, s->lab.n_op);
+    (void)fprintf(text, "\n## `%s`\n\n%d operators. Pairs distinguished: ", s->lab.task->model, s->lab.n_op);
     for (int p = 0; p < NOISE_N_PRECISION; p++) {
         const rank_result *result = &s->result[p];
         const char *name = tandem_precision_get(noise_precisions[p])->name;
-        (void)fprintf(text, "%s%s %d of %d (%.0f %%)", p ? ",\n" : "", name, result->n_told, result->n_pair,
-                      100.0 * result->n_told / result->n_pair);
+        (void)fprintf(text, "%s%s %d of %d (%.0f %%)", p ? ",\n" : "", name, result->n_distinguished,
+                      result->n_pair, 100.0 * result->n_distinguished / result->n_pair);
         if (result->error_scale > 1) (void)fprintf(text, " with errors × %g", result->error_scale);
         json_object_set_new(oracle, name, oracle_json(s, p));
     }

@@ -15,12 +15,12 @@ typedef struct rank_counts {
     double same, other, tied;
 } rank_counts;
 
-/* NaN: no pair is told apart. */
+/* NaN: no pair is distinguished. */
 static double tau_of(const rank_counts *counts)
 {
-    const double told = counts->same + counts->other;
-    if (told + counts->tied == 0) return NAN;
-    return told > 0 ? (counts->same - counts->other) / sqrt(told * (told + counts->tied)) : 0;
+    const double decided = counts->same + counts->other;
+    if (decided + counts->tied == 0) return NAN;
+    return decided > 0 ? (counts->same - counts->other) / sqrt(decided * (decided + counts->tied)) : 0;
 }
 
 /* times: how often each operator is there; NULL: once. */

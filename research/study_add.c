@@ -4,7 +4,7 @@
  * gradients at held weights (predictor/sampled.c), and summed are those of its parts, each alone, with the
  * same batches and draws. A part is an operator. Operators with one precision that read one input read one
  * rounded copy of it, and so one draw: together they are one part. The sum over single operators, as plans
- * are made with, stands beside it. Intervals are the jackknife's over common replicates. For pairs of
+ * are made with, is printed beside it. Intervals are the jackknife's over common replicates. For pairs of
  * operators in int8_full the same names the worst pair.
  *
  * Why tasks with relus are not additive: the first plans, and the parts of all, once more with errors times

@@ -2,7 +2,7 @@
  * plan follows. docs/study/README.md has the design.
  *
  * The pair of cards and the step are those of `tandem-study plans`. One plan is made at step 0. It is kept;
- * or the training estimates its sensitivities again and allocates anew, within the same step. Seeds are
+ * or the training estimates its sensitivities again and allocates again, within the same step. Seeds are
  * common. */
 #include <math.h>
 #include <stdlib.h>

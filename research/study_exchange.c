@@ -465,7 +465,8 @@ static void print_kinds(exchange_study *s)
     for (int k = 0; k < EXCHANGE_N_CASTS; k++)
         print_selection(s, casts_name(2 * k), "",
                         &(exchange_selection){{0, n_task, k, 1}, -INFINITY, INFINITY});
-    /* A cell is in it by the number that is judged: it stands beside all cells, and never in their place. */
+    /* A cell is in it by the number that is judged: it is printed beside all cells, and never in their
+     * place. */
     (void)snprintf(name, sizeof name, "predicted %.3g to %.3g %%", 100 * in_range.least, 100 * in_range.most);
     print_selection(s, name, s->report->margins.late[0] ? ": a range entered after the run" : "", &in_range);
 }

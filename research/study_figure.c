@@ -81,7 +81,7 @@ static figure_axis axis_of(const study_figure *figure)
     return axis;
 }
 
-/* What lies beyond the axis stands at its end. */
+/* What lies beyond the axis is drawn at its end. */
 static double place_on_axis(const figure_axis *axis, double x)
 {
     const double share = (x - axis->low) / (axis->high - axis->low);

@@ -11,14 +11,14 @@
 #include "research/plans.h"
 #include "research/work_left.h"
 
-enum { MAX_TASKS = 8, PLANS_PRICES = 2 /* before the precisions in a record */ };
+enum { MAX_TASKS = 8, PLANS_SHARES = 2 /* before the precisions in a record */ };
 
 typedef study_trained plans_seed[PLANS_SETTINGS];
 
 typedef struct plans_cell {
     plans_pair pair;
     tandem_precision *allocated; /* [n_op] */
-    plans_prices price;
+    plans_shares shares;
 } plans_cell;
 
 typedef struct plans_study {
@@ -130,17 +130,17 @@ static tandem_status estimate_and_allocate(plans_study *s, int t, int r, tandem_
     tandem_status status = study_estimate(&estimate, &s->jobs.lab, &s->plan->task[t], &rounding, error);
     if (status == TANDEM_OK)
         status =
-            plans_allocate(cell->allocated, &cell->price, &cell->pair, s->report->options, &estimate, error);
+            plans_allocate(cell->allocated, &cell->shares, &cell->pair, s->report->options, &estimate, error);
     tandem_estimate_close(&estimate);
     return status;
 }
 
-/* The plan of a cell, from its record: the prices, then the precisions. */
+/* The plan of a cell, from its record: the extra samples, then the precisions. */
 static tandem_status allocate_cell(plans_study *s, int t, int r, tandem_error *error)
 {
     plans_cell *cell = &s->cell[t][r];
     const study_training *task = &s->plan->task[t];
-    const int n_op = cell->pair.n_op, n = PLANS_PRICES + n_op;
+    const int n_op = cell->pair.n_op, n = PLANS_SHARES + n_op;
     char name[STUDY_RECORD_NAME];
     int is_own = 0;
     double *value = calloc((size_t)n, sizeof *value);
@@ -149,14 +149,14 @@ static tandem_status allocate_cell(plans_study *s, int t, int r, tandem_error *e
                    plans_regimes[r].name);
     tandem_status status = TANDEM_OK;
     if (study_jobs_find(value, n, &is_own, &s->jobs, name)) {
-        cell->price = (plans_prices){.allocated = value[0], .uniform = value[1]};
+        cell->shares = (plans_shares){.allocated = value[0], .uniform = value[1]};
         for (int i = 0; i < n_op; i++)
-            cell->allocated[i] = value[PLANS_PRICES + i] > 0 ? cell->pair.precision : TANDEM_PRECISION_FP32;
+            cell->allocated[i] = value[PLANS_SHARES + i] > 0 ? cell->pair.precision : TANDEM_PRECISION_FP32;
     } else if (is_own) {
         status = estimate_and_allocate(s, t, r, error);
-        value[0] = cell->price.allocated;
-        value[1] = cell->price.uniform;
-        for (int i = 0; i < n_op; i++) value[PLANS_PRICES + i] = cell->allocated[i] != TANDEM_PRECISION_FP32;
+        value[0] = cell->shares.allocated;
+        value[1] = cell->shares.uniform;
+        for (int i = 0; i < n_op; i++) value[PLANS_SHARES + i] = cell->allocated[i] != TANDEM_PRECISION_FP32;
         if (status == TANDEM_OK) status = study_records_add(&s->jobs.records, name, value, n, error);
     }
     free(value);
@@ -282,8 +282,8 @@ static json_t *plans_cell_json(const plans_study *s, int t, int r, const plans_m
     json_t *object = json_pack("{s:s,s:s,s:s,s:o,s:i,s:s}", "model", task->model, "optimizer",
                                tandem_optimizer_name(task->optimizer), "regime", plans_regimes[r].name,
                                "in_fp32", fp32, "diverged", of->n_diverged, "result", of->result);
-    json_object_set_new(object, "sensitivity_allocated", cli_json_number(100 * cell->price.allocated));
-    json_object_set_new(object, "sensitivity_uniform", cli_json_number(100 * cell->price.uniform));
+    json_object_set_new(object, "sensitivity_allocated", cli_json_number(100 * cell->shares.allocated));
+    json_object_set_new(object, "sensitivity_uniform", cli_json_number(100 * cell->shares.uniform));
     json_object_set_new(object, "low_share", cli_json_number(of->low_share));
     json_object_set_new(object, "slow_card_of_step", cli_json_number(of->slow));
     json_object_set_new(object, "lost_by_uniform", gain_json(&of->lost));
@@ -325,7 +325,7 @@ static void add_plans_cell(plans_study *s, int t, int r)
     else
         json_array_append_new(s->report->cells, object);
     (void)fprintf(text, "| `%s` %s | %s | %.3g | %.3g | %.0f |", task->model, optimizer,
-                  plans_regimes[r].name, 100 * cell->price.uniform, 100 * cell->price.allocated,
+                  plans_regimes[r].name, 100 * cell->shares.uniform, 100 * cell->shares.allocated,
                   100 * of.low_share);
     print_gain(text, &of.lost);
     print_gain(text, &of.over_uniform);

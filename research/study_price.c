@@ -5,7 +5,7 @@
  * The rate with the least mean test loss counts, on both sides. Between its lengths fp32's loss is linear in
  * the logarithm of the samples. Where it is as high as the plan's, fp32 has seen 1/(1 + x) of the samples: x
  * is what is measured. Seeds are common; the interval is the bootstrap's over seeds, with the rates chosen
- * anew in each draw. */
+ * again in each draw. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -37,7 +37,7 @@ typedef struct price_study {
     study_jobs jobs;
     price_result result[MAX_TASKS];
     double *room; /* [n_bootstrap] */
-    int n_far;    /* cells whose price lies below half of the measured one */
+    int n_far;    /* cells whose prediction lies below half of the measured one */
 } price_study;
 
 /* --- Running ---------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ static tandem_status note_price_plan(price_study *s, tandem_error *error)
     return status;
 }
 
-/* All operators rounded, the sum over them: as plans are priced. */
+/* All operators rounded, the sum over them: as plans are estimated. */
 static tandem_status estimate_price(price_prediction *of, price_study *s, const price_task *task, int cell,
                                     price_estimated how, tandem_error *error)
 {
@@ -329,7 +329,7 @@ static tandem_status print_price_study(price_study *s, tandem_error *error)
     json_object_set_new(s->report->json, "seeds", json_integer(s->n_seed));
     (void)fprintf(
         s->report->text,
-        "# The price of a plan: more samples to the same loss\n\n"
+        "# Extra samples of a plan to the same loss\n\n"
         "*predicted*: the sensitivity, in percent of samples, with its 95 %% interval, as `tandem\n"
         "sensitivity` senses it without options: by a probe, without bias. *by samples*: the same by %d\n"
         "replicates at %d ages, which is not the default: *noise + bias*. *measured*: x, where\n"
@@ -341,7 +341,7 @@ static tandem_status print_price_study(price_study *s, tandem_error *error)
         "by samples / measured | rate | met |\n"
         "|---|---|---|---|---|---|---|---|---|---|\n",
         s->plan->n_replicate, s->plan->n_point, s->n_seed, s->plan->n_seed, study_margin.price_least_ratio);
-    study_figure_begin(s->report, "The price of a plan: more samples to the same loss", "percent", NAN);
+    study_figure_begin(s->report, "Extra samples of a plan to the same loss", "percent", NAN);
     for (int t = 0; t < s->plan->n_task && status == TANDEM_OK; t++) {
         if (s->result[t].is_left_out) continue;
         price_measured of[PRICE_CELLS] = {{0}};

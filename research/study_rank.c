@@ -2,10 +2,10 @@
  *
  * Measured is an oracle: one operator in a precision and all else in fp32, at held weights, the noise of its
  * gradients by many replicates (predictor/sampled.c). All operators have the same batches and draws. Two
- * operators are told apart where the 95 % interval of the difference of their noises, the jackknife's over
- * common replicates, does not hold 0. Over the pairs that are told apart, within a precision and summed over
- * precisions, Kendall's tau-b counts pairs in the measured order less those in the other one:
- *     τ = (C − D)/√((C + D + T)(C + D)),    T: pairs that the method does not tell apart.
+ * operators are distinguished where the 95 % interval of the difference of their noises, the jackknife's over
+ * common replicates, does not hold 0. Over the pairs that are distinguished, within a precision and summed
+ * over precisions, Kendall's tau-b counts pairs in the measured order less those in the other one:
+ *     τ = (C − D)/√((C + D + T)(C + D)),    T: pairs that the method does not distinguish.
  * The interval is the bootstrap's over operators, with the same draws for all methods. */
 #include <stdlib.h>
 
@@ -103,7 +103,7 @@ tandem_status study_rank(study_report *report, tandem_error *error)
         "# The order of operators\n\n"
         "One operator has a precision, all else is fp32. Measured: the noise φρ of its gradients, by %d\n"
         "replicates of two batches at each age. τ: Kendall's tau-b over the pairs of operators that this\n"
-        "tells apart, within a precision, with its 95 %% interval over operators. *steps*: what a method\n"
+        "distinguishes, within a precision, with its 95 %% interval over operators. *steps*: what a method\n"
         "takes at one age for three precisions.\n",
         s.plan->n_oracle);
     s.room = calloc((size_t)s.plan->n_bootstrap, sizeof *s.room);

@@ -179,8 +179,8 @@ static void add_cell_parts(sampled_study *s, const sampled_ratio ratio[N_PARTS],
     const int is_drawn = tandem_precision_draws_weights(precision);
     for (int part = PART_SAMPLES; part < N_PARTS; part++) {
         const sampled_ratio *of = &ratio[part];
-        const int is_told = is_drawn && of->predicted > 0 && of->measured > of->measured_half;
-        if (is_told) {
+        const int is_known = is_drawn && of->predicted > 0 && of->measured > of->measured_half;
+        if (is_known) {
             count_ratio(s, &s->tally[part], of);
             *is_met = *is_met && (is_ratio_close(s, of) || is_ratio_inside(of));
             (void)fprintf(s->report->text, "%.2f (× %.2f) | ", of->ratio, of->factor);
@@ -188,7 +188,7 @@ static void add_cell_parts(sampled_study *s, const sampled_ratio ratio[N_PARTS],
             s->tally[part].n_lost += is_drawn;
             (void)fprintf(s->report->text, "%s | ", is_drawn ? "?" : "");
         }
-        json_object_set_new(object, names[part], cli_json_number(is_told ? of->ratio : NAN));
+        json_object_set_new(object, names[part], cli_json_number(is_known ? of->ratio : NAN));
     }
 }
 

@@ -98,7 +98,7 @@ void study_plan_name(char text[STUDY_PLAN_NAME], uint64_t hash, uint64_t seed);
 enum { STUDY_MAX_SEEDS = 256 }; /* of a part */
 /* The seeds that are planned; fewer where --repetitions asks for fewer. */
 int study_seed_count(const cli_options *options, int n_planned);
-/* Whether what is left to run is not told before it starts. */
+/* Whether a part does not report what is left to run before it starts. */
 int study_is_silent(const cli_options *options);
 
 /* --- Jobs: what is to be measured (jobs.c) ---------------------------------------------------------------

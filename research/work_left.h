@@ -1,5 +1,5 @@
 /* work_left.h: what a part of the study has left to run, and the seconds of a core that it takes, by short
- * trials of the same work. A part tells it before it starts. */
+ * trials of the same work. A part reports it before it starts. */
 #ifndef TANDEM_RESEARCH_WORK_LEFT_H
 #define TANDEM_RESEARCH_WORK_LEFT_H
 

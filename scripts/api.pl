@@ -2,8 +2,8 @@
 # scripts/api.pl: the API reference, in Markdown, from the public headers; `make api` writes it to
 # build/api.md.
 #
-# A header's first comment is its introduction. Each comment that stands directly above declarations describes
-# them; a comment behind one, or within one, stays in it. A line `/* --- TITLE --- */` begins a section.
+# A header's first comment is its introduction. Each comment directly above declarations describes
+# them; a comment after one, or within one, stays in it. A line `/* --- TITLE --- */` begins a section.
 use strict;
 use warnings;
 use open qw(:std :encoding(UTF-8));

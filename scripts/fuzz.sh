@@ -1,7 +1,7 @@
 #!/bin/bash
 # `make fuzz TARGET=NAME` and `make fuzz-minimise TARGET=NAME`: tests/fuzz/fuzz_NAME.c under libFuzzer, with
-# coverage guidance and the address and undefined-behaviour sanitizers, in build/fuzz. What it finds worth
-# keeping lies in build/fuzz/grown/NAME.
+# coverage guidance and the address and undefined-behaviour sanitizers, in build/fuzz. What it finds
+# new lies in build/fuzz/grown/NAME.
 #
 #   fuzz      runs for TIME seconds (600) or RUNS executions, whichever ends first; inputs of up to MAX_LEN
 #             bytes (4096). Prints the number of executions. Exit code 1, and the input's path, where an input

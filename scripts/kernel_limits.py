@@ -5,9 +5,9 @@ resident, and of its main loop the accesses, the bytes on their way and the inst
   kernel_limits.py [--library FILE] [--loops] [KERNEL]   KERNEL: a regular expression that names must begin with
   kernel_limits.py --check                               what must hold of all kernels; exit code 1 where it does not
   kernel_limits.py --listing KERNEL                      of each main loop the instructions; * is counted
-  kernel_limits.py --resources                           mangled names, registers, bytes shared and local, as `ptxas -v` tells them
+  kernel_limits.py --resources                           mangled names, registers, bytes shared and local, as `ptxas -v` prints them
 
-What cannot be read from code is not told: what a cache holds (operands that one does are IN_CACHE), how long loops run whose ends are data, which
+What cannot be read from code is not reported: what a cache holds (operands that one does are IN_CACHE), how long loops run whose ends are data, which
 side of a branch is taken. Of the ways through a loop that which moves most bytes is counted, of those one without calls and NaNs, of those the
 longest; `aside` are the loop's other instructions. Where no loop loads, the kernel as a whole counts.
 
@@ -280,8 +280,8 @@ def resident_threads(k):
 
 
 def round_trips(way, repeats):
-    """How often one time through stands still for memory, where nothing else takes time: a load sets a scoreboard, and the first
-    instruction that waits for that one stands until all loads that set it are back."""
+    """How often one time through waits for memory, where nothing else takes time: a load sets a scoreboard, and the first
+    instruction that waits for that one waits until all loads that set it are back."""
     now, back, ends = 0, {}, []
     for _ in range(8 if repeats else 1):
         for i in way:
@@ -444,7 +444,7 @@ def main():
             list_instructions(row)
     elif asked.check:
         found = ["%s %s" % (row.name, fault) for row in rows for fault in faults(row)]
-        print("\n".join(found) or "%d kernels of sm_%d: nothing to tell" % (len(rows), ARCH))
+        print("\n".join(found) or "%d kernels of sm_%d: no findings" % (len(rows), ARCH))
         return 1 if found else 0
     else:
         print("sm_%d, %d SMs, %.1f TB/s, %.3f GHz, latency %.1f µs: %.1f bytes a clock, %.1f KB on their way, an SM" % (

@@ -70,7 +70,7 @@ export clang_tidy
 if [ -n "$clang_tidy" ]; then
     echo "$clang_tidy, $("$clang_tidy" --version | sed -n 's/.*\(LLVM version\)/\1/p'), $jobs at a time"
     printf '%s\0' "${sources[@]}" | xargs -0 -P "$jobs" -I{} bash -c 'tidy "$1"' _ {} >"$log"
-    # What stands in a header is found once for each reader.
+    # A finding in a header comes once for each reader.
     sort -u -o "$log.headers" <(grep -E ': (error|warning): ' "$log")
     mv "$log.headers" "$log"
     report clang-tidy

@@ -1,7 +1,7 @@
 #!/usr/bin/perl
 # scripts/lint_text.pl: what a compiler does not read. Prints FILE:LINE: finding; exits 1 where there is one.
 #
-#   words     no word of scripts/words.tsv stands where that table forbids it
+#   words     no word of scripts/words.tsv is where that table forbids it
 #   columns   no line of code or prose is longer than 110 columns (rows of Markdown tables, blocks of what
 #             a command prints, and lines with an address may be)
 #   paths     every file that a document or a comment names exists
@@ -67,7 +67,7 @@ sub each_line
     my $n = 0;
     $do->($_, ++$n) for split /\n/, $text, -1;
 }
-# A glob of words.tsv: * stands for anything.
+# A glob of words.tsv: * means anything.
 sub matches
 {
     my ($file, $globs) = @_;
@@ -189,7 +189,7 @@ for my $file (grep { /\.(md|1)$/ && !/CHANGELOG/ && $_ ne 'docs/glossary.md' } @
     });
 }
 
-# --- unique: definitions, whose opening brace ends the line or stands alone on the next one ---
+# --- unique: definitions, whose opening brace ends the line or is alone on the next one ---
 my %defined;
 my $begin = qr/^(?!typedef|struct\s+\w+\s*\{|enum|else|return|#)[A-Za-z_][\w\s*]*?/ms;
 for my $file (grep { /\.(c|cc|cu)$/ && !m{^(tests|docs|bench)/} && !m{^kernels/cpu/isa/} } @code) {
@@ -200,7 +200,7 @@ for my $file (grep { /\.(c|cc|cu)$/ && !m{^(tests|docs|bench)/} && !m{^kernels/c
         my $line = 1 + (substr($code, 0, $-[0]) =~ tr/\n//);
         if ($defined{$name} && $defined{$name} !~ /^\Q$file\E:/) {
             finding($file, $line,
-                "$name(): its name stands in $defined{$name}, too; name it after what it works on");
+                "$name(): its name is in $defined{$name}, too; name it after what it works on");
         } else {
             $defined{$name} = "$file:$line";
         }

@@ -81,7 +81,7 @@ done
 chmod +x "$tandem" "$tandem-bench"
 
 # --- Parts ---
-# A part is a session of its own, of which nothing is left behind: limits within it make groups that its own
+# A part is a session of its own, of which nothing is left: limits within it make groups that its own
 # limit does not reach.
 end_session() { # LEADER
     local stat pid line field
@@ -94,7 +94,8 @@ end_session() { # LEADER
 }
 failed=() missing_parts=() begun=() queue=() finder=''
 rm -f "$out/$call-libraries.txt"
-declare -A name_of=() limit_of=() file_of=() log_of=() told_of=() begin_of=() # of what runs, by its leader
+# Of what runs, by its leader.
+declare -A name_of=() limit_of=() file_of=() log_of=() begin_byte_of=() begin_of=()
 declare -A code_of=()                                                        # of what has ended, by its name
 lack() { missing_parts+=("$1"); } # NAME: a part that cannot be done here
 give_up() {                       # what runs ends, and what it has printed is kept
@@ -127,7 +128,7 @@ may_end=0
 lack_text=
 # launch NAME LIMIT FILE LOG COMMAND…: $LOG gets what it prints. 1 where no time is left.
 launch() {
-    local limit=$2 left=$((limit_in_all - SECONDS)) told=0
+    local limit=$2 left=$((limit_in_all - SECONDS)) n_byte=0
     if [ "$left" -lt 5 ]; then
         printf '\n=== %s: not done: no time is left of %s s\n' "$1" "$limit_in_all"
         failed+=("$1")
@@ -136,18 +137,18 @@ launch() {
     [ "$limit" -le "$left" ] || limit=$left
     [ "$limit" -ge 1 ] || limit=1 # those before it took long to end
     [[ " ${begun[*]} " == *" $3 "* ]] || { begun+=("$3") && : >"$out/$3"; }
-    [ "$4" != "$out/$3" ] || told=$(stat -c %s "$4")
+    [ "$4" != "$out/$3" ] || n_byte=$(stat -c %s "$4")
     setsid timeout -k 5 "$limit" "${@:5}" >>"$4" 2>&1 </dev/null &
     leader=$!
     name_of[$leader]=$1 limit_of[$leader]=$limit file_of[$leader]=$3 log_of[$leader]=$4
-    told_of[$leader]=$told begin_of[$leader]=$SECONDS
+    begin_byte_of[$leader]=$n_byte begin_of[$leader]=$SECONDS
 }
-tell_end() { # LEADER CODE
+report_end() { # LEADER CODE
     local name=${name_of[$1]} file=$out/${file_of[$1]} own=${log_of[$1]} code=$2
     end_session "$1"
     [ "$own" = "$file" ] ||
         { printf '\n=== %s, beside others\n' "$name" | tee -a "$file" && cat "$own" >>"$file"; }
-    tail -c +$((told_of[$1] + 1)) "$own"
+    tail -c +$((begin_byte_of[$1] + 1)) "$own"
     code_of[$name]=$code
     case $code in
     0) ;;
@@ -168,10 +169,11 @@ part() {
     launch "$1" $((may_end - SECONDS)) "$3" "$out/$3" "${@:4}" || return
     printf '\n=== %s (at most %s s)\n' "$1" "$2"
     wait "$leader"
-    tell_end "$leader" $?
+    report_end "$leader" $?
 }
 beside() { queue+=("$(printf '%q ' "$@")"); } # NAME LIMIT FILE COMMAND…: a part for `together`
-# together LIMIT: what `beside` has queued, JOBS at a time, begins in that order; each is told when it ends.
+# together LIMIT: what `beside` has queued, JOBS at a time, begins in that order; each is reported when it
+# ends.
 together() {
     local next=0 pid leader words
     printf '\n=== %d parts beside each other, %d at a time (at most %d s)\n' ${#queue[@]} "$jobs" "$1"
@@ -190,7 +192,7 @@ together() {
         done
         [ ${#name_of[@]} -gt 0 ] || continue
         wait -n -p pid "${!name_of[@]}"
-        tell_end "$pid" $?
+        report_end "$pid" $?
     done
     queue=()
 }
@@ -269,7 +271,7 @@ print(torch.version.cuda, torch.__config__.show())'
     fi
 }
 
-# --- The store, as text: behind each part that may have measured, whole ---
+# --- The store, as text: after each part that may have measured, whole ----
 keep_store() {
     local folder=$out/profiles/measured
     [ -n "$card" ] && [ -s "$TANDEM_DB" ] || return
@@ -333,7 +335,7 @@ does_it_predict() {
     for one in "bert_base:seq=128 64" "resnet50 128" "gpt2_small:seq=1024 16"; do
         read -r model batch <<<"$one"
         profile "$model" 8 3-compare.txt --model "$model" --batch "$batch" --device "$device" --uniform \
-            bf16 # known already behind call 2
+            bf16 # known already after call 2
         predict 8 "$model" "$batch" bf16
     done
     predict 8 bert_base:seq=128 64 bf16 --operators

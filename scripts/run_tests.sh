@@ -61,19 +61,19 @@ count() {
 }
 # Judges program $1, whose log is $2, which ended with code $3 after $4 ms: prints its line, and adds it up.
 judge() {
-    local name=${1##*tests/} log=$2 code=$3 ms=$4 ok bad skip planned why='' told
+    local name=${1##*tests/} log=$2 code=$3 ms=$4 ok bad skip planned why='' n_reason
     read -r ok bad skip planned < <(count "$log")
     grep -E '^ *SKIP[: ]' "$log" >"$log.skips"
-    told=$(wc -l <"$log.skips")
+    n_reason=$(wc -l <"$log.skips")
     if [ -z "$planned" ] && [ $((ok + bad + skip)) = 0 ]; then
-        if [ "$code" != 0 ]; then bad=1; elif [ "$told" = 0 ]; then ok=1; fi
+        if [ "$code" != 0 ]; then bad=1; elif [ "$n_reason" = 0 ]; then ok=1; fi
     elif [ -n "$planned" ] && [ $((ok + bad + skip)) != "$planned" ]; then
-        why="$((ok + bad + skip)) of $planned tests have told how they ended; "
+        why="$((ok + bad + skip)) of $planned tests have reported how they ended; "
         bad=$((bad + 1))
     elif [ "$code" != 0 ] && [ "$bad" = 0 ]; then
         bad=1
     fi
-    for ((; told < skip; told++)); do echo "SKIP without a reason" >>"$log.skips"; done
+    for ((; n_reason < skip; n_reason++)); do echo "SKIP without a reason" >>"$log.skips"; done
     skip=0
     while read -r line; do
         if grep -qEf "$work/reasons" <<<"$line"; then

@@ -33,7 +33,7 @@ build() {
     while read -r object; do
         name=$into/${object%.o}.text
         mkdir -p "$(dirname "$name")"
-        # Sorted: templates of C++ stand in sections whose order follows their names.
+        # Sorted: templates of C++ are in sections whose order follows their names.
         readelf -SW "$tree/build/obj/$object" | sed -n 's/^ *\[ *[0-9]*\] \(\.text[^ ]*\) .*/\1/p' |
             sort -u | while read -r section; do
             objcopy -O binary -j "$section" "$tree/build/obj/$object" "$root/section" &&

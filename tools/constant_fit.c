@@ -75,7 +75,7 @@ static int is_of_stage(const fit_row *row, int stage)
     return stage_of_class(row->work.work_class) == stage;
 }
 
-/* One number that is fitted: x, any real number, stands for min + (max − min) / (1 + e^−x). */
+/* One number that is fitted: x, any real number, means min + (max − min) / (1 + e^−x). */
 typedef struct fit_parameter {
     double *value, min, max, start; /* start: a real number */
     tandem_constant_fit_value *result;

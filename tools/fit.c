@@ -1,4 +1,4 @@
-/* fit.c: `tandem-fit`: fits the constants behind --predict to tables of measured times. */
+/* fit.c: `tandem-fit`: fits the constants of --predict to tables of measured times. */
 #include "tools/fit.h"
 
 #include <math.h>
@@ -431,7 +431,7 @@ static const int options[] = {OPTION_LEAVE_ONE_OUT, OPTION_WITHOUT, OPTION_OUTPU
 const cli_command command_fit = {
     .name = "fit",
     .words = "FILE...",
-    .summary = "Fit the constants behind --predict to tables of measured times",
+    .summary = "Fit the constants of --predict to tables of measured times",
     .option = options,
     .description = "Examples:\n"
                    "  tandem-fit products.csv convolutions.csv streams.csv --leave-one-out\n"

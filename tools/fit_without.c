@@ -128,15 +128,15 @@ static tandem_status fit_chip_without(cell_means *means, tandem_constant_fit *fi
 static void compare_cells(tandem_constant_fit_drop *drop, const tandem_constant_fit *fit,
                           const cell_means *without)
 {
-    const double told = 1e-3;
+    const double noticeable = 1e-3;
     *drop = (tandem_constant_fit_drop){.worst.cell = -1, .best.cell = -1};
     for (int c = 0; c < fit->n_cell; c++)
         for (int j = 0; j < N_JUDGED; j++) {
             const double points = without[c].mean[j] - fit->chips->with[c].mean[j];
             const tandem_constant_fit_change change = {c, judged_known[j], points};
             if (isnan(points)) continue;
-            drop->n_worse += points > told;
-            drop->n_better += points < -told;
+            drop->n_worse += points > noticeable;
+            drop->n_better += points < -noticeable;
             if (points > drop->worst.points) drop->worst = change;
             if (points < drop->best.points) drop->best = change;
         }

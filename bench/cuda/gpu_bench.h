@@ -55,7 +55,7 @@ tandem_status gpu_fill(const gpu_bench *c, void *memory, tandem_dtype dtype, siz
 
 /* Puts work on the device's stream; returns 0 or the library's error. turn: 0 … GPU_TURNS − 1. */
 typedef int gpu_work(void *context, int turn);
-/* Time of one launch: the median over the samples, behind one that is not counted. TANDEM_NO_DEVICE names
+/* Time of one launch: the median over the samples, after one that is not counted. TANDEM_NO_DEVICE names
  * `what`. */
 tandem_status gpu_time(int64_t *launch_ns, const gpu_bench *c, const char *what, int launches, gpu_work *work,
                        void *context, tandem_error *error);

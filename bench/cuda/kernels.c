@@ -39,7 +39,7 @@ static uint64_t max_over_kernels(const gpu_arrays *a, int of_row)
     return max;
 }
 
-/* Places of all arrays behind `start`; returns the end. */
+/* Places of all arrays from `start` on; returns the end. */
 static char *lay_out_arrays(gpu_arrays *a, char *start)
 {
     a->n_of_row = max_over_kernels(a, 1);

@@ -29,7 +29,7 @@ typedef struct bench_layer {
     int only_casts, only_forward; /* of what `run` runs */
 } bench_layer;
 
-/* samples (tokens, in) → before (in) → op (out) → behind (few) → loss */
+/* samples (tokens, in) → before (in) → op (out) → after (few) → loss */
 static tandem_status build_bench_layer(bench_layer *l, int64_t tokens, int64_t in, int64_t out,
                                        tandem_error *error)
 {
@@ -41,7 +41,7 @@ static tandem_status build_bench_layer(bench_layer *l, int64_t tokens, int64_t i
     const int x = tandem_build_reshape(b, "x", tandem_build_images(b, "samples", 1, 1, in), 2, shape);
     l->before = tandem_build_linear(b, "before", x, in, 0.02f);
     l->op = tandem_build_linear(b, "layer", l->before, out, 0.02f);
-    const int logits = tandem_build_linear(b, "behind", l->op, CLASSES, 0.02f);
+    const int logits = tandem_build_linear(b, "after", l->op, CLASSES, 0.02f);
     tandem_build_cross_entropy(b, "loss", logits, tandem_build_labels(b, "labels", 1));
     const tandem_optimizer_options sgd = {.kind = TANDEM_SGD};
     status = tandem_builder_finish(b, "layer", &sgd, &l->graph, error);
@@ -176,7 +176,8 @@ static tandem_status prepare_layer(bench_layer *l, tandem_error *error)
     return status;
 }
 
-/* The layer's tasks in the step's order; errors of the backend are told as one number, as launches are. */
+/* The layer's tasks in the step's order; errors of the backend are reported as one number, as launches
+ * are. */
 static int run_layer(void *context, int turn)
 {
     (void)turn;

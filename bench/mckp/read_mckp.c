@@ -188,7 +188,7 @@ static tandem_status read_tied(int *item, const mckp_reader *r, const json_t *va
     return TANDEM_OK;
 }
 
-/* Until groups are numbered, item.group is an item of the same group that stands before it, or itself. */
+/* Until groups are numbered, item.group is an item of the same group that comes before it, or itself. */
 static int first_of_group(const mckp *problem, int i)
 {
     while (problem->item[i].group != i) i = problem->item[i].group;
@@ -248,7 +248,7 @@ static tandem_status read_ties(mckp_reader *r, const json_t *root)
 
 /* --- Units ---------------------------------------------------------------------------------------------- */
 
-/* Digits behind the point of the shortest decimal that is this double; `most` + 1 where it has more.
+/* Digits after the point of the shortest decimal that is this double; `most` + 1 where it has more.
  * Quotients of whole numbers below 2^53 and powers up to 10^22 are rounded right, so a decimal of so few
  * digits comes out as its double. */
 static int count_decimals(double x, int max)

@@ -53,7 +53,7 @@ static int is_cast_task(const tandem_task *task)
                             task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_SAVED_CAST);
 }
 
-/* Of a bias that is an operator of its own; one that is added together with a gelu is not told apart. */
+/* Of a bias that is an operator of its own; one that is added together with a gelu is not distinguished. */
 static int is_bias_task(const tandem_step *step, const tandem_task *task)
 {
     const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||

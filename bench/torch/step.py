@@ -8,7 +8,7 @@ The models have the architecture of graph/zoo/resnet.c, bert_base.c (head=mlm) a
 inputs are noise, made before the clock starts. bf16 is autocast. With ranks, DistributedDataParallel over Gloo: a
 process a rank, one thread each, each on a core of its own. With --labelled, bert_base's head reads the tokens that
 have a label alone, as tandem's does. --sdpa takes scaled_dot_product_attention in place of its parts, and --compile
-torch.compile. A turn is such options together, "labelled+sdpa", or "eager", none of them: --turns measures one behind
+torch.compile. A turn is such options together, "labelled+sdpa", or "eager", none of them: --turns measures one after
 the other in one process and prints an object as each is measured, or its "error"; exit code 1 where there was one. On
 a card (one rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes are the card's. The first two
 steps are not counted.

@@ -1,6 +1,6 @@
 /* qsync_theory.c: QSync's sum over layers (predictor/qsync.c: Ω = γ·(L − d)·F + d·B) with the variances of
  * its own theory in the place of those that are published: norms are squared, a float's error grows with the
- * square of its magnitude, and the gradient of the output stands in backward products.
+ * square of its magnitude, and the gradient of the output is in backward products.
  *   F   of the output: Σ Var(y) = rows·v_x·|w|² + columns·v_w·|x|²
  *   B   of the weight's gradient: columns·v_g·|x|² + k·v_x·|g|²
  * Depth d counts the operators of the order before this one, and L is that of the last. Unit: none. */

@@ -1,5 +1,5 @@
-/* random.c: no order: numbers that are drawn anew for each draw of the bootstrap. What this row has beside 0,
- * the machinery invents. Unit: none. */
+/* random.c: no order: numbers that are drawn again for each draw of the bootstrap. What this row has beside
+ * 0, the machinery invents. Unit: none. */
 #include "base/philox.h"
 #include "research/method/method.h"
 

@@ -93,7 +93,7 @@ def open_reach(options, tests, sources):
     missing = [test for test in tests if not reach.find(options.root, test)]
     if not missing:
         return reach
-    say(f"mutants: {len(missing)} of {len(tests)} tests are to tell which lines they reach")
+    say(f"mutants: {len(missing)} of {len(tests)} tests are run to find which lines they reach")
     folder = os.path.join(options.folder, "coverage")
     tree = Tree(options.root, folder, counting_variables(options.folder), targets_of(options, tests))
     tree.build(os.cpu_count())
@@ -175,7 +175,7 @@ def try_survivors(options, benches, records, by_hand):
         again = [of for of in draw_breaks(row["file"], row["line"], text, options.seed)
                  if text[of.start:of.end] == row["was"] and of.new == row["is"]]
         if not again:
-            say(f"mutants: {row['file']}:{row['line']} is another line now; run it anew")
+            say(f"mutants: {row['file']}:{row['line']} is another line now; run it again")
             return
         found = {"n": row["n"], **benches[worker].try_break(row["file"], text, again[0])}
         records.add(found)

@@ -8,7 +8,7 @@ import io
 import re
 import tokenize
 
-Break = collections.namedtuple("Break", "kind line start end new")  # new: what stands in the place of text[start:end]
+Break = collections.namedtuple("Break", "kind line start end new")  # new: what replaces text[start:end]
 KINDS = ("relational", "constant", "sign", "call", "arguments")
 
 RELATIONAL = {"<": ("<=", ">"), "<=": ("<", ">"), ">": (">=", "<"), ">=": (">", "<"), "==": ("!=",), "!=": ("==",)}
@@ -57,7 +57,7 @@ def brackets_of(tokens):
 
 
 def other_numbers(text):
-    """What may stand in the place of a constant."""
+    """What may replace a constant."""
     found = re.match(r"^(0[xX][0-9a-fA-F]+|\d+)([uUlL]*)$", text)
     if found:
         value = int(found.group(1), 16 if found.group(1)[:2] in ("0x", "0X") else 8 if re.match("^0[0-7]+$", found.group(1)) else 10)

@@ -7,7 +7,7 @@ import subprocess
 from run import run_test
 from tree import hash_of
 
-LEAVE = """/* In a build that counts lines: a process that leaves by _exit tells what it counted, too. */
+LEAVE = """/* In a build that counts lines: a process that leaves by _exit reports what it counted, too. */
 #ifndef __ASSEMBLER__
 #include <unistd.h>
 #ifdef __cplusplus
@@ -15,12 +15,12 @@ extern "C" void __gcov_dump(void);
 #else
 extern void __gcov_dump(void);
 #endif
-__attribute__((noreturn, unused)) static inline void leave_and_tell(int code)
+__attribute__((noreturn, unused)) static inline void leave_and_report(int code)
 {
     __gcov_dump();
     _exit(code);
 }
-#define _exit(code) leave_and_tell(code)
+#define _exit(code) leave_and_report(code)
 #endif
 """
 

@@ -1,4 +1,4 @@
-"""Runs one test in a tree: whether it passes, in which time, and nothing of it is left behind."""
+"""Runs one test in a tree: whether it passes, in which time, and nothing of it is left."""
 import os
 import re
 import shutil
@@ -29,12 +29,12 @@ def command_of(test, program):
 def judge(code, text):
     """As scripts/run_tests.sh: TAP that ends early has failed, too. (is_passed, is_skipped)"""
     planned = [int(n) for n in re.findall(r"^1\.\.(\d+)\s*$", text, re.M)]
-    told = re.findall(r"^(not )?ok \d+(.*)$", text, re.M)
-    n_skipped = sum("# SKIP" in rest for _, rest in told)
-    is_passed = code == 0 and not any(no and "# SKIP" not in rest for no, rest in told)
-    if planned and sum(planned) != len(told):
+    results = re.findall(r"^(not )?ok \d+(.*)$", text, re.M)
+    n_skipped = sum("# SKIP" in rest for _, rest in results)
+    is_passed = code == 0 and not any(no and "# SKIP" not in rest for no, rest in results)
+    if planned and sum(planned) != len(results):
         is_passed = False
-    is_skipped = code == 0 and (re.search(r"^1\.\.0 # SKIP", text, re.M) is not None or bool(told) and n_skipped == len(told))
+    is_skipped = code == 0 and (re.search(r"^1\.\.0 # SKIP", text, re.M) is not None or bool(results) and n_skipped == len(results))
     return is_passed and not is_skipped, is_skipped
 
 

@@ -35,7 +35,7 @@ wait $all
 [ $? = 1 ] && cmp -s rounding <(section 'Variance of rounding') && cmp -s ranks <(section 'order of op') &&
     cmp -s sums <(section 'Noise of a plan') && cmp -s whole <(section 'exchange rate') &&
     cmp -s crossings <(section 'Noise with its first order') &&
-    cmp -s pairs <(section 'No measurable loss') && cmp -s prices <(section 'price of a plan') &&
+    cmp -s pairs <(section 'No measurable loss') && cmp -s prices <(section 'Extra samples of a plan') &&
     cmp -s plans <(section 'Plans of one step') && cmp -s drifts <(section 'Drift')
 report "study: the same bytes twice" $?
 
@@ -151,15 +151,15 @@ study 0 price --quick --quiet --recorded --checkpoint forged.jsonl --output pric
     grep -q '| 1.0156 at 0.05 | 1.0732 at 0.05 | 1.1543 at 0.05 | 1.2929 at 0.05 |' priced.md &&
     grep -q '"emulated":true' priced.json && [ "$(grep -c '<circle' priced.svg)" = 8 ] &&
     [ "$(grep -c '<path' priced.svg)" = 8 ] && grep -q emulated priced.svg
-report "study: plans on a known curve have their known price, in tables and a figure" $?
+report "study: plans on a known curve need their known extra samples, in tables and a figure" $?
 forge_prices 0.48 >forged.jsonl
 study 1 price --quick --quiet --recorded --checkpoint forged.jsonl &&
     grep -q '^0 of 8 cells are met, 0 %: NO' out && grep -v 'adamw.*sensed' forged.jsonl >less.jsonl &&
     study 1 price --quick --quiet --recorded --checkpoint less.jsonl &&
     grep -q '^0 of 4 cells' out && grep -q '^Left out.*7x7x1`, adamw' out
-report "study: a price below half of the measured one misses the bar; unfinished tasks are left out" $?
+report "study: a prediction below half of the measured one misses the bar; unfinished tasks are left out" $?
 
-# Margins stand in the first line of records before anything runs, and others than these are said.
+# Margins are in the first line of records before anything runs, and others than these are said.
 [ "$(grep -c '^Judged by margins fixed before the run, [0-9a-f]\{16\}:$' first)" = 11 ] &&
     [ "$(head -n 1 -q all.jsonl ranks.jsonl sums.jsonl pairs.jsonl plans.jsonl drifts.jsonl |
         grep -c '"margins_hash":"[0-9a-f]\{16\}","margins":{"')" = 6 ] &&
@@ -205,7 +205,7 @@ report "study: plans of one step" $?
 # It estimates its own sensitivities on every occasion, and finds other plans.
 awk -F'|' '$3 ~ /as they are|grown/ { n++; split($11, sensed, ","); split($13, priced, ",")
         if (sensed[1] < 3 || sensed[2] + 0 > sensed[1] || $12 + 0 < 1) bad = 1
-        if (priced[2] + 0 > priced[1] + 0) bad = 1 }
+        if (needed[2] + 0 > needed[1] + 0) bad = 1 }
     END { exit bad || n != 2 }' drifts && study 2 drift --quick --checkpoint plans.jsonl &&
     grep -q "another plan" err
 report "study: a training that estimates again makes other plans, of less sensitivity than step 0's" $?

@@ -1,5 +1,5 @@
 /* folder: research */
-/* What `tandem-study rank` and `add` count: Kendall's tau over the pairs that are told apart, and how near
+/* What `tandem-study rank` and `add` count: Kendall's tau over the pairs that are distinguished, and how near
  * to 1 the ratios of plans are. */
 #include <math.h>
 
@@ -39,7 +39,7 @@ static void assert_tau(double got, double expected)
     if (!(fabs(got - expected) < 1e-12)) fail_msg("got %.15g, expected %.15g", got, expected);
 }
 
-static void tau_counts_pairs_that_are_told_apart(void **state)
+static void tau_counts_pairs_that_are_distinguished(void **state)
 {
     static const int twice[N_OP] = {2, 1, 1}, second[N_OP] = {1, 2, 1}, two[N_OP] = {2, 0, 1};
     ranked r;
@@ -49,7 +49,7 @@ static void tau_counts_pairs_that_are_told_apart(void **state)
     assert_tau(tau_of_ranked(&r, 0, 1, twice), (4.0 - 1) / 5);
     assert_tau(tau_of_ranked(&r, 0, 1, second), (3.0 - 2) / 5);
     assert_tau(tau_of_ranked(&r, 0, 1, two), 1);
-    r.noise[0][N_OP + 2] = 1; /* the other one is not told apart: its difference is 1 */
+    r.noise[0][N_OP + 2] = 1; /* the other one is not distinguished: its difference is 1 */
     assert_tau(tau_of_ranked(&r, 0, 1, NULL), 1);
     for (int k = 0; k < N_OP; k++) r.value[1][r.method * N_OP + k] = k; /* all in the other order */
     assert_tau(tau_of_ranked(&r, 1, 1, NULL), -1);
@@ -62,16 +62,16 @@ static void tau_counts_pairs_that_are_told_apart(void **state)
     assert_true(isnan(tau_of_ranked(&r, 0, 1, NULL)));
 }
 
-static void errors_are_magnified_where_few_pairs_are_told_apart(void **state)
+static void errors_are_magnified_where_few_pairs_are_distinguished(void **state)
 {
     ranked r;
     (void)state;
     open_ranked(&r, 1, 2, 3);
     r.noise[0][N_OP + 1] = 2; /* between the first and the last: 2 */
-    rank_count_told(&r.study.result[0], N_OP);
-    assert_true(r.study.result[0].n_pair == 3 && r.study.result[0].n_told == 2);
-    assert_true(rank_is_told_too_little(&(rank_result){.n_pair = 10, .n_told = 2}));
-    assert_false(rank_is_told_too_little(&(rank_result){.n_pair = 10, .n_told = 3}));
+    rank_count_distinguished(&r.study.result[0], N_OP);
+    assert_true(r.study.result[0].n_pair == 3 && r.study.result[0].n_distinguished == 2);
+    assert_true(rank_has_few_distinguished(&(rank_result){.n_pair = 10, .n_distinguished = 2}));
+    assert_false(rank_has_few_distinguished(&(rank_result){.n_pair = 10, .n_distinguished = 3}));
 }
 
 /* Draws of 1 to 9 of one method, and none where the draw has no pair; less another's, which are 1. */
@@ -121,8 +121,8 @@ static void ratios_are_summed_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tau_counts_pairs_that_are_told_apart),
-        cmocka_unit_test(errors_are_magnified_where_few_pairs_are_told_apart),
+        cmocka_unit_test(tau_counts_pairs_that_are_distinguished),
+        cmocka_unit_test(errors_are_magnified_where_few_pairs_are_distinguished),
         cmocka_unit_test(an_interval_is_that_of_draws_with_a_pair),
         cmocka_unit_test(ratios_are_summed_up),
     };
