@@ -139,7 +139,7 @@ def protobuf_traps():
 
 
 def try_one(kind, name, suffix, content, commands):
-    """Writes the input and gives it to each command; FILE stands for it."""
+    """Writes the input and gives it to each command; FILE is replaced by it."""
     global n_input
     n_input += 1
     path = f"{kind}_{name}".replace(".", "_") + suffix

@@ -1,6 +1,7 @@
 # options_read.awk: of options.def and the sources of cli/ and the programs, one line "COMMAND OPTION_KEY MEMBERS" for each option that a command takes and none of the
-# functions that it may call reads. A function is what stands at the left edge up to its closing brace, and calls what it
-# names: its own file's first, else that of another. A table counts as a function, for those that it names.
+# functions that it may call reads. A function is what begins at the left edge, up to its closing brace, and
+# calls what it names: its own file's first, else that of another. A table counts as a function, for those
+# that it names.
 
 # A line without comments, and with nothing in its strings.
 function strip(line,   at, code) {

@@ -13,7 +13,7 @@ unset LOCAL_RANK ARGP_HELP_FMT
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 
 # slurp NAME FILE: the bytes of a file into a variable, without a process; of an absent one none. Fails where
-# they hold a NUL, behind which they are lost.
+# they hold a NUL, after which they are lost.
 slurp() {
     printf -v "$1" ''
     [ ! -s "$2" ] || ! IFS= read -r -d '' "$1" <"$2"

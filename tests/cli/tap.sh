@@ -49,7 +49,7 @@ run_bare() {
     code=$?
     [ $code = "$expected" ]
 }
-# Members of a JSON object that stand on a line of their own, in order: field step_ns FILE
+# Members of a JSON object that are on a line of their own, in order: field step_ns FILE
 field() { sed -n "s/^ *\"$1\": \(.*[^,]\),\{0,1\}\$/\1/p" "$2"; }
 # The numbers of an array: array loss FILE
 array() { sed -n "/^ *\"$1\": \[/,/\]/p" "$2" | sed '1d;$d' | tr -d ' ,'; }
@@ -89,7 +89,7 @@ idx() {
 }
 count() { idx 0; idx 0; idx 0; idx "$1"; }
 mkdir data
-pixels() { yes 'unlike devices train one model together, each in the precision that suits it' |
+pixels() { yes 'mixed devices train one model together, each in the precision that suits it' |
     head -c "$1"; }
 labels() { for ((k = 0; k < $1; k++)); do idx $((k * 7 % 10)); done; }
 { idx 0; idx 0; idx 8; idx 3; count 64; count 28; count 28; pixels $((64 * 784)); } |

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Whether scripts/on_card.sh and scripts/test_cuda.sh tell of every failure and time-out by their exit codes,
-# and the kit is whole. Their programs are replaced by ones that do as they are told, in a kit of its own; no
+# Whether scripts/on_card.sh and scripts/test_cuda.sh report every failure and time-out by their exit codes,
+# and the kit is whole. Their programs are replaced by ones that do as they are asked, in a kit of its own; no
 # card is needed. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
@@ -60,7 +60,7 @@ case "$*" in
 *) echo "a card" ;;
 esac
 END
-# PyTorch takes the options that step.py has, and the turns; its time tells what it was asked for.
+# PyTorch takes the options that step.py has, and the turns; its time shows what it was asked for.
 cat >kit/bin/python3 <<'END'
 #!/bin/bash
 said="python3 $*"
@@ -107,7 +107,7 @@ ends() {
 tests=(kit/scripts/test_cuda.sh kit/build/card)
 card=(kit/scripts/on_card.sh)
 
-# --- Every command as it stands, over what stands in for a card: small models in place of large ones. It goes
+# --- Every command as it is, over what replaces a card: small models in place of large ones. It goes
 # on beside the rest, in a kit of its own; call 3 takes what call 2 profiled ---
 stand_in=$build/tests/libtandem_cuda.so
 cp -a kit dry_kit
@@ -130,9 +130,9 @@ TANDEM_BACKEND=$build/libtandem_backend.so TANDEM_CUDA=$stand_in exec "$tandem" 
 END
 chmod +x dry_kit/build/tandem.small
 ln -sf tandem.small dry_kit/build/tandem
-# One call by itself tells how long calls take here: the limits below leave that time to each.
+# One call by itself shows how long calls take here: the limits below leave that time to each.
 began=$SECONDS
-ends 0 "${card[@]}" 1 "$work/told" && ! grep -q 'not done' out && [ -s "$work/told/1.log" ]
+ends 0 "${card[@]}" 1 "$work/calls" && ! grep -q 'not done' out && [ -s "$work/calls/1.log" ]
 first_call=$?
 call_s=$((SECONDS - began + 1))
 dry() { dry_kit/scripts/on_card.sh "$1" "$work/dry" >"dry.$1.out" 2>&1 </dev/null; }
@@ -181,29 +181,29 @@ report "test_cuda.sh: 1 where a test or the sanitizer is not done in its time" $
 
 ok=$first_call
 for call in 2 3; do
-    ends 0 "${card[@]}" $call "$work/told" && ! grep -q 'not done' out && [ -s "$work/told/$call.log" ] ||
+    ends 0 "${card[@]}" $call "$work/calls" && ! grep -q 'not done' out && [ -s "$work/calls/$call.log" ] ||
         ok=1
 done
 report "on_card.sh: each of its three calls ends with 0 where all was done" $ok
-limits() { sed -n 's/^=== .*(at most \([0-9]*\) s)$/\1/p' "$work/told/$1.log" |
+limits() { sed -n 's/^=== .*(at most \([0-9]*\) s)$/\1/p' "$work/calls/$1.log" |
     awk '{ n += $1 } END { print n + 0 }'; }
 [ "$(limits 1)" -gt 150 ] && [ "$(limits 1)" -le 200 ] && [ "$(limits 2)" -gt 150 ] &&
     [ "$(limits 2)" -le 200 ] && [ "$(limits 3)" -gt 150 ] && [ "$(limits 3)" -le 180 ]
 report "on_card.sh: the limits of a call's parts are 200, 200 and 180 s together" $?
-cat "$work"/told/[12]-*.txt >all
+cat "$work"/calls/[12]-*.txt >all
 ok=0
 for name in $gpu_programs; do
-    grep -q "=== .*$name\|$name\$" all "$work/told/1.log" || [ "$name" = bench_gpu ] || ok=1
+    grep -q "=== .*$name\|$name\$" all "$work/calls/1.log" || [ "$name" = bench_gpu ] || ok=1
 done
-[ $ok = 0 ] && grep -q '^1..1' "$work/told/1.log" &&
-    [ "$(grep -c '^ok 1' "$work/told/1-sanitizer.txt")" = 11 ] &&
-    [ "$(grep -c '^OK$' "$work/told/1-python.txt")" = 5 ] && [ -s "$work/told/1-speeds.txt" ]
+[ $ok = 0 ] && grep -q '^1..1' "$work/calls/1.log" &&
+    [ "$(grep -c '^ok 1' "$work/calls/1-sanitizer.txt")" = 11 ] &&
+    [ "$(grep -c '^OK$' "$work/calls/1-python.txt")" = 5 ] && [ -s "$work/calls/1-speeds.txt" ]
 report "on_card.sh: runs each program of the kit; what it prints is in its file and in the log" $?
 mkdir meeting
 ends 0 JOBS=2 MEET='^test_cuda_(kernels|rows)' WHERE="$work/meeting" "${card[@]}" 1 "$work/met"
 report "on_card.sh: tests run at the same time" $?
 # tandem takes 5 ns; the columns are sdpa 20, labelled 40, eager 50, compiled 15 ms
-row() { grep "^$1 .*$2" "$work/told/2-steps.txt" | tr -s ' '; } # MODEL HOW_IT_ENDS
+row() { grep "^$1 .*$2" "$work/calls/2-steps.txt" | tr -s ' '; } # MODEL HOW_IT_ENDS
 [ "$(row bert_base:seq=128 0.0\ ms$)" = \
     "bert_base:seq=128 64 0.0 ms 20.0 ms 40.0 ms 50.0 ms 4000000.00 x 0.0 ms" ] &&
     [ "$(row bert_base:seq=128 x$)" = "bert_base:seq=128 64 0.0 ms 15.0 ms 3000000.00 x" ] &&
@@ -276,7 +276,7 @@ cp ended.out out
     grep -q '^ok 1 .*test_cuda_coded' "$work/ended/1-tests.txt" &&
     [ "$(grep -A 1 '^=== coded.cublaslt$' "$work/ended/1-libraries.txt" | tail -n 1)" = refused ]
 report "on_card.sh: a call that is ended keeps what it has" $?
-# The bits of another run, or of launched kernels: whoever writes other weights is told.
+# The bits of another run, or of launched kernels: a run that writes other weights is reported.
 cat >kit/bin/fickle <<'END'
 #!/bin/bash
 while [ $# -gt 0 ]; do [ "$1" != --export ] || echo "$RANDOM${TANDEM_GRAPHS/$SAME/}" >"$2"; shift; done
@@ -294,7 +294,7 @@ if [ -e "$stand_in" ]; then
     [ $ok = 0 ] && grep -q '^  *"loss"' "$work/dry/1-mlp.txt" &&
         grep -q '^resnet50  *128  *[0-9.]* ms  *45.0 ms' "$work/dry/2-steps.txt" &&
         ! grep -q 'exit code [1-9]' dry.3.out
-    report "on_card.sh: its commands run as they stand" $?
+    report "on_card.sh: its commands run as they are" $?
     grep -qE '^[0-9]+ of 12 steps were predicted within 5%$' "$work/dry/3.log" &&
         [ "$(grep -c 'the same losses and weights' "$work/dry/3-hybrid.txt")" = 6 ]
     report "on_card.sh: 12 steps are predicted and run; three runs have the same bits" $?
@@ -305,7 +305,7 @@ sqlite3.connect(sys.argv[2]).executescript(open(sys.argv[1]).read())' \
         grep -q '8.00 s' out
     report "on_card.sh: what it measured is a text, of which a store is made that replays" $?
 else
-    skip "on_card.sh: its commands run as they stand" "there is no $stand_in: run make tests first"
+    skip "on_card.sh: its commands run as they are" "there is no $stand_in: run make tests first"
 fi
 
 # --- The kit that is packed: its programs begin here, and say that there is no card ---

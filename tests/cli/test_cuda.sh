@@ -224,7 +224,7 @@ a profile is refused" $?
     report "what was measured on a card is replayed where there is none" $?
 fi
 ! left_over
-report "nothing is left behind" $?
+report "nothing is left" $?
 
 echo "1..$n"
 [ $failed = 0 ]

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs every command that stands in README.md and docs/*.md as `$ command` in a block, document by document,
+# Runs every command of README.md and docs/*.md as `$ command` in a block, document by document,
 # each document in a folder of its own, and compares what it prints (standard output, then its error) with the
 # lines below it. Speaks TAP. TANDEM_BUILD = the build folder.
 #
@@ -7,11 +7,11 @@
 #   - of commands whose devices are all described, everything: their times follow from the sources;
 #   - of all others what is left when these become one sign each: numbers with a unit of time, numbers before
 #   "samples/s", numbers of
-#     percent, and numbers with four digits or more behind a point or an exponent (losses, which depend on the
+#     percent, and numbers with four digits or more after a point or an exponent (losses, which depend on the
 #     instruction set);
 #   - blanks and ends of lines count as one blank: tables move with their numbers, and long lines are wrapped;
-#   - a line "…" stands for any lines.
-# Commands that are run nowhere here stand below, in `left_out`, and are noted; what needs something that is
+#   - a line "…" matches any lines.
+# Commands that are run nowhere here are below, in `left_out`, and are noted; what needs something that is
 # not here is skipped, by `lacking`. fixtures/resnet50.sqlite.gz is what `tandem sensitivity` of
 # planning.md leaves; so that command is not run, and the next one is.
 set -u

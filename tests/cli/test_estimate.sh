@@ -63,7 +63,7 @@ assert ratios[0] > 0.2 and ratios[-1] < 5, ratios
 EOF
 report "estimate: a probe sees the noise that samples show" $?
 
-# A bias below half a step of the rounded number that it is added to is lost: behind q, v and fc2 in bf16.
+# A bias below half a step of the rounded number that it is added to is lost: after q, v and fc2 in bf16.
 model_of_patches() {
     run 0 sensitivity --model vit_tiny:width=16,heads=1,depth=1 --data fashion-mnist --batch 16 --steps 60 \
         --at 50% --quiet --json "$@"
@@ -108,8 +108,8 @@ assert plan["sensitivity"] <= plan["sensitivity_bound"] * (1 + 1e-9), plan
 assert [a["at"] for a in plan["sensitivity_training_points"]] == [0, 50]
 largest = [row["sensitivity"] for row in plan["sensitivity_largest"]]
 assert len(largest) == 2 and largest == sorted(largest, reverse=True), plan
-worth = plan["samples_per_s"] / (1 + plan["sensitivity"] / 100)
-assert abs(plan["fp32_worth_samples_per_s"] / worth - 1) < 1e-6 and plan["fp32_samples_per_s"] > 0, plan
+goodput = plan["samples_per_s"] / (1 + plan["sensitivity"] / 100)
+assert abs(plan["fp32_worth_samples_per_s"] / goodput - 1) < 1e-6 and plan["fp32_samples_per_s"] > 0, plan
 ' && uniform &&
     extra='^extra samples  [0-9.]+% to the same loss \(95%: [0-9.]+ to [0-9.]+%\)(, bias unknown)?' &&
     grep -qE "$extra; goodput [0-9.]+k? samples/s, all fp32 [0-9.]+k?\$" out &&
@@ -118,19 +118,19 @@ assert abs(plan["fp32_worth_samples_per_s"] / worth - 1) < 1e-6 and plan["fp32_s
     grep -qE '^most of them   (fc1|head) in int8_full [0-9.e-]+%, (fc1|head) in int8_full [0-9.e-]+%$' out
 report "estimate: a plan's sensitivity has an interval" $?
 
-# The same price wherever the plan is printed, and whatever method chose it; without an estimate, none.
+# The same sensitivity wherever the plan is printed, and whatever method chose it; without an estimate, none.
 uniform -o plan.json && uniform --json && python3 -c '
 import json
-print(json.load(open("out"))["sensitivity"])' >price &&
+print(json.load(open("out"))["sensitivity"])' >estimate &&
     run 0 replay --plan plan.json --predict --db one.db --json && python3 -c '
 import json
 replayed = json.load(open("out"))
-assert replayed["sensitivity"] == float(open("price").read()) > 0, replayed
+assert replayed["sensitivity"] == float(open("estimate").read()) > 0, replayed
 assert replayed["fp32_worth_samples_per_s"] < replayed["samples_per_s"]' &&
     run 0 replay --plan plan.json --predict --db one.db && grep -q '; goodput ' out &&
     run 0 replay --plan plan.json --predict --db none.db --json && grep -q '"sensitivity": null' out &&
     run 0 replay --plan plan.json --predict --db none.db && grep -q '^extra samples  unknown: ' out
-report "estimate: replay prints the price of a plan" $?
+report "estimate: replay prints the extra samples of a plan" $?
 
 # Every figure of a text ends where its interval does: derived here from the numbers of the JSON.
 cat >digits.py <<'EOT'
@@ -147,15 +147,15 @@ def texts(p):
     half = half_of(p)
     if not half:
         return []
-    price = [shown(p[name], half) for name in ("sensitivity", "sensitivity_low", "sensitivity_high")]
+    estimate = [shown(p[name], half) for name in ("sensitivity", "sensitivity_low", "sensitivity_high")]
     bound = [shown(p["sensitivity_bound"], half)] if "sensitivity_bound" in p else []
-    return ["%s (%s to %s)" % tuple(price)] + bound
+    return ["%s (%s to %s)" % tuple(estimate)] + bound
 result, text = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
-priced, found = [result] if result.get("sensitivity") is not None else [], 0
+rows, found = [result] if result.get("sensitivity") is not None else [], 0
 for name in "baselines", "pareto", "cases":
-    priced += result.get(name, [])
-priced += [result[name] for name in ("precision_alone", "batch_alone", "both") if result.get(name)]
-for p in priced:
+    rows += result.get(name, [])
+rows += [result[name] for name in ("precision_alone", "batch_alone", "both") if result.get(name)]
+for p in rows:
     if "line" in sys.argv[3:] and p is not result:
         continue
     for part in texts(p):
@@ -221,7 +221,7 @@ assert len(value.partition(".")[2]) == max(-math.floor(math.log10(half)), 0), (v
 EOT
 report "estimate: --verify does, too" $?
 
-# Baselines and splits of a batch have the price of other plans.
+# Baselines and splits of a batch have the sensitivity of other plans.
 both allocate "${what[@]}" --cluster "h100 batch=16" --policy uniform --uniform int8_full && python3 -c '
 import json
 plan = json.load(open("printed.json"))
@@ -241,9 +241,9 @@ for name in "precision_alone", "both":
     one = split[name]
     assert one["sensitivity_low"] <= one["sensitivity"] <= one["sensitivity_high"], one
     assert one["sensitivity"] <= one["sensitivity_bound"] * (1 + 1e-9), one
-    worth = one["samples_per_s"] / (1 + one["sensitivity"] / 100)
-    assert abs(one["fp32_worth_samples_per_s"] / worth - 1) < 1e-6, one' && grep -q '; goodput ' printed.txt
-report "estimate: baselines and --batch auto print the price" $?
+    goodput = one["samples_per_s"] / (1 + one["sensitivity"] / 100)
+    assert abs(one["fp32_worth_samples_per_s"] / goodput - 1) < 1e-6, one' && grep -q '; goodput ' printed.txt
+report "estimate: baselines and --batch auto print the extra samples" $?
 
 # Neighbours on a front whose difference holds 0, and the faster plan in place of the least sensitive one.
 both allocate "${what[@]}" --cluster "h100 batch=16" --pareto=6 && python3 -c '
@@ -262,7 +262,7 @@ assert plan["step_ns"] == plan["fastest_ns"] < plan["indistinguishable_ns"] <= p
 assert plan["difference_low"] <= 0 <= plan["difference_high"] and plan["slowdown"] == 0.4, plan' &&
     grep -q '^chosen before the plan with the fewest extra samples, .* may be 0$' printed.txt &&
     run 0 allocate --verify traded.json --predict --db one.db
-report "estimate: of plans that cannot be told apart the faster one" $?
+report "estimate: of plans that cannot be distinguished the faster one" $?
 
 front() {
     run 0 allocate --model $model --cluster "h100 batch=16" --predict --sensitivity sampled --db one.db \
@@ -274,7 +274,7 @@ points = json.load(open("out"))["pareto"]
 assert all(0 <= p["sensitivity"] <= p["sensitivity_bound"] * (1 + 1e-9) for p in points), points
 assert points[-1]["sensitivity"] == 0 and points[0]["fp32_worth_samples_per_s"] > 0, points' &&
     front && grep -qE '[0-9.]+ \([0-9.]+ to [0-9.]+\)' out
-report "estimate: --pareto prints the price of each plan" $?
+report "estimate: --pareto prints the extra samples of each plan" $?
 
 # The fastest step within a limit, with a limit in percent; and the least step x (1 + sensitivity).
 within() {
@@ -325,7 +325,7 @@ cases = json.load(open("out"))["cases"]
 assert len(cases) == 3 and all(c["fp32_worth_samples_per_s"] <= c["samples_per_s"] for c in cases), cases
 assert all(c["sensitivity"] <= c["sensitivity_bound"] * (1 + 1e-9) for c in cases), cases' &&
     advise && grep -q '; goodput ' out
-report "estimate: advise prints the price of each plan" $?
+report "estimate: advise prints the extra samples of each plan" $?
 
 run 0 profile --model $model --device weakest --batch 16 --db one.db --quiet &&
     run 0 compare --model $model --device weakest --batch 16 --uniform int8_full --steps 6 \
@@ -333,15 +333,15 @@ run 0 profile --model $model --device weakest --batch 16 --db one.db --quiet &&
 import json
 case = json.load(open("out"))["cases"][0]
 assert case["sensitivity"] > 0, case
-worth = case["samples_per_s"] / (1 + case["sensitivity"] / 100)
-assert abs(case["fp32_worth_samples_per_s"] / worth - 1) < 1e-6, case'
-report "estimate: compare prints the price of the plan that ran" $?
+goodput = case["samples_per_s"] / (1 + case["sensitivity"] / 100)
+assert abs(case["fp32_goodput_samples_per_s"] / goodput - 1) < 1e-6, case'
+report "estimate: compare prints the extra samples of the plan that ran" $?
 
 allocate 16 && mv value small && allocate 256 && awk '
     NR == FNR { small = $1; next } { exit !(small > 0 && $1 > 0 && $1 != small) }' small value
 report "estimate: a plan has the sensitivity of its own batch" $?
 
-# Estimated at batch 8, priced at 32, beside what is estimated at 32: a whole plan, in int8_full over bf16,
+# Estimated at batch 8, converted to 32, beside what is estimated at 32: a whole plan, in int8_full over bf16,
 # which has no range. The metric differs, as it is that of the batches here, and does so for both. And by a
 # probe.
 small=vit_tiny:width=16,heads=2,depth=1,patch=14
@@ -385,7 +385,7 @@ run 0 allocate --model $small --cluster "h100 batch=32" --predict --db fixed_s8 
     --uniform int8_full && grep -qx 'ranges         of batches of 8; .*' out &&
     run 0 allocate --model $small --cluster "h100 batch=32" --predict --db s8 --quiet --policy uniform \
         --uniform int8_full && ! grep -q '^ranges ' out
-report "estimate: a price says where ranges were not estimated" $?
+report "estimate: a sensitivity says where ranges were not estimated" $?
 
 run 4 allocate --model mlp:width=8 --cluster h100 --predict --sensitivity sampled --db one.db &&
     grep -q 'tandem sensitivity --model mlp:width=8' err

@@ -5,21 +5,21 @@ set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 
-# --- A full standard output
-# ------------------------------------------------------------------------------------------------------ told
-# ARGUMENT…: exit code 5 and one line that says why, where the output is full; 0 and no line where it is not.
-told() {
+# --- A full standard output ---
+# to_full ARGUMENT…: exit code 5 and one line that says why, where the output is full; 0 and no line where it
+# is not.
+to_full() {
     "$tandem" "$@" >/dev/full 2>err
     code=$?
     [ $code = 5 ] &&
         [ "$(grep -v '^warning: rank' err)" = "tandem: cannot write the result to standard output" ] &&
         run 0 "$@"
 }
-told --help && told --version && told help list && told list devices && told list --usage &&
-    told graph show mlp
-report "what stands on a full standard output ends with exit code 5" $?
+to_full --help && to_full --version && to_full help list && to_full list devices && to_full list --usage &&
+    to_full graph show mlp
+report "what is written to a full standard output ends with exit code 5" $?
 mute=$(run 0 --help && sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out |
-    while read -r command; do told "$command" --help || echo "$command"; done)
+    while read -r command; do to_full "$command" --help || echo "$command"; done)
 [ -z "$mute" ]
 report "--help of every command onto a full disk: exit code 5${mute:+, but not $mute}" $?
 
@@ -27,7 +27,7 @@ report "--help of every command onto a full disk: exit code 5${mute:+, but not $
 cards=(--model mlp:width=8 --cluster "t4 batch=4 + v100 batch=4 net=10Gbit/s,5us" --predict)
 run 0 sensitivity --model mlp:width=8 --batch 4 --device cpu:sse41 --data data -q ||
     report "sensitivities, which plans need" 1
-# writes NAME ARGUMENT…: into a folder where others' files stand in the way of any fixed name, over an old
+# writes NAME ARGUMENT…: into a folder where others' files are in the way of any fixed name, over an old
 # file that only its owner reads
 writes() {
     local name=$1

@@ -10,13 +10,13 @@ command -v readelf >/dev/null ||
 
 # lacks FILE: what it lacks, a word each.
 lacks() {
-    readelf -W -l -d "$1" >told
+    readelf -W -l -d "$1" >sections
     readelf -W --dyn-syms "$1" >named
-    grep -q 'GNU_RELRO' told || echo relro
-    grep -Eq '\(FLAGS\).*BIND_NOW|\(FLAGS_1\).*NOW' told || echo now
-    ! grep -q '(TEXTREL)' told || echo position
-    grep 'GNU_STACK' told | grep -q ' RW ' || echo stack
-    ! grep -E '^ *LOAD' told | grep -q ' RWE ' || echo writable-code
+    grep -q 'GNU_RELRO' sections || echo relro
+    grep -Eq '\(FLAGS\).*BIND_NOW|\(FLAGS_1\).*NOW' sections || echo now
+    ! grep -q '(TEXTREL)' sections || echo position
+    grep 'GNU_STACK' sections | grep -q ' RW ' || echo stack
+    ! grep -E '^ *LOAD' sections | grep -q ' RWE ' || echo writable-code
     [ -n "$sanitizers" ] || grep -q '__stack_chk_fail' named || echo protector
     [ -n "$sanitizers" ] || grep -Eq '__[a-z]+_chk(@|$)' named || echo fortify
 }
@@ -36,7 +36,7 @@ for name in $wanted $others; do
     fi
     : >out && : >err && code=0
     lacks "$build/$name" >out
-    [ -s told ] && [ ! -s out ]
+    [ -s sections ] && [ ! -s out ]
     report "$name is hardened" $?
 done
 readelf -W -h -d "$build/tandem" >out && grep -q 'Type: *DYN' out && grep -q 'FLAGS_1.*PIE' out

@@ -131,7 +131,7 @@ both 0 profile "${of[@]}" --uniform fp32 --db narrow.db --json && run 0 replay "
     run 0 replay "${of[@]}" --wire bf16 --db narrow.db --json &&
     sed -n '/"all_reduce"/,$p' out | grep -q '"wire": "bf16"' &&
     [ "$(field sensitivity_noise out)" != 0.0 ] && [ "$(field sensitivity_low out)" != null ]
-report "gradients in bf16 have a curve of their own, and a price" $?
+report "gradients in bf16 have a curve of their own, and a sensitivity" $?
 both 0 train "${of[@]}" --data data --wire bf16 --steps 5 --json && array loss out >narrow &&
     [ "$(head -n 1 narrow)" = "$(array loss over_network | head -n 1)" ] &&
     ! array loss over_network | cmp -s - narrow &&

@@ -31,7 +31,7 @@ skip() {
     echo "SKIP: $1: $2"
     echo "ok $n - $1 # SKIP $2"
 }
-# With the compilers and options of the make that runs this, so that nothing is built anew.
+# With the compilers and options of the make that runs this, so that nothing is built again.
 make_in_source() { make --no-print-directory -C "$source" SAN="$sanitizers" DESTDIR="$root" \
     PREFIX="$prefix" ${CC:+CC="$CC"} ${CXX:+CXX="$CXX"} ${OPT:+OPT="$OPT"} ${NVCC+NVCC="$NVCC"} \
     "$@" >out 2>err; }
@@ -234,7 +234,7 @@ if [ -z "$device" ]; then
     echo "1..$n"
     exit $failed
 fi
-yes 'unlike devices train one model together, each in the precision that suits it' | head -c 20000 >text
+yes 'mixed devices train one model together, each in the precision that suits it' | head -c 20000 >text
 "$at/bin/tandem" profile --model "$model" --batch 16 --device "$device,$device" --repetitions 3 -q >out \
     2>err &&
     "$at/bin/tandem" sensitivity --model "$model" --batch 16 --device "$device" --data "$PWD/text" --steps \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What the machine code of the CUDA kernels must always hold (scripts/kernel_limits.py), and whether the
-# script reads machine code right: of kernels whose PTX is here, and beside what ptxas told of ours. Needs no
-# card. Speaks TAP. TANDEM_BUILD = the build folder.
+# script reads machine code right: of kernels whose PTX is here, and beside what ptxas printed of ours. Needs
+# no card. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 limits=$(cd "$(dirname "$0")/../../scripts" && pwd)/kernel_limits.py
 # shellcheck source=tests/cli/tap.sh
@@ -32,10 +32,10 @@ else
          /: Used/ && name {
              smem = 0; for (i = 6; i < NF; i++) if (\$(i + 2) ~ /^smem/) smem = \$i
              print name, \$5, smem, local; name = \"\" }" \
-        "$build"/obj/kernels/cuda/*.cu.o.log | sort >told
+        "$build"/obj/kernels/cuda/*.cu.o.log | sort >printed
     sort out >seen
-    [ -s told ] && diff told seen >>err
-    report "registers, shared and local memory as ptxas told them" $?
+    [ -s printed ] && diff printed seen >>err
+    report "registers, shared and local memory as ptxas printed them" $?
 fi
 
 # --- Kernels that are known
@@ -68,11 +68,11 @@ read_limits --library known.cubin
 # on_way NAME KB LOADS STORES
 on_way() { grep -Eq "^$1 .* 2048  $3 +$4 +$2 " out; }
 on_way copies 65.5 2×16 1×16 && on_way follows 16.4 2×8 1×8
-report "accesses, and bytes on their way: both loads at once, or one behind the other" $?
+report "accesses, and bytes on their way: both loads at once, or one after the other" $?
 read_limits --library known.cubin --check
 [ $code = 1 ] && grep -q '^divides has .* local memory' out && grep -q '^divides calls .*rem_u64' out &&
     ! grep -Eq '^(copies|follows)' out
-report "a kernel with local memory and a 64-bit division is told" $?
+report "a kernel with local memory and a 64-bit division is reported" $?
 
 echo "1..$n"
 [ $failed = 0 ]

@@ -202,7 +202,7 @@ code=$?
 code=$?
 [ $code = 1 ] && grep -q ': 3 breaks, 2 noticed, 67 %' out && grep -q ', 1 by hand, ' out &&
     grep -q '^| sums/sums.c:3 | `+` | `-` | the caller drops it |$' out
-report "mutants: what is set aside by hand does not count, and stands there with its reason" $?
+report "mutants: what is set aside by hand does not count, and is listed with its reason" $?
 
 rm tree/scripts/mutants/set_aside.tsv
 sed -i 's/(void)ignored(1, 2);/if (ignored(1, 2) != 3) return 1;/' tree/tests/unit/test_sums.c

@@ -16,7 +16,7 @@ if [ "$(basename "$build")" != build ]; then
 fi
 find_devices
 if [ "$weakest" = "$strongest" ]; then
-    skip "predictions of a step" "this machine has no two unlike devices"
+    skip "predictions of a step" "this machine has no two different devices"
     echo "1..$n"
     exit 0
 fi
@@ -31,7 +31,7 @@ measure() {
     # both steps.
     local least most
     most=$(field measured_ns out | head -n 1) least=$(field undisturbed_ns out)
-    [ "$least" != null ] || least=$most # the system does not tell what others took
+    [ "$least" != null ] || least=$most # the system does not report the time of others
     {
         awk -v least="$least" -v most="$most" -v before="$(field predicted_ns out |
             head -n 1)" -v after="$(field remeasured_ns out)" \
@@ -64,7 +64,7 @@ measure() {
     } >"round.$1"
     sed "s/^/# round $1: /" "round.$1"
 }
-# bounded NAME MOST: the median over the rounds; it is told on failure.
+# bounded NAME MOST: the median over the rounds; it is printed on failure.
 bounded() {
     local middle
     middle=$(cat round.? | awk -v name="$1" '$1 == name { print $2 }' | sort -g | sed -n 2p)

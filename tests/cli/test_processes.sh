@@ -108,7 +108,7 @@ SIGXCPU 24
 SIGXFSZ 25
 SIGVTALRM 26
 SIGPROF 27'
-report "every signal that ends a process ends the run with its status, is told, and leaves nothing" $bad
+report "every signal that ends a process ends the run with its status, is reported, and leaves nothing" $bad
 
 # ignores SIGNALS COMMAND…: runs it with these ignored.
 ignores() {
@@ -121,7 +121,7 @@ rm -f run.jsonl
 pid=$!
 trains run.jsonl && kill -s INT "$pid" && ended "$pid" && [ "$code" = 130 ] &&
     [ "$(cat err)" = "tandem: ended by SIGINT" ] && nothing_left "$pid"
-report "SIGINT that the parent ignores, as a shell for jobs in the background: ends, and is told" $?
+report "SIGINT that the parent ignores, as a shell for jobs in the background: ends, and is reported" $?
 rm -f run.jsonl
 (ignores "HUP USR1" "$tandem" "${two[@]}" --steps 2000 --log run.jsonl) >out 2>err </dev/null &
 pid=$!
@@ -187,7 +187,7 @@ elif ! apart true 2>/dev/null; then
 else
     export -f core_of
     export one_line="${one[*]} --steps $endless" tandem
-    # first, second, third: the cores of three runs beside each other; then of one behind the first's end
+    # first, second, third: the cores of three runs beside each other; then of one after the first's end
     cat >beside.sh <<'END'
 begin() {
     $tandem ${one_line/ -q/} --log "$1.jsonl" >/dev/null 2>"$1.err" &
@@ -251,7 +251,7 @@ one_core=$(taskset -cp $$ | sed 's/.*: //;s/[,-].*//')
 taskset -c "$one_core" "$tandem" "${two[@]/-q/--json}" --steps 3 >out 2>err </dev/null
 code=$?
 [ $code = 0 ] && grep -q 'warning: 2 ranks on 1 cores; measured times are unreliable' err
-report "a set of cores that is narrower than the run is told" $?
+report "a set of cores that is narrower than the run is reported" $?
 
 left_over
 [ $? != 0 ]

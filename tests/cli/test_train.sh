@@ -188,19 +188,19 @@ run 0 "${mlp[@]}" --steps 6 --export six.st --checkpoint six.ckpt &&
     run 0 "${mlp[@]}" --steps 1 --lr 0 --init six.st --export again.st && cmp six.st again.st &&
     run 0 "${mlp[@]}" --steps 1 --seed 9 --export other.st && ! cmp -s six.st other.st
 report "weights that are exported come back" $?
-tell() { run "$1" "${mlp[@]}" --init "$2" && grep -q -- "$3" err && [ "$(grep -c '^tandem:' err)" = 1 ] &&
+refuses() { run "$1" "${mlp[@]}" --init "$2" && grep -q -- "$3" err && [ "$(grep -c '^tandem:' err)" = 1 ] &&
     ! grep -q 'step 1 of' err; }
 sed 's/head.bias/haed.bias/' six.st >misnamed.st &&
-    tell 3 misnamed.st "does not have the model's tensor 'head.bias'; the nearest is 'haed.bias'"
+    refuses 3 misnamed.st "does not have the model's tensor 'head.bias'; the nearest is 'haed.bias'"
 report "a tensor under another name: exit code 3, and the nearest name" $?
 sed 's/"shape":\[10\]/"shape":[11]/' six.st >misshaped.st &&
-    tell 3 misshaped.st "tensor 'head.bias' in 'misshaped.st' has shape \[11\]; the model's has \[10\]"
+    refuses 3 misshaped.st "tensor 'head.bias' in 'misshaped.st' has shape \[11\]; the model's has \[10\]"
 report "a tensor of another shape: exit code 3" $?
-head -c 5000 six.st >short.st && tell 3 short.st "has no valid place in the file" &&
-    head -c 100 six.st >shorter.st && tell 3 shorter.st 'cut short' && : >empty.st &&
-        tell 3 empty.st 'cut short' &&
-    { cat six.st; printf 1234; } >long.st && tell 3 long.st 'overlap or leave gaps' &&
-        tell 3 six.ckpt 'cut short' && tell 5 absent.st absent.st && tell 5 data 'Is a directory' &&
+head -c 5000 six.st >short.st && refuses 3 short.st "has no valid place in the file" &&
+    head -c 100 six.st >shorter.st && refuses 3 shorter.st 'cut short' && : >empty.st &&
+        refuses 3 empty.st 'cut short' &&
+    { cat six.st; printf 1234; } >long.st && refuses 3 long.st 'overlap or leave gaps' &&
+        refuses 3 six.ckpt 'cut short' && refuses 5 absent.st absent.st && refuses 5 data 'Is a directory' &&
     run 3 "${gpt[@]}" --init six.st && grep -q "does not have the model's tensor 'embedding.weight'" err
 report "files that are cut, too long, none, or of another model: exit codes 3 and 5" $?
 run 5 "${mlp[@]}" --steps 2 --export nowhere/x.st && ! grep -q 'step 1 of' err &&
@@ -278,7 +278,7 @@ elif run 0 "${mlp[@]}" --steps 3 --json && [ "$(field resident_bytes out | head 
     report "the same with evaluations between steps" $?
 else
     skip "the system counts what was planned" \
-        "this system does not tell the most that a process had in memory"
+        "this system does not report the most that a process had in memory"
 fi
 
 # --- Products of a step, inside it and alone

@@ -1,6 +1,6 @@
 /* folder: backend */
 /* A residual network trained as it is built and as fuse.c makes it: in fp32 to the same bits, which its
- * operators owe to each other by docs/step.md; in bf16, where fewer roundings stand between them, to nearly
+ * operators owe to each other by docs/step.md; in bf16, where fewer roundings are between them, to nearly
  * the same losses. */
 #include "graph/ir/build.h"
 #include "graph/ir/op.h"
@@ -13,7 +13,7 @@ enum {
     STEPS = 3,
     MAX_WEIGHTS = 8192,
     FEWER = 2 + 2 * 2
-}; /* relus behind batchnorms; sums and their relus */
+}; /* relus after batchnorms; sums and their relus */
 
 static int norm_of_conv(tandem_builder *b, const char *conv, const char *norm, int x, int64_t channels,
                         int kernel, int stride)

@@ -660,7 +660,7 @@ static float norm_draw(size_t i, uint32_t what)
            1;
 }
 
-/* What stands behind the norm: nothing, a rectifier, a sum; of that its gradients in the same type, or both
+/* What follows the norm: nothing, a rectifier, a sum; of that its gradients in the same type, or both
  * in the other. */
 enum { NORM_ALONE, NORM_RECTIFIED, NORM_SUM, NORM_SUM_OTHER, N_NORM };
 
@@ -756,7 +756,7 @@ static void test_channels_of_a_batchnorm_have_nothing_to_do_with_one_another(voi
     }
 }
 
-/* A sum and a rectifier behind a norm, in one pass and in three: in f32 nothing is rounded between them. */
+/* A sum and a rectifier after a norm, in one pass and in three: in f32 nothing is rounded between them. */
 static void test_a_batchnorm_with_its_sum_has_the_bits_of_the_parts(void **state)
 {
     enum { ROWS = 333, CHANNELS = 21, N = ROWS * CHANNELS };
@@ -912,7 +912,7 @@ static void adamw_of(const tandem_isa_kernels *table, size_t n)
 
 static void test_adamw(void **state) { every_size(adamw_of); }
 
-/* Wherever it stands in a vector or behind the last; the largest and the smallest numbers are finite. */
+/* Wherever it is in a vector or after the last; the largest and the smallest numbers are finite. */
 static void test_optimizers_see_what_is_not_finite(void **state)
 {
     static const float odd[] = {NAN, -NAN, INFINITY, -INFINITY},

@@ -29,7 +29,7 @@ static uint16_t half_of(int value)
     return (uint16_t)(both.bits >> 16);
 }
 
-/* A matrix whose element (i, j) stands at i·row + j·column. */
+/* A matrix whose element (i, j) is at i·row + j·column. */
 typedef struct half_matrix {
     int64_t row, column;
     uint16_t *x;

@@ -1,5 +1,5 @@
 /* gpu.h: the card that tests of the CUDA backend run on. Programs in build/card/ link NVIDIA's libraries and
- * run on a real one (on_card.c, make test-cuda); elsewhere tandem_cuda_vendor is what stands in for it
+ * run on a real one (on_card.c, make test-cuda); elsewhere tandem_cuda_vendor is what replaces it
  * (stand_in.c). */
 #ifndef TANDEM_TESTS_CUDA_CARD_H
 #define TANDEM_TESTS_CUDA_CARD_H
@@ -19,9 +19,9 @@ void gpu_sync(void);
 int gpu_open_handles(void);
 /* Kernels, work of libraries and memsets that it was given so far; −1 on a card, which does not count. */
 int gpu_launches(void);
-/* Of the kernel that ran last; −1 on a card, which does not tell. */
+/* Of the kernel that ran last; −1 on a card, which does not report it. */
 int gpu_blocks(void);
-/* 1: from now on its library knows no way for a convolution; 0: it does again. Whether that can be told. */
+/* 1: from now on its library knows no way for a convolution; 0: it does again. Whether that works. */
 int gpu_has_no_convolutions(int none);
 
 #endif

@@ -9,9 +9,9 @@
 
 extern const tandem_device_backend tandem_cuda_backend;
 
-enum { EDGE = 256, EDGE_BYTE = 0x3C }; /* before and behind each array on the card */
+enum { EDGE = 256, EDGE_BYTE = 0x3C }; /* before and after each array on the card */
 
-/* An array on the card; host: as it was before and is behind a run, with its edges. */
+/* An array on the card; host: as it was before and is after a run, with its edges. */
 typedef struct mirror_array {
     char *gpu, *host;
     size_t bytes;

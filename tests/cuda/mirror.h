@@ -1,5 +1,5 @@
 /* mirror.h: the CUDA backend for callers whose arrays are the host's: tests/conformance. A kernel's operands
- * and workspace are copied to the card before it runs, and back behind it; what it writes beside them there
+ * and workspace are copied to the card before it runs, and back after it; what it writes beside them there
  * is an error. */
 #ifndef TANDEM_TESTS_CUDA_MIRROR_H
 #define TANDEM_TESTS_CUDA_MIRROR_H

@@ -268,7 +268,7 @@ template <typename T> static inline T __shfl_xor_sync(uint32_t, T value, int dis
     simt::yield_fiber(simt::AT_SHUFFLE);
     T result;
     std::memcpy(&result, &simt::fibers[other].shuffled, sizeof result);
-    simt::yield_fiber(simt::AT_SHUFFLE); /* so that nobody gives anew before all have taken */
+    simt::yield_fiber(simt::AT_SHUFFLE); /* so that no thread gives again before all have taken */
     return result;
 }
 
@@ -295,7 +295,7 @@ static inline void simt_load_matrices(uint32_t to[4], const uint16_t *row, bool 
         const uint16_t high = turned ? of[2 * t + 1][g] : of[g][2 * t + 1];
         to[m] = low | (uint32_t)high << 16;
     }
-    simt::yield_fiber(simt::AT_SHUFFLE); /* so that nobody names a row anew before all have taken */
+    simt::yield_fiber(simt::AT_SHUFFLE); /* so that no thread names a row again before all have taken */
 }
 
 /* mma.m16n8k16 of a warp (PTX ISA): lane 4·g + t gives a, rows g and g + 8 in columns 2t, 2t + 1 and 2t + 8,
@@ -319,7 +319,7 @@ static inline void simt_multiply(float c[4], const uint32_t a[4], uint32_t low, 
         for (int k = 0; k < 16; k++) sum += left[warp][g + e / 2 * 8][k] * right[warp][k][2 * t + e % 2];
         c[e] += sum;
     }
-    simt::yield_fiber(simt::AT_SHUFFLE); /* so that nobody gives anew before all have taken */
+    simt::yield_fiber(simt::AT_SHUFFLE); /* so that no thread gives again before all have taken */
 }
 
 static inline uint32_t atomicMax(uint32_t *at, uint32_t value)

@@ -69,7 +69,7 @@ static void free_handle(void *thing)
 
 /* --- The card's memory: where it is apart, the host can only touch it while the card works -------------- */
 
-enum { HEADER = 256 }; /* the bytes taken and their kind stand before what is handed out */
+enum { HEADER = 256 }; /* the bytes taken and their kind are before what is handed out */
 static const size_t region_bytes = (size_t)1 << 30;
 static char *region;
 static size_t region_used;
@@ -280,7 +280,7 @@ static int stand_in_alloc(void **memory, uint64_t bytes, int is_pinned)
     if (failed) return failed;
     if (graph_forbidden_call()) return CAPTURE_UNSUPPORTED;
     const header h = {bytes, is_pinned, !is_pinned && stand_in_has_device_memory};
-    static int n_taken; /* of the card's memory, so far; behind so many another process has all of it */
+    static int n_taken; /* of the card's memory, so far; after so many another process has all of it */
     if (!is_pinned && n_taken++ >= environment_number("STAND_IN_ALLOCATIONS", INT_MAX)) return NO_MEMORY;
     if (!is_pinned && (int64_t)bytes > stand_in_memory_left) return NO_MEMORY;
     char *whole = h.is_device_memory ? map_device_memory(bytes + HEADER)
@@ -310,7 +310,7 @@ static void stand_in_free(void *memory, int is_pinned)
     memcpy(&h, whole, sizeof h);
     stand_in_leave();
     if (h.is_pinned != is_pinned) abort();
-    /* cudaFreeHost is not documented to wait for copies; behind a failure nothing can be waited for */
+    /* cudaFreeHost is not documented to wait for copies; after a failure nothing can be waited for */
     if (is_pinned && stand_in_calls_to_failure < 0 && is_copy_queued(memory, h.bytes)) abort();
     if (is_pinned && stand_in_calls_to_failure < 0 && is_copy_late(memory, h.bytes)) abort();
     if (!is_pinned) stand_in_memory_left += (int64_t)h.bytes;

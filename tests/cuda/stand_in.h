@@ -20,7 +20,7 @@ extern int stand_in_n_gpu;
 extern int stand_in_clock_is_fixed; /* 1: on the card a nanosecond passes from one event to the next */
 extern int stand_in_clocks[2];      /* of compute, of memory; in MHz */
 extern int stand_in_cores_at_open;  /* that the thread which opened the card could run on */
-/* The call or launch after that many more fails as a lost card would, and all behind it; −1: none does. */
+/* The call or launch after that many more fails as a lost card would, and all after it; −1: none does. */
 extern int stand_in_calls_to_failure;
 extern int stand_in_fail_once;       /* 1: but that one alone, as a launch that is refused */
 int stand_in_next_error(void);       /* of the call that now comes: 0, or its error */
@@ -38,7 +38,7 @@ extern int stand_in_max_convolution_channels;
 /* 1: what a stream beside the first is given is done at once, though the first has not come so far */
 extern int stand_in_eager_streams;
 /* 1: what the first stream copies from the card to page-locked memory arrives when somebody waits for what
- * was recorded behind it; until then there is 0xFF */
+ * was recorded after it; until then there is 0xFF */
 extern int stand_in_late_copies;
 int stand_in_copies_on_their_way(void);
 /* how often the host waited for the first stream while another had a copy to do, so far */
@@ -63,7 +63,7 @@ extern int stand_in_refuse_capture;
 int stand_in_max_host_bytes(void); /* page-locked at once, so far */
 int stand_in_open_handles(void);   /* what was opened or taken and not given back */
 
-/* What a stream is to do: done now, behind what it was given before, or a node of a graph. run(what), then
+/* What a stream is to do: done now, after what it was given before, or a node of a graph. run(what), then
  * drop(what), which may be NULL; for the first stream. 0, or why it cannot be captured. */
 int stand_in_submit(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what);
 

@@ -17,8 +17,8 @@ typedef struct graph_node {
 struct CUgraphExec_st {
     graph_node *node;
     int n, has_host_call;
-    tandem_cuda_stream on;         /* where it runs; NULL = nowhere */
-    struct CUgraphExec_st *behind; /* what runs there next */
+    tandem_cuda_stream on;           /* where it runs; NULL = nowhere */
+    struct CUgraphExec_st *next_run; /* what runs there next */
 };
 
 /* Of one at a time. */
@@ -179,9 +179,9 @@ static void finish_first(tandem_cuda_stream stream)
 {
     struct CUgraphExec_st *graph = stream->runs;
     for (unsigned k = 0; run_ready_node(graph, (unsigned)stand_in_graph_runs * 7 + k * 5); k++) continue;
-    stream->runs = graph->behind;
+    stream->runs = graph->next_run;
     graph->on = NULL;
-    graph->behind = NULL;
+    graph->next_run = NULL;
 }
 
 void graph_finish(tandem_cuda_stream stream)
@@ -212,7 +212,7 @@ void graph_start(tandem_cuda_graph graph, tandem_cuda_stream stream)
 {
     struct CUgraphExec_st **end = &stream->runs;
     graph_finish_runs(graph);
-    while (*end) end = &(*end)->behind;
+    while (*end) end = &(*end)->next_run;
     *end = graph;
     graph->on = stream;
     for (int k = 0; k < graph->n; k++) {

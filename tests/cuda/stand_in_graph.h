@@ -1,7 +1,7 @@
 /* stand_in_graph.h: streams, events and graphs of stand_in.h. While a stream is captured, what it is given
- * becomes a node with its arguments as they are then, behind the nodes it must wait for. A run does them in
+ * becomes a node with its arguments as they are then, after the nodes it must wait for. A run does them in
  * another order each time, of those that their dependencies allow; and two of three runs do nothing before
- * somebody waits for them, and then no more than must be done: several may stand behind one another.
+ * somebody waits for them, and then no more than must be done: several may are after one another.
  *
  * What may not be done to a capture, and what then becomes of it, is as documented: CUDA Runtime API 13.0
  * (cudaStreamBeginCapture, cudaThreadExchangeStreamCaptureMode, cudaError_t); CUDA C++ Programming Guide,
@@ -22,10 +22,10 @@ enum {
     CAPTURED_EVENT = 907
 };
 
-/* Where in a capture a stream or an event stands. */
+/* Where in a capture a stream or an event is. */
 typedef struct capture_position {
     int capture; /* its number; 0: of none */
-    int node;    /* behind this one; −1: at the begin */
+    int node;    /* after this one; −1: at the begin */
 } capture_position;
 
 typedef struct queued queued;
@@ -50,7 +50,7 @@ int graph_is_captured(const capture_position *position);
 int graph_begin(tandem_cuda_stream stream);
 int graph_end(tandem_cuda_graph *graph, tandem_cuda_stream stream);
 void graph_drop(tandem_cuda_graph graph);
-/* A node behind what the captured stream was given; recorded: an event outside, or NULL. `what` is the
+/* A node after what the captured stream was given; recorded: an event outside, or NULL. `what` is the
  * graph's then, whatever is returned. */
 int graph_append(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what,
                  tandem_cuda_event recorded);

@@ -26,7 +26,7 @@ static double value_of_code(const type *t, uint32_t code)
     return sign * (e ? ldexp(1 + ldexp(m, -t->mantissa), (int)e - bias) : ldexp(m, 1 - bias - t->mantissa));
 }
 
-/* By bisection over the codes of magnitudes, which grow with what they stand for. */
+/* By bisection over the codes of magnitudes, which grow with what they represent. */
 static uint32_t nearest_code(const type *t, float x)
 {
     const uint32_t sign = signbit(x) ? 1u << (t->mantissa + t->exponent) : 0;
@@ -105,7 +105,7 @@ static void assert_same_value(double got, double right)
         fail_msg("%a, not %a", got, right);
 }
 
-static void codes_stand_for_what_is_defined(void **state)
+static void codes_represent_what_is_defined(void **state)
 {
     for (uint32_t code = 0; code < 65536; code++)
         assert_same_value((double)tandem_f32_of_f16((uint16_t)code), value_of_code(&f16, code));
@@ -136,7 +136,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_become_the_nearest),
         cmocka_unit_test(no_number_stays_none),
-        cmocka_unit_test(codes_stand_for_what_is_defined),
+        cmocka_unit_test(codes_represent_what_is_defined),
         cmocka_unit_test(the_range_becomes_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

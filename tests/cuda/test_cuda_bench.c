@@ -1,6 +1,6 @@
 /* folder: backend, and others for devices, plans or robust means */
 /* The program that measures a card (bench/cuda) where none is: all of it runs, on small arrays, over what
- * stands in for a card, so that its tables are whole on the day that there is one. And its figures, by hand.
+ * replaces a card, so that its tables are whole on the day that there is one. And its figures, by hand.
  * */
 #include "bench/cuda/gpu_bench.h"
 #include "tests/cuda/stand_in.h"
@@ -103,7 +103,7 @@ static void every_table_is_whole(void **state)
     assert_int_equal(stand_in_open_handles(), 0);
 }
 
-static void what_fails_leaves_nothing_behind(void **state)
+static void what_fails_leaves_nothing(void **state)
 {
     void *device = NULL;
     tandem_error error = {0};
@@ -113,11 +113,11 @@ static void what_fails_leaves_nothing_behind(void **state)
     static const int after[] = {0, 3, 30, 100};
     for (size_t k = 0; k < sizeof after / sizeof *after; k++) {
         stand_in_calls_to_failure = after[k];
-        tandem_error told = {0};
+        tandem_error reported = {0};
         char *text = NULL;
         size_t size = 0;
         c.out = open_memstream(&text, &size);
-        const tandem_status status = gpu_bench_report(&c, &told);
+        const tandem_status status = gpu_bench_report(&c, &reported);
         stand_in_calls_to_failure = -1;
         fclose(c.out);
         free(text);
@@ -137,7 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cells_are_what_they_say),
         cmocka_unit_test(every_table_is_whole),
-        cmocka_unit_test(what_fails_leaves_nothing_behind),
+        cmocka_unit_test(what_fails_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* folder: backend */
 /* Graphs of the CUDA backend by themselves: what is recorded is done later, with the arguments it had; what
- * may not be done meanwhile makes an end of it, and of nothing else. And what stands for NVIDIA's libraries
+ * may not be done meanwhile makes an end of it, and of nothing else. And what replaces NVIDIA's libraries
  * keeps to the rules of a capture. */
 #include "backend/cuda/operator.h"
 #include "tests/cuda/stand_in.h"
@@ -38,7 +38,7 @@ static int close_capture_subject(void **state)
     return stand_in_open_handles();
 }
 
-/* Up on the first lane, and down again behind it on another one, which ends with mark 1. */
+/* Up on the first lane, and down again after it on another one, which ends with mark 1. */
 static tandem_status copy_there_and_back(const subject *s, tandem_error *error)
 {
     const uint64_t bytes = N / 2 * sizeof(float);
@@ -202,7 +202,7 @@ static void a_capture_keeps_its_rules(void **state)
     v->free(memory, 1);
 }
 
-/* Call or node number n fails, alone or with all behind it. Returns whether it was told. */
+/* Call or node number n fails, alone or with all after it. Returns whether it was reported. */
 static int fails_at(const subject *s, int n, int once)
 {
     tandem_error error = {0};
@@ -229,7 +229,7 @@ static int fails_at(const subject *s, int n, int once)
     return 1;
 }
 
-static void a_gpu_that_is_lost_is_told(void **state)
+static void a_gpu_that_is_lost_is_reported(void **state)
 {
     const subject *s = *state;
     int n = 0;
@@ -249,7 +249,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_not_permitted_makes_an_end_of_it, open_capture_subject,
                                         close_capture_subject),
         cmocka_unit_test(a_capture_keeps_its_rules),
-        cmocka_unit_test_setup_teardown(a_gpu_that_is_lost_is_told, open_capture_subject,
+        cmocka_unit_test_setup_teardown(a_gpu_that_is_lost_is_reported, open_capture_subject,
                                         close_capture_subject),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* folder: backend */
 /* Which algorithm of a library a piece of work takes: the one that a try finds fastest, the same one again in
- * later openings, and what happens to a choice that is damaged, or for another card. The library is stood in
- * for (stand_in.h). */
+ * later openings, and what happens to a choice that is damaged, or for another card. The library is
+ * replaced (stand_in.h). */
 #include "backend/cuda/operator.h"
 #include "tests/cuda/stand_in.h"
 #include "tests/support/every_case.h"
@@ -222,8 +222,8 @@ static void damaged_choices_are_passed_over(void **state)
     }
 }
 
-/* Whenever a card is lost meanwhile it is told, and nothing stays open. */
-static void a_gpu_lost_in_a_try_is_told(void **state)
+/* Whenever a card is lost meanwhile it is reported, and nothing stays open. */
+static void a_gpu_lost_in_a_try_is_reported(void **state)
 {
     int lost = 1;
     for (int after = 0; lost; after++) {
@@ -336,7 +336,7 @@ int main(void)
         cmocka_unit_test(a_candidate_that_its_library_refuses_is_passed_over),
         cmocka_unit_test(without_memory_to_try_in_the_guess_is_taken),
         cmocka_unit_test(damaged_choices_are_passed_over),
-        cmocka_unit_test(a_gpu_lost_in_a_try_is_told),
+        cmocka_unit_test(a_gpu_lost_in_a_try_is_reported),
         cmocka_unit_test(every_part_of_a_convolution_is_in_its_text),
         cmocka_unit_test(a_gpu_without_a_type_says_what_it_would_take),
         cmocka_unit_test(what_a_library_cannot_do_is_a_kernel_that_is_missing),

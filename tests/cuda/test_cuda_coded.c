@@ -168,7 +168,7 @@ static void check_coded(const coded_case *c, const coded_arrays *a)
     if (!c->is_gelu) assert_memory_equal(own->moments, right->moments, 2 * c->rows * sizeof(float));
 }
 
-/* Sizes come and go: the first cast has no range, nor has the one behind a window of zeros; some outgrow
+/* Sizes come and go: the first cast has no range, nor has the one after a window of zeros; some outgrow
  * theirs. */
 static void check_coded_case(const coded_case *c)
 {

@@ -1,6 +1,6 @@
 /* folder: backend */
-/* What the CUDA backend says where a card is missing, too old, full or lost, and that nothing is left behind
- * then. Libraries are stood in for (stand_in.h), kernels run as coroutines (simt.h). */
+/* What the CUDA backend says where a card is missing, too old, full or lost, and that nothing is left
+ * then. Libraries are replaced (stand_in.h), kernels run as coroutines (simt.h). */
 #include <limits.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -58,7 +58,7 @@ static void a_gpu_that_cannot_be_used_is_refused(void **state)
 /* Does something; what it took it has given back when it returns. */
 typedef tandem_status attempt(void *context, tandem_error *error);
 
-/* Call n fails, and where the card is lost all behind it, too. Returns whether there is a call n. */
+/* Call n fails, and where the card is lost all after it, too. Returns whether there is a call n. */
 static int lost_at(attempt *something, void *context, const char *what, int n, int once)
 {
     const int before = stand_in_open_handles();
@@ -77,8 +77,8 @@ static int lost_at(attempt *something, void *context, const char *what, int n, i
     return 1;
 }
 
-/* How many calls it makes. Each that fails must be told, by the words of the library, and leave nothing
- * behind. */
+/* How many calls it makes. Each that fails must be reported, by the words of the library, and leave
+ * nothing. */
 static int lost_at_every_call(attempt *something, void *context, const char *what)
 {
     int n = 0;
@@ -97,7 +97,7 @@ static tandem_status open_and_close(void *context, tandem_error *error)
     return status;
 }
 
-static void a_gpu_lost_while_it_is_opened_leaves_nothing_behind(void **state)
+static void a_gpu_lost_while_it_is_opened_leaves_nothing(void **state)
 {
     assert_in_range(lost_at_every_call(open_and_close, NULL, "open"), 5, 99);
     assert_int_equal(stand_in_open_handles(), 0);
@@ -212,7 +212,7 @@ static tandem_status try_copy_on_stream(void *context, tandem_error *error)
     return status;
 }
 
-static void a_gpu_lost_later_is_told_at_once(void **state)
+static void a_gpu_lost_later_is_reported_at_once(void **state)
 {
     static const struct {
         const char *name;
@@ -281,7 +281,7 @@ static int lost_in_every_task(void *device, const operator_case *c, tandem_preci
     return calls;
 }
 
-static void a_gpu_lost_in_any_operator_is_told_at_once(void **state)
+static void a_gpu_lost_in_any_operator_is_reported_at_once(void **state)
 {
     static const tandem_precision precisions[] = {TANDEM_PRECISION_FP32, TANDEM_PRECISION_BF16,
                                                   TANDEM_PRECISION_INT8_FULL};
@@ -368,7 +368,7 @@ static void memory_of_others_is_locked_once(void **state)
     close_error_subject(&s);
 }
 
-static void gradients_that_are_not_finite_are_told_once(void **state)
+static void gradients_that_are_not_finite_are_reported_once(void **state)
 {
     enum { FLAT = 32 };
     void *device = NULL;
@@ -419,7 +419,7 @@ static void library_refused(const char *path, const char *text)
     if (!strstr(error.text, text)) fail_msg("'%s' does not say '%s'", error.text, text);
 }
 
-/* A copy of the library that stands for libtandem_cuda.so here, which needs libq.so.6 where that needs
+/* A copy of the library that replaces libtandem_cuda.so here, which needs libq.so.6 where that needs
  * libm.so.6. */
 static void write_one_that_lacks_something(const char *path)
 {
@@ -470,12 +470,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpu_that_cannot_be_used_is_refused),
-        cmocka_unit_test(a_gpu_lost_while_it_is_opened_leaves_nothing_behind),
-        cmocka_unit_test(a_gpu_lost_later_is_told_at_once),
-        cmocka_unit_test(a_gpu_lost_in_any_operator_is_told_at_once),
+        cmocka_unit_test(a_gpu_lost_while_it_is_opened_leaves_nothing),
+        cmocka_unit_test(a_gpu_lost_later_is_reported_at_once),
+        cmocka_unit_test(a_gpu_lost_in_any_operator_is_reported_at_once),
         cmocka_unit_test(memory_is_cleared_and_ends),
         cmocka_unit_test(memory_of_others_is_locked_once),
-        cmocka_unit_test(gradients_that_are_not_finite_are_told_once),
+        cmocka_unit_test(gradients_that_are_not_finite_are_reported_once),
         cmocka_unit_test(a_library_that_does_not_open_says_why),
         cmocka_unit_test(the_library_is_of_one_version),
     };

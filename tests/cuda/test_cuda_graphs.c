@@ -1,6 +1,6 @@
 /* folder: backend, and others for devices, plans or robust means */
 /* Trainings whose steps are graphs of the card have the bits of those whose kernels are launched one by one,
- * on what stands for NVIDIA's libraries (stand_in_graph.h): a graph there has the arguments that launches had
+ * on what replaces NVIDIA's libraries (stand_in_graph.h): a graph there has the arguments that launches had
  * when it was made, its nodes are done in every order that dependencies allow, and half of the graphs do
  * nothing that nobody waits for. */
 #include <dlfcn.h>
@@ -176,7 +176,7 @@ static void what_is_drawn_is_what_the_cpu_draws(void **state)
     training_forget(a);
 }
 
-/* A run that goes on behind a checkpoint, whose first step is then a later one; and evaluations between
+/* A run that goes on after a checkpoint, whose first step is then a later one; and evaluations between
  * graphs. */
 static void after_a_checkpoint(void **state)
 {
@@ -245,7 +245,7 @@ static void count_task(void *context, const tandem_executor *executor, int task)
     ++*(int *)context;
 }
 
-/* The batch that was put together ahead is that of the step behind; where another step comes, it is not
+/* The batch that was put together ahead is that of the step after; where another step comes, it is not
  * taken. */
 static void steps_come_in_any_order(void **state)
 {
@@ -265,7 +265,7 @@ static void steps_come_in_any_order(void **state)
     close_graph_run(&o);
 }
 
-/* Every task has a time, one behind the other, and the losses are those of steps that nobody times. */
+/* Every task has a time, one after the other, and the losses are those of steps that nobody times. */
 static void steps_are_timed_in_them(void **state)
 {
     enum { N = 3 };
@@ -291,13 +291,13 @@ static void steps_are_timed_in_them(void **state)
 }
 
 /* What a step takes beside its tasks, on the host, is the begin of the next: here nearly all of it, since the
- * card's clock stands. */
+ * card's clock does not move. */
 static void the_tasks_of_a_step_are_all_of_it(void **state)
 {
-    int *clock_stands = dlsym(stand_in_library_open(), "stand_in_clock_is_fixed");
+    int *is_clock_fixed = dlsym(stand_in_library_open(), "stand_in_clock_is_fixed");
     int64_t late_ns = 0;
-    assert_non_null(clock_stands);
-    *clock_stands = 1;
+    assert_non_null(is_clock_fixed);
+    *is_clock_fixed = 1;
     opened_run o = open_graph_run(1);
     for (int i = 0; i < 4; i++) {
         (void)run_graph_step(&o, i);
@@ -313,7 +313,7 @@ static void the_tasks_of_a_step_are_all_of_it(void **state)
         assert_true(late_ns > 1000);
     }
     close_graph_run(&o);
-    *clock_stands = 0;
+    *is_clock_fixed = 0;
 }
 
 static void there_are_none_for_who_looks_between_tasks(void **state)
@@ -361,7 +361,7 @@ static void where_none_can_be_made_steps_are_launched(void **state)
     check_without_graphs(waits_are_lost, "wait for an event in a graph");
 }
 
-/* Call or node number n of the fourth step fails, and all behind it. Returns how many were left to come. */
+/* Call or node number n of the fourth step fails, and all after it. Returns how many were left to come. */
 static int lose_gpu_in_call(int n, tandem_status expected)
 {
     opened_run o = open_graph_run(0);
@@ -383,7 +383,7 @@ static int lose_gpu_in_call(int n, tandem_status expected)
     return left;
 }
 
-static void a_gpu_that_is_lost_in_a_graph_is_told(void **state)
+static void a_gpu_that_is_lost_in_a_graph_is_reported(void **state)
 {
     const int many = 10000, n = many - lose_gpu_in_call(many, TANDEM_OK);
     assert_in_range(n, 40, 500);
@@ -440,7 +440,7 @@ int main(void)
         cmocka_unit_test(the_tasks_of_a_step_are_all_of_it),
         cmocka_unit_test(there_are_none_for_who_looks_between_tasks),
         cmocka_unit_test(where_none_can_be_made_steps_are_launched),
-        cmocka_unit_test(a_gpu_that_is_lost_in_a_graph_is_told),
+        cmocka_unit_test(a_gpu_that_is_lost_in_a_graph_is_reported),
         cmocka_unit_test(a_call_that_fails_while_it_is_made_ends_no_training),
     };
     return cmocka_run_group_tests_name("graphs of a card", tests, open_graph_stand_in,

@@ -109,7 +109,7 @@ static void images_are_the_host_s_to_the_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(images_are_the_host_s_to_the_bit)};
-    /* what is looked at behind a launch is done by then */
+    /* what is looked at after a launch is done by then */
     (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
     return skip_without_gpu() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* folder: backend, and others for devices, plans or robust means */
-/* How images of a data set come to a card, on what stands for NVIDIA's libraries: as bytes, ahead of the step
+/* How images of a data set come to a card, on what replaces NVIDIA's libraries: as bytes, ahead of the step
  * that takes them, in memory that is counted before; with the losses of a host that normalises them. */
 #include <dlfcn.h>
 
@@ -66,7 +66,7 @@ static experiment input_experiment(const char *model, int n_micro)
                         .open_things = waits_so_far};
 }
 
-/* Behind the task that makes the input, or the labels: they are those of the host. */
+/* After the task that makes the input, or the labels: they are those of the host. */
 static void check_batch_of_task(void *context, const tandem_executor *executor, int task)
 {
     const training_view *view = context;
@@ -171,7 +171,7 @@ static void slots_are_counted_before_they_are_taken(void **state)
     const int64_t noise = bytes_of_executor(&o, NULL, 0), bytes = bytes_of_executor(&o, &images, 0);
     assert_int_equal(bytes - noise, 2 * (1536 + 64) + 2 * SIDE * (int64_t)sizeof(tandem_pixel_blend));
     assert_int_equal(bytes_of_executor(&o, &images, bytes), bytes);
-    /* less: told before anything is taken; the step's arguments and a byte of the mask are not counted */
+    /* less: reported before anything is taken; the step's arguments and a byte of the mask are not counted */
     assert_int_equal(bytes_of_executor(&o, &images, bytes - 64), 0);
     assert_non_null(strstr(o.error.text, "need"));
     o.backend->worker_close(o.worker);

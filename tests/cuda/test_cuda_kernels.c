@@ -405,7 +405,7 @@ static void a_row_that_is_not_finite_is_alone(void **state)
     }
 }
 
-/* A range that is no number gives none: the step is told by the gradients. */
+/* A range that is no number gives none: the gradients report the step. */
 static void a_range_that_is_none_spoils_the_scale(void **state)
 {
     float *x = kernel_numbers(24), *scale = alloc_array_cuda_kernels(sizeof *scale);
@@ -484,7 +484,7 @@ static void tensors_are_permuted(void **state)
     free_array(x);
 }
 
-/* What integers become behind a product, and biases: where rows are octets and where they are not. */
+/* What integers become after a product, and biases: where rows are octets and where they are not. */
 static void rows_of_any_width_are_scaled_and_shifted(void **state)
 {
     static const size_t widths[] = {8, 40, 13, 1};

@@ -1,7 +1,7 @@
 /* folder: backend, and others for devices, plans or robust means */
 /* Losses and faults that are read one step late: the same bits as read at once, never before they have
- * arrived, and of the step and operator that they are of; on what stands for NVIDIA's libraries, where copies
- * arrive when somebody waits for what was recorded behind them. */
+ * arrived, and of the step and operator that they are of; on what replaces NVIDIA's libraries, where copies
+ * arrive when somebody waits for what was recorded after them. */
 #include <dlfcn.h>
 
 #include "tandem/advanced/backend.h"
@@ -198,7 +198,7 @@ static void make_fault(const late_run *o)
     free(weight);
 }
 
-/* Runs up to the failing step, which fails at once, behind the next step, or where it is settled. */
+/* Runs up to the failing step, which fails at once, after the next step, or where it is settled. */
 static tandem_error fail_once(int is_asked, int is_settled)
 {
     tandem_error error = {0};
@@ -228,7 +228,7 @@ static void a_fault_names_its_step_and_operator(void **state)
     (void)state;
 }
 
-/* A run that ends with a step under way leaves nothing behind. */
+/* A run that ends with a step under way leaves nothing. */
 static void a_pending_step_may_be_closed(void **state)
 {
     double loss = 0;

@@ -1,5 +1,5 @@
 /* folder: backend, and others for devices, plans or robust means */
-/* Tasks that are one launch (tandem_step_is_merged) have the bits of the same tasks alone, on what stands for
+/* Tasks that are one launch (tandem_step_is_merged) have the bits of the same tasks alone, on what replaces
  * NVIDIA's libraries: who observes a step has it task by task. And each of them saves its launch. */
 #include <dlfcn.h>
 
@@ -73,7 +73,7 @@ static void look_between(void *context, const tandem_executor *executor, int tas
 
 enum { STEPS = 4 };
 
-/* Launches of the first step, which is no graph; the weights behind all steps. */
+/* Launches of the first step, which is no graph; the weights after all steps. */
 static int run_steps(const merged_run *o, int is_observed, double loss[STEPS], float *weight)
 {
     int first = 0;
@@ -134,7 +134,7 @@ static void check_merged_case(const merged_case *c)
 }
 
 /* Products of q, k and v, and their biases before transposes; biases before a sum and its layernorm; sums
- * without a bias, where a dropout stands between; weights as they lie, and transposed for windows; a plan
+ * without a bias, where a dropout lies between; weights as they lie, and transposed for windows; a plan
  * without casts, whose forward products read weights that lie in the other order; casts with histories, of
  * layernorms, alone and of sums, and of biases with gelu, in both orders and in one. */
 static void merged_tasks_have_the_bits_of_tasks_alone(void **state)

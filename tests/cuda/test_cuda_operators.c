@@ -59,7 +59,7 @@ static void every_operator_agrees_with_the_reference(void **state)
     assert_int_equal(gpu_open_handles(), 0);
 }
 
-/* Lines on stdout of n complaints and the counts behind them. */
+/* Lines on stdout of n complaints and the counts after them. */
 static int lines_of(bench *b, int n)
 {
     char line[256];

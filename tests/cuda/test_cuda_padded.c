@@ -1,6 +1,6 @@
 /* folder: backend, and others for devices, plans or robust means */
 /* Logits over an odd number of words, whose rows begin at multiples of 64 elements on cards: whole steps of a
- * model with them, on what stands for NVIDIA's libraries, beside the same steps without gaps. */
+ * model with them, on what replaces NVIDIA's libraries, beside the same steps without gaps. */
 #include <dlfcn.h>
 #include <math.h>
 
@@ -99,7 +99,7 @@ static double relative_distance(const padded_run *a, const padded_run *b)
     return sqrt(apart / size);
 }
 
-/* gpt2's head reads the words' table as it lies; bert's has a bias behind that. Sides that are no words are
+/* gpt2's head reads the words' table as it lies; bert's has a bias after that. Sides that are no words are
  * multiples of 16, so that the logits alone decide which products have rows that a card loads slowly. */
 static const char *const models[] = {
     "gpt2_small:seq=16,width=32,layers=1,heads=2,vocabulary=257,positions=16",

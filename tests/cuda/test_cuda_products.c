@@ -115,7 +115,7 @@ static void check_products(tandem_cuda_product_call call)
     for (int64_t at = 0; at < n; at++)
         check_element(&call, at / call.n / call.m, at / call.n % call.m, at % call.n);
     for (int64_t i = n; i < MAX_ELEMENTS; i++)
-        assert_true((double)number_at(c_array, call.c_type, i) == before[i]); /* nothing behind it */
+        assert_true((double)number_at(c_array, call.c_type, i) == before[i]); /* nothing after it */
 }
 
 static const tandem_dtype operand_types[][2] = {

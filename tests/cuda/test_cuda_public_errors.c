@@ -1,6 +1,6 @@
 /* folder: backend */
 /* tandem/cuda_kernels.h: arguments that are off are named, and nothing is launched then; launches that fail
- * are told. */
+ * are reported. */
 #include "tandem/cuda_kernels.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/stand_in.h"
@@ -179,7 +179,7 @@ static tandem_status call_one(int which, tandem_amax_history *history)
     }
 }
 
-static void launches_that_fail_are_told(void **state)
+static void launches_that_fail_are_reported(void **state)
 {
     static const int n_launch[] = {4, 3, 1, 1,
                                    /* rows are no sixteens: codes are turned by a launch of their own */
@@ -205,7 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arguments_of_quantise_are_named),
         cmocka_unit_test(arguments_of_the_others_are_named),
-        cmocka_unit_test(launches_that_fail_are_told),
+        cmocka_unit_test(launches_that_fail_are_reported),
     };
     return cmocka_run_group_tests(tests, open_error_arrays, close_error_arrays);
 }

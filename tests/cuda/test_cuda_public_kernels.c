@@ -235,7 +235,7 @@ static void eight_bit_floats_are_the_nearest(void **state)
         }
 }
 
-/* --- Back, between floats, and behind a product --------------------------------------------------------- */
+/* --- Back, between floats, and after a product ---------------------------------------------------------- */
 
 static void numbers_come_back_the_same(void **state)
 {

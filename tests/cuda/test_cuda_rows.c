@@ -1,6 +1,6 @@
 /* folder: backend */
 /* Softmax and layernorm of rows that a warp has, and of rows that a block has, and the cross-entropy of rows
- * that begin anywhere, against double: results, moments and gradients, with a causal mask, and behind a sum.
+ * that begin anywhere, against double: results, moments and gradients, with a causal mask, and after a sum.
  * On a card in build/card/ (make test-cuda), as coroutines (simt.h) elsewhere. */
 #include "backend/cuda/operator.h"
 #include "tests/cuda/gpu.h"
@@ -67,7 +67,7 @@ static void *draw_rows(tandem_cuda_float type, size_t n, uint32_t which)
     return x;
 }
 
-/* Results of two launches, of which the second one's threads run in another order, and what lies behind. */
+/* Results of two launches, of which the second one's threads run in another order, and what lies after. */
 typedef struct results {
     char *data[2];
     size_t bytes;

@@ -1,7 +1,7 @@
 /* folder: backend */
 /* Memory that processes share, page-locked for a card: what the card brings there, another process reads and
  * changes, and the card takes it back, beside its kernels' lane. On a card in build/card/ (make test-cuda),
- * on what stands in for one elsewhere. */
+ * on what replaces one elsewhere. */
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,28 +23,28 @@ static uint32_t *share_memory(uint64_t bytes)
     return memory;
 }
 
-/* The other process: once it is told that all is there, it turns every bit. */
-static pid_t start_partner(int told[2], uint32_t *memory, uint64_t n)
+/* The other process: once it reads that all is there, it turns every bit. */
+static pid_t start_partner(int ready[2], uint32_t *memory, uint64_t n)
 {
     char word = 0;
-    assert_int_equal(pipe(told), 0);
+    assert_int_equal(pipe(ready), 0);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid) return pid;
-    (void)close(told[1]);
-    const int is_there = read(told[0], &word, 1) == 1;
+    (void)close(ready[1]);
+    const int is_there = read(ready[0], &word, 1) == 1;
     for (uint64_t i = 0; i < n && is_there; i++) memory[i] = ~memory[i];
     _exit(!is_there);
 }
 
-static int end_partner(pid_t pid, const int told[2], int is_there)
+static int end_partner(pid_t pid, const int ready[2], int is_there)
 {
     int state = -1;
-    const int is_told = is_there && write(told[1], "!", 1) == 1;
-    (void)close(told[0]);
-    (void)close(told[1]);
+    const int is_sent = is_there && write(ready[1], "!", 1) == 1;
+    (void)close(ready[0]);
+    (void)close(ready[1]);
     assert_int_equal(waitpid(pid, &state, 0), pid);
-    return is_told && WIFEXITED(state) && WEXITSTATUS(state) == 0;
+    return is_sent && WIFEXITED(state) && WEXITSTATUS(state) == 0;
 }
 
 static tandem_status copy_on_stream(void *device, tandem_device_stream lane, void *to, const void *from,
@@ -64,9 +64,9 @@ static int check_shared_memory(uint64_t bytes)
     const uint64_t n = bytes / sizeof(uint32_t);
     tandem_error error = {0};
     void *device = NULL, *there = NULL;
-    int told[2];
+    int ready[2];
     uint32_t *shared = share_memory(bytes), *number = malloc(bytes);
-    const pid_t partner = start_partner(told, shared, n); /* before a card is opened here */
+    const pid_t partner = start_partner(ready, shared, n); /* before a card is opened here */
     assert_non_null(number);
     for (uint64_t i = 0; i < n; i++) number[i] = (uint32_t)i * 2654435761u;
     assert_int_equal(on->open(&device, "cuda:0", &error), TANDEM_OK);
@@ -78,13 +78,13 @@ static int check_shared_memory(uint64_t bytes)
         /* it is; and nothing is broken by that */
         assert_int_equal(on->lock(device, shared, bytes, NULL), TANDEM_NO_DEVICE);
         status = copy_on_stream(device, TANDEM_DEVICE_STREAM_D2H, shared, there, bytes, &error);
-        assert_true(end_partner(partner, told, status == TANDEM_OK));
+        assert_true(end_partner(partner, ready, status == TANDEM_OK));
         if (status == TANDEM_OK)
             status = copy_on_stream(device, TANDEM_DEVICE_STREAM_H2D, there, shared, bytes, &error);
         if (status == TANDEM_OK) status = on->copy(device, number, there, bytes, &error);
         on->unlock(device, shared);
     } else {
-        (void)end_partner(partner, told, 0);
+        (void)end_partner(partner, ready, 0);
     }
     require_ok(status, &error);
     for (uint64_t i = 0; i < n && is_locked; i++)

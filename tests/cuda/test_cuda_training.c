@@ -291,7 +291,7 @@ static experiment mixed_ranks(int case_index)
 }
 enum { N_CASE = 6 };
 
-/* All of the ranks share memory, or none does; `why` (NULL: nothing) is told on all. */
+/* All of the ranks share memory, or none does; `why` (NULL: nothing) is reported on all. */
 static record *run_sharing(experiment e, const training_file *file, int shares, const char *why)
 {
     e.save = file->path;
@@ -354,7 +354,7 @@ static void where_a_driver_refuses_all_use_the_network(void **state)
     }
 }
 
-/* What is shared stands in the place of a rank's own copy: as much is page-locked, but for the page that is
+/* What is shared is in the place of a rank's own copy: as much is page-locked, but for the page that is
  * not full. */
 static void nothing_is_locked_twice(void **state)
 {
@@ -516,7 +516,7 @@ static void a_gpu_lost_in_a_step_ends_the_run(void **state)
 }
 
 /* A thread has the cores of the one that begins it, and the driver begins some when a card is opened. */
-static void a_rank_is_pinned_behind_the_opening_of_its_gpu(void **state)
+static void a_rank_is_pinned_after_the_opening_of_its_gpu(void **state)
 {
     const int *cores_at_open = dlsym(stand_in_library_open(), "stand_in_cores_at_open");
     cpu_set_t before, after;
@@ -560,7 +560,7 @@ int main(void)
         cmocka_unit_test(a_divergence_names_its_operator),
         cmocka_unit_test(what_does_not_fit_is_said_before_the_first_step),
         cmocka_unit_test(a_gpu_lost_in_a_step_ends_the_run),
-        cmocka_unit_test(a_rank_is_pinned_behind_the_opening_of_its_gpu),
+        cmocka_unit_test(a_rank_is_pinned_after_the_opening_of_its_gpu),
     };
     return cmocka_run_group_tests_name("training on cards", tests, open_training_stand_in,
                                        training_folder_remove);

@@ -1,7 +1,7 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* folder: trace */
 /* Steps are written as JSON and as execution traces of Chakra, and these read back, while memory runs out:
- * NO_MEMORY is said, outputs are untouched, and no file is left behind that is not whole. */
+ * NO_MEMORY is said, outputs are untouched, and no file is left that is not whole. */
 #include <unistd.h>
 
 #include "tandem/advanced/trace.h"

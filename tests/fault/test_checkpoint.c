@@ -76,7 +76,7 @@ static int close_fixture_checkpoint(void **out)
     return system(command);
 }
 
-/* A state in which every number tells the step it is of. */
+/* A state in which every number shows the step it is of. */
 static void fill_checkpoint(fixture *f, int64_t step)
 {
     for (int k = 0; k < 3; k++)
@@ -217,7 +217,7 @@ static void fill_records(const tandem_amax_snapshot *image)
     }
 }
 
-/* A training with delayed scaling has its histories behind all else; each byte and the end of them are looked
+/* A training with delayed scaling has its histories after all else; each byte and the end of them are looked
  * at. */
 static void histories_are_saved_and_their_damage_is_found(void **state)
 {
@@ -426,7 +426,7 @@ int __wrap_renameat(int from_folder, const char *from, int to_folder, const char
 }
 
 /* Without the first flush, a crash may leave the new name with no data; without the second, the old name. */
-static void data_are_flushed_before_the_name_and_the_folder_behind_it(void **state)
+static void data_are_flushed_before_the_name_and_the_folder_after_it(void **state)
 {
     fixture *f = *state;
     struct stat is;
@@ -579,7 +579,7 @@ int main(void)
         TEST(what_is_foreign_is_refused_by_name),
         TEST(what_no_training_has_is_refused),
         TEST(scale_and_counts_come_back),
-        TEST(data_are_flushed_before_the_name_and_the_folder_behind_it),
+        TEST(data_are_flushed_before_the_name_and_the_folder_after_it),
         TEST(data_that_cannot_be_flushed_replace_nothing),
         TEST(what_cannot_be_opened_is_said),
         TEST(a_full_device_is_said),

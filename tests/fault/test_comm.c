@@ -392,7 +392,7 @@ static int open_off_core(board *my, int rank)
     return 0;
 }
 
-static void who_cannot_join_tells_the_others(void **state)
+static void a_rank_that_cannot_join_reports_to_the_others(void **state)
 {
     if (sysconf(_SC_NPROCESSORS_CONF) >= CPU_SETSIZE) {
         print_message("SKIP: this machine has as many cores as there can be\n");
@@ -795,7 +795,7 @@ static void a_killed_rank_is_named_by_all(void **state)
     assert_all_blame(b->n_rank, victim, words);
 }
 
-/* A collective posts all it can before it waits. Where `posted` is set, this rank's next wait tells so. */
+/* A collective posts all it can before it waits. Where `posted` is set, this rank's next wait sets it. */
 static atomic_int *posted;
 
 /* See fail_allocation.c for what the linker makes of these names. */
@@ -919,7 +919,7 @@ static int leave_early(board *my, int rank)
     return 0;
 }
 
-static int sum_until_told(board *my, int rank)
+static int sum_until_stopped(board *my, int rank)
 {
     enum { N = 300000 };
     tandem_comm *comm = NULL;
@@ -963,7 +963,7 @@ static void ranks_that_are_stopped_together_go_on(void **state)
     given_up_s = GIVEN_UP_S + 5 * (unsigned)count_from_environment("N_SUSPENSIONS", 2);
     b->timeout_ns = 1500 * (int64_t)MS;
     b->n_rank = 3;
-    start_ranks(3, sum_until_told);
+    start_ranks(3, sum_until_stopped);
     wait_until_ready(3);
     for (int k = count_from_environment("N_SUSPENSIONS", 2); k > 0; k--) {
         stop_ranks(3);
@@ -979,7 +979,7 @@ static void a_rank_that_is_stopped_for_less_than_the_timeout_goes_on(void **stat
 {
     b->timeout_ns = 4000 * (int64_t)MS;
     b->n_rank = 3;
-    start_ranks(3, sum_until_told);
+    start_ranks(3, sum_until_stopped);
     wait_until_ready(3);
     stop(1);
     (void)usleep(500000);
@@ -994,7 +994,7 @@ static void ranks_that_are_stopped_while_they_join_go_on(void **state)
     b->timeout_ns = 1000 * (int64_t)MS;
     b->n_rank = 3;
     atomic_store(&b->go, 1);
-    start_ranks(2, sum_until_told);
+    start_ranks(2, sum_until_stopped);
     (void)usleep(100000);
     stop_ranks(2);
     (void)usleep(1500000);
@@ -1002,7 +1002,7 @@ static void ranks_that_are_stopped_while_they_join_go_on(void **state)
     process[2] = fork();
     if (process[2] == 0) {
         (void)alarm(given_up_s);
-        _exit(sum_until_told(b, 2) == 0 ? 0 : 1);
+        _exit(sum_until_stopped(b, 2) == 0 ? 0 : 1);
     }
     continue_ranks(2);
     for (int r = 0; r < 3; r++) assert_int_equal(end_of(r), 0);
@@ -1527,7 +1527,7 @@ static int lock_and_unlock(board *my, int rank)
 
 static void parts_are_locked_while_they_are_taken(void **state) { run_ranks(3, lock_and_unlock); }
 
-/* The reason is not told for want of memory. */
+/* The reason is not reported for want of memory. */
 static int lack_a_reason(board *my, int rank)
 {
     tandem_comm *comm = NULL;
@@ -1535,7 +1535,7 @@ static int lack_a_reason(board *my, int rank)
     keeper k = {.max_bytes = 4096};
     EXPECT(open_locking(&comm, &k, rank, error) == TANDEM_OK);
     void *memory = comm;
-    if (rank == 2) tandem_fail_allocation_after(1); /* behind what notes that memory was taken */
+    if (rank == 2) tandem_fail_allocation_after(1); /* after what notes that memory was taken */
     EXPECT(tandem_comm_alloc_shared(comm, &memory, 10000, 5, error) ==
            (rank == 2 ? TANDEM_NO_MEMORY : TANDEM_RANK_FAILED));
     EXPECT(memory == comm && n_left() == 0 && k.n_locked == 0);
@@ -1600,7 +1600,7 @@ int main(void)
         TEST(a_barrier_waits_for_all_and_does_not_spin),
         TEST(one_rank_needs_nobody),
         TEST(what_cannot_be_opened_is_refused),
-        TEST(who_cannot_join_tells_the_others),
+        TEST(a_rank_that_cannot_join_reports_to_the_others),
         TEST(a_missing_rank_is_named),
         TEST(ranks_of_different_worlds_do_not_join),
         TEST(a_rank_without_descriptors_is_named_with_the_remedy),

@@ -78,8 +78,8 @@ static tandem_status read_costs(const char *path, tandem_store_mode mode, int *n
 /* In a process of its own, with 20 s of the processor and 1 GiB: a trap that works kills that one alone. */
 static tandem_status try_to_read(const char *path, tandem_store_mode mode, char text[TANDEM_ERROR_TEXT])
 {
-    int told[2], how = 0;
-    assert_int_equal(pipe(told), 0);
+    int report[2], how = 0;
+    assert_int_equal(pipe(report), 0);
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -93,13 +93,13 @@ static tandem_status try_to_read(const char *path, tandem_store_mode mode, char 
         (void)bytes;
 #endif
         const tandem_status status = read_costs(path, mode, &n, &error);
-        const ssize_t said = write(told[1], error.text, strlen(error.text) + 1);
+        const ssize_t said = write(report[1], error.text, strlen(error.text) + 1);
         _exit(said > 0 ? (int)status : 99);
     }
-    (void)close(told[1]);
+    (void)close(report[1]);
     (void)memset(text, 0, TANDEM_ERROR_TEXT);
-    (void)!read(told[0], text, TANDEM_ERROR_TEXT - 1);
-    (void)close(told[0]);
+    (void)!read(report[0], text, TANDEM_ERROR_TEXT - 1);
+    (void)close(report[0]);
     assert_int_equal(waitpid(child, &how, 0), child);
     if (!WIFEXITED(how)) fail_msg("reading '%s' ended by signal %d", path, WTERMSIG(how));
     return (tandem_status)WEXITSTATUS(how);
@@ -187,7 +187,7 @@ static void what_a_schema_adds_is_refused(void **state)
     }
 }
 
-/* Those that add an object by legal means are told by its name. */
+/* Where a legal statement added an object, the error names it. */
 static void the_foreign_object_is_named(void **state)
 {
     const test_folder *const p = *state;
@@ -227,7 +227,7 @@ static int exec_on(const tandem_store *store, const char *sql)
     return sqlite3_exec(store->db, sql, NULL, NULL, NULL);
 }
 
-/* Whatever stood in the schema: it could call no function that has effects, and no view or trigger runs. */
+/* Whatever was in the schema: it could call no function that has effects, and no view or trigger runs. */
 static void a_schema_may_not_act(void **state)
 {
     const test_folder *const p = *state;
@@ -351,7 +351,7 @@ static void a_huge_file_is_refused(void **state)
         assert_non_null(strstr(text, "at most"));
     }
     assert_int_equal(truncate(p->path, INT64_C(1) << 30), 0);
-    /* pages behind those that the header counts are no part of it */
+    /* pages after those that the header counts are no part of it */
     assert_int_equal(try_to_read(p->path, TANDEM_STORE_READ, text), TANDEM_OK);
 }
 

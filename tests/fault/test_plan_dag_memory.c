@@ -4,7 +4,7 @@
  * done. */
 #include "allocator/bound/plan_dag.h"
 #include "tests/support/fail_allocation.h"
-#include "tests/support/priced_cluster.h"
+#include "tests/support/costed_cluster.h"
 #include "tests/support/tandem_test.h"
 
 static tandem_plan_dag *const untouched = (tandem_plan_dag *)(uintptr_t)0x10;
@@ -12,9 +12,9 @@ static tandem_plan_dag *const untouched = (tandem_plan_dag *)(uintptr_t)0x10;
 /* Of a model large enough that everything that grows has to grow. */
 static void opening_survives_plan_dag_memory(void **state)
 {
-    priced_cluster p;
+    costed_cluster p;
     tandem_error error = {0};
-    require_ok(priced_cluster_open(&p, "gpt_tiny", "cpu:avx512_bf16", 4, 5, NULL, &error), &error);
+    require_ok(costed_cluster_open(&p, "gpt_tiny", "cpu:avx512_bf16", 4, 5, NULL, &error), &error);
     unsigned *allowed = calloc((size_t)p.graph[0]->n_op, sizeof *allowed);
     assert_non_null(allowed);
     for (int i = 0; i < p.graph[0]->n_op; i++)
@@ -39,7 +39,7 @@ static void opening_survives_plan_dag_memory(void **state)
     (void)printf("opening: survived %ld failures\n", k - 1);
     assert_true(k > 40);
     free(allowed);
-    priced_cluster_close(&p);
+    costed_cluster_close(&p);
 }
 
 int main(void)

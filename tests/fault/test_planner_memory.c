@@ -12,9 +12,9 @@ static tandem_planner *const untouched = (tandem_planner *)(uintptr_t)0x10;
 
 static int set_up_planner_memory(void **state)
 {
-    static priced_cluster p;
+    static costed_cluster p;
     tandem_error error = {0};
-    require_ok(priced_cluster_open(&p, model, two_devices, 4, 5, NULL, &error), &error);
+    require_ok(costed_cluster_open(&p, model, two_devices, 4, 5, NULL, &error), &error);
     scored_cluster_file(&p, "data", 1);
     *state = &p;
     return 0;
@@ -22,13 +22,13 @@ static int set_up_planner_memory(void **state)
 
 static int tear_down_planner_memory(void **state)
 {
-    priced_cluster_close(*state);
+    costed_cluster_close(*state);
     return 0;
 }
 
 static void opening_survives_planner_memory(void **state)
 {
-    const priced_cluster *p = *state;
+    const costed_cluster *p = *state;
     const tandem_request request = {
         .store = p->path, .model = model, .cluster = two_devices, .batch = 4, .memory = "1GiB,2GiB"};
     long k = 0;
@@ -49,7 +49,7 @@ static void opening_survives_planner_memory(void **state)
 
 static void allocating_survives(void **state)
 {
-    const priced_cluster *p = *state;
+    const costed_cluster *p = *state;
     const tandem_request request = {.store = p->path, .model = model, .cluster = two_devices, .batch = 4};
     tandem_planner *planner = NULL;
     assert_int_equal(tandem_planner_open(&planner, &request, NULL), TANDEM_OK);

@@ -17,7 +17,7 @@ typedef struct bench {
     tandem_cluster cluster;
 } bench;
 
-static int64_t price_replayer_memory(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+static int64_t cost_replayer_memory(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
     (void)context;
     (void)key;
@@ -38,7 +38,7 @@ static int set_up_replayer_memory(void **state)
         const char *const co_runner[2] = {"", b.cluster.classes[1 - c].device.name};
         for (int contended = 0; contended < 2; contended++)
             replay_store_fill(&b.profile, b.graph, TANDEM_F32, 0, b.cluster.classes[c].device.name,
-                              co_runner[contended], price_replayer_memory, NULL);
+                              co_runner[contended], cost_replayer_memory, NULL);
         assert_int_equal(tandem_store_put_interference(b.profile.store, b.cluster.classes[c].device.name,
                                                        "cpu:avx2+cpu:avx512 in shared memory",
                                                        "compute_under_comm", 4096, 1.5, 1, NULL),
@@ -101,7 +101,7 @@ static void opening_between_batches_survives(void **state)
             for (int contended = 0; contended < 2; contended++)
                 replay_store_fill(&b->profile, graph[i], TANDEM_F32, 0, b->cluster.classes[c].device.name,
                                   contended ? b->cluster.classes[1 - c].device.name : "",
-                                  price_replayer_memory, NULL);
+                                  cost_replayer_memory, NULL);
     }
     assert_int_equal(tandem_graph_open(&between, "mlp", 8, NULL), TANDEM_OK);
     const tandem_graph *const graphs[2] = {between, between};
@@ -180,7 +180,7 @@ static void running_allocates_nothing_without_memory(void **state)
     tandem_replayer_close(replayer);
 }
 
-/* What a task takes changes no memory: it is not planned anew. */
+/* What a task takes changes no memory: it is not planned again. */
 static void another_time_plans_no_memory(void **state)
 {
     bench *b = *state;

@@ -146,7 +146,7 @@ static tandem_status open_page(report_page *page, tandem_error *error)
 
 typedef tandem_status page_work(const char *path, tandem_error *error);
 
-/* Lets allocation 1, 2, 3, … fail until there are no more; what then stands in the file is the page. */
+/* Lets allocation 1, 2, 3, … fail until there are no more; what then is in the file is the page. */
 static void survive_page(page_work *work, const char *path, long least)
 {
     static const char old[] = "old bytes";

@@ -1,7 +1,7 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* folder: runtime */
 /* Every allocation on the way from a request to its ranks' answer fails once: NO_MEMORY is said, the result
- * is as it was, and no rank is left behind. (That nothing leaks is for SAN=address to see.) */
+ * is as it was, and no rank is left. (That nothing leaks is for SAN=address to see.) */
 #include "tandem/runtime.h"
 
 #include <errno.h>

@@ -203,7 +203,7 @@ static void data_and_weights(void **state)
     (void)unlink("train-images-idx3-ubyte.gz");
     FILE *const text = fopen("body", "wb");
     assert_non_null(text);
-    for (int k = 0; k < 64; k++) assert_true(fputs("unlike devices train one model together ", text) >= 0);
+    for (int k = 0; k < 64; k++) assert_true(fputs("mixed devices train one model together ", text) >= 0);
     assert_int_equal(fclose(text), 0);
     REFUSED(*state, 192, "'/dev/zero' is no regular file; write the weights into one", "train", "-q",
             "--model", "gpt_tiny:length=8", "--device", "cpu:sse41", "--data", "body", "--steps", "1",

@@ -366,38 +366,38 @@ static void a_killed_transaction_leaves_nothing(void **state)
     assert_int_equal(n, 70);
 }
 
-/* The child tells through a pipe what it has committed; it dies at any instant, also while it makes the
+/* The child reports through a pipe what it has committed; it dies at any instant, also while it makes the
  * store. */
 static void a_writer_killed_anywhere_keeps_its_word(void **state)
 {
     enum { ROUNDS = 12 };
     const test_folder *const p = *state;
     for (int round = 0; round < ROUNDS; round++) {
-        int told[2];
+        int report[2];
         tandem_error error = {0};
         (void)empty_folder(p->folder);
-        assert_int_equal(pipe(told), 0);
+        assert_int_equal(pipe(report), 0);
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
             tandem_store *store = NULL;
             if (tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, NULL) != TANDEM_OK) _exit(1);
             for (int i = 0; put_store_damage(store, i, NULL) == TANDEM_OK; i++)
-                if (write(told[1], &i, sizeof i) != sizeof i) _exit(1);
+                if (write(report[1], &i, sizeof i) != sizeof i) _exit(1);
             _exit(1);
         }
-        (void)close(told[1]);
+        (void)close(report[1]);
         (void)usleep((useconds_t)(round * round * 300));
         assert_int_equal(kill(child, SIGKILL), 0);
         wait_killed(child);
         int committed = 0, last;
-        while (read(told[0], &last, sizeof last) == sizeof last) committed = last + 1;
-        (void)close(told[0]);
+        while (read(report[0], &last, sizeof last) == sizeof last) committed = last + 1;
+        (void)close(report[0]);
         int64_t n = 0;
         const tandem_status status = read_all_store_damage(p->path, TANDEM_STORE_READ, &n, &error);
         if (committed > 0 || status != TANDEM_MISSING) {
             assert_int_equal(status, TANDEM_OK);
-            assert_in_range(n, committed, committed + 1); /* one may be committed and not told */
+            assert_in_range(n, committed, committed + 1); /* one may be committed and not reported */
         }
         assert_int_equal(fill_store_damage(p->path, committed + 3, &error), TANDEM_OK);
     }

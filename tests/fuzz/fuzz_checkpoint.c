@@ -98,14 +98,14 @@ static void put_crc(uint8_t *at, const uint8_t *bytes, size_t n)
 /* The checksums of what the file now holds, as far as it goes. */
 static void mend(uint8_t *file, size_t n)
 {
-    const size_t behind = HEADER + 2 * set.arrays + RANKS * set.running_stats;
+    const size_t body_end = HEADER + 2 * set.arrays + RANKS * set.running_stats;
     if (n < HEADER) return;
     for (size_t k = 0; k < 2 && HEADER + (k + 1) * set.arrays <= n; k++)
         put_crc(file + HEADER - 20 + 4 * k, file + HEADER + k * set.arrays, set.arrays);
-    if (behind <= n) put_crc(file + HEADER - 8, file + HEADER + 2 * set.arrays, RANKS * set.running_stats);
-    if (behind + TRAILER <= n) {
-        put_crc(file + behind + 8, file + behind + TRAILER, n - behind - TRAILER);
-        put_crc(file + behind + 12, file + behind, 12);
+    if (body_end <= n) put_crc(file + HEADER - 8, file + HEADER + 2 * set.arrays, RANKS * set.running_stats);
+    if (body_end + TRAILER <= n) {
+        put_crc(file + body_end + 8, file + body_end + TRAILER, n - body_end - TRAILER);
+        put_crc(file + body_end + 12, file + body_end, 12);
     }
     put_crc(file + HEADER - 4, file, HEADER - 4);
 }

@@ -26,7 +26,7 @@ static void check_cluster(const tandem_cluster *cluster)
         n += class->n_rank;
     }
     demand(tandem_cluster_n_rank(cluster) == n, "ranks add up");
-    demand(tandem_cluster_class_of(cluster, n) == -1, "no rank behind the last");
+    demand(tandem_cluster_class_of(cluster, n) == -1, "no rank after the last");
     tandem_cluster_group_key(group, sizeof group, cluster);
     tandem_cluster_print(text, sizeof text, cluster);
     demand(tandem_cluster_parse(&parsed, text, &error) == TANDEM_OK, "what is printed parses");

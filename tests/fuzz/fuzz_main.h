@@ -31,7 +31,7 @@ static inline void demand(int holds, const char *law)
  * tests/fuzz/corpus/NAME; a default that is absent is said and passed over, one that was given must be
  * there), on each seed, and on 20000 inputs mutated from both ($TANDEM_FUZZ_INPUTS: another number). Input i
  * depends on i, the corpus and the seed alone, which is 1, or $TANDEM_FUZZ_SEED, and is printed. Each input
- * lies in a block of its own size, so that a sanitizer sees the first byte read behind it.
+ * lies in a block of its own size, so that a sanitizer sees the first byte read after it.
  * An input that kills the process or takes longer than 20 s is named and written to $TMPDIR/fuzz_NAME.crash
  * (/tmp where it is not set); that file given as argv[1] is run alone.
  * Prints "fuzz_NAME: N inputs"; returns 0, or 1 where the corpus cannot be read or no input was run. `n_seed`

@@ -75,7 +75,7 @@ static char *make_seed(const char *model, const char *cluster_text)
 static const char mlp_cluster[] =
     "2*cpu:avx512_bf16 batch=8 + cpu:avx2 batch=4 memory=1GiB net=100Gbit/s,5us";
 
-/* The value behind the member number `which` of the text, counted round and round; NULL where it has none. */
+/* The value after the member number `which` of the text, counted round and round; NULL where it has none. */
 static char *value_of_fuzz_plan(char *text, unsigned which)
 {
     unsigned n = 0;

@@ -1,6 +1,6 @@
 /* folder: plugins */
 /* The file of a run folder from any bytes: it is refused and nothing is taken of it, or what is taken has the
- * names that srun writes, and is all that stands in it. A task reads it in a directory that others may write.
+ * names that srun writes, and is all that is in it. A task reads it in a directory that others may write.
  * */
 #include "plugins/slurm/run_folder.h"
 #include "tests/fuzz/fuzz_main.h"
@@ -15,11 +15,11 @@ static void check_taken(const tandem_run_environment *left, size_t size)
         demand(left->value[v][0] && !strchr(left->value[v], '\n'), "a value is a line");
         n += strlen(tandem_run_variable_name((tandem_run_variable)v)) + strlen(left->value[v]) + 2;
     }
-    demand(n == size, "what is taken is all that stands there");
+    demand(n == size, "what is taken is all that is there");
     demand(size <= TANDEM_RUN_MAX_BYTES, "a file is no larger than it may be");
     if (left->value[TANDEM_RUN_FAILED])
         demand(left->failed >= 1 && left->failed <= 255 && !left->value[TANDEM_RUN_RANKS],
-               "a failure stands alone");
+               "a failure is alone");
     else
         demand(left->failed == 0 && left->value[TANDEM_RUN_RANKS] != NULL, "a plan has ranks");
 }

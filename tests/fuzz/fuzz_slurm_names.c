@@ -1,5 +1,5 @@
 /* folder: plugins */
-/* Resources, features and a submission from any bytes: nothing is read behind its end, names are cut to fit,
+/* Resources, features and a submission from any bytes: nothing is read after its end, names are cut to fit,
  * and what is said of a job is one of the few things that can be said, at a cost within its budget. slurmctld
  * runs this code on what users write. */
 #include "tests/fuzz/fuzz_main.h"
@@ -57,8 +57,8 @@ static void submit(char *text)
     check_fuzz_slurm_names(&submission, 4000);
 }
 
-/* Behind a byte 0: two that say how much work there may be, seldom all of it, so that there is time for many
- * jobs; then a job that bytes stand for, which mutations of text would hardly ever write. */
+/* After a byte 0: two that say how much work there may be, seldom all of it, so that there is time for many
+ * jobs; then a job that bytes represent, which mutations of text would hardly ever write. */
 static void submit_drawn(const uint8_t *data, size_t size)
 {
     tandem_drawn drawn;

@@ -1,7 +1,7 @@
 /* folder: allocator */
 /* Laws of allocation over clusters with drawn costs: beside every plan there is (brute force), and beside
  * itself. A failure names its seed. */
-#include "tests/support/priced_cluster.h"
+#include "tests/support/costed_cluster.h"
 #include "tests/support/tandem_test.h"
 
 static const char two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni", one_device[] = "cpu:avx512_bf16";
@@ -10,22 +10,22 @@ static const char attention[] = "vit_tiny:depth=2,width=32,heads=2";
 static const double slowdowns[] = {0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
 enum { N_SLOWDOWN = sizeof slowdowns / sizeof slowdowns[0], MAX_ADJUSTABLE = 6 };
 
-static tandem_plan *allocate_allocation(const priced_cluster *p, const char *policy, double slowdown,
+static tandem_plan *allocate_allocation(const costed_cluster *p, const char *policy, double slowdown,
                                         uint64_t seed, tandem_allocation *allocation)
 {
     tandem_plan *plan = NULL;
     tandem_error error = {0};
-    const tandem_allocation_problem problem = priced_problem(p, slowdown);
+    const tandem_allocation_problem problem = costed_problem(p, slowdown);
     require_ok_seed(tandem_allocate(&plan, allocation, policy_of(policy), &problem, "drawn", &error), &error,
                     seed);
     return plan;
 }
 
-static void open_priced_allocation(priced_cluster *p, const char *model, const char *cluster, int64_t batch,
+static void open_costed_allocation(costed_cluster *p, const char *model, const char *cluster, int64_t batch,
                                    uint64_t seed)
 {
     tandem_error error = {0};
-    require_ok_seed(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
+    require_ok_seed(costed_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
 }
 
 /* --- Every plan of a class ------------------------------------------------------------------------------ */
@@ -40,7 +40,7 @@ typedef struct every_plan {
     uint64_t limit_bytes;
 } every_plan;
 
-static void try_from_allocation(const priced_cluster *p, const tandem_allocation_problem *problem,
+static void try_from_allocation(const costed_cluster *p, const tandem_allocation_problem *problem,
                                 every_plan *all, int k)
 {
     if (k < all->n) {
@@ -67,10 +67,10 @@ static void try_from_allocation(const priced_cluster *p, const tandem_allocation
 }
 
 /* All plans of class c, the other classes as they are now. */
-static every_plan try_every_plan_allocation(const priced_cluster *p, int c, int64_t target_ns,
+static every_plan try_every_plan_allocation(const costed_cluster *p, int c, int64_t target_ns,
                                             uint64_t limit_bytes)
 {
-    const tandem_allocation_problem problem = priced_problem(p, 0);
+    const tandem_allocation_problem problem = costed_problem(p, 0);
     every_plan all = {.c = c,
                       .target_ns = target_ns,
                       .fastest_ns = INT64_MAX,
@@ -88,7 +88,7 @@ static every_plan try_every_plan_allocation(const priced_cluster *p, int c, int6
 }
 
 /* The class that is not held; −1 = all are. */
-static int lowered_class(const priced_cluster *p, const tandem_allocation *a)
+static int lowered_class(const costed_cluster *p, const tandem_allocation *a)
 {
     int lowered = -1;
     for (int c = 0; c < p->cluster.n_class; c++)
@@ -104,8 +104,8 @@ static void compare_with_brute_force(const char *model, const char *cluster, uin
                                      int *n)
 {
     static const double few[] = {0, 0.02, 0.08, 0.2};
-    priced_cluster p;
-    open_priced_allocation(&p, model, cluster, 16, seed);
+    costed_cluster p;
+    open_costed_allocation(&p, model, cluster, 16, seed);
     for (size_t k = 0; k < sizeof few / sizeof few[0]; k++) {
         tandem_allocation a;
         tandem_plan *plan = allocate_allocation(&p, "greedy", few[k], seed, &a);
@@ -127,7 +127,7 @@ static void compare_with_brute_force(const char *model, const char *cluster, uin
         }
         tandem_plan_close(plan);
     }
-    priced_cluster_close(&p);
+    costed_cluster_close(&p);
 }
 
 static void greedy_is_close_to_the_best_of_all_plans(void **state)
@@ -155,8 +155,8 @@ static void little_sensitivity_is_left_in_larger_models(void **state)
     double sum = 0;
     int n = 0;
     for (uint64_t seed = 1; seed <= 12; seed++) {
-        priced_cluster p;
-        open_priced_allocation(&p, "vit_tiny:depth=3,width=32,heads=2", one_device, 16, seed);
+        costed_cluster p;
+        open_costed_allocation(&p, "vit_tiny:depth=3,width=32,heads=2", one_device, 16, seed);
         for (size_t k = 0; k < sizeof few / sizeof few[0]; k++) {
             tandem_allocation a;
             tandem_plan_close(allocate_allocation(&p, "greedy", few[k], seed, &a));
@@ -164,7 +164,7 @@ static void little_sensitivity_is_left_in_larger_models(void **state)
                 sum += log((double)a.sensitivity_bound / (double)a.fastest_sensitivity_bound);
             n += a.sensitivity_bound > 0;
         }
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
     print_message("harm left: %.4f over %d problems\n", exp(sum / n), n);
     assert_true(n > 40);
@@ -173,12 +173,12 @@ static void little_sensitivity_is_left_in_larger_models(void **state)
 
 /* --- The plan is what is said about it ------------------------------------------------------------------ */
 
-static void check_figures(priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a,
+static void check_figures(costed_cluster *p, const tandem_plan *plan, const tandem_allocation *a,
                           double slowdown, uint64_t seed)
 {
     tandem_replay replay;
     tandem_error error = {0};
-    const tandem_allocation_problem problem = priced_problem(p, slowdown);
+    const tandem_allocation_problem problem = costed_problem(p, slowdown);
     for (int c = 0; c < p->cluster.n_class; c++) /* what was turned down is undone, to the last operator */
         for (int i = 0; i < plan->assignment.n_op; i++)
             assert_int_equal(tandem_replayer_get(p->replayer, c, i), plan->assignment.precision[c][i]);
@@ -200,7 +200,7 @@ static void check_figures(priced_cluster *p, const tandem_plan *plan, const tand
     }
 }
 
-static void check_bounds(const priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a,
+static void check_bounds(const costed_cluster *p, const tandem_plan *plan, const tandem_allocation *a,
                          double slowdown)
 {
     assert_true(a->fastest_ns <= a->base_ns);
@@ -222,9 +222,9 @@ static void check_bounds(const priced_cluster *p, const tandem_plan *plan, const
 
 static void follow_slowdowns(const char *model, const char *cluster, uint64_t seed)
 {
-    priced_cluster p;
+    costed_cluster p;
     int64_t before = INT64_MAX;
-    open_priced_allocation(&p, model, cluster, 16, seed);
+    open_costed_allocation(&p, model, cluster, 16, seed);
     for (int k = 0; k < N_SLOWDOWN; k++) {
         tandem_allocation a;
         tandem_plan *plan = allocate_allocation(&p, "greedy", slowdowns[k], seed, &a);
@@ -237,7 +237,7 @@ static void follow_slowdowns(const char *model, const char *cluster, uint64_t se
         before = a.sensitivity_bound;
         tandem_plan_close(plan);
     }
-    priced_cluster_close(&p);
+    costed_cluster_close(&p);
 }
 
 static void more_time_is_never_more_sensitivity_and_figures_are_those_of_the_plan(void **state)
@@ -251,15 +251,15 @@ static void no_uniform_plan_within_the_target_is_better(void **state)
 {
     int n_within = 0;
     for (uint64_t seed = 400; seed < 412; seed++) {
-        priced_cluster p;
-        open_priced_allocation(&p, attention, one_device, 16, seed);
+        costed_cluster p;
+        open_costed_allocation(&p, attention, one_device, 16, seed);
         tandem_allocation a, uniform;
         tandem_plan *plan = allocate_allocation(&p, "greedy", 0.3, seed, &a);
         tandem_plan_close(plan);
         for (int q = 0; q < TANDEM_N_PRECISION; q++) {
             tandem_error error = {0};
             if (!(p.cluster.classes[0].device.precisions >> q & 1)) continue;
-            tandem_allocation_problem problem = priced_problem(&p, 0);
+            tandem_allocation_problem problem = costed_problem(&p, 0);
             problem.uniform = (tandem_precision)q;
             require_ok_seed(tandem_allocate(&plan, &uniform, policy_of("uniform"), &problem, NULL, &error),
                             &error, seed);
@@ -269,15 +269,15 @@ static void no_uniform_plan_within_the_target_is_better(void **state)
             n_within++;
             assert_true(a.sensitivity_bound <= uniform.sensitivity_bound);
         }
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
     assert_true(n_within > 6);
 }
 
 static void the_same_problem_has_the_same_plan(void **state)
 {
-    priced_cluster p;
-    open_priced_allocation(&p, attention, two_devices, 16, 7);
+    costed_cluster p;
+    open_costed_allocation(&p, attention, two_devices, 16, 7);
     tandem_allocation a, b;
     tandem_plan *first = allocate_allocation(&p, "greedy", 0.03, 7, &a);
     tandem_plan *other = allocate_allocation(&p, "greedy", 0.4, 7, &b);
@@ -289,7 +289,7 @@ static void the_same_problem_has_the_same_plan(void **state)
     assert_int_equal(a.replays, b.replays);
     tandem_plan_close(first);
     tandem_plan_close(other);
-    priced_cluster_close(&p);
+    costed_cluster_close(&p);
 }
 
 /* --- Memory --------------------------------------------------------------------------------------------- */
@@ -297,26 +297,26 @@ static void the_same_problem_has_the_same_plan(void **state)
 /* Bytes of one rank in base precision, and in the smallest plan of all. */
 static void find_sizes(uint64_t seed, uint64_t *base_bytes, uint64_t *smallest_bytes)
 {
-    priced_cluster p;
+    costed_cluster p;
     tandem_replay replay;
     tandem_error error = {0};
-    open_priced_allocation(&p, five_layers, one_device, 256, seed);
+    open_costed_allocation(&p, five_layers, one_device, 256, seed);
     require_ok_seed(tandem_replayer_run(p.replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
     *base_bytes = replay.classes[0].peak_bytes;
     *smallest_bytes = try_every_plan_allocation(&p, 0, INT64_MAX, 1).smallest_bytes;
-    priced_cluster_close(&p);
+    costed_cluster_close(&p);
 }
 
 static void allocate_within(uint64_t seed, uint64_t limit_bytes, uint64_t smallest_bytes)
 {
     char cluster[96];
-    priced_cluster p;
+    costed_cluster p;
     tandem_plan *plan = NULL;
     tandem_allocation a = {.replays = -5};
     tandem_error error = {0};
     (void)snprintf(cluster, sizeof cluster, "%s memory=%lluB", one_device, (unsigned long long)limit_bytes);
-    open_priced_allocation(&p, five_layers, cluster, 256, seed);
-    const tandem_allocation_problem problem = priced_problem(&p, 0.05);
+    open_costed_allocation(&p, five_layers, cluster, 256, seed);
+    const tandem_allocation_problem problem = costed_problem(&p, 0.05);
     const tandem_status status = tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error);
     if (limit_bytes < smallest_bytes) {
         char limit[32];
@@ -337,7 +337,7 @@ static void allocate_within(uint64_t seed, uint64_t limit_bytes, uint64_t smalle
         assert_true((double)a.sensitivity_bound <= all.min_sensitivity * 3);
     }
     tandem_plan_close(plan);
-    priced_cluster_close(&p);
+    costed_cluster_close(&p);
 }
 
 static void plans_fit_their_memory_wherever_one_does(void **state)

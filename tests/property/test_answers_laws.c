@@ -1,18 +1,18 @@
 /* folder: allocator */
 /* Laws of the other questions over clusters with drawn costs: beside every plan there is, beside every split
  * there is, beside each other. A failure names its seed. */
-#include "tests/support/priced_cluster.h"
+#include "tests/support/costed_cluster.h"
 #include "tests/support/tandem_test.h"
 
 static const char two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni", one_device[] = "cpu:avx512_bf16";
 static const char five_layers[] = "mlp:depth=4,width=64", attention[] = "vit_tiny:depth=2,width=32,heads=2";
 enum { MAX_ADJUSTABLE = 6, MAX_PLAN = 4096, BATCH = 256 };
 
-static void open_priced_answers(priced_cluster *p, const char *model, const char *cluster, int64_t batch,
+static void open_costed_answers(costed_cluster *p, const char *model, const char *cluster, int64_t batch,
                                 uint64_t seed)
 {
     tandem_error error = {0};
-    require_ok_seed(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
+    require_ok_seed(costed_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
 }
 
 /* --- Every plan of one class ---------------------------------------------------------------------------- */
@@ -24,7 +24,7 @@ typedef struct metrics {
 } metrics;
 
 typedef struct every_plan {
-    const priced_cluster *p;
+    const costed_cluster *p;
     tandem_allocation_problem problem;
     int n, op[MAX_ADJUSTABLE], n_plan;
     metrics plan[MAX_PLAN];
@@ -51,10 +51,10 @@ static void try_from_answers(every_plan *all, int k)
     }
 }
 
-static void try_every_plan_answers(every_plan *all, const priced_cluster *p)
+static void try_every_plan_answers(every_plan *all, const costed_cluster *p)
 {
     all->p = p;
-    all->problem = priced_problem(p, 0);
+    all->problem = costed_problem(p, 0);
     all->n = all->n_plan = 0;
     for (int i = 0; i < p->graph[0]->n_op; i++)
         if (tandem_op_is_adjustable(&p->graph[0]->op[i])) {
@@ -94,13 +94,13 @@ static int64_t budget_of(const every_plan *all, int k)
 }
 enum { N_BUDGET = 7 };
 
-static void check_reached(const priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a,
+static void check_reached(const costed_cluster *p, const tandem_plan *plan, const tandem_allocation *a,
                           uint64_t seed)
 {
     tandem_replay replay;
     tandem_allocation found;
     tandem_error error = {0};
-    const tandem_allocation_problem problem = priced_problem(p, 0);
+    const tandem_allocation_problem problem = costed_problem(p, 0);
     for (int c = 0; c < p->cluster.n_class; c++) /* is left in the replayer */
         for (int i = 0; i < plan->assignment.n_op; i++)
             assert_int_equal(tandem_replayer_get(p->replayer, c, i), plan->assignment.precision[c][i]);
@@ -117,11 +117,11 @@ static void the_least_training_time(void **state)
     static every_plan all;
     int n_between = 0;
     for (uint64_t seed = 1; seed <= 24; seed++) {
-        priced_cluster p;
-        open_priced_answers(&p, five_layers, one_device, 16, seed);
+        costed_cluster p;
+        open_costed_answers(&p, five_layers, one_device, 16, seed);
         try_every_plan_answers(&all, &p);
         const tandem_goal goal = {TANDEM_MINIMIZE_TRAINING_TIME, 0};
-        tandem_allocation_problem problem = priced_problem(&p, 0.3); /* is not looked at */
+        tandem_allocation_problem problem = costed_problem(&p, 0.3); /* is not looked at */
         problem.sensitivity_unit = (double)(10 + 10 * (seed % 9)) / (double)budget_of(&all, N_BUDGET - 1);
         problem.work_limit = INT64_C(6400000000);
         tandem_plan *plan = NULL;
@@ -158,7 +158,7 @@ static void the_least_training_time(void **state)
         assert_int_equal(
             tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, "fisher", &error),
             TANDEM_USAGE);
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
     print_message("%d of 24 plans are between the fastest and base\n", n_between);
     assert_true(n_between >= 5);
@@ -169,12 +169,12 @@ static void the_fastest_step_within_a_budget(void **state)
     static every_plan all;
     int n_between = 0;
     for (uint64_t seed = 1; seed <= 8; seed++) {
-        priced_cluster p;
-        open_priced_answers(&p, five_layers, one_device, 16, seed);
+        costed_cluster p;
+        open_costed_answers(&p, five_layers, one_device, 16, seed);
         try_every_plan_answers(&all, &p);
         for (int k = 0; k < N_BUDGET; k++) {
             const tandem_goal goal = {TANDEM_MINIMIZE_STEP, budget_of(&all, k)};
-            const tandem_allocation_problem problem = priced_problem(&p, 0.3); /* is not looked at */
+            const tandem_allocation_problem problem = costed_problem(&p, 0.3); /* is not looked at */
             tandem_plan *plan = NULL;
             tandem_allocation a;
             tandem_error error = {0};
@@ -190,7 +190,7 @@ static void the_fastest_step_within_a_budget(void **state)
             n_between += min_ns > min_step(&all, INT64_MAX) && goal.max_sensitivity > 0;
             tandem_plan_close(plan);
         }
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
     assert_true(n_between > 10);
 }
@@ -201,13 +201,13 @@ static void the_least_memory_within_both(void **state)
     static const double slower[] = {1, 1.05, 1.3};
     int n_less = 0, n = 0;
     for (uint64_t seed = 20; seed < 24; seed++) {
-        priced_cluster p;
-        open_priced_answers(&p, five_layers, one_device, BATCH, seed);
+        costed_cluster p;
+        open_costed_answers(&p, five_layers, one_device, BATCH, seed);
         try_every_plan_answers(&all, &p);
         const int64_t fastest_ns = min_step(&all, INT64_MAX);
         for (int k = 1; k < N_BUDGET * 3; k++) {
             const tandem_goal goal = {TANDEM_MINIMIZE_MEMORY, k % 2 ? INT64_MAX : budget_of(&all, k / 3)};
-            tandem_allocation_problem problem = priced_problem(&p, 0);
+            tandem_allocation_problem problem = costed_problem(&p, 0);
             problem.target_ns = (int64_t)((double)fastest_ns * slower[k % 3]);
             tandem_plan *plan = NULL;
             tandem_allocation a;
@@ -232,7 +232,7 @@ static void the_least_memory_within_both(void **state)
             n++;
             tandem_plan_close(plan);
         }
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
     assert_true(n > 40 && n_less > 20);
 }
@@ -248,15 +248,15 @@ static void the_fastest_plan_may_do_without_f16(void **state)
     static const char *const policies[] = {"greedy", "exact"};
     int n_without = 0, n_with = 0;
     for (uint64_t seed = 1; seed <= 24; seed++) {
-        priced_cluster p;
+        costed_cluster p;
         tandem_error error = {0};
         require_ok_seed(
-            priced_cluster_open_with(&p, "mlp:depth=3,width=64", "v100", 16, &options, seed, NULL, &error),
+            costed_cluster_open_with(&p, "mlp:depth=3,width=64", "v100", 16, &options, seed, NULL, &error),
             &error, seed);
         try_every_plan_answers(&all, &p);
         const int64_t min_ns = min_step(&all, INT64_MAX);
         for (int k = 0; k < 2; k++) {
-            const tandem_allocation_problem problem = priced_problem(&p, 0);
+            const tandem_allocation_problem problem = costed_problem(&p, 0);
             tandem_plan *plan = NULL;
             tandem_allocation a;
             require_ok_seed(tandem_allocate(&plan, &a, policy_of(policies[k]), &problem, NULL, &error),
@@ -267,7 +267,7 @@ static void the_fastest_plan_may_do_without_f16(void **state)
             if (k == 0) *(plan->loss_scale != 0 ? &n_with : &n_without) += 1;
             tandem_plan_close(plan);
         }
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
     print_message("%d of the fastest plans have a loss scale, %d have none\n", n_with, n_without);
     assert_true(n_with >= 3 && n_without >= 3);
@@ -280,15 +280,15 @@ static void plans_without_f16_are_left_where_the_norm_is_not_measured(void **sta
 {
     static const tandem_replayer_options options = {.norm_as_needed = 1};
     for (uint64_t seed = 1; seed <= 4; seed++) {
-        priced_cluster p;
+        costed_cluster p;
         tandem_error error = {0};
         tandem_plan *plan = NULL;
         tandem_allocation a;
         tandem_replay replay;
-        require_ok_seed(priced_cluster_open_with(&p, "mlp:depth=3,width=64", "v100", 16, &options, seed,
+        require_ok_seed(costed_cluster_open_with(&p, "mlp:depth=3,width=64", "v100", 16, &options, seed,
                                                  is_no_norm, &error),
                         &error, seed);
-        const tandem_allocation_problem problem = priced_problem(&p, 0);
+        const tandem_allocation_problem problem = costed_problem(&p, 0);
         assert_int_equal(tandem_replayer_check_norm(p.replayer, &error), TANDEM_MISSING);
         require_ok_seed(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error,
                         seed);
@@ -298,7 +298,7 @@ static void plans_without_f16_are_left_where_the_norm_is_not_measured(void **sta
                 tandem_replayer_set(p.replayer, 0, i, TANDEM_PRECISION_FP16);
         assert_int_equal(tandem_replayer_run(p.replayer, &replay, 0, &error), TANDEM_MISSING);
         tandem_plan_close(plan);
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
 }
 
@@ -314,10 +314,10 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
     int n = 0;
     double log_ratio = 0;
     for (uint64_t seed = 40; seed < 52; seed++) {
-        priced_cluster p;
-        open_priced_answers(&p, subjects[seed % 3].model, subjects[seed % 3].cluster, 16, seed);
+        costed_cluster p;
+        open_costed_answers(&p, subjects[seed % 3].model, subjects[seed % 3].cluster, 16, seed);
         for (size_t k = 0; k < sizeof slowdowns / sizeof slowdowns[0]; k++) {
-            tandem_allocation_problem problem = priced_problem(&p, slowdowns[k]);
+            tandem_allocation_problem problem = costed_problem(&p, slowdowns[k]);
             tandem_allocation published, exact, greedy;
             tandem_plan *plan = NULL;
             tandem_error error = {0};
@@ -347,7 +347,7 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
                 n++;
             }
         }
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
     print_message("published / exact sensitivity: %.3f over %d problems\n", exp(log_ratio / n), n);
     assert_true(n > 30 && log_ratio > 0);
@@ -355,13 +355,13 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
 
 /* --- The front ------------------------------------------------------------------------------------------ */
 
-static void check_front(const priced_cluster *p, const char *policy, uint64_t seed)
+static void check_front(const costed_cluster *p, const char *policy, uint64_t seed)
 {
     tandem_pareto_front *front = NULL;
     tandem_error error = {0};
     tandem_allocation fastest;
     tandem_plan *plan = NULL;
-    tandem_allocation_problem problem = priced_problem(p, 0);
+    tandem_allocation_problem problem = costed_problem(p, 0);
     problem.work_limit = 20000000;
     require_ok_seed(tandem_allocate(&plan, &fastest, policy_of(policy), &problem, NULL, &error), &error,
                     seed);
@@ -392,23 +392,23 @@ static void check_front(const priced_cluster *p, const char *policy, uint64_t se
 static void a_front_has_no_point_that_is_no_better(void **state)
 {
     for (uint64_t seed = 60; seed < 64; seed++) {
-        priced_cluster p;
-        open_priced_answers(&p, seed % 2 ? five_layers : attention, seed % 2 ? one_device : two_devices, 16,
+        costed_cluster p;
+        open_costed_answers(&p, seed % 2 ? five_layers : attention, seed % 2 ? one_device : two_devices, 16,
                             seed);
         check_front(&p, "exact", seed);
         check_front(&p, "greedy", seed);
         check_front(&p, "qsync", seed);
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
 }
 
 /* --- Batches -------------------------------------------------------------------------------------------- */
 
 typedef struct splits {
-    priced_cluster p; /* the one that is open */
+    costed_cluster p; /* the one that is open */
     tandem_allocation_problem problem;
     uint64_t seed;
-    priced_filter *measured;
+    costed_filter *measured;
     const char *cluster; /* with two %lld for batches */
     double percent;      /* of more samples that a unit of sensitivity is; 0: it is no share of samples */
     int n_open, n_opened;
@@ -422,11 +422,11 @@ static tandem_status open_split(void *context, const int64_t batch[TANDEM_MAX_CL
     assert_int_equal(s->n_open, 0);
     (void)snprintf(cluster, sizeof cluster, s->cluster, (long long)batch[0], (long long)batch[1]);
     const tandem_status status =
-        priced_cluster_open(&s->p, "mlp:depth=2,width=32", cluster, 1, s->seed, s->measured, error);
+        costed_cluster_open(&s->p, "mlp:depth=2,width=32", cluster, 1, s->seed, s->measured, error);
     if (status != TANDEM_OK) return status;
     s->n_open = 1;
     s->n_opened++;
-    s->problem = priced_problem(&s->p, 0.02);
+    s->problem = costed_problem(&s->p, 0.02);
     if (s->percent > 0) s->problem.sensitivity_unit = s->percent;
     *problem = &s->problem;
     return TANDEM_OK;
@@ -437,7 +437,7 @@ static void close_split(void *context, tandem_allocation_problem *problem)
     splits *s = context;
     assert_ptr_equal(problem, &s->problem);
     assert_int_equal(s->n_open, 1);
-    priced_cluster_close(&s->p);
+    costed_cluster_close(&s->p);
     s->n_open = 0;
 }
 

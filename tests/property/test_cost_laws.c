@@ -1,5 +1,5 @@
 /* folder: replayer */
-/* Laws of times that were not measured, over the models of the zoo and seeded random prices. */
+/* Laws of times that were not measured, over the models of the zoo and seeded random costs. */
 #include <math.h>
 
 #include "base/philox.h"
@@ -40,7 +40,7 @@ static void close_program(program *p)
     tandem_graph_close(p->graph);
 }
 
-/* The key of a task's form where it is priced by a look-up. */
+/* The key of a task's form where it is costed by a look-up. */
 static int key_of_cost(const program *p, int t, int variant, tandem_cost_key *key)
 {
     return tandem_step_cost_key(p->step, t, variant, key) && key->kind != TANDEM_COST_COLLECTIVE;
@@ -242,8 +242,8 @@ static void described_times_obey_peaks_and_growth(void **state)
     assert_true(cards.n > 10 && least >= MIN_SHAPES);
 }
 
-/* Prices that no formula made: 1 to 3 times a time that grows with the work. */
-static int64_t random_price(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+/* Costs that no formula made: 1 to 3 times a time that grows with the work. */
+static int64_t random_cost(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
     const uint64_t *seed = context;
     char text[TANDEM_COST_KEY_TEXT];
@@ -273,7 +273,7 @@ static void fitted_times_grow_with_the_batch(void **state)
         replay_store_open(&s);
         for (int64_t batch = 2; batch <= 6; batch += 2) {
             program p = open_program(measured[series % 3], batch, device.amp_dtype);
-            replay_store_fill(&s, p.graph, device.amp_dtype, 0, device.name, "", random_price, &seed);
+            replay_store_fill(&s, p.graph, device.amp_dtype, 0, device.name, "", random_cost, &seed);
             close_program(&p);
         }
         assert_int_equal(tandem_latency_open(&latency, &device, "", s.store, NULL), TANDEM_OK);
@@ -302,7 +302,7 @@ static void interpolated_times_lie_between_their_neighbours(void **state)
         replay_store_open(&s);
         for (int64_t b = 1; b <= 11; b++) p[b] = open_program(model, b, TANDEM_F32);
         for (int i = 0; i < 4; i++)
-            replay_store_fill(&s, p[batches[i]].graph, TANDEM_F32, 0, "cpu:avx2", "", random_price, &seed);
+            replay_store_fill(&s, p[batches[i]].graph, TANDEM_F32, 0, "cpu:avx2", "", random_cost, &seed);
         for (int64_t b = 2; b <= 11; b++) {
             const tandem_graph *graph[] = {p[b].graph};
             assert_int_equal(tandem_replayer_open(&replayer[b], &cluster, graph, s.store, 0, NULL),
@@ -320,7 +320,7 @@ static void interpolated_times_lie_between_their_neighbours(void **state)
                                           tandem_replayer_variant_ns(replayer[batches[i]], 0, t, variant, 0),
                                       high = tandem_replayer_variant_ns(replayer[batches[i + 1]], 0, t,
                                                                         variant, 0);
-                        if (b == batches[i]) assert_int_equal(ns, random_price(&seed, &key, &bytes));
+                        if (b == batches[i]) assert_int_equal(ns, random_cost(&seed, &key, &bytes));
                         /* a cast of as many elements as one of another batch is measured, not interpolated */
                         if (key.kind == TANDEM_COST_CAST) continue;
                         assert_in_range(ns, low < high ? low : high, low < high ? high : low);

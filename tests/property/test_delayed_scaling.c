@@ -205,7 +205,7 @@ static void training_converges_as_with_current_ranges(void **state)
     FILE *stream = fopen(words.path, "w");
     assert_non_null(stream);
     for (int i = 0; i < 4000; i++)
-        (void)fprintf(stream, "%s %s. ", i % 3 ? "a tandem" : "two wheels", i % 7 ? "rolls" : "stands");
+        (void)fprintf(stream, "%s %s. ", i % 3 ? "a tandem" : "two wheels", i % 7 ? "rolls" : "pauses");
     assert_int_equal(fclose(stream), 0);
     tandem_data data = {0};
     assert_int_equal(tandem_data_open(&data, words.path, 32, NULL), TANDEM_OK);

@@ -2,7 +2,7 @@
 /* Policy exact against every plan there is, the verifier, and certificates against the truth, over clusters
  * with drawn costs: alone and beside each other, with limits on time and memory, one class to lower or both.
  * A failure names its seed. */
-#include "tests/support/priced_cluster.h"
+#include "tests/support/costed_cluster.h"
 #include "tests/support/tandem_test.h"
 
 enum { N_SEED = 520, MAX_CHOICES = 12 };
@@ -10,7 +10,7 @@ enum { N_SEED = 520, MAX_CHOICES = 12 };
 /* --- Every plan ----------------------------------------------------------------------------------------- */
 
 typedef struct every_plan {
-    const priced_cluster *p;
+    const costed_cluster *p;
     tandem_allocation_problem problem;
     int n, c[MAX_CHOICES], op[MAX_CHOICES];
     int64_t target_ns, fastest_ns, n_plan;
@@ -53,10 +53,10 @@ static void try_from_exact(every_plan *all, int k)
 }
 
 /* All plans that keep the held classes in fp32. */
-static every_plan try_every_plan_exact(const priced_cluster *p, unsigned keeps_base, int64_t target_ns)
+static every_plan try_every_plan_exact(const costed_cluster *p, unsigned keeps_base, int64_t target_ns)
 {
     every_plan all = {.p = p,
-                      .problem = priced_problem(p, 0),
+                      .problem = costed_problem(p, 0),
                       .target_ns = target_ns,
                       .fastest_ns = INT64_MAX,
                       .least = INT64_MAX};
@@ -81,7 +81,7 @@ static every_plan try_every_plan_exact(const priced_cluster *p, unsigned keeps_b
 static double drawn_exact(uint64_t seed, uint32_t purpose) { return draw(seed, "problem", purpose); }
 
 typedef struct drawn_problem {
-    priced_cluster p;
+    costed_cluster p;
     tandem_allocation_problem problem;
     int both; /* classes are lowered */
 } drawn_problem;
@@ -101,17 +101,17 @@ static const tandem_replayer_options variants[] = {
 enum { N_VARIANT = sizeof variants / sizeof *variants };
 static const tandem_replayer_options *variant_of(uint64_t seed) { return &variants[seed / 12 % N_VARIANT]; }
 
-static void open_with(priced_cluster *p, const char *model, uint64_t seed)
+static void open_with(costed_cluster *p, const char *model, uint64_t seed)
 {
     const char *const cluster = seed % 3 ? "cpu:avx512_bf16 + cpu:avx2_vnni"
                                          : "cpu:avx512_bf16@1 + cpu:avx2_vnni@1 net=10Gbit/s,20us";
     tandem_error error = {0};
-    require_ok_seed(priced_cluster_open_with(p, model, cluster, 16, variant_of(seed), seed, NULL, &error),
+    require_ok_seed(costed_cluster_open_with(p, model, cluster, 16, variant_of(seed), seed, NULL, &error),
                     &error, seed);
 }
 
 /* So few values that many plans are equal but for the number of operators that they lower. */
-static void coarsen_sensitivities(priced_cluster *p)
+static void coarsen_sensitivities(costed_cluster *p)
 {
     for (int c = 0; c < p->cluster.n_class; c++)
         for (int i = 0; i < p->graph[c]->n_op * TANDEM_N_PRECISION; i++)
@@ -138,9 +138,9 @@ static void open_problem_exact(drawn_problem *d, uint64_t seed)
                 all.smallest_bytes[c] + (uint64_t)((double)(all.largest_bytes[c] - all.smallest_bytes[c]) *
                                                    drawn_exact(seed, 30 + (uint32_t)c));
         tandem_error error = {0};
-        require_ok_seed(priced_cluster_limit(&d->p, limit_bytes, &error), &error, seed);
+        require_ok_seed(costed_cluster_limit(&d->p, limit_bytes, &error), &error, seed);
     }
-    d->problem = priced_problem(&d->p, between(0, 0.3, pow(drawn_exact(seed, 40), 2)));
+    d->problem = costed_problem(&d->p, between(0, 0.3, pow(drawn_exact(seed, 40), 2)));
     d->problem.work_limit = INT64_C(6000000000);
     d->problem.without_certificate = 0;
     if (d->both) {
@@ -244,7 +244,7 @@ static void exact_is_the_least_of_all_plans(void **state)
         drawn_problem d;
         open_problem_exact(&d, seed);
         compare_exact(&d, seed, &sum);
-        priced_cluster_close(&d.p);
+        costed_cluster_close(&d.p);
     }
     print_message("%d problems equal to brute force, %d rightly refused; of %d with harm greedy is %.4f "
                   "times the optimum, "

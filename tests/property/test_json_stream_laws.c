@@ -146,7 +146,7 @@ static int draw_text(drawn *d, uint64_t seed)
     }
     put_json_stream(d, "]");
     if (!is_list) {
-        put_member(d, "behind", 0);
+        put_member(d, "after", 0);
         put_value(d, 4);
         put_json_stream(d, "}");
     }

@@ -4,7 +4,7 @@
  * of the plan, each task once; its bytes are those that are alive while the loss is computed, so never more
  * than the arena holds. */
 #include "allocator/bound/plan_dag.h"
-#include "tests/support/priced_cluster.h"
+#include "tests/support/costed_cluster.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/tandem_test.h"
 
@@ -40,7 +40,7 @@ static int is_measured_unless_cast(const tandem_cost_key *key)
     tandem_cost_key_print(text, sizeof text, key);
     return key->kind != TANDEM_COST_CAST || draw(missing_seed, text, 30) > 1.0 / 4;
 }
-static priced_filter *const filters[] = {NULL, is_measured_mostly, is_measured_unless_cast};
+static costed_filter *const filters[] = {NULL, is_measured_mostly, is_measured_unless_cast};
 enum { N_FILTER = sizeof filters / sizeof *filters };
 
 /* --- The class whose plan DAG is checked --------------------------------------------------------------- */
@@ -74,7 +74,7 @@ static void draw_allowed(subject *s, chance *c, int all)
     }
 }
 
-static void open_subject_plan_dag(subject *s, const priced_cluster *p, int c, chance *chances, int all)
+static void open_subject_plan_dag(subject *s, const costed_cluster *p, int c, chance *chances, int all)
 {
     tandem_error error = {0};
     const tandem_step *step = tandem_replayer_step(p->replayer, c);
@@ -390,10 +390,10 @@ enum { N_VARIANT = sizeof variants / sizeof *variants };
 static void check_model_plan_dag(const char *model, const char *cluster, uint32_t series,
                                  tandem_step_options variant)
 {
-    priced_cluster p;
+    costed_cluster p;
     tandem_error error = {0};
     chance c = {.seed = seed, .series = series};
-    require_ok(priced_cluster_open_with(&p, model, cluster, BATCH_OF_ZOO,
+    require_ok(costed_cluster_open_with(&p, model, cluster, BATCH_OF_ZOO,
                                         &(tandem_replayer_options){.step = variant}, seed, NULL, &error),
                &error);
     for (int k = 0; k < p.cluster.n_class; k++) {
@@ -405,7 +405,7 @@ static void check_model_plan_dag(const char *model, const char *cluster, uint32_
         assert_int_equal(s.n_path, s.n_plan);
         close_subject_plan_dag(&s);
     }
-    priced_cluster_close(&p);
+    costed_cluster_close(&p);
 }
 
 static void check_zoo(tandem_step_options variant)
@@ -436,12 +436,12 @@ static void laws_hold_on_random_graphs_plan_dag(void **state)
     print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed,
                   1000 + RANDOM_GRAPHS - 1);
     for (int g = 0; g < RANDOM_GRAPHS; g++) {
-        priced_cluster p;
+        costed_cluster p;
         tandem_error error = {0};
         chance c = {.seed = seed, .series = 1000 + (uint32_t)g}, again = c;
         tandem_graph *const graph[2] = {random_graph(&c), random_graph(&again)};
         missing_seed = seed + (uint64_t)g;
-        require_ok(priced_cluster_of_with(&p, graph, clusters[g % N_CLUSTER],
+        require_ok(costed_cluster_of_with(&p, graph, clusters[g % N_CLUSTER],
                                           &(tandem_replayer_options){.step = variants[g % N_VARIANT]},
                                           seed + (uint64_t)g, filters[g / N_CLUSTER % N_FILTER], &error),
                    &error);
@@ -456,7 +456,7 @@ static void laws_hold_on_random_graphs_plan_dag(void **state)
         if (s.tightness_min < min) min = s.tightness_min;
         if (s.plan_dag && max_states(s.plan_dag) > max) max = max_states(s.plan_dag);
         close_subject_plan_dag(&s);
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
     print_message("%d plan DAGs, %d of %d plans have paths, at most %d states a layer, bytes/arena %.3f "
                   "(least "
@@ -512,14 +512,14 @@ static tandem_graph *wide_graph(void)
 
 static void wide_frontiers_take_more_words(void **state)
 {
-    priced_cluster p;
+    costed_cluster p;
     tandem_error error = {0};
     chance c = {.seed = seed, .series = 1};
     tandem_graph *const graph[2] = {wide_graph(), NULL};
     int bound = -1;
     require_ok(tandem_graph_find(&bound, graph[0], "bound0", &error), &error);
     (void)snprintf(bound_signature, sizeof bound_signature, "%s", graph[0]->op[bound].signature);
-    require_ok(priced_cluster_of(&p, graph, clusters[0], seed, is_measured_in_bf16, &error), &error);
+    require_ok(costed_cluster_of(&p, graph, clusters[0], seed, is_measured_in_bf16, &error), &error);
     subject s;
     open_subject_plan_dag(&s, &p, 0, &c, 1);
     assert_non_null(s.plan_dag);
@@ -536,17 +536,17 @@ static void wide_frontiers_take_more_words(void **state)
     print_subject(&s);
     free(precision);
     close_subject_plan_dag(&s);
-    priced_cluster_close(&p);
+    costed_cluster_close(&p);
 }
 
 /* … and of a graph that leaves open more than can be gone through it says so, instead of going on for ever.
  * */
 static void what_cannot_be_gone_through_is_said(void **state)
 {
-    priced_cluster p;
+    costed_cluster p;
     tandem_error error = {0};
     tandem_graph *const graph[2] = {wide_graph(), NULL};
-    require_ok(priced_cluster_of(&p, graph, clusters[0], seed, NULL, &error), &error);
+    require_ok(costed_cluster_of(&p, graph, clusters[0], seed, NULL, &error), &error);
     unsigned *allowed = array_plan_dag((size_t)graph[0]->n_op, sizeof *allowed);
     for (int i = 0; i < graph[0]->n_op; i++) allowed[i] = tandem_op_row_get(graph[0]->op[i].kind)->precisions;
     tandem_plan_dag *plan_dag = NULL;
@@ -555,7 +555,7 @@ static void what_cannot_be_gone_through_is_said(void **state)
     assert_null(plan_dag);
     assert_non_null(strstr(error.text, "in use at once"));
     free(allowed);
-    priced_cluster_close(&p);
+    costed_cluster_close(&p);
 }
 
 int main(void)

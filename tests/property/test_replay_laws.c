@@ -32,15 +32,15 @@ static uint32_t draw_replay(chance *c, uint32_t below)
 
 /* --- Costs: a random number of each key; times SCALE in the second store -------------------------------- */
 
-typedef struct pricing {
+typedef struct costing {
     int64_t scale;
     uint32_t device;
     uint32_t beside_percent; /* on top of the time alone: 0 … this */
-} pricing;
+} costing;
 
-static int64_t price_replay(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+static int64_t cost_replay(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
-    const pricing *p = context;
+    const costing *p = context;
     char text[TANDEM_MAX_SIGNATURE + 96];
     uint32_t hash = 2166136261u;
     tandem_cost_key_print(text, sizeof text, key);
@@ -61,15 +61,15 @@ static void fill_replay(world *w, int model, int which)
 {
     for (uint32_t d = 0; d < N_DEVICE; d++)
         for (int k = 0; k < 3; k++) {
-            pricing p = {.scale = which ? SCALE : 1, .device = d};
+            costing p = {.scale = which ? SCALE : 1, .device = d};
             const char *const name[2] = {devices[d].name, devices[d].plain};
             for (int plain = 0; plain < 2; plain++)
                 replay_store_fill(&w->store[which], w->graph[model], devices[d].amp_dtype, bucket_sizes[k],
-                                  name[plain], "", price_replay, &p);
+                                  name[plain], "", cost_replay, &p);
             p.beside_percent = 80;
             for (int other = 0; other < N_DEVICE; other++)
                 replay_store_fill(&w->store[which], w->graph[model], devices[d].amp_dtype, bucket_sizes[k],
-                                  devices[d].name, devices[other].name, price_replay, &p);
+                                  devices[d].name, devices[other].name, cost_replay, &p);
         }
 }
 
@@ -291,7 +291,7 @@ static void contention_lies_between_none_and_all(void **state)
     }
 }
 
-static void a_change_undone_leaves_nothing_behind(void **state)
+static void a_change_undone_leaves_nothing(void **state)
 {
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
@@ -311,8 +311,8 @@ static void a_change_undone_leaves_nothing_behind(void **state)
                 run_replay_test(replayer, TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS);
             if (back) check_same(&before, &after);
             fresh = open_trial_replay(to, &w->store[0]); /* one that never had another plan */
-            const tandem_replay anew = run_replay_test(fresh, TANDEM_REPLAY_MEMORY);
-            check_same(&anew, &after);
+            const tandem_replay again = run_replay_test(fresh, TANDEM_REPLAY_MEMORY);
+            check_same(&again, &after);
             tandem_replayer_close(fresh);
         }
         tandem_replayer_close(replayer);
@@ -870,7 +870,7 @@ int main(void)
         cmocka_unit_test(every_class_spends_exactly_the_step),
         cmocka_unit_test(alone_a_class_is_busy_for_its_tasks),
         cmocka_unit_test(contention_lies_between_none_and_all),
-        cmocka_unit_test(a_change_undone_leaves_nothing_behind),
+        cmocka_unit_test(a_change_undone_leaves_nothing),
         cmocka_unit_test(changes_add_up_to_a_fresh_replay),
         cmocka_unit_test(the_recurrence_agrees_with_the_events),
         cmocka_unit_test(shortcuts_change_nothing),

@@ -225,7 +225,7 @@ static void check_attention(run *r, int t, const tandem_attention *a)
     }
 }
 
-/* Behind its own operands, from number k on, a task may hold on to those of tasks that it is merged with:
+/* After its own operands, from number k on, a task may hold on to those of tasks that it is merged with:
  * their number. */
 static int check_held(const run *r, int t, int k)
 {
@@ -563,7 +563,7 @@ static void *array_step(size_t n, size_t size)
     return a;
 }
 
-/* Of what is computed again the forward pass leaves nothing behind, and something is read. */
+/* Of what is computed again the forward pass leaves nothing, and something is read. */
 static void check_again_step(const run *r, const int *n_reader)
 {
     const tandem_step *step = r->step;
@@ -692,7 +692,7 @@ static uint64_t max_alive(const piece *all, int n, int n_task)
     return most;
 }
 
-/* Values that products of one launch read or write: they lie one behind the other. */
+/* Values that products of one launch read or write: they lie one after the other. */
 typedef struct block {
     int value[TANDEM_MAX_MERGED_PRODUCTS], n;
 } block;
@@ -704,7 +704,7 @@ static int before_task(const tandem_step *step, int t)
     return t;
 }
 
-/* Of each launch of products, what the library is told of its distances holds for every operand. */
+/* Of each launch of products, the distances that the library gets hold for every operand. */
 static int find_blocks(block *found, const tandem_step *step, const int64_t *offset)
 {
     int n = 0;
@@ -723,11 +723,11 @@ static int find_blocks(block *found, const tandem_step *step, const int64_t *off
             assert_true(one->kind == task->kind && one->read[0] == task->read[0]);
             own->value[k] = is_forward ? one->write[0] : one->read[1];
             if (k == all.n - 1) continue;
-            const tandem_task *behind = &step->task[tandem_step_next_active(step, at + 1)];
+            const tandem_task *following = &step->task[tandem_step_next_active(step, at + 1)];
             const int64_t size = (int64_t)tandem_dtype_bytes(task->from);
-            assert_true(offset[behind->read[1]] - offset[one->read[1]] == all.operand_apart * size);
-            assert_true((is_forward ? offset[behind->write[0]] - offset[one->write[0]]
-                                    : (step->parameter_start[TANDEM_PARAMETER(behind->write[0])] -
+            assert_true(offset[following->read[1]] - offset[one->read[1]] == all.operand_apart * size);
+            assert_true((is_forward ? offset[following->write[0]] - offset[one->write[0]]
+                                    : (step->parameter_start[TANDEM_PARAMETER(following->write[0])] -
                                        step->parameter_start[TANDEM_PARAMETER(one->write[0])]) *
                                           size) == all.result_apart * size);
         }
@@ -1078,7 +1078,7 @@ static uint64_t attention_bytes(const tandem_graph *graph, int fused_attention, 
     return memory.arena_live;
 }
 
-/* Separate operators keep the probabilities for backward before dropout and behind it. One task keeps its
+/* Separate operators keep the probabilities for backward before dropout and after it. One task keeps its
  * result and a number for each row instead. Of ten tasks two are left. */
 static void fused_attention_keeps_no_scores(void **state)
 {
@@ -1172,7 +1172,7 @@ static void products_that_lie_unevenly_are_separate(void **state)
 }
 
 /* q, k and v are one product forward and one for their weights' gradients; with the biases and transposes
- * behind them they are ten launches less. One that another precision has stands alone, and so do bytes, which
+ * after them they are ten launches less. One that another precision has is alone, and so do bytes, which
  * have a scale each; with a bucket for each parameter, weights' gradients are not equally far apart. */
 static void products_of_one_tensor_are_one_launch(void **state)
 {

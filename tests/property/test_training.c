@@ -122,7 +122,7 @@ static void gradients_in_bf16_follow_those_in_f32(void **state)
     }
 }
 
-static void ranks_that_send_different_types_are_told(void **state)
+static void ranks_that_send_different_types_are_reported(void **state)
 {
     training_require_device();
     experiment e = {.model = models[0],
@@ -205,7 +205,7 @@ int main(void)
         cmocka_unit_test(two_ranks_of_half_the_batch_follow_one),
         cmocka_unit_test(same_seed_same_losses_to_the_bit),
         cmocka_unit_test(gradients_in_bf16_follow_those_in_f32),
-        cmocka_unit_test(ranks_that_send_different_types_are_told),
+        cmocka_unit_test(ranks_that_send_different_types_are_reported),
         cmocka_unit_test(low_precision_follows_fp32_at_first),
         cmocka_unit_test(a_killed_rank_stops_the_others_soon),
     };

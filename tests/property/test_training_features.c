@@ -138,7 +138,7 @@ static void each_of_them_makes_a_difference(void **state)
 static void a_clipped_step_has_the_length_asked_for(void **state)
 {
     training_require_device();
-    const training_file before = training_file_named("before"), behind = training_file_named("behind");
+    const training_file before = training_file_named("before"), after = training_file_named("after");
     static const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 1};
     for (int n_rank = 1; n_rank <= 2; n_rank++) {
         experiment e = training_of_training_features(mlp, n_rank);
@@ -149,12 +149,12 @@ static void a_clipped_step_has_the_length_asked_for(void **state)
         training_forget(run_well_training_features(&e));
         e.optimizer = &sgd;
         e.clip = 0.01;
-        e.export = behind.path;
+        e.export = after.path;
         record *r = run_well_training_features(&e);
         assert_true(r->report[0][0].gradient_norm > 0.01);
         size_t n[2], data = 0;
         char *const bytes[2] = {read_file_training_features(before.path, &n[0], &data),
-                                read_file_training_features(behind.path, &n[1], &data)};
+                                read_file_training_features(after.path, &n[1], &data)};
         assert_int_equal(n[0], n[1]);
         double square = 0;
         for (size_t at = data; at < n[0]; at += sizeof(float)) {
@@ -257,7 +257,7 @@ static void overflow_skips_steps(void **state)
         e.loss_scale = 0; /* without a scale there is nothing to be skipped for */
         record *without = run_well_training_features(&e);
         assert_false(without->report[0][0].skipped);
-        /* weights and momentum are as they were: all that lies behind the header */
+        /* weights and momentum are as they were: all that lies after the header */
         size_t n[2];
         char *bytes[2];
         assert_int_equal(tandem_file_read(&bytes[0], &n[0], first.path, 1 << 28, NULL), TANDEM_OK);

@@ -66,7 +66,7 @@ static void ten_and_ten_are_twenty(void **state)
             }
 }
 
-/* The file knows nothing of buckets: parameters stand in the graph's order. */
+/* The file knows nothing of buckets: parameters are in the graph's order. */
 static void buckets_are_no_part_of_a_checkpoint(void **state)
 {
     training_require_device();
@@ -121,7 +121,7 @@ static void a_checkpoint_that_is_refused_stops_all_ranks(void **state)
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(r->status[rank], TANDEM_WRONG_MODEL);
         assert_non_null(strstr(r->error[rank].text, models[0]));
-        assert_int_equal(r->error[rank].rank, 0); /* which tells it */
+        assert_int_equal(r->error[rank].rank, 0); /* which reports it */
     }
     training_forget(r);
 }

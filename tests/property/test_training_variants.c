@@ -49,7 +49,7 @@ static void micro_steps_train_as_one_batch(void **state)
     check_micro_steps("mlp", 2);
 }
 
-/* --- What is left behind --- */
+/* --- What is left --- */
 
 /* Weights, optimizer state and running statistics: what is computed again is not followed again. */
 static void nothing_else_changes(void **state)

@@ -159,7 +159,7 @@ static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
 /* Class 0 hands its last bucket over after 1000 ns, the wire takes 2000 ns: steps of 3000 ns. Class 1 hands
  * over at once and then computes for 3001 ns: it loses 1 ns a step until, 1000 steps later, the others wait
  * for it. With 2999 ns it never does. */
-static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
+static void a_class_that_lags_little_by_little_decides_in_the_end(void **state)
 {
     for (int64_t own_ns = 2999; own_ns <= 3001; own_ns++) {
         trial t = {.options = {.predict = 1, .bucket_bytes = 1}};
@@ -292,11 +292,11 @@ static int64_t longest_chain_ns(const tandem_replayer *replayer, int c)
             double idle = 0, loaded = 0;
             tandem_replayer_bucket_ns(replayer, last, &idle, &loaded);
             wire += idle;
-            int64_t behind = 0;
+            int64_t after_ns = 0;
             for (int k = last;
                  k < step->n_bucket && !tandem_task_wraps_iteration(step, step->bucket[k].update_task); k++)
-                behind += tandem_replayer_task_ns(replayer, c, step->bucket[k].update_task, 0);
-            if (before + (int64_t)wire + behind > most) most = before + (int64_t)wire + behind;
+                after_ns += tandem_replayer_task_ns(replayer, c, step->bucket[k].update_task, 0);
+            if (before + (int64_t)wire + after_ns > most) most = before + (int64_t)wire + after_ns;
         }
     }
     return most;
@@ -426,7 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_by_itself_comes_to_the_same_nanosecond),
-        cmocka_unit_test(who_falls_behind_little_by_little_decides_in_the_end),
+        cmocka_unit_test(a_class_that_lags_little_by_little_decides_in_the_end),
         cmocka_unit_test(an_unrolled_step_holds_every_task_of_every_rank),
         cmocka_unit_test(a_class_is_as_many_classes_as_it_has_ranks_unroll),
         cmocka_unit_test(no_step_is_shorter_than_its_longest_chain_or_its_busiest_device),

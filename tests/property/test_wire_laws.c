@@ -208,13 +208,13 @@ static void spans_are_packed_where_they_lie(void **state)
                 const float x = (i < n_narrow ? tandem_narrow_rounded(more[i]) : more[i]) + data[i];
                 sum[i] = i < n_narrow ? tandem_narrow_rounded(x) : x;
             }
-            const float behind = data[n];
+            const float past_end = data[n];
             tandem_narrow_pack(more, NULL, n, n_narrow);
             tandem_narrow_pack(data, more, n, n_narrow);
             assert_true(tandem_narrow_bytes(n, n_narrow) <= n * sizeof(float));
             tandem_narrow_unpack(data, n, n_narrow);
             for (size_t i = 0; i < n; i++) assert_memory_equal(&data[i], &sum[i], sizeof sum[i]);
-            assert_memory_equal(&data[n], &behind, sizeof behind);
+            assert_memory_equal(&data[n], &past_end, sizeof past_end);
         }
 }
 

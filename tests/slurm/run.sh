@@ -1,9 +1,9 @@
 #!/bin/bash
 # The plug-ins in a Slurm of their own: munged, slurmctld and four slurmd on this machine, in a folder and on
-# ports of their own; jobs of root and of another user, trained for real on two unlike devices of this CPU.
+# ports of their own; jobs of root and of another user, trained for real on two different devices of this CPU.
 # Speaks TAP. Needs root and Slurm's packages (scripts/setup.sh --slurm). TANDEM_BUILD = the build folder;
 # KEEP=1 leaves the folder with the logs.
-# shellcheck disable=SC2016,SC2015 # scripts for other shells stand in single quotes
+# shellcheck disable=SC2016,SC2015 # scripts for other shells are in single quotes
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${TANDEM_BUILD:-$here/../../build}" && pwd) || exit 4
@@ -30,7 +30,7 @@ done
 present() { "$build/tandem" list devices --json | grep -B 2 '"present": true' |
     sed -n 's/^ *"name": "\(cpu:.*\)",$/\1/p'; }
 weak=$(present | head -n 1) strong=$(present | tail -n 1)
-[ "$weak" != "$strong" ] || skip_all "this CPU is not two unlike devices"
+[ "$weak" != "$strong" ] || skip_all "this CPU is not two different devices"
 "$build/tandem" list datasets | grep -q '^fashion-mnist .* /' ||
     skip_all "the data set is not installed (scripts/setup.sh)"
 
@@ -184,7 +184,7 @@ run() {
     [ $code = "$expected" ]
 }
 said() { grep -q -- "$1" err; }
-# Members of a JSON object that stand on a line of their own, in order: field step_ns FILE
+# Members of a JSON object that are on a line of their own, in order: field step_ns FILE
 field() { sed -n "s/^ *\"$1\": \(.*[^,]\),\{0,1\}\$/\1/p" "$2"; }
 no_left_over() { ! find "$work/jobs" "$work/root" -name '.tandem*' | grep .; }
 plan_of() { find . -name 'tandem-plan-*.json' -printf '%f\n' | sort -V | tail -n 1; }
@@ -218,7 +218,7 @@ unset TANDEM_DB
 run 0 srun -v "${pair[@]}" "${asked[@]}" "${train[@]}" && [ "$(field steps out)" = 20 ] &&
     [ "$(field device out | tr -d '"\n')" = "$strong$weak" ] && [ "$(grep -c '"loss": \[' out)" = 1 ] &&
     no_left_over
-report "srun tandem train: one rank on each of two unlike nodes, without further flags" $?
+report "srun tandem train: one rank on each of two different nodes, without further flags" $?
 sed -n 's/^srun: tandem: /# &/p' err
 
 plan=$(plan_of)

@@ -181,7 +181,7 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
         {{.model = "vit_tiny", .batch = "256", .memory = "10MiB", .features = "cpu_avx2"},
          TANDEM_INFEASIBLE,
          "no batch fits"},
-        /* as far as the work goes: what is too large is told, also then */
+        /* as far as the work goes: what is too large is reported, also then */
         {{.model = "gpt2_small:layers=73"}, TANDEM_LIMIT_EXCEEDED, "more work than slurmctld gives a job"},
         {{.model = "gpt2_small:layers=24",
           .memory = "900TiB",
@@ -219,11 +219,11 @@ static void devices_alike_are_looked_at_once(void **state)
     const tandem_submission alone = {.model = "bert_base", .memory = "900TiB", .resources = {"gpu:h100"}};
     const tandem_submission alike = {
         .model = "bert_base", .memory = "900TiB", .resources = {"gpu:h100,gpu:h200,gpu:l4"}};
-    const tandem_submission unlike = {
+    const tandem_submission different = {
         .model = "bert_base", .memory = "900TiB", .resources = {"gpu:h100,gpu:a100,gpu:t4"}};
     assert_int_equal(tandem_submission_check(&one, &alone, site, NULL), TANDEM_OK);
     assert_int_equal(tandem_submission_check(&three, &alike, site, NULL), TANDEM_OK);
-    assert_int_equal(tandem_submission_check(&others, &unlike, site, NULL), TANDEM_OK);
+    assert_int_equal(tandem_submission_check(&others, &different, site, NULL), TANDEM_OK);
     assert_in_range(three.spent - one.spent, 1, 100); /* two names more to be looked up */
     assert_true(others.spent > 2 * one.spent);
     tandem_site_close(site);

@@ -1,4 +1,4 @@
-/* draw.h: jobs that bytes stand for: any model with any options, batch, memory, cards and features. */
+/* draw.h: jobs that bytes represent: any model with any options, batch, memory, cards and features. */
 #ifndef TANDEM_TESTS_SLURM_DRAW_H
 #define TANDEM_TESTS_SLURM_DRAW_H
 

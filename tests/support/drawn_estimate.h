@@ -4,7 +4,7 @@
 
 #include "tandem/advanced/estimate.h"
 #include "tandem/advanced/store.h"
-#include "tests/support/priced_cluster.h"
+#include "tests/support/costed_cluster.h"
 #include "tests/support/tandem_test.h"
 
 /* Drawn errors of every adjustable operator: more of fewer bits, in proportion to `scale`. */

@@ -198,27 +198,26 @@ static int concerns(const tandem_task *task, const case_graph *made)
 
 /* other: of what is before the second input. */
 static void set_precisions_every_case(tandem_step *step, const case_graph *made, tandem_precision own,
-                                      tandem_precision before, tandem_precision other,
-                                      tandem_precision behind)
+                                      tandem_precision before, tandem_precision other, tandem_precision after)
 {
     if (tandem_op_row_get(step->graph->op[made->op].kind)->precisions) tandem_step_set(step, made->op, own);
     if (made->pre >= 0) tandem_step_set(step, made->pre, before);
     if (made->pre2 >= 0) tandem_step_set(step, made->pre2, other);
-    if (made->post >= 0) tandem_step_set(step, made->post, behind);
+    if (made->post >= 0) tandem_step_set(step, made->post, after);
     tandem_step_resolve(step);
 }
 
 void case_set_precisions(tandem_step *step, const case_graph *made, tandem_precision own,
-                         tandem_precision before, tandem_precision behind)
+                         tandem_precision before, tandem_precision after)
 {
-    set_precisions_every_case(step, made, own, before, before, behind);
+    set_precisions_every_case(step, made, own, before, before, after);
 }
 
-/* Precisions of the linears before and behind the operator: they decide in which types its inputs and
+/* Precisions of the linears before and after the operator: they decide in which types its inputs and
  * gradients come, and which casts its output goes through. `other`: of the one before the second of two
  * inputs. */
 static const struct {
-    tandem_precision before, other, behind;
+    tandem_precision before, other, after;
 } around[] = {{TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32},
               {TANDEM_PRECISION_BF16, TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP32},
               {TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32, TANDEM_PRECISION_BF16},
@@ -266,14 +265,14 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
         if ((own && !(own >> p & 1)) || !(b->row->precisions >> p & 1) || (!own && p > 0)) continue;
         for (size_t k = 0; k < sizeof around / sizeof around[0]; k++) {
             const unsigned together = b->row->precisions >> around[k].before &
-                                      b->row->precisions >> around[k].behind &
+                                      b->row->precisions >> around[k].after &
                                       b->row->precisions >> around[k].other;
             if (!(together & 1) || (made.pre2 < 0 && around[k].other != around[k].before) ||
                 !can_carry(made.graph, made.pre, around[k].before) ||
-                !can_carry(made.graph, made.post, around[k].behind))
+                !can_carry(made.graph, made.post, around[k].after))
                 continue;
             set_precisions_every_case(step, &made, (tandem_precision)p, around[k].before, around[k].other,
-                                      around[k].behind);
+                                      around[k].after);
             for (int t = 0; t < step->n_task; t++)
                 if (concerns(&step->task[t], &made) && is_new(&seen, &step->task[t])) {
                     const uint64_t key = (uint64_t)(1000 * p + 10 * t) + k;

@@ -45,9 +45,9 @@ void bench_check_every_precision(bench *b);
  * none. */
 void bench_print_wrong(const bench *b);
 
-/* The precision of a case's operator, and of the linears before and behind it. */
+/* The precision of a case's operator, and of the linears before and after it. */
 void case_set_precisions(tandem_step *step, const case_graph *made, tandem_precision own,
-                         tandem_precision before, tandem_precision behind);
+                         tandem_precision before, tandem_precision after);
 /* The active task of a kind, of an operator, that writes `to` (of a forward task: any type); −1 where there
  * is none. */
 int case_find_task(const tandem_step *step, tandem_task_kind kind, int op, tandem_dtype to);

@@ -1,7 +1,7 @@
 /* fail_allocation.h: makes one allocation fail, to see whether the code survives it.
  *
  * A test that wants it has the line `link: --wrap=malloc --wrap=calloc --wrap=realloc` (as a comment of its
- * own, `--wrap=free` behind it where it counts what is alive) at its top; the Makefile then links
+ * own, `--wrap=free` after it where it counts what is alive) at its top; the Makefile then links
  * fail_allocation.c in, and every call out of the project's own code, not those inside of shared libraries,
  * passes through here. The loop, after SQLite:
  *

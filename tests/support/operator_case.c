@@ -256,8 +256,8 @@ static int build_mul_constant(tandem_builder *b, const operator_case *c, int x)
     return tandem_build_mul_constant(b, "op", x, factor, step);
 }
 
-/* Logits of a tied linear, and what the case has behind it. dim: tokens, columns */
-static int build_behind_head(tandem_builder *b, const operator_case *c, case_graph *made)
+/* Logits of a tied linear, and what the case has after it. dim: tokens, columns */
+static int build_after_head(tandem_builder *b, const operator_case *c, case_graph *made)
 {
     enum { WIDTH = 16 };
     const int tokens = tandem_build_tokens(b, "tokens", c->dim[0]),
@@ -269,7 +269,7 @@ static int build_behind_head(tandem_builder *b, const operator_case *c, case_gra
 
 static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
 {
-    if (c->kind != TANDEM_OP_LINEAR && is_head_case(c)) return build_behind_head(b, c, made);
+    if (c->kind != TANDEM_OP_LINEAR && is_head_case(c)) return build_after_head(b, c, made);
     if (c->kind == TANDEM_OP_LINEAR && c->flag) return build_tied(b, c, made);
     if (c->kind == TANDEM_OP_EMBEDDING)
         return tandem_build_embedding(b, "op", tandem_build_tokens(b, "tokens", c->dim[0]), c->vocabulary,
@@ -354,7 +354,7 @@ static int64_t elements_a_sample(const operator_case *c)
     }
 }
 
-/* Some kinds are what tandem_graph_fuse makes of two or three operators; all behind the first then stand
+/* Some kinds are what tandem_graph_fuse makes of two or three operators; all after the first then are
  * elsewhere. */
 static tandem_status fuse_operator_case(case_graph *made, const operator_case *c, tandem_error *error)
 {
@@ -464,10 +464,10 @@ int array_gaps_whole(const case_array *array)
 
 int array_guards_whole(const case_array *array)
 {
-    const unsigned char *const before = array->block, *const behind =
+    const unsigned char *const before = array->block, *const after =
                                                           (const unsigned char *)array->data + array->bytes;
     for (int i = 0; i < CASE_GUARD; i++)
-        if (before[i] != GUARD_BYTE || behind[i] != GUARD_BYTE) return 0;
+        if (before[i] != GUARD_BYTE || after[i] != GUARD_BYTE) return 0;
     return 1;
 }
 
@@ -479,7 +479,7 @@ static uint16_t bf16_of(double value)
     return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* Where number i of the values stands in the data. */
+/* Where number i of the values is in the data. */
 static size_t place_of_operator_case(const case_array *array, size_t i)
 {
     if (array->row) return i / array->columns * array->row + i % array->columns;

@@ -10,7 +10,7 @@
 
 #include "tandem/advanced/device_backend.h"
 
-/* A tied linear, a bias behind one or a loss behind one, which the loss reads and nothing else: rows of such
+/* A tied linear, a bias after one or a loss after one, which the loss reads and nothing else: rows of such
  * logits may have gaps. */
 enum { CASE_HEAD = 2 };
 typedef struct operator_case {
@@ -48,7 +48,7 @@ tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_e
 void case_print(char *text, size_t size, const operator_case *c);
 
 /* --- Arrays of numbers ---------------------------------------------------------------------------------- */
-/* n numbers of a type, with guards before and behind; value: what they stand for. columnwise: data is that of
+/* n numbers of a type, with guards before and after; value: what they represent. columnwise: data is that of
  * a transposed copy of such matrices, value row by row; batch 0: it is none. row: elements of the data from
  * one row of so many columns to the next, where there are gaps; 0: there are none. */
 typedef struct case_array {
@@ -66,7 +66,7 @@ enum { CASE_GUARD = 128 };
 
 /* No memory ends the process: these are tests. */
 int has_scale(tandem_dtype dtype);      /* s8, E4M3, E5M2 */
-double max_of_code(tandem_dtype dtype); /* the largest number that a code of it stands for at scale 1 */
+double max_of_code(tandem_dtype dtype); /* the largest number that a code of it represents at scale 1 */
 void array_open(case_array *array, tandem_dtype dtype, size_t n);
 void array_close(case_array *array);
 void array_store(case_array *array); /* data from value: rounded to nearest; value becomes what is stored */

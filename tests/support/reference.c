@@ -327,7 +327,7 @@ static void slice_reference(const work *w)
     }
 }
 
-/* Where the label of row r of n a sample stands: its r-th that is not −1, or its r-th where it has n. */
+/* Where the label of row r of n a sample is: its r-th that is not −1, or its r-th where it has n. */
 static int64_t label_place(const work *w, const double *label, int64_t r, int64_t n)
 {
     const int64_t length = tandem_shape_elements(shape_in(w, 1)) / w->graph->batch, sample = r / n;

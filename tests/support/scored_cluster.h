@@ -1,14 +1,14 @@
-/* scored_cluster.h: an estimate and statistics for a priced_cluster's store, so that everything a planner
+/* scored_cluster.h: an estimate and statistics for a costed_cluster's store, so that everything a planner
  * needs is in it. */
 #ifndef TANDEM_TESTS_SCORED_CLUSTER_H
 #define TANDEM_TESTS_SCORED_CLUSTER_H
 
 #include "tests/support/drawn_estimate.h"
-#include "tests/support/priced_cluster.h"
+#include "tests/support/costed_cluster.h"
 #include "tests/support/tandem_test.h"
 
 /* Both over the data set `data`; harms are in proportion to `scale`. */
-static inline void scored_cluster_file(const priced_cluster *p, const char *data, double scale)
+static inline void scored_cluster_file(const costed_cluster *p, const char *data, double scale)
 {
     tandem_error error = {0};
     assert_int_equal(tandem_store_begin(p->store, &error), TANDEM_OK);

@@ -8,7 +8,7 @@
 
 enum { MAX_STEPS = 64, MAX_RANKS = 3 };
 
-/* What ranks leave behind, in memory shared with them. */
+/* What ranks leave, in memory shared with them. */
 typedef struct record {
     double loss[MAX_RANKS][MAX_STEPS];        /* by step */
     uint64_t gradients[MAX_RANKS][MAX_STEPS]; /* a hash of their bits, where the experiment wants it */
@@ -35,7 +35,7 @@ typedef struct experiment {
     uint64_t seed;
     int killed_rank; /* −1 = none: dies by SIGKILL once it has done three steps */
     /* what only some tests want; 0 or NULL = nothing */
-    const char *resume, *save; /* checkpoints: read before the first step, written behind the last */
+    const char *resume, *save; /* checkpoints: read before the first step, written after the last */
     int save_every;            /* and after so many steps */
     uint64_t bucket_bytes, memory_bytes;
     int allow_nan;
@@ -45,13 +45,13 @@ typedef struct experiment {
     double clip;
     float label_smoothing, loss_scale;
     const char *no_decay;
-    const char *init, *export; /* weights: read before the first step, written behind the last */
+    const char *init, *export; /* weights: read before the first step, written after the last */
     tandem_step_options variant;
     int hash_gradients;
     const tandem_data *data;   /* NULL = noise */
     int fails;                 /* as it should: nothing is said of it on stderr */
     const char *second_device; /* of rank 1 */
-    int64_t evaluate;          /* test samples, behind the last step */
+    int64_t evaluate;          /* test samples, after the last step */
     int over_network;          /* gradients are exchanged that way, not in shared memory */
     tandem_dtype wire;         /* what they travel in */
     int wires_differ;          /* in f32 from rank 0 */

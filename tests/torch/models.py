@@ -116,10 +116,10 @@ class Resnet20(Model):
 
 
 class Block:
-    """Attention and mlp, with their norms before them or behind."""
+    """Attention and mlp, with their norms before or after them."""
 
-    def __init__(self, model, scope, width, heads, causal, norm_behind):
-        self.heads, self.causal, self.norm_behind = heads, causal, norm_behind
+    def __init__(self, model, scope, width, heads, causal, post_norm):
+        self.heads, self.causal, self.post_norm = heads, causal, post_norm
         attention = scope + ".attention"
         self.q, self.k, self.v, self.out = (model.linear(f"{attention}.{part}", width, width) for part in ("q", "k", "v", "out"))
         self.fc1 = model.linear(scope + ".mlp.fc1", width, 4 * width)
@@ -138,7 +138,7 @@ class Block:
         return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
 
     def __call__(self, x):
-        if self.norm_behind:
+        if self.post_norm:
             x = self.norm1(x + self.attend(x))
             return self.norm2(x + self.mlp(x))
         x = x + self.attend(self.norm1(x))
@@ -146,9 +146,9 @@ class Block:
 
 
 class Transformer(Model):
-    def blocks(self, depth, width, heads, causal=False, norm_behind=False):
-        self.made = [Block(self, f"block{i}", width, heads, causal, norm_behind) for i in range(depth)]
-        self.last = as_it_is if norm_behind else self.layernorm("norm", width)
+    def blocks(self, depth, width, heads, causal=False, post_norm=False):
+        self.made = [Block(self, f"block{i}", width, heads, causal, post_norm) for i in range(depth)]
+        self.last = as_it_is if post_norm else self.layernorm("norm", width)
 
     def through(self, x):
         for block in self.made:
@@ -189,7 +189,7 @@ class Bert(Transformer):
         self.position = self.table("position", positions, width)
         self.segment = self.table("segment", 2, width)
         self.norm = self.layernorm("embedding.norm", width)
-        self.blocks(layers, width, heads, norm_behind=True)
+        self.blocks(layers, width, heads, post_norm=True)
         self.transform = self.linear("transform", width, width)
         self.transform_norm = self.layernorm("transform.norm", width)
         self.head_bias = self.table("head.bias", vocabulary, deviation=0)

@@ -61,7 +61,7 @@ def names_of(operators, calls):
 
 
 def compare(number, name, model, data, optimizer, left_out=()):
-    """Behind relus single samples are much of the noise: there it is known no better than its interval says."""
+    """After relus single samples are much of the noise: there it is known no better than its interval says."""
     operators, ours = by_program(name, model, f"{directory}/weights.safetensors")
     theirs = by_package(name, model, data, optimizer)
     names, logs, known, apart = names_of(operators, theirs), {}, [], []

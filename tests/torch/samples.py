@@ -21,7 +21,7 @@ def philox(counter, key):
 
 
 def order(n, seed, epoch):
-    """Fisher and Yates's, from behind."""
+    """Fisher and Yates's, from the end."""
     samples = list(range(n))
     for i in range(n - 1, 0, -1):
         word = philox([i, epoch & WORD, epoch >> 32, SHUFFLE], seed)
@@ -106,6 +106,6 @@ def read_weights(path):
     header.pop("__metadata__", None)
     tensors = {}
     for name, entry in header.items():
-        first, behind = entry["data_offsets"]
-        tensors[name] = numpy.frombuffer(data[first:behind], "<f4").reshape(entry["shape"])
+        first, end = entry["data_offsets"]
+        tensors[name] = numpy.frombuffer(data[first:end], "<f4").reshape(entry["shape"])
     return tensors

@@ -13,7 +13,7 @@ import models
 import samples
 
 STEPS, SEED = 50, 11
-MOST, MOST_OF_WEIGHTS = 1e-4, 2e-2  # relative, of a loss; of the norm of a tensor behind all steps
+MOST, MOST_OF_WEIGHTS = 1e-4, 2e-2  # relative, of a loss; of the norm of a tensor after all steps
 
 tandem, device, directory = sys.argv[1:]
 

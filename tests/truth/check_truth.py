@@ -16,7 +16,7 @@ import traceback
 
 import checks
 import models
-import prices
+import costs
 import problems
 
 N_PROBLEM = 300
@@ -25,7 +25,7 @@ N_PROBLEM = 300
 def measure(tandem, model, devices, path):
     """Costs of devices alone and beside each other, and of their all-reduce; with micro-steps and a norm."""
     for group in [*itertools.combinations(devices, 2), devices] if len(devices) > 2 else [devices]:
-        prices.run([tandem.program, "profile", "--model", model, "--batch", str(problems.MEASURED_BATCH), "--device",
+        costs.run([tandem.program, "profile", "--model", model, "--batch", str(problems.MEASURED_BATCH), "--device",
                     ",".join(group), "--db", path, "-q", "--loss-scale", "dynamic", "--accumulate", "2"])
 
 
@@ -41,8 +41,8 @@ def store_of(tandem, problem, folder):
         if not os.path.exists(path):
             part = path[:-3] + ".part.db"
             estimate = [tandem.program, "sensitivity", "--model", problem.model, "--data", folder, "--db", part, "-q"]
-            prices.run(estimate + ["--steps", "40"])
-            prices.run(estimate + ["--by", "statistics", "--steps", "4"])
+            costs.run(estimate + ["--steps", "40"])
+            costs.run(estimate + ["--by", "statistics", "--steps", "4"])
             if devices:
                 measure(tandem, problem.model, devices, part)
             os.rename(part, path)
@@ -64,7 +64,7 @@ def judge(task):
     """Judges one problem; in a process of its own."""
     number, options = task
     begin = time.monotonic()
-    tandem = prices.Tandem(options.build)
+    tandem = costs.Tandem(options.build)
     problem = problems.draw_problem(number, options.seed, tandem.of_device())
     if not tandem.takes_clip:
         problem.clip = None
@@ -74,7 +74,7 @@ def judge(task):
     with tempfile.TemporaryDirectory(prefix="truth-") as folder:
         try:
             found = checks.check(tandem, problem, store_of(tandem, problem, options.store), folder)
-        except prices.Failure as failure:
+        except costs.Failure as failure:
             found = checks.Findings(problem)
             found.add("i", str(failure))
         except Exception as failure:  # a value that is not there, or of another kind: the other problems go on

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 
-from prices import Prices, run
+from costs import Costs, run
 
 # The sums of the judge and of the program agree to this part; results are printed with nine digits.
 CLOSE = 1e-8
@@ -38,7 +38,7 @@ class Findings:
         self.rows.append((kind, text, self.command))
 
     def add_once(self, kind, name, text):
-        """For what may be wrong of every plan: the first one is told."""
+        """For what may be wrong of every plan: the first one is reported."""
         if not any(row[1].startswith(name) for row in self.rows):
             self.add(kind, name + text)
 
@@ -52,10 +52,10 @@ def is_close(a, b, part=CLOSE, slack=0.0):
     return a is not None and b is not None and abs(a - b) <= part * max(abs(a), abs(b)) + slack + 1e-12
 
 
-def is_below(judged, price, value):
+def is_below(judged, cost, value):
     """Whether a plan's sum is below a value that was printed."""
-    slack = judged.slack if price.printed_sum is None else 0
-    return price.sum < value - CLOSE * value - slack - 1e-12
+    slack = judged.slack if cost.printed_sum is None else 0
+    return cost.sum < value - CLOSE * value - slack - 1e-12
 
 
 # --- Commands -----------------------------------------------------------------------------------------------------
@@ -172,9 +172,9 @@ def limit_of(problem, c):
     return problem.memory[c] if len(problem.memory) > 1 else problem.memory[0]
 
 
-def fits_memory(problem, price):
+def fits_memory(problem, cost):
     limits = [limit_of(problem, c) for c in range(len(problem.classes))]
-    return all(limit is None or peak <= limit for limit, peak in zip(limits, price.peaks))
+    return all(limit is None or peak <= limit for limit, peak in zip(limits, cost.peaks))
 
 
 # --- Text -----------------------------------------------------------------------------------------------------------
@@ -209,10 +209,10 @@ def check_numbers(found, said, path=""):
 
 
 class Answer:
-    """What an allocation says: its JSON object, its plan's file, and the price of that file by replay."""
+    """What an allocation says: its JSON object, its plan's file, and the cost of that file by replay."""
 
-    def __init__(self, said, plan, price, choice):
-        self.said, self.plan, self.price, self.choice = said, plan, price, choice
+    def __init__(self, said, plan, cost, choice):
+        self.said, self.plan, self.cost, self.choice = said, plan, cost, choice
         self.kept = [one["keeps_base"] for one in plan["classes"]]
 
     def bound_set(self, judged, every):
@@ -222,13 +222,13 @@ class Answer:
                 and all(not kept or x.choice[c] == base[c] for c, kept in enumerate(self.kept))]
 
 
-def describe(judged, price):
-    """A plan, as `tandem replay` prices it."""
-    price, words = judged.of(price.choice), []
-    for c, plan in enumerate(price.choice):
+def describe(judged, cost):
+    """A plan, as `tandem replay` costs it."""
+    cost, words = judged.of(cost.choice), []
+    for c, plan in enumerate(cost.choice):
         words.append(f"{judged.problem.classes[c]['device']}: {','.join(plan)}")
-    scale = f", loss scale {price.scale}" if price.scale else ""
-    return f"[{'; '.join(words)}{scale}: step {price.step} ns, sum {price.sum:.9g}, peaks {price.peaks}]"
+    scale = f", loss scale {cost.scale}" if cost.scale else ""
+    return f"[{'; '.join(words)}{scale}: step {cost.step} ns, sum {cost.sum:.9g}, peaks {cost.peaks}]"
 
 
 def read_choice(judged, plan):
@@ -236,18 +236,18 @@ def read_choice(judged, plan):
 
 
 def check_replayed(found, judged, answer, every_sum):
-    """The chosen plan is worth what is said of it, and its file has the loss scale that its gradients need."""
+    """The chosen plan has the goodput that is said of it, and its file has the loss scale that its gradients need."""
     said, mine = answer.said, judged.of(answer.choice)
-    if said["step_ns"] != answer.price.step:
-        found.add("c", f"the chosen plan's step: said {said['step_ns']} ns, replayed {answer.price.step} ns")
-    if mine.step != answer.price.step:
+    if said["step_ns"] != answer.cost.step:
+        found.add("c", f"the chosen plan's step: said {said['step_ns']} ns, replayed {answer.cost.step} ns")
+    if mine.step != answer.cost.step:
         found.add("c", f"the chosen plan's file has another loss scale ({answer.plan.get('loss_scale')}) than its "
-                       f"gradients need ({mine.scale}): step {answer.price.step} ns for {mine.step} ns")
+                       f"gradients need ({mine.scale}): step {answer.cost.step} ns for {mine.step} ns")
     elif (answer.plan.get("loss_scale") or None) != mine.scale:
         found.add("c", f"the plan's file has loss scale {answer.plan.get('loss_scale')}, its gradients need {mine.scale}")
     peaks = tuple(said["peak_bytes"]) if isinstance(said["peak_bytes"], list) else None
-    if peaks is not None and peaks != answer.price.peaks:
-        found.add("c", f"the chosen plan's peaks: said {peaks}, replayed {answer.price.peaks}")
+    if peaks is not None and peaks != answer.cost.peaks:
+        found.add("c", f"the chosen plan's peaks: said {peaks}, replayed {answer.cost.peaks}")
     if every_sum and not is_close(said["sensitivity_bound"], mine.sum, 1e-7, judged.slack):
         found.add("c", f"the chosen plan's sum: said {said['sensitivity_bound']}, by replay {mine.sum:.9g}")
     if not judged.problem.method and mine.more_samples is not None and mine.more_samples > said["sensitivity_bound"] * (1 + CLOSE) + 1e-12:
@@ -256,16 +256,16 @@ def check_replayed(found, judged, answer, every_sum):
 
 
 def check_limits(found, judged, answer):
-    p, said, price = judged.problem, answer.said, answer.price
+    p, said, cost = judged.problem, answer.said, answer.cost
     for c in range(len(p.classes)):
-        if limit_of(p, c) is not None and price.peaks[c] > limit_of(p, c):
-            found.add("d", f"peak {price.peaks[c]} B of class {c}, the limit is {limit_of(p, c)} B")
+        if limit_of(p, c) is not None and cost.peaks[c] > limit_of(p, c):
+            found.add("d", f"peak {cost.peaks[c]} B of class {c}, the limit is {limit_of(p, c)} B")
     if p.policy == "uniform":
         return
-    if p.max_step and price.step > p.max_step:
-        found.add("d", f"step {price.step} ns, --max-step is {p.max_step} ns")
-    if said["objective"] in ("sensitivity", "memory") and said["target_ns"] and price.step > said["target_ns"]:
-        found.add("d", f"step {price.step} ns, the allowed step is {said['target_ns']} ns")
+    if p.max_step and cost.step > p.max_step:
+        found.add("d", f"step {cost.step} ns, --max-step is {p.max_step} ns")
+    if said["objective"] in ("sensitivity", "memory") and said["target_ns"] and cost.step > said["target_ns"]:
+        found.add("d", f"step {cost.step} ns, the allowed step is {said['target_ns']} ns")
     if p.max_sensitivity is not None and said["sensitivity_bound"] > p.max_sensitivity * (1 + CLOSE) + 1e-12:
         found.add("d", f"sum {said['sensitivity_bound']} %, --max-sensitivity is {p.max_sensitivity} %")
 
@@ -298,16 +298,16 @@ def check_training_bound(found, judged, answer, every, training):
         return  # of two classes of a device, the names do not say which: the other door does
     within = [x for x in every if x.step >= said["training_from_ns"] and fits_memory(judged.problem, x)
               and all(n not in names or x.choice[c] == base[c] for c, n in enumerate(devices))]
-    least = min(within, key=lambda x: x.worth(), default=None)
-    if least and judged.of(least.choice).worth() < training * (1 - CLOSE) - 1:
+    least = min(within, key=lambda x: x.training_time(), default=None)
+    if least and judged.of(least.choice).training_time() < training * (1 - CLOSE) - 1:
         found.add("a", f"no plan of {said['training_from_ns']} ns or more that keeps {names} in base has a step x (1 + "
-                       f"sum) below {training} ns, it is said; there is {describe(judged, least)}, {least.worth():.9g} ns")
+                       f"sum) below {training} ns, it is said; there is {describe(judged, least)}, {least.training_time():.9g} ns")
     if said["training_ns"] is None or training > said["training_ns"] * (1 + CLOSE):
         found.add("a", f"the bound {training} ns exceeds the plan's own {said['training_ns']} ns")
 
 
 def offered_plans(judged, answer):
-    """The baselines, priced by replay, with what the output says of each."""
+    """The baselines, costed by replay, with what the output says of each."""
     said = answer.said
     lowered = [d["lowered"] for d in said["devices"]]
     pairs = []
@@ -321,26 +321,26 @@ def offered_plans(judged, answer):
 
 
 def check_baselines(found, judged, answer):
-    for row, price in offered_plans(judged, answer):
-        if row["step_ns"] != price.step:
-            found.add("c", f"baseline '{row['name']}': step {row['step_ns']} ns is said, replayed {price.step} ns")
-        if not is_close(row["sensitivity_bound"], price.sum, 1e-7, judged.slack):
-            found.add("c", f"baseline '{row['name']}': sum {row['sensitivity_bound']} is said, by replay {price.sum:.9g}")
-        if row["fits"] != fits_memory(judged.problem, price):
-            found.add("c", f"baseline '{row['name']}': fits {row['fits']} is said, its peaks are {price.peaks}")
+    for row, cost in offered_plans(judged, answer):
+        if row["step_ns"] != cost.step:
+            found.add("c", f"baseline '{row['name']}': step {row['step_ns']} ns is said, replayed {cost.step} ns")
+        if not is_close(row["sensitivity_bound"], cost.sum, 1e-7, judged.slack):
+            found.add("c", f"baseline '{row['name']}': sum {row['sensitivity_bound']} is said, by replay {cost.sum:.9g}")
+        if row["fits"] != fits_memory(judged.problem, cost):
+            found.add("c", f"baseline '{row['name']}': fits {row['fits']} is said, its peaks are {cost.peaks}")
 
 
 def is_better(judged, answer, other):
     """Why another plan is a better answer to what was asked; None: it is not."""
     p, said, mine = judged.problem, answer.said, judged.of(answer.choice)
-    mine_step, mine_sum = answer.price.step, said["sensitivity_bound"]
+    mine_step, mine_sum = answer.cost.step, said["sensitivity_bound"]
     if not fits_memory(p, other):
         return None
     goal = said["objective"]
     if goal == "training-time":
-        mine_worth = mine_step * (1 + mine_sum / 100)
-        if other.worth() < mine_worth * (1 - CLOSE):
-            return f"step x (1 + sensitivity) {other.worth():.9g} ns < {mine_worth:.9g} ns"
+        mine_training = mine_step * (1 + mine_sum / 100)
+        if other.training_time() < mine_training * (1 - CLOSE):
+            return f"step x (1 + sensitivity) {other.training_time():.9g} ns < {mine_training:.9g} ns"
     if goal == "step" and other.sum + judged.slack <= p.max_sensitivity and other.step < mine_step:
         return f"step {other.step} ns < {mine_step} ns, within the sensitivity"
     if goal == "sensitivity" and other.step <= said["target_ns"] and is_below(judged, other, mine_sum):
@@ -355,9 +355,9 @@ def is_better(judged, answer, other):
 def check_not_worse(found, judged, answer):
     if judged.problem.policy == "uniform":
         return
-    offers = [(f"baseline '{row['name']}'", price) for row, price in offered_plans(judged, answer)]
-    for name, price in [("doing nothing", judged.of(judged.base()))] + offers:
-        why = is_better(judged, answer, price)
+    offers = [(f"baseline '{row['name']}'", cost) for row, cost in offered_plans(judged, answer)]
+    for name, cost in [("doing nothing", judged.of(judged.base()))] + offers:
+        why = is_better(judged, answer, cost)
         if why:
             found.add("b", f"{name} is better: {why}")
 
@@ -369,8 +369,8 @@ def check_fastest(found, judged, answer, every):
         return
     fastest = min(answer.bound_set(judged, every), key=lambda x: x.step, default=None)
     allowed = fastest and fastest.step * (1 + said["slowdown"])
-    if fastest and answer.price.step > allowed + 1:
-        found.add("f", f"step {answer.price.step} ns with --slowdown {100 * said['slowdown']:g}%: the fastest plan that "
+    if fastest and answer.cost.step > allowed + 1:
+        found.add("f", f"step {answer.cost.step} ns with --slowdown {100 * said['slowdown']:g}%: the fastest plan that "
                        f"keeps {answer.kept} in base takes {fastest.step} ns, so {allowed:.0f} ns are allowed; fastest "
                        f"found: {said['fastest_ns']} ns; it is {describe(judged, fastest)}")
 
@@ -384,21 +384,21 @@ def check_optimum(found, judged, answer, every):
         return
     if said["objective"] == "step":
         best = min((x for x in within if x.sum + judged.slack <= p.max_sensitivity), key=lambda x: x.step, default=None)
-        if best and answer.price.step > best.step * (1 + 1 / 4096) + 2:
-            found.add("o", f"step {answer.price.step} ns within {p.max_sensitivity} %: there is {describe(judged, best)}")
+        if best and answer.cost.step > best.step * (1 + 1 / 4096) + 2:
+            found.add("o", f"step {answer.cost.step} ns within {p.max_sensitivity} %: there is {describe(judged, best)}")
     if said["objective"] == "training-time":
-        best = min((x for x in within if x.step >= said["training_from_ns"]), key=lambda x: x.worth(),
+        best = min((x for x in within if x.step >= said["training_from_ns"]), key=lambda x: x.training_time(),
                    default=None)
-        mine = answer.price.step * (1 + said["sensitivity_bound"] / 100)
-        if best and mine > best.worth() * 1.0101 + 2:
+        mine = answer.cost.step * (1 + said["sensitivity_bound"] / 100)
+        if best and mine > best.training_time() * 1.0101 + 2:
             found.add("o", f"step x (1 + sensitivity) {mine:.9g} ns: there is {describe(judged, best)}, "
-                           f"{best.worth():.9g} ns")
+                           f"{best.training_time():.9g} ns")
     if said["objective"] == "memory":
         most = math.inf if p.max_sensitivity is None else p.max_sensitivity
         best = min((x for x in within if x.sum + judged.slack <= most and x.step <= said["target_ns"]), key=lambda x: max(x.peaks),
                    default=None)
-        if best and max(answer.price.peaks) > max(best.peaks) * (1 + 1 / 4096) + 128:
-            found.add("o", f"peak {max(answer.price.peaks)} B: there is {describe(judged, best)}")
+        if best and max(answer.cost.peaks) > max(best.peaks) * (1 + 1 / 4096) + 128:
+            found.add("o", f"peak {max(answer.cost.peaks)} B: there is {describe(judged, best)}")
 
 
 # --- Doors ----------------------------------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ def check_fewer(found, judged, answer):
         names = [one["device"] for one in rest.classes]
         if names != [d["name"] for d in fewer["devices"]]:
             continue
-        others = Prices(judged.tandem, rest, judged.store, os.path.dirname(judged.path),
+        others = Costs(judged.tandem, rest, judged.store, os.path.dirname(judged.path),
                         judged.batches[:c] + judged.batches[c + 1 :], found)
         if any(x.step == fewer["step_ns"] and is_close(x.sum, fewer["sensitivity_bound"], 1e-7, others.slack)
                for x in others.of_all(judged.problem.draw)):
@@ -463,7 +463,7 @@ def check_fewer(found, judged, answer):
 
 
 def check_explained(found, judged, answer):
-    """Of each other precision of each operator: the step and the peak of the plan with it, priced by its own need."""
+    """Of each other precision of each operator: the step and the peak of the plan with it, costed by its own need."""
     argv = allocate_command(judged.tandem, judged.problem, judged.store)
     rows = json.loads(run(argv + ["--explain", "all", "--json", "-q"])[1])["explained_all"]
     mine = judged.of(answer.choice)
@@ -528,7 +528,7 @@ def ask_plan(found, judged, folder):
     check_text(found, out + err)
     if code != 0:
         found.add("v", f"exit code {code}: {(out + err).strip()[-300:]}")
-    return Answer(said, plan, judged.price_file(path), read_choice(judged, plan)), said, err, plan_text
+    return Answer(said, plan, judged.cost_file(path), read_choice(judged, plan)), said, err, plan_text
 
 
 def check_plan(found, judged, folder, every):
@@ -594,9 +594,9 @@ def check_pareto(found, judged, every):
         words = [row["precision"]] * len(p.classes)
         if row["name"].startswith("all ") and all(w in tandem.devices[one["device"]]["precisions"]
                                                   for w, one in zip(words, p.classes)):
-            price = judged.of(judged.uniform(words))
-            if row["step_ns"] != price.step:
-                found.add("c", f"baseline '{row['name']}': step {row['step_ns']} ns is said, replayed {price.step} ns")
+            cost = judged.of(judged.uniform(words))
+            if row["step_ns"] != cost.step:
+                found.add("c", f"baseline '{row['name']}': step {row['step_ns']} ns is said, replayed {cost.step} ns")
 
 
 def check_batches(found, tandem, problem, store, folder):
@@ -604,7 +604,7 @@ def check_batches(found, tandem, problem, store, folder):
     p = problem
     path = os.path.join(folder, "chosen.json")
     n_rank = sum(one["ranks"] for one in p.classes)
-    even = Prices(tandem, p, store, folder, [p.global_batch // (p.accumulate or 1) // n_rank] * len(p.classes), found)
+    even = Costs(tandem, p, store, folder, [p.global_batch // (p.accumulate or 1) // n_rank] * len(p.classes), found)
     set_limits(p, even.of_all(p.draw))
     argv = allocate_command(tandem, p, store)
     found.command = shlex.join(argv)
@@ -618,39 +618,39 @@ def check_batches(found, tandem, problem, store, folder):
     check_numbers(found, said)
     with open(path, encoding="utf-8") as file:
         plan = json.load(file)
-    judged = Prices(tandem, p, store, folder, said["both"]["batch"], found)
-    both, price = said["both"], judged.price_file(path)
-    if both["step_ns"] != price.step:
-        found.add("c", f"both: step {both['step_ns']} ns is said, replayed {price.step} ns")
+    judged = Costs(tandem, p, store, folder, said["both"]["batch"], found)
+    both, cost = said["both"], judged.cost_file(path)
+    if both["step_ns"] != cost.step:
+        found.add("c", f"both: step {both['step_ns']} ns is said, replayed {cost.step} ns")
     mine = judged.of(read_choice(judged, plan))
-    if mine.step != price.step:
+    if mine.step != cost.step:
         found.add("c", f"both: its file has loss scale {plan.get('loss_scale')}, its gradients need {mine.scale}: step "
-                       f"{price.step} ns for {mine.step} ns")
+                       f"{cost.step} ns for {mine.step} ns")
     if not is_close(both["sensitivity_bound"], mine.sum, 1e-7, judged.slack):
         found.add("c", f"both: sum {both['sensitivity_bound']} is said, by replay {mine.sum:.9g}")
     alone = said["batch_alone"]
     if alone["step_ns"] is not None:
-        base = Prices(tandem, p, store, folder, alone["batch"], found)
-        base_price = base.of(base.base())
-        if alone["step_ns"] != base_price.step:
-            found.add("c", f"batch alone: step {alone['step_ns']} ns is said, all in base replays to {base_price.step} ns")
+        base = Costs(tandem, p, store, folder, alone["batch"], found)
+        base_cost = base.of(base.base())
+        if alone["step_ns"] != base_cost.step:
+            found.add("c", f"batch alone: step {alone['step_ns']} ns is said, all in base replays to {base_cost.step} ns")
     every = judged.of_all(problem.draw)
     answer = Answer({**plan, **both, "objective": "sensitivity", "target_ns": plan["target_ns"],
-                     "indistinguishable_ns": None, "training_bound_ns": None, "peak_bytes": None}, plan, price,
+                     "indistinguishable_ns": None, "training_bound_ns": None, "peak_bytes": None}, plan, cost,
                     read_choice(judged, plan))
     check_bounds(found, judged, answer, every)
-    if not fits_memory(p, price):
-        found.add("d", f"both: its peaks are {price.peaks} B, the limits {p.memory} B")
+    if not fits_memory(p, cost):
+        found.add("d", f"both: its peaks are {cost.peaks} B, the limits {p.memory} B")
     if p.slowdown is None and p.policy != "uniform":
         nothing = even.of(even.base())
-        worth = both["step_ns"] * (1 + both["sensitivity_bound"] / 100)
-        if fits_memory(p, nothing) and nothing.worth() < worth * (1 - CLOSE):
-            found.add("b", f"doing nothing is better: step x (1 + sum) {nothing.worth():.9g} ns < {worth:.9g} ns")
+        training = both["step_ns"] * (1 + both["sensitivity_bound"] / 100)
+        if fits_memory(p, nothing) and nothing.training_time() < training * (1 - CLOSE):
+            found.add("b", f"doing nothing is better: step x (1 + sum) {nothing.training_time():.9g} ns < {training:.9g} ns")
         for name in ("precision_alone", "batch_alone"):
             row = said[name]
-            if row["step_ns"] is not None and row["step_ns"] * (1 + row["sensitivity_bound"] / 100) < worth * (1 - CLOSE):
+            if row["step_ns"] is not None and row["step_ns"] * (1 + row["sensitivity_bound"] / 100) < training * (1 - CLOSE):
                 found.add("b", f"{name} is better: step x (1 + sensitivity) "
-                               f"{row['step_ns'] * (1 + row['sensitivity_bound'] / 100):.9g} ns < {worth:.9g} ns")
+                               f"{row['step_ns'] * (1 + row['sensitivity_bound'] / 100):.9g} ns < {training:.9g} ns")
     return judged
 
 
@@ -661,7 +661,7 @@ def check(tandem, problem, store, folder):
         every = list(judged.known.values()) if judged else []
     else:
         batches = [one["batch"] or problem.batch for one in problem.classes]
-        judged = Prices(tandem, problem, store, folder, batches, found)
+        judged = Costs(tandem, problem, store, folder, batches, found)
         every = judged.of_all(problem.draw)
         set_limits(problem, every)
         if problem.question == "pareto":

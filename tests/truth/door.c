@@ -5,7 +5,7 @@
  * usage: door --store FILE --model MODEL --cluster CLUSTER [--NAME VALUE…]
  *   --add CLUSTER  prints what these ranks would bring
  *   --describe 1   prints the graph's name and hash only
- *   --price 1      replays plans: reads the precisions of each, class by class, from a line of the input,
+ *   --cost 1      replays plans: reads the precisions of each, class by class, from a line of the input,
  *                  and prints its step and its peaks; --norm 1: updates wait for the norm of all gradients */
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 typedef struct door_options {
     tandem_allocation_request asked;
     const char *add; /* for advice; NULL = an allocation */
-    int describes, prices;
+    int describes, costs;
 } door_options;
 
 /* --- Options ------------------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static tandem_status read_option(door_options *o, const char *name, const char *
     if (strcmp(name, "--proof-work") == 0) return a->work_limit = strtoll(value, NULL, 10), TANDEM_OK;
     if (strcmp(name, "--global-batch") == 0) return a->global_batch = strtoll(value, NULL, 10), TANDEM_OK;
     if (strcmp(name, "--describe") == 0) return o->describes = 1, TANDEM_OK;
-    if (strcmp(name, "--price") == 0) return o->prices = 1, TANDEM_OK;
+    if (strcmp(name, "--cost") == 0) return o->costs = 1, TANDEM_OK;
     if (strcmp(name, "--norm") == 0) return r->step.with_norm = r->norm_is_given = 1, TANDEM_OK;
     return read_named(o, name, value, error);
 }
@@ -115,7 +115,7 @@ static tandem_status read_plan(tandem_plan *plan, const tandem_planner *planner,
     return status;
 }
 
-static tandem_status print_price(tandem_planner *planner, const tandem_plan *plan, tandem_error *error)
+static tandem_status print_cost(tandem_planner *planner, const tandem_plan *plan, tandem_error *error)
 {
     tandem_planned_step step;
     const tandem_status status = tandem_planner_replay(&step, planner, plan, error);
@@ -126,17 +126,17 @@ static tandem_status print_price(tandem_planner *planner, const tandem_plan *pla
     return TANDEM_OK;
 }
 
-static tandem_status price_plans(tandem_planner *planner, const door_options *o, tandem_error *error)
+static tandem_status cost_plans(tandem_planner *planner, const door_options *o, tandem_error *error)
 {
     char line[4096];
     tandem_plan *plan = NULL;
     tandem_status status = tandem_plan_open(&plan, tandem_planner_graph(planner, 0),
-                                            tandem_planner_cluster(planner), "priced", error);
+                                            tandem_planner_cluster(planner), "costed", error);
     if (status == TANDEM_OK) plan->step = o->asked.of.step;
     if (status == TANDEM_OK) plan->loss_scale = o->asked.of.step.with_norm ? -1 : 0;
     while (status == TANDEM_OK && fgets(line, sizeof line, stdin)) {
         status = read_plan(plan, planner, line, error);
-        if (status == TANDEM_OK) status = print_price(planner, plan, error);
+        if (status == TANDEM_OK) status = print_cost(planner, plan, error);
     }
     tandem_plan_close(plan);
     return status;
@@ -179,9 +179,9 @@ static tandem_status look(door_options *o, tandem_error *error)
 {
     tandem_planner *planner = NULL;
     o->asked.of.times_only = 1;
-    o->asked.of.norm_is_given |= o->prices;
+    o->asked.of.norm_is_given |= o->costs;
     tandem_status status = tandem_planner_open(&planner, &o->asked.of, error);
-    if (status == TANDEM_OK) status = o->describes ? describe(planner) : price_plans(planner, o, error);
+    if (status == TANDEM_OK) status = o->describes ? describe(planner) : cost_plans(planner, o, error);
     tandem_planner_close(planner);
     return status;
 }
@@ -192,9 +192,9 @@ int main(int argc, char **argv)
     door_options options;
     tandem_status status = read_options(&options, argc, argv, &error);
     if (status == TANDEM_OK)
-        status = options.describes || options.prices ? look(&options, &error)
-                 : options.add                       ? advise(&options, &error)
-                                                     : ask(&options, &error);
+        status = options.describes || options.costs ? look(&options, &error)
+                 : options.add                      ? advise(&options, &error)
+                                                    : ask(&options, &error);
     if (status != TANDEM_OK) fprintf(stderr, "door: %s\n", error.text);
     return tandem_status_exit_code(status);
 }

@@ -2,7 +2,7 @@
 /* folder: allocator */
 /* What is said about a plan beside the plan itself, on an mlp on two devices with drawn costs. */
 #include "tests/support/fail_allocation.h"
-#include "tests/support/priced_cluster.h"
+#include "tests/support/costed_cluster.h"
 #include "tests/support/tandem_test.h"
 
 static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
@@ -11,17 +11,17 @@ enum { STRONG, WEAK };
 
 /* A cluster, a problem and a plan for it. */
 typedef struct bench {
-    priced_cluster p;
+    costed_cluster p;
     tandem_allocation_problem problem;
     tandem_plan *plan;
     tandem_allocation a;
 } bench;
 
-static void open_bench_of(bench *b, const char *cluster, double slowdown, priced_filter *measured)
+static void open_bench_of(bench *b, const char *cluster, double slowdown, costed_filter *measured)
 {
     tandem_error error = {0};
-    require_ok(priced_cluster_open(&b->p, model, cluster, 16, 11, measured, &error), &error);
-    b->problem = priced_problem(&b->p, slowdown);
+    require_ok(costed_cluster_open(&b->p, model, cluster, 16, 11, measured, &error), &error);
+    b->problem = costed_problem(&b->p, slowdown);
     b->problem.without_certificate = 0;
     b->plan = NULL;
     require_ok(tandem_allocate(&b->plan, &b->a, policy_of("greedy"), &b->problem, "drawn", &error), &error);
@@ -32,7 +32,7 @@ static void open_bench_answers(bench *b) { open_bench_of(b, two_devices, SLOWDOW
 static void close_bench_answers(bench *b)
 {
     tandem_plan_close(b->plan);
-    priced_cluster_close(&b->p);
+    costed_cluster_close(&b->p);
 }
 
 static int is_adjustable_answers(const bench *b, int op)
@@ -157,7 +157,7 @@ static void a_changed_precision_does_not_go_unnoticed(void **state)
 }
 
 /* A bound that no proof here reaches. */
-static void a_bound_is_proven_anew(void **state)
+static void a_bound_is_proven_again(void **state)
 {
     bench b;
     tandem_error error = {0};
@@ -363,17 +363,17 @@ static void what_forbids_a_choice_is_counted(void **state)
 
 static uint64_t smallest_at(int64_t batch)
 {
-    priced_cluster p;
+    costed_cluster p;
     tandem_memory_deficit memory_deficit[TANDEM_MAX_CLASS];
     tandem_error error = {0};
     int n = 0;
-    require_ok(priced_cluster_open(&p, model, "cpu:avx2_vnni memory=1B", batch, 11, NULL, &error), &error);
-    const tandem_allocation_problem problem = priced_problem(&p, 0);
+    require_ok(costed_cluster_open(&p, model, "cpu:avx2_vnni memory=1B", batch, 11, NULL, &error), &error);
+    const tandem_allocation_problem problem = costed_problem(&p, 0);
     require_ok(tandem_memory_deficits_find(memory_deficit, &n, &problem, &error), &error);
     assert_int_equal(n, 1);
     assert_int_equal(memory_deficit[0].batch, 0); /* no batch fits a byte */
     assert_int_equal(memory_deficit[0].limit_bytes, 1);
-    priced_cluster_close(&p);
+    costed_cluster_close(&p);
     return memory_deficit[0].peak_bytes;
 }
 
@@ -382,22 +382,22 @@ static void the_batch_that_fits_is_the_largest(void **state)
     static const int64_t batches[] = {1, 37, 100, 255};
     for (size_t k = 0; k < sizeof batches / sizeof batches[0]; k++) {
         char cluster[96];
-        priced_cluster p;
+        costed_cluster p;
         tandem_memory_deficit memory_deficit[TANDEM_MAX_CLASS];
         tandem_error error = {0};
         int n = 0;
         const uint64_t limit_bytes = smallest_at(batches[k]);
         (void)snprintf(cluster, sizeof cluster, "cpu:avx512_bf16 + cpu:avx2_vnni memory=%lluB",
                        (unsigned long long)limit_bytes);
-        require_ok(priced_cluster_open(&p, model, cluster, 256, 11, NULL, &error), &error);
-        const tandem_allocation_problem problem = priced_problem(&p, 0);
+        require_ok(costed_cluster_open(&p, model, cluster, 256, 11, NULL, &error), &error);
+        const tandem_allocation_problem problem = costed_problem(&p, 0);
         require_ok(tandem_memory_deficits_find(memory_deficit, &n, &problem, &error), &error);
         assert_int_equal(n, 1);
         assert_int_equal(memory_deficit[0].c, WEAK);
         assert_int_equal(memory_deficit[0].limit_bytes, limit_bytes);
         assert_int_equal(memory_deficit[0].peak_bytes, smallest_at(256));
         assert_int_equal(memory_deficit[0].batch, batches[k]);
-        priced_cluster_close(&p);
+        costed_cluster_close(&p);
     }
 }
 
@@ -570,7 +570,7 @@ int main(void)
         cmocka_unit_test(a_plan_is_what_it_says),
         cmocka_unit_test(every_edited_figure_is_named),
         cmocka_unit_test(a_changed_precision_does_not_go_unnoticed),
-        cmocka_unit_test(a_bound_is_proven_anew),
+        cmocka_unit_test(a_bound_is_proven_again),
         cmocka_unit_test(a_broken_limit_is_no_edited_figure),
         cmocka_unit_test(baselines_are_the_uniform_plans_of_what_is_lowered),
         cmocka_unit_test(the_two_beside_the_plan_are_marked),

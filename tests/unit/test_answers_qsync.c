@@ -1,6 +1,6 @@
 /* folder: allocator */
 /* The published procedure, on an mlp of three products whose times and harms are chosen so that every
- * decision of it can be told by hand. */
+ * decision of it can be determined by hand. */
 #include "tandem/advanced/allocator.h"
 #include "tests/support/replay_store.h"
 #include "tests/support/tandem_test.h"
@@ -10,15 +10,15 @@ enum { FC1, FC2, HEAD, N_PRODUCT };
 static const char *const product[N_PRODUCT] = {"fc1", "fc2", "head"};
 
 /* What a product takes in a pass, by precision; -1 = not measured. Everything else takes nothing. */
-typedef struct prices {
+typedef struct cost_table {
     const tandem_graph *graph;
     int op[N_PRODUCT];
     int64_t ns[N_PRODUCT][TANDEM_N_PRECISION];
     int64_t sensitivity[N_PRODUCT][TANDEM_N_PRECISION];
-} prices;
+} cost_table;
 
 typedef struct bench {
-    prices price;
+    cost_table costs;
     replay_store profile;
     tandem_graph *graph;
     tandem_cluster cluster;
@@ -27,9 +27,9 @@ typedef struct bench {
     tandem_allocation_problem problem;
 } bench;
 
-static int64_t price_answers_qsync(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+static int64_t cost_answers_qsync(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
-    const prices *p = context;
+    const cost_table *p = context;
     *workspace_bytes = 0;
     if (key->kind != TANDEM_COST_OP) return 0;
     for (int k = 0; k < N_PRODUCT; k++)
@@ -45,18 +45,18 @@ static void open_bench_answers_qsync(bench *b, const char *memory)
     tandem_error error = {0};
     char text[96];
     assert_int_equal(tandem_graph_open(&b->graph, "mlp:width=64", 256, &error), TANDEM_OK);
-    b->price.graph = b->graph;
+    b->costs.graph = b->graph;
     b->sensitivity = calloc((size_t)b->graph->n_op * TANDEM_N_PRECISION, sizeof *b->sensitivity);
     assert_non_null(b->sensitivity);
     for (int k = 0; k < N_PRODUCT; k++) {
-        assert_int_equal(tandem_graph_find(&b->price.op[k], b->graph, product[k], &error), TANDEM_OK);
-        memcpy(&b->sensitivity[b->price.op[k] * TANDEM_N_PRECISION], b->price.sensitivity[k],
-               sizeof b->price.sensitivity[k]);
+        assert_int_equal(tandem_graph_find(&b->costs.op[k], b->graph, product[k], &error), TANDEM_OK);
+        memcpy(&b->sensitivity[b->costs.op[k] * TANDEM_N_PRECISION], b->costs.sensitivity[k],
+               sizeof b->costs.sensitivity[k]);
     }
     (void)snprintf(text, sizeof text, "%s batch=256%s", device, memory);
     assert_int_equal(tandem_cluster_parse(&b->cluster, text, &error), TANDEM_OK);
     replay_store_open(&b->profile);
-    replay_store_fill(&b->profile, b->graph, TANDEM_F32, 0, device, "", price_answers_qsync, &b->price);
+    replay_store_fill(&b->profile, b->graph, TANDEM_F32, 0, device, "", cost_answers_qsync, &b->costs);
     require_ok(tandem_replayer_open(&b->replayer, &b->cluster, (const tandem_graph *const *)&b->graph,
                                     b->profile.store, 0, &error),
                &error);
@@ -87,7 +87,7 @@ static void assert_precisions(const bench *b, const tandem_plan *plan, tandem_pr
 {
     const tandem_precision expected[N_PRODUCT] = {fc1, fc2, head};
     for (int k = 0; k < N_PRODUCT; k++)
-        assert_int_equal(plan->assignment.precision[0][b->price.op[k]], expected[k]);
+        assert_int_equal(plan->assignment.precision[0][b->costs.op[k]], expected[k]);
 }
 
 #define FP32 TANDEM_PRECISION_FP32
@@ -97,7 +97,7 @@ static void assert_precisions(const bench *b, const tandem_plan *plan, tandem_pr
 /* Raising fc1 takes 9000 ns, fc2 900, head 100. */
 static bench three_products(void)
 {
-    return (bench){.price = {.ns = {[FC1] = {[FP32] = 10000, [INT8] = 1000, [FULL] = -1},
+    return (bench){.costs = {.ns = {[FC1] = {[FP32] = 10000, [INT8] = 1000, [FULL] = -1},
                                     [FC2] = {[FP32] = 1900, [INT8] = 1000, [FULL] = -1},
                                     [HEAD] = {[FP32] = 1100, [INT8] = 1000, [FULL] = -1}},
                              .sensitivity = {[FC1] = {[INT8] = 5, [FULL] = 5},
@@ -111,7 +111,7 @@ static void the_initial_setting_is_the_fastest(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation a;
     tandem_error error = {0};
-    b.price.ns[FC2][INT8] = 2500; /* slower than fp32 */
+    b.costs.ns[FC2][INT8] = 2500; /* slower than fp32 */
     open_bench_answers_qsync(&b, "");
     assert_int_equal(allocate_answers_qsync(&b, &plan, &a, &error), TANDEM_OK);
     assert_precisions(&b, plan, INT8, FP32, INT8);
@@ -160,8 +160,8 @@ static void an_operator_is_raised_step_by_step(void **state)
 {
     bench b = three_products();
     for (int k = 0; k < N_PRODUCT; k++) {
-        b.price.ns[k][FULL] = 100;
-        b.price.sensitivity[k][FULL] *= 2;
+        b.costs.ns[k][FULL] = 100;
+        b.costs.sensitivity[k][FULL] *= 2;
     }
     open_bench_answers_qsync(&b, "");
     tandem_plan *plan = NULL;
@@ -197,7 +197,7 @@ static void for_memory_the_least_sensitive_is_lowered(void **state)
     tandem_plan *plan = NULL;
     tandem_allocation a;
     tandem_error error = {0};
-    for (int k = 0; k < N_PRODUCT; k++) b.price.ns[k][INT8] = b.price.ns[k][FULL] = 20000;
+    for (int k = 0; k < N_PRODUCT; k++) b.costs.ns[k][INT8] = b.costs.ns[k][FULL] = 20000;
     open_bench_answers_qsync(&b, "");
     b.problem.slowdown = 100;
     assert_int_equal(allocate_answers_qsync(&b, &plan, &a, &error), TANDEM_OK);
@@ -210,7 +210,7 @@ static void for_memory_the_least_sensitive_is_lowered(void **state)
     plan = NULL;
     (void)snprintf(memory, sizeof memory, " memory=%lluB", (unsigned long long)base_bytes - 1);
     bench tight = three_products();
-    for (int k = 0; k < N_PRODUCT; k++) tight.price.ns[k][INT8] = tight.price.ns[k][FULL] = 20000;
+    for (int k = 0; k < N_PRODUCT; k++) tight.costs.ns[k][INT8] = tight.costs.ns[k][FULL] = 20000;
     open_bench_answers_qsync(&tight, memory);
     tight.problem.slowdown = 100;
     require_ok(allocate_answers_qsync(&tight, &plan, &a, &error), &error);

@@ -161,7 +161,7 @@ static void long_numbers_are_handled(void **state)
         strcpy(text + 200, units[i]);
         refused_by_all(text);
     }
-    /* 200 digits behind the point are no overflow. */
+    /* 200 digits after the point are no overflow. */
     memset(text, '3', 200);
     text[0] = '0';
     text[1] = '.';
@@ -527,7 +527,7 @@ static void philox_gives_the_published_words(void **state)
     assert_true(tandem_philox_uniform(UINT32_MAX) < 1.0f);
 }
 
-/* The last digit of a text stands for this much. */
+/* The last digit of a text represents this much. */
 static double step_of_text(const char *text)
 {
     const char *point = strchr(text, '.');
@@ -578,7 +578,7 @@ static void digits_end_where_the_error_begins(void **state)
     (void)state;
 }
 
-/* A path that is longer than the text, and what to do behind it. */
+/* A path that is longer than the text, and what to do after it. */
 static void an_error_that_does_not_fit_keeps_its_end(void **state)
 {
     char path[3001] = "/first/";

@@ -672,7 +672,7 @@ static void a_step_comes_back(void **state)
     for (int k = 0; k < 3; k++) assert_int_equal(unlink(path[k]), 0);
 }
 
-/* The message at *at, moved on behind it. */
+/* The message at *at, moved on after it. */
 static const uint8_t *next_message(const uint8_t *bytes, size_t *at, size_t *n)
 {
     int shift = 0;

@@ -157,7 +157,7 @@ static void this_machine_is_what_its_kernel_says(void **state)
         skip();
     }
     if (getenv("TEST_PRELOAD") && *getenv("TEST_PRELOAD")) {
-        (void)printf("SKIP: /proc/cpuinfo tells what CPU=avx2 hides\n");
+        (void)printf("SKIP: /proc/cpuinfo shows what CPU=avx2 hides\n");
         skip();
     }
     for (size_t i = 0; i < N_OF(rows); i++) {
@@ -263,8 +263,8 @@ static void stragglers_are_classes_too_many(void **state)
     assert_non_null(strstr(error.text, "at most 32"));
 }
 
-/* Of cpu.def, weakest first: no row of this machine stands before the one or behind the other. */
-static void words_stand_for_devices_of_this_machine(void **state)
+/* Of cpu.def, weakest first: no row of this machine comes before the one or after the other. */
+static void words_name_devices_of_this_machine(void **state)
 {
     tandem_cluster cluster;
     tandem_device device = {.name = "untouched"};
@@ -277,15 +277,15 @@ static void words_stand_for_devices_of_this_machine(void **state)
                      TANDEM_OK);
     const char *strongest = cluster.classes[0].device.name, *weakest = cluster.classes[1].device.name;
     assert_string_equal(weakest, "cpu:sse41");
-    int is_behind = 0;
+    int is_past = 0;
     for (int i = 0; strncmp(tandem_device_get(i)->name, "cpu:", 4) == 0; i++) {
         const char *name = tandem_device_get(i)->name;
         if (strcmp(name, strongest) == 0)
-            is_behind = 1;
-        else if (is_behind)
+            is_past = 1;
+        else if (is_past)
             assert_false(tandem_device_is_present(name));
     }
-    assert_true(is_behind && tandem_device_is_present(strongest));
+    assert_true(is_past && tandem_device_is_present(strongest));
     assert_int_equal(cluster.classes[0].n_rank, 3);
     /* what files are read by */
     assert_int_equal(tandem_device_find(&device, "strongest", &error), TANDEM_UNKNOWN_NAME);
@@ -599,7 +599,7 @@ int main(void)
         cmocka_unit_test(an_unknown_device_has_a_nearest),
         cmocka_unit_test(this_machine_is_what_its_kernel_says),
         cmocka_unit_test(the_pair_is_of_this_machine),
-        cmocka_unit_test(words_stand_for_devices_of_this_machine),
+        cmocka_unit_test(words_name_devices_of_this_machine),
         cmocka_unit_test(a_cluster_is_read),
         cmocka_unit_test(a_straggler_is_a_class),
         cmocka_unit_test(stragglers_are_classes_too_many),

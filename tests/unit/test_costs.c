@@ -7,32 +7,33 @@
 static const char model[] = "mlp:width=4,depth=1,image=2x2x1,classes=2";
 static const char device[] = "cpu:avx2";
 
-/* Price of everything at a batch; the optimizer, whose key knows no batch, is UPDATE. */
-typedef struct price {
+/* Cost of everything at a batch; the optimizer, whose key knows no batch, is UPDATE. */
+typedef struct batch_cost {
     int64_t ns;
     uint64_t workspace_bytes;
-} price;
+} batch_cost;
 enum { UPDATE = 7 };
 
-static int64_t priced(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+static int64_t cost_from_table(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
-    const price *p = context;
+    const batch_cost *p = context;
     *workspace_bytes =
         key->pass == TANDEM_PASS_FORWARD && key->kind == TANDEM_COST_OP ? p->workspace_bytes : 0;
     return key->pass == TANDEM_PASS_UPDATE ? UPDATE : p->ns;
 }
 
-static void measure_beside(replay_store *s, const char *name, int64_t batch, const char *co_runner, price p)
+static void measure_beside(replay_store *s, const char *name, int64_t batch, const char *co_runner,
+                           batch_cost p)
 {
     tandem_graph *graph = NULL;
     assert_int_equal(tandem_graph_open(&graph, name, batch, NULL), TANDEM_OK);
-    replay_store_fill(s, graph, TANDEM_F32, 0, device, co_runner, priced, &p);
+    replay_store_fill(s, graph, TANDEM_F32, 0, device, co_runner, cost_from_table, &p);
     tandem_graph_close(graph);
 }
 
 static void measure_costs(replay_store *s, int64_t batch, int64_t ns)
 {
-    measure_beside(s, model, batch, "", (price){ns, 0});
+    measure_beside(s, model, batch, "", (batch_cost){ns, 0});
 }
 
 /* A replayer of one rank at `batch`, that has run. */
@@ -122,7 +123,7 @@ static void a_falling_line_is_not_followed_upwards(void **state)
     replay_store_close(&s);
 }
 
-/* More batches than are looked at: those around it are, wherever they stand. */
+/* More batches than are looked at: those around it are, wherever they are. */
 static void the_nearest_of_many_are_found(void **state)
 {
     replay_store s = {.path = ""};
@@ -148,8 +149,8 @@ static void workspace_is_the_larger_of_the_two(void **state)
                 {14, 9216, 9280}}; /* multiples of 64 */
     replay_store s = {.path = ""};
     replay_store_open(&s);
-    measure_beside(&s, model, 2, "", (price){10, 1024});
-    measure_beside(&s, model, 8, "", (price){10, 5120});
+    measure_beside(&s, model, 2, "", (batch_cost){10, 1024});
+    measure_beside(&s, model, 8, "", (batch_cost){10, 5120});
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         opened o;
         assert_int_equal(open_at(&o, &s, rows[i].batch), TANDEM_OK);
@@ -181,8 +182,8 @@ static void another_model_with_the_same_input_lends_only_what_is_equal(void **st
     replay_store s = {.path = ""};
     opened o;
     replay_store_open(&s);
-    measure_beside(&s, amp_dtype, 2, "", (price){120, 0});
-    measure_beside(&s, amp_dtype, 8, "", (price){180, 0});
+    measure_beside(&s, amp_dtype, 2, "", (batch_cost){120, 0});
+    measure_beside(&s, amp_dtype, 8, "", (batch_cost){180, 0});
     assert_int_equal(open_at(&o, &s, 4), TANDEM_MISSING);
     assert_non_null(strstr(o.error.text, "linear m=4 k=4 n=4 | fp32 | forward"));
     close_it(&o);
@@ -213,16 +214,17 @@ static void the_less_certain_of_two_times_counts(void **state)
     opened o = {0};
     replay_store_open(&s);
     measure_costs(&s, 4, 100);
-    measure_beside(&s, model, 2, "cpu:avx512", (price){200, 0});
-    measure_beside(&s, model, 6, "cpu:avx512", (price){400, 0});
+    measure_beside(&s, model, 2, "cpu:avx512", (batch_cost){200, 0});
+    measure_beside(&s, model, 6, "cpu:avx512", (batch_cost){400, 0});
     tandem_cluster cluster = {
         .n_class = 2,
         .classes = {replay_class(device, TANDEM_F32, 1, 0), replay_class("cpu:avx512", TANDEM_F32, 1, 0)},
         .link_bytes_per_s = 1e9};
     assert_int_equal(tandem_graph_open(&o.graph, model, 4, NULL), TANDEM_OK);
     for (int contended = 0; contended < 2; contended++) {
-        price p = {50, 0};
-        replay_store_fill(&s, o.graph, TANDEM_F32, 0, "cpu:avx512", contended ? device : "", priced, &p);
+        batch_cost p = {50, 0};
+        replay_store_fill(&s, o.graph, TANDEM_F32, 0, "cpu:avx512", contended ? device : "", cost_from_table,
+                          &p);
     }
     const tandem_graph *graph[] = {o.graph, o.graph};
     assert_int_equal(tandem_replayer_open_with(&o.replayer, &cluster, graph, s.store, NULL, &o.error),

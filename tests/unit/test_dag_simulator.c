@@ -37,7 +37,7 @@ static void a_message_waits_for_both_ends(void **state)
 
 static void dependencies_cross_streams(void **state)
 {
-    /* 3 is on no stream and waits for 0 and 2; 2 stands behind 1 on its stream, which waits for 3's friend 0.
+    /* 3 is on no stream and waits for 0 and 2; 2 is after 1 on its stream, which waits for 3's friend 0.
      * */
     const int stream[] = {0, 1, 1, -1}, group[] = {-1, -1, -1, -1};
     const tandem_dag_edge edge[] = {{0, 3}, {2, 3}, {0, 1}, {0, 3}};
@@ -92,7 +92,7 @@ static void refused_dag_simulator(const tandem_dag *graph, const char *const *wo
 static void graphs_that_lead_nowhere_are_refused(void **state)
 {
     const int on_0[] = {0, 0}, on_1[] = {0, 1}, below[] = {0, -2}, alone[] = {-1, -1}, second[] = {-1, 1};
-    const tandem_dag_edge behind[] = {{0, 1}, {0, 2}}, before[] = {{-1, 0}}, far[] = {{INT_MAX, INT_MIN}};
+    const tandem_dag_edge after[] = {{0, 1}, {0, 2}}, before[] = {{-1, 0}}, far[] = {{INT_MAX, INT_MIN}};
     const tandem_dag good = {.n_op = 2,
                              .n_stream = 1,
                              .n_group = 1,
@@ -109,7 +109,7 @@ static void graphs_that_lead_nowhere_are_refused(void **state)
     bad.group = second;
     refused_dag_simulator(&bad, (const char *const[]){"op B", "group 1", "0 to 0"}, 3);
     bad = good;
-    bad.edge = behind;
+    bad.edge = after;
     bad.n_edge = 2;
     refused_dag_simulator(&bad, (const char *const[]){"dependency 1", "op A"}, 2);
     bad.edge = before;

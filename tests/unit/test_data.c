@@ -290,7 +290,7 @@ static void check_fitted_image(const tandem_data *of, tandem_sample_layout layou
     assert_int_equal(tandem_data_fit(&data, &m.graph, text, &error), TANDEM_USAGE);
 }
 
-static void numbers_of_an_image_stand_as_the_model_has_them(void **state)
+static void numbers_of_an_image_have_the_order_of_the_model(void **state)
 {
     static const tandem_sample_layout FIRST = TANDEM_SAMPLE_CHANNELS_FIRST,
                                       LAST = TANDEM_SAMPLE_CHANNELS_LAST, ROW = TANDEM_SAMPLE_NUMBERS;
@@ -651,7 +651,7 @@ static void text_windows_are_cut(void **state)
     assert_int_equal(tokens[3], 77);
     assert_int_equal(label[3], 77);
     tandem_data_close(&data);
-    /* The last window needs a character behind it: 41 / 2 and 4 / 2 leave one, and none. */
+    /* The last window needs a character after it: 41 / 2 and 4 / 2 leave one, and none. */
     assert_int_equal(tandem_data_open(&data, in(f, "text"), 2, &error), TANDEM_OK);
     assert_int_equal(data.n_train, 20);
     assert_int_equal(data.n_test, 1);
@@ -905,7 +905,7 @@ static void all_tokens_or_one_can_be_hidden(void **state)
         }
 }
 
-static void a_text_has_a_class_the_character_behind(void **state)
+static void a_text_has_a_class_the_next_character(void **state)
 {
     uint8_t symbols[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     const tandem_data data = {.kind = TANDEM_DATA_TEXT, .text = symbols, .n_text = 12, .length = 3};
@@ -936,7 +936,7 @@ int main(void)
         WITH_FOLDER(only_regular_files_up_to_the_limit_are_read),
         WITH_FOLDER(text_windows_are_cut),
         WITH_FOLDER(any_bytes_are_a_text),
-        cmocka_unit_test(numbers_of_an_image_stand_as_the_model_has_them),
+        cmocka_unit_test(numbers_of_an_image_have_the_order_of_the_model),
         cmocka_unit_test(images_that_are_no_such_samples_are_refused_with_both_shapes),
         cmocka_unit_test(a_text_fits_a_model_of_its_length_and_alphabet),
         cmocka_unit_test(the_order_is_a_permutation),
@@ -947,7 +947,7 @@ int main(void)
         cmocka_unit_test(images_are_resized_between_the_centres_of_pixels),
         cmocka_unit_test(tokens_are_hidden_as_many_as_asked),
         cmocka_unit_test(all_tokens_or_one_can_be_hidden),
-        cmocka_unit_test(a_text_has_a_class_the_character_behind),
+        cmocka_unit_test(a_text_has_a_class_the_next_character),
         cmocka_unit_test(fashion_mnist_is_what_it_is),
     };
     return cmocka_run_group_tests_name("data", tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* folder: research */
 /* Outliers that grow in channels change no bit of what a model computes in fp32, and the range of what is
- * cast; a probe rounds to the formats that stand for the dtypes; when ranges begin an estimate. */
+ * cast; a probe rounds to the formats that represent the dtypes; when ranges begin an estimate. */
 #include "runtime/train/reestimate_trigger.h"
 #include "runtime/estimate/estimate_probe.h"
 #include "research/drift.h"
@@ -110,7 +110,7 @@ static void a_place_has_all_its_parameters_or_is_none(void **state)
     assert_int_equal(count_places(0, DRIFT_MAX_PARAMETERS + 1), 0);
 }
 
-/* The noise of all operators in int8_full, whose s8 a format stands for. */
+/* The noise of all operators in int8_full, whose s8 a format represents. */
 static double probed_noise(held_run *r, tandem_format format)
 {
     enum { REPLICATES = 4 };
@@ -142,7 +142,7 @@ static double probed_noise(held_run *r, tandem_format format)
     return noise;
 }
 
-/* Steps of s4 are 127/7 times those of s8; behind gelus noise grows with their square. */
+/* Steps of s4 are 127/7 times those of s8; after gelus noise grows with their square. */
 static void a_probe_takes_the_formats_of_an_emulation(void **state)
 {
     held_run r = {0};

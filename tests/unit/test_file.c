@@ -228,8 +228,8 @@ static void a_link_stays_a_link(void **state)
     assert_null(file.stream);
 }
 
-/* /dev/stdout and its like are links whose text is no path where there is a pipe, or a file without a name,
- * behind them. */
+/* /dev/stdout and its like are links whose text is no path where they lead to a pipe, or a file without
+ * a name. */
 static void write_to_descriptors(void)
 {
     int ends[2];

@@ -1,13 +1,13 @@
 /* folder: allocator */
-/* Plans whose sensitivities cannot be told apart, on an mlp on two devices with drawn costs. What is
+/* Plans whose sensitivities cannot be distinguished, on an mlp on two devices with drawn costs. What is
  * estimated of an operator varies over the replicates by a spread that the test chooses. */
-#include "tests/support/priced_cluster.h"
+#include "tests/support/costed_cluster.h"
 
 enum { N_REPLICATE = 6, N_SEED = 24 };
 #define SLOWDOWN 0.2
 
 typedef struct estimated_bench {
-    priced_cluster p;
+    costed_cluster p;
     tandem_estimate estimate;
     tandem_allocation_problem problem;
 } estimated_bench;
@@ -39,10 +39,10 @@ static void estimate_operator(estimated_bench *b, int op, tandem_precision preci
 static void open_estimated_bench(estimated_bench *b, uint64_t seed, double spread)
 {
     tandem_error error = {0};
-    require_ok(priced_cluster_open(&b->p, "mlp:depth=3,width=64", "cpu:avx512_bf16 + cpu:avx2_vnni", 16, seed,
+    require_ok(costed_cluster_open(&b->p, "mlp:depth=3,width=64", "cpu:avx512_bf16 + cpu:avx2_vnni", 16, seed,
                                    NULL, &error),
                &error);
-    b->problem = priced_problem(&b->p, SLOWDOWN);
+    b->problem = costed_problem(&b->p, SLOWDOWN);
     b->problem.without_certificate = 0;
     b->problem.sensitivity_unit = 1e-6;
     const tandem_graph *graph = b->p.graph[0];
@@ -61,7 +61,7 @@ static void open_estimated_bench(estimated_bench *b, uint64_t seed, double sprea
 static void close_estimated_bench(estimated_bench *b)
 {
     tandem_estimate_close(&b->estimate);
-    priced_cluster_close(&b->p);
+    costed_cluster_close(&b->p);
 }
 
 static tandem_plan *allocate_estimated(tandem_allocation *found, const estimated_bench *b,
@@ -116,7 +116,7 @@ static void exact_differences_are_kept(void **state)
     (void)state;
 }
 
-/* --- What cannot be told apart: the faster one ---------------------------------------------------------- */
+/* --- What cannot be distinguished: the faster one ------------------------------------------------------- */
 
 static void the_faster_of_indistinguishable_plans_is_taken(void **state)
 {

@@ -57,10 +57,10 @@ static void a_nan_that_is_allowed_has_no_sign(void **state)
 
 /* --- Read later, on a device that answers what a test wants --------------------------------------------- */
 
-typedef struct told_device {
+typedef struct scripted_device {
     tandem_status copies, results; /* of queueing the copies of faults; of reading them */
     int n_event_wait, n_drain;
-} told_device;
+} scripted_device;
 
 static tandem_status take_memory(void *device, void **memory, uint64_t bytes, int is_staging,
                                  tandem_error *error)
@@ -77,14 +77,14 @@ static tandem_status copy_loss(void *device, tandem_device_stream stream, void *
     return TANDEM_OK;
 }
 
-static tandem_status tell_copies(void *device, void *staged, tandem_error *error)
+static tandem_status report_copies(void *device, void *staged, tandem_error *error)
 {
-    const tandem_status status = ((told_device *)device)->copies;
-    memcpy(staged, &((told_device *)device)->results, sizeof status);
+    const tandem_status status = ((scripted_device *)device)->copies;
+    memcpy(staged, &((scripted_device *)device)->results, sizeof status);
     return status == TANDEM_OK ? status : tandem_error_set(error, status, "no copy");
 }
 
-static tandem_status tell_results(int64_t *nonfinite, const void *staged, tandem_error *error)
+static tandem_status report_results(int64_t *nonfinite, const void *staged, tandem_error *error)
 {
     tandem_status status;
     memcpy(&status, staged, sizeof status);
@@ -101,14 +101,14 @@ static tandem_status record_nothing(void *device, tandem_device_stream stream, i
 static tandem_status count_event_wait(void *device, int event, tandem_error *error)
 {
     (void)event, (void)error;
-    ((told_device *)device)->n_event_wait++;
+    ((scripted_device *)device)->n_event_wait++;
     return TANDEM_OK;
 }
 
 static tandem_status count_drain(void *device, int *is_finite, tandem_error *error)
 {
     (void)is_finite, (void)error;
-    ((told_device *)device)->n_drain++;
+    ((scripted_device *)device)->n_drain++;
     return TANDEM_OK;
 }
 
@@ -125,14 +125,14 @@ typedef struct late_step {
 } late_step;
 
 /* Step 4 has ended with a loss, and n_launch launches update its weights. */
-static tandem_status queue_step(late_step *l, told_device *device, float ends_with, int n_launch,
+static tandem_status queue_step(late_step *l, scripted_device *device, float ends_with, int n_launch,
                                 double *loss)
 {
     tandem_error error = {0};
     *l = (late_step){.backend = {.alloc = take_memory,
                                  .copy_async = copy_loss,
-                                 .queue_faults = tell_copies,
-                                 .read_faults = tell_results,
+                                 .queue_faults = report_copies,
+                                 .read_faults = report_results,
                                  .event_record = record_nothing,
                                  .event_sync = count_event_wait,
                                  .device_sync = count_drain},
@@ -156,7 +156,7 @@ static tandem_status queue_step(late_step *l, told_device *device, float ends_wi
 static void results_are_read_once_and_later(void **state)
 {
     late_step l;
-    told_device device = {0};
+    scripted_device device = {0};
     double loss = 3;
     assert_int_equal(queue_step(&l, &device, 0.5F, 1, &loss), TANDEM_OK);
     assert_int_equal(tandem_executor_is_pending(&l.executor), 1);
@@ -174,10 +174,10 @@ static void results_are_read_once_and_later(void **state)
 }
 
 /* What was queued before may still write to memory that its owner frees next. */
-static void nothing_runs_on_behind_an_error(void **state)
+static void nothing_runs_on_after_an_error(void **state)
 {
     late_step l;
-    told_device device = {.copies = TANDEM_NO_DEVICE};
+    scripted_device device = {.copies = TANDEM_NO_DEVICE};
     double loss = 3;
     for (int n_launch = 1; n_launch <= 2; n_launch++) { /* copies that were not queued are not read */
         assert_int_equal(queue_step(&l, &device, 0.5F, n_launch, &loss), TANDEM_NO_DEVICE);
@@ -186,11 +186,11 @@ static void nothing_runs_on_behind_an_error(void **state)
         tandem_late_close(&l.executor);
         assert_int_equal(device.n_drain, n_launch);
     }
-    device = (told_device){.results = TANDEM_MALFORMED};
+    device = (scripted_device){.results = TANDEM_MALFORMED};
     assert_int_equal(queue_step(&l, &device, 0.5F, 1, &loss), TANDEM_OK);
     assert_int_equal(tandem_late_read(&l.executor, &loss, NULL), TANDEM_MALFORMED);
     assert_true(device.n_drain == 1 && !tandem_executor_is_pending(&l.executor));
-    device = (told_device){0};
+    device = (scripted_device){0};
     assert_int_equal(queue_step(&l, &device, INFINITY, 1, &loss), TANDEM_OK);
     tandem_error error = {0};
     assert_int_equal(tandem_late_read(&l.executor, &loss, &error), TANDEM_LIMIT_EXCEEDED);
@@ -203,6 +203,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_finite_step_has_its_loss), cmocka_unit_test(either_a_loss_or_a_gradient_diverges),
         cmocka_unit_test(a_nan_that_is_allowed_has_no_sign),
-        cmocka_unit_test(results_are_read_once_and_later), cmocka_unit_test(nothing_runs_on_behind_an_error)};
+        cmocka_unit_test(results_are_read_once_and_later), cmocka_unit_test(nothing_runs_on_after_an_error)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ static void bytes_count_again_beyond_each_cache_and_rows_by_their_columns(void *
 }
 
 /* Columns that fill vectors of 16, 8 or 4 numbers have kernels of their own. */
-static void shapes_tell_what_fills_vectors(void **state)
+static void shapes_show_what_fills_vectors(void **state)
 {
     static const double apart[][2] = {{32, 0}, {24, 0.3}, {12, 0.6}, {7, 0.9}};
     for (size_t i = 0; i < N_OF(apart); i++) {
@@ -91,7 +91,7 @@ int main(void)
         cmocka_unit_test(rows_that_lie_apart_count_and_fade),
         cmocka_unit_test(a_row_that_disagrees_says_little),
         cmocka_unit_test(bytes_count_again_beyond_each_cache_and_rows_by_their_columns),
-        cmocka_unit_test(shapes_tell_what_fills_vectors),
+        cmocka_unit_test(shapes_show_what_fills_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

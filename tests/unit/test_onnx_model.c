@@ -18,7 +18,7 @@
 enum { N_CHANNEL = 6 };
 #define MODEL "tests/data/onnx/conv.onnx"
 
-/* Of a tensor in the file: its name, then its numbers behind a tag and a length of one byte each. */
+/* Of a tensor in the file: its name, then its numbers after a tag and a length of one byte each. */
 static void read_numbers(float numbers[N_CHANNEL], const char *name)
 {
     char *text = NULL;

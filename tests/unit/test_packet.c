@@ -60,7 +60,7 @@ static void what_is_written_is_read_again(void **state)
     packet_free(&p);
 }
 
-/* Every length but the whole one: it says so, reads nothing beyond its end, and leaves no memory behind. */
+/* Every length but the whole one: it says so, reads nothing beyond its end, and leaves no memory. */
 static void a_packet_that_is_cut_off_is_refused(void **state)
 {
     packet whole = {0};

@@ -224,7 +224,7 @@ static char *text_of(const tandem_plan *plan, const tandem_graph *graph)
     return text;
 }
 
-/* Absent where the caller told nothing, and then no member is written. */
+/* Absent where the caller gave nothing, and then no member is written. */
 static void what_made_a_plan_comes_back(void **state)
 {
     tandem_error error = {0};
@@ -487,7 +487,7 @@ static void the_loss_scale_comes_back(void **state)
     tandem_graph_close(graph);
 }
 
-/* Micro-steps and recomputation stand in plans that have them. */
+/* Micro-steps and recomputation are in plans that have them. */
 static void the_way_of_a_step_comes_back(void **state)
 {
     static const struct {

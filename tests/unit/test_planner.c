@@ -12,9 +12,9 @@ static tandem_planner *const untouched = (tandem_planner *)(uintptr_t)0x10;
 
 static int set_up_planner(void **state)
 {
-    static priced_cluster p;
+    static costed_cluster p;
     tandem_error error = {0};
-    require_ok(priced_cluster_open(&p, model, two_devices, BATCH, 11, NULL, &error), &error);
+    require_ok(costed_cluster_open(&p, model, two_devices, BATCH, 11, NULL, &error), &error);
     scored_cluster_file(&p, "first", 1);
     scored_cluster_file(&p, "second", 7);
     *state = &p;
@@ -23,11 +23,11 @@ static int set_up_planner(void **state)
 
 static int tear_down_planner(void **state)
 {
-    priced_cluster_close(*state);
+    costed_cluster_close(*state);
     return 0;
 }
 
-static tandem_request request_of(const priced_cluster *p)
+static tandem_request request_of(const costed_cluster *p)
 {
     return (tandem_request){.store = p->path, .model = model, .cluster = two_devices, .batch = BATCH};
 }
@@ -58,9 +58,9 @@ static char *allocate_planner(tandem_planner *planner, double slowdown, tandem_a
 
 static void it_allocates_what_the_steps_by_hand_do(void **state)
 {
-    priced_cluster *p = *state;
+    costed_cluster *p = *state;
     tandem_error error = {0};
-    tandem_allocation_problem problem = priced_problem(p, 0.02);
+    tandem_allocation_problem problem = costed_problem(p, 0.02);
     const tandem_request request = request_of(p);
     tandem_planner *planner = open_planner(&request), *units = planner;
     problem.sensitivity_unit = tandem_planner_problem(units)->sensitivity_unit;
@@ -122,7 +122,7 @@ static void a_printed_cluster_plans_the_same(void **state)
 
 static void batches_and_limits_are_filled_in(void **state)
 {
-    const priced_cluster *p = *state;
+    const costed_cluster *p = *state;
     static const struct {
         const char *cluster, *memory;
         int64_t batch, batches[2];
@@ -180,7 +180,7 @@ static double planned_value(tandem_planner *planner, int c, int place)
 
 static void choices_reach_the_problem(void **state)
 {
-    const priced_cluster *p = *state;
+    const costed_cluster *p = *state;
     tandem_request request = request_of(p);
     request.method = "fisher";
     tandem_planner *planner = open_planner(&request);
@@ -214,7 +214,7 @@ static void choices_reach_the_problem(void **state)
 /* Classes 0 and 3 share AMP dtype and batch, and so do 1 and 4; 2 is alone. */
 static void each_class_has_the_sensitivity_of_its_own_device_and_batch(void **state)
 {
-    const priced_cluster *p = *state;
+    const costed_cluster *p = *state;
     tandem_request request = request_of(p);
     request.cluster =
         "cpu:avx512_bf16 + cpu:avx2_vnni + cpu:avx2_vnni batch=2 + cpu:avx512_bf16 + cpu:avx2_vnni "
@@ -288,7 +288,7 @@ static void check_exchange_counts(tandem_planner *exact, const tandem_request *o
 /* Millionths of a percent, rounded up, and parts of them that count what is lowered. */
 static void extra_samples_are_in_millionths(void **state)
 {
-    const priced_cluster *p = *state;
+    const costed_cluster *p = *state;
     tandem_request request = request_of(p);
     tandem_estimate estimate = {0};
     tandem_error error = {0};
@@ -332,7 +332,7 @@ static void extra_samples_are_in_millionths(void **state)
     free(expected);
     check_exchange_counts(planner, &request);
     tandem_planner_close(planner);
-    /* An estimate that is no store's also tells plans apart. */
+    /* An estimate that is no store's also distinguishes plans. */
     request.method = NULL;
     request.times_only = 1;
     planner = open_planner(&request);
@@ -344,7 +344,7 @@ static void extra_samples_are_in_millionths(void **state)
 
 static void times_alone_replay_but_do_not_allocate(void **state)
 {
-    const priced_cluster *p = *state;
+    const costed_cluster *p = *state;
     tandem_request request = request_of(p);
     request.data = "neither"; /* of which there are no statistics */
     request.times_only = 1;
@@ -369,7 +369,7 @@ static void times_alone_replay_but_do_not_allocate(void **state)
 
 static void what_is_wrong_is_said_planner(void **state)
 {
-    const priced_cluster *p = *state;
+    const costed_cluster *p = *state;
     const struct {
         tandem_request request;
         tandem_status status;

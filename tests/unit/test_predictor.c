@@ -1,5 +1,5 @@
 /* folder: predictor */
-/* Sensitivities computed by hand, and the variances behind them by simulation. */
+/* Sensitivities computed by hand, and their variances by simulation. */
 #include <unistd.h>
 
 #include "base/philox.h"
@@ -194,7 +194,7 @@ static void fisher_in_attention(void **state)
     const int q = op_of(graph, "block0.attention.q"), table = op_of(graph, "embedding");
     const int scores = op_of(graph, "block0.attention.scores"), mix = op_of(graph, "block0.attention.mix");
 
-    /* the embedding's output has two readers behind its position: the norm, and the residual sum; the norm's
+    /* the embedding's output has two readers after its position: the norm, and the residual sum; the norm's
      * has q, k, v */
     const double before_q = of_table / 2;
     assert_close(sensitivity[q * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL],
@@ -203,20 +203,20 @@ static void fisher_in_attention(void **state)
                  half_n * bf16_share * 3 * 7 + half_n * rate2 * bf16_share * 7 / 8 * (7 * 2 * 4 / 16.0));
     assert_true(sensitivity[table * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] == 0);
 
-    /* scores = q·kᵀ, four rows a matrix: both gradients go on, each behind its own linear and a third of the
+    /* scores = q·kᵀ, four rows a matrix: both gradients go on, each after its own linear and a third of the
      * norm */
-    const double behind = own + before_q / 3;
+    const double after = own + before_q / 3;
     const double first = (9 * 4 * 48 + 4 * 4 * 7 + 2 * 4 * 4 * 9 * 4) / 10.0;
     const double second = (9 * 4 * 16 + 1 * 4 * 7 + 4 * 16 * 9 * 1) / 19.0;
     assert_close(sensitivity[scores * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL],
-                 forward + (first + second) * behind);
+                 forward + (first + second) * after);
 
     /* mix = softmax·v: the range of a softmax is 1, whatever was measured */
     const double v_x = 1 / (127.0 * 127 * 6);
     const double by_range = half_n * (v_x * 3 + 4 * 5 + 4 * v_x * 4 * 7);
-    const double second_saved = v_x * 4 * 7 / 19.0; /* int8 with f32 behind: only x is rounded */
+    const double second_saved = v_x * 4 * 7 / 19.0; /* int8 with f32 after: only x is rounded */
     assert_close(sensitivity[mix * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8],
-                 by_range + second_saved * behind);
+                 by_range + second_saved * after);
     free(sensitivity);
     free(s);
     tandem_graph_close(graph);
@@ -408,7 +408,7 @@ static tandem_statistics measure_predictor(const trial *t, float x_step, float w
 }
 
 /* Mean over the trials of what the rounding does less what is predicted of int8_full; they must agree within
- * four standard errors, which must be small enough to tell. */
+ * four standard errors, which must be small enough to decide. */
 static void simulate(float rate)
 {
     static const float x_step = 1 / 16.0f, w_step = 1 / 8.0f, g_step = 1 / 32.0f;

@@ -6,7 +6,7 @@
 
 enum { MAX_NUMBERS = 50 };
 
-/* Different at every place, of both signs; `of` tells arrays apart. */
+/* Different at every place, of both signs; `of` distinguishes arrays. */
 static float number_of(int64_t i, int of) { return (float)((i * 7 + of * 5) % 23 - 11); }
 
 static void fill_numbers(float *x, int64_t n, int of)
@@ -43,7 +43,7 @@ static void sums_take_every_number_once(void **state)
     }
 }
 
-/* Number i of what a loop writes, of x and y; c: what stood there. */
+/* Number i of what a loop writes, of x and y; c: what was there. */
 typedef float written_number(float x, float y, float c);
 static float squared(float x, float y, float c) { return (void)x, (void)y, c * c; }
 static float difference(float x, float y, float c) { return (void)c, (x - y) * 3; }
@@ -62,7 +62,7 @@ static void run_written(int which, float *to, const float *x, const float *y, in
     if (which == 5) probe_subtract(to, 3, x, n);
 }
 
-static void every_number_is_written_and_none_behind(void **state)
+static void every_number_is_written_and_none_after(void **state)
 {
     static written_number *const expected[] = {squared,          difference, added,
                                                added_difference, scaled,     subtracted};
@@ -104,7 +104,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_take_every_number_once),
-        cmocka_unit_test(every_number_is_written_and_none_behind),
+        cmocka_unit_test(every_number_is_written_and_none_after),
         cmocka_unit_test(a_gradient_is_a_product_with_the_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

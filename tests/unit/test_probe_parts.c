@@ -241,8 +241,8 @@ static void cells_have_the_formats_of_their_row(void **state)
     close_probed(&p);
 }
 
-/* Only what an estimated cell asks for; what picks numbers rounds nothing; fc1's relu is behind fc1, none
- * behind the head. */
+/* Only what an estimated cell asks for; what picks numbers rounds nothing; fc1's relu is after fc1, none
+ * after the head. */
 static void operators_are_those_that_round(void **state)
 {
     static const char *const asked[] = {"fc1", "fc1.bias", "head"};
@@ -328,7 +328,7 @@ static void kept_numbers_take_spare_memory_first(void **state)
     close_probed(&p);
 }
 
-/* The largest is behind the two samples that are kept. */
+/* The largest is after the two samples that are kept. */
 static void ranges_are_those_of_the_last_batches(void **state)
 {
     static const float largest[] = {9, 5, 3, 4, 1, 1, 1, 1, 1, 1, 1}, own[] = {9, 9, 5, 4, 4, 1, 1},
@@ -551,7 +551,7 @@ static const void *shown_value(const tandem_executor *executor, int value, int g
 }
 static const tandem_backend_api shown_backend = {.executor_value = shown_value};
 
-/* The weight gradient of a product, behind which that of an image is computed, since no task does. */
+/* The weight gradient of a product, after which that of an image is computed, since no task does. */
 static void see_product(probed *p, const char *name)
 {
     for (int i = 0; i < (int)N_OF(ones); i++) {

@@ -21,7 +21,8 @@ static tandem_probe_tensor tensor_of_four(tandem_probe_part part)
                                  .error_scale = 1};
 }
 
-/* What samples have in common is not told from noise: three times Σ e²·D² = ¼ + ¼ + 4, as of a draw. */
+/* What samples have in common is not distinguished from noise: three times Σ e²·D² = ¼ + ¼ + 4, as of a
+ * draw. */
 static void without_samples_every_error_is_noise(void **state)
 {
     const tandem_format nearest = TANDEM_FORMAT_S8_NEAREST, drawn = TANDEM_FORMAT_S8;

@@ -38,7 +38,7 @@ static void count_torch_kernels(const expected_kernels *e, const tandem_kernel_s
     assert_true(tandem_kernels_of(&kernels, &key, style, &v100.gpu_spec));
     for (int i = 0; i < kernels.n; i++) {
         n += kernels.count[i];
-        /* of products, what stands beside the product */
+        /* of products, what is beside the product */
         if (!kernels.work[i].is_product) bytes += kernels.count[i] * kernels.work[i].bytes;
     }
     if (fabs(n - e->n) > 1e-9 || fabs(bytes - e->bytes) > 1e-9 * (1 + e->bytes))

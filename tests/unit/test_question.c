@@ -10,9 +10,9 @@ enum { BATCH = 4 };
 
 static int set_up_question(void **state)
 {
-    static priced_cluster p;
+    static costed_cluster p;
     tandem_error error = {0};
-    require_ok(priced_cluster_open(&p, model, two_devices, BATCH, 11, NULL, &error), &error);
+    require_ok(costed_cluster_open(&p, model, two_devices, BATCH, 11, NULL, &error), &error);
     scored_cluster_file(&p, "first", 1);
     *state = &p;
     return 0;
@@ -20,11 +20,11 @@ static int set_up_question(void **state)
 
 static int tear_down_question(void **state)
 {
-    priced_cluster_close(*state);
+    costed_cluster_close(*state);
     return 0;
 }
 
-static tandem_request request_of(const priced_cluster *p)
+static tandem_request request_of(const costed_cluster *p)
 {
     return (tandem_request){.store = p->path, .model = model, .cluster = two_devices, .batch = BATCH};
 }
@@ -183,10 +183,10 @@ static void an_answer_says_what_its_plan_does(void **state)
     tandem_answer_close(&answer);
 }
 
-/* The caller's graphs stand for the model's name. */
+/* The caller's graphs replace the model's name. */
 static void graphs_of_the_caller_are_planned(void **state)
 {
-    const priced_cluster *p = *state;
+    const costed_cluster *p = *state;
     tandem_allocation_request request = {.of = request_of(p)};
     tandem_answer by_name = {.plan = NULL}, by_graph = {.plan = NULL};
     tandem_error error = {0};
@@ -234,7 +234,7 @@ static void a_global_batch_is_split(void **state)
 
 /* --- Clusters compared ---------------------------------------------------------------------------------- */
 
-static tandem_allocation_request question_of_gpus(const priced_cluster *p)
+static tandem_allocation_request question_of_gpus(const costed_cluster *p)
 {
     tandem_allocation_request request = {.of = request_of(p)};
     request.of.cluster = "2*v100@2 net=10Gbit/s,5us";

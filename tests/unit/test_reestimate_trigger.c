@@ -118,7 +118,7 @@ static void check_seen(tandem_precision precision, const char *const seen[2])
     for (int i = 0; i < t.graph->n_op; i++)
         if (t.trigger.seen[i] != 0) fail_msg("%s is seen, too", t.graph->op[i].name);
     see_step(&t, 0, 4);
-    reestimate_trigger_before(&t.trigger, 2); /* begins anew */
+    reestimate_trigger_before(&t.trigger, 2); /* begins again */
     assert_true(t.trigger.seen[op_of(t.graph, seen[0])] == 0);
     close_triggered(&t);
 }

@@ -7,7 +7,7 @@
 
 /* Its step in fp32: 8 forward tasks (image, label, fc1, its bias and relu, head, its bias, loss), 3 dgrads
  * (loss, head, relu), 4 wgrads (head.bias, head | fc1.bias, fc1: the dgrads of head and relu lie between),
- * updates. Buckets: one of 80 elements in all, or, with FOUR_BUCKETS, one of 32 elements behind each
+ * updates. Buckets: one of 80 elements in all, or, with FOUR_BUCKETS, one of 32 elements after each
  * wgrad. */
 static const char model[] = "mlp:width=4,depth=1,image=2x2x1,classes=2";
 enum { FORWARD = 100, DGRAD = 200, WGRAD = 300, UPDATE = 50, CAST = 10, FC1_INT8 = 40 };
@@ -15,15 +15,15 @@ enum { ONE_BUCKET = 0, FOUR_BUCKETS = 1, ONE_STEP = 8 * FORWARD + 3 * DGRAD + 4 
 static const char fc1_int8[] = "linear m=4 k=4 n=4 | int8 | forward | s8>f32";
 
 /* Times a factor; a key whose text is `without` is left out. */
-typedef struct pricing {
+typedef struct costing {
     int64_t times;
     const char *without;
-} pricing;
+} costing;
 
-static int64_t price_replayer(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+static int64_t cost_replayer(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
 {
     static const int64_t by_pass[TANDEM_N_PASS] = {FORWARD, DGRAD, WGRAD, UPDATE};
-    const pricing *p = context;
+    const costing *p = context;
     char text[TANDEM_MAX_SIGNATURE + 96];
     tandem_cost_key_print(text, sizeof text, key);
     if (p->without && strcmp(text, p->without) == 0) return -1;
@@ -58,10 +58,10 @@ static void tear_down_replayer(bench *b)
     replay_store_close(&b->profile);
 }
 
-static void put_costs(bench *b, const char *device, const char *co_runner, pricing p)
+static void put_costs(bench *b, const char *device, const char *co_runner, costing p)
 {
-    replay_store_fill(&b->profile, b->graph, TANDEM_F32, ONE_BUCKET, device, co_runner, price_replayer, &p);
-    replay_store_fill(&b->profile, b->graph, TANDEM_F32, FOUR_BUCKETS, device, co_runner, price_replayer, &p);
+    replay_store_fill(&b->profile, b->graph, TANDEM_F32, ONE_BUCKET, device, co_runner, cost_replayer, &p);
+    replay_store_fill(&b->profile, b->graph, TANDEM_F32, FOUR_BUCKETS, device, co_runner, cost_replayer, &p);
 }
 
 static void add_class(bench *b, const char *device, int n_rank, int per_node)
@@ -134,7 +134,7 @@ static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 0);
     tandem_replay replay = open_and_run(&b, ONE_BUCKET);
     assert_int_equal(replay.step_ns, ONE_STEP);
@@ -164,7 +164,7 @@ static void a_straggler_is_waited_for(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     assert_int_equal(
         tandem_cluster_parse(&b.cluster, "3*cpu:avx2@1 net=1000TB/s,0ns slow=1.5@rank1", &b.error),
         TANDEM_OK);
@@ -176,7 +176,7 @@ static void a_straggler_is_waited_for(void **state)
     tandem_replayer_close(b.replayer);
 
     /* its neighbours stay on its node */
-    put_costs(&b, "cpu:avx2", "cpu:avx2", (pricing){.times = 3});
+    put_costs(&b, "cpu:avx2", "cpu:avx2", (costing){.times = 3});
     assert_int_equal(
         tandem_cluster_parse(&b.cluster, "4*cpu:avx2@2 net=1000TB/s,0ns slow=1.5@rank1", &b.error),
         TANDEM_OK);
@@ -195,14 +195,14 @@ static tandem_zero run_zero_replayer(bench *b, int stage)
 }
 
 /* One bucket of 80 elements on two ranks: shards of 48, an update of 48/80 of its time. A collective takes
- * 1000 ns and 160 bytes over 1 GB/s. The gathered weights are waited for behind two operators without any,
+ * 1000 ns and 160 bytes over 1 GB/s. The gathered weights are waited for after two operators without any,
  * image and label. */
 static void zero_shares_out_a_bucket(void **state)
 {
     enum { WIRE = 1160, BEFORE = 2 * FORWARD, SHARD = 48 * 4, FULL = 80 * 4 };
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 2, 1);
     b.cluster.link_bytes_per_s = 1e9;
     b.cluster.link_latency_ns = 1000;
@@ -236,7 +236,7 @@ static void zero_keeps_three_buckets_of_weights(void **state)
     enum { SHARD = 16 * 4, REST = 16 * 4 };
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 2, 1);
     b.cluster.link_bytes_per_s = 1e9;
     (void)open_and_run(&b, FOUR_BUCKETS);
@@ -253,7 +253,7 @@ static void a_precision_changes_its_tasks_and_is_undone(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 0);
     (void)open_and_run(&b, ONE_BUCKET);
     const int fc1 = op_named_replayer(&b, "fc1");
@@ -280,12 +280,12 @@ static void a_precision_changes_its_tasks_and_is_undone(void **state)
     tear_down_replayer(&b);
 }
 
-static void a_task_tells_its_time(void **state)
+static void a_task_says_its_time(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
-    put_costs(&b, "cpu:avx2", "cpu:avx2", (pricing){.times = 3});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
+    put_costs(&b, "cpu:avx2", "cpu:avx2", (costing){.times = 3});
     add_class(&b, "cpu:avx2", 2, 0);
     b.cluster.link_bytes_per_s = 1e9;
     (void)open_and_run(&b, ONE_BUCKET);
@@ -319,7 +319,7 @@ static void a_task_may_take_another_time(void **state)
     enum { INT8_FORM = 3 * TANDEM_PRECISION_INT8 };
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 0);
     (void)open_and_run(&b, ONE_BUCKET);
     const int fc1 = op_named_replayer(&b, "fc1"), forward = task_of_replayer(&b, fc1, TANDEM_TASK_FORWARD);
@@ -350,8 +350,8 @@ static void an_all_reduce_may_take_another_time(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
-    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
+    put_costs(&b, "cpu:avx512", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 1);
     add_class(&b, "cpu:avx512", 1, 1);
     b.cluster.link_bytes_per_s = 3e8; /* 320 bytes: 2 messages of 533.3 ns */
@@ -377,7 +377,7 @@ static void memory_is_what_the_memory_plan_says(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 0);
     (void)open_and_run(&b, ONE_BUCKET);
     tandem_memory memory;
@@ -405,8 +405,8 @@ static void the_faster_class_waits_for_the_slower(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 2});
-    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 2});
+    put_costs(&b, "cpu:avx512", "", (costing){.times = 1});
     add_class(&b, "cpu:avx512", 1, 1);
     add_class(&b, "cpu:avx2", 1, 1);
     b.cluster.link_bytes_per_s = 1e9; /* 320 bytes: 2 messages of 160 ns and the latency */
@@ -434,7 +434,7 @@ static void buckets_overlap_with_backward(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 2, 1);
     b.cluster.link_bytes_per_s = 1e9; /* 128 bytes: 2 × (100 + 64) = 328 ns */
     b.cluster.link_latency_ns = 100;
@@ -458,7 +458,7 @@ static void a_fast_wire_leaves_the_updates(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 2, 1);
     b.cluster.link_bytes_per_s = 1e9; /* 128 ns a bucket */
     const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
@@ -478,8 +478,8 @@ static void a_slight_gain_adds_up_to_a_wait(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1000});
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1001});
+    put_costs(&b, "cpu:avx512", "", (costing){.times = 1000});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1001});
     add_class(&b, "cpu:avx512", 1, 1);
     add_class(&b, "cpu:avx2", 1, 1);
     b.cluster.link_bytes_per_s = 1e9; /* 128 ns a bucket */
@@ -495,7 +495,7 @@ static void compute_and_wire_slow_each_other(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 2, 1);
     replay_store_put_curve(&b.profile, "2*cpu:avx2", 0, 128, 328);
     replay_store_put_curve(&b.profile, "2*cpu:avx2", 1, 128, 656);
@@ -531,10 +531,10 @@ static void slow_compute(bench *b, uint64_t bytes, double factor)
 static void computation_makes_no_all_reduce_faster(void **state)
 {
     bench b;
-    pricing p = {.times = 1};
+    costing p = {.times = 1};
     double idle_ns = 0, loaded_ns = 0;
     set_up_replayer(&b);
-    replay_store_fill(&b.profile, b.graph, TANDEM_F32, ONE_BUCKET, "cpu:avx2", "", price_replayer, &p);
+    replay_store_fill(&b.profile, b.graph, TANDEM_F32, ONE_BUCKET, "cpu:avx2", "", cost_replayer, &p);
     add_class(&b, "cpu:avx2", 2, 1);
     replay_store_put_curve(&b.profile, "2*cpu:avx2", 0, 1 << 20, 5000);
     replay_store_put_curve(&b.profile, "2*cpu:avx2", 1, 1 << 20, 4000);
@@ -549,9 +549,9 @@ static void each_size_slows_compute_by_its_own(void **state)
 {
     enum { TWO_SIZES = 200, SMALL = 4, LARGE = 2 };
     bench b;
-    pricing p = {.times = 1};
+    costing p = {.times = 1};
     set_up_replayer(&b);
-    replay_store_fill(&b.profile, b.graph, TANDEM_F32, TWO_SIZES, "cpu:avx2", "", price_replayer, &p);
+    replay_store_fill(&b.profile, b.graph, TANDEM_F32, TWO_SIZES, "cpu:avx2", "", cost_replayer, &p);
     add_class(&b, "cpu:avx2", 2, 1);
     for (int loaded = 0; loaded < 2; loaded++) {
         replay_store_put_curve(&b.profile, "2*cpu:avx2", loaded, 100, 50);
@@ -587,10 +587,10 @@ static void co_runners_slow_each_other_while_both_compute(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
-    put_costs(&b, "cpu:avx512", "cpu:avx2", (pricing){.times = 2});
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 2});
-    put_costs(&b, "cpu:avx2", "cpu:avx512", (pricing){.times = 4});
+    put_costs(&b, "cpu:avx512", "", (costing){.times = 1});
+    put_costs(&b, "cpu:avx512", "cpu:avx2", (costing){.times = 2});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 2});
+    put_costs(&b, "cpu:avx2", "cpu:avx512", (costing){.times = 4});
     add_class(&b, "cpu:avx512", 1, 0);
     add_class(&b, "cpu:avx2", 1, 0);
     b.cluster.link_bytes_per_s = 1e9;
@@ -612,8 +612,8 @@ static void ranks_of_a_class_are_their_own_co_runners(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
-    put_costs(&b, "cpu:avx2", "cpu:avx2", (pricing){.times = 3});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
+    put_costs(&b, "cpu:avx2", "cpu:avx2", (costing){.times = 3});
     add_class(&b, "cpu:avx2", 2, 0);
     b.cluster.link_bytes_per_s = 1e9;
     b.cluster.link_latency_ns = 100;
@@ -645,7 +645,7 @@ static void a_missing_cost_is_named_where_a_plan_needs_it(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1, .without = fc1_int8});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1, .without = fc1_int8});
     add_class(&b, "cpu:avx2", 1, 0);
     assert_int_equal(open_and_run(&b, ONE_BUCKET).step_ns, ONE_STEP);
     const int fc1 = op_named_replayer(&b, "fc1");
@@ -669,11 +669,11 @@ static void a_missing_contended_time_is_missing(void **state)
 {
     bench b;
     set_up_replayer(&b);
-    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
-    put_costs(&b, "cpu:avx512", "cpu:avx2", (pricing){.times = 1});
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx512", "", (costing){.times = 1});
+    put_costs(&b, "cpu:avx512", "cpu:avx2", (costing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     put_costs(&b, "cpu:avx2", "cpu:avx512",
-              (pricing){.times = 1,
+              (costing){.times = 1,
                         .without = "relu n=16 | fp32 | dgrad | "
                                    "f32>f32"});
     add_class(&b, "cpu:avx512", 1, 0);
@@ -696,7 +696,7 @@ static void what_nothing_was_measured_of_is_refused_at_once(void **state)
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_MISSING);
     check_says(&b,
                (const char *const[]){"cpu:avx2", "tandem profile --model mlp:", "--device cpu:avx2", NULL});
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 1);
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_MISSING); /* two ranks, no curve, no link */
     check_says(&b, (const char *const[]){"2*cpu:avx2", "net=", NULL});
@@ -747,7 +747,7 @@ static void classes_must_run_one_model_at_their_batch(void **state)
     bench b;
     set_up_replayer(&b);
     tandem_graph *other = NULL;
-    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (costing){.times = 1});
     add_class(&b, "cpu:avx2", 1, 1);
     add_class(&b, "cpu:avx2", 1, 1);
     b.cluster.link_bytes_per_s = 1e9;
@@ -889,7 +889,7 @@ int main(void)
         cmocka_unit_test(zero_shares_out_a_bucket),
         cmocka_unit_test(zero_keeps_three_buckets_of_weights),
         cmocka_unit_test(a_precision_changes_its_tasks_and_is_undone),
-        cmocka_unit_test(a_task_tells_its_time),
+        cmocka_unit_test(a_task_says_its_time),
         cmocka_unit_test(a_task_may_take_another_time),
         cmocka_unit_test(an_all_reduce_may_take_another_time),
         cmocka_unit_test(memory_is_what_the_memory_plan_says),

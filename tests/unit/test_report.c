@@ -81,7 +81,7 @@ static double channel_light(int value)
     return c <= 0.03928 ? c / 12.92 : pow((c + 0.055) / 1.055, 2.4);
 }
 
-/* Of `--name: #rrggbb` behind `from`. */
+/* Of `--name: #rrggbb` after `from`. */
 static double luminance(const char *from, const char *name)
 {
     char declared[32];
@@ -262,7 +262,7 @@ static void timelines_are_paired(void **state)
     char *const html = write_page(&page);
     assert_int_equal(count_of(html, "<figure class=\"timeline\""), 2);
     assert_null(strstr(html, "Only the run is here"));
-    /* 20 us predicted, 30 us measured, of rank 1, stands before rank 0, which does not differ */
+    /* 20 us predicted, 30 us measured, of rank 1, is before rank 0, which does not differ */
     const char *const slow = strstr(html, "20.0 us</td><td class=\"n\">30.0 us</td><td class=\"n\">-10.0 "
                                           "us</td>"),
                       *const fast =
@@ -329,7 +329,7 @@ static void nothing_to_show_is_missing(void **state)
 
 /* --- What made the files ------------------------------------------------------------------------------- */
 
-static void commands_are_told_as_text(void **state)
+static void commands_are_written_as_text(void **state)
 {
     report_page page = {0};
     add_json_text(
@@ -350,7 +350,7 @@ static void commands_are_told_as_text(void **state)
     report_page_close(&page);
 }
 
-static void a_trace_tells_what_made_it(void **state)
+static void a_trace_says_what_made_it(void **state)
 {
     static const char text[] =
         "{\"otherData\":{\"title\":\"p\",\"command\":\"tandem replay --plan=p.json\","
@@ -546,8 +546,8 @@ int main(void)
         cmocka_unit_test(namesakes_are_drawn_apart),
         cmocka_unit_test(files_of_two_machines_are_said),
         cmocka_unit_test(nothing_to_show_is_missing),
-        cmocka_unit_test(commands_are_told_as_text),
-        cmocka_unit_test(a_trace_tells_what_made_it),
+        cmocka_unit_test(commands_are_written_as_text),
+        cmocka_unit_test(a_trace_says_what_made_it),
         cmocka_unit_test(a_store_is_drawn),
         cmocka_unit_test(an_empty_store_shows_nothing),
         cmocka_unit_test(estimated_intervals_are_drawn),

@@ -45,14 +45,14 @@ static void require_plain_build(void)
     skip();
 }
 
-static void the_most_is_told_and_forgotten(void **state)
+static void the_most_is_reported_and_forgotten(void **state)
 {
     require_plain_build();
     const tandem_worker worker = {.backend = &on_host};
     use_and_give_back(2 * SOME); /* before anybody looks */
     tandem_resident since = tandem_resident_begin(&worker);
     if (since.before_bytes < 0) {
-        print_message("SKIP: resident memory: this system does not tell the most that a process had in "
+        print_message("SKIP: resident memory: this system does not report the most that a process had in "
                       "memory\n");
         skip();
     }
@@ -85,7 +85,7 @@ static void a_device_says_what_is_free_there(void **state)
     const tandem_resident since = tandem_resident_begin(&worker);
     device_free = 300;
     assert_int_equal(tandem_resident_peak_bytes(&since, &worker), 700);
-    device_free = 2000; /* others gave back more than this rank took: nothing can be told */
+    device_free = 2000; /* others gave back more than this rank took: nothing can be determined */
     assert_int_equal(tandem_resident_peak_bytes(&since, &worker), -1);
     device_free = 0; /* not known */
     assert_int_equal(tandem_resident_peak_bytes(&since, &worker), -1);
@@ -97,7 +97,7 @@ static void a_device_says_what_is_free_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_most_is_told_and_forgotten),
+        cmocka_unit_test(the_most_is_reported_and_forgotten),
         cmocka_unit_test(memory_that_nobody_touched_does_not_count),
         cmocka_unit_test(a_device_says_what_is_free_there),
     };

@@ -1,6 +1,6 @@
 /* folder: cli */
 /* test_run_agreement.c: every option of `tandem train` either changes what the ranks compare when they join,
- * or stands in the list of those in which they may differ; and what a checkpoint records is compared both
+ * or is in the list of those in which they may differ; and what a checkpoint records is compared both
  * ways. */
 #include <stdbool.h>
 #include <unistd.h>
@@ -61,7 +61,7 @@ static const struct {
 };
 enum { N_SAMPLE = sizeof sample / sizeof *sample };
 
-/* The text of a command line; data_hash stands for the samples that the line names. */
+/* The text of a command line; data_hash represents the samples that the line names. */
 static char *agreement_of(const char *const *word, uint64_t data_hash, char *config, size_t size)
 {
     cli_options options;

@@ -1,6 +1,6 @@
 /* folder: runtime */
 /* test_runtime.c: the library as a program with threads uses it: it prints nothing, leaves signals as they
- * are, answers several threads at once, and ends when it is told to. Ranks are processes of tandem-rank. */
+ * are, answers several threads at once, and ends when it is cancelled. Ranks are processes of tandem-rank. */
 #include "tandem/runtime.h"
 
 #include <errno.h>

@@ -182,7 +182,7 @@ static double noise_of_drawn(const float *x, int n_drawn, int n)
     return sum / n_drawn;
 }
 
-/* Of normal numbers behind a relu: estimated with the ranges of 8 samples and of 32, and converted, against
+/* Of normal numbers after a relu: estimated with the ranges of 8 samples and of 32, and converted, against
  * what rounding is with the ranges of other batches. */
 static void converted_noise_is_that_of_the_larger_range(void **state)
 {
@@ -238,7 +238,7 @@ static void set_bias(tandem_estimate *estimate, int cell, double bias, double sp
 }
 
 /* A bias of 0.1 that is known, one of 0.3 that may be 0, and one of −0.4 that may be. */
-static void a_bias_counts_where_it_is_told_from_0(void **state)
+static void a_bias_counts_where_it_differs_from_0(void **state)
 {
     (void)state;
     tandem_estimate estimate = open_estimated(N_OP, 1, 8);
@@ -263,7 +263,7 @@ static void a_bias_counts_where_it_is_told_from_0(void **state)
     assert_near(both.value, 0.2 + 0.1);
     assert_near(both.high, 0.2 + both.bias + both.bias_half);
     assert_true(both.low < 0.3 && both.low > 0.2 + 0.07);
-    share[helps] = 1; /* the parts that are not told apart may be less than 0 together */
+    share[helps] = 1; /* the parts that are not distinguished may be less than 0 together */
     both = estimate_of(&estimate, share, 8, 1);
     assert_near(both.bias, 0);
     assert_near(both.value, 0.3 + 0.1);
@@ -651,7 +651,7 @@ int main(void)
         cmocka_unit_test(the_part_of_samples_grows_with_the_range),
         cmocka_unit_test(converted_noise_is_that_of_the_larger_range),
         cmocka_unit_test(operators_add_up),
-        cmocka_unit_test(a_bias_counts_where_it_is_told_from_0),
+        cmocka_unit_test(a_bias_counts_where_it_differs_from_0),
         cmocka_unit_test(a_lost_gradient_has_no_bias),
         cmocka_unit_test(a_bias_without_an_estimate_is_unknown),
         cmocka_unit_test(bad_estimates_are_refused),

@@ -73,7 +73,7 @@ static void times_are_brought_to_the_steady_speed_sample(void **state)
     key_samples_free(&moving);
 }
 
-/* Repetitions of one round are alike; the rounds tell how far another profile would be off. */
+/* Repetitions of one round are alike; the rounds show how far another profile would be off. */
 static void rounds_that_differ_widen_the_interval(void **state)
 {
     (void)state;

@@ -220,7 +220,7 @@ static void ids_count_where_launches_are_missing(void **state)
 }
 
 /* Two processes in one file number their launches alike: the launch before the kernel counts. */
-static void numbers_that_repeat_are_told_apart_by_time(void **state)
+static void numbers_that_repeat_are_distinguished_by_time(void **state)
 {
     kineto k;
     kineto_open(&k, "");
@@ -236,8 +236,8 @@ static void numbers_that_repeat_are_told_apart_by_time(void **state)
     tandem_torch_close(t);
 }
 
-/* Operators come first in a file, launches far behind them: more than a batch of slices between. */
-static void launches_far_behind_operators_are_joined(void **state)
+/* Operators come first in a file, launches far after them: more than a batch of slices between. */
+static void launches_far_after_operators_are_joined(void **state)
 {
     enum { N = 70000 };
     kineto k;
@@ -276,7 +276,7 @@ static void copies_to_a_device_are_no_casts(void **state)
 }
 
 /* A launch of the backward pass, on its own thread. */
-static void launches_of_the_backward_pass_are_told_apart(void **state)
+static void launches_of_the_backward_pass_are_distinguished(void **state)
 {
     kineto k;
     kineto_open(&k, "");
@@ -334,7 +334,7 @@ static void a_step_is_what_it_launched(void **state)
     }
 }
 
-/* The last step waits for the device; a fragment launches less; what is launched behind the steps is in
+/* The last step waits for the device; a fragment launches less; what is launched after the steps is in
  * none. */
 static void the_host_waits_at_last(void **state)
 {
@@ -352,7 +352,7 @@ static void the_host_waits_at_last(void **state)
         device_us_free += 1000;
     }
     kineto_launch(&k, 7777, 46000);
-    kineto_kernel(&k, "behind", 7, 7777, 46500, 300);
+    kineto_kernel(&k, "after", 7, 7777, 46500, 300);
     tandem_torch_summary *const t = kineto_read(&k);
     assert_int_equal(t->rank[0].n_fragment, 1);
     assert_int_equal(t->rank[0].fragment[0].number, 1);
@@ -415,7 +415,7 @@ static void a_fragment_is_no_step(void **state)
 }
 
 /* Steps differ for good reasons: a longer one, fewer kernels by a fifth; a step beside a small one. */
-static void unlike_steps_are_no_fragments(void **state)
+static void different_steps_are_no_fragments(void **state)
 {
     kineto k;
     kineto_open(&k, "");
@@ -498,7 +498,7 @@ static void what_is_not_read_is_counted(void **state)
     kineto_open(&k, "");
     kineto_step(&k, 1, 0, 100);
     kineto_op(&k, "aten::mm", 10, 20);
-    kineto_op(&k, "aten::add", 150, 20); /* behind the step */
+    kineto_op(&k, "aten::add", 150, 20); /* after the step */
     kineto_slice(&k, "hpu_op", "gaudi gemm", 3, 10, 40, "");
     kineto_slice(&k, "mtia_ccp_events", "x", 3, 10, 2, "");
     kineto_slice(&k, "hpu_op", "gaudi gemm", 3, 60, 10, "");
@@ -562,7 +562,7 @@ static void a_step_that_is_written_twice_is_one(void **state)
     tandem_torch_close(t);
 }
 
-/* --- Collectives of unlike sizes ------------------------------------------------------------------------ */
+/* --- Collectives of different sizes --------------------------------------------------------------------- */
 
 static void kineto_collective(kineto *k, const char *operation, int sequence, int n_element, double ts,
                               double dur)
@@ -608,7 +608,7 @@ static void open_two(kineto *two)
     }
 }
 
-static void sizes_do_not_tell_an_all_to_all_apart(void **state)
+static void sizes_do_not_distinguish_an_all_to_all(void **state)
 {
     for (int has_sequence = 0; has_sequence < 2; has_sequence++) {
         kineto two[2];
@@ -728,22 +728,22 @@ int main(void)
         cmocka_unit_test(every_kind_of_launch_is_joined),
         cmocka_unit_test(kernels_without_operator_are_counted),
         cmocka_unit_test(ids_count_where_launches_are_missing),
-        cmocka_unit_test(numbers_that_repeat_are_told_apart_by_time),
-        cmocka_unit_test(launches_far_behind_operators_are_joined),
+        cmocka_unit_test(numbers_that_repeat_are_distinguished_by_time),
+        cmocka_unit_test(launches_far_after_operators_are_joined),
         cmocka_unit_test(copies_to_a_device_are_no_casts),
-        cmocka_unit_test(launches_of_the_backward_pass_are_told_apart),
+        cmocka_unit_test(launches_of_the_backward_pass_are_distinguished),
         cmocka_unit_test(a_step_is_what_it_launched),
         cmocka_unit_test(the_host_waits_at_last),
         cmocka_unit_test(work_beside_the_step_before_is_said),
         cmocka_unit_test(a_fragment_is_no_step),
-        cmocka_unit_test(unlike_steps_are_no_fragments),
+        cmocka_unit_test(different_steps_are_no_fragments),
         cmocka_unit_test(work_from_before_the_recording_is_of_no_step),
         cmocka_unit_test(kernels_without_launch_begin_no_step),
         cmocka_unit_test(numbers_in_quotes_are_read),
         cmocka_unit_test(what_is_not_read_is_counted),
         cmocka_unit_test(a_step_that_is_written_twice_is_one),
         cmocka_unit_test(kernels_beyond_the_limit_are_counted),
-        cmocka_unit_test(sizes_do_not_tell_an_all_to_all_apart),
+        cmocka_unit_test(sizes_do_not_distinguish_an_all_to_all),
         cmocka_unit_test(sequence_numbers_join_collectives),
         cmocka_unit_test(recordings_that_begin_apart_are_joined),
         cmocka_unit_test(collectives_belong_to_the_step_that_launched_them),

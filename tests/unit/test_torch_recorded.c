@@ -99,7 +99,7 @@ static int64_t calls_in(const tandem_torch_summary *torch, const char *name, tan
 }
 
 /* Six parameters, two linear operators, a convolution: of two ranks in two steps. */
-static void passes_are_told_apart(void **state)
+static void passes_are_distinguished(void **state)
 {
     static const char *const path[] = {DATA "gloo0.json.gz", DATA "gloo1.json.gz"};
     tandem_torch_summary *const torch = read_traces(path, 2);
@@ -148,7 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_pytorchs),
-        cmocka_unit_test(passes_are_told_apart),
+        cmocka_unit_test(passes_are_distinguished),
         cmocka_unit_test(collectives_are_joined),
         cmocka_unit_test(casts_are_rows),
     };

@@ -44,7 +44,7 @@ static void begin_torch_trace(writer *w, int rank)
                     rank);
 }
 
-/* Times in us; args: what stands within the braces. */
+/* Times in us; args: what is within the braces. */
 static void slice_torch_trace(writer *w, const char *category, const char *name, int tid, double start,
                               double duration, const char *args)
 {
@@ -347,7 +347,7 @@ static void names_may_hold_anything(void **state)
     free(w.text);
 }
 
-static void long_names_are_told_apart(void **state)
+static void long_names_are_distinguished(void **state)
 {
     writer w;
     char name[600];
@@ -671,7 +671,7 @@ static void intervals_take_no_more_than_their_room(void **state)
 }
 
 /* Times cut to whole us: what begins where a short scope seems to end is within it yet; with parts of a us it
- * is behind it. A copy within a cast is one, too. */
+ * is after it. A copy within a cast is one, too. */
 static void cut_times_are_seen_through(void **state)
 {
     for (int is_exact = 0; is_exact < 2; is_exact++) {
@@ -687,7 +687,7 @@ static void cut_times_are_seen_through(void **state)
         tandem_torch_summary *const torch = parse_torch_trace(&w);
         expect_cost(torch, "aten::add_", is_exact ? TANDEM_TORCH_FORWARD : TANDEM_TORCH_BACKWARD, 1, 1000,
                     1000);
-        /* 2 us behind it is behind it */
+        /* 2 us past its end is after it */
         expect_cost(torch, "aten::mul", TANDEM_TORCH_FORWARD, 1, 4000, 4000);
         int n_copy = 0;
         for (int k = 0; k < torch->n_operator; k++) {
@@ -715,7 +715,7 @@ int main(void)
         cmocka_unit_test(missing_fields_and_overlaps_are_counted),
         cmocka_unit_test(small_negative_durations_are_0_and_counted_torch_trace),
         cmocka_unit_test(names_may_hold_anything),
-        cmocka_unit_test(long_names_are_told_apart),
+        cmocka_unit_test(long_names_are_distinguished),
         cmocka_unit_test(deep_nesting_is_survived),
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(a_window_is_not_enough_for_a_name),

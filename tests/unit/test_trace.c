@@ -169,7 +169,7 @@ static int64_t ns_at(const json_t *object, const char *member)
     return (int64_t)(json_number_value(json_object_get(object, member)) * 1000 + 0.5);
 }
 
-/* Counters tell what has changed: added up they are the rows of the memory timeline, at every task. */
+/* Counters show what has changed: added up they are the rows of the memory timeline, at every task. */
 static void memory_is_counted(void **state)
 {
     const fixture *const f = *state;
@@ -304,8 +304,8 @@ static void no_bytes_break_it(void **state)
     }
 }
 
-/* Of the first track; what is not told is left out. */
-static void what_made_it_is_told(void **state)
+/* Of the first track; what is not known is left out. */
+static void what_made_it_is_written(void **state)
 {
     const fixture *const f = *state;
     const tandem_made made = {.command = "tandem replay \"<b>\"", .version = "9.9", .host = "h", .seed = "7"},
@@ -351,7 +351,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(buffers_are_flushed, open_fixture_trace, close_fixture_trace),
         cmocka_unit_test_setup_teardown(any_title_is_good_json, open_fixture_trace, close_fixture_trace),
         cmocka_unit_test_setup_teardown(no_bytes_break_it, open_fixture_trace, close_fixture_trace),
-        cmocka_unit_test_setup_teardown(what_made_it_is_told, open_fixture_trace, close_fixture_trace),
+        cmocka_unit_test_setup_teardown(what_made_it_is_written, open_fixture_trace, close_fixture_trace),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_said_trace, open_fixture_trace, close_fixture_trace),
     };
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);

@@ -112,7 +112,7 @@ static void weights_lie_where_they_lay(void **state)
 
 /* --- Micro-steps ---------------------------------------------------------------------------------------- */
 
-/* Each gradient is summed behind the task that writes it, and has room for that long. */
+/* Each gradient is summed after the task that writes it, and has room for that long. */
 static void gradients_are_summed_where_they_are_written(void **state)
 {
     tandem_graph *graph = open_graph("mlp", 4);

@@ -137,7 +137,7 @@ static void chunks_go_round(void **state)
 /* The transfers that a trace shows would be shorter than those recorded here: only the order counts. */
 static void messages_wait_for_compute(void **state)
 {
-    /* The second message is sent at 3, but received behind the first compute of stage 1: at 13; compute from
+    /* The second message is sent at 3, but received after the first compute of stage 1: at 13; compute from
      * 15 to 25. */
     tandem_whatif *w =
         analyse_whatif(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,2\n"
@@ -146,7 +146,7 @@ static void messages_wait_for_compute(void **state)
                                "0,1,1,forward-recv,-1,1,13,2\n0,1,1,forward-compute,0,1,15,10\n");
     assert_int_equal(w->step_ns, 25000);
     tandem_whatif_close(w);
-    /* Stage 0: forward 1, 20, 1; the first gradient is ready at 5, but received behind the second forward:
+    /* Stage 0: forward 1, 20, 1; the first gradient is ready at 5, but received after the second forward:
      * from 21 to 26. */
     w = analyse_whatif(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,1\n"
                                "0,0,1,forward-compute,0,1,1,20\n0,0,1,forward-send,-1,1,21,1\n"
@@ -194,7 +194,7 @@ static void a_trace_is_written(void **state)
 
 /* --- Columns and files ---------------------------------------------------------------------------------- */
 
-static void columns_stand_in_any_order(void **state)
+static void columns_are_in_any_order(void **state)
 {
     tandem_pipeline_trace *const pipeline =
         parse_whatif("x,dur_us,optype,seq_id,start_us,step,stage,dp_rank,tp_rank\r\n"
@@ -639,7 +639,7 @@ int main(void)
         cmocka_unit_test(chunks_go_round),
         cmocka_unit_test(messages_wait_for_compute),
         cmocka_unit_test(a_trace_is_written),
-        cmocka_unit_test(columns_stand_in_any_order),
+        cmocka_unit_test(columns_are_in_any_order),
         cmocka_unit_test(errors_say_which_line),
         cmocka_unit_test(a_number_of_200_digits_is_too_large),
         cmocka_unit_test(files_that_are_not_there),

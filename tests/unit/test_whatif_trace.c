@@ -116,7 +116,7 @@ static void tasks_that_the_fastest_lacks_take_nothing(void **state)
     row changed[N_OF(rows)];
     char text[8000];
     memcpy(changed, rows, sizeof rows);
-    changed[12].start = 41; /* a cast on rank 1, 3 us, behind the last task it waits for nobody */
+    changed[12].start = 41; /* a cast on rank 1, 3 us, after the last task it waits for nobody */
     changed[12].duration = 3;
     tandem_whatif *const w =
         analyse_whatif_trace(text, print_rows_whatif_trace(text, sizeof text, changed, N_OF(changed)));
@@ -244,7 +244,7 @@ static void steps_that_make_no_estimate_are_refused(void **state)
     assert_non_null(strstr(error.text, "holds no tasks"));
 }
 
-static void recordings_are_told_apart(void **state)
+static void recordings_are_distinguished(void **state)
 {
     static const struct {
         const char *text;
@@ -338,7 +338,7 @@ int main(void)
         cmocka_unit_test(small_negative_durations_are_0_and_counted_whatif_trace),
         cmocka_unit_test(what_the_writer_writes_is_read),
         cmocka_unit_test(steps_that_make_no_estimate_are_refused),
-        cmocka_unit_test(recordings_are_told_apart),
+        cmocka_unit_test(recordings_are_distinguished),
         cmocka_unit_test(json_named_like_chakra_is_json),
         cmocka_unit_test(long_json_named_like_chakra_is_json),
     };

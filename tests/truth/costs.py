@@ -1,4 +1,4 @@
-"""Prices plans: writes the file of each plan, and runs `tandem replay` of it alone. Nothing here asks the allocator."""
+"""Costs plans: writes the file of each plan, and runs `tandem replay` of it alone. Nothing here asks the allocator."""
 
 import itertools
 import json
@@ -45,7 +45,7 @@ class Tandem:
         return "f16" in types or ("amp" in types and self.devices[device]["amp_dtype"] == "f16")
 
 
-class Price:
+class Cost:
     """What `tandem replay` says of one plan."""
 
     __slots__ = ("step", "peaks", "more_samples", "printed_sum", "sum", "scale", "choice", "is_replayed")
@@ -54,13 +54,13 @@ class Price:
         for name in self.__slots__ if other else ():
             setattr(self, name, getattr(other, name))
 
-    def worth(self):
+    def training_time(self):
         """The step times the samples that the plan needs, in fp32's."""
         return self.step * (1 + self.sum / 100)
 
 
-class Prices:
-    """All plans of a problem at given batches, each priced once."""
+class Costs:
+    """All plans of a problem at given batches, each costed once."""
 
     def __init__(self, tandem, problem, store, folder, batches, found, n_sample=12):
         self.tandem, self.problem, self.store, self.batches = tandem, problem, store, batches
@@ -156,10 +156,10 @@ class Prices:
             options += ["--clip", p.clip]
         return options
 
-    def price_command(self, norm):
+    def cost_command(self, norm):
         p = self.problem
         cluster = p.cluster_with([f" batch={b}" for b in self.batches])
-        argv = [self.tandem.door, "--price", "1", "--store", self.store, "--model", p.model, "--cluster", cluster]
+        argv = [self.tandem.door, "--cost", "1", "--store", self.store, "--model", p.model, "--cluster", cluster]
         for name, value in [("--predict", "1" if p.predict else None), ("--norm", "1" if norm or p.clip else None),
                             ("--bucket", p.bucket), ("--collective", p.collective), ("--kernels", p.kernels),
                             ("--accumulate", p.accumulate), ("--recompute", p.recompute), ("--wire", p.wire),
@@ -171,41 +171,41 @@ class Prices:
     def replay_command(self, path):
         return [self.tandem.program, "replay", "--plan", path, "--json", "-q"] + self.replay_options()
 
-    def price_file(self, path):
-        """The price of a plan that lies in a file."""
+    def cost_file(self, path):
+        """The cost of a plan that lies in a file."""
         said = json.loads(run(self.replay_command(path))[1])
-        price = Price()
-        price.step = said["step_ns"]
-        price.peaks = tuple(d["peak_bytes"] for d in said["devices"])
-        price.more_samples = said["sensitivity"]
-        price.printed_sum = said.get("sensitivity_bound")
-        price.scale = None
-        return price
+        cost = Cost()
+        cost.step = said["step_ns"]
+        cost.peaks = tuple(d["peak_bytes"] for d in said["devices"])
+        cost.more_samples = said["sensitivity"]
+        cost.printed_sum = said.get("sensitivity_bound")
+        cost.scale = None
+        return cost
 
     def of(self, choice):
-        """The price of a plan by `tandem replay` of its file. A price that was known already is held against it."""
+        """The cost of a plan by `tandem replay` of its file. A cost that was known already is held against it."""
         known = self.known.get(choice)
         if known and known.is_replayed:
             return known
         with open(self.path, "w", encoding="utf-8") as file:
             json.dump(self.plan_file(choice), file)
-        price = self.price_file(self.path)
-        price.choice, price.scale, price.is_replayed = choice, self.scale_of(choice), True
+        cost = self.cost_file(self.path)
+        cost.choice, cost.scale, cost.is_replayed = choice, self.scale_of(choice), True
         own_sum = self.sum_of(choice)
-        price.sum = price.printed_sum if price.printed_sum is not None else own_sum
-        if abs(price.sum - own_sum) > self.slack + 3e-8 * own_sum:
-            self.found.add_once("c", "the sum of operators", f" of {choice}: replay prints {price.sum}, its operators have {own_sum:.9g}")
-        if known and (known.step, known.peaks) != (price.step, price.peaks):
-            self.found.add_once("h", "the replay", f" of {choice} gives {price.step} ns, {price.peaks} B; through planner.h "
+        cost.sum = cost.printed_sum if cost.printed_sum is not None else own_sum
+        if abs(cost.sum - own_sum) > self.slack + 3e-8 * own_sum:
+            self.found.add_once("c", "the sum of operators", f" of {choice}: replay prints {cost.sum}, its operators have {own_sum:.9g}")
+        if known and (known.step, known.peaks) != (cost.step, cost.peaks):
+            self.found.add_once("h", "the replay", f" of {choice} gives {cost.step} ns, {cost.peaks} B; through planner.h "
                                 f"{known.step} ns, {known.peaks} B; {shlex.join(self.replay_command(self.path))}")
         if known:
-            known.__init__(price)
+            known.__init__(cost)
             return known
-        self.known[choice] = price
-        return price
+        self.known[choice] = cost
+        return cost
 
     def of_all(self, draw):
-        """All plans' prices: by tandem_planner_replay, which replays thousands a second. Those that judge anything,
+        """All plans' costs: by tandem_planner_replay, which replays thousands a second. Those that judge anything,
         and some that are drawn, are replayed by the program, too, and must be equal."""
         every = list(self.all())
         for norm in (False, True):
@@ -213,14 +213,14 @@ class Prices:
             if not these:
                 continue
             text = "".join(" ".join(p for plan in choice for p in plan) + "\n" for choice in these)
-            lines = run(self.price_command(norm), text=text)[1].splitlines()
+            lines = run(self.cost_command(norm), text=text)[1].splitlines()
             for choice, line in zip(these, lines, strict=True):
-                price = Price()
-                price.choice, price.scale, price.is_replayed = choice, self.scale_of(choice), False
-                price.step, *peaks = map(int, line.split())
-                price.peaks, price.sum = tuple(peaks), self.sum_of(choice)
-                price.more_samples = price.printed_sum = None
-                self.known[choice] = price
+                cost = Cost()
+                cost.choice, cost.scale, cost.is_replayed = choice, self.scale_of(choice), False
+                cost.step, *peaks = map(int, line.split())
+                cost.peaks, cost.sum = tuple(peaks), self.sum_of(choice)
+                cost.more_samples = cost.printed_sum = None
+                self.known[choice] = cost
         for choice in draw.sample(every, min(self.n_sample, len(every))):
             self.of(choice)
         return list(self.known.values())
@@ -265,5 +265,5 @@ class Prices:
     def replay_value(self, choice):
         with open(self.path, "w", encoding="utf-8") as file:
             json.dump(self.plan_file(choice), file)
-        price = self.price_file(self.path)
-        return price.printed_sum if self.problem.method else price.more_samples
+        cost = self.cost_file(self.path)
+        return cost.printed_sum if self.problem.method else cost.more_samples

@@ -1,7 +1,7 @@
-/* priced_cluster.h: clusters whose costs and harms are drawn by Philox: every cost that any plan could need
+/* costed_cluster.h: clusters whose costs and harms are drawn by Philox: every cost that any plan could need
  * is in a store of its own, in a new temporary folder. For tests of what searches over plans. */
-#ifndef TANDEM_TESTS_PROPERTY_PRICED_CLUSTER_H
-#define TANDEM_TESTS_PROPERTY_PRICED_CLUSTER_H
+#ifndef TANDEM_TESTS_PROPERTY_COSTED_CLUSTER_H
+#define TANDEM_TESTS_PROPERTY_COSTED_CLUSTER_H
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include "tests/support/scratch_files.h"
 #include "tests/support/tandem_test.h"
 
-typedef struct priced_cluster {
+typedef struct costed_cluster {
     char folder[64], path[96];
     tandem_cluster cluster;
     tandem_replayer_options options; /* micro-steps, recomputation, buckets */
@@ -18,7 +18,7 @@ typedef struct priced_cluster {
     tandem_store *store;
     tandem_replayer *replayer;
     int64_t *sensitivity[TANDEM_MAX_CLASS]; /* in units of 1e-12 */
-} priced_cluster;
+} costed_cluster;
 
 static inline const tandem_policy *policy_of(const char *name)
 {
@@ -41,7 +41,7 @@ static inline double between(double low, double high, double u) { return low + (
 
 /* Operators 20 to 400 us a pass on the strongest device, narrower types mostly but not always faster; casts
  * by elements. */
-static inline int64_t priced_ns(uint64_t seed, const char *device, const tandem_cost_key *key, int contended)
+static inline int64_t costed_ns(uint64_t seed, const char *device, const tandem_cost_key *key, int contended)
 {
     char text[2 * TANDEM_MAX_SIGNATURE];
     tandem_cost_key_print(text, sizeof text, key);
@@ -62,17 +62,17 @@ static inline int64_t priced_ns(uint64_t seed, const char *device, const tandem_
     return (int64_t)(weak * contention * ns);
 }
 
-static inline tandem_cost priced_cost(int64_t ns)
+static inline tandem_cost costed_cost(int64_t ns)
 {
     tandem_cost cost;
     tandem_cost_from_samples(&cost, &ns, 1, 0);
     return cost;
 }
 
-typedef int priced_filter(const tandem_cost_key *key); /* whether a cost is measured; NULL = all are */
+typedef int costed_filter(const tandem_cost_key *key); /* whether a cost is measured; NULL = all are */
 
-static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed, const char *co_runner,
-                                        priced_filter *measured, tandem_error *error)
+static inline tandem_status cost_class(costed_cluster *p, int c, uint64_t seed, const char *co_runner,
+                                       costed_filter *measured, tandem_error *error)
 {
     const tandem_device *device = &p->cluster.classes[c].device;
     tandem_step *step = NULL;
@@ -86,27 +86,27 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
             if (!tandem_step_cost_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE ||
                 (measured && !measured(&key)))
                 continue;
-            const tandem_cost cost = priced_cost(priced_ns(seed, device->name, &key, co_runner[0] != '\0'));
+            const tandem_cost cost = costed_cost(costed_ns(seed, device->name, &key, co_runner[0] != '\0'));
             status = tandem_store_put_cost(p->store, device->name, co_runner, &key, &cost, error);
         }
     tandem_step_close(step);
     return status;
 }
 
-static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_filter *measured,
-                                      tandem_error *error)
+static inline tandem_status cost_all(costed_cluster *p, uint64_t seed, costed_filter *measured,
+                                     tandem_error *error)
 {
     char group[TANDEM_GROUP_KEY_TEXT];
     const int n = p->cluster.n_class;
     tandem_status status = tandem_store_begin(p->store, error);
     for (int c = 0; c < n && status == TANDEM_OK; c++) {
-        status = price_class(p, c, seed, "", measured, error);
+        status = cost_class(p, c, seed, "", measured, error);
         if (status == TANDEM_OK && n > 1)
-            status = price_class(p, c, seed, p->cluster.classes[!c].device.name, measured, error);
+            status = cost_class(p, c, seed, p->cluster.classes[!c].device.name, measured, error);
     }
     tandem_cluster_group_key(group, sizeof group, &p->cluster);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
-        const tandem_collective_point point = {1 << 20, priced_cost(loaded ? 600000 : 500000)};
+        const tandem_collective_point point = {1 << 20, costed_cost(loaded ? 600000 : 500000)};
         status = tandem_store_put_collective(p->store, group, "all-reduce", loaded, &point, error);
     }
     for (int c = 0; c < n && status == TANDEM_OK; c++)
@@ -115,7 +115,7 @@ static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_f
     return status == TANDEM_OK ? tandem_store_commit(p->store, error) : status;
 }
 
-static inline tandem_status draw_sensitivity(priced_cluster *p, int c, uint64_t seed, tandem_error *error)
+static inline tandem_status draw_sensitivity(costed_cluster *p, int c, uint64_t seed, tandem_error *error)
 {
     const tandem_graph *graph = p->graph[c];
     p->sensitivity[c] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **p->sensitivity);
@@ -137,7 +137,7 @@ static inline tandem_status draw_sensitivity(priced_cluster *p, int c, uint64_t 
     return TANDEM_OK;
 }
 
-static inline void priced_cluster_close(priced_cluster *p)
+static inline void costed_cluster_close(costed_cluster *p)
 {
     tandem_replayer_close(p->replayer);
     tandem_store_close(p->store);
@@ -154,18 +154,18 @@ static inline void priced_cluster_close(priced_cluster *p)
         (void)unlink(p->path);
         (void)rmdir(p->folder);
     }
-    *p = (priced_cluster){.folder = ""};
+    *p = (costed_cluster){.folder = ""};
 }
 
 /* Of one graph a class; takes them over, on errors too. `cluster` as for tandem_cluster_parse, at most two
  * classes. */
-static inline tandem_status priced_cluster_of_with(priced_cluster *p, tandem_graph *const *graph,
+static inline tandem_status costed_cluster_of_with(costed_cluster *p, tandem_graph *const *graph,
                                                    const char *cluster,
                                                    const tandem_replayer_options *options, uint64_t seed,
-                                                   priced_filter *measured, tandem_error *error)
+                                                   costed_filter *measured, tandem_error *error)
 {
-    *p = (priced_cluster){.options = *options};
-    (void)snprintf(p->folder, sizeof p->folder, "%s/tandem-priced-XXXXXX", scratch());
+    *p = (costed_cluster){.options = *options};
+    (void)snprintf(p->folder, sizeof p->folder, "%s/tandem-costed-XXXXXX", scratch());
     for (int c = 0; c < 2; c++) p->graph[c] = graph[c];
     tandem_status status = TANDEM_OK;
     if (!mkdtemp(p->folder)) {
@@ -179,50 +179,50 @@ static inline tandem_status priced_cluster_of_with(priced_cluster *p, tandem_gra
         status = draw_sensitivity(p, c, seed, error);
     }
     if (status == TANDEM_OK) status = tandem_store_open(&p->store, p->path, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK) status = price_all(p, seed, measured, error);
+    if (status == TANDEM_OK) status = cost_all(p, seed, measured, error);
     if (status == TANDEM_OK)
         status = tandem_replayer_open_with(&p->replayer, &p->cluster, (const tandem_graph *const *)p->graph,
                                            p->store, &p->options, error);
-    if (status != TANDEM_OK) priced_cluster_close(p);
+    if (status != TANDEM_OK) costed_cluster_close(p);
     return status;
 }
 
-static inline tandem_status priced_cluster_of(priced_cluster *p, tandem_graph *const *graph,
-                                              const char *cluster, uint64_t seed, priced_filter *measured,
+static inline tandem_status costed_cluster_of(costed_cluster *p, tandem_graph *const *graph,
+                                              const char *cluster, uint64_t seed, costed_filter *measured,
                                               tandem_error *error)
 {
-    return priced_cluster_of_with(p, graph, cluster, &(tandem_replayer_options){0}, seed, measured, error);
+    return costed_cluster_of_with(p, graph, cluster, &(tandem_replayer_options){0}, seed, measured, error);
 }
 
 /* Of a model of the zoo; `batch` for classes that name none. */
-static inline tandem_status priced_cluster_open_with(priced_cluster *p, const char *model,
+static inline tandem_status costed_cluster_open_with(costed_cluster *p, const char *model,
                                                      const char *cluster, int64_t batch,
                                                      const tandem_replayer_options *options, uint64_t seed,
-                                                     priced_filter *measured, tandem_error *error)
+                                                     costed_filter *measured, tandem_error *error)
 {
     tandem_cluster parsed;
     tandem_graph *graph[2] = {NULL, NULL};
-    *p = (priced_cluster){.folder = ""};
+    *p = (costed_cluster){.folder = ""};
     tandem_status status = tandem_cluster_parse(&parsed, cluster, error);
     for (int c = 0; status == TANDEM_OK && c < parsed.n_class; c++) {
         const int64_t own = parsed.classes[c].batch;
         status = tandem_graph_open(&graph[c], model, own ? own : batch, error);
     }
-    if (status == TANDEM_OK) return priced_cluster_of_with(p, graph, cluster, options, seed, measured, error);
+    if (status == TANDEM_OK) return costed_cluster_of_with(p, graph, cluster, options, seed, measured, error);
     for (int c = 0; c < 2; c++) tandem_graph_close(graph[c]);
     return status;
 }
 
-static inline tandem_status priced_cluster_open(priced_cluster *p, const char *model, const char *cluster,
-                                                int64_t batch, uint64_t seed, priced_filter *measured,
+static inline tandem_status costed_cluster_open(costed_cluster *p, const char *model, const char *cluster,
+                                                int64_t batch, uint64_t seed, costed_filter *measured,
                                                 tandem_error *error)
 {
-    return priced_cluster_open_with(p, model, cluster, batch, &(tandem_replayer_options){0}, seed, measured,
+    return costed_cluster_open_with(p, model, cluster, batch, &(tandem_replayer_options){0}, seed, measured,
                                     error);
 }
 
 /* The same clusters and costs with other limits on memory, one a class; 0: none. */
-static inline tandem_status priced_cluster_limit(priced_cluster *p, const uint64_t *limit_bytes,
+static inline tandem_status costed_cluster_limit(costed_cluster *p, const uint64_t *limit_bytes,
                                                  tandem_error *error)
 {
     for (int c = 0; c < p->cluster.n_class; c++) p->cluster.classes[c].memory_bytes = limit_bytes[c];
@@ -232,7 +232,7 @@ static inline tandem_status priced_cluster_limit(priced_cluster *p, const uint64
                                      p->store, &p->options, error);
 }
 
-static inline tandem_allocation_problem priced_problem(const priced_cluster *p, double slowdown)
+static inline tandem_allocation_problem costed_problem(const costed_cluster *p, double slowdown)
 {
     tandem_allocation_problem problem = {.replayer = p->replayer,
                                          .graph = p->graph[0],
