@@ -66,7 +66,7 @@ void goodput_add_json(json_t *object, const tandem_goodput *g)
     json_object_set_new(object, "sensitivity_bias", cli_json_number(g->bias));
     json_object_set_new(object, "sensitivity_training_points", points);
     json_object_set_new(object, "sensitivity_largest", largest);
-    json_object_set_new(object, "fp32_worth_samples_per_s", cli_json_number(g->goodput));
+    json_object_set_new(object, "fp32_goodput_samples_per_s", cli_json_number(g->goodput));
     json_object_set_new(object, "fp32_samples_per_s",
                         cli_json_number(g->is_fp32 ? g->samples_per_s : g->fp32_samples_per_s));
 }

@@ -20,5 +20,5 @@ enum { SENSITIVITY_TEXT = 64 };
 const char *goodput_sensitivity(char text[SENSITIVITY_TEXT], const tandem_goodput *goodput);
 /* Adds to an object, in percent, null where unknown: sensitivity, sensitivity_low, sensitivity_high,
  * sensitivity_noise, sensitivity_bias, sensitivity_training_points, sensitivity_largest; in
- * samples/s: fp32_worth_samples_per_s, fp32_samples_per_s. */
+ * samples/s: fp32_goodput_samples_per_s, fp32_samples_per_s. */
 void goodput_add_json(json_t *object, const tandem_goodput *goodput);

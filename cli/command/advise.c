@@ -216,7 +216,7 @@ static json_t *advise_result_json(const tandem_advice *v, const cli_options *opt
     json_object_set_new(result, "slowdown", json_real(fmax(options->slowdown, 0)));
     json_object_set_new(result, "cases", cases);
     json_object_set_new(result, "compared_by",
-                        json_string(v->by_goodput ? "fp32_worth_samples_per_s" : "samples_per_s"));
+                        json_string(v->by_goodput ? "fp32_goodput_samples_per_s" : "samples_per_s"));
     json_object_set_new(result, "best", json_integer(v->best));
     json_object_set_new(result, "worth_adding", json_boolean(v->best != TANDEM_CASE_CURRENT));
     json_object_set_new(result, "from_descriptions", json_boolean(v->is_described));

@@ -123,7 +123,7 @@ static void put_candidate_row(FILE *out, const json_t *one, int is_best, const c
                "<td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>"
                "<td class=\"n\">%s</td>",
                report_number(report_get_number(one, "samples_per_s")).text,
-               report_number(report_get_number(one, "fp32_worth_samples_per_s")).text,
+               report_number(report_get_number(one, "fp32_goodput_samples_per_s")).text,
                report_ns(report_get_number(one, "step_ns")).text,
                report_sensitivity_text(one, report_get_number(one, "sensitivity_bound"), method).text);
     report_put(out, "<td class=\"n\">%s</td><td>%s</td></tr>\n",

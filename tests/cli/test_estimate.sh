@@ -109,7 +109,7 @@ assert [a["at"] for a in plan["sensitivity_training_points"]] == [0, 50]
 largest = [row["sensitivity"] for row in plan["sensitivity_largest"]]
 assert len(largest) == 2 and largest == sorted(largest, reverse=True), plan
 goodput = plan["samples_per_s"] / (1 + plan["sensitivity"] / 100)
-assert abs(plan["fp32_worth_samples_per_s"] / goodput - 1) < 1e-6 and plan["fp32_samples_per_s"] > 0, plan
+assert abs(plan["fp32_goodput_samples_per_s"] / goodput - 1) < 1e-6 and plan["fp32_samples_per_s"] > 0, plan
 ' && uniform &&
     extra='^extra samples  [0-9.]+% to the same loss \(95%: [0-9.]+ to [0-9.]+%\)(, bias unknown)?' &&
     grep -qE "$extra; goodput [0-9.]+k? samples/s, all fp32 [0-9.]+k?\$" out &&
@@ -126,7 +126,7 @@ print(json.load(open("out"))["sensitivity"])' >estimate &&
 import json
 replayed = json.load(open("out"))
 assert replayed["sensitivity"] == float(open("estimate").read()) > 0, replayed
-assert replayed["fp32_worth_samples_per_s"] < replayed["samples_per_s"]' &&
+assert replayed["fp32_goodput_samples_per_s"] < replayed["samples_per_s"]' &&
     run 0 replay --plan plan.json --predict --db one.db && grep -q '; goodput ' out &&
     run 0 replay --plan plan.json --predict --db none.db --json && grep -q '"sensitivity": null' out &&
     run 0 replay --plan plan.json --predict --db none.db && grep -q '^extra samples  unknown: ' out
@@ -228,7 +228,7 @@ plan = json.load(open("printed.json"))
 same = [b for b in plan["baselines"] if b["precision"] == "int8_full"][0]
 for name in "sensitivity", "sensitivity_low", "sensitivity_high", "sensitivity_bound", "fp32_samples_per_s":
     assert same[name] == plan[name] and same[name] is not None, name
-assert abs(same["fp32_worth_samples_per_s"] / plan["fp32_worth_samples_per_s"] - 1) < 1e-9
+assert abs(same["fp32_goodput_samples_per_s"] / plan["fp32_goodput_samples_per_s"] - 1) < 1e-9
 fp32 = [b for b in plan["baselines"] if b["precision"] == "fp32"][0]
 assert fp32["sensitivity"] == 0 and len(plan["baselines"]) >= 5' &&
     grep -qE '^uniform bf16 .* \(' printed.txt &&
@@ -242,7 +242,7 @@ for name in "precision_alone", "both":
     assert one["sensitivity_low"] <= one["sensitivity"] <= one["sensitivity_high"], one
     assert one["sensitivity"] <= one["sensitivity_bound"] * (1 + 1e-9), one
     goodput = one["samples_per_s"] / (1 + one["sensitivity"] / 100)
-    assert abs(one["fp32_worth_samples_per_s"] / goodput - 1) < 1e-6, one' && grep -q '; goodput ' printed.txt
+    assert abs(one["fp32_goodput_samples_per_s"] / goodput - 1) < 1e-6, one' && grep -q '; goodput ' printed.txt
 report "estimate: baselines and --batch auto print the extra samples" $?
 
 # Neighbours on a front whose difference holds 0, and the faster plan in place of the least sensitive one.
@@ -272,7 +272,7 @@ front --json && python3 -c '
 import json
 points = json.load(open("out"))["pareto"]
 assert all(0 <= p["sensitivity"] <= p["sensitivity_bound"] * (1 + 1e-9) for p in points), points
-assert points[-1]["sensitivity"] == 0 and points[0]["fp32_worth_samples_per_s"] > 0, points' &&
+assert points[-1]["sensitivity"] == 0 and points[0]["fp32_goodput_samples_per_s"] > 0, points' &&
     front && grep -qE '[0-9.]+ \([0-9.]+ to [0-9.]+\)' out
 report "estimate: --pareto prints the extra samples of each plan" $?
 
@@ -322,7 +322,7 @@ advise() {
 advise --json && python3 -c '
 import json
 cases = json.load(open("out"))["cases"]
-assert len(cases) == 3 and all(c["fp32_worth_samples_per_s"] <= c["samples_per_s"] for c in cases), cases
+assert len(cases) == 3 and all(c["fp32_goodput_samples_per_s"] <= c["samples_per_s"] for c in cases), cases
 assert all(c["sensitivity"] <= c["sensitivity_bound"] * (1 + 1e-9) for c in cases), cases' &&
     advise && grep -q '; goodput ' out
 report "estimate: advise prints the extra samples of each plan" $?

@@ -161,11 +161,11 @@ def ask_program(doors, question):
     said = json.loads(out)
     if verb == "advise":
         by_goodput = said["compared_by"] != "samples_per_s"
-        rate = "fp32_worth_samples_per_s" if by_goodput else "samples_per_s"
+        rate = "fp32_goodput_samples_per_s" if by_goodput else "samples_per_s"
         return advice_of(said["best"], by_goodput, [(one[rate] or 0, one["step_ns"] or 0) for one in said["cases"]])
     if "both" in said:
         said = {**said, **said["both"]}
-    said["goodput"] = said["fp32_worth_samples_per_s"]
+    said["goodput"] = said["fp32_goodput_samples_per_s"]
     with open(plan, encoding="utf-8") as file:
         text = plan_of_text(file.read())
     return answer_of(with_plan(said, json.loads(text)), text)
