@@ -1,4 +1,4 @@
-/* hog.c: takes a core, or memory's bandwidth, from whatever else runs: the neighbour of bench/unsteady.sh.
+/* hog.c: takes a core, or memory's bandwidth, from all else that runs: the neighbour of bench/unsteady.sh.
  * usage: hog bursts CPU SEED     arithmetic for 0.2 to 5 s, and a pause of 7/3 of it: 30 % of the time
  *        hog memory CPU          copies of 64 MiB, without a pause */
 #include <sched.h>

@@ -366,7 +366,7 @@ def check(tandem, path):
         return check_other_kind(name, code, error, False)
     try:
         trace = Trace(events or [])
-    except (ValueError, ArithmeticError):  # a time that is none
+    except (ValueError, ArithmeticError):  # no valid time
         return check_other_kind(name, code, error, True)
     if trace.is_empty():
         return check_other_kind(name, code, error, True)

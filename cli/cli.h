@@ -186,7 +186,8 @@ tandem_status cli_workload_open(tandem_workload *workload, const cli_options *op
 /* The largest number of operators of a class whose backward products read f16; `where` lists the devices of
  * such classes. */
 int cli_count_f16_gradients(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size);
-/* If the plan's file has a bound that was proven for another set of plans: a note that it is none. */
+/* If the plan's file has a bound that was proven for another set of plans: a note that the bound does not
+ * count. */
 void cli_note_unproven_bound(const cli_options *options, const tandem_plan *plan);
 
 /* --- Running another command (run_inner.c) -------------------------------------------------------------- */

@@ -407,7 +407,7 @@ static tandem_status refuse_undescribed(const char *name, tandem_status status, 
         if (tandem_device_is_described(tandem_device_get(d))) names[n++] = tandem_device_get(d)->name;
     return tandem_error_set(
         error, status == TANDEM_OK ? TANDEM_NO_DEVICE : status,
-        "nobody described the device '%.60s', so that its times follow no form.%s A description takes the "
+        "the device '%.60s' is not described, so that its times follow no form.%s A description takes the "
         "peak of each type in FLOP/s, the memory's kind and bytes/s, the level-2 cache, watts, process, "
         "clock and number of multiprocessors (profiles/devices/cards.def); `tandem list devices` shows "
         "those that have one",

@@ -54,7 +54,7 @@ double tandem_collective_curve_ns(const tandem_collective_point *point, int n,
     return curve_point_ns(a) + slope * (double)(bytes - a->bytes);
 }
 
-/* In f32, by which curves know it, whatever it travels in. */
+/* In f32, as curves know it, for any dtype on the wire. */
 static uint64_t bucket_size_bytes(const tandem_bucket *bucket)
 {
     return (uint64_t)bucket->elements * sizeof(float);

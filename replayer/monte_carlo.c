@@ -3,7 +3,7 @@
  * A recorded step gives the mean time of each task, contention included, and the time of each all-reduce. The
  * time of a task is lognormal with that mean and with the measured ratio of its 90th to its 10th percentile:
  *     time = mean · exp(σz − σ²/2),  z normal,  σ = ln(p90/p10) / (2 · 1.2816)
- * Draws are independent. A time by the form (predictor.h) is off by an error that nobody knows: each step
+ * Draws are independent. A time by the form (predictor.h) is off by an unknown error: each step
  * draws it again from its 80 % interval, for all ranks of a device at once. What a device's tasks share is
  * one draw, what is a task's own another:
  *     factor = exp(s·z − s²/2) · exp(o·z' − o²/2)

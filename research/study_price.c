@@ -173,7 +173,7 @@ static tandem_status run_price_jobs(void *study, tandem_error *error)
 /* --- Statistics ------------------------------------------------------------------------------------------
  * */
 
-/* The rate with the least mean loss, and that loss; a rate at which some training diverged is none. */
+/* The rate with the least mean loss, and that loss; a rate at which some training diverged does not count. */
 typedef struct tuned_loss {
     double loss;
     int rate;

@@ -23,7 +23,7 @@ static double spread_of(int64_t *ns, int n)
     return n > 1 && ns[n / 2] > 0 ? (double)(ns[9 * n / 10] - ns[n / 10]) / (double)ns[n / 2] : NAN;
 }
 
-/* Speed samples, and between them this core is kept busy: a sleeping thread is delayed by nobody. */
+/* Speed samples, and between them this core is kept busy: a sleeping thread is never delayed. */
 static int take_speed_samples(step_watch *watch, int64_t end_ns, int64_t *compute_ns, int64_t *memory_ns)
 {
     int n = 0;

@@ -146,7 +146,7 @@ static double find_growth(const double *ns, size_t n, double *scratch)
 }
 
 /* NeuSight's host took longer for each convolution of a new shape than for the one before, by 0.05 to 0.16 us
- * on four cards, whatever the convolution: the last of 5,000 hold 0.3 to 0.8 ms of it. It is taken off. Only
+ * on four cards, for each convolution: the last of 5,000 hold 0.3 to 0.8 ms of it. It is taken off. Only
  * convolutions: products and streams are in the order of their sizes, so that a growth would be theirs. */
 static tandem_status take_off_growth(tandem_constant_fit *fit, tandem_error *error)
 {

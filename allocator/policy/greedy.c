@@ -205,7 +205,7 @@ static tandem_status swap_moves(tandem_search *search, move_queue *q, int64_t ta
 
 /* --- One class ------------------------------------------------------------------------------------------ */
 
-/* The least sensitivity of any plan of the class, whatever its step. */
+/* The least sensitivity of any plan of the class, at any step. */
 static int64_t min_class_sensitivity(const tandem_search *search)
 {
     const int64_t *sensitivity = search->problem->sensitivity[search->c];

@@ -370,7 +370,7 @@ static tandem_status qsync_choose_plan(qsync_state *q, tandem_plan *plan, tandem
     return raise_ops_by_sensitivity(q, allocation->target_ns, error);
 }
 
-/* Replays every class in base. Close q whatever this returns. */
+/* Replays every class in base. Close q after success and after an error. */
 static tandem_status qsync_open(qsync_state *q, tandem_plan **plan, const tandem_allocation_problem *problem,
                                 tandem_error *error)
 {

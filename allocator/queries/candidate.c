@@ -75,7 +75,7 @@ int tandem_candidates_rate(tandem_candidate *candidate, int n)
 
 /* --- Fewer devices -------------------------------------------------------------------------------------- */
 
-/* Both at their best plans, whatever the answer was limited to besides its slowdown. */
+/* Both at their best plans. Of the answer's limits only the slowdown holds. */
 static tandem_allocation_request question_of_smaller(const tandem_allocation_request *request)
 {
     return (tandem_allocation_request){.of = request->of,

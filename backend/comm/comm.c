@@ -180,8 +180,8 @@ static tandem_status try_shared_memory(tandem_comm *comm, int is_disabled, tande
     return status == TANDEM_IO ? TANDEM_OK : status;
 }
 
-/* Sums in different types would wait for each other. Every rank gets the same error: nobody leaves before all
- * know. */
+/* Sums in different types would wait for each other. Every rank gets the same error: no rank leaves before
+ * all know. */
 static tandem_status check_same_wire(tandem_comm *comm, tandem_error *error)
 {
     static const char *const name[] = {[TANDEM_F32] = "f32", [TANDEM_BF16] = "bf16"};

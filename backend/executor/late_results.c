@@ -65,7 +65,7 @@ tandem_status tandem_late_queue(tandem_executor *executor, int64_t index, double
     tandem_late_results *late = &executor->late;
     late->index = index;
     const tandem_status status = tandem_transfer_queue_results(executor, error);
-    late->is_pending = 1; /* work is under way, whatever this says */
+    late->is_pending = 1; /* work is under way, also after an error */
     if (status != TANDEM_OK) return status;
     return tandem_transfer_updates_at_once(executor) ? TANDEM_OK : tandem_late_read(executor, loss, error);
 }

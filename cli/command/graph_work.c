@@ -1,6 +1,6 @@
 /* graph_work.c: the work of a training step, by pass and kind of kernel: launches, FLOPs, bytes, and a time
  * on paper. Each task takes the longer of its FLOPs and its bytes at fixed rates, and nothing lies between
- * two kernels. So it shows what a change of the step program gains, whatever is fitted or measured. */
+ * two kernels. So it shows what a change of the step program gains, independent of fits and measurements. */
 #include "cli/command/graph_work.h"
 
 #include <stdio.h>

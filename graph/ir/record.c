@@ -111,7 +111,7 @@ static uint64_t hash_product(uint64_t hash, const tandem_graph *g, const tandem_
 }
 
 /* Of names, kinds and weights, and of the shapes of products. Costs, statistics and plans of one module
- * belong together, whatever its batch is and whatever trains it. */
+ * belong together, independent of the batch and the optimizer. */
 static uint64_t hash_recorded(const tandem_graph *g)
 {
     uint64_t hash = tandem_hash_text(TANDEM_HASH_START, g->model);

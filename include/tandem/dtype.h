@@ -12,7 +12,7 @@ typedef enum tandem_dtype {
     TANDEM_E4M3,                          /* one byte, largest 448, steps of 2^-9 below 2^-6 */
     TANDEM_E5M2,                          /* one byte, largest 57344, steps of 2^-16 below 2^-14 */
     TANDEM_N_STORAGE_DTYPE,               /* activations and gradients have one of the dtypes above */
-    TANDEM_TF32 = TANDEM_N_STORAGE_DTYPE, /* f32 of which a product reads 10 bits of mantissa; of no tensor */
+    TANDEM_TF32 = TANDEM_N_STORAGE_DTYPE, /* products read 10 bits of mantissa of f32; no tensor has it */
     TANDEM_N_COMPUTE_DTYPE,
     TANDEM_S32 = TANDEM_N_COMPUTE_DTYPE, /* tokens and labels; accumulators */
     TANDEM_AMP,                          /* only in precision rows: the device's AMP dtype */

@@ -234,7 +234,7 @@ typedef struct tandem_compare_request {
     /* 1: the costs of the plan are measured again after the run, into a store of its own. Not with a place */
     int remeasure;
     int per_task;     /* 1: the step is replayed with the task times of the run, and these are stored */
-    double tolerance; /* an error that is none [0.05] */
+    double tolerance; /* errors up to it count as correct [0.05] */
 } tandem_compare_request;
 tandem_compare_request tandem_compare_request_default(void);
 

@@ -44,7 +44,7 @@ static tandem_status refuse_foreign(tandem_error *error, const char *name, const
     return tandem_error_set(
         error, TANDEM_WRONG_FORMAT,
         "'%s%s%s' in the working directory is %s. srun leaves a folder and a file in it that are this "
-        "user's and that nobody else may write: somebody has put this one there; see who, and remove it",
+        "user's and that no other user may write: this one is not; find out who made it, and remove it",
         name, *part ? "/" : "", part, what);
 }
 

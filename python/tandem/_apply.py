@@ -486,7 +486,7 @@ def run_product(product: Product, precision: str, kernels: Kernels, rounds: Roun
 
 
 class _Forward:
-    """Replaces the forward of a converted module or of a submodule, whatever that was before: the class's, or
+    """Replaces the forward of a converted module or of a submodule. It was the class's before, or
     one that was set on the instance. A submodule that is called alone runs converted, too."""
 
     _torchdynamo_disable = True  # torch.compile leaves it to Python
@@ -625,8 +625,8 @@ def _forwards(module: torch.nn.Module) -> Iterator[Tuple[torch.nn.Module, _Forwa
 
 
 class unconverted:
-    """A context in which a module runs as it was before `apply`, whatever converts it or parts of it. Weights
-    lie as they did, too, unless they keep their layout."""
+    """A context in which a module runs as it was before `apply`, also where it or parts of it are converted.
+    Weights lie as they did, too, unless they keep their layout."""
 
     def __init__(self, module: torch.nn.Module, keeps_layout: bool = False) -> None:
         found = list(_forwards(module))

@@ -252,7 +252,7 @@ class Kernels:
     ) -> LinearPass:
         """A pass of a linear layer or matrix product in S8 or BF16, in one call; returns it with its scales.
 
-        `operands`: a, b and the gradient of c, whose narrow copy nobody keeps: it lies after the workspace.
+        `operands`: a, b and the gradient of c, whose narrow copy is not kept: it lies after the workspace.
         `results`: addresses of c, bias, and the gradients of a, b and the bias, 0: none. `random`: seed, and
         the first words of the stream."""
         mine = self._of_thread

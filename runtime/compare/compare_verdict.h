@@ -12,9 +12,9 @@ typedef struct compare_kind {
 } compare_kind;
 
 /* compare_verdict_decide: sets moved_by, verdict, steps_needed and kind from the rest, from the plain error,
- * and from the kinds of tasks. tolerance: an error that is none. Both errors small, the prediction holds. An
- * error is known where its interval, with the profile's, is narrower than it or than the tolerance. Beyond
- * both, a plain error is the machine's where the other error is small. */
+ * and from the kinds of tasks. tolerance: errors up to it count as correct. Both errors small, the prediction
+ * holds. An error is known where its interval, with the profile's, is narrower than it or than the tolerance.
+ * Beyond both, a plain error is the machine's where the other error is small. */
 void compare_verdict_decide(tandem_compare_speed *s, double error, double tolerance, const compare_kind *kind,
                             int n_kind);
 

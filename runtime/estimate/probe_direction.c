@@ -144,7 +144,7 @@ void probe_direction_keep(probe_direction *direction, const float *weight)
                TANDEM_PROBE_BLOCK * sizeof *weight);
 }
 
-/* to = x + by·z of a block, by local arrays: so it runs in vectors whatever overlaps. */
+/* to = x + by·z of a block, by local arrays: so it runs in vectors, also where arrays overlap. */
 TANDEM_WIDE void probe_direction_move(const probe_direction *direction, float *weight, float to)
 {
     for (int64_t b = 0; b < direction->n_block; b++) {

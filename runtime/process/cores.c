@@ -97,7 +97,7 @@ static int lock_core(int cpu, int *sharer)
 {
     for (*sharer = 0; *sharer < MAX_SHARERS; ++*sharer) {
         const int lock = open_with(bind, cpu, *sharer);
-        if (lock >= 0) (void)shutdown(lock, SHUT_RD); /* nobody's messages are kept */
+        if (lock >= 0) (void)shutdown(lock, SHUT_RD); /* no messages are kept */
         if (lock >= 0 || errno != EADDRINUSE) return lock;
     }
     return -1;

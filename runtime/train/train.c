@@ -262,7 +262,7 @@ static int is_step_used(const train_context *t, int64_t index)
 }
 
 /* Runs step number `index` of this run. Its loss is then known, or pending. That of the step before is known:
- * its line of the log is written, whatever becomes of this one. */
+ * its line of the log is written, also where this one fails. */
 static tandem_status run_training_step(train_context *t, int64_t index, tandem_error *error)
 {
     const tandem_backend_api *backend = t->rank.backend;

@@ -1,7 +1,7 @@
 /* train_reestimate.c: when a run estimates again, what it decides, and how it changes its plan between two
  * steps.
  *
- * Whatever the decision is made of is the same on all ranks and in a resumed run: steps, gradients, and what
+ * All inputs of the decision are the same on all ranks and in a resumed run: steps, gradients, and what
  * the checkpoint keeps. Rank 0 allocates, by the policy that no time limit stops. */
 #include "runtime/train/train_reestimate.h"
 

@@ -4,7 +4,7 @@
  * multiples of 16 bytes (NVIDIA, CUDA Driver API, cuTensorMapEncodeTiled, globalStrides). Logits over 50,257
  * words have rows of 100,514 bytes in bf16, so that products fall back to loads of one element. Their rows,
  * and those of their gradient, begin at multiples of ROW elements instead. What lies between two rows of the
- * gradient is 0; what lies there in the logits, nobody reads. */
+ * gradient is 0; what lies there in the logits is not read. */
 #include "step/program/step_index.h"
 
 /* In elements: a multiple of 64 bytes in every dtype, as the memory plan places tensors. */

@@ -88,7 +88,7 @@ report "a contradiction of the datasheet is said by a replay, not absorbed" $?
 { echo $header; product h101 8 8 8 9; product cpu:avx2 8 8 8 9; } >unknown.csv
 run 4 profile --import unknown.csv --db f.db &&
     grep -q "'h101'.*Did you mean 'h100'? A description takes the peak" err
-report "a device that nobody described: the nearest name, and which facts it takes" $?
+report "a device that is not described: the nearest name, and which facts it takes" $?
 { echo $header; echo t4,here,events,add,fp32,,,,64,64,60; } >tiny.csv
 run 0 profile --import tiny.csv --db g.db &&
     grep -q '1 tiny ones between events show only what the host adds' out &&

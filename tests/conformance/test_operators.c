@@ -160,7 +160,7 @@ static void check_bad_indices(bench *b)
                     t = k;
             operands_open(&operands, one.step, t);
             operands_fill(&operands, one.step, t, 1);
-            const int below = cases[i].kind == TANDEM_OP_CROSS_ENTROPY ? -2 : -1; /* a label of −1 is none */
+            const int below = cases[i].kind == TANDEM_OP_CROSS_ENTROPY ? -2 : -1; /* −1 means no label */
             operands.in[cases[i].operand].value[1] = sign ? below : 1000000;
             array_store(&operands.in[cases[i].operand]);
             const int good = operands_run(&operands, b->backend, b->device, one.step, t, 1, 1, complaint,

@@ -174,7 +174,7 @@ static void rows_of_unknown_things_are_left_out_and_said(void **state)
                    {1, 3, {"t4 has no units for bf16"}},
                    {1, 5, {"'linaer'", "Did you mean 'linear'"}},
                    {1, 6, {"'fp23'", "Did you mean 'fp32'"}},
-                   {1, 7, {"nobody described the device 'cpu:avx2'"}}};
+                   {1, 7, {"the device 'cpu:avx2' is not described"}}};
     tandem_import_summary summary;
     tandem_error error = {0};
     require_ok(import_text(NULL, text, 0, &summary, &error), &error);

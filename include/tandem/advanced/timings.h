@@ -29,9 +29,9 @@ enum { TANDEM_TIMING_LINE = 16384 };
 
 /* tandem_timings_read: visits every row of a stream; `name` is used in errors. needs_times: a table without a
  * column of times is refused. TANDEM_MALFORMED names line, column, and what is allowed: no unit of time or
- * two, a line with more or fewer fields, a number that is none, not finite, not positive or a size above
- * 2^53, an unclosed quote, a line above TANDEM_TIMING_LINE bytes. TANDEM_IO. Memory: one line. Cost: about
- * 1 us per row. */
+ * two, a line with more or fewer fields, a field that is no number, a number that is not finite, not positive
+ * or a size above 2^53, an unclosed quote, a line above TANDEM_TIMING_LINE bytes. TANDEM_IO. Memory: one
+ * line. Cost: about 1 us per row. */
 tandem_status tandem_timings_read(FILE *stream, const char *name, int needs_times,
                                   tandem_timing_visitor *visit, void *context, tandem_error *error);
 /* The same of a file. */

@@ -9,7 +9,7 @@
  *     forward, dgrad   y = Aᵀ[(G w Gᵀ)·(Bᵀ x B)]A        wgrad   Gᵀ[(A y Aᵀ)·(Bᵀ x B)]G
  * Transformed tiles do not leave the second-level cache, or the third where there are more weights than
  * tiles: tiles are taken in blocks, results in chunks of 32 channels, and a chunk is transformed back as soon
- * as it is multiplied. Everything is f32, whatever the operands are. Sums are added in the order of channels,
+ * as it is multiplied. Everything is f32, for operands of any type. Sums are added in the order of channels,
  * or tiles, block by block: the same bits in every run.
  *
  * Source: Lavin, Gray, "Fast algorithms for convolutional neural networks", CVPR 2016. */
