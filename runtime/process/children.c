@@ -108,15 +108,15 @@ static void on_end_signal(int number, siginfo_t *info, void *context)
     errno = before;
 }
 
+/* One call for most of some 40 signals, as each start of the program makes them. */
 static void catch_signal(int number, int even_if_ignored)
 {
-    struct sigaction now;
-    if (sigaction(number, NULL, &now) != 0) return; /* the C library's own */
-    const int is_ignored = now.sa_handler == SIG_IGN;
-    if (now.sa_handler != SIG_DFL && !(is_ignored && even_if_ignored)) return;
-    now = (struct sigaction){.sa_sigaction = on_end_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
-    (void)sigfillset(&now.sa_mask);
-    (void)sigaction(number, &now, NULL);
+    struct sigaction before, ours = {.sa_sigaction = on_end_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
+    (void)sigfillset(&ours.sa_mask);
+    if (sigaction(number, &ours, &before) != 0) return; /* the C library's own */
+    const int is_ignored = before.sa_handler == SIG_IGN;
+    if (before.sa_handler != SIG_DFL && !(is_ignored && even_if_ignored))
+        (void)sigaction(number, &before, NULL);
 }
 
 void signals_begin(void (*clear_line)(void))

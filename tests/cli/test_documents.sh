@@ -57,7 +57,7 @@ described() { grep -q -- '--predict\|published.sh' "$1" && ! grep -q 'cpu:\|stro
 plain() { tr -s ' \n' ' ' <"$1" | sed 's/ $//; s/^ //'; }
 # Whether the machine was steady depends on who else uses it.
 masked() {
-    grep -v '^the profile is sure to ' "$1" >steady.text
+    sed 's/; profile uncertainty: .*machine//' "$1" >steady.text
     plain steady.text | sed -E 's/[0-9]+(\.[0-9]+)? (ns|us|ms|s|min|h)\b/TIME/g; s/[0-9.]+ samples\/s/RATE/g
         s/[+-]?[0-9]+(\.[0-9]+)?%/PERCENT/g
         s/[+-]?[0-9]+\.[0-9]{4,}(e[+-][0-9]+)?/NUMBER/g'
