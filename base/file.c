@@ -97,13 +97,13 @@ static char *make_partial_name(const char *beside)
 /* Gives a new file the mode of the old one, and its owner as far as that is allowed. 0, or errno. */
 static int copy_owner_and_mode(int file, const struct stat *old)
 {
-    struct stat made;
+    struct stat found;
     mode_t mode = old->st_mode & 0777;
-    if (fstat(file, &made) != 0) return errno;
-    if ((made.st_uid != old->st_uid || made.st_gid != old->st_gid) &&
+    if (fstat(file, &found) != 0) return errno;
+    if ((found.st_uid != old->st_uid || found.st_gid != old->st_gid) &&
         fchown(file, old->st_uid, old->st_gid) != 0 && fchown(file, (uid_t)-1, old->st_gid) != 0)
         mode = (mode & 0707) | (mode & 07) << 3; /* the rights of one group are not those of another */
-    return (made.st_mode & 0777) == mode || fchmod(file, mode) == 0 ? 0 : errno;
+    return (found.st_mode & 0777) == mode || fchmod(file, mode) == 0 ? 0 : errno;
 }
 
 /* Opens the new content of a file, without a name where the file system can: then nothing is left of it
@@ -126,9 +126,9 @@ static int create_partial(tandem_file *file)
 }
 
 /* Special files are written directly, and so are files without a name, to which /dev/stdout may lead. */
-static bool can_be_replaced(const tandem_path *at)
+static bool can_be_replaced(const tandem_path *place)
 {
-    return !at->exists || (!at->is_proc && S_ISREG(at->seen.st_mode));
+    return !place->exists || (!place->is_proc && S_ISREG(place->seen.st_mode));
 }
 
 static void forget_file(tandem_file *file)
@@ -162,14 +162,14 @@ tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error
         *file = (tandem_file){.stream = stdout};
         return TANDEM_OK;
     }
-    tandem_file made = {.path = strdup(path)};
-    if (!made.path) return fail_file(error, path, "written", ENOMEM);
-    tandem_status status = tandem_path_follow(&made.at, path, error);
-    if (status == TANDEM_OK) status = open_stream(&made, error);
+    tandem_file opened = {.path = strdup(path)};
+    if (!opened.path) return fail_file(error, path, "written", ENOMEM);
+    tandem_status status = tandem_path_follow(&opened.at, path, error);
+    if (status == TANDEM_OK) status = open_stream(&opened, error);
     if (status == TANDEM_OK)
-        *file = made;
+        *file = opened;
     else
-        forget_file(&made);
+        forget_file(&opened);
     return status;
 }
 

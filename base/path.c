@@ -110,40 +110,40 @@ static tandem_status refuse_link(const char *path, const char *name, tandem_erro
 }
 
 /* Stops at the last component. 0, or errno; refused links have an error already. */
-static int end_walk(tandem_path *made, walk *w, const char *name)
+static int end_walk(tandem_path *place, walk *w, const char *name)
 {
-    made->name = strdup(name);
-    if (!made->name) return ENOMEM;
-    made->folder = w->folder;
-    made->of_folder = w->of_folder;
+    place->name = strdup(name);
+    if (!place->name) return ENOMEM;
+    place->folder = w->folder;
+    place->of_folder = w->of_folder;
     w->folder = -1;
     return 0;
 }
 
 /* One component. 0, or errno; EREMOTE: a link that is not trusted. *is_done: it was the last. */
-static int take_component(tandem_path *made, walk *w, const char *name, bool is_last, bool *is_done)
+static int take_component(tandem_path *place, walk *w, const char *name, bool is_last, bool *is_done)
 {
     const bool is_dots = strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
     *is_done = false;
     if (!is_last && is_dots) return enter_folder(w, name, O_NOFOLLOW);
-    made->exists = fstatat(w->folder, name, &made->seen, AT_SYMLINK_NOFOLLOW) == 0;
-    if (!made->exists && (errno != ENOENT || !is_last)) return errno;
-    if (made->exists && S_ISLNK(made->seen.st_mode)) {
+    place->exists = fstatat(w->folder, name, &place->seen, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!place->exists && (errno != ENOENT || !is_last)) return errno;
+    if (place->exists && S_ISLNK(place->seen.st_mode)) {
         struct stat target;
-        if (!tandem_path_trusts(made->seen.st_uid, &w->of_folder)) return EREMOTE;
+        if (!tandem_path_trusts(place->seen.st_uid, &w->of_folder)) return EREMOTE;
         if (!is_in_proc(w) || fstatat(w->folder, name, &target, 0) != 0) return follow_link(w, name);
         if (!is_last) return S_ISDIR(target.st_mode) ? enter_folder(w, name, 0) : ENOTDIR;
         if (leads_to_its_text(w, name, &target)) return follow_link(w, name);
-        made->is_proc = true;
-        made->seen = target;
+        place->is_proc = true;
+        place->seen = target;
     } else if (!is_last) {
-        return S_ISDIR(made->seen.st_mode) ? enter_folder(w, name, O_NOFOLLOW) : ENOTDIR;
+        return S_ISDIR(place->seen.st_mode) ? enter_folder(w, name, O_NOFOLLOW) : ENOTDIR;
     }
     *is_done = true;
-    return end_walk(made, w, name);
+    return end_walk(place, w, name);
 }
 
-tandem_status tandem_path_follow(tandem_path *made, const char *path, tandem_error *error)
+tandem_status tandem_path_follow(tandem_path *place, const char *path, tandem_error *error)
 {
     walk w;
     tandem_path found = {0};
@@ -158,33 +158,33 @@ tandem_status tandem_path_follow(tandem_path *made, const char *path, tandem_err
     if (w.folder >= 0) (void)close(w.folder);
     free(w.rest);
     if (code == 0)
-        *made = found;
+        *place = found;
     else if (status == TANDEM_OK)
         status = fail_path(error, path, code);
     return status;
 }
 
-void tandem_path_close(tandem_path *at)
+void tandem_path_close(tandem_path *place)
 {
-    if (at->name) (void)close(at->folder);
-    free(at->name);
-    *at = (tandem_path){0};
+    if (place->name) (void)close(place->folder);
+    free(place->name);
+    *place = (tandem_path){0};
 }
 
 /* --- What is there -------------------------------------------------------------------------------------- */
 
-tandem_status tandem_path_check_target(const tandem_path *at, const char *path, bool in_place,
+tandem_status tandem_path_check_target(const tandem_path *place, const char *path, bool in_place,
                                        tandem_error *error)
 {
-    const bool is_open = at->of_folder.st_mode & S_IWOTH;
-    if (!at->exists || at->is_proc || !is_open) return TANDEM_OK;
-    if (!tandem_path_trusts(at->seen.st_uid, &at->of_folder))
+    const bool is_open = place->of_folder.st_mode & S_IWOTH;
+    if (!place->exists || place->is_proc || !is_open) return TANDEM_OK;
+    if (!tandem_path_trusts(place->seen.st_uid, &place->of_folder))
         return tandem_error_set(
             error, TANDEM_IO,
             "'%.200s' is not written: it belongs to another user, in a folder that all may "
             "write to. Give another name.",
             path);
-    if (in_place && S_ISREG(at->seen.st_mode) && at->seen.st_nlink > 1)
+    if (in_place && S_ISREG(place->seen.st_mode) && place->seen.st_nlink > 1)
         return tandem_error_set(
             error, TANDEM_IO,
             "'%.200s' is not written: the file has another name elsewhere, and its folder is one "
@@ -194,20 +194,20 @@ tandem_status tandem_path_check_target(const tandem_path *at, const char *path, 
 }
 
 /* −1: errno says why. What was looked at is what is opened. */
-int tandem_path_open_at(const tandem_path *at, int flags)
+int tandem_path_open_at(const tandem_path *place, int flags)
 {
     const int access = O_WRONLY | O_NOCTTY | O_CLOEXEC | (flags & O_APPEND);
-    if (!at->exists) {
+    if (!place->exists) {
         if (flags & O_CREAT)
-            return openat(at->folder, at->name, access | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+            return openat(place->folder, place->name, access | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
         errno = ENOENT;
         return -1;
     }
     struct stat now;
-    const int opened = openat(at->folder, at->name, access | (at->is_proc ? 0 : O_NOFOLLOW));
+    const int opened = openat(place->folder, place->name, access | (place->is_proc ? 0 : O_NOFOLLOW));
     if (opened < 0) return -1;
     int code = fstat(opened, &now) == 0 ? 0 : errno;
-    if (code == 0 && (now.st_dev != at->seen.st_dev || now.st_ino != at->seen.st_ino)) code = ESTALE;
+    if (code == 0 && (now.st_dev != place->seen.st_dev || now.st_ino != place->seen.st_ino)) code = ESTALE;
     if (code == 0 && (flags & O_TRUNC) && S_ISREG(now.st_mode) && ftruncate(opened, 0) != 0) code = errno;
     if (code == 0) return opened;
     (void)close(opened);
@@ -217,14 +217,14 @@ int tandem_path_open_at(const tandem_path *at, int flags)
 
 int tandem_path_open(const char *path, int flags, tandem_error *error)
 {
-    tandem_path at = {0};
+    tandem_path place = {0};
     int opened = -1;
-    tandem_status status = tandem_path_follow(&at, path, error);
-    if (status == TANDEM_OK) status = tandem_path_check_target(&at, path, true, error);
+    tandem_status status = tandem_path_follow(&place, path, error);
+    if (status == TANDEM_OK) status = tandem_path_check_target(&place, path, true, error);
     if (status == TANDEM_OK) {
-        opened = tandem_path_open_at(&at, flags);
+        opened = tandem_path_open_at(&place, flags);
         if (opened < 0) (void)fail_path(error, path, errno);
     }
-    tandem_path_close(&at);
+    tandem_path_close(&place);
     return opened;
 }

@@ -25,20 +25,20 @@ bool tandem_path_trusts(uid_t owner, const struct stat *folder);
 
 /* tandem_path_follow: the components of `path` one by one. TANDEM_IO: one is missing, is no folder, or is a
  * link that is not trusted; names it. TANDEM_NO_MEMORY. */
-tandem_status tandem_path_follow(tandem_path *made, const char *path, tandem_error *error);
+tandem_status tandem_path_follow(tandem_path *place, const char *path, tandem_error *error);
 
 /* tandem_path_check_target: what exists there may be written to: TANDEM_IO where it is a file of another user
  * in a folder that all may write to. `in_place`: it is not replaced, so that a file with several names is
  * refused there, too. */
-tandem_status tandem_path_check_target(const tandem_path *at, const char *path, bool in_place,
+tandem_status tandem_path_check_target(const tandem_path *place, const char *path, bool in_place,
                                        tandem_error *error);
 
 /* tandem_path_open: opens what is there for writing, in place. `flags`: O_APPEND, O_TRUNC, O_CREAT; a new
  * file has mode 0666 less the umask. −1: *error says why. tandem_path_open_at: the same of a path that was
  * followed. −1: errno says why. */
 int tandem_path_open(const char *path, int flags, tandem_error *error);
-int tandem_path_open_at(const tandem_path *at, int flags);
+int tandem_path_open_at(const tandem_path *place, int flags);
 
-void tandem_path_close(tandem_path *at); /* an all-zero one is fine */
+void tandem_path_close(tandem_path *place); /* an all-zero one is fine */
 
 #endif

@@ -221,16 +221,16 @@ static size_t n_option(void)
     return n;
 }
 
-static void add_own_options(const cli_own_option *own)
+static void add_own_options(const cli_own_option *own_option)
 {
-    for (int k = 0; own && k < CLI_MAX_OWN_OPTION && own[k].name; k++)
-        option_table[CLI_N_OPTION + k] =
-            (option_row){.name = own[k].name,
-                         .value = own[k].value,
-                         .help = own[k].help,
-                         .group = own[k].group,
-                         .own = own[k].flag ? (void *)own[k].flag : (void *)(uintptr_t)own[k].text,
-                         .read = own[k].flag ? read_flag_value : read_text_value};
+    for (int k = 0; own_option && k < CLI_MAX_OWN_OPTION && own_option[k].name; k++)
+        option_table[CLI_N_OPTION + k] = (option_row){
+            .name = own_option[k].name,
+            .value = own_option[k].value,
+            .help = own_option[k].help,
+            .group = own_option[k].group,
+            .own = own_option[k].flag ? (void *)own_option[k].flag : (void *)(uintptr_t)own_option[k].text,
+            .read = own_option[k].flag ? read_flag_value : read_text_value};
 }
 
 /* argp knows an option by its letter or its key. */
@@ -324,10 +324,10 @@ static int fail_unknown_option(const cli_command *command, const struct argp_opt
 static const option_row *find_foreign_letter(const struct argp_option *option, const char *letter)
 {
     for (; *letter; letter++) {
-        const struct argp_option *own = option;
-        while (own->name && own->key != *letter) own++;
-        if (own->name && own->arg) return NULL; /* the rest is its value */
-        if (!own->name && find_option_row(*letter)) return find_option_row(*letter);
+        const struct argp_option *matched = option;
+        while (matched->name && matched->key != *letter) matched++;
+        if (matched->name && matched->arg) return NULL; /* the rest is its value */
+        if (!matched->name && find_option_row(*letter)) return find_option_row(*letter);
     }
     return NULL;
 }
@@ -370,9 +370,9 @@ static void check_command_options(const cli_command *command, const struct argp_
             i += argv[i][0] == '-' && letters_take_value(option, argv[i] + 1);
         } else if (strncmp("help", name, (size_t)length) != 0 &&
                    strncmp("usage", name, (size_t)length) != 0) {
-            const struct argp_option *own = find_long_option(option, name, (size_t)length);
-            if (!own) exit(fail_unknown_option(command, option, name, length));
-            i += option_takes_value(own) && !name[length];
+            const struct argp_option *matched = find_long_option(option, name, (size_t)length);
+            if (!matched) exit(fail_unknown_option(command, option, name, length));
+            i += option_takes_value(matched) && !name[length];
         }
     }
 }

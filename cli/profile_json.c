@@ -13,20 +13,20 @@ static json_t *clocks_json(const tandem_clock_range *clocks)
                      "memory_mhz", clocks->min.memory_mhz, clocks->max.memory_mhz);
 }
 
-static json_t *profile_steadiness_json(const tandem_profile_report *of)
+static json_t *profile_steadiness_json(const tandem_profile_report *rank)
 {
-    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "compute_spread", cli_json_number(of->compute_spread),
-                     "memory_spread", cli_json_number(of->memory_spread), "delay_share",
-                     cli_json_number(of->delay_share), "steal_share", cli_json_number(of->steal_share),
-                     "interval", cli_json_number(of->interval_share));
+    return json_pack("{s:o,s:o,s:o,s:o,s:o}", "compute_spread", cli_json_number(rank->compute_spread),
+                     "memory_spread", cli_json_number(rank->memory_spread), "delay_share",
+                     cli_json_number(rank->delay_share), "steal_share", cli_json_number(rank->steal_share),
+                     "interval", cli_json_number(rank->interval_share));
 }
 
-static json_t *device_json(const tandem_profile_report *of)
+static json_t *device_json(const tandem_profile_report *rank)
 {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "name", of->device, "alone", count_json(&of->alone),
-                     "contended", count_json(&of->contended), "clocks", clocks_json(&of->clocks),
-                     "steadiness", profile_steadiness_json(of), "event_ns",
-                     cli_json_known_integer(of->event_ns));
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "name", rank->device, "alone", count_json(&rank->alone),
+                     "contended", count_json(&rank->contended), "clocks", clocks_json(&rank->clocks),
+                     "steadiness", profile_steadiness_json(rank), "event_ns",
+                     cli_json_known_integer(rank->event_ns));
 }
 
 json_t *cli_profile_json(const tandem_profile_result *result, const char *store)
@@ -43,11 +43,11 @@ json_t *cli_profile_json(const tandem_profile_result *result, const char *store)
 
 json_t *cli_sweep_json(const tandem_profile_result *result, const char *store)
 {
-    const tandem_profile_report *of = &result->rank[0];
+    const tandem_profile_report *rank = &result->rank[0];
     json_t *object = cli_json_new("profile");
-    json_t *sweep = json_pack("{s:s,s:i,s:I,s:o,s:o}", "device", of->device, "networks", result->n_network,
-                              "measured", (json_int_t)of->alone.measured, "clocks", clocks_json(&of->clocks),
-                              "steadiness", profile_steadiness_json(of));
+    json_t *sweep = json_pack("{s:s,s:i,s:I,s:o,s:o}", "device", rank->device, "networks", result->n_network,
+                              "measured", (json_int_t)rank->alone.measured, "clocks",
+                              clocks_json(&rank->clocks), "steadiness", profile_steadiness_json(rank));
     json_object_set_new(object, "store", json_string(store));
     json_object_set_new(object, "sweep", sweep);
     json_object_set_new(object, "seconds", json_real((double)result->ns * 1e-9));

@@ -105,19 +105,19 @@ static tandem_status add_store_model(const store_part *s, const json_t *model, t
     const int has_statistics = overview_text(model, "data")[0] != '\0',
               is_estimated = overview_text(model, "estimated")[0] != '\0';
     tandem_graph *graph = NULL;
-    tandem_error own = {0};
+    tandem_error own_error = {0};
     char hash[24];
     if (strchr(name, '/') || strstr(name, ".onnx") || strstr(name, ".json") ||
         (!has_statistics && !is_estimated))
         return TANDEM_OK;
-    tandem_status status = tandem_graph_open(&graph, name, 1, &own);
+    tandem_status status = tandem_graph_open(&graph, name, 1, &own_error);
     if (graph) (void)snprintf(hash, sizeof hash, "%016" PRIx64, graph->hash);
     if (status == TANDEM_OK && strcmp(hash, overview_text(model, "hash")) != 0) status = TANDEM_MISSING;
-    if (status == TANDEM_OK && has_statistics) status = add_store_methods(s, model, graph, &own);
-    if (status == TANDEM_OK && is_estimated) status = add_store_estimate(s, model, graph, &own);
+    if (status == TANDEM_OK && has_statistics) status = add_store_methods(s, model, graph, &own_error);
+    if (status == TANDEM_OK && is_estimated) status = add_store_estimate(s, model, graph, &own_error);
     tandem_graph_close(graph);
     if (status != TANDEM_NO_MEMORY && status != TANDEM_IO && status != TANDEM_MALFORMED) return TANDEM_OK;
-    if (error) *error = own;
+    if (error) *error = own_error;
     return status;
 }
 

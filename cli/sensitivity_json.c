@@ -4,25 +4,26 @@
 
 static json_t *percent(double share) { return cli_json_number(100 * share); }
 
-static void add_interval(json_t *row, const tandem_operator_sensitivity *of, int n_point)
+static void add_interval(json_t *row, const tandem_operator_sensitivity *sensitivity, int n_point)
 {
     json_t *points = json_array();
-    for (int a = 0; a < n_point; a++) json_array_append_new(points, percent(of->at_point[a]));
-    json_object_set_new(row, "sensitivity", percent(of->value));
-    json_object_set_new(row, "sensitivity_low", percent(of->low));
-    json_object_set_new(row, "sensitivity_high", percent(of->high));
-    json_object_set_new(row, "noise", percent(of->noise));
-    json_object_set_new(row, "bias", percent(of->bias));
+    for (int a = 0; a < n_point; a++) json_array_append_new(points, percent(sensitivity->at_point[a]));
+    json_object_set_new(row, "sensitivity", percent(sensitivity->value));
+    json_object_set_new(row, "sensitivity_low", percent(sensitivity->low));
+    json_object_set_new(row, "sensitivity_high", percent(sensitivity->high));
+    json_object_set_new(row, "noise", percent(sensitivity->noise));
+    json_object_set_new(row, "bias", percent(sensitivity->bias));
     json_object_set_new(row, "at_training_points", points);
 }
 
-static void add_methods(json_t *row, const tandem_operator_sensitivity *of)
+static void add_methods(json_t *row, const tandem_operator_sensitivity *sensitivity)
 {
     json_t *methods = json_object();
     int n = 0;
     for (int m = 0; tandem_sensitivity_get(m); m++)
         if (tandem_sensitivity_get(m)->compute)
-            json_object_set_new(methods, tandem_sensitivity_get(m)->name, json_real(of->method[n++]));
+            json_object_set_new(methods, tandem_sensitivity_get(m)->name,
+                                json_real(sensitivity->method[n++]));
     json_object_set_new(row, "sensitivity", methods);
 }
 
@@ -30,13 +31,13 @@ static json_t *rows_json(const tandem_sensitivity_result *result, const tandem_g
 {
     json_t *rows = json_array();
     for (int k = 0; k < result->n_row; k++) {
-        const tandem_operator_sensitivity *of = &result->row[k];
-        json_t *row = json_pack("{s:s,s:s}", "operator", graph->op[of->op].name, "precision",
-                                tandem_precision_get(of->precision)->name);
+        const tandem_operator_sensitivity *sensitivity = &result->row[k];
+        json_t *row = json_pack("{s:s,s:s}", "operator", graph->op[sensitivity->op].name, "precision",
+                                tandem_precision_get(sensitivity->precision)->name);
         if (result->n_method)
-            add_methods(row, of);
+            add_methods(row, sensitivity);
         else
-            add_interval(row, of, result->n_point);
+            add_interval(row, sensitivity, result->n_point);
         json_array_append_new(rows, row);
     }
     return rows;

@@ -56,12 +56,12 @@ tandem_status tandem_calibration_open_with(tandem_calibration **calibration, con
                                            const tandem_constants *constants,
                                            const tandem_reached_rates *rates, tandem_error *error)
 {
-    tandem_calibration *const made = calloc(1, sizeof *made);
-    if (!made) return tandem_no_memory(error, "to calibrate %s", device->name);
-    made->device = *device;
-    made->constants = *constants;
-    made->rates = *rates;
-    *calibration = made;
+    tandem_calibration *const opened = calloc(1, sizeof *opened);
+    if (!opened) return tandem_no_memory(error, "to calibrate %s", device->name);
+    opened->device = *device;
+    opened->constants = *constants;
+    opened->rates = *rates;
+    *calibration = opened;
     return TANDEM_OK;
 }
 
@@ -231,10 +231,10 @@ static void keep_nearby_rows(tandem_calibration *c)
     for (size_t i = 0; i < c->n; i += step) {
         const calibration_row *const row = &c->row[i];
         if (isnan(row->residual)) continue;
-        tandem_nearby *const one = &c->near[c->n_near++];
-        one->residual = row->residual - c->class_mean[row->work.work_class];
-        one->weight = 1;
-        shape_of(one->shape, &row->work);
+        tandem_nearby *const neighbour = &c->near[c->n_near++];
+        neighbour->residual = row->residual - c->class_mean[row->work.work_class];
+        neighbour->weight = 1;
+        shape_of(neighbour->shape, &row->work);
     }
 }
 

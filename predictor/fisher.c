@@ -122,20 +122,21 @@ static double subnormal_variance(tandem_dtype type, double scale)
     return step * step / 12;
 }
 
-static double rounding_variance(tandem_dtype type, operand of)
+static double rounding_variance(tandem_dtype type, operand source)
 {
     const tandem_format_row *format = format_of(type);
     if (!format) return 0;
     const double largest = tandem_format_largest(format);
     const double scale =
-        format->scale == TANDEM_FORMAT_SCALE_TENSOR ? ratio_or_zero(largest, of.magnitude) : of.scale;
+        format->scale == TANDEM_FORMAT_SCALE_TENSOR ? ratio_or_zero(largest, source.magnitude) : source.scale;
     if (format->kind == TANDEM_FORMAT_KIND_INTEGER) {
         const double step = ratio_or_zero(1, scale);
         return step * step / (format->rounding == TANDEM_ROUNDING_STOCHASTIC ? 6 : 12);
     }
-    if (format->overflow == TANDEM_OVERFLOW_INFINITE && of.magnitude * scale > largest)
-        return of.magnitude * of.magnitude;
-    return fmin(of.mean_square, rounding_share(type) * of.mean_square + subnormal_variance(type, scale));
+    if (format->overflow == TANDEM_OVERFLOW_INFINITE && source.magnitude * scale > largest)
+        return source.magnitude * source.magnitude;
+    return fmin(source.mean_square,
+                rounding_share(type) * source.mean_square + subnormal_variance(type, scale));
 }
 
 double tandem_rounding_variance(tandem_dtype type, double amax, double mean_square)

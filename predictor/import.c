@@ -42,18 +42,18 @@ struct tandem_import {
 tandem_status tandem_import_open(tandem_import **import, tandem_store *store, const char *device, int force,
                                  tandem_error *error)
 {
-    tandem_import *const made = calloc(1, sizeof *made);
+    tandem_import *const opened = calloc(1, sizeof *opened);
     tandem_timing *const batch = malloc(MAX_BATCH * sizeof *batch);
-    if (!made || !batch) {
+    if (!opened || !batch) {
         free(batch);
-        free(made);
+        free(opened);
         return tandem_no_memory(error, "for an import");
     }
-    made->store = store;
-    made->default_device = device;
-    made->force = force;
-    made->batch = batch;
-    *import = made;
+    opened->store = store;
+    opened->default_device = device;
+    opened->force = force;
+    opened->batch = batch;
+    *import = opened;
     return TANDEM_OK;
 }
 
@@ -158,24 +158,25 @@ static tandem_status add_import_device(tandem_import *import, const char *spelli
         tandem_grow(import->device, &import->device_room, import->n_device, sizeof *more, 1 << 16);
     if (!more) return tandem_no_memory(error, "for an import from %d devices", import->n_device);
     import->device = more;
-    import_device *const made = &more[import->n_device];
+    import_device *const device = &more[import->n_device];
     tandem_error why = {0};
-    *made = (import_device){.status = TANDEM_OK};
-    (void)snprintf(made->spelling, sizeof made->spelling, "%s", spelling);
-    made->status = tandem_timing_device(&made->device, spelling, &why);
-    memcpy(made->why, why.text, sizeof made->why);
-    int is_new = made->status == TANDEM_OK;
+    *device = (import_device){.status = TANDEM_OK};
+    (void)snprintf(device->spelling, sizeof device->spelling, "%s", spelling);
+    device->status = tandem_timing_device(&device->device, spelling, &why);
+    memcpy(device->why, why.text, sizeof device->why);
+    int is_new = device->status == TANDEM_OK;
     for (int d = 0; d < import->n_device && is_new; d++)
-        is_new = more[d].status != TANDEM_OK || strcmp(more[d].device.name, made->device.name) != 0;
+        is_new = more[d].status != TANDEM_OK || strcmp(more[d].device.name, device->device.name) != 0;
     import->last_device = import->n_device++;
     if (!is_new) return TANDEM_OK;
     const int n = import->summary.n_device;
     if (n < TANDEM_IMPORT_DEVICES) {
-        (void)snprintf(import->summary.device[n], sizeof import->summary.device[n], "%s", made->device.name);
+        (void)snprintf(import->summary.device[n], sizeof import->summary.device[n], "%s",
+                       device->device.name);
         import->summary.n_device++;
     }
     return import->store
-               ? tandem_store_visit_timings(import->store, made->device.name, note_stored, import, error)
+               ? tandem_store_visit_timings(import->store, device->device.name, note_stored, import, error)
                : TANDEM_OK;
 }
 

@@ -136,24 +136,25 @@ static size_t count_sizes(const cost_sample *s, size_t n)
 /* --- Fitting ------------------------------------------------------------------------------------ */
 
 /* The terms that a group is fitted with: all, or launch, FLOPs of products, and bytes. */
-static void regression_terms(double term[TANDEM_N_TERM], const group_fit *fit, const tandem_task_terms *of)
+static void regression_terms(double term[TANDEM_N_TERM], const group_fit *fit, const tandem_task_terms *terms)
 {
-    const double few[TANDEM_N_TERM] = {1, fit->group.is_product ? of->flops : 0, of->bytes};
-    memcpy(term, fit->has_all_terms ? of->term : few, sizeof few);
+    const double few[TANDEM_N_TERM] = {1, fit->group.is_product ? terms->flops : 0, terms->bytes};
+    memcpy(term, fit->has_all_terms ? terms->term : few, sizeof few);
 }
 
-static double fitted_ns(const group_fit *fit, const tandem_task_terms *of)
+static double fitted_ns(const group_fit *fit, const tandem_task_terms *terms)
 {
     double term[TANDEM_N_TERM], ns = 0;
-    regression_terms(term, fit, of);
+    regression_terms(term, fit, terms);
     for (int k = 0; k < TANDEM_N_TERM; k++) ns += fit->coefficient[k] * term[k];
     return ns;
 }
 
-static double near_ns(const group_fit *fit, const tandem_task_terms *of)
+static double near_ns(const group_fit *fit, const tandem_task_terms *terms)
 {
-    const double ns = fitted_ns(fit, of);
-    return fit->near ? ns * exp(tandem_nearby_residual(fit->near, fit->n_near, &near_rule, of->shape)) : ns;
+    const double ns = fitted_ns(fit, terms);
+    return fit->near ? ns * exp(tandem_nearby_residual(fit->near, fit->n_near, &near_rule, terms->shape))
+                     : ns;
 }
 
 /* How far rows are off that count in no prediction of their own: the median over 0.6745. */
@@ -178,11 +179,11 @@ static tandem_status keep_nearby(group_fit *fit, const cost_sample *s, size_t n,
     fit->near = malloc(((n + step - 1) / step) * sizeof *fit->near);
     if (!fit->near) return tandem_no_memory(error, "to fit %zu measured times", n);
     for (size_t i = 0; i < n; i += step) {
-        tandem_nearby *const one = &fit->near[fit->n_near++];
+        tandem_nearby *const neighbour = &fit->near[fit->n_near++];
         const double residual = log(s[i].ns / fitted_ns(fit, &s[i].of));
-        one->residual = isfinite(residual) ? residual : 0;
-        one->weight = s[i].weight;
-        memcpy(one->shape, s[i].of.shape, sizeof one->shape);
+        neighbour->residual = isfinite(residual) ? residual : 0;
+        neighbour->weight = s[i].weight;
+        memcpy(neighbour->shape, s[i].of.shape, sizeof neighbour->shape);
     }
     fit->spread = spread_around(fit, s, n, step);
     return TANDEM_OK;
@@ -231,11 +232,11 @@ static tandem_status fit_level(tandem_latency *latency, cost_sample *s, size_t n
 
 /* --- Predicting --------------------------------------------------------------------------------- */
 
-static const group_fit *find_fit(const tandem_latency *latency, const task_group *own)
+static const group_fit *find_fit(const tandem_latency *latency, const task_group *own_group)
 {
     const int n_level = tandem_device_is_described(&latency->device) ? N_LEVEL_DESCRIBED : N_LEVEL;
     for (int level = 0; level < n_level && latency->n_fit > 0; level++) {
-        const group_fit wanted = {.group = widen_group(*own, level)};
+        const group_fit wanted = {.group = widen_group(*own_group, level)};
         const group_fit *found =
             bsearch(&wanted, latency->fit, latency->n_fit, sizeof *found, compare_groups);
         if (found) return found;
@@ -248,14 +249,14 @@ int64_t tandem_latency_ns_by_group(const tandem_latency *latency, const tandem_c
                                    int *form_group)
 {
     tandem_work work;
-    tandem_task_terms of;
+    tandem_task_terms terms;
     if (!tandem_work_of(&work, key)) return -1;
-    tandem_task_terms_of(&of, &work, key, latency->device.name);
-    const task_group own = group_of_task(key, &work, of.variant);
-    const group_fit *fit = find_fit(latency, &own);
+    tandem_task_terms_of(&terms, &work, key, latency->device.name);
+    const task_group own_group = group_of_task(key, &work, terms.variant);
+    const group_fit *fit = find_fit(latency, &own_group);
     double ns = -1;
     if (fit)
-        ns = near_ns(fit, &of);
+        ns = near_ns(fit, &terms);
     else if (tandem_device_is_described(&latency->device))
         ns = tandem_calibrated_ns(NULL, latency->calibration, &work);
     if (!(ns >= 0) || ns > 1e18) return -1;
@@ -306,11 +307,11 @@ static tandem_status collect_sample(void *context, const tandem_cost_key *key, c
         if (!more || !more_work) return tandem_no_memory(error, "for measured times");
         all->room = room;
     }
-    cost_sample *const one = &all->one[all->n];
-    *one = (cost_sample){.ns = ns};
-    one->weight = (double)cost->n / ((double)cost->n + 2); /* few repetitions say less */
-    tandem_task_terms_of(&one->of, &work, key, all->device);
-    one->own = group_of_task(key, &work, one->of.variant);
+    cost_sample *const sample = &all->one[all->n];
+    *sample = (cost_sample){.ns = ns};
+    sample->weight = (double)cost->n / ((double)cost->n + 2); /* few repetitions say less */
+    tandem_task_terms_of(&sample->of, &work, key, all->device);
+    sample->own = group_of_task(key, &work, sample->of.variant);
     all->work[all->n++] = work;
     return TANDEM_OK;
 }

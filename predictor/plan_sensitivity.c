@@ -64,19 +64,19 @@ static tandem_status fill_plan_shares(plan_shares *shares, const tandem_plan *pl
 }
 
 /* Inserts after those that are no smaller. */
-static void insert_largest(tandem_plan_sensitivity *of, tandem_largest_sensitivity added)
+static void insert_largest(tandem_plan_sensitivity *sum, tandem_largest_sensitivity added)
 {
-    int at = of->n_largest;
-    while (at > 0 && of->largest[at - 1].value < added.value) at--;
+    int at = sum->n_largest;
+    while (at > 0 && sum->largest[at - 1].value < added.value) at--;
     if (at == TANDEM_N_LARGEST) return;
-    const int n_kept = of->n_largest < TANDEM_N_LARGEST ? of->n_largest : TANDEM_N_LARGEST - 1;
-    memmove(&of->largest[at + 1], &of->largest[at], (size_t)(n_kept - at) * sizeof *of->largest);
-    of->largest[at] = added;
-    of->n_largest = n_kept + 1;
+    const int n_kept = sum->n_largest < TANDEM_N_LARGEST ? sum->n_largest : TANDEM_N_LARGEST - 1;
+    memmove(&sum->largest[at + 1], &sum->largest[at], (size_t)(n_kept - at) * sizeof *sum->largest);
+    sum->largest[at] = added;
+    sum->n_largest = n_kept + 1;
 }
 
 /* Each operator in each precision alone; the AMP types of a precision count together. */
-static tandem_status find_largest(tandem_plan_sensitivity *of, const tandem_estimate *estimate,
+static tandem_status find_largest(tandem_plan_sensitivity *sum, const tandem_estimate *estimate,
                                   const plan_shares *shares, const tandem_graph *graph, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -86,17 +86,17 @@ static tandem_status find_largest(tandem_plan_sensitivity *of, const tandem_esti
     if (!alone) return tandem_no_memory(error, "for a plan's shares");
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION && status == TANDEM_OK; i++) {
         const size_t first = (size_t)i * TANDEM_N_AMP_DTYPE, bytes = TANDEM_N_AMP_DTYPE * sizeof *alone;
-        tandem_sensitivity_estimate one = {0};
+        tandem_sensitivity_estimate of_operator = {0};
         int is_used = 0;
         for (size_t k = 0; k < TANDEM_N_AMP_DTYPE; k++) is_used |= shares->share[first + k] > 0;
         if (!is_used) continue;
         memcpy(alone + first, shares->share + first, bytes);
-        status = tandem_estimate_sensitivity(&one, estimate, alone, &step, error);
+        status = tandem_estimate_sensitivity(&of_operator, estimate, alone, &step, error);
         memset(alone + first, 0, bytes);
-        if (status == TANDEM_OK && one.value > 0)
-            insert_largest(of, (tandem_largest_sensitivity){i / TANDEM_N_PRECISION,
-                                                            (tandem_precision)(i % TANDEM_N_PRECISION),
-                                                            one.value, one.low, one.high});
+        if (status == TANDEM_OK && of_operator.value > 0)
+            insert_largest(sum, (tandem_largest_sensitivity){
+                                    i / TANDEM_N_PRECISION, (tandem_precision)(i % TANDEM_N_PRECISION),
+                                    of_operator.value, of_operator.low, of_operator.high});
     }
     free(alone);
     return status;
@@ -106,15 +106,15 @@ tandem_status tandem_plan_sensitivity_estimate(tandem_plan_sensitivity *out, con
                                                const tandem_plan *plan, const tandem_graph *graph,
                                                tandem_error *error)
 {
-    tandem_plan_sensitivity of = {.n_point = estimate->n_point};
+    tandem_plan_sensitivity sum = {.n_point = estimate->n_point};
     plan_shares shares = {0};
     tandem_status status = fill_plan_shares(&shares, plan, graph, error);
     if (status == TANDEM_OK)
-        status = tandem_estimate_sensitivity(&of.estimate, estimate, shares.share, &shares.step, error);
-    if (status == TANDEM_OK) status = find_largest(&of, estimate, &shares, graph, error);
-    for (int a = 0; a < of.n_point; a++)
-        of.point_share[a] = estimate->steps > 0 ? (double)estimate->point[a] / (double)estimate->steps : 0;
-    if (status == TANDEM_OK) *out = of;
+        status = tandem_estimate_sensitivity(&sum.estimate, estimate, shares.share, &shares.step, error);
+    if (status == TANDEM_OK) status = find_largest(&sum, estimate, &shares, graph, error);
+    for (int a = 0; a < sum.n_point; a++)
+        sum.point_share[a] = estimate->steps > 0 ? (double)estimate->point[a] / (double)estimate->steps : 0;
+    if (status == TANDEM_OK) *out = sum;
     free(shares.share);
     return status;
 }

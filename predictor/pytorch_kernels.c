@@ -83,7 +83,7 @@ static int is_written(const char *model, int asks_gelu)
     return 0;
 }
 
-static int does_hold(kernel_when when, const tandem_cost_key *key, const tandem_work *own,
+static int does_hold(kernel_when when, const tandem_cost_key *key, const tandem_work *task_work,
                      const tandem_kernel_style *style, const tandem_gpu_spec *spec)
 {
     const int is_causal = strstr(key->signature, " causal=1") != NULL;
@@ -92,7 +92,8 @@ static int does_hold(kernel_when when, const tandem_cost_key *key, const tandem_
     case WHEN_SUMMED: return strstr(key->signature, " accumulate=1") != NULL;
     case WHEN_TWO_BYTES: return tandem_dtype_bytes(key->from) == 2;
     case WHEN_CHANNELS_FIRST:
-        return style->set == TANDEM_KERNELS_PYTORCH && spec->generation >= 70 && own->type != TANDEM_F32;
+        return style->set == TANDEM_KERNELS_PYTORCH && spec->generation >= 70 &&
+               task_work->type != TANDEM_F32;
     case WHEN_OF_TABLE: return strstr(key->signature, " of=") != NULL;
     case WHEN_IN_PRODUCT: return strstr(key->signature, " of=") == NULL;
     case WHEN_GELU_AS_ONE: return !is_written(style->model, 1);
@@ -105,9 +106,9 @@ static int does_hold(kernel_when when, const tandem_cost_key *key, const tandem_
     return 0;
 }
 
-static double elements_of(const tandem_task_sizes *sizes, kernel_of of)
+static double elements_of(const tandem_task_sizes *sizes, kernel_of elements)
 {
-    switch (of) {
+    switch (elements) {
     case OF_INPUT: return sizes->input;
     case OF_OUTPUT: return sizes->output;
     case OF_WEIGHT: return sizes->weight;
@@ -119,11 +120,11 @@ static double elements_of(const tandem_task_sizes *sizes, kernel_of of)
 }
 
 static void add_kernel(tandem_task_kernels *out, const struct kernel_row *row, const tandem_cost_key *key,
-                       const tandem_work *own, const tandem_task_sizes *sizes)
+                       const tandem_work *task_work, const tandem_task_sizes *sizes)
 {
     if (row->of == OF_TASK) {
         out->count[out->n] = 1;
-        out->work[out->n++] = *own;
+        out->work[out->n++] = *task_work;
         return;
     }
     const tandem_dtype dtype = row->when == WHEN_SUMMED ? key->to : key->from;
@@ -133,9 +134,9 @@ static void add_kernel(tandem_task_kernels *out, const struct kernel_row *row, c
     if (row->count == 0 && out->n > 0) out->work[out->n - 1].bytes += bytes; /* of the kernel before */
     if (!(row->count > 0 && bytes > 0)) return;
     out->count[out->n] = row->count * n_parameter;
-    out->work[out->n++] = (tandem_work){.kind = own->kind,
+    out->work[out->n++] = (tandem_work){.kind = task_work->kind,
                                         .work_class = TANDEM_WORK_STREAM,
-                                        .type = own->type,
+                                        .type = task_work->type,
                                         .pass = key->pass,
                                         .bytes = bytes,
                                         .element_bytes = size};
@@ -145,23 +146,23 @@ int tandem_kernels_of(tandem_task_kernels *out, const tandem_cost_key *key, cons
                       const tandem_gpu_spec *spec)
 {
     tandem_cost_key plain = *key;
-    tandem_work own;
+    tandem_work task_work;
     int is_known = 0;
     *out = (tandem_task_kernels){.n = 0};
     /* what is added to the result has a kernel of its own in the table */
     char *const summed = key->kind == TANDEM_COST_OP ? strstr(plain.signature, " accumulate=1") : NULL;
     if (summed) *summed = '\0';
-    if (!tandem_work_of(&own, &plain)) return 0;
+    if (!tandem_work_of(&task_work, &plain)) return 0;
     const tandem_task_sizes sizes = tandem_task_sizes_of(key->signature);
     for (int i = 0; i < N_KERNEL_ROW && key->kind == TANDEM_COST_OP; i++) {
         const struct kernel_row *const row = &kernel_rows[i];
-        if (row->pass != key->pass || strcmp(row->kind, own.kind) != 0) continue;
+        if (row->pass != key->pass || strcmp(row->kind, task_work.kind) != 0) continue;
         is_known = 1;
-        if (does_hold(row->when, key, &own, style, spec)) add_kernel(out, row, key, &own, &sizes);
+        if (does_hold(row->when, key, &task_work, style, spec)) add_kernel(out, row, key, &task_work, &sizes);
     }
     if (!is_known) {
         out->count[0] = 1;
-        out->work[out->n++] = own;
+        out->work[out->n++] = task_work;
     }
     return 1;
 }

@@ -68,16 +68,16 @@ typedef struct sampled_sums {
     double counted;                              /* `against` of the cells whose bias differs from 0 */
 } sampled_sums;
 
-static void add_replicate(sampled_sums *sums, const sampled_sums *one, double by)
+static void add_replicate(sampled_sums *sums, const sampled_sums *draw, double by)
 {
-    sums->variance += by * one->variance;
-    sums->mean_square += by * one->mean_square;
-    sums->total += by * one->total;
-    sums->shared += by * one->shared;
-    sums->error_square += by * one->error_square;
-    sums->against += by * one->against;
-    sums->fixed_square += by * one->fixed_square;
-    sums->counted += by * one->counted;
+    sums->variance += by * draw->variance;
+    sums->mean_square += by * draw->mean_square;
+    sums->total += by * draw->total;
+    sums->shared += by * draw->shared;
+    sums->error_square += by * draw->error_square;
+    sums->against += by * draw->against;
+    sums->fixed_square += by * draw->fixed_square;
+    sums->counted += by * draw->counted;
 }
 
 typedef struct sampled_parts {
@@ -106,17 +106,17 @@ static sampled_sums means_without(const sampled_sums *replicate, int n, int left
     sampled_sums means = {0};
     for (int r = 0; r < n; r++) add_replicate(&means, &replicate[r], 1.0 / n);
     if (left_out < 0) return means;
-    const sampled_sums *one = &replicate[left_out];
+    const sampled_sums *draw = &replicate[left_out];
     const double all = (double)n / (n - 1), own = 1.0 / (n - 1);
     const double pairs = (double)n / (n - 2), own_pairs = 2.0 / (n - 2);
-    return (sampled_sums){.variance = all * means.variance - own * one->variance,
-                          .total = all * means.total - own * one->total,
-                          .shared = all * means.shared - own * one->shared,
-                          .mean_square = pairs * means.mean_square - own_pairs * one->mean_square,
-                          .error_square = pairs * means.error_square - own_pairs * one->error_square,
-                          .fixed_square = pairs * means.fixed_square - own_pairs * one->fixed_square,
-                          .against = pairs * means.against - own_pairs * one->against,
-                          .counted = pairs * means.counted - own_pairs * one->counted};
+    return (sampled_sums){.variance = all * means.variance - own * draw->variance,
+                          .total = all * means.total - own * draw->total,
+                          .shared = all * means.shared - own * draw->shared,
+                          .mean_square = pairs * means.mean_square - own_pairs * draw->mean_square,
+                          .error_square = pairs * means.error_square - own_pairs * draw->error_square,
+                          .fixed_square = pairs * means.fixed_square - own_pairs * draw->fixed_square,
+                          .against = pairs * means.against - own_pairs * draw->against,
+                          .counted = pairs * means.counted - own_pairs * draw->counted};
 }
 
 /* replicate: [n_point × n_replicate] */
@@ -128,12 +128,12 @@ static sampled_parts parts_over_points(double at_point[TANDEM_MAX_TRAINING_POINT
     for (int a = 0; a < estimate->n_point; a++) {
         const int n = estimate->n_replicate;
         const sampled_sums means = means_without(replicate + (size_t)a * (size_t)n, n, left_out);
-        const sampled_parts one = parts_of_means(&means, estimate, step);
-        mean.noise += one.noise / estimate->n_point;
-        mean.has_bias = mean.has_bias && one.has_bias;
-        if (mean.has_bias) mean.bias += one.bias / estimate->n_point;
-        if (mean.has_bias) mean.counted += one.counted / estimate->n_point;
-        if (at_point) at_point[a] = one.noise + (one.has_bias ? fmax(one.counted, 0) : 0);
+        const sampled_parts parts = parts_of_means(&means, estimate, step);
+        mean.noise += parts.noise / estimate->n_point;
+        mean.has_bias = mean.has_bias && parts.has_bias;
+        if (mean.has_bias) mean.bias += parts.bias / estimate->n_point;
+        if (mean.has_bias) mean.counted += parts.counted / estimate->n_point;
+        if (at_point) at_point[a] = parts.noise + (parts.has_bias ? fmax(parts.counted, 0) : 0);
     }
     if (!mean.has_bias) mean.bias = mean.counted = NAN;
     return mean;
@@ -156,11 +156,11 @@ static sampled_parts halves_of_replicates(const sampled_sums *replicate, const t
            counted[TANDEM_MAX_REPLICATE] = {0};
     int has_bias = 1;
     for (int r = 0; r < n; r++) {
-        const sampled_parts one = parts_over_points(NULL, replicate, estimate, step, r);
-        noise[r] = one.noise;
-        bias[r] = one.bias;
-        counted[r] = one.counted;
-        has_bias = has_bias && one.has_bias;
+        const sampled_parts parts = parts_over_points(NULL, replicate, estimate, step, r);
+        noise[r] = parts.noise;
+        bias[r] = parts.bias;
+        counted[r] = parts.counted;
+        has_bias = has_bias && parts.has_bias;
     }
     return (sampled_parts){.noise = tandem_jackknife_half(noise, n),
                            .bias = has_bias ? tandem_jackknife_half(bias, n) : NAN,
@@ -194,13 +194,13 @@ int tandem_precision_draws_weights(tandem_precision precision)
 }
 
 /* What the part of samples takes of its growth S_K − S at a point: φ, and less where it is below 0. */
-static double share_of_growth(const tandem_estimated_error *of, int n, int is_drawn, double phi)
+static double share_of_growth(const tandem_estimated_error *estimated, int n, int is_drawn, double phi)
 {
     double samples = 0, growth = 0;
     for (int r = 0; r < n; r++) {
-        samples += of[r].total - (is_drawn ? of[r].shared : of[r].mean_square);
-        growth += of[r].wide_total - of[r].total;
-        if (!is_drawn) growth -= of[r].wide_mean_square - of[r].mean_square;
+        samples += estimated[r].total - (is_drawn ? estimated[r].shared : estimated[r].mean_square);
+        growth += estimated[r].wide_total - estimated[r].total;
+        if (!is_drawn) growth -= estimated[r].wide_mean_square - estimated[r].mean_square;
     }
     if (phi >= 0 || growth <= 0) return phi;
     return samples > 0 ? phi * samples / (samples - phi * growth) : 0;
@@ -279,22 +279,22 @@ static tandem_status open_plan_sums(sampled_sums **replicate, const tandem_estim
         return tandem_error_set(
             error, TANDEM_USAGE,
             "a sensitivity needs a step of 1 sample or more, and of 1 micro-step or more");
-    sampled_sums *made = calloc(2 * (size_t)n, sizeof *made);
-    if (!made) return tandem_no_memory(error, "for the replicates of a sensitivity");
+    sampled_sums *sums = calloc(2 * (size_t)n, sizeof *sums);
+    if (!sums) return tandem_no_memory(error, "for the replicates of a sensitivity");
     for (int i = 0; i < n; i++) {
-        made[i].variance = estimate->gradient[i].variance;
-        made[i].mean_square = estimate->gradient[i].mean_square;
-        variance += made[i].variance;
+        sums[i].variance = estimate->gradient[i].variance;
+        sums[i].mean_square = estimate->gradient[i].mean_square;
+        variance += sums[i].variance;
     }
-    tandem_status status = add_cells(made, made + n, estimate, share, step->micro_batch, error);
+    tandem_status status = add_cells(sums, sums + n, estimate, share, step->micro_batch, error);
     if (status == TANDEM_OK && !(variance > 0))
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "the gradients of all batches are equal, so that they have no variance; "
                                   "estimate with data of more than one class");
     if (status == TANDEM_OK)
-        *replicate = made;
+        *replicate = sums;
     else
-        free(made);
+        free(sums);
     return status;
 }
 
@@ -366,7 +366,7 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
     for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION && status == TANDEM_OK; i++) {
         const int op = i / TANDEM_N_PRECISION;
         const tandem_precision precision = (tandem_precision)(i % TANDEM_N_PRECISION);
-        tandem_sensitivity_estimate of = {0};
+        tandem_sensitivity_estimate of_operator = {0};
         sensitivity[i] = 0;
         if (precision == TANDEM_PRECISION_FP32 ||
             !(tandem_op_row_get(graph->op[op].kind)->precisions & 1u << precision))
@@ -381,9 +381,9 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
         share[cell] = 1;
         micro_batch[cell] = (double)graph->batch;
         if (status == TANDEM_OK)
-            status = tandem_estimate_sensitivity(&of, estimate, share, &without_noise, error);
+            status = tandem_estimate_sensitivity(&of_operator, estimate, share, &without_noise, error);
         share[cell] = 0;
-        sensitivity[i] = 100 * of.value;
+        sensitivity[i] = 100 * of_operator.value;
     }
     int first = 0;
     while (first < graph->n_op && !tandem_op_is_adjustable(&graph->op[first])) first++;

@@ -107,7 +107,7 @@ static float *columns_of_windows(const tandem_window *of, const float *x)
 }
 
 static tandem_status add_product_stack(tandem_statistics *s, tandem_product product, int64_t count,
-                                  tandem_error *error)
+                                       tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int64_t i = 0; i < count && status == TANDEM_OK; i++) {
@@ -122,25 +122,25 @@ static tandem_status add_product_stack(tandem_statistics *s, tandem_product prod
 tandem_status tandem_statistics_add_call(tandem_statistics *s, const tandem_product *product, int64_t count,
                                          const tandem_window *window, tandem_error *error)
 {
-    tandem_product one = *product;
+    tandem_product single = *product;
     if (window) {
-        one.rows = window->n * window->out_height * window->out_width;
-        one.k = window->kernel_h * window->kernel_w * window->channels;
+        single.rows = window->n * window->out_height * window->out_width;
+        single.k = window->kernel_h * window->kernel_w * window->channels;
     }
-    s->rows = count * one.rows;
-    s->k = one.k;
-    s->columns = one.columns;
-    s->x_elements =
-        window ? window->n * window->height * window->width * window->channels : count * one.rows * one.k;
-    s->w_elements = count * one.k * one.columns;
-    s->x_amax += tandem_statistics_amax(one.x, s->x_elements);
-    s->w_amax += tandem_statistics_amax(one.w, s->w_elements);
-    s->g_amax += tandem_statistics_amax(one.g, s->rows * s->columns);
-    if (!window) return add_product_stack(s, one, count, error);
-    float *columns = columns_of_windows(window, one.x);
+    s->rows = count * single.rows;
+    s->k = single.k;
+    s->columns = single.columns;
+    s->x_elements = window ? window->n * window->height * window->width * window->channels
+                           : count * single.rows * single.k;
+    s->w_elements = count * single.k * single.columns;
+    s->x_amax += tandem_statistics_amax(single.x, s->x_elements);
+    s->w_amax += tandem_statistics_amax(single.w, s->w_elements);
+    s->g_amax += tandem_statistics_amax(single.g, s->rows * s->columns);
+    if (!window) return add_product_stack(s, single, count, error);
+    float *columns = columns_of_windows(window, single.x);
     if (!columns) return tandem_no_memory(error, "for the windows of a convolution");
-    one.x = columns;
-    const tandem_status status = tandem_statistics_add_product(s, &one, error);
+    single.x = columns;
+    const tandem_status status = tandem_statistics_add_product(s, &single, error);
     free(columns);
     return status;
 }

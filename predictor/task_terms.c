@@ -66,14 +66,14 @@ static int variant_of_convolution(const tandem_convolution *v)
     return 2 * window + is_multiple(v->channels_in, v->channels_out, 32);
 }
 
-static void set_product_terms(tandem_task_terms *of, const tandem_work *w, double lanes)
+static void set_product_terms(tandem_task_terms *terms, const tandem_work *w, double lanes)
 {
     const double columns = ceil(w->n / lanes) * lanes, element = w->element_bytes;
     const double a = w->count * w->m * w->k * element, b = w->count * w->k * w->n * element,
                  c = w->count * w->m * w->n, result = fmax(1, w->bytes - a - b);
     const double term[TANDEM_N_TERM] = {1, w->flops * columns / w->n, a, b,
                                         w->work_class == TANDEM_WORK_CONVOLUTION ? c * element : result};
-    memcpy(of->term, term, sizeof term);
+    memcpy(terms->term, term, sizeof term);
 }
 
 /* Half a width apart count sizes of which one fills vectors and the other does not. */
@@ -82,9 +82,9 @@ static double alignment(double a, double b)
     return is_multiple(a, b, 16) ? 0 : is_multiple(a, b, 8) ? 0.3 : is_multiple(a, b, 4) ? 0.6 : 0.9;
 }
 
-static void set_product_shape(tandem_task_terms *of, const tandem_work *w)
+static void set_product_shape(tandem_task_terms *terms, const tandem_work *w)
 {
-    double *const s = of->shape;
+    double *const s = terms->shape;
     s[0] = log(fmax(1, w->count)), s[1] = log(w->m), s[2] = log(w->k), s[3] = log(w->n);
     if (w->work_class != TANDEM_WORK_CONVOLUTION) {
         s[4] = alignment(w->n, w->k);
@@ -114,28 +114,29 @@ static double columns_of_stream(const char *signature)
     return tandem_plain_read(last, NULL);
 }
 
-void tandem_task_terms_of(tandem_task_terms *of, const tandem_work *work, const tandem_cost_key *key,
+void tandem_task_terms_of(tandem_task_terms *terms, const tandem_work *work, const tandem_cost_key *key,
                           const char *device)
 {
-    *of = (tandem_task_terms){.flops = work->flops, .bytes = work->bytes};
+    *terms = (tandem_task_terms){.flops = work->flops, .bytes = work->bytes};
     if (work->is_product) {
-        of->variant = work->work_class == TANDEM_WORK_CONVOLUTION ? variant_of_convolution(&work->convolution)
-                                                                  : variant_of_attributes(key->signature);
-        set_product_terms(of, work, vector_lanes(device));
-        set_product_shape(of, work);
+        terms->variant = work->work_class == TANDEM_WORK_CONVOLUTION
+                             ? variant_of_convolution(&work->convolution)
+                             : variant_of_attributes(key->signature);
+        set_product_terms(terms, work, vector_lanes(device));
+        set_product_shape(terms, work);
         return;
     }
     const char *const signature = key->kind == TANDEM_COST_CAST ? "" : key->signature;
     const double columns = columns_of_stream(signature), bytes = work->bytes;
-    of->variant = variant_of_attributes(signature);
-    of->term[0] = 1;
-    of->term[1] = bytes;
-    for (int i = 0; i < N_CACHE; i++) of->term[2 + i] = fmax(0, bytes - cache_bytes[i]);
-    of->term[2 + N_CACHE] = columns > 0 ? bytes / columns : 0; /* rows */
-    of->shape[0] = 0.6 * log(bytes);
-    of->shape[1] = columns > 0 ? log(columns) : 0;
-    of->shape[2] = 0.7 * log(fmax(1, number_of_field(signature, "k")));
-    of->shape[3] = 0.7 * log(fmax(1, number_of_field(signature, "s")));
-    of->shape[4] = columns > 0 ? 1.5 * alignment(columns, columns) : 0;
-    of->shape[5] = log(fmax(1, number_of_field(signature, "parameters")));
+    terms->variant = variant_of_attributes(signature);
+    terms->term[0] = 1;
+    terms->term[1] = bytes;
+    for (int i = 0; i < N_CACHE; i++) terms->term[2 + i] = fmax(0, bytes - cache_bytes[i]);
+    terms->term[2 + N_CACHE] = columns > 0 ? bytes / columns : 0; /* rows */
+    terms->shape[0] = 0.6 * log(bytes);
+    terms->shape[1] = columns > 0 ? log(columns) : 0;
+    terms->shape[2] = 0.7 * log(fmax(1, number_of_field(signature, "k")));
+    terms->shape[3] = 0.7 * log(fmax(1, number_of_field(signature, "s")));
+    terms->shape[4] = columns > 0 ? 1.5 * alignment(columns, columns) : 0;
+    terms->shape[5] = log(fmax(1, number_of_field(signature, "parameters")));
 }

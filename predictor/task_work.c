@@ -56,7 +56,7 @@ typedef struct product_operands {
     double x, w, y;
 } product_operands;
 
-static int set_product_work(tandem_work *out, const tandem_product_sizes *p, const product_operands *of,
+static int set_product_work(tandem_work *out, const tandem_product_sizes *p, const product_operands *operands,
                             tandem_dtype type, tandem_pass pass)
 {
     const double in = p->operand_bytes, result = p->result_bytes;
@@ -72,15 +72,15 @@ static int set_product_work(tandem_work *out, const tandem_product_sizes *p, con
     switch (pass) {
     case TANDEM_PASS_FORWARD:
         work.m = p->m, work.n = p->n, work.k = p->k;
-        work.bytes = (of->x + of->w) * in + of->y * result;
+        work.bytes = (operands->x + operands->w) * in + operands->y * result;
         break;
     case TANDEM_PASS_DGRAD:
         work.m = p->m, work.n = p->k, work.k = p->n;
-        work.bytes = (of->y + of->w) * in + of->x * result;
+        work.bytes = (operands->y + operands->w) * in + operands->x * result;
         break;
     case TANDEM_PASS_WGRAD:
         work.m = p->k, work.n = p->n, work.k = p->m;
-        work.bytes = (of->x + of->y) * in + of->w * result;
+        work.bytes = (operands->x + operands->y) * in + operands->w * result;
         break;
     default: return 0; /* a product has no other pass */
     }
@@ -92,8 +92,9 @@ int tandem_work_of_product(tandem_work *work, const tandem_product_sizes *sizes,
                            tandem_pass pass)
 {
     const tandem_product_sizes *const p = sizes;
-    const product_operands of = {p->count * p->m * p->k, p->count * p->k * p->n, p->count * p->m * p->n};
-    return set_product_work(work, p, &of, type, pass);
+    const product_operands operands = {p->count * p->m * p->k, p->count * p->k * p->n,
+                                       p->count * p->m * p->n};
+    return set_product_work(work, p, &operands, type, pass);
 }
 
 /* The number of windows along one side. */
@@ -112,8 +113,8 @@ int tandem_work_of_convolution(tandem_work *work, const tandem_convolution *v, t
                      count_along(v->width, v->pad_w, v->kernel_w, v->stride_w),
                  k = v->kernel_h * v->kernel_w * v->channels_in;
     const tandem_product_sizes p = {1, m, k, v->channels_out, operand_bytes, result_bytes};
-    const product_operands of = {pixels * v->channels_in, k * v->channels_out, m * v->channels_out};
-    if (!(m * k * v->channels_out > 0) || !set_product_work(work, &p, &of, type, pass)) return 0;
+    const product_operands operands = {pixels * v->channels_in, k * v->channels_out, m * v->channels_out};
+    if (!(m * k * v->channels_out > 0) || !set_product_work(work, &p, &operands, type, pass)) return 0;
     work->work_class = TANDEM_WORK_CONVOLUTION;
     work->convolution = *v;
     if (pass == TANDEM_PASS_DGRAD) { /* each pixel sums over the windows that it lies in */
@@ -148,9 +149,9 @@ static void matmul_work(tandem_work *work, const tandem_cost_key *key)
         .k = field_value(key->signature, "k"),
         .n = field_value(key->signature, "n")};
     set_element_bytes(&p, key);
-    const product_operands of = {p.count * p.m * p.k, p.count * p.k * p.n,
-                                 p.count * p.m * stored_columns(key->signature, p.n)};
-    (void)set_product_work(work, &p, &of, work->type, key->pass);
+    const product_operands operands = {p.count * p.m * p.k, p.count * p.k * p.n,
+                                       p.count * p.m * stored_columns(key->signature, p.n)};
+    (void)set_product_work(work, &p, &operands, work->type, key->pass);
 }
 
 static void conv2d_work(tandem_work *work, const tandem_cost_key *key)

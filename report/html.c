@@ -165,9 +165,9 @@ report_quantity report_signed_ratio(double ratio)
 report_quantity report_time_of_day(double ns)
 {
     report_quantity q = gap;
-    struct tm at;
+    struct tm utc;
     const time_t s = isfinite(ns) && ns >= 0 && ns < 0x1p63 ? (time_t)(ns / 1e9) : -1;
-    if (s >= 0 && gmtime_r(&s, &at)) (void)strftime(q.text, sizeof q.text, "%Y-%m-%d %H:%M UTC", &at);
+    if (s >= 0 && gmtime_r(&s, &utc)) (void)strftime(q.text, sizeof q.text, "%Y-%m-%d %H:%M UTC", &utc);
     return q;
 }
 

@@ -44,14 +44,14 @@ static void read_made_member(char *to, size_t size, const json_t *object, const 
     if (text[0]) (void)snprintf(to, size, "%s", text);
 }
 
-void report_made_read(tandem_made *made, const json_t *object)
+void report_made_read(tandem_made *origin, const json_t *object)
 {
     const json_t *const seed = json_object_get(object, "seed");
-    read_made_member(made->command, sizeof made->command, object, "command");
-    read_made_member(made->version, sizeof made->version, object, "version");
-    read_made_member(made->host, sizeof made->host, object, "host");
+    read_made_member(origin->command, sizeof origin->command, object, "command");
+    read_made_member(origin->version, sizeof origin->version, object, "version");
+    read_made_member(origin->host, sizeof origin->host, object, "host");
     if (json_is_integer(seed))
-        (void)snprintf(made->seed, sizeof made->seed, "%lld", (long long)json_integer_value(seed));
+        (void)snprintf(origin->seed, sizeof origin->seed, "%lld", (long long)json_integer_value(seed));
 }
 
 tandem_status report_page_add(report_page *page, report_item *item, const char *source, tandem_error *error)

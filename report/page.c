@@ -97,7 +97,7 @@ static const char *made_host(const tandem_made *made) { return made->host; }
 static const char *made_version(const tandem_made *made) { return made->version; }
 
 /* Of the files that say it. */
-static int count_distinct(const report_part *part, const char *(*of)(const tandem_made *made))
+static int count_distinct(const report_part *part, const char *(*of)(const tandem_made *origin))
 {
     int n = 0;
     for (int k = 0; k < part->n; k++) {

@@ -40,7 +40,7 @@ typedef struct report_page {
 } report_page;
 
 /* Reads the member `made` of a result or of a log's line. What is absent or of another type stays. */
-void report_made_read(tandem_made *made, const json_t *object);
+void report_made_read(tandem_made *origin, const json_t *object);
 
 /* report_page_add: takes over what `item` holds, but copies its source; also on error. An item without a
  * model gets the one that its content names. TANDEM_NO_MEMORY. */

@@ -46,12 +46,12 @@ typedef struct dag_op_text {
 
 static dag_op_text dag_op_name(void (*name)(char *, size_t, const void *, int), const void *context, int op)
 {
-    dag_op_text made;
+    dag_op_text text;
     if (name)
-        name(made.text, sizeof made.text, context, op);
+        name(text.text, sizeof text.text, context, op);
     else
-        (void)snprintf(made.text, sizeof made.text, "operator %d", op);
-    return made;
+        (void)snprintf(text.text, sizeof text.text, "operator %d", op);
+    return text;
 }
 
 static dag_op_text dag_op_name_in(const tandem_dag *graph, int op)
@@ -276,12 +276,12 @@ tandem_status tandem_dag_simulator_open(tandem_dag_simulator **simulator, const 
                                         tandem_error *error)
 {
     dag_ordering o = {.graph = graph};
-    tandem_dag_simulator *made = NULL;
+    tandem_dag_simulator *built = NULL;
     tandem_status status = check_dag_ranges(graph, error);
     if (status != TANDEM_OK) return status;
     int *const last_of_stream = tandem_arena_array(&o.arena, (size_t)graph->n_stream, sizeof(int));
-    made = calloc(1, sizeof *made);
-    if (!last_of_stream || !made || !allocate_dag_ordering(&o)) {
+    built = calloc(1, sizeof *built);
+    if (!last_of_stream || !built || !allocate_dag_ordering(&o)) {
         status = dag_no_memory(graph, error);
         goto out;
     }
@@ -293,17 +293,17 @@ tandem_status tandem_dag_simulator_open(tandem_dag_simulator **simulator, const 
         status = refuse_dag_cycle(&o, error);
         goto out;
     }
-    if (!allocate_simulator(made, &o)) {
+    if (!allocate_simulator(built, &o)) {
         status = dag_no_memory(graph, error);
         goto out;
     }
-    lay_out_nodes(made, &o, o.n_unmet); /* its counts are used up */
-    made->name = graph->name;
-    made->context = graph->context;
-    *simulator = made;
-    made = NULL;
+    lay_out_nodes(built, &o, o.n_unmet); /* its counts are used up */
+    built->name = graph->name;
+    built->context = graph->context;
+    *simulator = built;
+    built = NULL;
 out:
-    tandem_dag_simulator_close(made);
+    tandem_dag_simulator_close(built);
     tandem_arena_free(&o.arena);
     return status;
 }

@@ -16,13 +16,13 @@ static void join_intervals(tandem_interval_set *set, int64_t gap_ns)
 {
     size_t n = 0;
     for (size_t k = 0; k < set->n; k++) {
-        const tandem_interval one = set->interval[k];
+        const tandem_interval interval = set->interval[k];
         tandem_interval *const last = n ? &set->interval[n - 1] : NULL;
-        if (last && one.begin_ns - last->end_ns <= gap_ns) {
-            if (one.begin_ns > last->end_ns) set->filled_gap_ns += one.begin_ns - last->end_ns;
-            if (one.end_ns > last->end_ns) last->end_ns = one.end_ns;
+        if (last && interval.begin_ns - last->end_ns <= gap_ns) {
+            if (interval.begin_ns > last->end_ns) set->filled_gap_ns += interval.begin_ns - last->end_ns;
+            if (interval.end_ns > last->end_ns) last->end_ns = interval.end_ns;
         } else {
-            set->interval[n++] = one;
+            set->interval[n++] = interval;
         }
     }
     set->n = set->n_merged = n;

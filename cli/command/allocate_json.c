@@ -34,12 +34,13 @@ static json_t *baselines_json(const allocate_context *a)
     json_t *baselines = json_array();
     for (int k = 0; k < a->n_baseline; k++) {
         const tandem_baseline *n = &a->baselines[k];
-        json_t *one = json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
-                                tandem_precision_get(n->precision)->name, "relation", relations[n->relation],
-                                "step_ns", (json_int_t)n->step_ns, "sensitivity_bound",
-                                cli_json_number(allocate_value(a, n->sensitivity_bound)), "fits", n->fits);
-        goodput_add_json(one, &a->baseline_goodput[k]);
-        json_array_append_new(baselines, one);
+        json_t *baseline =
+            json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
+                      tandem_precision_get(n->precision)->name, "relation", relations[n->relation], "step_ns",
+                      (json_int_t)n->step_ns, "sensitivity_bound",
+                      cli_json_number(allocate_value(a, n->sensitivity_bound)), "fits", n->fits);
+        goodput_add_json(baseline, &a->baseline_goodput[k]);
+        json_array_append_new(baselines, baseline);
     }
     return baselines;
 }

@@ -38,27 +38,27 @@ typedef struct doctor_report {
 /* Adds a check to be filled in. If there is no room, it replaces the last one. */
 static doctor_check *add_check(doctor_report *all, const char *name, check_state found)
 {
-    doctor_check *one = &all->one[all->n < MAX_CHECKS ? all->n++ : MAX_CHECKS - 1];
-    *one = (doctor_check){.state = found};
-    (void)snprintf(one->name, sizeof one->name, "%s", name);
-    return one;
+    doctor_check *check = &all->one[all->n < MAX_CHECKS ? all->n++ : MAX_CHECKS - 1];
+    *check = (doctor_check){.state = found};
+    (void)snprintf(check->name, sizeof check->name, "%s", name);
+    return check;
 }
 
-static void set_finding(doctor_check *one, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void set_finding(doctor_check *one, const char *format, ...)
+static void set_finding(doctor_check *check, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void set_finding(doctor_check *check, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(one->found, sizeof one->found, format, arguments);
+    (void)vsnprintf(check->found, sizeof check->found, format, arguments);
     va_end(arguments);
 }
 
-static void set_fix(doctor_check *one, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void set_fix(doctor_check *one, const char *format, ...)
+static void set_fix(doctor_check *check, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void set_fix(doctor_check *check, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(one->fix, sizeof one->fix, format, arguments);
+    (void)vsnprintf(check->fix, sizeof check->fix, format, arguments);
     va_end(arguments);
 }
 
@@ -66,13 +66,13 @@ static void set_fix(doctor_check *one, const char *format, ...)
 
 static void check_cpu(doctor_report *all)
 {
-    doctor_check *one = add_check(all, "cpu", CHECK_OK);
+    doctor_check *check = add_check(all, "cpu", CHECK_OK);
     char line[256], model[256] = "unknown model";
     FILE *info = fopen("/proc/cpuinfo", "re");
     while (info && fgets(line, sizeof line, info))
         if (sscanf(line, "model name : %255[^\n]", model) == 1) break;
     if (info) (void)fclose(info);
-    set_finding(one, "%s", model);
+    set_finding(check, "%s", model);
 }
 
 static void check_cores(doctor_report *all)
@@ -80,10 +80,10 @@ static void check_cores(doctor_report *all)
     cpu_set_t set;
     const int usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    doctor_check *one = add_check(all, "cores", usable >= 2 ? CHECK_OK : CHECK_DEGRADED);
-    set_finding(one, "%d usable of %ld%s", usable, online,
+    doctor_check *check = add_check(all, "cores", usable >= 2 ? CHECK_OK : CHECK_DEGRADED);
+    set_finding(check, "%d usable of %ld%s", usable, online,
                 usable >= 2 ? "" : ": two ranks on one core give unreliable times");
-    if (usable < 2 && online >= 2) set_fix(one, "taskset -cp 0-%ld $$", online - 1);
+    if (usable < 2 && online >= 2) set_fix(check, "taskset -cp 0-%ld $$", online - 1);
 }
 
 static void check_devices(doctor_report *all)
@@ -94,18 +94,18 @@ static void check_devices(doctor_report *all)
         if (tandem_device_is_described(device)) continue;
         tandem_error device_error = {0};
         const int present = tandem_device_require(device->name, &device_error) == TANDEM_OK;
-        doctor_check *one = add_check(all, device->name, present ? CHECK_OK : CHECK_ABSENT);
+        doctor_check *check = add_check(all, device->name, present ? CHECK_OK : CHECK_ABSENT);
         /* other rows say what this machine has */
         char *rest = strstr(device_error.text, ". It can be");
         if (rest) *rest = '\0';
-        set_finding(one, "%s", present ? device->meaning : device_error.text);
+        set_finding(check, "%s", present ? device->meaning : device_error.text);
         n += present;
     }
-    doctor_check *one = add_check(all, "mixed devices",
-                                  n >= 2   ? CHECK_OK
-                                  : n == 1 ? CHECK_DEGRADED
-                                           : CHECK_MISSING);
-    set_finding(one,
+    doctor_check *check = add_check(all, "mixed devices",
+                                    n >= 2   ? CHECK_OK
+                                    : n == 1 ? CHECK_DEGRADED
+                                             : CHECK_MISSING);
+    set_finding(check,
                 n >= 2   ? "%d different devices"
                 : n == 1 ? "%d device: all ranks will be equal"
                          : "%d devices: kernels need x86-64 with SSE4.1",
@@ -116,12 +116,12 @@ static void check_directory(doctor_report *all)
 {
     char path[] = ".tandem-run-XXXXXX";
     const int writable = mkdtemp(path) != NULL;
-    doctor_check *one = add_check(all, "working directory", writable ? CHECK_OK : CHECK_MISSING);
+    doctor_check *check = add_check(all, "working directory", writable ? CHECK_OK : CHECK_MISSING);
     if (writable)
         (void)rmdir(path);
     else
-        set_fix(one, "cd \"$(mktemp -d)\"");
-    set_finding(one, "%s", writable ? "writable" : strerror(errno));
+        set_fix(check, "cd \"$(mktemp -d)\"");
+    set_finding(check, "%s", writable ? "writable" : strerror(errno));
 }
 
 static void check_steadiness(doctor_report *all)
@@ -130,19 +130,19 @@ static void check_steadiness(doctor_report *all)
     tandem_steadiness found;
     tandem_machine_counts counts;
     tandem_error error = {0};
-    doctor_check *one = add_check(all, "steadiness", CHECK_OK);
+    doctor_check *check = add_check(all, "steadiness", CHECK_OK);
     if (machine_check(&found, &counts, three_s, &error) != TANDEM_OK) {
-        one->state = CHECK_DEGRADED;
-        set_finding(one, "%s", error.text);
+        check->state = CHECK_DEGRADED;
+        set_finding(check, "%s", error.text);
         return;
     }
-    if (machine_is_unsteady(&found, &counts)) one->state = CHECK_DEGRADED;
-    (void)machine_check_print(one->found, sizeof one->found, &found, &counts);
+    if (machine_is_unsteady(&found, &counts)) check->state = CHECK_DEGRADED;
+    (void)machine_check_print(check->found, sizeof check->found, &found, &counts);
     if (isnan(found.delay_share))
         (void)tandem_append(
-            one->found, sizeof one->found,
+            check->found, sizeof check->found,
             "; without /proc/thread-self/schedstat, what others disturb counts as the tasks' time");
-    (void)machine_check_remedy(one->fix, sizeof one->fix, &found, &counts);
+    (void)machine_check_remedy(check->fix, sizeof check->fix, &found, &counts);
 }
 
 /* --- What is installed ------------------------------------------------------------------------ */
@@ -152,9 +152,9 @@ static const tandem_backend_api *check_backend(doctor_report *all)
     char libraries[128];
     tandem_error error = {0};
     const tandem_backend_api *backend = runtime_backend(&error);
-    doctor_check *one = add_check(all, "backend", backend ? CHECK_OK : CHECK_MISSING);
-    set_finding(one, "%s", backend ? backend->libraries(libraries, sizeof libraries) : error.text);
-    if (!backend) set_fix(one, "make setup all");
+    doctor_check *check = add_check(all, "backend", backend ? CHECK_OK : CHECK_MISSING);
+    set_finding(check, "%s", backend ? backend->libraries(libraries, sizeof libraries) : error.text);
+    if (!backend) set_fix(check, "make setup all");
     return backend;
 }
 
@@ -168,8 +168,8 @@ static void check_gpus(doctor_report *all, const tandem_backend_api *backend)
         (void)snprintf(name, sizeof name, "cuda:%d", k);
         const int here = backend->device_describe(text, sizeof text, name, &error) == TANDEM_OK;
         if (!here && k > 0) return;
-        doctor_check *one = add_check(all, name, here ? CHECK_OK : CHECK_ABSENT);
-        set_finding(one, "%s", here ? text : error.text);
+        doctor_check *check = add_check(all, name, here ? CHECK_OK : CHECK_ABSENT);
+        set_finding(check, "%s", here ? text : error.text);
         if (!here) return;
     }
 }
@@ -182,17 +182,17 @@ static void check_data_sets(doctor_report *all, const tandem_backend_api *backen
         tandem_data data = {0};
         const int whole = backend->data_open(&data, set->name, 1, &error) == TANDEM_OK;
         const int is_left_out = set->is_optional && error.status == TANDEM_MISSING;
-        doctor_check *one = add_check(all, set->name,
-                                      whole         ? CHECK_OK
-                                      : is_left_out ? CHECK_ABSENT
-                                                    : CHECK_MISSING);
+        doctor_check *check = add_check(all, set->name,
+                                        whole         ? CHECK_OK
+                                        : is_left_out ? CHECK_ABSENT
+                                                      : CHECK_MISSING);
         if (whole)
-            set_finding(one, "%lld training samples, %lld for testing", (long long)data.n_train,
+            set_finding(check, "%lld training samples, %lld for testing", (long long)data.n_train,
                         (long long)data.n_test);
         else
-            set_finding(one, "%s", error.text);
+            set_finding(check, "%s", error.text);
         if (!whole)
-            set_fix(one, "apt-get install %s%s", error.status == TANDEM_MISSING ? "" : "--reinstall ",
+            set_fix(check, "apt-get install %s%s", error.status == TANDEM_MISSING ? "" : "--reinstall ",
                     set->package);
         backend->data_close(&data);
     }
@@ -206,17 +206,17 @@ static void check_profile_store(doctor_report *all, const cli_options *options)
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, &error);
     if (status == TANDEM_OK) status = tandem_store_count_costs(&n, store, &error);
     tandem_store_close(store);
-    doctor_check *one = add_check(all, "store",
-                                  status == TANDEM_OK        ? CHECK_OK
-                                  : status == TANDEM_MISSING ? CHECK_ABSENT
-                                                             : CHECK_MISSING);
+    doctor_check *check = add_check(all, "store",
+                                    status == TANDEM_OK        ? CHECK_OK
+                                    : status == TANDEM_MISSING ? CHECK_ABSENT
+                                                               : CHECK_MISSING);
     if (status == TANDEM_OK)
-        set_finding(one, "%s: current schema, %lld costs", options->db, (long long)n);
+        set_finding(check, "%s: current schema, %lld costs", options->db, (long long)n);
     else if (status == TANDEM_MISSING)
-        set_finding(one, "%s: not yet created; `tandem profile` and `tandem demo` create it", options->db);
+        set_finding(check, "%s: not yet created; `tandem profile` and `tandem demo` create it", options->db);
     else
-        set_finding(one, "%s", error.text);
-    if (one->state == CHECK_MISSING) set_fix(one, "mv '%s' '%s.off'", options->db, options->db);
+        set_finding(check, "%s", error.text);
+    if (check->state == CHECK_MISSING) set_fix(check, "mv '%s' '%s.off'", options->db, options->db);
 }
 
 /* --- Report ----------------------------------------------------------------------------------- */

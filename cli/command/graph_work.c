@@ -52,26 +52,26 @@ static double paper_ns(const tandem_work *work, double bytes)
     return flops_ns > bytes_ns ? flops_ns : bytes_ns;
 }
 
-static void add_work_row(work_row *row, const work_row *one)
+static void add_work_row(work_row *row, const work_row *added)
 {
-    row->n_task += one->n_task;
-    row->launches += one->launches;
-    row->flops += one->flops;
-    row->bytes += one->bytes;
-    row->ns += one->ns;
+    row->n_task += added->n_task;
+    row->launches += added->launches;
+    row->flops += added->flops;
+    row->bytes += added->bytes;
+    row->ns += added->ns;
 }
 
 /* Rows of a part are in the order in which the step comes to them. */
-static tandem_status add_step_work(step_work *all, const work_row *one, tandem_error *error)
+static tandem_status add_step_work(step_work *all, const work_row *added, tandem_error *error)
 {
     int i = 0;
-    while (i < all->n && (all->row[i].part != one->part || strcmp(all->row[i].kind, one->kind) != 0)) i++;
+    while (i < all->n && (all->row[i].part != added->part || strcmp(all->row[i].kind, added->kind) != 0)) i++;
     if (i == MAX_WORK_ROWS)
         return tandem_error_set(error, TANDEM_BUG, "more than %d kinds of kernels", MAX_WORK_ROWS);
-    if (i == all->n) all->row[all->n++] = (work_row){.part = one->part, .kind = one->kind};
-    add_work_row(&all->row[i], one);
-    add_work_row(&all->whole[one->part], one);
-    add_work_row(&all->whole[N_STEP_PART], one);
+    if (i == all->n) all->row[all->n++] = (work_row){.part = added->part, .kind = added->kind};
+    add_work_row(&all->row[i], added);
+    add_work_row(&all->whole[added->part], added);
+    add_work_row(&all->whole[N_STEP_PART], added);
     return TANDEM_OK;
 }
 
@@ -98,14 +98,14 @@ static tandem_status count_step_work(step_work *all, const tandem_step *step, ta
                                     step->graph->op[task->op].name, tandem_dtype_name(work.type));
         const double unmoved = (double)tandem_step_unmoved_bytes(step, t),
                      bytes = work.bytes > unmoved ? work.bytes - unmoved : 0;
-        const work_row one = {.part = part_of_task(task),
-                              .kind = work.kind,
-                              .n_task = 1,
-                              .launches = tandem_step_launches(step, t),
-                              .flops = work.flops,
-                              .bytes = bytes,
-                              .ns = paper_ns(&work, bytes)};
-        status = add_step_work(all, &one, error);
+        const work_row added = {.part = part_of_task(task),
+                                .kind = work.kind,
+                                .n_task = 1,
+                                .launches = tandem_step_launches(step, t),
+                                .flops = work.flops,
+                                .bytes = bytes,
+                                .ns = paper_ns(&work, bytes)};
+        status = add_step_work(all, &added, error);
     }
     return status;
 }

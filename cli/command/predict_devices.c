@@ -101,14 +101,14 @@ tandem_status predict_time(tandem_kernel_time *time, const tandem_calibration *c
 {
     const double max_ns = 1e15;
     const char *const device = tandem_calibration_device(calibration)->name;
-    tandem_kernel_time made;
-    const double ns = tandem_calibrated_ns(&made, calibration, work);
+    tandem_kernel_time calibrated;
+    const double ns = tandem_calibrated_ns(&calibrated, calibration, work);
     if (ns < 0) return tandem_error_set(error, TANDEM_MISSING, "%s has no units for %s", device, precision);
     if (!(ns <= max_ns))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "%s takes %.4g ns on %s: allowed are 1e15 ns, eleven days. Check its sizes",
                                 work->kind, ns, device);
-    *time = made;
+    *time = calibrated;
     return TANDEM_OK;
 }
 

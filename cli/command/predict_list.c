@@ -34,11 +34,11 @@ typedef struct prediction_list {
 static list_cell *find_list_cell(list_cell **all, int *n, int *room, const list_cell *wanted)
 {
     for (int i = *n - 1; i >= 0; i--) {
-        list_cell *const one = &(*all)[i];
-        if (one->pass == wanted->pass && strcmp(one->device, wanted->device) == 0 &&
-            strcmp(one->kind, wanted->kind) == 0 && strcmp(one->precision, wanted->precision) == 0 &&
-            strcmp(one->group, wanted->group) == 0)
-            return one;
+        list_cell *const cell = &(*all)[i];
+        if (cell->pass == wanted->pass && strcmp(cell->device, wanted->device) == 0 &&
+            strcmp(cell->kind, wanted->kind) == 0 && strcmp(cell->precision, wanted->precision) == 0 &&
+            strcmp(cell->group, wanted->group) == 0)
+            return cell;
     }
     list_cell *const more = tandem_grow(*all, room, *n, sizeof *more, 1 << 20);
     if (!more) return NULL;
@@ -103,10 +103,10 @@ static tandem_status visit_list_row(void *context, const tandem_timing *timing, 
     const int is_measured = tandem_calibration_row_count(calibration) > 0;
     const predict_interval interval = predict_interval_of(group, is_measured, timed_ns);
     if (list->file.stream) {
-        const predict_interval own = predict_interval_of(group, is_measured, time.ns);
+        const predict_interval own_interval = predict_interval_of(group, is_measured, time.ns);
         fprintf(list->file.stream, "%lld,%s,%s,%s,%s,%.4g,%.4g,%.4g,%s\n", (long long)timing->line, device,
                 timing->kind, timing->precision, tandem_pass_name(timing->pass), 1e-3 * time.ns,
-                1e-3 * own.low_ns, 1e-3 * own.high_ns, tandem_time_bound_name(time.bound));
+                1e-3 * own_interval.low_ns, 1e-3 * own_interval.high_ns, tandem_time_bound_name(time.bound));
     }
     return count_row(list, timing, device, timed_ns, interval, error);
 }

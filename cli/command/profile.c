@@ -17,28 +17,29 @@ static void print_clocks(const tandem_clock_range *clocks)
            clocks->max.compute_mhz, clocks->min.memory_mhz, clocks->max.memory_mhz);
 }
 
-static void print_steadiness(const tandem_profile_report *of)
+static void print_steadiness(const tandem_profile_report *rank)
 {
     char interval[TANDEM_QUANTITY_TEXT], delay[TANDEM_QUANTITY_TEXT];
-    if (!isfinite(of->interval_share)) return;
+    if (!isfinite(rank->interval_share)) return;
     printf("  %-18s sure to %s of a step", "",
-           tandem_quantity_print_ratio(interval, sizeof interval, of->interval_share));
-    if (isfinite(of->delay_share))
+           tandem_quantity_print_ratio(interval, sizeof interval, rank->interval_share));
+    if (isfinite(rank->delay_share))
         printf("; others took %s of the time",
-               tandem_quantity_print_ratio(delay, sizeof delay, of->delay_share));
+               tandem_quantity_print_ratio(delay, sizeof delay, rank->delay_share));
     putchar('\n');
 }
 
-static void print_device(const tandem_profile_report *of)
+static void print_device(const tandem_profile_report *rank)
 {
     char text[TANDEM_QUANTITY_TEXT];
-    printf("  %-18s alone %4lld (%lld)   contended %4lld (%lld)\n", of->device, (long long)of->alone.measured,
-           (long long)of->alone.known, (long long)of->contended.measured, (long long)of->contended.known);
-    print_clocks(&of->clocks);
-    print_steadiness(of);
-    if (of->event_ns >= 0)
+    printf("  %-18s alone %4lld (%lld)   contended %4lld (%lld)\n", rank->device,
+           (long long)rank->alone.measured, (long long)rank->alone.known, (long long)rank->contended.measured,
+           (long long)rank->contended.known);
+    print_clocks(&rank->clocks);
+    print_steadiness(rank);
+    if (rank->event_ns >= 0)
         printf("  %-18s without %s that timing a task takes\n", "",
-               tandem_quantity_print_ns(text, sizeof text, of->event_ns));
+               tandem_quantity_print_ns(text, sizeof text, rank->event_ns));
 }
 
 static int print_profile(const tandem_profile_result *result, const cli_options *options)

@@ -64,7 +64,7 @@ static tandem_status run_import_in(tandem_store *store, tandem_import_summary *s
 /* --- Report --------------------------------------------------------------------------------------------- */
 
 /* What the store's rows say of each device. */
-static tandem_status calibrate_imported(tandem_calibration **of, tandem_store *store,
+static tandem_status calibrate_imported(tandem_calibration **calibration, tandem_store *store,
                                         const tandem_import_summary *s, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
@@ -72,9 +72,9 @@ static tandem_status calibrate_imported(tandem_calibration **of, tandem_store *s
         tandem_device device;
         char notes[TANDEM_CALIBRATION_NOTES];
         status = tandem_device_find(&device, s->device[d], error);
-        if (status == TANDEM_OK) status = tandem_calibration_open(&of[d], &device, error);
-        if (status == TANDEM_OK) status = tandem_calibration_add_stored(of[d], store, error);
-        if (status == TANDEM_OK) tandem_calibration_finish(of[d], notes);
+        if (status == TANDEM_OK) status = tandem_calibration_open(&calibration[d], &device, error);
+        if (status == TANDEM_OK) status = tandem_calibration_add_stored(calibration[d], store, error);
+        if (status == TANDEM_OK) tandem_calibration_finish(calibration[d], notes);
     }
     return status;
 }
@@ -119,7 +119,7 @@ int profile_import(const cli_options *options)
     tandem_error error = {0};
     tandem_store *store = NULL;
     tandem_import_summary *const summary = calloc(1, sizeof *summary);
-    tandem_calibration *of[TANDEM_IMPORT_DEVICES] = {NULL};
+    tandem_calibration *calibration[TANDEM_IMPORT_DEVICES] = {NULL};
     int64_t ns = 0;
     tandem_status status = summary ? TANDEM_OK : tandem_no_memory(&error, "for an import");
     if (status == TANDEM_OK) status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, &error);
@@ -128,11 +128,11 @@ int profile_import(const cli_options *options)
         status = run_import_in(store, summary, options, &error);
         ns = tandem_now_ns() - begin;
     }
-    if (status == TANDEM_OK) status = calibrate_imported(of, store, summary, &error);
+    if (status == TANDEM_OK) status = calibrate_imported(calibration, store, summary, &error);
     const int code = status != TANDEM_OK ? cli_fail(&error)
-                     : options->json     ? print_import_json(summary, of, options, 1e-9 * (double)ns)
-                                         : print_import_text(summary, of, options, ns);
-    for (int d = 0; d < TANDEM_IMPORT_DEVICES; d++) tandem_calibration_close(of[d]);
+                     : options->json     ? print_import_json(summary, calibration, options, 1e-9 * (double)ns)
+                                         : print_import_text(summary, calibration, options, ns);
+    for (int d = 0; d < TANDEM_IMPORT_DEVICES; d++) tandem_calibration_close(calibration[d]);
     tandem_store_close(store);
     free(summary);
     return code;

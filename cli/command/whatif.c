@@ -93,9 +93,10 @@ static int print_critical_path(const tandem_whatif *whatif, const cli_options *o
     if (!options->details) return 0;
     cli_table_row(&table, ">from\t>takes\twho\ttype\toperator");
     for (int i = 0; i < whatif->n_critical; i++) {
-        const tandem_whatif_path_op *const one = &whatif->critical_path[i];
-        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", tandem_quantity_ns(one->start_ns).text,
-                      tandem_quantity_ns(one->end_ns - one->start_ns).text, one->who, one->what, one->name);
+        const tandem_whatif_path_op *const path_op = &whatif->critical_path[i];
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", tandem_quantity_ns(path_op->start_ns).text,
+                      tandem_quantity_ns(path_op->end_ns - path_op->start_ns).text, path_op->who,
+                      path_op->what, path_op->name);
     }
     return cli_table_finish(&table);
 }
@@ -189,10 +190,11 @@ static json_t *critical_path_json(const tandem_whatif *whatif)
 {
     json_t *const links = json_array();
     for (int k = 0; k < whatif->n_critical; k++) {
-        const tandem_whatif_path_op *const one = &whatif->critical_path[k];
-        json_array_append_new(links, json_pack("{s:s,s:s,s:s,s:I,s:I}", "who", one->who, "what", one->what,
-                                               "name", one->name, "start_ns", (json_int_t)one->start_ns,
-                                               "end_ns", (json_int_t)one->end_ns));
+        const tandem_whatif_path_op *const path_op = &whatif->critical_path[k];
+        json_array_append_new(links,
+                              json_pack("{s:s,s:s,s:s,s:I,s:I}", "who", path_op->who, "what", path_op->what,
+                                        "name", path_op->name, "start_ns", (json_int_t)path_op->start_ns,
+                                        "end_ns", (json_int_t)path_op->end_ns));
     }
     return links;
 }

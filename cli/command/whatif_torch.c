@@ -142,10 +142,11 @@ static int print_torch_collectives(const tandem_torch_summary *torch, int max_ro
     if (torch->n_collective == 0) return 0;
     cli_table_row(&table, "collective\t>joined\t>transfer\t>wait per step\tsize and members");
     for (int k = 0; k < torch->n_collective && k < max_rows; k++) {
-        const tandem_torch_collective *const one = &torch->collective[k];
-        cli_table_row(&table, "%.60s\t%lld\t%s\t%s\t%.80s", one->name, (long long)one->n,
-                      tandem_quantity_ns(one->transfer_ns).text,
-                      tandem_quantity_ns(ns_per_step(torch, one->wait_ns)).text, one->signature);
+        const tandem_torch_collective *const collective = &torch->collective[k];
+        cli_table_row(&table, "%.60s\t%lld\t%s\t%s\t%.80s", collective->name, (long long)collective->n,
+                      tandem_quantity_ns(collective->transfer_ns).text,
+                      tandem_quantity_ns(ns_per_step(torch, collective->wait_ns)).text,
+                      collective->signature);
     }
     putchar('\n');
     const int code = cli_table_finish(&table);
@@ -351,11 +352,12 @@ static int print_torch_json(const tandem_torch_summary *torch)
     for (int k = 0; k < torch->n_operator; k++)
         json_array_append_new(operators, torch_operator_json(torch, &torch->operators[k]));
     for (int k = 0; k < torch->n_collective; k++) {
-        const tandem_torch_collective *const one = &torch->collective[k];
+        const tandem_torch_collective *const collective = &torch->collective[k];
         json_array_append_new(collectives,
-                              json_pack("{s:s,s:s,s:I,s:I,s:I}", "name", one->name, "signature",
-                                        one->signature, "joined", (json_int_t)one->n, "transfer_ns",
-                                        (json_int_t)one->transfer_ns, "wait_ns", (json_int_t)one->wait_ns));
+                              json_pack("{s:s,s:s,s:I,s:I,s:I}", "name", collective->name, "signature",
+                                        collective->signature, "joined", (json_int_t)collective->n,
+                                        "transfer_ns", (json_int_t)collective->transfer_ns, "wait_ns",
+                                        (json_int_t)collective->wait_ns));
     }
     json_object_set_new(object, "recording", json_string("torch"));
     json_object_set_new(object, "device", json_boolean(torch->is_device));

@@ -238,21 +238,21 @@ static tandem_status parse_cluster_class(cluster_parser *p)
 static tandem_status add_straggler(cluster_parser *p, const tandem_cluster *whole, int from, int first,
                                    const straggler *s)
 {
-    tandem_cluster *const made = &p->cluster;
-    for (int c = first; c < made->n_class; c++)
-        if (made->classes[c].slowdown_ppm == s->slowdown_ppm) {
-            made->classes[c].n_rank++;
+    tandem_cluster *const built = &p->cluster;
+    for (int c = first; c < built->n_class; c++)
+        if (built->classes[c].slowdown_ppm == s->slowdown_ppm) {
+            built->classes[c].n_rank++;
             return TANDEM_OK;
         }
-    if (made->n_class == TANDEM_MAX_CLASS)
+    if (built->n_class == TANDEM_MAX_CLASS)
         return tandem_error_set(
             p->error, TANDEM_USAGE,
             "slow=…@rank%d: a straggler needs a class beside the cluster's %d, of at most %d; give "
             "stragglers of one class the same factor, or write fewer classes",
-            s->rank, made->n_class, TANDEM_MAX_CLASS);
-    made->classes[made->n_class] = whole->classes[from];
-    made->classes[made->n_class].n_rank = 1;
-    made->classes[made->n_class++].slowdown_ppm = s->slowdown_ppm;
+            s->rank, built->n_class, TANDEM_MAX_CLASS);
+    built->classes[built->n_class] = whole->classes[from];
+    built->classes[built->n_class].n_rank = 1;
+    built->classes[built->n_class++].slowdown_ppm = s->slowdown_ppm;
     return TANDEM_OK;
 }
 
@@ -415,13 +415,13 @@ static tandem_status read_memory_limit(tandem_cluster *cluster, int c, const cha
 tandem_status tandem_cluster_fill_defaults(tandem_cluster *cluster, int64_t batch, const char *memory,
                                            tandem_error *error)
 {
-    tandem_cluster made = *cluster;
-    for (int c = 0; c < made.n_class; c++) {
-        if (made.classes[c].batch == 0) made.classes[c].batch = batch;
-        const tandem_status status = memory ? read_memory_limit(&made, c, memory, error) : TANDEM_OK;
+    tandem_cluster built = *cluster;
+    for (int c = 0; c < built.n_class; c++) {
+        if (built.classes[c].batch == 0) built.classes[c].batch = batch;
+        const tandem_status status = memory ? read_memory_limit(&built, c, memory, error) : TANDEM_OK;
         if (status != TANDEM_OK) return status;
     }
-    *cluster = made;
+    *cluster = built;
     return TANDEM_OK;
 }
 

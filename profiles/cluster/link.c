@@ -14,16 +14,16 @@
 tandem_status tandem_link_parse(tandem_link *link, const char *name, const char *text, tandem_error *error)
 {
     char rate[128];
-    tandem_link made = {0};
+    tandem_link link_read = {0};
     const char *const comma = strchr(text, ',');
     if (!comma || comma - text >= (int)sizeof rate)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "%s is a rate and a latency, as in %s=100Gbit/s,5us; got '%.40s'", name, name,
                                 text);
     (void)snprintf(rate, sizeof rate, "%.*s", (int)(comma - text), text);
-    tandem_status status = tandem_quantity_parse_bps(&made.bytes_per_s, rate, error);
-    if (status == TANDEM_OK) status = tandem_quantity_parse_ns(&made.latency_ns, comma + 1, error);
-    if (status == TANDEM_OK) *link = made;
+    tandem_status status = tandem_quantity_parse_bps(&link_read.bytes_per_s, rate, error);
+    if (status == TANDEM_OK) status = tandem_quantity_parse_ns(&link_read.latency_ns, comma + 1, error);
+    if (status == TANDEM_OK) *link = link_read;
     return status;
 }
 

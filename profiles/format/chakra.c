@@ -54,32 +54,32 @@ typedef struct chakra_attributes {
 
 static Chakra__Attribute *add_attribute(chakra_attributes *to, const char *name)
 {
-    Chakra__Attribute *const one = &to->one[to->n];
-    to->pointer[to->n++] = one;
-    *one = (Chakra__Attribute)CHAKRA__ATTRIBUTE__INIT;
-    one->name = (char *)(uintptr_t)name; /* only read */
-    return one;
+    Chakra__Attribute *const attribute = &to->one[to->n];
+    to->pointer[to->n++] = attribute;
+    *attribute = (Chakra__Attribute)CHAKRA__ATTRIBUTE__INIT;
+    attribute->name = (char *)(uintptr_t)name; /* only read */
+    return attribute;
 }
 
 static void add_integer_attribute(chakra_attributes *to, const char *name, int64_t value)
 {
-    Chakra__Attribute *const one = add_attribute(to, name);
-    one->value_case = CHAKRA__ATTRIBUTE__VALUE_INT64_VAL;
-    one->int64_val = value;
+    Chakra__Attribute *const attribute = add_attribute(to, name);
+    attribute->value_case = CHAKRA__ATTRIBUTE__VALUE_INT64_VAL;
+    attribute->int64_val = value;
 }
 
 static void add_text_attribute(chakra_attributes *to, const char *name, const char *value)
 {
-    Chakra__Attribute *const one = add_attribute(to, name);
-    one->value_case = CHAKRA__ATTRIBUTE__VALUE_STRING_VAL;
-    one->string_val = (char *)(uintptr_t)value;
+    Chakra__Attribute *const attribute = add_attribute(to, name);
+    attribute->value_case = CHAKRA__ATTRIBUTE__VALUE_STRING_VAL;
+    attribute->string_val = (char *)(uintptr_t)value;
 }
 
 static void add_false_attribute(chakra_attributes *to, const char *name)
 {
-    Chakra__Attribute *const one = add_attribute(to, name);
-    one->value_case = CHAKRA__ATTRIBUTE__VALUE_BOOL_VAL;
-    one->bool_val = 0;
+    Chakra__Attribute *const attribute = add_attribute(to, name);
+    attribute->value_case = CHAKRA__ATTRIBUTE__VALUE_BOOL_VAL;
+    attribute->bool_val = 0;
 }
 
 static tandem_status write_chakra_metadata(chakra_writer *w, const char *title)

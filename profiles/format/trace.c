@@ -188,15 +188,15 @@ static tandem_status write_chrome_trace(const char *path, const char *title, con
     tandem_status status = tandem_file_open(&file, path, error);
     if (status != TANDEM_OK) goto out;
     static const tandem_made unknown = {.command = ""};
-    const tandem_made *const made = n_track && track->made ? track->made : &unknown;
+    const tandem_made *const origin = n_track && track->made ? track->made : &unknown;
     /* title, model and origin always; of what made it, what is known */
     const char *about[] = {"title",   title ? title : "",
                            "model",   n_track ? track->step->graph->model : "",
                            "origin",  n_track && track->is_measured ? "measured" : "simulated",
-                           "command", made->command,
-                           "version", made->version,
-                           "host",    made->host,
-                           "seed",    made->seed,
+                           "command", origin->command,
+                           "version", origin->version,
+                           "host",    origin->host,
+                           "seed",    origin->seed,
                            NULL};
     enum { FIRST_MADE = 6, N_ABOUT = sizeof about / sizeof *about - 1 };
     int n_about = FIRST_MADE;

@@ -43,21 +43,21 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
                                     "class %d (%s) has no batch: give batch=N after its device, "
                                     "or --batch N for all",
                                     c + 1, cluster->classes[c].device.name);
-    tandem_plan *const made = calloc(1, sizeof *made);
-    if (!made) return tandem_no_memory(error, "for a plan");
+    tandem_plan *const built = calloc(1, sizeof *built);
+    if (!built) return tandem_no_memory(error, "for a plan");
     const tandem_status status =
-        tandem_assignment_open(&made->assignment, cluster->n_class, graph->n_op, error);
+        tandem_assignment_open(&built->assignment, cluster->n_class, graph->n_op, error);
     if (status != TANDEM_OK) {
-        free(made);
+        free(built);
         return status;
     }
-    (void)snprintf(made->name, sizeof made->name, "%s", name ? name : "");
-    (void)snprintf(made->model, sizeof made->model, "%s", graph->model);
-    made->hash = graph->hash;
-    made->cluster = *cluster;
-    made->max_sensitivity = made->slowdown = NAN;
-    made->sensitivity_bound = made->lower_bound = made->gap = NAN;
-    *plan = made;
+    (void)snprintf(built->name, sizeof built->name, "%s", name ? name : "");
+    (void)snprintf(built->model, sizeof built->model, "%s", graph->model);
+    built->hash = graph->hash;
+    built->cluster = *cluster;
+    built->max_sensitivity = built->slowdown = NAN;
+    built->sensitivity_bound = built->lower_bound = built->gap = NAN;
+    *plan = built;
     return TANDEM_OK;
 }
 

@@ -122,11 +122,11 @@ static void write_plan_class(json_writer *w, const tandem_plan *plan, const tand
 }
 
 /* On one line. The seed is a number. */
-static void write_made(json_writer *w, const tandem_made *made)
+static void write_made(json_writer *w, const tandem_made *origin)
 {
     const struct {
         const char *name, *text;
-    } members[] = {{"command", made->command}, {"version", made->version}, {"host", made->host}};
+    } members[] = {{"command", origin->command}, {"version", origin->version}, {"host", origin->host}};
     const char *before = "{";
     begin_member(w, "made");
     for (size_t k = 0; k < sizeof members / sizeof *members; k++) {
@@ -135,7 +135,7 @@ static void write_made(json_writer *w, const tandem_made *made)
         tandem_json_write_text(w->stream, members[k].text);
         before = ", ";
     }
-    if (made->seed[0]) (void)fprintf(w->stream, "%s\"seed\": %s", before, made->seed);
+    if (origin->seed[0]) (void)fprintf(w->stream, "%s\"seed\": %s", before, origin->seed);
     (void)fputc('}', w->stream);
 }
 
@@ -385,7 +385,7 @@ static tandem_status read_scale_rule(tandem_plan *plan, const tandem_json_locati
 }
 
 /* What an API wrote, and older files, do not have it. */
-static tandem_status read_made(tandem_made *made, const tandem_json_location *location, const json_t *root)
+static tandem_status read_made(tandem_made *origin, const tandem_json_location *location, const json_t *root)
 {
     static const char *const allowed[] = {"command", "version", "host", "seed", NULL};
     const json_t *const object = json_object_get(root, "made");
@@ -394,13 +394,13 @@ static tandem_status read_made(tandem_made *made, const tandem_json_location *lo
     if (!json_is_object(object)) return tandem_json_refuse(location, "made", "must be an object");
     tandem_status status = tandem_json_check_members(location, object, allowed);
     if (status == TANDEM_OK)
-        status = read_bounded_text(made->command, sizeof made->command, location, object, "command", 1);
+        status = read_bounded_text(origin->command, sizeof origin->command, location, object, "command", 1);
     if (status == TANDEM_OK)
-        status = read_bounded_text(made->version, sizeof made->version, location, object, "version", 0);
+        status = read_bounded_text(origin->version, sizeof origin->version, location, object, "version", 0);
     if (status == TANDEM_OK)
-        status = read_bounded_text(made->host, sizeof made->host, location, object, "host", 0);
+        status = read_bounded_text(origin->host, sizeof origin->host, location, object, "host", 0);
     if (status == TANDEM_OK) status = tandem_json_integer(&seed, location, object, "seed", 0, INT64_MAX, 0);
-    if (status == TANDEM_OK && seed >= 0) (void)snprintf(made->seed, sizeof made->seed, "%" PRId64, seed);
+    if (status == TANDEM_OK && seed >= 0) (void)snprintf(origin->seed, sizeof origin->seed, "%" PRId64, seed);
     return status;
 }
 
@@ -563,13 +563,13 @@ static tandem_status read_precisions(tandem_plan *plan, int c, tandem_json_locat
 static tandem_status plan_from_head(tandem_plan **plan, const tandem_plan *head, const tandem_graph *graph,
                                     tandem_error *error)
 {
-    tandem_plan *made = NULL;
-    tandem_status status = tandem_plan_open(&made, graph, &head->cluster, head->name, error);
+    tandem_plan *built = NULL;
+    tandem_status status = tandem_plan_open(&built, graph, &head->cluster, head->name, error);
     if (status != TANDEM_OK) return status;
     tandem_plan filled = *head;
-    filled.assignment = made->assignment;
-    *made = filled;
-    *plan = made;
+    filled.assignment = built->assignment;
+    *built = filled;
+    *plan = built;
     return TANDEM_OK;
 }
 

@@ -286,21 +286,21 @@ tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_s
     if (!path || !path[0])
         return tandem_error_set(error, TANDEM_USAGE, "the path of the profile store is empty");
     tandem_status status = TANDEM_OK;
-    tandem_store *const made = calloc(1, sizeof *made);
+    tandem_store *const opened = calloc(1, sizeof *opened);
     char *const plain = plain_path(path), *const libraries = strdup("");
-    if (!made || !plain || !libraries) {
+    if (!opened || !plain || !libraries) {
         free(libraries);
         free(plain);
-        free(made);
+        free(opened);
         return tandem_no_memory(error, "to open '%.200s'", path);
     }
-    *made = (tandem_store){.path = plain, .mode = mode, .libraries = libraries};
+    *opened = (tandem_store){.path = plain, .mode = mode, .libraries = libraries};
     tandem_error local = {0}; /* a failed first attempt must not reach the caller's error */
-    status = open_and_accept(made, &local);
+    status = open_and_accept(opened, &local);
     if (status == TANDEM_OK)
-        *store = made;
+        *store = opened;
     else
-        tandem_store_close(made);
+        tandem_store_close(opened);
     if (status != TANDEM_OK && error) *error = local;
     return status;
 }

@@ -372,14 +372,14 @@ static tandem_status insert_visited_cost(void *context, const tandem_cost_key *k
 tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *store, const char *device,
                                       const char *co_runner, const tandem_step *step, tandem_error *error)
 {
-    tandem_cost_table *const made = calloc(1, sizeof *made);
-    tandem_status status = made && grow_cost_table(made) ? TANDEM_OK : costs_no_memory(device, error);
+    tandem_cost_table *const opened = calloc(1, sizeof *opened);
+    tandem_status status = opened && grow_cost_table(opened) ? TANDEM_OK : costs_no_memory(device, error);
     if (status == TANDEM_OK)
-        status = tandem_store_visit_costs(store, device, co_runner, step, insert_visited_cost, made, error);
+        status = tandem_store_visit_costs(store, device, co_runner, step, insert_visited_cost, opened, error);
     if (status == TANDEM_OK)
-        *table = made;
+        *table = opened;
     else
-        tandem_cost_table_free(made);
+        tandem_cost_table_free(opened);
     return status;
 }
 

@@ -22,15 +22,15 @@ tandem_status tandem_estimate_open(tandem_estimate *estimate, int n_op, int n_po
             "replicates",
             n_point, n_replicate, TANDEM_MAX_TRAINING_POINT, TANDEM_MIN_REPLICATE, TANDEM_MAX_REPLICATE);
     const size_t n = (size_t)n_point * (size_t)n_replicate, n_cell = estimate_cells(n_op);
-    tandem_estimate made = {.n_op = n_op, .n_point = n_point, .n_replicate = n_replicate};
-    made.gradient = calloc(n, sizeof *made.gradient);
-    made.error = calloc(n_cell ? n * n_cell : 1, sizeof *made.error);
-    made.is_estimated = calloc(n_cell ? n_cell : 1, 1);
-    if (!made.gradient || !made.error || !made.is_estimated) {
-        tandem_estimate_close(&made);
+    tandem_estimate built = {.n_op = n_op, .n_point = n_point, .n_replicate = n_replicate};
+    built.gradient = calloc(n, sizeof *built.gradient);
+    built.error = calloc(n_cell ? n * n_cell : 1, sizeof *built.error);
+    built.is_estimated = calloc(n_cell ? n_cell : 1, 1);
+    if (!built.gradient || !built.error || !built.is_estimated) {
+        tandem_estimate_close(&built);
         return tandem_no_memory(error, "for the replicates of %d operators", n_op);
     }
-    *estimate = made;
+    *estimate = built;
     return TANDEM_OK;
 }
 
@@ -74,20 +74,21 @@ static tandem_status put_estimated_gradients(tandem_store *store, const tandem_e
     static const char sql[] = "INSERT INTO estimated_gradient VALUES (?1, ?2, ?3, ?4, ?5)";
     tandem_status status = TANDEM_OK;
     for (int i = 0; i < estimate->n_point * estimate->n_replicate && status == TANDEM_OK; i++) {
-        const tandem_estimated_gradient *of = &estimate->gradient[i];
-        if (!is_estimated_number(of->variance) || !is_estimated_number(of->mean_square))
+        const tandem_estimated_gradient *gradient = &estimate->gradient[i];
+        if (!is_estimated_number(gradient->variance) || !is_estimated_number(gradient->mean_square))
             return tandem_error_set(error, TANDEM_USAGE, "an estimated gradient is not finite");
-        status =
-            tandem_store_execute(store, error, sql, "iiirr", id, estimate->point[i / estimate->n_replicate],
-                                 (int64_t)(i % estimate->n_replicate), of->variance, of->mean_square);
+        status = tandem_store_execute(
+            store, error, sql, "iiirr", id, estimate->point[i / estimate->n_replicate],
+            (int64_t)(i % estimate->n_replicate), gradient->variance, gradient->mean_square);
     }
     return status;
 }
 
-static int has_wide_error(const tandem_estimated_error *of)
+static int has_wide_error(const tandem_estimated_error *estimated)
 {
-    return of->wide_total != of->total || of->wide_shared != of->wide_mean_square ||
-           of->wide_mean_square != of->mean_square;
+    return estimated->wide_total != estimated->total ||
+           estimated->wide_shared != estimated->wide_mean_square ||
+           estimated->wide_mean_square != estimated->mean_square;
 }
 
 /* What an error is with wide ranges. */
@@ -95,16 +96,16 @@ static tandem_status put_wide_error(tandem_store *store, const char *op_name, co
                                     int64_t id, int cell, int point, int r, tandem_error *error)
 {
     static const char sql[] = "INSERT INTO estimated_wide_error VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    const tandem_estimated_error *of = &tandem_estimate_errors(estimate, point, cell)[r];
+    const tandem_estimated_error *estimated = &tandem_estimate_errors(estimate, point, cell)[r];
     const tandem_precision precision = (tandem_precision)(cell / TANDEM_N_AMP_DTYPE % TANDEM_N_PRECISION);
-    if (estimate->range_batch < 1 || !has_wide_error(of)) return TANDEM_OK;
-    if (!is_estimated_number(of->wide_total) || !is_estimated_number(of->wide_shared) ||
-        !is_estimated_number(of->wide_mean_square))
+    if (estimate->range_batch < 1 || !has_wide_error(estimated)) return TANDEM_OK;
+    if (!is_estimated_number(estimated->wide_total) || !is_estimated_number(estimated->wide_shared) ||
+        !is_estimated_number(estimated->wide_mean_square))
         return tandem_error_set(error, TANDEM_USAGE, "an estimated error of '%s' is not finite", op_name);
     return tandem_store_execute(
         store, error, sql, "isssiirrr", id, op_name, tandem_precision_get(precision)->name,
         tandem_dtype_name(amp_dtypes[cell % TANDEM_N_AMP_DTYPE]), estimate->point[point], (int64_t)r,
-        of->wide_total, of->wide_shared, of->wide_mean_square);
+        estimated->wide_total, estimated->wide_shared, estimated->wide_mean_square);
 }
 
 static tandem_status put_estimated_errors(tandem_store *store, const tandem_graph *graph,
@@ -118,15 +119,16 @@ static tandem_status put_estimated_errors(tandem_store *store, const tandem_grap
     tandem_status status = TANDEM_OK;
     for (int i = 0; i < estimate->n_point * estimate->n_replicate && status == TANDEM_OK; i++) {
         const int point = i / estimate->n_replicate, r = i % estimate->n_replicate;
-        const tandem_estimated_error *of = &tandem_estimate_errors(estimate, point, cell)[r];
-        if (!is_estimated_number(of->total) || !is_estimated_number(of->shared) ||
-            !is_estimated_number(of->mean_square) || !is_estimated_number(of->against))
+        const tandem_estimated_error *estimated = &tandem_estimate_errors(estimate, point, cell)[r];
+        if (!is_estimated_number(estimated->total) || !is_estimated_number(estimated->shared) ||
+            !is_estimated_number(estimated->mean_square) || !is_estimated_number(estimated->against))
             return tandem_error_set(error, TANDEM_USAGE, "an estimated error of '%s' is not finite",
                                     graph->op[op].name);
-        status = tandem_store_execute(
-            store, error, sql, "iisssiirrrr", id, (int64_t)op, graph->op[op].name,
-            tandem_precision_get(precision)->name, tandem_dtype_name(amp_dtypes[cell % TANDEM_N_AMP_DTYPE]),
-            estimate->point[point], (int64_t)r, of->total, of->shared, of->mean_square, of->against);
+        status = tandem_store_execute(store, error, sql, "iisssiirrrr", id, (int64_t)op, graph->op[op].name,
+                                      tandem_precision_get(precision)->name,
+                                      tandem_dtype_name(amp_dtypes[cell % TANDEM_N_AMP_DTYPE]),
+                                      estimate->point[point], (int64_t)r, estimated->total, estimated->shared,
+                                      estimated->mean_square, estimated->against);
         if (status == TANDEM_OK)
             status = put_wide_error(store, graph->op[op].name, estimate, id, cell, point, r, error);
     }
@@ -263,8 +265,8 @@ static int find_amp_dtype(const char *name)
 }
 
 /* The error that a row names in its first columns: operator, precision, AMP dtype, training point and
- * replicate. *of is set with TANDEM_OK, and else stays. */
-static tandem_status find_estimated_error(tandem_estimated_error **of, int *cell,
+ * replicate. *estimated is set with TANDEM_OK, and else stays. */
+static tandem_status find_estimated_error(tandem_estimated_error **estimated, int *cell,
                                           const tandem_estimate *estimate, const tandem_store *store,
                                           sqlite3_stmt *row, const tandem_graph *graph, tandem_error *error)
 {
@@ -282,21 +284,21 @@ static tandem_status find_estimated_error(tandem_estimated_error **of, int *cell
         amp == TANDEM_N_AMP_DTYPE || r < 0 || r >= estimate->n_replicate)
         return tandem_store_refuse_damaged(store, "estimated errors", error);
     *cell = tandem_estimate_cell(op, precision, amp_dtypes[amp]);
-    *of = &tandem_estimate_errors(estimate, point, *cell)[r];
+    *estimated = &tandem_estimate_errors(estimate, point, *cell)[r];
     return TANDEM_OK;
 }
 
 static tandem_status read_estimated_error(tandem_estimate *estimate, const tandem_store *store,
                                           sqlite3_stmt *row, const tandem_graph *graph, tandem_error *error)
 {
-    tandem_estimated_error *of = NULL;
+    tandem_estimated_error *estimated = NULL;
     int cell = 0;
-    const tandem_status status = find_estimated_error(&of, &cell, estimate, store, row, graph, error);
-    if (!of) return status;
-    *of = (tandem_estimated_error){sqlite3_column_double(row, 5), sqlite3_column_double(row, 6),
-                                   sqlite3_column_double(row, 7), sqlite3_column_double(row, 8),
-                                   sqlite3_column_double(row, 5), sqlite3_column_double(row, 7),
-                                   sqlite3_column_double(row, 7)};
+    const tandem_status status = find_estimated_error(&estimated, &cell, estimate, store, row, graph, error);
+    if (!estimated) return status;
+    *estimated = (tandem_estimated_error){sqlite3_column_double(row, 5), sqlite3_column_double(row, 6),
+                                          sqlite3_column_double(row, 7), sqlite3_column_double(row, 8),
+                                          sqlite3_column_double(row, 5), sqlite3_column_double(row, 7),
+                                          sqlite3_column_double(row, 7)};
     estimate->is_estimated[cell] = 1;
     return TANDEM_OK;
 }
@@ -304,13 +306,13 @@ static tandem_status read_estimated_error(tandem_estimate *estimate, const tande
 static tandem_status read_wide_error(tandem_estimate *estimate, const tandem_store *store, sqlite3_stmt *row,
                                      const tandem_graph *graph, tandem_error *error)
 {
-    tandem_estimated_error *of = NULL;
+    tandem_estimated_error *estimated = NULL;
     int cell = 0;
-    const tandem_status status = find_estimated_error(&of, &cell, estimate, store, row, graph, error);
-    if (!of) return status;
-    of->wide_total = sqlite3_column_double(row, 5);
-    of->wide_shared = sqlite3_column_double(row, 6);
-    of->wide_mean_square = sqlite3_column_double(row, 7);
+    const tandem_status status = find_estimated_error(&estimated, &cell, estimate, store, row, graph, error);
+    if (!estimated) return status;
+    estimated->wide_total = sqlite3_column_double(row, 5);
+    estimated->wide_shared = sqlite3_column_double(row, 6);
+    estimated->wide_mean_square = sqlite3_column_double(row, 7);
     estimate->range_batch = sqlite3_column_int64(row, 8);
     return TANDEM_OK;
 }

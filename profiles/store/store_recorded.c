@@ -81,52 +81,53 @@ static tandem_status index_costs(recorded_keys *keys, tandem_error *error)
 
 /* The times of a pass of an operator; 0: nothing was recorded. The backward time counts once, at the weight
  * gradient where there is one. */
-static int set_operator_times(recorded_keys *keys, const tandem_task *task, recorded_key *one)
+static int set_operator_times(recorded_keys *keys, const tandem_task *task, recorded_key *times_key)
 {
     const tandem_op *op = &keys->step->graph->op[task->op];
     const tandem_recorded_costs *costs = keys->costs;
     tandem_precision precision = TANDEM_PRECISION_FP32;
-    if (tandem_op_is_adjustable(op) && tandem_precision_find(&precision, one->key.precision, NULL)) return 0;
+    if (tandem_op_is_adjustable(op) && tandem_precision_find(&precision, times_key->key.precision, NULL))
+        return 0;
     const int index = keys->cost_of[task->op * TANDEM_N_PRECISION + (int)precision];
     const int is_silent =
         op->kind == TANDEM_OP_IMAGES || op->kind == TANDEM_OP_LABELS || op->kind == TANDEM_OP_CROSS_ENTROPY;
     if (index < 0) return is_silent;
     const int has_wgrad = tandem_step_op_tasks(keys->step, task->op).wgrad >= 0;
-    one->n = costs->cost[index].n;
-    if (task->kind == TANDEM_TASK_FORWARD) one->time_ns = costs->cost[index].forward_ns;
+    times_key->n = costs->cost[index].n;
+    if (task->kind == TANDEM_TASK_FORWARD) times_key->time_ns = costs->cost[index].forward_ns;
     if (task->kind == TANDEM_TASK_WGRAD || (task->kind == TANDEM_TASK_DGRAD && !has_wgrad))
-        one->time_ns = costs->cost[index].backward_ns;
+        times_key->time_ns = costs->cost[index].backward_ns;
     return 1;
 }
 
-static int set_times(recorded_keys *keys, const tandem_task *task, recorded_key *one)
+static int set_times(recorded_keys *keys, const tandem_task *task, recorded_key *times_key)
 {
     const tandem_step *step = keys->step;
     switch (task->kind) {
     case TANDEM_TASK_FORWARD:
     case TANDEM_TASK_DGRAD:
-    case TANDEM_TASK_WGRAD: return set_operator_times(keys, task, one);
+    case TANDEM_TASK_WGRAD: return set_operator_times(keys, task, times_key);
     case TANDEM_TASK_REDUCE: return 0;
     case TANDEM_TASK_UPDATE:
-        one->time_ns = keys->costs->update_ns;
-        one->n = keys->costs->n_update;
-        one->share = (double)step->bucket[task->bucket].elements / (double)step->n_flat;
-        return one->n > 0;
+        times_key->time_ns = keys->costs->update_ns;
+        times_key->n = keys->costs->n_update;
+        times_key->share = (double)step->bucket[task->bucket].elements / (double)step->n_flat;
+        return times_key->n > 0;
     default: return 1; /* part of the call that causes it */
     }
 }
 
 static tandem_status append_key(recorded_keys *keys, int task, int variant, tandem_error *error)
 {
-    recorded_key one = {.share = 1};
-    if (!tandem_step_cost_key(keys->step, task, variant, &one.key) ||
-        !set_times(keys, &keys->step->task[task], &one))
+    recorded_key times_key = {.share = 1};
+    if (!tandem_step_cost_key(keys->step, task, variant, &times_key.key) ||
+        !set_times(keys, &keys->step->task[task], &times_key))
         return TANDEM_OK;
-    tandem_cost_key_print(one.text, sizeof one.text, &one.key);
+    tandem_cost_key_print(times_key.text, sizeof times_key.text, &times_key.key);
     recorded_key *const more = tandem_grow(keys->list, &keys->capacity, keys->n, sizeof *more, INT32_MAX / 2);
     if (!more) return tandem_no_memory(error, "for the costs of %d tasks", keys->step->n_task);
     keys->list = more;
-    more[keys->n++] = one;
+    more[keys->n++] = times_key;
     return TANDEM_OK;
 }
 

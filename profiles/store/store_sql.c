@@ -95,11 +95,11 @@ static tandem_status prepare_statement(sqlite3_stmt **statement, tandem_store *s
             return TANDEM_OK;
         }
     assert(store->n_statement < TANDEM_STORE_MAX_STATEMENT);
-    sqlite3_stmt *made = NULL;
-    if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &made, NULL) != SQLITE_OK)
+    sqlite3_stmt *prepared = NULL;
+    if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &prepared, NULL) != SQLITE_OK)
         return tandem_store_fail(store, "preparing a statement", error);
-    store->prepared[store->n_statement++] = (struct tandem_store_statement){sql, made};
-    *statement = made;
+    store->prepared[store->n_statement++] = (struct tandem_store_statement){sql, prepared};
+    *statement = prepared;
     return TANDEM_OK;
 }
 

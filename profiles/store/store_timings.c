@@ -24,7 +24,7 @@ static int is_same_set(const tandem_timing *a, const tandem_timing *b)
            strcmp(a->precision, b->precision) == 0;
 }
 
-static tandem_status find_timing_set(timing_place *at, tandem_store *store, const tandem_timing *t,
+static tandem_status find_timing_set(timing_place *place, tandem_store *store, const tandem_timing *t,
                                      tandem_error *error)
 {
     static const char insert[] =
@@ -48,7 +48,7 @@ static tandem_status find_timing_set(timing_place *at, tandem_store *store, cons
     if (status == TANDEM_OK) status = tandem_store_next_row(&more, store, row, error);
     if (status == TANDEM_OK && !more) status = tandem_store_refuse_damaged(store, "a set of timings", error);
     if (status == TANDEM_OK)
-        *at = (timing_place){t, sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1) + 1};
+        *place = (timing_place){t, sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1) + 1};
     if (row) {
         (void)sqlite3_reset(row);
         (void)sqlite3_clear_bindings(row);
@@ -56,7 +56,7 @@ static tandem_status find_timing_set(timing_place *at, tandem_store *store, cons
     return status;
 }
 
-static tandem_status put_timing(timing_place *at, tandem_store *store, const tandem_timing *t,
+static tandem_status put_timing(timing_place *place, tandem_store *store, const tandem_timing *t,
                                 tandem_error *error)
 {
     static const char insert[] =
@@ -65,25 +65,26 @@ static tandem_status put_timing(timing_place *at, tandem_store *store, const tan
     const tandem_convolution *const c = &t->convolution;
     if (!t->device[0] || !(t->time_ns > 0) || !isfinite(t->time_ns))
         return tandem_error_set(error, TANDEM_USAGE, "an imported time needs a device, and a time above 0");
-    if (!at->of || !is_same_set(at->of, t)) {
-        const tandem_status status = find_timing_set(at, store, t, error);
+    if (!place->of || !is_same_set(place->of, t)) {
+        const tandem_status status = find_timing_set(place, store, t, error);
         if (status != TANDEM_OK) return status;
     }
     return tandem_store_execute(
-        store, error, insert, "iirrrooooooooooooooooo", at->set, at->place++, t->time_ns, t->flops, t->bytes,
-        (int64_t)t->batch, (int64_t)t->m, (int64_t)t->k, (int64_t)t->n, (int64_t)t->rows, (int64_t)t->columns,
-        (int64_t)c->images, (int64_t)c->channels_in, (int64_t)c->height, (int64_t)c->width,
-        (int64_t)c->channels_out, (int64_t)c->kernel_h, (int64_t)c->kernel_w, (int64_t)c->pad_h,
-        (int64_t)c->pad_w, (int64_t)c->stride_h, (int64_t)c->stride_w);
+        store, error, insert, "iirrrooooooooooooooooo", place->set, place->place++, t->time_ns, t->flops,
+        t->bytes, (int64_t)t->batch, (int64_t)t->m, (int64_t)t->k, (int64_t)t->n, (int64_t)t->rows,
+        (int64_t)t->columns, (int64_t)c->images, (int64_t)c->channels_in, (int64_t)c->height,
+        (int64_t)c->width, (int64_t)c->channels_out, (int64_t)c->kernel_h, (int64_t)c->kernel_w,
+        (int64_t)c->pad_h, (int64_t)c->pad_w, (int64_t)c->stride_h, (int64_t)c->stride_w);
 }
 
 tandem_status tandem_store_put_timings(tandem_store *store, const tandem_timing *timing, size_t n,
                                        tandem_error *error)
 {
-    timing_place at = {.of = NULL};
+    timing_place place = {.of = NULL};
     tandem_status status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
-    for (size_t i = 0; i < n && status == TANDEM_OK; i++) status = put_timing(&at, store, &timing[i], error);
+    for (size_t i = 0; i < n && status == TANDEM_OK; i++)
+        status = put_timing(&place, store, &timing[i], error);
     return tandem_store_write_end(store, status, error);
 }
 

@@ -131,10 +131,10 @@ static const char *judge_journal(const char *path, int64_t store_bytes)
 /* May another user have put the file there? */
 static bool may_be_planted(const char *path, uid_t owner)
 {
-    tandem_path at = {0};
-    const bool is_followed = tandem_path_follow(&at, path, NULL) == TANDEM_OK;
-    const bool is_trusted = is_followed && tandem_path_trusts(owner, &at.of_folder);
-    tandem_path_close(&at);
+    tandem_path place = {0};
+    const bool is_followed = tandem_path_follow(&place, path, NULL) == TANDEM_OK;
+    const bool is_trusted = is_followed && tandem_path_trusts(owner, &place.of_folder);
+    tandem_path_close(&place);
     return !is_trusted;
 }
 
@@ -162,11 +162,11 @@ static tandem_status check_companion(const char *path, const struct stat *store,
 /* Several users may share a store; a link or a second name that one of them made may lead to another file. */
 tandem_status tandem_store_check_target(const char *path, tandem_error *error)
 {
-    tandem_path at = {0};
-    tandem_status status = tandem_path_follow(&at, path, error);
-    if (status == TANDEM_OK && at.exists && tandem_path_trusts(at.seen.st_uid, &at.of_folder))
-        status = tandem_path_check_target(&at, path, true, error);
-    tandem_path_close(&at);
+    tandem_path place = {0};
+    tandem_status status = tandem_path_follow(&place, path, error);
+    if (status == TANDEM_OK && place.exists && tandem_path_trusts(place.seen.st_uid, &place.of_folder))
+        status = tandem_path_check_target(&place, path, true, error);
+    tandem_path_close(&place);
     return status;
 }
 

@@ -26,15 +26,15 @@ static const char *device_meaning(const tandem_device *device)
 
 static void put_class_row(FILE *out, const tandem_cluster *cluster, int c)
 {
-    const tandem_cluster_class *const one = &cluster->classes[c];
+    const tandem_cluster_class *const class = &cluster->classes[c];
     const uint64_t limit = tandem_cluster_memory_limit(cluster, c);
     report_put(out,
                "<tr><th scope=\"row\">%s</th><td>%s</td><td class=\"n\">%d</td><td class=\"n\">%lld</td>",
-               one->device.name, device_meaning(&one->device), one->n_rank, (long long)one->batch);
+               class->device.name, device_meaning(&class->device), class->n_rank, (long long)class->batch);
     report_put(out, "<td class=\"n\">%s</td><td>", limit ? report_bytes((double)limit).text : "none");
-    put_precisions(out, one->device.precisions);
-    if (one->slowdown_ppm)
-        report_put(out, "; %.2f times as slow as its device", (double)one->slowdown_ppm * 1e-6);
+    put_precisions(out, class->device.precisions);
+    if (class->slowdown_ppm)
+        report_put(out, "; %.2f times as slow as its device", (double)class->slowdown_ppm * 1e-6);
     report_put(out, "</td></tr>\n");
 }
 
@@ -115,24 +115,27 @@ static void put_step_shares(FILE *out, const json_t *replay)
 
 /* --- Candidates: what `advise` compared ---------------------------------------------------------------- */
 
-static void put_candidate_row(FILE *out, const json_t *one, int is_best, const char *method)
+static void put_candidate_row(FILE *out, const json_t *candidate, int is_best, const char *method)
 {
-    report_put(out, "<tr><th scope=\"row\">%s%s</th><td><code>%s</code></td>", report_get_text(one, "role"),
-               is_best ? " (best)" : "", report_get_text(one, "cluster"));
-    report_put(out,
-               "<td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>"
-               "<td class=\"n\">%s</td>",
-               report_number(report_get_number(one, "samples_per_s")).text,
-               report_number(report_get_number(one, "fp32_goodput_samples_per_s")).text,
-               report_ns(report_get_number(one, "step_ns")).text,
-               report_sensitivity_text(one, report_get_number(one, "sensitivity_bound"), method).text);
+    report_put(out, "<tr><th scope=\"row\">%s%s</th><td><code>%s</code></td>",
+               report_get_text(candidate, "role"), is_best ? " (best)" : "",
+               report_get_text(candidate, "cluster"));
+    report_put(
+        out,
+        "<td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>"
+        "<td class=\"n\">%s</td>",
+        report_number(report_get_number(candidate, "samples_per_s")).text,
+        report_number(report_get_number(candidate, "fp32_goodput_samples_per_s")).text,
+        report_ns(report_get_number(candidate, "step_ns")).text,
+        report_sensitivity_text(candidate, report_get_number(candidate, "sensitivity_bound"), method).text);
     report_put(out, "<td class=\"n\">%s</td><td>%s</td></tr>\n",
-               report_bytes(report_get_number(one, "peak_bytes")).text, report_get_text(one, "error"));
+               report_bytes(report_get_number(candidate, "peak_bytes")).text,
+               report_get_text(candidate, "error"));
 }
 
 static void put_candidates(FILE *out, const json_t *advice)
 {
-    const json_t *one;
+    const json_t *candidate;
     const double best = report_get_number(advice, "best");
     size_t k;
     report_put(out,
@@ -142,9 +145,9 @@ static void put_candidates(FILE *out, const json_t *advice)
                "class=\"n\">step</th><th class=\"n\">sensitivity (%s)</th><th class=\"n\">memory "
                "of a rank</th><th>why there is no plan</th></tr></thead><tbody>\n",
                report_get_text(advice, "verdict"), report_get_text(advice, "method"));
-    json_array_foreach(json_object_get(advice, "cases"), k, one)
+    json_array_foreach(json_object_get(advice, "cases"), k, candidate)
     {
-        put_candidate_row(out, one, (double)k == best, report_get_text(advice, "method"));
+        put_candidate_row(out, candidate, (double)k == best, report_get_text(advice, "method"));
     }
     report_put(out, "</tbody></table></div>\n");
 }
@@ -164,10 +167,10 @@ static int draw_cluster(FILE *out, const report_part *part)
     }
     static const char *const with_cluster[] = {"demo", "compare", "replay"};
     for (int c = 0; c < 3 && !n_drawn; c++) {
-        const char *const text =
+        const char *const described =
             report_get_text(report_next_result(part, with_cluster[c], &(int){0}), "cluster");
-        if (text[0]) report_put(out, "<p><code>%s</code></p>\n", text);
-        n_drawn += text[0] != '\0';
+        if (described[0]) report_put(out, "<p><code>%s</code></p>\n", described);
+        n_drawn += described[0] != '\0';
     }
     while ((replay = report_next_result(part, "replay", &next))) put_step_shares(out, replay);
     next = 0;

@@ -55,9 +55,9 @@ static memory_column *read_columns(const json_t *rows, int *n)
     const size_t n_row = json_array_size(rows), n_column = n_row < MAX_COLUMNS ? n_row : MAX_COLUMNS;
     memory_column *const column = calloc(n_column + 1, sizeof *column);
     for (size_t k = 0; column && k < n_row; k++) {
-        const memory_column one = read_column(json_array_get(rows, k));
+        const memory_column read = read_column(json_array_get(rows, k));
         memory_column *const to = &column[k * n_column / n_row];
-        if (live_bytes(&one) >= live_bytes(to)) *to = one;
+        if (live_bytes(&read) >= live_bytes(to)) *to = read;
     }
     *n = (int)n_column;
     return column;

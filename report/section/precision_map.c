@@ -156,11 +156,11 @@ static void put_reasons(FILE *out, const map_source *m, int op, int c)
 
 static void put_operator_title(FILE *out, const map_source *m, int op, int c)
 {
-    const tandem_op *const one = &m->graph->op[op];
+    const tandem_op *const node = &m->graph->op[op];
     const char *const precision = tandem_precision_get(m->plan->assignment.precision[c][op])->name;
-    report_put(out, "<title>%s (%s)", one->name, tandem_op_row_get(one->kind)->name);
-    if (tandem_op_is_adjustable(one)) {
-        const report_quantity sensitivity = find_sensitivity(m, one->name, precision);
+    report_put(out, "<title>%s (%s)", node->name, tandem_op_row_get(node->kind)->name);
+    if (tandem_op_is_adjustable(node)) {
+        const report_quantity sensitivity = find_sensitivity(m, node->name, precision);
         report_put(out, ": %s", precision);
         if (sensitivity.text[0]) report_put(out, ", sensitivity %s", sensitivity.text);
         put_reasons(out, m, op, c);
@@ -168,7 +168,7 @@ static void put_operator_title(FILE *out, const map_source *m, int op, int c)
         report_put(out, ": has no precision of its own");
     }
     if (m->replay) report_put(out, "; %s per step", report_ns(operator_ns(m, op, c)).text);
-    report_put(out, "; %s FLOP forward</title>", report_number(one->flops).text);
+    report_put(out, "; %s FLOP forward</title>", report_number(node->flops).text);
 }
 
 /* --- The map -------------------------------------------------------------------------------------------- */

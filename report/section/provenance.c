@@ -34,15 +34,15 @@ static void put_files(FILE *out, const report_part *part)
                     "class=\"n\">seed</th></tr></thead><tbody>\n");
     for (int k = 0; k < part->n; k++) {
         const report_item *const item = part->item[k];
-        const tandem_made *const made = &item->made;
+        const tandem_made *const origin = &item->made;
         report_put(out, "<tr><th scope=\"row\">%s</th><td>", item->source);
         put_kind_of_item(out, item);
-        if (made->command[0])
-            report_put_whole(out, "</td><td><code>%s</code></td>", made->command);
+        if (origin->command[0])
+            report_put_whole(out, "</td><td><code>%s</code></td>", origin->command);
         else
             report_put(out, "</td><td>\xe2\x80\x93</td>");
-        report_put(out, "<td>%s</td><td>%s</td><td class=\"n\">%s</td></tr>\n", or_dash(made->version),
-                   or_dash(made->host), or_dash(made->seed));
+        report_put(out, "<td>%s</td><td>%s</td><td class=\"n\">%s</td></tr>\n", or_dash(origin->version),
+                   or_dash(origin->host), or_dash(origin->seed));
     }
     report_put(
         out, "</tbody></table></div><p class=\"note\">Commands are shown without options that only say "

@@ -78,7 +78,7 @@ static int put_heat_map(FILE *out, const json_t *whatif)
 
 static void put_slow_parts(FILE *out, const json_t *parts, const char *what)
 {
-    const json_t *one;
+    const json_t *worker;
     size_t k;
     if (json_array_size(parts) == 0) return;
     report_put(
@@ -87,14 +87,14 @@ static void put_slow_parts(FILE *out, const json_t *parts, const char *what)
         "%s\"><table><thead><tr><th>%s</th><th class=\"n\">slowdown by it alone</th><th class=\"n\">step "
         "without it</th><th class=\"n\">gain</th></tr></thead><tbody>\n",
         what, what);
-    json_array_foreach(parts, k, one)
+    json_array_foreach(parts, k, worker)
     {
         if (k >= MAX_PARTS) break;
-        report_put(out, "<tr><th scope=\"row\">%s</th>", report_get_text(one, "name"));
-        put_cell(out, report_get_number(one, "slowdown"));
+        report_put(out, "<tr><th scope=\"row\">%s</th>", report_get_text(worker, "name"));
+        put_cell(out, report_get_number(worker, "slowdown"));
         report_put(out, "<td class=\"n\">%s</td><td class=\"n\">%s</td></tr>\n",
-                   report_ns(report_get_number(one, "without_ns")).text,
-                   report_ratio(report_get_number(one, "gain")).text);
+                   report_ns(report_get_number(worker, "without_ns")).text,
+                   report_ratio(report_get_number(worker, "gain")).text);
     }
     report_put(out, "</tbody></table></div>\n");
 }

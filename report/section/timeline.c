@@ -329,14 +329,14 @@ static int join_tasks(differing_task *task, const timeline_pair *pair)
     for (int v = 0; v < 2; v++)
         for (int k = 0; k < pair->view[v]->n_task; k++) {
             const tandem_step_timeline *const t = pair->view[v];
-            const tandem_timeline_task *const one = &t->task[k];
-            if (is_of_communication(group_of_kind(t->text[one->kind]))) continue;
-            task[n] = (differing_task){.rank = t->rank[one->rank].number,
-                                       .id = one->id,
-                                       .of = &t->rank[one->rank],
-                                       .name = t->text[one->name],
-                                       .kind = t->text[one->kind]};
-            task[n].ns[v] = one->end_ns - one->start_ns;
+            const tandem_timeline_task *const row = &t->task[k];
+            if (is_of_communication(group_of_kind(t->text[row->kind]))) continue;
+            task[n] = (differing_task){.rank = t->rank[row->rank].number,
+                                       .id = row->id,
+                                       .of = &t->rank[row->rank],
+                                       .name = t->text[row->name],
+                                       .kind = t->text[row->kind]};
+            task[n].ns[v] = row->end_ns - row->start_ns;
             task[n++].n[v] = 1;
         }
     qsort(task, (size_t)n, sizeof *task, by_rank_and_id);
@@ -406,12 +406,12 @@ static int have_equal_tasks(const tandem_step_timeline *a, const tandem_step_tim
     if (!task) return -1;
     for (int v = 0; v < 2; v++)
         for (int k = 0; k < both[v]->n_task; k++) {
-            const tandem_timeline_task *const one = &both[v]->task[k];
-            if (one->id < 0) continue;
-            task[n++] = (compared_task){.rank = both[v]->rank[one->rank].number,
-                                        .id = one->id,
-                                        .name = both[v]->text[one->name],
-                                        .precision = both[v]->text[one->precision]};
+            const tandem_timeline_task *const row = &both[v]->task[k];
+            if (row->id < 0) continue;
+            task[n++] = (compared_task){.rank = both[v]->rank[row->rank].number,
+                                        .id = row->id,
+                                        .name = both[v]->text[row->name],
+                                        .precision = both[v]->text[row->precision]};
         }
     qsort(task, (size_t)n, sizeof *task, by_rank_and_task);
     for (int k = 1; k < n && are_equal; k++)

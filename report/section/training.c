@@ -141,9 +141,9 @@ static void put_spread(FILE *out, const training_runs *runs, int is_accuracy, co
     if (n < 2) return;
     report_put(out, "<path class=\"band\" d=\"");
     for (int k = 0; k < 2 * n; k++) {
-        const run_spread *const one = &spread[k < n ? k : 2 * n - 1 - k];
-        const double value = one->mean + (k < n ? one->deviation : -one->deviation);
-        report_put(out, "%s%.1f %.1f", k ? "L" : "M", report_x(x, one->step), report_y(y, value));
+        const run_spread *const band = &spread[k < n ? k : 2 * n - 1 - k];
+        const double value = band->mean + (k < n ? band->deviation : -band->deviation);
+        report_put(out, "%s%.1f %.1f", k ? "L" : "M", report_x(x, band->step), report_y(y, value));
     }
     report_put(out, "z\"><title>mean of the runs, and one standard deviation</title></path>");
 }

@@ -9,9 +9,9 @@
 /* The last case of the last comparison: of a demo, the allocated plan. */
 static const json_t *find_last_case(const report_part *part)
 {
-    const json_t *last = NULL, *one;
+    const json_t *last = NULL, *next;
     report_case_cursor cursor = {0};
-    while ((one = report_next_case(part, &cursor))) last = one;
+    while ((next = report_next_case(part, &cursor))) last = next;
     return last;
 }
 
@@ -21,16 +21,16 @@ static const json_t *find_first_result(const report_part *part, const char *comm
     return report_next_result(part, command, &k);
 }
 
-static void put_case_step(FILE *out, const report_part *part, const json_t *one)
+static void put_case_step(FILE *out, const report_part *part, const json_t *run)
 {
-    const double measured = report_get_number(one, "measured_ns");
+    const double measured = report_get_number(run, "measured_ns");
     report_case_cursor cursor = {0};
     const json_t *first = report_next_case(part, &cursor);
     report_put(out, "<li>With plan <q>%s</q> a step takes <strong>%s</strong>, measured; %s was predicted.",
-               report_get_text(one, "plan"), report_ns(measured).text,
-               report_ns(report_get_number(one, "predicted_ns")).text);
+               report_get_text(run, "plan"), report_ns(measured).text,
+               report_ns(report_get_number(run, "predicted_ns")).text);
     const double other = report_get_number(first, "measured_ns");
-    if (first != one && other > 0 && measured > 0)
+    if (first != run && other > 0 && measured > 0)
         report_put(out, " With <q>%s</q> it takes %s, %.2f times as long.", report_get_text(first, "plan"),
                    report_ns(other).text, other / measured);
     report_put(out, "</li>\n");
@@ -38,10 +38,10 @@ static void put_case_step(FILE *out, const report_part *part, const json_t *one)
 
 static int put_predicted_step(FILE *out, const report_part *part)
 {
-    const json_t *one = find_first_result(part, "replay");
-    if (!isfinite(report_get_number(one, "step_ns"))) one = find_first_result(part, "allocate");
-    double step = report_get_number(one, "step_ns");
-    const char *plan = report_get_text(one, "plan");
+    const json_t *replay = find_first_result(part, "replay");
+    if (!isfinite(report_get_number(replay, "step_ns"))) replay = find_first_result(part, "allocate");
+    double step = report_get_number(replay, "step_ns");
+    const char *plan = report_get_text(replay, "plan");
     for (int k = 0; k < part->n && !isfinite(step); k++)
         if (part->item[k]->plan && part->item[k]->plan->step_ns > 0) {
             step = (double)part->item[k]->plan->step_ns;
@@ -77,9 +77,9 @@ static int put_recorded_step(FILE *out, const report_part *part)
 
 static int put_step(FILE *out, const report_part *part)
 {
-    const json_t *const one = find_last_case(part);
-    if (one && isfinite(report_get_number(one, "measured_ns"))) {
-        put_case_step(out, part, one);
+    const json_t *const run = find_last_case(part);
+    if (run && isfinite(report_get_number(run, "measured_ns"))) {
+        put_case_step(out, part, run);
         return 1;
     }
     const json_t *const train = find_first_result(part, "train");
@@ -108,11 +108,11 @@ static const char *verdict_meaning(const char *verdict)
 
 static void put_trust(FILE *out, const report_part *part)
 {
-    const json_t *const one = find_last_case(part);
-    const double error = report_get_number(one, "error"),
-                 at_speed = report_get_number(one, "error_at_run_speed"),
-                 steps = report_get_number(one, "steps_needed");
-    if (!one) {
+    const json_t *const run = find_last_case(part);
+    const double error = report_get_number(run, "error"),
+                 at_speed = report_get_number(run, "error_at_run_speed"),
+                 steps = report_get_number(run, "steps_needed");
+    if (!run) {
         report_put(
             out, "<li>No run is on this page, so the error of the prediction is not known here. <code>tandem "
                  "compare --plan FILE --report PAGE</code> measures it.</li>\n");
@@ -122,8 +122,8 @@ static void put_trust(FILE *out, const report_part *part)
     if (isfinite(at_speed))
         report_put(out, ", and by <strong>%s</strong> at the speed that the machine had in the run",
                    report_signed_ratio(at_speed).text);
-    report_put(out, ": %s.", verdict_meaning(report_get_text(one, "verdict")));
-    if (strcmp(report_get_text(one, "verdict"), "cannot be distinguished") == 0 && steps > 0)
+    report_put(out, ": %s.", verdict_meaning(report_get_text(run, "verdict")));
+    if (strcmp(report_get_text(run, "verdict"), "cannot be distinguished") == 0 && steps > 0)
         report_put(out, " %.0f steps would decide.", steps);
     report_put(out, "</li>\n");
 }

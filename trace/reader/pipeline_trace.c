@@ -81,28 +81,28 @@ static int count_pipeline_steps(const tandem_pipeline_op *op, int n)
 tandem_status tandem_pipeline_trace_open(tandem_pipeline_trace **pipeline, tandem_pipeline_ops *rows,
                                          const char *source, tandem_error *error)
 {
-    tandem_pipeline_trace *made = NULL;
+    tandem_pipeline_trace *opened = NULL;
     tandem_status status = TANDEM_OK;
     if (rows->n == 0) {
         status = tandem_error_set(error, TANDEM_MALFORMED, "'%.200s' holds no operators", source);
         goto out;
     }
     qsort(rows->op, (size_t)rows->n, sizeof *rows->op, by_pipeline_order);
-    made = calloc(1, sizeof *made);
-    if (made) made->step = malloc((size_t)count_pipeline_steps(rows->op, rows->n) * sizeof *made->step);
-    if (!made || !made->step) {
+    opened = calloc(1, sizeof *opened);
+    if (opened) opened->step = malloc((size_t)count_pipeline_steps(rows->op, rows->n) * sizeof *opened->step);
+    if (!opened || !opened->step) {
         status = tandem_no_memory(error, "for the %d operators of '%.200s'", rows->n, source);
         goto out;
     }
-    made->op = rows->op;
-    made->n_op = rows->n;
-    made->n_negative = rows->n_negative;
+    opened->op = rows->op;
+    opened->n_op = rows->n;
+    opened->n_negative = rows->n_negative;
     rows->op = NULL;
-    count_pipeline_dimensions(made);
-    *pipeline = made;
-    made = NULL;
+    count_pipeline_dimensions(opened);
+    *pipeline = opened;
+    opened = NULL;
 out:
-    tandem_pipeline_trace_close(made);
+    tandem_pipeline_trace_close(opened);
     free(rows->op);
     *rows = (tandem_pipeline_ops){0};
     return status;

@@ -168,19 +168,19 @@ static tandem_status read_message(const chakra_trace *r, tandem_input *input, si
 /* --- Attributes ----------------------------------------------------------------------------------------- */
 
 /* An integer of any type. Returns 0 for other types and beyond 63 bits. */
-static int integer_of_attribute(const Chakra__Attribute *one, int64_t *value)
+static int integer_of_attribute(const Chakra__Attribute *attribute, int64_t *value)
 {
-    switch (one->value_case) {
-    case CHAKRA__ATTRIBUTE__VALUE_INT32_VAL: *value = one->int32_val; return 1;
-    case CHAKRA__ATTRIBUTE__VALUE_INT64_VAL: *value = one->int64_val; return 1;
-    case CHAKRA__ATTRIBUTE__VALUE_UINT32_VAL: *value = one->uint32_val; return 1;
-    case CHAKRA__ATTRIBUTE__VALUE_UINT64_VAL: *value = (int64_t)one->uint64_val; return *value >= 0;
-    case CHAKRA__ATTRIBUTE__VALUE_SINT32_VAL: *value = one->sint32_val; return 1;
-    case CHAKRA__ATTRIBUTE__VALUE_SINT64_VAL: *value = one->sint64_val; return 1;
-    case CHAKRA__ATTRIBUTE__VALUE_FIXED32_VAL: *value = one->fixed32_val; return 1;
-    case CHAKRA__ATTRIBUTE__VALUE_FIXED64_VAL: *value = (int64_t)one->fixed64_val; return *value >= 0;
-    case CHAKRA__ATTRIBUTE__VALUE_SFIXED32_VAL: *value = one->sfixed32_val; return 1;
-    case CHAKRA__ATTRIBUTE__VALUE_SFIXED64_VAL: *value = one->sfixed64_val; return 1;
+    switch (attribute->value_case) {
+    case CHAKRA__ATTRIBUTE__VALUE_INT32_VAL: *value = attribute->int32_val; return 1;
+    case CHAKRA__ATTRIBUTE__VALUE_INT64_VAL: *value = attribute->int64_val; return 1;
+    case CHAKRA__ATTRIBUTE__VALUE_UINT32_VAL: *value = attribute->uint32_val; return 1;
+    case CHAKRA__ATTRIBUTE__VALUE_UINT64_VAL: *value = (int64_t)attribute->uint64_val; return *value >= 0;
+    case CHAKRA__ATTRIBUTE__VALUE_SINT32_VAL: *value = attribute->sint32_val; return 1;
+    case CHAKRA__ATTRIBUTE__VALUE_SINT64_VAL: *value = attribute->sint64_val; return 1;
+    case CHAKRA__ATTRIBUTE__VALUE_FIXED32_VAL: *value = attribute->fixed32_val; return 1;
+    case CHAKRA__ATTRIBUTE__VALUE_FIXED64_VAL: *value = (int64_t)attribute->fixed64_val; return *value >= 0;
+    case CHAKRA__ATTRIBUTE__VALUE_SFIXED32_VAL: *value = attribute->sfixed32_val; return 1;
+    case CHAKRA__ATTRIBUTE__VALUE_SFIXED64_VAL: *value = attribute->sfixed64_val; return 1;
     default: return 0;
     }
 }
@@ -210,14 +210,14 @@ static tandem_status read_node_attributes(const chakra_trace *r, const Chakra__N
     for (size_t k = 0; k < N_NUMBER; k++) *numbers[k].value = INT64_MIN;
     w->group = w->kind = NULL;
     for (size_t a = 0; a < from->n_attribute; a++) {
-        const Chakra__Attribute *const one = from->attribute[a];
-        const int is_text = one->value_case == CHAKRA__ATTRIBUTE__VALUE_STRING_VAL;
-        if (is_text && strcmp(one->name, "pg_name") == 0) w->group = one->string_val;
-        if (is_text && strcmp(one->name, "kind") == 0)
-            make_printable(one->string_val), w->kind = one->string_val;
+        const Chakra__Attribute *const attribute = from->attribute[a];
+        const int is_text = attribute->value_case == CHAKRA__ATTRIBUTE__VALUE_STRING_VAL;
+        if (is_text && strcmp(attribute->name, "pg_name") == 0) w->group = attribute->string_val;
+        if (is_text && strcmp(attribute->name, "kind") == 0)
+            make_printable(attribute->string_val), w->kind = attribute->string_val;
         for (size_t k = 0; k < N_NUMBER; k++)
-            if (strcmp(one->name, numbers[k].name) == 0 &&
-                (!integer_of_attribute(one, numbers[k].value) || *numbers[k].value < 0))
+            if (strcmp(attribute->name, numbers[k].name) == 0 &&
+                (!integer_of_attribute(attribute, numbers[k].value) || *numbers[k].value < 0))
                 return refuse_chakra_node(
                     r, from,
                     "expected attributes of communication and of time to be whole numbers from 0 on");
@@ -277,24 +277,24 @@ static tandem_status append_dependencies(chakra_trace *r, const uint64_t *id, si
 
 static tandem_status add_chakra_node(chakra_trace *r, const Chakra__Node *from)
 {
-    chakra_node made = {
+    chakra_node node = {
         .id = from->id, .first_dep = r->deps.n, .sequence = r->nodes.n - r->rank[r->at].first};
     node_attributes w;
     make_printable(from->name);
     tandem_status status = read_node_attributes(r, from, &w);
-    made.type = from->type >= 0 && from->type <= UINT8_MAX ? (uint8_t)from->type : UINT8_MAX;
-    if (status == TANDEM_OK) status = read_node_times(r, from, &w, &made);
-    if (status == TANDEM_OK) status = read_node_partners(r, from, &w, &made);
-    if (status == TANDEM_OK) status = find_or_add_name(r, from->name, &made.name);
+    node.type = from->type >= 0 && from->type <= UINT8_MAX ? (uint8_t)from->type : UINT8_MAX;
+    if (status == TANDEM_OK) status = read_node_times(r, from, &w, &node);
+    if (status == TANDEM_OK) status = read_node_partners(r, from, &w, &node);
+    if (status == TANDEM_OK) status = find_or_add_name(r, from->name, &node.name);
     if (status == TANDEM_OK) status = append_dependencies(r, from->data, from->n_data);
     if (status == TANDEM_OK) status = append_dependencies(r, from->control, from->n_control);
     if (status != TANDEM_OK) return status;
-    made.kind = find_or_add_kind(r, w.kind && *w.kind ? w.kind : default_kind_name(from->type, w.comm_type));
-    made.n_dep = r->deps.n - made.first_dep;
-    made.n_data = made.n_dep - (int32_t)from->n_control;
+    node.kind = find_or_add_kind(r, w.kind && *w.kind ? w.kind : default_kind_name(from->type, w.comm_type));
+    node.n_dep = r->deps.n - node.first_dep;
+    node.n_data = node.n_dep - (int32_t)from->n_control;
     /* Before the array doubles: a file that repeats itself takes no memory. */
     if (r->nodes.n == r->nodes.capacity) status = sort_chakra_nodes(r);
-    return status == TANDEM_OK ? chakra_append(r, &r->nodes, &made, sizeof made) : status;
+    return status == TANDEM_OK ? chakra_append(r, &r->nodes, &node, sizeof node) : status;
 }
 
 static tandem_status read_chakra_metadata(chakra_trace *r, tandem_input *input, ProtobufCAllocator *allocator)
@@ -342,9 +342,9 @@ static tandem_status read_chakra_nodes(chakra_trace *r, tandem_input *input)
 
 /* --- Ranks ---------------------------------------------------------------------------------------------- */
 
-static int find_chakra_node(const chakra_trace *r, const chakra_rank *of, uint64_t id)
+static int find_chakra_node(const chakra_trace *r, const chakra_rank *rank, uint64_t id)
 {
-    int low = of->first, high = of->end;
+    int low = rank->first, high = rank->end;
     while (low < high) {
         const int middle = low + (high - low) / 2;
         if (chakra_node_at(r, middle)->id < id)
@@ -352,22 +352,22 @@ static int find_chakra_node(const chakra_trace *r, const chakra_rank *of, uint64
         else
             high = middle;
     }
-    return low < of->end && chakra_node_at(r, low)->id == id ? low : -1;
+    return low < rank->end && chakra_node_at(r, low)->id == id ? low : -1;
 }
 
 /* Turns a dependency into an edge. Converted traces lack parents of calls: control dependencies on them do
  * not count. */
 static tandem_status link_dependency(chakra_trace *r, int i, int k)
 {
-    const chakra_rank *const of = &r->rank[r->at];
-    const chakra_node *const one = chakra_node_at(r, i);
-    const uint64_t id = ((const uint64_t *)r->deps.of)[one->first_dep + k];
-    const tandem_dag_edge edge = {find_chakra_node(r, of, id), i};
-    const int is_control = k >= one->n_data;
+    const chakra_rank *const rank = &r->rank[r->at];
+    const chakra_node *const node = chakra_node_at(r, i);
+    const uint64_t id = ((const uint64_t *)r->deps.of)[node->first_dep + k];
+    const tandem_dag_edge edge = {find_chakra_node(r, rank, id), i};
+    const int is_control = k >= node->n_data;
     if (edge.before < 0 && !is_control)
         return tandem_error_set(
             r->error, TANDEM_MALFORMED, "'%.200s': node %llu (%.80s) depends on node %llu, which is missing",
-            of->path, (unsigned long long)one->id, chakra_node_name(r, i), (unsigned long long)id);
+            rank->path, (unsigned long long)node->id, chakra_node_name(r, i), (unsigned long long)id);
     if (edge.before < 0) {
         r->n_missing_control++;
         return TANDEM_OK;
@@ -377,16 +377,16 @@ static tandem_status link_dependency(chakra_trace *r, int i, int k)
 
 static tandem_status link_chakra_rank(chakra_trace *r)
 {
-    chakra_rank *const of = &r->rank[r->at];
+    chakra_rank *const rank = &r->rank[r->at];
     tandem_status status = sort_chakra_nodes(r);
-    of->end = r->nodes.n;
-    if (of->end == of->first)
-        return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s' holds no nodes", of->path);
-    for (int i = of->first; i < of->end && status == TANDEM_OK; i++) {
-        const chakra_node *const one = chakra_node_at(r, i);
-        if (!one->group && __builtin_add_overflow(of->busy_ns, one->duration_ns, &of->busy_ns))
-            of->busy_ns = INT64_MAX;
-        for (int k = 0; k < one->n_dep && status == TANDEM_OK; k++) status = link_dependency(r, i, k);
+    rank->end = r->nodes.n;
+    if (rank->end == rank->first)
+        return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s' holds no nodes", rank->path);
+    for (int i = rank->first; i < rank->end && status == TANDEM_OK; i++) {
+        const chakra_node *const node = chakra_node_at(r, i);
+        if (!node->group && __builtin_add_overflow(rank->busy_ns, node->duration_ns, &rank->busy_ns))
+            rank->busy_ns = INT64_MAX;
+        for (int k = 0; k < node->n_dep && status == TANDEM_OK; k++) status = link_dependency(r, i, k);
     }
     r->deps.n = 0;
     return status;

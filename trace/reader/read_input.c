@@ -28,17 +28,17 @@ struct tandem_input_source {
 
 static tandem_status open_input_source(tandem_input *input, const char *source, tandem_error *error)
 {
-    tandem_input made = {.source = source, .capacity = TANDEM_INPUT_WINDOW};
-    made.from = calloc(1, sizeof *made.from);
-    made.bytes = malloc(TANDEM_INPUT_WINDOW + TANDEM_INPUT_PADDING);
-    if (!made.from || !made.bytes) {
-        free(made.bytes);
-        free(made.from);
+    tandem_input opened = {.source = source, .capacity = TANDEM_INPUT_WINDOW};
+    opened.from = calloc(1, sizeof *opened.from);
+    opened.bytes = malloc(TANDEM_INPUT_WINDOW + TANDEM_INPUT_PADDING);
+    if (!opened.from || !opened.bytes) {
+        free(opened.bytes);
+        free(opened.from);
         return tandem_no_memory(error, "to read '%.200s'", source);
     }
-    memset(made.bytes, 0, TANDEM_INPUT_PADDING);
-    made.from->file = -1;
-    *input = made;
+    memset(opened.bytes, 0, TANDEM_INPUT_PADDING);
+    opened.from->file = -1;
+    *input = opened;
     return TANDEM_OK;
 }
 

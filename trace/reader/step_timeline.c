@@ -99,7 +99,7 @@ static tandem_status add_timeline_task(timeline_reader *r)
 {
     tandem_step_timeline *const to = r->to;
     const tandem_event *const event = &r->event;
-    tandem_timeline_task one = {.start_ns = event->start_ns, .id = (int32_t)event->task};
+    tandem_timeline_task row = {.start_ns = event->start_ns, .id = (int32_t)event->task};
     int64_t duration_ns = event->duration_ns;
     int rank = 0;
     if (event->pid < 0 || event->task < -1 || event->task >= INT32_MAX)
@@ -109,17 +109,17 @@ static tandem_status add_timeline_task(timeline_reader *r)
         return tandem_events_refuse(&r->events, event,
                                     "expected ts and dur, the latter " TANDEM_INPUT_DURATIONS);
     tandem_status status = find_timeline_rank(r, event->pid, &rank);
-    if (status == TANDEM_OK) status = keep_text(r, &event->name, &one.name);
-    if (status == TANDEM_OK) status = keep_text(r, &event->kind, &one.kind);
-    if (status == TANDEM_OK) status = keep_text(r, &event->precision, &one.precision);
+    if (status == TANDEM_OK) status = keep_text(r, &event->name, &row.name);
+    if (status == TANDEM_OK) status = keep_text(r, &event->kind, &row.kind);
+    if (status == TANDEM_OK) status = keep_text(r, &event->precision, &row.precision);
     if (status != TANDEM_OK) return status;
-    one.rank = rank;
-    one.end_ns = one.start_ns + duration_ns;
+    row.rank = rank;
+    row.end_ns = row.start_ns + duration_ns;
     tandem_timeline_task *const more =
         tandem_grow(to->task, &r->task_capacity, to->n_task, sizeof *more, MAX_TIMELINE_TASKS);
     if (!more) return timeline_no_memory(r);
     to->task = more;
-    to->task[to->n_task++] = one;
+    to->task[to->n_task++] = row;
     return TANDEM_OK;
 }
 

@@ -46,11 +46,11 @@ static int innermost_call(call_walk *w, const torch_launch *launch)
 {
     const torch_call *const call = w->rank->call;
     for (; w->next < w->rank->n_call; w->next++) {
-        const torch_call *const one = &call[w->next];
-        if (one->thread > launch->thread) break;
-        if (one->thread == launch->thread && one->start_ns > launch->start_ns) break;
-        while (w->n && (call[w->stack[w->n - 1]].thread != one->thread ||
-                        call[w->stack[w->n - 1]].end_ns < one->start_ns))
+        const torch_call *const entry = &call[w->next];
+        if (entry->thread > launch->thread) break;
+        if (entry->thread == launch->thread && entry->start_ns > launch->start_ns) break;
+        while (w->n && (call[w->stack[w->n - 1]].thread != entry->thread ||
+                        call[w->stack[w->n - 1]].end_ns < entry->start_ns))
             w->n--;
         w->stack[w->n++] = w->next;
     }
@@ -83,9 +83,9 @@ static const torch_launch *find_launch(const torch_rank *rank, const torch_kerne
     if (kernel->correlation < 0) return NULL;
     while (low < high) { /* the first one after those that count */
         const int middle = low + (high - low) / 2;
-        const torch_launch *const one = &rank->launch[middle];
-        if (one->correlation < kernel->correlation ||
-            (one->correlation == kernel->correlation && one->start_ns <= kernel->start_ns))
+        const torch_launch *const launch = &rank->launch[middle];
+        if (launch->correlation < kernel->correlation ||
+            (launch->correlation == kernel->correlation && launch->start_ns <= kernel->start_ns))
             low = middle + 1;
         else
             high = middle;

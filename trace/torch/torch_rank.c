@@ -144,30 +144,30 @@ static int is_copy_event(const tandem_event *event)
 static tandem_status add_device_slice(torch_reader *r, int64_t end_ns)
 {
     torch_rank *const rank = r->rank;
-    torch_kernel made = {.start_ns = r->event.start_ns,
-                         .end_ns = end_ns,
-                         .launch_ns = INT64_MIN,
-                         .correlation = r->event.correlation > 0 ? r->event.correlation : -1,
-                         .external = r->event.external,
-                         .owner = -1,
-                         .collective = -1,
-                         .window = -1,
-                         .is_comm = (uint8_t)tandem_event_is_collective(&r->event),
-                         .is_copy = (uint8_t)is_copy_event(&r->event)};
+    torch_kernel kernel = {.start_ns = r->event.start_ns,
+                           .end_ns = end_ns,
+                           .launch_ns = INT64_MIN,
+                           .correlation = r->event.correlation > 0 ? r->event.correlation : -1,
+                           .external = r->event.external,
+                           .owner = -1,
+                           .collective = -1,
+                           .window = -1,
+                           .is_comm = (uint8_t)tandem_event_is_collective(&r->event),
+                           .is_copy = (uint8_t)is_copy_event(&r->event)};
     if (rank->n_kernel == TORCH_MAX_KERNELS) {
         count_beyond(r, end_ns);
         return TANDEM_OK;
     }
     note_place(r);
-    tandem_status status = torch_find_signature(r, 1, &made.signature);
-    if (status == TANDEM_OK && made.is_comm)
-        status = torch_add_event_collective(r, end_ns, TORCH_KERNEL, &made.collective);
+    tandem_status status = torch_find_signature(r, 1, &kernel.signature);
+    if (status == TANDEM_OK && kernel.is_comm)
+        status = torch_add_event_collective(r, end_ns, TORCH_KERNEL, &kernel.collective);
     if (status != TANDEM_OK) return status;
     torch_kernel *const more =
         tandem_grow(rank->kernel, &rank->kernel_capacity, rank->n_kernel, sizeof *more, TORCH_MAX_KERNELS);
     if (!more) return torch_reader_no_memory(r);
     rank->kernel = more;
-    more[rank->n_kernel++] = made;
+    more[rank->n_kernel++] = kernel;
     return TANDEM_OK;
 }
 
@@ -297,10 +297,11 @@ static tandem_status separate_copies(torch_reader *r)
     for (int k = 0; k < rank->n_kernel && status == TANDEM_OK; k++) {
         torch_kernel *const kernel = &rank->kernel[k];
         if (!kernel->is_copy || kernel->owner < 0 || !rank->signature[kernel->owner].is_cast) continue;
-        const torch_signature of = rank->signature[kernel->owner];
-        const uint64_t hash = of.hash ^ TORCH_CAST_HASH;
+        const torch_signature signature = rank->signature[kernel->owner];
+        const uint64_t hash = signature.hash ^ TORCH_CAST_HASH;
         kernel->owner = tandem_hash_index_find(&rank->table, hash);
-        if (kernel->owner < 0) status = torch_add_signature(r, hash, of.name, of.detail, 0, &kernel->owner);
+        if (kernel->owner < 0)
+            status = torch_add_signature(r, hash, signature.name, signature.detail, 0, &kernel->owner);
     }
     return status;
 }

@@ -113,5 +113,6 @@ void torch_rank_place_in_steps(torch_rank *rank);
 /* Where communication is read from; 0 if there is none. */
 int torch_rank_comm_source(const torch_rank *rank);
 
-/* Measures the steps into of->step, of->mean and of->fragment. TANDEM_NO_MEMORY. */
-tandem_status torch_rank_measure_steps(const torch_rank *rank, tandem_torch_rank *of, tandem_error *error);
+/* Measures the steps into result->step, result->mean and result->fragment. TANDEM_NO_MEMORY. */
+tandem_status torch_rank_measure_steps(const torch_rank *rank, tandem_torch_rank *result,
+                                       tandem_error *error);

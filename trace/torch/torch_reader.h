@@ -80,7 +80,7 @@ tandem_status torch_add_signature(torch_reader *r, uint64_t hash, const char *na
                                   int cast, int32_t *index);
 tandem_status torch_find_signature(torch_reader *r, int is_kernel, int32_t *index);
 const char *torch_collective_operation(const char *name);
-tandem_status torch_add_collective(torch_reader *r, const torch_collective *one, const char *name,
+tandem_status torch_add_collective(torch_reader *r, const torch_collective *added, const char *name,
                                    const char *detail, int32_t *index);
 tandem_status torch_add_event_collective(torch_reader *r, int64_t end_ns, int source, int32_t *index);
 

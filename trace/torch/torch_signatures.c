@@ -78,9 +78,9 @@ tandem_status torch_add_signature(torch_reader *r, uint64_t hash, const char *na
         *index = tandem_hash_index_find(&rank->table, rest);
         return TANDEM_OK;
     }
-    torch_signature made = {.hash = hash, .is_cast = cast};
+    torch_signature signature = {.hash = hash, .is_cast = cast};
     if (rank->n_signature == TORCH_MAX_SIGNATURES - 1) {
-        made = (torch_signature){.hash = rest};
+        signature = (torch_signature){.hash = rest};
         name = "(operators beyond the first 65535)";
         detail = "";
     }
@@ -88,11 +88,12 @@ tandem_status torch_add_signature(torch_reader *r, uint64_t hash, const char *na
                                               sizeof *more, TORCH_MAX_SIGNATURES);
     if (!more) return torch_reader_no_memory(r);
     rank->signature = more;
-    made.name = tandem_arena_text(&rank->arena, name);
-    made.detail = tandem_arena_text(&rank->arena, detail);
-    if (!made.name || !made.detail || !tandem_hash_index_add(&rank->table, made.hash, rank->n_signature))
+    signature.name = tandem_arena_text(&rank->arena, name);
+    signature.detail = tandem_arena_text(&rank->arena, detail);
+    if (!signature.name || !signature.detail ||
+        !tandem_hash_index_add(&rank->table, signature.hash, rank->n_signature))
         return torch_reader_no_memory(r);
-    more[rank->n_signature] = made;
+    more[rank->n_signature] = signature;
     *index = rank->n_signature++;
     return TANDEM_OK;
 }
@@ -123,15 +124,15 @@ static tandem_status find_collective_row(torch_reader *r, uint64_t key, const ch
     return *index >= 0 ? TANDEM_OK : torch_add_signature(r, hash, name, detail, 0, index);
 }
 
-tandem_status torch_add_collective(torch_reader *r, const torch_collective *one, const char *name,
+tandem_status torch_add_collective(torch_reader *r, const torch_collective *added, const char *name,
                                    const char *detail, int32_t *index)
 {
     torch_rank *const rank = r->rank;
     tandem_status status = TANDEM_OK;
     *index = -1;
-    if (one->source != TORCH_KERNEL)
-        status = tandem_interval_set_add(&rank->comm[one->source], one->start_ns,
-                                         one->start_ns + one->duration_ns, r->error);
+    if (added->source != TORCH_KERNEL)
+        status = tandem_interval_set_add(&rank->comm[added->source], added->start_ns,
+                                         added->start_ns + added->duration_ns, r->error);
     if (status != TANDEM_OK) return status;
     if (rank->n_collective == TORCH_MAX_COLLECTIVES) {
         rank->n_dropped++;
@@ -141,11 +142,11 @@ tandem_status torch_add_collective(torch_reader *r, const torch_collective *one,
                                                rank->n_collective, sizeof *more, TORCH_MAX_COLLECTIVES);
     if (!more) return torch_reader_no_memory(r);
     rank->collective = more;
-    torch_collective made = *one;
-    status = find_collective_row(r, one->key, name, detail, &made.signature);
+    torch_collective collective = *added;
+    status = find_collective_row(r, added->key, name, detail, &collective.signature);
     if (status != TANDEM_OK) return status;
     *index = rank->n_collective;
-    more[rank->n_collective++] = made;
+    more[rank->n_collective++] = collective;
     return TANDEM_OK;
 }
 
@@ -174,11 +175,11 @@ tandem_status torch_add_event_collective(torch_reader *r, int64_t end_ns, int so
         key = (key + (uint64_t)event->elements) * UINT64_C(0x9e3779b97f4a7c15) +
               (event->elements < 0 ? 7 * event->dims.hash : 0);
     describe_collective(event, operation, detail, sizeof detail);
-    const torch_collective one = {.start_ns = event->start_ns,
-                                  .duration_ns = end_ns - event->start_ns,
-                                  .key = key,
-                                  .sequence = event->sequence,
-                                  .window = -1,
-                                  .source = source};
-    return torch_add_collective(r, &one, operation, detail, index);
+    const torch_collective collective = {.start_ns = event->start_ns,
+                                         .duration_ns = end_ns - event->start_ns,
+                                         .key = key,
+                                         .sequence = event->sequence,
+                                         .window = -1,
+                                         .source = source};
+    return torch_add_collective(r, &collective, operation, detail, index);
 }

@@ -20,24 +20,24 @@ enum {
 
 static tandem_status resize_id_owners(torch_reader *r, int64_t n)
 {
-    id_owner *const made = malloc((size_t)n * sizeof *made);
-    if (!made) return torch_reader_no_memory(r);
-    for (int64_t k = 0; k < n; k++) made[k].id = -1;
+    id_owner *const owner = malloc((size_t)n * sizeof *owner);
+    if (!owner) return torch_reader_no_memory(r);
+    for (int64_t k = 0; k < n; k++) owner[k].id = -1;
     for (int64_t k = 0; k < r->n_external; k++)
-        if (r->external[k].id >= 0) made[r->external[k].id & (n - 1)] = r->external[k];
+        if (r->external[k].id >= 0) owner[r->external[k].id & (n - 1)] = r->external[k];
     free(r->external);
-    r->external = made;
+    r->external = owner;
     r->n_external = n;
     return TANDEM_OK;
 }
 
 /* Ids ascend. The table grows until it is full; then the latest replace the oldest. */
-static tandem_status add_id_owner(torch_reader *r, id_owner one)
+static tandem_status add_id_owner(torch_reader *r, id_owner owner)
 {
     for (;;) {
-        id_owner *const slot = &r->external[one.id & (r->n_external - 1)];
-        if (slot->id < 0 || slot->id == one.id || r->n_external == MAX_ID_OWNERS) {
-            *slot = one;
+        id_owner *const slot = &r->external[owner.id & (r->n_external - 1)];
+        if (slot->id < 0 || slot->id == owner.id || r->n_external == MAX_ID_OWNERS) {
+            *slot = owner;
             return TANDEM_OK;
         }
         const tandem_status status = resize_id_owners(r, 2 * r->n_external);
@@ -83,20 +83,20 @@ int torch_find_thread(torch_reader *r, uint64_t id)
 /* --- Calls ---------------------------------------------------------------------------------------------- */
 
 /* *index = −1 beyond the limit. */
-static tandem_status add_call(torch_reader *r, const torch_call *one, int32_t *index)
+static tandem_status add_call(torch_reader *r, const torch_call *entry, int32_t *index)
 {
     torch_rank *const rank = r->rank;
     *index = -1;
     if (rank->n_call == TORCH_MAX_CALLS) {
         rank->left_out.n_beyond++;
-        torch_add_ns(&rank->left_out.beyond_ns, one->end_ns - one->start_ns);
+        torch_add_ns(&rank->left_out.beyond_ns, entry->end_ns - entry->start_ns);
         return TANDEM_OK;
     }
     torch_call *const more =
         tandem_grow(rank->call, &rank->call_capacity, rank->n_call, sizeof *more, TORCH_MAX_CALLS);
     if (!more) return torch_reader_no_memory(r);
     rank->call = more;
-    more[rank->n_call] = *one;
+    more[rank->n_call] = *entry;
     more[rank->n_call].order = rank->n_call;
     *index = rank->n_call++;
     return TANDEM_OK;
@@ -154,15 +154,16 @@ static tandem_status add_call_times(torch_reader *r, const host_slice *s, int is
 {
     if (!is_outermost)
         return tandem_interval_set_add(&r->rank->comm[TORCH_CALL], s->start_ns, s->end_ns, r->error);
-    const torch_signature *const own = &r->rank->signature[s->signature];
+    const torch_signature *const signature = &r->rank->signature[s->signature];
     int32_t index;
-    const torch_collective one = {.start_ns = s->start_ns,
-                                  .duration_ns = s->end_ns - s->start_ns,
-                                  .key = ~own->hash,
-                                  .sequence = -1,
-                                  .window = -1,
-                                  .source = TORCH_CALL};
-    return torch_add_collective(r, &one, torch_collective_operation(own->name), own->detail, &index);
+    const torch_collective collective = {.start_ns = s->start_ns,
+                                         .duration_ns = s->end_ns - s->start_ns,
+                                         .key = ~signature->hash,
+                                         .sequence = -1,
+                                         .window = -1,
+                                         .source = TORCH_CALL};
+    return torch_add_collective(r, &collective, torch_collective_operation(signature->name),
+                                signature->detail, &index);
 }
 
 /* Whether a collective of the host calls it. A slice that ends far after one that began before follows
@@ -184,27 +185,27 @@ static tandem_status add_busy_time(torch_reader *r, const host_slice *s, int is_
 }
 
 /* A slice that kernels may belong to. */
-static tandem_status add_slice_call(torch_reader *r, const host_slice *s, stack_frame *made, int thread)
+static tandem_status add_slice_call(torch_reader *r, const host_slice *s, stack_frame *frame, int thread)
 {
     if (s->signature < 0) return TANDEM_OK;
-    const torch_call one = {.start_ns = s->start_ns,
-                            .end_ns = s->end_ns,
-                            .signature = made->signature,
-                            .thread = (uint16_t)thread,
-                            .pass = (uint8_t)made->pass,
-                            .is_row = s->role != TORCH_BESIDE};
-    const tandem_status status = add_call(r, &one, &made->call);
+    const torch_call entry = {.start_ns = s->start_ns,
+                              .end_ns = s->end_ns,
+                              .signature = frame->signature,
+                              .thread = (uint16_t)thread,
+                              .pass = (uint8_t)frame->pass,
+                              .is_row = s->role != TORCH_BESIDE};
+    const tandem_status status = add_call(r, &entry, &frame->call);
     if (status != TANDEM_OK || s->external < 0) return status;
-    return add_id_owner(r, (id_owner){s->external, s->start_ns, made->signature, made->pass});
+    return add_id_owner(r, (id_owner){s->external, s->start_ns, frame->signature, frame->pass});
 }
 
-static tandem_status push_frame(torch_reader *r, host_thread *t, const stack_frame *made)
+static tandem_status push_frame(torch_reader *r, host_thread *t, const stack_frame *frame)
 {
     if (t->n == MAX_FRAMES) pop_frame(r, t); /* deeper than any program: treated as a sibling */
     stack_frame *const more = tandem_grow(t->frame, &t->capacity, t->n, sizeof *more, MAX_FRAMES);
     if (!more) return torch_reader_no_memory(r);
     t->frame = more;
-    t->frame[t->n++] = *made;
+    t->frame[t->n++] = *frame;
     return TANDEM_OK;
 }
 
@@ -218,13 +219,13 @@ static tandem_status push_slice(torch_reader *r, const host_slice *s)
     int32_t signature = s->signature;
     tandem_status status = find_cast_signature(r, outer, &signature);
     if (status != TANDEM_OK) return status;
-    stack_frame made = {.start_ns = s->start_ns,
-                        .end_ns = s->end_ns,
-                        .signature = signature,
-                        .call = -1,
-                        .pass = pass_of_slice(r, t, outer, s),
-                        .in_call = s->role == TORCH_CALL_SCOPE || is_inner};
-    status = add_slice_call(r, s, &made, thread);
+    stack_frame frame = {.start_ns = s->start_ns,
+                         .end_ns = s->end_ns,
+                         .signature = signature,
+                         .call = -1,
+                         .pass = pass_of_slice(r, t, outer, s),
+                         .in_call = s->role == TORCH_CALL_SCOPE || is_inner};
+    status = add_slice_call(r, s, &frame, thread);
     if (status != TANDEM_OK || s->role == TORCH_BESIDE) return status;
     if (outer) {
         const int64_t inner_end_ns = s->end_ns < outer->end_ns ? s->end_ns : outer->end_ns;
@@ -232,7 +233,7 @@ static tandem_status push_slice(torch_reader *r, const host_slice *s)
         if (s->signature >= 0) outer->inner_ns += inner_end_ns - s->start_ns;
     }
     status = add_busy_time(r, s, is_inner);
-    return status == TANDEM_OK ? push_frame(r, t, &made) : status;
+    return status == TANDEM_OK ? push_frame(r, t, &frame) : status;
 }
 
 /* --- Batches -------------------------------------------------------------------------------------------- */

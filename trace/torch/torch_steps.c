@@ -33,12 +33,12 @@ static void sort_windows(torch_rank *rank)
     if (rank->n_window == 0) return;
     qsort(rank->window, (size_t)rank->n_window, sizeof *rank->window, by_number_begin);
     for (int k = 0; k < rank->n_window; k++) {
-        const torch_step_window one = rank->window[k];
+        const torch_step_window window = rank->window[k];
         torch_step_window *const last = n ? &rank->window[n - 1] : NULL;
-        if (last && last->number == one.number && one.begin_ns < last->end_ns) {
-            if (one.end_ns > last->end_ns) last->end_ns = one.end_ns;
+        if (last && last->number == window.number && window.begin_ns < last->end_ns) {
+            if (window.end_ns > last->end_ns) last->end_ns = window.end_ns;
         } else {
-            rank->window[n++] = one;
+            rank->window[n++] = window;
         }
     }
     rank->n_window = n;
@@ -117,7 +117,7 @@ static void place_kernel(torch_rank *rank, torch_kernel *kernel, int64_t at_ns)
  * at all. */
 static int is_fragment(const torch_rank *rank, int at)
 {
-    const torch_step_window *const one = &rank->window[at];
+    const torch_step_window *const window = &rank->window[at];
     int64_t least = INT64_MAX;
     int n_other = 0, other = 0;
     for (int k = 0; k < rank->n_window; k++) {
@@ -127,10 +127,10 @@ static int is_fragment(const torch_rank *rank, int at)
         n_other++;
     }
     if (n_other == 0 || least == 0) return 0;
-    if (n_other > 1) return 4 * one->n_work < 3 * least;
+    if (n_other > 1) return 4 * window->n_work < 3 * least;
     const torch_step_window *const only = &rank->window[other];
-    return one->n_work == 0 ||
-           (2 * one->n_work < least && 2 * (one->end_ns - one->begin_ns) < only->end_ns - only->begin_ns);
+    return window->n_work == 0 || (2 * window->n_work < least &&
+                                   2 * (window->end_ns - window->begin_ns) < only->end_ns - only->begin_ns);
 }
 
 /* The smaller of the two ends first: it must not hide the other. */
@@ -258,9 +258,9 @@ static tandem_status gather_step_kernels(step_meter *m, int window)
     while (m->next < m->rank->n_kernel && m->kernel[m->next].window < window) m->next++;
     for (; m->next < m->rank->n_kernel && m->kernel[m->next].window == window && status == TANDEM_OK;
          m->next++) {
-        const torch_kernel *const one = &m->kernel[m->next];
-        status = tandem_interval_set_add(one->is_comm ? &m->comm : &m->compute, one->start_ns, one->end_ns,
-                                         m->error);
+        const torch_kernel *const kernel = &m->kernel[m->next];
+        status = tandem_interval_set_add(kernel->is_comm ? &m->comm : &m->compute, kernel->start_ns,
+                                         kernel->end_ns, m->error);
     }
     tandem_interval_set_merge(&m->compute);
     tandem_interval_set_merge(&m->comm);
@@ -302,7 +302,7 @@ static int64_t find_step_begin(const torch_step_window *w, int64_t before_ns, in
 
 static int64_t later_time_ns(int64_t a_ns, int64_t b_ns) { return a_ns > b_ns ? a_ns : b_ns; }
 
-static tandem_status measure_windows(step_meter *m, tandem_torch_rank *of)
+static tandem_status measure_windows(step_meter *m, tandem_torch_rank *result)
 {
     const torch_rank *const rank = m->rank;
     int64_t before_ns = INT64_MIN;
@@ -310,45 +310,47 @@ static tandem_status measure_windows(step_meter *m, tandem_torch_rank *of)
     for (int k = 0; k < rank->n_window && status == TANDEM_OK; k++) {
         const torch_step_window *const w = &rank->window[k];
         before_ns = later_time_ns(before_ns, w->between_end_ns);
-        const int64_t begin_ns = w->is_fragment ? w->begin_ns : find_step_begin(w, before_ns, !of->n_step);
+        const int64_t begin_ns =
+            w->is_fragment ? w->begin_ns : find_step_begin(w, before_ns, !result->n_step);
         const int64_t own_end_ns = later_time_ns(w->end_ns, w->last_kernel_ns);
         const int64_t end_ns = later_time_ns(own_end_ns, begin_ns);
         status = gather_step_kernels(m, k);
         measure_step(m, w, begin_ns, end_ns,
-                     w->is_fragment ? &of->fragment[of->n_fragment++] : &of->step[of->n_step++]);
+                     w->is_fragment ? &result->fragment[result->n_fragment++]
+                                    : &result->step[result->n_step++]);
         before_ns = later_time_ns(before_ns, w->is_fragment ? w->last_kernel_ns : end_ns);
     }
     return status;
 }
 
-static tandem_status measure_whole_trace(step_meter *m, tandem_torch_rank *of)
+static tandem_status measure_whole_trace(step_meter *m, tandem_torch_rank *result)
 {
     const torch_rank *const rank = m->rank;
     const torch_step_window whole = {.number = -1, .n_kernel = rank->n_kernel};
     const tandem_status status = gather_step_kernels(m, -1);
     if (status != TANDEM_OK) return status;
-    of->n_step = 1;
-    measure_step(m, &whole, rank->first_ns, rank->last_ns, of->step);
+    result->n_step = 1;
+    measure_step(m, &whole, rank->first_ns, rank->last_ns, result->step);
     return TANDEM_OK;
 }
 
 /* The mean of one member of all steps, without a sum that could overflow: rounded down. */
-static int64_t mean_of_member(const tandem_torch_rank *of, size_t offset)
+static int64_t mean_of_member(const tandem_torch_rank *result, size_t offset)
 {
     int64_t whole = 0, rest = 0;
-    for (int k = 0; k < of->n_step; k++) {
+    for (int k = 0; k < result->n_step; k++) {
         int64_t value;
-        memcpy(&value, (const char *)&of->step[k] + offset, sizeof value);
-        whole += value / of->n_step;
-        rest += value % of->n_step;
+        memcpy(&value, (const char *)&result->step[k] + offset, sizeof value);
+        whole += value / result->n_step;
+        rest += value % result->n_step;
     }
-    return whole + rest / of->n_step;
+    return whole + rest / result->n_step;
 }
 
-static void find_mean(tandem_torch_rank *of)
+static void find_mean(tandem_torch_rank *result)
 {
-    of->mean = (tandem_torch_step){.number = -1};
-#define MEAN(member) of->mean.member = mean_of_member(of, offsetof(tandem_torch_step, member));
+    result->mean = (tandem_torch_step){.number = -1};
+#define MEAN(member) result->mean.member = mean_of_member(result, offsetof(tandem_torch_step, member));
     MEAN(duration_ns)
     MEAN(compute_ns)
     MEAN(comm_ns)
@@ -359,21 +361,22 @@ static void find_mean(tandem_torch_rank *of)
 #undef MEAN
 }
 
-tandem_status torch_rank_measure_steps(const torch_rank *rank, tandem_torch_rank *of, tandem_error *error)
+tandem_status torch_rank_measure_steps(const torch_rank *rank, tandem_torch_rank *result, tandem_error *error)
 {
     step_meter m = {
         .rank = rank, .kernel = rank->kernel, .source = torch_rank_comm_source(rank), .error = error};
-    of->step = calloc((size_t)rank->n_window + 1, sizeof *of->step);
-    if (!of->step) return tandem_no_memory(error, "for %d steps of a trace", rank->n_window);
+    result->step = calloc((size_t)rank->n_window + 1, sizeof *result->step);
+    if (!result->step) return tandem_no_memory(error, "for %d steps of a trace", rank->n_window);
     if (rank->n_kernel) qsort(m.kernel, (size_t)rank->n_kernel, sizeof *m.kernel, by_window_start);
-    const tandem_status status = rank->n_window ? measure_windows(&m, of) : measure_whole_trace(&m, of);
+    const tandem_status status =
+        rank->n_window ? measure_windows(&m, result) : measure_whole_trace(&m, result);
     clear_intervals(&m, &m.compute);
     clear_intervals(&m, &m.comm);
-    of->joined_ns = m.filled_gap_ns;
-    if (rank->n_kernel == 0) of->joined_ns += rank->host.filled_gap_ns;
-    of->joined_ns += rank->comm[m.source].filled_gap_ns;
+    result->joined_ns = m.filled_gap_ns;
+    if (rank->n_kernel == 0) result->joined_ns += rank->host.filled_gap_ns;
+    result->joined_ns += rank->comm[m.source].filled_gap_ns;
     tandem_interval_set_free(&m.compute);
     tandem_interval_set_free(&m.comm);
-    if (status == TANDEM_OK) find_mean(of);
+    if (status == TANDEM_OK) find_mean(result);
     return status;
 }

@@ -29,19 +29,19 @@ static tandem_status torch_no_memory(const torch_join *j)
 static tandem_status measure_torch_steps(const torch_join *j, int k)
 {
     torch_rank *const rank = &j->rank[k];
-    tandem_torch_rank *const of = &j->result->rank[k];
-    const tandem_status status = torch_rank_measure_steps(rank, of, j->error);
-    of->is_device = rank->n_kernel > 0;
-    of->n_event = rank->n_event;
-    of->n_incomplete = rank->n_incomplete;
-    of->n_negative = rank->n_negative;
-    of->n_overlapping = rank->n_overlapping;
-    of->n_kernel = rank->n_kernel;
+    tandem_torch_rank *const result = &j->result->rank[k];
+    const tandem_status status = torch_rank_measure_steps(rank, result, j->error);
+    result->is_device = rank->n_kernel > 0;
+    result->n_event = rank->n_event;
+    result->n_incomplete = rank->n_incomplete;
+    result->n_negative = rank->n_negative;
+    result->n_overlapping = rank->n_overlapping;
+    result->n_kernel = rank->n_kernel;
     for (int i = 0; i < rank->n_kernel; i++)
-        torch_add_ns(&of->kernel_ns, rank->kernel[i].end_ns - rank->kernel[i].start_ns);
-    of->n_device = rank->n_device;
-    of->n_stream = rank->n_stream;
-    of->left_out = rank->left_out;
+        torch_add_ns(&result->kernel_ns, rank->kernel[i].end_ns - rank->kernel[i].start_ns);
+    result->n_device = rank->n_device;
+    result->n_stream = rank->n_stream;
+    result->left_out = rank->left_out;
     return status;
 }
 
@@ -83,15 +83,15 @@ static int64_t operator_step_cost_ns(const tandem_torch_summary *torch, const ta
     return torch->is_device ? cost->step_device_ns : cost->step_self_ns;
 }
 
-static void add_cost(tandem_torch_cost *sum, const tandem_torch_cost *one)
+static void add_cost(tandem_torch_cost *sum, const tandem_torch_cost *cost)
 {
-    sum->calls += one->calls;
-    sum->step_calls += one->step_calls;
-    torch_add_ns(&sum->total_ns, one->total_ns);
-    torch_add_ns(&sum->self_ns, one->self_ns);
-    torch_add_ns(&sum->device_ns, one->device_ns);
-    torch_add_ns(&sum->step_self_ns, one->step_self_ns);
-    torch_add_ns(&sum->step_device_ns, one->step_device_ns);
+    sum->calls += cost->calls;
+    sum->step_calls += cost->step_calls;
+    torch_add_ns(&sum->total_ns, cost->total_ns);
+    torch_add_ns(&sum->self_ns, cost->self_ns);
+    torch_add_ns(&sum->device_ns, cost->device_ns);
+    torch_add_ns(&sum->step_self_ns, cost->step_self_ns);
+    torch_add_ns(&sum->step_device_ns, cost->step_device_ns);
 }
 
 static tandem_status open_operator(const torch_join *j, tandem_torch_operator *op, const rank_row *first)
@@ -156,10 +156,11 @@ static int by_key_and_start(const void *left, const void *right)
 }
 
 /* Whether a collective counts: of the source that counts, in a whole step. */
-static int is_counted_collective(torch_rank *rank, const torch_collective *one, int source)
+static int is_counted_collective(torch_rank *rank, const torch_collective *collective, int source)
 {
-    if (one->source != source) return 0;
-    if (rank->n_window == 0 || (one->window >= 0 && !rank->window[one->window].is_fragment)) return 1;
+    if (collective->source != source) return 0;
+    if (rank->n_window == 0 || (collective->window >= 0 && !rank->window[collective->window].is_fragment))
+        return 1;
     rank->left_out.n_collective_outside++;
     return 0;
 }
@@ -171,12 +172,14 @@ static void number_collectives(torch_rank *rank)
     const int source = torch_rank_comm_source(rank);
     int n = 0;
     for (int k = 0; k < rank->n_collective; k++) {
-        torch_collective one = rank->collective[k];
-        if (!is_counted_collective(rank, &one, source)) continue;
-        const uint64_t number = rank->n_window ? (uint64_t)rank->window[one.window].number : UINT64_MAX;
-        one.key =
-            (one.key ^ (one.sequence >= 0 ? ~(uint64_t)one.sequence : number)) * UINT64_C(0x9e3779b97f4a7c15);
-        rank->collective[n++] = one;
+        torch_collective collective = rank->collective[k];
+        if (!is_counted_collective(rank, &collective, source)) continue;
+        const uint64_t number =
+            rank->n_window ? (uint64_t)rank->window[collective.window].number : UINT64_MAX;
+        collective.key =
+            (collective.key ^ (collective.sequence >= 0 ? ~(uint64_t)collective.sequence : number)) *
+            UINT64_C(0x9e3779b97f4a7c15);
+        rank->collective[n++] = collective;
     }
     rank->n_collective = n;
     if (n) qsort(rank->collective, (size_t)n, sizeof *rank->collective, by_key_and_start);
@@ -218,33 +221,33 @@ static int by_hash_transfer(const void *left, const void *right)
 
 /* Joins the n parts of one collective and adds the waiting times of the ranks: sums, which become means
  * later. */
-static joined_collective join_collective(const torch_join *j, const collective_part *of, int n)
+static joined_collective join_collective(const torch_join *j, const collective_part *part, int n)
 {
     int last = 0;
-    int64_t shortest_ns = of->duration_ns, second_ns = INT64_MAX, wait_ns = 0;
+    int64_t shortest_ns = part->duration_ns, second_ns = INT64_MAX, wait_ns = 0;
     for (int k = 1; k < n; k++) {
-        if (of[k].duration_ns < shortest_ns) {
+        if (part[k].duration_ns < shortest_ns) {
             second_ns = shortest_ns;
-            shortest_ns = of[k].duration_ns;
+            shortest_ns = part[k].duration_ns;
             last = k;
-        } else if (of[k].duration_ns < second_ns) {
-            second_ns = of[k].duration_ns;
+        } else if (part[k].duration_ns < second_ns) {
+            second_ns = part[k].duration_ns;
         }
     }
     for (int k = 0; k < n; k++) {
-        torch_add_ns(&j->result->rank[of[k].rank].wait_ns, of[k].duration_ns - shortest_ns);
-        torch_add_ns(&wait_ns, of[k].duration_ns - shortest_ns);
+        torch_add_ns(&j->result->rank[part[k].rank].wait_ns, part[k].duration_ns - shortest_ns);
+        torch_add_ns(&wait_ns, part[k].duration_ns - shortest_ns);
     }
-    tandem_torch_rank *const late = &j->result->rank[of[last].rank];
+    tandem_torch_rank *const late = &j->result->rank[part[last].rank];
     torch_add_ns(&late->late_ns, second_ns - shortest_ns);
     late->n_last += second_ns > shortest_ns;
     j->result->n_joined++;
-    j->result->n_by_order += !of->has_sequence;
-    return (joined_collective){.hash = j->rank[of->rank].signature[of->signature].hash,
+    j->result->n_by_order += !part->has_sequence;
+    return (joined_collective){.hash = j->rank[part->rank].signature[part->signature].hash,
                                .transfer_ns = shortest_ns,
                                .wait_ns = wait_ns,
-                               .rank = of->rank,
-                               .signature = of->signature};
+                               .rank = part->rank,
+                               .signature = part->signature};
 }
 
 static int by_falling_wait(const void *left, const void *right)
@@ -257,21 +260,22 @@ static int by_falling_wait(const void *left, const void *right)
 }
 
 /* Forms one row per operation and size. */
-static tandem_status gather_collectives(const torch_join *j, joined_collective *one, size_t n)
+static tandem_status gather_collectives(const torch_join *j, joined_collective *joined, size_t n)
 {
     tandem_torch_summary *const result = j->result;
-    qsort(one, n, sizeof *one, by_hash_transfer);
+    qsort(joined, n, sizeof *joined, by_hash_transfer);
     size_t n_row = 0;
-    for (size_t k = 0; k < n; k++) n_row += k == 0 || one[k].hash != one[k - 1].hash;
+    for (size_t k = 0; k < n; k++) n_row += k == 0 || joined[k].hash != joined[k - 1].hash;
     result->collective = calloc(n_row, sizeof *result->collective);
     if (!result->collective) return torch_no_memory(j);
     for (size_t first = 0, end; first < n; first = end) {
         tandem_torch_collective *const row = &result->collective[result->n_collective++];
-        const torch_signature *const signature = &j->rank[one[first].rank].signature[one[first].signature];
-        for (end = first; end < n && one[end].hash == one[first].hash; end++)
-            torch_add_ns(&row->wait_ns, one[end].wait_ns);
+        const torch_signature *const signature =
+            &j->rank[joined[first].rank].signature[joined[first].signature];
+        for (end = first; end < n && joined[end].hash == joined[first].hash; end++)
+            torch_add_ns(&row->wait_ns, joined[end].wait_ns);
         row->n = (int64_t)(end - first);
-        row->transfer_ns = one[first + (end - first - 1) / 2].transfer_ns;
+        row->transfer_ns = joined[first + (end - first - 1) / 2].transfer_ns;
         row->name = strdup(signature->name);
         row->signature = strdup(signature->detail);
         if (!row->name || !row->signature) return torch_no_memory(j);
@@ -285,9 +289,10 @@ static size_t gather_collective_parts(const torch_join *j, collective_part *to)
     size_t n = 0;
     for (int k = 0; k < j->result->n_rank; k++)
         for (int c = 0; c < j->rank[k].n_collective; c++, n++) {
-            const torch_collective *const one = &j->rank[k].collective[c];
+            const torch_collective *const collective = &j->rank[k].collective[c];
             if (to)
-                to[n] = (collective_part){one->key, one->duration_ns, k, one->signature, one->sequence >= 0};
+                to[n] = (collective_part){collective->key, collective->duration_ns, k, collective->signature,
+                                          collective->sequence >= 0};
         }
     return n;
 }
@@ -299,9 +304,9 @@ static tandem_status join_collectives(const torch_join *j)
     for (int k = 0; k < result->n_rank; k++) number_collectives(&j->rank[k]);
     const size_t n = gather_collective_parts(j, NULL);
     collective_part *const parts = malloc((n ? n : 1) * sizeof *parts);
-    joined_collective *const one = malloc((n ? n : 1) * sizeof *one);
+    joined_collective *const joined = malloc((n ? n : 1) * sizeof *joined);
     size_t n_joined = 0;
-    if (!parts || !one) {
+    if (!parts || !joined) {
         status = torch_no_memory(j);
         goto out;
     }
@@ -311,13 +316,13 @@ static tandem_status join_collectives(const torch_join *j)
         end = first + 1;
         while (end < n && parts[end].key == parts[first].key) end++;
         if (end - first > 1)
-            one[n_joined++] = join_collective(j, &parts[first], (int)(end - first));
+            joined[n_joined++] = join_collective(j, &parts[first], (int)(end - first));
         else
             result->rank[parts[first].rank].n_unjoined++;
     }
-    if (n_joined) status = gather_collectives(j, one, n_joined);
+    if (n_joined) status = gather_collectives(j, joined, n_joined);
 out:
-    free(one);
+    free(joined);
     free(parts);
     return status;
 }

@@ -47,73 +47,74 @@ static int find_chakra_rank(const chakra_trace *r, int number)
 }
 
 /* How many parts its collective or message must have. */
-static int count_expected_parts(const chakra_trace *r, const chakra_part *one, int n_rank_of_key)
+static int count_expected_parts(const chakra_trace *r, const chakra_part *part, int n_rank_of_key)
 {
-    const chakra_node *const of = chakra_node_at(r, one->node);
-    if (of->partner >= 0) return find_chakra_rank(r, of->partner) >= 0 ? 2 : 1;
-    return of->is_over_all_ranks ? r->n_rank : n_rank_of_key;
+    const chakra_node *const node = chakra_node_at(r, part->node);
+    if (node->partner >= 0) return find_chakra_rank(r, node->partner) >= 0 ? 2 : 1;
+    return node->is_over_all_ranks ? r->n_rank : n_rank_of_key;
 }
 
-static tandem_status refuse_partner(const chakra_trace *r, const chakra_part *one, int n, const char *missing)
+static tandem_status refuse_partner(const chakra_trace *r, const chakra_part *part, int n,
+                                    const char *missing)
 {
     return tandem_error_set(r->error, TANDEM_MALFORMED,
                             "'%.200s', node %llu (%.80s): number %d of its kind (%s) has %d part%s in these "
                             "files; expected %s",
-                            r->rank[one->rank].path, (unsigned long long)chakra_node_at(r, one->node)->id,
-                            chakra_node_name(r, one->node), one->number + 1,
-                            r->kind[chakra_node_at(r, one->node)->kind].text, n, n == 1 ? "" : "s", missing);
+                            r->rank[part->rank].path, (unsigned long long)chakra_node_at(r, part->node)->id,
+                            chakra_node_name(r, part->node), part->number + 1,
+                            r->kind[chakra_node_at(r, part->node)->kind].text, n, n == 1 ? "" : "s", missing);
 }
 
 /* Joins the n parts of one collective or message. */
-static tandem_status join_parts(chakra_trace *r, const chakra_part *of, int n, int expected)
+static tandem_status join_parts(chakra_trace *r, const chakra_part *part, int n, int expected)
 {
     char why[64];
     (void)snprintf(why, sizeof why, "%d, one on each of %d ranks", expected, expected);
     if (n != expected)
-        return refuse_partner(r, of, n,
-                              chakra_node_at(r, of->node)->partner >= 0 ? "a send and a receive" : why);
+        return refuse_partner(r, part, n,
+                              chakra_node_at(r, part->node)->partner >= 0 ? "a send and a receive" : why);
     int64_t transfer_ns = INT64_MAX;
     for (int k = 0; k < n; k++) {
-        const chakra_node *const one = chakra_node_at(r, of[k].node);
-        if (one->size != chakra_node_at(r, of->node)->size &&
-            strcmp(r->kind[one->kind].text, "all-reduce") == 0)
-            return refuse_partner(r, &of[k], n, "the same comm_size in all of them");
-        if (one->duration_ns < transfer_ns) transfer_ns = one->duration_ns;
+        const chakra_node *const node = chakra_node_at(r, part[k].node);
+        if (node->size != chakra_node_at(r, part->node)->size &&
+            strcmp(r->kind[node->kind].text, "all-reduce") == 0)
+            return refuse_partner(r, &part[k], n, "the same comm_size in all of them");
+        if (node->duration_ns < transfer_ns) transfer_ns = node->duration_ns;
     }
-    const int is_message = chakra_node_at(r, of->node)->partner >= 0;
+    const int is_message = chakra_node_at(r, part->node)->partner >= 0;
     for (int k = 0; k < n; k++) {
         /* any excess was waiting */
-        chakra_node_at(r, of[k].node)->duration_ns = transfer_ns;
-        if (!is_message) r->group[of[k].node] = r->n_group;
+        chakra_node_at(r, part[k].node)->duration_ns = transfer_ns;
+        if (!is_message) r->group[part[k].node] = r->n_group;
     }
     r->n_group += !is_message;
     if (!is_message || n < 2) return TANDEM_OK;
-    const int is_send_first = of->type == TANDEM_CHAKRA_SEND;
-    const tandem_dag_edge message = {of[!is_send_first].node, of[is_send_first].node};
+    const int is_send_first = part->type == TANDEM_CHAKRA_SEND;
+    const tandem_dag_edge message = {part[!is_send_first].node, part[is_send_first].node};
     return chakra_append(r, &r->messages, &message, sizeof message);
 }
 
 /* Numbers the parts of each rank with one key; returns how many ranks have any. */
-static int number_parts(chakra_part *of, int n)
+static int number_parts(chakra_part *part, int n)
 {
     int n_rank = 0;
     for (int k = 0; k < n; k++) {
-        const int is_next = k > 0 && of[k].rank == of[k - 1].rank && of[k].type == of[k - 1].type;
-        of[k].number = is_next ? of[k - 1].number + 1 : 0;
-        n_rank += k == 0 || of[k].rank != of[k - 1].rank;
+        const int is_next = k > 0 && part[k].rank == part[k - 1].rank && part[k].type == part[k - 1].type;
+        part[k].number = is_next ? part[k - 1].number + 1 : 0;
+        n_rank += k == 0 || part[k].rank != part[k - 1].rank;
     }
-    qsort(of, (size_t)n, sizeof *of, by_part_key_number);
+    qsort(part, (size_t)n, sizeof *part, by_part_key_number);
     return n_rank;
 }
 
-static tandem_status join_parts_of_key(chakra_trace *r, chakra_part *of, int n)
+static tandem_status join_parts_of_key(chakra_trace *r, chakra_part *part, int n)
 {
-    const int n_rank = number_parts(of, n);
+    const int n_rank = number_parts(part, n);
     tandem_status status = TANDEM_OK;
     for (int first = 0, end; first < n && status == TANDEM_OK; first = end) {
         end = first + 1;
-        while (end < n && of[end].number == of[first].number) end++;
-        status = join_parts(r, &of[first], end - first, count_expected_parts(r, &of[first], n_rank));
+        while (end < n && part[end].number == part[first].number) end++;
+        status = join_parts(r, &part[first], end - first, count_expected_parts(r, &part[first], n_rank));
     }
     return status;
 }
@@ -123,11 +124,11 @@ static int gather_chakra_parts(const chakra_trace *r, chakra_part *to)
     int n = 0;
     for (int k = 0; k < r->n_rank; k++)
         for (int i = r->rank[k].first; i < r->rank[k].end; i++) {
-            const chakra_node *const one = chakra_node_at(r, i);
-            if (!one->group) continue;
+            const chakra_node *const node = chakra_node_at(r, i);
+            if (!node->group) continue;
             if (to)
                 to[n] = (chakra_part){
-                    .key = one->group, .rank = k, .node = i, .sequence = one->sequence, .type = one->type};
+                    .key = node->group, .rank = k, .node = i, .sequence = node->sequence, .type = node->type};
             n++;
         }
     return n;
@@ -255,10 +256,10 @@ static int64_t longest_recorded_ns(const chakra_trace *r)
     for (int k = 0; k < r->n_rank; k++) {
         int64_t first_ns = INT64_MAX, last_ns = INT64_MIN;
         for (int i = r->rank[k].first; i < r->rank[k].end; i++) {
-            const chakra_node *const one = chakra_node_at(r, i);
-            if (one->start_ns < first_ns) first_ns = one->start_ns;
-            if (one->start_ns + one->duration_ns > last_ns) last_ns = one->start_ns + one->duration_ns;
-            any_ns |= one->start_ns;
+            const chakra_node *const node = chakra_node_at(r, i);
+            if (node->start_ns < first_ns) first_ns = node->start_ns;
+            if (node->start_ns + node->duration_ns > last_ns) last_ns = node->start_ns + node->duration_ns;
+            any_ns |= node->start_ns;
         }
         if (last_ns - first_ns > longest_ns) longest_ns = last_ns - first_ns;
     }
@@ -335,13 +336,15 @@ static tandem_status list_critical_path(const critical_walk *w, tandem_whatif *w
     if (!whatif->critical_path) return chakra_no_memory(w->r);
     whatif->n_critical = n;
     for (int i = last_node(w); i >= 0; i = critical_predecessor(w, i)) {
-        tandem_whatif_path_op *const one = &whatif->critical_path[--n];
+        tandem_whatif_path_op *const path_op = &whatif->critical_path[--n];
         const whatif_model *const model = w->model;
-        (void)snprintf(one->who, sizeof one->who, "%s", model->worker_name[model->worker[i]].text);
-        (void)snprintf(one->what, sizeof one->what, "%s", w->r->kind[chakra_node_at(w->r, i)->kind].text);
-        (void)snprintf(one->name, sizeof one->name, "%.*s", (int)sizeof one->name - 1, model->op_name[i]);
-        one->start_ns = w->end_ns[i] - model->actual_ns[i];
-        one->end_ns = w->end_ns[i];
+        (void)snprintf(path_op->who, sizeof path_op->who, "%s", model->worker_name[model->worker[i]].text);
+        (void)snprintf(path_op->what, sizeof path_op->what, "%s",
+                       w->r->kind[chakra_node_at(w->r, i)->kind].text);
+        (void)snprintf(path_op->name, sizeof path_op->name, "%.*s", (int)sizeof path_op->name - 1,
+                       model->op_name[i]);
+        path_op->start_ns = w->end_ns[i] - model->actual_ns[i];
+        path_op->end_ns = w->end_ns[i];
     }
     return TANDEM_OK;
 }
@@ -380,7 +383,7 @@ static tandem_status analyse_chakra(tandem_whatif **whatif, const char *const *p
                                     const size_t *n_byte, int n, const char *trace_path, tandem_error *error)
 {
     whatif_model model = {0};
-    tandem_whatif *made = NULL;
+    tandem_whatif *opened = NULL;
     if (n < 1 || n > MAX_RANKS)
         return tandem_error_set(error, TANDEM_USAGE, "%d traces; expected 1 to %d, one per rank", n,
                                 MAX_RANKS);
@@ -390,16 +393,16 @@ static tandem_status analyse_chakra(tandem_whatif **whatif, const char *const *p
     tandem_status status = chakra_trace_read(r, path, bytes, n_byte, n);
     if (status == TANDEM_OK) status = join_all_parts(r);
     if (status == TANDEM_OK) status = open_chakra_model(r, &model);
-    if (status == TANDEM_OK) status = whatif_analyse(&made, &model, trace_path, error);
-    if (status == TANDEM_OK) status = find_critical_path(r, &model, made);
+    if (status == TANDEM_OK) status = whatif_analyse(&opened, &model, trace_path, error);
+    if (status == TANDEM_OK) status = find_critical_path(r, &model, opened);
     if (status == TANDEM_OK) {
-        made->n_missing_control = r->n_missing_control;
-        made->n_dropped_control = r->n_dropped_control;
+        opened->n_missing_control = r->n_missing_control;
+        opened->n_dropped_control = r->n_dropped_control;
     }
     if (status == TANDEM_OK)
-        *whatif = made;
+        *whatif = opened;
     else
-        tandem_whatif_close(made);
+        tandem_whatif_close(opened);
     whatif_model_close(&model);
     chakra_trace_close(r);
     free(r);

@@ -86,12 +86,12 @@ static tandem_status find_or_add_task_kind(step_trace_reader *r, int *index)
 }
 
 static tandem_status append_traced_task(const step_trace_reader *r, traced_task_list *list,
-                                        const traced_task *one)
+                                        const traced_task *traced)
 {
     traced_task *const more = tandem_grow(list->task, &list->capacity, list->n, sizeof *more, MAX_TASKS);
     if (!more) return step_trace_no_memory(r);
     list->task = more;
-    list->task[list->n++] = *one;
+    list->task[list->n++] = *traced;
     return TANDEM_OK;
 }
 
@@ -116,13 +116,13 @@ static tandem_status add_event_task(step_trace_reader *r)
     tandem_status status = find_or_add_track(r, event->pid, &rank);
     if (status == TANDEM_OK && event->task >= 0) status = find_or_add_task_kind(r, &kind);
     if (status != TANDEM_OK) return status;
-    const traced_task one = {.start_ns = event->start_ns,
-                             .end_ns = event->start_ns + duration_ns,
-                             .id = (int32_t)event->task,
-                             .rank = rank,
-                             .role = (int16_t)task_role(event->kind.text),
-                             .kind = (int16_t)kind};
-    return append_traced_task(r, one.id < 0 ? &r->waits : &r->tasks, &one);
+    const traced_task traced = {.start_ns = event->start_ns,
+                                .end_ns = event->start_ns + duration_ns,
+                                .id = (int32_t)event->task,
+                                .rank = rank,
+                                .role = (int16_t)task_role(event->kind.text),
+                                .kind = (int16_t)kind};
+    return append_traced_task(r, traced.id < 0 ? &r->waits : &r->tasks, &traced);
 }
 
 static tandem_status add_track_name(step_trace_reader *r)
@@ -187,10 +187,10 @@ static tandem_status sort_tracks(step_trace_reader *r)
     qsort(r->track, (size_t)r->n_track, sizeof *r->track, by_track_pid);
     int n = 0, n_wait = 0;
     for (int k = 0; k < r->n_track; k++) {
-        const rank_track one = r->track[k];
-        if (index[one.first] < 0) continue;
-        index[one.first] = n;
-        r->track[n++] = one;
+        const rank_track track = r->track[k];
+        if (index[track.first] < 0) continue;
+        index[track.first] = n;
+        r->track[n++] = track;
     }
     r->n_track = n;
     for (int i = 0; i < r->tasks.n; i++) r->tasks.task[i].rank = index[r->tasks.task[i].rank];
@@ -401,7 +401,7 @@ static tandem_status add_to_unions(tandem_interval_set unions[N_UNION], int firs
 }
 
 static tandem_status measure_track(const step_trace_reader *r, const whatif_model *model, int rank,
-                                   int64_t from_ns, tandem_whatif_rank *of)
+                                   int64_t from_ns, tandem_whatif_rank *summary)
 {
     tandem_interval_set unions[N_UNION] = {0};
     const int end = end_of_rank(r, rank);
@@ -425,11 +425,11 @@ static tandem_status measure_track(const step_trace_reader *r, const whatif_mode
         covered_ns[k] = tandem_interval_set_covered_ns(&unions[k], from_ns, from_ns + model->recorded_ns[0]);
         tandem_interval_set_free(&unions[k]);
     }
-    (void)snprintf(of->name, sizeof of->name, "%s", r->track[rank].name);
-    of->busy_ns = covered_ns[BUSY];
-    of->exposed_ns = covered_ns[WIRE] - covered_ns[BUSY];
-    of->wait_ns = covered_ns[WAIT] - covered_ns[WIRE];
-    of->idle_ns = model->recorded_ns[0] - covered_ns[WAIT];
+    (void)snprintf(summary->name, sizeof summary->name, "%s", r->track[rank].name);
+    summary->busy_ns = covered_ns[BUSY];
+    summary->exposed_ns = covered_ns[WIRE] - covered_ns[BUSY];
+    summary->wait_ns = covered_ns[WAIT] - covered_ns[WIRE];
+    summary->idle_ns = model->recorded_ns[0] - covered_ns[WAIT];
     return status;
 }
 
@@ -455,7 +455,7 @@ static tandem_status analyse_step_trace(tandem_whatif **whatif, const char *sour
                                         size_t n, const char *trace_path, tandem_error *error)
 {
     whatif_model model = {0};
-    tandem_whatif *made = NULL;
+    tandem_whatif *opened = NULL;
     tandem_input input = {0};
     step_trace_reader *const r = calloc(1, sizeof *r);
     if (!r) return tandem_no_memory(error, "to read '%.200s'", source);
@@ -465,13 +465,13 @@ static tandem_status analyse_step_trace(tandem_whatif **whatif, const char *sour
                                  : tandem_input_open(&input, source, error);
     if (status == TANDEM_OK) status = read_step_trace(r);
     if (status == TANDEM_OK) status = open_step_model(r, &model);
-    if (status == TANDEM_OK) status = whatif_analyse(&made, &model, trace_path, error);
-    if (status == TANDEM_OK) status = measure_tracks(r, &model, made);
-    if (status == TANDEM_OK) made->n_negative = r->n_negative;
+    if (status == TANDEM_OK) status = whatif_analyse(&opened, &model, trace_path, error);
+    if (status == TANDEM_OK) status = measure_tracks(r, &model, opened);
+    if (status == TANDEM_OK) opened->n_negative = r->n_negative;
     if (status == TANDEM_OK)
-        *whatif = made;
+        *whatif = opened;
     else
-        tandem_whatif_close(made);
+        tandem_whatif_close(opened);
     whatif_model_close(&model);
     tandem_input_close(&input);
     free(r->track);
