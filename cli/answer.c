@@ -21,12 +21,6 @@ void answer_line(const char *label, const char *format, ...)
 
 /* --- Extra samples -------------------------------------------------------------------------------------- */
 
-/* A percentage with the digits that the interval of the extra samples allows. */
-static tandem_quantity known_percent(const tandem_goodput *goodput, double percent)
-{
-    return tandem_quantity_known_to(percent, goodput_half(goodput));
-}
-
 static void append_goodput(char *text, size_t size, const tandem_goodput *g)
 {
     if (!isfinite(g->samples_per_s)) return;
@@ -49,9 +43,9 @@ void answer_extra_samples(const tandem_goodput *g)
         return;
     }
     append_goodput(rate, sizeof rate, g);
-    answer_line(label, "%s%% to the same loss (95%%: %s to %s%%)%s%s", known_percent(g, g->sensitivity).text,
-                known_percent(g, g->low).text, known_percent(g, g->high).text,
-                isnan(g->bias) ? ", bias unknown" : "", rate);
+    answer_line(label, "%s%% to the same loss (95%%: %s to %s%%)%s%s",
+                goodput_percent(g, g->sensitivity).text, goodput_percent(g, g->low).text,
+                goodput_percent(g, g->high).text, isnan(g->bias) ? ", bias unknown" : "", rate);
     if (g->range_batch > 0)
         answer_line("ranges", "of batches of %lld; `tandem sensitivity` estimates how they grow with others",
                     (long long)g->range_batch);
@@ -79,9 +73,9 @@ void answer_extra_samples_details(const tandem_goodput *g)
         if (g->sensitivity_at[a] > g->sensitivity_at[worst]) worst = a;
     if (g->n_point > 1 && g->sensitivity_at[worst] > 0)
         (void)snprintf(point, sizeof point, "; most at %.0f%% of the training: %s%%", g->point[worst],
-                       known_percent(g, g->sensitivity_at[worst]).text);
-    answer_line("their parts", "noise %s%%, bias %s%s%s", known_percent(g, fmax(g->noise, 0)).text,
-                isnan(g->bias) ? "unknown" : known_percent(g, fmax(g->bias, 0)).text,
+                       goodput_percent(g, g->sensitivity_at[worst]).text);
+    answer_line("their parts", "noise %s%%, bias %s%s%s", goodput_percent(g, fmax(g->noise, 0)).text,
+                isnan(g->bias) ? "unknown" : goodput_percent(g, fmax(g->bias, 0)).text,
                 isnan(g->bias) ? "" : " %", point);
     print_largest_operators(g);
 }

@@ -17,5 +17,5 @@ void answer_extra_samples_details(const tandem_goodput *goodput);
 /* The line "times": how the times of each device are known, and those of all-reduces. profile_interval: of
  * tandem_profile_interval; NaN: there is none. */
 void answer_times(const tandem_time_sources *sources, double profile_interval);
-/* With --details: the tasks, fits and rows behind that line. */
+/* With --details: the tasks, fits and rows of that line. */
 void answer_times_details(const tandem_time_sources *sources);

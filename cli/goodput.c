@@ -11,6 +11,11 @@ double goodput_half(const tandem_goodput *g)
     return g->is_known ? fmax(g->high - g->sensitivity, g->sensitivity - g->low) : NAN;
 }
 
+tandem_quantity goodput_percent(const tandem_goodput *goodput, double percent)
+{
+    return tandem_quantity_known_to(percent, goodput_half(goodput));
+}
+
 tandem_quantity goodput_sum(const tandem_goodput *goodput, const char *method, double sum)
 {
     return tandem_quantity_known_to(sum, cli_method_is_percent(method) ? goodput_half(goodput) : NAN);
@@ -18,19 +23,13 @@ tandem_quantity goodput_sum(const tandem_goodput *goodput, const char *method, d
 
 /* --- Text ------------------------------------------------------------------------------------- */
 
-/* A percentage with the digits of the sensitivity. */
-static tandem_quantity known_percent(const tandem_goodput *goodput, double percent)
-{
-    return tandem_quantity_known_to(percent, goodput_half(goodput));
-}
-
 const char *goodput_sensitivity(char text[SENSITIVITY_TEXT], const tandem_goodput *g)
 {
     (void)snprintf(text, SENSITIVITY_TEXT, g->is_fp32 ? "0" : "-");
     if (g->is_known && !g->is_fp32)
         (void)snprintf(text, SENSITIVITY_TEXT, "%.20s (%.18s to %.18s)",
-                       known_percent(g, g->sensitivity).text, known_percent(g, g->low).text,
-                       known_percent(g, g->high).text);
+                       goodput_percent(g, g->sensitivity).text, goodput_percent(g, g->low).text,
+                       goodput_percent(g, g->high).text);
     return text;
 }
 

@@ -7,6 +7,8 @@
 
 /* Half of the sensitivity's interval in percent; NaN where it is not known. */
 double goodput_half(const tandem_goodput *goodput);
+/* A percentage with the digits that this interval allows. */
+tandem_quantity goodput_percent(const tandem_goodput *goodput, double percent);
 /* A sum of sensitivities by a method, with the digits that the plan's interval allows where the method is in
  * percent, else with two. */
 tandem_quantity goodput_sum(const tandem_goodput *goodput, const char *method, double sum);

@@ -242,7 +242,8 @@ for name in "precision_alone", "both":
     assert one["sensitivity_low"] <= one["sensitivity"] <= one["sensitivity_high"], one
     assert one["sensitivity"] <= one["sensitivity_bound"] * (1 + 1e-9), one
     goodput = one["samples_per_s"] / (1 + one["sensitivity"] / 100)
-    assert abs(one["fp32_goodput_samples_per_s"] / goodput - 1) < 1e-6, one' && grep -q '; goodput ' printed.txt
+    assert abs(one["fp32_goodput_samples_per_s"] / goodput - 1) < 1e-6, one' &&
+    grep -q '; goodput ' printed.txt
 report "estimate: baselines and --batch auto print the extra samples" $?
 
 # Neighbours on a front whose difference holds 0, and the faster plan in place of the least sensitive one.
@@ -300,7 +301,8 @@ time = lambda p: p["step_ns"] * (1 + p["sensitivity_bound"] / 100)
 assert plan["objective"] == "training-time" and abs(plan["training_ns"] / time(plan) - 1) < 1e-6, plan
 assert plan["training_bound_ns"] <= plan["training_ns"] <= plan["training_bound_ns"] * 1.01, plan
 assert all(plan["training_ns"] <= time(b) * (1 + 1e-3) for b in plan["baselines"] + front), plan' &&
-    within --minimize training-time && grep -q '^lower bound  .* of step x (1 + sum).* of steps from .* within .* of the best$' out
+    within --minimize training-time &&
+    grep -q '^lower bound  .* of step x (1 + sum).* of steps from .* within .* of the best$' out
 report "estimate: the least step x (1 + sensitivity)" $?
 
 # A loss scale that is asked for is in every step, of plans that would need none, too.
