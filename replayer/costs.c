@@ -1,6 +1,7 @@
 /* costs.c: the cost of every variant of every task of a class. Costs come from the store, then from
  * measurements at other batches (interpolate.c), then, where that was asked for, from the predictor. */
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -169,6 +170,7 @@ tandem_status tandem_costs_map(tandem_costs *out, tandem_arena *arena, const tan
     tandem_status status = check_kernel_set(source, error);
     if (status != TANDEM_OK) return status;
     costs.style = source->style;
+    costs.skipped_task = INT_MAX;
     if (!costs.variant_cost || !costs.origin || !costs.sigma)
         return tandem_no_memory(error, "for the costs of %d tasks on %s", step->n_task, source->device->name);
     for (size_t i = 0; i < n_variant; i++) costs.variant_cost[i] = (tandem_variant_cost){.ns = {-1, -1}};
@@ -187,6 +189,14 @@ tandem_status tandem_costs_map(tandem_costs *out, tandem_arena *arena, const tan
     if (source->slowdown_ppm > 0) apply_slowdown(&costs, n_variant, source->slowdown_ppm);
     *out = costs;
     return TANDEM_OK;
+}
+
+tandem_costs tandem_costs_without_norm(const tandem_costs *costs, const tandem_step *with_norm)
+{
+    tandem_costs shared = *costs;
+    assert(with_norm->norm_task >= 0);
+    shared.skipped_task = with_norm->norm_task;
+    return shared;
 }
 
 tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, const char *device,
@@ -295,7 +305,7 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
     form_sum form = {.own_square = 0};
     for (int t = 0; t < class->step->n_task; t++) {
         const tandem_task *task = &class->step->task[t];
-        const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant;
+        const size_t slot = tandem_cost_slot(&class->costs, t, task->variant);
         if (!task->active || task->stream != TANDEM_STREAM_COMPUTE) continue;
         const int origin = least_certain_origin(&class->costs, slot);
         const int64_t ns =

@@ -14,7 +14,7 @@ typedef struct tandem_variant_cost {
     uint64_t workspace_bytes;        /* 0 where nothing is known */
 } tandem_variant_cost;
 
-/* Arrays are [n_task × TANDEM_MAX_VARIANT] and belong to an arena. */
+/* Arrays are [n_task × TANDEM_MAX_VARIANT], with tandem_cost_slot as the index, and belong to an arena. */
 typedef struct tandem_costs {
     tandem_variant_cost *variant_cost; /* of a reduce: ns with idle ranks, and with ranks that compute */
     unsigned char (*origin)[TANDEM_N_CONTENTION];   /* tandem_origin of each time */
@@ -23,11 +23,17 @@ typedef struct tandem_costs {
     float (*sigma)[TANDEM_N_CONTENTION];            /* of measured times: see monte_carlo.c */
     int64_t n_fitted[TANDEM_N_CONTENTION], n_contradicting[TANDEM_N_CONTENTION];
     tandem_kernel_style style; /* of predicted times */
+    int skipped_task;          /* of the arrays: the norm, which this step lacks; INT_MAX = it has all */
 } tandem_costs;
+
+static inline size_t tandem_cost_slot(const tandem_costs *costs, int t, int variant)
+{
+    return (size_t)(t + (t >= costs->skipped_task)) * TANDEM_MAX_VARIANT + (size_t)variant;
+}
 
 static inline tandem_variant_cost *tandem_variant_cost_of(const tandem_costs *costs, int t, int variant)
 {
-    return &costs->variant_cost[(size_t)t * TANDEM_MAX_VARIANT + (size_t)variant];
+    return &costs->variant_cost[tandem_cost_slot(costs, t, variant)];
 }
 
 /* Where the costs of a class come from. */
@@ -45,6 +51,10 @@ typedef struct tandem_cost_source {
  * Cost: O(tasks × variants) searches. */
 tandem_status tandem_costs_map(tandem_costs *costs, tandem_arena *arena, const tandem_step *step,
                                const tandem_cost_source *source, tandem_error *error);
+
+/* tandem_costs_without_norm: the costs of a step without a norm, which shares the arrays of the same step with
+ * one. */
+tandem_costs tandem_costs_without_norm(const tandem_costs *costs, const tandem_step *with_norm);
 
 /* tandem_costs_next_missing: the next variant of a compute task without a time; 0 = there are no more. Begin
  * with {.task = -1}. */

@@ -23,7 +23,7 @@ int tandem_costs_next_missing(tandem_missing_cost *at, const tandem_costs *costs
         }
         at->variant = __builtin_ctz(at->rest);
         at->rest &= at->rest - 1;
-        at->slot = (size_t)at->task * TANDEM_MAX_VARIANT + (size_t)at->variant;
+        at->slot = tandem_cost_slot(costs, at->task, at->variant);
         if (costs->variant_cost[at->slot].ns[contention] < 0 &&
             tandem_step_cost_key(step, at->task, at->variant, &at->key))
             return 1;

@@ -42,7 +42,7 @@ typedef struct monte_carlo {
 static double measured_sigma(const tandem_sim_class *class, int t)
 {
     const int contention = class->contention[class->n_rate - 1];
-    const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t) class->step->task[t].variant;
+    const size_t slot = tandem_cost_slot(&class->costs, t, class->step->task[t].variant);
     return class->costs.origin[slot][contention] == TANDEM_ORIGIN_MEASURED
                ? (double)class->costs.sigma[slot][contention]
                : -1;
@@ -107,7 +107,7 @@ static void find_form_errors(monte_carlo *d, int c, double *interval_ns)
     const int contention = class->contention[class->n_rate - 1];
     for (int i = 0; i < class->list_length; i++) {
         const int t = class->task[i];
-        const size_t slot = (size_t)t * TANDEM_MAX_VARIANT + (size_t) class->step->task[t].variant;
+        const size_t slot = tandem_cost_slot(&class->costs, t, class->step->task[t].variant);
         d->shared[c][i] = d->own[c][i] = 0;
         d->factor[c][i] = 1;
         if (class->costs.origin[slot][contention] != TANDEM_ORIGIN_PREDICTED) continue;

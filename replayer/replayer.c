@@ -108,9 +108,11 @@ static int allocate_class_lists(tandem_sim_class *class, tandem_arena *arena)
            (class->event = tandem_arena_array(arena, max_length + n_bucket, sizeof *class->event));
 }
 
+/* with_norm: a replayer of the same step with a norm, which outlives it and whose costs it shares;
+ * NULL: they are looked up. */
 static tandem_status open_sim_class(tandem_replayer *replayer, int c, const tandem_graph *graph,
                                     tandem_store *store, const tandem_replayer_options *options,
-                                    tandem_error *error)
+                                    const tandem_replayer *with_norm, tandem_error *error)
 {
     tandem_sim_class *class = &replayer->classes[c];
     const tandem_cluster_class *own = &replayer->cluster.classes[c];
@@ -126,7 +128,9 @@ static tandem_status open_sim_class(tandem_replayer *replayer, int c, const tand
                                                    &options->step, error);
     if (status == TANDEM_OK && !allocate_class_lists(class, &replayer->arena))
         status = no_replay_memory(graph, error);
-    if (status == TANDEM_OK)
+    if (status == TANDEM_OK && with_norm)
+        class->costs = tandem_costs_without_norm(&with_norm->classes[c].costs, with_norm->classes[c].step);
+    else if (status == TANDEM_OK)
         status = tandem_costs_map(&class->costs, &replayer->arena, class->step, &source, error);
     if (status == TANDEM_OK) update_touched_costs(class);
     return status;
@@ -268,7 +272,8 @@ tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_clus
 
 static tandem_status open_program(tandem_replayer **out, const tandem_cluster *cluster,
                                   const tandem_graph *const *graph, tandem_store *store,
-                                  tandem_replayer_options options, tandem_error *error)
+                                  tandem_replayer_options options, const tandem_replayer *with_norm,
+                                  tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     tandem_replayer *replayer = calloc(1, sizeof *replayer);
@@ -280,7 +285,7 @@ static tandem_status open_program(tandem_replayer **out, const tandem_cluster *c
         tandem_arena_array(&replayer->arena, (size_t)cluster->n_class, sizeof *replayer->classes);
     if (!replayer->classes) status = no_replay_memory(graph[0], error);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
-        status = open_sim_class(replayer, c, graph[c], store, &options, error);
+        status = open_sim_class(replayer, c, graph[c], store, &options, with_norm, error);
     if (status == TANDEM_OK) status = open_collectives(replayer, store, options.collective, error);
     if (status == TANDEM_OK)
         *out = replayer;
@@ -297,15 +302,17 @@ tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_clus
     tandem_status status = check_replay_input(cluster, graph, error);
     if (status != TANDEM_OK) return status;
     if (!options.norm_as_needed || options.step.with_norm || !tandem_cluster_may_need_loss_scale(cluster))
-        return open_program(out, cluster, graph, store, options, error);
+        return open_program(out, cluster, graph, store, options, NULL, error);
     tandem_replayer *replayer = calloc(1, sizeof *replayer);
     if (!replayer) return no_replay_memory(graph[0], error);
     replayer->cluster = *cluster;
     replayer->n_class = cluster->n_class;
-    for (int with_norm = 0; with_norm < 2 && status == TANDEM_OK; with_norm++) {
-        options.step.with_norm = with_norm;
-        status = open_program(&replayer->program[with_norm], cluster, graph, store, options, error);
-    }
+    options.step.with_norm = 1;
+    status = open_program(&replayer->program[1], cluster, graph, store, options, NULL, error);
+    options.step.with_norm = 0;
+    if (status == TANDEM_OK)
+        status =
+            open_program(&replayer->program[0], cluster, graph, store, options, replayer->program[1], error);
     if (status == TANDEM_OK)
         *out = replayer;
     else
