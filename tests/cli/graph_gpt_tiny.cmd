@@ -1,1 +1,1 @@
-$TANDEM graph show gpt_tiny
+$TANDEM graph show gpt_tiny:depth=1

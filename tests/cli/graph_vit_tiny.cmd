@@ -1,1 +1,1 @@
-$TANDEM graph show vit_tiny
+$TANDEM graph show vit_tiny:depth=1

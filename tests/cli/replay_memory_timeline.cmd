@@ -1,1 +1,1 @@
-$TANDEM replay --model mlp --device t4 --batch 64 --accumulate 2 --recompute 3 --predict --memory-timeline -v
+$TANDEM replay --model mlp:depth=1 --device t4 --batch 64 --accumulate 2 --recompute 2 --predict --memory-timeline --details
