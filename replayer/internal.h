@@ -52,8 +52,8 @@ typedef struct tandem_cost_source {
 tandem_status tandem_costs_map(tandem_costs *costs, tandem_arena *arena, const tandem_step *step,
                                const tandem_cost_source *source, tandem_error *error);
 
-/* tandem_costs_without_norm: the costs of a step without a norm, which shares the arrays of the same step with
- * one. */
+/* tandem_costs_without_norm: the costs of a step without a norm, which shares the arrays of the same step
+ * with one. */
 tandem_costs tandem_costs_without_norm(const tandem_costs *costs, const tandem_step *with_norm);
 
 /* tandem_costs_next_missing: the next variant of a compute task without a time; 0 = there are no more. Begin

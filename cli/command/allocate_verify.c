@@ -20,7 +20,7 @@ typedef struct verify_context {
     tandem_goodput goodput;
 } verify_context;
 
-/* The bound was proven among plans with the loss scales that the file tells of. */
+/* The bound was proven among plans with the loss scales that the file names. */
 static tandem_status open_verify_planner(verify_context *v, tandem_error *error)
 {
     const tandem_plan *plan = v->workload.plan;

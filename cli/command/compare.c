@@ -31,7 +31,7 @@ static const operator_times rest[] = {{.name = "norm", .kind = "norm"},
                                       {.name = "optimizer", .kind = "update"}};
 enum { N_REST = sizeof rest / sizeof *rest };
 
-/* Of operator `op`, or of a row after the last one. All-reduces are left out: a rank cannot tell when it
+/* Of operator `op`, or of a row after the last one. All-reduces are left out: a rank cannot know when it
  * began to wait for others. */
 static operator_times times_of_operator(const tandem_compare_result *compared, const tandem_graph *graph,
                                         int op)

@@ -9,7 +9,7 @@ static void check_whatif_fuzz_chakra(const tandem_whatif *w, int n_rank)
 {
     demand(w->n_step == 1 && w->n_worker == n_rank && w->n_op >= n_rank, "a step of all ranks");
     demand(w->step_ns > 0 && w->ideal_ns >= 0 && w->recorded_ns >= 0, "no time is negative");
-    demand(w->cause.without_ns <= w->step_ns, "a cause is worth mending");
+    demand(w->cause.without_ns <= w->step_ns, "without a cause the step is no longer");
     demand(w->n_critical > 0 && w->critical_path[0].start_ns == 0, "the critical path begins with the step");
     for (int k = 1; k < w->n_critical; k++)
         demand(w->critical_path[k].start_ns == w->critical_path[k - 1].end_ns,

@@ -61,7 +61,7 @@ static void check_whatif_fuzz_events(const tandem_whatif *w)
         demand(rank->busy_ns + rank->exposed_ns + rank->wait_ns + rank->idle_ns == w->recorded_ns,
                "a step adds up");
     }
-    demand(w->cause.without_ns <= w->step_ns, "a cause is worth mending");
+    demand(w->cause.without_ns <= w->step_ns, "without a cause the step is no longer");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

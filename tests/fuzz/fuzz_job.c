@@ -38,8 +38,8 @@ static void check_whatif_fuzz_job(const tandem_whatif *w, const tandem_pipeline_
 {
     demand(w->n_op == pipeline->n_op && w->n_step == pipeline->n_step, "sizes");
     demand(w->step_ns >= 0 && w->ideal_ns >= 0 && w->recorded_ns >= 0, "times");
-    demand(w->cause.without_ns <= w->step_ns && w->cause.without_what_ns <= w->step_ns, "a cause is worth "
-                                                                                        "mending");
+    demand(w->cause.without_ns <= w->step_ns && w->cause.without_what_ns <= w->step_ns,
+           "without a cause the step is no longer");
     check_parts(&w->by_operator, w->n_step);
     check_parts(&w->by_stage, w->n_step);
     check_parts(&w->by_dp_rank, w->n_step);
