@@ -128,7 +128,7 @@ class Estimated:
         return ((r, self.c.gradient[point * self.c.n_replicate + r]) for r in range(self.c.n_replicate))
 
     def errors(self, point: int, cell: int) -> Any:
-        """[n_replicate] of SensedError."""
+        """[n_replicate] of EstimatedError."""
         get = _library.load("tandem").tandem_estimate_errors
         get.restype, get.argtypes = POINTER(EstimatedError), [c_void_p, c_int, c_int]
         return get(ctypes.addressof(self.c), point, cell)

@@ -192,7 +192,7 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
         /* user version */
         {71, 'x', TANDEM_WRONG_FORMAT, "another program"},
         {63, 6, TANDEM_WRONG_FORMAT, "version 6"},
-        {60, 1, TANDEM_WRONG_FORMAT, "version 16777223"},
+        {60, 1, TANDEM_WRONG_FORMAT, "version 16777224"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
         for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
