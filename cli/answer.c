@@ -100,6 +100,9 @@ static void append_uncertainty(char *text, size_t size, const tandem_provenance 
                             (long long)times->n_fitted, tandem_quantity_ratio(times->spread).text);
     else if (!times->n_fitted)
         (void)tandem_append(text, size, " from its description alone");
+    if (times->n_contradicting)
+        (void)tandem_append(text, size, ", without %lld costs that contradict its datasheet by more than 3 x",
+                            (long long)times->n_contradicting);
 }
 
 /* "v100 predicted within 22%", "cpu:avx2 97% measured, 3% interpolated". */

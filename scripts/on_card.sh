@@ -368,7 +368,7 @@ does_it_predict() {
     part "all-reduces on $cluster" 8 3-hybrid.txt "$tandem"-bench allreduce --cluster "$cluster" \
         --repetitions 5
     echo
-    sed -n 's/^step predicted .*: error -*\([0-9.]*\)%$/\1/p' "$out"/3-{compare,hybrid}.txt |
+    sed -n 's/^step  *predicted .*: error -*\([0-9.]*\)%$/\1/p' "$out"/3-{compare,hybrid}.txt |
         awk '{ n++; near += $1 <= 5 }
             END { printf "%d of %d steps were predicted within 5%%\n", near, n }'
 }

@@ -69,7 +69,7 @@ if python3 -c 'import sqlite3, sys; store = sqlite3.connect(sys.argv[1]); store.
     "$TANDEM_DB" 2>/dev/null; then
     run 4 replay "${fused[@]}" --uniform bf16 &&
         grep -q "'attention heads=1 rows=5 columns=5 depth=8 causal=1 dropout=0 | bf16 | forward" err &&
-        run 0 replay "${fused[@]}" --uniform bf16 --predict && grep -q ' predicted (2 tasks)' out
+        run 0 replay "${fused[@]}" --uniform bf16 --predict --details && grep -q ' predicted (2 tasks)' out
     report "a store without times of attention: the profile that is missing, or a prediction" $?
 else
     skip "a store without times of attention" "python3 has no sqlite3 here"

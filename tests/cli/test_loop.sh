@@ -283,7 +283,7 @@ run 0 profile "${what[@]}" --accumulate 2 --json -q &&
         [ "$(array predicted_peak_bytes out)" = "$(array allocated_peak_bytes out)" ] &&
     run 0 allocate "${what[@]}" --batch auto --global-batch 16 --accumulate 2 && head -1 out |
         grep -q '16 samples per step in 2 micro-steps$' &&
-    ! head -1 out | grep -q batch
+    ! head -1 out | grep -q batch=
 report "allocate --batch auto --accumulate: the split is of a micro-step, and the plan trains so" $?
 
 run 2 allocate "${what[@]}" --batch auto --global-batch 2 --accumulate 2 &&

@@ -89,8 +89,8 @@ static void arguments_of_quantise_are_named(void **state)
     check_refused(tandem_cuda_kernels_quantise(NULL, NULL, &error), "quantise: the call is NULL");
     BAD_QUANTISE(c.x = NULL, "x is NULL");
     BAD_QUANTISE(c.x = in + 1, "x lies at");
-    BAD_QUANTISE(c.from = TANDEM_S8, "from is none");
-    BAD_QUANTISE(c.to = TANDEM_F32, "to is none");
+    BAD_QUANTISE(c.from = TANDEM_S8, "from must be");
+    BAD_QUANTISE(c.to = TANDEM_F32, "to must be");
     BAD_QUANTISE(c.rows = -1, "batch, rows and columns are 1, -1 and 16");
     BAD_QUANTISE(c.columns = -1, "batch, rows");
     BAD_QUANTISE(c.batch = -1, "batch, rows");
@@ -121,8 +121,8 @@ static void arguments_of_the_others_are_named(void **state)
 {
     check_refused(tandem_cuda_kernels_dequantise(NULL, NULL, &error), "dequantise: the call is NULL");
     BAD_DEQUANTISE(c.q = NULL, "q is NULL");
-    BAD_DEQUANTISE(c.from = TANDEM_BF16, "from is none");
-    BAD_DEQUANTISE(c.to = TANDEM_S32, "to is none");
+    BAD_DEQUANTISE(c.from = TANDEM_BF16, "from must be");
+    BAD_DEQUANTISE(c.to = TANDEM_S32, "to must be");
     BAD_DEQUANTISE(c.rows = -5, "batch, rows");
     BAD_DEQUANTISE(c.x = outputs + 4, "x lies at");
     BAD_DEQUANTISE(c.scale_mode = (tandem_scale_mode)-1, "scale_mode is -1");
@@ -131,7 +131,7 @@ static void arguments_of_the_others_are_named(void **state)
     check_refused(tandem_cuda_kernels_scale_sums(NULL, NULL, &error), "scale_sums: the call is NULL");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.sums = NULL, "scale_sums: sums is NULL");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.y = NULL, "scale_sums: y is NULL");
-    REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.to = TANDEM_S8, "scale_sums: to is none");
+    REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.to = TANDEM_S8, "scale_sums: to must be");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.columns = -1, "scale_sums: batch, rows");
     REFUSED(tandem_cuda_sums_call, sums, scale_sums, c.scale_mode = (tandem_scale_mode)9,
             "scale_sums: scale_mode is 9");
@@ -141,15 +141,15 @@ static void arguments_of_the_others_are_named(void **state)
     check_refused(tandem_cuda_kernels_amax(scale_array(), NULL, TANDEM_F32, N, NULL, &error),
                   "amax: x is NULL");
     check_refused(tandem_cuda_kernels_amax(scale_array(), in, TANDEM_S32, N, NULL, &error),
-                  "amax: from is none");
+                  "amax: from must be");
     check_refused(tandem_cuda_kernels_amax(scale_array(), in, TANDEM_F32, -1, NULL, &error),
                   "amax: batch, rows");
     check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_F32, in, TANDEM_F32, N, NULL, &error),
                   "cast: to is the same");
     check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_S8, in, TANDEM_F32, N, NULL, &error),
-                  "cast: to is none");
+                  "cast: to must be");
     check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_BF16, in, TANDEM_TF32, N, NULL, &error),
-                  "cast: from is none");
+                  "cast: from must be");
     check_refused(tandem_cuda_kernels_cast(NULL, TANDEM_BF16, in, TANDEM_F32, N, NULL, &error),
                   "cast: y is NULL");
     check_refused(tandem_cuda_kernels_cast(outputs, TANDEM_BF16, NULL, TANDEM_F32, N, NULL, &error),
