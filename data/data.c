@@ -1,62 +1,46 @@
 /* data.c: opens data sets, and gives each step its samples. */
 #include "tandem/advanced/data.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/hash.h"
+#include "data/data_file.h"
+#include "data/data_formats.h"
 #include "data/data_sets.h"
-#include "data/idx.h"
-#include "data/text.h"
 
-/* Finds a path as given, or below $TANDEM_DATA. */
-static tandem_status locate_source(char *path, size_t size, struct stat *about, const char *source,
-                                   tandem_error *error)
+static tandem_status read_named(tandem_data *data, tandem_data_reader *read, const char *name, int length,
+                                tandem_error *error)
 {
-    const char *const base = getenv("TANDEM_DATA");
-    int length = snprintf(path, size, "%s", source);
-    if (length < 0 || (size_t)length >= size)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "The path of the data set has %zu bytes, at most %zu are allowed.",
-                                strlen(source), size - 1);
-    if (stat(path, about) == 0) return TANDEM_OK;
-    const int cause = errno;
-    if (base && base[0] && source[0] != '/') {
-        length = snprintf(path, size, "%s/%s", base, source);
-        if (length > 0 && (size_t)length < size && stat(path, about) == 0) return TANDEM_OK;
-    }
-    if (cause == ENOENT && !strchr(source, '/'))
-        /* no data set has this name either; the error names the nearest */
-        return tandem_data_find(path, size, source, error);
-    return tandem_error_set(error, TANDEM_IO, "Cannot open the data set %.300s: %s.", source,
-                            strerror(cause));
+    char path[PATH_MAX];
+    const tandem_status status = tandem_data_find(path, sizeof path, name, error);
+    return status == TANDEM_OK ? read(data, path, length, error) : status;
+}
+
+static tandem_status read_paths(tandem_data *data, const char *source, int length, tandem_error *error)
+{
+    tandem_data_paths *const paths = malloc(sizeof *paths);
+    if (!paths) return tandem_no_memory(error, "to open %.300s", source);
+    tandem_status status = tandem_data_paths_find(paths, source, error);
+    if (status == TANDEM_OK) status = tandem_data_formats_read(data, paths, length, error);
+    free(paths);
+    return status;
 }
 
 tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error)
 {
-    char path[PATH_MAX];
-    struct stat about;
     tandem_data result = {0};
     if (!source || !source[0])
         return tandem_error_set(
             error, TANDEM_USAGE,
-            "No data set is named. Give %s, a directory with the four files of the MNIST family, or a text "
-            "file.",
+            "No data set is named. Give %s, a directory of images, or files: \"tandem list "
+            "datasets\" has the formats.",
             tandem_data_set_at(0)->name);
     tandem_data_reader *const read = tandem_data_set_reader(source);
-    tandem_status status = read ? tandem_data_find(path, sizeof path, source, error)
-                                : locate_source(path, sizeof path, &about, source, error);
-    if (status != TANDEM_OK) return status;
-    if (read)
-        status = read(&result, path, length, error);
-    else if (S_ISDIR(about.st_mode))
-        status = tandem_idx_open(&result, path, error);
-    else
-        status = tandem_text_open(&result, path, length, error);
+    const tandem_status status =
+        read ? read_named(&result, read, source, length, error) : read_paths(&result, source, length, error);
     if (status != TANDEM_OK) return status;
     (void)snprintf(result.name, sizeof result.name, "%s", source);
     *data = result;
@@ -74,7 +58,9 @@ uint64_t tandem_data_hash(const tandem_data *data)
     if (data->pixels_test) hash = tandem_hash_bytes(hash, data->pixels_test, n_test * of_pixels);
     if (data->labels_train) hash = tandem_hash_bytes(hash, data->labels_train, n_train);
     if (data->labels_test) hash = tandem_hash_bytes(hash, data->labels_test, n_test);
-    if (data->text) hash = tandem_hash_bytes(hash, data->text, (uint64_t)data->n_text);
+    const uint64_t of_symbol = data->token_bytes ? (uint64_t)data->token_bytes : 1;
+    if (data->token_bytes) hash = tandem_hash_bytes(hash, &data->token_bytes, sizeof data->token_bytes);
+    if (data->text) hash = tandem_hash_bytes(hash, data->text, (uint64_t)data->n_text * of_symbol);
     return tandem_hash_bytes(hash, data->symbol, sizeof data->symbol);
 }
 
@@ -85,7 +71,8 @@ void tandem_data_close(tandem_data *data)
         free(data->pixels_test);
         free(data->labels_train);
         free(data->labels_test);
-        free(data->text);
+        if (!data->mapped) free(data->text);
+        tandem_mapped_file_close(&(tandem_mapped_file){data->mapped, data->n_mapped});
     }
     *data = (tandem_data){0};
 }

@@ -1,10 +1,11 @@
-/* data_file.c: reads a file, gzipped or not, up to a limit. */
+/* data_file.c: reads a file, gzipped or not, up to a limit; or maps it. */
 #include "data/data_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -124,4 +125,34 @@ out:
     if (fd >= 0) close(fd);
     free(result.bytes);
     return status;
+}
+
+/* The descriptor may be closed after it: the pages stay mapped. */
+static tandem_status map_descriptor(tandem_mapped_file *file, int fd, const char *path, tandem_error *error)
+{
+    struct stat about;
+    if (fstat(fd, &about) != 0) return data_file_error(error, "examine", path, errno);
+    tandem_mapped_file result = {.n = (size_t)about.st_size};
+    if (result.n) {
+        void *const at = mmap(NULL, result.n, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (at == MAP_FAILED) return data_file_error(error, "map", path, errno);
+        result.bytes = at;
+    }
+    *file = result;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_mapped_file_open(tandem_mapped_file *file, const char *path, tandem_error *error)
+{
+    int fd = -1;
+    tandem_status status = open_regular_file(&fd, path, error);
+    if (status == TANDEM_OK) status = map_descriptor(file, fd, path, error);
+    if (fd >= 0) close(fd);
+    return status;
+}
+
+void tandem_mapped_file_close(tandem_mapped_file *file)
+{
+    if (file->bytes) (void)munmap((void *)(uintptr_t)file->bytes, file->n);
+    *file = (tandem_mapped_file){0};
 }

@@ -93,7 +93,7 @@ tandem_status tandem_data_find_below(char *path, size_t size, const char *name, 
         return tandem_error_set(
             error, TANDEM_UNKNOWN_NAME,
             "\"%.200s\" is neither a data set nor a file or directory, here or in $TANDEM_DATA.%s A data set "
-            "is %s, a directory with the four files of the MNIST family, or a text file.",
+            "is %s, or files as \"tandem list datasets\" shows them.",
             name, hint.text, names);
     }
     for (int i = 0; i < n; i++) {

@@ -5,6 +5,7 @@
 
 #include "base/philox.h"
 #include "data/data_file.h"
+#include "data/little_endian.h"
 
 /* The test part is the last tenth; it begins here. */
 static int64_t test_part_start(int64_t n_text) { return n_text - n_text / 10; }
@@ -21,27 +22,35 @@ int tandem_text_number_symbols(uint8_t *symbol, uint8_t *text, int64_t n)
     return n_symbol;
 }
 
-tandem_status tandem_text_from_bytes(tandem_data *data, int length, uint8_t *bytes, size_t n,
-                                     const char *path, tandem_error *error)
+tandem_status tandem_text_cut_windows(tandem_data *data, int64_t n, const char *unit, int length,
+                                      const char *path, tandem_error *error)
 {
     if (length < 1)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "A sample of %s cannot have %d characters: it needs 1 or more.", path,
                                 length);
     const uint64_t needed = 10 * ((uint64_t)length + 1);
-    if (n < needed)
+    if ((uint64_t)n < needed)
         return tandem_error_set(
             error, TANDEM_MALFORMED,
-            "%s is too short: it has %zu bytes; samples of %d characters need %llu, so that the last tenth, "
+            "%s is too short: it has %lld %s; samples of %d need %llu, so that the last tenth, "
             "the test part, holds one.",
-            path, n, length, (unsigned long long)needed);
+            path, (long long)n, unit, length, (unsigned long long)needed);
     data->kind = TANDEM_DATA_TEXT;
-    data->n_text = (int64_t)n;
-    data->n_train = n_text_window(test_part_start(data->n_text), length);
-    data->n_test = n_text_window(data->n_text - test_part_start(data->n_text), length);
+    data->n_text = n;
+    data->n_train = n_text_window(test_part_start(n), length);
+    data->n_test = n_text_window(n - test_part_start(n), length);
+    data->length = length;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_text_from_bytes(tandem_data *data, int length, uint8_t *bytes, size_t n,
+                                     const char *path, tandem_error *error)
+{
+    const tandem_status status = tandem_text_cut_windows(data, (int64_t)n, "bytes", length, path, error);
+    if (status != TANDEM_OK) return status;
     data->n_class = data->n_symbol = tandem_text_number_symbols(data->symbol, bytes, data->n_text);
     data->text = bytes;
-    data->length = length;
     return TANDEM_OK;
 }
 
@@ -60,31 +69,42 @@ tandem_status tandem_text_open(tandem_data *data, const char *path, int length, 
     return status;
 }
 
-static const uint8_t *text_window(const tandem_data *data, int test, int64_t sample)
+/* Symbol i of the text. */
+static int32_t text_symbol(const tandem_data *data, int64_t i)
+{
+    switch (data->token_bytes) {
+    case 2: return tandem_le16(data->text + 2 * i);
+    case 4: return (int32_t)tandem_le32(data->text + 4 * i);
+    default: return data->text[i];
+    }
+}
+
+/* Where a sample begins. */
+static int64_t text_window(const tandem_data *data, int test, int64_t sample)
 {
     const int64_t test_start =
         data->labels_train ? data->n_train * data->length : test_part_start(data->n_text);
-    return data->text + (test ? test_start : 0) + sample * data->length;
+    return (test ? test_start : 0) + sample * data->length;
 }
 
 void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens, int32_t *label)
 {
-    const uint8_t *const window = text_window(data, test, sample);
+    const int64_t window = text_window(data, test, sample);
     for (int i = 0; i < data->length; i++) {
-        tokens[i] = window[i];
-        label[i] = window[i + 1];
+        tokens[i] = text_symbol(data, window + i);
+        label[i] = text_symbol(data, window + i + 1);
     }
 }
 
 void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
                                  int32_t *label)
 {
-    const uint8_t *const window = text_window(data, test, sample);
-    for (int i = 0; i < data->length; i++) tokens[i] = window[i];
+    const int64_t window = text_window(data, test, sample);
+    for (int i = 0; i < data->length; i++) tokens[i] = text_symbol(data, window + i);
     if (data->labels_train)
         *label = test ? data->labels_test[sample] : data->labels_train[sample];
     else
-        *label = window[data->length];
+        *label = text_symbol(data, window + data->length);
 }
 
 /* A number in 0 … n−1 from a word. */

@@ -9,6 +9,12 @@
  * byte does not occur. How many there are. */
 int tandem_text_number_symbols(uint8_t *symbol, uint8_t *text, int64_t n);
 
+/* Sets kind, n_train, n_test, n_text and length of *data for a text of n symbols, the last tenth of which is
+ * the test part. `unit` is what errors call the symbols: "bytes". TANDEM_USAGE: length < 1; TANDEM_MALFORMED:
+ * n < 10·(length+1). *data unchanged on error. */
+tandem_status tandem_text_cut_windows(tandem_data *data, int64_t n, const char *unit, int length,
+                                      const char *path, tandem_error *error);
+
 /* The same as tandem_text_open from bytes[n]; *data then owns them. `path` is for errors. */
 tandem_status tandem_text_from_bytes(tandem_data *data, int length, uint8_t *bytes, size_t n,
                                      const char *path, tandem_error *error);

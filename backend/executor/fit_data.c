@@ -247,6 +247,23 @@ static tandem_status check_text(const tandem_data *data, const tandem_graph *gra
                             graph->n_masked ? " and one masked token" : "");
 }
 
+/* Ids name rows of the model's tables: another number of them means another tokenizer. */
+static tandem_status check_token_ids(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
+{
+    const int64_t room = graph->vocabulary - (graph->n_masked > 0);
+    char advice[SHAPE_TEXT] = "Give ids of the model's tokenizer";
+    if (data->n_symbol <= room) return TANDEM_OK;
+    if (is_of_zoo(graph))
+        (void)snprintf(advice, sizeof advice, "Use vocabulary=%" PRId64 ", or ids of another tokenizer",
+                       (int64_t)data->n_symbol + (graph->n_masked > 0));
+    return tandem_error_set(
+        error, TANDEM_MALFORMED,
+        "data '%s' has token ids of 0 to %d, but the vocabulary of model '%s' allows 0 to "
+        "%" PRId64 "%s. %s",
+        data->name, data->n_symbol - 1, graph->model, room - 1,
+        graph->n_masked ? ", since the last one marks a hidden token" : "", advice);
+}
+
 static tandem_status check_kind(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
 {
     const int takes_text = graph->op[graph->input].dtype == TANDEM_S32;
@@ -256,7 +273,7 @@ static tandem_status check_kind(const tandem_data *data, const tandem_graph *gra
         return tandem_error_set(
             error, TANDEM_MALFORMED,
             "model '%s' takes text, samples of %" PRId64 " tokens, but data '%s' is images of %d × %d × %d. "
-            "Give a text file, --data FILE.txt",
+            "Give a text, --data FILE.txt, or token ids, --data FILE.bin",
             graph->model, graph->sample.dim[0], data->name, data->height, data->width, data->channels);
     return tandem_error_set(error, TANDEM_MALFORMED,
                             "model '%s' takes images, samples of %s%s, but data '%s' is text. Give --data "
@@ -271,6 +288,7 @@ tandem_status tandem_data_fit(tandem_data *data, const tandem_graph *graph, char
     tandem_data fitted = *data;
     char text[TANDEM_DATA_SAID] = "";
     tandem_status status = check_kind(data, graph, error);
+    if (status == TANDEM_OK && data->token_bytes) status = check_token_ids(data, graph, error);
     if (status == TANDEM_OK && data->n_class > graph->n_class)
         status =
             tandem_error_set(error, TANDEM_MALFORMED,

@@ -245,6 +245,12 @@ static tandem_status list_datasets(json_t *rows, cli_table *table, tandem_error 
         cli_table_row(table, "%s\t%s\t%s\t%s", set->name, set->package, set->text,
                       here ? path : "not installed");
     }
+    for (int i = 0; tandem_data_format_at(i); i++) {
+        const tandem_data_format *format = tandem_data_format_at(i);
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:n,s:b,s:n}", "name", format->given, "meaning",
+                                              format->text, "package", "present", 0, "path"));
+        cli_table_row(table, "%s\t\t%s\t--data=PATH", format->given, format->text);
+    }
     return TANDEM_OK;
 }
 

@@ -18,7 +18,7 @@ typedef struct tandem_data_axis {
 } tandem_data_axis;
 enum { TANDEM_DATA_AXES = 3 };
 
-/* A data set, whole in memory, read-only after opening; threads may share it. */
+/* A data set, in memory or mapped, read-only after opening; threads may share it. */
 typedef struct tandem_data {
     tandem_data_kind kind;
     char name[128];              /* "fashion-mnist", or the given path, cut to fit */
@@ -26,13 +26,16 @@ typedef struct tandem_data {
     int height, width, channels; /* images: float pixels, channels last, normalised by mean and deviation of
                                     the training set */
     int n_class;  /* labels 0 … n_class−1: of images; of a text that has classes; else n_symbol */
-    int n_symbol; /* text: size of the alphabet */
+    int n_symbol; /* text: size of the alphabet; of token ids: the largest one + 1 */
     /* private */
     uint8_t *pixels_train, *pixels_test; /* (n, height, width, channels) */
     uint8_t *labels_train, *labels_test; /* (n); NULL: a text without classes */
     /* (n_text) symbols; the last tenth is the test part, or, with classes, what follows n_train samples */
     uint8_t *text;
     int64_t n_text;
+    int token_bytes;       /* text: 2, 4: of a token id, least significant first; 0: symbols of a byte */
+    const uint8_t *mapped; /* (n_mapped) a file's bytes in which `text` lies; NULL: it is allocated */
+    size_t n_mapped;
     int length;            /* text: characters per sample */
     float mean, deviation; /* of the training pixels in [0, 1]; deviation is 1 where all are equal */
     int is_shared;         /* 1: a copy of one that stays open; closing it frees nothing */
@@ -46,12 +49,14 @@ typedef struct tandem_data {
 
 /* tandem_data_open: reads `source`: the name of a data set below; or a directory with the four IDX files of
  * the MNIST family (train-images-idx3-ubyte and so on, gzipped or not; images may have a fourth dimension,
- * the channels); or a text file of any bytes, gzipped or not, with `length` ≥ 1 characters per sample.
- * `length` is ignored for images. A path is tried as given, then below $TANDEM_DATA. It reads at most 1 GiB.
- * TANDEM_UNKNOWN_NAME: the error gives the nearest name; TANDEM_MISSING: the package is not installed, or a
- * directory lacks one of the files; TANDEM_MALFORMED: a file is cut short, has the wrong magic or
- * inconsistent counts, a test label exceeds all training labels, or a text has fewer than 10·(length+1)
- * bytes; TANDEM_USAGE: a length below 1 or no source; TANDEM_IO; TANDEM_NO_MEMORY. *data unchanged on error.
+ * the channels); or FILE.bin of token ids, as nanoGPT and llm.c write them; or a text file of any bytes,
+ * gzipped or not. `length` ≥ 1: characters or tokens per sample; ignored for images. A path is tried as
+ * given, then below $TANDEM_DATA. Token ids stay in the file, which is mapped; of others it reads at most
+ * 1 GiB. TANDEM_UNKNOWN_NAME: the error gives the nearest name; TANDEM_MISSING: the package is not installed,
+ * or a directory lacks one of the files; TANDEM_MALFORMED: a file is cut short, has the wrong magic or
+ * inconsistent counts, a test label exceeds all training labels, a token id is beyond all vocabularies, or a
+ * text has fewer than 10·(length+1) bytes or tokens; TANDEM_USAGE: a length below 1 or no source; TANDEM_IO;
+ * TANDEM_NO_MEMORY. *data unchanged on error.
  * Cost: reading and decompressing; fashion-mnist takes some tenths of a second and 55 MB. */
 tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error);
 /* A hash of all samples, labels and their shape: two data sets with the same hash are the same, under any
@@ -67,6 +72,14 @@ typedef struct tandem_data_set {
     int is_optional;     /* the project's set-up leaves it out */
 } tandem_data_set;
 const tandem_data_set *tandem_data_set_at(int i);
+
+/* The formats of files that `source` may name, one row each, in the order in which they are tried;
+ * tandem_data_format_at(i) is NULL after the last. */
+typedef struct tandem_data_format {
+    const char *given; /* "FILE.bin": how its paths look */
+    const char *text;  /* a short description */
+} tandem_data_format;
+const tandem_data_format *tandem_data_format_at(int i);
 
 /* tandem_data_find: writes the path of the data set `name` to path[size], below $TANDEM_DATA or where
  * Debian's package installs it: a directory, or the file bible.data. Errors of tandem_data_open; path

@@ -1,0 +1,72 @@
+/* data_formats.c: the table of formats. */
+#include "data/data_formats.h"
+
+#include "data/idx.h"
+#include "data/text.h"
+#include "data/tokens.h"
+
+typedef struct data_format_row {
+    tandem_data_format format;
+    int (*takes)(const tandem_data_paths *paths);
+    tandem_status (*read)(tandem_data *data, const tandem_data_paths *paths, int length, tandem_error *error);
+} data_format_row;
+
+static int is_one_directory(const tandem_data_paths *paths)
+{
+    return paths->n == 1 && paths->at[0].is_directory;
+}
+
+static tandem_status read_idx_directory(tandem_data *data, const tandem_data_paths *paths, int length,
+                                        tandem_error *error)
+{
+    (void)length;
+    return tandem_idx_open(data, paths->at[0].path, error);
+}
+
+static int is_one_file(const tandem_data_paths *paths) { return paths->n == 1 && !paths->at[0].is_directory; }
+
+static int is_token_file(const tandem_data_paths *paths)
+{
+    return is_one_file(paths) &&
+           (tandem_data_path_ends(&paths->at[0], ".bin") || tandem_data_path_ends(&paths->at[0], ".bin.gz"));
+}
+
+static tandem_status read_token_file(tandem_data *data, const tandem_data_paths *paths, int length,
+                                     tandem_error *error)
+{
+    return tandem_tokens_open(data, paths->at[0].path, length, error);
+}
+
+static tandem_status read_text_file(tandem_data *data, const tandem_data_paths *paths, int length,
+                                    tandem_error *error)
+{
+    return tandem_text_open(data, paths->at[0].path, length, error);
+}
+
+/* The first row that takes the paths reads them. */
+static const data_format_row formats[] = {
+    {{"DIRECTORY", "images: the four IDX files of the MNIST family, gzipped or not"},
+     is_one_directory,
+     read_idx_directory},
+    {{"FILE.bin", "token ids of nanoGPT (uint16) or llm.c (with its header, uint16 or uint32)"},
+     is_token_file,
+     read_token_file},
+    {{"FILE", "any other file is a text: each byte is a token, gzipped or not"}, is_one_file, read_text_file},
+};
+enum { N_FORMAT = sizeof formats / sizeof formats[0] };
+
+const tandem_data_format *tandem_data_format_at(int i)
+{
+    return i >= 0 && i < N_FORMAT ? &formats[i].format : NULL;
+}
+
+tandem_status tandem_data_formats_read(tandem_data *data, const tandem_data_paths *paths, int length,
+                                       tandem_error *error)
+{
+    for (int i = 0; i < N_FORMAT; i++)
+        if (formats[i].takes(paths)) return formats[i].read(data, paths, length, error);
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "No format of data has %d paths such as %.300s. Give one path, or files as "
+                            "\"tandem list datasets\" shows them.",
+                            paths->n, paths->at[0].path);
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Writes small data sets of every format that --data takes into the current folder."""
+import struct
+
+N_TOKEN = 4000
+
+
+def write(name, *parts):
+    with open(name, "wb") as file:
+        for part in parts:
+            file.write(part)
+
+
+def llmc_header(magic, version, count):
+    return struct.pack("<3i", magic, version, count) + bytes(1024 - 12)
+
+
+def token_files():
+    """A cycle of 13 ids: each names the next one."""
+    ids = [i * 5 % 13 for i in range(N_TOKEN)]
+    narrow = struct.pack(f"<{N_TOKEN}H", *ids)
+    wide = struct.pack(f"<{N_TOKEN}I", *ids)
+    write("nano.bin", narrow)
+    write("llmc.bin", llmc_header(20240520, 1, N_TOKEN), narrow)
+    write("llama.bin", llmc_header(20240801, 7, N_TOKEN), wide)
+    write("wide.bin", struct.pack(f"<{N_TOKEN}I", *(i * 51 % 130 for i in range(N_TOKEN))))
+
+
+token_files()
