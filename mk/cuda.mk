@@ -40,8 +40,7 @@ CARD_NAMES := $(shell sed -n 's/^PROGRAM(\(.*\))$$/\1/p' tests/cuda/gpu_programs
 CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(addprefix $(B)/card/,$(CARD_NAMES))))
 CARD_SUPPORT = $(call objects,$(addprefix tests/support/,every_case.c gradient_check.c metrics.c \
     operator_case.c reference.c) \
-                              $(addprefix tests/cuda/,mirror.c on_card.c gpu_programs.c) \
-                              $(addprefix data/,idx.c data_file.c))
+                              $(addprefix tests/cuda/,mirror.c on_card.c gpu_programs.c) data/images.c)
 $(B)/obj/card/%.o: $(B)/obj/tests/cuda/%.o
 	@mkdir -p $(@D)
 	@objcopy --redefine-sym main=$* $< $@
