@@ -1,6 +1,7 @@
 /* data_formats.c: the table of formats. */
 #include "data/data_formats.h"
 
+#include "data/cifar.h"
 #include "data/idx.h"
 #include "data/text.h"
 #include "data/tokens.h"
@@ -10,6 +11,13 @@ typedef struct data_format_row {
     int (*takes)(const tandem_data_paths *paths);
     tandem_status (*read)(tandem_data *data, const tandem_data_paths *paths, int length, tandem_error *error);
 } data_format_row;
+
+static tandem_status read_cifar_files(tandem_data *data, const tandem_data_paths *paths, int length,
+                                      tandem_error *error)
+{
+    (void)length;
+    return tandem_cifar_open(data, paths, error);
+}
 
 static int is_one_directory(const tandem_data_paths *paths)
 {
@@ -45,6 +53,10 @@ static tandem_status read_text_file(tandem_data *data, const tandem_data_paths *
 
 /* The first row that takes the paths reads them. */
 static const data_format_row formats[] = {
+    {{"DIRECTORY or A.bin,B.bin",
+      "images: CIFAR-10's data_batch_*.bin and test_batch.bin, or CIFAR-100's train.bin and test.bin"},
+     tandem_cifar_takes,
+     read_cifar_files},
     {{"DIRECTORY", "images: the four IDX files of the MNIST family, gzipped or not"},
      is_one_directory,
      read_idx_directory},

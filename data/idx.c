@@ -95,7 +95,8 @@ static tandem_status find_idx_part(idx_part *p, const char *directory, const cha
     return tandem_error_set(
         error, TANDEM_MISSING,
         "%s has no file %s or %s.gz. A directory of images holds train-images-idx3-ubyte, "
-        "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, gzipped or not.",
+        "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, gzipped or not; or the "
+        "binary files of CIFAR.",
         directory, name, name);
 }
 

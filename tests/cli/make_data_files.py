@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes small data sets of every format that --data takes into the current folder."""
+import os
 import struct
 
 N_TOKEN = 4000
@@ -26,4 +27,18 @@ def token_files():
     write("wide.bin", struct.pack(f"<{N_TOKEN}I", *(i * 51 % 130 for i in range(N_TOKEN))))
 
 
+
+def cifar_files():
+    """Images whose class is their brightness, so that few steps learn it."""
+    for folder, names, coarse in (
+        ("cifar10", [f"data_batch_{k}.bin" for k in range(1, 6)] + ["test_batch.bin"], b""),
+        ("cifar100", ["train.bin", "test.bin"], b"\0"),
+    ):
+        os.makedirs(folder)
+        for name in names:
+            records = [coarse + bytes([i % 4]) + bytes([60 * (i % 4) + i % 7]) * 3072 for i in range(24)]
+            write(f"{folder}/{name}", *records)
+
+
 token_files()
+cifar_files()

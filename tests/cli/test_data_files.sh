@@ -70,6 +70,21 @@ refused_data "cut.bin is cut short" "${gpt[@]}" --data cut.bin &&
     refused_data "as where ids are uint32" "${gpt[@]}" --data wide.bin &&
     refused_data "were never written" "${gpt[@]}" --data sparse.bin
 report "damaged files of token ids are refused" $?
+# --- CIFAR ---
+learns 24 --model mlp:width=16,image=32x32x3 --data cifar10 --eval 8 --lr 0.002
+report "mlp learns from a directory of CIFAR-10" $?
+learns 24 --model mlp:width=16,image=32x32x3,classes=100 --lr 0.02 \
+    --data cifar100/train.bin,cifar100/test.bin
+report "mlp learns from a list of files of CIFAR-100" $?
+run 0 train -q --model resnet20:width=4,blocks=1,image=32x32x3 --data cifar10 --device "$weakest" --batch 8 \
+    --steps 16 --json && falls out
+report "resnet20 learns from CIFAR-10" $?
+head -c 73000 cifar10/data_batch_1.bin >cifar10/data_batch_3.bin
+refused_data "data_batch_3.bin has 73000 bytes, expected records of 3073" \
+    --model mlp:image=32x32x3 --data cifar10 &&
+    refused_data "has 100 classes or characters, but model 'mlp:image=32x32x3' has 10 outputs" \
+        --model mlp:image=32x32x3 --data cifar100
+report "damaged files of CIFAR are refused, and so are models with fewer outputs" $?
 run 0 list datasets && grep -q '^FILE.bin .*token ids' out && run 0 list datasets --json &&
     grep -q '"name": "FILE.bin"' out
 report "tandem list datasets has the formats" $?

@@ -49,14 +49,14 @@ typedef struct tandem_data {
 
 /* tandem_data_open: reads `source`: the name of a data set below; or a directory with the four IDX files of
  * the MNIST family (train-images-idx3-ubyte and so on, gzipped or not; images may have a fourth dimension,
- * the channels); or FILE.bin of token ids, as nanoGPT and llm.c write them; or a text file of any bytes,
- * gzipped or not. `length` ≥ 1: characters or tokens per sample; ignored for images. A path is tried as
- * given, then below $TANDEM_DATA. Token ids stay in the file, which is mapped; of others it reads at most
- * 1 GiB. TANDEM_UNKNOWN_NAME: the error gives the nearest name; TANDEM_MISSING: the package is not installed,
- * or a directory lacks one of the files; TANDEM_MALFORMED: a file is cut short, has the wrong magic or
- * inconsistent counts, a test label exceeds all training labels, a token id is beyond all vocabularies, or a
- * text has fewer than 10·(length+1) bytes or tokens; TANDEM_USAGE: a length below 1 or no source; TANDEM_IO;
- * TANDEM_NO_MEMORY. *data unchanged on error.
+ * the channels); or a directory or a list, with commas, of CIFAR's binary files; or FILE.bin of token ids, as
+ * nanoGPT and llm.c write them; or a text file of any bytes, gzipped or not. `length` ≥ 1: characters or
+ * tokens per sample; ignored for images. A path is tried as given, then below $TANDEM_DATA. Token ids stay in
+ * the file, which is mapped; of others it reads at most 1 GiB. TANDEM_UNKNOWN_NAME: the error gives the
+ * nearest name; TANDEM_MISSING: the package is not installed, or a directory lacks one of the files;
+ * TANDEM_MALFORMED: a file is cut short, has the wrong magic or inconsistent counts, a test label exceeds all
+ * training labels, a token id is beyond all vocabularies, or a text has fewer than 10·(length+1) bytes or
+ * tokens; TANDEM_USAGE: a length below 1 or no source; TANDEM_IO; TANDEM_NO_MEMORY. *data unchanged on error.
  * Cost: reading and decompressing; fashion-mnist takes some tenths of a second and 55 MB. */
 tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error);
 /* A hash of all samples, labels and their shape: two data sets with the same hash are the same, under any
