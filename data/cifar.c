@@ -222,6 +222,5 @@ tandem_status tandem_cifar_open(tandem_data *data, const tandem_data_paths *path
     data->n_class = images.kind->n_class;
     data->pixels_train = images.part[0].pixels, data->pixels_test = images.part[1].pixels;
     data->labels_train = images.part[0].label, data->labels_test = images.part[1].label;
-    tandem_images_measure(data, data->pixels_train, (size_t)data->n_train * TANDEM_CIFAR_PIXELS);
-    return TANDEM_OK;
+    return tandem_images_measure(data, paths->at[0].path, error);
 }

@@ -3,6 +3,7 @@
 
 #include "data/cifar.h"
 #include "data/idx.h"
+#include "data/npy.h"
 #include "data/text.h"
 #include "data/tokens.h"
 
@@ -33,6 +34,13 @@ static tandem_status read_idx_directory(tandem_data *data, const tandem_data_pat
 
 static int is_one_file(const tandem_data_paths *paths) { return paths->n == 1 && !paths->at[0].is_directory; }
 
+static tandem_status read_npy_files(tandem_data *data, const tandem_data_paths *paths, int length,
+                                    tandem_error *error)
+{
+    (void)length;
+    return tandem_npy_open(data, paths, error);
+}
+
 static int is_token_file(const tandem_data_paths *paths)
 {
     return is_one_file(paths) &&
@@ -60,6 +68,9 @@ static const data_format_row formats[] = {
     {{"DIRECTORY", "images: the four IDX files of the MNIST family, gzipped or not"},
      is_one_directory,
      read_idx_directory},
+    {{"X.npy,Y.npy", "images or features of NumPy (float32, uint8), and their labels (int64, int32, uint8)"},
+     tandem_npy_takes,
+     read_npy_files},
     {{"FILE.bin", "token ids of nanoGPT (uint16) or llm.c (with its header, uint16 or uint32)"},
      is_token_file,
      read_token_file},

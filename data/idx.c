@@ -208,11 +208,11 @@ tandem_status tandem_idx_open(tandem_data *data, const char *directory, tandem_e
         data->width = (int)train->size[2];
         data->channels = (int)train->size[3];
         data->n_class = n_class;
-        tandem_images_measure(data, train->values, train->n_value);
         data->pixels_train = release_values(&p[TRAIN_IMAGES]);
         data->pixels_test = release_values(&p[TEST_IMAGES]);
         data->labels_train = release_values(&p[TRAIN_LABELS]);
         data->labels_test = release_values(&p[TEST_LABELS]);
+        status = tandem_images_measure(data, p[TRAIN_IMAGES].path, error);
     }
     for (int i = 0; i < N_PART; i++) free(p[i].file.bytes);
     free(p);

@@ -5,6 +5,7 @@
 
 #include "base/philox.h"
 #include "data/data_file.h"
+#include "data/labels.h"
 #include "data/little_endian.h"
 
 /* The test part is the last tenth; it begins here. */
@@ -102,7 +103,7 @@ void tandem_data_read_text_class(const tandem_data *data, int test, int64_t samp
     const int64_t window = text_window(data, test, sample);
     for (int i = 0; i < data->length; i++) tokens[i] = text_symbol(data, window + i);
     if (data->labels_train)
-        *label = test ? data->labels_test[sample] : data->labels_train[sample];
+        *label = tandem_data_label(data, test, sample);
     else
         *label = text_symbol(data, window + data->length);
 }

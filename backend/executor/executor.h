@@ -179,7 +179,7 @@ static inline uint64_t tandem_executor_flat_bytes(const tandem_executor *executo
 static inline int tandem_executor_sends_images(const tandem_executor *executor)
 {
     const tandem_data *data = executor->options.data;
-    return data && data->kind == TANDEM_DATA_IMAGES && !executor->is_evaluation &&
+    return data && data->kind == TANDEM_DATA_IMAGES && !data->is_f32 && !executor->is_evaluation &&
            executor->worker->backend->fill_images;
 }
 

@@ -35,9 +35,23 @@ static const char *layout_text(tandem_sample_layout layout)
 
 static int is_of_zoo(const tandem_graph *graph) { return !graph->source; }
 
+/* Numbers without places are no image: neither resized, nor cut into rows. */
+static tandem_status refuse_features(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
+{
+    char sample[SHAPE_TEXT], advice[SHAPE_TEXT] = "Give a model with such an input";
+    if (is_of_zoo(graph)) (void)snprintf(advice, sizeof advice, "Use image=1x%dx1", data->width);
+    return tandem_error_set(
+        error, TANDEM_MALFORMED,
+        "model '%s' takes samples of %s%s, but data '%s' has samples of %d features, which "
+        "are no such samples. %s, or save them in the model's shape",
+        graph->model, print_sample(sample, &graph->sample), layout_text(graph->sample.layout), data->name,
+        data->width, advice);
+}
+
 static tandem_status refuse_shape(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
 {
     char sample[SHAPE_TEXT], advice[SHAPE_TEXT];
+    if (data->is_flat) return refuse_features(data, graph, error);
     if (is_of_zoo(graph))
         (void)snprintf(advice, sizeof advice, "Use image=%dx%dx%d", data->height, data->width,
                        data->channels);
@@ -147,7 +161,7 @@ static int fit_order(tandem_data *data, const tandem_graph *graph, int fill, cha
     const int64_t *const dim = graph->op[graph->input].shape.dim;
     image_order order[MAX_ORDER];
     char sample[SHAPE_TEXT];
-    const int n = list_orders(order, data, s->layout, fill), usual = is_usual(s, data);
+    const int n = list_orders(order, data, s->layout, fill), usual = data->is_flat || is_usual(s, data);
     for (int k = 0; k < n; k++) {
         tandem_data_axis axis[N_AXIS];
         if (!match_order(axis, s, &order[k])) continue;
@@ -210,9 +224,9 @@ static tandem_status fit_images(tandem_data *data, const tandem_graph *graph, ch
                                 " for each sample. Give a model with one row of outputs for a sample",
                                 data->name, graph->model, graph->length);
     const int is_one = graph->sample.layout != TANDEM_SAMPLE_SEVERAL;
-    if (is_one &&
-        (fit_order(data, graph, 1, said) || (data->channels == 1 && fit_order(data, graph, COLOURS, said)) ||
-         fit_size(data, graph, said)))
+    if (is_one && fit_order(data, graph, 1, said)) return TANDEM_OK;
+    if (is_one && !data->is_flat &&
+        ((data->channels == 1 && fit_order(data, graph, COLOURS, said)) || fit_size(data, graph, said)))
         return TANDEM_OK;
     return refuse_shape(data, graph, error);
 }

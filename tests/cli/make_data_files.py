@@ -40,5 +40,26 @@ def cifar_files():
             write(f"{folder}/{name}", *records)
 
 
+
+def npy(name, dtype, shape, values):
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    write(name, b"\x93NUMPY\x01\x00", struct.pack("<H", len(header)), header, values)
+
+
+def numpy_files():
+    """Images, and features, whose class is their brightness."""
+    n = 160
+    values = [60 * (i % 4) + (i + k) % 7 for i in range(n) for k in range(64)]
+    floats = struct.pack(f"<{n * 64}f", *(v / 255 for v in values))
+    npy("images.npy", "|u1", (n, 8, 8), bytes(values))
+    npy("floats.npy", "<f4", (n, 8, 8, 1), floats)
+    npy("features.npy", "<f4", (n, 64), floats)
+    npy("double.npy", "<f8", (n, 64), struct.pack(f"<{n * 64}d", *values))
+    npy("labels.npy", "<i8", (n,), struct.pack(f"<{n}q", *(i % 4 for i in range(n))))
+    npy("far.npy", "<i4", (n,), struct.pack(f"<{n}i", *(i - 1 for i in range(n))))
+
+
 token_files()
+numpy_files()
 cifar_files()

@@ -85,6 +85,24 @@ refused_data "data_batch_3.bin has 73000 bytes, expected records of 3073" \
     refused_data "has 100 classes or characters, but model 'mlp:image=32x32x3' has 10 outputs" \
         --model mlp:image=32x32x3 --data cifar100
 report "damaged files of CIFAR are refused, and so are models with fewer outputs" $?
+# --- NumPy ---
+mlp=(--model mlp:width=16,image=8x8x1 --lr 0.02)
+learns 24 "${mlp[@]}" --data images.npy,labels.npy --eval 8
+report "mlp learns from images of uint8 in NumPy's files" $?
+learns 24 "${mlp[@]}" --data floats.npy,labels.npy --eval 8
+report "mlp learns from images of float32" $?
+learns 24 --model mlp:width=16,image=1x64x1 --lr 0.02 --data features.npy,labels.npy
+report "mlp learns from features" $?
+run 0 train --model resnet20:width=4,blocks=1,image=16x16x3 --data floats.npy,labels.npy \
+    --device "$weakest" --batch 8 --steps 16 --json && falls out && grep -q 'are resized to 16 × 16 × 3' err
+report "resnet20 learns from images that are resized, which is said" $?
+head -c 5000 features.npy >cut.npy
+refused_data "takes samples of 8 × 8 × 1 (height × width × channels), but data 'features.npy,labels.npy' has \
+samples of 64 features" "${mlp[@]}" --data features.npy,labels.npy &&
+    refused_data "samples of dtype '<f8' (float64)" "${mlp[@]}" --data double.npy,labels.npy &&
+    refused_data "label 0 is -1" "${mlp[@]}" --data floats.npy,far.npy &&
+    refused_data "cut.npy is cut short" "${mlp[@]}" --data cut.npy,labels.npy
+report "features for images, other types, labels and cut files are refused" $?
 run 0 list datasets && grep -q '^FILE.bin .*token ids' out && run 0 list datasets --json &&
     grep -q '"name": "FILE.bin"' out
 report "tandem list datasets has the formats" $?

@@ -27,17 +27,22 @@ typedef struct tandem_data {
                                     the training set */
     int n_class;  /* labels 0 … n_class−1: of images; of a text that has classes; else n_symbol */
     int n_symbol; /* text: size of the alphabet; of token ids: the largest one + 1 */
+    int is_flat;  /* images: a sample is `width` numbers without places, height and channels are 1 */
     /* private */
     uint8_t *pixels_train, *pixels_test; /* (n, height, width, channels) */
     uint8_t *labels_train, *labels_test; /* (n); NULL: a text without classes */
+    int is_f32;         /* images: a pixel is a float of four bytes, least significant first */
+    int label_bytes;    /* 2: of a label, least significant first; 0: a label is a byte */
+    int is_interleaved; /* images: every tenth one of pixels_train and labels_train is of the test */
     /* (n_text) symbols; the last tenth is the test part, or, with classes, what follows n_train samples */
     uint8_t *text;
     int64_t n_text;
-    int token_bytes;       /* text: 2, 4: of a token id, least significant first; 0: symbols of a byte */
-    const uint8_t *mapped; /* (n_mapped) a file's bytes in which `text` lies; NULL: it is allocated */
+    int token_bytes; /* text: 2, 4: of a token id, least significant first; 0: symbols of a byte */
+    const uint8_t
+        *mapped; /* (n_mapped) a file's bytes, with pixels_train or `text` in them; NULL: allocated */
     size_t n_mapped;
     int length;            /* text: characters per sample */
-    float mean, deviation; /* of the training pixels in [0, 1]; deviation is 1 where all are equal */
+    float mean, deviation; /* of the training pixels, bytes in [0, 1]; deviation is 1 where all are equal */
     int is_shared;         /* 1: a copy of one that stays open; closing it frees nothing */
     /* set by data_fit: pixels of a stored image, 0: height·width·channels; whether a sample has them
      * in another order, and which, outermost first */
@@ -49,15 +54,16 @@ typedef struct tandem_data {
 
 /* tandem_data_open: reads `source`: the name of a data set below; or a directory with the four IDX files of
  * the MNIST family (train-images-idx3-ubyte and so on, gzipped or not; images may have a fourth dimension,
- * the channels); or a directory or a list, with commas, of CIFAR's binary files; or FILE.bin of token ids, as
- * nanoGPT and llm.c write them; or a text file of any bytes, gzipped or not. `length` ≥ 1: characters or
- * tokens per sample; ignored for images. A path is tried as given, then below $TANDEM_DATA. Token ids stay in
- * the file, which is mapped; of others it reads at most 1 GiB. TANDEM_UNKNOWN_NAME: the error gives the
- * nearest name; TANDEM_MISSING: the package is not installed, or a directory lacks one of the files;
- * TANDEM_MALFORMED: a file is cut short, has the wrong magic or inconsistent counts, a test label exceeds all
- * training labels, a token id is beyond all vocabularies, or a text has fewer than 10·(length+1) bytes or
- * tokens; TANDEM_USAGE: a length below 1 or no source; TANDEM_IO; TANDEM_NO_MEMORY. *data unchanged on error.
- * Cost: reading and decompressing; fashion-mnist takes some tenths of a second and 55 MB. */
+ * the channels); or a directory or a list, with commas, of CIFAR's binary files; or X.npy,Y.npy: samples and
+ * labels of NumPy; or FILE.bin of token ids, as nanoGPT and llm.c write them; or a text file of any bytes,
+ * gzipped or not. `length` ≥ 1: characters or tokens per sample; ignored for images. A path is tried as
+ * given, then below $TANDEM_DATA. Token ids and samples of NumPy stay in the file, which is mapped; of
+ * others it reads at most 1 GiB. TANDEM_UNKNOWN_NAME: the error gives the nearest name; TANDEM_MISSING: the
+ * package is not installed, or a directory lacks one of the files; TANDEM_MALFORMED: a file is cut short,
+ * has the wrong magic or inconsistent counts, a label, token id or number is not allowed, or a text has
+ * fewer than 10·(length+1) bytes or tokens; TANDEM_USAGE: a length below 1, no source, or a list that no
+ * format has; TANDEM_IO; TANDEM_NO_MEMORY. *data unchanged on error. Cost: reading and decompressing;
+ * fashion-mnist takes some tenths of a second and 55 MB. */
 tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error);
 /* A hash of all samples, labels and their shape: two data sets with the same hash are the same, under any
  * name. Cost: reading them once. */
@@ -124,8 +130,8 @@ void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample,
 /* Of a resized image: where each of n rows (or columns) lies among the `size` ones of the data set's. */
 void tandem_data_blends(tandem_pixel_blend *blend, int64_t n, int64_t size);
 
-/* A training image as it is kept: pixels (height·width·channels) bytes of the data set's size, which are not
- * normalised, in the order of data_fit; and its label. */
+/* A training image of bytes as it is kept: pixels (height·width·channels) bytes of the data set's size, which
+ * are not normalised, in the order of data_fit; and its label. */
 void tandem_data_read_pixels(const tandem_data *data, int64_t sample, uint8_t *pixels, int32_t *label);
 
 /* A text sample with one label: its class or, in a text without classes, the character after its last one. */
