@@ -49,7 +49,7 @@ tandem_status tandem_data_open(tandem_data *data, const char *source, int length
 
 /* Bytes of the stored arrays. Interleaved: the first of each has both parts. */
 typedef struct data_bytes {
-    uint64_t pixels[2], labels[2], text;
+    uint64_t pixels[2], labels[2], text, start;
 } data_bytes;
 
 static data_bytes count_data_bytes(const tandem_data *data)
@@ -58,7 +58,8 @@ static data_bytes count_data_bytes(const tandem_data *data)
                               (data->is_f32 ? sizeof(float) : 1),
                    of_label = data->label_bytes ? (uint64_t)data->label_bytes : 1,
                    of_symbol = data->token_bytes ? (uint64_t)data->token_bytes : 1;
-    data_bytes bytes = {.text = (uint64_t)data->n_text * of_symbol};
+    data_bytes bytes = {.text = (uint64_t)data->n_text * of_symbol,
+                        .start = (uint64_t)(data->n_train + data->n_test + 1) * sizeof *data->start};
     const int64_t n[2] = {data->n_train + (data->is_interleaved ? data->n_test : 0), data->n_test};
     for (int test = 0; test < 2; test++) {
         bytes.pixels[test] = (uint64_t)n[test] * of_image;
@@ -88,6 +89,7 @@ uint64_t tandem_data_hash(const tandem_data *data)
     if (data->labels_train) hash = tandem_hash_bytes(hash, data->labels_train, n.labels[0]);
     if (data->labels_test) hash = tandem_hash_bytes(hash, data->labels_test, n.labels[1]);
     if (data->text) hash = tandem_hash_bytes(hash, data->text, n.text);
+    if (data->start) hash = tandem_hash_bytes(hash, data->start, n.start);
     return tandem_hash_bytes(hash, data->symbol, sizeof data->symbol);
 }
 
@@ -99,6 +101,7 @@ void tandem_data_close(tandem_data *data)
             free(data->text);
         }
         free(data->pixels_test);
+        free(data->start);
         free(data->labels_train);
         free(data->labels_test);
         tandem_mapped_file_close(&(tandem_mapped_file){data->mapped, data->n_mapped});

@@ -6,6 +6,7 @@
 #include "data/npy.h"
 #include "data/text.h"
 #include "data/tokens.h"
+#include "data/tsv.h"
 
 typedef struct data_format_row {
     tandem_data_format format;
@@ -53,6 +54,18 @@ static tandem_status read_token_file(tandem_data *data, const tandem_data_paths 
     return tandem_tokens_open(data, paths->at[0].path, length, error);
 }
 
+static int is_tsv_file(const tandem_data_paths *paths)
+{
+    return is_one_file(paths) &&
+           (tandem_data_path_ends(&paths->at[0], ".tsv") || tandem_data_path_ends(&paths->at[0], ".tsv.gz"));
+}
+
+static tandem_status read_tsv_file(tandem_data *data, const tandem_data_paths *paths, int length,
+                                   tandem_error *error)
+{
+    return tandem_tsv_open(data, paths->at[0].path, length, error);
+}
+
 static tandem_status read_text_file(tandem_data *data, const tandem_data_paths *paths, int length,
                                     tandem_error *error)
 {
@@ -74,6 +87,9 @@ static const data_format_row formats[] = {
     {{"FILE.bin", "token ids of nanoGPT (uint16) or llm.c (with its header, uint16 or uint32)"},
      is_token_file,
      read_token_file},
+    {{"FILE.tsv", "texts with a label each, for head=class; its first line names the columns: label, text"},
+     is_tsv_file,
+     read_tsv_file},
     {{"FILE", "any other file is a text: each byte is a token, gzipped or not"}, is_one_file, read_text_file},
 };
 enum { N_FORMAT = sizeof formats / sizeof formats[0] };

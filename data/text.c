@@ -97,9 +97,22 @@ void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, in
     }
 }
 
+/* Line ends fill it. */
+static void read_line(const tandem_data *data, int64_t line, int32_t *tokens)
+{
+    const int64_t from = data->start[line], n = data->start[line + 1] - from;
+    for (int i = 0; i < data->length; i++)
+        tokens[i] = i < n ? text_symbol(data, from + i) : data->symbol['\n'];
+}
+
 void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
                                  int32_t *label)
 {
+    if (data->start) {
+        read_line(data, test ? data->n_train + sample : sample, tokens);
+        *label = tandem_data_label(data, test, sample);
+        return;
+    }
     const int64_t window = text_window(data, test, sample);
     for (int i = 0; i < data->length; i++) tokens[i] = text_symbol(data, window + i);
     if (data->labels_train)

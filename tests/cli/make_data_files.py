@@ -60,6 +60,20 @@ def numpy_files():
     npy("far.npy", "<i4", (n,), struct.pack(f"<{n}i", *(i - 1 for i in range(n))))
 
 
+
+def tables():
+    """Texts whose words name the label."""
+    words = {"good": "a fine film", "bad": "zzz boring", "mixed": "so so"}
+    names = list(words)
+    rows = [(names[i % 3], f"{words[names[i % 3]]} {i}") for i in range(120)]
+    write("reviews.tsv", b"text\tlabel\n", *(f"{text}\t{label}\n".encode() for label, text in rows))
+    numbers = [f"{names.index(label)}\t{text}\r\n".encode() for label, text in rows]
+    write("numbers.tsv", b"label\ttext\r\n", *numbers)
+    write("bare.tsv", *numbers)
+    write("tab.tsv", b"label\ttext\n1\ta\tb\n")
+
+
 token_files()
+tables()
 numpy_files()
 cifar_files()

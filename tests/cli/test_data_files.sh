@@ -103,6 +103,17 @@ samples of 64 features" "${mlp[@]}" --data features.npy,labels.npy &&
     refused_data "label 0 is -1" "${mlp[@]}" --data floats.npy,far.npy &&
     refused_data "cut.npy is cut short" "${mlp[@]}" --data cut.npy,labels.npy
 report "features for images, other types, labels and cut files are refused" $?
+# --- Texts with labels ---
+bert=bert_base:seq=12,width=16,layers=1,heads=2,vocabulary=64,head=class
+for file in reviews.tsv numbers.tsv; do
+    learns 60 --model $bert,classes=3 --data $file --eval 8 --lr 1e-2
+    report "bert_base with head=class learns from $file, on one rank and two, and resumes to the bit" $?
+done
+refused_data "bare.tsv begins with the line" --model $bert,classes=3 --data bare.tsv &&
+    refused_data "line 2 is no label and text with one tab" --model $bert,classes=3 --data tab.tsv &&
+    refused_data "has 3 classes or characters, but model" --model $bert,classes=2 --data reviews.tsv &&
+    refused_data "has one class for each sample" --model gpt_tiny:length=12,width=16 --data reviews.tsv
+report "tables without a first line, with more tabs, or for other models are refused" $?
 run 0 list datasets && grep -q '^FILE.bin .*token ids' out && run 0 list datasets --json &&
     grep -q '"name": "FILE.bin"' out
 report "tandem list datasets has the formats" $?

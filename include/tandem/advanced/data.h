@@ -37,6 +37,7 @@ typedef struct tandem_data {
     /* (n_text) symbols; the last tenth is the test part, or, with classes, what follows n_train samples */
     uint8_t *text;
     int64_t n_text;
+    int64_t *start;  /* texts of lines: (n_train + n_test + 1) where each begins; NULL: one text in windows */
     int token_bytes; /* text: 2, 4: of a token id, least significant first; 0: symbols of a byte */
     const uint8_t
         *mapped; /* (n_mapped) a file's bytes, with pixels_train or `text` in them; NULL: allocated */
@@ -52,18 +53,19 @@ typedef struct tandem_data {
     uint8_t symbol[256]; /* text: byte → symbol, in order of byte value; 0 for bytes that do not occur */
 } tandem_data;
 
-/* tandem_data_open: reads `source`: the name of a data set below; or a directory with the four IDX files of
- * the MNIST family (train-images-idx3-ubyte and so on, gzipped or not; images may have a fourth dimension,
- * the channels); or a directory or a list, with commas, of CIFAR's binary files; or X.npy,Y.npy: samples and
- * labels of NumPy; or FILE.bin of token ids, as nanoGPT and llm.c write them; or a text file of any bytes,
- * gzipped or not. `length` ≥ 1: characters or tokens per sample; ignored for images. A path is tried as
- * given, then below $TANDEM_DATA. Token ids and samples of NumPy stay in the file, which is mapped; of
- * others it reads at most 1 GiB. TANDEM_UNKNOWN_NAME: the error gives the nearest name; TANDEM_MISSING: the
- * package is not installed, or a directory lacks one of the files; TANDEM_MALFORMED: a file is cut short,
- * has the wrong magic or inconsistent counts, a label, token id or number is not allowed, or a text has
- * fewer than 10·(length+1) bytes or tokens; TANDEM_USAGE: a length below 1, no source, or a list that no
- * format has; TANDEM_IO; TANDEM_NO_MEMORY. *data unchanged on error. Cost: reading and decompressing;
- * fashion-mnist takes some tenths of a second and 55 MB. */
+/* tandem_data_open: reads `source`: the name of a data set below; or a directory with the four IDX files
+ * of the MNIST family (train-images-idx3-ubyte and so on, gzipped or not; images may have a fourth
+ * dimension, the channels); or a directory or a list, with commas, of CIFAR's binary files; or
+ * X.npy,Y.npy: samples and labels of NumPy; or FILE.bin of token ids, as nanoGPT and llm.c write them; or
+ * FILE.tsv of texts with labels; or a text file of any bytes, gzipped or not. `length` ≥ 1: characters or
+ * tokens per sample; ignored for images. A path is tried as given, then below $TANDEM_DATA. Token ids and
+ * samples of NumPy stay in the file, which is mapped; of others it reads at most 1 GiB.
+ * TANDEM_UNKNOWN_NAME: the error gives the nearest name; TANDEM_MISSING: the package is not installed, or
+ * a directory lacks one of the files; TANDEM_MALFORMED: a file is cut short, has the wrong magic or
+ * inconsistent counts, a label, token id or number is not allowed, or a text has fewer than 10·(length+1)
+ * bytes or tokens; TANDEM_USAGE: a length below 1, no source, or a list that no format has; TANDEM_IO;
+ * TANDEM_NO_MEMORY. *data unchanged on error. Cost: reading and decompressing; fashion-mnist takes some
+ * tenths of a second and 55 MB. */
 tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error);
 /* A hash of all samples, labels and their shape: two data sets with the same hash are the same, under any
  * name. Cost: reading them once. */
