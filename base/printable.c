@@ -17,7 +17,7 @@ typedef struct writer {
 static void put_printable_text(writer *w, const char *text, size_t n)
 {
     const size_t left = w->n + 1 < w->size ? w->size - 1 - w->n : 0;
-    if (left > 0) memcpy(w->text + w->n, text, n < left ? n : left);
+    if (w->text && left > 0) memcpy(w->text + w->n, text, n < left ? n : left);
     w->n += n;
 }
 

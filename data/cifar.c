@@ -1,6 +1,7 @@
 /* cifar.c: reads the binary version of CIFAR-10 and CIFAR-100. */
 #include "data/cifar.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,7 @@ typedef struct cifar_images {
 
 static tandem_status grow_cifar_part(cifar_images *images, int test, int64_t n, tandem_error *error)
 {
+    assert(n > 0);
     uint8_t *const pixels = realloc(images->part[test].pixels, (size_t)n * TANDEM_CIFAR_PIXELS);
     if (pixels) images->part[test].pixels = pixels;
     uint8_t *const label = pixels ? realloc(images->part[test].label, (size_t)n) : NULL;
@@ -192,6 +194,7 @@ static tandem_status read_cifar_list(cifar_images *images, const tandem_data_pat
     tandem_status status = TANDEM_OK;
     for (int i = 0; i < paths->n && status == TANDEM_OK; i++)
         status = read_listed_cifar(images, &paths->at[i], error);
+    assert(status != TANDEM_OK || images->kind); /* each file has set it */
     for (int test = 0; test < 2 && status == TANDEM_OK; test++)
         if (!images->part[test].n)
             status =

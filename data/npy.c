@@ -170,12 +170,11 @@ enum { N_TYPE = sizeof types / sizeof types[0] };
 static void print_npy_type(char *text, size_t size, const char *type)
 {
     static const struct {
-        char kind;
         const char *name;
-        int has_bits;
-    } kinds[] = {{'f', "float", 1}, {'i', "int", 1},      {'u', "uint", 1},     {'c', "complex", 1},
-                 {'b', "bool", 0},  {'O', "object", 0},   {'U', "str", 0},      {'S', "bytes", 0},
-                 {'V', "void", 0},  {'M', "datetime", 0}, {'m', "timedelta", 0}};
+        char kind, has_bits;
+    } kinds[] = {{"float", 'f', 1}, {"int", 'i', 1},      {"uint", 'u', 1},     {"complex", 'c', 1},
+                 {"bool", 'b', 0},  {"object", 'O', 0},   {"str", 'U', 0},      {"bytes", 'S', 0},
+                 {"void", 'V', 0},  {"datetime", 'M', 0}, {"timedelta", 'm', 0}};
     const char *const order = type[0] == '>' ? "big-endian " : "";
     (void)snprintf(text, size, "unknown");
     for (size_t k = 0; type[0] && k < sizeof kinds / sizeof *kinds; k++)
