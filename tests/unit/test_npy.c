@@ -338,13 +338,14 @@ static void floats_are_resized_like_bytes(void **state)
     fill_arrays();
     for (int i = 0; i < N_SAMPLE * N_NUMBER; i++) floats[i] = (float)bytes[i] / 255;
     const npy_bytes x = float_array("(21, 4, 3)"), u = byte_array("(21, 4, 3)"), y = label_array();
+    tandem_error error = {0};
     tandem_data data = {0};
-    require_ok(tandem_data_open(&data, pair_of(*state, &x, &y), 1, NULL), NULL);
+    require_ok(tandem_data_open(&data, pair_of(*state, &x, &y), 1, &error), &error);
     const uint64_t hash = tandem_data_hash(&data);
     tandem_data_read_resized(&data, 1, 1, 8, 6, 1, from_floats, &label);
     assert_int_equal(label, 190);
     tandem_data_close(&data);
-    require_ok(tandem_data_open(&data, pair_of(*state, &u, &y), 1, NULL), NULL);
+    require_ok(tandem_data_open(&data, pair_of(*state, &u, &y), 1, &error), &error);
     assert_true(hash != tandem_data_hash(&data));
     tandem_data_read_resized(&data, 1, 1, 8, 6, 1, from_bytes, &label);
     tandem_data_close(&data);
@@ -359,8 +360,9 @@ static void a_hash_is_of_all_rows(void **state)
         if (k == 1) floats[N_SAMPLE * N_NUMBER - 1] += 1;
         if (k == 2) wide_labels[N_SAMPLE - 1]--;
         const npy_bytes x = float_array("(21, 12)"), y = label_array();
+        tandem_error error = {0};
         tandem_data data = {0};
-        require_ok(tandem_data_open(&data, pair_of(*state, &x, &y), 1, NULL), NULL);
+        require_ok(tandem_data_open(&data, pair_of(*state, &x, &y), 1, &error), &error);
         data.n_class = 201; /* so that the labels alone differ */
         hash[k] = tandem_data_hash(&data);
         tandem_data_close(&data);

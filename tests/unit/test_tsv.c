@@ -32,10 +32,9 @@ static void check_rows(const tandem_data *data, const int class[4], const char *
         int32_t token[32], label = -1;
         char expected[32];
         tandem_data_read_text_class(data, test, test ? sample - data->n_train : sample, token, &label);
-        int row = -1;
-        for (int i = 0; i < N_ROW; i++)
-            if (data->symbol['a' + i] == token[0]) row = i;
-        assert_true(row >= 0);
+        int row = 0;
+        while (row < N_ROW - 1 && data->symbol['a' + row] != token[0]) row++;
+        assert_int_equal(data->symbol['a' + row], token[0]);
         seen |= UINT64_C(1) << row;
         assert_int_equal(label, class[row % 4]);
         (void)snprintf(expected, sizeof expected, "%c%s", 'a' + row, text);
