@@ -76,7 +76,7 @@ void answer_extra_samples_details(const tandem_goodput *g)
                        goodput_percent(g, g->sensitivity_at[worst]).text);
     answer_line("their parts", "noise %s%%, bias %s%s%s", goodput_percent(g, fmax(g->noise, 0)).text,
                 isnan(g->bias) ? "unknown" : goodput_percent(g, fmax(g->bias, 0)).text,
-                isnan(g->bias) ? "" : " %", point);
+                isnan(g->bias) ? "" : "%", point);
     print_largest_operators(g);
 }
 
@@ -100,17 +100,20 @@ static void append_uncertainty(char *text, size_t size, const tandem_provenance 
                             (long long)times->n_fitted, tandem_quantity_ratio(times->spread).text);
     else if (!times->n_fitted)
         (void)tandem_append(text, size, " from its description alone");
+    if (times->kernels != TANDEM_KERNELS_TANDEM)
+        (void)tandem_append(text, size, ", of %s's kernels%s", tandem_kernel_set_name(times->kernels),
+                            times->without_update ? " without the update" : "");
     if (times->n_contradicting)
         (void)tandem_append(text, size, ", without %lld costs that contradict its datasheet by more than 3 x",
                             (long long)times->n_contradicting);
 }
 
 /* "v100 predicted within 22%", "cpu:avx2 97% measured, 3% interpolated". */
-static void append_device_times(char *text, size_t size, const char *device, const tandem_provenance *times)
+static void write_device_times(char *text, size_t size, const char *device, const tandem_provenance *times)
 {
     int n = 0;
     for (int k = 0; k < TANDEM_N_ORIGIN; k++) n += times->n_task[k] > 0;
-    (void)tandem_append(text, size, "%s%s", *text ? "; " : "", device);
+    (void)snprintf(text, size, "%s", device);
     for (int k = 0, at = 0; k < TANDEM_N_ORIGIN; k++) {
         if (!times->n_task[k]) continue;
         (void)tandem_append(text, size, "%s", at++ ? ", " : " ");
@@ -138,12 +141,15 @@ static void append_allreduce_times(char *text, size_t size, const tandem_time_so
 
 void answer_times(const tandem_time_sources *sources, double profile_interval)
 {
-    char text[1024] = "";
+    char text[1024] = "", of_class[TANDEM_MAX_CLASS][256];
     bool has_interval = false;
-    for (int c = 0; c < sources->n_class; c++)
-        if (!is_repeated_device(sources, c))
-            append_device_times(text, sizeof text, sources->device[c], &sources->of[c]);
-    for (int c = 0; c < sources->n_class; c++) has_interval |= !isnan(sources->of[c].form_interval);
+    for (int c = 0; c < sources->n_class; c++) {
+        int same = 0; /* classes of one device may have other batches, and other origins */
+        write_device_times(of_class[c], sizeof of_class[c], sources->device[c], &sources->of[c]);
+        while (strcmp(of_class[same], of_class[c]) != 0) same++;
+        if (same == c) (void)tandem_append(text, sizeof text, "%s%s", c ? "; " : "", of_class[c]);
+        has_interval |= !isnan(sources->of[c].form_interval);
+    }
     if (has_interval) (void)tandem_append(text, sizeof text, " (in 80%% of cases)");
     append_allreduce_times(text, sizeof text, sources);
     if (profile_interval >= 0.02)

@@ -17,9 +17,9 @@ static int64_t stored_pixels(const tandem_data *data)
 /* Where a sample and its label are stored. Interleaved: samples 9, 19, … of all are those of the test. */
 static int64_t stored_row(const tandem_data *data, int test, int64_t sample)
 {
-    enum { TEST_EVERY = 10 };
+    const int64_t every = TANDEM_IMAGES_TEST_EVERY;
     if (!data->is_interleaved) return sample;
-    return test ? TEST_EVERY * sample + TEST_EVERY - 1 : sample + sample / (TEST_EVERY - 1);
+    return test ? every * sample + every - 1 : sample + sample / (every - 1);
 }
 
 static const uint8_t *stored_image(const tandem_data *data, int test, int64_t sample)

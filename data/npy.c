@@ -324,7 +324,7 @@ static tandem_status fill_npy_data(tandem_data *data, const npy_file *x, const n
 {
     const tandem_npy *const npy = &x->npy;
     tandem_data made = {.kind = TANDEM_DATA_IMAGES, .is_interleaved = 1, .label_bytes = 2};
-    made.n_test = npy->dim[0] / 10;
+    made.n_test = npy->dim[0] / TANDEM_IMAGES_TEST_EVERY;
     made.n_train = npy->dim[0] - made.n_test;
     made.is_flat = npy->n_dim == 2;
     made.height = made.is_flat ? 1 : (int)npy->dim[1];

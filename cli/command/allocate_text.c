@@ -72,8 +72,7 @@ static int print_compared_plans(const allocate_context *a, int digits)
     return cli_table_finish(&table);
 }
 
-/* --- Devices, with --details
- * ---------------------------------------------------------------------------------- */
+/* --- Devices, with --details ------------------------------------------------------------------ */
 
 static int print_allocated_devices(const allocate_context *a)
 {
