@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "research/drift.h"
-#include "research/paired.h"
+#include "predictor/paired.h"
 #include "research/work_left.h"
 
 enum { MAX_TASKS = 8 };

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "research/null.h"
-#include "research/paired.h"
+#include "predictor/paired.h"
 
 enum { MAX_TASKS = 16, MAX_PAIRS = 100000 }; /* MAX_PAIRS: that are said to be needed */
 

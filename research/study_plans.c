@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "research/paired.h"
+#include "predictor/paired.h"
 #include "research/plans.h"
 #include "research/work_left.h"
 

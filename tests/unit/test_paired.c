@@ -1,10 +1,10 @@
-/* folder: research */
+/* folder: predictor */
 /* Student's t of pairs and two one-sided tests, against published figures and by simulation. */
 #include <math.h>
 
 #include <gsl/gsl_randist.h>
 
-#include "research/paired.h"
+#include "predictor/paired.h"
 #include "tests/support/tandem_test.h"
 
 static void assert_close(double got, double expected, double room)

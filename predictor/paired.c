@@ -1,5 +1,5 @@
 /* paired.c: Student's t of pairs, and two one-sided tests. */
-#include "research/paired.h"
+#include "predictor/paired.h"
 
 #include <math.h>
 

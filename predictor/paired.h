@@ -1,7 +1,7 @@
 /* paired.h: what pairs of trainings say: Student's interval of their mean difference, two one-sided tests of
  * its smallness, and the pairs that these need. */
-#ifndef TANDEM_RESEARCH_PAIRED_H
-#define TANDEM_RESEARCH_PAIRED_H
+#ifndef TANDEM_PREDICTOR_PAIRED_H
+#define TANDEM_PREDICTOR_PAIRED_H
 
 /* Differences of n pairs. */
 typedef struct paired_difference {
