@@ -37,6 +37,22 @@ static tandem_status set_uniform_plan(tandem_workload *workload, const char *uni
     return TANDEM_OK;
 }
 
+/* Devices that are described become the strongest of this machine, and every device has every precision. What
+ * a precision computes in stays that of the described device. */
+static tandem_status emulate_devices(tandem_cluster *cluster, tandem_error *error)
+{
+    for (int c = 0; c < cluster->n_class; c++) {
+        tandem_device *device = &cluster->classes[c].device, here = *device;
+        const tandem_status status =
+            tandem_device_is_described(device) ? tandem_device_resolve(&here, "strongest", error) : TANDEM_OK;
+        if (status != TANDEM_OK) return status;
+        here.amp_dtype = device->amp_dtype;
+        here.precisions = (1u << TANDEM_N_PRECISION) - 1;
+        *device = here;
+    }
+    return TANDEM_OK;
+}
+
 static tandem_status open_plan_workload(tandem_workload *workload, const tandem_workload_request *request,
                                         tandem_error *error)
 {
@@ -54,6 +70,7 @@ static tandem_status open_plan_workload(tandem_workload *workload, const tandem_
     tandem_status status = tandem_workload_transport(&over_network, error);
     if (status == TANDEM_OK) status = tandem_plan_read(&workload->plan, &read, request->plan, error);
     tandem_graph_close(read);
+    if (status == TANDEM_OK && request->emulate) status = emulate_devices(&workload->plan->cluster, error);
     if (status != TANDEM_OK) return status;
     workload->cluster = workload->plan->cluster;
     workload->cluster.over_network = over_network;
@@ -64,8 +81,8 @@ static tandem_status open_plan_workload(tandem_workload *workload, const tandem_
     return status == TANDEM_OK ? tandem_plan_check(workload->plan, workload->graph[0], error) : status;
 }
 
-tandem_status tandem_open_cluster(tandem_cluster *out, const char *model, const char *text, int64_t batch,
-                                  const char *memory, tandem_error *error)
+static tandem_status open_cluster(tandem_cluster *out, const char *model, const char *text, int64_t batch,
+                                  const char *memory, int is_emulated, tandem_error *error)
 {
     tandem_cluster cluster;
     int over_network = 0;
@@ -79,6 +96,7 @@ tandem_status tandem_open_cluster(tandem_cluster *out, const char *model, const 
             "no devices given. Use e.g. --cluster \"cpu:avx2 + cpu:sse41\" (tandem list devices)");
     tandem_status status = tandem_workload_transport(&over_network, error);
     if (status == TANDEM_OK) status = tandem_cluster_parse(&cluster, text, error);
+    if (status == TANDEM_OK && is_emulated) status = emulate_devices(&cluster, error);
     if (status == TANDEM_OK)
         status = tandem_cluster_fill_defaults(&cluster, batch ? batch : TANDEM_DEFAULT_BATCH, memory, error);
     if (status != TANDEM_OK) return status;
@@ -87,13 +105,17 @@ tandem_status tandem_open_cluster(tandem_cluster *out, const char *model, const 
     return TANDEM_OK;
 }
 
+tandem_status tandem_open_cluster(tandem_cluster *out, const char *model, const char *text, int64_t batch,
+                                  const char *memory, tandem_error *error)
+{
+    return open_cluster(out, model, text, batch, memory, 0, error);
+}
+
 static tandem_status open_model_workload(tandem_workload *workload, const tandem_workload_request *request,
                                          tandem_error *error)
 {
-    tandem_status status = tandem_open_cluster(&workload->cluster, request->model, request->cluster,
-                                               request->batch, request->memory, error);
-    for (int c = 0; c < workload->cluster.n_class && request->emulate; c++)
-        workload->cluster.classes[c].device.precisions = (1u << TANDEM_N_PRECISION) - 1;
+    tandem_status status = open_cluster(&workload->cluster, request->model, request->cluster, request->batch,
+                                        request->memory, request->emulate != NULL, error);
     if (status == TANDEM_OK)
         status = tandem_cluster_open_graphs(workload->graph, &workload->cluster, request->model, error);
     char name[sizeof workload->plan->name];

@@ -86,6 +86,8 @@ typedef struct cli_options {
     int64_t sweep_ns;                                /* profile: of networks instead of a model; 0 = none */
     int force;
     double limit; /* compare: largest allowed error; < 0 = none */
+    int measure_loss;
+    double at_most; /* with it: extra samples; < 0 = nothing is asked */
     /* output files */
     const char *output, *report, *trace, *log, *checkpoint, *resume, *init, *export;
     /* which options were given: for cli_option_given and cli_option_not_allowed */

@@ -490,6 +490,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
                              .batch = TANDEM_DEFAULT_BATCH,
                              .timeout_ns = INT64_C(120000000000),
                              .limit = -1,
+                             .at_most = -1,
                              .slowdown = -1,
                              .max_sensitivity = -1,
                              .time_spread = -1,

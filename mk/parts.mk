@@ -26,7 +26,7 @@ JSON = $(B)/obj/base/json.o
 FOUNDATION = $(filter-out $(JSON),$(PARTS_base)) $(PARTS_graph) $(PARTS_step)
 CORE = $(FOUNDATION) $(JSON) $(foreach folder,profiles predictor trace replayer allocator,$(PARTS_$(folder)))
 PARTS_runtime = $(call objects,$(filter-out runtime/rank_main.c,$(call sources,runtime $(addprefix \
-    runtime/,process train estimate profile compare))))
+    runtime/,process train estimate profile compare trial))))
 CLI = $(call objects,$(call sources,cli cli/command))
 PARTS_cli = $(filter-out $(B)/obj/cli/main.o,$(CLI))
 ISAS = sse41 avx avx2 avx2_vnni avx512 avx512_vnni

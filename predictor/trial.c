@@ -6,8 +6,8 @@
  *
  * Extra samples. A plan that needs 1 + x as many samples is at step k where its base is at k/(1 + x). With
  * F the base's curve, x is where the mean of F(k/(1 + x)) − F(k) over the last quarter is the difference of
- * the losses. F is the base's loss, averaged over the pairs, smoothed over log k by local lines (Cleveland, J.
- * Am. Stat. Assoc. 74, 1979) and made monotone by pooling neighbours (Ayer et al., Ann. Math. Stat. 26,
+ * the losses. F is the base's loss, averaged over the pairs, smoothed over log k by local lines (Cleveland,
+ * J. Am. Stat. Assoc. 74, 1979) and made monotone by pooling neighbours (Ayer et al., Ann. Math. Stat. 26,
  * 1955). Only a plan that is better than its base needs F beyond the last step: there it goes on with the
  * slope over log k that it has in the last three quarters. */
 #include <math.h>
@@ -18,7 +18,7 @@
 
 enum { PLACES = 48 };
 
-/* The base's loss, falling, at places that are equally spaced in the logarithm of the step from 1 to n_step. */
+/* The base's loss, falling, at places that are equally spaced in the logarithm of the step, 1 to n_step. */
 typedef struct base_curve {
     int64_t n_step;
     double loss[PLACES], distance; /* between places */
@@ -99,8 +99,7 @@ static double curve_at(const base_curve *curve, double log_step)
 {
     const double place = fmax(log_step / curve->distance, 0);
     const int before = place < PLACES - 1 ? (int)place : PLACES - 1;
-    if (before == PLACES - 1)
-        return curve->loss[before] + curve->slope * (place - before) * curve->distance;
+    if (before == PLACES - 1) return curve->loss[before] + curve->slope * (place - before) * curve->distance;
     const double part = place - before;
     return (1 - part) * curve->loss[before] + part * curve->loss[before + 1];
 }
@@ -249,8 +248,8 @@ static tandem_status check_pairs(const tandem_trial_pair *pair, int n_pair,
     return TANDEM_OK;
 }
 
-tandem_status tandem_trial_judge(tandem_trial_result *result, const tandem_trial_pair *pair, int n_pair,
-                                 const tandem_trial_question *question, tandem_error *error)
+tandem_status tandem_trial_conclude(tandem_trial_result *result, const tandem_trial_pair *pair, int n_pair,
+                                    const tandem_trial_question *question, tandem_error *error)
 {
     const int64_t n_step = question->n_step;
     trial_differences differences;

@@ -7,6 +7,7 @@
 #include "base/quantity.h"
 #include "base/append.h"
 #include "cli/answer.h"
+#include "cli/command/compare.h"
 #include "cli/compare_json.h"
 #include "cli/prediction.h"
 #include "cli/report_files.h"
@@ -330,13 +331,30 @@ static int compare_and_print(const cli_options *options, const tandem_compare_re
     return code;
 }
 
+/* What only one of the two comparisons reads. */
+static tandem_status check_comparison(const cli_options *options, tandem_error *error)
+{
+    static const int of_loss[] = {OPTION_AT_MOST, OPTION_BASE_PRECISION, OPTION_REPETITIONS, OPTION_RESUME,
+                                  OPTION_INIT,    OPTION_EMULATE,        OPTION_END},
+                     of_step[] = {OPTION_METHOD, OPTION_OPERATORS, OPTION_LIMIT,
+                                  OPTION_REPORT, OPTION_REMEASURE, OPTION_END};
+    const int *const wrong = options->measure_loss ? of_step : of_loss;
+    for (int k = 0; wrong[k] != OPTION_END; k++)
+        if (cli_option_given(options, wrong[k]))
+            return tandem_error_set(error, TANDEM_USAGE, "--%s %s --measure-loss", cli_option_name(wrong[k]),
+                                    options->measure_loss ? "does not go with" : "needs");
+    return TANDEM_OK;
+}
+
 static int run_compare(const cli_options *given)
 {
     char trace_path[SCRATCH_JSON];
     cli_options options = *given;
     tandem_error error = {0};
     tandem_compare_request request;
-    tandem_status status = cli_report_check(&options, &error);
+    tandem_status status = check_comparison(&options, &error);
+    if (status == TANDEM_OK && options.measure_loss) return cli_compare_loss(&options);
+    if (status == TANDEM_OK) status = cli_report_check(&options, &error);
     if (status == TANDEM_OK && options.report) {
         status = scratch_json_make(trace_path, &error);
         if (status == TANDEM_OK) options.trace = trace_path;
@@ -347,16 +365,56 @@ static int run_compare(const cli_options *given)
     return code;
 }
 
-static const int options[] = {
-    OPTION_PLAN,      OPTION_MODEL,    OPTION_SET,        OPTION_LOSS,      OPTION_CLUSTER, OPTION_DEVICE,
-    OPTION_UNIFORM,   OPTION_BATCH,    OPTION_MEMORY,     OPTION_BUCKET,    OPTION_WIRE,    OPTION_STEPS,
-    OPTION_DATA,      OPTION_EVALUATE, OPTION_SEED,       OPTION_TIMEOUT,   OPTION_METHOD,  OPTION_OPERATORS,
-    OPTION_LIMIT,     OPTION_REPORT,   OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_CLIP,    OPTION_LOSS_SCALE,
-    OPTION_REMEASURE, OPTION_AMAX,     OPTION_DB,         OPTION_QUIET,     OPTION_DETAILS, OPTION_END};
+static const int options[] = {OPTION_PLAN,
+                              OPTION_MODEL,
+                              OPTION_SET,
+                              OPTION_LOSS,
+                              OPTION_CLUSTER,
+                              OPTION_DEVICE,
+                              OPTION_UNIFORM,
+                              OPTION_BATCH,
+                              OPTION_MEMORY,
+                              OPTION_BUCKET,
+                              OPTION_WIRE,
+                              OPTION_STEPS,
+                              OPTION_DATA,
+                              OPTION_EVALUATE,
+                              OPTION_SEED,
+                              OPTION_TIMEOUT,
+                              OPTION_METHOD,
+                              OPTION_OPERATORS,
+                              OPTION_LIMIT,
+                              OPTION_REPORT,
+                              OPTION_ACCUMULATE,
+                              OPTION_RECOMPUTE,
+                              OPTION_CLIP,
+                              OPTION_LOSS_SCALE,
+                              OPTION_REMEASURE,
+                              OPTION_AMAX,
+                              OPTION_DB,
+                              OPTION_QUIET,
+                              OPTION_DETAILS,
+                              OPTION_MEASURE_LOSS,
+                              OPTION_AT_MOST,
+                              OPTION_BASE_PRECISION,
+                              OPTION_REPETITIONS,
+                              OPTION_RATE,
+                              OPTION_SCHEDULE,
+                              OPTION_WARMUP,
+                              OPTION_DECAY,
+                              OPTION_NO_DECAY,
+                              OPTION_MOMENTUM,
+                              OPTION_BETAS,
+                              OPTION_LABEL_SMOOTHING,
+                              OPTION_RESUME,
+                              OPTION_INIT,
+                              OPTION_EMULATE,
+                              OPTION_ERROR_SCALE,
+                              OPTION_END};
 const cli_command command_compare = {
     .name = "compare",
     .words = "",
-    .summary = "Predicted and measured step of a plan: time, waits, memory",
+    .summary = "Predicted and measured step of a plan; or its loss",
     .option = options,
     .joins_run = 1,
     .description =
@@ -370,6 +428,7 @@ const cli_command command_compare = {
         "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt "
         "--clip 1\n"
         "  tandem compare --model resnet20 --device strongest --uniform int8_full --amax delayed:window=32\n"
+        "  tandem compare --plan plan.json --measure-loss --at-most 2% --data fashion-mnist --lr 0.01\n"
         "The error is (predicted - measured) / measured. The measured step is the median of the steps [30]\n"
         "after two warm-up steps. The second error compares each step with its prediction at the speed that "
         "the\n"
@@ -379,6 +438,9 @@ const cli_command command_compare = {
         "noise.\n"
         "The run is stored.\n"
         "--remeasure measures the plan's costs again after the run: it shows the drift since the profile.\n"
+        "--measure-loss trains pairs of branches of --steps steps [200], in --base-precision [fp32] and\n"
+        "under the plan, from --resume, --init or fresh weights (docs/trials.md). Devices that are not here\n"
+        "are emulated. With --at-most, the exit code is 1 if the plan needs more. Trainings are stored.\n"
         "Over a network: run the same line for each rank, with RANK, WORLD_SIZE, TANDEM_STORE and "
         "TANDEM_IFACE\n"
         "set; rank 0 compares.",

@@ -6,6 +6,7 @@
 #ifndef TANDEM_RUNTIME_H
 #define TANDEM_RUNTIME_H
 
+#include "tandem/trial.h"
 #include "tandem/workload.h"
 
 TANDEM_BEGIN_DECLARATIONS
@@ -36,14 +37,15 @@ typedef struct tandem_train_request {
     tandem_workload_request workload; /* its seed draws weights, sample order and rounding, too */
     tandem_rank_place place;
     tandem_listener listener;
-    const char *store;                    /* profile store with the devices' algorithms; need not exist */
-    const char *data;                     /* data set, or a path; NULL = noise, good only for timing */
-    int64_t steps;                        /* of the whole run, those of a resumed checkpoint included [100] */
-    int64_t evaluate;                     /* test samples of an evaluation; 0 = none [2000] */
-    int64_t evaluate_every;               /* steps; 0 = only after the last one */
-    int64_t checkpoint_every;             /* steps; 0 = only after the last one */
-    int64_t timeout_ns;                   /* for another rank [120 s] */
-    uint64_t bucket_bytes;                /* of gradients that are reduced together; 0 = 25 MiB */
+    const char *store;        /* profile store with the devices' algorithms; need not exist */
+    const char *data;         /* data set, or a path; NULL = noise, good only for timing */
+    int64_t steps;            /* of the whole run, those of a resumed checkpoint included [100] */
+    int64_t evaluate;         /* test samples of an evaluation; 0 = none [2000] */
+    int64_t evaluate_every;   /* steps; 0 = only after the last one */
+    const char *evaluate_in;  /* after the run, evaluate again with all operators in it; NULL = do not */
+    int64_t checkpoint_every; /* steps; 0 = only after the last one */
+    int64_t timeout_ns;       /* for another rank [120 s] */
+    uint64_t bucket_bytes;    /* of gradients that are reduced together; 0 = 25 MiB */
     int has_data_seed, has_rounding_seed; /* 1: the next two replace workload.seed */
     uint64_t data_seed, rounding_seed;
     double error_scale; /* emulated errors are multiplied by it [1] */
@@ -104,7 +106,8 @@ typedef struct tandem_train_result {
     double accuracy;               /* of the last evaluation; NaN = none */
     double samples_per_s;          /* NaN = not known */
     int n_evaluation;
-    tandem_train_evaluation *evaluation; /* [n_evaluation] */
+    tandem_train_evaluation *evaluation;  /* [n_evaluation] */
+    tandem_train_evaluation in_precision; /* with evaluate_in; else step 0 */
     int n_rank;
     tandem_rank_report *rank;          /* [n_rank] */
     struct run_steadiness *steadiness; /* [n_rank] for compare: kept steps of every rank */
@@ -331,6 +334,41 @@ const char *tandem_compare_verdict_print(char *text, size_t size, const tandem_c
 double tandem_compare_drift(const tandem_compare_result *result);
 /* Error of the simulation: (resimulated − measured) / measured; NaN if unknown. */
 double tandem_compare_simulation_error(const tandem_compare_result *result);
+
+/* --- Compare losses ------------------------------------------------------------------------------------- */
+
+typedef struct tandem_loss_request {
+    /* A branch under the plan: its steps [200] follow those of the checkpoint to resume, if any, and its test
+     * samples [2000] are evaluated at the end. Its seed draws each pair's order of samples, rounding and,
+     * without init and resume, weights. No place, reestimate, and of files to write only none; its listener
+     * hears of all branches */
+    tandem_train_request train;
+    const char *base; /* precision of the other branch; NULL = fp32 */
+    int n_pair;       /* at most [8] */
+    double at_most;   /* share of extra samples: pairs end when this is decided; NaN = all pairs run [NaN] */
+} tandem_loss_request;
+/* A request with the defaults in brackets above; without a workload. */
+tandem_loss_request tandem_loss_request_default(void);
+
+typedef struct tandem_loss_result {
+    char model[TANDEM_MODEL_NAME]; /* canonical */
+    char plan[48], base[16];       /* the plan's name, the base precision's */
+    int64_t steps, begin;          /* of a branch; steps of the checkpoint before it */
+    uint64_t first_seed;           /* of the first pair: a training with this seed is its branch */
+    int n_known;                   /* branches that the store had */
+    int64_t branch_ns;             /* what a branch took, the mean; 0 = the store had all */
+    /* "" = trained on the plan's devices; else the device that emulated all of them */
+    char emulated_on[TANDEM_DEVICE_NAME];
+    tandem_trial_result trial;
+} tandem_loss_result;
+
+/* tandem_compare_loss: trains pairs of branches, in the base precision and under the plan, and says what the
+ * plan costs in loss and in samples (trial.h). On devices that are not here all are emulated by the strongest
+ * of this machine. Each branch that ends is in the store, and another request that needs it finds it there.
+ * TANDEM_USAGE: no data, too few steps or pairs, more than 16 emulated ranks; TANDEM_LIMIT_EXCEEDED: the base
+ * diverges; errors of tandem_train and the store. *result unchanged on error. Cost: 2 n_pair trainings. */
+tandem_status tandem_compare_loss(tandem_loss_result *result, const tandem_loss_request *request,
+                                  tandem_error *error);
 
 TANDEM_END_DECLARATIONS
 #endif

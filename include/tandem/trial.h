@@ -3,9 +3,11 @@
  * explains the terms.
  *
  * A pair is two branches, one of the base and one of the plan, from the same weights over the same samples.
- * Pairs differ in the order of the samples, in what rounding draws and, from a fresh start, in the weights. */
+ * Pairs differ in the order of the samples, in what rounding draws and, from fresh weights, in these. */
 #ifndef TANDEM_TRIAL_H
 #define TANDEM_TRIAL_H
+
+#include <stdint.h>
 
 #include "tandem/status.h"
 
@@ -60,10 +62,10 @@ typedef struct tandem_trial_result {
     int pairs_needed;
 } tandem_trial_result;
 
-/* tandem_trial_judge: what n_pair ≥ 1 pairs say. TANDEM_LIMIT_EXCEEDED: a base's loss is not finite, which
+/* tandem_trial_conclude: what n_pair ≥ 1 pairs say. TANDEM_LIMIT_EXCEEDED: a base's loss is not finite, which
  * names the pair; TANDEM_USAGE: too few steps or pairs; TANDEM_NO_MEMORY. *result unchanged on error. Cost: a
  * pass over the losses for each of 48 places of the base's curve. */
-tandem_status tandem_trial_judge(tandem_trial_result *result, const tandem_trial_pair *pair, int n_pair,
+tandem_status tandem_trial_conclude(tandem_trial_result *result, const tandem_trial_pair *pair, int n_pair,
                                  const tandem_trial_question *question, tandem_error *error);
 
 /* "undecided", "within", "beyond". */

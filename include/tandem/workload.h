@@ -20,7 +20,7 @@ typedef struct tandem_workload_request {
     uint64_t seed;      /* of "random" */
     int64_t batch; /* samples per rank of classes that name none; 0 = TANDEM_DEFAULT_BATCH. Not with a plan */
     /* number formats in the place of their dtypes, "s4"; "" = each dtype has its own; every device then has
-     * every precision. NULL = nothing is emulated */
+     * every precision, and described ones become the strongest of this machine. NULL = nothing is emulated */
     const char *emulate;
     int wire_is_given; /* 1: gradients travel in `wire`, also where the plan says otherwise */
     tandem_dtype wire;

@@ -296,6 +296,49 @@ CREATE TABLE estimated_wide_error (
     PRIMARY KEY (estimate, op_name, "precision", amp_dtype, training_point, replicate)
 ) STRICT, WITHOUT ROWID;
 
+-- A training of a trial. hash: of all that decides its numbers. held_out: loss of the samples kept back, in
+-- the plan's precisions and in the base's; NULL = not evaluated, or not finite.
+CREATE TABLE branch (
+    id INTEGER PRIMARY KEY,
+    hash TEXT NOT NULL UNIQUE,
+    model INTEGER NOT NULL REFERENCES model (id),
+    steps INTEGER NOT NULL CHECK (steps > 0),
+    held_out REAL,
+    held_out_in_base REAL,
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL
+) STRICT;
+
+-- loss: of the step's batch; NULL = not finite. Host and time are the branch's.
+CREATE TABLE branch_loss (
+    branch INTEGER NOT NULL REFERENCES branch (id) ON DELETE CASCADE,
+    step INTEGER NOT NULL, -- from 0
+    loss REAL,
+    PRIMARY KEY (branch, step)
+) STRICT, WITHOUT ROWID;
+
+-- What a trial found: a later one of the same plan, data and steps replaces it. plan_hash: of devices,
+-- ranks, batches and precisions. extra: samples that the plan needs more than its base, as a share; NULL =
+-- not known.
+CREATE TABLE trial (
+    model INTEGER NOT NULL REFERENCES model (id),
+    plan_hash TEXT NOT NULL,
+    data TEXT NOT NULL,
+    base TEXT NOT NULL, -- precision
+    steps_before INTEGER NOT NULL CHECK (steps_before >= 0),
+    steps INTEGER NOT NULL CHECK (steps > 0),
+    emulated INTEGER NOT NULL CHECK (emulated IN (0, 1)),
+    pairs INTEGER NOT NULL CHECK (pairs > 0),
+    diverged INTEGER NOT NULL CHECK (diverged >= 0),
+    extra REAL,
+    extra_low REAL,
+    extra_high REAL,
+    predicted REAL, -- before the trial
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    PRIMARY KEY (model, plan_hash, data, base, steps_before, steps, emulated)
+) STRICT, WITHOUT ROWID;
+
 -- Imported times. A set has all that many rows have in common. Host and time are those of the filing.
 CREATE TABLE timing_set (
     id INTEGER PRIMARY KEY,

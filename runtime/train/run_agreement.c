@@ -43,6 +43,7 @@ static void put_course(FILE *to, const tandem_workload *workload, const tandem_t
                 request->evaluate, request->evaluate_every);
     else
         fprintf(to, "evaluation: none\n");
+    fprintf(to, "evaluation again in: %s\n", request->evaluate_in ? request->evaluate_in : "none");
     if (request->checkpoint)
         fprintf(to, "checkpoints: every %" PRId64 " steps, 0 = at the end\n", request->checkpoint_every);
     else
@@ -50,6 +51,9 @@ static void put_course(FILE *to, const tandem_workload *workload, const tandem_t
     fprintf(to, "exported weights: %s\n", request->exported ? "at the end" : "none");
     fprintf(to, "times of tasks: %s%s\n", request->per_task ? "by operator" : "not by operator",
             request->trace ? ", and as a trace" : "");
+    for (int c = 0; c < workload->cluster.n_class && request->workload.emulate; c++)
+        fprintf(to, "class %d emulates a device of %s\n", c,
+                tandem_dtype_name(workload->cluster.classes[c].device.amp_dtype));
     fprintf(to, "recomputed segments: %d\n", workload->plan->step.n_recompute_segment);
     put_file(to, "resumed checkpoint", request->resume, CHECKPOINT_BEGIN);
     put_file(to, "initial weights", request->init, UINT64_MAX);

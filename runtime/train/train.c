@@ -38,9 +38,10 @@ typedef struct train_context {
     int64_t *task_ns;           /* [n_rank][n_task] there: medians; with per_task */
     evaluation *evaluation;     /* [n_evaluation] */
     int n_evaluation;
-    int64_t pending_ns; /* the time of the last step, whose loss may be pending */
-    int is_noted;       /* the executor's note was printed */
-    train_log log;      /* of rank 0 */
+    evaluation in_precision; /* the last one again, with the request's evaluate_in */
+    int64_t pending_ns;      /* the time of the last step, whose loss may be pending */
+    int is_noted;            /* the executor's note was printed */
+    train_log log;           /* of rank 0 */
     int watches_tasks;
     train_reestimate reestimate;
     char config_text[TANDEM_CHECKPOINT_TRAIN_CONFIG];
@@ -149,7 +150,7 @@ static double evaluation_loss(const evaluation *e, double *standard_error)
     return mean;
 }
 
-static tandem_status evaluate_on_ranks(train_context *t, int64_t done, tandem_error *error)
+static tandem_status evaluate_on_ranks(evaluation *sum, train_context *t, int64_t done, tandem_error *error)
 {
     const tandem_backend_api *backend = t->rank.backend;
     const int n_rank = t->rank.self.n_rank;
@@ -158,7 +159,6 @@ static tandem_status evaluate_on_ranks(train_context *t, int64_t done, tandem_er
     tandem_status status =
         backend->executor_evaluate(t->rank.executor, &t->rank.data, t->request->evaluate, &own.seen, error);
     if (status == TANDEM_OK) status = backend->worker_gather(t->rank.worker, &own, all, sizeof own, error);
-    evaluation *sum = &t->evaluation[t->n_evaluation];
     sum->step = done;
     for (int r = 0; r < n_rank && status == TANDEM_OK; r++) {
         sum->seen.correct += all[r].seen.correct;
@@ -166,7 +166,6 @@ static tandem_status evaluate_on_ranks(train_context *t, int64_t done, tandem_er
         sum->seen.loss += all[r].seen.loss;
         sum->seen.loss_square += all[r].seen.loss_square;
     }
-    if (status == TANDEM_OK) t->n_evaluation++;
     free(all);
     return status;
 }
@@ -217,6 +216,25 @@ static tandem_status estimate_after_step(train_context *t, int64_t done, int is_
     return status;
 }
 
+/* The weights at the end again, all in one precision. The rank's plan is that from here on. */
+static tandem_status evaluate_in_precision(train_context *t, tandem_error *error)
+{
+    const tandem_workload *workload = t->workload;
+    tandem_plan *uniform = NULL;
+    tandem_precision precision;
+    tandem_status status = tandem_precision_find(&precision, t->request->evaluate_in, error);
+    if (status == TANDEM_OK)
+        status = tandem_plan_open(&uniform, workload->graph[0], &workload->cluster, "evaluated", error);
+    for (int c = 0; c < workload->cluster.n_class && status == TANDEM_OK; c++)
+        status = tandem_plan_uniform(uniform, workload->graph[c], c, precision, error);
+    if (status == TANDEM_OK)
+        status = training_rank_change_plan(&t->rank, workload, t->request, &uniform->assignment,
+                                           t->begin + t->steps, error);
+    if (status == TANDEM_OK) status = evaluate_on_ranks(&t->in_precision, t, t->begin + t->steps, error);
+    tandem_plan_close(uniform);
+    return status;
+}
+
 /* Work after step number `index` of this run: evaluation, estimate, log, checkpoint. */
 static tandem_status finish_training_step(train_context *t, int64_t index, int64_t step_ns,
                                           tandem_error *error)
@@ -234,7 +252,8 @@ static tandem_status finish_training_step(train_context *t, int64_t index, int64
                      "step %lld: gradients overflow at loss scale %g; the update is skipped", (long long)done,
                      (double)report.loss_scale);
     if (request->data && request->evaluate > 0 && (is_step_due(request->evaluate_every, done) || is_last)) {
-        status = evaluate_on_ranks(t, done, error);
+        status = evaluate_on_ranks(&t->evaluation[t->n_evaluation], t, done, error);
+        t->n_evaluation += status == TANDEM_OK;
         if (status == TANDEM_OK && is_0 && request->evaluate_every)
             runtime_note(&request->listener, "step %lld: loss %.4f, accuracy %.1f%%", (long long)done,
                          t->loss[index], 100 * evaluation_accuracy(last_evaluation(t)));
@@ -445,6 +464,11 @@ static tandem_status check_train_request(const tandem_train_request *request, ta
     if (request->evaluate_every && (!request->data || request->evaluate == 0))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--eval-every needs test samples: give --data, and --eval above 0");
+    if (request->evaluate_in && (!request->data || request->evaluate == 0 || request->reestimate))
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "an evaluation in %s needs data, test samples, and a plan that does not change",
+            request->evaluate_in);
     if (request->checkpoint_every && !request->checkpoint)
         return tandem_error_set(error, TANDEM_USAGE, "--checkpoint-every needs --checkpoint FILE");
     if (!request->workload.emulate && request->error_scale != 1)
@@ -557,6 +581,7 @@ static tandem_status train_as_rank(train_context *t, const tandem_rank_place *se
     if (status == TANDEM_OK) status = run_training_steps(t, error);
     if (status == TANDEM_OK) status = gather_rank_reports(t, error);
     if (status == TANDEM_OK && t->request->trace) status = write_train_trace(t, error);
+    if (status == TANDEM_OK && t->request->evaluate_in) status = evaluate_in_precision(t, error);
     return status;
 }
 
@@ -569,14 +594,17 @@ static void *copy_of(const void *elements, size_t n, size_t bytes)
     return copy;
 }
 
+static tandem_train_evaluation train_evaluation(const evaluation *e)
+{
+    tandem_train_evaluation of = {.step = e->step, .accuracy = evaluation_accuracy(e)};
+    of.loss = evaluation_loss(e, &of.loss_error);
+    return of;
+}
+
 static void put_evaluations(tandem_train_result *out, const train_context *t)
 {
-    for (int k = 0; k < t->n_evaluation; k++) {
-        const evaluation *e = &t->evaluation[k];
-        tandem_train_evaluation *to = &out->evaluation[k];
-        *to = (tandem_train_evaluation){.step = e->step, .accuracy = evaluation_accuracy(e)};
-        to->loss = evaluation_loss(e, &to->loss_error);
-    }
+    for (int k = 0; k < t->n_evaluation; k++) out->evaluation[k] = train_evaluation(&t->evaluation[k]);
+    out->in_precision = train_evaluation(&t->in_precision);
     out->accuracy = t->n_evaluation ? out->evaluation[t->n_evaluation - 1].accuracy : NAN;
 }
 
@@ -650,9 +678,10 @@ static void pack_train_request(packet *p, void *of)
 {
     tandem_train_request *request = of;
     packet_value(p, request, sizeof *request);
-    const char **const text[] = {&request->store,    &request->data,   &request->betas, &request->no_decay,
-                                 &request->schedule, &request->trace,  &request->log,   &request->checkpoint,
-                                 &request->exported, &request->resume, &request->init};
+    const char **const text[] = {&request->store,    &request->data,       &request->betas,
+                                 &request->no_decay, &request->schedule,   &request->trace,
+                                 &request->log,      &request->checkpoint, &request->exported,
+                                 &request->resume,   &request->init,       &request->evaluate_in};
     workload_request_pack(p, &request->workload);
     for (size_t k = 0; k < sizeof text / sizeof *text; k++) packet_text(p, text[k]);
     packet_borrowed(p, (const void **)&request->made, sizeof *request->made);

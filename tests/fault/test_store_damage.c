@@ -81,6 +81,10 @@ static tandem_status put_other(tandem_store *store, tandem_error *error)
     const tandem_steadiness steadiness = {.compute_speed_sample_ns = 7};
     if (status == TANDEM_OK) status = tandem_store_put_steadiness(store, "cpu:avx2", "", &steadiness, error);
     if (status == TANDEM_OK) status = tandem_store_put_run(store, &record, &run, error);
+    const tandem_branch_record branch = {.model = "mlp", .hash = 5, .n_step = 2};
+    if (status == TANDEM_OK) status = tandem_store_put_branch(store, &branch, (const double[]){2, 1}, error);
+    const tandem_trial_record trial = {.data = "d", .base = "fp32", .n_step = 2, .n_pair = 3};
+    if (status == TANDEM_OK) status = tandem_store_put_trial(store, "mlp", 0, &trial, error);
     return status == TANDEM_OK ? tandem_store_put_events(store, run, &event, 1, error) : status;
 }
 
@@ -138,6 +142,14 @@ static tandem_status read_all_store_damage(const char *path, tandem_store_mode m
     if (status == TANDEM_OK) *n = count;
     if (status == TANDEM_OK)
         status = tandem_store_visit_timings(store, "t4", count_timing_store_damage, &count, error);
+    tandem_branch_record branch = {.hash = 5, .n_step = 2};
+    double *loss = NULL;
+    tandem_trial_record *trial = NULL;
+    int n_trial = 0;
+    if (status == TANDEM_OK) status = tandem_store_load_branch(&branch, &loss, store, error);
+    if (status == TANDEM_OK) status = tandem_store_load_trials(&trial, &n_trial, store, 0, error);
+    free(trial);
+    free(loss);
     free(points);
     tandem_cost_table_free(table);
     tandem_store_close(store);
@@ -192,7 +204,7 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
         /* user version */
         {71, 'x', TANDEM_WRONG_FORMAT, "another program"},
         {63, 6, TANDEM_WRONG_FORMAT, "version 6"},
-        {60, 1, TANDEM_WRONG_FORMAT, "version 16777224"},
+        {60, 1, TANDEM_WRONG_FORMAT, "version 16777225"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
         for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
@@ -231,7 +243,7 @@ static void other_programs_keep_their_databases(void **state)
         {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_WRONG_FORMAT},
         {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_WRONG_FORMAT},
         /* ours by its mark, but the tables are missing */
-        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 8; CREATE TABLE theirs (x)",
+        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 9; CREATE TABLE theirs (x)",
          TANDEM_WRONG_FORMAT},
     };
     for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {

@@ -337,7 +337,7 @@ static void store_sql(const char *path, const char *sql)
 /* Of another version: nothing of it is read, written or changed, and a command for a new one is named. */
 static void a_store_of_another_version_is_refused(void **state)
 {
-    static const int versions[] = {1, 5, 6, 7, 9};
+    static const int versions[] = {1, 5, 6, 8, 10};
     const test_folder *const p = *state;
     tandem_cost_key key = op_key_store("a");
     tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
@@ -351,7 +351,7 @@ static void a_store_of_another_version_is_refused(void **state)
             store_sql(p->path, text);
             assert_int_equal(tandem_store_open(&store, p->path, (tandem_store_mode)mode, &error),
                              TANDEM_WRONG_FORMAT);
-            (void)snprintf(text, sizeof text, "has schema version %d, this tandem has 8", versions[i]);
+            (void)snprintf(text, sizeof text, "has schema version %d, this tandem has 9", versions[i]);
             assert_non_null(strstr(error.text, text));
             assert_non_null(strstr(error.text, "`tandem profile --db FILE` makes a new one"));
             assert_int_equal(ask(p->path, "PRAGMA user_version"), versions[i]);
@@ -405,7 +405,7 @@ static void rows_know_who_and_when(void **state)
     assert_in_range(ask(p->path, "SELECT min(time_ns) FROM op_cost"), before, before + INT64_C(600000000000));
     assert_int_equal(ask(p->path, "SELECT count(*) FROM host WHERE length(name_hash) = 16"), 2);
     assert_int_equal(ask(p->path, "PRAGMA application_id"), 0x746e646d);
-    assert_int_equal(ask(p->path, "PRAGMA user_version"), 8);
+    assert_int_equal(ask(p->path, "PRAGMA user_version"), 9);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
 }
 
@@ -877,6 +877,76 @@ static void writers_share_the_store(void **state)
         ask(p->path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
 }
 
+/* --- Trials --------------------------------------------------------------------------------------------- */
+static void branches_come_back(void **state)
+{
+    const test_folder *const p = *state;
+    const double first[] = {2.5, NAN, 1.25}, later[] = {3, 2, 1};
+    const tandem_branch_record put = {.model = "m",
+                                      .graph_hash = 9,
+                                      .hash = UINT64_MAX,
+                                      .n_step = 3,
+                                      .held_out = 1.5,
+                                      .held_out_in_base = NAN};
+    tandem_branch_record got = {.hash = UINT64_MAX, .n_step = 3}, other = {.hash = UINT64_MAX, .n_step = 2};
+    double *loss = NULL;
+    tandem_error error = {0};
+    tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
+    require_ok(tandem_store_put_branch(store, &put, first, &error), &error);
+    require_ok(tandem_store_load_branch(&got, &loss, store, &error), &error);
+    assert_true(loss[0] == 2.5 && isnan(loss[1]) && loss[2] == 1.25);
+    assert_true(got.held_out == 1.5 && isnan(got.held_out_in_base));
+    free(loss);
+    require_ok(tandem_store_load_branch(&other, &loss, store, &error), &error);
+    assert_null(loss); /* of another number of steps */
+    require_ok(tandem_store_put_branch(store, &put, later, &error), &error);
+    require_ok(tandem_store_load_branch(&got, &loss, store, &error), &error);
+    assert_true(loss[0] == 3 && loss[2] == 1);
+    free(loss);
+    tandem_store_close(store);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM branch_loss"), 3);
+    store_sql(p->path, "DELETE FROM branch_loss WHERE step = 1");
+    store = open_store(p->path, TANDEM_STORE_READ);
+    loss = NULL;
+    assert_int_equal(tandem_store_load_branch(&got, &loss, store, &error), TANDEM_MALFORMED);
+    assert_null(loss);
+    tandem_store_close(store);
+}
+
+static void trials_come_back_latest_first(void **state)
+{
+    const test_folder *const p = *state;
+    tandem_trial_record trial = {.plan_hash = 7,
+                                 .data = "d",
+                                 .base = "fp32",
+                                 .n_step = 20,
+                                 .n_pair = 3,
+                                 .extra = 0.5,
+                                 .extra_low = -INFINITY,
+                                 .extra_high = INFINITY,
+                                 .predicted = NAN},
+                        *all = NULL;
+    int n = -1;
+    tandem_error error = {0};
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    require_ok(tandem_store_load_trials(&all, &n, store, 9, &error), &error);
+    assert_true(n == 0 && !all);
+    require_ok(tandem_store_put_trial(store, "m", 9, &trial, &error), &error);
+    trial.extra = 0.25; /* of the same plan, data, base and steps */
+    require_ok(tandem_store_put_trial(store, "m", 9, &trial, &error), &error);
+    trial.is_emulated = 1;
+    trial.n_diverged = 2;
+    require_ok(tandem_store_put_trial(store, "m", 9, &trial, &error), &error);
+    require_ok(tandem_store_load_trials(&all, &n, store, 9, &error), &error);
+    assert_int_equal(n, 2);
+    assert_true(all[0].is_emulated && all[0].n_diverged == 2 && !all[1].is_emulated);
+    assert_true(all[1].extra == 0.25 && all[1].extra_low == -INFINITY && all[1].extra_high == INFINITY &&
+                isnan(all[1].predicted) && all[1].plan_hash == 7);
+    assert_string_equal(all[1].base, "fp32");
+    free(all);
+    tandem_store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -889,6 +959,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_store_of_another_version_is_refused, test_folder_open,
                                         test_folder_close),
         cmocka_unit_test_setup_teardown(rows_know_who_and_when, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(branches_come_back, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(trials_come_back_latest_first, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(algorithms_are_replaced_and_come_back, test_folder_open,
                                         test_folder_close),
         cmocka_unit_test_setup_teardown(collectives_come_back_in_order, test_folder_open, test_folder_close),

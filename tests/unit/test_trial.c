@@ -22,7 +22,8 @@ static gsl_rng *rng_of(unsigned long seed)
 }
 
 /* A plan that is late by `extra`: samples' noise is shared, each branch has its own deviation, too. */
-static void make_pairs(made_pairs *made, int n, double extra, double noise, double deviation, const gsl_rng *rng)
+static void make_pairs(made_pairs *made, int n, double extra, double noise, double deviation,
+                       const gsl_rng *rng)
 {
     for (int i = 0; i < n; i++) {
         const double own[2] = {gsl_ran_gaussian(rng, deviation), gsl_ran_gaussian(rng, deviation)};
@@ -41,7 +42,7 @@ static tandem_trial_result judge(const made_pairs *made, int n, double at_most, 
     tandem_trial_result result;
     tandem_error error = {0};
     const tandem_trial_question question = {.n_step = STEPS, .at_most = at_most, .n_look = n_look};
-    require_ok(tandem_trial_judge(&result, made->pair, n, &question, &error), &error);
+    require_ok(tandem_trial_conclude(&result, made->pair, n, &question, &error), &error);
     return result;
 }
 
@@ -85,12 +86,13 @@ static void intervals_hold_the_mean(void **state)
         n_extra += got.extra.low <= extra && extra <= got.extra.high;
     }
     if (n_held < 930 || n_held > 970) fail_msg("%d of %d intervals hold the difference", n_held, TRIALS);
-    if (n_extra < 920 || n_extra > 980) fail_msg("%d of %d intervals hold the extra samples", n_extra, TRIALS);
+    if (n_extra < 920 || n_extra > 980)
+        fail_msg("%d of %d intervals hold the extra samples", n_extra, TRIALS);
     gsl_rng_free(rng);
 }
 
-/* Asked after each pair, as a trial that stops early does it: wrong in no more than 5 of 100. The curve itself is
- * known to some percent of the extra samples only. */
+/* Asked after each pair, as a trial that stops early does it: wrong in no more than 5 of 100. The curve
+ * itself is known to some percent of the extra samples only. */
 static void answers_are_right(void **state)
 {
     enum { TRIALS = 400 };
@@ -156,12 +158,12 @@ static void wrong_trials(void **state)
                                 right = {.n_step = STEPS, .at_most = NAN};
     (void)state;
     make_pairs(&made, 3, 0, 0, 0, rng);
-    assert_int_equal(tandem_trial_judge(&result, made.pair, 3, &few, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_trial_judge(&result, made.pair, 0, &right, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_trial_judge(&result, made.pair, TANDEM_TRIAL_MOST_PAIRS + 1, &right, &error),
+    assert_int_equal(tandem_trial_conclude(&result, made.pair, 3, &few, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_trial_conclude(&result, made.pair, 0, &right, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_trial_conclude(&result, made.pair, TANDEM_TRIAL_MOST_PAIRS + 1, &right, &error),
                      TANDEM_USAGE);
     made.base[2][7] = INFINITY;
-    assert_int_equal(tandem_trial_judge(&result, made.pair, 3, &right, &error), TANDEM_LIMIT_EXCEEDED);
+    assert_int_equal(tandem_trial_conclude(&result, made.pair, 3, &right, &error), TANDEM_LIMIT_EXCEEDED);
     assert_non_null(strstr(error.text, "in pair 3"));
     assert_int_equal(result.n_pair, 77);
     assert_string_equal(tandem_trial_answer_name(TANDEM_TRIAL_WITHIN), "within");
@@ -170,9 +172,11 @@ static void wrong_trials(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(extra_samples_of_a_late_plan), cmocka_unit_test(intervals_hold_the_mean),
-        cmocka_unit_test(answers_are_right),            cmocka_unit_test(plans_that_diverge),
-        cmocka_unit_test(bases_that_do_not_fall),       cmocka_unit_test(wrong_trials)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(extra_samples_of_a_late_plan),
+                                       cmocka_unit_test(intervals_hold_the_mean),
+                                       cmocka_unit_test(answers_are_right),
+                                       cmocka_unit_test(plans_that_diverge),
+                                       cmocka_unit_test(bases_that_do_not_fall),
+                                       cmocka_unit_test(wrong_trials)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

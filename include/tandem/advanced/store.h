@@ -7,6 +7,7 @@
 #define TANDEM_STORE_H
 
 #include "tandem/advanced/estimate.h"
+#include "tandem/plan.h"
 #include "tandem/cluster.h"
 #include "tandem/advanced/step.h"
 
@@ -240,6 +241,44 @@ typedef struct tandem_event_record {
 } tandem_event_record;
 tandem_status tandem_store_put_events(tandem_store *store, int64_t run_id, const tandem_event_record *event,
                                       int n, tandem_error *error);
+
+/* --- Trials: trainings that show what a plan costs (trial.h) ---------------------------------------------
+ * */
+
+/* One training. hash: of all that decides its numbers. Losses in nats; NaN where not finite or not known. */
+typedef struct tandem_branch_record {
+    const char *model;
+    uint64_t graph_hash, hash;
+    int64_t n_step;
+    double held_out, held_out_in_base;
+} tandem_branch_record;
+/* tandem_store_put_branch: with loss[n_step]; another of the same hash is replaced. */
+tandem_status tandem_store_put_branch(tandem_store *store, const tandem_branch_record *branch,
+                                      const double *loss, tandem_error *error);
+/* tandem_store_load_branch: *loss is [branch->n_step], which the caller frees; NULL where the store has no
+ * such branch, or one of another number of steps. Of *branch, hash and n_step are read, held_out and
+ * held_out_in_base set. */
+tandem_status tandem_store_load_branch(tandem_branch_record *branch, double **loss, tandem_store *store,
+                                       tandem_error *error);
+
+/* What a trial found. extra: as a share; NaN = not known; may be infinite. */
+typedef struct tandem_trial_record {
+    uint64_t plan_hash; /* tandem_trial_plan_hash */
+    char data[128], base[16];
+    int64_t steps_before, n_step;
+    int is_emulated, n_pair, n_diverged;
+    double extra, extra_low, extra_high;
+    double predicted; /* extra samples before the trial; NaN = not known */
+} tandem_trial_record;
+/* The ranks, batches and precisions of a plan, as a hash. */
+uint64_t tandem_trial_plan_hash(const tandem_plan *plan);
+/* tandem_store_put_trial: replaces one of the same plan, data, base and steps. */
+tandem_status tandem_store_put_trial(tandem_store *store, const char *model, uint64_t graph_hash,
+                                     const tandem_trial_record *trial, tandem_error *error);
+/* tandem_store_load_trials: all of a model, the latest first; the caller frees *trial, NULL where there are
+ * none. */
+tandem_status tandem_store_load_trials(tandem_trial_record **trial, int *n, tandem_store *store,
+                                       uint64_t graph_hash, tandem_error *error);
 
 TANDEM_END_DECLARATIONS
 #endif

@@ -1,0 +1,120 @@
+#!/bin/bash
+# tandem compare --measure-loss: what it says is what its branches lost, and branches are those of
+# `tandem train`. Speaks TAP. TANDEM_BUILD = the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+
+find_devices
+if [ -z "$strongest" ]; then
+    echo "1..0 # SKIP this machine has no CPU device"
+    exit 0
+fi
+TANDEM_DB=$work/trial.db
+export TANDEM_DB
+short=(--data data --steps 20 --eval 8 --lr 0.01 --batch 4)
+small=(--model mlp:width=16 --device "$strongest" "${short[@]}")
+measure() { run "$1" compare --measure-loss "${@:2}"; }
+# member NAME: the mean, low and high of an interval.
+member() {
+    sed -n "/\"$1\": {/,/}/p" out | sed -n 's/^ *"\(mean\|low\|high\)": \([^,]*\),*$/\2/p' | tr '\n' ' '
+}
+
+measure 0 "${small[@]}" --uniform fp32 --repetitions 3 --json && [ "$(member training)" = "0.0 0.0 0.0 " ] &&
+    [ "$(member held_out)" = "0.0 0.0 0.0 " ] && [ "$(member held_out_in_base)" = "0.0 0.0 0.0 " ] &&
+    [ "$(field branches_known out)" = 0 ]
+report "a plan that is its base loses nothing, to the bit" $?
+TANDEM_DB=$work/judged.db
+
+# --- By another program, from the branches in the store ---
+measure 0 "${small[@]}" --uniform int8_full --repetitions 4 --json && cp out first &&
+    cat >judge.py <<'PYTHON'
+import json, math, sqlite3
+store, said = sqlite3.connect("judged.db"), json.load(open("first"))
+branches = {}
+for branch, loss in store.execute("SELECT branch, loss FROM branch_loss ORDER BY branch, step"):
+    branches.setdefault(branch, []).append(loss)
+ordered = [branches[branch] for branch in sorted(branches)]
+base, plan = ordered[0::2], ordered[1::2]
+differences = [sum(b[15:]) / 5 - sum(a[15:]) / 5 for a, b in zip(base, plan)]
+mean = sum(differences) / 4
+error = math.sqrt(sum((d - mean) ** 2 for d in differences) / 3 / 4)
+t_of_3 = 3.182446305284263  # Student's t, 0.975, 3 degrees of freedom
+expected = mean, mean - t_of_3 * error, mean + t_of_3 * error
+got = [said["training"][name] for name in ("mean", "low", "high")]
+assert mean != 0 and len(ordered) == 8, (mean, len(ordered))
+assert all(abs(a - b) < 1e-8 for a, b in zip(expected, got)), (expected, got)
+PYTHON
+    python3 judge.py 2>err
+report "mean and interval are Student's of the pairs, as another program computes them" $?
+
+seed=$(field first_seed first)
+run 0 train "${small[@]}" --uniform int8_full --seed "$seed" --log log --allow-nan &&
+    sed -n 's/.*"loss":\([^,]*\),.*/\1/p' log >train.losses && cat >same.py <<'PYTHON'
+import sqlite3
+mine = [float(line) for line in open("train.losses")]
+all_of = [[loss for loss, in sqlite3.connect("judged.db").execute(
+    "SELECT loss FROM branch_loss WHERE branch = ? ORDER BY step", (branch,))] for branch in range(1, 9)]
+assert sum(all(abs(a - b) < 1e-8 for a, b in zip(mine, other)) for other in all_of) == 1, (mine, all_of)
+PYTHON
+python3 same.py 2>err
+report "a branch is the run of tandem train with its seed" $?
+
+measure 0 "${small[@]}" --uniform int8_full --repetitions 4 --json &&
+    [ "$(field branches_known out)" = 8 ] && [ "$(field branch_ns out)" = 0 ] &&
+    diff <(grep -v branch first) <(grep -v branch out)
+report "asked again, nothing is trained, and the answer is the same" $?
+
+# --- The question ---
+measure 0 "${small[@]}" --uniform int8 --steps 80 --lr 0.001 --repetitions 4 --at-most 100000% --json &&
+    [ "$(field answer out)" = '"within"' ] && [ "$(field pairs out)" = 3 ]
+report "--at-most ends when it is decided" $?
+measure 1 "${small[@]}" --uniform int8_full --emulate=e2m1 --error-scale 1e6 --at-most 10% &&
+    grep -q '^answer  *no: more than 10.0% extra samples, after 1 pairs' out &&
+    grep -q '^diverged  *the plan, in 1 of 1 pairs' out && grep -q 'emulated on' out
+report "a plan that diverges needs more: exit code 1" $?
+measure 1 "${small[@]}" --uniform int8 --lr 1e30 --repetitions 1
+grep -q "the base itself diverges in pair 1" err
+report "a base that diverges is an error" $?
+
+# --- From where ---
+run 0 train "${small[@]}" --steps 30 --checkpoint begin.ckpt --export begin.safetensors &&
+    measure 0 "${small[@]}" --uniform int8 --repetitions 1 --resume begin.ckpt --json &&
+    [ "$(field steps_before out)" = 30 ] && [ "$(field steps out)" = 20 ] && ! grep -q differs err &&
+    measure 0 "${small[@]}" --uniform int8 --repetitions 1 --init begin.safetensors --json &&
+    [ "$(field steps_before out)" = 0 ] && [ "$(field branches_known out)" = 0 ]
+report "branches begin at a checkpoint, or at weights" $?
+if [ "$strongest" != "$weakest" ]; then
+    measure 0 --model mlp:width=16 --cluster "$strongest + $weakest" "${short[@]}" --uniform fp32,int8 \
+        --repetitions 1 --json && [ "$(field emulated_on out)" = null ] &&
+        ! member training | grep -q '^0.0 '
+    report "a plan of two devices trains on both" $?
+else
+    skip "a plan of two devices trains on both" "this machine has one device"
+fi
+measure 0 --model mlp:width=16 --cluster "2*v100 + t4" "${short[@]}" --uniform fp16,int8 --repetitions 1 \
+    --json && [ "$(field emulated_on out)" = "\"$strongest\"" ]
+report "devices that are not here are emulated, and the result says so" $?
+run 0 sensitivity --model mlp:width=16 --device "$strongest" --batch 4 --data data --by statistics \
+    --steps 2 && run 0 allocate --model mlp:width=16 --batch 4 --cluster "v100 + t4 net=10Gbit/s,5us" \
+    --predict --policy uniform --uniform fp16 --sensitivity fisher -o described.json &&
+    measure 0 --plan described.json "${short[@]:0:8}" --repetitions 1 --json &&
+    [ "$(field emulated_on out)" = "\"$strongest\"" ]
+report "so is the plan of a file, whose limits of memory do not count" $?
+
+# --- Bad input ---
+measure 2 --model mlp:width=16 --device "$strongest" && grep -q "give --data" err &&
+    measure 2 "${small[@]}" --steps 15 && grep -q "a branch of 15 steps: it takes 16 or more" err &&
+    measure 2 "${small[@]}" --at-most 1% --repetitions 2 && grep -q "takes 3 or more" err &&
+    measure 2 "${small[@]}" --repetitions 257 && grep -q "allowed are 1 to 256" err &&
+    measure 2 "${small[@]}" --limit 3% && grep -q -e "--limit does not go with --measure-loss" err &&
+    run 2 compare "${small[@]}" --at-most 3% && grep -q -e "--at-most needs --measure-loss" err &&
+    measure 2 --model mlp:width=16 --cluster "17*t4" "${short[@]}" && grep -q "fewer ranks" err &&
+    measure 3 --model mlp:width=8 --device "$strongest" "${short[@]}" --resume begin.ckpt &&
+    measure 3 "${small[@]}" --batch 100000 && grep -q "training samples" err
+report "wrong requests are refused" $?
+[ -z "$(find . -name '.tandem*')" ]
+report "nothing is left in the folder" $?
+
+echo "1..$n"
+exit $((failed > 0))
