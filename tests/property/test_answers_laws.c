@@ -290,6 +290,7 @@ static void plans_without_f16_are_left_where_the_norm_is_not_measured(void **sta
                         &error, seed);
         const tandem_allocation_problem problem = costed_problem(&p, 0);
         assert_int_equal(tandem_replayer_check_norm(p.replayer, &error), TANDEM_MISSING);
+        assert_non_null(strstr(error.text, "norm n="));
         require_ok_seed(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error,
                         seed);
         assert_true(a.step_ns < a.base_ns && plan->loss_scale == 0);

@@ -436,6 +436,57 @@ static void estimated_intervals_are_drawn(void **state)
     report_page_close(&page);
 }
 
+/* --- What a page says of results ------------------------------------------------------------------------ */
+
+static void assert_page_has(const char *const *json, int n, const char *const *text, int n_text)
+{
+    report_page page = {0};
+    char source[32];
+    for (int i = 0; i < n; i++) {
+        (void)snprintf(source, sizeof source, "%d.json", i);
+        add_json_text(&page, source, json[i]);
+    }
+    char *const html = write_page(&page);
+    for (int i = 0; i < n_text; i++)
+        if (!strstr(html, text[i])) fail_msg("the page has no '%s'", text[i]);
+    free(html);
+    report_page_close(&page);
+}
+
+static void stragglers_have_a_sentence(void **state)
+{
+    static const char *const whatif[] =
+        {"{\"schema\":\"tandem.whatif/1\",\"slowdown\":1.5,\"step_ns\":3000000,\"ideal_step_ns\":2000000,"
+         "\"by_worker\":[{\"name\":\"dp 1 stage 0\",\"slowdown\":1.2}]}"},
+                             *const says[] = {"The step takes 3.00 ms; without stragglers 2.00 ms."};
+    (void)state;
+    assert_page_has(whatif, 1, says, 1);
+}
+
+/* The line from a plan down to its bound, and the staircase of the front. */
+static void bounds_are_drawn(void **state)
+{
+    static const char *const allocated[] =
+        {"{\"schema\":\"tandem.allocate/1\",\"model\":\"m\",\"method\":\"fisher\",\"step_ns\":7,"
+         "\"sensitivity_bound\":0.5,\"lower_bound\":0.25,\"pareto\":[{\"step_ns\":5,"
+         "\"sensitivity_bound\":1,\"lower_bound\":0.5},{\"step_ns\":9,\"sensitivity_bound\":0.25,"
+         "\"lower_bound\":0.25}]}"},
+                             *const says[] = {"class=\"line c3 thin\"", "no plan below"};
+    (void)state;
+    assert_page_has(allocated, 1, says, 2);
+}
+
+/* Two runs with two evaluations: a band that goes to the right above, and back below. */
+static void spreads_of_runs_are_drawn(void **state)
+{
+    static const char *const runs[] =
+        {"{\"schema\":\"tandem.train/1\",\"model\":\"m\",\"loss\":[2.5,2.25,2],\"evaluations\":[]}",
+         "{\"schema\":\"tandem.train/1\",\"model\":\"m\",\"loss\":[2.25,2,1.5],\"evaluations\":[]}"},
+                             *const says[] = {"class=\"band\" d=\"M"};
+    (void)state;
+    assert_page_has(runs, 2, says, 1);
+}
+
 /* --- What forbids other precisions --------------------------------------------------------------------- */
 
 #define EXPLAINED(fp16_is_chosen, fp32_is_chosen)                                                            \
@@ -451,7 +502,7 @@ static char *draw_explained(const char *explained)
     report_item item = {.source = NULL};
     tandem_cluster cluster;
     assert_int_equal(tandem_graph_open(&item.graph, "mlp", 8, NULL), TANDEM_OK);
-    assert_int_equal(tandem_cluster_parse(&cluster, "v100@8 batch=8", NULL), TANDEM_OK);
+    assert_int_equal(tandem_cluster_parse(&cluster, "v100@8 batch=8 slow=1.5", NULL), TANDEM_OK);
     assert_int_equal(tandem_plan_open(&item.plan, item.graph, &cluster, "x", NULL), TANDEM_OK);
     assert_int_equal(report_page_add(&page, &item, "plan.json", NULL), TANDEM_OK);
     if (explained) add_json_text(&page, "a.json", explained);
@@ -468,6 +519,7 @@ static void verdicts_are_in_the_map(void **state)
                 *const with = draw_explained(EXPLAINED("false", "true"));
     assert_int_equal(count_of(with, verdict), 2);
     assert_int_equal(count_of(without, verdict), 0);
+    assert_int_equal(count_of(without, "; 1.50 times as slow as its device"), 1);
     assert_int_equal(count_of(other, verdict), 0); /* of a plan that chose otherwise */
     assert_true(count_of(without, "possible, not chosen: fp16") >= 2);
     assert_non_null(strstr(without, "; the device lacks "));
@@ -534,6 +586,9 @@ static void large_traces_make_small_pages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stragglers_have_a_sentence),
+        cmocka_unit_test(bounds_are_drawn),
+        cmocka_unit_test(spreads_of_runs_are_drawn),
         cmocka_unit_test(text_is_escaped),
         cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(gaps_are_dashes),

@@ -284,6 +284,9 @@ static void a_lost_gradient_has_no_bias(void **state)
     assert_true(isnan(e.bias) && isnan(e.bias_half));
     assert_near(e.noise, 0.4 / 4);
     assert_true(e.value > 0 && e.low <= e.value && e.high >= e.value);
+    for (int r = 0; r < 4; r++) estimate.gradient[r].mean_square = 0;
+    const tandem_sensitivity_estimate none = estimate_of(&estimate, share, 8, 1);
+    assert_true(isnan(none.bias) && isfinite(none.value) && isfinite(none.at_point[0]));
     tandem_estimate_close(&estimate);
 }
 

@@ -1,0 +1,1 @@
+$TANDEM replay -q --modle mlp
