@@ -30,7 +30,26 @@ static void append_goodput(char *text, size_t size, const tandem_goodput *g)
                             tandem_quantity_plain(g->fp32_samples_per_s, 4).text);
 }
 
-void answer_extra_samples(const tandem_goodput *g)
+static void print_trial(const tandem_goodput *g)
+{
+    const struct tandem_goodput_trial *t = &g->trial;
+    const double half = (t->high - t->low) / 20; /* a digit more */
+    const char *const where = t->is_emulated ? ", emulated" : "";
+    if (t->n_pair == 0) return;
+    if (t->n_diverged)
+        answer_line("measured", "it diverged in %d of %d pairs of %lld steps%s", t->n_diverged, t->n_pair,
+                    (long long)t->n_step, where);
+    else if (isnan(t->extra))
+        answer_line("measured", "unknown: fp32's loss did not fall in %d pairs of %lld steps%s", t->n_pair,
+                    (long long)t->n_step, where);
+    else if (isfinite(t->extra) && isfinite(half))
+        answer_line("measured", "%s%% more samples than fp32 (95%%: %s to %s%%), by %d pairs of %lld steps%s",
+                    tandem_quantity_known_to(t->extra, half).text,
+                    tandem_quantity_known_to(t->low, half).text, tandem_quantity_known_to(t->high, half).text,
+                    t->n_pair, (long long)t->n_step, where);
+}
+
+static void print_predicted(const tandem_goodput *g)
 {
     char rate[128] = "";
     static const char *const label = "extra samples";
@@ -49,6 +68,12 @@ void answer_extra_samples(const tandem_goodput *g)
     if (g->range_batch > 0)
         answer_line("ranges", "of batches of %lld; `tandem sensitivity` estimates how they grow with others",
                     (long long)g->range_batch);
+}
+
+void answer_extra_samples(const tandem_goodput *g)
+{
+    print_predicted(g);
+    print_trial(g);
 }
 
 static void print_largest_operators(const tandem_goodput *g)

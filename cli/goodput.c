@@ -65,6 +65,13 @@ void goodput_add_json(json_t *object, const tandem_goodput *g)
     json_object_set_new(object, "sensitivity_bias", cli_json_number(g->bias));
     json_object_set_new(object, "sensitivity_training_points", points);
     json_object_set_new(object, "sensitivity_largest", largest);
+    if (g->trial.n_pair)
+        json_object_set_new(object, "trial",
+                            json_pack("{s:i,s:i,s:b,s:I,s:o,s:o,s:o}", "pairs", g->trial.n_pair, "diverged",
+                                      g->trial.n_diverged, "emulated", g->trial.is_emulated, "steps",
+                                      (json_int_t)g->trial.n_step, "extra_samples",
+                                      cli_json_number(g->trial.extra), "low", cli_json_number(g->trial.low),
+                                      "high", cli_json_number(g->trial.high)));
     json_object_set_new(object, "fp32_goodput_samples_per_s", cli_json_number(g->goodput));
     json_object_set_new(object, "fp32_samples_per_s",
                         cli_json_number(g->is_fp32 ? g->samples_per_s : g->fp32_samples_per_s));

@@ -193,6 +193,13 @@ typedef struct tandem_goodput {
         tandem_precision precision;
         double sensitivity, low, high;
     } largest[TANDEM_GOODPUT_LARGEST];
+    /* the latest trial of this very plan that the store has (trial.h), beside what is predicted. Percent of
+     * more samples than fp32; n_pair 0 = there is none */
+    struct tandem_goodput_trial {
+        int n_pair, n_diverged, is_emulated;
+        int64_t n_step;
+        double extra, low, high;
+    } trial;
     int64_t range_batch;  /* that was estimated, where ranges do not convert to the plan's; 0: all convert */
     double samples_per_s; /* of all ranks and micro-steps */
     double goodput;       /* samples_per_s / (1 + sensitivity): training in fp32 that makes as much */

@@ -131,7 +131,8 @@ uint64_t tandem_trial_plan_hash(const tandem_plan *plan)
             hash = tandem_hash_bytes(hash, &plan->assignment.precision[c][op],
                                      sizeof plan->assignment.precision[c][op]);
     }
-    (void)snprintf(text, sizeof text, "%d %d %d", plan->step.n_micro, plan->step.scaling.window,
+    const int n_micro = plan->step.n_micro > 1 ? plan->step.n_micro : 1;
+    (void)snprintf(text, sizeof text, "%d %d %d", n_micro, plan->step.scaling.window,
                    (int)plan->cluster.wire);
     return tandem_hash_text(hash, text);
 }

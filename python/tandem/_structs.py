@@ -420,6 +420,20 @@ class GoodputOperator(Structure):
     ]
 
 
+class GoodputTrial(Structure):
+    """tandem_goodput_trial"""
+
+    _fields_ = [
+        ("n_pair", c_int),
+        ("n_diverged", c_int),
+        ("is_emulated", c_int),
+        ("n_step", c_int64),
+        ("extra", c_double),
+        ("low", c_double),
+        ("high", c_double),
+    ]
+
+
 class Goodput(Structure):
     """tandem_goodput"""
 
@@ -437,6 +451,7 @@ class Goodput(Structure):
         ("sensitivity_at", c_double * 8),
         ("n_largest", c_int),
         ("largest", GoodputOperator * 3),
+        ("trial", GoodputTrial),
         ("range_batch", c_int64),
         ("samples_per_s", c_double),
         ("goodput", c_double),

@@ -223,8 +223,16 @@ static tandem_status train_pairs(trial *t, tandem_error *error)
     return status;
 }
 
+/* With other formats or errors than the plan's, a trial says nothing of the plan. */
+static int is_of_the_plan(const tandem_train_request *train)
+{
+    const char *const formats = train->workload.emulate;
+    return (!formats || !*formats) && train->error_scale == 1;
+}
+
 static tandem_status keep_trial(const trial *t, tandem_error *error)
 {
+    if (!is_of_the_plan(&t->request->train)) return TANDEM_OK;
     const tandem_trial_result *found = &t->out.trial;
     tandem_store *store = NULL;
     tandem_trial_record record = {.plan_hash = t->plan_hash,

@@ -102,6 +102,27 @@ run 0 sensitivity --model mlp:width=16 --device "$strongest" --batch 4 --data da
     [ "$(field emulated_on out)" = "\"$strongest\"" ]
 report "so is the plan of a file, whose limits of memory do not count" $?
 
+
+# --- Beside what is predicted ---
+run 0 profile "${small[@]:0:4}" --batch 4 --uniform int8_full &&
+    run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full && ! grep -q '^measured' out &&
+    measure 0 "${small[@]}" --uniform int8_full --steps 80 --lr 0.001 --repetitions 3 --json &&
+    cp out trial.json &&
+    run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full &&
+    grep -q '^measured .* more samples than fp32 (95%: .*), by 3 pairs of 80 steps$' out &&
+    run 0 replay "${small[@]:0:4}" --batch 8 --uniform int8_full --predict --json &&
+    ! grep -q '"trial"' out &&
+    run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full --json && cat >beside.py <<'PYTHON'
+import json
+trial, beside = json.load(open("trial.json")), json.load(open("out"))["trial"]
+assert beside["pairs"] == 3 and beside["steps"] == 80 and not beside["emulated"], beside
+for name, of in (("extra_samples", "mean"), ("low", "low"), ("high", "high")):
+    expected = trial["extra_samples"][of]
+    assert expected is None or abs(beside[name] - 100 * expected) < 1e-6 * abs(beside[name]), (name, beside)
+PYTHON
+python3 beside.py 2>err
+report "replay prints a trial of the very same plan, and of no other" $?
+
 # --- Bad input ---
 measure 2 --model mlp:width=16 --device "$strongest" && grep -q "give --data" err &&
     measure 2 "${small[@]}" --steps 15 && grep -q "a branch of 15 steps: it takes 16 or more" err &&
