@@ -124,7 +124,7 @@ static double extra_of(const base_curve *curve, double rise)
 {
     double low = -2, high = log((double)curve->n_step);
     if (isnan(rise) || !(curve->slope < 0)) return NAN;
-    if (rise == -INFINITY) return -INFINITY;
+    if (rise == 0 || rise == -INFINITY) return rise;
     if (rise >= rise_of(curve, high)) return INFINITY;
     while (rise < rise_of(curve, low)) low *= 2;
     for (int i = 0; i < 60; i++) {

@@ -65,7 +65,8 @@ static tandem_status run_test_batch(tandem_executor *evaluator, int64_t k, int64
 {
     for (int a = 0; a < evaluator->n_active; a++) {
         const int t = evaluator->active[a];
-        const tandem_status status = evaluator->step->task[t].op == evaluator->graph->input
+        const tandem_task *task = &evaluator->step->task[t];
+        const tandem_status status = task->kind == TANDEM_TASK_FORWARD && task->op == evaluator->graph->input
                                          ? fill_test_batch(evaluator, k, n, error)
                                          : tandem_executor_run_task(evaluator, t, 0, error);
         if (status != TANDEM_OK) return status;

@@ -293,8 +293,10 @@ static tandem_status bind_evaluator(tandem_executor *executor, tandem_error *err
     tandem_status status = alloc_value_scales(evaluator, error);
     if (status == TANDEM_OK && tandem_worker_has_device_memory(evaluator->worker))
         status = tandem_transfer_open(evaluator, 1, error);
-    if (status == TANDEM_OK) bind_task_operands(evaluator);
-    return status;
+    if (status != TANDEM_OK) return status;
+    bind_task_operands(evaluator);
+    const tandem_emulation *emulation = evaluator->options.emulation;
+    return emulation ? tandem_executor_set_emulation(evaluator, emulation, error) : TANDEM_OK;
 }
 
 tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,

@@ -59,10 +59,12 @@ static tandem_status prepare_task_kernels(tandem_executor *executor, int forward
     const tandem_step *step = executor->step;
     unsigned char *const lacks_kernel = executor->options.lacks_kernel;
     int is_lacking = 0;
+    if (forward_only) executor->loss_forward_task = -1;
     const int first_after = step->norm_task >= 0 ? step->norm_task : step->bucket[0].update_task;
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
-        if (!task->active || (forward_only && task->kind != TANDEM_TASK_FORWARD)) continue;
+        if (forward_only && executor->loss_forward_task >= 0) break; /* nothing after the loss */
+        if (!task->active) continue;
         if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_FORWARD)
             executor->loss_forward_task = t;
         if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_DGRAD)
@@ -135,14 +137,17 @@ static tandem_status set_executor_optimizer(tandem_executor *executor, tandem_er
 static tandem_status prepare_evaluator(tandem_executor *executor, tandem_error *error)
 {
     tandem_executor_options options = executor->options;
-    tandem_status status = tandem_step_open(&executor->evaluator_step, executor->graph,
-                                            executor->step->amp_dtype, executor->step->bucket_bytes, error);
+    const int in_plan = options.evaluate_in_plan;
+    tandem_status status =
+        tandem_step_open_with(&executor->evaluator_step, executor->graph, executor->step->amp_dtype,
+                              executor->step->bucket_bytes, in_plan ? &executor->step->options : NULL, error);
+    if (status == TANDEM_OK && in_plan) tandem_step_load(executor->evaluator_step, executor->step->precision);
     options.step = executor->evaluator_step;
     options.with_evaluation = 0;
     options.without_all_reduce = 1; /* and it has no gradients */
     options.clip = 0;
     options.loss_scale = 0;
-    options.emulation = NULL;
+    if (!in_plan) options.emulation = NULL;
     options.hold_weights = 0;
     options.lender = NULL;
     options.data_seed = &executor->data_seed;

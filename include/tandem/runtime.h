@@ -42,7 +42,8 @@ typedef struct tandem_train_request {
     int64_t steps;            /* of the whole run, those of a resumed checkpoint included [100] */
     int64_t evaluate;         /* test samples of an evaluation; 0 = none [2000] */
     int64_t evaluate_every;   /* steps; 0 = only after the last one */
-    const char *evaluate_in;  /* after the run, evaluate again with all operators in it; NULL = do not */
+    int evaluate_in_plan;    /* 1: evaluations have the plan's precisions; 0: they are in fp32 */
+    const char *evaluate_in; /* with it: after the run, evaluate again, all operators in this precision */
     int64_t checkpoint_every; /* steps; 0 = only after the last one */
     int64_t timeout_ns;       /* for another rank [120 s] */
     uint64_t bucket_bytes;    /* of gradients that are reduced together; 0 = 25 MiB */

@@ -43,6 +43,7 @@ static void put_course(FILE *to, const tandem_workload *workload, const tandem_t
                 request->evaluate, request->evaluate_every);
     else
         fprintf(to, "evaluation: none\n");
+    fprintf(to, "evaluation in: %s\n", request->evaluate_in_plan ? "the plan" : "fp32");
     fprintf(to, "evaluation again in: %s\n", request->evaluate_in ? request->evaluate_in : "none");
     if (request->checkpoint)
         fprintf(to, "checkpoints: every %" PRId64 " steps, 0 = at the end\n", request->checkpoint_every);

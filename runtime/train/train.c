@@ -464,7 +464,8 @@ static tandem_status check_train_request(const tandem_train_request *request, ta
     if (request->evaluate_every && (!request->data || request->evaluate == 0))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--eval-every needs test samples: give --data, and --eval above 0");
-    if (request->evaluate_in && (!request->data || request->evaluate == 0 || request->reestimate))
+    if (request->evaluate_in &&
+        (!request->data || request->evaluate == 0 || request->reestimate || !request->evaluate_in_plan))
         return tandem_error_set(
             error, TANDEM_USAGE,
             "an evaluation in %s needs data, test samples, and a plan that does not change",

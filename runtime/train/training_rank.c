@@ -136,6 +136,7 @@ static tandem_status open_training_executor(training_rank *rank, const tandem_wo
                                                 .clip = request->workload.clip,
                                                 .loss_scale = (float)workload->loss_scale,
                                                 .with_evaluation = request->data && request->evaluate > 0,
+                                                .evaluate_in_plan = request->evaluate_in_plan,
                                                 .allow_nan = request->allow_nan,
                                                 .late_results = rank->extra.late_results};
     return rank->backend->executor_open(&rank->executor, rank->worker, &executor_options, error);

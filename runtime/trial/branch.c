@@ -33,6 +33,7 @@ static tandem_train_request branch_request(const branch_source *source, branch_k
     train.has_data_seed = train.has_rounding_seed = 1;
     train.steps += begin;
     train.evaluate_in = kind == BRANCH_PLAN && train.evaluate > 0 ? source->base : NULL;
+    train.evaluate_in_plan = 1;
     train.allow_nan = 1;
     return train;
 }

@@ -43,6 +43,7 @@ t_of_3 = 3.182446305284263  # Student's t, 0.975, 3 degrees of freedom
 expected = mean, mean - t_of_3 * error, mean + t_of_3 * error
 got = [said["training"][name] for name in ("mean", "low", "high")]
 assert mean != 0 and len(ordered) == 8, (mean, len(ordered))
+assert said["held_out"]["mean"] != said["held_out_in_base"]["mean"]
 assert all(abs(a - b) < 1e-8 for a, b in zip(expected, got)), (expected, got)
 PYTHON
     python3 judge.py 2>err

@@ -78,6 +78,7 @@ typedef struct tandem_executor_options {
      * */
     float loss_scale;
     int with_evaluation; /* 1: executor_evaluate may be called; its kernels and memory are prepared at once */
+    int evaluate_in_plan; /* 1: an evaluation has the step's precisions and emulation; 0: it is in fp32 */
     int allow_nan;       /* 1: a loss or gradient that is not finite does not fail the step */
     /* [n_op], borrowed while opening, NULL = not wanted: where executor_open fails with TANDEM_NO_KERNEL, 1
      * for each operator that lacks a kernel in its precision; the others are unchanged. */
