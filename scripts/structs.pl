@@ -8,7 +8,7 @@
 use strict;
 use warnings;
 
-my @headers = qw(tandem.h advice.h kernels.h cuda_kernels.h advanced/predictor.h advanced/probe.h
+my @headers = qw(tandem.h advice.h trial.h kernels.h cuda_kernels.h advanced/predictor.h advanced/probe.h
     advanced/format.h advanced/torch_trace.h);
 # What functions take; what they hold by value follows.
 my @wanted = map { "tandem_$_" } qw(cluster plan request allocation_request answer planned_step
@@ -16,13 +16,14 @@ my @wanted = map { "tandem_$_" } qw(cluster plan request allocation_request answ
     op_row statistics product window estimated_gradient estimated_error estimate
     sensitivity_step sensitivity_estimate
     probe_sums probe_tensor torch_step torch_rank torch_summary
+    trial_pair trial_question trial_result
     quantise_call cast_call dequantise_call windows_call product_s8 layer_operand linear_pass conv2d_s8
     conv3x3 rounding cuda_quantise_call cuda_dequantise_call cuda_product_call);
 # Names that Python has for something else.
 my %renamed = (tandem_graph => 'GraphStruct', tandem_plan => 'PlanStruct', tandem_advice => 'AdviceStruct',
     tandem_product => 'ProductOperands', tandem_estimate => 'EstimateStruct');
 my $constants = qr/^(?:F32|BF16|S8|F16|E4M3|E5M2|SCALE_(?:TENSOR|ROW|KNOWN)|MINIMIZE_\w+|CASE_\w+|MAX_CLASS|
-    MAX_TRAINING_POINT|M(?:IN|AX)_REPLICATE|N_FORMAT|N_PROBE_PART|PROBE_(?:BLOCK|SKETCH))$/x;
+    MAX_TRAINING_POINT|M(?:IN|AX)_REPLICATE|N_FORMAT|N_PROBE_PART|PROBE_(?:BLOCK|SKETCH)|TRIAL_\w+)$/x;
 
 my %c_type = (
     'int' => 'c_int', 'unsigned' => 'c_uint', 'char' => 'c_char', 'unsigned char' => 'c_uint8',

@@ -5,6 +5,7 @@
     tandem.sensitivity(module, batches, loss)           # what low precision costs the model
     plan = tandem.allocate(graph, "torch:a + torch:b net=10Gbit/s,20us")
     tandem.apply(module, plan, rank=rank)               # in each rank, before DDP(module)
+    tandem.compare_loss(module, plan, batches, loss, optimizer)  # what the plan costs, by trainings
 
 `replay`, `allocate` and `advise` also take the zoo's models and described GPUs, and need no PyTorch. Errors
 are exceptions (`TandemError` and what derives from it) with the texts of the command line. docs/pytorch.md
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tandem._capture import capture
     from tandem._profile import Comparison, Profile, compare, profile, profile_all_reduce
     from tandem._sensitivity import Sensitivity, sensitivity
+    from tandem._trial import Interval, Trial, compare_loss
 
 __version__ = "0.1.0"
 
@@ -48,6 +50,9 @@ _OF_TORCH = {
     "Comparison": "_profile",
     "sensitivity": "_sensitivity",
     "Sensitivity": "_sensitivity",
+    "compare_loss": "_trial",
+    "Interval": "_trial",
+    "Trial": "_trial",
 }
 
 __all__ = [
@@ -59,6 +64,7 @@ __all__ = [
     "Estimate",
     "Graph",
     "InfeasibleError",
+    "Interval",
     "MalformedError",
     "MissingError",
     "Plan",
@@ -67,6 +73,7 @@ __all__ = [
     "Replay",
     "Sensitivity",
     "TandemError",
+    "Trial",
     "UsageError",
     "WrongModelError",
     "advise",
@@ -75,6 +82,7 @@ __all__ = [
     "apply",
     "capture",
     "compare",
+    "compare_loss",
     "profile",
     "profile_all_reduce",
     "remove",

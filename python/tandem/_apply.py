@@ -666,7 +666,7 @@ def _check_module(module: torch.nn.Module, graph: Graph) -> None:
         )
 
 
-def _load_wanted(wanted: Wanted) -> Union[str, Plan, Mapping[str, str]]:
+def load_wanted(wanted: Wanted) -> Union[str, Plan, Mapping[str, str]]:
     """The plan of a file, or what was given."""
     if not isinstance(wanted, (str, os.PathLike)) or wanted in PRECISIONS:
         return wanted  # type: ignore[return-value]
@@ -773,7 +773,7 @@ def apply(
     inner = unwrap(module)
     use_huge_pages(parameter.data_ptr() for parameter in inner.parameters() if parameter.is_cpu)
     rank = rank_here() if rank is None else rank
-    wanted = _load_wanted(plan)
+    wanted = load_wanted(plan)
     precision, uniform, graph = _read_wanted(wanted, rank)
     has = _cuda.HAS if any(parameter.is_cuda for parameter in inner.parameters()) else HAS
     for name, one in [("every call", uniform)] if uniform else list(precision.items()):

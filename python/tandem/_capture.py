@@ -51,6 +51,13 @@ def as_inputs(inputs: Any) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
 
 
+def split_batch(given: Any, loss: Any) -> Tuple[Any, Any]:
+    """(inputs, target) where a loss wants a target: two things, of which the second is one."""
+    if loss is not None and isinstance(given, (tuple, list)) and len(given) == 2:
+        return given[0], given[1]
+    return given, None
+
+
 def unwrap(module: torch.nn.Module) -> torch.nn.Module:
     """The module inside DistributedDataParallel or DataParallel."""
     wrappers = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)

@@ -13,7 +13,7 @@ from tandem import _library
 from tandem._apply import unconverted
 
 
-def _random_state() -> Dict[str, Any]:
+def random_state() -> Dict[str, Any]:
     """Of all generators that a module may draw from: PyTorch's, Python's, and NumPy's where it is loaded."""
     state = {"cpu": torch.get_rng_state(), "python": random.getstate()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -23,13 +23,21 @@ def _random_state() -> Dict[str, Any]:
     return state
 
 
-def _set_random_state(state: Dict[str, Any]) -> None:
+def set_random_state(state: Dict[str, Any]) -> None:
     torch.set_rng_state(state["cpu"])
     random.setstate(state["python"])
     if "cuda" in state:
         torch.cuda.set_rng_state_all(state["cuda"])
     if "numpy" in state:
         sys.modules["numpy"].random.set_state(state["numpy"])
+
+
+def seed_random(seed: int) -> None:
+    """Begins all these generators anew."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed & 0xFFFFFFFF)
 
 
 class Held:
@@ -47,7 +55,7 @@ class Held:
             for child in module.modules()
             for name, buffer in child._buffers.items()
         ]
-        self.random = _random_state()
+        self.random = random_state()
 
     def keep_weights(self) -> None:
         self.weights = [one.detach().clone() for one in self.parameters]
@@ -66,15 +74,15 @@ class Held:
 
     def note_random(self) -> None:
         """What `put_random` goes back to: the present state."""
-        self._noted = _random_state()
+        self._noted = random_state()
 
     def put_random(self) -> None:
-        _set_random_state(self._noted)
+        set_random_state(self._noted)
 
     def put_back(self) -> None:
         self.put_weights()
         self.put_buffers()
-        _set_random_state(self.random)
+        set_random_state(self.random)
 
 
 def _check_weights(module: torch.nn.Module) -> None:

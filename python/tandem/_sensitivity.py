@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import torch
 
 from tandem import _library
-from tandem._capture import Recorder, as_inputs, batch_of, make_graph, tensors_in, unwrap
+from tandem._capture import Recorder, as_inputs, batch_of, make_graph, split_batch, tensors_in, unwrap
 from tandem._graph import Graph
 from tandem._held import Held, held
 from tandem._plan import default_store
@@ -363,7 +363,7 @@ class _Job:
             self.optimizer = make(held.parameters)
 
     def split(self, given: Any) -> Tuple[Any, Any]:
-        return _split(given, self.loss)
+        return split_batch(given, self.loss)
 
     def loss_of(self, given: Any) -> torch.Tensor:
         inputs, target = self.split(given)
@@ -464,10 +464,3 @@ def sensitivity(
 
 def _default_loss(output: Any) -> torch.Tensor:
     return sum(tensor.float().pow(2).mean() for tensor in tensors_in(output) if tensor.is_floating_point())
-
-
-def _split(given: Any, loss: Any) -> Tuple[Any, Any]:
-    """(inputs, target) where a loss wants a target: two things, of which the second is one."""
-    if loss is not None and isinstance(given, (tuple, list)) and len(given) == 2:
-        return given[0], given[1]
-    return given, None

@@ -42,6 +42,12 @@ S8 = 2
 SCALE_KNOWN = 2
 SCALE_ROW = 1
 SCALE_TENSOR = 0
+TRIAL_BEYOND = 2
+TRIAL_LEAST_PAIRS = 3
+TRIAL_LEAST_STEPS = 16
+TRIAL_MOST_PAIRS = 256
+TRIAL_UNDECIDED = 0
+TRIAL_WITHIN = 1
 
 OPERATORS = (
     "images",
@@ -935,6 +941,54 @@ class TorchSummary(Structure):
         ("is_device", c_int),
         ("excess", c_int),
         ("excess_ns", c_int64),
+    ]
+
+
+class TrialPair(Structure):
+    """tandem_trial_pair"""
+
+    _fields_ = [
+        ("base_loss", POINTER(c_double)),
+        ("plan_loss", POINTER(c_double)),
+        ("base_held_out", c_double),
+        ("plan_held_out", c_double),
+        ("plan_held_out_in_base", c_double),
+    ]
+
+
+class TrialQuestion(Structure):
+    """tandem_trial_question"""
+
+    _fields_ = [
+        ("n_step", c_int64),
+        ("at_most", c_double),
+        ("n_look", c_int),
+    ]
+
+
+class TrialInterval(Structure):
+    """tandem_trial_interval"""
+
+    _fields_ = [
+        ("mean", c_double),
+        ("low", c_double),
+        ("high", c_double),
+    ]
+
+
+class TrialResult(Structure):
+    """tandem_trial_result"""
+
+    _fields_ = [
+        ("n_pair", c_int),
+        ("n_diverged", c_int),
+        ("base_loss", c_double),
+        ("training", TrialInterval),
+        ("held_out", TrialInterval),
+        ("held_out_in_base", TrialInterval),
+        ("extra", TrialInterval),
+        ("answer", c_int),
+        ("pairs_needed", c_int),
     ]
 
 

@@ -156,8 +156,8 @@ class Package(Case):
             lines.append(f'printf("%zu\\n", sizeof({c}));')
             expected.append((f"{c} size", ctypes.sizeof(struct)))
         self.assertGreater(len(expected), 500)
-        headers = ("tandem.h", "kernels.h", "cuda_kernels.h", "advanced/predictor.h", "advanced/probe.h",
-                   "advanced/torch_trace.h")  # fmt: skip
+        headers = ("tandem.h", "trial.h", "kernels.h", "cuda_kernels.h", "advanced/predictor.h",
+                   "advanced/probe.h", "advanced/torch_trace.h")  # fmt: skip
         source = (
             "".join(f"#include <tandem/{one}>\n" for one in headers) + "#include <stdio.h>\nint main(void) {"
         )
