@@ -48,10 +48,12 @@ static tandem_trial_result judge(const made_pairs *made, int n, double at_most, 
 
 static void extra_samples_of_a_late_plan(void **state)
 {
+    static const double late[] = {-0.15, -0.05, 0.02, 0.1, 0.25, 0.5, 0.9, 1.5, 2.5, 4.5};
     static made_pairs made;
     gsl_rng *const rng = rng_of(1);
     (void)state;
-    for (double extra = -0.15; extra < 5; extra += 0.1 + fabs(extra) / 2) {
+    for (size_t k = 0; k < N_OF(late); k++) {
+        const double extra = late[k];
         make_pairs(&made, 3, extra, 0, 0, rng);
         const tandem_trial_result got = judge(&made, 3, NAN, 0);
         if (fabs(got.extra.mean - extra) > 0.02 + 0.05 * fabs(extra))
