@@ -8,7 +8,7 @@ import tempfile
 import time
 
 MARK = "TANDEM_BROKEN_TRIAL"
-FILE_BLOCKS, DATA_KIB = (8 << 30) // 512, (12 << 30) // 1024
+DATA_KIB, DISK_BYTES = (12 << 30) // 1024, 16 << 30
 
 
 class Run:
@@ -53,9 +53,21 @@ def end_all_of(mark):
 
 
 def limited(command, seconds):
-    """The command with limits of each process: processor time, sizes of files, memory. Soft ones: tests set limits of their own."""
-    return ["sh", "-c", f"ulimit -S -c 0 && ulimit -S -t {int(seconds)} && ulimit -S -f {FILE_BLOCKS} && ulimit -S -d {DATA_KIB} && "
+    """The command with limits of each process: processor time and memory. Soft ones: tests set limits of their own. None of a file's
+    size: with one, ranks share no memory."""
+    return ["sh", "-c", f"ulimit -S -c 0 && ulimit -S -t {int(seconds)} && ulimit -S -d {DATA_KIB} && "
             'exec "$@"', "sh", *command]
+
+
+def wait_within(child, seconds, folder):
+    """The exit code; None after so many seconds, or where the disk has lost 16 GiB."""
+    end, free = time.monotonic() + seconds, shutil.disk_usage(folder).free
+    while time.monotonic() < end and shutil.disk_usage(folder).free > free - DISK_BYTES:
+        try:
+            return child.wait(timeout=min(1, seconds))
+        except subprocess.TimeoutExpired:
+            pass
+    return None
 
 
 def run_test(tree, test, usual_s, least_s, program=None, environment=None):
@@ -71,10 +83,8 @@ def run_test(tree, test, usual_s, least_s, program=None, environment=None):
     with open(os.path.join(work, ".log"), "w+b") as log:
         child = subprocess.Popen(limited(command_of(test, program), least_s + 10 * usual_s), cwd=tree.path, env=own, stdin=subprocess.DEVNULL,
                                  stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            code = child.wait(timeout=3 * least_s + 20 * usual_s)
-        except subprocess.TimeoutExpired:
-            is_hung = True
+        code = wait_within(child, 3 * least_s + 20 * usual_s, work)
+        is_hung = code is None
         end_all_of(mark)
         child.wait()
         seconds = time.monotonic() - begin
