@@ -25,6 +25,15 @@ static tandem_status safetensors_no_memory(const char *path, tandem_error *error
     return tandem_no_memory(error, "for the header of '%.200s'", path);
 }
 
+int tandem_safetensors_type_find(tandem_stored_type *type, const char *name)
+{
+    for (int k = 0; k < N_TYPE; k++)
+        if (strcmp(name, types[k].name) == 0) return *type = (tandem_stored_type)k, 1;
+    return 0;
+}
+
+uint64_t tandem_safetensors_type_bytes(tandem_stored_type type) { return types[type].bytes; }
+
 /* --- What the header says ------------------------------------------------------------------------------- */
 
 static char *print_shape(char text[SHAPE_TEXT], const tandem_shape *shape)
@@ -87,13 +96,10 @@ static tandem_status read_tensor_entry(tandem_stored_tensor *out, const tandem_t
 {
     tandem_stored_tensor stored = {0};
     const char *type = json_string_value(json_object_get(entry, "dtype"));
-    int k = 0;
-    while (k < N_TYPE && !(type && strcmp(type, types[k].name) == 0)) k++;
-    if (k == N_TYPE)
+    if (!type || !tandem_safetensors_type_find(&stored.type, type))
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "tensor '%s' in '%.200s' has type '%.20s'; allowed F32, BF16, F16",
                                 tensor->name, path, type ? type : "none");
-    stored.type = (tandem_stored_type)k;
     const json_t *shape = json_object_get(entry, "shape");
     if (!is_same_shape(shape, &tensor->shape)) {
         char got[SHAPE_TEXT], wanted[SHAPE_TEXT];
@@ -267,9 +273,9 @@ static void widen_in_place(float *value, int64_t n, tandem_stored_type type)
     }
 }
 
-static tandem_status read_tensor_values(const tandem_tensor *tensor, const tandem_stored_tensor *stored,
-                                        FILE *stream, uint64_t data_start, const char *path,
-                                        tandem_error *error)
+tandem_status tandem_safetensors_read_values(const tandem_tensor *tensor, const tandem_stored_tensor *stored,
+                                             FILE *stream, uint64_t data_start, const char *path,
+                                             tandem_error *error)
 {
     const int64_t n = tandem_shape_elements(&tensor->shape);
     char *to = (char *)tensor->value + (uint64_t)n * sizeof(float) - stored->bytes;
@@ -313,22 +319,34 @@ static tandem_status read_safetensors_header(char **text, uint64_t *header_bytes
     return TANDEM_OK;
 }
 
+tandem_status tandem_safetensors_open(FILE **stream, char **text, uint64_t *header_bytes,
+                                      uint64_t *data_bytes, const char *path, tandem_error *error)
+{
+    FILE *const opened = fopen(path, "rbe");
+    if (!opened) return safetensors_read_error(error, path, errno);
+    const tandem_status status = read_safetensors_header(text, header_bytes, data_bytes, opened, path, error);
+    if (status == TANDEM_OK)
+        *stream = opened;
+    else
+        (void)fclose(opened);
+    return status;
+}
+
 tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const char *path, int fill,
                                       tandem_error *error)
 {
     char *text = NULL;
     uint64_t header_bytes = 0, data_bytes = 0;
     tandem_stored_tensor *stored = NULL;
-    FILE *stream = fopen(path, "rbe");
-    if (!stream) return safetensors_read_error(error, path, errno);
-    tandem_status status = read_safetensors_header(&text, &header_bytes, &data_bytes, stream, path, error);
-    if (status == TANDEM_OK && !(stored = calloc((size_t)n + 1, sizeof *stored)))
-        status = safetensors_no_memory(path, error);
+    FILE *stream = NULL;
+    tandem_status status = tandem_safetensors_open(&stream, &text, &header_bytes, &data_bytes, path, error);
+    if (status != TANDEM_OK) return status;
+    if (!(stored = calloc((size_t)n + 1, sizeof *stored))) status = safetensors_no_memory(path, error);
     if (status == TANDEM_OK)
         status = tandem_safetensors_parse(stored, tensor, n, text, header_bytes, data_bytes, path, error);
     for (int k = 0; fill && k < n && status == TANDEM_OK; k++)
-        status = read_tensor_values(&tensor[k], &stored[k], stream, sizeof header_bytes + header_bytes, path,
-                                    error);
+        status = tandem_safetensors_read_values(&tensor[k], &stored[k], stream,
+                                                sizeof header_bytes + header_bytes, path, error);
     free(stored);
     free(text);
     (void)fclose(stream);

@@ -46,6 +46,18 @@ tandem_status tandem_safetensors_parse(tandem_stored_tensor *stored, const tande
 tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const char *path, int fill,
                                       tandem_error *error);
 
+/* The parts of the above, for files with other names (published.h). tandem_safetensors_open: checks the size
+ * of a header and reads it into *text, which the caller frees, as it closes *stream; data_bytes follow it.
+ * tandem_safetensors_read_values: widens one tensor's numbers into tensor->value; data_start: of the data in
+ * the file. tandem_safetensors_type_find: 0: it is not read. */
+tandem_status tandem_safetensors_open(FILE **stream, char **text, uint64_t *header_bytes,
+                                      uint64_t *data_bytes, const char *path, tandem_error *error);
+tandem_status tandem_safetensors_read_values(const tandem_tensor *tensor, const tandem_stored_tensor *stored,
+                                             FILE *stream, uint64_t data_start, const char *path,
+                                             tandem_error *error);
+int tandem_safetensors_type_find(tandem_stored_type *type, const char *name);
+uint64_t tandem_safetensors_type_bytes(tandem_stored_type type);
+
 /* Writes all tensors as F32, with the model's name as metadata; the file whole or not at all. TANDEM_IO,
  * TANDEM_NO_MEMORY. */
 tandem_status tandem_safetensors_write(const tandem_tensor *tensor, int n, const char *model,

@@ -31,6 +31,7 @@ MUTANTS =
 mutants: missing ## breaks 200 lines, and lists those that no test notices; SEED=1, ONLY, MUTANTS=OPTIONS
 	@python3 scripts/mutants --seed $(SEED) --only "$(ONLY)" --sources "$(FOLDERS) python/tandem" \
 	    --programs "$(TESTS:$(B)/tests/%=%)" --scripts "$(SCRIPTS:tests/%=%)" \
-	    --products "all programs $(TRUTH_DOOR) $(SLURM_DOOR) $(B)/tests/torch/probe_numbers $(B)/tests/libtandem_cuda.so $(B)/tests/libtandem_cuda_kernels.so.0" $(MUTANTS)
+	    --products "all programs $(TRUTH_DOOR) $(SLURM_DOOR) $(B)/tests/torch/probe_numbers \
+	    $(B)/tests/libtandem_cuda.so $(B)/tests/libtandem_cuda_kernels.so.0" $(MUTANTS)
 
 .PHONY: check check-all lint format check-truth mutants

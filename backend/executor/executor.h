@@ -122,7 +122,8 @@ tandem_status tandem_executor_restore(tandem_executor *executor, const char *pat
                                       tandem_checkpoint_info *info, tandem_error *error);
 tandem_status tandem_executor_import(tandem_executor *executor, const char *path, tandem_error *error);
 tandem_status tandem_executor_export(tandem_executor *executor, const char *path, tandem_error *error);
-tandem_status tandem_tensors_inspect(const char *path, const tandem_graph *graph, tandem_error *error);
+tandem_status tandem_tensors_inspect(char said[TANDEM_TENSORS_SAID], const char *path,
+                                     const tandem_graph *graph, tandem_error *error);
 tandem_status tandem_executor_benchmark_product(const tandem_executor *executor, int task, int use_library,
                                                 int64_t *sample_ns, int n, tandem_error *error);
 const void *tandem_executor_value(tandem_executor *executor, int value, int gradient, float *scale);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "backend/executor/executor.h"
+#include "backend/published.h"
 #include "backend/safetensors.h"
 
 /* Every tensor of a file: the parameters in the graph's order, then the statistics. */
@@ -43,11 +44,24 @@ static tandem_status open_tensor_list(tensor_list *list, const tandem_graph *gra
     return TANDEM_OK;
 }
 
-tandem_status tandem_tensors_inspect(const char *path, const tandem_graph *graph, tandem_error *error)
+/* By the model's own names, or by published ones; said: what does not fit. */
+static tandem_status read_tensors(char said[TANDEM_TENSORS_SAID], const tensor_list *list, const char *model,
+                                  const char *path, int fill, tandem_error *error)
+{
+    int is_published = 0;
+    const tandem_status status =
+        tandem_published_read(&is_published, said, list->tensor, list->n, model, path, fill, error);
+    return status == TANDEM_OK && !is_published
+               ? tandem_safetensors_read(list->tensor, list->n, path, fill, error)
+               : status;
+}
+
+tandem_status tandem_tensors_inspect(char said[TANDEM_TENSORS_SAID], const char *path,
+                                     const tandem_graph *graph, tandem_error *error)
 {
     tensor_list list;
     tandem_status status = open_tensor_list(&list, graph, NULL, NULL, NULL, error);
-    if (status == TANDEM_OK) status = tandem_safetensors_read(list.tensor, list.n, path, 0, error);
+    if (status == TANDEM_OK) status = read_tensors(said, &list, graph->model, path, 0, error);
     free(list.tensor);
     return status;
 }
@@ -57,11 +71,12 @@ static tandem_status transfer_tensors(const tandem_executor *executor, float *we
                                       int is_write, const char *path, tandem_error *error)
 {
     const char *model = executor->graph->model;
+    char said[TANDEM_TENSORS_SAID]; /* who inspected the file has it */
     tensor_list list;
     tandem_status status = open_tensor_list(&list, executor->graph, executor, weight, running, error);
     if (status == TANDEM_OK)
         status = is_write ? tandem_safetensors_write(list.tensor, list.n, model, path, error)
-                          : tandem_safetensors_read(list.tensor, list.n, path, 1, error);
+                          : read_tensors(said, &list, model, path, 1, error);
     free(list.tensor);
     return status;
 }

@@ -248,6 +248,9 @@ static tandem_status measure_statistics(tandem_sensitivity_result *result,
     if (status == TANDEM_OK) status = training_rank_open(&rank, &workload, &training, &alone, error);
     if (status == TANDEM_OK) status = check_store(request->store, error);
     if (status == TANDEM_OK && request->init)
+        status = training_rank_inspect_init(rank.backend, workload.graph[0], request->init,
+                                            &request->listener, error);
+    if (status == TANDEM_OK && request->init)
         status = rank.backend->executor_import(rank.executor, request->init, error);
     if (status == TANDEM_OK && !(statistics = calloc((size_t)rank.step->graph->n_op, sizeof *statistics)))
         status = tandem_no_memory(error, "for statistics");

@@ -506,7 +506,8 @@ static tandem_status check_training_files(const tandem_workload *workload, const
         if (status == TANDEM_OK) status = check_checkpoint_step(&info, request, error);
     }
     if (status == TANDEM_OK && request->init)
-        status = backend->tensors_inspect(request->init, workload->graph[0], error);
+        status =
+            training_rank_inspect_init(backend, workload->graph[0], request->init, &request->listener, error);
     const char *const written[] = {request->checkpoint, request->exported, request->trace};
     for (int k = 0; k < 3 && status == TANDEM_OK; k++) {
         tandem_file file = {0};

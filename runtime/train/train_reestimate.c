@@ -78,8 +78,7 @@ tandem_status train_reestimate_open(train_reestimate *reestimate, const tandem_t
         request->reestimate_every > 0 ? request->reestimate_every : estimate_interval_in_run(workload);
     const tandem_status status = reestimate_trigger_open(&reestimate->trigger, rank, every, error);
     if (status != TANDEM_OK) return status;
-    reestimate->trigger.is_limited =
-        request->reestimate_every == 0; /* a given interval is not limited */
+    reestimate->trigger.is_limited = request->reestimate_every == 0; /* a given interval is not limited */
     if (!(reestimate->event = json_array())) return tandem_no_memory(error, "for what is estimated");
     reestimate->begin_ns = tandem_now_ns();
     if (rank->self.rank == 0 && request->reestimate_every == 0)

@@ -33,6 +33,17 @@ void training_rank_note_data(const tandem_data *data, const tandem_backend_api *
         runtime_note(listener, "data '%s': %s", data->name, said);
 }
 
+tandem_status training_rank_inspect_init(const tandem_backend_api *backend, const tandem_graph *graph,
+                                         const char *init, const tandem_listener *listener,
+                                         tandem_error *error)
+{
+    char said[TANDEM_TENSORS_SAID] = "";
+    const tandem_status status = backend->tensors_inspect(said, init, graph, error);
+    if (status == TANDEM_OK && *said)
+        runtime_note(listener, "weights of '%s', by published names: %s", init, said);
+    return status;
+}
+
 tandem_status training_rank_open_samples(tandem_data *data, const tandem_backend_api *backend,
                                          const tandem_graph *graph, const char *source, tandem_error *error)
 {

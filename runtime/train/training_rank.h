@@ -34,6 +34,11 @@ typedef struct training_rank {
     tandem_executor *executor;
 } training_rank;
 
+/* Checks a file of initial weights before a rank opens; what does not fit is a note. Errors of
+ * tensors_inspect (backend.h). */
+tandem_status training_rank_inspect_init(const tandem_backend_api *backend, const tandem_graph *graph,
+                                         const char *init, const tandem_listener *listener,
+                                         tandem_error *error);
 /* Opens everything that a rank needs to run its part of the workload's plan. request->data NULL = noise;
  * rank->extra is kept. */
 tandem_status training_rank_open(training_rank *rank, const tandem_workload *workload,

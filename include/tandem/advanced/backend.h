@@ -79,7 +79,7 @@ typedef struct tandem_executor_options {
     float loss_scale;
     int with_evaluation; /* 1: executor_evaluate may be called; its kernels and memory are prepared at once */
     int evaluate_in_plan; /* 1: an evaluation has the step's precisions and emulation; 0: it is in fp32 */
-    int allow_nan;       /* 1: a loss or gradient that is not finite does not fail the step */
+    int allow_nan;        /* 1: a loss or gradient that is not finite does not fail the step */
     /* [n_op], borrowed while opening, NULL = not wanted: where executor_open fails with TANDEM_NO_KERNEL, 1
      * for each operator that lacks a kernel in its precision; the others are unchanged. */
     unsigned char *lacks_kernel;
@@ -88,6 +88,7 @@ typedef struct tandem_executor_options {
 /* --- A checkpoint: a training in a file, resumed to the bit (docs/training.md, backend/checkpoint.h) ----
  * */
 enum { TANDEM_CHECKPOINT_VERSION = 3, TANDEM_CHECKPOINT_TRAIN_CONFIG = 2048 };
+enum { TANDEM_TENSORS_SAID = 768 };
 typedef struct tandem_checkpoint_info {
     int64_t step;                                      /* steps done */
     char train_config[TANDEM_CHECKPOINT_TRAIN_CONFIG]; /* the caller's text that says how it was trained */
@@ -276,10 +277,10 @@ typedef struct tandem_backend_api {
     tandem_status (*executor_import)(tandem_executor *executor, const char *path, tandem_error *error);
     /* All ranks. Rank 0 writes the file whole or not at all. TANDEM_IO, TANDEM_NO_MEMORY. */
     tandem_status (*executor_export)(tandem_executor *executor, const char *path, tandem_error *error);
-    /* Checks that the file holds the graph's weights: the errors of executor_import. Cost: the file's
-     * header.
-     * */
-    tandem_status (*tensors_inspect)(const char *path, const tandem_graph *graph, tandem_error *error);
+    /* Checks that the file holds the graph's weights: the errors of executor_import. said: of a file with
+     * published names, what does not fit; "" = all does. Cost: the file's header. */
+    tandem_status (*tensors_inspect)(char said[TANDEM_TENSORS_SAID], const char *path,
+                                     const tandem_graph *graph, tandem_error *error);
 
     /* --- Measuring --- */
     /* Times one product of the step alone (an active forward, wgrad or dgrad task of linear, matmul or
