@@ -58,7 +58,7 @@ typedef struct published_file {
 /* --- Names ---------------------------------------------------------------------------------------------- */
 
 /* Whether `model`, up to its options, is a word of `models`. */
-static int has_model(const char *models, const char *model)
+static int names_model(const char *models, const char *model)
 {
     const size_t n = strcspn(model, ":");
     for (const char *word = models; *word;) {
@@ -132,7 +132,7 @@ static int read_dims(published_match *to, const json_t *entry)
     return 1;
 }
 
-static int64_t count_elements(const published_match *of)
+static int64_t count_published(const published_match *of)
 {
     int64_t n = 1;
     for (int d = 0; d < of->n_dim; d++)
@@ -165,7 +165,7 @@ static int has_fitting_shape(const published_match *of, const published_row *row
     case LINEAR: return of->n_dim == 2 && shape->n_dim == 2 && file[0] == own[1] && file[1] == own[0];
     case CONV:
         return of->n_dim == 4 && shape->n_dim == 2 && file[0] == own[1] && file[2] == file[3] &&
-               count_elements(of) == own[0] * own[1];
+               count_published(of) == own[0] * own[1];
     case PART_0:
     case PART_1:
     case PART_2:
@@ -180,7 +180,7 @@ static int has_fitting_shape(const published_match *of, const published_row *row
 static tandem_status check_entry(published_match *of, const json_t *entry, const published_file *file,
                                  tandem_error *error)
 {
-    const int64_t n = count_elements(of);
+    const int64_t n = count_published(of);
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const char *type = json_string_value(json_object_get(entry, "dtype"));
     const json_int_t start = json_integer_value(json_array_get(offsets, 0)),
@@ -209,7 +209,7 @@ static const json_t *find_entry(published_match *to, const published_file *file,
     char name[PUBLISHED_NAME];
     const char *const older = older_suffix(row, suffix);
     for (int p = -1; p < N_PREFIX; p++) {
-        if (p >= 0 && !has_model(prefixes[p].model, file->model)) continue;
+        if (p >= 0 && !names_model(prefixes[p].model, file->model)) continue;
         for (int is_older = 0; is_older < 1 + (older != NULL); is_older++) {
             print_published_name(name, p < 0 ? "" : prefixes[p].prefix, row, number,
                                  is_older ? older : suffix);
@@ -232,7 +232,7 @@ static tandem_status match_tensor(published_match *to, const tandem_tensor *tens
         const published_row *row = &rows[r];
         const char *const suffix = suffix_of(tensor->name, row->layout);
         int number[N_NUMBER] = {0};
-        if (!has_model(row->models, file->model) ||
+        if (!names_model(row->models, file->model) ||
             !matches_pattern(row->own, tensor->name, (size_t)(suffix - tensor->name), number))
             continue;
         is_optional |= row->is_optional;
@@ -269,7 +269,7 @@ static void put_convolution(float *own, const float *file, const published_match
                         file[((out * n_in + in) * height + y) * width + x];
 }
 
-static void put_part(float *own, const float *file, const tandem_shape *shape, int part)
+static void put_column_part(float *own, const float *file, const tandem_shape *shape, int part)
 {
     const int64_t columns = shape->dim[shape->n_dim - 1], n_row = shape->n_dim == 2 ? shape->dim[0] : 1;
     for (int64_t row = 0; row < n_row; row++)
@@ -286,7 +286,7 @@ static void put_values(float *own, const float *file, const published_match *of,
     } else if (layout == CONV) {
         put_convolution(own, file, of);
     } else if (layout >= PART_0) {
-        put_part(own, file, shape, (int)(layout - PART_0));
+        put_column_part(own, file, shape, (int)(layout - PART_0));
     } else {
         memcpy(own, file, (size_t)tandem_shape_elements(shape) * sizeof *own);
     }
@@ -295,7 +295,7 @@ static void put_values(float *own, const float *file, const published_match *of,
 static tandem_status fill_tensor(const tandem_tensor *tensor, const published_match *of, FILE *stream,
                                  uint64_t data_start, const char *path, tandem_error *error)
 {
-    const int64_t n = count_elements(of);
+    const int64_t n = count_published(of);
     float *values = malloc((size_t)n * sizeof *values);
     if (!values) return tandem_no_memory(error, "for tensor '%s'", tensor->name);
     const tandem_tensor whole = {.shape = {1, {n}}, .value = values};
@@ -353,7 +353,7 @@ static int has_published_names(const published_file *file, const tandem_tensor *
     for (int r = 0; r < N_ROW; r++) {
         const char *const suffix = suffix_of(tensor[0].name, rows[r].layout);
         int number[N_NUMBER] = {0};
-        if (has_model(rows[r].models, file->model) &&
+        if (names_model(rows[r].models, file->model) &&
             matches_pattern(rows[r].own, tensor[0].name, (size_t)(suffix - tensor[0].name), number) &&
             find_entry(&first, file, &rows[r], number, suffix))
             return 1;
