@@ -4,10 +4,10 @@
 #include "tandem/planner.h"
 
 /* Parses a cluster, and fills in batches, limits and how ranks exchange gradients. batch 0 =
- * TANDEM_DEFAULT_BATCH. TANDEM_USAGE: no model, no cluster, or TANDEM_ALLREDUCE has an unknown value; errors
- * of tandem_cluster_parse. */
+ * TANDEM_DEFAULT_BATCH. is_emulated: devices are emulated (tandem_workload_request). TANDEM_USAGE: no model,
+ * no cluster, or TANDEM_ALLREDUCE has an unknown value; errors of tandem_cluster_parse. */
 tandem_status tandem_open_cluster(tandem_cluster *cluster, const char *model, const char *text, int64_t batch,
-                                  const char *memory, tandem_error *error);
+                                  const char *memory, int is_emulated, tandem_error *error);
 
 /* What a model that PyTorch runs, or a model with few activations, cannot have. `graph` is the model.
  * TANDEM_USAGE. */

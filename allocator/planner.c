@@ -311,7 +311,7 @@ tandem_status tandem_request_cluster(tandem_cluster *out, const tandem_request *
     const char *model = request->n_graph ? request->graph[0]->model : request->model;
     const int64_t batch = request->batch || !request->n_graph ? request->batch : request->graph[0]->batch;
     const tandem_status status =
-        tandem_open_cluster(&cluster, model, request->cluster, batch, request->memory, error);
+        tandem_open_cluster(&cluster, model, request->cluster, batch, request->memory, 0, error);
     if (status != TANDEM_OK) return status;
     cluster.over_network |= request->over_network;
     cluster.wire = request->wire;

@@ -81,7 +81,7 @@ static tandem_status open_plan_workload(tandem_workload *workload, const tandem_
     return status == TANDEM_OK ? tandem_plan_check(workload->plan, workload->graph[0], error) : status;
 }
 
-static tandem_status open_cluster(tandem_cluster *out, const char *model, const char *text, int64_t batch,
+tandem_status tandem_open_cluster(tandem_cluster *out, const char *model, const char *text, int64_t batch,
                                   const char *memory, int is_emulated, tandem_error *error)
 {
     tandem_cluster cluster;
@@ -105,17 +105,12 @@ static tandem_status open_cluster(tandem_cluster *out, const char *model, const 
     return TANDEM_OK;
 }
 
-tandem_status tandem_open_cluster(tandem_cluster *out, const char *model, const char *text, int64_t batch,
-                                  const char *memory, tandem_error *error)
-{
-    return open_cluster(out, model, text, batch, memory, 0, error);
-}
-
 static tandem_status open_model_workload(tandem_workload *workload, const tandem_workload_request *request,
                                          tandem_error *error)
 {
-    tandem_status status = open_cluster(&workload->cluster, request->model, request->cluster, request->batch,
-                                        request->memory, request->emulate != NULL, error);
+    tandem_status status =
+        tandem_open_cluster(&workload->cluster, request->model, request->cluster, request->batch,
+                            request->memory, request->emulate != NULL, error);
     if (status == TANDEM_OK)
         status = tandem_cluster_open_graphs(workload->graph, &workload->cluster, request->model, error);
     char name[sizeof workload->plan->name];

@@ -35,7 +35,6 @@ static const struct {
 enum {
     N_ROW = sizeof rows / sizeof *rows,
     N_PREFIX = sizeof prefixes / sizeof *prefixes,
-    MAX_DIM = 4,
     N_NUMBER = 3,
     PUBLISHED_NAME = 160
 };
@@ -44,8 +43,7 @@ enum {
 typedef struct published_match {
     const published_row *row; /* NULL: the file does not have it */
     const char *name;         /* the file's; borrowed from the header */
-    int n_dim;
-    int64_t dim[MAX_DIM];
+    tandem_shape shape;       /* in the file */
     tandem_stored_tensor stored;
 } published_match;
 
@@ -119,35 +117,30 @@ static const char *older_suffix(const published_row *row, const char *suffix)
 
 /* --- Shapes --------------------------------------------------------------------------------------------- */
 
+/* 0: it is none, or has more numbers than any file. */
 static int read_dims(published_match *to, const json_t *entry)
 {
+    static const int64_t MAX_ELEMENTS = INT64_C(1) << 40;
+    int64_t n = 1;
     const json_t *shape = json_object_get(entry, "shape");
-    to->n_dim = (int)json_array_size(shape);
-    if (!json_is_array(shape) || json_array_size(shape) > MAX_DIM) return 0;
-    for (int d = 0; d < to->n_dim; d++) {
+    to->shape.n_dim = (int)json_array_size(shape);
+    if (!json_is_array(shape) || json_array_size(shape) > TANDEM_MAX_DIM) return 0;
+    for (int d = 0; d < to->shape.n_dim; d++) {
         const json_int_t dim = json_integer_value(json_array_get(shape, (size_t)d));
-        if (dim < 1 || dim > INT32_MAX) return 0;
-        to->dim[d] = dim;
+        if (dim < 1 || __builtin_mul_overflow(n, dim, &n) || n > MAX_ELEMENTS) return 0;
+        to->shape.dim[d] = dim;
     }
     return 1;
-}
-
-static int64_t count_published(const published_match *of)
-{
-    int64_t n = 1;
-    for (int d = 0; d < of->n_dim; d++)
-        if (__builtin_mul_overflow(n, of->dim[d], &n)) return -1;
-    return n;
 }
 
 static int is_same_but_ones(const published_match *of, const tandem_shape *shape)
 {
     int a = 0, b = 0;
     for (;;) {
-        while (a < of->n_dim && of->dim[a] == 1) a++;
+        while (a < of->shape.n_dim && of->shape.dim[a] == 1) a++;
         while (b < shape->n_dim && shape->dim[b] == 1) b++;
-        if (a == of->n_dim || b == shape->n_dim) return a == of->n_dim && b == shape->n_dim;
-        if (of->dim[a++] != shape->dim[b++]) return 0;
+        if (a == of->shape.n_dim || b == shape->n_dim) return a == of->shape.n_dim && b == shape->n_dim;
+        if (of->shape.dim[a++] != shape->dim[b++]) return 0;
     }
 }
 
@@ -160,17 +153,18 @@ static published_layout layout_of(const published_row *row, const tandem_shape *
 
 static int has_fitting_shape(const published_match *of, const published_row *row, const tandem_shape *shape)
 {
-    const int64_t *const file = of->dim, *const own = shape->dim;
+    const int64_t *const file = of->shape.dim, *const own = shape->dim;
     switch (layout_of(row, shape)) {
-    case LINEAR: return of->n_dim == 2 && shape->n_dim == 2 && file[0] == own[1] && file[1] == own[0];
+    case LINEAR: return of->shape.n_dim == 2 && shape->n_dim == 2 && file[0] == own[1] && file[1] == own[0];
     case CONV:
-        return of->n_dim == 4 && shape->n_dim == 2 && file[0] == own[1] && file[2] == file[3] &&
-               count_published(of) == own[0] * own[1];
+        return of->shape.n_dim == 4 && shape->n_dim == 2 && file[0] == own[1] && file[2] == file[3] &&
+               tandem_shape_elements(&of->shape) == own[0] * own[1];
     case PART_0:
     case PART_1:
     case PART_2:
-        if (of->n_dim != shape->n_dim || of->n_dim < 1 || of->n_dim > 2) return 0;
-        return (of->n_dim == 1 || file[0] == own[0]) && file[of->n_dim - 1] == 3 * own[of->n_dim - 1];
+        if (of->shape.n_dim != shape->n_dim || of->shape.n_dim < 1 || of->shape.n_dim > 2) return 0;
+        return (of->shape.n_dim == 1 || file[0] == own[0]) &&
+               file[of->shape.n_dim - 1] == 3 * own[of->shape.n_dim - 1];
     default: return is_same_but_ones(of, shape);
     }
 }
@@ -180,26 +174,9 @@ static int has_fitting_shape(const published_match *of, const published_row *row
 static tandem_status check_entry(published_match *of, const json_t *entry, const published_file *file,
                                  tandem_error *error)
 {
-    const int64_t n = count_published(of);
-    const json_t *offsets = json_object_get(entry, "data_offsets");
-    const char *type = json_string_value(json_object_get(entry, "dtype"));
-    const json_int_t start = json_integer_value(json_array_get(offsets, 0)),
-                     end = json_integer_value(json_array_get(offsets, 1));
-    if (!type || !tandem_safetensors_type_find(&of->stored.type, type))
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "tensor '%.100s' in '%.200s' has type '%.20s'; allowed F32, BF16, F16",
-                                of->name, file->path, type ? type : "none");
-    const uint64_t bytes = (uint64_t)n * tandem_safetensors_type_bytes(of->stored.type);
-    if (n < 0 || json_array_size(offsets) != 2 || start < 0 || end < start ||
-        (uint64_t)end > file->data_bytes || (uint64_t)(end - start) != bytes)
-        return tandem_error_set(
-            error, TANDEM_MALFORMED,
-            "tensor '%.100s' in '%.200s' has no valid place in the file, or not the bytes of its shape; is "
-            "the file cut short?",
-            of->name, file->path);
-    of->stored.start = (uint64_t)start;
-    of->stored.bytes = bytes;
-    return TANDEM_OK;
+    tandem_tensor there = {.shape = of->shape};
+    (void)snprintf(there.name, sizeof there.name, "%s", of->name);
+    return tandem_safetensors_find(&of->stored, &there, entry, file->data_bytes, file->path, error);
 }
 
 /* The entry of a row's name, with one of the prefixes of the model; NULL: there is none. */
@@ -260,7 +237,8 @@ static tandem_status match_tensor(published_match *to, const tandem_tensor *tens
 
 static void put_convolution(float *own, const float *file, const published_match *of)
 {
-    const int64_t n_out = of->dim[0], n_in = of->dim[1], height = of->dim[2], width = of->dim[3];
+    const int64_t n_out = of->shape.dim[0], n_in = of->shape.dim[1], height = of->shape.dim[2],
+                  width = of->shape.dim[3];
     for (int64_t out = 0; out < n_out; out++)
         for (int64_t in = 0; in < n_in; in++)
             for (int64_t y = 0; y < height; y++)
@@ -295,7 +273,7 @@ static void put_values(float *own, const float *file, const published_match *of,
 static tandem_status fill_tensor(const tandem_tensor *tensor, const published_match *of, FILE *stream,
                                  uint64_t data_start, const char *path, tandem_error *error)
 {
-    const int64_t n = count_published(of);
+    const int64_t n = tandem_shape_elements(&of->shape);
     float *values = malloc((size_t)n * sizeof *values);
     if (!values) return tandem_no_memory(error, "for tensor '%s'", tensor->name);
     const tandem_tensor whole = {.shape = {1, {n}}, .value = values};

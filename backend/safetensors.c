@@ -25,15 +25,6 @@ static tandem_status safetensors_no_memory(const char *path, tandem_error *error
     return tandem_no_memory(error, "for the header of '%.200s'", path);
 }
 
-int tandem_safetensors_type_find(tandem_stored_type *type, const char *name)
-{
-    for (int k = 0; k < N_TYPE; k++)
-        if (strcmp(name, types[k].name) == 0) return *type = (tandem_stored_type)k, 1;
-    return 0;
-}
-
-uint64_t tandem_safetensors_type_bytes(tandem_stored_type type) { return types[type].bytes; }
-
 /* --- What the header says ------------------------------------------------------------------------------- */
 
 static char *print_shape(char text[SHAPE_TEXT], const tandem_shape *shape)
@@ -90,16 +81,19 @@ static tandem_status read_data_offsets(tandem_stored_tensor *stored, const tande
     return TANDEM_OK;
 }
 
-static tandem_status read_tensor_entry(tandem_stored_tensor *out, const tandem_tensor *tensor,
-                                       const json_t *entry, uint64_t data_bytes, const char *path,
-                                       tandem_error *error)
+tandem_status tandem_safetensors_find(tandem_stored_tensor *out, const tandem_tensor *tensor,
+                                      const json_t *entry, uint64_t data_bytes, const char *path,
+                                      tandem_error *error)
 {
     tandem_stored_tensor stored = {0};
     const char *type = json_string_value(json_object_get(entry, "dtype"));
-    if (!type || !tandem_safetensors_type_find(&stored.type, type))
+    int k = 0;
+    while (k < N_TYPE && !(type && strcmp(type, types[k].name) == 0)) k++;
+    if (k == N_TYPE)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "tensor '%s' in '%.200s' has type '%.20s'; allowed F32, BF16, F16",
                                 tensor->name, path, type ? type : "none");
+    stored.type = (tandem_stored_type)k;
     const json_t *shape = json_object_get(entry, "shape");
     if (!is_same_shape(shape, &tensor->shape)) {
         char got[SHAPE_TEXT], wanted[SHAPE_TEXT];
@@ -201,7 +195,7 @@ static tandem_status match_tensors(tandem_stored_tensor *stored, const tandem_te
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < n && status == TANDEM_OK; k++) {
         entry = json_object_get(header, tensor[k].name);
-        status = entry ? read_tensor_entry(&stored[k], &tensor[k], entry, data_bytes, path, error)
+        status = entry ? tandem_safetensors_find(&stored[k], &tensor[k], entry, data_bytes, path, error)
                        : missing_tensor_error(&tensor[k], header, path, error);
     }
     if (status != TANDEM_OK) return status;

@@ -9,6 +9,7 @@
  * Source: https://github.com/huggingface/safetensors (README, "Format"). */
 #pragma once
 
+#include <jansson.h>
 #include <stdio.h>
 
 #include "tandem/graph.h"
@@ -48,15 +49,17 @@ tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const 
 
 /* The parts of the above, for files with other names (published.h). tandem_safetensors_open: checks the size
  * of a header and reads it into *text, which the caller frees, as it closes *stream; data_bytes follow it.
- * tandem_safetensors_read_values: widens one tensor's numbers into tensor->value; data_start: of the data in
- * the file. tandem_safetensors_type_find: 0: it is not read. */
+ * tandem_safetensors_find: a tensor's entry of the header, of this shape, with a readable dtype and a place
+ * in the file. tandem_safetensors_read_values: widens its numbers into tensor->value; data_start: of the data
+ * in the file. */
 tandem_status tandem_safetensors_open(FILE **stream, char **text, uint64_t *header_bytes,
                                       uint64_t *data_bytes, const char *path, tandem_error *error);
+tandem_status tandem_safetensors_find(tandem_stored_tensor *stored, const tandem_tensor *tensor,
+                                      const json_t *entry, uint64_t data_bytes, const char *path,
+                                      tandem_error *error);
 tandem_status tandem_safetensors_read_values(const tandem_tensor *tensor, const tandem_stored_tensor *stored,
                                              FILE *stream, uint64_t data_start, const char *path,
                                              tandem_error *error);
-int tandem_safetensors_type_find(tandem_stored_type *type, const char *name);
-uint64_t tandem_safetensors_type_bytes(tandem_stored_type type);
 
 /* Writes all tensors as F32, with the model's name as metadata; the file whole or not at all. TANDEM_IO,
  * TANDEM_NO_MEMORY. */

@@ -5,6 +5,7 @@
 #include "base/quantity.h"
 #include "cli/answer.h"
 #include "cli/command/compare.h"
+#include "runtime/process/rank_place.h"
 #include "tandem/runtime.h"
 
 /* --- As JSON -------------------------------------------------------------------------------------------- */
@@ -101,7 +102,10 @@ static void print_loss_result(const tandem_loss_result *r, double at_most)
     cli_progress_end();
     if (at_most >= 0) print_loss_decision(r, at_most);
     if (t->n_diverged) answer_line("diverged", "the plan, in %d of %d pairs", t->n_diverged, t->n_pair);
-    answer_line("extra samples", "%s to the same training loss", interval_of(&t->extra, 100, "%").text);
+    if (isnan(t->extra.mean))
+        answer_line("extra samples", "unknown: %s's loss does not fall over these steps", r->base);
+    else
+        answer_line("extra samples", "%s to the same training loss", interval_of(&t->extra, 100, "%").text);
     answer_line("training loss", "%s over %s's %s nats, inside the rounding",
                 interval_of(&t->training, 1, "").text, r->base, tandem_quantity_plain(t->base_loss, 4).text);
     if (!isnan(t->held_out.mean))
@@ -121,7 +125,9 @@ static tandem_status make_loss_request(tandem_loss_request *request, const cli_o
 {
     *request = tandem_loss_request_default();
     const int64_t steps = request->train.steps;
-    const tandem_status status = cli_train_request(&request->train, options, error);
+    tandem_status status = cli_train_request(&request->train, options, error);
+    if (status == TANDEM_OK && rank_place_from_environment(&request->train.place, error) < 0)
+        status = error->status;
     if (options->steps < 0) request->train.steps = steps;
     request->train.made = NULL;
     request->base = options->base_precision;

@@ -333,7 +333,6 @@ CREATE TABLE trial (
     extra REAL,
     extra_low REAL,
     extra_high REAL,
-    predicted REAL, -- before the trial
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
     PRIMARY KEY (model, plan_hash, data, base, steps_before, steps, emulated)

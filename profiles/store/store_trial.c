@@ -150,12 +150,12 @@ tandem_status tandem_store_put_trial(tandem_store *store, const char *model, uin
         status = tandem_store_execute(
             store, error,
             "INSERT OR REPLACE INTO trial (model, plan_hash, data, base, steps_before, steps, emulated, "
-            "pairs, diverged, extra, extra_low, extra_high, predicted, host, time_ns)"
+            "pairs, diverged, extra, extra_low, extra_high, host, time_ns)"
             " VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
-            "?13, ?14, ?15)",
-            "ssssiiiiirrrrii", hash, plan, trial->data, trial->base, trial->steps_before, trial->n_step,
+            "?13, ?14)",
+            "ssssiiiiirrrii", hash, plan, trial->data, trial->base, trial->steps_before, trial->n_step,
             (int64_t)trial->is_emulated, (int64_t)trial->n_pair, (int64_t)trial->n_diverged, trial->extra,
-            trial->extra_low, trial->extra_high, trial->predicted, store->host, tandem_store_now_ns());
+            trial->extra_low, trial->extra_high, store->host, tandem_store_now_ns());
     return tandem_store_write_end(store, status, error);
 }
 
@@ -176,8 +176,7 @@ static tandem_status read_trial(tandem_trial_record *to, const tandem_store *sto
                                 .n_diverged = sqlite3_column_int(row, 7),
                                 .extra = column_real(row, 8),
                                 .extra_low = column_real(row, 9),
-                                .extra_high = column_real(row, 10),
-                                .predicted = column_real(row, 11)};
+                                .extra_high = column_real(row, 10)};
     (void)snprintf(to->data, sizeof to->data, "%s", data);
     (void)snprintf(to->base, sizeof to->base, "%s", base);
     return end == plan || *end || to->n_pair < 1 || to->n_step < 1
@@ -198,8 +197,8 @@ tandem_status tandem_store_load_trials(tandem_trial_record **trial, int *n, tand
     tandem_status status = tandem_store_query(
         &row, store, error,
         "SELECT plan_hash, data, base, steps_before, steps, emulated, pairs, diverged, extra, extra_low, "
-        "extra_high, predicted FROM trial WHERE model = (SELECT id FROM model WHERE hash = ?1)"
-        " ORDER BY time_ns DESC LIMIT 1024",
+        "extra_high FROM trial WHERE model = (SELECT id FROM model WHERE hash = ?1)"
+        " ORDER BY emulated, time_ns DESC LIMIT 1024",
         "s", hash);
     while (status == TANDEM_OK && n_trial < MOST) {
         status = tandem_store_next_row(&more, store, row, error);

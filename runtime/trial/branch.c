@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "runtime/listener.h"
 #include "runtime/train/run_agreement.h"
 
 /* --- What is trained ------------------------------------------------------------------------------------ */
@@ -95,7 +96,6 @@ static tandem_status diverge(branch *out, int64_t n_step, tandem_error *error)
     out->loss = calloc((size_t)n_step, sizeof *out->loss);
     if (!out->loss) return tandem_no_memory(error, "for %lld losses", (long long)n_step);
     for (int64_t k = 0; k < n_step; k++) out->loss[k] = NAN;
-    if (error) *error = (tandem_error){0};
     return TANDEM_OK;
 }
 
@@ -103,11 +103,18 @@ static tandem_status train_branch(branch *out, const tandem_train_request *train
                                   tandem_error *error)
 {
     tandem_train_result result = {.n_rank = 0};
+    tandem_error why = {0};
     const int64_t begin_ns = tandem_now_ns();
-    const tandem_status status = tandem_train(&result, train, error);
+    const tandem_status status = tandem_train(&result, train, &why);
     out->took_ns = tandem_now_ns() - begin_ns;
-    if (status == TANDEM_LIMIT_EXCEEDED) return diverge(out, n_step, error);
-    if (status != TANDEM_OK) return status;
+    if (status == TANDEM_LIMIT_EXCEEDED) {
+        runtime_note(&train->listener, "%s", why.text);
+        return diverge(out, n_step, error);
+    }
+    if (status != TANDEM_OK) {
+        if (error) *error = why;
+        return status;
+    }
     out->loss = result.loss;
     result.loss = NULL;
     out->held_out = result.n_evaluation ? result.evaluation[result.n_evaluation - 1].loss : NAN;

@@ -115,6 +115,10 @@ static tandem_status check_loss_request(const tandem_loss_request *request, tand
     if (!train->workload.plan && train->workload.uniform && strstr(train->workload.uniform, "random"))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "a trial is of one plan: give --plan, or a precision that is not random");
+    if (train->place.n_rank > 0)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "a trial starts its own ranks and cannot join a run: start it once, without RANK");
     if (!train->store)
         return tandem_error_set(error, TANDEM_USAGE, "a trial keeps its branches in a store: give --db");
     return TANDEM_OK;
@@ -223,16 +227,9 @@ static tandem_status train_pairs(trial *t, tandem_error *error)
     return status;
 }
 
-/* With other formats or errors than the plan's, a trial says nothing of the plan. */
-static int is_of_the_plan(const tandem_train_request *train)
-{
-    const char *const formats = train->workload.emulate;
-    return (!formats || !*formats) && train->error_scale == 1;
-}
-
 static tandem_status keep_trial(const trial *t, tandem_error *error)
 {
-    if (!is_of_the_plan(&t->request->train)) return TANDEM_OK;
+    if (t->request->train.workload.emulate) return TANDEM_OK; /* of other formats, errors or devices */
     const tandem_trial_result *found = &t->out.trial;
     tandem_store *store = NULL;
     tandem_trial_record record = {.plan_hash = t->plan_hash,
@@ -243,8 +240,7 @@ static tandem_status keep_trial(const trial *t, tandem_error *error)
                                   .n_diverged = found->n_diverged,
                                   .extra = found->extra.mean,
                                   .extra_low = found->extra.low,
-                                  .extra_high = found->extra.high,
-                                  .predicted = NAN};
+                                  .extra_high = found->extra.high};
     (void)snprintf(record.data, sizeof record.data, "%s", t->source.data.name);
     (void)snprintf(record.base, sizeof record.base, "%s", trial_base(t->request));
     tandem_status status = tandem_store_open(&store, t->request->train.store, TANDEM_STORE_WRITE, error);

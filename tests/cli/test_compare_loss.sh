@@ -10,6 +10,11 @@ if [ -z "$strongest" ]; then
     echo "1..0 # SKIP this machine has no CPU device"
     exit 0
 fi
+if ! command -v python3 >/dev/null; then
+    echo "SKIP: trials, judged by another program: python3 is not here; apt-get install python3"
+    echo "1..0 # SKIP python3 is not here; apt-get install python3"
+    exit 0
+fi
 TANDEM_DB=$work/trial.db
 export TANDEM_DB
 short=(--data data --steps 20 --eval 8 --lr 0.01 --batch 4)
@@ -72,7 +77,8 @@ measure 0 "${small[@]}" --uniform int8 --steps 80 --lr 0.001 --repetitions 4 --a
 report "--at-most ends when it is decided" $?
 measure 1 "${small[@]}" --uniform int8_full --emulate=e2m1 --error-scale 1e6 --at-most 10% &&
     grep -q '^answer  *no: more than 10.0% extra samples, after 1 pairs' out &&
-    grep -q '^diverged  *the plan, in 1 of 1 pairs' out && grep -q 'emulated on' out
+    grep -q '^diverged  *the plan, in 1 of 1 pairs' out && grep -q 'emulated on' out &&
+    grep -q '^plan: .*is not finite' err
 report "a plan that diverges needs more: exit code 1" $?
 measure 1 "${small[@]}" --uniform int8 --lr 1e30 --repetitions 1
 grep -q "the base itself diverges in pair 1" err
@@ -135,6 +141,8 @@ measure 2 --model mlp:width=16 --device "$strongest" && grep -q "give --data" er
     measure 3 --model mlp:width=8 --device "$strongest" "${short[@]}" --resume begin.ckpt &&
     measure 3 "${small[@]}" --batch 100000 && grep -q "training samples" err
 report "wrong requests are refused" $?
+RANK=0 WORLD_SIZE=2 TANDEM_STORE=$work/ranks measure 2 "${small[@]}" && grep -q "cannot join a run" err
+report "a launcher cannot start a trial on each rank" $?
 [ -z "$(find . -name '.tandem*')" ]
 report "nothing is left in the folder" $?
 

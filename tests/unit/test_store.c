@@ -913,7 +913,7 @@ static void branches_come_back(void **state)
     tandem_store_close(store);
 }
 
-static void trials_come_back_latest_first(void **state)
+static void trials_come_back_in_order(void **state)
 {
     const test_folder *const p = *state;
     tandem_trial_record trial = {.plan_hash = 7,
@@ -923,8 +923,7 @@ static void trials_come_back_latest_first(void **state)
                                  .n_pair = 3,
                                  .extra = 0.5,
                                  .extra_low = -INFINITY,
-                                 .extra_high = INFINITY,
-                                 .predicted = NAN},
+                                 .extra_high = INFINITY},
                         *all = NULL;
     int n = -1;
     tandem_error error = {0};
@@ -939,9 +938,9 @@ static void trials_come_back_latest_first(void **state)
     require_ok(tandem_store_put_trial(store, "m", 9, &trial, &error), &error);
     require_ok(tandem_store_load_trials(&all, &n, store, 9, &error), &error);
     assert_int_equal(n, 2);
-    assert_true(all[0].is_emulated && all[0].n_diverged == 2 && !all[1].is_emulated);
-    assert_true(all[1].extra == 0.25 && all[1].extra_low == -INFINITY && all[1].extra_high == INFINITY &&
-                isnan(all[1].predicted) && all[1].plan_hash == 7);
+    assert_true(all[1].is_emulated && all[1].n_diverged == 2 && !all[0].is_emulated);
+    assert_true(all[0].extra == 0.25 && all[0].extra_low == -INFINITY && all[0].extra_high == INFINITY &&
+                all[0].plan_hash == 7);
     assert_string_equal(all[1].base, "fp32");
     free(all);
     tandem_store_close(store);
@@ -960,7 +959,7 @@ int main(void)
                                         test_folder_close),
         cmocka_unit_test_setup_teardown(rows_know_who_and_when, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(branches_come_back, test_folder_open, test_folder_close),
-        cmocka_unit_test_setup_teardown(trials_come_back_latest_first, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(trials_come_back_in_order, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(algorithms_are_replaced_and_come_back, test_folder_open,
                                         test_folder_close),
         cmocka_unit_test_setup_teardown(collectives_come_back_in_order, test_folder_open, test_folder_close),

@@ -268,14 +268,14 @@ typedef struct tandem_trial_record {
     int64_t steps_before, n_step;
     int is_emulated, n_pair, n_diverged;
     double extra, extra_low, extra_high;
-    double predicted; /* extra samples before the trial; NaN = not known */
 } tandem_trial_record;
 /* The ranks, batches and precisions of a plan, as a hash. */
 uint64_t tandem_trial_plan_hash(const tandem_plan *plan);
 /* tandem_store_put_trial: replaces one of the same plan, data, base and steps. */
 tandem_status tandem_store_put_trial(tandem_store *store, const char *model, uint64_t graph_hash,
                                      const tandem_trial_record *trial, tandem_error *error);
-/* tandem_store_load_trials: all of a model, the latest first; the caller frees *trial, NULL where there are
+/* tandem_store_load_trials: all of a model, those on the plan's devices before emulated ones,
+ * each the latest first; the caller frees *trial, NULL where there are
  * none. */
 tandem_status tandem_store_load_trials(tandem_trial_record **trial, int *n, tandem_store *store,
                                        uint64_t graph_hash, tandem_error *error);
