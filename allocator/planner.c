@@ -17,8 +17,8 @@ struct tandem_planner {
     /* of the model; the problem points to it, with a method that needs one. n_op 0: it was not read */
     tandem_estimate estimate;
     char why_no_estimate[TANDEM_ERROR_TEXT]; /* why there is none; "" = it was not looked for, or is there */
-    tandem_trial_record *trial;              /* [n_trial] of the model, the latest first */
-    int n_trial, has_trials;                 /* has_trials: they were read */
+    tandem_trial_record *trial;              /* [n_trial] of the model, as the store orders them */
+    int n_trial;
     int64_t fp32_ns; /* the step with all operators in fp32; 0 = not simulated, −1 = unknown */
 };
 
@@ -223,6 +223,8 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     made->problem.graph = graph[0];
     if (status == TANDEM_OK && !request->times_only)
         status = load_sensitivities(made, store, request->data, NULL, error);
+    if (status == TANDEM_OK && store)
+        status = tandem_store_load_trials(&made->trial, &made->n_trial, store, graph[0]->hash, error);
     tandem_store_close(store);
     if (status == TANDEM_OK)
         *planner = made;
@@ -381,30 +383,13 @@ tandem_status tandem_planner_estimate(const tandem_estimate **estimate, const ch
     return TANDEM_OK;
 }
 
-static tandem_status load_trials(tandem_planner *planner, tandem_error *error)
-{
-    tandem_store *store = NULL;
-    tandem_error why = {0};
-    tandem_status status = tandem_store_open(&store, planner->store, TANDEM_STORE_READ, &why);
-    if (status == TANDEM_OK)
-        status = tandem_store_load_trials(&planner->trial, &planner->n_trial, store,
-                                          planner->problem.graph->hash, &why);
-    tandem_store_close(store);
-    planner->has_trials = status == TANDEM_OK || status == TANDEM_MISSING;
-    return planner->has_trials ? TANDEM_OK : tandem_error_forward(status, &why, error);
-}
-
-tandem_status tandem_planner_trial(const tandem_trial_record **trial, tandem_planner *planner,
-                                   const tandem_plan *plan, tandem_error *error)
+const tandem_trial_record *tandem_planner_trial(const tandem_planner *planner, const tandem_plan *plan)
 {
     const uint64_t hash = tandem_trial_plan_hash(plan);
-    const tandem_status status = planner->has_trials ? TANDEM_OK : load_trials(planner, error);
-    if (status != TANDEM_OK) return status;
-    *trial = NULL;
-    for (int k = 0; k < planner->n_trial && !*trial; k++)
+    for (int k = 0; k < planner->n_trial; k++)
         if (planner->trial[k].plan_hash == hash && strcmp(planner->trial[k].base, "fp32") == 0)
-            *trial = &planner->trial[k];
-    return TANDEM_OK;
+            return &planner->trial[k];
+    return NULL;
 }
 
 /* Gives the replayer the precisions of `before` back. */

@@ -83,12 +83,10 @@ static tandem_status estimate_sensitivity(tandem_goodput *g, const tandem_estima
 }
 
 /* What a trial of the plan found, in percent. */
-static tandem_status add_trial(tandem_goodput *g, tandem_planner *planner, const tandem_plan *plan,
-                               tandem_error *error)
+static void add_trial(tandem_goodput *g, const tandem_planner *planner, const tandem_plan *plan)
 {
-    const tandem_trial_record *found = NULL;
-    const tandem_status status = tandem_planner_trial(&found, planner, plan, error);
-    if (status != TANDEM_OK || !found) return status;
+    const tandem_trial_record *found = tandem_planner_trial(planner, plan);
+    if (!found) return;
     g->trial = (struct tandem_goodput_trial){.n_pair = found->n_pair,
                                              .n_diverged = found->n_diverged,
                                              .is_emulated = found->is_emulated,
@@ -96,7 +94,6 @@ static tandem_status add_trial(tandem_goodput *g, tandem_planner *planner, const
                                              .extra = 100 * found->extra,
                                              .low = 100 * found->extra_low,
                                              .high = 100 * found->extra_high};
-    return TANDEM_OK;
 }
 
 void tandem_goodput_set_rate(tandem_goodput *goodput, double samples_per_s)
@@ -120,8 +117,8 @@ tandem_status tandem_goodput_find(tandem_goodput *goodput, tandem_planner *plann
         set_fp32_sensitivity(&g, tandem_allreduce_noise(&plan->cluster), graph);
     else if (estimate)
         status = estimate_sensitivity(&g, estimate, plan, graph, error);
-    if (status == TANDEM_OK && !is_all_fp32(plan)) status = add_trial(&g, planner, plan, error);
     if (status != TANDEM_OK) return status;
+    if (!is_all_fp32(plan)) add_trial(&g, planner, plan);
     if (g.is_known && estimate && has_unconverted_ranges(estimate, plan)) g.range_batch = estimate->batch;
     const double samples = (double)tandem_cluster_samples(&plan->cluster, plan->step.n_micro);
     tandem_goodput_set_rate(&g, plan->step_ns > 0 ? samples / ((double)plan->step_ns * 1e-9) : NAN);

@@ -98,10 +98,11 @@ tandem_status tandem_planner_load_sensitivities(tandem_planner *planner, tandem_
 tandem_status tandem_planner_set_estimate(tandem_planner *planner, const tandem_estimate *estimate,
                                           tandem_error *error);
 
-/* tandem_planner_trial: the latest trial of a plan of the planner's model against fp32, from the store; NULL
- * where there is none. The planner keeps it. The first call reads all of the model. Errors of the store. */
-tandem_status tandem_planner_trial(const struct tandem_trial_record **trial, tandem_planner *planner,
-                                   const tandem_plan *plan, tandem_error *error);
+/* tandem_planner_trial: the trial of a plan of the planner's model against fp32 that the store had when the
+ * planner opened; on the plan's devices before emulated ones, and the latest. NULL: there is none. The
+ * planner keeps it. Cost: O(trials of the model). */
+const struct tandem_trial_record *tandem_planner_trial(const tandem_planner *planner,
+                                                       const tandem_plan *plan);
 /* tandem_planner_estimate: the estimate of the planner's model that its goodputs follow from; the planner
  * owns it. *estimate NULL: there is none, for the reason *why_none. The first call reads the store. Errors of
  * the store: outputs unchanged. */
