@@ -107,16 +107,18 @@ static double curve_at(const base_curve *curve, double log_step)
 /* The last quarter of the steps: the first of them, from 0. */
 static int64_t window_begin(int64_t n_step) { return n_step - n_step / 4; }
 
-/* How much higher the loss of the last quarter is where `late` = log(1 + x). */
+/* How much higher the loss of the last quarter is where `late` = log(1 + x): at some steps, as the curve
+ * is a line between places. */
 static double rise_of(const base_curve *curve, double late)
 {
+    enum { STEPS = 16 };
     double sum = 0;
-    const int64_t begin = window_begin(curve->n_step);
-    for (int64_t i = begin; i < curve->n_step; i++) {
-        const double log_step = log((double)(i + 1));
+    const double begin = (double)window_begin(curve->n_step), steps = (double)curve->n_step - begin;
+    for (int i = 0; i < STEPS; i++) {
+        const double log_step = log(begin + steps * (i + 0.5) / STEPS);
         sum += curve_at(curve, log_step - late) - curve_at(curve, log_step);
     }
-    return sum / (double)(curve->n_step - begin);
+    return sum / STEPS;
 }
 
 /* The share of extra samples with that rise. */
