@@ -242,6 +242,30 @@ static bool is_on_read_only_medium(const tandem_store *store)
            !file_has_content(store->path, "-wal") && !file_has_content(store->path, "-journal");
 }
 
+static tandem_status open_again(tandem_store *store, bool immutable, tandem_error *error)
+{
+    close_database(store);
+    const tandem_status status = open_database(store, immutable, error);
+    return status == TANDEM_OK ? accept_content(store, error) : status;
+}
+
+static bool has_memory(void)
+{
+    enum { MORE_THAN_A_SCHEMA_TAKES = 1 << 20 };
+    void *const memory = sqlite3_malloc(MORE_THAN_A_SCHEMA_TAKES);
+    sqlite3_free(memory);
+    return memory != NULL;
+}
+
+/* SQLite says "out of memory" of a few damaged schemas, too: whenever it reads them, whatever there is. */
+static tandem_status tell_damage_from_no_memory(tandem_store *store, tandem_error *error)
+{
+    if (!has_memory()) return TANDEM_NO_MEMORY;
+    const tandem_status status = open_again(store, false, error);
+    if (status != TANDEM_NO_MEMORY || !has_memory()) return status;
+    return tandem_store_refuse_file(store->path, "schema", "SQLite cannot read it, with memory to spare", error);
+}
+
 static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
 {
     struct stat seen;
@@ -270,11 +294,8 @@ static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
     if (status == TANDEM_OK) status = inspect_header(store, error);
     if (status != TANDEM_OK) return status;
     status = accept_content(store, error);
-    if (status == TANDEM_IO && is_on_read_only_medium(store)) {
-        close_database(store);
-        status = open_database(store, true, error);
-        if (status == TANDEM_OK) status = accept_content(store, error);
-    }
+    if (status == TANDEM_NO_MEMORY) status = tell_damage_from_no_memory(store, error);
+    if (status == TANDEM_IO && is_on_read_only_medium(store)) status = open_again(store, true, error);
     if (status == TANDEM_OK && store->mode == TANDEM_STORE_WRITE)
         (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
     return status;

@@ -310,6 +310,35 @@ static void a_page_of_garbage_is_refused(void **state)
     free(good.bytes);
 }
 
+/* Small pages, so that texts of the schema have pages of their own. Of some of these damages SQLite (3.40)
+ * says that it has no memory. */
+static void damaged_schemas_lack_no_memory(void **state)
+{
+    enum { STRIDE = 7, LENGTH = 9 };
+    const test_folder *const p = *state;
+    make_database(p->path, "PRAGMA page_size = 1024; VACUUM; PRAGMA application_id = 1953391725");
+    tandem_error error = {0};
+    assert_int_equal(fill_store_damage(p->path, 5, &error), TANDEM_OK);
+    const content good = read_file_store_damage(p->path);
+    unsigned char *const bad = malloc(good.n);
+    assert_non_null(bad);
+    int spared = 0;
+    for (size_t at = 100; at + LENGTH < good.n; at += STRIDE) {
+        tandem_store *store = NULL;
+        memcpy(bad, good.bytes, good.n);
+        memset(bad + at, 0xff, LENGTH);
+        write_test_file(p->path, bad, good.n);
+        const tandem_status status = tandem_store_open(&store, p->path, TANDEM_STORE_READ, &error);
+        tandem_store_close(store);
+        if (status != TANDEM_OK && status != TANDEM_MALFORMED && status != TANDEM_WRONG_FORMAT)
+            fail_msg("byte %zu: %s: %s", at, tandem_status_name(status), error.text);
+        spared += status != TANDEM_OK && strstr(error.text, "memory to spare") != NULL;
+    }
+    (void)printf("%d damages that SQLite has no memory for\n", spared);
+    free(bad);
+    free(good.bytes);
+}
+
 static void random_damage_never_crashes(void **state)
 {
     enum { CASES = 400, SEED = 11 };
@@ -578,6 +607,7 @@ int main(void)
                                         test_folder_close),
         cmocka_unit_test_setup_teardown(an_empty_store_is_created, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(a_page_of_garbage_is_refused, test_folder_open, test_folder_close),
+        cmocka_unit_test_setup_teardown(damaged_schemas_lack_no_memory, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(random_damage_never_crashes, test_folder_open, test_folder_close),
         cmocka_unit_test_setup_teardown(a_killed_transaction_leaves_nothing, test_folder_open,
                                         test_folder_close),
