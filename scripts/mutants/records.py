@@ -3,7 +3,7 @@ import collections
 import json
 import os
 
-Verdict = collections.namedtuple("Verdict", "noticed survived by_hand same_code not_compiled")
+COMPILER = "the compiler"  # what a record says that noticed, beside the names of tests
 
 
 class Records:
@@ -103,9 +103,11 @@ def table_of(known, by_hand, head, number):
     aside = collections.Counter(row["verdict"] for row in drawn if row["verdict"] not in ("noticed", "survived"))
     hand = [row for row in drawn if row["verdict"] in ("noticed", "survived") and key_of(row) in by_hand]
     hung = sum(row.get("how") == "hangs" for row in counted)
+    warned = sum(row.get("by") == COMPILER for row in counted)
     unreached = sum(row["verdict"] == "survived" and row["tests"] == 0 for row in counted)
     lines = [f"Seed {head['seed']}, sources {head['sources']}: {len(counted)} breaks, {noticed} noticed, {share(noticed, len(counted))}; "
-             f"{hung} of these by a test that hangs. {len(counted) - noticed} survived; no test reaches {unreached} of them.",
+             f"{hung} of these by a test that hangs, {warned} by the compiler, whose warnings scripts/check.sh takes for errors: "
+             f"without those {share(noticed - warned, len(counted) - warned)}. {len(counted) - noticed} survived; no test reaches {unreached} of them.",
              f"Set aside: {aside['same code']} that compile to the same code, {len(hand)} by hand, and {aside['not compiled']} lines of "
              "which no break compiles.", ""]
     lines += group_table("folder", counted, lambda row: row["file"].split("/")[0]) + [""]

@@ -9,10 +9,13 @@ import tempfile
 import time
 
 from breaks import KINDS, breaks_of
+from records import COMPILER
 from run import run_test
 from tree import BuildFailed, read_bytes
 
 TRIES = 8  # breaks of a drawn line, until one compiles
+# Warnings are errors, as in scripts/check.sh. A call that is dropped leaves an empty statement, which is not what is broken.
+WARNINGS = "WERROR=-Werror -Wno-error=empty-body"
 Usual = collections.namedtuple("Usual", "seconds is_usable why")  # how a test ends where nothing is broken
 
 
@@ -64,18 +67,24 @@ class Bench:
         self.objects = tree.objects_of()
 
     def compile(self, name, text):
-        """Puts the text in the place of a source. What compiling says: "same code", "not compiled", or None."""
+        """Puts the text in the place of a source. What compiling says: "same code", "not compiled", "warned", or None."""
         objects = self.objects.get(name, [])
         with open(self.tree.at(name), "w", encoding="utf-8") as file:
             file.write(text)
         if name.endswith(".py"):
             return self.compile_python(name)
         before = [code_of(self.tree.at(of)) for of in objects]
-        try:
-            self.tree.make(*objects)
-        except BuildFailed:
+        is_silent = self.is_made(WARNINGS, *objects)
+        if not is_silent and not self.is_made(*objects):
             return "not compiled"
-        return "same code" if before == [code_of(self.tree.at(of)) for of in objects] else None
+        return "same code" if before == [code_of(self.tree.at(of)) for of in objects] else None if is_silent else "warned"
+
+    def is_made(self, *targets):
+        try:
+            self.tree.make(*targets)
+        except BuildFailed:
+            return False
+        return True
 
     def compile_python(self, name):
         try:
@@ -104,7 +113,8 @@ class Bench:
                   "was": text[broken.start:broken.end], "is": broken.new}
         try:
             why = self.compile(name, with_break(text, broken))
-            record.update({"verdict": why} if why else self.notice(name, broken.line, text))
+            record.update(self.notice(name, broken.line, text) if why is None else
+                          {"verdict": "noticed", "by": COMPILER, "how": "warns", "tests": 0} if why == "warned" else {"verdict": why})
         finally:
             self.restore(name, text, kept)
         record["seconds"] = round(time.monotonic() - begin, 1)
