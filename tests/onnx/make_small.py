@@ -45,6 +45,28 @@ model(
     [Y],
     W + [numpy_helper.from_array(numpy.array([2.0], numpy.float32), "two")],
 )
+# The same functions in two ways, the same sizes after a reshape, and a module of one letter.
+for name, nodes in (
+    ("selu", [node("Selu", "x", "a")]),
+    ("selu_in_parts", [node("Elu", "x", "b", alpha=1.67326319217681884765625), node("Mul", "b gamma", "a")]),
+    ("shifted", [node("Mul", "x two", "b"), node("Add", "b three", "a")]),
+    ("shifted_before", [node("Add", "x half", "b"), node("Mul", "b two", "a")]),
+    ("sizes_in_column", [node("Reshape", "column flat", "shape"), node("Reshape", "x shape", "b"), node("Flatten", "b", "a")]),
+    ("one_letter", [helper.make_node("Relu", ["x"], ["a"], name="/m/n/n.0/Relu")]),
+):
+    constants = {"gamma": 1.05070102214813232421875, "two": 2, "three": 3, "half": 1.5}
+    model(
+        name,
+        [*nodes, node("Gemm", "a fc.weight fc.bias", "y", transB=1)],
+        [X],
+        [Y],
+        [
+            *W,
+            *(numpy_helper.from_array(numpy.array(of, numpy.float32), key) for key, of in constants.items()),
+            numpy_helper.from_array(numpy.array([[-1], [2], [4]], numpy.int64), "column"),
+            integers("flat", -1),
+        ],
+    )
 # A gelu by erf, a layernorm in steps, a batchnorm, a convolution, and a softmax at the end.
 IMAGE = helper.make_tensor_value_info("x", FLOAT, ["batch", 3, 8, 8])
 model(
