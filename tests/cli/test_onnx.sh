@@ -85,7 +85,8 @@ kinds nets/as_initializers.onnx && cp kinds one && kinds nets/as_nodes.onnx && c
 report "weights in nodes are trained as initializers are, and begin with the same numbers" $?
 same_losses() { losses "$1" >one && losses "$2" >two && cmp one two && [ -s one ]; }
 same_losses selu selu_in_parts && same_losses shifted shifted_before &&
-    kinds nets/sizes_in_column.onnx && [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ] &&
+    kinds nets/sizes_in_column.onnx &&
+    [ "$(cat kinds)" = "images reshape linear bias labels cross_entropy " ] &&
     run 0 graph show nets/one_letter.onnx && grep -q "^m.n.0.Relu  *relu" out
 report "one function in two ways; sizes that are reshaped; a module of one letter" $?
 kinds nets/zeros.onnx && grep -q " 90 parameters" out && kinds nets/zeros_added.onnx &&

@@ -93,7 +93,7 @@ static void resources_are_taken_apart(void **state)
         const char *text, *name, *type;
         long count;
     } rows[] = {
-        {"gres:gpu:t4:2", "gpu", "t4", 2}, {"gres/gpu:t4", "gpu", "t4", 1},
+        {"gpu::2", "gpu", "", 2}, {"gres:gpu:t4:2", "gpu", "t4", 2}, {"gres/gpu:t4", "gpu", "t4", 1},
         {"gpu:2", "gpu", "", 2},           {"gpu", "gpu", "", 1},
         {"gpu:4K", "gpu", "", 4},          {"gpu:1080:3", "gpu", "1080", 3},
         {"gpu:t4:0", "gpu", "t4", 0},      {"gpu:t4:x", "gpu", "t4", 1},

@@ -257,6 +257,8 @@ static void timelines_are_paired(void **state)
     assert_non_null(strstr(alone, "Only the run is here"));
     assert_non_null(strstr(alone, "Only the prediction is here"));
     assert_null(strstr(alone, "Tasks that differ most"));
+    assert_null(strstr(alone, "are drawn together"));
+    assert_null(strstr(alone, "are not drawn"));
     free(alone);
     add_trace_text(&page, "predicted.json", TRACE("simulated", "p", "20"));
     char *const html = write_page(&page);
