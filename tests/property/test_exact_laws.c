@@ -2,6 +2,7 @@
 /* Policy exact against every plan there is, the verifier, and certificates against the truth, over clusters
  * with drawn costs: alone and beside each other, with limits on time and memory, one class to lower or both.
  * A failure names its seed. */
+#include "allocator/bound/bound.h"
 #include "tests/support/costed_cluster.h"
 #include "tests/support/tandem_test.h"
 
@@ -257,8 +258,62 @@ static void exact_is_the_least_of_all_plans(void **state)
     assert_true(sum.n >= 500 && sum.n_positive >= 250);
 }
 
+/* --- Memory in the relaxation --------------------------------------------------------------------------- */
+
+static uint64_t peak_of_uniform(const costed_cluster *p, tandem_precision precision)
+{
+    tandem_replay replay;
+    tandem_error error = {0};
+    for (int c = 0; c < p->cluster.n_class; c++)
+        for (int i = 0; i < p->graph[c]->n_op; i++) {
+            const tandem_op *const op = &p->graph[c]->op[i];
+            const int is_lowered =
+                c == 1 && tandem_op_is_adjustable(op) && tandem_op_row_get(op->kind)->precisions & 1u << precision;
+            if (tandem_op_is_adjustable(op))
+                tandem_replayer_set(p->replayer, c, i, is_lowered ? precision : TANDEM_PRECISION_FP32);
+        }
+    require_ok_seed(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, 0);
+    return replay.classes[1].peak_bytes;
+}
+
+/* The least that plans of the weak class need where time does not limit them, of fp32's and int8's peak. */
+static int64_t bound_within(costed_cluster *p, uint64_t limit_bytes)
+{
+    tandem_bounds bounds;
+    tandem_error error = {0};
+    tandem_effort work = {.left = INT64_C(6000000000)};
+    require_ok_seed(costed_cluster_limit(p, (const uint64_t[]){0, limit_bytes}, &error), &error, 0);
+    (void)peak_of_uniform(p, TANDEM_PRECISION_FP32);
+    const tandem_allocation_problem problem = costed_problem(p, 0);
+    require_ok_seed(tandem_bounds_open(&bounds, &problem, INT64_C(1) << 50, 1, &error), &error, 0);
+    require_ok_seed(tandem_bounds_compute(&bounds, &work, &error), &error, 0);
+    const int64_t least = tandem_bounds_lower(&bounds);
+    tandem_bounds_close(&bounds);
+    return least;
+}
+
+/* Plans with less memory are lowered further: a bound that sees memory says so without a replay. */
+static void less_memory_raises_the_bound(void **state)
+{
+    costed_cluster p;
+    tandem_error error = {0};
+    require_ok_seed(costed_cluster_open(&p, "resnet20", "cpu:avx512_bf16 + cpu:avx2_vnni", 32, 5, NULL, &error),
+                    &error, 5);
+    const uint64_t most = peak_of_uniform(&p, TANDEM_PRECISION_FP32),
+                   least = peak_of_uniform(&p, TANDEM_PRECISION_INT8);
+    int64_t before = -1;
+    for (int share = 0; share <= 3; share++) {
+        const int64_t bound = bound_within(&p, most - (most - least) * (uint64_t)share / 4);
+        print_message("%d/4 of what int8 saves: at least %lld\n", share, (long long)bound);
+        assert_true(bound > before && bound < INT64_MAX);
+        before = bound;
+    }
+    costed_cluster_close(&p);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exact_is_the_least_of_all_plans)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exact_is_the_least_of_all_plans),
+                                       cmocka_unit_test(less_memory_raises_the_bound)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
