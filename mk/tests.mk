@@ -101,17 +101,26 @@ tests: $(TESTS) $(B)/bench/mckp $(B)/tests/libtandem_cuda.so $(B)/tests/libtande
 
 SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/run.sh tests/fuzz/run.sh \
     $(sort $(wildcard tests/torch/test_*.sh tests/python/test_*.sh tests/property/test_*.sh))
+# LONG=1 runs these, too, and others with more draws (tests/support/tandem_test.h): a card's kit, and
+# trainings on its stand-in; the study; what compares with PyTorch; times of a machine of one's own; what
+# developers run.
+LONG =
+LONG_TESTS = $(addprefix $(B)/tests/cuda/,test_cuda_graphs test_cuda_training) $(addprefix tests/cli/test_,\
+    card_scripts.sh cuda.sh study.sh loop.sh prediction.sh install.sh mutants.sh runner.sh) \
+    $(addprefix tests/torch/test_,truth.sh peer.sh)
+LEFT_OUT = $(if $(LONG)$(ONLY),,$(LONG_TESTS))
 # ONLY='unit fault/test_comm' builds and runs those whose names begin so.
 ONLY =
 CHOSEN = $(if $(ONLY),$(filter $(foreach name,$(ONLY),$(B)/tests/$(name)% tests/$(name)%),$(TESTS) \
-    $(SCRIPTS)),$(TESTS) $(SCRIPTS))
-test: missing ## builds and runs the tests; ONLY='unit fault/test_comm' those whose names begin so; CPU=avx2
+    $(SCRIPTS)),$(filter-out $(LEFT_OUT),$(TESTS) $(SCRIPTS)))
+test: missing ## builds and runs the tests; LONG=1: all; ONLY='unit fault/test_comm': names that begin so
 	$(eval begin := $(shell date +%s))
 	@$(MAKE) --no-print-directory -j$$(nproc) all programs $(TRUTH_DOOR) $(SLURM_DOOR) \
 	    $(B)/tests/torch/probe_numbers \
 	    $(if $(ONLY),$(filter $(TESTS),$(CHOSEN)),tests) \
 	    $(if $(filter avx2,$(CPU)),$(WITHOUT_AVX512))
-	@B=$(B) TEST_PRELOAD=$(if $(filter avx2,$(CPU)),$(abspath $(WITHOUT_AVX512))) \
+	@B=$(B) TEST_LONG=$(LONG) TEST_LEFT_OUT="$(LEFT_OUT)" \
+	    TEST_PRELOAD=$(if $(filter avx2,$(CPU)),$(abspath $(WITHOUT_AVX512))) \
 	    BUILD_SECONDS=$$(($$(date +%s) - $(begin))) scripts/run_tests.sh $(CHOSEN)
 
 # The page of `tandem report`: its tests, and a headless Chromium that opens it.

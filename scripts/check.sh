@@ -44,7 +44,7 @@ stage() {
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
 }
 
-stage tests env STARTS=$starts make --no-print-directory test
+stage tests env STARTS=$starts make --no-print-directory test LONG=1
 stage lint make --no-print-directory lint
 [ "${1:-}" != --all ] || stage neighbours tests/fault/neighbours.sh
 stage address make --no-print-directory SAN=address,undefined test ONLY="$address"

@@ -5,7 +5,7 @@
 # scripts/skips.txt does not allow, it has failed. usage: scripts/run_tests.sh PROGRAM…     B = the build
 # folder; JOBS: programs at a time, as many as there are cores; TEST_SILENCE, TEST_PROCESSOR: when one hangs
 # (until_silent.pl); BUILD_SECONDS: what the build took, to be printed; TEST_PRELOAD: a library that is
-# preloaded into each
+# preloaded into each; TEST_LEFT_OUT: programs that are not run, to be listed; TEST_LONG: more draws
 set -u
 [ $# -gt 0 ] || {
     echo "run_tests.sh: no test program was given; allowed: one and more;" \
@@ -156,6 +156,11 @@ sort -rn "$work/times" | head -n 10 | awk '{ printf "%6.1f s  %s\n", $1 / 1000, 
 if [ -s "$work/skipped" ]; then
     echo "skipped:"
     sed 's/^/    /' "$work/skipped"
+fi
+if [ -n "${TEST_LEFT_OUT:-}" ]; then
+    echo "left out (make test LONG=1 runs them, too, and more draws of others):"
+    # shellcheck disable=SC2086 # words
+    printf '%s\n' $TEST_LEFT_OUT | sed 's/.*tests\//    /'
 fi
 if [ -s "$work/failures" ]; then
     echo "failed:"

@@ -263,7 +263,8 @@ static tandem_status tell_damage_from_no_memory(tandem_store *store, tandem_erro
     if (!has_memory()) return TANDEM_NO_MEMORY;
     const tandem_status status = open_again(store, false, error);
     if (status != TANDEM_NO_MEMORY || !has_memory()) return status;
-    return tandem_store_refuse_file(store->path, "schema", "SQLite cannot read it, with memory to spare", error);
+    return tandem_store_refuse_file(store->path, "schema", "SQLite cannot read it, with memory to spare",
+                                    error);
 }
 
 static tandem_status open_and_accept(tandem_store *store, tandem_error *error)

@@ -2,7 +2,7 @@
 
 Lines are drawn by a seed from the sources of the product's folders, and each is broken in one place (breaks.py). All of it happens in copies
 of the tree, in --folder. A map of which test reaches which line (reach.py) says which tests run, those that take least time first, until one
-fails twice or hangs. Each step goes on where it was stopped. docs/testing.md explains the table."""
+fails twice or hangs. Each step goes on where it was stopped. docs/mutants.md explains the table."""
 import argparse
 import concurrent.futures
 import json

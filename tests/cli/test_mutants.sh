@@ -176,7 +176,7 @@ cat >expected <<'END'
 11 noticed
 END
 [ $code = 1 ] && diff expected <(verdicts) >>err && diff -r whole tree/sums >>err
-report "mutants: noticed, survived, not reached, same code, not compiled, warned, hanging; the tree is whole" $?
+report "mutants: noticed, survived, not reached, same code, not compiled, warned, hung; the tree is whole" $?
 
 grep -q '^Seed 1, .*: 5 breaks, 3 noticed, 60 %; 1 of these by a test that hangs, 1 by the compiler' out &&
     grep -q ' without those 50 %[.] 2 survived' out &&

@@ -213,6 +213,7 @@ while IFS='|' read -r bytes wanted; do
 done <<'END'
 PK\003\004\024\000archive/data.pkl|a file of PyTorch (a zip archive)
 \200\002\212\012l\374|a pickle of Python, such as an old file of PyTorch
+\200\004\225\020\000\000|a pickle of Python; allowed is an ONNX model
 \020\000\000\000\000\000\000\000{"w":{"dtype":"F3|a safetensors file: weights without a model
 {"schema": "1.0.2", "nodes": []}|JSON; allowed is an ONNX model. Give a captured module
 \211HDF\r\n\032\n\000\000|an HDF5 file, such as one of Keras

@@ -314,7 +314,8 @@ static void a_page_of_garbage_is_refused(void **state)
  * says that it has no memory. */
 static void damaged_schemas_lack_no_memory(void **state)
 {
-    enum { STRIDE = 7, LENGTH = 9 };
+    enum { LENGTH = 9 };
+    const size_t stride = test_is_long() ? 7 : 29;
     const test_folder *const p = *state;
     make_database(p->path, "PRAGMA page_size = 1024; VACUUM; PRAGMA application_id = 1953391725");
     tandem_error error = {0};
@@ -323,7 +324,7 @@ static void damaged_schemas_lack_no_memory(void **state)
     unsigned char *const bad = malloc(good.n);
     assert_non_null(bad);
     int spared = 0;
-    for (size_t at = 100; at + LENGTH < good.n; at += STRIDE) {
+    for (size_t at = 100; at + LENGTH < good.n; at += stride) {
         tandem_store *store = NULL;
         memcpy(bad, good.bytes, good.n);
         memset(bad + at, 0xff, LENGTH);
@@ -341,14 +342,15 @@ static void damaged_schemas_lack_no_memory(void **state)
 
 static void random_damage_never_crashes(void **state)
 {
-    enum { CASES = 400, SEED = 11 };
+    enum { SEED = 11 };
+    const uint32_t n_case = cases_of(400, 4);
     const test_folder *const p = *state;
     const content good = good_store(p->path, 100);
     unsigned char *const bad = malloc(good.n);
     assert_non_null(bad);
     (void)printf("seed %d\n", SEED);
     int refused = 0;
-    for (uint32_t i = 0; i < CASES; i++) {
+    for (uint32_t i = 0; i < n_case; i++) {
         tandem_error error = {0};
         int64_t n = 0;
         const tandem_philox_block draw = tandem_philox((const uint32_t[4]){i, 0, 0, 0}, SEED);
@@ -559,13 +561,11 @@ static tandem_status everything(const char *path, int64_t *n, tandem_error *erro
 /* Some of SQLite's allocations are for speed only: it does without, so OK is right then, too. */
 static void allocations_may_fail(void **state)
 {
-    enum {
-        ALL = 200,
-        STRIDE = 7
-    }; /* all of the first, then a sample: there are thousands, most of them SQLite's parser's */
+    /* all of the first, then a sample: there are thousands, most of them SQLite's parser's */
+    const long all = (long)cases_of(200, 3), stride = test_is_long() ? 7 : 35;
     const test_folder *const p = *state;
     long tried = 0, no_memory = 0, k = 0;
-    for (int failed = 1; failed; k += k < ALL ? 1 : STRIDE) {
+    for (int failed = 1; failed; k += k < all ? 1 : stride) {
         tandem_error error = {0};
         int64_t n = 0;
         (void)empty_folder(p->folder);
@@ -583,7 +583,7 @@ static void allocations_may_fail(void **state)
         assert_int_equal(n, 2);
     }
     (void)printf("%ld allocations failed, %ld of them needed\n", tried, no_memory);
-    assert_true(no_memory > ALL);
+    assert_true(no_memory > all);
 }
 
 int main(void)

@@ -15,7 +15,8 @@
 #include "base/philox.h"
 
 enum {
-    DEFAULT_INPUTS = 20000,
+    FEW_INPUTS = 4000,
+    MANY_INPUTS = 20000, /* `make test LONG=1` */
     /* of a mutated input; a file of the corpus may be larger and is then only replayed */
     MAX_BYTES = 1 << 16,
     MAX_SECONDS = 20
@@ -338,7 +339,9 @@ int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t si
     pool p = {0};
     bool alone = false;
     const uint64_t seed = number_from("TANDEM_FUZZ_SEED", 1);
-    uint64_t n_mutant = number_from("TANDEM_FUZZ_INPUTS", DEFAULT_INPUTS), n_run = 0;
+    const char *const is_long = getenv("TEST_LONG");
+    uint64_t n_mutant = number_from("TANDEM_FUZZ_INPUTS", is_long && *is_long ? MANY_INPUTS : FEW_INPUTS),
+             n_run = 0;
     int failed = gather(&p, &alone, name, argc, argv);
     uint8_t *const data = malloc(MAX_BYTES);
     if (!data) out_of_memory(name);

@@ -29,11 +29,11 @@ static inline void demand(int holds, const char *law)
 
 /* tandem_fuzz_main: call `one` on each file of the corpus (argv[1], or else $TANDEM_CORPUS, or else
  * tests/fuzz/corpus/NAME; a default that is absent is said and passed over, one that was given must be
- * there), on each seed, and on 20000 inputs mutated from both ($TANDEM_FUZZ_INPUTS: another number). Input i
- * depends on i, the corpus and the seed alone, which is 1, or $TANDEM_FUZZ_SEED, and is printed. Each input
- * lies in a block of its own size, so that a sanitizer sees the first byte read after it.
- * An input that kills the process or takes longer than 20 s is named and written to $TMPDIR/fuzz_NAME.crash
- * (/tmp where it is not set); that file given as argv[1] is run alone.
+ * there), on each seed, and on 4000 inputs mutated from both (TEST_LONG=1: 20000; $TANDEM_FUZZ_INPUTS:
+ * another number). Input i depends on i, the corpus and the seed alone, which is 1, or $TANDEM_FUZZ_SEED, and
+ * is printed. Each input lies in a block of its own size, so that a sanitizer sees the first byte read after
+ * it. An input that kills the process or takes longer than 20 s is named and written to
+ * $TMPDIR/fuzz_NAME.crash (/tmp where it is not set); that file given as argv[1] is run alone.
  * Prints "fuzz_NAME: N inputs"; returns 0, or 1 where the corpus cannot be read or no input was run. `n_seed`
  * may be 0 if there is a corpus. */
 int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t size),

@@ -241,7 +241,8 @@ static void compare_exact(drawn_problem *d, uint64_t seed, tally *sum)
 static void exact_is_the_least_of_all_plans(void **state)
 {
     tally sum = {0};
-    for (uint64_t seed = 0; seed < N_SEED; seed++) {
+    const int n_seed = (int)cases_of(N_SEED, 4);
+    for (uint64_t seed = 0; seed < (uint64_t)n_seed; seed++) {
         drawn_problem d;
         open_problem_exact(&d, seed);
         compare_exact(&d, seed, &sum);
@@ -253,9 +254,9 @@ static void exact_is_the_least_of_all_plans(void **state)
                   sum.n, sum.n_refused, sum.n_positive, sum.greedy / sum.n_positive, sum.n_overlooked);
     print_message("%d of them with micro-steps, %d with segments, %d with several buckets\n", sum.n_micro,
                   sum.n_segmented, sum.n_buckets);
-    assert_true(sum.n_micro > 100 && sum.n_segmented > 100 && sum.n_buckets > 100);
-    assert_true(sum.n_gap >= 50);
-    assert_true(sum.n >= 500 && sum.n_positive >= 250);
+    assert_true(5 * sum.n_micro > n_seed && 5 * sum.n_segmented > n_seed && 5 * sum.n_buckets > n_seed);
+    assert_true(12 * sum.n_gap >= n_seed);
+    assert_true(20 * sum.n >= 19 * n_seed && 5 * sum.n_positive >= 2 * n_seed);
 }
 
 /* --- Memory in the relaxation --------------------------------------------------------------------------- */
@@ -267,8 +268,8 @@ static uint64_t peak_of_uniform(const costed_cluster *p, tandem_precision precis
     for (int c = 0; c < p->cluster.n_class; c++)
         for (int i = 0; i < p->graph[c]->n_op; i++) {
             const tandem_op *const op = &p->graph[c]->op[i];
-            const int is_lowered =
-                c == 1 && tandem_op_is_adjustable(op) && tandem_op_row_get(op->kind)->precisions & 1u << precision;
+            const int is_lowered = c == 1 && tandem_op_is_adjustable(op) &&
+                                   tandem_op_row_get(op->kind)->precisions & 1u << precision;
             if (tandem_op_is_adjustable(op))
                 tandem_replayer_set(p->replayer, c, i, is_lowered ? precision : TANDEM_PRECISION_FP32);
         }
@@ -297,8 +298,9 @@ static void less_memory_raises_the_bound(void **state)
 {
     costed_cluster p;
     tandem_error error = {0};
-    require_ok_seed(costed_cluster_open(&p, "resnet20", "cpu:avx512_bf16 + cpu:avx2_vnni", 32, 5, NULL, &error),
-                    &error, 5);
+    require_ok_seed(
+        costed_cluster_open(&p, "resnet20", "cpu:avx512_bf16 + cpu:avx2_vnni", 32, 5, NULL, &error), &error,
+        5);
     const uint64_t most = peak_of_uniform(&p, TANDEM_PRECISION_FP32),
                    least = peak_of_uniform(&p, TANDEM_PRECISION_INT8);
     int64_t before = -1;

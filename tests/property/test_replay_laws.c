@@ -9,7 +9,8 @@
 static const uint64_t seed = 20222;
 static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1"};
 enum { FREE, CONTENDED, CROWDED };
-enum { N_MODEL = sizeof models / sizeof models[0], N_DEVICE = 3, CASES = 60, MAX_OPS = 256, SCALE = 7 };
+enum { N_MODEL = sizeof models / sizeof models[0], N_DEVICE = 3, MAX_OPS = 256, SCALE = 7 };
+static uint32_t n_case(void) { return cases_of(60, 3); }
 static const struct {
     const char *name, *plain; /* plain: no all-reduce among such is measured */
     tandem_dtype amp_dtype;
@@ -83,7 +84,7 @@ static int make_world(void **state)
             fill_replay(&w, m, which);
         }
     }
-    print_message("seed %llu, series 0 … %d\n", (unsigned long long)seed, CASES - 1);
+    print_message("seed %llu, series 0 … %u\n", (unsigned long long)seed, n_case() - 1);
     *state = &w;
     return 0;
 }
@@ -227,7 +228,7 @@ static void check_same(const tandem_replay *a, const tandem_replay *b)
 
 static void every_class_spends_exactly_the_step(void **state)
 {
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, *state, n, n % 3);
         const tandem_replay replay = replay_trial(&t, &((world *)*state)->store[0]);
@@ -243,7 +244,7 @@ static void every_class_spends_exactly_the_step(void **state)
 /* Nothing slows anything: a class is busy for the sum of its tasks, and all buckets must go over the wire. */
 static void alone_a_class_is_busy_for_its_tasks(void **state)
 {
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, *state, n, 0);
         tandem_replayer *replayer = open_trial_replay(&t, &((world *)*state)->store[0]);
@@ -268,7 +269,7 @@ static void alone_a_class_is_busy_for_its_tasks(void **state)
 static void contention_lies_between_none_and_all(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, 1 + n % 2);
         tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
@@ -294,7 +295,7 @@ static void contention_lies_between_none_and_all(void **state)
 static void a_change_undone_leaves_nothing(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, n % 3);
         tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]), *fresh;
@@ -375,7 +376,7 @@ static change make_change(tandem_replayer *replayer, const change *to)
 static void changes_add_up_to_a_fresh_replay(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         change kept[CHANGES];
         int n_kept = 0;
@@ -420,7 +421,7 @@ static void add_classes(trial *t, int more)
 static void the_recurrence_agrees_with_the_events(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < 4 * CASES; n++) {
+    for (uint32_t n = 0; n < 4 * n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, FREE);
         add_classes(&t, (int)draw_replay(&t.chance, 6));
@@ -460,7 +461,7 @@ static void shortcuts_change_nothing(void **state)
 {
     enum { LAPS = 3 };
     world *w = *state;
-    for (uint32_t n = 0; n < 8 * CASES; n++) {
+    for (uint32_t n = 0; n < 8 * n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, 1 + n % 2);
         if (n % 4 == 3) t.cluster.classes[0].slowdown_ppm = 200000 + draw_replay(&t.chance, 5000000);
@@ -492,7 +493,7 @@ static void shortcuts_change_nothing(void **state)
 static void positions_are_the_same_at_either_rate(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, CROWDED);
         tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
@@ -518,7 +519,7 @@ static void positions_are_the_same_at_either_rate(void **state)
 static void all_times_as_long_make_the_step_as_long(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, n % 3);
         const tandem_replay once = replay_trial(&t, &w->store[0]);
@@ -533,7 +534,7 @@ static void all_times_as_long_make_the_step_as_long(void **state)
 static void the_order_of_classes_changes_nothing_replay(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t, turned;
         draw_trial_replay(&t, w, n, n % 3);
         turned = t;
@@ -551,7 +552,7 @@ static void the_order_of_classes_changes_nothing_replay(void **state)
 static void a_class_of_two_ranks_is_two_classes_of_one(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, n % 3);
         t.cluster.n_class = 1;
@@ -575,7 +576,7 @@ static void a_class_of_two_ranks_is_two_classes_of_one(void **state)
 static void a_faster_wire_never_hurts(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, FREE);
         int64_t step_ns = INT64_MAX;
@@ -652,7 +653,7 @@ static void check_buckets_replay(const tandem_step *step, times *const *of_task,
 static void timelines_keep_the_rules(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, n % 3);
         tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
@@ -695,7 +696,7 @@ static void without_spread_every_step_is_the_replay(void **state)
 {
     world *w = *state;
     uint32_t n_repeating = 0;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, n % 3);
         tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
@@ -711,7 +712,7 @@ static void without_spread_every_step_is_the_replay(void **state)
         assert_true(noise.sigma == 0 && fabs(noise.measured_share - 1) < 1e-9);
         tandem_replayer_close(replayer);
     }
-    assert_in_range(n_repeating, CASES * 9 / 10, CASES);
+    assert_in_range(n_repeating, n_case() * 9 / 10, n_case());
 }
 
 static void let_vary(tandem_replayer *replayer, float sigma)
@@ -765,7 +766,7 @@ static tandem_zero run_zero_replay(tandem_replayer *replayer, int stage)
 static void zero_of_one_rank_is_the_plain_step(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, FREE);
         t.step.with_norm = 0;
@@ -787,7 +788,7 @@ static void zero_of_one_rank_is_the_plain_step(void **state)
 static void zero_shares_memory_out(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         uint64_t former[TANDEM_MAX_ZERO_STAGE + 1] = {0};
         draw_trial_replay(&t, w, n, n % 3);
@@ -833,7 +834,7 @@ static void zero_shares_memory_out(void **state)
 static void zero_over_an_endless_wire_is_plain(void **state)
 {
     world *w = *state;
-    for (uint32_t n = 0; n < CASES; n++) {
+    for (uint32_t n = 0; n < n_case(); n++) {
         trial t;
         draw_trial_replay(&t, w, n, FREE);
         t.step.with_norm = 0;

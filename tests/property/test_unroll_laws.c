@@ -136,7 +136,7 @@ static void the_simulators_agree(const tandem_replay *replay, tandem_replayer *r
 static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
 {
     int n_wire = 0, n_other = 0, n_never = 0; /* who the first class waits for */
-    for (uint32_t series = 0; series < CASES; series++) {
+    for (uint32_t series = 0; series < cases_of(CASES, 4); series++) {
         trial t;
         draw_trial_unroll(&t, series);
         tandem_replayer *replayer = open_trial_unroll(&t);
@@ -153,7 +153,8 @@ static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
     }
     print_message("the first class waits for the wire in %d cases, for others in %d, never in %d\n", n_wire,
                   n_other, n_never);
-    assert_true(n_wire > CASES / 10 && n_other > CASES / 10 && n_never > CASES / 25);
+    const int n = (int)cases_of(CASES, 4);
+    assert_true(n_wire > n / 10 && n_other > n / 10 && n_never > n / 25);
 }
 
 /* Class 0 hands its last bucket over after 1000 ns, the wire takes 2000 ns: steps of 3000 ns. Class 1 hands
@@ -238,7 +239,7 @@ static void an_unrolled_step_holds_every_task_of_every_rank(void **state)
 
 static void a_class_is_as_many_classes_as_it_has_ranks_unroll(void **state)
 {
-    for (uint32_t series = 1; series < CASES; series += 2) {
+    for (uint32_t series = 1; series < cases_of(CASES, 4); series += 2) {
         trial t;
         draw_trial_unroll(&t, series);
         const int n_rank = 2 + (int)draw_below(&t.chance, TANDEM_MAX_CLASS - 1);
@@ -315,7 +316,7 @@ static int64_t sum_ns(const tandem_replayer *replayer, int c)
 
 static void no_step_is_shorter_than_its_longest_chain_or_its_busiest_device(void **state)
 {
-    for (uint32_t series = 0; series < CASES; series += 2) {
+    for (uint32_t series = 0; series < cases_of(CASES, 4); series += 2) {
         trial t;
         draw_trial_unroll(&t, series);
         tandem_replayer *replayer = open_trial_unroll(&t);
@@ -333,7 +334,7 @@ static void no_step_is_shorter_than_its_longest_chain_or_its_busiest_device(void
 
 static void one_device_alone_takes_the_sum_of_its_tasks(void **state)
 {
-    for (uint32_t series = 0; series < CASES; series += 2) {
+    for (uint32_t series = 0; series < cases_of(CASES, 4); series += 2) {
         trial t;
         draw_trial_unroll(&t, series);
         t.cluster.n_class = t.cluster.classes[0].n_rank = 1;
@@ -350,7 +351,7 @@ static void one_device_alone_takes_the_sum_of_its_tasks(void **state)
 /* Exactly: times of tasks are whole, those of buckets are set so. */
 static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state)
 {
-    for (uint32_t series = 0; series < CASES; series += 2) {
+    for (uint32_t series = 0; series < cases_of(CASES, 4); series += 2) {
         trial t;
         draw_trial_unroll(&t, series);
         tandem_replayer *replayer = open_trial_unroll(&t);
@@ -387,7 +388,7 @@ static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state
 /* Nothing interferes, and the order of tasks is fixed. */
 static void better_links_never_hurt_unroll(void **state)
 {
-    for (uint32_t series = 0; series < CASES; series += 2) {
+    for (uint32_t series = 0; series < cases_of(CASES, 4); series += 2) {
         trial t;
         draw_trial_unroll(&t, series);
         const int64_t before = replay_of(&t).step_ns;
@@ -405,7 +406,7 @@ static void better_links_never_hurt_unroll(void **state)
 
 static void order_and_names_of_classes_change_nothing(void **state)
 {
-    for (uint32_t series = 1; series < CASES; series += 2) {
+    for (uint32_t series = 1; series < cases_of(CASES, 4); series += 2) {
         trial t, turned;
         draw_trial_unroll(&t, series);
         turned = t;

@@ -4,9 +4,14 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 # a dot parts a file from one of its tests, which has the time of a suite for itself
-suites="kernels cuda modules planning estimate trials package examples
-transformations.every transformations.said transformations.linear transformations.conv2d
-transformations.matmul transformations.attention"
+suites="kernels modules planning estimate trials transformations.every transformations.said"
+more="cuda package examples transformations.linear transformations.conv2d transformations.matmul
+transformations.attention"
+if [ -n "${TEST_LONG:-}" ]; then
+    suites+=" $more"
+else
+    echo "# left out without TEST_LONG=1:" $more
+fi
 export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 TANDEM_BUILD=${TANDEM_BUILD:-build}
 why=
 case $TANDEM_BUILD in

@@ -17,6 +17,17 @@
 
 #include "tandem/status.h"
 
+/* With TEST_LONG=1, as `make test LONG=1` sets it, tests draw all their cases: else one in `by`. */
+static inline int test_is_long(void)
+{
+    const char *const set = getenv("TEST_LONG");
+    return set != NULL && *set != '\0';
+}
+static inline uint32_t cases_of(uint32_t all, uint32_t by)
+{
+    return test_is_long() ? all : (all + by - 1) / by;
+}
+
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Fails the running test with the error's text, unless `status` is TANDEM_OK. */
