@@ -6,6 +6,7 @@
 #include "base/append.h"
 #include "base/quantity.h"
 #include "cli/answer.h"
+#include "cli/command/sensitivity.h"
 #include "cli/sensitivity_json.h"
 #include "cli/table.h"
 #include "tandem/advanced/predictor.h"
@@ -114,6 +115,11 @@ static int run_sensitivity(const cli_options *given)
     tandem_error error = {0};
     tandem_sensitivity_request request;
     tandem_sensitivity_result result = {.n_row = 0};
+    if (options.plan || options.uniform) return cli_estimate_plan(&options);
+    if (options.emulate)
+        return cli_fail_with(TANDEM_USAGE,
+                             "--emulate needs a plan to estimate as a whole: give --plan FILE, or "
+                             "--uniform PRECISION");
     if (!options.device) cli_set_device(&options, "strongest");
     tandem_status status = make_sensitivity_request(&request, &options, &error);
     if (status == TANDEM_OK) status = tandem_sensitivity_measure(&result, &request, &error);
@@ -122,9 +128,10 @@ static int run_sensitivity(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,       OPTION_SET,   OPTION_LOSS, OPTION_DATA,  OPTION_DEVICE,
-                              OPTION_BATCH,       OPTION_STEPS, OPTION_SEED, OPTION_AT,    OPTION_BY,
-                              OPTION_REPETITIONS, OPTION_INIT,  OPTION_DB,   OPTION_QUIET, OPTION_END};
+static const int options[] = {OPTION_MODEL, OPTION_SET,     OPTION_LOSS,    OPTION_DATA,        OPTION_DEVICE,
+                              OPTION_BATCH, OPTION_STEPS,   OPTION_SEED,    OPTION_AT,          OPTION_BY,
+                              OPTION_PLAN,  OPTION_UNIFORM, OPTION_EMULATE, OPTION_REPETITIONS, OPTION_INIT,
+                              OPTION_DB,    OPTION_QUIET,   OPTION_END};
 const cli_command command_sensitivity = {
     .name = "sensitivity",
     .words = "",
@@ -135,6 +142,8 @@ const cli_command command_sensitivity = {
         "  tandem sensitivity --model vit_tiny --data fashion-mnist\n"
         "  tandem sensitivity --model mlp --data fashion-mnist --batch 32 --steps 400 --at 10%,50%,90%\n"
         "  tandem sensitivity --model mlp --data fashion-mnist --by samples     its bias, too\n"
+        "  tandem sensitivity --plan plan.json --data fashion-mnist             the plan as a whole\n"
+        "  tandem sensitivity --model gpt_tiny --data shakespeare.txt --uniform int8 --emulate=e2m1\n"
         "Trains in fp32 for --steps steps. At the training points --at it estimates what precisions "
         "change of real\n"
         "gradients: more samples to the same loss, in percent. A probe takes the time of some 15 steps a "
@@ -144,6 +153,8 @@ const cli_command command_sensitivity = {
         "bias. The store keeps all of it, and statistics of the first 10 batches for --sensitivity fisher "
         "and qsync.\n"
         "It holds for all devices. --device [the strongest one here] only computes it; an estimate needs a "
-        "CPU,\nand --by statistics any device.",
+        "CPU,\nand --by statistics any device.\n"
+        "With --plan or --uniform all operators are rounded at once: what they add up to, the loss within "
+        "their rounding,\nand whether a training is to be trusted. This is printed, and not stored.",
     .run = run_sensitivity,
 };

@@ -42,8 +42,8 @@ typedef struct tandem_train_request {
     int64_t steps;            /* of the whole run, those of a resumed checkpoint included [100] */
     int64_t evaluate;         /* test samples of an evaluation; 0 = none [2000] */
     int64_t evaluate_every;   /* steps; 0 = only after the last one */
-    int evaluate_in_plan;    /* 1: evaluations have the plan's precisions; 0: they are in fp32 */
-    const char *evaluate_in; /* with it: after the run, evaluate again, all operators in this precision */
+    int evaluate_in_plan;     /* 1: evaluations have the plan's precisions; 0: they are in fp32 */
+    const char *evaluate_in;  /* with it: after the run, evaluate again, all operators in this precision */
     int64_t checkpoint_every; /* steps; 0 = only after the last one */
     int64_t timeout_ns;       /* for another rank [120 s] */
     uint64_t bucket_bytes;    /* of gradients that are reduced together; 0 = 25 MiB */
@@ -228,6 +228,44 @@ typedef struct tandem_sensitivity_result {
 tandem_status tandem_sensitivity_measure(tandem_sensitivity_result *result,
                                          const tandem_sensitivity_request *request, tandem_error *error);
 void tandem_sensitivity_result_free(tandem_sensitivity_result *result); /* all zero is fine */
+
+/* --- A plan as a whole ---------------------------------------------------------------------------------- */
+
+typedef struct tandem_plan_estimate_request {
+    tandem_workload_request workload; /* with a plan, or with uniform precisions */
+    tandem_listener listener;
+    const char *data; /* data set, or a path */
+    int64_t steps;    /* of the fp32 training; 0 = 100 */
+    const char *at;   /* training points, "0,10%,200"; NULL = 50 % and 90 % of the steps */
+    int n_replicate;  /* pairs of batches at each training point; 0 = 16 */
+    const char *init; /* weights to begin with; NULL = drawn by the seed */
+} tandem_plan_estimate_request;
+
+/* Shares: 0.01 is 1 %. low to high, and value ± half: 95 % intervals of sampling. NaN = not known. */
+typedef struct tandem_plan_estimate {
+    char model[TANDEM_MODEL_NAME], device[TANDEM_DEVICE_NAME]; /* device: that emulated it */
+    int64_t batch, estimated_batch; /* samples: of a step of the plan, and of an estimated gradient */
+    int64_t steps;
+    int n_point, n_replicate;
+    int64_t point[TANDEM_MAX_POINT];
+    double samples, samples_low, samples_high; /* more samples to the same loss */
+    double noise, along, along_half;           /* parts of it: noise, and what it loses along the gradient */
+    double across;                             /* the mean error in any direction, of the gradient's length */
+    double loss_rise, loss_rise_half;          /* nats, within the rounding */
+    double stability; /* the gradient over √3 times the root mean square of its error; below 1: unstable */
+} tandem_plan_estimate;
+
+/* Beyond these a training by the plan is not to be trusted: |E d|/|G| above (a share), stability below. */
+#define TANDEM_MAX_MEAN_ERROR 0.1
+#define TANDEM_MIN_STABILITY 1.0
+
+/* tandem_plan_estimate_measure: what a plan does to gradient and loss with all its operators rounded at once,
+ * emulated by this machine's strongest CPU at the batch of a rank of the plan's first class
+ * (docs/sensitivity.md). Trains in fp32 up to each training point, in a process of its own. Cost: there, two
+ * gradients a replicate in fp32, and two for each class. TANDEM_USAGE: no data, points that are none, a
+ * plan that rounds nothing; TANDEM_MISSING; errors of a training. *estimate unchanged on error. */
+tandem_status tandem_plan_estimate_measure(tandem_plan_estimate *estimate,
+                                           const tandem_plan_estimate_request *request, tandem_error *error);
 
 /* --- Compare -------------------------------------------------------------------------------------------- */
 

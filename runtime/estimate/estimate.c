@@ -26,13 +26,15 @@ typedef struct estimating_run {
     int point_index, n_cell, n_cell_done, n_wide_cell; /* n_wide_cell: of a training point */
     int64_t first_batch;                               /* index of the training point's first batch */
     int64_t n_weight, n_padded;
-    float *weight;        /* [n_flat] at the training point */
-    float *metric;        /* [n_padded], as all below: numbers after n_weight are 0 */
-    float **exact;        /* [2 · n_replicate] of every batch, in fp32 */
-    float **mean;         /* [n_replicate] of a cell: ½(d₁ + d₂) */
-    float *d[2];          /* of a replicate */
-    double *sum;          /* over replicates, of `mean` */
-    double *gradient_sum; /* of the means of exact */
+    float *weight;                               /* [n_flat] at the training point */
+    float *metric;                               /* [n_padded], as all below: numbers after n_weight are 0 */
+    float **exact;                               /* [2 · n_replicate] of every batch, in fp32 */
+    float **mean;                                /* [n_replicate] of a cell: ½(d₁ + d₂) */
+    float *d[2];                                 /* of a replicate */
+    double *sum;                                 /* over replicates, of `mean` */
+    double *gradient_sum;                        /* of the means of exact */
+    double exact_loss[2 * TANDEM_MAX_REPLICATE]; /* of every batch, in fp32 */
+    double loss_rise;                            /* of a replicate: of its two batches, the mean */
     int64_t begin_ns;
 } estimating_run;
 
@@ -165,13 +167,40 @@ static void close_frozen_executor(frozen_executor *frozen, const estimating_run 
     *frozen = (frozen_executor){0};
 }
 
+tandem_precision estimate_plan_precision(const tandem_precision *plan, int n_op)
+{
+    tandem_precision found = TANDEM_PRECISION_FP32;
+    for (int i = 0; i < n_op; i++)
+        if (found == TANDEM_PRECISION_FP32 || tandem_precision_draws_weights(plan[i])) found = plan[i];
+    return found;
+}
+
+/* The plan that row `row` of the estimate is; NULL: it is an operator. */
+static const tandem_precision *plan_of_row(const estimating_run *run, int row)
+{
+    const size_t n_op = (size_t)run->workload->graph[0]->n_op;
+    return run->request->plan ? run->request->plan + (size_t)row * n_op : NULL;
+}
+
+/* Whether some gradient of the row is f16, so that it needs a loss scale. */
+static int has_f16_gradient(const estimating_run *run, int row, tandem_precision precision,
+                            tandem_dtype amp_dtype)
+{
+    const tandem_precision *plan = plan_of_row(run, row);
+    int has = tandem_precision_has_f16_gradient(precision, amp_dtype);
+    for (int i = 0; plan && i < run->workload->graph[0]->n_op; i++)
+        has |= tandem_precision_has_f16_gradient(plan[i], amp_dtype);
+    return has;
+}
+
 static tandem_status open_frozen_executor(frozen_executor *frozen, const estimating_run *run, int op,
                                           tandem_precision precision, tandem_dtype amp_dtype,
                                           tandem_error *error)
 {
     const tandem_train_request *training = run->training;
-    const int is_emulated = precision != TANDEM_PRECISION_FP32,
-              is_scaled = tandem_precision_has_f16_gradient(precision, amp_dtype),
+    const int is_emulated = precision != TANDEM_PRECISION_FP32;
+    if (is_emulated && run->request->plan_amp) amp_dtype = run->request->plan_amp[op];
+    const int is_scaled = is_emulated && has_f16_gradient(run, op, precision, amp_dtype),
               has_data_seed = training->has_data_seed;
     tandem_device device = run->workload->cluster.classes[0].device;
     tandem_step_options step_options = run->workload->plan->step;
@@ -187,7 +216,7 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const estimat
                                                    training->bucket_bytes, &step_options, error);
     if (status != TANDEM_OK) return status;
     const int n_op = run->workload->graph[0]->n_op;
-    const tandem_precision *plan = run->request->plan ? run->request->plan + (size_t)op * (size_t)n_op : NULL;
+    const tandem_precision *plan = is_emulated ? plan_of_row(run, op) : NULL;
     for (int i = 0; i < n_op && is_emulated; i++)
         if (plan ? plan[i] != TANDEM_PRECISION_FP32 : i == op)
             tandem_step_set(frozen->step, i, plan ? plan[i] : precision);
@@ -212,17 +241,17 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const estimat
     return status;
 }
 
-/* The gradient of batch b of the training point. A step that overflows has none: it is lost. */
-static tandem_status take_frozen_gradient(float *gradient, const frozen_executor *frozen,
+/* The gradient of batch b of the training point, and its loss. A step that overflows has none: it is lost. */
+static tandem_status take_frozen_gradient(float *gradient, double *loss, const frozen_executor *frozen,
                                           const estimating_run *run, int b, tandem_error *error)
 {
     const tandem_backend_api *backend = run->rank->backend;
     const int64_t index = run->first_batch + b;
-    double loss = 0;
     tandem_status status = TANDEM_OK;
     int is_lost = 1;
+    *loss = NAN;
     for (int k = 0; k < MAX_HALVINGS && is_lost && status == TANDEM_OK; k++) {
-        status = backend->executor_step(frozen->executor, index, &loss, error);
+        status = backend->executor_step(frozen->executor, index, loss, error);
         if (status == TANDEM_OK) is_lost = backend->executor_report(frozen->executor).skipped;
     }
     if (status == TANDEM_LIMIT_EXCEEDED) status = TANDEM_OK;
@@ -311,7 +340,7 @@ static tandem_status estimate_fp32(estimating_run *run, int64_t point, tandem_er
     frozen_executor frozen = {0};
     tandem_status status = open_frozen_executor(&frozen, run, 0, TANDEM_PRECISION_FP32, TANDEM_F32, error);
     for (int b = 0; b < 2 * n && status == TANDEM_OK; b++)
-        status = take_frozen_gradient(run->exact[b], &frozen, run, b, error);
+        status = take_frozen_gradient(run->exact[b], &run->exact_loss[b], &frozen, run, b, error);
     close_frozen_executor(&frozen, run);
     if (status == TANDEM_OK && run->estimate->optimizer == TANDEM_ADAMW)
         status = fill_metric(run, point, error);
@@ -342,8 +371,11 @@ static tandem_status take_errors(estimating_run *run, const frozen_executor *fro
     emulation.seed = run->training->workload.seed + 1 + (uint64_t)run->request->first_replicate + (uint64_t)r;
     emulation.same_weight_draws = 1;
     tandem_status status = run->rank->backend->executor_set_emulation(frozen->executor, &emulation, error);
+    run->loss_rise = 0;
     for (int k = 0; k < 2 && status == TANDEM_OK; k++) {
-        status = take_frozen_gradient(run->d[k], frozen, run, 2 * r + k, error);
+        double loss;
+        status = take_frozen_gradient(run->d[k], &loss, frozen, run, 2 * r + k, error);
+        run->loss_rise += 0.5 * (loss - run->exact_loss[2 * r + k]);
         for (int64_t i = 0; i < run->n_weight; i++) run->d[k][i] -= run->exact[2 * r + k][i];
     }
     return status;
@@ -368,9 +400,10 @@ static tandem_status fill_histories(const estimating_run *run, const frozen_exec
 {
     const int n_batch = 2 * run->estimate->n_replicate;
     tandem_status status = TANDEM_OK;
-    if (r < 0) status = take_frozen_gradient(room, frozen, run, n_batch - 2, error);
+    double loss;
+    if (r < 0) status = take_frozen_gradient(room, &loss, frozen, run, n_batch - 2, error);
     return status == TANDEM_OK
-               ? take_frozen_gradient(room, frozen, run, (2 * r + 1 + n_batch) % n_batch, error)
+               ? take_frozen_gradient(room, &loss, frozen, run, (2 * r + 1 + n_batch) % n_batch, error)
                : status;
 }
 
@@ -389,6 +422,8 @@ static tandem_status estimate_cell_with_ranges(tandem_estimated_error *of, estim
         if (status != TANDEM_OK) break;
         const pair_products own = products_of_pair(run, run->d[0], run->d[1]);
         of[r] = (tandem_estimated_error){.total = 0.5 * (own.aa + own.bb), .shared = own.ab};
+        if (run->request->loss_rise && !is_wide)
+            run->request->loss_rise[(run->point_index * run->estimate->n_op + op) * n + r] = run->loss_rise;
         if (run->request->own_products && !is_wide)
             run->request->own_products[run->point_index * n + r] +=
                 0.5 * (products_of_pair(run, run->exact[2 * r], run->d[0]).ab +
@@ -461,6 +496,12 @@ static tandem_status for_cells_of_row(int *n_cell, estimating_run *run, int row,
     const tandem_graph *graph = run->workload->graph[0];
     static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
     tandem_status status = TANDEM_OK;
+    if (run->request->plan_amp) {
+        const tandem_precision precision = estimate_plan_precision(plan_of_row(run, row), graph->n_op);
+        if (precision == TANDEM_PRECISION_FP32) return TANDEM_OK;
+        ++*n_cell;
+        return is_counted ? TANDEM_OK : estimate_cell_in_turn(run, row, precision, TANDEM_F32, error);
+    }
     for (int p = TANDEM_PRECISION_FP32 + 1; p < TANDEM_N_PRECISION; p++) {
         const int is_asked = (run->precisions & 1u << p) != 0;
         if (!is_asked || (!run->request->plan && !has_precision(&graph->op[row], p))) continue;
@@ -500,7 +541,8 @@ static tandem_status add_first_squares(float *square, const estimating_run *run,
     float *const gradient = calloc((size_t)(run->n_weight + 1), sizeof *gradient);
     tandem_status status = gradient ? TANDEM_OK : tandem_no_memory(error, "for a gradient");
     for (int b = 0; b < BATCHES && status == TANDEM_OK; b++) {
-        status = take_frozen_gradient(gradient, frozen, run, b, error);
+        double loss;
+        status = take_frozen_gradient(gradient, &loss, frozen, run, b, error);
         const float *g = gradient;
         for (int p = 0; p < step->graph->n_parameter && status == TANDEM_OK; p++) {
             const int64_t n = step->graph->parameter[p].elements;
@@ -757,8 +799,8 @@ static tandem_status choose_precisions(estimating_run *run, tandem_error *error)
     tandem_precision precision;
     run->emulation = tandem_emulation_make(run->training->workload.seed);
     run->precisions = ~0u;
+    if (run->request->precision || run->request->plan_amp) run->emulation = run->request->emulation;
     if (!run->request->precision) return TANDEM_OK;
-    run->emulation = run->request->emulation;
     const tandem_status status = tandem_precision_find(&precision, run->request->precision, error);
     if (status == TANDEM_OK) run->precisions = 1u << precision;
     return status;

@@ -26,11 +26,15 @@ typedef struct estimate_request {
      * delayed scaling, ranges are not those of a batch: then nothing more is estimated. */
     int has_wide_ranges;
     int64_t batches_from; /* index of the first batch; 0: after the last step of the training */
-    /* [n_plan × n_op], with `precision`: whole plans in the place of single operators. Row i of the estimate
-     * is plan i, as if it were an operator in that precision. No plan may have gradients in f16. NULL: none.
-     */
+    /* [n_plan × n_op]: whole plans in the place of operators. Row i of the estimate is plan i, as if it
+     * were an operator in `precision`, or else in that of estimate_plan_precision. NULL: none. */
     const tandem_precision *plan;
     int n_plan;
+    const tandem_dtype *plan_amp; /* [n_plan] without `precision`, with `emulation`: the AMP dtype of each
+                                     plan's device */
+    /* [n_point × n_plan × n_replicate] with `plan`: how much higher the loss of a replicate's two batches is
+     * within the rounding of the plan, in nats; the caller's. NULL: not wanted. */
+    double *loss_rise;
     /* [n_point × n_replicate] the sum over all that is estimated of ½(⟨g₁, d₁⟩ + ⟨g₂, d₂⟩), of a replicate's
      * own batches; the caller's. NULL: not wanted. One rank, not by a probe. */
     double *own_products;
@@ -54,6 +58,10 @@ tandem_status estimate_run(tandem_estimate *estimate, const tandem_workload *wor
 tandem_status estimate_of_rank(tandem_estimate *estimate, training_rank *rank,
                                const tandem_workload *workload, const tandem_train_request *training,
                                const estimate_request *request, tandem_error *error);
+
+/* As which precision a whole plan counts: one of its own that rounds weights at random, where it has one,
+ * else any of its own; fp32: the plan rounds nothing. plan: [n_op] */
+tandem_precision estimate_plan_precision(const tandem_precision *plan, int n_op);
 
 /* The gradients of a training point. By a probe: four a replicate. Else two a replicate, for fp32 and for
  * each cell: operators × their precisions × AMP dtypes; where a cell is estimated with wide ranges too, three

@@ -8,7 +8,8 @@
 
 #include "runtime/process/ranks.h"
 
-static const rank_verb *const verbs[] = {&train_verb, &sensitivity_verb, &profile_verb, NULL};
+static const rank_verb *const verbs[] = {&train_verb, &sensitivity_verb, &plan_estimate_verb, &profile_verb,
+                                         NULL};
 
 static const rank_verb *find_verb(const char *name)
 {

@@ -15,7 +15,7 @@ typedef struct rank_verb {
     tandem_status (*run)(packet *answer, void *request, const tandem_rank_place *place,
                          const tandem_listener *listener, tandem_error *error);
 } rank_verb;
-extern const rank_verb train_verb, sensitivity_verb, profile_verb;
+extern const rank_verb train_verb, sensitivity_verb, plan_estimate_verb, profile_verb;
 /* The texts of a workload, whose other members are packed with the request that has it. */
 void workload_request_pack(packet *p, tandem_workload_request *request);
 

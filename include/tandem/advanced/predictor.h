@@ -395,5 +395,26 @@ tandem_status tandem_robust_fit(double *coefficient, double *spread, const doubl
 /* Median of n ≥ 1 numbers, which it sorts. */
 double tandem_median(double *value, size_t n);
 
+/* --- A plan as a whole (predictor/whole_plan.c) --------------------------------------------------------- */
+
+/* What a plan does with all its operators rounded at once. Shares: 0.01 is 1 %. Means are over training
+ * points of equal weight. NaN: |E g| is lost in noise, or a loss was not finite. */
+typedef struct tandem_whole_plan {
+    tandem_sensitivity_estimate samples; /* more samples to the same loss; its interval is that of sampling */
+    double loss_rise, loss_rise_half;    /* nats, of the same batches within its rounding; half: 95 % */
+    double across; /* |E d|/|E g|: the mean error, in any direction; of several classes at most that */
+    /* |g| of a step over √3 times the root mean square of its error: below 1 the rounding decides (Chmiel et
+     * al., arXiv:2505.19115, 2025) */
+    double stability;
+} tandem_whole_plan;
+
+/* tandem_estimate_whole_plan: of an estimate whose rows are the plans of classes.
+ *   share      [cells of tandem_estimate_cell] the part of the global batch that runs each row
+ *   loss_rise  [n_point × n_op × n_replicate], of rows with a share
+ * Errors as tandem_estimate_sensitivity; *to unchanged then. */
+tandem_status tandem_estimate_whole_plan(tandem_whole_plan *to, const tandem_estimate *estimate,
+                                         const double *share, const double *loss_rise,
+                                         const tandem_sensitivity_step *step, tandem_error *error);
+
 TANDEM_END_DECLARATIONS
 #endif

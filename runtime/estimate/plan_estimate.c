@@ -1,0 +1,233 @@
+/* plan_estimate.c: estimates a plan as a whole, with all its operators rounded at once. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/estimate/estimate.h"
+#include "runtime/process/ranks.h"
+#include "tandem/advanced/predictor.h"
+
+enum { REPLICATES = 16, STEPS = 100 };
+
+/* --- What is estimated ---------------------------------------------------------------------------------- */
+
+/* The classes' plans as rows of an estimate. All zero is closed. */
+typedef struct plan_rows {
+    tandem_precision *plan; /* [n_class × n_op] */
+    tandem_dtype amp[TANDEM_MAX_CLASS];
+    double *share;     /* [cells of tandem_estimate_cell] */
+    double *loss_rise; /* [n_point × n_class × n_replicate] */
+} plan_rows;
+
+static void close_plan_rows(plan_rows *rows)
+{
+    free(rows->plan);
+    free(rows->share);
+    free(rows->loss_rise);
+    *rows = (plan_rows){0};
+}
+
+static tandem_status refuse_exact_plan(const tandem_workload *workload, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "the plan of model %s rounds nothing: all its operators are in fp32. Give a plan "
+                            "with lower precisions, or --uniform",
+                            workload->graph[0]->model);
+}
+
+static tandem_status open_plan_rows(plan_rows *rows, const tandem_workload *workload, int n_replicate,
+                                    int n_point, tandem_error *error)
+{
+    const int n_class = workload->cluster.n_class, n_op = workload->graph[0]->n_op;
+    const size_t n_cell = (size_t)n_class * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
+    const double samples = (double)tandem_cluster_samples(&workload->cluster, 1);
+    int n_rounded = 0;
+    *rows =
+        (plan_rows){.plan = malloc((size_t)n_class * (size_t)n_op * sizeof *rows->plan),
+                    .share = calloc(n_cell, sizeof *rows->share),
+                    .loss_rise = calloc((size_t)(n_point * n_class * n_replicate), sizeof *rows->loss_rise)};
+    if (!rows->plan || !rows->share || !rows->loss_rise) {
+        close_plan_rows(rows);
+        return tandem_no_memory(error, "for the plan of model %s", workload->graph[0]->model);
+    }
+    for (int c = 0; c < n_class; c++) {
+        const tandem_cluster_class *class = &workload->cluster.classes[c];
+        tandem_precision *const of_class = rows->plan + (size_t)c * (size_t)n_op;
+        for (int i = 0; i < n_op; i++) of_class[i] = workload->plan->assignment.precision[c][i];
+        rows->amp[c] = class->device.amp_dtype;
+        const tandem_precision precision = estimate_plan_precision(of_class, n_op);
+        if (precision == TANDEM_PRECISION_FP32) continue;
+        n_rounded++;
+        rows->share[tandem_estimate_cell(c, precision, TANDEM_F32)] =
+            (double)(class->batch * class->n_rank) / samples;
+    }
+    if (n_rounded > 0) return TANDEM_OK;
+    close_plan_rows(rows);
+    return refuse_exact_plan(workload, error);
+}
+
+/* The training: on one CPU of this machine, at the batch of a rank of the plan's first class. */
+static tandem_status open_fp32_workload(tandem_workload *fp32, const tandem_plan_estimate_request *request,
+                                        const tandem_workload *planned, tandem_error *error)
+{
+    tandem_device strongest;
+    const tandem_status status = tandem_device_resolve(&strongest, "strongest", error);
+    if (status != TANDEM_OK) return status;
+    const tandem_workload_request alone = {.model = planned->graph[0]->model,
+                                           .cluster = strongest.name,
+                                           .batch = planned->cluster.classes[0].batch,
+                                           .seed = request->workload.seed};
+    return tandem_workload_open(fp32, &alone, error);
+}
+
+/* The points, the replicates and the formats. */
+static tandem_status choose_estimated(estimate_request *to, const tandem_plan_estimate_request *request,
+                                      tandem_error *error)
+{
+    const int64_t steps = request->steps > 0 ? request->steps : STEPS;
+    *to = (estimate_request){.n_replicate = request->n_replicate ? request->n_replicate : REPLICATES,
+                             .point = {steps / 2, steps * 9 / 10},
+                             .n_point = steps * 9 / 10 > steps / 2 ? 2 : 1};
+    tandem_status status =
+        request->at ? estimate_points_parse(to->point, &to->n_point, request->at, steps, error) : TANDEM_OK;
+    tandem_estimate kept = {0};
+    if (status == TANDEM_OK) status = tandem_estimate_open(&kept, 1, to->n_point, to->n_replicate, error);
+    tandem_estimate_close(&kept);
+    to->emulation = tandem_emulation_make(request->workload.seed);
+    if (status == TANDEM_OK && request->workload.emulate)
+        status = tandem_emulation_replace(&to->emulation, request->workload.emulate, error);
+    return status;
+}
+
+/* --- Measuring ------------------------------------------------------------------------------------------ */
+
+static tandem_status conclude(tandem_plan_estimate *to, const tandem_estimate *estimate,
+                              const plan_rows *rows, const tandem_workload *planned,
+                              const tandem_workload *fp32, tandem_error *error)
+{
+    const tandem_step_options *step_options = &planned->plan->step;
+    const tandem_sensitivity_step step = {
+        .global_batch = tandem_cluster_samples(&planned->cluster, step_options->n_micro),
+        .n_micro = step_options->n_micro > 1 ? step_options->n_micro : 1,
+        .gradient_noise = tandem_allreduce_noise(&planned->cluster)};
+    tandem_whole_plan whole;
+    const tandem_status status =
+        tandem_estimate_whole_plan(&whole, estimate, rows->share, rows->loss_rise, &step, error);
+    if (status != TANDEM_OK) return status;
+    *to = (tandem_plan_estimate){.batch = step.global_batch,
+                                 .estimated_batch = estimate->batch,
+                                 .steps = estimate->steps,
+                                 .n_point = estimate->n_point,
+                                 .n_replicate = estimate->n_replicate,
+                                 .samples = whole.samples.value,
+                                 .samples_low = whole.samples.low,
+                                 .samples_high = whole.samples.high,
+                                 .noise = whole.samples.noise,
+                                 .along = whole.samples.bias,
+                                 .along_half = whole.samples.bias_half,
+                                 .across = whole.across,
+                                 .loss_rise = whole.loss_rise,
+                                 .loss_rise_half = whole.loss_rise_half,
+                                 .stability = whole.stability};
+    memcpy(to->point, estimate->point, (size_t)estimate->n_point * sizeof *to->point);
+    (void)snprintf(to->model, sizeof to->model, "%s", planned->graph[0]->model);
+    (void)snprintf(to->device, sizeof to->device, "%s", fp32->cluster.classes[0].device.name);
+    return TANDEM_OK;
+}
+
+static tandem_status measure_plan(tandem_plan_estimate *to, const tandem_plan_estimate_request *request,
+                                  const tandem_workload *planned, tandem_error *error)
+{
+    estimate_request asked;
+    tandem_workload fp32 = {.loss_scale = 0};
+    tandem_estimate estimate = {0};
+    plan_rows rows = {0};
+    tandem_status status = choose_estimated(&asked, request, error);
+    if (status == TANDEM_OK) status = open_fp32_workload(&fp32, request, planned, error);
+    if (status == TANDEM_OK) status = open_plan_rows(&rows, planned, asked.n_replicate, asked.n_point, error);
+    asked.plan = rows.plan;
+    asked.n_plan = planned->cluster.n_class;
+    asked.plan_amp = rows.amp;
+    asked.loss_rise = rows.loss_rise;
+    tandem_train_request training = tandem_train_request_default();
+    training.workload.seed = request->workload.seed;
+    training.listener = request->listener;
+    training.data = request->data;
+    training.steps = request->steps > 0 ? request->steps : STEPS;
+    training.init = request->init;
+    if (status == TANDEM_OK) status = estimate_run(&estimate, &fp32, &training, &asked, error);
+    if (status == TANDEM_OK) status = conclude(to, &estimate, &rows, planned, &fp32, error);
+    tandem_estimate_close(&estimate);
+    close_plan_rows(&rows);
+    tandem_workload_close(&fp32);
+    return status;
+}
+
+/* What can be wrong, before a process starts. */
+static tandem_status check_before_estimating(const tandem_plan_estimate_request *request, tandem_error *error)
+{
+    estimate_request asked;
+    plan_rows rows = {0};
+    tandem_workload planned = {.loss_scale = 0};
+    tandem_status status = tandem_workload_open(&planned, &request->workload, error);
+    if (status == TANDEM_OK && !request->data)
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "no data given. Use e.g. --data fashion-mnist (tandem list datasets)");
+    if (status == TANDEM_OK) status = choose_estimated(&asked, request, error);
+    if (status == TANDEM_OK)
+        status = open_plan_rows(&rows, &planned, asked.n_replicate, asked.n_point, error);
+    close_plan_rows(&rows);
+    tandem_workload_close(&planned);
+    return status;
+}
+
+/* --- Between processes ---------------------------------------------------------------------------------- */
+
+static void pack_plan_estimate_request(packet *p, void *of)
+{
+    tandem_plan_estimate_request *request = of;
+    packet_value(p, request, sizeof *request);
+    workload_request_pack(p, &request->workload);
+    const char **const text[] = {&request->data, &request->at, &request->init};
+    for (size_t k = 0; k < sizeof text / sizeof *text; k++) packet_text(p, text[k]);
+}
+
+static tandem_status run_plan_estimate_verb(packet *answer, void *of, const tandem_rank_place *place,
+                                            const tandem_listener *listener, tandem_error *error)
+{
+    tandem_plan_estimate_request request = *(const tandem_plan_estimate_request *)of;
+    tandem_plan_estimate result;
+    tandem_workload planned = {.loss_scale = 0};
+    (void)place;
+    request.listener = *listener;
+    tandem_status status = tandem_workload_open(&planned, &request.workload, error);
+    if (status == TANDEM_OK) status = measure_plan(&result, &request, &planned, error);
+    if (status == TANDEM_OK) packet_value(answer, &result, sizeof result);
+    tandem_workload_close(&planned);
+    return status;
+}
+
+const rank_verb plan_estimate_verb = {.name = "plan-estimate",
+                                      .request_bytes = sizeof(tandem_plan_estimate_request),
+                                      .pack_request = pack_plan_estimate_request,
+                                      .run = run_plan_estimate_verb};
+
+/* --- Public --------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_plan_estimate_measure(tandem_plan_estimate *estimate,
+                                           const tandem_plan_estimate_request *request, tandem_error *error)
+{
+    packet answer = {0};
+    tandem_plan_estimate_request copy = *request;
+    tandem_plan_estimate read = {.steps = 0};
+    tandem_status status = check_before_estimating(request, error);
+    if (status == TANDEM_OK)
+        status = ranks_run(&answer, &plan_estimate_verb, &copy, 1, &request->listener, error);
+    if (status == TANDEM_OK) {
+        packet_value(&answer, &read, sizeof read);
+        if (answer.has_failed) status = tandem_no_memory(error, "for the estimate of a plan");
+    }
+    packet_free(&answer);
+    if (status == TANDEM_OK) *estimate = read;
+    return status;
+}

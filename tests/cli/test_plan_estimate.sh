@@ -1,0 +1,71 @@
+#!/bin/bash
+# `tandem sensitivity --plan`: a plan as a whole. It is what `--by samples` says where the plan rounds one
+# operator; classes count by their samples; formats that are not to be trusted; what is refused. Speaks TAP.
+# TANDEM_BUILD = the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+find_devices
+if [ -z "$strongest" ]; then
+    echo "1..0 # SKIP this machine has no CPU device"
+    exit 0
+fi
+common=(--data data --steps 20 --at 50%,90% --seed 3)
+whole() { run "$1" sensitivity -q "${common[@]}" "${@:2}"; }
+# plan CLASSES FIRST SECOND: mlp:width=16 on so many classes of 4 samples, with fc2 in these precisions and
+# all else in fp32, as plan.json
+plan() {
+    awk -v classes="$1" -v first="$2" -v second="$3" '
+        /"precision": "/ || /"(fc1|fc2|head)": "/ { sub(/: "[a-z0-9_]*"/, ": \"fp32\"") }
+        /"device": / { c++ }
+        /"fc2": / { sub(/fp32/, c == 1 ? first : second) }
+        classes == 1 && /^    },$/ { print "    }"; is_cut = 1; next }
+        is_cut && /^  \]/ { is_cut = 0 }
+        !is_cut' "$here/fixtures/plan.json" >plan.json
+}
+near() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !((d < 0 ? -d : d) <= 1e-7 * (b < 0 ? -b : b)) }'; }
+
+whole 0 --model mlp:width=16 --batch 4 --repetitions 8 --by samples --db s.db --json &&
+    sed -n '/"operator": "fc2"/,/}/p' out | grep -A 8 '"precision": "int8_full"' >of_operator
+for member in noise bias; do sed -n "s/^ *\"$member\": \([^,]*\).*/\1/p" of_operator; done >expected
+plan 1 int8_full -
+whole 0 --plan plan.json --repetitions 8 --json && cp out alone &&
+    { field noise out && field bias out; } >got
+[ "$(wc -l <expected)" = 2 ] && cmp expected got && [ "$(field batch out)" = 4 ]
+report "a plan that rounds one operator: noise and bias as --by samples says of it" $?
+
+plan 2 int8_full int8_full
+whole 0 --plan plan.json --repetitions 8 --json && cp out both
+plan 2 fp32 int8_full
+whole 0 --plan plan.json --repetitions 8 --json &&
+    for member in noise bias mean_error loss_rise; do
+        near "$(field $member both)" "$(awk -v x="$(field $member out)" 'BEGIN { printf "%.17g", 2 * x }')" ||
+            break
+    done && [ "$member" = loss_rise ] && near "$(field loss_rise both)" "$(field loss_rise alone)" &&
+    near "$(field mean_error both)" "$(field mean_error alone)" && [ "$(field batch both)" = 8 ]
+report "a class counts by its part of the samples" $?
+
+small="resnet20:blocks=1,width=8"
+whole 0 --model "$small" --uniform int8_full --emulate=e2m1 --batch 16 --json &&
+    [ "$(field is_beyond_limits out)" = true ] && awk -v e="$(field mean_error out)" \
+    -v l="$(field loss_rise out)" -v h="$(field loss_rise_half out)" 'BEGIN { exit !(e > 10 && l > h) }' &&
+    whole 0 --model "$small" --uniform int8_full --emulate=e2m1 --batch 16 &&
+    grep -q "^not trusted    the mean of the gradient is off by more than 10%$" out &&
+    whole 0 --model "$small" --uniform bf16 --batch 16 && ! grep -q "^not trusted" out &&
+    grep -Eq "^stability      [0-9.]+" out
+report "four bits to nearest are not to be trusted, bf16 is" $?
+
+plan 2 fp32 fp32
+whole 2 --plan plan.json && grep -q "rounds nothing: all its operators are in fp32" err &&
+    whole 2 --model mlp --emulate=e2m1 && grep -q -- "--emulate needs a plan" err &&
+    whole 2 --model mlp --uniform int8 --db s.db && grep -q -- "--db and --uniform contradict" err &&
+    whole 2 --model mlp --uniform int8 --by samples && grep -q -- "--by and --uniform contradict" err &&
+    whole 2 --model mlp --uniform int8 --repetitions 2 && whole 2 --model mlp --uniform int8 --at 9,3 &&
+    whole 2 --model mlp --uniform int8 --emulate=e9m9 &&
+    run 2 sensitivity --model mlp --uniform int8 && grep -q "no data given" err &&
+    whole 5 --plan missing.json
+report "what is refused" $?
+left_over
+report "nothing is left over, and nothing is stored" $(($? == 0 || $(ls *.db | wc -l) != 1))
+echo "1..$n"
+[ $failed = 0 ]
