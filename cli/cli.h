@@ -52,6 +52,7 @@ typedef struct cli_options {
     double slowdown;          /* < 0 = not given */
     int64_t max_step_ns;      /* 0 = none */
     double max_sensitivity;   /* < 0 = none */
+    int beyond_limits;
     uint64_t bucket_bytes;    /* 0 = the default */
     tandem_step_options step; /* 0 = as the plan has it */
     tandem_collective_algorithm collective;

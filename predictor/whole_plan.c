@@ -54,6 +54,7 @@ static void find_across(tandem_whole_plan *to, const tandem_estimate *estimate, 
         to->across += (square > 0 ? error / sqrt(square) : NAN) / estimate->n_point;
         mean_share += error * error / (c * variance + fmax(square, 0)) / estimate->n_point;
     }
+    if (!isfinite(to->samples.bias)) to->across = NAN; /* |E g| is lost without some replicate */
     const double of_step = fmax(to->samples.noise, 0) + mean_share;
     to->stability = of_step > 0 ? 1 / sqrt(3 * of_step) : INFINITY;
 }

@@ -38,6 +38,7 @@ static tandem_status allocate_and_write(allocate_context *a, tandem_error *error
     if (status == TANDEM_OK)
         status = tandem_smaller_cluster_find(&a->smaller_cluster, &a->smaller_by_goodput, &a->request,
                                              &a->answer, error);
+    if (status == TANDEM_OK && a->options->data) status = allocate_estimate_whole(a, error);
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->answer.plan, a->problem->graph, a->options->output, error);
     return status;
@@ -91,14 +92,25 @@ static int run_allocate(const cli_options *options)
     return code;
 }
 
-static const int options[] = {
-    OPTION_MODEL,   OPTION_SET,        OPTION_LOSS,           OPTION_CLUSTER,    OPTION_DEVICE,
-    OPTION_BATCH,   OPTION_POLICY,     OPTION_SLOWDOWN,       OPTION_MAX_STEP,   OPTION_MAX_SENSITIVITY,
-    OPTION_MEMORY,  OPTION_MINIMIZE,   OPTION_GLOBAL_BATCH,   OPTION_PARETO,     OPTION_REPORT,
-    OPTION_VERIFY,  OPTION_EXPLAIN,    OPTION_BASE_PRECISION, OPTION_METHOD,     OPTION_UNIFORM,
-    OPTION_BUCKET,  OPTION_COLLECTIVE, OPTION_WIRE,           OPTION_ACCUMULATE, OPTION_RECOMPUTE,
-    OPTION_PREDICT, OPTION_KERNELS,    OPTION_WITHOUT_UPDATE, OPTION_OUTPUT,     OPTION_LOSS_SCALE,
-    OPTION_DB,      OPTION_QUIET,      OPTION_PROOF_WORK,     OPTION_DETAILS,    OPTION_END};
+static const int options[] = {OPTION_MODEL,        OPTION_SET,
+                              OPTION_LOSS,         OPTION_CLUSTER,
+                              OPTION_DEVICE,       OPTION_BATCH,
+                              OPTION_POLICY,       OPTION_SLOWDOWN,
+                              OPTION_MAX_STEP,     OPTION_MAX_SENSITIVITY,
+                              OPTION_MEMORY,       OPTION_MINIMIZE,
+                              OPTION_GLOBAL_BATCH, OPTION_PARETO,
+                              OPTION_REPORT,       OPTION_VERIFY,
+                              OPTION_EXPLAIN,      OPTION_BASE_PRECISION,
+                              OPTION_METHOD,       OPTION_UNIFORM,
+                              OPTION_BUCKET,       OPTION_COLLECTIVE,
+                              OPTION_WIRE,         OPTION_ACCUMULATE,
+                              OPTION_RECOMPUTE,    OPTION_PREDICT,
+                              OPTION_KERNELS,      OPTION_WITHOUT_UPDATE,
+                              OPTION_OUTPUT,       OPTION_LOSS_SCALE,
+                              OPTION_DATA,         OPTION_BEYOND_LIMITS,
+                              OPTION_DB,           OPTION_QUIET,
+                              OPTION_PROOF_WORK,   OPTION_DETAILS,
+                              OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",
@@ -116,6 +128,8 @@ const cli_command command_allocate = {
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --batch auto --global-batch 64\n"
         "  tandem allocate --model vit_tiny --device cpu:avx2,cpu:sse41 --accumulate 4 --recompute sqrt "
         "-o plan.json\n"
+        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --data fashion-mnist     the plan as a "
+        "whole, too\n"
         "  tandem allocate --verify plan.json\n"
         "Needs costs (`tandem profile`) and an estimate of the model (`tandem sensitivity`). Without -o, no "
         "plan is\n"
@@ -130,6 +144,9 @@ const cli_command command_allocate = {
         "step and\n"
         "its file. The output also lists baselines: all classes in the base precision, and uniform "
         "precisions.\n"
+        "With --data the plan is estimated as a whole, all operators rounded at once, and refused where its "
+        "rounding\n"
+        "decides the steps, or it takes more than twice the samples: exit code 1, unless --beyond-limits.\n"
         "If no plan fits: exit code 1, how much memory is missing, and FILE stays unchanged.",
     .run = run_allocate,
 };

@@ -6,6 +6,7 @@
 #include "cli/candidate_json.h"
 #include "cli/goodput.h"
 #include "cli/report_files.h"
+#include "tandem/runtime.h"
 
 /* A plan for a workload, and what is printed with it. */
 typedef struct allocate_context {
@@ -23,6 +24,8 @@ typedef struct allocate_context {
     int explains_all; /* --explain all */
     tandem_goodput baseline_goodput[TANDEM_N_PRECISION];
     const tandem_estimate *estimate; /* of the planner; NULL = the model has no estimate */
+    int has_whole;                   /* --data: the plan was estimated as a whole */
+    tandem_plan_estimate whole;
 } allocate_context;
 
 /* allocate_options.c: the question of the options. TANDEM_USAGE names two that contradict each other. */
@@ -61,6 +64,11 @@ int allocate_explain_text(const allocate_context *a);
 json_t *allocate_explain_json(const allocate_context *a); /* NULL without memory, or if a replay failed */
 /* The same for every adjustable operator, in an array. Cost: a replay per operator, class and precision. */
 json_t *allocate_explain_all_json(const allocate_context *a);
+
+/* allocate_whole.c: with --data, estimates the plan as a whole, unless it rounds nothing.
+ * TANDEM_LIMIT_EXCEEDED: it is not to be trusted, and --beyond-limits is not given; the error names operators, and a smaller
+ * --max-sensitivity with which the plan is, where it finds one. */
+tandem_status allocate_estimate_whole(allocate_context *a, tandem_error *error);
 
 /* allocate_infeasible.c: prints how much memory is missing, after `error`. Returns the exit code. */
 int allocate_explain_infeasible(const allocate_context *a, const tandem_error *error);

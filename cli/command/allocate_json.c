@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "cli/command/allocate.h"
+#include "cli/whole_plan.h"
 
 static json_t *allocated_devices_json(const allocate_context *a)
 {
@@ -101,6 +102,7 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "difference_high", cli_json_number(a->answer.allocation.difference_high));
     json_object_set_new(result, "fastest_ns", json_integer(a->answer.allocation.fastest_ns));
     goodput_add_json(result, &a->answer.goodput);
+    json_object_set_new(result, "as_a_whole", a->has_whole ? whole_plan_json(&a->whole) : json_null());
     json_object_set_new(result, "sensitivity_bound",
                         cli_json_number(allocate_value(a, a->answer.allocation.sensitivity_bound)));
     json_object_set_new(result, "fastest_sensitivity_bound",

@@ -33,6 +33,12 @@ static tandem_status check_option_conflicts(const cli_options *o, tandem_error *
          "write the plan for these batches, with --report"},
         {o->batch_auto, o->global_batch == 0, "--batch auto without --global-batch",
          "give the samples per step"},
+        {o->data != NULL, front, "--pareto and --data contradict each other",
+         "a Pareto front has many plans. `tandem sensitivity --plan FILE` estimates one as a whole"},
+        {o->data != NULL, o->batch_auto, "--batch auto and --data contradict each other",
+         "write the plan, then `tandem sensitivity --plan FILE` estimates it as a whole"},
+        {o->beyond_limits, o->data == NULL, "--beyond-limits without --data",
+         "only a plan that is estimated as a whole has limits"},
         {o->global_batch > 0, !o->batch_auto, "--global-batch without --batch auto", "it needs --batch auto"},
     };
     for (size_t k = 0; k < sizeof conflicts / sizeof *conflicts; k++)

@@ -7,6 +7,7 @@
 #include "base/quantity.h"
 #include "cli/answer.h"
 #include "cli/command/allocate.h"
+#include "cli/whole_plan.h"
 #include "cli/table.h"
 
 precision_share allocate_precision_share(const allocate_context *a, int c, tandem_precision precision)
@@ -256,6 +257,7 @@ static void print_answer(const allocate_context *a, int digits, double interval)
     print_plan_line(a);
     print_step_line(a, digits);
     answer_extra_samples(&a->answer.goodput);
+    if (a->has_whole) whole_plan_print_short(&a->whole);
     if (!print_training_bound(a)) print_sum_bound(a);
     answer_times(&a->answer.sources, interval);
     allocate_print_loss_scale(a->answer.plan->loss_scale, a->answer.plan, a->problem->graph);

@@ -233,6 +233,10 @@ void tandem_sensitivity_result_free(tandem_sensitivity_result *result); /* all z
 
 typedef struct tandem_plan_estimate_request {
     tandem_workload_request workload; /* with a plan, or with uniform precisions */
+    /* in the place of the workload's, of which seed and emulation count; and its model's graph. Borrowed;
+     * NULL = none */
+    const tandem_plan *plan;
+    const tandem_graph *graph;
     tandem_listener listener;
     const char *data; /* data set, or a path */
     int64_t steps;    /* of the fp32 training; 0 = 100 */
@@ -255,9 +259,16 @@ typedef struct tandem_plan_estimate {
     double stability; /* the gradient over √3 times the root mean square of its error; below 1: unstable */
 } tandem_plan_estimate;
 
-/* Beyond these a training by the plan is not to be trusted: |E d|/|G| above (a share), stability below. */
-#define TANDEM_MAX_MEAN_ERROR 0.1
-#define TANDEM_MIN_STABILITY 1.0
+/* What of an estimate is beyond its limit: more than 100 % more samples; a mean error above 10 %; a stability
+ * below 1. The second is a warning, the others are TANDEM_BEYOND_TRUST: a training may not go on. What is not
+ * finite is beyond, but for a mean error that is not known. */
+enum {
+    TANDEM_BEYOND_SAMPLES = 1,
+    TANDEM_BEYOND_MEAN_ERROR = 2,
+    TANDEM_BEYOND_STABILITY = 4,
+    TANDEM_BEYOND_TRUST = TANDEM_BEYOND_SAMPLES | TANDEM_BEYOND_STABILITY
+};
+unsigned tandem_plan_estimate_beyond(const tandem_plan_estimate *estimate);
 
 /* tandem_plan_estimate_measure: what a plan does to gradient and loss with all its operators rounded at once,
  * emulated by this machine's strongest CPU at the batch of a rank of the plan's first class

@@ -1,9 +1,11 @@
 /* plan_estimate.c: estimates a plan as a whole, with all its operators rounded at once. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/estimate/estimate.h"
+#include "runtime/process/process.h"
 #include "runtime/process/ranks.h"
 #include "tandem/advanced/predictor.h"
 
@@ -214,11 +216,37 @@ const rank_verb plan_estimate_verb = {.name = "plan-estimate",
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
+unsigned tandem_plan_estimate_beyond(const tandem_plan_estimate *estimate)
+{
+    return (estimate->samples <= 1 ? 0u : TANDEM_BEYOND_SAMPLES) |
+           (estimate->across > 0.1 ? TANDEM_BEYOND_MEAN_ERROR : 0u) |
+           (estimate->stability >= 1 && isfinite(estimate->loss_rise) ? 0u : TANDEM_BEYOND_STABILITY);
+}
+
+/* Ranks read a plan from a file. */
+static tandem_status measure_given_plan(tandem_plan_estimate *estimate,
+                                        const tandem_plan_estimate_request *request, tandem_error *error)
+{
+    char path[SCRATCH_JSON];
+    tandem_plan_estimate_request of_file = *request;
+    of_file.plan = NULL;
+    of_file.graph = NULL;
+    of_file.workload = (tandem_workload_request){
+        .plan = path, .seed = request->workload.seed, .emulate = request->workload.emulate};
+    tandem_status status = scratch_json_make(path, error);
+    if (status != TANDEM_OK) return status;
+    status = tandem_plan_write(request->plan, request->graph, path, error);
+    if (status == TANDEM_OK) status = tandem_plan_estimate_measure(estimate, &of_file, error);
+    scratch_file_remove(path);
+    return status;
+}
+
 tandem_status tandem_plan_estimate_measure(tandem_plan_estimate *estimate,
                                            const tandem_plan_estimate_request *request, tandem_error *error)
 {
     packet answer = {0};
     tandem_plan_estimate_request copy = *request;
+    if (request->plan) return measure_given_plan(estimate, request, error);
     tandem_plan_estimate read = {.steps = 0};
     tandem_status status = check_before_estimating(request, error);
     if (status == TANDEM_OK)
