@@ -66,8 +66,8 @@ json_t *allocate_explain_json(const allocate_context *a); /* NULL without memory
 json_t *allocate_explain_all_json(const allocate_context *a);
 
 /* allocate_whole.c: with --data, estimates the plan as a whole, unless it rounds nothing.
- * TANDEM_LIMIT_EXCEEDED: it is not to be trusted, and --beyond-limits is not given; the error names operators, and a smaller
- * --max-sensitivity with which the plan is, where it finds one. */
+ * TANDEM_LIMIT_EXCEEDED: it is not to be trusted, and --beyond-limits is not given; the error names
+ * operators, and a smaller --max-sensitivity with which the plan is, where it finds one. */
 tandem_status allocate_estimate_whole(allocate_context *a, tandem_error *error);
 
 /* allocate_infeasible.c: prints how much memory is missing, after `error`. Returns the exit code. */
