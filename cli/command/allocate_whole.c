@@ -51,7 +51,7 @@ static tandem_status find_trusted(char *text, size_t size, allocate_context *a, 
     request.max_sensitivity_is_given = 1;
     for (int k = 0; k < MAX_TRIES && status == TANDEM_OK; k++) {
         tandem_answer answer = {.plan = NULL};
-        tandem_plan_estimate whole;
+        tandem_plan_estimate whole = {.steps = 0};
         request.max_sensitivity = asked->sensitivity / 100 / (double)(2 << k);
         status = tandem_planner_ask(&answer, a->planner, &request, error);
         const int is_exact = status == TANDEM_OK && rounds_nothing(answer.plan, a->problem->graph);

@@ -21,7 +21,7 @@ int cli_estimate_plan(const cli_options *given)
 {
     cli_options options = *given;
     tandem_error error = {0};
-    tandem_plan_estimate estimate;
+    tandem_plan_estimate estimate = {.steps = 0};
     const int64_t n = cli_option_given(&options, OPTION_REPETITIONS) ? options.repetitions : 0;
     if (!options.plan && !options.device) cli_set_device(&options, "strongest");
     tandem_plan_estimate_request request = {

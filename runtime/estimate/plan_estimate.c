@@ -198,7 +198,7 @@ static tandem_status run_plan_estimate_verb(packet *answer, void *of, const tand
                                             const tandem_listener *listener, tandem_error *error)
 {
     tandem_plan_estimate_request request = *(const tandem_plan_estimate_request *)of;
-    tandem_plan_estimate result;
+    tandem_plan_estimate result = {.steps = 0};
     tandem_workload planned = {.loss_scale = 0};
     (void)place;
     request.listener = *listener;
